@@ -1,0 +1,1 @@
+//! The code that makes devices; one list.

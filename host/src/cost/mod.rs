@@ -1,0 +1,1 @@
+//! What an execution or a transfer costs.

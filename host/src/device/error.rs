@@ -1,0 +1,64 @@
+//! Errors of devices and kernels.
+
+use crate::tensor::{OutOfMemory, TensorError};
+
+/// Why a device cannot be had, or does not answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// A driver or library is not there. The remedy says what to install or set.
+    #[error("{device_type}: {what}; {remedy}")]
+    Absent {
+        /// The type asked for.
+        device_type: String,
+        /// What is missing.
+        what: String,
+        /// What the user can do.
+        remedy: String,
+    },
+    /// An option is not valid.
+    #[error("{0}")]
+    InvalidArgument(String),
+    /// Something that was named does not exist.
+    #[error("{0}")]
+    NotFound(String),
+    /// The device failed.
+    #[error("{device}: {message}")]
+    Failed {
+        /// Name of the device.
+        device: String,
+        /// What happened.
+        message: String,
+    },
+    /// No room on the device.
+    #[error(transparent)]
+    OutOfMemory(#[from] OutOfMemory),
+}
+
+/// Why a kernel did not give a result. The executor adds node, op, device and shapes.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum KernelError {
+    /// Inputs or attributes that the op does not allow.
+    #[error("{0}")]
+    InvalidArgument(String),
+    /// Allowed, but not implemented here.
+    #[error("not implemented: {0}")]
+    Unimplemented(String),
+    /// A tensor could not be made or read.
+    #[error(transparent)]
+    Tensor(#[from] TensorError),
+    /// The device failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The run was cancelled.
+    #[error("cancelled")]
+    Cancelled,
+}
+
+impl KernelError {
+    /// An [`KernelError::InvalidArgument`].
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self::InvalidArgument(message.into())
+    }
+}

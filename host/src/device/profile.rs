@@ -1,0 +1,50 @@
+//! Rates of devices and links: what costs are computed from.
+
+use serde::{Deserialize, Serialize};
+
+/// Rates of one device. Devices with equal profiles share a column of the cost table.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct DeviceProfile {
+    /// Floating-point operations per second of a large matrix product.
+    pub flops_per_s: f64,
+    /// Bytes per second that elementwise kernels read and write.
+    pub memory_bytes_per_s: f64,
+    /// Fixed cost of one kernel, in ns.
+    pub launch_ns: f64,
+    /// Whether the rates were measured on this machine; else they are documented defaults.
+    pub is_calibrated: bool,
+    /// Compute queues that run independently.
+    pub queues: u32,
+    /// The link between this device's memory and the host's.
+    pub host_link: LinkProfile,
+}
+
+/// Cost of a transfer: `latency_ns + bytes * ns_per_byte`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct LinkProfile {
+    /// Fixed part.
+    pub latency_ns: f64,
+    /// Part that grows with the size.
+    pub ns_per_byte: f64,
+}
+
+impl DeviceProfile {
+    /// Documented default of a CPU device: one server core's worth of AVX-512 `f32` per thread is about 100 GFLOP/s in
+    /// practice, a device gets 8 B/ns of memory bandwidth, a kernel costs 500 ns, and a copy between two CPU devices
+    /// runs at 10 GB/s after 1 us. Round figures for planning, marked uncalibrated.
+    pub fn default_cpu(n_threads: usize) -> Self {
+        #[expect(clippy::cast_precision_loss, reason = "thread counts are small")]
+        let threads = n_threads.max(1) as f64;
+        Self {
+            flops_per_s: 100e9 * threads,
+            memory_bytes_per_s: 8e9,
+            launch_ns: 500.0,
+            is_calibrated: false,
+            queues: 1,
+            host_link: LinkProfile {
+                latency_ns: 1_000.0,
+                ns_per_byte: 0.1,
+            },
+        }
+    }
+}

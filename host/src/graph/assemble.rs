@@ -1,0 +1,407 @@
+//! Puts a graph together, node by node, and checks it.
+
+use std::hash::BuildHasher;
+
+use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
+
+use super::attr::AttrSet;
+use super::columns::{EdgeKind, Graph, NONE, NodeClass, NodeId};
+use super::function::Function;
+use super::strings::Strings;
+use crate::tensor::{DType, PartialShape};
+
+/// One node, on its way into a graph.
+#[derive(Debug, Clone)]
+pub struct NodeSpec<'a> {
+    /// Unique name.
+    pub name: &'a str,
+    /// Op, by the name that kernels are registered under.
+    pub op: &'a str,
+    /// Data inputs in slot order, then control inputs.
+    pub inputs: &'a [Input],
+    /// Requested device, in any accepted spelling, possibly partial; empty = none.
+    pub requested_device: &'a str,
+    /// Attributes.
+    pub attrs: AttrSet,
+    /// Outputs, in slot order.
+    pub outputs: &'a [Output],
+    /// Whether the op keeps state.
+    pub stateful: bool,
+    /// What one execution costs.
+    pub work: Work,
+}
+
+/// An input of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Input {
+    /// Output `slot` of `node`.
+    Data {
+        /// The producer.
+        node: NodeId,
+        /// Which of its outputs.
+        slot: u32,
+    },
+    /// Runs after `node`.
+    Control(NodeId),
+}
+
+/// An output of a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Output {
+    /// Element type.
+    pub dtype: DType,
+    /// Whether it is a reference.
+    pub is_ref: bool,
+    /// What is known of its shape.
+    pub shape: PartialShape,
+}
+
+/// What one execution of a node costs, on any device.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Work {
+    /// Floating-point operations.
+    pub flops: f64,
+    /// Bytes read and written.
+    pub traffic_bytes: u64,
+    /// Parameters and other state that stays on the device, in bytes.
+    pub resident_bytes: u64,
+    /// Scratch memory, in bytes.
+    pub workspace_bytes: u64,
+}
+
+/// Why a graph cannot be put together.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum GraphError {
+    /// Two nodes of one name.
+    #[error("node `{0}` stands in the graph twice")]
+    DuplicateName(String),
+    /// An input names a node that is not there yet, or an output that it does not have.
+    #[error(
+        "node `{node}`: input {input} is output {slot} of node {producer}, which does not exist"
+    )]
+    DanglingInput {
+        /// The consumer.
+        node: String,
+        /// Which of its inputs.
+        input: usize,
+        /// Id of the producer.
+        producer: u32,
+        /// Which of its outputs.
+        slot: u32,
+    },
+    /// A data input after a control input.
+    #[error("node `{0}`: a data input follows a control input")]
+    DataAfterControl(String),
+    /// Ids are 32 bits wide.
+    #[error(
+        "node `{0}`: the graph has more nodes, edges, tensors or text than 32-bit ids can name"
+    )]
+    TooLarge(String),
+}
+
+/// Finds nodes by name without a second copy of the names.
+#[derive(Debug, Clone, Default)]
+pub(super) struct NameIndex {
+    table: HashTable<u32>,
+    hasher: DefaultHashBuilder,
+}
+
+impl NameIndex {
+    pub(super) fn find(&self, name: &str, names: &Strings) -> Option<NodeId> {
+        self.table
+            .find(self.hasher.hash_one(name), |&id| {
+                names.get(id as usize) == name
+            })
+            .map(|&id| NodeId(id))
+    }
+
+    fn insert(&mut self, id: u32, names: &Strings) {
+        let hash = self.hasher.hash_one(names.get(id as usize));
+        let hasher = &self.hasher;
+        self.table
+            .insert_unique(hash, id, |&id| hasher.hash_one(names.get(id as usize)));
+    }
+}
+
+/// Puts a [`Graph`] together. Nodes come in topological order; only [`Self::add_back_edge`] may close a loop.
+///
+/// ```
+/// use placewright::graph::{AttrSet, GraphAssembler, Input, NodeSpec, Output, Work};
+/// use placewright::tensor::{DType, PartialShape};
+///
+/// let frame = Output { dtype: DType::U8, is_ref: false, shape: PartialShape::new(&[Some(1080), Some(1920), Some(3)]) };
+/// let mut assembler = GraphAssembler::new("thumbnails");
+/// let node = |name, op, inputs, flops| NodeSpec {
+///     name,
+///     op,
+///     inputs,
+///     requested_device: "",
+///     attrs: AttrSet::default(),
+///     outputs: std::slice::from_ref(&frame),
+///     stateful: false,
+///     work: Work { flops, ..Work::default() },
+/// };
+/// let decode = assembler.add_node(&node("decode", "Decode", &[], 1e8))?;
+/// assembler.add_node(&node("scale", "Scale", &[Input::Data { node: decode, slot: 0 }], 3e7))?;
+/// let graph = assembler.finish();
+/// assert_eq!((graph.n_nodes(), graph.n_edges()), (2, 1));
+/// # Ok::<(), placewright::graph::GraphError>(())
+/// ```
+#[derive(Debug)]
+pub struct GraphAssembler {
+    graph: Graph,
+    op_ids: HashMap<Box<str>, u32>,
+    class_ids: HashMap<(u32, AttrSet, bool), u32>,
+    requested_ids: HashMap<Box<str>, u32>,
+}
+
+impl GraphAssembler {
+    /// An empty graph; `name` is for reports.
+    pub fn new(name: impl Into<String>) -> Self {
+        let mut graph = Graph {
+            name: name.into(),
+            ..Graph::default()
+        };
+        graph.tensor_offsets.push(0);
+        graph.dim_offsets.push(0);
+        Self {
+            graph,
+            op_ids: HashMap::new(),
+            class_ids: HashMap::new(),
+            requested_ids: HashMap::new(),
+        }
+    }
+
+    /// Number of nodes so far: the id of the next one.
+    pub fn n_nodes(&self) -> usize {
+        self.graph.n_nodes()
+    }
+
+    /// What is known of an output of a node added before; shape inference of later nodes reads it.
+    pub fn output(&self, node: NodeId, slot: usize) -> Option<Output> {
+        if node.index() >= self.graph.n_nodes() {
+            return None;
+        }
+        let tensor = self.graph.output(node, slot)?;
+        Some(Output {
+            dtype: self.graph.tensor_dtypes[tensor.index()],
+            is_ref: self.graph.tensor_is_ref[tensor.index()],
+            shape: self.graph.tensor_shape(tensor),
+        })
+    }
+
+    /// The node of this name, if it was added.
+    pub fn find_node(&self, name: &str) -> Option<NodeId> {
+        self.graph.find_node(name)
+    }
+
+    /// Attributes of a node added before.
+    ///
+    /// # Panics
+    /// If there is no such node.
+    pub fn attrs(&self, node: NodeId) -> &AttrSet {
+        self.graph.attrs(node)
+    }
+
+    /// Op of a node added before.
+    ///
+    /// # Panics
+    /// If there is no such node.
+    pub fn op(&self, node: NodeId) -> &str {
+        self.graph.op(node)
+    }
+
+    /// Appends a node whose producers all stand already.
+    ///
+    /// # Errors
+    /// [`GraphError`], naming the node; the graph is as it was before.
+    pub fn add_node(&mut self, spec: &NodeSpec<'_>) -> Result<NodeId, GraphError> {
+        let id = self.check(spec)?;
+        let too_large = || GraphError::TooLarge(spec.name.to_owned());
+        let graph = &mut self.graph;
+        graph.node_names.push(spec.name).ok_or_else(too_large)?;
+        graph.name_index.insert(id.0, &graph.node_names);
+        let op = intern(&mut self.op_ids, &mut graph.op_names, spec.op);
+        graph.op.push(op);
+        let n_classes = graph.classes.len();
+        let class = *self
+            .class_ids
+            .entry((op, spec.attrs.clone(), spec.stateful))
+            .or_insert_with_key(|(op, attrs, stateful)| {
+                graph.classes.push(NodeClass {
+                    op: *op,
+                    attrs: attrs.clone(),
+                    stateful: *stateful,
+                });
+                to_u32(n_classes)
+            });
+        graph.class.push(class);
+        graph.requested.push(intern(
+            &mut self.requested_ids,
+            &mut graph.requested_texts,
+            spec.requested_device,
+        ));
+        for input in spec.inputs {
+            let (producer, tensor, kind) = match *input {
+                Input::Control(node) => (node, NONE, EdgeKind::CONTROL),
+                Input::Data { node, slot } => {
+                    let tensor = to_u32(graph.output_range(node).start) + slot;
+                    (node, tensor, data_kind(graph, tensor))
+                }
+            };
+            graph.predecessors.items.push(producer.0);
+            graph.edge_tensors.push(tensor);
+            graph.edge_kinds.push(kind);
+        }
+        graph
+            .predecessors
+            .offsets
+            .push(to_u32(graph.predecessors.items.len()));
+        for output in spec.outputs {
+            push_tensor(graph, id, output);
+        }
+        graph.tensor_offsets.push(to_u32(graph.tensor_nodes.len()));
+        graph.flops.push(spec.work.flops);
+        graph.traffic_bytes.push(spec.work.traffic_bytes);
+        graph.resident_bytes.push(spec.work.resident_bytes);
+        graph.workspace_bytes.push(spec.work.workspace_bytes);
+        Ok(id)
+    }
+
+    /// Closes a loop: `from` feeds `to`, which stands earlier.
+    ///
+    /// # Panics
+    /// If one of the nodes does not exist.
+    pub fn add_back_edge(&mut self, from: NodeId, to: NodeId) {
+        assert!(
+            from.index() < self.n_nodes() && to.index() < self.n_nodes(),
+            "both ends of a back edge stand already"
+        );
+        self.graph.back_edges.extend([from.0, to.0]);
+    }
+
+    /// Adds a function to the library.
+    pub fn add_function(&mut self, function: Function) {
+        self.graph.functions.push(function);
+    }
+
+    /// The finished graph.
+    pub fn finish(self) -> Graph {
+        let mut graph = self.graph;
+        let n_nodes = graph.n_nodes();
+        let mut offsets = vec![0u32; n_nodes + 1];
+        for &producer in &graph.predecessors.items {
+            offsets[producer as usize + 1] += 1;
+        }
+        for node in 0..n_nodes {
+            offsets[node + 1] += offsets[node];
+        }
+        let mut next = offsets.clone();
+        let mut items = vec![0u32; graph.predecessors.items.len()];
+        let mut edges = items.clone();
+        for consumer in 0..n_nodes {
+            for edge in graph.predecessors.range(consumer) {
+                let slot = &mut next[graph.predecessors.items[edge] as usize];
+                items[*slot as usize] = to_u32(consumer);
+                edges[*slot as usize] = to_u32(edge);
+                *slot += 1;
+            }
+        }
+        graph.successors.offsets = offsets;
+        graph.successors.items = items;
+        graph.successor_edges = edges;
+        graph
+    }
+
+    fn check(&self, spec: &NodeSpec<'_>) -> Result<NodeId, GraphError> {
+        let graph = &self.graph;
+        let too_large = || GraphError::TooLarge(spec.name.to_owned());
+        let below_limit = |n: usize| {
+            u32::try_from(n)
+                .ok()
+                .filter(|&n| n < NONE)
+                .ok_or_else(too_large)
+        };
+        let id = NodeId(below_limit(graph.n_nodes())?);
+        below_limit(graph.n_edges() + spec.inputs.len())?;
+        below_limit(graph.n_tensors() + spec.outputs.len())?;
+        let n_dims: usize = spec
+            .outputs
+            .iter()
+            .map(|output| output.shape.rank().unwrap_or(1))
+            .sum();
+        below_limit(graph.dim_sizes.len() + n_dims)?;
+        below_limit(graph.node_names.text().len() + spec.name.len())?;
+        if graph.find_node(spec.name).is_some() {
+            return Err(GraphError::DuplicateName(spec.name.to_owned()));
+        }
+        let mut after_control = false;
+        for (index, input) in spec.inputs.iter().enumerate() {
+            let (producer, slot) = match *input {
+                Input::Control(node) => (node, None),
+                Input::Data { node, slot } => (node, Some(slot)),
+            };
+            let exists = producer.index() < graph.n_nodes()
+                && slot.is_none_or(|slot| (slot as usize) < graph.output_range(producer).len());
+            if !exists {
+                return Err(GraphError::DanglingInput {
+                    node: spec.name.to_owned(),
+                    input: index,
+                    producer: producer.0,
+                    slot: slot.unwrap_or(0),
+                });
+            }
+            if slot.is_some() && after_control {
+                return Err(GraphError::DataAfterControl(spec.name.to_owned()));
+            }
+            after_control |= slot.is_none();
+        }
+        Ok(id)
+    }
+}
+
+fn intern(ids: &mut HashMap<Box<str>, u32>, texts: &mut Vec<Box<str>>, text: &str) -> u32 {
+    if let Some(&id) = ids.get(text) {
+        return id;
+    }
+    let id = to_u32(texts.len());
+    texts.push(text.into());
+    ids.insert(text.into(), id);
+    id
+}
+
+fn data_kind(graph: &Graph, tensor: u32) -> u8 {
+    let index = tensor as usize;
+    let dtype = graph.tensor_dtypes[index];
+    let unknown = graph
+        .tensor_shape(super::TensorId(tensor))
+        .size_bytes(dtype)
+        .is_none();
+    let reference = graph.tensor_is_ref[index] || dtype == DType::Resource;
+    (if unknown { EdgeKind::SIZE_UNKNOWN } else { 0 })
+        | (if reference { EdgeKind::REFERENCE } else { 0 })
+}
+
+fn push_tensor(graph: &mut Graph, node: NodeId, output: &Output) {
+    graph.tensor_nodes.push(node.0);
+    graph.tensor_dtypes.push(output.dtype);
+    graph.tensor_is_ref.push(output.is_ref);
+    graph
+        .tensor_bytes
+        .push(output.shape.size_bytes(output.dtype).unwrap_or(0));
+    match output.shape.dims() {
+        None => graph.dim_sizes.push(-2),
+        Some(dims) => {
+            let size =
+                |dim: &Option<usize>| dim.and_then(|dim| i64::try_from(dim).ok()).unwrap_or(-1);
+            graph.dim_sizes.extend(dims.iter().map(size));
+        }
+    }
+    graph.dim_offsets.push(to_u32(graph.dim_sizes.len()));
+}
+
+/// Lengths of columns; [`GraphAssembler::check`] has refused longer ones.
+fn to_u32(n: usize) -> u32 {
+    u32::try_from(n).expect("columns are shorter than 2^32")
+}

@@ -1,0 +1,1 @@
+//! GraphDef bytes to [`crate::graph::Graph`]; the only place that knows protobuf.

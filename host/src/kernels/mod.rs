@@ -1,0 +1,1 @@
+//! CPU arithmetic on slices; knows no graph.

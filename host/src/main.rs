@@ -1,0 +1,3 @@
+//! The program `placewright`.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Op definitions: arity, element types, shapes and work of each op. No devices, no kernels.

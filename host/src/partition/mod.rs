@@ -1,0 +1,1 @@
+//! Cuts a placed graph into per-device parts and transfers.

@@ -1,0 +1,1 @@
+//! [`crate::candidates::Proposal`] to placement: the check, and the estimate behind it.

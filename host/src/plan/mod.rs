@@ -1,0 +1,1 @@
+//! Partitions, transfers, plans: data only.

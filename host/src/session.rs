@@ -1,0 +1,1 @@
+//! `Session`: the only code that knows all stages in order.

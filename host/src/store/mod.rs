@@ -1,0 +1,1 @@
+//! The one cache folder on disk.

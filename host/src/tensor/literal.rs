@@ -1,0 +1,324 @@
+//! Constants as a graph carries them: not yet in any device's memory, possibly not even expanded.
+
+use std::sync::Arc;
+
+use super::{Allocator, DType, Shape, Tensor, TensorError};
+
+/// The value of a constant. Cloning shares the bytes; nothing is expanded before [`Literal::to_tensor`].
+#[derive(Debug, Clone)]
+pub struct Literal {
+    dtype: DType,
+    shape: Shape,
+    data: LiteralData,
+}
+
+/// Where the elements of a literal come from.
+#[derive(Clone)]
+pub enum LiteralData {
+    /// All elements, little-endian, row-major: usually a slice of the file.
+    Dense(SharedBytes),
+    /// The first elements; the last of them stands for all that follow. Empty = all zero.
+    RepeatLast(SharedBytes),
+    /// Strings; the last of them stands for all that follow. Empty = all empty.
+    Strings(Arc<[Box<[u8]>]>),
+    /// Computed from a formula: 32-bit floats.
+    Procedural(Procedural),
+}
+
+/// Bytes that somebody else holds.
+pub type SharedBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
+
+/// A seeded uniform constant, the same bits in any language.
+///
+/// Element `i` (row-major) is `lo + span * u` in 32-bit floats (multiply, round, add, round), where
+/// `u = (fmix32(i + seed * 0x9E3779B9 mod 2^32) >> 8) * 2^-24` and `fmix32` is MurmurHash3's finaliser.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Procedural {
+    /// Selects the sequence.
+    pub seed: u64,
+    /// Smallest value.
+    pub lo: f32,
+    /// Largest value less the smallest.
+    pub span: f32,
+}
+
+/// Why a literal is not one.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LiteralError {
+    /// Wrong number of bytes or values for the shape.
+    #[error("shape {shape} of {dtype} takes {expected}, {found} stand there")]
+    Length {
+        /// Shape of the literal.
+        shape: Shape,
+        /// Its element type.
+        dtype: DType,
+        /// What the shape takes, in words.
+        expected: String,
+        /// What stands there, in words.
+        found: String,
+    },
+    /// The element type cannot be given this way.
+    #[error("a constant of type {0} is not supported")]
+    Unsupported(DType),
+    /// The shape is beyond this machine.
+    #[error(transparent)]
+    TooLarge(#[from] super::ShapeTooLarge),
+    /// The formula's text is not one.
+    #[error(
+        "`{0}` is no procedural constant; expected `fmix32:<seed>:<lo bits, hex>:<span bits, hex>`"
+    )]
+    Formula(String),
+}
+
+impl Literal {
+    /// Checks that `data` fits `dtype` and `shape`. A literal costs no memory for repeated or procedural elements, so a
+    /// small file may name a large one; allocation happens under the limits of the device that asks for the tensor.
+    ///
+    /// # Errors
+    /// [`LiteralError`] if lengths disagree, or the type cannot hold such data.
+    pub fn new(dtype: DType, shape: Shape, data: LiteralData) -> Result<Self, LiteralError> {
+        let total_bytes = shape.size_bytes(dtype)?;
+        let length = |expected: String, found: String| LiteralError::Length {
+            shape: shape.clone(),
+            dtype,
+            expected,
+            found,
+        };
+        match (&data, dtype.size_bytes()) {
+            (LiteralData::Strings(values), None) if dtype == DType::String => {
+                if values.len() > shape.n_elements() {
+                    return Err(length(
+                        format!("{} strings", shape.n_elements()),
+                        format!("{} strings", values.len()),
+                    ));
+                }
+            }
+            (LiteralData::Strings(_), _) | (_, None) => {
+                return Err(LiteralError::Unsupported(dtype));
+            }
+            (LiteralData::Dense(bytes), Some(_)) => {
+                let found = (**bytes).as_ref().len();
+                if found != total_bytes {
+                    return Err(length(
+                        format!("{total_bytes} bytes"),
+                        format!("{found} bytes"),
+                    ));
+                }
+            }
+            (LiteralData::RepeatLast(bytes), Some(element)) => {
+                let found = (**bytes).as_ref().len();
+                if found % element != 0 || found > total_bytes {
+                    return Err(length(
+                        format!("at most {total_bytes} bytes"),
+                        format!("{found} bytes"),
+                    ));
+                }
+            }
+            (LiteralData::Procedural(_), Some(_)) if dtype != DType::F32 => {
+                return Err(LiteralError::Unsupported(dtype));
+            }
+            (LiteralData::Procedural(_), Some(_)) => {}
+        }
+        Ok(Self { dtype, shape, data })
+    }
+
+    /// Element type.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Shape.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// Where the elements come from.
+    pub fn data(&self) -> &LiteralData {
+        &self.data
+    }
+
+    /// Bytes that the tensor will take.
+    pub fn size_bytes(&self) -> u64 {
+        self.shape
+            .size_bytes(self.dtype)
+            .map_or(u64::MAX, |bytes| bytes as u64)
+    }
+
+    /// The value, in memory from `allocator`.
+    ///
+    /// # Errors
+    /// [`TensorError::OutOfMemory`] when there is no room.
+    pub fn to_tensor(&self, allocator: &dyn Allocator) -> Result<Tensor, TensorError> {
+        if let LiteralData::Strings(values) = &self.data {
+            let last: Box<[u8]> = values.last().cloned().unwrap_or_default();
+            let mut all = values.to_vec();
+            all.resize(self.shape.n_elements(), last);
+            return Tensor::from_strings(self.shape.clone(), all);
+        }
+        let mut tensor = Tensor::zeros(allocator, self.dtype, self.shape.clone())?;
+        let target = tensor.as_bytes_mut().ok_or(TensorError::NotOnHost)?;
+        self.write_to(target);
+        Ok(tensor)
+    }
+
+    /// Writes the elements, little-endian, to `target`, which has [`Self::size_bytes`] bytes of zero.
+    fn write_to(&self, target: &mut [u8]) {
+        match &self.data {
+            LiteralData::Dense(bytes) => target.copy_from_slice((**bytes).as_ref()),
+            LiteralData::RepeatLast(bytes) => {
+                let given = (**bytes).as_ref();
+                let (head, tail) = target.split_at_mut(given.len());
+                head.copy_from_slice(given);
+                if let Some(element) = self.dtype.size_bytes()
+                    && given.len() >= element
+                {
+                    let last = &given[given.len() - element..];
+                    for chunk in tail.chunks_exact_mut(element) {
+                        chunk.copy_from_slice(last);
+                    }
+                }
+            }
+            LiteralData::Procedural(formula) => formula.write_to(bytemuck::cast_slice_mut(target)),
+            LiteralData::Strings(_) => unreachable!("strings have no bytes of fixed size"),
+        }
+    }
+}
+
+impl Procedural {
+    /// Reads `fmix32:<seed>:<lo f32 bits, hex>:<span f32 bits, hex>`.
+    ///
+    /// # Errors
+    /// [`LiteralError::Formula`] for anything else.
+    pub fn parse(text: &str) -> Result<Self, LiteralError> {
+        let parse = || {
+            let mut parts = text.strip_prefix("fmix32:")?.split(':');
+            let seed = parts.next()?.parse().ok()?;
+            let lo = u32::from_str_radix(parts.next()?, 16).ok()?;
+            let span = u32::from_str_radix(parts.next()?, 16).ok()?;
+            parts.next().is_none().then_some(Self {
+                seed,
+                lo: f32::from_bits(lo),
+                span: f32::from_bits(span),
+            })
+        };
+        parse().ok_or_else(|| LiteralError::Formula(text.chars().take(80).collect()))
+    }
+
+    /// Element `index`, row-major.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the formula is modulo 2^32"
+    )]
+    pub fn element(&self, index: usize) -> f32 {
+        let mut x = (index as u32).wrapping_add((self.seed as u32).wrapping_mul(0x9E37_79B9));
+        x ^= x >> 16;
+        x = x.wrapping_mul(0x85EB_CA6B);
+        x ^= x >> 13;
+        x = x.wrapping_mul(0xC2B2_AE35);
+        x ^= x >> 16;
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "24 bits fit a 32-bit float exactly"
+        )]
+        let unit = (x >> 8) as f32 * (1.0 / 16_777_216.0);
+        self.lo + self.span * unit
+    }
+
+    fn write_to(&self, target: &mut [f32]) {
+        for (index, value) in target.iter_mut().enumerate() {
+            *value = self.element(index);
+        }
+    }
+}
+
+impl std::fmt::Debug for LiteralData {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Dense(bytes) => write!(f, "Dense({} bytes)", (**bytes).as_ref().len()),
+            Self::RepeatLast(bytes) => write!(f, "RepeatLast({} bytes)", (**bytes).as_ref().len()),
+            Self::Strings(values) => write!(f, "Strings({})", values.len()),
+            Self::Procedural(formula) => formula.fmt(f),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tensor::HostAllocator;
+
+    fn dense(values: &'static [u8]) -> SharedBytes {
+        Arc::new(values)
+    }
+
+    #[test]
+    fn the_last_value_stands_for_all_that_follow() {
+        let data = LiteralData::RepeatLast(Arc::new([1u8, 0, 0, 0, 7, 0, 0, 0]));
+        let literal = Literal::new(DType::I32, [4].into(), data).unwrap();
+        let tensor = literal
+            .to_tensor(&HostAllocator::new("test", u64::MAX))
+            .unwrap();
+        assert_eq!(tensor.as_slice::<i32>().unwrap(), [1, 7, 7, 7]);
+    }
+
+    #[test]
+    fn no_value_at_all_means_zero() {
+        let literal =
+            Literal::new(DType::F32, [2].into(), LiteralData::RepeatLast(dense(&[]))).unwrap();
+        let tensor = literal
+            .to_tensor(&HostAllocator::new("test", u64::MAX))
+            .unwrap();
+        assert_eq!(tensor.as_slice::<f32>().unwrap(), [0.0, 0.0]);
+    }
+
+    #[test]
+    fn bytes_that_do_not_fit_the_shape_are_refused() {
+        assert!(Literal::new(DType::F32, [2].into(), LiteralData::Dense(dense(&[0; 7]))).is_err());
+        assert!(
+            Literal::new(
+                DType::F32,
+                [2].into(),
+                LiteralData::RepeatLast(dense(&[0; 12]))
+            )
+            .is_err()
+        );
+        assert!(
+            Literal::new(
+                DType::F32,
+                [usize::MAX, 4].into(),
+                LiteralData::RepeatLast(dense(&[]))
+            )
+            .is_err()
+        );
+    }
+
+    #[test]
+    fn the_formula_gives_the_documented_bits() {
+        // Computed in Python from the formula in the documentation: seed 12345, lo -0.5, span 1.0.
+        let formula = Procedural::parse("fmix32:12345:bf000000:3f800000").unwrap();
+        let expected = EXPECTED_BITS.map(f32::from_bits);
+        assert_eq!([0, 1, 2, 1000].map(|i| formula.element(i)), expected);
+        assert!(Procedural::parse("fmix32:1:2").is_err());
+        assert!(Procedural::parse("fmix32:1:2:3:4").is_err());
+    }
+
+    const EXPECTED_BITS: [u32; 4] = [0x3E9F_2986, 0x3E96_DBAA, 0xBDAB_ED28, 0x3D03_8890];
+
+    #[test]
+    fn an_allocator_with_a_limit_refuses_a_small_file_that_names_a_large_constant() {
+        let literal = Literal::new(
+            DType::F32,
+            [1 << 20].into(),
+            LiteralData::RepeatLast(dense(&[])),
+        )
+        .unwrap();
+        let error = literal
+            .to_tensor(&HostAllocator::new("test", 1 << 10))
+            .unwrap_err();
+        assert!(
+            error.to_string().contains("asked for 4194304 bytes"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,19 @@
+//! Values on the host: element types, shapes, tensors and literals.
+//!
+//! Knows no graph, no device and no file format.
+
+mod buffer;
+mod dtype;
+mod element;
+mod literal;
+mod shape;
+mod value;
+
+pub use buffer::{
+    Allocator, AllocatorStats, Buffer, HostAllocator, HostMemory, Memory, MemoryId, OutOfMemory,
+};
+pub use dtype::DType;
+pub use element::Element;
+pub use literal::{Literal, LiteralData, LiteralError, Procedural, SharedBytes};
+pub use shape::{PartialShape, Shape, ShapeTooLarge};
+pub use value::{Tensor, TensorError};

@@ -1,0 +1,239 @@
+//! Shapes: of values ([`Shape`]) and of what is known before a run ([`PartialShape`]).
+
+use std::fmt;
+
+use smallvec::SmallVec;
+
+use super::DType;
+
+/// Dimensions of a value, outermost first; a scalar has none. Row-major everywhere.
+#[derive(Clone, PartialEq, Eq, Hash, Default)]
+pub struct Shape(SmallVec<[usize; 4]>);
+
+/// The product of the dimensions does not fit.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a tensor of shape {shape} and type {dtype} is larger than this machine can address")]
+pub struct ShapeTooLarge {
+    /// The shape in question.
+    pub shape: Shape,
+    /// Its element type.
+    pub dtype: DType,
+}
+
+impl Shape {
+    /// The shape `[]`, one element.
+    pub fn scalar() -> Self {
+        Self::default()
+    }
+
+    /// The shape with these dimensions.
+    pub fn new(dims: &[usize]) -> Self {
+        Self(SmallVec::from_slice(dims))
+    }
+
+    /// Dimensions, outermost first.
+    pub fn dims(&self) -> &[usize] {
+        &self.0
+    }
+
+    /// Number of dimensions.
+    pub fn rank(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Number of elements: 1 for a scalar, 0 if any dimension is 0. Saturates; every [`super::Tensor`] is below that.
+    pub fn n_elements(&self) -> usize {
+        if self.0.contains(&0) {
+            return 0;
+        }
+        self.0
+            .iter()
+            .fold(1, |product: usize, &dim| product.saturating_mul(dim))
+    }
+
+    /// Bytes of a tensor of this shape.
+    ///
+    /// # Errors
+    /// [`ShapeTooLarge`] above `isize::MAX` bytes. Types without a fixed size count one byte an element.
+    pub fn size_bytes(&self, dtype: DType) -> Result<usize, ShapeTooLarge> {
+        let element = dtype.size_bytes().unwrap_or(1);
+        self.n_elements()
+            .checked_mul(element)
+            .filter(|&bytes| isize::try_from(bytes).is_ok())
+            .ok_or_else(|| ShapeTooLarge {
+                shape: self.clone(),
+                dtype,
+            })
+    }
+}
+
+impl From<&[usize]> for Shape {
+    fn from(dims: &[usize]) -> Self {
+        Self::new(dims)
+    }
+}
+
+impl<const N: usize> From<[usize; N]> for Shape {
+    fn from(dims: [usize; N]) -> Self {
+        Self::new(&dims)
+    }
+}
+
+impl FromIterator<usize> for Shape {
+    fn from_iter<I: IntoIterator<Item = usize>>(dims: I) -> Self {
+        Self(dims.into_iter().collect())
+    }
+}
+
+impl fmt::Debug for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for Shape {
+    /// `[1,28,28,6]`, as TensorFlow prints shapes.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[")?;
+        for (i, dim) in self.0.iter().enumerate() {
+            if i > 0 {
+                f.write_str(",")?;
+            }
+            write!(f, "{dim}")?;
+        }
+        f.write_str("]")
+    }
+}
+
+/// What is known of a shape before a run: nothing, the rank, or the rank and some dimensions.
+#[derive(Clone, PartialEq, Eq, Hash, Default)]
+pub struct PartialShape(Option<SmallVec<[Option<usize>; 4]>>);
+
+impl PartialShape {
+    /// Nothing is known.
+    pub fn unknown() -> Self {
+        Self(None)
+    }
+
+    /// A scalar.
+    pub fn scalar() -> Self {
+        Self(Some(SmallVec::new()))
+    }
+
+    /// The rank is known, no dimension is.
+    pub fn of_rank(rank: usize) -> Self {
+        Self(Some(SmallVec::from_elem(None, rank)))
+    }
+
+    /// Known rank; `None` where a dimension is unknown.
+    pub fn new(dims: &[Option<usize>]) -> Self {
+        Self(Some(SmallVec::from_slice(dims)))
+    }
+
+    /// The dimensions, where the rank is known.
+    pub fn dims(&self) -> Option<&[Option<usize>]> {
+        self.0.as_deref()
+    }
+
+    /// Number of dimensions, where known.
+    pub fn rank(&self) -> Option<usize> {
+        self.0.as_ref().map(SmallVec::len)
+    }
+
+    /// One dimension; `None` where it, or the rank, is unknown or it does not exist.
+    pub fn dim(&self, axis: usize) -> Option<usize> {
+        self.dims()
+            .and_then(|dims| dims.get(axis).copied().flatten())
+    }
+
+    /// The shape, where all of it is known.
+    pub fn to_shape(&self) -> Option<Shape> {
+        self.dims()?
+            .iter()
+            .copied()
+            .collect::<Option<SmallVec<_>>>()
+            .map(Shape)
+    }
+
+    /// Bytes of a tensor of this shape, where all of it is known and the type has a fixed size.
+    pub fn size_bytes(&self, dtype: DType) -> Option<u64> {
+        dtype.size_bytes()?;
+        self.to_shape()?
+            .size_bytes(dtype)
+            .ok()
+            .map(|bytes| bytes as u64)
+    }
+
+    /// Whether a value of shape `shape` may stand here.
+    pub fn matches(&self, shape: &Shape) -> bool {
+        self.dims().is_none_or(|dims| {
+            dims.len() == shape.rank()
+                && dims
+                    .iter()
+                    .zip(shape.dims())
+                    .all(|(known, &dim)| known.is_none_or(|k| k == dim))
+        })
+    }
+
+    /// What both say together; `None` if they contradict each other.
+    #[must_use]
+    pub fn merge(&self, other: &Self) -> Option<Self> {
+        let (Some(a), Some(b)) = (&self.0, &other.0) else {
+            return Some(if self.0.is_some() {
+                self.clone()
+            } else {
+                other.clone()
+            });
+        };
+        if a.len() != b.len() {
+            return None;
+        }
+        a.iter()
+            .zip(b)
+            .map(|(a, b)| match (a, b) {
+                (Some(a), Some(b)) if a != b => None,
+                (Some(dim), _) | (None, Some(dim)) => Some(Some(*dim)),
+                (None, None) => Some(None),
+            })
+            .collect::<Option<SmallVec<_>>>()
+            .map(|dims| Self(Some(dims)))
+    }
+}
+
+impl From<&Shape> for PartialShape {
+    fn from(shape: &Shape) -> Self {
+        Self(Some(shape.dims().iter().map(|&dim| Some(dim)).collect()))
+    }
+}
+
+impl FromIterator<Option<usize>> for PartialShape {
+    fn from_iter<I: IntoIterator<Item = Option<usize>>>(dims: I) -> Self {
+        Self(Some(dims.into_iter().collect()))
+    }
+}
+
+impl fmt::Debug for PartialShape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for PartialShape {
+    /// `[?,28]`, or `<unknown>` where not even the rank is known.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(dims) = self.dims() else {
+            return f.write_str("<unknown>");
+        };
+        f.write_str("[")?;
+        for (i, dim) in dims.iter().enumerate() {
+            if i > 0 {
+                f.write_str(",")?;
+            }
+            match dim {
+                Some(dim) => write!(f, "{dim}")?,
+                None => f.write_str("?")?,
+            }
+        }
+        f.write_str("]")
+    }
+}

@@ -1,0 +1,275 @@
+//! A tensor: element type, shape and bytes.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::{
+    Allocator, Buffer, DType, Element, HostMemory, MemoryId, OutOfMemory, Shape, ShapeTooLarge,
+};
+
+/// Why a tensor cannot be made or read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TensorError {
+    /// The allocator has no room.
+    #[error(transparent)]
+    OutOfMemory(#[from] OutOfMemory),
+    /// No machine can hold it.
+    #[error(transparent)]
+    TooLarge(#[from] ShapeTooLarge),
+    /// The number of values is not what the shape says.
+    #[error("shape {shape} holds {} elements, {n_values} values were given", shape.n_elements())]
+    LengthMismatch {
+        /// The shape.
+        shape: Shape,
+        /// Values given.
+        n_values: usize,
+    },
+    /// Read as another type than it has.
+    #[error("the tensor holds {found}, not {expected}")]
+    WrongDType {
+        /// The type asked for.
+        expected: DType,
+        /// The type it has.
+        found: DType,
+    },
+    /// The bytes are in a device's memory: transfer first.
+    #[error("the tensor is not in memory that the host can read")]
+    NotOnHost,
+    /// The type has no elements of fixed size.
+    #[error("{0} tensors have no elements of fixed size")]
+    NoFixedSize(DType),
+}
+
+#[derive(Clone)]
+enum Data {
+    Buffer(Buffer),
+    /// Strings live on the host, whatever the device: TensorFlow's rule.
+    Strings(Arc<[Box<[u8]>]>),
+}
+
+/// An n-dimensional array, row-major. Cloning shares the bytes.
+#[derive(Clone)]
+pub struct Tensor {
+    dtype: DType,
+    shape: Shape,
+    data: Data,
+}
+
+impl Tensor {
+    /// Zeroes (`false`, for booleans) from `allocator`.
+    ///
+    /// # Errors
+    /// Without room, or for a type without elements of fixed size.
+    pub fn zeros(
+        allocator: &dyn Allocator,
+        dtype: DType,
+        shape: Shape,
+    ) -> Result<Self, TensorError> {
+        if dtype.size_bytes().is_none() {
+            return Err(TensorError::NoFixedSize(dtype));
+        }
+        let buffer = allocator.allocate(shape.size_bytes(dtype)?)?;
+        Ok(Self {
+            dtype,
+            shape,
+            data: Data::Buffer(buffer),
+        })
+    }
+
+    /// `values`, row-major, copied into memory of its own that belongs to no device: what an app feeds.
+    ///
+    /// # Errors
+    /// [`TensorError::LengthMismatch`] if the shape holds another number of elements.
+    pub fn from_values<T: Element>(
+        shape: impl Into<Shape>,
+        values: &[T],
+    ) -> Result<Self, TensorError> {
+        Self::from_bytes(T::DTYPE, shape.into(), bytemuck::cast_slice(values))
+    }
+
+    /// Booleans, row-major.
+    ///
+    /// # Errors
+    /// [`TensorError::LengthMismatch`] if the shape holds another number of elements.
+    pub fn from_bools(shape: impl Into<Shape>, values: &[bool]) -> Result<Self, TensorError> {
+        Self::from_bytes(DType::Bool, shape.into(), bytemuck::cast_slice(values))
+    }
+
+    /// Little-endian elements, row-major, copied.
+    ///
+    /// # Errors
+    /// [`TensorError::LengthMismatch`] if the shape holds another number of elements, or the type has none of fixed size.
+    pub fn from_bytes(dtype: DType, shape: Shape, bytes: &[u8]) -> Result<Self, TensorError> {
+        let element = dtype.size_bytes().ok_or(TensorError::NoFixedSize(dtype))?;
+        if shape.size_bytes(dtype)? != bytes.len() {
+            return Err(TensorError::LengthMismatch {
+                shape,
+                n_values: bytes.len() / element,
+            });
+        }
+        let memory = HostMemory::from_bytes(MemoryId::new(), bytes);
+        Ok(Self {
+            dtype,
+            shape,
+            data: Data::Buffer(Buffer::new(Arc::new(memory))),
+        })
+    }
+
+    /// A tensor over bytes that stand already.
+    ///
+    /// # Errors
+    /// [`TensorError::LengthMismatch`] if the buffer has another length than the shape says.
+    pub fn from_buffer(dtype: DType, shape: Shape, buffer: Buffer) -> Result<Self, TensorError> {
+        let element = dtype.size_bytes().ok_or(TensorError::NoFixedSize(dtype))?;
+        if shape.size_bytes(dtype)? != buffer.len_bytes() {
+            return Err(TensorError::LengthMismatch {
+                shape,
+                n_values: buffer.len_bytes() / element,
+            });
+        }
+        Ok(Self {
+            dtype,
+            shape,
+            data: Data::Buffer(buffer),
+        })
+    }
+
+    /// Strings (bytes, not necessarily UTF-8), row-major.
+    ///
+    /// # Errors
+    /// [`TensorError::LengthMismatch`] if the shape holds another number of elements.
+    pub fn from_strings(shape: Shape, values: Vec<Box<[u8]>>) -> Result<Self, TensorError> {
+        if shape.n_elements() != values.len() {
+            return Err(TensorError::LengthMismatch {
+                shape,
+                n_values: values.len(),
+            });
+        }
+        Ok(Self {
+            dtype: DType::String,
+            shape,
+            data: Data::Strings(values.into()),
+        })
+    }
+
+    /// Element type.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Shape.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// Bytes of the elements (of the texts, for strings).
+    pub fn len_bytes(&self) -> usize {
+        match &self.data {
+            Data::Buffer(buffer) => buffer.len_bytes(),
+            Data::Strings(values) => values.iter().map(|value| value.len()).sum(),
+        }
+    }
+
+    /// The memory; `None` for strings, which are the host's.
+    pub fn buffer(&self) -> Option<&Buffer> {
+        match &self.data {
+            Data::Buffer(buffer) => Some(buffer),
+            Data::Strings(_) => None,
+        }
+    }
+
+    /// The same elements under another shape.
+    ///
+    /// # Errors
+    /// [`TensorError::LengthMismatch`] if it holds another number of elements.
+    pub fn reshaped(&self, shape: Shape) -> Result<Self, TensorError> {
+        if shape.n_elements() != self.shape.n_elements() {
+            return Err(TensorError::LengthMismatch {
+                shape,
+                n_values: self.shape.n_elements(),
+            });
+        }
+        Ok(Self {
+            dtype: self.dtype,
+            shape,
+            data: self.data.clone(),
+        })
+    }
+
+    /// The elements, little-endian.
+    ///
+    /// # Errors
+    /// [`TensorError::NotOnHost`] in a device's memory, [`TensorError::NoFixedSize`] for strings.
+    pub fn as_bytes(&self) -> Result<&[u8], TensorError> {
+        match &self.data {
+            Data::Buffer(buffer) => buffer.as_host_bytes().ok_or(TensorError::NotOnHost),
+            Data::Strings(_) => Err(TensorError::NoFixedSize(self.dtype)),
+        }
+    }
+
+    /// The elements, row-major.
+    ///
+    /// # Errors
+    /// [`TensorError::WrongDType`] for another type, and as [`Self::as_bytes`].
+    pub fn as_slice<T: Element>(&self) -> Result<&[T], TensorError> {
+        self.expect_dtype(T::DTYPE)?;
+        Ok(bytemuck::cast_slice(self.as_bytes()?))
+    }
+
+    /// The elements of a boolean tensor, one byte each; other values than 0 are true.
+    ///
+    /// # Errors
+    /// As [`Self::as_slice`].
+    pub fn as_bools(&self) -> Result<&[u8], TensorError> {
+        self.expect_dtype(DType::Bool)?;
+        self.as_bytes()
+    }
+
+    /// The elements of a string tensor.
+    ///
+    /// # Errors
+    /// [`TensorError::WrongDType`] for another type.
+    pub fn as_strings(&self) -> Result<&[Box<[u8]>], TensorError> {
+        match &self.data {
+            Data::Strings(values) => Ok(values),
+            Data::Buffer(_) => Err(TensorError::WrongDType {
+                expected: DType::String,
+                found: self.dtype,
+            }),
+        }
+    }
+
+    /// The bytes to write; `None` while they are shared, or not on the host.
+    pub fn as_bytes_mut(&mut self) -> Option<&mut [u8]> {
+        match &mut self.data {
+            Data::Buffer(buffer) => buffer.as_host_bytes_mut(),
+            Data::Strings(_) => None,
+        }
+    }
+
+    /// The elements to write; `None` while they are shared, of another type, or not on the host.
+    pub fn as_slice_mut<T: Element>(&mut self) -> Option<&mut [T]> {
+        if self.dtype != T::DTYPE {
+            return None;
+        }
+        self.as_bytes_mut().map(bytemuck::cast_slice_mut)
+    }
+
+    fn expect_dtype(&self, expected: DType) -> Result<(), TensorError> {
+        if self.dtype == expected {
+            Ok(())
+        } else {
+            Err(TensorError::WrongDType {
+                expected,
+                found: self.dtype,
+            })
+        }
+    }
+}
+
+impl fmt::Debug for Tensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tensor<{}, {}>", self.dtype, self.shape)
+    }
+}
