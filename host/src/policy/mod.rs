@@ -1,1 +1,1 @@
-//! Policies: the sandbox, its limits, native twins, the ladder. Wasmtime lives only here.
+//! Policies.
