@@ -11,6 +11,9 @@ pub(super) enum LimitHit {
     Memory { requested_bytes: usize },
     #[error("table")]
     Table { requested: usize },
+    /// Imports cost more than the call's fuel.
+    #[error("fuel of imports")]
+    HostFuel,
 }
 
 /// The limiter of one store. Wasmtime asks it before anything grows.
