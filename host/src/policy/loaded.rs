@@ -1,5 +1,6 @@
 //! A policy that is ready to be asked: instance, configuration, calls, and what to make of their ends.
 
+use std::io;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -102,16 +103,21 @@ pub struct LoadReport {
 /// A policy in its sandbox, configured. It stays resident: what it keeps between calls is its own business, until a
 /// trap, after which it starts anew.
 pub struct LoadedPolicy {
-    pub(super) engine: PolicyEngine,
-    name: String,
-    compiled: Compiled,
-    config: Vec<(String, String)>,
-    messages: Arc<MessageBook>,
+    pub(super) template: Template,
     live: Option<Live>,
     info: PolicyInfo,
     settings: Vec<PolicySetting>,
     n_restarts: u32,
     report: LoadReport,
+}
+
+/// What instances are made of.
+pub(super) struct Template {
+    pub(super) engine: PolicyEngine,
+    name: String,
+    compiled: Compiled,
+    config: Vec<(String, String)>,
+    messages: Arc<MessageBook>,
 }
 
 /// An instance and its store. A trap makes all of the store unusable.
@@ -142,11 +148,13 @@ impl PolicyEngine {
             cache_problem: compiled.cache_problem.clone(),
         };
         let mut policy = LoadedPolicy {
-            engine: self.clone(),
-            name: name.to_owned(),
-            compiled,
-            config: config.to_vec(),
-            messages: Arc::new(MessageBook::new(self.limits())),
+            template: Template {
+                engine: self.clone(),
+                name: name.to_owned(),
+                compiled,
+                config: config.to_vec(),
+                messages: Arc::new(MessageBook::new(self.limits())),
+            },
             live: None,
             info: PolicyInfo::default(),
             settings: Vec::new(),
@@ -163,7 +171,7 @@ impl PolicyEngine {
 impl LoadedPolicy {
     /// The name it was loaded under.
     pub fn name(&self) -> &str {
-        &self.name
+        &self.template.name
     }
 
     /// What it says about itself.
@@ -178,12 +186,12 @@ impl LoadedPolicy {
 
     /// Whether it places whole graphs.
     pub fn is_whole_graph(&self) -> bool {
-        self.compiled.prepared.is_whole_graph()
+        self.template.compiled.prepared.is_whole_graph()
     }
 
     /// Whether it places ops while they run.
     pub fn is_online(&self) -> bool {
-        self.compiled.prepared.is_online()
+        self.template.compiled.prepared.is_online()
     }
 
     /// How long loading took.
@@ -209,25 +217,25 @@ impl LoadedPolicy {
             let export = "whole-graph";
             return Err(self.error(PolicyErrorKind::MissingExport { export }));
         }
-        let limits = self.engine.limits().clone();
+        let limits = self.template.engine.limits().clone();
         let plan = PlanBook::new(candidates, options, &limits);
         let view = View::new(Arc::clone(candidates));
         let started = Instant::now();
         let (outcome, plan, fuel_used, peak_memory_bytes) = {
             let mut live = self.take_live()?;
-            let ticking = self.engine.ticking();
-            let armed = self.engine.arm(&mut live.store, CallKind::Place);
-            let outcome = on_stack(&limits, || {
-                armed.and_then(|()| {
+            let ticking = self.template.engine.ticking();
+            let armed = self.template.engine.arm(&mut live.store, CallKind::Place);
+            let outcome = armed.and_then(|()| {
+                on_stack(&limits, || {
                     live.exports
                         .place(&mut live.store, view, plan, options.seed)
-                })
+                })?
             });
             drop(ticking);
             let plan = live.store.data_mut().end_call();
             let fuel_used = live.fuel_used(&limits);
             let peak_memory_bytes = live.store.data().limiter.memory_bytes();
-            let outcome = outcome.map_err(|error| self.classify("place", CallKind::Place, error));
+            let outcome = outcome.map_err(|error| self.template.classify("place", CallKind::Place, error));
             // After a trap the store is dead, and with it the instance.
             if outcome.is_ok() {
                 self.live = Some(live);
@@ -235,7 +243,7 @@ impl LoadedPolicy {
             (outcome, plan, fuel_used, peak_memory_bytes)
         };
         let elapsed = started.elapsed();
-        let messages = self.messages.take();
+        let messages = self.template.messages.take();
         let result = plan.map(PlanBook::into_result).unwrap_or_default();
         let cut_off = match outcome {
             Ok(Ok(())) => None,
@@ -287,12 +295,8 @@ impl LoadedPolicy {
         call: impl FnOnce(&mut Live) -> wasmtime::Result<T> + Send,
     ) -> Result<T, PolicyError> {
         let mut live = self.take_live()?;
-        let outcome = self.engine.arm(&mut live.store, kind).and_then(|()| {
-            if self.engine.limits().stack_bytes > PolicyLimits::STACK_BYTES_INLINE {
-                on_stack(self.engine.limits(), || call(&mut live))
-            } else {
-                call(&mut live)
-            }
+        let outcome = self.template.engine.arm(&mut live.store, kind).and_then(|()| {
+            on_stack(self.template.engine.limits(), || call(&mut live))?
         });
         match outcome {
             Ok(value) => {
@@ -300,8 +304,8 @@ impl LoadedPolicy {
                 Ok(value)
             }
             Err(error) => {
-                let kind = self.classify(name, kind, error);
-                let messages = self.messages.take();
+                let kind = self.template.classify(name, kind, error);
+                let messages = self.template.messages.take();
                 Err(self.error_after(trap_with(kind, &messages), messages))
             }
         }
@@ -309,15 +313,15 @@ impl LoadedPolicy {
 
     /// What the policy printed since the last call that reported it.
     pub(super) fn take_messages(&self) -> Messages {
-        self.messages.take()
+        self.template.messages.take()
     }
 
     pub(super) fn error(&self, kind: PolicyErrorKind) -> PolicyError {
-        self.error_after(kind, self.messages.take())
+        self.error_after(kind, self.template.messages.take())
     }
 
     fn error_after(&self, kind: PolicyErrorKind, messages: Messages) -> PolicyError {
-        PolicyError::new(&self.name, kind, messages)
+        PolicyError::new(&self.template.name, kind, messages)
     }
 
     fn take_live(&mut self) -> Result<Live, PolicyError> {
@@ -332,11 +336,13 @@ impl LoadedPolicy {
 
     /// Makes an instance, lets it describe itself, and configures it.
     fn start(&mut self) -> Result<(), PolicyError> {
-        let ticking = self.engine.ticking();
-        let started = on_stack(self.engine.limits(), || self.started());
+        let template = &self.template;
+        let ticking = template.engine.ticking();
+        let started = on_stack(template.engine.limits(), || template.start())
+            .unwrap_or_else(|error| Err(PolicyErrorKind::Engine(error.to_string())));
         drop(ticking);
         let (live, info, settings) = started.map_err(|kind| {
-            let messages = self.messages.take();
+            let messages = self.template.messages.take();
             self.error_after(trap_with(kind, &messages), messages)
         })?;
         self.live = Some(live);
@@ -345,7 +351,10 @@ impl LoadedPolicy {
         Ok(())
     }
 
-    fn started(&self) -> Result<(Live, PolicyInfo, Vec<PolicySetting>), PolicyErrorKind> {
+}
+
+impl Template {
+    fn start(&self) -> Result<(Live, PolicyInfo, Vec<PolicySetting>), PolicyErrorKind> {
         let mut store = self.engine.store(Arc::clone(&self.messages));
         let kind = CallKind::Configure;
         let arm = |store: &mut Store<State>| {
@@ -460,9 +469,9 @@ impl Live {
 impl std::fmt::Debug for LoadedPolicy {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("LoadedPolicy")
-            .field("name", &self.name)
+            .field("name", &self.template.name)
             .field("info", &self.info)
-            .field("config", &self.config)
+            .field("config", &self.template.config)
             .field("n_restarts", &self.n_restarts)
             .field("report", &self.report)
             .finish_non_exhaustive()
@@ -522,19 +531,21 @@ fn trap_with(mut kind: PolicyErrorKind, messages: &Messages) -> PolicyErrorKind 
 }
 
 /// Runs a call where the stack is large enough for the guest's frames.
-fn on_stack<T: Send>(limits: &PolicyLimits, call: impl FnOnce() -> T + Send) -> T {
+///
+/// # Errors
+/// When the system gives no thread.
+fn on_stack<T: Send>(limits: &PolicyLimits, call: impl FnOnce() -> T + Send) -> io::Result<T> {
     if limits.stack_bytes <= PolicyLimits::STACK_BYTES_INLINE {
-        return call();
+        return Ok(call());
     }
     thread::scope(|scope| {
         let thread = thread::Builder::new()
             .name("placewright-policy".to_owned())
             // Frames of the host, beside the guest's.
             .stack_size(limits.stack_bytes + PolicyLimits::STACK_BYTES_INLINE)
-            .spawn_scoped(scope, call)
-            .expect("the system gives a thread");
-        thread
+            .spawn_scoped(scope, call)?;
+        Ok(thread
             .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     })
 }

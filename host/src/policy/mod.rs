@@ -10,10 +10,12 @@
 mod engine;
 mod error;
 mod form;
+mod interim;
 mod limiter;
 mod limits;
 mod loaded;
 mod messages;
+mod online;
 mod plan;
 mod ticker;
 mod v0_1;
@@ -25,4 +27,5 @@ pub use form::{CONTRACT_VERSION, ContractVersion, WasmForm};
 pub use limits::PolicyLimits;
 pub use loaded::{CutOff, LoadReport, LoadedPolicy, PlaceOptions, PolicyAnswer};
 pub use messages::{Message, Messages};
+pub use online::OnlineSession;
 pub use v0_1::{PolicyInfo, PolicySetting};

@@ -6,9 +6,6 @@
 mod bindings;
 mod imports;
 
-use std::sync::Arc;
-
-use placewright_guest::source::PlanSink;
 use placewright_guest::{Completion, DeviceChange, PlaceError, ReadyTask};
 use wasmtime::Store;
 use wasmtime::component::{Component, InstancePre, Linker, Resource};
@@ -297,7 +294,7 @@ impl Exports {
 }
 
 /// Scratch space of [`Exports::pick_batch`].
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct TaskBuffer(Vec<online::ReadyTask>);
 
 /// Why a policy refuses its configuration.
