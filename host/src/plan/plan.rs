@@ -72,6 +72,12 @@ impl Step {
     pub fn outputs(&self) -> impl ExactSizeIterator<Item = ValueId> + use<> {
         (self.first_output..self.first_output + self.n_outputs).map(ValueId)
     }
+
+    /// The same, as positions in [`Plan::values`].
+    pub fn output_range(&self) -> Range<usize> {
+        let first = self.first_output as usize;
+        first..first + self.n_outputs as usize
+    }
 }
 
 /// A tensor in one memory.
