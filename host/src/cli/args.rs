@@ -70,7 +70,7 @@ pub(super) struct PlacementArgs {
         value_name = "F.json",
         value_hint = ValueHint::FilePath,
         help_heading = "Placement",
-        conflicts_with_all = ["policy_config", "policy_fuel", "policy_deadline_ms", "policy_memory", "strict_policy"]
+        conflicts_with_all = ["policy", "policy_config", "policy_fuel", "policy_deadline_ms", "policy_memory", "strict_policy"]
     )]
     pub(super) placement: Option<PathBuf>,
     /// Save the placement.
@@ -85,7 +85,8 @@ pub(super) struct PlacementArgs {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Execution")]
 pub(super) struct RunArgs {
-    /// Feed the arrays in/NAME, compare the fetches with the arrays out/FETCH, fail on a mismatch.
+    /// Feed the arrays in/NAME, compare the last run's fetches with the arrays out/FETCH, fail on a mismatch. NaN matches
+    /// NaN at the same place.
     #[arg(long, value_name = "F.npz", value_hint = ValueHint::FilePath)]
     pub(super) check: Option<PathBuf>,
     /// Absolute tolerance of --check.
@@ -94,7 +95,8 @@ pub(super) struct RunArgs {
     /// Tolerance of --check relative to the expected value.
     #[arg(long, value_name = "X", default_value_t = 1e-5, value_parser = parse_tolerance, requires = "check")]
     pub(super) rtol: f64,
-    /// Feed the arrays in/NAME. Placeholders that are not fed get seeded random values.
+    /// Feed the arrays in/NAME, also in place of those of --check. Without --check, placeholders that are not fed get
+    /// seeded random values.
     #[arg(long, value_name = "F.npz", value_hint = ValueHint::FilePath)]
     pub(super) feeds: Option<PathBuf>,
     /// Compute this tensor, NODE or NODE:SLOT. Repeatable; by default every output that no node reads.
@@ -109,9 +111,21 @@ pub(super) struct RunArgs {
     /// Runs that are not timed, between the first one and the timed ones.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(super) warmup: u32,
-    /// Write a Chrome trace of the last run and of the stages before it, for chrome://tracing and Perfetto.
+    /// Write a Chrome trace of stages, policy calls, kernels and transfers, for chrome://tracing and Perfetto.
     #[arg(long, value_name = "F.json", value_hint = ValueHint::FilePath)]
     pub(super) trace: Option<PathBuf>,
+}
+
+impl RunArgs {
+    /// Whether a flag was given that means nothing when nothing is run.
+    pub(super) fn only_matters_when_running(&self) -> bool {
+        self.check.is_some()
+            || self.feeds.is_some()
+            || !self.fetch.is_empty()
+            || self.output.is_some()
+            || self.repeat > 0
+            || self.warmup > 0
+    }
 }
 
 fn parse_device_count(text: &str) -> Result<(String, u32), String> {

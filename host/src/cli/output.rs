@@ -81,6 +81,12 @@ impl Output {
         let _ = writeln!(io::stderr(), "note: {note}");
     }
 
+    /// A line of a log, on standard error in either format.
+    #[expect(clippy::unused_self, reason = "printing goes through this type")]
+    pub(super) fn log(&self, line: impl fmt::Display) {
+        let _ = writeln!(io::stderr(), "{line}");
+    }
+
     fn write(&mut self, text: fmt::Arguments<'_>) -> Result<()> {
         if self.closed {
             return Ok(());
