@@ -476,7 +476,7 @@ mod tests {
         };
         assert_eq!(
             message("m"),
-            "node `m`: no kernel of op MissingOp for device /job:localhost/replica:0/task:0/device:CPU:0 fits; \
+            "node `m` (MissingOp) on /job:localhost/replica:0/task:0/device:CPU:0: no kernel fits; \
              registered: <no registered kernels>"
         );
         assert_eq!(

@@ -9,6 +9,7 @@ mod prune;
 
 use crate::graph::{Graph, NodeId, TensorId};
 use crate::names::DeviceId;
+use crate::placement::Placement;
 use crate::plan::Plan;
 use crate::tensor::{DType, PartialShape};
 
@@ -61,6 +62,29 @@ pub enum PartitionError {
     TooLarge,
 }
 
+/// Cuts a placed graph into one partition per device.
+///
+/// Called once per kind of run (feeds, fetches, targets); linear in the part of the graph that runs.
+///
+/// # Errors
+/// [`PartitionError`] if the request does not fit the graph. A placement always does.
+pub fn cut(placement: &Placement, request: &RunRequest) -> Result<Plan, PartitionError> {
+    let has_one_memory: Vec<bool> = placement
+        .device_set()
+        .iter()
+        .map(|(_, device)| device.attributes().device_type == "CPU")
+        .collect();
+    let assignment = Assignment {
+        graph: placement.graph(),
+        devices: placement.devices(),
+        has_one_memory: &has_one_memory,
+        edge_kinds: placement.edge_kinds(),
+        start_order: placement.start_order(),
+        queues: placement.queues(),
+    };
+    cut_assigned(&assignment, request)
+}
+
 /// What the cut reads of a placement.
 pub(crate) struct Assignment<'a> {
     /// The graph.
@@ -83,7 +107,7 @@ impl Assignment<'_> {
     }
 }
 
-/// Cuts.
+/// [`cut`], whatever made the assignment.
 pub(crate) fn cut_assigned(
     assignment: &Assignment<'_>,
     request: &RunRequest,
