@@ -116,6 +116,19 @@ pub struct Violation {
     pub explanation: String,
 }
 
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            rule,
+            node,
+            explanation,
+        } = self;
+        write!(f, "plan breaks rule `{rule}` at node {node}: {explanation}")
+    }
+}
+
+impl std::error::Error for Violation {}
+
 /// The graph's columns (WIT `graphs.graph`).
 #[expect(missing_docs, reason = "documented in the contract, method by method")]
 pub trait GraphSource {
@@ -211,7 +224,8 @@ pub enum LogLevel {
 }
 
 /// Where messages go (WIT `log`).
-pub trait LogSink: fmt::Debug {
+/// `Send` and `Sync`, because a native policy that keeps a log may be moved between threads.
+pub trait LogSink: fmt::Debug + Send + Sync {
     /// Messages below it need not be formatted.
     fn threshold(&self) -> LogLevel;
     /// Hands in one message.

@@ -1,0 +1,6 @@
+//! What no single module can show, one module per subject.
+
+#[path = "../support/fakes.rs"]
+mod fakes;
+mod policy;
+mod sample;
