@@ -1,0 +1,3 @@
+//! What no single module can show, one module per subject.
+
+mod placement;
