@@ -2,5 +2,6 @@
 
 #[path = "../support/fakes.rs"]
 mod fakes;
+mod placement;
 mod policy;
 mod sample;

@@ -100,18 +100,18 @@ pub struct FakeFactory {
     pub named: String,
     /// How many there are; `None` = the driver is absent.
     pub n_physical: Option<u32>,
-    /// How many are made unless `device_count` says otherwise.
-    pub n_default: u32,
+    /// Whether `device_count` is an exact number, as for CPU, rather than an upper bound.
+    pub is_exact: bool,
 }
 
 impl FakeFactory {
-    /// A factory of `n` devices, all made by default.
+    /// A factory of `n` devices; `device_count` is an upper bound.
     pub fn of(device_type: &str, n: u32) -> Self {
         Self {
             device_type: device_type.to_owned(),
             named: device_type.to_owned(),
             n_physical: Some(n),
-            n_default: n,
+            is_exact: false,
         }
     }
 
@@ -138,10 +138,12 @@ impl DeviceFactory for FakeFactory {
         options: &DeviceOptions,
         prefix: &str,
     ) -> Result<Vec<Arc<dyn Device>>, DeviceError> {
-        let wanted = options.device_count.get(&self.device_type);
-        let n = self
-            .present()?
-            .min(wanted.copied().unwrap_or(self.n_default));
+        let present = self.present()?;
+        let n = match options.device_count.get(&self.device_type) {
+            Some(&wanted) if self.is_exact => wanted,
+            Some(&wanted) => wanted.min(present),
+            None => present,
+        };
         let device = |index| {
             let name = format!("{prefix}/device:{}:{index}", self.named);
             FakeDevice::new(&name, &self.device_type).shared()
