@@ -1,3 +1,8 @@
 //! What no single module can show: one module per subject, one binary, linked once.
 
+#[path = "../support/fakes.rs"]
+mod fakes;
+mod placement;
+mod policy;
+mod sample;
 mod tidy;

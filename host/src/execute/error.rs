@@ -1,5 +1,6 @@
 //! Why a plan cannot be prepared or run.
 
+use std::fmt;
 use std::time::Duration;
 
 use crate::device::{KernelError, KernelLookupError};
@@ -26,52 +27,36 @@ pub enum ExecuteError {
         n_steps: usize,
     },
     /// The registry has no kernel for the node.
-    #[error(
-        "node `{node}`: no kernel of op {op} for device {device} fits; registered: {registered}"
-    )]
+    #[error("{site}: no kernel fits; registered: {registered}")]
     NoKernel {
-        /// The node.
-        node: String,
-        /// Its op.
-        op: String,
-        /// The device.
-        device: String,
+        /// Which node, and where.
+        site: Box<NodeSite>,
         /// The kernels that are registered for the op, in words.
         registered: String,
     },
     /// The registration is good for placing only.
     #[error(
-        "node `{node}`: the kernel of op {op} for device {device} is registered for placement only; register it with a factory to execute it"
+        "{site}: the kernel is registered for placement only; register it with a factory to execute it"
     )]
     PlacementOnly {
-        /// The node.
-        node: String,
-        /// Its op.
-        op: String,
-        /// The device.
-        device: String,
+        /// Which node, and where.
+        site: Box<NodeSite>,
     },
     /// The registry cannot say which kernel to take.
-    #[error("node `{node}` on {device}: {source}")]
+    #[error("{site}: {source}")]
     Lookup {
-        /// The node.
-        node: String,
-        /// The device.
-        device: String,
+        /// Which node, and where.
+        site: Box<NodeSite>,
         /// Why.
-        source: KernelLookupError,
+        source: Box<KernelLookupError>,
     },
     /// A kernel cannot be made, or a constant has no room.
-    #[error("node `{node}` ({op}) cannot be prepared on {device}: {source}")]
+    #[error("{site}: cannot be prepared: {source}")]
     Prepare {
-        /// The node.
-        node: String,
-        /// Its op.
-        op: String,
-        /// The device.
-        device: String,
+        /// Which node, and where.
+        site: Box<NodeSite>,
         /// Why.
-        source: KernelError,
+        source: Box<KernelError>,
     },
     /// Loops and conditionals need dead tensors and frames, which this executor does not have.
     #[error("node `{node}` ({op}): control flow is not implemented")]
@@ -100,44 +85,30 @@ pub enum ExecuteError {
         found: String,
     },
     /// A kernel failed.
-    #[error("node `{node}` ({op}) on {device}, inputs {inputs}: {source}")]
+    #[error("{site}, inputs {inputs}: {source}")]
     Kernel {
-        /// The node.
-        node: String,
-        /// Its op.
-        op: String,
-        /// The device.
-        device: String,
+        /// Which node, and where.
+        site: Box<NodeSite>,
         /// Types and shapes of its inputs.
         inputs: String,
         /// Why.
-        source: KernelError,
+        source: Box<KernelError>,
     },
     /// A kernel panicked: a bug of the kernel.
-    #[error("node `{node}` ({op}) on {device}, inputs {inputs}: the kernel panicked: {message}")]
+    #[error("{site}, inputs {inputs}: the kernel panicked: {message}")]
     Panic {
-        /// The node.
-        node: String,
-        /// Its op.
-        op: String,
-        /// The device.
-        device: String,
+        /// Which node, and where.
+        site: Box<NodeSite>,
         /// Types and shapes of its inputs.
         inputs: String,
         /// What it said.
         message: String,
     },
     /// A kernel gave an output of another type than the graph says: a bug of the kernel.
-    #[error(
-        "node `{node}` ({op}) on {device}: output {slot} is {found}, the graph says {expected}"
-    )]
+    #[error("{site}: output {slot} is {found}, the graph says {expected}")]
     WrongOutput {
-        /// The node.
-        node: String,
-        /// Its op.
-        op: String,
-        /// The device.
-        device: String,
+        /// Which node, and where.
+        site: Box<NodeSite>,
         /// Which output.
         slot: usize,
         /// The type in the graph.
@@ -155,7 +126,7 @@ pub enum ExecuteError {
         /// Where it should go.
         destination_device: String,
         /// Why.
-        source: KernelError,
+        source: Box<KernelError>,
     },
     /// The caller cancelled the run.
     #[error("the run was cancelled")]
@@ -163,4 +134,21 @@ pub enum ExecuteError {
     /// The run took longer than allowed.
     #[error("the run did not end within {0:?}")]
     TimedOut(Duration),
+}
+
+/// A node on the device where it was placed, for messages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeSite {
+    /// The node.
+    pub node: String,
+    /// Its op.
+    pub op: String,
+    /// Full name of the device.
+    pub device: String,
+}
+
+impl fmt::Display for NodeSite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "node `{}` ({}) on {}", self.node, self.op, self.device)
+    }
 }

@@ -73,19 +73,19 @@ impl Executor {
     ) -> Result<Vec<Tensor>, ExecuteError> {
         self.check_feeds(prepared, feeds)?;
         let number = self.n_runs.fetch_add(1, Ordering::Relaxed);
+        let recorder = options.recorder.as_ref().unwrap_or(&self.recorder);
         let started = Instant::now();
         let run = Arc::new(Run::new(
             prepared,
             feeds.to_vec(),
             options,
-            &self.recorder,
+            recorder,
             number,
             self.helpers.shared(),
             self.helpers.n_threads(),
         ));
         let outcome = run.drive();
-        self.recorder
-            .record_since(started, EventKind::Run { run: number });
+        recorder.record_since(started, EventKind::Run { run: number });
         outcome?;
         let fetches = prepared.plan.fetches().iter().enumerate();
         Ok(fetches
@@ -476,7 +476,7 @@ mod tests {
         };
         assert_eq!(
             message("m"),
-            "node `m`: no kernel of op MissingOp for device /job:localhost/replica:0/task:0/device:CPU:0 fits; \
+            "node `m` (MissingOp) on /job:localhost/replica:0/task:0/device:CPU:0: no kernel fits; \
              registered: <no registered kernels>"
         );
         assert_eq!(

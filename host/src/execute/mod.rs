@@ -14,7 +14,7 @@ mod prepare;
 mod run;
 mod step;
 
-pub use error::ExecuteError;
+pub use error::{ExecuteError, NodeSite};
 pub use executor::Executor;
 pub use options::{CancelToken, ExecutorOptions, RunOptions};
 pub use prepare::PreparedPlan;

@@ -40,6 +40,8 @@ pub struct RunOptions {
     pub cancel: Option<CancelToken>,
     /// Ends the run with [`super::ExecuteError::TimedOut`] after this time; looked at between steps.
     pub timeout: Option<Duration>,
+    /// Hears of this run, instead of the executor's recorder.
+    pub recorder: Option<Recorder>,
 }
 
 impl RunOptions {
@@ -54,6 +56,13 @@ impl RunOptions {
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
+        self
+    }
+
+    /// The same, recorded by `recorder` alone; [`Recorder::off`] = not recorded.
+    #[must_use]
+    pub fn with_recorder(mut self, recorder: Recorder) -> Self {
+        self.recorder = Some(recorder);
         self
     }
 }

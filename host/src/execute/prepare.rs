@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustc_hash::FxHashMap;
 
-use super::error::ExecuteError;
+use super::error::{ExecuteError, NodeSite};
 use crate::device::{
     AllocatorAttributes, DeviceSet, Kernel, KernelConstruction, KernelDevice, KernelError,
     KernelFactory, KernelRegistry,
@@ -170,18 +170,21 @@ impl Workshop {
         device: &dyn KernelDevice,
         on_host: bool,
     ) -> Result<Action, ExecuteError> {
-        let name = || self.graph.node_name(node).to_owned();
         let op = self.graph.op(node);
-        let device_name = || device.attributes().name.clone();
+        let site = || {
+            Box::new(NodeSite {
+                node: self.graph.node_name(node).to_owned(),
+                op: op.to_owned(),
+                device: device.attributes().name.clone(),
+            })
+        };
         if is_control_flow(op) {
             return Err(self.control_flow(node));
         }
         let attrs = self.graph.attrs(node);
         let failed = |source| ExecuteError::Prepare {
-            node: name(),
-            op: op.to_owned(),
-            device: device_name(),
-            source,
+            site: site(),
+            source: Box::new(source),
         };
         if op == "Const"
             && let Some(literal) = attrs.tensor("value")
@@ -200,24 +203,17 @@ impl Workshop {
             .registry
             .find(op, device_type, attrs)
             .map_err(|source| ExecuteError::Lookup {
-                node: name(),
-                device: device_name(),
-                source,
+                site: site(),
+                source: Box::new(source),
             })?
             .ok_or_else(|| ExecuteError::NoKernel {
-                node: name(),
-                op: op.to_owned(),
-                device: device_name(),
+                site: site(),
                 registered: self.registered(op),
             })?;
         let factory = def
             .factory
             .as_ref()
-            .ok_or_else(|| ExecuteError::PlacementOnly {
-                node: name(),
-                op: op.to_owned(),
-                device: device_name(),
-            })?;
+            .ok_or_else(|| ExecuteError::PlacementOnly { site: site() })?;
         let kernel = self.construct(node, device, factory).map_err(failed)?;
         Ok(Action::Kernel(Arc::from(kernel)))
     }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use smallvec::SmallVec;
 
-use super::error::ExecuteError;
+use super::error::{ExecuteError, NodeSite};
 use super::prepare::{Action, panic_message};
 use super::run::{InTransit, Ready, Run};
 use crate::device::{Kernel, KernelContext, KernelDevice, KernelError};
@@ -141,23 +141,27 @@ fn call(
         .collect::<Vec<_>>()
         .join(", ");
     let inputs = format!("({inputs})");
-    let (node, op) = (graph.node_name(node).to_owned(), graph.op(node).to_owned());
-    let device = run.prepared.device_name(step.device).to_owned();
+    let site = site(run, node, step);
     Err(match failure {
         Failure::Error(source) => ExecuteError::Kernel {
-            node,
-            op,
-            device,
+            site,
             inputs,
-            source,
+            source: Box::new(source),
         },
         Failure::Panic(message) => ExecuteError::Panic {
-            node,
-            op,
-            device,
+            site,
             inputs,
             message,
         },
+    })
+}
+
+fn site(run: &Run, node: NodeId, step: &Step) -> Box<NodeSite> {
+    let graph = &run.prepared.graph;
+    Box::new(NodeSite {
+        node: graph.node_name(node).to_owned(),
+        op: graph.op(node).to_owned(),
+        device: run.prepared.device_name(step.device).to_owned(),
     })
 }
 
@@ -178,9 +182,7 @@ fn check_outputs(
         let expected = graph.tensor_dtypes()[tensor];
         if output.dtype() != expected {
             return Err(ExecuteError::WrongOutput {
-                node: graph.node_name(node).to_owned(),
-                op: graph.op(node).to_owned(),
-                device: run.prepared.device_name(step.device).to_owned(),
+                site: site(run, node, step),
                 slot,
                 expected,
                 found: output.dtype(),
@@ -238,7 +240,7 @@ fn take_feed(run: &Run, step: &Step, feed: u32) -> Result<u64, ExecuteError> {
                 what: format!("feed `{}`", run.prepared.graph.tensor_name(tensor)),
                 source_device: CALLER.to_owned(),
                 destination_device: run.prepared.device_name(step.device).to_owned(),
-                source,
+                source: Box::new(source),
             }
         })?;
         run.put(value, arrived);
@@ -255,7 +257,7 @@ fn hand_out(run: &Run, step: &Step, fetch: u32) -> Result<u64, ExecuteError> {
                 what: format!("fetch `{}`", run.prepared.graph.tensor_name(tensor)),
                 source_device: run.prepared.device_name(step.device).to_owned(),
                 destination_device: CALLER.to_owned(),
-                source,
+                source: Box::new(source),
             }
         })?;
         bytes += tensor.len_bytes() as u64;
@@ -308,7 +310,7 @@ fn lost(run: &Run, transfer: &Transfer, source: KernelError) -> ExecuteError {
         what: format!("transfer of `{what}`"),
         source_device: run.prepared.device_name(transfer.source).to_owned(),
         destination_device: run.prepared.device_name(transfer.destination).to_owned(),
-        source,
+        source: Box::new(source),
     }
 }
 

@@ -131,7 +131,11 @@ pub enum PolicyErrorKind {
         limit_bytes: usize,
     },
     /// The policy needs something that policies do not get.
-    #[error("it imports {}, which policies do not get: only `placewright:policy`{}", List(names), Remedy::of_imports(names))]
+    #[error(
+        "it imports {}, which policies do not get: only `placewright:policy`{}",
+        List(names),
+        Remedy::of_imports(names)
+    )]
     UnknownImport {
         /// The imports, in the order of the file.
         names: Vec<String>,
@@ -199,7 +203,10 @@ pub enum PolicyErrorKind {
     #[error("its configuration: {0}")]
     Config(String),
     /// There is no such policy.
-    #[error("there is no shipped policy and no file of this name; shipped are {}", List(shipped))]
+    #[error(
+        "there is no shipped policy and no file of this name; shipped are {}",
+        List(shipped)
+    )]
     NotFound {
         /// The names.
         shipped: Vec<String>,
@@ -273,7 +280,11 @@ impl fmt::Display for List<'_> {
             return f.write_str("none");
         };
         for (index, name) in rest.iter().enumerate() {
-            let separator = if index + 1 == rest.len() { " and " } else { ", " };
+            let separator = if index + 1 == rest.len() {
+                " and "
+            } else {
+                ", "
+            };
             write!(f, "`{name}`{separator}")?;
         }
         write!(f, "`{last}`")
@@ -307,7 +318,9 @@ impl Remedy {
             "place" | "begin" => {
                 ", before it offered a plan; `--policy-deadline-ms` raises it, and a policy that offers early is only cut off"
             }
-            "pick" | "pick-batch" | "observe" | "end" => "; `PolicyLimits::pick_deadline` raises it",
+            "pick" | "pick-batch" | "observe" | "end" => {
+                "; `PolicyLimits::pick_deadline` raises it"
+            }
             _ => "; `PolicyLimits::configure_deadline` raises it",
         }
     }

@@ -210,7 +210,7 @@ impl LoadedPolicy {
     /// [`PolicyError`]. A call that was cut off after an offer is no error: see [`PolicyAnswer::cut_off`].
     pub fn place(
         &mut self,
-        candidates: &Arc<Candidates>,
+        candidates: &Candidates,
         options: &PlaceOptions,
     ) -> Result<PolicyAnswer, PolicyError> {
         if !self.is_whole_graph() {
@@ -219,7 +219,7 @@ impl LoadedPolicy {
         }
         let limits = self.template.engine.limits().clone();
         let plan = PlanBook::new(candidates, options, &limits);
-        let view = View::new(Arc::clone(candidates));
+        let view = View::new(candidates.clone());
         let started = Instant::now();
         let (outcome, plan, fuel_used, peak_memory_bytes) = {
             let mut live = self.take_live()?;
@@ -235,7 +235,8 @@ impl LoadedPolicy {
             let plan = live.store.data_mut().end_call();
             let fuel_used = live.fuel_used(&limits);
             let peak_memory_bytes = live.store.data().limiter.memory_bytes();
-            let outcome = outcome.map_err(|error| self.template.classify("place", CallKind::Place, error));
+            let outcome =
+                outcome.map_err(|error| self.template.classify("place", CallKind::Place, error));
             // After a trap the store is dead, and with it the instance.
             if outcome.is_ok() {
                 self.live = Some(live);
@@ -295,9 +296,11 @@ impl LoadedPolicy {
         call: impl FnOnce(&mut Live) -> wasmtime::Result<T> + Send,
     ) -> Result<T, PolicyError> {
         let mut live = self.take_live()?;
-        let outcome = self.template.engine.arm(&mut live.store, kind).and_then(|()| {
-            on_stack(self.template.engine.limits(), || call(&mut live))?
-        });
+        let outcome = self
+            .template
+            .engine
+            .arm(&mut live.store, kind)
+            .and_then(|()| on_stack(self.template.engine.limits(), || call(&mut live))?);
         match outcome {
             Ok(value) => {
                 self.live = Some(live);
@@ -350,7 +353,6 @@ impl LoadedPolicy {
         self.settings = settings;
         Ok(())
     }
-
 }
 
 impl Template {
@@ -518,7 +520,11 @@ fn backtrace(error: &wasmtime::Error) -> Vec<String> {
         frame.func_name().map_or_else(unnamed, ToOwned::to_owned)
     });
     functions
-        .skip_while(|name| ["panic", "abort", "begin_unwind"].iter().any(|part| name.contains(part)))
+        .skip_while(|name| {
+            ["panic", "abort", "begin_unwind"]
+                .iter()
+                .any(|part| name.contains(part))
+        })
         .collect()
 }
 

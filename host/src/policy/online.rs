@@ -1,7 +1,5 @@
 //! Asking a policy about each op when it becomes ready.
 
-use std::sync::Arc;
-
 use placewright_guest::{Completion, DeviceChange, NONE, PlaceError, ReadyTask};
 
 use super::engine::CallKind;
@@ -20,7 +18,7 @@ use crate::names::DeviceId;
 #[derive(Debug)]
 pub struct OnlineSession<'a> {
     policy: &'a mut LoadedPolicy,
-    candidates: Arc<Candidates>,
+    candidates: Candidates,
     run: u32,
     buffer: TaskBuffer,
     is_over: bool,
@@ -35,14 +33,14 @@ impl LoadedPolicy {
     pub fn begin(
         &mut self,
         run: u32,
-        candidates: &Arc<Candidates>,
+        candidates: &Candidates,
         seed: u64,
     ) -> Result<OnlineSession<'_>, PolicyError> {
         if !self.is_online() {
             return Err(self.error(PolicyErrorKind::MissingExport { export: "online" }));
         }
         let ticking = self.template.engine.ticking();
-        let view = View::new(Arc::clone(candidates));
+        let view = View::new(candidates.clone());
         let begun = self.call("begin", CallKind::Place, |live| {
             live.exports.begin(&mut live.store, run, view, seed)
         })?;
@@ -53,7 +51,7 @@ impl LoadedPolicy {
             })
         })?;
         Ok(OnlineSession {
-            candidates: Arc::clone(candidates),
+            candidates: candidates.clone(),
             run,
             buffer: TaskBuffer::default(),
             is_over: false,

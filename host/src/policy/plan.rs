@@ -1,15 +1,14 @@
 //! The plan that a policy writes into: draft, what was offered, and what the policy said about it.
 
 use std::cell::RefCell;
-use std::sync::Arc;
 
 use placewright_guest::source::{PlanSink, Violation};
 
-use super::interim::Evaluator;
 use super::limits::PolicyLimits;
 use super::loaded::PlaceOptions;
 use super::messages::truncate;
 use crate::candidates::{Candidates, Explanation, Proposal};
+use crate::placement::Evaluator;
 
 /// Bytes kept of a metric's name.
 const METRIC_NAME_BYTES_MAX: usize = 64;
@@ -26,8 +25,6 @@ pub(super) struct PlanBook {
 
 struct Pages {
     evaluator: Evaluator,
-    start_order: Option<Vec<i32>>,
-    queues: Option<Vec<u32>>,
     explanations: Vec<Explanation>,
     explanation_bytes: usize,
     metrics: Vec<(String, f64)>,
@@ -49,7 +46,7 @@ pub(super) struct PlanResult {
 
 impl PlanBook {
     pub(super) fn new(
-        candidates: &Arc<Candidates>,
+        candidates: &Candidates,
         options: &PlaceOptions,
         limits: &PolicyLimits,
     ) -> Self {
@@ -58,9 +55,7 @@ impl PlanBook {
             explanation_bytes_max: limits.explanation_bytes,
             n_metrics_max: limits.metrics,
             pages: RefCell::new(Pages {
-                evaluator: Evaluator::new(Arc::clone(candidates)),
-                start_order: None,
-                queues: None,
+                evaluator: Evaluator::new(candidates),
                 explanations: Vec::new(),
                 explanation_bytes: 0,
                 metrics: Vec::new(),
@@ -72,12 +67,14 @@ impl PlanBook {
     /// What was offered. Explanations and metrics count whenever they came: a policy explains after its last offer, too.
     pub(super) fn into_result(self) -> PlanResult {
         let pages = self.pages.into_inner();
-        let mut result = pages.result;
-        if let Some(proposal) = &mut result.proposal {
-            proposal.explanations = pages.explanations;
-            proposal.metrics = pages.metrics;
+        PlanResult {
+            proposal: pages.evaluator.into_proposal().map(|offered| Proposal {
+                explanations: pages.explanations,
+                metrics: pages.metrics,
+                ..offered
+            }),
+            ..pages.result
         }
-        result
     }
 }
 
@@ -95,7 +92,7 @@ impl PlanSink for PlanBook {
     }
 
     fn violation(&self) -> Option<Violation> {
-        self.pages.borrow_mut().violation()
+        self.pages.borrow_mut().evaluator.violation().map(to_wire)
     }
 
     fn transfer_bytes(&self) -> u64 {
@@ -107,11 +104,13 @@ impl PlanSink for PlanBook {
     }
 
     fn set_start_order(&self, order: &[i32]) {
-        self.pages.borrow_mut().start_order = Some(order.to_vec());
+        let order = Some(order.to_vec());
+        self.pages.borrow_mut().evaluator.set_start_order(order);
     }
 
     fn set_queues(&self, queue: &[u32]) {
-        self.pages.borrow_mut().queues = Some(queue.to_vec());
+        let queue = Some(queue.to_vec());
+        self.pages.borrow_mut().evaluator.set_queues(queue);
     }
 
     fn explain_wanted(&self) -> bool {
@@ -147,18 +146,17 @@ impl PlanSink for PlanBook {
 
     fn offer(&self) -> Result<(), Violation> {
         let pages = &mut *self.pages.borrow_mut();
-        if let Some(violation) = pages.violation() {
-            pages.result.refused = Some(violation.clone());
-            return Err(violation);
+        match pages.evaluator.offer() {
+            Ok(()) => {
+                pages.result.n_offers += 1;
+                Ok(())
+            }
+            Err(violation) => {
+                let violation = to_wire(violation);
+                pages.result.refused = Some(violation.clone());
+                Err(violation)
+            }
         }
-        pages.result.n_offers += 1;
-        // Into the buffers of the last offer: a search offers often.
-        let proposal = pages.result.proposal.get_or_insert_default();
-        proposal.devices.clear();
-        proposal.devices.extend_from_slice(pages.evaluator.devices());
-        proposal.start_order.clone_from(&pages.start_order);
-        proposal.queues.clone_from(&pages.queues);
-        Ok(())
     }
 
     /// Native policies are not metered; for the others the sandbox answers itself.
@@ -167,13 +165,12 @@ impl PlanSink for PlanBook {
     }
 }
 
-impl Pages {
-    fn violation(&mut self) -> Option<Violation> {
-        let violation = self.evaluator.violation()?;
-        Some(Violation {
-            rule: violation.rule().to_owned(),
-            node: violation.node().0,
-            explanation: violation.to_string(),
-        })
+/// A violation as it crosses to policies.
+#[expect(clippy::needless_pass_by_value, reason = "so `map` reads well")]
+pub(super) fn to_wire(violation: crate::placement::Violation) -> Violation {
+    Violation {
+        rule: violation.rule().to_owned(),
+        node: violation.node().0,
+        explanation: violation.to_string(),
     }
 }

@@ -3,6 +3,10 @@
 //! The only module that knows WIT types. Each import checks nothing and computes nothing itself: it reads the
 //! [`View`] or talks to the [`PlanBook`], as native policies do.
 
+#[expect(
+    unreachable_pub,
+    reason = "generated code is public, and re-exports the handles"
+)]
 mod bindings;
 mod imports;
 

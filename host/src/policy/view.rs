@@ -2,13 +2,11 @@
 //!
 //! The sandbox's imports and the native policies read through it, so both see the same.
 
-use std::borrow::Cow;
-use std::sync::Arc;
-
 use placewright_guest::source::{
     Counts, Csr, DeviceAttributes, DeviceSource, DeviceSpec, Dims, GraphSource, LinkCost, Locality,
     Profile, Strings,
 };
+use std::borrow::Cow;
 
 use crate::candidates::Candidates;
 use crate::device::LinkProfile;
@@ -20,11 +18,11 @@ use crate::names::DeviceName;
 /// Graph and devices of one placement, as policies see them.
 #[derive(Debug, Clone)]
 pub(super) struct View {
-    candidates: Arc<Candidates>,
+    candidates: Candidates,
 }
 
 impl View {
-    pub(super) fn new(candidates: Arc<Candidates>) -> Self {
+    pub(super) fn new(candidates: Candidates) -> Self {
         Self { candidates }
     }
 

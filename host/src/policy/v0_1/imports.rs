@@ -55,11 +55,6 @@ impl State {
         self.host_fuel_left = fuel;
     }
 
-    /// What imports may still cost.
-    pub(in crate::policy) fn host_fuel_left(&self) -> Option<u64> {
-        self.host_fuel_left
-    }
-
     /// Lends graph, devices and perhaps a plan to the guest.
     pub(super) fn begin_call(&mut self, view: View, plan: Option<PlanBook>) {
         let counts = view.counts();
@@ -486,12 +481,7 @@ impl planning::HostPlan for State {
         Ok(self.plan()?.explain_wanted())
     }
 
-    fn explain(
-        &mut self,
-        _: Resource<PlanHandle>,
-        nodes: Vec<u32>,
-        reason: String,
-    ) -> Result<()> {
+    fn explain(&mut self, _: Resource<PlanHandle>, nodes: Vec<u32>, reason: String) -> Result<()> {
         self.charge((nodes.len() + reason.len()) as u64)?;
         self.plan()?.explain(&nodes, &reason);
         Ok(())
