@@ -19,6 +19,8 @@
 
 mod problem;
 mod schedule;
+#[cfg(test)]
+mod tests;
 mod timeline;
 
 use placewright_guest::Assignment;

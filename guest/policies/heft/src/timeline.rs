@@ -235,7 +235,7 @@ mod tests {
             // Now and then far ahead, so that gaps arise; lengths are odd fractions, so that sums round.
             let ready = random(40) * 7.3
                 + if step % 3 == 0 {
-                    f64::from(step) * 2.1
+                    f64::from(step) * 9.1
                 } else {
                     0.0
                 };
