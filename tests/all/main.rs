@@ -5,4 +5,6 @@ mod fakes;
 mod placement;
 mod policy;
 mod sample;
+#[path = "../support/strict_cpu.rs"]
+mod strict_cpu;
 mod tidy;

@@ -91,14 +91,8 @@ impl Broadcast {
     ///
     /// # Panics
     /// If a slice has another length than its shape says.
-    pub fn apply<L, R, O, F>(
-        &self,
-        lhs: &[L],
-        rhs: &[R],
-        out: &mut [O],
-        threads: Threads<'_>,
-        f: F,
-    ) where
+    pub fn apply<L, R, O, F>(&self, lhs: &[L], rhs: &[R], out: &mut [O], threads: Threads<'_>, f: F)
+    where
         L: Copy + Sync,
         R: Copy + Sync,
         O: Send,

@@ -113,9 +113,7 @@ impl Convolution {
         let alone = |axis: &WindowAxis| {
             axis.size == 1 && axis.stride == 1 && axis.pad_before == 0 && axis.input == axis.output
         };
-        alone(&self.rows)
-            && alone(&self.columns)
-            && self.filter_channels == self.input_channels
+        alone(&self.rows) && alone(&self.columns) && self.filter_channels == self.input_channels
     }
 
     /// Output pixels `first..` into `out`.
@@ -218,9 +216,8 @@ mod tests {
                                     }
                                     let pixel = (image * c.rows.input + i) * c.columns.input + j;
                                     let tap = (y * c.columns.size + x) * c.filter_channels + z;
-                                    sum += input[pixel * c.input_channels
-                                        + group * c.filter_channels
-                                        + z]
+                                    sum += input
+                                        [pixel * c.input_channels + group * c.filter_channels + z]
                                         * filter[tap * c.output_channels + channel];
                                 }
                             }
@@ -298,8 +295,17 @@ mod tests {
             filter_channels: 1,
             output_channels: 1,
         };
-        assert!(c.apply(&[1.0; 4], &[1.0], &mut [0.0; 4], Threads::single()).is_ok());
-        assert!(c.apply(&[1.0; 3], &[1.0], &mut [0.0; 4], Threads::single()).is_err());
-        assert!(c.apply(&[1.0; 4], &[1.0; 2], &mut [0.0; 4], Threads::single()).is_err());
+        assert!(
+            c.apply(&[1.0; 4], &[1.0], &mut [0.0; 4], Threads::single())
+                .is_ok()
+        );
+        assert!(
+            c.apply(&[1.0; 3], &[1.0], &mut [0.0; 4], Threads::single())
+                .is_err()
+        );
+        assert!(
+            c.apply(&[1.0; 4], &[1.0; 2], &mut [0.0; 4], Threads::single())
+                .is_err()
+        );
     }
 }

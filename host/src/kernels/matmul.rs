@@ -126,7 +126,11 @@ fn widened<T: Real<Wide = f32>>(
 
 /// Integers: adds multiples of the right matrix's rows, so that the inner loop runs over contiguous elements where the
 /// right matrix has them.
-fn row_by_row<T: Number>(lhs: MatrixView<'_, T>, rhs: MatrixView<'_, T>, out: &mut MatrixMut<'_, T>) {
+fn row_by_row<T: Number>(
+    lhs: MatrixView<'_, T>,
+    rhs: MatrixView<'_, T>,
+    out: &mut MatrixMut<'_, T>,
+) {
     assert_eq!(lhs.columns(), rhs.rows(), "inner dimensions agree");
     assert_eq!((out.rows(), out.columns()), (lhs.rows(), rhs.columns()));
     if rhs.columns() == 0 {
@@ -138,7 +142,9 @@ fn row_by_row<T: Number>(lhs: MatrixView<'_, T>, rhs: MatrixView<'_, T>, out: &m
         for p in 0..rhs.rows() {
             let factor = lhs.at(i, p);
             let start = p * rhs.row_stride();
-            let elements = rhs.data()[start..].iter().step_by(rhs.column_stride().max(1));
+            let elements = rhs.data()[start..]
+                .iter()
+                .step_by(rhs.column_stride().max(1));
             for (o, &r) in row.iter_mut().zip(elements) {
                 *o = o.plus(factor.times(r));
             }
@@ -157,9 +163,8 @@ mod tests {
         let mut out = Vec::new();
         for i in 0..lhs.rows() {
             for j in 0..rhs.columns() {
-                let sum = (0..lhs.columns()).fold(T::ZERO, |sum, p| {
-                    sum.plus(lhs.at(i, p).times(rhs.at(p, j)))
-                });
+                let sum = (0..lhs.columns())
+                    .fold(T::ZERO, |sum, p| sum.plus(lhs.at(i, p).times(rhs.at(p, j))));
                 out.push(sum);
             }
         }

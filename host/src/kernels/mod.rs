@@ -38,7 +38,7 @@ pub mod unary;
 pub mod window;
 
 pub use broadcast::Broadcast;
-pub use matrix::{MatrixMut, MatrixView};
 pub use matmul::Multiply;
+pub use matrix::{MatrixMut, MatrixView};
 pub use number::{Integer, Number, Real};
 pub use parallel::Threads;

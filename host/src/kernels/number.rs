@@ -1,5 +1,10 @@
 //! What the arithmetic needs to know of element types.
 
+#![expect(
+    trivial_numeric_casts,
+    reason = "one macro writes the casts of all integers, and some are to the type itself"
+)]
+
 use half::bf16;
 use half::f16;
 
@@ -35,10 +40,7 @@ pub trait Number: Element + PartialOrd {
     fn magnitude(self) -> Self;
     /// Whether it is not a number.
     fn is_not_a_number(self) -> bool {
-        #[expect(
-            clippy::eq_op,
-            reason = "the definition of NaN, for any element type"
-        )]
+        #[expect(clippy::eq_op, reason = "the definition of NaN, for any element type")]
         let differs = self != self;
         differs
     }

@@ -30,9 +30,9 @@ impl Pool {
     pub fn max<T: Number>(&self, input: &[T], out: &mut [T], threads: Threads<'_>) {
         self.windows(out, threads, |window, out| {
             out.fill(T::LOWEST);
-            for element in self.elements(window) {
+            for (n, element) in self.elements(window).enumerate() {
                 for (o, &x) in out.iter_mut().zip(&input[element..]) {
-                    if x > *o {
+                    if n == 0 || x > *o || o.is_not_a_number() {
                         *o = x;
                     }
                 }
@@ -137,7 +137,11 @@ mod tests {
     #[test]
     fn the_padding_is_never_the_largest() {
         let mut out = [0; 4];
-        pool(Padding::Same).max(&[-9i32, -8, -7, -6, -5, -4, -3, -2, -1], &mut out, Threads::single());
+        pool(Padding::Same).max(
+            &[-9i32, -8, -7, -6, -5, -4, -3, -2, -1],
+            &mut out,
+            Threads::single(),
+        );
         assert_eq!(out, [-5, -4, -2, -1]);
     }
 }

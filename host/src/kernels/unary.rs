@@ -195,7 +195,15 @@ mod tests {
         let input: Vec<f32> = (0..u32::MAX)
             .step_by(65_521)
             .map(f32::from_bits)
-            .chain([0.0, -0.0, 1.0, -1.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN])
+            .chain([
+                0.0,
+                -0.0,
+                1.0,
+                -1.0,
+                f32::INFINITY,
+                f32::NEG_INFINITY,
+                f32::NAN,
+            ])
             .collect();
         let wide: Vec<f64> = input.iter().map(|&x| f64::from(x)).collect();
         for function in ALL {
@@ -229,7 +237,12 @@ mod tests {
             let mut expected = [0.0; 4];
             apply(function, &input, &mut expected, Threads::single());
             let mut out = [f16::ZERO; 4];
-            apply(function, &input.map(f16::from_f32), &mut out, Threads::single());
+            apply(
+                function,
+                &input.map(f16::from_f32),
+                &mut out,
+                Threads::single(),
+            );
             assert_eq!(out, expected.map(f16::from_f32));
         }
     }
@@ -237,7 +250,11 @@ mod tests {
     #[test]
     fn the_error_function_has_its_known_values() {
         // Abramowitz and Stegun, table 7.1.
-        for (x, expected) in [(0.5, 0.520_499_877_8), (1.0, 0.842_700_792_9), (2.0, 0.995_322_265_0)] {
+        for (x, expected) in [
+            (0.5, 0.520_499_877_8),
+            (1.0, 0.842_700_792_9),
+            (2.0, 0.995_322_265_0),
+        ] {
             assert!((erf(x) - expected).abs() < 1e-10);
             assert!((erf(-x) + expected).abs() < 1e-10);
         }

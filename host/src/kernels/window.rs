@@ -50,7 +50,11 @@ impl WindowSpec {
     /// [`KernelError::InvalidArgument`] if the window is larger than the padded input by a stride or more, or the sizes
     /// are beyond this machine.
     pub fn over(self, input: usize) -> Result<WindowAxis, KernelError> {
-        let too_large = || KernelError::invalid(format!("the window {self:?} over {input} elements is too large"));
+        let too_large = || {
+            KernelError::invalid(format!(
+                "the window {self:?} over {input} elements is too large"
+            ))
+        };
         let signed = |value: usize| i64::try_from(value).map_err(|_| too_large());
         let (size, stride, dilation, length) = (
             signed(self.size)?,
@@ -155,7 +159,11 @@ mod tests {
             (0, spec(3, 1, 1, Padding::Same), (0, 1)),
         ] {
             let axis = window.over(input).unwrap();
-            assert_eq!((axis.output, axis.pad_before), expected, "{input} {window:?}");
+            assert_eq!(
+                (axis.output, axis.pad_before),
+                expected,
+                "{input} {window:?}"
+            );
         }
     }
 
@@ -169,14 +177,24 @@ mod tests {
         assert!(spec(3, 0, 1, Padding::Same).over(9).is_err());
         assert!(spec(usize::MAX, 1, 1, Padding::Valid).over(9).is_err());
         assert!(spec(1 << 40, 1, 1 << 40, Padding::Valid).over(9).is_err());
-        assert!(spec(3, 1, 1, Padding::Explicit(usize::MAX >> 1, 5)).over(9).is_err());
+        assert!(
+            spec(3, 1, 1, Padding::Explicit(usize::MAX >> 1, 5))
+                .over(9)
+                .is_err()
+        );
     }
 
     #[test]
     fn taps_in_the_padding_have_no_input() {
         let axis = spec(3, 2, 1, Padding::Same).over(7).unwrap();
-        assert_eq!([0, 1, 2].map(|tap| axis.input_of(0, tap)), [None, Some(0), Some(1)]);
-        assert_eq!([0, 1, 2].map(|tap| axis.input_of(3, tap)), [Some(5), Some(6), None]);
+        assert_eq!(
+            [0, 1, 2].map(|tap| axis.input_of(0, tap)),
+            [None, Some(0), Some(1)]
+        );
+        assert_eq!(
+            [0, 1, 2].map(|tap| axis.input_of(3, tap)),
+            [Some(5), Some(6), None]
+        );
         assert_eq!(axis.inputs_of(0), 0..2);
         assert_eq!(axis.inputs_of(3), 5..7);
     }

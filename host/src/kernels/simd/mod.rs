@@ -2,4 +2,4 @@
 
 mod gemm;
 
-pub(crate) use gemm::{GemmElement, gemm};
+pub(crate) use gemm::gemm;
