@@ -61,7 +61,7 @@ pub(super) fn run(args: &CacheArgs, output: &mut Output) -> Result<Outcome> {
     };
     output.line(format_args!(
         "{path}: {key} {}, {}",
-        count(usize::try_from(usage.n_entries)?, "file"),
+        count(usage.n_entries, "file"),
         show_bytes(usage.size_bytes)
     ))?;
     output.json(&json!({

@@ -16,6 +16,7 @@ use super::progress::Progress;
 use super::summary::PlacementView;
 use crate::candidates::PlacementOptions;
 use crate::error::Error;
+use crate::import::ImportOptions;
 use crate::names::DeviceName;
 use crate::placement::SavedPlacement;
 use crate::policy::LadderError;
@@ -49,6 +50,7 @@ pub(super) fn open(
     let progress = Progress::spinner(format!("placing {}", graph.display()));
     let mut builder = Session::builder()
         .with_graph_def_file(graph)
+        .with_import_options(ImportOptions::default().with_name(name_of(graph)))
         .with_factories(factories())
         .with_device_options(args.devices.to_options())
         .with_placement_options(placement_options(args)?)
@@ -222,4 +224,11 @@ fn is_usage(err: &PolicyError) -> bool {
             | PolicyErrorKind::UnknownSetting { .. }
             | PolicyErrorKind::Config(_)
     )
+}
+
+/// The file's name without its last extension: `lenet` of `tests/models/lenet.pb`.
+fn name_of(graph: &Path) -> String {
+    graph
+        .file_stem()
+        .map_or_else(|| "graph".to_owned(), |stem| stem.to_string_lossy().into_owned())
 }

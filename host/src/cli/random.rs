@@ -29,10 +29,6 @@ impl SplitMix {
     }
 
     /// Uniform below `bound`, up to a bias below `bound / 2^64`.
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "the high half of the product is below the bound"
-    )]
     pub(super) fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }

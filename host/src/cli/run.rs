@@ -227,7 +227,7 @@ fn execute(opened: &Opened, work: &Work, args: &RunArgs) -> Result<(Vec<Tensor>,
         .map(|(name, tensor)| (name.as_str(), tensor.clone()))
         .collect();
     let fetches: Vec<&str> = work.fetches.iter().map(String::as_str).collect();
-    let run = || opened.session.run(&feeds, &fetches);
+    let run = || -> Result<Vec<Tensor>> { Ok(opened.session.run(&feeds, &fetches)?) };
     let n_runs = 1 + u64::from(args.warmup) + u64::from(args.repeat);
     let progress = if n_runs > 1 {
         Progress::steps(n_runs, "running")

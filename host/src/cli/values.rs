@@ -56,8 +56,10 @@ pub(super) fn first_values(tensor: &Tensor, n: usize) -> Vec<Value> {
         }
         DType::String => {
             let values = tensor.as_strings().unwrap_or_default();
-            let text = |value: &Box<[u8]>| String::from_utf8_lossy(value).into_owned().into();
-            values.iter().take(n).map(text).collect()
+            let texts = values.iter().take(n);
+            texts
+                .map(|text| String::from_utf8_lossy(text).into_owned().into())
+                .collect()
         }
         DType::Resource | DType::Variant => Vec::new(),
     }

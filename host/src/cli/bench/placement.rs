@@ -39,7 +39,7 @@ use crate::policy::ShippedPolicy;
 use crate::policy::place_natively;
 
 #[derive(Debug, Args)]
-pub(super) struct PlacementBench {
+pub(in crate::cli) struct PlacementBench {
     /// Nodes of the layered random graphs, about 2.5 edges each.
     #[arg(long, value_name = "N,..", value_delimiter = ',', default_values_t = [1_000, 100_000])]
     nodes: Vec<u32>,

@@ -35,7 +35,7 @@ const N_DEVICES: u32 = 8;
 const BATCHES: [usize; 2] = [8, 64];
 
 #[derive(Debug, Args)]
-pub(super) struct PolicyCallBench {
+pub(in crate::cli) struct PolicyCallBench {
     /// Measurements per row, of which the median counts.
     #[arg(long, value_name = "N", default_value_t = 11, value_parser = clap::value_parser!(u32).range(1..))]
     repetitions: u32,
