@@ -1,3 +1,6 @@
 //! What no single module can show, one module per subject.
 
+mod devices;
+#[path = "../support/fakes.rs"]
+mod fakes;
 mod placement;
