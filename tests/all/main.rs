@@ -4,3 +4,5 @@ mod devices;
 #[path = "../support/fakes.rs"]
 mod fakes;
 mod placement;
+#[path = "../support/strict_cpu.rs"]
+mod strict_cpu;
