@@ -1,0 +1,4 @@
+//! What no single module can show; one module per subject.
+
+#[cfg(feature = "graphdef")]
+mod import;
