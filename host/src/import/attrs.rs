@@ -42,7 +42,7 @@ impl Owner<'_> {
             node: self.node.to_owned(),
             op: self.op.to_owned(),
             attr: attr.to_owned(),
-            source,
+            source: Box::new(source),
         }
     }
 }

@@ -153,7 +153,7 @@ pub enum ImportError {
         /// The attribute.
         attr: String,
         /// What is wrong.
-        source: AttrError,
+        source: Box<AttrError>,
     },
     /// The shapes of the inputs do not fit the op, each other, or what the file says.
     #[error("node `{node}` ({op}): {source}; input shapes are {inputs}")]

@@ -88,7 +88,7 @@ impl<'a> Ops<'a> {
         reader: &mut AttrReader,
     ) -> Result<Function, ImportError> {
         let signature = function.signature.clone().unwrap_or_default();
-        let read = || {
+        let mut read = || {
             let nodes: Result<Vec<_>, ImportError> = function
                 .node_def
                 .iter()
@@ -127,7 +127,6 @@ impl<'a> Ops<'a> {
                 stateful: signature.is_stateful,
             })
         };
-        let mut read = read;
         read().map_err(|error| within(&signature.name, error))
     }
 

@@ -20,6 +20,8 @@ mod order;
 mod proto;
 mod recognise;
 mod tensor;
+#[cfg(test)]
+mod tests;
 mod wire;
 
 pub use error::AttrError;
