@@ -3,6 +3,8 @@
 mod devices;
 #[path = "../support/fakes.rs"]
 mod fakes;
+#[cfg(feature = "graphdef")]
+mod import;
 mod placement;
 #[path = "../support/strict_cpu.rs"]
 mod strict_cpu;
