@@ -171,19 +171,51 @@ fn counts_of_instances_tables_memories_and_handles_are_limited() {
     let rows: [(Change, fn(&PolicyErrorKind) -> bool); 4] = [
         (
             |limits| limits.with_instances(1),
-            |kind| matches!(kind, K::InstanceLimit { what: "instances", limit: 1 }),
+            |kind| {
+                matches!(
+                    kind,
+                    K::InstanceLimit {
+                        what: "instances",
+                        limit: 1
+                    }
+                )
+            },
         ),
         (
             |limits| limits.with_memories(0),
-            |kind| matches!(kind, K::InstanceLimit { what: "memories", limit: 0 }),
+            |kind| {
+                matches!(
+                    kind,
+                    K::InstanceLimit {
+                        what: "memories",
+                        limit: 0
+                    }
+                )
+            },
         ),
         (
             |limits| limits.with_tables(0),
-            |kind| matches!(kind, K::InstanceLimit { what: "tables", limit: 0 }),
+            |kind| {
+                matches!(
+                    kind,
+                    K::InstanceLimit {
+                        what: "tables",
+                        limit: 0
+                    }
+                )
+            },
         ),
         (
             |limits| limits.with_component_handles(2),
-            |kind| matches!(kind, K::HandleLimit { call: "place", limit: 2 }),
+            |kind| {
+                matches!(
+                    kind,
+                    K::HandleLimit {
+                        call: "place",
+                        limit: 2
+                    }
+                )
+            },
         ),
     ];
     for (change, is_expected) in rows {

@@ -4,22 +4,24 @@ use std::sync::Arc;
 
 use placewright::candidates::{Candidates, PlacementOptions, enumerate};
 use placewright::device::{DeviceProfile, DeviceSet, KernelDef, KernelRegistry, LinkProfile};
-use placewright::graph::{AttrSet, AttrValue, Graph, GraphAssembler, Input, NodeId, NodeSpec, Output, Work};
+use placewright::graph::{
+    AttrSet, AttrValue, Graph, GraphAssembler, Input, NodeId, NodeSpec, Output, Work,
+};
 use placewright::names::DeviceId;
 use placewright::tensor::{DType, PartialShape};
 
 use crate::fakes::FakeDevice;
 
 /// A stream of numbers that is the same everywhere (SplitMix64).
-pub struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
 
     /// A number below `bound`.
-    pub fn below(&mut self, bound: usize) -> usize {
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -30,7 +32,7 @@ impl Random {
 }
 
 /// A layered random graph of about 2.5 edges a node; some nodes want a device, some are colocated.
-pub fn layered_graph(n_nodes: usize, seed: u64) -> Arc<Graph> {
+pub(crate) fn layered_graph(n_nodes: usize, seed: u64) -> Arc<Graph> {
     let mut random = Random::new(seed);
     let mut assembler = GraphAssembler::new(format!("layered-{n_nodes}-{seed}"));
     let width = (n_nodes / 8).clamp(1, 64);
@@ -79,7 +81,7 @@ pub fn layered_graph(n_nodes: usize, seed: u64) -> Arc<Graph> {
 }
 
 /// CPUs and GPUs of one task, with different rates.
-pub fn devices(n_cpus: u32, n_gpus: u32) -> Arc<DeviceSet> {
+pub(crate) fn devices(n_cpus: u32, n_gpus: u32) -> Arc<DeviceSet> {
     let device = |device_type: &str, index| {
         FakeDevice::new(
             &format!("/job:localhost/replica:0/task:0/device:{device_type}:{index}"),
@@ -103,7 +105,7 @@ pub fn devices(n_cpus: u32, n_gpus: u32) -> Arc<DeviceSet> {
 }
 
 /// What policies may know of a graph on devices.
-pub fn candidates(graph: &Arc<Graph>, devices: &Arc<DeviceSet>) -> Candidates {
+pub(crate) fn candidates(graph: &Arc<Graph>, devices: &Arc<DeviceSet>) -> Candidates {
     let options = PlacementOptions::default().with_soft_placement(true);
     enumerate(graph, devices, &kernels(), &options).unwrap()
 }
@@ -123,12 +125,12 @@ fn kernels() -> KernelRegistry {
 }
 
 /// A layered graph on two CPUs and two GPUs.
-pub fn sample(n_nodes: usize, seed: u64) -> Candidates {
+pub(crate) fn sample(n_nodes: usize, seed: u64) -> Candidates {
     candidates(&layered_graph(n_nodes, seed), &devices(2, 2))
 }
 
 /// A graph with a pin, colocation groups, ops that run on CPUs only, and a device with hardly any memory.
-pub fn constrained() -> Candidates {
+pub(crate) fn constrained() -> Candidates {
     let mut assembler = GraphAssembler::new("constrained");
     let output = Output {
         dtype: DType::F32,

@@ -65,10 +65,6 @@ impl CostRows {
         let flops_bits = flops.to_bits();
         let mixed = (flops_bits ^ traffic_bytes.rotate_left(24) ^ u64::from(support))
             .wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "the shift leaves CACHE_BITS bits"
-        )]
         let index = (mixed >> (64 - CACHE_BITS)) as usize;
         let slot = self.cache[index];
         if slot.support == support

@@ -5,6 +5,7 @@ use crate::candidates::support::to_u32;
 use crate::cost::CostClass;
 use crate::cost::CostClasses;
 use crate::cost::CostModel;
+use crate::cost::LinkEnd;
 use crate::device::DeviceSet;
 use crate::device::LinkProfile;
 
@@ -15,25 +16,24 @@ pub(super) fn device_columns(
     model: &CostModel,
 ) -> (DeviceColumns, Vec<CostClass>) {
     let classes = CostClasses::of(devices);
-    let mut domains: Vec<&CostClass> = Vec::new();
-    let domain_of_class: Vec<u32> = classes
-        .classes
+    let mut domains: Vec<LinkEnd> = Vec::new();
+    let link_domain = devices
         .iter()
-        .map(|class| {
-            let same_link = |known: &&CostClass| {
-                known.is_host() == class.is_host()
-                    && known.profile.host_link == class.profile.host_link
-            };
-            let index = domains.iter().position(same_link).unwrap_or_else(|| {
-                domains.push(class);
-                domains.len() - 1
-            });
+        .map(|(_, device)| {
+            let end = LinkEnd::of(&**device);
+            let index = domains
+                .iter()
+                .position(|known| *known == end)
+                .unwrap_or_else(|| {
+                    domains.push(end);
+                    domains.len() - 1
+                });
             to_u32(index)
         })
         .collect();
     let links: Vec<LinkProfile> = domains
         .iter()
-        .flat_map(|src| domains.iter().map(|dst| model.link(src, dst)))
+        .flat_map(|&src| domains.iter().map(move |&dst| model.link(src, dst)))
         .collect();
     let n_domains = to_u32(domains.len());
     let of_class = |class: &u32| &classes.classes[*class as usize];
@@ -44,11 +44,7 @@ pub(super) fn device_columns(
         .collect();
     let columns = DeviceColumns {
         n_cost_classes: to_u32(classes.classes.len()),
-        link_domain: classes
-            .of_device
-            .iter()
-            .map(|&class| domain_of_class[class as usize])
-            .collect(),
+        link_domain,
         n_link_domains: n_domains,
         links,
         link_exceptions: Vec::new(),
@@ -62,10 +58,9 @@ pub(super) fn device_columns(
             .iter()
             .map(|class| of_class(class).profile.is_calibrated)
             .collect(),
-        queues: classes
-            .of_device
+        queues: devices
             .iter()
-            .map(|class| of_class(class).profile.queues.max(1))
+            .map(|(_, device)| device.profile().queues.max(1))
             .collect(),
         type_preference: devices
             .iter()

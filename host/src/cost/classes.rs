@@ -1,22 +1,17 @@
 //! Cost classes: devices that cost the same share a column of the cost table.
 
+use crate::device::Device;
 use crate::device::DeviceProfile;
 use crate::device::DeviceSet;
+use crate::device::LinkProfile;
 
-/// Devices of one type with one profile.
+/// What the devices of one column of the cost table have in common: their type, and the rates of their kernels.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CostClass {
     /// The type: it decides whether there is a kernel at all.
     pub device_type: String,
-    /// The rates.
+    /// Rates of the first device of the class. The others may differ from it in link and queues, which cost no execution time.
     pub profile: DeviceProfile,
-}
-
-impl CostClass {
-    /// Whether these devices compute in host memory: those of type `CPU`.
-    pub fn is_host(&self) -> bool {
-        self.device_type == "CPU"
-    }
 }
 
 /// The cost classes of a device set.
@@ -41,7 +36,7 @@ impl CostClasses {
                 };
                 let index = classes
                     .iter()
-                    .position(|known| *known == class)
+                    .position(|known| known.costs_as(&class))
                     .unwrap_or_else(|| {
                         classes.push(class);
                         classes.len() - 1
@@ -50,5 +45,35 @@ impl CostClasses {
             })
             .collect();
         Self { of_device, classes }
+    }
+}
+
+impl CostClass {
+    fn costs_as(&self, other: &Self) -> bool {
+        let (a, b) = (&self.profile, &other.profile);
+        self.device_type == other.device_type
+            && a.flops_per_s == b.flops_per_s
+            && a.memory_bytes_per_s == b.memory_bytes_per_s
+            && a.launch_ns == b.launch_ns
+            && a.is_calibrated == b.is_calibrated
+    }
+}
+
+/// One end of a link between devices.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LinkEnd {
+    /// Whether the device computes in host memory: it is of type `CPU`.
+    pub is_host: bool,
+    /// Between the device's memory and the host's.
+    pub host_link: LinkProfile,
+}
+
+impl LinkEnd {
+    /// The end at this device.
+    pub fn of(device: &dyn Device) -> Self {
+        Self {
+            is_host: device.attributes().device_type == "CPU",
+            host_link: device.profile().host_link,
+        }
     }
 }

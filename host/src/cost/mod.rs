@@ -5,5 +5,5 @@
 mod classes;
 mod model;
 
-pub use classes::{CostClass, CostClasses};
+pub use classes::{CostClass, CostClasses, LinkEnd};
 pub use model::CostModel;

@@ -1,6 +1,6 @@
 //! The cost model: nanoseconds from work and rates.
 
-use crate::cost::classes::CostClass;
+use crate::cost::classes::LinkEnd;
 use crate::device::DeviceProfile;
 use crate::device::LinkProfile;
 
@@ -40,9 +40,9 @@ impl CostModel {
     /// The link between two different devices. A CPU device's memory is the host's: between two of them a tensor is copied
     /// once, and to or from an accelerator it pays the accelerator's link. Between two accelerators it is staged in host
     /// memory and pays both links; a direct link between cards is an exception that the caller adds.
-    pub fn link(&self, src: &CostClass, dst: &CostClass) -> LinkProfile {
-        let (from, to) = (src.profile.host_link, dst.profile.host_link);
-        match (src.is_host(), dst.is_host()) {
+    pub fn link(&self, src: LinkEnd, dst: LinkEnd) -> LinkProfile {
+        let (from, to) = (src.host_link, dst.host_link);
+        match (src.is_host, dst.is_host) {
             (_, true) => from,
             (true, false) => to,
             (false, false) => LinkProfile {
@@ -98,24 +98,21 @@ mod tests {
 
     #[test]
     fn accelerators_pay_both_links_and_the_host_none() {
-        let class = |device_type: &str, latency_ns, ns_per_byte| CostClass {
-            device_type: device_type.to_owned(),
-            profile: DeviceProfile {
-                host_link: LinkProfile {
-                    latency_ns,
-                    ns_per_byte,
-                },
-                ..profile(1.0, 1.0)
+        let end = |is_host, latency_ns, ns_per_byte| LinkEnd {
+            is_host,
+            host_link: LinkProfile {
+                latency_ns,
+                ns_per_byte,
             },
         };
-        let (cpu, gpu) = (class("CPU", 1.0, 2.0), class("GPU", 10.0, 20.0));
+        let (cpu, gpu) = (end(true, 1.0, 2.0), end(false, 10.0, 20.0));
         let link = |src, dst| {
             let link = CostModel::default().link(src, dst);
             (link.latency_ns, link.ns_per_byte)
         };
-        assert_eq!(link(&cpu, &cpu), (1.0, 2.0));
-        assert_eq!(link(&cpu, &gpu), (10.0, 20.0));
-        assert_eq!(link(&gpu, &cpu), (10.0, 20.0));
-        assert_eq!(link(&gpu, &gpu), (20.0, 40.0));
+        assert_eq!(link(cpu, cpu), (1.0, 2.0));
+        assert_eq!(link(cpu, gpu), (10.0, 20.0));
+        assert_eq!(link(gpu, cpu), (10.0, 20.0));
+        assert_eq!(link(gpu, gpu), (20.0, 40.0));
     }
 }

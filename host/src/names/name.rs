@@ -48,7 +48,7 @@ pub enum NameError {
     Incompatible {
         /// `jobs`, `replicas`, `tasks`, `types` or `ids`.
         part: &'static str,
-        /// The name merged into, as the parts before had left it.
+        /// The name merged into.
         target: String,
         /// The name merged from.
         other: String,
