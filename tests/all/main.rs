@@ -5,6 +5,10 @@ mod devices;
 mod fakes;
 #[cfg(feature = "graphdef")]
 mod import;
+mod misbehaving;
 mod placement;
+mod policy;
+mod sample;
 #[path = "../support/strict_cpu.rs"]
 mod strict_cpu;
+mod versions;
