@@ -1,10 +1,17 @@
 //! What no single module can show: one module per subject, one binary, linked once.
 
+#[cfg(feature = "cli")]
+mod cli;
+mod devices;
 #[path = "../support/fakes.rs"]
 mod fakes;
+#[cfg(feature = "graphdef")]
+mod import;
+mod misbehaving;
 mod placement;
 mod policy;
 mod sample;
 #[path = "../support/strict_cpu.rs"]
 mod strict_cpu;
 mod tidy;
+mod versions;
