@@ -5,3 +5,5 @@ mod fakes;
 mod placement;
 mod policy;
 mod sample;
+#[path = "../support/strict_cpu.rs"]
+mod strict_cpu;
