@@ -3,6 +3,7 @@
 use crate::NONE;
 use crate::devices::DeviceSet;
 use crate::graph::Graph;
+pub use crate::graph::Rows;
 use crate::source::LinkCost;
 
 /// The cost table with one column per device instead of per cost class.
@@ -233,5 +234,78 @@ impl<'a> Assignment<'a> {
     /// One device per node, for [`crate::Plan::set_devices`].
     pub fn devices(&self) -> &[u32] {
         &self.of_node
+    }
+}
+
+/// Room for what stays on the devices, per memory domain, while groups are placed.
+///
+/// Counts resident bytes only. What values and workspaces need on top depends on the whole plan: ask the host with
+/// [`crate::Plan::violation`].
+#[derive(Debug, Clone)]
+pub struct MemoryBudget {
+    domain: Vec<u32>,
+    free_bytes: Vec<u64>,
+    group_bytes: Vec<u64>,
+}
+
+impl MemoryBudget {
+    /// The whole capacity of every memory, less what pinned groups take.
+    pub fn new(graph: &Graph<'_>, devices: &DeviceSet<'_>) -> Self {
+        let domain = devices.memory_domains().to_vec();
+        let n_domains = domain.iter().max().map_or(0, |&last| last as usize + 1);
+        let mut free_bytes = vec![u64::MAX; n_domains];
+        for (&domain, &capacity) in domain.iter().zip(devices.memory_capacity()) {
+            let free = &mut free_bytes[domain as usize];
+            *free = capacity.min(*free);
+        }
+        let mut group_bytes = vec![0_u64; graph.counts().groups as usize];
+        for (&group, &bytes) in graph.group().iter().zip(graph.resident_bytes()) {
+            let sum = &mut group_bytes[group as usize];
+            *sum = sum.saturating_add(bytes);
+        }
+        let mut budget = Self {
+            domain,
+            free_bytes,
+            group_bytes,
+        };
+        for (&group, &pin) in graph.group().iter().zip(graph.pinned()) {
+            if pin != NONE {
+                budget.take(group, pin);
+            }
+        }
+        budget
+    }
+
+    /// Whether everything together might be too much for some device: where not, nobody needs to ask.
+    pub fn is_tight(&self) -> bool {
+        let sum = |sum: u64, &bytes: &u64| sum.saturating_add(bytes);
+        let all = self.group_bytes.iter().fold(0, sum);
+        self.free_bytes.iter().any(|&free| free < all)
+    }
+
+    /// Whether a group's resident bytes fit on a device.
+    #[inline]
+    pub fn fits(&self, group: u32, device: u32) -> bool {
+        self.group_bytes[group as usize] <= self.free_bytes(device)
+    }
+
+    /// Bytes free in the memory of a device.
+    #[inline]
+    pub fn free_bytes(&self, device: u32) -> u64 {
+        self.free_bytes[self.domain[device as usize] as usize]
+    }
+
+    /// Puts a group on a device; does nothing when it is on one already, so any member may say so.
+    #[inline]
+    pub fn take(&mut self, group: u32, device: u32) {
+        let bytes = std::mem::take(&mut self.group_bytes[group as usize]);
+        self.reserve(device, bytes);
+    }
+
+    /// Sets `bytes` of a device's memory aside for other things; never below zero.
+    #[inline]
+    pub fn reserve(&mut self, device: u32, bytes: u64) {
+        let free = &mut self.free_bytes[self.domain[device as usize] as usize];
+        *free = free.saturating_sub(bytes);
     }
 }

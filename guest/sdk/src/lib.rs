@@ -11,6 +11,8 @@ pub mod native;
 pub mod plan;
 pub mod policy;
 pub mod source;
+#[cfg(not(target_arch = "wasm32"))]
+pub mod testing;
 #[doc(hidden)]
 #[cfg(target_arch = "wasm32")]
 pub mod wasm;
@@ -18,6 +20,7 @@ pub mod wasm;
 pub use algorithm::Assignment;
 pub use algorithm::CostMatrix;
 pub use algorithm::LinkMatrix;
+pub use algorithm::MemoryBudget;
 pub use config::Config;
 pub use config::ConfigError;
 pub use config::Setting;

@@ -82,13 +82,16 @@ impl fmt::Debug for Log {
 /// Logs at a level: `log_at!(LogLevel::Info, graph, "{} nodes", n)`. Formats nothing below the host's threshold.
 #[macro_export]
 macro_rules! log_at {
-    ($level:expr, $log:expr, $($message:tt)+) => {{
-        let log: &$crate::log::Log = $log.log();
-        let level = $level;
-        if log.is_enabled(level) {
-            log.write(level, ::std::format_args!($($message)+));
+    // A `match` keeps temporaries of `$log` alive, which a `let` would not.
+    ($level:expr, $log:expr, $($message:tt)+) => {
+        match ($level, $log.log()) {
+            (level, log) => {
+                if $crate::log::Log::is_enabled(log, level) {
+                    $crate::log::Log::write(log, level, ::std::format_args!($($message)+));
+                }
+            }
         }
-    }};
+    };
 }
 
 /// Logs at [`LogLevel::Trace`](crate::log::LogLevel::Trace).

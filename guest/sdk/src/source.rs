@@ -175,6 +175,8 @@ pub trait DeviceSource {
     fn all(&self) -> Vec<DeviceAttributes>;
     fn by_name(&self, name: &str) -> Option<u32>;
     fn by_spec(&self, spec: &DeviceSpec) -> Vec<u32>;
+    /// # Errors
+    /// What is wrong with the text.
     fn by_spec_text(&self, spec: &str) -> Result<Vec<u32>, String>;
     fn prioritized_types(&self) -> Vec<String>;
     fn of_type(&self, device_type: &str) -> Vec<u32>;

@@ -9,15 +9,22 @@ use super::messages::Messages;
 
 include!(concat!(env!("OUT_DIR"), "/policies.rs"));
 
+/// Makes a native instance.
+type MakeNative = fn() -> Box<dyn NativePolicy>;
+
 /// Name and native twin of each shipped policy.
-static NATIVE: &[(&str, fn() -> Box<dyn NativePolicy>)] = &[("priority", policy_priority::native)];
+static NATIVE: &[(&str, MakeNative)] = &[
+    ("heft", policy_heft::native),
+    ("priority", policy_priority::native),
+    ("round-robin", policy_round_robin::native),
+];
 
 /// A policy that comes with the host, in both forms: the same source, sandboxed and linked natively.
 #[derive(Debug, Clone, Copy)]
 pub struct ShippedPolicy {
     name: &'static str,
     wasm: &'static [u8],
-    native: fn() -> Box<dyn NativePolicy>,
+    native: MakeNative,
 }
 
 impl ShippedPolicy {

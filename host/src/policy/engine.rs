@@ -253,6 +253,8 @@ fn config(limits: &PolicyLimits) -> Config {
         .epoch_interruption(!is_by_fuel)
         .consume_fuel(is_by_fuel)
         .max_wasm_stack(limits.stack_bytes)
+        // Not used by synchronous calls, but it must not be the smaller one.
+        .async_stack_size(limits.stack_bytes.max(2 << 20))
         // The same bits on every machine: one pattern of NaN, and no instruction whose result is up to the processor.
         .cranelift_nan_canonicalization(true)
         .wasm_relaxed_simd(false)

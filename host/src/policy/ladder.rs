@@ -10,7 +10,7 @@ use super::messages::Messages;
 use super::native::place_natively;
 use super::plan::to_wire;
 use super::source::PolicySource;
-use crate::candidates::{Candidates, Proposal};
+use crate::candidates::Candidates;
 use crate::placement::Placement;
 
 /// Policies that are asked natively, in this order, when all others failed.
@@ -197,7 +197,7 @@ impl Ladder<'_> {
         asked: Result<PolicyAnswer, PolicyError>,
     ) -> Result<Option<(Placement, PolicyReport)>, LadderError> {
         let checked = asked.and_then(|mut answer| {
-            let proposal = std::mem::replace(&mut answer.proposal, Proposal::default());
+            let proposal = std::mem::take(&mut answer.proposal);
             crate::placement::check(self.candidates, proposal)
                 .map(|placement| (placement, answer))
                 .map_err(|violation| {

@@ -517,7 +517,9 @@ fn backtrace(error: &wasmtime::Error) -> Vec<String> {
     };
     let functions = backtrace.frames().iter().map(|frame| {
         let unnamed = || format!("function {}", frame.func_index());
-        frame.func_name().map_or_else(unnamed, ToOwned::to_owned)
+        // Without the hash at the end.
+        let demangle = |name| format!("{:#}", rustc_demangle::demangle(name));
+        frame.func_name().map_or_else(unnamed, demangle)
     });
     functions
         .skip_while(|name| {
