@@ -2,8 +2,13 @@
 
 #[path = "../support/fakes.rs"]
 mod fakes;
+#[cfg(feature = "cli")]
+#[path = "../support/npz.rs"]
+mod npz;
 mod placement;
 mod policy;
 mod sample;
+#[cfg(feature = "cli")]
+mod session;
 #[path = "../support/strict_cpu.rs"]
 mod strict_cpu;
