@@ -16,19 +16,23 @@ use std::process::Command;
 
 const WASM_TARGET: &str = "wasm32-unknown-unknown";
 
+/// The profile of the workspace's manifest.
+const PROFILE: &str = "guest";
+
 /// What to build.
-pub struct GuestBuild<'a> {
+pub(crate) struct GuestBuild<'a> {
     /// Root of the workspace.
-    pub workspace: &'a Path,
-    /// Profile of the workspace's manifest.
-    pub profile: &'a str,
+    pub(crate) workspace: &'a Path,
     /// Packages, each a `cdylib`.
-    pub packages: &'a [String],
+    pub(crate) packages: &'a [String],
+    /// Changes to the profile, as `KEY=VALUE`. The profile itself is one for all, so that the bindings' generator is built
+    /// once.
+    pub(crate) profile_changes: &'a [&'a str],
 }
 
 impl GuestBuild<'_> {
     /// Builds; returns the folder with the `.wasm` files. When nothing has changed, costs one run of cargo, some 0.1 s.
-    pub fn run(&self) -> Result<PathBuf, Box<dyn Error>> {
+    pub(crate) fn run(&self) -> Result<PathBuf, Box<dyn Error>> {
         let target_dir = target_dir()?.join("guests");
         fs::create_dir_all(&target_dir)?;
         ensure_wasm_target(&target_dir)?;
@@ -41,12 +45,15 @@ impl GuestBuild<'_> {
         cargo
             .current_dir(self.workspace)
             .args(["build", "--locked", "--lib", "--target", WASM_TARGET])
-            .args(["--profile", self.profile])
+            .args(["--profile", PROFILE])
             .arg("--target-dir")
             .arg(&target_dir)
             .env("CARGO_ENCODED_RUSTFLAGS", self.rustflags()?);
         for package in self.packages {
             cargo.args(["--package", package]);
+        }
+        for change in self.profile_changes {
+            cargo.args(["--config", &format!("profile.{PROFILE}.{change}")]);
         }
         let output = cargo.output()?;
         if !output.status.success() {
@@ -57,7 +64,7 @@ impl GuestBuild<'_> {
             )
             .into());
         }
-        Ok(target_dir.join(WASM_TARGET).join(self.profile))
+        Ok(target_dir.join(WASM_TARGET).join(PROFILE))
     }
 
     /// `simd128` (1.25x instead of 1.6x native), and no path of this machine in the bytes.
@@ -87,12 +94,12 @@ impl GuestBuild<'_> {
 }
 
 /// The file that a package builds to.
-pub fn file_name(package: &str) -> String {
+pub(crate) fn file_name(package: &str) -> String {
     format!("{}.wasm", package.replace('-', "_"))
 }
 
 /// Writes a file unless it has these bytes already, so that nothing is built again for its time stamp.
-pub fn write_if_changed(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub(crate) fn write_if_changed(path: &Path, bytes: &[u8]) -> io::Result<()> {
     match fs::read(path) {
         Ok(present) if present == bytes => Ok(()),
         _ => fs::write(path, bytes),

@@ -62,8 +62,8 @@ fn built_policies(manifest_dir: &Path) -> Result<Vec<PathBuf>, Box<dyn Error>> {
         println!("cargo::rerun-if-changed=build");
         let folder = GuestBuild {
             workspace,
-            profile: "guest",
             packages: &packages,
+            profile_changes: &[],
         }
         .run()?;
         Ok(packages

@@ -1,7 +1,11 @@
 //! What no single module can show, one module per subject.
 
+mod devices;
 #[path = "../support/fakes.rs"]
 mod fakes;
+#[cfg(feature = "graphdef")]
+mod import;
+mod misbehaving;
 #[cfg(feature = "cli")]
 #[path = "../support/npz.rs"]
 mod npz;
@@ -12,3 +16,4 @@ mod sample;
 mod session;
 #[path = "../support/strict_cpu.rs"]
 mod strict_cpu;
+mod versions;

@@ -3,6 +3,7 @@
 mod device_factory;
 mod device_name;
 mod device_set;
+#[expect(dead_code, reason = "other suites use the rest")]
 #[path = "../support/fakes.rs"]
 mod fakes;
 

@@ -20,7 +20,7 @@ const NOMINAL_MEMORY_BYTES: u64 = 256 << 20;
 
 /// A device that runs nothing.
 #[derive(Debug)]
-pub struct FakeDevice {
+pub(crate) struct FakeDevice {
     attributes: DeviceAttributes,
     name: DeviceName,
     profile: DeviceProfile,
@@ -32,7 +32,7 @@ impl FakeDevice {
     ///
     /// # Panics
     /// If the name is malformed.
-    pub fn new(name: &str, device_type: &str) -> Self {
+    pub(crate) fn new(name: &str, device_type: &str) -> Self {
         let name = DeviceName::parse_full(name).expect("tests spell names well");
         Self {
             attributes: DeviceAttributes::new(&name, device_type, NOMINAL_MEMORY_BYTES),
@@ -44,27 +44,27 @@ impl FakeDevice {
 
     /// The same, with these rates.
     #[must_use]
-    pub fn with_profile(mut self, profile: DeviceProfile) -> Self {
+    pub(crate) fn with_profile(mut self, profile: DeviceProfile) -> Self {
         self.profile = profile;
         self
     }
 
     /// The same, with this capacity.
     #[must_use]
-    pub fn with_capacity_bytes(mut self, bytes: u64) -> Self {
+    pub(crate) fn with_capacity_bytes(mut self, bytes: u64) -> Self {
         self.capacity_bytes = bytes;
         self
     }
 
     /// The same, describing itself.
     #[must_use]
-    pub fn with_description(mut self, text: &str) -> Self {
+    pub(crate) fn with_description(mut self, text: &str) -> Self {
         text.clone_into(&mut self.attributes.physical_description);
         self
     }
 
     /// As sets and managers take it.
-    pub fn shared(self) -> Arc<dyn Device> {
+    pub(crate) fn shared(self) -> Arc<dyn Device> {
         Arc::new(self)
     }
 }
@@ -93,20 +93,20 @@ impl Device for FakeDevice {
 
 /// Makes up to so many fake devices, named after a type.
 #[derive(Debug)]
-pub struct FakeFactory {
+pub(crate) struct FakeFactory {
     /// The type that `device_count` limits.
-    pub device_type: String,
+    pub(crate) device_type: String,
     /// The type in the names of the devices it makes.
-    pub named: String,
+    pub(crate) named: String,
     /// How many there are; `None` = the driver is absent.
-    pub n_physical: Option<u32>,
+    pub(crate) n_physical: Option<u32>,
     /// Whether `device_count` is an exact number, as for CPU, rather than an upper bound.
-    pub is_exact: bool,
+    pub(crate) is_exact: bool,
 }
 
 impl FakeFactory {
     /// A factory of `n` devices; `device_count` is an upper bound.
-    pub fn of(device_type: &str, n: u32) -> Self {
+    pub(crate) fn of(device_type: &str, n: u32) -> Self {
         Self {
             device_type: device_type.to_owned(),
             named: device_type.to_owned(),

@@ -183,6 +183,15 @@ pub fn descending(keys: &[f64]) -> Vec<u32> {
     order.into_iter().map(|(_, node)| node).collect()
 }
 
+/// Every node on its most preferred device, pins and groups respected: a legal start for searches, unless memory is short.
+pub fn preferred_devices(graph: &Graph<'_>) -> Vec<u32> {
+    let mut assignment = Assignment::new(graph);
+    for node in graph.nodes() {
+        assignment.decide(node, graph.candidates_of(node)[0]);
+    }
+    assignment.of_node
+}
+
 /// Devices decided so far, with the rule that the first member decided, or a pinned one, decides for its whole group.
 #[derive(Debug, Clone)]
 pub struct Assignment<'a> {

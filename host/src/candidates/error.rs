@@ -32,7 +32,7 @@ pub enum CandidatesError {
         /// Device types of the set.
         device_types: String,
         /// The op's registrations, or `<no registered kernels>`.
-        registered: String,
+        registered: Box<str>,
     },
     /// The kernel registry has no single answer for the node.
     #[error("node `{node}`: {source}")]
@@ -69,7 +69,7 @@ pub enum CandidatesError {
         /// Device types that support all of the group.
         supported: String,
         /// The op's registrations.
-        registered: String,
+        registered: Box<str>,
     },
     /// The colocation group needs a device that does not exist or has no kernel.
     #[error(
@@ -85,7 +85,7 @@ pub enum CandidatesError {
         /// All devices, in set order.
         devices: String,
         /// Op types of the group with their device types, and its members.
-        group: String,
+        group: Box<str>,
     },
     /// Two nodes must share a device, and cannot.
     #[error(
@@ -101,7 +101,7 @@ pub enum CandidatesError {
         /// What the second one's group asked for.
         second_request: String,
         /// Why they must share, and why they cannot.
-        reason: String,
+        reason: Box<str>,
     },
     /// A pin names no device of the set, no node of the graph, or a device that cannot run the node.
     #[error("cannot pin node `{node}` to `{device}`: {reason}")]
@@ -112,6 +112,24 @@ pub enum CandidatesError {
         device: String,
         /// What is wrong.
         reason: String,
+    },
+    /// A cost that cannot be compared.
+    #[error(
+        "node `{node}`: a cost of {cost_ns} ns is no duration; use +inf where the node cannot run"
+    )]
+    BadCost {
+        /// The node.
+        node: String,
+        /// The cost.
+        cost_ns: f64,
+    },
+    /// Every device is too dear for the node, or for its colocation group.
+    #[error(
+        "node `{node}`: it, or its colocation group, costs +inf on every device; give it a finite cost on one"
+    )]
+    NoDeviceAtAnyCost {
+        /// The node.
+        node: String,
     },
     /// The default local device is no device of the set.
     #[error("default local device {0} does not exist in the device set")]

@@ -280,18 +280,16 @@ impl<'a> Groups<'a> {
                 second_request: second.to_string(),
                 reason: format!(
                     "a reference or resource connection joins them, which have incompatible {what} devices"
-                ),
+                )
+.into(),
             });
         }
         if !source.requested.is_compatible_with(&target.requested) {
             // The producer wins, also without soft placement, and the consumer's whole request is dropped.
-            target.requested = source.requested.clone();
-            target
-                .requested
-                .ensure_specification(&target.assigned.clone());
-            target
-                .requested
-                .ensure_specification(&target.resource.clone());
+            target.requested = source.requested;
+            target.requested.ensure_specification(&target.assigned);
+            target.requested.ensure_specification(&target.resource);
+            self.state_of.insert(dst, target);
         }
         self.join(src, dst, supports)
             .map_err(|reason| CandidatesError::Conflict {
@@ -301,7 +299,8 @@ impl<'a> Groups<'a> {
                 second_request: self.request_of(dst),
                 reason: format!(
                     "a reference or resource connection joins nodes on two different devices: {reason}"
-                ),
+                )
+.into(),
             })
     }
 
@@ -325,7 +324,7 @@ impl<'a> Groups<'a> {
                 second: self.name(first),
                 first_request: self.request_of(a),
                 second_request: self.request_of(b),
-                reason: format!("both are in colocation group `{name}`, but {reason}"),
+                reason: format!("both are in colocation group `{name}`, but {reason}").into(),
             }),
             // Soft placement drops a colocation request that cannot be met.
             _ => Ok(()),

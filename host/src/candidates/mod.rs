@@ -3,6 +3,7 @@
 //! Takes a [`crate::graph::Graph`] and a [`crate::device::DeviceSet`]; gives [`Candidates`], the whole of what a policy
 //! may know. Knows no policy; [`Proposal`] stands here so that `policy` and `placement` do not need each other.
 
+mod builder;
 mod choose;
 mod columns;
 mod costs;
@@ -16,7 +17,9 @@ mod options;
 mod proposal;
 mod report;
 mod support;
+pub mod synthetic;
 
+pub use builder::CandidatesBuilder;
 pub use columns::{Candidates, DeviceColumns, NodeColumns, PlacementHint};
 pub use enumerate::enumerate;
 pub use error::CandidatesError;

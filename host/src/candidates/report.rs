@@ -92,7 +92,7 @@ impl<'a> Facts<'a> {
                 request: own.to_string(),
                 group_request: group_request.to_string(),
                 devices: self.device_names().join(", "),
-                group: self.describe_group(root, groups, supports),
+                group: self.describe_group(root, groups, supports).into(),
             };
         }
         if self.devices.find_matching(own).is_empty() {
@@ -113,13 +113,13 @@ impl<'a> Facts<'a> {
         }
     }
 
-    fn registered(&self, node: NodeId) -> String {
+    fn registered(&self, node: NodeId) -> Box<str> {
         let defs = self.kernels.of_op(self.graph.op(node));
         if defs.is_empty() {
-            return "<no registered kernels>".to_owned();
+            return "<no registered kernels>".into();
         }
         let lines: Vec<_> = defs.iter().map(ToString::to_string).collect();
-        lines.join("; ")
+        lines.join("; ").into()
     }
 
     fn device_names(&self) -> Vec<&'a str> {

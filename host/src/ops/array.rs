@@ -389,8 +389,14 @@ fn depth_to_space(context: &InferenceContext<'_>) -> Shapes {
     Ok(vec![PartialShape::new(&dims)])
 }
 
-/// Block sizes and (before, after) pairs, where the inputs are known and fit each other.
-fn blocks(context: &InferenceContext<'_>) -> Result<Option<(Vec<usize>, Vec<usize>)>, ShapeError> {
+/// Block sizes, and before and after in turn what is padded or cropped.
+struct Blocks {
+    sizes: Vec<usize>,
+    margins: Vec<usize>,
+}
+
+/// Where the inputs are known, and fit each other.
+fn blocks(context: &InferenceContext<'_>) -> Result<Option<Blocks>, ShapeError> {
     let (Some(blocks), Some(pairs)) = (context.known_ints(1), context.known_ints(2)) else {
         return Ok(None);
     };
@@ -404,16 +410,22 @@ fn blocks(context: &InferenceContext<'_>) -> Result<Option<(Vec<usize>, Vec<usiz
         )));
     }
     context.dims_of_rank_at_least(0, blocks.len() + 1)?;
-    Ok(Some((blocks, pairs)))
+    Ok(Some(Blocks {
+        sizes: blocks,
+        margins: pairs,
+    }))
 }
 
 fn space_to_batch(context: &InferenceContext<'_>) -> Shapes {
-    let (Some(dims), Some((blocks, pads))) = (context.shape(0).dims(), blocks(context)?) else {
+    let (Some(dims), Some(blocks)) = (context.shape(0).dims(), blocks(context)?) else {
         return Ok(vec![PartialShape::unknown()]);
     };
     let mut dims = dims.to_vec();
-    for (i, &block) in blocks.iter().enumerate() {
-        let wide = add_dims(dims[i + 1], pads[2 * i].checked_add(pads[2 * i + 1]))?;
+    for (i, &block) in blocks.sizes.iter().enumerate() {
+        let wide = add_dims(
+            dims[i + 1],
+            blocks.margins[2 * i].checked_add(blocks.margins[2 * i + 1]),
+        )?;
         dims[i + 1] = divide(wide, block, "padded size")?;
         dims[0] = multiply_dims(dims[0], Some(block))?;
     }
@@ -421,15 +433,15 @@ fn space_to_batch(context: &InferenceContext<'_>) -> Shapes {
 }
 
 fn batch_to_space(context: &InferenceContext<'_>) -> Shapes {
-    let (Some(dims), Some((blocks, crops))) = (context.shape(0).dims(), blocks(context)?) else {
+    let (Some(dims), Some(blocks)) = (context.shape(0).dims(), blocks(context)?) else {
         return Ok(vec![PartialShape::unknown()]);
     };
     let mut dims = dims.to_vec();
-    for (i, &block) in blocks.iter().enumerate() {
+    for (i, &block) in blocks.sizes.iter().enumerate() {
         dims[0] = divide(dims[0], block, "batch")?;
         let wide = multiply_dims(dims[i + 1], Some(block))?;
         let cropped = wide.map(|wide| {
-            let crop = crops[2 * i].saturating_add(crops[2 * i + 1]);
+            let crop = blocks.margins[2 * i].saturating_add(blocks.margins[2 * i + 1]);
             wide.checked_sub(crop)
                 .ok_or_else(|| ShapeError::new(format!("crops of {crop} exceed size {wide}")))
         });

@@ -104,9 +104,9 @@ fn lists() -> Vec<OpDef> {
         .with_fold(|context, _| vec![list_of(context, 1)]),
         op(
             "TensorListGetItem",
-            "input_handle: variant, index: int32, element_shape: int32",
+            "input_handle: variant, index: int32, element_shape: Tshape",
             "item: element_dtype",
-            element,
+            "element_dtype: type; Tshape: {int32, int64} = DT_INT32",
         )
         .with_shape(|context| Ok(vec![list_element(context, 2)?])),
         op(

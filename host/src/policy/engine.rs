@@ -124,7 +124,7 @@ impl PolicyEngine {
         );
         if let Some(component) = self.load_cached(&key) {
             return Ok(Compiled {
-                prepared: Prepared::new(&shared.linker, &component)?,
+                prepared: Prepared::new(&shared.linker, &component, CONTRACT_VERSION)?,
                 is_cached: true,
                 encode: Duration::ZERO,
                 compile: started.elapsed(),
@@ -147,7 +147,8 @@ impl PolicyEngine {
                 },
             )?;
         let compile = started.elapsed() - encode;
-        let prepared = Prepared::new(&shared.linker, &component)?;
+        let version = facts.contract_version().unwrap_or(CONTRACT_VERSION);
+        let prepared = Prepared::new(&shared.linker, &component, version)?;
         let cache_problem = shared.cache.as_ref().and_then(|cache| {
             let serialized = component.serialize().map_err(|error| error.to_string());
             let written = serialized

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use placewright_guest::PlaceError;
 use wasmtime::{Store, Trap, WasmBacktrace};
 
 use super::engine::{CallKind, Compiled, PolicyEngine};
@@ -14,7 +13,7 @@ use super::form::{CONTRACT_VERSION, incompatible};
 use super::limiter::LimitHit;
 use super::limits::PolicyLimits;
 use super::messages::{MessageBook, Messages};
-use super::plan::{PlanBook, PlanResult};
+use super::plan::PlanBook;
 use super::v0_1::{ConfigRefused, Exports, PolicyInfo, PolicySetting, State};
 use super::view::View;
 use crate::candidates::{Candidates, Proposal};
@@ -71,10 +70,8 @@ pub struct PolicyAnswer {
     pub n_offers: u64,
     /// What ended the call, unless the policy returned by itself.
     pub cut_off: Option<CutOff>,
-    /// Explanations beyond the bound.
-    pub explanations_dropped: u64,
-    /// Metrics beyond the bound.
-    pub metrics_dropped: u64,
+    /// What it said beyond the bounds.
+    pub dropped: Dropped,
     /// What the policy printed.
     pub messages: Messages,
     /// Fuel that the guest used, where calls are metered by it.
@@ -83,6 +80,15 @@ pub struct PolicyAnswer {
     pub peak_memory_bytes: Option<usize>,
     /// Wall time of the call.
     pub elapsed: Duration,
+}
+
+/// How much of what a policy said about its plan was beyond the bounds, and is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Dropped {
+    /// Explanations.
+    pub explanations: u64,
+    /// Metrics.
+    pub metrics: u64,
 }
 
 /// How long loading took.
@@ -248,39 +254,20 @@ impl LoadedPolicy {
         let result = plan.map(PlanBook::into_result).unwrap_or_default();
         let cut_off = match outcome {
             Ok(Ok(())) => None,
-            Ok(Err(PlaceError::Declined(reason))) => {
-                return Err(self.error_after(PolicyErrorKind::Declined(reason), messages));
-            }
-            Ok(Err(PlaceError::Failed(reason))) => {
-                return Err(self.error_after(PolicyErrorKind::Failed(reason), messages));
-            }
-            Err(PolicyErrorKind::Deadline { .. }) if result.proposal.is_some() => {
-                Some(CutOff::Deadline)
-            }
-            Err(PolicyErrorKind::OutOfFuel { .. }) if result.proposal.is_some() => {
-                Some(CutOff::Fuel)
-            }
+            Ok(Err(error)) => return Err(self.error_after(result.into_kind(error), messages)),
+            Err(PolicyErrorKind::Deadline { .. }) if result.has_offer() => Some(CutOff::Deadline),
+            Err(PolicyErrorKind::OutOfFuel { .. }) if result.has_offer() => Some(CutOff::Fuel),
             Err(kind) => return Err(self.error_after(trap_with(kind, &messages), messages)),
         };
-        let PlanResult {
-            proposal,
-            refused,
-            n_offers,
-            explanations_dropped,
-            metrics_dropped,
-        } = result;
-        let Some(proposal) = proposal else {
-            let kind = refused.map_or(PolicyErrorKind::NoOffer, |violation| {
-                PolicyErrorKind::InvalidProposal { violation }
-            });
-            return Err(self.error_after(kind, messages));
-        };
+        let (n_offers, dropped) = (result.n_offers, result.dropped);
+        let proposal = result
+            .into_proposal()
+            .map_err(|kind| self.error_after(kind, messages.clone()))?;
         Ok(PolicyAnswer {
             proposal,
             n_offers,
             cut_off,
-            explanations_dropped,
-            metrics_dropped,
+            dropped,
             messages,
             fuel_used,
             peak_memory_bytes: Some(peak_memory_bytes),

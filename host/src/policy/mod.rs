@@ -32,7 +32,7 @@ pub use form::{CONTRACT_VERSION, ContractVersion, WasmForm};
 pub use inspect::{LoadedInspection, PolicyInspection, inspect};
 pub use ladder::{FailedRung, LadderError, PolicyReport, PolicyRequest, Rung, place_with_ladder};
 pub use limits::PolicyLimits;
-pub use loaded::{CutOff, LoadReport, LoadedPolicy, PlaceOptions, PolicyAnswer};
+pub use loaded::{CutOff, Dropped, LoadReport, LoadedPolicy, PlaceOptions, PolicyAnswer};
 pub use messages::{Message, Messages};
 pub use native::place_natively;
 pub use online::OnlineSession;

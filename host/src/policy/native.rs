@@ -4,15 +4,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
+use placewright_guest::ConfigError;
 use placewright_guest::log::Log;
-use placewright_guest::{ConfigError, PlaceError};
 
 use super::builtin::ShippedPolicy;
 use super::error::{PolicyError, PolicyErrorKind};
 use super::limits::PolicyLimits;
 use super::loaded::{PlaceOptions, PolicyAnswer};
 use super::messages::MessageBook;
-use super::plan::{PlanBook, PlanResult};
+use super::plan::PlanBook;
 use super::view::View;
 use crate::candidates::Candidates;
 
@@ -55,10 +55,7 @@ pub fn place_natively(
     let elapsed = started.elapsed();
     match outcome {
         Ok(Ok(())) => {}
-        Ok(Err(PlaceError::Declined(reason))) => {
-            return Err(error(PolicyErrorKind::Declined(reason)));
-        }
-        Ok(Err(PlaceError::Failed(reason))) => return Err(error(PolicyErrorKind::Failed(reason))),
+        Ok(Err(refused)) => return Err(error(plan.into_result().into_kind(refused))),
         Err(panic) => {
             let text = panic
                 .downcast_ref::<String>()
@@ -72,26 +69,14 @@ pub fn place_natively(
             }));
         }
     }
-    let PlanResult {
-        proposal,
-        refused,
-        n_offers,
-        explanations_dropped,
-        metrics_dropped,
-    } = plan.into_result();
-    let Some(proposal) = proposal else {
-        return Err(error(
-            refused.map_or(PolicyErrorKind::NoOffer, |violation| {
-                PolicyErrorKind::InvalidProposal { violation }
-            }),
-        ));
-    };
+    let result = plan.into_result();
+    let (n_offers, dropped) = (result.n_offers, result.dropped);
+    let proposal = result.into_proposal().map_err(error)?;
     Ok(PolicyAnswer {
         proposal,
         n_offers,
         cut_off: None,
-        explanations_dropped,
-        metrics_dropped,
+        dropped,
         messages: messages.take(),
         fuel_used: None,
         peak_memory_bytes: None,

@@ -2,10 +2,12 @@
 
 use std::cell::RefCell;
 
+use placewright_guest::PlaceError;
 use placewright_guest::source::{PlanSink, Violation};
 
+use super::error::PolicyErrorKind;
 use super::limits::PolicyLimits;
-use super::loaded::PlaceOptions;
+use super::loaded::{Dropped, PlaceOptions};
 use super::messages::truncate;
 use crate::candidates::{Candidates, Explanation, Proposal};
 use crate::placement::Evaluator;
@@ -35,13 +37,43 @@ struct Pages {
 #[derive(Debug, Default)]
 pub(super) struct PlanResult {
     /// The last legal offer.
-    pub(super) proposal: Option<Proposal>,
+    proposal: Option<Proposal>,
     /// What the last illegal offer broke.
-    pub(super) refused: Option<Violation>,
+    refused: Option<Violation>,
     /// Legal offers.
     pub(super) n_offers: u64,
-    pub(super) explanations_dropped: u64,
-    pub(super) metrics_dropped: u64,
+    pub(super) dropped: Dropped,
+}
+
+impl PlanResult {
+    pub(super) fn has_offer(&self) -> bool {
+        self.proposal.is_some()
+    }
+
+    /// The answer of a policy that returned, or was cut off after an offer.
+    ///
+    /// # Errors
+    /// [`PolicyErrorKind::InvalidProposal`] or [`PolicyErrorKind::NoOffer`].
+    pub(super) fn into_proposal(self) -> Result<Proposal, PolicyErrorKind> {
+        let refused = self.refused;
+        self.proposal.ok_or_else(|| {
+            refused.map_or(PolicyErrorKind::NoOffer, |violation| {
+                PolicyErrorKind::InvalidProposal { violation }
+            })
+        })
+    }
+
+    /// What it means that a policy returned an error. Most authors hand on the violation that `offer` gave them: then the
+    /// rule that it breaks says more than their words.
+    pub(super) fn into_kind(self, error: PlaceError) -> PolicyErrorKind {
+        match (error, self.refused) {
+            (PlaceError::Declined(reason), _) => PolicyErrorKind::Declined(reason),
+            (PlaceError::Failed(_), Some(violation)) if self.proposal.is_none() => {
+                PolicyErrorKind::InvalidProposal { violation }
+            }
+            (PlaceError::Failed(reason), _) => PolicyErrorKind::Failed(reason),
+        }
+    }
 }
 
 impl PlanBook {
@@ -122,7 +154,7 @@ impl PlanSink for PlanBook {
         let size_bytes = EXPLANATION_BYTES_FIXED + reason.len() + size_of_val(nodes);
         if !self.explain_wanted || pages.explanation_bytes + size_bytes > self.explanation_bytes_max
         {
-            pages.result.explanations_dropped += 1;
+            pages.result.dropped.explanations += 1;
             return;
         }
         pages.explanation_bytes += size_bytes;
@@ -140,7 +172,7 @@ impl PlanSink for PlanBook {
         } else if pages.metrics.len() < self.n_metrics_max {
             pages.metrics.push((name.to_owned(), value));
         } else {
-            pages.result.metrics_dropped += 1;
+            pages.result.dropped.metrics += 1;
         }
     }
 

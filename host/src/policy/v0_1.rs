@@ -23,7 +23,7 @@ use self::bindings::exports::placewright::policy::whole_graph;
 use self::bindings::placewright::policy::types::Property;
 pub(super) use self::imports::State;
 use super::error::PolicyErrorKind;
-use super::form::{CONTRACT_VERSION, incompatible};
+use super::form::{CONTRACT_VERSION, ContractVersion, incompatible};
 use super::plan::PlanBook;
 use super::view::View;
 
@@ -71,16 +71,16 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// Links a component. What it exports says what it can do.
+    /// Links a component. What it exports says what it can do; `version` is the contract that it names, for errors.
     ///
     /// # Errors
     /// [`PolicyErrorKind::Incompatible`] where types or functions do not fit, [`PolicyErrorKind::MissingExport`].
     pub(super) fn new(
         linker: &Linker<State>,
         component: &Component,
+        version: ContractVersion,
     ) -> Result<Self, PolicyErrorKind> {
-        let does_not_fit =
-            |error: wasmtime::Error| incompatible(CONTRACT_VERSION, format!("{error:#}"));
+        let does_not_fit = |error: wasmtime::Error| incompatible(version, format!("{error:#}"));
         let pre = linker.instantiate_pre(component).map_err(does_not_fit)?;
         let has = |name: &str| {
             let name = format!("placewright:policy/{name}@{CONTRACT_VERSION}");
