@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::Session;
+use super::op_arguments::GraphOps;
 use super::report::PlacedBy;
 use super::report::SessionReport;
 use super::report::StageClock;
@@ -220,18 +221,23 @@ impl SessionBuilder {
             .ops
             .take()
             .unwrap_or_else(|| Arc::new(OpRegistry::default()));
+        #[cfg(feature = "graphdef")]
         let graph = self.open_graph(&ops, &mut clock)?;
+        #[cfg(not(feature = "graphdef"))]
+        let graph = self.open_graph()?;
         let (devices, kernels) = clock.time("discover", || self.open_devices())?;
+        let mut options = std::mem::take(&mut self.placement_options);
+        options.op_arguments.get_or_insert_with(|| {
+            Arc::new(GraphOps {
+                graph: Arc::clone(&graph),
+                ops,
+            })
+        });
         let candidates = clock.time("enumerate", || {
-            candidates::enumerate(&graph, &devices, &kernels, &self.placement_options)
+            candidates::enumerate(&graph, &devices, &kernels, &options)
         })?;
         let (placement, placed_by) = self.place(&candidates, &mut clock)?;
-        let executor = Executor::new(
-            graph,
-            devices,
-            Arc::new(kernels),
-            &self.executor_options,
-        )?;
+        let executor = Executor::new(graph, devices, Arc::new(kernels), &self.executor_options)?;
         let report = SessionReport {
             stages: clock.stages,
             placed_by,
@@ -244,27 +250,31 @@ impl SessionBuilder {
         ))
     }
 
-    #[cfg_attr(
-        not(feature = "graphdef"),
-        expect(clippy::needless_pass_by_ref_mut, reason = "importing is a stage")
-    )]
+    #[cfg(feature = "graphdef")]
     fn open_graph(
         &mut self,
-        ops: &Arc<OpRegistry>,
+        ops: &OpRegistry,
         clock: &mut StageClock,
     ) -> Result<Arc<Graph>, Error> {
+        let options = &self.import_options;
         match self.graph.take() {
             None => Err(Error::NoGraph),
             Some(GraphSource::Graph(graph)) => Ok(graph),
-            #[cfg(feature = "graphdef")]
             Some(GraphSource::Bytes(bytes)) => clock.time("import", || {
-                Ok(import::import_graph(bytes, ops, &self.import_options).map(Arc::new)?)
+                Ok(Arc::new(import::import_graph(bytes, ops, options)?))
             }),
-            #[cfg(feature = "graphdef")]
             Some(GraphSource::File(path)) => clock.time("import", || {
                 let bytes = std::fs::read(&path).map_err(|source| Error::Read { path, source })?;
-                Ok(import::import_graph(bytes, ops, &self.import_options).map(Arc::new)?)
+                Ok(Arc::new(import::import_graph(bytes, ops, options)?))
             }),
+        }
+    }
+
+    #[cfg(not(feature = "graphdef"))]
+    fn open_graph(&mut self) -> Result<Arc<Graph>, Error> {
+        match self.graph.take() {
+            None => Err(Error::NoGraph),
+            Some(GraphSource::Graph(graph)) => Ok(graph),
         }
     }
 

@@ -5,6 +5,7 @@
 
 mod builder;
 mod names;
+mod op_arguments;
 mod report;
 
 pub use builder::SessionBuilder;
@@ -148,7 +149,10 @@ impl Session {
     /// # Errors
     /// As [`Self::run`], as far as names and placeholders are concerned.
     pub fn plan(&self, feeds: &[&str], fetches: &[&str], targets: &[&str]) -> Result<Plan, Error> {
-        Ok(cut(&self.placement, &self.request(feeds, fetches, targets)?)?)
+        Ok(cut(
+            &self.placement,
+            &self.request(feeds, fetches, targets)?,
+        )?)
     }
 
     fn request(

@@ -91,7 +91,11 @@ pub(super) fn record_policy(recorder: &Recorder, ended: Instant, report: &Policy
     }
     if let Some(load) = &report.load {
         let elapsed = load.encode + load.compile + load.start;
-        let how = if load.is_cached { "from the cache" } else { "compiled" };
+        let how = if load.is_cached {
+            "from the cache"
+        } else {
+            "compiled"
+        };
         call(start, elapsed, policy, "load", how.to_owned());
     }
 }
