@@ -3,8 +3,12 @@
 mod devices;
 #[path = "../support/fakes.rs"]
 mod fakes;
+#[cfg(feature = "graphdef")]
+mod import;
 mod misbehaving;
 mod placement;
 mod policy;
 mod sample;
+#[path = "../support/strict_cpu.rs"]
+mod strict_cpu;
 mod versions;

@@ -5,7 +5,7 @@ use std::hash::BuildHasher;
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 
 use super::attr::AttrSet;
-use super::columns::{EdgeKind, Graph, NONE, NodeClass, NodeId};
+use super::columns::{BackEdge, EdgeKind, Graph, NONE, NodeClass, NodeId};
 use super::function::Function;
 use super::strings::Strings;
 use crate::tensor::{DType, PartialShape};
@@ -281,14 +281,56 @@ impl GraphAssembler {
         self.graph.back_edges.extend([from.0, to.0]);
     }
 
-    /// Adds a function to the library.
+    /// Closes a loop with a tensor: output `slot` of `from` becomes data input `input` of `to`, which stands earlier. `input`
+    /// counts all data inputs of `to`, those that [`Self::add_node`] was given and those that come by back edges.
+    ///
+    /// # Errors
+    /// [`GraphError::DanglingInput`] if `from` has no such output, or one of the nodes does not exist.
+    pub fn add_back_input(
+        &mut self,
+        from: NodeId,
+        slot: u32,
+        to: NodeId,
+        input: u32,
+    ) -> Result<(), GraphError> {
+        let n_nodes = self.n_nodes();
+        let exists = from.index() < n_nodes && to.index() < n_nodes;
+        let tensor = exists
+            .then(|| self.graph.output(from, slot as usize))
+            .flatten();
+        let Some(tensor) = tensor else {
+            let node = (to.index() < n_nodes).then(|| self.graph.node_name(to).to_owned());
+            return Err(GraphError::DanglingInput {
+                node: node.unwrap_or_else(|| format!("number {to}")),
+                input: input as usize,
+                producer: from.0,
+                slot,
+            });
+        };
+        self.add_back_edge(from, to);
+        self.graph.back_inputs.push(BackEdge {
+            from,
+            tensor,
+            to,
+            input,
+        });
+        Ok(())
+    }
+
+    /// Adds a function to the library. Of two of one name, the first is found by name.
     pub fn add_function(&mut self, function: Function) {
+        let index = to_u32(self.graph.functions.len());
+        self.graph
+            .function_ids
+            .entry(function.name.clone())
+            .or_insert(index);
         self.graph.functions.push(function);
     }
 
     /// The finished graph.
     pub fn finish(self) -> Graph {
         let mut graph = self.graph;
+        graph.back_inputs.sort_by_key(|edge| (edge.to, edge.input));
         let n_nodes = graph.n_nodes();
         let mut offsets = vec![0u32; n_nodes + 1];
         for &producer in &graph.predecessors.items {
@@ -404,4 +446,57 @@ fn push_tensor(graph: &mut Graph, node: NodeId, output: &Output) {
 /// Lengths of columns; [`GraphAssembler::check`] has refused longer ones.
 fn to_u32(n: usize) -> u32 {
     u32::try_from(n).expect("columns are shorter than 2^32")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn add(assembler: &mut GraphAssembler, name: &str, inputs: &[Input]) -> NodeId {
+        let output = Output {
+            dtype: DType::F32,
+            is_ref: false,
+            shape: PartialShape::scalar(),
+        };
+        let spec = NodeSpec {
+            name,
+            op: "Op",
+            inputs,
+            requested_device: "",
+            attrs: AttrSet::default(),
+            outputs: &[output],
+            stateful: false,
+            work: Work::default(),
+        };
+        assembler.add_node(&spec).unwrap()
+    }
+
+    #[test]
+    fn a_back_edge_takes_its_place_among_the_data_inputs() {
+        let mut assembler = GraphAssembler::new("loop");
+        let enter = add(&mut assembler, "enter", &[]);
+        let first = Input::Data {
+            node: enter,
+            slot: 0,
+        };
+        let merge = add(&mut assembler, "merge", &[first]);
+        let again = Input::Data {
+            node: merge,
+            slot: 0,
+        };
+        let next = add(&mut assembler, "next", &[again]);
+        assembler.add_back_input(next, 0, merge, 0).unwrap();
+        assert!(assembler.add_back_input(next, 1, merge, 1).is_err());
+        assert!(assembler.add_back_input(NodeId(9), 0, merge, 1).is_err());
+        let graph = assembler.finish();
+        let names: Vec<_> = graph
+            .all_data_inputs(merge)
+            .iter()
+            .map(|&tensor| graph.tensor_name(tensor))
+            .collect();
+        assert_eq!(names, ["next:0", "enter:0"]);
+        assert_eq!(graph.data_inputs(merge).count(), 1);
+        assert_eq!(graph.back_edges(), [next.0, merge.0]);
+        assert!(graph.back_inputs_of(next).is_empty());
+    }
 }

@@ -1,6 +1,9 @@
 //! The graph itself.
 
 use std::fmt;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
 
 use super::attr::AttrSet;
 use super::function::Function;
@@ -105,6 +108,20 @@ pub struct NodeClass {
     pub stateful: bool,
 }
 
+/// A data input that closes a loop: the producer stands later than its consumer, so it is no part of
+/// [`Graph::predecessors`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BackEdge {
+    /// The producer, in TensorFlow's loops a `NextIteration`.
+    pub from: NodeId,
+    /// The tensor.
+    pub tensor: TensorId,
+    /// The consumer, in TensorFlow's loops a `Merge`.
+    pub to: NodeId,
+    /// Which data input of the consumer it is, back edges counted.
+    pub input: u32,
+}
+
 /// A dataflow graph, in columns. Made by [`super::GraphAssembler`], which checks it; immutable afterwards.
 #[derive(Debug, Clone, Default)]
 pub struct Graph {
@@ -123,6 +140,7 @@ pub struct Graph {
     pub(super) edge_tensors: Vec<u32>,
     pub(super) edge_kinds: Vec<u8>,
     pub(super) back_edges: Vec<u32>,
+    pub(super) back_inputs: Vec<BackEdge>,
     pub(super) tensor_offsets: Vec<u32>,
     pub(super) tensor_nodes: Vec<u32>,
     pub(super) tensor_dtypes: Vec<DType>,
@@ -135,6 +153,7 @@ pub struct Graph {
     pub(super) resident_bytes: Vec<u64>,
     pub(super) workspace_bytes: Vec<u64>,
     pub(super) functions: Vec<Function>,
+    pub(super) function_ids: HashMap<Arc<str>, u32>,
 }
 
 impl Graph {
@@ -262,7 +281,28 @@ impl Graph {
         &self.back_edges
     }
 
-    /// The data inputs of a node, in slot order.
+    /// Back edges that carry a tensor, by consumer and input.
+    pub fn back_inputs(&self) -> &[BackEdge] {
+        &self.back_inputs
+    }
+
+    /// The back edges into a node, by input.
+    pub fn back_inputs_of(&self, node: NodeId) -> &[BackEdge] {
+        let start = self.back_inputs.partition_point(|edge| edge.to < node);
+        let rest = &self.back_inputs[start..];
+        &rest[..rest.partition_point(|edge| edge.to == node)]
+    }
+
+    /// The data inputs of a node in slot order, back edges included: what an executor wires.
+    pub fn all_data_inputs(&self, node: NodeId) -> Vec<TensorId> {
+        let mut inputs: Vec<_> = self.data_inputs(node).collect();
+        for edge in self.back_inputs_of(node) {
+            inputs.insert((edge.input as usize).min(inputs.len()), edge.tensor);
+        }
+        inputs
+    }
+
+    /// The data inputs of a node, in slot order; back edges, which only loops have, are left out.
     pub fn data_inputs(&self, node: NodeId) -> impl Iterator<Item = TensorId> + '_ {
         self.predecessors
             .range(node.index())
@@ -365,8 +405,7 @@ impl Graph {
 
     /// The function of this name.
     pub fn find_function(&self, name: &str) -> Option<&Function> {
-        self.functions
-            .iter()
-            .find(|function| &*function.name == name)
+        let &index = self.function_ids.get(name)?;
+        self.functions.get(index as usize)
     }
 }

@@ -10,6 +10,6 @@ mod strings;
 
 pub use assemble::{GraphAssembler, GraphError, Input, NodeSpec, Output, Work};
 pub use attr::{AttrSet, AttrValue};
-pub use columns::{Csr, EdgeKind, Graph, NONE, NodeClass, NodeId, TensorId};
+pub use columns::{BackEdge, Csr, EdgeKind, Graph, NONE, NodeClass, NodeId, TensorId};
 pub use function::{Function, FunctionArg, FunctionNode};
 pub use strings::Strings;

@@ -1,1 +1,147 @@
 //! GraphDef bytes to [`crate::graph::Graph`]; the only place that knows protobuf.
+//!
+//! The file is cut into nodes (`wire`), inputs are resolved and nodes ordered (`order`), then each node in turn gets its
+//! attributes (`attrs`, `tensor`), is checked against its op, and has its shapes inferred (`nodes`). Nothing is trusted: every
+//! malformed file is an [`ImportError`] that names the node, and memory stays in proportion to the file. Tensor contents are
+//! slices of the file, so the bytes are kept as long as the graph.
+
+use bytes::Bytes;
+use hashbrown::HashMap;
+
+use crate::graph::Graph;
+use crate::ops::OpRegistry;
+use crate::tensor::PartialShape;
+
+mod attrs;
+mod error;
+mod functions;
+mod nodes;
+mod order;
+mod proto;
+mod recognise;
+mod tensor;
+#[cfg(test)]
+mod tests;
+mod wire;
+
+pub use error::AttrError;
+pub use error::ImportError;
+
+/// What an import may do.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ImportOptions {
+    /// Name of the graph, for reports.
+    pub name: String,
+    /// Largest file, in bytes. The default is protobuf's own limit, 2 GiB; a service that takes files from strangers wants less.
+    pub size_bytes_max: u64,
+    /// Most nodes. The default is 16 Mi; each takes a few hundred bytes.
+    pub n_nodes_max: usize,
+    /// Shapes of placeholders, merged with what the file says: `[1, 224, 224, 3]` where that leaves the batch open makes sizes,
+    /// and hence costs, known throughout the graph.
+    pub input_shapes: HashMap<String, PartialShape>,
+}
+
+impl Default for ImportOptions {
+    fn default() -> Self {
+        Self {
+            name: "graph".to_owned(),
+            size_bytes_max: 1 << 31,
+            n_nodes_max: 1 << 24,
+            input_shapes: HashMap::new(),
+        }
+    }
+}
+
+impl ImportOptions {
+    /// The same with this name of the graph.
+    #[must_use]
+    pub fn with_name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// The same for files of at most this many bytes.
+    #[must_use]
+    pub fn with_size_bytes_max(mut self, size_bytes_max: u64) -> Self {
+        self.size_bytes_max = size_bytes_max;
+        self
+    }
+
+    /// The same for at most this many nodes.
+    #[must_use]
+    pub fn with_n_nodes_max(mut self, n_nodes_max: usize) -> Self {
+        self.n_nodes_max = n_nodes_max;
+        self
+    }
+
+    /// The same with the shape of a placeholder.
+    #[must_use]
+    pub fn with_input_shape(mut self, name: impl Into<String>, shape: PartialShape) -> Self {
+        self.input_shapes.insert(name.into(), shape);
+        self
+    }
+}
+
+/// Reads a binary GraphDef. Node ids are TensorFlow's import order.
+///
+/// ```no_run
+/// use placewright::import::{ImportOptions, import_graph};
+/// use placewright::ops::OpRegistry;
+///
+/// let bytes = std::fs::read("lenet.pb")?;
+/// let graph = import_graph(bytes, &OpRegistry::default(), &ImportOptions::default().with_name("lenet"))?;
+/// println!("{} nodes", graph.n_nodes());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// [`ImportError`], naming the node, for anything that is not a well-formed graph of known ops.
+pub fn import_graph(
+    bytes: impl Into<Bytes>,
+    ops: &OpRegistry,
+    options: &ImportOptions,
+) -> Result<Graph, ImportError> {
+    let bytes: Bytes = bytes.into();
+    if bytes.len() as u64 > options.size_bytes_max {
+        return Err(ImportError::TooLarge {
+            size_bytes: bytes.len() as u64,
+            limit_bytes: options.size_bytes_max,
+        });
+    }
+    recognise::refuse_other_formats(&bytes)?;
+    let parts = wire::cut(&bytes, options)?;
+    if parts.nodes.is_empty() {
+        return Err(ImportError::Empty);
+    }
+    check_input_shapes(&parts.nodes, options)?;
+    let order = order::Order::new(&parts.nodes)?;
+    let mut reader = attrs::AttrReader::new(bytes.len());
+    let ops = functions::Ops::new(ops, &parts.functions, &mut reader)?;
+    let version = parts.producer_version;
+    let mut adder = nodes::NodeAdder::new(&ops, options, version, &order, reader, bytes.len());
+    for function in &parts.functions {
+        let function = ops.read_function(function, &mut adder.reader)?;
+        adder.assembler.add_function(function);
+    }
+    for &index in &order.nodes {
+        adder.add(index, &parts.nodes[index as usize])?;
+    }
+    adder.close_loops(&parts.nodes)?;
+    Ok(adder.assembler.finish())
+}
+
+fn check_input_shapes(
+    nodes: &[proto::NodeDef],
+    options: &ImportOptions,
+) -> Result<(), ImportError> {
+    for name in options.input_shapes.keys() {
+        let is_placeholder = |node: &proto::NodeDef| {
+            node.name == name.as_bytes() && node.op.starts_with(b"Placeholder")
+        };
+        if !nodes.iter().any(is_placeholder) {
+            return Err(ImportError::NoSuchPlaceholder(name.clone()));
+        }
+    }
+    Ok(())
+}

@@ -1,1 +1,31 @@
 //! Op definitions: arity, element types, shapes and work of each op. No devices, no kernels.
+//!
+//! A definition is TensorFlow's signature text with a shape function and a work function beside it. [`OpRegistry::default`]
+//! holds the ops that ship, one file per family; apps [`OpRegistry::register`] their own. [`crate::import`] reads them to check
+//! nodes, and whoever needs to know which inputs an argument name covers asks [`OpDef::input_range`].
+
+mod array;
+mod attr_def;
+mod control;
+mod definition;
+mod fold;
+mod functional;
+mod infer;
+mod layout;
+mod lists;
+mod math;
+mod matrix;
+mod misc;
+mod nn;
+mod reduce;
+mod registry;
+mod rules;
+mod slice;
+mod state;
+mod window;
+mod work;
+
+pub use attr_def::{AttrDef, AttrKind};
+pub use definition::{ArgDef, ArgType, OpDef, OpDefError, SignatureError, TypedSlot};
+pub use infer::{InferenceContext, IntTensor, Known, OpInput, ShapeError};
+pub use registry::OpRegistry;

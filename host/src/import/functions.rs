@@ -1,0 +1,251 @@
+//! The function library: signatures as ops that nodes may call, bodies kept as they came.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+
+use super::ImportError;
+use super::attrs::AttrReader;
+use super::attrs::Owner;
+use super::error::AttrError;
+use super::proto;
+use super::tensor;
+use crate::graph::AttrSet;
+use crate::graph::AttrValue;
+use crate::graph::Function;
+use crate::graph::FunctionArg;
+use crate::graph::FunctionNode;
+use crate::ops::ArgDef;
+use crate::ops::ArgType;
+use crate::ops::AttrDef;
+use crate::ops::OpDef;
+use crate::ops::OpRegistry;
+
+/// Every op that a node may name: registered ones, and functions of the library.
+pub(super) struct Ops<'a> {
+    registry: &'a OpRegistry,
+    functions: HashMap<Arc<str>, Arc<OpDef>>,
+}
+
+impl<'a> Ops<'a> {
+    /// Reads the signatures.
+    pub(super) fn new(
+        registry: &'a OpRegistry,
+        library: &[proto::FunctionDef],
+        reader: &mut AttrReader,
+    ) -> Result<Self, ImportError> {
+        let mut functions = HashMap::with_capacity(library.len());
+        for function in library {
+            let signature = function.signature.clone().unwrap_or_default();
+            let name: Arc<str> = signature.name.as_str().into();
+            let op = read_signature(&signature, reader).map_err(|e| within(&name, e))?;
+            let is_taken = registry.get(&name).is_some();
+            if functions.insert(Arc::clone(&name), Arc::new(op)).is_some() || is_taken {
+                return Err(ImportError::DuplicateFunction(name.to_string()));
+            }
+        }
+        Ok(Self {
+            registry,
+            functions,
+        })
+    }
+
+    pub(super) fn get(&self, op: &str) -> Option<&Arc<OpDef>> {
+        self.registry.get(op).or_else(|| self.functions.get(op))
+    }
+
+    /// Attributes of a node, checked; the functions that they name are in the library.
+    pub(super) fn read_attrs(
+        &self,
+        owner: Owner<'_>,
+        entries: &[proto::AttrEntry],
+        op: &OpDef,
+        reader: &mut AttrReader,
+    ) -> Result<AttrSet, ImportError> {
+        let attrs = reader.read(owner, entries, op)?;
+        for (name, value) in attrs.iter().filter(|(name, _)| op.attr(name).is_some()) {
+            let values = match value {
+                AttrValue::List(values) => values,
+                value => std::slice::from_ref(value),
+            };
+            for value in values {
+                if let AttrValue::Function(function, _) = value
+                    && self.get(function).is_none()
+                {
+                    let error = AttrError::UnknownFunction(function.to_string());
+                    return Err(owner.error(name, error));
+                }
+            }
+        }
+        Ok(attrs)
+    }
+
+    /// A function with its body. Nodes of the body are checked as far as that is possible before it is instantiated: ops are
+    /// known and attributes are as the ops require, or stand for attributes of the function.
+    pub(super) fn read_function(
+        &self,
+        function: &proto::FunctionDef,
+        reader: &mut AttrReader,
+    ) -> Result<Function, ImportError> {
+        let signature = function.signature.clone().unwrap_or_default();
+        let mut read = || {
+            let nodes: Result<Vec<_>, ImportError> = function
+                .node_def
+                .iter()
+                .map(|node| self.read_node(node, reader))
+                .collect();
+            let nodes = nodes?;
+            let owner = Owner {
+                node: "the function itself",
+                op: &signature.name,
+            };
+            let attrs = AttrSet::new(reader.convert_all(owner, &function.attr)?);
+            let returned = |result: &proto::ArgDef| {
+                let entry = function.ret.iter().find(|entry| entry.key == result.name);
+                entry
+                    .map(|entry| (entry.key.as_str().into(), entry.value.as_str().into()))
+                    .ok_or_else(|| {
+                        ImportError::Signature(format!(
+                            "has result `{}`, which no node is said to give",
+                            result.name
+                        ))
+                    })
+            };
+            let returns: Result<Vec<_>, ImportError> =
+                signature.output_arg.iter().map(returned).collect();
+            let control = function.control_ret.iter();
+            Ok(Function {
+                name: signature.name.as_str().into(),
+                args: args(&signature.input_arg)?,
+                results: args(&signature.output_arg)?,
+                nodes,
+                returns: returns?,
+                control_returns: control
+                    .map(|entry| (entry.key.as_str().into(), entry.value.as_str().into()))
+                    .collect(),
+                attrs,
+                stateful: signature.is_stateful,
+            })
+        };
+        read().map_err(|error| within(&signature.name, error))
+    }
+
+    fn read_node(
+        &self,
+        node: &proto::NodeDef,
+        reader: &mut AttrReader,
+    ) -> Result<FunctionNode, ImportError> {
+        let text = |bytes: &[u8]| -> Arc<str> { String::from_utf8_lossy(bytes).into() };
+        let (name, op_name) = (text(&node.name), text(&node.op));
+        let op = self.get(&op_name).ok_or_else(|| ImportError::UnknownOp {
+            node: name.to_string(),
+            op: op_name.to_string(),
+        })?;
+        let owner = Owner {
+            node: &name,
+            op: &op_name,
+        };
+        let attrs = self.read_attrs(owner, &node.attr, op, reader)?;
+        Ok(FunctionNode {
+            inputs: node.input.iter().map(|input| text(input)).collect(),
+            device: text(&node.device),
+            attrs,
+            name,
+            op: op_name,
+        })
+    }
+}
+
+fn within(function: &str, error: ImportError) -> ImportError {
+    ImportError::Function {
+        function: function.to_owned(),
+        source: Box::new(error),
+    }
+}
+
+/// The signature as an op that nodes may call by the function's name.
+fn read_signature(signature: &proto::OpDef, reader: &mut AttrReader) -> Result<OpDef, ImportError> {
+    if signature.name.is_empty() {
+        return Err(ImportError::Signature("has no name".to_owned()));
+    }
+    let attrs: Result<Vec<_>, ImportError> = signature
+        .attr
+        .iter()
+        .map(|attr| read_attr_def(attr, signature, reader))
+        .collect();
+    let arg_defs = |args: &[proto::ArgDef]| -> Result<Vec<ArgDef>, ImportError> {
+        args.iter().map(read_arg).collect()
+    };
+    let op = OpDef::from_parts(
+        signature.name.as_str().into(),
+        arg_defs(&signature.input_arg)?,
+        arg_defs(&signature.output_arg)?,
+        attrs?,
+    );
+    Ok(if signature.is_stateful {
+        op.stateful()
+    } else {
+        op
+    })
+}
+
+fn read_attr_def(
+    attr: &proto::AttrDef,
+    signature: &proto::OpDef,
+    reader: &mut AttrReader,
+) -> Result<AttrDef, ImportError> {
+    let owner = Owner {
+        node: "the signature",
+        op: &signature.name,
+    };
+    let mut definition = AttrDef::parse(&format!("{}: {}", attr.name, attr.r#type))
+        .map_err(|problem| owner.error(&attr.name, AttrError::Malformed(problem)))?;
+    definition.minimum = attr.has_minimum.then_some(attr.minimum);
+    let default = attr.default_value.as_ref();
+    definition.default = default
+        .map(|value| reader.convert(value, 0))
+        .transpose()
+        .map_err(|error| owner.error(&attr.name, error))?;
+    Ok(definition)
+}
+
+fn read_arg(arg: &proto::ArgDef) -> Result<ArgDef, ImportError> {
+    let optional = |text: &str| (!text.is_empty()).then(|| Arc::<str>::from(text));
+    let dtype = match (optional(&arg.type_list_attr), optional(&arg.type_attr)) {
+        (Some(attr), _) => ArgType::ListAttr(attr),
+        (None, Some(attr)) => ArgType::Attr(attr),
+        (None, None) => {
+            let (dtype, _) = tensor::dtype(arg.r#type).map_err(|error| {
+                ImportError::Signature(format!("has argument `{}` that {error}", arg.name))
+            })?;
+            ArgType::Fixed(dtype)
+        }
+    };
+    Ok(ArgDef {
+        name: arg.name.as_str().into(),
+        dtype,
+        number_attr: optional(&arg.number_attr),
+        is_ref: arg.is_ref || arg.r#type > 100,
+    })
+}
+
+fn args(args: &[proto::ArgDef]) -> Result<Vec<FunctionArg>, ImportError> {
+    args.iter()
+        .map(|proto| {
+            let arg = read_arg(proto)?;
+            let dtype = match &arg.dtype {
+                ArgType::Fixed(dtype) => dtype.name(),
+                ArgType::Attr(attr) | ArgType::ListAttr(attr) => attr,
+            };
+            let spec = match &arg.number_attr {
+                Some(number) => format!("{number} * {dtype}").into(),
+                None => dtype.into(),
+            };
+            Ok(FunctionArg {
+                name: arg.name,
+                spec,
+                is_ref: arg.is_ref,
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,377 @@
+//! Checks nodes against their ops, one by one in order, infers shapes, and puts them into the graph.
+
+use rustc_hash::FxHashMap;
+
+use super::ImportError;
+use super::ImportOptions;
+use super::attrs::AttrReader;
+use super::attrs::Owner;
+use super::attrs::text;
+use super::functions::Ops;
+use super::order::Order;
+use super::order::Source;
+use super::proto::NodeDef;
+use crate::graph::AttrSet;
+use crate::graph::AttrValue;
+use crate::graph::GraphAssembler;
+use crate::graph::Input;
+use crate::graph::NodeId;
+use crate::graph::NodeSpec;
+use crate::graph::Output;
+use crate::ops::InferenceContext;
+use crate::ops::Known;
+use crate::ops::OpDef;
+use crate::ops::OpInput;
+use crate::ops::ShapeError;
+use crate::ops::TypedSlot;
+use crate::tensor::PartialShape;
+
+/// Adds nodes to a graph.
+pub(super) struct NodeAdder<'a> {
+    pub(super) ops: &'a Ops<'a>,
+    pub(super) options: &'a ImportOptions,
+    pub(super) producer_version: i32,
+    pub(super) order: &'a Order,
+    pub(super) assembler: GraphAssembler,
+    pub(super) reader: AttrReader,
+    /// Ids of the nodes of the file; meaningless before they are added.
+    ids: Vec<NodeId>,
+    /// What is known of outputs besides type and shape.
+    known: FxHashMap<(NodeId, u32), Known>,
+    back_edges: Vec<PendingBackEdge>,
+    n_outputs_left: usize,
+    n_folded_left: usize,
+}
+
+/// A back edge whose producer is not there yet.
+struct PendingBackEdge {
+    from: u32,
+    slot: u32,
+    to: NodeId,
+    input: u32,
+    takes: TypedSlot,
+}
+
+impl<'a> NodeAdder<'a> {
+    pub(super) fn new(
+        ops: &'a Ops<'a>,
+        options: &'a ImportOptions,
+        producer_version: i32,
+        order: &'a Order,
+        reader: AttrReader,
+        file_size_bytes: usize,
+    ) -> Self {
+        Self {
+            ops,
+            options,
+            producer_version,
+            order,
+            assembler: GraphAssembler::new(options.name.clone()),
+            reader,
+            ids: vec![NodeId(0); order.nodes.len()],
+            known: FxHashMap::default(),
+            back_edges: Vec::new(),
+            // One attribute can ask for billions of outputs; one that is consumed is named in the file.
+            n_outputs_left: (1 << 16) + file_size_bytes,
+            n_folded_left: (1 << 16) + file_size_bytes,
+        }
+    }
+
+    /// Adds the node at a position of the file, whose producers are all added.
+    pub(super) fn add(&mut self, index: u32, node: &NodeDef) -> Result<(), ImportError> {
+        let name = String::from_utf8_lossy(&node.name);
+        let op_name = String::from_utf8_lossy(&node.op);
+        let ops = self.ops;
+        let op = ops.get(&op_name).ok_or_else(|| ImportError::UnknownOp {
+            node: name.to_string(),
+            op: op_name.to_string(),
+        })?;
+        let owner = Owner {
+            node: &name,
+            op: &op_name,
+        };
+        let attrs = ops.read_attrs(owner, &node.attr, op, &mut self.reader)?;
+        let (attrs, declared_shapes) = split_declared_shapes(attrs);
+        let device = text(&node.device).map_err(|error| owner.error("device", error))?;
+        let sources = self.order.inputs(index);
+        let takes = check_input_count(owner, op, &attrs, sources)?;
+        let inputs = self.check_inputs(owner, node, sources, &takes)?;
+        let outputs = self.output_slots(owner, op, &attrs)?;
+        let context = InferenceContext::new(op, &attrs, &inputs, self.producer_version);
+        let outputs = self.infer(owner, op, &context, &outputs, &declared_shapes)?;
+        let work = op.work(&context, &outputs);
+        let mut known = op.fold(&context, &outputs);
+
+        let edges: Vec<Input> = sources
+            .iter()
+            .filter(|source| !source.is_back)
+            .map(|source| {
+                let producer = self.ids[source.node as usize];
+                match source.slot {
+                    Some(slot) => Input::Data {
+                        node: producer,
+                        slot,
+                    },
+                    None => Input::Control(producer),
+                }
+            })
+            .collect();
+        let id = self.assembler.add_node(&NodeSpec {
+            name: &name,
+            op: &op_name,
+            inputs: &edges,
+            requested_device: device,
+            attrs: attrs.clone(),
+            outputs: &outputs,
+            stateful: op.is_stateful(),
+            work,
+        })?;
+        self.ids[index as usize] = id;
+        known.truncate(outputs.len());
+        self.remember(id, known);
+        for ((input, source), &takes) in (0..).zip(sources).zip(&takes) {
+            if let (true, Some(slot)) = (source.is_back, source.slot) {
+                self.back_edges.push(PendingBackEdge {
+                    from: source.node,
+                    slot,
+                    to: id,
+                    input,
+                    takes,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Closes the loops, once all nodes are there.
+    pub(super) fn close_loops(&mut self, nodes: &[NodeDef]) -> Result<(), ImportError> {
+        for edge in std::mem::take(&mut self.back_edges) {
+            let from = self.ids[edge.from as usize];
+            let to = self.order.nodes[edge.to.index()] as usize;
+            let (name, op) = (
+                String::from_utf8_lossy(&nodes[to].name),
+                String::from_utf8_lossy(&nodes[to].op),
+            );
+            let owner = Owner {
+                node: &name,
+                op: &op,
+            };
+            let source = Source {
+                node: edge.from,
+                slot: Some(edge.slot),
+                is_back: true,
+            };
+            let input = edge.input as usize;
+            self.check_input(
+                owner, &nodes[to], input, source, from, edge.slot, edge.takes,
+            )?;
+            self.assembler
+                .add_back_input(from, edge.slot, edge.to, edge.input)?;
+        }
+        Ok(())
+    }
+
+    fn check_inputs(
+        &self,
+        owner: Owner<'_>,
+        node: &NodeDef,
+        sources: &[Source],
+        takes: &[TypedSlot],
+    ) -> Result<Vec<OpInput>, ImportError> {
+        let mut inputs = Vec::with_capacity(takes.len());
+        for (input, (&source, &takes)) in sources.iter().zip(takes).enumerate() {
+            let Some(slot) = source.slot.filter(|_| !source.is_back) else {
+                inputs.push(OpInput {
+                    dtype: takes.dtype,
+                    shape: PartialShape::unknown(),
+                    known: Known::Nothing,
+                });
+                continue;
+            };
+            let producer = self.ids[source.node as usize];
+            let output = self.check_input(owner, node, input, source, producer, slot, takes)?;
+            let known = self.known.get(&(producer, slot)).cloned();
+            inputs.push(OpInput {
+                dtype: output.dtype,
+                shape: output.shape,
+                known: known.unwrap_or_default(),
+            });
+        }
+        Ok(inputs)
+    }
+
+    fn check_input(
+        &self,
+        owner: Owner<'_>,
+        node: &NodeDef,
+        input: usize,
+        source: Source,
+        producer: NodeId,
+        slot: u32,
+        takes: TypedSlot,
+    ) -> Result<Output, ImportError> {
+        let text = || {
+            let text = node.input.get(input).cloned().unwrap_or_default();
+            String::from_utf8_lossy(&text).into_owned()
+        };
+        debug_assert!(source.slot == Some(slot), "data inputs have a slot");
+        let output = self.assembler.output(producer, slot as usize);
+        let output = output.ok_or_else(|| ImportError::InvalidInput {
+            node: owner.node.to_owned(),
+            op: owner.op.to_owned(),
+            input,
+            text: text(),
+            problem: "the node has no such output".to_owned(),
+        })?;
+        // A reference may be read as a value; a value is no reference.
+        if output.dtype != takes.dtype || takes.is_ref && !output.is_ref {
+            return Err(ImportError::InputType {
+                node: owner.node.to_owned(),
+                op: owner.op.to_owned(),
+                input,
+                expected: takes.dtype,
+                expected_ref: takes.is_ref,
+                producer: text(),
+                found: output.dtype,
+                found_ref: output.is_ref,
+            });
+        }
+        Ok(output)
+    }
+
+    fn output_slots(
+        &mut self,
+        owner: Owner<'_>,
+        op: &OpDef,
+        attrs: &AttrSet,
+    ) -> Result<Vec<TypedSlot>, ImportError> {
+        let signature = |error: crate::ops::SignatureError| ImportError::Shape {
+            node: owner.node.to_owned(),
+            op: owner.op.to_owned(),
+            inputs: "not read".to_owned(),
+            source: ShapeError::new(error.to_string()),
+        };
+        let n_outputs = op.n_outputs(attrs).map_err(signature)?;
+        self.n_outputs_left = self.n_outputs_left.checked_sub(n_outputs).ok_or_else(|| {
+            ImportError::OutOfProportion {
+                node: owner.node.to_owned(),
+                op: owner.op.to_owned(),
+                what: "outputs",
+            }
+        })?;
+        op.output_slots(attrs).map_err(signature)
+    }
+
+    fn infer(
+        &self,
+        owner: Owner<'_>,
+        op: &OpDef,
+        context: &InferenceContext<'_>,
+        slots: &[TypedSlot],
+        declared: &[PartialShape],
+    ) -> Result<Vec<Output>, ImportError> {
+        let error = |source: ShapeError| {
+            let shapes = (0..context.n_inputs()).map(|i| context.shape(i).to_string());
+            let shapes: Vec<_> = shapes.collect();
+            ImportError::Shape {
+                node: owner.node.to_owned(),
+                op: owner.op.to_owned(),
+                inputs: if shapes.is_empty() {
+                    "none".to_owned()
+                } else {
+                    shapes.join(", ")
+                },
+                source,
+            }
+        };
+        let agree = |inferred: PartialShape, said: &PartialShape, who: &str| {
+            inferred.merge(said).ok_or_else(|| {
+                error(ShapeError::new(format!(
+                    "the output has shape {inferred}, {who} say {said}"
+                )))
+            })
+        };
+        let mut shapes = op.infer_shapes(context, slots.len()).map_err(error)?;
+        if declared.len() == shapes.len() {
+            for (shape, declared) in shapes.iter_mut().zip(declared) {
+                *shape = agree(
+                    std::mem::take(shape),
+                    declared,
+                    "the file's `_output_shapes`",
+                )?;
+            }
+        }
+        if let Some(given) = self.options.input_shapes.get(owner.node)
+            && let Some(shape) = shapes.first_mut()
+        {
+            *shape = agree(std::mem::take(shape), given, "the import options")?;
+        }
+        let outputs = slots.iter().zip(shapes).map(|(slot, shape)| Output {
+            dtype: slot.dtype,
+            is_ref: slot.is_ref,
+            shape,
+        });
+        Ok(outputs.collect())
+    }
+
+    /// Keeps folded values as long as they stay in proportion to the file; beyond that, shapes are merely less well known.
+    fn remember(&mut self, node: NodeId, known: Vec<Known>) {
+        for (slot, known) in (0..).zip(known) {
+            let n_elements = match &known {
+                Known::Nothing => continue,
+                Known::Ints(value) => value.values().len().max(1),
+                Known::Literal(_) | Known::Handle(..) => 1,
+            };
+            let Some(left) = self.n_folded_left.checked_sub(n_elements) else {
+                return;
+            };
+            self.n_folded_left = left;
+            self.known.insert((node, slot), known);
+        }
+    }
+}
+
+fn check_input_count(
+    owner: Owner<'_>,
+    op: &OpDef,
+    attrs: &AttrSet,
+    sources: &[Source],
+) -> Result<Vec<TypedSlot>, ImportError> {
+    let found = sources
+        .iter()
+        .filter(|source| source.slot.is_some())
+        .count();
+    let signature = |error: crate::ops::SignatureError| ImportError::InvalidInput {
+        node: owner.node.to_owned(),
+        op: owner.op.to_owned(),
+        input: 0,
+        text: String::new(),
+        problem: error.to_string(),
+    };
+    // Counted before they are laid out: an attribute may ask for billions of inputs.
+    let expected = op.n_inputs(attrs).map_err(signature)?;
+    if expected != found {
+        return Err(ImportError::InputCount {
+            node: owner.node.to_owned(),
+            op: owner.op.to_owned(),
+            expected,
+            found,
+        });
+    }
+    op.input_slots(attrs).map_err(signature)
+}
+
+/// `_output_shapes` is advice to the importer; left on the node it would only keep equal nodes apart.
+fn split_declared_shapes(attrs: AttrSet) -> (AttrSet, Vec<PartialShape>) {
+    let Some(AttrValue::List(shapes)) = attrs.get("_output_shapes") else {
+        return (attrs, Vec::new());
+    };
+    let shapes = shapes.iter().map(|value| match value {
+        AttrValue::Shape(shape) => shape.clone(),
+        _ => PartialShape::unknown(),
+    });
+    let shapes = shapes.collect();
+    let rest = attrs.iter().filter(|(name, _)| *name != "_output_shapes");
+    let rest = AttrSet::new(rest.map(|(name, value)| (name.into(), value.clone())));
+    (rest, shapes)
+}

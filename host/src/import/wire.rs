@@ -1,0 +1,166 @@
+//! Cuts a GraphDef into its nodes and functions.
+//!
+//! The outermost message is read by hand, field by field, so that an error can say which node the bytes went wrong in and no
+//! more is decoded than stands before it.
+
+use bytes::Buf;
+use bytes::Bytes;
+use prost::Message;
+use prost::encoding::DecodeContext;
+use prost::encoding::WireType;
+use prost::encoding::decode_key;
+use prost::encoding::decode_varint;
+use prost::encoding::skip_field;
+
+use super::ImportError;
+use super::ImportOptions;
+use super::proto::FunctionDef;
+use super::proto::NodeDef;
+use super::proto::VersionDef;
+
+/// A GraphDef, decoded as far as its nodes.
+#[derive(Debug, Default)]
+pub(super) struct Parts {
+    pub(super) nodes: Vec<NodeDef>,
+    pub(super) functions: Vec<FunctionDef>,
+    /// `versions.producer`; 0 where the file does not say.
+    pub(super) producer_version: i32,
+}
+
+/// Cuts `bytes`.
+pub(super) fn cut(bytes: &Bytes, options: &ImportOptions) -> Result<Parts, ImportError> {
+    let mut parts = Parts::default();
+    let mut rest = bytes.clone();
+    while rest.has_remaining() {
+        let offset = bytes.len() - rest.remaining();
+        let place = || format!("after node {}", parts.nodes.len());
+        let (tag, wire_type) = decode_key(&mut rest).map_err(|e| malformed(place(), offset, &e))?;
+        let is_message = wire_type == WireType::LengthDelimited;
+        if matches!(tag, 1 | 2 | 4) && !is_message {
+            return Err(ImportError::Malformed {
+                place: place(),
+                offset,
+                problem: format!(
+                    "field {tag} of a GraphDef is a message, a {wire_type:?} stands there"
+                ),
+            });
+        }
+        match tag {
+            1 => {
+                let index = parts.nodes.len();
+                let message = take(&mut rest, offset, |part| node_place(index, part))?;
+                let node = NodeDef::decode(message.clone())
+                    .map_err(|e| malformed(node_place(index, &message), offset, &e))?;
+                if index >= options.n_nodes_max {
+                    return Err(ImportError::TooManyNodes {
+                        node: String::from_utf8_lossy(&node.name).into_owned(),
+                        limit: options.n_nodes_max,
+                    });
+                }
+                check_name(index, &node)?;
+                parts.nodes.push(node);
+            }
+            2 => {
+                let library = take(&mut rest, offset, |_| "the function library".to_owned())?;
+                cut_library(library, offset, &mut parts.functions)?;
+            }
+            4 => {
+                let place = || "the versions".to_owned();
+                let message = take(&mut rest, offset, |_| place())?;
+                let versions =
+                    VersionDef::decode(message).map_err(|e| malformed(place(), offset, &e))?;
+                parts.producer_version = versions.producer;
+            }
+            _ => skip_field(wire_type, tag, &mut rest, DecodeContext::default())
+                .map_err(|e| malformed(place(), offset, &e))?,
+        }
+    }
+    Ok(parts)
+}
+
+/// `FunctionDefLibrary`: gradients are skipped.
+fn cut_library(
+    mut rest: Bytes,
+    offset: usize,
+    functions: &mut Vec<FunctionDef>,
+) -> Result<(), ImportError> {
+    let place = |index: usize| format!("function {index} of the library");
+    while rest.has_remaining() {
+        let error = |e: prost::DecodeError, n: usize| malformed(place(n), offset, &e);
+        let (tag, wire_type) = decode_key(&mut rest).map_err(|e| error(e, functions.len()))?;
+        if tag == 1 && wire_type == WireType::LengthDelimited {
+            let message = take(&mut rest, offset, |_| place(functions.len()))?;
+            let function = FunctionDef::decode(message).map_err(|e| error(e, functions.len()))?;
+            functions.push(function);
+        } else {
+            skip_field(wire_type, tag, &mut rest, DecodeContext::default())
+                .map_err(|e| error(e, functions.len()))?;
+        }
+    }
+    Ok(())
+}
+
+/// The message that starts here. `place` says where we are, from what there is of the message.
+fn take(
+    rest: &mut Bytes,
+    offset: usize,
+    place: impl Fn(&[u8]) -> String,
+) -> Result<Bytes, ImportError> {
+    let length = decode_varint(rest).map_err(|e| malformed(place(&[]), offset, &e))?;
+    match usize::try_from(length) {
+        Ok(length) if length <= rest.remaining() => Ok(rest.split_to(length)),
+        _ => Err(ImportError::Malformed {
+            place: place(rest),
+            offset,
+            problem: format!(
+                "{length} bytes are announced, the file ends after {} (is it truncated?)",
+                rest.remaining()
+            ),
+        }),
+    }
+}
+
+/// `node 3 (`conv1`)`: the name is the first field of a node, so that it often survives what happened to the rest.
+fn node_place(index: usize, message: &[u8]) -> String {
+    let name = match message {
+        [0x0a, length, rest @ ..] => rest.get(..usize::from(*length)),
+        _ => None,
+    };
+    match name.map(std::str::from_utf8) {
+        Some(Ok(name)) => format!("node {index} (`{name}`)"),
+        _ => format!("node {index}"),
+    }
+}
+
+fn malformed(place: String, offset: usize, error: &prost::DecodeError) -> ImportError {
+    ImportError::Malformed {
+        place,
+        offset,
+        problem: problem(error),
+    }
+}
+
+/// prost's words, less the part that ours already say.
+pub(super) fn problem(error: &prost::DecodeError) -> String {
+    let text = error.to_string();
+    text.strip_prefix("failed to decode Protobuf message: ")
+        .map_or(text.clone(), str::to_owned)
+}
+
+/// TensorFlow's rule: letters, digits and `_ . - / >`, not starting with `- / >`.
+fn check_name(index: usize, node: &NodeDef) -> Result<(), ImportError> {
+    let is_inner = |byte: &u8| byte.is_ascii_alphanumeric() || b"_.-/>".contains(byte);
+    let valid = match &*node.name {
+        [first, rest @ ..] => {
+            (first.is_ascii_alphanumeric() || b"_.".contains(first)) && rest.iter().all(is_inner)
+        }
+        [] => false,
+    };
+    if valid {
+        return Ok(());
+    }
+    Err(ImportError::InvalidName {
+        index,
+        name: String::from_utf8_lossy(&node.name).into_owned(),
+    })
+}

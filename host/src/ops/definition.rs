@@ -1,0 +1,517 @@
+//! Definitions of ops: arguments, attributes, and the functions that go with them.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::attr_def::AttrDef;
+use super::infer::{InferenceContext, Known, ShapeError};
+use crate::graph::AttrSet;
+use crate::graph::AttrValue;
+use crate::graph::Output;
+use crate::graph::Work;
+use crate::tensor::DType;
+use crate::tensor::PartialShape;
+
+/// Gives the shape of every output.
+pub(crate) type ShapeFn =
+    Arc<dyn Fn(&InferenceContext<'_>) -> Result<Vec<PartialShape>, ShapeError> + Send + Sync>;
+/// Gives what is known of the value of every output.
+pub(crate) type FoldFn = Arc<dyn Fn(&InferenceContext<'_>, &[Output]) -> Vec<Known> + Send + Sync>;
+/// Gives what one execution costs.
+pub(crate) type WorkFn = Arc<dyn Fn(&InferenceContext<'_>, &[Output]) -> Work + Send + Sync>;
+
+/// Why a definition is not one.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpDefError {
+    /// A line of the signature cannot be read.
+    #[error("op `{op}`: `{text}`: {problem}")]
+    Syntax {
+        /// The op.
+        op: String,
+        /// The line.
+        text: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The registry has an op of this name.
+    #[error("op `{0}` is registered twice")]
+    Duplicate(String),
+}
+
+/// Why arguments cannot be laid out for a node's attributes.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "argument `{arg}` takes its {what} from attribute `{attr}`, which is missing or of another kind"
+)]
+pub struct SignatureError {
+    /// The argument.
+    pub arg: String,
+    /// What the attribute would say.
+    pub what: &'static str,
+    /// The attribute.
+    pub attr: String,
+}
+
+/// Element type of an argument.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ArgType {
+    /// Always this one.
+    Fixed(DType),
+    /// What this `type` attribute says.
+    Attr(Arc<str>),
+    /// One tensor per element of this `list(type)` attribute.
+    ListAttr(Arc<str>),
+}
+
+/// An argument: one input or output by name, or several of them (TensorFlow `OpDef.ArgDef`).
+#[derive(Debug, Clone)]
+pub struct ArgDef {
+    /// Name, unique among inputs, or outputs.
+    pub name: Arc<str>,
+    /// Element type.
+    pub dtype: ArgType,
+    /// The `int` attribute that says how many tensors there are; `None` = one, or as many as the type list has.
+    pub number_attr: Option<Arc<str>>,
+    /// Whether it is a reference.
+    pub is_ref: bool,
+}
+
+/// Type of one input or output slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TypedSlot {
+    /// Element type.
+    pub dtype: DType,
+    /// Whether it is a reference.
+    pub is_ref: bool,
+}
+
+impl ArgDef {
+    /// Reads `"value: T"`, `"inputs: N * T"`, `"components: Tin"`, `"ref: Ref(T)"`, `"size: int32"`. Whether a bare name is a
+    /// `type` or a `list(type)` attribute is looked up in `attrs`.
+    fn parse(text: &str, attrs: &[AttrDef]) -> Result<Self, String> {
+        let (name, rest) = text
+            .split_once(':')
+            .ok_or("expected `name: type`".to_owned())?;
+        let rest = rest.trim();
+        let inner = rest.strip_prefix("Ref(").and_then(|r| r.strip_suffix(')'));
+        let is_ref = inner.is_some();
+        let (number_attr, type_name) = match inner.unwrap_or(rest).split_once('*') {
+            Some((number, type_name)) => (Some(number.trim().into()), type_name.trim()),
+            None => (None, inner.unwrap_or(rest).trim()),
+        };
+        let dtype = match (
+            DType::from_name(type_name),
+            attrs.iter().find(|attr| *attr.name == *type_name),
+        ) {
+            (Some(dtype), _) => ArgType::Fixed(dtype),
+            (None, Some(attr)) if attr.is_list => ArgType::ListAttr(type_name.into()),
+            (None, Some(_)) => ArgType::Attr(type_name.into()),
+            (None, None) => return Err(format!("`{type_name}` is no type and no attribute")),
+        };
+        Ok(Self {
+            name: name.trim().into(),
+            dtype,
+            number_attr,
+            is_ref,
+        })
+    }
+
+    /// How many slots the argument covers on a node with these attributes.
+    fn n_slots(&self, attrs: &AttrSet) -> Result<usize, SignatureError> {
+        if let Some(attr) = &self.number_attr {
+            let number = attrs.int(attr).and_then(|n| usize::try_from(n).ok());
+            return number.ok_or_else(|| self.error("number", attr));
+        }
+        match &self.dtype {
+            ArgType::ListAttr(attr) => attrs
+                .list(attr)
+                .map(<[AttrValue]>::len)
+                .ok_or_else(|| self.error("types", attr)),
+            ArgType::Fixed(_) | ArgType::Attr(_) => Ok(1),
+        }
+    }
+
+    fn push_slots(
+        &self,
+        attrs: &AttrSet,
+        slots: &mut Vec<TypedSlot>,
+    ) -> Result<(), SignatureError> {
+        let is_ref = self.is_ref;
+        let dtype = match &self.dtype {
+            ArgType::ListAttr(attr) => {
+                let dtypes = attrs
+                    .dtypes(attr)
+                    .ok_or_else(|| self.error("types", attr))?;
+                slots.extend(dtypes.into_iter().map(|dtype| TypedSlot { dtype, is_ref }));
+                return Ok(());
+            }
+            ArgType::Attr(attr) => attrs.dtype(attr).ok_or_else(|| self.error("type", attr))?,
+            ArgType::Fixed(dtype) => *dtype,
+        };
+        let n_slots = self.n_slots(attrs)?;
+        slots.extend(std::iter::repeat_n(TypedSlot { dtype, is_ref }, n_slots));
+        Ok(())
+    }
+
+    fn error(&self, what: &'static str, attr: &str) -> SignatureError {
+        SignatureError {
+            arg: self.name.to_string(),
+            what,
+            attr: attr.to_owned(),
+        }
+    }
+}
+
+/// An op: signature, shape rule and work (TensorFlow `OpDef` and shape function).
+///
+/// ```
+/// use placewright::graph::Work;
+/// use placewright::ops::{OpDef, OpRegistry};
+///
+/// let blur = OpDef::new("Blur", &["image: T"], &["blurred: T"], &["T: {float, half}", "radius: int >= 1 = 3"])?
+///     .with_shape(|context| Ok(vec![context.shape(0).clone()]))
+///     .with_work(|context, _| Work { flops: 9.0 * context.input_elements(0), ..context.traffic_only(&[]) });
+/// let mut ops = OpRegistry::default();
+/// ops.register(blur)?;
+/// # Ok::<(), placewright::ops::OpDefError>(())
+/// ```
+#[derive(Clone)]
+pub struct OpDef {
+    name: Arc<str>,
+    inputs: Vec<ArgDef>,
+    outputs: Vec<ArgDef>,
+    attrs: Vec<AttrDef>,
+    stateful: bool,
+    shape: Option<ShapeFn>,
+    fold: Option<FoldFn>,
+    work: Option<WorkFn>,
+}
+
+impl OpDef {
+    /// The op with this signature, in TensorFlow's text (see [`AttrDef::parse`] for attributes; arguments are `"value: T"`,
+    /// `"inputs: N * T"`, `"components: Tin"` or `"ref: Ref(T)"`). Without further functions, shapes are unknown and the work
+    /// is the bytes of inputs and outputs.
+    ///
+    /// # Errors
+    /// [`OpDefError::Syntax`], with the line in question.
+    pub fn new(
+        name: &str,
+        inputs: &[&str],
+        outputs: &[&str],
+        attrs: &[&str],
+    ) -> Result<Self, OpDefError> {
+        let syntax = |text: &str, problem: String| OpDefError::Syntax {
+            op: name.to_owned(),
+            text: text.to_owned(),
+            problem,
+        };
+        let attrs: Vec<AttrDef> = attrs
+            .iter()
+            .map(|text| AttrDef::parse(text).map_err(|problem| syntax(text, problem)))
+            .collect::<Result<_, _>>()?;
+        let args = |texts: &[&str]| -> Result<Vec<ArgDef>, OpDefError> {
+            texts
+                .iter()
+                .map(|text| ArgDef::parse(text, &attrs).map_err(|problem| syntax(text, problem)))
+                .collect()
+        };
+        let (inputs, outputs) = (args(inputs)?, args(outputs)?);
+        Ok(Self::from_parts(name.into(), inputs, outputs, attrs))
+    }
+
+    /// The op with these arguments and attributes, from a signature that was parsed elsewhere (a function of a library).
+    pub fn from_parts(
+        name: Arc<str>,
+        inputs: Vec<ArgDef>,
+        outputs: Vec<ArgDef>,
+        attrs: Vec<AttrDef>,
+    ) -> Self {
+        Self {
+            name,
+            inputs,
+            outputs,
+            attrs,
+            stateful: false,
+            shape: None,
+            fold: None,
+            work: None,
+        }
+    }
+
+    /// The same, keeping state: running it twice differs from running it once.
+    #[must_use]
+    pub fn stateful(mut self) -> Self {
+        self.stateful = true;
+        self
+    }
+
+    /// The same with a shape function: one shape per output.
+    #[must_use]
+    pub fn with_shape(
+        mut self,
+        shape: impl Fn(&InferenceContext<'_>) -> Result<Vec<PartialShape>, ShapeError>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Self {
+        self.shape = Some(Arc::new(shape));
+        self
+    }
+
+    /// The same with a function that says what is known of the output values: one entry per output, or none at all.
+    #[must_use]
+    pub fn with_fold(
+        mut self,
+        fold: impl Fn(&InferenceContext<'_>, &[Output]) -> Vec<Known> + Send + Sync + 'static,
+    ) -> Self {
+        self.fold = Some(Arc::new(fold));
+        self
+    }
+
+    /// The same with a work function.
+    #[must_use]
+    pub fn with_work(
+        mut self,
+        work: impl Fn(&InferenceContext<'_>, &[Output]) -> Work + Send + Sync + 'static,
+    ) -> Self {
+        self.work = Some(Arc::new(work));
+        self
+    }
+
+    /// Name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Input arguments, in order.
+    pub fn inputs(&self) -> &[ArgDef] {
+        &self.inputs
+    }
+
+    /// Output arguments, in order.
+    pub fn outputs(&self) -> &[ArgDef] {
+        &self.outputs
+    }
+
+    /// Attributes, in the order of the signature.
+    pub fn attrs(&self) -> &[AttrDef] {
+        &self.attrs
+    }
+
+    /// The attribute of this name.
+    pub fn attr(&self, name: &str) -> Option<&AttrDef> {
+        self.attrs.iter().find(|attr| *attr.name == *name)
+    }
+
+    /// Whether running it twice differs from running it once.
+    pub fn is_stateful(&self) -> bool {
+        self.stateful
+    }
+
+    /// The input slots that argument `arg` covers on a node with these attributes; `None` if there is no such argument, or the
+    /// attributes do not say. Kernels name host-memory arguments so.
+    pub fn input_range(&self, arg: &str, attrs: &AttrSet) -> Option<Range<usize>> {
+        range(&self.inputs, arg, attrs)
+    }
+
+    /// The output slots that argument `arg` covers, as [`Self::input_range`].
+    pub fn output_range(&self, arg: &str, attrs: &AttrSet) -> Option<Range<usize>> {
+        range(&self.outputs, arg, attrs)
+    }
+
+    /// Number of outputs of a node with these attributes, without laying them out.
+    ///
+    /// # Errors
+    /// [`SignatureError`] if an attribute that says so is missing.
+    pub fn n_outputs(&self, attrs: &AttrSet) -> Result<usize, SignatureError> {
+        self.outputs.iter().try_fold(0usize, |sum, arg| {
+            Ok(sum.saturating_add(arg.n_slots(attrs)?))
+        })
+    }
+
+    /// Number of data inputs of a node with these attributes.
+    ///
+    /// # Errors
+    /// [`SignatureError`] if an attribute that says so is missing.
+    pub fn n_inputs(&self, attrs: &AttrSet) -> Result<usize, SignatureError> {
+        self.inputs.iter().try_fold(0usize, |sum, arg| {
+            Ok(sum.saturating_add(arg.n_slots(attrs)?))
+        })
+    }
+
+    /// Types of the data inputs of a node with these attributes, in slot order.
+    ///
+    /// # Errors
+    /// [`SignatureError`] if an attribute that says so is missing.
+    pub fn input_slots(&self, attrs: &AttrSet) -> Result<Vec<TypedSlot>, SignatureError> {
+        slots(&self.inputs, attrs)
+    }
+
+    /// Types of the outputs of a node with these attributes, in slot order.
+    ///
+    /// # Errors
+    /// [`SignatureError`] if an attribute that says so is missing.
+    pub fn output_slots(&self, attrs: &AttrSet) -> Result<Vec<TypedSlot>, SignatureError> {
+        slots(&self.outputs, attrs)
+    }
+
+    /// Shapes of `n_outputs` outputs.
+    ///
+    /// # Errors
+    /// [`ShapeError`] if the inputs or attributes contradict the op's rule.
+    pub fn infer_shapes(
+        &self,
+        context: &InferenceContext<'_>,
+        n_outputs: usize,
+    ) -> Result<Vec<PartialShape>, ShapeError> {
+        let Some(shape) = &self.shape else {
+            return Ok(vec![PartialShape::unknown(); n_outputs]);
+        };
+        let shapes = shape(context)?;
+        if shapes.len() != n_outputs {
+            return Err(ShapeError::new(format!(
+                "the shape function gives {} shapes for {n_outputs} outputs",
+                shapes.len()
+            )));
+        }
+        Ok(shapes)
+    }
+
+    /// What is known of the output values; empty = nothing.
+    pub fn fold(&self, context: &InferenceContext<'_>, outputs: &[Output]) -> Vec<Known> {
+        self.fold
+            .as_ref()
+            .map_or_else(Vec::new, |fold| fold(context, outputs))
+    }
+
+    /// What one execution costs.
+    pub fn work(&self, context: &InferenceContext<'_>, outputs: &[Output]) -> Work {
+        match &self.work {
+            Some(work) => work(context, outputs),
+            None => context.traffic_only(outputs),
+        }
+    }
+}
+
+impl fmt::Debug for OpDef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpDef")
+            .field("name", &self.name)
+            .field("inputs", &self.inputs)
+            .field("outputs", &self.outputs)
+            .field("attrs", &self.attrs)
+            .finish_non_exhaustive()
+    }
+}
+
+fn range(args: &[ArgDef], name: &str, attrs: &AttrSet) -> Option<Range<usize>> {
+    let mut start = 0;
+    for arg in args {
+        let end = start + arg.n_slots(attrs).ok()?;
+        if *arg.name == *name {
+            return Some(start..end);
+        }
+        start = end;
+    }
+    None
+}
+
+fn slots(args: &[ArgDef], attrs: &AttrSet) -> Result<Vec<TypedSlot>, SignatureError> {
+    let mut slots = Vec::with_capacity(args.len());
+    for arg in args {
+        arg.push_slots(attrs, &mut slots)?;
+    }
+    Ok(slots)
+}
+
+/// A definition in the tables of this folder: arguments separated by commas, attributes by semicolons.
+///
+/// # Panics
+/// If the text is malformed, which a test of every shipped definition would show.
+pub(super) fn op(name: &str, inputs: &str, outputs: &str, attrs: &str) -> OpDef {
+    fn split(text: &str, separator: char) -> Vec<&str> {
+        let parts = text.split(separator).map(str::trim);
+        parts.filter(|part| !part.is_empty()).collect()
+    }
+    OpDef::new(
+        name,
+        &split(inputs, ','),
+        &split(outputs, ','),
+        &split(attrs, ';'),
+    )
+    .expect("shipped definitions are well formed")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attrs(pairs: &[(&str, AttrValue)]) -> AttrSet {
+        AttrSet::new(
+            pairs
+                .iter()
+                .map(|(name, value)| ((*name).into(), value.clone())),
+        )
+    }
+
+    fn dtype(dtype: DType) -> AttrValue {
+        AttrValue::Type {
+            dtype,
+            is_ref: false,
+        }
+    }
+
+    #[test]
+    fn argument_names_cover_the_slots_that_the_attributes_say() {
+        let concat = op(
+            "ConcatV2",
+            "values: N * T, axis: Tidx",
+            "output: T",
+            "N: int >= 2; T: type; Tidx: {int32, int64} = DT_INT32",
+        );
+        let attrs = attrs(&[
+            ("N", AttrValue::Int(3)),
+            ("T", dtype(DType::F32)),
+            ("Tidx", dtype(DType::I32)),
+        ]);
+        assert_eq!(concat.input_range("values", &attrs), Some(0..3));
+        assert_eq!(concat.input_range("axis", &attrs), Some(3..4));
+        assert_eq!(concat.output_range("output", &attrs), Some(0..1));
+        assert_eq!(concat.input_range("nonsense", &attrs), None);
+        let dtypes: Vec<_> = concat.input_slots(&attrs).unwrap();
+        assert_eq!(dtypes.len(), 4);
+        assert_eq!(dtypes[3].dtype, DType::I32);
+    }
+
+    #[test]
+    fn type_lists_and_references_are_laid_out() {
+        let op = op(
+            "X",
+            "args: Tin, var: Ref(float)",
+            "out: Ref(float)",
+            "Tin: list(type)",
+        );
+        let types = AttrValue::List([dtype(DType::F32), dtype(DType::I64)].into());
+        let attrs = attrs(&[("Tin", types)]);
+        let slots = op.input_slots(&attrs).unwrap();
+        let found: Vec<_> = slots.iter().map(|slot| (slot.dtype, slot.is_ref)).collect();
+        assert_eq!(
+            found,
+            [(DType::F32, false), (DType::I64, false), (DType::F32, true)]
+        );
+        assert_eq!(op.input_range("var", &attrs), Some(2..3));
+    }
+
+    #[test]
+    fn malformed_definitions_name_the_line() {
+        let error = OpDef::new("X", &["a: T"], &[], &[]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "op `X`: `a: T`: `T` is no type and no attribute"
+        );
+        assert!(OpDef::new("X", &["a"], &[], &[]).is_err());
+        assert!(OpDef::new("X", &[], &[], &["T: nonsense"]).is_err());
+    }
+}

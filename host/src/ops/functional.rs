@@ -1,0 +1,123 @@
+//! Ops that call functions of the library.
+
+use super::definition::OpDef;
+use super::definition::op;
+use super::infer::InferenceContext;
+use super::infer::ShapeError;
+use super::rules::Shapes;
+use super::rules::unknown;
+use crate::graph::AttrValue;
+use crate::tensor::PartialShape;
+
+/// Ops of this family.
+pub(super) fn ops() -> Vec<OpDef> {
+    let mut ops = Vec::new();
+    let io = "Tin: list(type) >= 0; Tout: list(type) >= 0";
+    let shapes = "output_shapes: list(shape) = []";
+    for prefix in ["", "Stateless"] {
+        let family = [
+            op(
+                &format!("{prefix}If"),
+                "cond: Tcond, input: Tin",
+                "output: Tout",
+                &format!("Tcond: type; {io}; then_branch: func; else_branch: func; {shapes}"),
+            )
+            .with_shape(|context| declared_or(context, unknown)),
+            op(
+                &format!("{prefix}Case"),
+                "branch_index: int32, input: Tin",
+                "output: Tout",
+                &format!("{io}; branches: list(func) >= 1; {shapes}"),
+            )
+            .with_shape(|context| declared_or(context, unknown)),
+            op(
+                &format!("{prefix}While"),
+                "input: T",
+                "output: T",
+                &format!("T: list(type) >= 0; cond: func; body: func; {shapes}; parallel_iterations: int = 10"),
+            )
+            // A loop's variables keep their shapes unless it says otherwise.
+            .with_shape(|context| declared_or(context, inputs)),
+        ];
+        for op in family {
+            ops.push(if prefix.is_empty() { op.stateful() } else { op });
+        }
+    }
+    let call = format!(
+        "{io}; f: func; config: string = ''; config_proto: string = ''; executor_type: string = ''"
+    );
+    ops.extend([
+        op("PartitionedCall", "args: Tin", "output: Tout", &call).with_shape(unknown),
+        op(
+            "StatefulPartitionedCall",
+            "args: Tin",
+            "output: Tout",
+            &call,
+        )
+        .stateful()
+        .with_shape(unknown),
+        op(
+            "RemoteCall",
+            "target: string, args: Tin",
+            "output: Tout",
+            &format!("{io}; f: func"),
+        )
+        .stateful()
+        .with_shape(unknown),
+        op(
+            "SymbolicGradient",
+            "input: Tin",
+            "output: Tout",
+            &format!("{io}; f: func"),
+        )
+        .with_shape(unknown),
+        op(
+            "For",
+            "start: int32, limit: int32, delta: int32, input: T",
+            "output: T",
+            "T: list(type) >= 0; body: func",
+        )
+        .with_shape(unknown),
+        op(
+            "FakeParam",
+            "",
+            "output: dtype",
+            "dtype: type; shape: shape",
+        )
+        .with_shape(|context| {
+            Ok(vec![
+                context.attrs().shape("shape").cloned().unwrap_or_default(),
+            ])
+        }),
+    ]);
+    ops
+}
+
+fn inputs(context: &InferenceContext<'_>) -> Shapes {
+    Ok((0..context.n_inputs())
+        .map(|i| context.shape(i).clone())
+        .collect())
+}
+
+/// The shapes of attribute `output_shapes` where it has any.
+fn declared_or(
+    context: &InferenceContext<'_>,
+    otherwise: fn(&InferenceContext<'_>) -> Shapes,
+) -> Shapes {
+    let declared = context.attrs().list("output_shapes").unwrap_or_default();
+    if declared.is_empty() {
+        return otherwise(context);
+    }
+    if declared.len() != context.n_outputs() {
+        return Err(ShapeError::new(format!(
+            "`output_shapes` lists {} shapes for {} outputs",
+            declared.len(),
+            context.n_outputs()
+        )));
+    }
+    let shape = |value: &AttrValue| match value {
+        AttrValue::Shape(shape) => shape.clone(),
+        _ => PartialShape::unknown(),
+    };
+    Ok(declared.iter().map(shape).collect())
+}

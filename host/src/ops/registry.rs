@@ -1,0 +1,110 @@
+//! All ops that an importer knows.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+
+use super::array;
+use super::control;
+use super::definition::OpDef;
+use super::definition::OpDefError;
+use super::functional;
+use super::layout;
+use super::lists;
+use super::math;
+use super::matrix;
+use super::misc;
+use super::nn;
+use super::reduce;
+use super::slice;
+use super::state;
+use super::window;
+
+/// Ops by name. A value, not process-wide state: [`Self::default`] holds the ops that ship, apps add their own.
+#[derive(Debug, Clone)]
+pub struct OpRegistry {
+    by_name: HashMap<Arc<str>, Arc<OpDef>>,
+}
+
+impl OpRegistry {
+    /// A registry without ops, for apps whose ops are all their own.
+    pub fn empty() -> Self {
+        Self {
+            by_name: HashMap::new(),
+        }
+    }
+
+    /// The op of this name.
+    pub fn get(&self, name: &str) -> Option<&Arc<OpDef>> {
+        self.by_name.get(name)
+    }
+
+    /// Adds an op.
+    ///
+    /// # Errors
+    /// [`OpDefError::Duplicate`] if there is one of this name.
+    pub fn register(&mut self, op: OpDef) -> Result<(), OpDefError> {
+        if self.by_name.contains_key(op.name()) {
+            return Err(OpDefError::Duplicate(op.name().to_owned()));
+        }
+        self.by_name.insert(op.name().into(), Arc::new(op));
+        Ok(())
+    }
+
+    /// All ops, in no particular order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Arc<OpDef>> {
+        self.by_name.values()
+    }
+}
+
+impl Default for OpRegistry {
+    /// The ops that ship.
+    fn default() -> Self {
+        let mut registry = Self::empty();
+        let families = [
+            array::ops(),
+            control::ops(),
+            functional::ops(),
+            layout::ops(),
+            lists::ops(),
+            math::ops(),
+            matrix::ops(),
+            misc::ops(),
+            nn::ops(),
+            reduce::ops(),
+            slice::ops(),
+            state::ops(),
+            window::ops(),
+        ];
+        for op in families.into_iter().flatten() {
+            registry
+                .register(op)
+                .expect("shipped definitions have distinct names");
+        }
+        registry
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shipped_definitions_are_well_formed_and_distinct() {
+        let registry = OpRegistry::default();
+        assert!(registry.iter().len() > 200);
+        assert!(registry.get("MatMul").is_some());
+        assert!(registry.get("matmul").is_none());
+    }
+
+    #[test]
+    fn apps_add_ops_and_a_second_one_of_a_name_is_refused() {
+        let mut registry = OpRegistry::default();
+        let own = || OpDef::new("Own", &["x: float"], &["y: float"], &[]).unwrap();
+        registry.register(own()).unwrap();
+        assert_eq!(
+            registry.register(own()),
+            Err(OpDefError::Duplicate("Own".to_owned()))
+        );
+    }
+}
