@@ -1,4 +1,14 @@
-//! What no single module can show; one module per subject.
+//! What no single module can show, one module per subject.
 
+mod devices;
+#[path = "../support/fakes.rs"]
+mod fakes;
 #[cfg(feature = "graphdef")]
 mod import;
+mod misbehaving;
+mod placement;
+mod policy;
+mod sample;
+#[path = "../support/strict_cpu.rs"]
+mod strict_cpu;
+mod versions;

@@ -116,6 +116,19 @@ pub struct Violation {
     pub explanation: String,
 }
 
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            rule,
+            node,
+            explanation,
+        } = self;
+        write!(f, "plan breaks rule `{rule}` at node {node}: {explanation}")
+    }
+}
+
+impl std::error::Error for Violation {}
+
 /// The graph's columns (WIT `graphs.graph`).
 #[expect(missing_docs, reason = "documented in the contract, method by method")]
 pub trait GraphSource {
@@ -162,6 +175,8 @@ pub trait DeviceSource {
     fn all(&self) -> Vec<DeviceAttributes>;
     fn by_name(&self, name: &str) -> Option<u32>;
     fn by_spec(&self, spec: &DeviceSpec) -> Vec<u32>;
+    /// # Errors
+    /// What is wrong with the text.
     fn by_spec_text(&self, spec: &str) -> Result<Vec<u32>, String>;
     fn prioritized_types(&self) -> Vec<String>;
     fn of_type(&self, device_type: &str) -> Vec<u32>;
@@ -211,7 +226,8 @@ pub enum LogLevel {
 }
 
 /// Where messages go (WIT `log`).
-pub trait LogSink: fmt::Debug {
+/// `Send` and `Sync`, because a native policy that keeps a log may be moved between threads.
+pub trait LogSink: fmt::Debug + Send + Sync {
     /// Messages below it need not be formatted.
     fn threshold(&self) -> LogLevel;
     /// Hands in one message.

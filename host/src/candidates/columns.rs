@@ -90,17 +90,56 @@ pub struct DeviceColumns {
 }
 
 /// All that a policy may know about one placement. Made by [`crate::candidates`], immutable; shared by the policy's
-/// sandbox, its native twin and the check, which therefore see the same.
+/// sandbox, its native twin and the check, which therefore see the same. Cloning shares.
 #[derive(Debug, Clone)]
 pub struct Candidates {
-    pub(super) graph: Arc<Graph>,
-    pub(super) device_set: Arc<DeviceSet>,
-    pub(super) nodes: NodeColumns,
-    pub(super) devices: DeviceColumns,
-    pub(super) options: Vec<(String, String)>,
+    graph: Arc<Graph>,
+    device_set: Arc<DeviceSet>,
+    nodes: Arc<NodeColumns>,
+    devices: Arc<DeviceColumns>,
+    options: Arc<[(String, String)]>,
+    /// The candidate sets as bits, `words_per_set` words each.
+    legal: Arc<[u64]>,
+    words_per_set: usize,
 }
 
 impl Candidates {
+    pub(super) fn new(
+        graph: Arc<Graph>,
+        device_set: Arc<DeviceSet>,
+        nodes: NodeColumns,
+        devices: DeviceColumns,
+        options: Vec<(String, String)>,
+    ) -> Self {
+        let words_per_set = devices.cost_class.len().div_ceil(64);
+        let mut legal = vec![0u64; nodes.sets.n_rows() * words_per_set];
+        for set in 0..nodes.sets.n_rows() {
+            for &device in nodes.sets.row(set) {
+                legal[set * words_per_set + device as usize / 64] |= 1 << (device % 64);
+            }
+        }
+        Self {
+            graph,
+            device_set,
+            nodes: Arc::new(nodes),
+            devices: Arc::new(devices),
+            options: options.into(),
+            legal: legal.into(),
+            words_per_set,
+        }
+    }
+
+    /// Whether a node may run on a device; false if there is no such device.
+    ///
+    /// # Panics
+    /// If there is no such node.
+    pub fn is_legal(&self, node: NodeId, device: u32) -> bool {
+        let set = self.nodes.candidate_set[node.index()] as usize;
+        let word = device as usize / 64;
+        word < self.words_per_set
+            && self.legal[set * self.words_per_set + word] >> (device % 64) & 1 != 0
+    }
+
     /// The graph.
     pub fn graph(&self) -> &Arc<Graph> {
         &self.graph

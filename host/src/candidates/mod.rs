@@ -3,8 +3,25 @@
 //! Takes a [`crate::graph::Graph`] and a [`crate::device::DeviceSet`]; gives [`Candidates`], the whole of what a policy
 //! may know. Knows no policy; [`Proposal`] stands here so that `policy` and `placement` do not need each other.
 
+mod builder;
+mod choose;
 mod columns;
+mod costs;
+mod devices;
+mod enumerate;
+mod error;
+mod groups;
+mod hints;
+mod host_memory;
+mod options;
 mod proposal;
+mod report;
+mod support;
+pub mod synthetic;
 
+pub use builder::CandidatesBuilder;
 pub use columns::{Candidates, DeviceColumns, NodeColumns, PlacementHint};
+pub use enumerate::enumerate;
+pub use error::CandidatesError;
+pub use options::{Argument, OpArguments, PlacementOptions};
 pub use proposal::{Explanation, Proposal};

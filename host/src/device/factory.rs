@@ -1,12 +1,17 @@
 //! Where devices come from.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use super::error::DeviceError;
-use super::kernel_registry::KernelRegistry;
-use super::traits::Device;
+use crate::device::error::DeviceError;
+use crate::device::kernel_registry::KernelRegistry;
+use crate::device::set::DeviceSet;
+use crate::device::set::UNREGISTERED_TYPE_PRIORITY;
+use crate::device::traits::Device;
+use crate::names::DeviceName;
 
 /// What a user asks of all factories.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -17,6 +22,40 @@ pub struct DeviceOptions {
     pub intra_op_parallelism_threads: usize,
     /// Memory capacity in bytes by device (`CPU:0`, or any fuller spelling), where it shall differ from the device's own.
     pub memory_bytes: BTreeMap<String, u64>,
+    /// Names, full or local, possibly partial. If any names a type, only factories of the types named are asked; CPU always is.
+    pub device_filters: Vec<String>,
+}
+
+impl DeviceOptions {
+    /// The capacity that [`Self::memory_bytes`] gives a device: that of the key that matches and sets most parts.
+    ///
+    /// # Errors
+    /// [`DeviceError::InvalidArgument`] if a key is no device name.
+    pub fn memory_bytes_of(&self, device: &DeviceName) -> Result<Option<u64>, DeviceError> {
+        let mut best: Option<(usize, u64)> = None;
+        for (key, &bytes) in &self.memory_bytes {
+            let spec = parse_option("memory", key)?;
+            let n_parts = [
+                spec.job.is_some(),
+                spec.replica.is_some(),
+                spec.task.is_some(),
+                spec.device_type.is_some(),
+                spec.index.is_some(),
+            ]
+            .into_iter()
+            .filter(|&set| set)
+            .count();
+            if spec.matches(device) && best.is_none_or(|(most, _)| n_parts > most) {
+                best = Some((n_parts, bytes));
+            }
+        }
+        Ok(best.map(|(_, bytes)| bytes))
+    }
+}
+
+fn parse_option(option: &str, text: &str) -> Result<DeviceName, DeviceError> {
+    DeviceName::parse_full_or_local(text)
+        .map_err(|error| DeviceError::InvalidArgument(format!("device option {option}: {error}")))
 }
 
 /// What a factory found, before anything is opened.
@@ -62,8 +101,317 @@ pub struct RegisterError {
     pub priority: i32,
 }
 
-/// The factories, one per device type. A value with a default, not process-wide state.
+/// What became of a registration that is no error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Registration {
+    /// The first factory of its type.
+    Added,
+    /// It replaced one of lower priority.
+    Replaced,
+    /// One of higher priority stands, so it was ignored.
+    Outranked,
+    /// Its type is not enabled, so it was ignored.
+    Disabled,
+}
+
+/// What a factory says is there, for one device type.
+#[derive(Debug, Clone)]
+pub struct PhysicalListing {
+    /// The type.
+    pub device_type: String,
+    /// Priority of its factory.
+    pub priority: i32,
+    /// Whether the factory was registered as a plug-in.
+    pub is_pluggable: bool,
+    /// The devices, or the reason why there are none, with its remedy.
+    pub devices: Result<Vec<PhysicalDevice>, DeviceError>,
+}
+
+#[derive(Debug, Clone)]
+struct Registered {
+    priority: i32,
+    is_pluggable: bool,
+    factory: Arc<dyn DeviceFactory>,
+}
+
+/// The factories, one per device type. A value, not process-wide state; `backend::default_factories` gives the usual one.
 #[derive(Debug, Clone, Default)]
 pub struct FactoryRegistry {
-    factories: BTreeMap<String, (i32, Arc<dyn DeviceFactory>)>,
+    factories: BTreeMap<String, Registered>,
+    /// `None` = all.
+    enabled_types: Option<BTreeSet<String>>,
+}
+
+impl FactoryRegistry {
+    /// A registry without factories.
+    pub fn empty() -> Self {
+        Self::default()
+    }
+
+    /// The same, with these types alone: the value of the environment variable `TF_ENABLED_DEVICE_TYPES`, which the caller
+    /// reads. Types are separated by commas and matched exactly; an empty list enables all. Without CPU no devices can be
+    /// made.
+    #[must_use]
+    pub fn with_enabled_types(mut self, list: &str) -> Self {
+        self.enabled_types = (!list.is_empty()).then(|| {
+            list.split(',')
+                .filter(|device_type| !device_type.is_empty())
+                .map(str::to_owned)
+                .collect()
+        });
+        self
+    }
+
+    /// Registers a factory: one of higher priority replaces, one of lower is ignored.
+    ///
+    /// # Errors
+    /// [`RegisterError`] if the type has a factory of equal priority.
+    pub fn register(
+        &mut self,
+        device_type: impl Into<String>,
+        priority: i32,
+        factory: Arc<dyn DeviceFactory>,
+    ) -> Result<Registration, RegisterError> {
+        self.insert(
+            device_type.into(),
+            Registered {
+                priority,
+                is_pluggable: false,
+                factory,
+            },
+        )
+    }
+
+    /// The same, for a factory that a plug-in brings. TensorFlow gives such types priority 220.
+    ///
+    /// # Errors
+    /// [`RegisterError`] if the type has a factory of equal priority.
+    pub fn register_pluggable(
+        &mut self,
+        device_type: impl Into<String>,
+        priority: i32,
+        factory: Arc<dyn DeviceFactory>,
+    ) -> Result<Registration, RegisterError> {
+        self.insert(
+            device_type.into(),
+            Registered {
+                priority,
+                is_pluggable: true,
+                factory,
+            },
+        )
+    }
+
+    /// Priority of a type's factory: larger is preferred; -1 without one.
+    pub fn priority(&self, device_type: &str) -> i32 {
+        self.get(device_type)
+            .map_or(UNREGISTERED_TYPE_PRIORITY, |registered| registered.priority)
+    }
+
+    /// Whether a type's factory came from a plug-in.
+    pub fn is_pluggable(&self, device_type: &str) -> bool {
+        self.get(device_type)
+            .is_some_and(|registered| registered.is_pluggable)
+    }
+
+    /// The factory of a type.
+    pub fn factory(&self, device_type: &str) -> Option<&Arc<dyn DeviceFactory>> {
+        self.get(device_type).map(|registered| &registered.factory)
+    }
+
+    /// What is there, per type: CPU first, then by priority and name. Opens nothing.
+    pub fn list_physical(&self) -> Vec<PhysicalListing> {
+        self.in_order()
+            .map(|(device_type, registered)| PhysicalListing {
+                device_type: device_type.to_owned(),
+                priority: registered.priority,
+                is_pluggable: registered.is_pluggable,
+                devices: registered.factory.list_physical(),
+            })
+            .collect()
+    }
+
+    /// Physical device `index` of all that are there, in the order of [`Self::list_physical`].
+    ///
+    /// # Errors
+    /// [`DeviceError::InvalidArgument`] with the index, if there are fewer.
+    pub fn physical_device(&self, index: usize) -> Result<PhysicalDevice, DeviceError> {
+        let mut devices: Vec<_> = self
+            .list_physical()
+            .into_iter()
+            .filter_map(|listing| listing.devices.ok())
+            .flatten()
+            .collect();
+        if index >= devices.len() {
+            return Err(DeviceError::InvalidArgument(format!(
+                "physical device {index} does not exist, there are {}",
+                devices.len()
+            )));
+        }
+        Ok(devices.swap_remove(index))
+    }
+
+    /// Opens the devices of all types, named `{prefix}/device:TYPE:i`: CPU first, then by priority and name. A local session's
+    /// prefix is `/job:localhost/replica:0/task:0`. A `device_count` of a type without factory is ignored. A type whose driver
+    /// is absent contributes nothing, unless `device_count` asks for it.
+    ///
+    /// # Errors
+    /// [`DeviceError::NotFound`] without a CPU factory or CPU device; a factory's error; [`DeviceError::InvalidArgument`] for
+    /// a malformed filter, or a `memory_bytes` key that names no device.
+    pub fn create_devices(
+        &self,
+        options: &DeviceOptions,
+        prefix: &str,
+    ) -> Result<DeviceSet, DeviceError> {
+        let filters = options
+            .device_filters
+            .iter()
+            .map(|filter| parse_option("filter", filter))
+            .collect::<Result<Vec<_>, _>>()?;
+        let wanted_types: BTreeSet<_> = filters
+            .iter()
+            .filter_map(|filter| filter.device_type.as_deref())
+            .collect();
+        let mut set = self.device_set(self.create_cpus(options, prefix)?);
+        for (device_type, registered) in self.in_order() {
+            let skipped = !wanted_types.is_empty() && !wanted_types.contains(device_type);
+            if device_type == "CPU" || skipped {
+                continue;
+            }
+            let asked_for = options
+                .device_count
+                .get(device_type)
+                .is_some_and(|&n| n > 0);
+            match registered.factory.create(options, prefix) {
+                Ok(devices) => {
+                    for device in devices {
+                        set.add(device);
+                    }
+                }
+                Err(DeviceError::Absent { .. }) if !asked_for => {}
+                Err(error) => return Err(error),
+            }
+        }
+        for key in options.memory_bytes.keys() {
+            if set.find_matching(&parse_option("memory", key)?).is_empty() {
+                let names: Vec<_> = set
+                    .iter()
+                    .map(|(_, device)| device.attributes().name.as_str())
+                    .collect();
+                return Err(DeviceError::InvalidArgument(format!(
+                    "device option memory: `{key}` matches no device; devices are: {}",
+                    names.join(", ")
+                )));
+            }
+        }
+        Ok(set)
+    }
+
+    /// A set of devices at hand, with this registry's type priorities.
+    pub fn device_set(&self, devices: impl IntoIterator<Item = Arc<dyn Device>>) -> DeviceSet {
+        DeviceSet::new(devices).with_type_priorities(
+            self.in_order()
+                .map(|(device_type, registered)| (device_type, registered.priority)),
+        )
+    }
+
+    /// One device of a type, whatever `device_count` says; `None` without a factory.
+    ///
+    /// # Errors
+    /// The factory's.
+    pub fn new_device(
+        &self,
+        device_type: &str,
+        options: &DeviceOptions,
+        prefix: &str,
+    ) -> Result<Option<Arc<dyn Device>>, DeviceError> {
+        let Some(registered) = self.get(device_type) else {
+            return Ok(None);
+        };
+        let mut options = options.clone();
+        options.device_count.insert(device_type.to_owned(), 1);
+        let devices = registered.factory.create(&options, prefix)?;
+        Ok(devices.into_iter().next())
+    }
+
+    /// The kernels of all enabled types.
+    pub fn kernels(&self) -> KernelRegistry {
+        let mut kernels = KernelRegistry::empty();
+        for (_, registered) in self.in_order() {
+            registered.factory.register_kernels(&mut kernels);
+        }
+        kernels
+    }
+
+    fn insert(
+        &mut self,
+        device_type: String,
+        new: Registered,
+    ) -> Result<Registration, RegisterError> {
+        if !self.is_enabled(&device_type) {
+            return Ok(Registration::Disabled);
+        }
+        let Some(old) = self.factories.get(&device_type) else {
+            self.factories.insert(device_type, new);
+            return Ok(Registration::Added);
+        };
+        match new.priority.cmp(&old.priority) {
+            std::cmp::Ordering::Greater => {
+                self.factories.insert(device_type, new);
+                Ok(Registration::Replaced)
+            }
+            std::cmp::Ordering::Less => Ok(Registration::Outranked),
+            std::cmp::Ordering::Equal => Err(RegisterError {
+                device_type,
+                priority: new.priority,
+            }),
+        }
+    }
+
+    fn create_cpus(
+        &self,
+        options: &DeviceOptions,
+        prefix: &str,
+    ) -> Result<Vec<Arc<dyn Device>>, DeviceError> {
+        let not_found = |message: &str| Err(DeviceError::NotFound(message.to_owned()));
+        let Some(registered) = self.get("CPU") else {
+            return not_found(if self.is_enabled("CPU") {
+                "no factory for device type CPU; register one, or start from the default registry"
+            } else {
+                "device type CPU is not among the enabled types; add it to TF_ENABLED_DEVICE_TYPES"
+            });
+        };
+        let devices = registered.factory.create(options, prefix)?;
+        if devices.is_empty() {
+            return not_found(
+                "the CPU factory made no CPU device; ask for at least one (device count CPU=1)",
+            );
+        }
+        Ok(devices)
+    }
+
+    fn is_enabled(&self, device_type: &str) -> bool {
+        self.enabled_types
+            .as_ref()
+            .is_none_or(|types| types.contains(device_type))
+    }
+
+    fn get(&self, device_type: &str) -> Option<&Registered> {
+        self.factories
+            .get(device_type)
+            .filter(|_| self.is_enabled(device_type))
+    }
+
+    fn in_order(&self) -> impl Iterator<Item = (&str, &Registered)> {
+        let mut factories: Vec<(&str, &Registered)> = self
+            .factories
+            .iter()
+            .filter(|(device_type, _)| self.is_enabled(device_type))
+            .map(|(device_type, registered)| (device_type.as_str(), registered))
+            .collect();
+        factories.sort_by_key(|&(device_type, registered)| {
+            (device_type != "CPU", Reverse(registered.priority))
+        });
+        factories.into_iter()
+    }
 }

@@ -12,10 +12,13 @@ mod traits;
 
 pub use attributes::{DeviceAttributes, DeviceLocality, LocalLink};
 pub use error::{DeviceError, KernelError};
-pub use factory::{DeviceFactory, DeviceOptions, FactoryRegistry, PhysicalDevice, RegisterError};
+pub use factory::{
+    DeviceFactory, DeviceOptions, FactoryRegistry, PhysicalDevice, PhysicalListing, RegisterError,
+    Registration,
+};
 pub use kernel::{AsyncKernel, Done, Kernel, KernelConstruction, KernelContext};
 pub use kernel_registry::{KernelDef, KernelFactory, KernelLookupError, KernelRegistry};
 pub use manager::DeviceManager;
 pub use profile::{DeviceProfile, LinkProfile};
-pub use set::DeviceSet;
+pub use set::{DeviceSet, UNREGISTERED_TYPE_PRIORITY};
 pub use traits::{AllocatorAttributes, Device, KernelDevice};

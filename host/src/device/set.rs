@@ -1,23 +1,77 @@
 //! The devices that one graph may use.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use super::traits::Device;
-use crate::names::DeviceId;
+use hashbrown::HashMap;
 
-/// Devices, in the order they were added; [`DeviceId`] is the position.
+use crate::device::traits::Device;
+use crate::names::DeviceId;
+use crate::names::DeviceName;
+
+/// Priority of a device type that no factory of the registry makes.
+pub const UNREGISTERED_TYPE_PRIORITY: i32 = -1;
+
+/// Devices, in the order they were added; [`DeviceId`] is the position. TensorFlow `DeviceSet`.
+///
+/// Made by [`super::FactoryRegistry::create_devices`], which hands over the priorities of its factories, or from devices at
+/// hand. Immutable once shared.
 #[derive(Clone, Default)]
 pub struct DeviceSet {
     devices: Vec<Arc<dyn Device>>,
+    by_name: HashMap<String, DeviceId>,
+    type_priorities: BTreeMap<String, i32>,
+    client_device: Option<DeviceId>,
 }
 
 impl DeviceSet {
-    /// A set of these devices.
+    /// A set of these devices, whose types have no priority yet.
     pub fn new(devices: impl IntoIterator<Item = Arc<dyn Device>>) -> Self {
-        Self {
-            devices: devices.into_iter().collect(),
+        let mut set = Self::default();
+        for device in devices {
+            set.add(device);
         }
+        set
+    }
+
+    /// The same, with the priority of each device type: larger is preferred.
+    #[must_use]
+    pub fn with_type_priorities<S: Into<String>>(
+        mut self,
+        priorities: impl IntoIterator<Item = (S, i32)>,
+    ) -> Self {
+        self.type_priorities.extend(
+            priorities
+                .into_iter()
+                .map(|(device_type, priority)| (device_type.into(), priority)),
+        );
+        self
+    }
+
+    /// The same, with the device where the client's values are.
+    ///
+    /// # Panics
+    /// If there is no such device.
+    #[must_use]
+    pub fn with_client_device(mut self, device: DeviceId) -> Self {
+        assert!(
+            device.index() < self.len(),
+            "the client device is one of the set"
+        );
+        self.client_device = Some(device);
+        self
+    }
+
+    /// Appends a device. Of two devices with one name the first keeps it.
+    pub fn add(&mut self, device: Arc<dyn Device>) -> DeviceId {
+        let id = DeviceId(u32::try_from(self.devices.len()).expect("far fewer than 2^32 devices"));
+        for name in device.name().mapping_names() {
+            self.by_name.entry(name).or_insert(id);
+        }
+        self.devices.push(device);
+        id
     }
 
     /// Number of devices.
@@ -45,6 +99,86 @@ impl DeviceSet {
             .iter()
             .enumerate()
             .map(|(index, device)| (DeviceId(index as u32), device))
+    }
+
+    /// The device of exactly this name: its full name, canonical or legacy. Partial, local and reordered names find
+    /// nothing; see [`Self::find_matching`].
+    pub fn find_by_name(&self, name: &str) -> Option<DeviceId> {
+        self.by_name.get(name).copied()
+    }
+
+    /// The devices that a possibly partial name matches, in the order they were added.
+    pub fn find_matching(&self, spec: &DeviceName) -> Vec<DeviceId> {
+        self.iter()
+            .filter(|(_, device)| spec.matches(device.name()))
+            .map(|(id, _)| id)
+            .collect()
+    }
+
+    /// The devices of a type (their attribute, not their name), in the order they were added.
+    pub fn of_type(&self, device_type: &str) -> Vec<DeviceId> {
+        self.iter()
+            .filter(|(_, device)| device.attributes().device_type == device_type)
+            .map(|(id, _)| id)
+            .collect()
+    }
+
+    /// The device where the client's values are, if one was named.
+    pub fn client_device(&self) -> Option<DeviceId> {
+        self.client_device
+    }
+
+    /// Priority of a device type: larger is preferred; [`UNREGISTERED_TYPE_PRIORITY`] if no factory makes it.
+    pub fn type_priority(&self, device_type: &str) -> i32 {
+        self.type_priorities
+            .get(device_type)
+            .copied()
+            .unwrap_or(UNREGISTERED_TYPE_PRIORITY)
+    }
+
+    /// All devices, most preferred first: by priority of the type, then by name as a text (`GPU:10` before `GPU:2`).
+    pub fn prioritized_devices(&self) -> Vec<(DeviceId, i32)> {
+        let mut devices: Vec<_> = self
+            .iter()
+            .map(|(id, device)| (id, self.type_priority(&device.attributes().device_type)))
+            .collect();
+        self.sort_by_priority(&mut devices);
+        devices
+    }
+
+    /// The distinct device types, most preferred first: by priority, then by name.
+    pub fn prioritized_types(&self) -> Vec<&str> {
+        let mut types: Vec<&str> = self
+            .devices
+            .iter()
+            .map(|device| device.attributes().device_type.as_str())
+            .collect();
+        types.sort_unstable();
+        types.dedup();
+        types.sort_by_key(|device_type| Reverse(self.type_priority(device_type)));
+        types
+    }
+
+    /// Sorts (device, priority) pairs: larger priority first, then larger priority of the type, then name as a text.
+    pub fn sort_by_priority(&self, devices: &mut [(DeviceId, i32)]) {
+        devices.sort_by_cached_key(|&(id, priority)| {
+            let attributes = self.devices[id.index()].attributes();
+            (
+                Reverse(priority),
+                Reverse(self.type_priority(&attributes.device_type)),
+                attributes.name.clone(),
+            )
+        });
+    }
+
+    /// Sorts (type, priority) pairs: larger priority first, then larger priority of the type, then name.
+    pub fn sort_types_by_priority<S: AsRef<str>>(&self, types: &mut [(S, i32)]) {
+        types.sort_by(|(a, x), (b, y)| {
+            let (a, b) = (a.as_ref(), b.as_ref());
+            y.cmp(x)
+                .then_with(|| self.type_priority(b).cmp(&self.type_priority(a)))
+                .then_with(|| a.cmp(b))
+        });
     }
 }
 

@@ -1,9 +1,22 @@
-//! Parsed device names (TensorFlow `DeviceNameUtils::ParsedName`).
+//! Parsed device names (TensorFlow `DeviceNameUtils::ParsedName`): the type, its spellings, and names derived from it.
 
+use std::cmp::Ordering;
 use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 
 /// A device name, possibly partial: each part that is set must match, the others match anything.
+///
+/// The order of two names is TensorFlow's numeric one: part by part, unset before set, numbers as numbers.
+///
+/// ```
+/// use placewright::names::DeviceName;
+///
+/// let name = DeviceName::parse_full("/job:worker/replica:0/task:1/gpu:2")?;
+/// assert_eq!(name.to_string(), "/job:worker/replica:0/task:1/device:GPU:2");
+/// assert!(DeviceName::parse_full("/device:GPU:*")?.matches(&name));
+/// # Ok::<(), placewright::names::NameError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, PartialOrd, Ord)]
 pub struct DeviceName {
     /// Job, an identifier.
@@ -14,7 +27,7 @@ pub struct DeviceName {
     pub task: Option<u32>,
     /// Device type, case sensitive.
     pub device_type: Option<Arc<str>>,
-    /// Index among the devices of that type in the task.
+    /// Index among the devices of that type in the task. May be set without a type, but is not printed then.
     pub index: Option<u32>,
 }
 
@@ -42,29 +55,10 @@ pub enum NameError {
     },
 }
 
-/// What merging does where type or index differ; job, replica and task never give way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MergeMode {
-    /// An error.
-    Hard,
-    /// The part, and what follows it, is unset.
-    Soft,
-    /// The other name's value counts.
-    Override,
-}
-
 impl fmt::Display for DeviceName {
     /// The canonical spelling; an index without a type is not printed.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(job) = &self.job {
-            write!(f, "/job:{job}")?;
-        }
-        if let Some(replica) = self.replica {
-            write!(f, "/replica:{replica}")?;
-        }
-        if let Some(task) = self.task {
-            write!(f, "/task:{task}")?;
-        }
+        self.write_task(f)?;
         if let Some(device_type) = &self.device_type {
             match self.index {
                 Some(index) => write!(f, "/device:{device_type}:{index}")?,
@@ -72,6 +66,15 @@ impl fmt::Display for DeviceName {
             }
         }
         Ok(())
+    }
+}
+
+impl FromStr for DeviceName {
+    type Err = NameError;
+
+    /// The full grammar, as [`Self::parse_full`].
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        Self::parse_full(text)
     }
 }
 
@@ -85,5 +88,165 @@ impl DeviceName {
             device_type: Some(device_type.into()),
             index: Some(index),
         }
+    }
+
+    /// A device of any task: type and index.
+    pub fn local(device_type: &str, index: u32) -> Self {
+        Self {
+            device_type: Some(device_type.into()),
+            index: Some(index),
+            ..Self::default()
+        }
+    }
+
+    /// Whether all five parts are set.
+    pub fn is_fully_specified(&self) -> bool {
+        self.has_task() && self.device_type.is_some() && self.index.is_some()
+    }
+
+    /// Whether any part is set; a name without details matches every device.
+    pub fn has_details(&self) -> bool {
+        self.job.is_some()
+            || self.replica.is_some()
+            || self.task.is_some()
+            || self.device_type.is_some()
+            || self.index.is_some()
+    }
+
+    /// `/job:J/replica:R/task:T/type:INDEX`, the type in lower case: how full names were spelled before TensorFlow 1.1.
+    /// `None` unless fully specified.
+    pub fn legacy_full_name(&self) -> Option<String> {
+        if !self.is_fully_specified() {
+            return None;
+        }
+        let device_type = self.device_type.as_ref()?.to_ascii_lowercase();
+        Some(format!(
+            "{}/{device_type}:{}",
+            self.address_space(),
+            self.index?
+        ))
+    }
+
+    /// `/device:TYPE:INDEX`; `None` unless both are set.
+    pub fn local_name(&self) -> Option<String> {
+        Some(format!(
+            "/device:{}:{}",
+            self.device_type.as_ref()?,
+            self.index?
+        ))
+    }
+
+    /// `TYPE:INDEX`, the local name of TensorFlow 1.0; `None` unless both are set.
+    pub fn legacy_local_name(&self) -> Option<String> {
+        Some(format!("{}:{}", self.device_type.as_ref()?, self.index?))
+    }
+
+    /// The spellings that a full name is known under in a device set: canonical and legacy. Empty unless fully specified.
+    pub fn mapping_names(&self) -> Vec<String> {
+        match self.legacy_full_name() {
+            Some(legacy) => vec![self.to_string(), legacy],
+            None => Vec::new(),
+        }
+    }
+
+    /// The spellings of the local name, canonical and legacy. Empty unless type and index are set.
+    pub fn local_mapping_names(&self) -> Vec<String> {
+        self.local_name()
+            .into_iter()
+            .chain(self.legacy_local_name())
+            .collect()
+    }
+
+    /// Job, replica and task alone.
+    #[must_use]
+    pub fn address_space(&self) -> Self {
+        Self {
+            device_type: None,
+            index: None,
+            ..self.clone()
+        }
+    }
+
+    /// `/job:J/replica:R/task:T`; `None` unless all three are set.
+    pub fn task_name(&self) -> Option<String> {
+        self.has_task().then(|| self.address_space().to_string())
+    }
+
+    /// The task's part, as far as it is set, and `TYPE:INDEX`; `None` unless type and index are set.
+    pub fn split(&self) -> Option<(String, String)> {
+        Some((self.address_space().to_string(), self.legacy_local_name()?))
+    }
+
+    /// CPU 0 of the same task.
+    #[must_use]
+    pub fn host_cpu(&self) -> Self {
+        Self {
+            device_type: Some("CPU".into()),
+            index: Some(0),
+            ..self.address_space()
+        }
+    }
+
+    /// The order of two names as texts: those that do not parse come first, as strings, then the others by part.
+    pub fn compare_texts(a: &str, b: &str) -> Ordering {
+        match (Self::parse_full(a), Self::parse_full(b)) {
+            (Ok(a), Ok(b)) => a.cmp(&b),
+            (Ok(_), Err(_)) => Ordering::Greater,
+            (Err(_), Ok(_)) => Ordering::Less,
+            (Err(_), Err(_)) => a.cmp(b),
+        }
+    }
+
+    fn has_task(&self) -> bool {
+        self.job.is_some() && self.replica.is_some() && self.task.is_some()
+    }
+
+    fn write_task(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(job) = &self.job {
+            write!(f, "/job:{job}")?;
+        }
+        if let Some(replica) = self.replica {
+            write!(f, "/replica:{replica}")?;
+        }
+        if let Some(task) = self.task {
+            write!(f, "/task:{task}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spellings_of_a_full_name() {
+        let name = DeviceName::full("a", 0, 1, "Foo", 2);
+        assert_eq!(name.to_string(), "/job:a/replica:0/task:1/device:Foo:2");
+        assert_eq!(
+            name.legacy_full_name().as_deref(),
+            Some("/job:a/replica:0/task:1/foo:2")
+        );
+        assert_eq!(name.local_mapping_names(), ["/device:Foo:2", "Foo:2"]);
+        assert_eq!(name.task_name().as_deref(), Some("/job:a/replica:0/task:1"));
+        assert_eq!(
+            name.host_cpu().to_string(),
+            "/job:a/replica:0/task:1/device:CPU:0"
+        );
+    }
+
+    #[test]
+    fn partial_names_have_no_mapping_names() {
+        let name = DeviceName::local("CPU", 1);
+        assert!(name.mapping_names().is_empty());
+        assert_eq!(name.split(), Some((String::new(), "CPU:1".to_owned())));
+        assert_eq!(DeviceName::default().split(), None);
+    }
+
+    #[test]
+    fn order_is_numeric() {
+        let less = DeviceName::compare_texts("/device:GPU:2", "/device:GPU:10");
+        assert_eq!(less, Ordering::Less);
+        assert_eq!(DeviceName::compare_texts("bogus", "/job:a"), Ordering::Less);
     }
 }

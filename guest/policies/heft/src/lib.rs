@@ -1,1 +1,156 @@
-//! Policy.
+//! `heft`: Heterogeneous Earliest Finish Time (Topcuoglu, Hariri, Wu 2002, "Performance-effective and low-complexity
+//! task scheduling for heterogeneous computing").
+//!
+//! First every node gets its upward rank: the longest way from its start to the end of the graph, with mean costs and mean
+//! transfers (eq. 8). Then, in the order of descending ranks, each node goes to the device where it finishes first,
+//! between tasks that are there already if it fits (insertion) or behind them. Ties go to the smaller node id and the more
+//! preferred device.
+//!
+//! What the paper has no word for:
+//! - **Candidates and pins.** Only legal devices are tried; the mean cost of a node is over those.
+//! - **Groups.** The first member to be decided decides for its group. It goes where its own finish time plus the costs of
+//!   the other members is smallest, as if they ran right behind it.
+//! - **Memory.** Resident bytes are kept within the capacity of each memory. If the host refuses the plan for what values
+//!   and workspaces need on top, that much is set aside and the graph is scheduled again, up to four times.
+//! - **Chips.** Devices of one chip share its time.
+//! - **Executions.** A node's cost counts as often as the node is expected to run.
+//!
+//! A device is taken to run one task at a time, and links to carry any number of transfers, as in the paper.
+
+mod problem;
+mod schedule;
+#[cfg(test)]
+mod tests;
+mod timeline;
+
+use placewright_guest::Assignment;
+use placewright_guest::Config;
+use placewright_guest::ConfigError;
+use placewright_guest::DeviceSet;
+use placewright_guest::Graph;
+use placewright_guest::MemoryBudget;
+use placewright_guest::PlaceError;
+use placewright_guest::Plan;
+use placewright_guest::Policy;
+use placewright_guest::Setting;
+use placewright_guest::algorithm::descending;
+use placewright_guest::algorithm::upward_ranks;
+use placewright_guest::debug;
+use placewright_guest::export_policy;
+
+use crate::problem::Problem;
+use crate::schedule::Scheduler;
+
+/// How often a graph is scheduled again because memory did not suffice.
+const MEMORY_ROUNDS: u32 = 4;
+
+/// The policy.
+#[derive(Debug)]
+pub struct Heft {
+    with_insertion: bool,
+}
+
+impl Default for Heft {
+    fn default() -> Self {
+        Self {
+            with_insertion: true,
+        }
+    }
+}
+
+impl Policy for Heft {
+    const NAME: &'static str = "heft";
+    const DESCRIPTION: &'static str = "Heterogeneous Earliest Finish Time (Topcuoglu et al. 2002): nodes by upward rank, \
+        each to the device where it finishes first";
+    const SETTINGS: &'static [Setting] = &[Setting {
+        key: "insertion",
+        kind: "bool",
+        default: "true",
+        description: "whether a node may start in a gap between nodes scheduled before it, as published",
+    }];
+
+    fn configure(&mut self, config: &Config) -> Result<(), ConfigError> {
+        self.with_insertion = config.parse("insertion")?;
+        Ok(())
+    }
+
+    fn place(
+        &mut self,
+        graph: &Graph<'_>,
+        devices: &DeviceSet<'_>,
+        plan: &Plan<'_>,
+        _seed: u64,
+    ) -> Result<(), PlaceError> {
+        if devices.is_empty() {
+            return Err(PlaceError::Declined("there is no device".to_owned()));
+        }
+        let problem = Problem::new(graph, devices);
+        let ranks = upward_ranks(graph, &problem.mean_work, problem.mean_link);
+        let order = descending(&ranks);
+        let mut reserved = vec![0; devices.len()];
+        let mut round = 0;
+        loop {
+            let mut memory = MemoryBudget::new(graph, devices);
+            for (device, &bytes) in devices.ids().zip(&reserved) {
+                memory.reserve(device, bytes);
+            }
+            let is_tight = memory.is_tight();
+            let mut assignment = Assignment::new(graph);
+            let outcome = Scheduler::new(&problem, devices.silicon(), self.with_insertion).run(
+                &order,
+                &mut assignment,
+                is_tight.then_some(&mut memory),
+            );
+            plan.set_devices(assignment.devices());
+            plan.set_start_order(&start_order(&outcome.start, outcome.makespan));
+            let Err(violation) = plan.offer() else {
+                plan.metric("makespan_ns", outcome.makespan);
+                plan.metric("nodes_inserted", f64::from(outcome.n_inserted));
+                plan.metric("memory_rounds", f64::from(round));
+                return Ok(());
+            };
+            if violation.rule != "memory" || round == MEMORY_ROUNDS {
+                return Err(violation.into());
+            }
+            round += 1;
+            debug!(plan, "memory does not suffice, round {round}: {violation}");
+            set_aside(&mut reserved, graph, assignment.devices(), plan);
+        }
+    }
+}
+
+/// Start order within each device, larger first: the schedule's start times, counted down from the largest number. One step
+/// is the 2^32nd part of the makespan, less than a ns in schedules of up to four seconds.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the quotient is between 0 and 1"
+)]
+fn start_order(start: &[f64], makespan: f64) -> Vec<i32> {
+    let steps_per_ns = if makespan > 0.0 {
+        f64::from(u32::MAX) / makespan
+    } else {
+        0.0
+    };
+    let step = |&start: &f64| {
+        let steps = (start * steps_per_ns) as i64;
+        (i64::from(i32::MAX) - steps).max(i64::from(i32::MIN)) as i32
+    };
+    start.iter().map(step).collect()
+}
+
+/// Sets aside what a plan needs on each device beyond resident bytes, by the host's reckoning.
+fn set_aside(reserved: &mut [u64], graph: &Graph<'_>, placed: &[u32], plan: &Plan<'_>) {
+    let mut resident = vec![0_u64; reserved.len()];
+    for (&device, &bytes) in placed.iter().zip(graph.resident_bytes()) {
+        let sum = &mut resident[device as usize];
+        *sum = sum.saturating_add(bytes);
+    }
+    let peaks = plan.peak_bytes_per_device();
+    for ((reserved, resident), peak) in reserved.iter_mut().zip(resident).zip(peaks) {
+        // A quarter more each time: moving nodes away changes what the others need.
+        let beyond = peak.saturating_sub(resident);
+        *reserved = beyond.max(*reserved) + beyond / 4 + 1;
+    }
+}
+
+export_policy!(Heft);

@@ -1,1 +1,135 @@
-//! Policy.
+//! `round-robin`: the devices take turns.
+//!
+//! It knows neither costs nor links, so it is the measure for policies that do, and a good test of transfers: neighbours
+//! nearly always end up on different devices. Nodes that may run on the same devices share a turn counter; a colocation
+//! group takes one turn. A device whose memory is full is passed over.
+
+use placewright_guest::Assignment;
+use placewright_guest::DeviceSet;
+use placewright_guest::Graph;
+use placewright_guest::MemoryBudget;
+use placewright_guest::NONE;
+use placewright_guest::OnlinePolicy;
+use placewright_guest::PlaceError;
+use placewright_guest::Plan;
+use placewright_guest::Policy;
+use placewright_guest::ReadyTask;
+use placewright_guest::export_policy;
+
+/// The policy. Between calls it keeps the online runs that have begun.
+#[derive(Debug, Default)]
+pub struct RoundRobin {
+    runs: Vec<Run>,
+}
+
+#[derive(Debug)]
+struct Run {
+    id: u32,
+    turns: Turns,
+}
+
+impl Policy for RoundRobin {
+    const NAME: &'static str = "round-robin";
+    const DESCRIPTION: &'static str =
+        "the legal devices take turns; ignores costs and links, passes over full memories";
+
+    fn place(
+        &mut self,
+        graph: &Graph<'_>,
+        devices: &DeviceSet<'_>,
+        plan: &Plan<'_>,
+        _seed: u64,
+    ) -> Result<(), PlaceError> {
+        let (groups, candidate_set) = (graph.group(), graph.candidate_set());
+        let mut memory = MemoryBudget::new(graph, devices);
+        let mut assignment = Assignment::new(graph);
+        let mut turns = Turns::new(graph);
+        for node in graph.nodes() {
+            let group = groups[node as usize];
+            let mut device = assignment.forced(node);
+            if device == NONE {
+                device = turns.next(candidate_set[node as usize], |device| {
+                    memory.fits(group, device)
+                });
+                memory.take(group, device);
+            }
+            assignment.decide(node, device);
+        }
+        plan.offer_devices(assignment.devices())?;
+        Ok(())
+    }
+}
+
+impl OnlinePolicy for RoundRobin {
+    fn begin(
+        &mut self,
+        run: u32,
+        graph: &Graph<'_>,
+        _devices: &DeviceSet<'_>,
+        _seed: u64,
+    ) -> Result<(), PlaceError> {
+        self.end(run);
+        let turns = Turns::new(graph);
+        self.runs.push(Run { id: run, turns });
+        Ok(())
+    }
+
+    fn pick(&mut self, task: &ReadyTask) -> Option<u32> {
+        let run = self.runs.iter_mut().find(|run| run.id == task.run)?;
+        run.turns.checked_next(task.candidate_set)
+    }
+
+    fn end(&mut self, run: u32) {
+        self.runs.retain(|other| other.id != run);
+    }
+}
+
+/// Whose turn it is, per candidate set.
+#[derive(Debug)]
+struct Turns {
+    offsets: Vec<u32>,
+    devices: Vec<u32>,
+    next: Vec<u32>,
+}
+
+impl Turns {
+    fn new(graph: &Graph<'_>) -> Self {
+        let candidates = graph.candidates();
+        Self {
+            offsets: candidates.offsets.to_vec(),
+            devices: candidates.items.to_vec(),
+            next: vec![0; candidates.len()],
+        }
+    }
+
+    /// The next device of a set that is `usable`, or the one whose turn it is when none is: the host then says why the
+    /// plan does not work.
+    fn next(&mut self, set: u32, usable: impl Fn(u32) -> bool) -> u32 {
+        let (start, end) = (self.offsets[set as usize], self.offsets[set as usize + 1]);
+        let devices = &self.devices[start as usize..end as usize];
+        let turn = self.next[set as usize] as usize;
+        let (passed, earlier) = (&devices[turn..], &devices[..turn]);
+        let skipped = passed
+            .iter()
+            .chain(earlier)
+            .position(|&device| usable(device))
+            .unwrap_or(0);
+        let taken = (turn + skipped) % devices.len();
+        self.next[set as usize] = u32::try_from((taken + 1) % devices.len()).unwrap_or(0);
+        devices[taken]
+    }
+
+    /// The next device of a set, `None` when there is no such set.
+    fn checked_next(&mut self, set: u32) -> Option<u32> {
+        let next = self.next.get_mut(set as usize)?;
+        let (start, end) = (self.offsets[set as usize], self.offsets[set as usize + 1]);
+        let device = *self.devices.get((start + *next) as usize)?;
+        *next += 1;
+        if start + *next == end {
+            *next = 0;
+        }
+        Some(device)
+    }
+}
+
+export_policy!(RoundRobin, online);

@@ -1,0 +1,335 @@
+//! HEFT against the paper, against a plain implementation of itself, and against what the paper has no word for.
+
+use placewright_guest::Config;
+use placewright_guest::Policy;
+use placewright_guest::algorithm::upward_ranks;
+use placewright_guest::log::Log;
+use placewright_guest::source::DeviceSource;
+use placewright_guest::source::GraphSource;
+use placewright_guest::testing::GraphBuilder;
+use placewright_guest::testing::Offer;
+use placewright_guest::testing::TestDevices;
+use placewright_guest::testing::TestGraph;
+use placewright_guest::testing::cluster;
+use placewright_guest::testing::place;
+use placewright_guest::{DeviceSet, Graph};
+
+use crate::Heft;
+use crate::problem::Problem;
+
+/// Numbers from a seed (xorshift64).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u32) -> u32 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        u32::try_from(self.0 % u64::from(n)).expect("below n")
+    }
+}
+
+/// Figure 2 of the paper: ten tasks, three processors, communication costs on the edges.
+fn figure_2() -> (TestDevices, TestGraph) {
+    let devices = cluster("1xP1,1xP2,1xP3").with_links(0.0, 1.0);
+    let mut graph = GraphBuilder::new(&devices);
+    let costs = [
+        [14.0, 16.0, 9.0],
+        [13.0, 19.0, 18.0],
+        [11.0, 13.0, 19.0],
+        [13.0, 8.0, 17.0],
+        [12.0, 13.0, 10.0],
+        [13.0, 16.0, 9.0],
+        [7.0, 15.0, 11.0],
+        [5.0, 11.0, 14.0],
+        [18.0, 12.0, 20.0],
+        [21.0, 7.0, 16.0],
+    ];
+    for (i, row) in costs.iter().enumerate() {
+        graph.node(&format!("n{}", i + 1), row);
+    }
+    let edges = [
+        (1, 2, 18),
+        (1, 3, 12),
+        (1, 4, 9),
+        (1, 5, 11),
+        (1, 6, 14),
+        (2, 8, 19),
+        (2, 9, 16),
+        (3, 7, 23),
+        (4, 8, 27),
+        (4, 9, 23),
+        (5, 9, 13),
+        (6, 8, 15),
+        (7, 10, 17),
+        (8, 10, 11),
+        (9, 10, 13),
+    ];
+    for (from, to, bytes) in edges {
+        graph.edge(from - 1, to - 1, bytes);
+    }
+    (devices, graph.build())
+}
+
+fn heft(insertion: &str) -> Heft {
+    let entries = vec![("insertion".to_owned(), insertion.to_owned())];
+    let config = Config::new(Heft::SETTINGS, entries, Log::silent()).unwrap();
+    let mut policy = Heft::default();
+    policy.configure(&config).unwrap();
+    policy
+}
+
+fn metric(offer: &Offer, name: &str) -> f64 {
+    let found = offer.metrics.iter().find(|(metric, _)| metric == name);
+    found.expect("heft gives this metric").1
+}
+
+#[test]
+fn figure_2_has_the_published_ranks() {
+    let (devices, graph) = figure_2();
+    let log = Log::silent();
+    let (graph, devices) = (Graph::new(&graph, &log), DeviceSet::new(&devices, &log));
+    let problem = Problem::new(&graph, &devices);
+    let published = [
+        108.0, 77.0, 80.0, 80.0, 69.0, 63.333, 42.667, 35.667, 44.333, 14.667,
+    ];
+    let ranks = upward_ranks(&graph, &problem.mean_work, problem.mean_link);
+    for (rank, published) in ranks.iter().zip(published) {
+        assert!((rank - published).abs() < 0.001, "{rank} {published}");
+    }
+}
+
+#[test]
+fn figure_2_has_the_published_makespan() {
+    let (devices, graph) = figure_2();
+    for insertion in ["true", "false"] {
+        let offer = place(&mut heft(insertion), &graph, &devices).unwrap();
+        assert_eq!(metric(&offer, "makespan_ns"), 80.0);
+        assert_eq!(offer.makespan_ns, 80.0, "the plan, simulated");
+    }
+}
+
+/// A layered random graph, some of whose nodes may run on few devices only.
+fn random_graph(random: &mut Random, devices: &TestDevices, n_nodes: u32) -> TestGraph {
+    let n_classes = devices.cost_classes.iter().max().unwrap() + 1;
+    let mut graph = GraphBuilder::new(devices);
+    for node in 0..n_nodes {
+        let costs: Vec<f64> = (0..n_classes)
+            .map(|_| 100.0 + f64::from(random.below(90_000)) / 7.0)
+            .collect();
+        graph.node(&format!("n{node}"), &costs);
+        for _ in 0..random.below(4).min(node) {
+            let reach = node.min(24);
+            let from = node - 1 - random.below(reach);
+            graph.edge(from, node, u64::from(random.below(200_000)));
+        }
+        match random.below(8) {
+            0 => graph.candidates(node, &[random.below(devices.count())]),
+            1 => {
+                let mut some: Vec<u32> = (0..devices.count())
+                    .filter(|_| random.below(2) == 0)
+                    .collect();
+                let half = some.len() / 2;
+                some.rotate_left(half);
+                if !some.is_empty() {
+                    graph.candidates(node, &some);
+                }
+            }
+            _ => {}
+        }
+    }
+    graph.build()
+}
+
+/// HEFT from the paper's text: lists of tasks per processor, every gap looked at. Returns devices and the makespan.
+fn plain_heft(graph: &TestGraph, devices: &TestDevices, with_insertion: bool) -> (Vec<u32>, f64) {
+    let log = Log::silent();
+    let (view, device_view) = (Graph::new(graph, &log), DeviceSet::new(devices, &log));
+    let problem = Problem::new(&view, &device_view);
+    let ranks = upward_ranks(&view, &problem.mean_work, problem.mean_link);
+    let mut order: Vec<u32> = view.nodes().collect();
+    order.sort_by(|&a, &b| ranks[b as usize].total_cmp(&ranks[a as usize]));
+    let mut tasks: Vec<Vec<(f64, f64)>> = vec![Vec::new(); devices.cost_classes.len()];
+    let mut placed = vec![0; view.len()];
+    let mut finish = vec![0.0; view.len()];
+    for node in order {
+        let mut best: Option<(f64, f64, u32)> = None;
+        for &device in view.candidates_of(node) {
+            let mut ready = 0.0_f64;
+            for edge in view.edges_into(node) {
+                let from = edge.from as usize;
+                let link = devices.link(placed[from], device);
+                let bytes = u32::try_from(edge.bytes).unwrap();
+                let transfer = link.latency_ns + f64::from(bytes) * link.ns_per_byte;
+                ready = ready.max(finish[from] + transfer);
+            }
+            let work = graph.cost(node, device);
+            let busy = &tasks[device as usize];
+            let mut start = ready.max(busy.last().map_or(0.0, |&(_, end)| end));
+            if with_insertion {
+                let mut free_from = 0.0_f64;
+                for &(begin, end) in busy {
+                    if free_from.max(ready) + work <= begin {
+                        start = free_from.max(ready);
+                        break;
+                    }
+                    free_from = end;
+                }
+            }
+            if best.is_none_or(|(least, _, _)| start + work < least) {
+                best = Some((start + work, start, device));
+            }
+        }
+        let (end, start, device) = best.unwrap();
+        let busy = &mut tasks[device as usize];
+        let at = busy.partition_point(|&(begin, _)| begin < start);
+        busy.insert(at, (start, end));
+        placed[node as usize] = device;
+        finish[node as usize] = end;
+    }
+    (placed, finish.iter().copied().fold(0.0, f64::max))
+}
+
+#[test]
+fn agrees_with_a_plain_implementation() {
+    let mut random = Random(0x5eed_0001);
+    let mut n_inserted = 0.0;
+    for text in ["1xCPU", "2xCPU,3xGPU", "3xCPU,6xGPU", "20xCPU,80xGPU"] {
+        let devices = cluster(text).with_links(700.0, 0.3);
+        for _ in 0..4 {
+            let graph = random_graph(&mut random, &devices, 600);
+            for insertion in [true, false] {
+                let offer = place(&mut heft(&insertion.to_string()), &graph, &devices).unwrap();
+                let (placed, makespan) = plain_heft(&graph, &devices, insertion);
+                assert_eq!(offer.devices, placed, "{text}, insertion {insertion}");
+                assert_eq!(metric(&offer, "makespan_ns"), makespan);
+                n_inserted += metric(&offer, "nodes_inserted");
+            }
+        }
+    }
+    assert!(n_inserted > 100.0, "gaps were filled: {n_inserted}");
+}
+
+#[test]
+fn start_order_is_the_schedule() {
+    let mut random = Random(0x5eed_0002);
+    let devices = cluster("2xCPU,4xGPU").with_links(300.0, 0.2);
+    let graph = random_graph(&mut random, &devices, 400);
+    let offer = place(&mut Heft::default(), &graph, &devices).unwrap();
+    // The simulation may start a node earlier than scheduled, never later.
+    let expected = metric(&offer, "makespan_ns");
+    assert!(
+        offer.makespan_ns <= expected * (1.0 + 1e-9),
+        "{} {expected}",
+        offer.makespan_ns
+    );
+}
+
+#[test]
+fn insertion_uses_a_gap_that_appending_cannot() {
+    let devices = cluster("1xCPU,1xGPU").with_links(1_000.0, 0.0);
+    let mut graph = GraphBuilder::new(&devices);
+    let far = graph.node("far", &[4_000.0, 100_000.0]);
+    let join = graph.node("join", &[100_000.0, 4_000.0]);
+    graph.edge(far, join, 0);
+    graph.node("small", &[100_000.0, 3_000.0]);
+    let graph = graph.build();
+    let with = place(&mut heft("true"), &graph, &devices).unwrap();
+    let without = place(&mut heft("false"), &graph, &devices).unwrap();
+    assert_eq!(
+        (
+            metric(&with, "makespan_ns"),
+            metric(&with, "nodes_inserted")
+        ),
+        (9_000.0, 1.0)
+    );
+    assert_eq!(metric(&without, "makespan_ns"), 12_000.0);
+}
+
+#[test]
+fn a_group_goes_where_all_of_it_is_cheap() {
+    let devices = cluster("1xCPU,1xGPU").with_links(0.0, 0.0);
+    let mut graph = GraphBuilder::new(&devices);
+    let first = graph.node("first", &[10.0, 20.0]);
+    let second = graph.node("second", &[500.0, 20.0]);
+    graph.edge(first, second, 8);
+    graph.group(&[first, second]);
+    let offer = place(&mut Heft::default(), &graph.build(), &devices).unwrap();
+    assert_eq!(offer.devices, [1, 1]);
+}
+
+#[test]
+fn pins_decide_for_their_groups() {
+    let devices = cluster("1xCPU,1xGPU");
+    let mut graph = GraphBuilder::new(&devices);
+    let first = graph.node("first", &[1_000.0, 10.0]);
+    let second = graph.node("second", &[1_000.0, 10.0]);
+    graph.group(&[first, second]);
+    graph.pin(second, 0);
+    let offer = place(&mut Heft::default(), &graph.build(), &devices).unwrap();
+    assert_eq!(offer.devices, [0, 0]);
+}
+
+#[test]
+fn full_memories_are_passed_over() {
+    let devices = cluster("1xCPU,2xGPU")
+        .with_memory(1, 250)
+        .with_memory(2, 250);
+    let mut graph = GraphBuilder::new(&devices);
+    for i in 0..6 {
+        let node = graph.node(&format!("n{i}"), &[1_000.0, 10.0]);
+        graph.resident_bytes(node, 100);
+    }
+    let offer = place(&mut Heft::default(), &graph.build(), &devices).unwrap();
+    let on = |device| {
+        offer
+            .devices
+            .iter()
+            .filter(|&&other| other == device)
+            .count()
+    };
+    assert_eq!((on(0), on(1), on(2)), (2, 2, 2));
+}
+
+#[test]
+fn too_much_for_every_memory_is_an_error_that_says_so() {
+    let devices = cluster("2xCPU").with_memory(0, 50).with_memory(1, 60);
+    let mut graph = GraphBuilder::new(&devices);
+    let node = graph.node("big", &[10.0]);
+    graph.resident_bytes(node, 100);
+    let error = place(&mut Heft::default(), &graph.build(), &devices).unwrap_err();
+    assert!(error.to_string().contains("memory"), "{error}");
+}
+
+#[test]
+fn devices_of_one_chip_share_its_time() {
+    let mut devices = cluster("2xCPU").with_links(0.0, 0.0);
+    devices.silicon = vec![7, 7];
+    let mut graph = GraphBuilder::new(&devices);
+    graph.node("a", &[10.0]);
+    graph.node("b", &[10.0]);
+    let offer = place(&mut Heft::default(), &graph.build(), &devices).unwrap();
+    assert_eq!(metric(&offer, "makespan_ns"), 20.0);
+}
+
+#[test]
+fn executions_multiply_costs() {
+    let devices = cluster("1xCPU");
+    let mut graph = GraphBuilder::new(&devices);
+    let node = graph.node("body", &[10.0]);
+    graph.executions(node, 25.0);
+    let offer = place(&mut Heft::default(), &graph.build(), &devices).unwrap();
+    assert_eq!(metric(&offer, "makespan_ns"), 250.0);
+}
+
+#[test]
+fn a_node_that_the_costs_forbid_everywhere_takes_its_preferred_device() {
+    let devices = cluster("1xCPU,1xGPU");
+    let mut graph = GraphBuilder::new(&devices);
+    let node = graph.node("odd", &[f64::INFINITY, f64::INFINITY]);
+    graph.candidates(node, &[0, 1]);
+    let after = graph.node("after", &[10.0, 10.0]);
+    graph.edge(node, after, 4);
+    let offer = place(&mut Heft::default(), &graph.build(), &devices).unwrap();
+    assert_eq!(offer.devices[0], 0);
+}

@@ -1,0 +1,320 @@
+//! What placement algorithms have in common: costs per device, links per pair, ranks, one device per group.
+
+use crate::NONE;
+use crate::devices::DeviceSet;
+use crate::graph::Graph;
+pub use crate::graph::Rows;
+use crate::source::LinkCost;
+
+/// The cost table with one column per device instead of per cost class.
+#[derive(Debug, Clone)]
+pub struct CostMatrix {
+    n_devices: usize,
+    values_ns: Vec<f64>,
+}
+
+impl CostMatrix {
+    /// Spreads the classes over the devices: `cost rows x devices` numbers, so for tables of many rows on thousands of
+    /// devices read [`Graph::costs`] instead.
+    pub fn new(graph: &Graph<'_>, devices: &DeviceSet<'_>) -> Self {
+        let n_classes = graph.counts().cost_classes as usize;
+        let classes = devices.cost_classes();
+        let mut values_ns = Vec::with_capacity(graph.counts().cost_rows as usize * classes.len());
+        if n_classes > 0 {
+            for row in graph.costs().chunks_exact(n_classes) {
+                values_ns.extend(classes.iter().map(|&class| row[class as usize]));
+            }
+        }
+        Self {
+            n_devices: classes.len(),
+            values_ns,
+        }
+    }
+
+    /// Cost in ns of one execution per device, for a row of [`Graph::cost_row`]; +inf = cannot run there.
+    #[inline]
+    pub fn row(&self, row: u32) -> &[f64] {
+        let start = row as usize * self.n_devices;
+        &self.values_ns[start..start + self.n_devices]
+    }
+}
+
+/// Links between all pairs of link domains, as two tables of numbers.
+#[derive(Debug, Clone)]
+pub struct LinkMatrix {
+    n_domains: usize,
+    domain: Vec<u32>,
+    latency_ns: Vec<f64>,
+    ns_per_byte: Vec<f64>,
+}
+
+impl LinkMatrix {
+    /// The host's links by domain; exceptions for single pairs ([`DeviceSet::link`]) are left out.
+    pub fn by_domain(devices: &DeviceSet<'_>) -> Self {
+        let links = devices.links();
+        Self {
+            n_domains: links.len().isqrt(),
+            domain: devices.link_domains().to_vec(),
+            latency_ns: links.iter().map(|link| link.latency_ns).collect(),
+            ns_per_byte: links.iter().map(|link| link.ns_per_byte).collect(),
+        }
+    }
+
+    /// One domain per device, so that exceptions count and the diagonal is free: `devices x devices` host calls of about
+    /// 0.1 us, meant for up to some dozens of devices.
+    pub fn by_device(devices: &DeviceSet<'_>) -> Self {
+        let pairs = devices
+            .ids()
+            .flat_map(|src| devices.ids().map(move |dst| (src, dst)));
+        let links: Vec<LinkCost> = pairs.map(|(src, dst)| devices.link(src, dst)).collect();
+        Self {
+            n_domains: devices.len(),
+            domain: devices.ids().collect(),
+            latency_ns: links.iter().map(|link| link.latency_ns).collect(),
+            ns_per_byte: links.iter().map(|link| link.ns_per_byte).collect(),
+        }
+    }
+
+    /// Number of rows and columns.
+    pub fn n_domains(&self) -> usize {
+        self.n_domains
+    }
+
+    /// The domain of each device.
+    pub fn domains(&self) -> &[u32] {
+        &self.domain
+    }
+
+    /// Latency in ns from a domain to each domain.
+    #[inline]
+    pub fn latency_from_ns(&self, domain: u32) -> &[f64] {
+        let start = domain as usize * self.n_domains;
+        &self.latency_ns[start..start + self.n_domains]
+    }
+
+    /// ns per byte from a domain to each domain.
+    #[inline]
+    pub fn ns_per_byte_from(&self, domain: u32) -> &[f64] {
+        let start = domain as usize * self.n_domains;
+        &self.ns_per_byte[start..start + self.n_domains]
+    }
+
+    /// Time in ns to bring `bytes` from one device to another; 0 within one device.
+    #[inline]
+    #[expect(clippy::cast_precision_loss, reason = "sizes are below 2^53")]
+    pub fn transfer_ns(&self, src: u32, dst: u32, bytes: u64) -> f64 {
+        if src == dst {
+            return 0.0;
+        }
+        let to = self.domain[dst as usize] as usize;
+        let from = self.domain[src as usize];
+        self.latency_from_ns(from)[to] + self.ns_per_byte_from(from)[to] * bytes as f64
+    }
+
+    /// The mean link over all ordered pairs of different devices: what ranks use while nothing is placed. Free when there
+    /// is one device.
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "numbers of devices are far below 2^53"
+    )]
+    pub fn mean(&self) -> LinkCost {
+        let mut members = vec![0.0; self.n_domains];
+        for &domain in &self.domain {
+            members[domain as usize] += 1.0;
+        }
+        let n = self.domain.len() as f64;
+        let mut sum = LinkCost::default();
+        for (from, &n_from) in members.iter().enumerate() {
+            for (to, &n_to) in members.iter().enumerate() {
+                let pairs = if from == to {
+                    n_from * (n_from - 1.0)
+                } else {
+                    n_from * n_to
+                };
+                let at = from * self.n_domains + to;
+                if pairs > 0.0 {
+                    sum.latency_ns += pairs * self.latency_ns[at];
+                    sum.ns_per_byte += pairs * self.ns_per_byte[at];
+                }
+            }
+        }
+        let pairs = n * (n - 1.0);
+        if pairs > 0.0 {
+            sum.latency_ns /= pairs;
+            sum.ns_per_byte /= pairs;
+        }
+        sum
+    }
+}
+
+/// Upward rank of each node, in ns: the longest way from its start to the end of the graph, with mean costs (Topcuoglu et
+/// al. 2002, eq. 8). `work_ns` is the mean cost per node, `link` the mean link.
+///
+/// A producer's rank is never below its consumers', so descending rank, ties on the smaller id, is an order in which
+/// producers come first.
+#[expect(clippy::cast_precision_loss, reason = "sizes are below 2^53")]
+pub fn upward_ranks(graph: &Graph<'_>, work_ns: &[f64], link: LinkCost) -> Vec<f64> {
+    let predecessors = graph.predecessors();
+    let (tensors, bytes) = (graph.edge_tensors(), graph.tensor_bytes());
+    // Until its turn comes, a node's entry holds the longest way behind it.
+    let mut rank = vec![0.0; graph.len()];
+    for node in graph.nodes().rev() {
+        let own = rank[node as usize] + work_ns[node as usize];
+        rank[node as usize] = own;
+        for edge in predecessors.range(node) {
+            let size = match tensors[edge] {
+                NONE => 0.0,
+                tensor => bytes[tensor as usize] as f64,
+            };
+            let way = own + link.latency_ns + size * link.ns_per_byte;
+            let behind = &mut rank[predecessors.items[edge] as usize];
+            if way > *behind {
+                *behind = way;
+            }
+        }
+    }
+    rank
+}
+
+/// Node ids by descending key, ties on the smaller id.
+pub fn descending(keys: &[f64]) -> Vec<u32> {
+    let mut order: Vec<(f64, u32)> = keys.iter().copied().zip(0..).collect();
+    order.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+    order.into_iter().map(|(_, node)| node).collect()
+}
+
+/// Every node on its most preferred device, pins and groups respected: a legal start for searches, unless memory is short.
+pub fn preferred_devices(graph: &Graph<'_>) -> Vec<u32> {
+    let mut assignment = Assignment::new(graph);
+    for node in graph.nodes() {
+        assignment.decide(node, graph.candidates_of(node)[0]);
+    }
+    assignment.of_node
+}
+
+/// Devices decided so far, with the rule that the first member decided, or a pinned one, decides for its whole group.
+#[derive(Debug, Clone)]
+pub struct Assignment<'a> {
+    group: &'a [u32],
+    of_group: Vec<u32>,
+    of_node: Vec<u32>,
+}
+
+impl<'a> Assignment<'a> {
+    /// Nothing decided but the groups of pinned nodes.
+    pub fn new(graph: &'a Graph<'_>) -> Self {
+        let group = graph.group();
+        let mut of_group = vec![NONE; graph.counts().groups as usize];
+        for (node, &pin) in graph.pinned().iter().enumerate() {
+            if pin != NONE {
+                of_group[group[node] as usize] = pin;
+            }
+        }
+        Self {
+            group,
+            of_group,
+            of_node: vec![NONE; group.len()],
+        }
+    }
+
+    /// The device that the node must take because its group is decided, or [`NONE`].
+    #[inline]
+    pub fn forced(&self, node: u32) -> u32 {
+        self.of_group[self.group[node as usize] as usize]
+    }
+
+    /// The node's device, [`NONE`] while it has not been decided itself.
+    #[inline]
+    pub fn device(&self, node: u32) -> u32 {
+        self.of_node[node as usize]
+    }
+
+    /// Decides a node: for `wish`, unless its group is decided already. Returns the device it got.
+    #[inline]
+    pub fn decide(&mut self, node: u32, wish: u32) -> u32 {
+        let of_group = &mut self.of_group[self.group[node as usize] as usize];
+        if *of_group == NONE {
+            *of_group = wish;
+        }
+        self.of_node[node as usize] = *of_group;
+        *of_group
+    }
+
+    /// One device per node, for [`crate::Plan::set_devices`].
+    pub fn devices(&self) -> &[u32] {
+        &self.of_node
+    }
+}
+
+/// Room for what stays on the devices, per memory domain, while groups are placed.
+///
+/// Counts resident bytes only. What values and workspaces need on top depends on the whole plan: ask the host with
+/// [`crate::Plan::violation`].
+#[derive(Debug, Clone)]
+pub struct MemoryBudget {
+    domain: Vec<u32>,
+    free_bytes: Vec<u64>,
+    group_bytes: Vec<u64>,
+}
+
+impl MemoryBudget {
+    /// The whole capacity of every memory, less what pinned groups take.
+    pub fn new(graph: &Graph<'_>, devices: &DeviceSet<'_>) -> Self {
+        let domain = devices.memory_domains().to_vec();
+        let n_domains = domain.iter().max().map_or(0, |&last| last as usize + 1);
+        let mut free_bytes = vec![u64::MAX; n_domains];
+        for (&domain, &capacity) in domain.iter().zip(devices.memory_capacity()) {
+            let free = &mut free_bytes[domain as usize];
+            *free = capacity.min(*free);
+        }
+        let mut group_bytes = vec![0_u64; graph.counts().groups as usize];
+        for (&group, &bytes) in graph.group().iter().zip(graph.resident_bytes()) {
+            let sum = &mut group_bytes[group as usize];
+            *sum = sum.saturating_add(bytes);
+        }
+        let mut budget = Self {
+            domain,
+            free_bytes,
+            group_bytes,
+        };
+        for (&group, &pin) in graph.group().iter().zip(graph.pinned()) {
+            if pin != NONE {
+                budget.take(group, pin);
+            }
+        }
+        budget
+    }
+
+    /// Whether everything together might be too much for some device: where not, nobody needs to ask.
+    pub fn is_tight(&self) -> bool {
+        let sum = |sum: u64, &bytes: &u64| sum.saturating_add(bytes);
+        let all = self.group_bytes.iter().fold(0, sum);
+        self.free_bytes.iter().any(|&free| free < all)
+    }
+
+    /// Whether a group's resident bytes fit on a device.
+    #[inline]
+    pub fn fits(&self, group: u32, device: u32) -> bool {
+        self.group_bytes[group as usize] <= self.free_bytes(device)
+    }
+
+    /// Bytes free in the memory of a device.
+    #[inline]
+    pub fn free_bytes(&self, device: u32) -> u64 {
+        self.free_bytes[self.domain[device as usize] as usize]
+    }
+
+    /// Puts a group on a device; does nothing when it is on one already, so any member may say so.
+    #[inline]
+    pub fn take(&mut self, group: u32, device: u32) {
+        let bytes = std::mem::take(&mut self.group_bytes[group as usize]);
+        self.reserve(device, bytes);
+    }
+
+    /// Sets `bytes` of a device's memory aside for other things; never below zero.
+    #[inline]
+    pub fn reserve(&mut self, device: u32, bytes: u64) {
+        let free = &mut self.free_bytes[self.domain[device as usize] as usize];
+        *free = free.saturating_sub(bytes);
+    }
+}

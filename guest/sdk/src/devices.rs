@@ -1,0 +1,164 @@
+//! The devices as a policy sees them: columns of numbers, names where somebody asks.
+
+use std::borrow::Cow;
+use std::cell::OnceCell;
+use std::fmt;
+use std::ops::Range;
+
+use crate::log::Log;
+use crate::source::DeviceAttributes;
+use crate::source::DeviceSource;
+use crate::source::DeviceSpec;
+use crate::source::LinkCost;
+
+/// The devices of one placement. Lent for one call; device ids are `0..len()` and hold within that call or run.
+pub struct DeviceSet<'a> {
+    source: &'a dyn DeviceSource,
+    log: &'a Log,
+    count: u32,
+    columns: Columns<'a>,
+}
+
+#[derive(Default)]
+struct Columns<'a> {
+    all: OnceCell<Vec<DeviceAttributes>>,
+    prioritized_types: OnceCell<Vec<String>>,
+    links: OnceCell<Vec<LinkCost>>,
+    cost_classes: OnceCell<Cow<'a, [u32]>>,
+    link_domains: OnceCell<Cow<'a, [u32]>>,
+    silicon: OnceCell<Cow<'a, [u32]>>,
+    memory_domains: OnceCell<Cow<'a, [u32]>>,
+    memory_capacity: OnceCell<Cow<'a, [u64]>>,
+    memory_free: OnceCell<Cow<'a, [u64]>>,
+    loads: OnceCell<Cow<'a, [f64]>>,
+    calibrated: OnceCell<Cow<'a, [u8]>>,
+    queues: OnceCell<Cow<'a, [u32]>>,
+}
+
+/// A getter per column: documentation, name, entry type.
+macro_rules! columns {
+    ($($(#[$doc:meta])+ $name:ident: $entry:ty;)+) => {
+        $(
+            $(#[$doc])+
+            pub fn $name(&self) -> &[$entry] {
+                self.columns.$name.get_or_init(|| self.source.$name())
+            }
+        )+
+    };
+}
+
+impl<'a> DeviceSet<'a> {
+    /// A view of the host's devices.
+    pub fn new(source: &'a dyn DeviceSource, log: &'a Log) -> Self {
+        Self {
+            source,
+            log,
+            count: source.count(),
+            columns: Columns::default(),
+        }
+    }
+
+    /// Number of devices.
+    pub fn len(&self) -> usize {
+        self.count as usize
+    }
+
+    /// Whether there is no device.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The device ids.
+    pub fn ids(&self) -> Range<u32> {
+        0..self.count
+    }
+
+    /// Names, types and localities of all devices; a few ms for thousands of devices, once.
+    pub fn attributes(&self) -> &[DeviceAttributes] {
+        self.columns.all.get_or_init(|| self.source.all())
+    }
+
+    columns! {
+        /// Per device: its column of the cost table.
+        cost_classes: u32;
+        /// Per device: its row and column of [`Self::links`].
+        link_domains: u32;
+        /// Per device: devices of one chip share a number and its compute.
+        silicon: u32;
+        /// Per device: devices of one memory share a number and its capacity.
+        memory_domains: u32;
+        /// Per device: bytes that plans may use; the host refuses more.
+        memory_capacity: u64;
+        /// Per device: bytes free now.
+        memory_free: u64;
+        /// Per device: 0.0 idle .. 1.0 saturated, at the time of the call.
+        loads: f64;
+        /// Per device: 1 = rates measured, 0 = documented defaults.
+        calibrated: u8;
+        /// Per device: independent compute queues.
+        queues: u32;
+    }
+
+    /// Link domain x link domain, row-major; the diagonal is what two different devices of one domain pay.
+    pub fn links(&self) -> &[LinkCost] {
+        self.columns.links.get_or_init(|| self.source.links())
+    }
+
+    /// The link between two devices, exceptions included; free within one device. One host call: for all pairs,
+    /// [`crate::LinkMatrix`].
+    pub fn link(&self, src: u32, dst: u32) -> LinkCost {
+        if src == dst {
+            LinkCost::default()
+        } else {
+            self.source.link(src, dst)
+        }
+    }
+
+    /// The device of a full name, in any spelling that the host accepts.
+    pub fn by_name(&self, name: &str) -> Option<u32> {
+        self.source.by_name(name)
+    }
+
+    /// Every match, most preferred first.
+    pub fn by_spec(&self, spec: &DeviceSpec) -> Vec<u32> {
+        self.source.by_spec(spec)
+    }
+
+    /// Every match of `/job:worker/device:GPU:*`, most preferred first.
+    ///
+    /// # Errors
+    /// What is wrong with the text.
+    pub fn by_spec_text(&self, spec: &str) -> Result<Vec<u32>, String> {
+        self.source.by_spec_text(spec)
+    }
+
+    /// Device types, most preferred first.
+    pub fn prioritized_types(&self) -> &[String] {
+        self.columns
+            .prioritized_types
+            .get_or_init(|| self.source.prioritized_types())
+    }
+
+    /// The devices of a type.
+    pub fn of_type(&self, device_type: &str) -> Vec<u32> {
+        self.source.of_type(device_type)
+    }
+
+    /// The device of the caller, where feeds come from.
+    pub fn client_device(&self) -> Option<u32> {
+        self.source.client_device()
+    }
+
+    /// Where messages go.
+    pub fn log(&self) -> &Log {
+        self.log
+    }
+}
+
+impl fmt::Debug for DeviceSet<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeviceSet")
+            .field("count", &self.count)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,82 @@
+//! Builds the shipped policies for wasm32, so that the host can carry them: `OUT_DIR/policies.rs`.
+//!
+//! In the workspace they are built from `guest/policies`. A packaged crate has no workspace around it and carries them
+//! built, in `policies/`; whoever depends on it needs neither the wasm target nor the sources.
+
+#![expect(clippy::print_stdout, reason = "how a build script talks to cargo")]
+
+mod guests;
+
+use std::env;
+use std::error::Error;
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+use std::path::PathBuf;
+
+use guests::GuestBuild;
+
+/// The shipped policies; the crate of each is `policy-NAME`.
+const SHIPPED: [&str; 3] = ["heft", "priority", "round-robin"];
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let manifest_dir = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?);
+    let out_dir = PathBuf::from(env::var("OUT_DIR")?);
+    let mut table = String::from(
+        "/// The shipped policies as core modules: name and bytes.\npub(crate) static SHIPPED_WASM: &[(&str, &[u8])] = &[\n",
+    );
+    let built = built_policies(&manifest_dir)?;
+    for (name, from) in SHIPPED.iter().zip(built) {
+        let to = out_dir.join(format!("{name}.wasm"));
+        let bytes = fs::read(&from).map_err(|error| {
+            format!(
+                "{}: {error}; package this crate with `.ci/package`",
+                from.display()
+            )
+        })?;
+        guests::write_if_changed(&to, &bytes)?;
+        writeln!(table, "    ({name:?}, include_bytes!({to:?})),")?;
+    }
+    table.push_str("];\n");
+    guests::write_if_changed(&out_dir.join("policies.rs"), table.as_bytes())?;
+    Ok(())
+}
+
+/// Where the built policies lie, in the order of [`SHIPPED`].
+fn built_policies(manifest_dir: &Path) -> Result<Vec<PathBuf>, Box<dyn Error>> {
+    let workspace = manifest_dir.parent().unwrap_or(manifest_dir);
+    if workspace.join("guest/sdk/Cargo.toml").is_file() {
+        let packages: Vec<String> = SHIPPED
+            .iter()
+            .map(|name| format!("policy-{name}"))
+            .collect();
+        for path in [
+            "guest/sdk",
+            "guest/policies",
+            "wit",
+            "Cargo.toml",
+            "Cargo.lock",
+        ] {
+            println!("cargo::rerun-if-changed={}", workspace.join(path).display());
+        }
+        println!("cargo::rerun-if-changed=build");
+        let folder = GuestBuild {
+            workspace,
+            packages: &packages,
+            profile_changes: &[],
+        }
+        .run()?;
+        Ok(packages
+            .iter()
+            .map(|package| folder.join(guests::file_name(package)))
+            .collect())
+    } else {
+        println!("cargo::rerun-if-changed=policies");
+        println!("cargo::rerun-if-changed=build");
+        let carried = manifest_dir.join("policies");
+        Ok(SHIPPED
+            .iter()
+            .map(|name| carried.join(format!("{name}.wasm")))
+            .collect())
+    }
+}

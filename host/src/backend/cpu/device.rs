@@ -1,0 +1,187 @@
+//! The CPU device: memory, threads, copies.
+
+use std::sync::Arc;
+use std::sync::OnceLock;
+
+use crate::device::AllocatorAttributes;
+use crate::device::Device;
+use crate::device::DeviceAttributes;
+use crate::device::DeviceProfile;
+use crate::device::KernelDevice;
+use crate::device::KernelError;
+use crate::names::DeviceName;
+use crate::tensor::Allocator;
+use crate::tensor::HostAllocator;
+use crate::tensor::Literal;
+use crate::tensor::Tensor;
+use crate::tensor::TensorError;
+
+/// What TensorFlow says of every CPU device, whatever the machine has.
+const NOMINAL_MEMORY_LIMIT_BYTES: u64 = 256 << 20;
+
+/// What a machine is taken to have where it does not tell.
+const ASSUMED_MEMORY_BYTES: u64 = 4 << 30;
+
+/// The threads that devices lend to loops inside their kernels. Started when first asked for.
+#[derive(Debug)]
+pub struct IntraOpPool {
+    n_threads: usize,
+    pool: OnceLock<Option<rayon::ThreadPool>>,
+}
+
+/// A CPU device (TensorFlow `ThreadPoolDevice`): runs kernels on the calling thread, with the help of a pool.
+#[derive(Debug)]
+pub struct ThreadPoolDevice {
+    attributes: DeviceAttributes,
+    name: DeviceName,
+    allocator: Arc<HostAllocator>,
+    capacity_bytes: u64,
+    pool: Arc<IntraOpPool>,
+}
+
+impl IntraOpPool {
+    /// A pool of `n_threads` threads; 0 = one per core that this process may run on.
+    pub fn new(n_threads: usize) -> Self {
+        let n_threads = match n_threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            n => n,
+        };
+        Self {
+            n_threads,
+            pool: OnceLock::new(),
+        }
+    }
+
+    /// Number of threads.
+    pub fn n_threads(&self) -> usize {
+        self.n_threads
+    }
+
+    /// The pool; `None` for a single thread, which the caller has already, and where the system refuses threads.
+    pub fn get(&self) -> Option<&rayon::ThreadPool> {
+        if self.n_threads == 1 {
+            return None;
+        }
+        self.pool
+            .get_or_init(|| {
+                rayon::ThreadPoolBuilder::new()
+                    .num_threads(self.n_threads)
+                    .thread_name(|index| format!("intra-op-{index}"))
+                    .build()
+                    .ok()
+            })
+            .as_ref()
+    }
+}
+
+impl ThreadPoolDevice {
+    /// A device of this fully specified name, with a memory of its own of `capacity_bytes`.
+    pub fn new(name: DeviceName, capacity_bytes: u64, pool: Arc<IntraOpPool>) -> Self {
+        let attributes =
+            DeviceAttributes::new(&name, super::DEVICE_TYPE, NOMINAL_MEMORY_LIMIT_BYTES);
+        let allocator = HostAllocator::new(attributes.name.clone(), capacity_bytes);
+        Self {
+            attributes,
+            name,
+            allocator: Arc::new(allocator),
+            capacity_bytes,
+            pool,
+        }
+    }
+}
+
+impl Device for ThreadPoolDevice {
+    fn attributes(&self) -> &DeviceAttributes {
+        &self.attributes
+    }
+
+    fn name(&self) -> &DeviceName {
+        &self.name
+    }
+
+    /// The same allocator for host and device: to a CPU device its own memory is the host's.
+    fn allocator(&self, _: AllocatorAttributes) -> Arc<dyn Allocator> {
+        Arc::clone(&self.allocator) as Arc<dyn Allocator>
+    }
+
+    fn memory_capacity_bytes(&self) -> u64 {
+        self.capacity_bytes
+    }
+
+    fn profile(&self) -> DeviceProfile {
+        DeviceProfile::default_cpu(self.pool.n_threads())
+    }
+
+    fn as_kernel_device(&self) -> Option<&dyn KernelDevice> {
+        Some(self)
+    }
+}
+
+impl KernelDevice for ThreadPoolDevice {
+    fn make_tensor(
+        &self,
+        literal: &Literal,
+        _: AllocatorAttributes,
+    ) -> Result<Tensor, KernelError> {
+        Ok(literal.to_tensor(&*self.allocator)?)
+    }
+
+    /// Always a copy, even of a tensor that stands in this memory: its bytes are then this device's alone.
+    fn copy_from_host(&self, tensor: &Tensor) -> Result<Tensor, KernelError> {
+        // Strings belong to the host, whatever the device.
+        if tensor.buffer().is_none() {
+            return Ok(tensor.clone());
+        }
+        let mut copy = Tensor::zeros(&*self.allocator, tensor.dtype(), tensor.shape().clone())?;
+        copy.as_bytes_mut()
+            .ok_or(TensorError::NotOnHost)?
+            .copy_from_slice(tensor.as_bytes()?);
+        Ok(copy)
+    }
+
+    /// A copy outside every device's memory.
+    fn copy_to_host(&self, tensor: &Tensor) -> Result<Tensor, KernelError> {
+        if tensor.buffer().is_none() {
+            return Ok(tensor.clone());
+        }
+        Ok(Tensor::from_bytes(
+            tensor.dtype(),
+            tensor.shape().clone(),
+            tensor.as_bytes()?,
+        )?)
+    }
+
+    fn intra_op_pool(&self) -> Option<&rayon::ThreadPool> {
+        self.pool.get()
+    }
+}
+
+/// Memory of this machine, in bytes.
+pub(super) fn system_memory_bytes() -> u64 {
+    std::fs::read_to_string("/proc/meminfo")
+        .ok()
+        .and_then(|text| parse_meminfo(&text))
+        .unwrap_or(ASSUMED_MEMORY_BYTES)
+}
+
+/// The line `MemTotal:       16384 kB`.
+fn parse_meminfo(text: &str) -> Option<u64> {
+    let rest = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kibibytes: u64 = rest.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kibibytes.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn total_memory_is_read_from_meminfo() {
+        let text = "MemTotal:        2048 kB\nMemFree:            4 kB\n";
+        assert_eq!(parse_meminfo(text), Some(2 << 20));
+        assert_eq!(parse_meminfo("MemFree: 4 kB\n"), None);
+        assert_eq!(parse_meminfo("MemTotal: 18446744073709551615 kB\n"), None);
+    }
+}

@@ -1,0 +1,264 @@
+//! Elementwise arithmetic and matrix products.
+
+use crate::backend::cpu::kernels::INTEGERS;
+use crate::backend::cpu::kernels::Made;
+use crate::backend::cpu::kernels::NUMBERS;
+use crate::backend::cpu::kernels::REALS;
+use crate::backend::cpu::kernels::bool_attr;
+use crate::backend::cpu::kernels::def;
+use crate::backend::cpu::kernels::one_output;
+use crate::backend::cpu::kernels::output;
+use crate::backend::cpu::kernels::type_attr;
+use crate::device::KernelConstruction;
+use crate::device::KernelContext;
+use crate::device::KernelError;
+use crate::device::KernelRegistry;
+use crate::kernels::Broadcast;
+use crate::kernels::Integer;
+use crate::kernels::MatrixMut;
+use crate::kernels::MatrixView;
+use crate::kernels::Multiply;
+use crate::kernels::Number;
+use crate::kernels::Real;
+use crate::kernels::Threads;
+use crate::kernels::binary;
+use crate::kernels::unary;
+use crate::kernels::unary::RealFunction;
+use crate::tensor::DType;
+use crate::tensor::Element;
+use crate::tensor::Tensor;
+
+/// Types whose magnitude and sign TensorFlow's kernels take.
+const SIGNED: [DType; 8] = [
+    DType::F32,
+    DType::F64,
+    DType::F16,
+    DType::BF16,
+    DType::I8,
+    DType::I16,
+    DType::I32,
+    DType::I64,
+];
+
+/// Types that TensorFlow multiplies matrices of.
+const MATRICES: [DType; 6] = [
+    DType::F32,
+    DType::F64,
+    DType::F16,
+    DType::BF16,
+    DType::I32,
+    DType::I64,
+];
+
+pub(super) fn register(registry: &mut KernelRegistry) {
+    let mut add = |op: &str, types: &[DType], make: fn(&KernelConstruction<'_>) -> Made| {
+        registry.register(def(op).with_types("T", types).with_factory(make));
+    };
+    add(
+        "Add",
+        &NUMBERS,
+        |node| dispatch_number!(type_attr(node, "T")?, T => binary_op(T::plus)),
+    );
+    add(
+        "AddV2",
+        &NUMBERS,
+        |node| dispatch_number!(type_attr(node, "T")?, T => binary_op(T::plus)),
+    );
+    add(
+        "Sub",
+        &NUMBERS,
+        |node| dispatch_number!(type_attr(node, "T")?, T => binary_op(T::minus)),
+    );
+    add(
+        "Mul",
+        &NUMBERS,
+        |node| dispatch_number!(type_attr(node, "T")?, T => binary_op(T::times)),
+    );
+    add(
+        "Maximum",
+        &NUMBERS,
+        |node| dispatch_number!(type_attr(node, "T")?, T => binary_op(binary::maximum::<T>)),
+    );
+    add(
+        "Minimum",
+        &NUMBERS,
+        |node| dispatch_number!(type_attr(node, "T")?, T => binary_op(binary::minimum::<T>)),
+    );
+    add(
+        "SquaredDifference",
+        &MATRICES,
+        |node| dispatch_number!(type_attr(node, "T")?, T => binary_op(binary::squared_difference::<T>)),
+    );
+    add(
+        "RealDiv",
+        &REALS,
+        |node| dispatch_real!(type_attr(node, "T")?, T => binary_op(T::over)),
+    );
+    add("FloorMod", &NUMBERS, floor_mod);
+    add("Pow", &SIGNED, power);
+    add(
+        "Neg",
+        &SIGNED,
+        |node| dispatch_number!(type_attr(node, "T")?, T => unary_op(T::negated)),
+    );
+    add(
+        "Abs",
+        &SIGNED,
+        |node| dispatch_number!(type_attr(node, "T")?, T => unary_op(T::magnitude)),
+    );
+    add(
+        "Square",
+        &NUMBERS,
+        |node| dispatch_number!(type_attr(node, "T")?, T => unary_op(|x: T| x.times(x))),
+    );
+    for (op, function) in [
+        ("Floor", RealFunction::Floor),
+        ("Ceil", RealFunction::Ceil),
+        ("Rint", RealFunction::Rint),
+        ("Exp", RealFunction::Exp),
+        ("Log", RealFunction::Log),
+        ("Sqrt", RealFunction::Sqrt),
+        ("Rsqrt", RealFunction::Rsqrt),
+        ("Reciprocal", RealFunction::Reciprocal),
+        ("Sigmoid", RealFunction::Sigmoid),
+        ("Tanh", RealFunction::Tanh),
+        ("Erf", RealFunction::Erf),
+    ] {
+        registry.register(
+            def(op)
+                .with_types("T", &REALS)
+                .with_factory(move |node| real_function(node, function)),
+        );
+    }
+    registry.register(
+        def("MatMul")
+            .with_types("T", &MATRICES)
+            .with_factory(mat_mul),
+    );
+}
+
+/// One function of two numbers, broadcast (TensorFlow `BinaryOp`).
+fn binary_op<T, F>(f: F) -> Made
+where
+    T: Element,
+    F: Fn(T, T) -> T + Copy + Send + Sync + 'static,
+{
+    one_output(move |context| broadcast(context, |_, _| Ok(()), f))
+}
+
+/// The same with a check of the right operand, which is told the number of results.
+fn broadcast<T: Element>(
+    context: &KernelContext<'_>,
+    check: impl FnOnce(&[T], usize) -> Result<(), KernelError>,
+    f: impl Fn(T, T) -> T + Sync,
+) -> Result<Tensor, KernelError> {
+    let (lhs, rhs) = (context.input(0)?, context.input(1)?);
+    let plan = Broadcast::new(lhs.shape(), rhs.shape())?;
+    let (l, r) = (lhs.as_slice::<T>()?, rhs.as_slice::<T>()?);
+    check(r, plan.shape().n_elements())?;
+    output(context, plan.shape().clone(), |out| {
+        plan.apply(l, r, out, Threads::of(context.device()), f);
+        Ok(())
+    })
+}
+
+/// TensorFlow `FloorMod`.
+fn floor_mod(node: &KernelConstruction<'_>) -> Made {
+    let dtype = type_attr(node, "T")?;
+    if INTEGERS.contains(&dtype) {
+        dispatch_integer!(dtype, T => one_output(|context| {
+            broadcast(context, binary::check_divisors::<T>, <T as Integer>::floored_remainder)
+        }))
+    } else {
+        dispatch_real!(dtype, T => binary_op(<T as Real>::floored_remainder))
+    }
+}
+
+/// TensorFlow `Pow`.
+fn power(node: &KernelConstruction<'_>) -> Made {
+    let dtype = type_attr(node, "T")?;
+    if INTEGERS.contains(&dtype) {
+        dispatch_integer!(dtype, T => one_output(|context| {
+            broadcast(context, binary::check_exponents::<T>, binary::integer_power::<T>)
+        }))
+    } else {
+        dispatch_real!(dtype, T => binary_op(T::power))
+    }
+}
+
+/// One function of one number (TensorFlow `UnaryOp`).
+pub(super) fn unary_op<T, F>(f: F) -> Made
+where
+    T: Element,
+    F: Fn(T) -> T + Copy + Send + Sync + 'static,
+{
+    one_output(move |context| {
+        let input = context.input(0)?;
+        let x = input.as_slice::<T>()?;
+        output(context, input.shape().clone(), |out| {
+            unary::map(x, out, Threads::of(context.device()), f);
+            Ok(())
+        })
+    })
+}
+
+fn real_function(node: &KernelConstruction<'_>, function: RealFunction) -> Made {
+    dispatch_real!(type_attr(node, "T")?, T => one_output(move |context| {
+        let input = context.input(0)?;
+        let x = input.as_slice::<T>()?;
+        output(context, input.shape().clone(), |out| {
+            unary::apply(function, x, out, Threads::of(context.device()));
+            Ok(())
+        })
+    }))
+}
+
+/// TensorFlow `MatMul`: `[m, k] x [k, n] -> [m, n]`, each operand transposed first if its attribute says so.
+fn mat_mul(node: &KernelConstruction<'_>) -> Made {
+    let transpose = (
+        bool_attr(node, "transpose_a", false)?,
+        bool_attr(node, "transpose_b", false)?,
+    );
+    dispatch!(
+        type_attr(node, "T")?,
+        [F32: f32, F64: f64, F16: half::f16, BF16: half::bf16, I32: i32, I64: i64],
+        T => one_output(move |context| product::<T>(context, transpose))
+    )
+}
+
+fn product<T: Multiply>(
+    context: &KernelContext<'_>,
+    transpose: (bool, bool),
+) -> Result<Tensor, KernelError> {
+    let (a, b) = (context.input(0)?, context.input(1)?);
+    let (&[a_rows, a_columns], &[b_rows, b_columns]) = (a.shape().dims(), b.shape().dims()) else {
+        return Err(KernelError::invalid(format!(
+            "both inputs must be matrices: In[0]: {}, In[1]: {}",
+            a.shape(),
+            b.shape()
+        )));
+    };
+    let mut lhs = MatrixView::row_major(a.as_slice::<T>()?, a_rows, a_columns)?;
+    let mut rhs = MatrixView::row_major(b.as_slice::<T>()?, b_rows, b_columns)?;
+    if transpose.0 {
+        lhs = lhs.transposed();
+    }
+    if transpose.1 {
+        rhs = rhs.transposed();
+    }
+    if lhs.columns() != rhs.rows() {
+        return Err(KernelError::invalid(format!(
+            "matrix size-incompatible: In[0]: {}, In[1]: {}, transpose_a: {}, transpose_b: {}",
+            a.shape(),
+            b.shape(),
+            transpose.0,
+            transpose.1
+        )));
+    }
+    let (rows, columns) = (lhs.rows(), rhs.columns());
+    output(context, [rows, columns].into(), |out| {
+        let mut out = MatrixMut::new(out, rows, columns, columns)?;
+        T::multiply(lhs, rhs, &mut out, Threads::of(context.device()));
+        Ok(())
+    })
+}

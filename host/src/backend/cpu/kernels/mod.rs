@@ -1,0 +1,213 @@
+//! The op table of CPU devices: registrations (op, types, host-memory arguments) and the kernels behind them.
+//!
+//! One file per family. A kernel here reads attributes, compares shapes, allocates the result and calls
+//! [`crate::kernels`]; it does no arithmetic of its own.
+
+use crate::device::Kernel;
+use crate::device::KernelConstruction;
+use crate::device::KernelContext;
+use crate::device::KernelDef;
+use crate::device::KernelError;
+use crate::device::KernelRegistry;
+use crate::graph::AttrValue;
+use crate::tensor::DType;
+use crate::tensor::Element;
+use crate::tensor::Shape;
+use crate::tensor::Tensor;
+use crate::tensor::TensorError;
+
+/// Calls `$body` with `$T` standing for the Rust type of an element type, or gives an error for any other.
+macro_rules! dispatch {
+    ($dtype:expr, [$($variant:ident: $rust:ty),+ $(,)?], $T:ident => $body:expr) => {
+        match $dtype {
+            $($crate::tensor::DType::$variant => {
+                type $T = $rust;
+                $body
+            })+
+            other => Err($crate::backend::cpu::kernels::unsupported(other)),
+        }
+    };
+}
+
+macro_rules! dispatch_integer {
+    ($dtype:expr, $T:ident => $body:expr) => {
+        dispatch!($dtype, [I8: i8, I16: i16, I32: i32, I64: i64, U8: u8, U16: u16, U32: u32, U64: u64], $T => $body)
+    };
+}
+
+macro_rules! dispatch_real {
+    ($dtype:expr, $T:ident => $body:expr) => {
+        dispatch!($dtype, [F32: f32, F64: f64, F16: half::f16, BF16: half::bf16], $T => $body)
+    };
+}
+
+macro_rules! dispatch_number {
+    ($dtype:expr, $T:ident => $body:expr) => {
+        dispatch!($dtype, [
+            F32: f32, F64: f64, F16: half::f16, BF16: half::bf16,
+            I8: i8, I16: i16, I32: i32, I64: i64, U8: u8, U16: u16, U32: u32, U64: u64,
+        ], $T => $body)
+    };
+}
+
+mod array;
+mod math;
+mod nn;
+mod state;
+
+/// TensorFlow's real floating-point types.
+const REALS: [DType; 4] = [DType::F32, DType::F64, DType::F16, DType::BF16];
+
+/// TensorFlow's integer types.
+const INTEGERS: [DType; 8] = [
+    DType::I8,
+    DType::I16,
+    DType::I32,
+    DType::I64,
+    DType::U8,
+    DType::U16,
+    DType::U32,
+    DType::U64,
+];
+
+/// TensorFlow's real number types.
+const NUMBERS: [DType; 12] = [
+    DType::F32,
+    DType::F64,
+    DType::F16,
+    DType::BF16,
+    DType::I8,
+    DType::I16,
+    DType::I32,
+    DType::I64,
+    DType::U8,
+    DType::U16,
+    DType::U32,
+    DType::U64,
+];
+
+/// Types of shapes and indices.
+const INDICES: [DType; 2] = [DType::I32, DType::I64];
+
+/// Adds all kernels of CPU devices.
+pub(super) fn register(registry: &mut KernelRegistry) {
+    state::register(registry);
+    array::register(registry);
+    math::register(registry);
+    nn::register(registry);
+}
+
+/// What a kernel is made by.
+type Made = Result<Box<dyn Kernel>, KernelError>;
+
+/// A registration for CPU devices.
+fn def(op: &str) -> KernelDef {
+    KernelDef::new(op, super::DEVICE_TYPE)
+}
+
+/// A kernel that is one function from inputs to output 0.
+struct OneOutput<F>(F);
+
+impl<F> Kernel for OneOutput<F>
+where
+    F: Fn(&KernelContext<'_>) -> Result<Tensor, KernelError> + Send + Sync,
+{
+    fn compute(&self, context: &mut KernelContext<'_>) -> Result<(), KernelError> {
+        let output = (self.0)(context)?;
+        context.set_output(0, output)
+    }
+}
+
+fn one_output<F>(compute: F) -> Made
+where
+    F: Fn(&KernelContext<'_>) -> Result<Tensor, KernelError> + Send + Sync + 'static,
+{
+    Ok(Box::new(OneOutput(compute)))
+}
+
+/// Output 0 of this shape, filled by `fill`, which finds zeroes.
+fn output<T: Element>(
+    context: &KernelContext<'_>,
+    shape: Shape,
+    fill: impl FnOnce(&mut [T]) -> Result<(), KernelError>,
+) -> Result<Tensor, KernelError> {
+    let mut tensor = context.allocate_output(0, T::DTYPE, shape)?;
+    fill(tensor.as_slice_mut().ok_or(TensorError::NotOnHost)?)?;
+    Ok(tensor)
+}
+
+fn unsupported(dtype: DType) -> KernelError {
+    KernelError::Unimplemented(format!("element type {dtype}"))
+}
+
+/// The error for an attribute that is not there, or not of its kind.
+fn bad_attr(node: &KernelConstruction<'_>, name: &str, expected: &str) -> KernelError {
+    let found = node.attrs.get(name).map_or("is missing", AttrValue::kind);
+    KernelError::invalid(format!(
+        "attribute `{name}` of {} should be a {expected}, found: {found}",
+        node.op
+    ))
+}
+
+/// Attribute `name`, a type.
+fn type_attr(node: &KernelConstruction<'_>, name: &str) -> Result<DType, KernelError> {
+    node.attrs
+        .dtype(name)
+        .ok_or_else(|| bad_attr(node, name, "type"))
+}
+
+/// Attribute `name`, a boolean; `default` where it is not given.
+fn bool_attr(
+    node: &KernelConstruction<'_>,
+    name: &str,
+    default: bool,
+) -> Result<bool, KernelError> {
+    match node.attrs.get(name) {
+        None => Ok(default),
+        Some(AttrValue::Bool(value)) => Ok(*value),
+        Some(_) => Err(bad_attr(node, name, "bool")),
+    }
+}
+
+/// Attribute `name`, a text; `default` where it is not given.
+fn text_attr<'a>(
+    node: &KernelConstruction<'a>,
+    name: &str,
+    default: &'a str,
+) -> Result<&'a str, KernelError> {
+    match node.attrs.get(name) {
+        None => Ok(default),
+        Some(_) => node
+            .attrs
+            .text(name)
+            .ok_or_else(|| bad_attr(node, name, "string")),
+    }
+}
+
+/// Attribute `name`, a list of integers; `default` where it is not given.
+fn ints_attr(
+    node: &KernelConstruction<'_>,
+    name: &str,
+    default: &[i64],
+) -> Result<Vec<i64>, KernelError> {
+    match node.attrs.get(name) {
+        None => Ok(default.to_vec()),
+        Some(_) => node
+            .attrs
+            .ints(name)
+            .ok_or_else(|| bad_attr(node, name, "list(int)")),
+    }
+}
+
+/// The elements of a tensor of shapes or indices (`int32` or `int64`).
+fn indices(tensor: &Tensor) -> Result<Vec<i64>, KernelError> {
+    match tensor.dtype() {
+        DType::I32 => Ok(tensor
+            .as_slice::<i32>()?
+            .iter()
+            .map(|&x| x.into())
+            .collect()),
+        DType::I64 => Ok(tensor.as_slice::<i64>()?.to_vec()),
+        other => Err(unsupported(other)),
+    }
+}

@@ -1,0 +1,362 @@
+//! Neural-network layers: convolution, pools, bias, activations, softmax.
+
+use crate::backend::cpu::kernels::Made;
+use crate::backend::cpu::kernels::NUMBERS;
+use crate::backend::cpu::kernels::REALS;
+use crate::backend::cpu::kernels::def;
+use crate::backend::cpu::kernels::ints_attr;
+use crate::backend::cpu::kernels::math;
+use crate::backend::cpu::kernels::one_output;
+use crate::backend::cpu::kernels::output;
+use crate::backend::cpu::kernels::text_attr;
+use crate::backend::cpu::kernels::type_attr;
+use crate::device::KernelConstruction;
+use crate::device::KernelContext;
+use crate::device::KernelError;
+use crate::device::KernelRegistry;
+use crate::kernels::Broadcast;
+use crate::kernels::Multiply;
+use crate::kernels::Number;
+use crate::kernels::Threads;
+use crate::kernels::binary;
+use crate::kernels::conv::Convolution;
+use crate::kernels::pool::Pool;
+use crate::kernels::softmax;
+use crate::kernels::softmax::SoftmaxRow;
+use crate::kernels::window::Padding;
+use crate::kernels::window::WindowAxis;
+use crate::kernels::window::WindowSpec;
+use crate::tensor::DType;
+use crate::tensor::Shape;
+use crate::tensor::Tensor;
+
+/// Types that TensorFlow's CPU convolution takes.
+const CONVOLVED: [DType; 5] = [DType::F32, DType::F64, DType::F16, DType::BF16, DType::I32];
+
+/// Types that TensorFlow's CPU `MaxPool` takes.
+const POOLED: [DType; 10] = [
+    DType::F32,
+    DType::F64,
+    DType::F16,
+    DType::BF16,
+    DType::I8,
+    DType::I16,
+    DType::I32,
+    DType::I64,
+    DType::U8,
+    DType::U16,
+];
+
+pub(super) fn register(registry: &mut KernelRegistry) {
+    let mut add = |op: &str, types: &[DType], make: fn(&KernelConstruction<'_>) -> Made| {
+        registry.register(def(op).with_types("T", types).with_factory(make));
+    };
+    add(
+        "Relu",
+        &NUMBERS,
+        |node| dispatch_number!(type_attr(node, "T")?, T => math::unary_op(|x: T| binary::maximum(x, T::ZERO))),
+    );
+    add("Relu6", &NUMBERS, |node| {
+        dispatch_number!(type_attr(node, "T")?, T => math::unary_op(|x: T| {
+            binary::minimum(binary::maximum(x, T::ZERO), T::from_i64(6))
+        }))
+    });
+    add("BiasAdd", &NUMBERS, bias_add);
+    add(
+        "Softmax",
+        &REALS,
+        |node| dispatch_real!(type_attr(node, "T")?, T => one_output(softmax::<T>)),
+    );
+    add("Conv2D", &CONVOLVED, conv_2d);
+    add("MaxPool", &POOLED, |node| {
+        let windows = Windows::of_pool(node)?;
+        dispatch_number!(type_attr(node, "T")?, T => one_output(move |context| {
+            let (pool, shape) = windows.over(context.input(0)?.shape())?;
+            let x = context.input(0)?.as_slice::<T>()?;
+            output(context, shape, |out| {
+                pool.max(x, out, Threads::of(context.device()));
+                Ok(())
+            })
+        }))
+    });
+    add("AvgPool", &REALS, |node| {
+        let windows = Windows::of_pool(node)?;
+        dispatch_real!(type_attr(node, "T")?, T => one_output(move |context| {
+            let (pool, shape) = windows.over(context.input(0)?.shape())?;
+            let x = context.input(0)?.as_slice::<T>()?;
+            output(context, shape, |out| {
+                pool.mean(x, out, Threads::of(context.device()));
+                Ok(())
+            })
+        }))
+    });
+}
+
+/// TensorFlow `BiasAdd`: `[.., c] + [c]`, or `[n, c, ..] + [c]` for `NCHW`.
+fn bias_add(node: &KernelConstruction<'_>) -> Made {
+    let channels_first = match text_attr(node, "data_format", "NHWC")? {
+        "NHWC" => false,
+        "NCHW" => true,
+        other => {
+            return Err(KernelError::invalid(format!(
+                "attribute `data_format` is `{other}`; expected `NHWC` or `NCHW`"
+            )));
+        }
+    };
+    dispatch_number!(type_attr(node, "T")?, T => one_output(move |context| {
+        let (value, bias) = (context.input(0)?, context.input(1)?);
+        let plan = bias_plan(value.shape(), bias.shape(), channels_first)?;
+        let (x, b) = (value.as_slice::<T>()?, bias.as_slice::<T>()?);
+        output(context, plan.shape().clone(), |out| {
+            plan.apply(x, b, out, Threads::of(context.device()), T::plus);
+            Ok(())
+        })
+    }))
+}
+
+/// How a bias meets a value; the result has the value's shape.
+fn bias_plan(value: &Shape, bias: &Shape, channels_first: bool) -> Result<Broadcast, KernelError> {
+    if value.rank() < 2 {
+        return Err(KernelError::invalid(format!(
+            "input tensor must be at least 2D: {value}, with biases {bias}"
+        )));
+    }
+    let &[n_biases] = bias.dims() else {
+        return Err(KernelError::invalid(format!(
+            "biases must be 1D: {bias}, for an input of shape {value}"
+        )));
+    };
+    let axis = if channels_first { 1 } else { value.rank() - 1 };
+    if value.dims()[axis] != n_biases {
+        return Err(KernelError::invalid(format!(
+            "must provide as many biases as dimension {axis} of the input tensor: {bias} vs. {value}"
+        )));
+    }
+    let mut aligned = vec![1; value.rank() - axis];
+    aligned[0] = n_biases;
+    Broadcast::new(value, &Shape::new(&aligned))
+}
+
+/// TensorFlow `Softmax`: over the last dimension.
+fn softmax<T: SoftmaxRow>(context: &KernelContext<'_>) -> Result<Tensor, KernelError> {
+    let logits = context.input(0)?;
+    let Some(&columns) = logits.shape().dims().last() else {
+        return Err(KernelError::invalid(
+            "logits must have at least one dimension, found a scalar",
+        ));
+    };
+    let x = logits.as_slice::<T>()?;
+    output(context, logits.shape().clone(), |out| {
+        softmax::softmax(x, columns, out, Threads::of(context.device()));
+        Ok(())
+    })
+}
+
+/// TensorFlow `Conv2D`, channels last; the filter's channels may divide the image's (groups).
+fn conv_2d(node: &KernelConstruction<'_>) -> Made {
+    channels_last(node)?;
+    let strides = spatial(node, "strides", None)?;
+    let dilations = spatial(node, "dilations", Some(&[1, 1, 1, 1]))?;
+    let padding = paddings(node)?;
+    dispatch!(
+        type_attr(node, "T")?,
+        [F32: f32, F64: f64, F16: half::f16, BF16: half::bf16, I32: i32],
+        T => one_output(move |context| convolve::<T>(context, strides, dilations, padding))
+    )
+}
+
+fn convolve<T: Multiply>(
+    context: &KernelContext<'_>,
+    strides: [usize; 2],
+    dilations: [usize; 2],
+    padding: [Padding; 2],
+) -> Result<Tensor, KernelError> {
+    let (input, filter) = (context.input(0)?, context.input(1)?);
+    let shapes = || format!("input {}, filter {}", input.shape(), filter.shape());
+    let (
+        &[batch, in_rows, in_columns, input_channels],
+        &[rows, columns, filter_channels, output_channels],
+    ) = (input.shape().dims(), filter.shape().dims())
+    else {
+        return Err(KernelError::invalid(format!(
+            "input and filter must be 4-dimensional: {}",
+            shapes()
+        )));
+    };
+    if filter.shape().n_elements() == 0 {
+        return Err(KernelError::invalid(format!(
+            "filter must not have zero elements: {}",
+            shapes()
+        )));
+    }
+    if !input_channels.is_multiple_of(filter_channels) {
+        return Err(KernelError::invalid(format!(
+            "input depth must be evenly divisible by filter depth: {input_channels} vs {filter_channels} ({})",
+            shapes()
+        )));
+    }
+    let n_groups = input_channels / filter_channels;
+    if n_groups == 0 || !output_channels.is_multiple_of(n_groups) {
+        return Err(KernelError::invalid(format!(
+            "output depth must be evenly divisible by the number of groups: {output_channels} vs {n_groups} ({})",
+            shapes()
+        )));
+    }
+    let axis = |index: usize, size: usize, length: usize| -> Result<WindowAxis, KernelError> {
+        WindowSpec {
+            size,
+            stride: strides[index],
+            dilation: dilations[index],
+            padding: padding[index],
+        }
+        .over(length)
+        .map_err(|error| KernelError::invalid(format!("{error}: {}", shapes())))
+    };
+    let convolution = Convolution {
+        batch,
+        rows: axis(0, rows, in_rows)?,
+        columns: axis(1, columns, in_columns)?,
+        input_channels,
+        filter_channels,
+        output_channels,
+    };
+    let shape = Shape::from([
+        batch,
+        convolution.rows.output,
+        convolution.columns.output,
+        output_channels,
+    ]);
+    let (x, f) = (input.as_slice::<T>()?, filter.as_slice::<T>()?);
+    output(context, shape, |out| {
+        convolution.apply(x, f, out, Threads::of(context.device()))
+    })
+}
+
+/// The windows of TensorFlow `MaxPool` and `AvgPool`, channels last.
+#[derive(Debug, Clone, Copy)]
+struct Windows {
+    rows: WindowSpec,
+    columns: WindowSpec,
+}
+
+impl Windows {
+    fn of_pool(node: &KernelConstruction<'_>) -> Result<Self, KernelError> {
+        channels_last(node)?;
+        let sizes = spatial(node, "ksize", None)?;
+        let strides = spatial(node, "strides", None)?;
+        let padding = paddings(node)?;
+        let spec = |index: usize| WindowSpec {
+            size: sizes[index],
+            stride: strides[index],
+            dilation: 1,
+            padding: padding[index],
+        };
+        for axis in [0, 1] {
+            if let Padding::Explicit(before, after) = padding[axis]
+                && before.max(after) >= sizes[axis]
+            {
+                return Err(KernelError::invalid(format!(
+                    "a padding of {before} and {after} would leave windows of {} without input",
+                    sizes[axis]
+                )));
+            }
+        }
+        Ok(Self {
+            rows: spec(0),
+            columns: spec(1),
+        })
+    }
+
+    /// The pool of an input of this shape, and the result's shape.
+    fn over(self, input: &Shape) -> Result<(Pool, Shape), KernelError> {
+        let &[batch, rows, columns, channels] = input.dims() else {
+            return Err(KernelError::invalid(format!(
+                "input must be 4-dimensional, found {input}"
+            )));
+        };
+        let over = |spec: WindowSpec, length: usize| {
+            spec.over(length)
+                .map_err(|error| KernelError::invalid(format!("{error}: input {input}")))
+        };
+        let pool = Pool {
+            batch,
+            rows: over(self.rows, rows)?,
+            columns: over(self.columns, columns)?,
+            channels,
+        };
+        let shape = Shape::from([batch, pool.rows.output, pool.columns.output, channels]);
+        Ok((pool, shape))
+    }
+}
+
+/// TensorFlow's CPU kernels take channels last only.
+fn channels_last(node: &KernelConstruction<'_>) -> Result<(), KernelError> {
+    match text_attr(node, "data_format", "NHWC")? {
+        "NHWC" => Ok(()),
+        other => Err(KernelError::Unimplemented(format!(
+            "{} with data_format `{other}` on a CPU; only NHWC is",
+            node.op
+        ))),
+    }
+}
+
+/// Rows and columns of a list of four, whose batch and channels must be 1.
+fn spatial(
+    node: &KernelConstruction<'_>,
+    name: &str,
+    default: Option<&[i64]>,
+) -> Result<[usize; 2], KernelError> {
+    let list = ints_attr(node, name, default.unwrap_or(&[]))?;
+    let &[batch, rows, columns, channels] = &list[..] else {
+        return Err(KernelError::invalid(format!(
+            "attribute `{name}` must have 4 elements, found {list:?}"
+        )));
+    };
+    if batch != 1 || channels != 1 {
+        return Err(KernelError::Unimplemented(format!(
+            "`{name}` {list:?}: batch and depth dimensions must be 1"
+        )));
+    }
+    let positive = |value: i64| {
+        usize::try_from(value)
+            .ok()
+            .filter(|&value| value > 0)
+            .ok_or_else(|| {
+                KernelError::invalid(format!(
+                    "attribute `{name}` must be positive, found {list:?}"
+                ))
+            })
+    };
+    Ok([positive(rows)?, positive(columns)?])
+}
+
+/// The padding of rows and columns.
+fn paddings(node: &KernelConstruction<'_>) -> Result<[Padding; 2], KernelError> {
+    let list = ints_attr(node, "explicit_paddings", &[])?;
+    let padding = text_attr(node, "padding", "")?;
+    match padding {
+        "SAME" | "VALID" if !list.is_empty() => Err(KernelError::invalid(format!(
+            "explicit_paddings must be empty with padding `{padding}`, found {list:?}"
+        ))),
+        "SAME" => Ok([Padding::Same; 2]),
+        "VALID" => Ok([Padding::Valid; 2]),
+        "EXPLICIT" => {
+            let sizes: Vec<usize> = list
+                .iter()
+                .filter_map(|&size| usize::try_from(size).ok())
+                .collect();
+            match sizes[..] {
+                [0, 0, top, bottom, left, right, 0, 0] => Ok([
+                    Padding::Explicit(top, bottom),
+                    Padding::Explicit(left, right),
+                ]),
+                _ => Err(KernelError::invalid(format!(
+                    "explicit_paddings must be 8 sizes from 0, with 0 for batch and depth, found {list:?}"
+                ))),
+            }
+        }
+        other => Err(KernelError::invalid(format!(
+            "attribute `padding` is `{other}`; expected `SAME`, `VALID` or `EXPLICIT`"
+        ))),
+    }
+}

@@ -1,0 +1,77 @@
+//! Constants, feeds and nodes that hand on what they get.
+
+use crate::backend::cpu::kernels::Made;
+use crate::backend::cpu::kernels::bad_attr;
+use crate::backend::cpu::kernels::def;
+use crate::backend::cpu::kernels::one_output;
+use crate::backend::cpu::kernels::type_attr;
+use crate::device::AllocatorAttributes;
+use crate::device::Kernel;
+use crate::device::KernelConstruction;
+use crate::device::KernelContext;
+use crate::device::KernelError;
+use crate::device::KernelRegistry;
+
+pub(super) fn register(registry: &mut KernelRegistry) {
+    registry.register(def("Const").with_factory(constant));
+    registry.register(def("Placeholder").with_factory(placeholder));
+    registry.register(def("PlaceholderV2").with_factory(placeholder));
+    registry.register(def("NoOp").with_factory(|_| Ok(Box::new(NoOp))));
+    for op in [
+        "Identity",
+        "PlaceholderWithDefault",
+        "StopGradient",
+        "PreventGradient",
+        "Snapshot",
+    ] {
+        registry.register(def(op).with_factory(identity));
+    }
+}
+
+/// TensorFlow `Const`: the tensor is made once, with the kernel; executions share it.
+fn constant(node: &KernelConstruction<'_>) -> Made {
+    let literal = node
+        .attrs
+        .tensor("value")
+        .ok_or_else(|| bad_attr(node, "value", "tensor"))?;
+    let dtype = type_attr(node, "dtype")?;
+    if literal.dtype() != dtype {
+        return Err(KernelError::invalid(format!(
+            "attribute `value` holds {}, attribute `dtype` says {dtype}",
+            literal.dtype()
+        )));
+    }
+    let value = node
+        .device
+        .make_tensor(literal, AllocatorAttributes::default())?;
+    one_output(move |_| Ok(value.clone()))
+}
+
+/// TensorFlow `Placeholder`: is never executed when it is fed.
+fn placeholder(node: &KernelConstruction<'_>) -> Made {
+    let dtype = type_attr(node, "dtype")?;
+    let shape = node
+        .attrs
+        .shape("shape")
+        .filter(|shape| shape.dims().is_some())
+        .map_or_else(String::new, |shape| format!(" and shape {shape}"));
+    let message = format!(
+        "you must feed a value for placeholder `{}` with dtype {dtype}{shape}",
+        node.node
+    );
+    one_output(move |_| Err(KernelError::invalid(message.clone())))
+}
+
+/// TensorFlow `Identity`, and what differs from it in the gradient or in the feed only: no copy.
+fn identity(_: &KernelConstruction<'_>) -> Made {
+    one_output(|context| context.input(0).cloned())
+}
+
+/// TensorFlow `NoOp`.
+struct NoOp;
+
+impl Kernel for NoOp {
+    fn compute(&self, _: &mut KernelContext<'_>) -> Result<(), KernelError> {
+        Ok(())
+    }
+}

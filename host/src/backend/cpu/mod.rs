@@ -1,0 +1,220 @@
+//! CPU devices: where they come from.
+//!
+//! In come device options, out go [`ThreadPoolDevice`]s and, with feature `kernels`, the registrations of what they can
+//! execute.
+
+use std::sync::Arc;
+
+use crate::device::Device;
+use crate::device::DeviceError;
+use crate::device::DeviceFactory;
+use crate::device::DeviceOptions;
+use crate::device::KernelRegistry;
+use crate::device::PhysicalDevice;
+use crate::names::DeviceName;
+
+mod device;
+#[cfg(feature = "kernels")]
+mod kernels;
+
+pub use device::IntraOpPool;
+pub use device::ThreadPoolDevice;
+
+/// The type of these devices.
+pub const DEVICE_TYPE: &str = "CPU";
+
+/// Priority of their factory, TensorFlow's.
+pub const PRIORITY: i32 = 60;
+
+/// More devices, or threads, than this are a mistake rather than a wish.
+const MAX_COUNT: usize = 4096;
+
+/// Makes CPU devices (TensorFlow `ThreadPoolDeviceFactory`): `device_count["CPU"]` of them, by default one, however many
+/// cores there are. Those of one call share one intra-op pool; each has a memory of its own, so that tensors are
+/// transferred between them as between any devices.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ThreadPoolDeviceFactory;
+
+impl ThreadPoolDeviceFactory {
+    /// The same as [`DeviceFactory::create`], with the devices' own type.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn create_cpus(
+        &self,
+        options: &DeviceOptions,
+        prefix: &str,
+    ) -> Result<Vec<ThreadPoolDevice>, DeviceError> {
+        let n_devices = options.device_count.get(DEVICE_TYPE).copied().unwrap_or(1);
+        if usize::try_from(n_devices).is_ok_and(|n| n > MAX_COUNT) {
+            return Err(DeviceError::InvalidArgument(format!(
+                "device_count asks for {n_devices} CPU devices; ask for at most {MAX_COUNT}, and for more speed rather raise intra_op_parallelism_threads"
+            )));
+        }
+        if options.intra_op_parallelism_threads > MAX_COUNT {
+            return Err(DeviceError::InvalidArgument(format!(
+                "intra_op_parallelism_threads is {}; give at most {MAX_COUNT}, or 0 for one thread per core",
+                options.intra_op_parallelism_threads
+            )));
+        }
+        let pool = Arc::new(IntraOpPool::new(options.intra_op_parallelism_threads));
+        let share = device::system_memory_bytes() / u64::from(n_devices.max(1));
+        (0..n_devices)
+            .map(|index| {
+                let text = format!("{prefix}/device:{DEVICE_TYPE}:{index}");
+                let name = DeviceName::parse_full(&text)
+                    .ok()
+                    .filter(DeviceName::is_fully_specified)
+                    .ok_or_else(|| {
+                        DeviceError::InvalidArgument(format!(
+                            "`{prefix}` is no prefix of device names; expected `/job:J/replica:R/task:T`"
+                        ))
+                    })?;
+                let capacity = options.memory_bytes_of(&name)?.unwrap_or(share);
+                Ok(ThreadPoolDevice::new(name, capacity, Arc::clone(&pool)))
+            })
+            .collect()
+    }
+}
+
+impl DeviceFactory for ThreadPoolDeviceFactory {
+    fn list_physical(&self) -> Result<Vec<PhysicalDevice>, DeviceError> {
+        Ok(vec![PhysicalDevice {
+            name: format!("/physical_device:{DEVICE_TYPE}:0"),
+            description: String::new(),
+        }])
+    }
+
+    fn create(
+        &self,
+        options: &DeviceOptions,
+        prefix: &str,
+    ) -> Result<Vec<Arc<dyn Device>>, DeviceError> {
+        let devices = self.create_cpus(options, prefix)?;
+        Ok(devices
+            .into_iter()
+            .map(|device| Arc::new(device) as Arc<dyn Device>)
+            .collect())
+    }
+
+    fn register_kernels(&self, registry: &mut KernelRegistry) {
+        #[cfg(feature = "kernels")]
+        kernels::register(registry);
+        #[cfg(not(feature = "kernels"))]
+        let _ = registry;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::AllocatorAttributes;
+    use crate::device::KernelDevice;
+    use crate::tensor::Tensor;
+
+    const PREFIX: &str = "/job:localhost/replica:0/task:0";
+
+    fn options(n_devices: u32) -> DeviceOptions {
+        let mut options = DeviceOptions::default();
+        options.device_count.insert("CPU".to_owned(), n_devices);
+        options
+    }
+
+    #[test]
+    fn device_count_is_exact_and_may_exceed_the_cores() {
+        let devices = ThreadPoolDeviceFactory
+            .create(&options(64), PREFIX)
+            .unwrap();
+        assert_eq!(devices.len(), 64);
+        let attributes = devices[63].attributes();
+        assert_eq!(attributes.name, format!("{PREFIX}/device:CPU:63"));
+        assert_eq!(attributes.device_type, "CPU");
+        assert_eq!(attributes.memory_limit_bytes, 268_435_456);
+        assert_eq!(attributes.physical_description, "");
+        assert_ne!(attributes.incarnation, devices[0].attributes().incarnation);
+        assert!(
+            ThreadPoolDeviceFactory
+                .create(&options(0), PREFIX)
+                .unwrap()
+                .is_empty()
+        );
+        assert_eq!(ThreadPoolDeviceFactory.list_physical().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn absurd_options_are_refused_with_a_remedy() {
+        let refused = |options: &DeviceOptions, prefix: &str| {
+            ThreadPoolDeviceFactory
+                .create(options, prefix)
+                .unwrap_err()
+                .to_string()
+        };
+        assert!(refused(&options(u32::MAX), PREFIX).contains("at most 4096"));
+        let threads = DeviceOptions {
+            intra_op_parallelism_threads: 1 << 20,
+            ..DeviceOptions::default()
+        };
+        assert!(refused(&threads, PREFIX).contains("0 for one thread per core"));
+        assert!(refused(&options(1), "/job:a").contains("/job:J/replica:R/task:T"));
+    }
+
+    #[test]
+    fn memory_is_shared_evenly_unless_options_say_otherwise() {
+        let mut options = options(2);
+        options.memory_bytes.insert("CPU:1".to_owned(), 1000);
+        let devices = ThreadPoolDeviceFactory.create(&options, PREFIX).unwrap();
+        assert_eq!(
+            devices[0].memory_capacity_bytes(),
+            device::system_memory_bytes() / 2
+        );
+        assert_eq!(devices[1].memory_capacity_bytes(), 1000);
+        let allocator = devices[1].allocator(AllocatorAttributes::default());
+        assert!(allocator.allocate(1000).is_ok());
+        let error = allocator.allocate(1001).unwrap_err().to_string();
+        assert!(error.contains("CPU:1") && error.contains("1001"), "{error}");
+    }
+
+    #[test]
+    fn a_copy_to_another_device_is_a_copy_in_its_own_memory() {
+        let devices = ThreadPoolDeviceFactory
+            .create_cpus(&options(2), PREFIX)
+            .unwrap();
+        let ids: Vec<_> = devices
+            .iter()
+            .map(|device| device.allocator(AllocatorAttributes::default()).memory_id())
+            .collect();
+        assert_ne!(ids[0], ids[1]);
+        let fed = Tensor::from_values([3], &[1.0f32, 2.0, 3.0]).unwrap();
+        let first = devices[0].copy_from_host(&fed).unwrap();
+        let second = devices[1].copy_from_host(&first).unwrap();
+        assert_eq!(first.buffer().unwrap().memory_id(), ids[0]);
+        assert_eq!(second.buffer().unwrap().memory_id(), ids[1]);
+        assert_ne!(
+            first.as_bytes().unwrap().as_ptr(),
+            second.as_bytes().unwrap().as_ptr()
+        );
+        let back = devices[1].copy_to_host(&second).unwrap();
+        assert_eq!(back.as_slice::<f32>().unwrap(), [1.0, 2.0, 3.0]);
+        assert_ne!(back.buffer().unwrap().memory_id(), ids[1]);
+    }
+
+    #[test]
+    fn devices_of_one_call_share_one_pool_and_a_single_thread_needs_none() {
+        let mut options = options(2);
+        options.intra_op_parallelism_threads = 3;
+        let devices = ThreadPoolDeviceFactory
+            .create_cpus(&options, PREFIX)
+            .unwrap();
+        let pools: Vec<_> = devices
+            .iter()
+            .map(|device| device.intra_op_pool().unwrap())
+            .collect();
+        assert_eq!(pools[0].current_num_threads(), 3);
+        assert!(std::ptr::eq(pools[0], pools[1]));
+        options.intra_op_parallelism_threads = 1;
+        let devices = ThreadPoolDeviceFactory
+            .create_cpus(&options, PREFIX)
+            .unwrap();
+        assert!(devices[0].intra_op_pool().is_none());
+    }
+}

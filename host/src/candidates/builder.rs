@@ -1,0 +1,360 @@
+//! Candidates without kernels, for services that place their own DAGs.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+
+use crate::candidates::columns::Candidates;
+use crate::candidates::columns::DeviceColumns;
+use crate::candidates::columns::NodeColumns;
+use crate::candidates::devices::device_columns;
+use crate::candidates::error::CandidatesError;
+use crate::candidates::hints::fill_hints;
+use crate::candidates::support::to_u32;
+use crate::cost::CostModel;
+use crate::device::DeviceSet;
+use crate::device::LinkProfile;
+use crate::graph::Graph;
+use crate::graph::NONE;
+use crate::graph::NodeId;
+use crate::names::DeviceId;
+
+/// States for each node where it may run and what it costs there, instead of asking kernels.
+///
+/// At first every node may run on every device, at the cost that the cost model computes from its work. The device types'
+/// priorities, then names, give the order of preference. The cost table has a row per node and a column per device.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use placewright::candidates::{CandidatesBuilder, Proposal, synthetic};
+/// use placewright::graph::{AttrSet, GraphAssembler, Input, NodeSpec, Work};
+/// use placewright::names::DeviceId;
+/// use placewright::placement::{Evaluator, check};
+///
+/// let mut assembler = GraphAssembler::new("transcode");
+/// let mut step = |name, inputs: &[Input]| {
+///     assembler.add_node(&NodeSpec {
+///         name,
+///         op: "Step",
+///         inputs,
+///         requested_device: "",
+///         attrs: AttrSet::default(),
+///         outputs: &[],
+///         stateful: false,
+///         work: Work::default(),
+///     })
+/// };
+/// let decode = step("decode", &[])?;
+/// let scale = step("scale", &[Input::Control(decode)])?;
+/// let graph = Arc::new(assembler.finish());
+/// let devices = Arc::new(synthetic::devices(2));
+///
+/// let (first, second) = (DeviceId(0), DeviceId(1));
+/// let candidates = CandidatesBuilder::new(&graph, &devices)
+///     .with_cost_ns(decode, first, 2e6)
+///     .with_cost_ns(decode, second, f64::INFINITY)
+///     .with_cost_ns(scale, first, 9e6)
+///     .with_cost_ns(scale, second, 1e6)
+///     .build()?;
+/// assert_eq!(candidates.of_node(decode), [0]);
+///
+/// let mut plan = Evaluator::new(&candidates);
+/// plan.set_devices(&[0, 0]);
+/// let together_ns = plan.makespan_ns();
+/// plan.move_nodes(&[scale.0], second.0);
+/// assert!(plan.makespan_ns() < together_ns);
+/// plan.offer()?;
+/// let placement = check(&candidates, plan.into_proposal().unwrap_or_default())?;
+/// assert_eq!(placement.device(scale), second);
+///
+/// let refused = check(&candidates, Proposal { devices: vec![1, 1], ..Proposal::default() });
+/// assert_eq!(refused.unwrap_err().rule(), "candidate");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct CandidatesBuilder {
+    graph: Arc<Graph>,
+    device_set: Arc<DeviceSet>,
+    devices: DeviceColumns,
+    /// Nodes x devices.
+    costs: Vec<f64>,
+    colocated: Vec<(NodeId, NodeId)>,
+    pinned: Vec<u32>,
+    executions: Vec<f64>,
+}
+
+impl CandidatesBuilder {
+    /// Every node on every device, with the default cost model.
+    pub fn new(graph: &Arc<Graph>, device_set: &Arc<DeviceSet>) -> Self {
+        let model = CostModel::default();
+        let (mut devices, classes) = device_columns(device_set, &model);
+        let of_device = std::mem::replace(
+            &mut devices.cost_class,
+            (0..to_u32(device_set.len())).collect(),
+        );
+        devices.n_cost_classes = to_u32(device_set.len());
+        let mut costs = Vec::with_capacity(graph.n_nodes() * device_set.len());
+        for (&flops, &traffic_bytes) in graph.flops().iter().zip(graph.traffic_bytes()) {
+            costs.extend(of_device.iter().map(|&class| {
+                model.execution_ns(flops, traffic_bytes, &classes[class as usize].profile)
+            }));
+        }
+        Self {
+            graph: Arc::clone(graph),
+            device_set: Arc::clone(device_set),
+            devices,
+            costs,
+            colocated: Vec::new(),
+            pinned: vec![NONE; graph.n_nodes()],
+            executions: Vec::new(),
+        }
+    }
+
+    /// The same, with what one execution of a node costs on a device, in ns; +inf = cannot run there.
+    ///
+    /// # Panics
+    /// If there is no such node or device.
+    #[must_use]
+    pub fn with_cost_ns(mut self, node: NodeId, device: DeviceId, cost_ns: f64) -> Self {
+        let n_devices = self.device_set.len();
+        assert!(device.index() < n_devices, "the device is one of the set");
+        self.costs[node.index() * n_devices + device.index()] = cost_ns;
+        self
+    }
+
+    /// The same, with the costs of a node on all devices, in ns.
+    ///
+    /// # Panics
+    /// If there is no such node, or not one cost per device.
+    #[must_use]
+    pub fn with_costs_ns(mut self, node: NodeId, costs_ns: &[f64]) -> Self {
+        let n_devices = self.device_set.len();
+        let start = node.index() * n_devices;
+        self.costs[start..start + n_devices].copy_from_slice(costs_ns);
+        self
+    }
+
+    /// The same, with two nodes on one device.
+    #[must_use]
+    pub fn with_colocation(mut self, a: NodeId, b: NodeId) -> Self {
+        self.colocated.push((a, b));
+        self
+    }
+
+    /// The same, with a node fixed to a device.
+    ///
+    /// # Panics
+    /// If there is no such node.
+    #[must_use]
+    pub fn with_pin(mut self, node: NodeId, device: DeviceId) -> Self {
+        self.pinned[node.index()] = device.0;
+        self
+    }
+
+    /// The same, with the expected number of executions of a node in one run; 1 unless said.
+    ///
+    /// # Panics
+    /// If there is no such node.
+    #[must_use]
+    pub fn with_executions(mut self, node: NodeId, executions: f64) -> Self {
+        if self.executions.is_empty() {
+            self.executions = vec![1.0; self.graph.n_nodes()];
+        }
+        self.executions[node.index()] = executions;
+        self
+    }
+
+    /// The same, with what transfers from one device to another cost.
+    #[must_use]
+    pub fn with_link(mut self, src: DeviceId, dst: DeviceId, link: LinkProfile) -> Self {
+        let exceptions = &mut self.devices.link_exceptions;
+        match exceptions.binary_search_by_key(&(src, dst), |&(src, dst, _)| (src, dst)) {
+            Ok(index) => exceptions[index].2 = link,
+            Err(index) => exceptions.insert(index, (src, dst, link)),
+        }
+        self
+    }
+
+    /// The same, with the bytes that plans may use on a device.
+    ///
+    /// # Panics
+    /// If there is no such device.
+    #[must_use]
+    pub fn with_memory_capacity_bytes(mut self, device: DeviceId, bytes: u64) -> Self {
+        self.devices.memory_capacity_bytes[device.index()] = bytes;
+        self.devices.memory_free_bytes[device.index()] = bytes;
+        self
+    }
+
+    /// The same, with one memory for these devices; its capacity is the smallest that they state.
+    ///
+    /// # Panics
+    /// If one of them does not exist.
+    #[must_use]
+    pub fn with_shared_memory(mut self, devices: &[DeviceId]) -> Self {
+        if let Some(&first) = devices.first() {
+            let domain = self.devices.memory_domain[first.index()];
+            for device in devices {
+                self.devices.memory_domain[device.index()] = domain;
+            }
+        }
+        self
+    }
+
+    /// The same, with one chip for these devices.
+    ///
+    /// # Panics
+    /// If one of them does not exist.
+    #[must_use]
+    pub fn with_shared_silicon(mut self, devices: &[DeviceId]) -> Self {
+        if let Some(&first) = devices.first() {
+            let silicon = self.devices.silicon[first.index()];
+            for device in devices {
+                self.devices.silicon[device.index()] = silicon;
+            }
+        }
+        self
+    }
+
+    /// The candidates.
+    ///
+    /// # Errors
+    /// [`CandidatesError`]: no devices; a cost that is negative or no number; a node or a colocation group that no device may
+    /// run; a pin to a device that may not run the node.
+    pub fn build(self) -> Result<Candidates, CandidatesError> {
+        if self.device_set.is_empty() {
+            return Err(CandidatesError::NoDevices);
+        }
+        let group_of = self.groups();
+        let mut columns = NodeColumns {
+            n_groups: group_of.iter().max().map_or(0, |&last| last + 1),
+            edge_kinds: self.graph.edge_kinds().to_vec(),
+            placement_hints: vec![0; self.graph.n_nodes()],
+            cost_row: (0..to_u32(self.graph.n_nodes())).collect(),
+            ..NodeColumns::default()
+        };
+        columns.follow = fill_hints(&self.graph, &mut columns.placement_hints);
+        let (legal, pins) = self.legal_of_groups(&group_of, columns.n_groups as usize)?;
+        let mut ids: HashMap<&[u32], u32> = HashMap::new();
+        let sets = &mut columns.sets;
+        let set_of_group: Vec<u32> = legal
+            .iter()
+            .map(|devices| {
+                *ids.entry(devices).or_insert_with(|| {
+                    sets.items.extend_from_slice(devices);
+                    sets.offsets.push(to_u32(sets.items.len()));
+                    to_u32(sets.n_rows() - 1)
+                })
+            })
+            .collect();
+        let of_group = |column: &[u32]| {
+            group_of
+                .iter()
+                .map(|&group| column[group as usize])
+                .collect()
+        };
+        columns.candidate_set = of_group(&set_of_group);
+        columns.pinned = of_group(&pins);
+        columns.group = group_of;
+        columns.executions = self.executions;
+        columns.costs = self.costs;
+        let options = vec![("graph-name".to_owned(), self.graph.name().to_owned())];
+        Ok(Candidates::new(
+            self.graph,
+            self.device_set,
+            columns,
+            self.devices,
+            options,
+        ))
+    }
+
+    /// Dense groups, numbered by their first members.
+    fn groups(&self) -> Vec<u32> {
+        let mut parent: Vec<u32> = (0..to_u32(self.graph.n_nodes())).collect();
+        let root = |parent: &mut Vec<u32>, mut node: u32| {
+            while parent[node as usize] != node {
+                parent[node as usize] = parent[parent[node as usize] as usize];
+                node = parent[node as usize];
+            }
+            node
+        };
+        for &(a, b) in &self.colocated {
+            let (a, b) = (root(&mut parent, a.0), root(&mut parent, b.0));
+            // The smaller id stays, so that a root comes before its members.
+            parent[a.max(b) as usize] = a.min(b);
+        }
+        let mut group_of = vec![NONE; parent.len()];
+        let mut n_groups = 0;
+        for node in 0..to_u32(parent.len()) {
+            let root = root(&mut parent, node) as usize;
+            if group_of[root] == NONE {
+                group_of[root] = n_groups;
+                n_groups += 1;
+            }
+            group_of[node as usize] = group_of[root];
+        }
+        group_of
+    }
+
+    /// Per group the devices that all members may use, most preferred first, and the pin.
+    fn legal_of_groups(
+        &self,
+        group_of: &[u32],
+        n_groups: usize,
+    ) -> Result<(Vec<Vec<u32>>, Vec<u32>), CandidatesError> {
+        let n_devices = self.device_set.len();
+        let preferred: Vec<u32> = self
+            .device_set
+            .prioritized_devices()
+            .into_iter()
+            .map(|(id, _)| id.0)
+            .collect();
+        let mut legal = vec![preferred; n_groups];
+        let mut pins = vec![NONE; n_groups];
+        for node in self.graph.nodes() {
+            let costs = &self.costs[node.index() * n_devices..][..n_devices];
+            let name = || self.graph.node_name(node).to_owned();
+            if let Some(&cost_ns) = costs.iter().find(|cost| cost.is_nan() || **cost < 0.0) {
+                return Err(CandidatesError::BadCost {
+                    node: name(),
+                    cost_ns,
+                });
+            }
+            let group = group_of[node.index()] as usize;
+            legal[group].retain(|&device| costs[device as usize].is_finite());
+            if legal[group].is_empty() {
+                return Err(CandidatesError::NoDeviceAtAnyCost { node: name() });
+            }
+            let pin = self.pinned[node.index()];
+            if pin != NONE {
+                if pins[group] != NONE && pins[group] != pin {
+                    return Err(self.bad_pin(node, pin, "its group is pinned to another device"));
+                }
+                pins[group] = pin;
+            }
+        }
+        for node in self.graph.nodes() {
+            let group = group_of[node.index()] as usize;
+            let pin = pins[group];
+            if pin != NONE {
+                if !legal[group].contains(&pin) {
+                    return Err(self.bad_pin(node, pin, "it, or its group, cannot run there"));
+                }
+                legal[group] = vec![pin];
+            }
+        }
+        Ok((legal, pins))
+    }
+
+    fn bad_pin(&self, node: NodeId, device: u32, reason: &str) -> CandidatesError {
+        CandidatesError::PinNotLegal {
+            node: self.graph.node_name(node).to_owned(),
+            device: self
+                .device_set
+                .get(DeviceId(device))
+                .map_or_else(|| device.to_string(), |device| device.name().to_string()),
+            reason: reason.to_owned(),
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Columns of devices, from a device set.
+
+use crate::candidates::columns::DeviceColumns;
+use crate::candidates::support::to_u32;
+use crate::cost::CostClass;
+use crate::cost::CostClasses;
+use crate::cost::CostModel;
+use crate::cost::LinkEnd;
+use crate::device::DeviceSet;
+use crate::device::LinkProfile;
+
+/// The columns, and the classes that the cost table's columns stand for. Each device is taken to have a chip and a memory of
+/// its own; devices that move tensors at equal cost share a link domain.
+pub(super) fn device_columns(
+    devices: &DeviceSet,
+    model: &CostModel,
+) -> (DeviceColumns, Vec<CostClass>) {
+    let classes = CostClasses::of(devices);
+    let mut domains: Vec<LinkEnd> = Vec::new();
+    let link_domain = devices
+        .iter()
+        .map(|(_, device)| {
+            let end = LinkEnd::of(&**device);
+            let index = domains
+                .iter()
+                .position(|known| *known == end)
+                .unwrap_or_else(|| {
+                    domains.push(end);
+                    domains.len() - 1
+                });
+            to_u32(index)
+        })
+        .collect();
+    let links: Vec<LinkProfile> = domains
+        .iter()
+        .flat_map(|&src| domains.iter().map(move |&dst| model.link(src, dst)))
+        .collect();
+    let n_domains = to_u32(domains.len());
+    let of_class = |class: &u32| &classes.classes[*class as usize];
+    let ordinals: Vec<u32> = (0..to_u32(devices.len())).collect();
+    let capacity: Vec<u64> = devices
+        .iter()
+        .map(|(_, device)| device.memory_capacity_bytes())
+        .collect();
+    let columns = DeviceColumns {
+        n_cost_classes: to_u32(classes.classes.len()),
+        link_domain,
+        n_link_domains: n_domains,
+        links,
+        link_exceptions: Vec::new(),
+        silicon: ordinals.clone(),
+        memory_domain: ordinals,
+        memory_free_bytes: capacity.clone(),
+        memory_capacity_bytes: capacity,
+        load: vec![0.0; devices.len()],
+        is_calibrated: classes
+            .of_device
+            .iter()
+            .map(|class| of_class(class).profile.is_calibrated)
+            .collect(),
+        queues: devices
+            .iter()
+            .map(|(_, device)| device.profile().queues.max(1))
+            .collect(),
+        type_preference: devices
+            .iter()
+            .map(|(_, device)| devices.type_priority(&device.attributes().device_type))
+            .collect(),
+        cost_class: classes.of_device,
+    };
+    (columns, classes.classes)
+}

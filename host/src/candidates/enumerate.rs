@@ -1,0 +1,367 @@
+//! Graph and devices to candidates.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+
+use crate::candidates::choose::Choice;
+use crate::candidates::choose::Chooser;
+use crate::candidates::choose::Request;
+use crate::candidates::columns::Candidates;
+use crate::candidates::columns::NodeColumns;
+use crate::candidates::columns::PlacementHint;
+use crate::candidates::costs::CostRows;
+use crate::candidates::devices::device_columns;
+use crate::candidates::error::CandidatesError;
+use crate::candidates::groups::Groups;
+use crate::candidates::groups::asks_for_xla;
+use crate::candidates::hints::fill_hints;
+use crate::candidates::hints::is_generator;
+use crate::candidates::host_memory::edge_kinds;
+use crate::candidates::options::PlacementOptions;
+use crate::candidates::report::Facts;
+use crate::candidates::support::Supports;
+use crate::candidates::support::TypeTable;
+use crate::candidates::support::to_u32;
+use crate::device::DeviceSet;
+use crate::device::KernelRegistry;
+use crate::graph::Graph;
+use crate::graph::NONE;
+use crate::graph::NodeId;
+use crate::names::DeviceName;
+
+/// Lists for each node the devices that may run it, most preferred first, with what it costs there.
+///
+/// The rules are TensorFlow's: kernels by device type and priority, requested devices, colocation by `_class` and by
+/// reference and resource edges, soft placement, XLA types only on request. Item 0 of a node's set is the device that
+/// TensorFlow's placer takes where no hint applies. Runs once per placement; the work is per class of nodes, per distinct
+/// request and per group, with a few table look-ups per node.
+///
+/// # Errors
+/// [`CandidatesError`] for the first node, in node order, that no device may run (generators last).
+pub fn enumerate(
+    graph: &Arc<Graph>,
+    device_set: &Arc<DeviceSet>,
+    kernels: &KernelRegistry,
+    options: &PlacementOptions,
+) -> Result<Candidates, CandidatesError> {
+    if device_set.is_empty() {
+        return Err(CandidatesError::NoDevices);
+    }
+    if let Some(device) = options.default_local_device
+        && device_set.get(device).is_none()
+    {
+        return Err(CandidatesError::NoSuchDefaultDevice(device.0));
+    }
+    let arguments = options.op_arguments.as_deref();
+    let types = TypeTable::of(device_set);
+    let requests = parse_requests(graph, &options.device_scope)?;
+    let mut supports = Supports::of(graph, &types, kernels, arguments)?;
+    let pinned = pins(graph, device_set, options)?;
+    let facts = Facts {
+        graph,
+        devices: device_set,
+        kernels,
+        types: &types,
+        requests: &requests,
+    };
+    presume_elsewhere(
+        &facts,
+        local_name(device_set, options).as_ref(),
+        &mut supports,
+    )?;
+    let mut groups = Groups::new(graph, &types, &requests, options.allow_soft_placement);
+    if let Some(pinned) = &pinned {
+        assign_pins(&facts, &mut groups, &supports, pinned)?;
+    }
+    groups.join_edges(&mut supports, arguments)?;
+    groups.join_classes(&mut supports)?;
+    groups.drop_xla(&mut supports);
+
+    let chooser = Chooser::new(
+        device_set,
+        options.default_local_device,
+        options.allow_soft_placement,
+    );
+    let mut nodes = choose_all(&facts, chooser, &mut groups, &mut supports)?;
+    let group_pins = pinned.map(|pinned| spread_pins(&pinned, &nodes));
+    nodes.pinned = group_pins.unwrap_or_else(|| vec![NONE; graph.n_nodes()]);
+    nodes.follow = fill_hints(graph, &mut nodes.placement_hints);
+    let (columns, cost_classes) = device_columns(device_set, &options.cost_model);
+    let mut rows = CostRows::new(options.cost_model, cost_classes, &types);
+    nodes.cost_row = graph
+        .nodes()
+        .zip(graph.flops().iter().zip(graph.traffic_bytes()))
+        .map(|(node, (&flops, &traffic_bytes))| {
+            let support = supports.of_node(graph, node);
+            let supported = &supports.sets[support as usize];
+            rows.row(flops, traffic_bytes, support, supported)
+        })
+        .collect();
+    nodes.costs = rows.costs;
+    nodes.edge_kinds = edge_kinds(graph, &nodes, &types, kernels, arguments);
+    Ok(Candidates::new(
+        Arc::clone(graph),
+        Arc::clone(device_set),
+        nodes,
+        columns,
+        vec![
+            (
+                "allow-soft-placement".to_owned(),
+                options.allow_soft_placement.to_string(),
+            ),
+            ("graph-name".to_owned(), graph.name().to_owned()),
+        ],
+    ))
+}
+
+/// Requested devices, parsed and inside the device scope; by requested id.
+fn parse_requests(graph: &Graph, scope: &DeviceName) -> Result<Vec<DeviceName>, CandidatesError> {
+    graph
+        .requested_texts()
+        .iter()
+        .enumerate()
+        .map(|(id, text)| {
+            let mut name = DeviceName::parse_full(text).map_err(|source| {
+                let node = graph
+                    .requested_ids()
+                    .iter()
+                    .position(|&requested| requested as usize == id);
+                CandidatesError::MalformedRequest {
+                    node: node.map_or_else(String::new, |node| {
+                        graph.node_name(NodeId(to_u32(node))).to_owned()
+                    }),
+                    source,
+                }
+            })?;
+            name.merge_unset(scope);
+            Ok(name)
+        })
+        .collect()
+}
+
+/// Device per node, [`NONE`] where not pinned; `None` without pins.
+fn pins(
+    graph: &Graph,
+    devices: &DeviceSet,
+    options: &PlacementOptions,
+) -> Result<Option<Vec<u32>>, CandidatesError> {
+    if options.pins.is_empty() {
+        return Ok(None);
+    }
+    let mut pinned = vec![NONE; graph.n_nodes()];
+    for &(node, device) in &options.pins {
+        let not_legal = |reason: &str| CandidatesError::PinNotLegal {
+            node: if node.index() < graph.n_nodes() {
+                graph.node_name(node).to_owned()
+            } else {
+                node.to_string()
+            },
+            device: devices
+                .get(device)
+                .map_or_else(|| device.to_string(), |device| device.name().to_string()),
+            reason: reason.to_owned(),
+        };
+        if devices.get(device).is_none() {
+            return Err(not_legal("the device set has no device of this id"));
+        }
+        match pinned.get_mut(node.index()) {
+            None => return Err(not_legal("the graph has no node of this id")),
+            Some(pin) if *pin != NONE && *pin != device.0 => {
+                return Err(not_legal("it is pinned to another device already"));
+            }
+            Some(pin) => *pin = device.0,
+        }
+    }
+    Ok(Some(pinned))
+}
+
+/// Members of a group share the pin of one of them.
+fn spread_pins(pinned: &[u32], nodes: &NodeColumns) -> Vec<u32> {
+    let mut of_group = vec![NONE; nodes.n_groups as usize];
+    for (&device, &group) in pinned.iter().zip(&nodes.group) {
+        if device != NONE {
+            of_group[group as usize] = device;
+        }
+    }
+    nodes
+        .group
+        .iter()
+        .map(|&group| of_group[group as usize])
+        .collect()
+}
+
+/// The task that is "here", for ops whose kernels are presumed to be elsewhere.
+fn local_name(devices: &DeviceSet, options: &PlacementOptions) -> Option<DeviceName> {
+    let local = devices.client_device().or(options.default_local_device)?;
+    Some(devices.get(local)?.name().clone())
+}
+
+/// Checks that every node has a kernel somewhere. One without is presumed to have it in another task if it asks for a device
+/// there: then its types are the one it asks for, or all.
+fn presume_elsewhere(
+    facts: &Facts<'_>,
+    local: Option<&DeviceName>,
+    supports: &mut Supports,
+) -> Result<(), CandidatesError> {
+    if !supports.sets.iter().any(Vec::is_empty) {
+        return Ok(());
+    }
+    let graph = facts.graph;
+    supports.of_request = vec![NONE; facts.requests.len()];
+    for node in graph.nodes() {
+        let support = supports.of_class[graph.class_ids()[node.index()] as usize];
+        if !supports.sets[support as usize].is_empty() {
+            continue;
+        }
+        let request = graph.requested_ids()[node.index()] as usize;
+        let name = &facts.requests[request];
+        let is_remote = local.is_some_and(|local| local.is_different_address_space(name));
+        if !is_remote || supports.refused[support as usize] {
+            return Err(facts.no_kernel(node));
+        }
+        if supports.of_request[request] == NONE {
+            let presumed = supports.elsewhere(name.device_type.as_deref(), facts.types);
+            if supports.sets[presumed as usize].is_empty() {
+                return Err(facts.no_kernel(node));
+            }
+            supports.of_request[request] = presumed;
+        }
+    }
+    Ok(())
+}
+
+fn assign_pins(
+    facts: &Facts<'_>,
+    groups: &mut Groups<'_>,
+    supports: &Supports,
+    pinned: &[u32],
+) -> Result<(), CandidatesError> {
+    for (node, &device) in facts.graph.nodes().zip(pinned) {
+        if device == NONE {
+            continue;
+        }
+        let support = supports.of_node(facts.graph, node);
+        let device_type = facts.types.of_device[device as usize];
+        let runs = supports.sets[support as usize]
+            .iter()
+            .any(|&(number, _)| number == device_type);
+        if !runs {
+            return Err(facts.pin_without_kernel(node, device, supports, support));
+        }
+        groups.assign(node.0, facts.device_name(device), supports);
+    }
+    Ok(())
+}
+
+/// What was found for nodes that are alone, by kind of support and request.
+#[derive(Clone, Copy)]
+enum Entry {
+    Unknown,
+    Impossible,
+    Known(Choice),
+}
+
+/// Candidate set, group and whether the request was softened, for every node.
+fn choose_all(
+    facts: &Facts<'_>,
+    mut chooser: Chooser<'_>,
+    groups: &mut Groups<'_>,
+    supports: &mut Supports,
+) -> Result<NodeColumns, CandidatesError> {
+    let graph = facts.graph;
+    let n_nodes = graph.n_nodes();
+    let n_requests = facts.requests.len();
+    // A graph has few kinds of support (at most one per combination of device types and priorities), so the table stays small.
+    let mut singles = vec![Entry::Unknown; supports.sets.len() * n_requests];
+    let mut columns = NodeColumns {
+        candidate_set: Vec::with_capacity(n_nodes),
+        group: Vec::with_capacity(n_nodes),
+        placement_hints: vec![0; n_nodes],
+        ..NodeColumns::default()
+    };
+    let all_alone = groups.is_trivial();
+    let mut of_root: HashMap<u32, (u32, Option<Choice>)> = HashMap::new();
+    let mut failed_generator = None;
+    for node in graph.nodes() {
+        let request = graph.requested_ids()[node.index()];
+        let root = if all_alone {
+            node.0
+        } else {
+            groups.root(node.0)
+        };
+        let state = if all_alone { None } else { groups.state(root) };
+        let choice = if let Some(state) = state {
+            let (group, choice) = *of_root.entry(root).or_insert_with(|| {
+                let request = Request {
+                    requested: &state.requested,
+                    assigned: &state.assigned,
+                    resource: &state.resource,
+                };
+                let supported = &supports.sets[state.support as usize];
+                let group = columns.n_groups;
+                columns.n_groups += 1;
+                (group, chooser.choose(supported, request, facts.types))
+            });
+            columns.group.push(group);
+            choice
+        } else {
+            columns.group.push(columns.n_groups);
+            columns.n_groups += 1;
+            let support = supports.of_node(graph, node);
+            let entry = &mut singles[support as usize * n_requests + request as usize];
+            if matches!(entry, Entry::Unknown) {
+                let requested = &facts.requests[request as usize];
+                *entry = choose_single(facts, &mut chooser, supports, support, requested);
+            }
+            match *entry {
+                Entry::Known(choice) => Some(choice),
+                _ => None,
+            }
+        };
+        match choice {
+            Some(choice) => {
+                columns.candidate_set.push(choice.set);
+                if choice.softened && facts.requests[request as usize].has_details() {
+                    columns.placement_hints[node.index()] |= PlacementHint::SOFTENED;
+                }
+            }
+            // Generators are placed last, so another node's error comes first.
+            None if is_generator(graph, node) => {
+                columns.candidate_set.push(NONE);
+                failed_generator.get_or_insert(node);
+            }
+            None => return Err(facts.no_candidate(node, groups, supports)),
+        }
+    }
+    if let Some(node) = failed_generator {
+        return Err(facts.no_candidate(node, groups, supports));
+    }
+    columns.sets = chooser.sets;
+    Ok(columns)
+}
+
+fn choose_single(
+    facts: &Facts<'_>,
+    chooser: &mut Chooser<'_>,
+    supports: &mut Supports,
+    support: u32,
+    requested: &DeviceName,
+) -> Entry {
+    let support = if asks_for_xla(requested) {
+        support
+    } else {
+        supports.without_xla(support, facts.types)
+    };
+    let none = DeviceName::default();
+    let request = Request {
+        requested,
+        assigned: &none,
+        // A request on a generator of resources is harder to soften than others, but in the end both give way.
+        resource: &none,
+    };
+    match chooser.choose(&supports.sets[support as usize], request, facts.types) {
+        Some(choice) => Entry::Known(choice),
+        None => Entry::Impossible,
+    }
+}

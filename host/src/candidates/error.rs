@@ -1,0 +1,146 @@
+//! Why some node has no device.
+
+use crate::device::KernelLookupError;
+use crate::names::NameError;
+
+/// Why candidates cannot be listed. Each names the node, what it asked for, and what there is.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CandidatesError {
+    /// The device set is empty.
+    #[error("No devices are registered; create at least a CPU device")]
+    NoDevices,
+    /// A request is no device name.
+    #[error("node `{node}`: malformed device specification: {source}")]
+    MalformedRequest {
+        /// The node.
+        node: String,
+        /// The text, and what was expected.
+        source: NameError,
+    },
+    /// No device type of the set has a kernel for the node.
+    #[error(
+        "node `{node}`: no kernel for op `{op}` ({dtypes}) on device types [{device_types}]; registered: {registered}"
+    )]
+    NoKernel {
+        /// The node.
+        node: String,
+        /// Its op.
+        op: String,
+        /// Element types of its data inputs and outputs, `float, int32 -> float`.
+        dtypes: String,
+        /// Device types of the set.
+        device_types: String,
+        /// The op's registrations, or `<no registered kernels>`.
+        registered: Box<str>,
+    },
+    /// The kernel registry has no single answer for the node.
+    #[error("node `{node}`: {source}")]
+    KernelLookup {
+        /// The node.
+        node: String,
+        /// The registry's answer.
+        source: Box<KernelLookupError>,
+    },
+    /// No device of the set bears the requested name.
+    #[error(
+        "cannot assign a device for operation {node}: {{{{node {node}}}}} was explicitly assigned to `{request}`, but available devices are [{available}]{}",
+        gpu_remedy(request)
+    )]
+    NoSuchDevice {
+        /// The node.
+        node: String,
+        /// What it asked for, the device scope merged in.
+        request: String,
+        /// All devices, sorted.
+        available: String,
+    },
+    /// The requested device exists, but has no kernel for the node, or for its colocation group.
+    #[error(
+        "cannot assign a device for operation {node}: no kernel for op `{op}` on the requested device `{request}`; device types with a kernel for it and its colocation group: [{supported}]; registered: {registered}; allow soft placement to use another device"
+    )]
+    NoKernelForRequest {
+        /// The node.
+        node: String,
+        /// Its op.
+        op: String,
+        /// What it asked for.
+        request: String,
+        /// Device types that support all of the group.
+        supported: String,
+        /// The op's registrations.
+        registered: Box<str>,
+    },
+    /// The colocation group needs a device that does not exist or has no kernel.
+    #[error(
+        "cannot assign a device for operation {node}: it asked for `{request}`, but is colocated with a group that requires the incompatible device `{group_request}`; devices are [{devices}]; colocation group: {group}"
+    )]
+    GroupRequest {
+        /// The node.
+        node: String,
+        /// What it asked for itself; may be empty.
+        request: String,
+        /// What its group asked for.
+        group_request: String,
+        /// All devices, in set order.
+        devices: String,
+        /// Op types of the group with their device types, and its members.
+        group: Box<str>,
+    },
+    /// Two nodes must share a device, and cannot.
+    #[error(
+        "cannot colocate nodes `{first}` and `{second}`: {reason}; requested devices: `{first_request}` and `{second_request}`"
+    )]
+    Conflict {
+        /// One node.
+        first: String,
+        /// The other one.
+        second: String,
+        /// What the first one's group asked for.
+        first_request: String,
+        /// What the second one's group asked for.
+        second_request: String,
+        /// Why they must share, and why they cannot.
+        reason: Box<str>,
+    },
+    /// A pin names no device of the set, no node of the graph, or a device that cannot run the node.
+    #[error("cannot pin node `{node}` to `{device}`: {reason}")]
+    PinNotLegal {
+        /// The node.
+        node: String,
+        /// The device.
+        device: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A cost that cannot be compared.
+    #[error(
+        "node `{node}`: a cost of {cost_ns} ns is no duration; use +inf where the node cannot run"
+    )]
+    BadCost {
+        /// The node.
+        node: String,
+        /// The cost.
+        cost_ns: f64,
+    },
+    /// Every device is too dear for the node, or for its colocation group.
+    #[error(
+        "node `{node}`: it, or its colocation group, costs +inf on every device; give it a finite cost on one"
+    )]
+    NoDeviceAtAnyCost {
+        /// The node.
+        node: String,
+    },
+    /// The default local device is no device of the set.
+    #[error("default local device {0} does not exist in the device set")]
+    NoSuchDefaultDevice(u32),
+}
+
+/// TensorFlow says so when a GPU is asked for in a build without GPUs.
+fn gpu_remedy(request: &str) -> &'static str {
+    if request.to_ascii_lowercase().contains("/device:gpu:") {
+        "; CUDA is not enabled here, or no driver was found: see `placewright devices`"
+    } else {
+        ""
+    }
+}

@@ -1,0 +1,93 @@
+//! What a caller may ask of placement.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::cost::CostModel;
+use crate::graph::AttrSet;
+use crate::graph::NodeId;
+use crate::names::DeviceId;
+use crate::names::DeviceName;
+
+/// Options of [`super::enumerate`].
+#[derive(Debug, Clone, Default)]
+pub struct PlacementOptions {
+    /// The outermost device scope (`--device`): fills the parts that a node's own request leaves unset.
+    pub device_scope: DeviceName,
+    /// Where a requested device does not exist or has no kernel, give up its index and type rather than fail (TensorFlow
+    /// `allow_soft_placement`). Job, replica and task never give way. Also drops `_class` requests that cannot be met.
+    pub allow_soft_placement: bool,
+    /// Devices fixed by the user or an earlier placement. A pin takes precedence over the node's request.
+    pub pins: Vec<(NodeId, DeviceId)>,
+    /// Preferred wherever it is legal, before priorities of kernels and device types.
+    pub default_local_device: Option<DeviceId>,
+    /// How work becomes nanoseconds.
+    pub cost_model: CostModel,
+    /// What is known of the arguments of ops: names for host-memory arguments, and which inputs are references.
+    pub op_arguments: Option<Arc<dyn OpArguments>>,
+}
+
+impl PlacementOptions {
+    /// The same, inside this device scope.
+    #[must_use]
+    pub fn with_device_scope(mut self, scope: DeviceName) -> Self {
+        self.device_scope = scope;
+        self
+    }
+
+    /// The same, with soft placement as said.
+    #[must_use]
+    pub fn with_soft_placement(mut self, allow: bool) -> Self {
+        self.allow_soft_placement = allow;
+        self
+    }
+
+    /// The same, with a node fixed to a device.
+    #[must_use]
+    pub fn with_pin(mut self, node: NodeId, device: DeviceId) -> Self {
+        self.pins.push((node, device));
+        self
+    }
+
+    /// The same, preferring this device.
+    #[must_use]
+    pub fn with_default_local_device(mut self, device: DeviceId) -> Self {
+        self.default_local_device = Some(device);
+        self
+    }
+
+    /// The same, with this cost model.
+    #[must_use]
+    pub fn with_cost_model(mut self, model: CostModel) -> Self {
+        self.cost_model = model;
+        self
+    }
+
+    /// The same, with this knowledge of ops.
+    #[must_use]
+    pub fn with_op_arguments(mut self, arguments: Arc<dyn OpArguments>) -> Self {
+        self.op_arguments = Some(arguments);
+        self
+    }
+}
+
+/// What candidates ask about the arguments of an op. Called once per class of nodes and input, not per node.
+///
+/// Without it, every input that carries a reference counts as a reference, and of a kernel with host-memory arguments the
+/// `int32` inputs count as those.
+pub trait OpArguments: fmt::Debug + Send + Sync {
+    /// Whether the op is defined at all. One that is not, such as a function's name, runs on any device type.
+    fn is_known(&self, op: &str) -> bool;
+
+    /// The argument that data input `slot` belongs to; `None` if the op is unknown or has fewer inputs.
+    fn input(&self, op: &str, attrs: &AttrSet, slot: usize) -> Option<Argument<'_>>;
+}
+
+/// An argument of an op (TensorFlow `OpDef.ArgDef`), as far as placement is concerned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Argument<'a> {
+    /// Its name, as kernels list it in their host-memory arguments.
+    pub name: &'a str,
+    /// Whether it takes a reference.
+    pub is_ref: bool,
+}

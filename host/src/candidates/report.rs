@@ -1,0 +1,159 @@
+//! The texts of [`CandidatesError`]: what a user needs to see of the graph, the devices and the kernels.
+
+use crate::candidates::error::CandidatesError;
+use crate::candidates::groups::Groups;
+use crate::candidates::support::Supports;
+use crate::candidates::support::TypeTable;
+use crate::device::DeviceSet;
+use crate::device::KernelRegistry;
+use crate::graph::Graph;
+use crate::graph::NodeId;
+use crate::names::DeviceId;
+use crate::names::DeviceName;
+
+/// More members than this are counted rather than named.
+const MAX_MEMBERS_NAMED: usize = 20;
+
+/// What placement works from.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Facts<'a> {
+    pub(super) graph: &'a Graph,
+    pub(super) devices: &'a DeviceSet,
+    pub(super) kernels: &'a KernelRegistry,
+    pub(super) types: &'a TypeTable,
+    /// Parsed requests, by requested id.
+    pub(super) requests: &'a [DeviceName],
+}
+
+impl<'a> Facts<'a> {
+    pub(super) fn device_name(&self, device: u32) -> &'a DeviceName {
+        self.devices
+            .get(DeviceId(device))
+            .expect("ids come from this set")
+            .name()
+    }
+
+    pub(super) fn no_kernel(&self, node: NodeId) -> CandidatesError {
+        let graph = self.graph;
+        let dtypes = graph.tensor_dtypes();
+        let inputs: Vec<_> = graph
+            .data_inputs(node)
+            .map(|tensor| dtypes[tensor.index()].name())
+            .collect();
+        let outputs: Vec<_> = dtypes[graph.output_range(node)]
+            .iter()
+            .map(|dtype| dtype.name())
+            .collect();
+        CandidatesError::NoKernel {
+            node: graph.node_name(node).to_owned(),
+            op: graph.op(node).to_owned(),
+            dtypes: format!("{} -> {}", inputs.join(", "), outputs.join(", ")),
+            device_types: self.types.names.join(", "),
+            registered: self.registered(node),
+        }
+    }
+
+    pub(super) fn pin_without_kernel(
+        &self,
+        node: NodeId,
+        device: u32,
+        supports: &Supports,
+        support: u32,
+    ) -> CandidatesError {
+        let op = self.graph.op(node);
+        CandidatesError::PinNotLegal {
+            node: self.graph.node_name(node).to_owned(),
+            device: self.device_name(device).to_string(),
+            reason: format!(
+                "op `{op}` has no kernel there, only on [{}]",
+                supports.names(support, self.types)
+            ),
+        }
+    }
+
+    /// Why a node has no candidate: its request, or its group's.
+    pub(super) fn no_candidate(
+        &self,
+        node: NodeId,
+        groups: &mut Groups<'_>,
+        supports: &Supports,
+    ) -> CandidatesError {
+        let graph = self.graph;
+        let own = &self.requests[graph.requested_ids()[node.index()] as usize];
+        let root = groups.root(node.0);
+        let (group_request, support) = match groups.state(root) {
+            Some(state) => (state.requested.clone(), state.support),
+            None => (own.clone(), supports.of_node(graph, node)),
+        };
+        let name = graph.node_name(node).to_owned();
+        if *own != group_request {
+            return CandidatesError::GroupRequest {
+                node: name,
+                request: own.to_string(),
+                group_request: group_request.to_string(),
+                devices: self.device_names().join(", "),
+                group: self.describe_group(root, groups, supports).into(),
+            };
+        }
+        if self.devices.find_matching(own).is_empty() {
+            let mut available = self.device_names();
+            available.sort_unstable();
+            return CandidatesError::NoSuchDevice {
+                node: name,
+                request: own.to_string(),
+                available: available.join(", "),
+            };
+        }
+        CandidatesError::NoKernelForRequest {
+            node: name,
+            op: graph.op(node).to_owned(),
+            request: own.to_string(),
+            supported: supports.names(support, self.types),
+            registered: self.registered(node),
+        }
+    }
+
+    fn registered(&self, node: NodeId) -> Box<str> {
+        let defs = self.kernels.of_op(self.graph.op(node));
+        if defs.is_empty() {
+            return "<no registered kernels>".into();
+        }
+        let lines: Vec<_> = defs.iter().map(ToString::to_string).collect();
+        lines.join("; ").into()
+    }
+
+    fn device_names(&self) -> Vec<&'a str> {
+        self.devices
+            .iter()
+            .map(|(_, device)| device.attributes().name.as_str())
+            .collect()
+    }
+
+    /// `OpType: types` per op, then `name (OpType) request` per member.
+    fn describe_group(&self, root: u32, groups: &mut Groups<'_>, supports: &Supports) -> String {
+        let mut ops: Vec<String> = Vec::new();
+        let mut members: Vec<String> = Vec::new();
+        let mut n_members = 0;
+        for node in self.graph.nodes() {
+            if groups.root(node.0) != root {
+                continue;
+            }
+            n_members += 1;
+            let op = self.graph.op(node);
+            let types = supports.names(supports.of_node(self.graph, node), self.types);
+            let line = format!("{op}: {types}");
+            if !ops.contains(&line) {
+                ops.push(line);
+            }
+            if members.len() < MAX_MEMBERS_NAMED {
+                let request = &self.requests[self.graph.requested_ids()[node.index()] as usize];
+                let name = self.graph.node_name(node);
+                members.push(format!("{name} ({op}) {request}").trim_end().to_owned());
+            }
+        }
+        if n_members > members.len() {
+            members.push(format!("and {} more", n_members - members.len()));
+        }
+        format!("{}; members: {}", ops.join(", "), members.join(", "))
+    }
+}

@@ -1,0 +1,316 @@
+//! Which device types have a kernel for a class of nodes.
+
+use std::cmp::Reverse;
+
+use hashbrown::HashMap;
+
+use crate::candidates::error::CandidatesError;
+use crate::candidates::options::OpArguments;
+use crate::device::DeviceSet;
+use crate::device::KernelLookupError;
+use crate::device::KernelRegistry;
+use crate::graph::AttrSet;
+use crate::graph::Graph;
+use crate::graph::NodeId;
+
+/// Types used only on request, or where nothing else has a kernel.
+const XLA_TYPES: [&str; 6] = [
+    "XLA_CPU",
+    "XLA_GPU",
+    "TPU",
+    "XLA_CPU_JIT",
+    "XLA_GPU_JIT",
+    "XLA_TPU_JIT",
+];
+
+/// The device types of a set, most preferred first; a type's number is its position.
+#[derive(Debug)]
+pub(super) struct TypeTable {
+    pub(super) names: Vec<String>,
+    pub(super) priorities: Vec<i32>,
+    is_xla: Vec<bool>,
+    pub(super) of_device: Vec<u32>,
+}
+
+impl TypeTable {
+    pub(super) fn of(devices: &DeviceSet) -> Self {
+        let names: Vec<String> = devices
+            .prioritized_types()
+            .into_iter()
+            .map(str::to_owned)
+            .collect();
+        let number = |device_type: &str| {
+            let position = names.iter().position(|name| name == device_type);
+            to_u32(position.expect("every device's type is listed"))
+        };
+        Self {
+            priorities: names
+                .iter()
+                .map(|name| devices.type_priority(name))
+                .collect(),
+            is_xla: names.iter().map(|name| is_xla(name)).collect(),
+            of_device: devices
+                .iter()
+                .map(|(_, device)| number(&device.attributes().device_type))
+                .collect(),
+            names,
+        }
+    }
+
+    fn number(&self, device_type: &str) -> Option<u32> {
+        self.names
+            .iter()
+            .position(|name| name == device_type)
+            .map(to_u32)
+    }
+}
+
+pub(super) fn is_xla(device_type: &str) -> bool {
+    XLA_TYPES.contains(&device_type)
+}
+
+/// Device types with a kernel, and the kernels' priorities: largest priority first, then in the order of the table.
+pub(super) type SupportedTypes = Vec<(u32, i32)>;
+
+/// Supported types of every class of a graph, interned.
+#[derive(Debug)]
+pub(super) struct Supports {
+    /// Per class an index into `sets`.
+    pub(super) of_class: Vec<u32>,
+    pub(super) sets: Vec<SupportedTypes>,
+    /// Per entry of `sets` whether a kernel was refused because of the node's attributes; matters for the empty ones.
+    pub(super) refused: Vec<bool>,
+    /// Where the class has no kernel: per requested id the types presumed to have one in another task.
+    pub(super) of_request: Vec<u32>,
+    ids: HashMap<(SupportedTypes, bool), u32>,
+}
+
+impl Supports {
+    /// Looks up each class once, and classes that differ only in attributes that no kernel of their op constrains together.
+    pub(super) fn of(
+        graph: &Graph,
+        types: &TypeTable,
+        kernels: &KernelRegistry,
+        arguments: Option<&dyn OpArguments>,
+    ) -> Result<Self, CandidatesError> {
+        let mut supports = Self {
+            of_class: Vec::with_capacity(graph.classes().len()),
+            sets: Vec::new(),
+            refused: Vec::new(),
+            of_request: Vec::new(),
+            ids: HashMap::new(),
+        };
+        let mut ops: Vec<Option<OpMemo<'_>>> = Vec::new();
+        ops.resize_with(graph.op_names().len(), || None);
+        for (index, class) in graph.classes().iter().enumerate() {
+            let op = &*graph.op_names()[class.op as usize];
+            let memo = ops[class.op as usize].get_or_insert_with(|| OpMemo::new(op, kernels));
+            let id = match memo.find(&class.attrs) {
+                Some(id) => id,
+                None => {
+                    let found = lookup(op, &class.attrs, types, kernels).map_err(|source| {
+                        CandidatesError::KernelLookup {
+                            node: first_of_class(graph, index),
+                            source: Box::new(source),
+                        }
+                    })?;
+                    let (found, refused) = match found {
+                        (found, refused)
+                            if found.is_empty() && runs_anywhere(graph, op, arguments) =>
+                        {
+                            let all = (0..to_u32(types.names.len())).map(|number| (number, 0));
+                            (all.collect(), refused)
+                        }
+                        found => found,
+                    };
+                    let id = supports.intern(found, refused);
+                    memo.known.push((class.attrs.clone(), id));
+                    id
+                }
+            };
+            supports.of_class.push(id);
+        }
+        Ok(supports)
+    }
+
+    /// Supported types of a node, as an index into `sets`.
+    pub(super) fn of_node(&self, graph: &Graph, node: NodeId) -> u32 {
+        let support = self.of_class[graph.class_ids()[node.index()] as usize];
+        if self.sets[support as usize].is_empty() {
+            self.of_request[graph.requested_ids()[node.index()] as usize]
+        } else {
+            support
+        }
+    }
+
+    /// The number of a list of types.
+    pub(super) fn intern(&mut self, types: SupportedTypes, refused: bool) -> u32 {
+        if let Some(&id) = self.ids.get(&(types.clone(), refused)) {
+            return id;
+        }
+        let id = to_u32(self.sets.len());
+        self.sets.push(types.clone());
+        self.refused.push(refused);
+        self.ids.insert((types, refused), id);
+        id
+    }
+
+    /// Both lists at once: the types in each, in an order that depends on whose kernels have priorities. `None` without a
+    /// common type. `new` is the list of the group that stays, `old` of the one that joins.
+    pub(super) fn intersect(&mut self, new: u32, old: u32, types: &TypeTable) -> Option<u32> {
+        if new == old {
+            return (!self.sets[new as usize].is_empty()).then_some(new);
+        }
+        let sorted = |id: u32, other: u32| {
+            let other = &self.sets[other as usize];
+            let mut common: SupportedTypes = self.sets[id as usize]
+                .iter()
+                .copied()
+                .filter(|(number, _)| other.iter().any(|(known, _)| known == number))
+                .collect();
+            common.sort_by_key(|&(number, priority)| (Reverse(priority), number));
+            common
+        };
+        let (mut kept, joined) = (sorted(new, old), sorted(old, new));
+        if kept.is_empty() {
+            return None;
+        }
+        let has_priorities =
+            |types: &SupportedTypes| types.iter().any(|&(_, priority)| priority != 0);
+        let sequence =
+            |types: &SupportedTypes| types.iter().map(|&(number, _)| number).collect::<Vec<_>>();
+        match (has_priorities(&kept), has_priorities(&joined)) {
+            (false, true) => kept = joined,
+            (true, true) if sequence(&kept) != sequence(&joined) => {
+                // The kernels disagree: their priorities cancel out.
+                for entry in &mut kept {
+                    entry.1 = 0;
+                }
+                kept.sort_by_key(|&(number, _)| {
+                    (Reverse(types.priorities[number as usize]), number)
+                });
+            }
+            _ => {}
+        }
+        Some(self.intern(kept, false))
+    }
+
+    /// Without the XLA types, if others remain.
+    pub(super) fn without_xla(&mut self, id: u32, types: &TypeTable) -> u32 {
+        let set = &self.sets[id as usize];
+        let n_xla = set
+            .iter()
+            .filter(|(number, _)| types.is_xla[*number as usize])
+            .count();
+        if n_xla == 0 || n_xla == set.len() {
+            return id;
+        }
+        let others = set
+            .iter()
+            .copied()
+            .filter(|(number, _)| !types.is_xla[*number as usize])
+            .collect();
+        self.intern(others, false)
+    }
+
+    /// The types that a node without a kernel here is presumed to run on elsewhere: the requested one, or all.
+    pub(super) fn elsewhere(&mut self, requested_type: Option<&str>, types: &TypeTable) -> u32 {
+        let presumed = match requested_type {
+            Some(device_type) => types
+                .number(device_type)
+                .map(|number| (number, 0))
+                .into_iter()
+                .collect(),
+            None => (0..to_u32(types.names.len()))
+                .map(|number| (number, 0))
+                .collect(),
+        };
+        self.intern(presumed, false)
+    }
+
+    /// Type names of a list, in its order.
+    pub(super) fn names(&self, id: u32, types: &TypeTable) -> String {
+        let names: Vec<&str> = self.sets[id as usize]
+            .iter()
+            .map(|&(number, _)| types.names[number as usize].as_str())
+            .collect();
+        names.join(" ")
+    }
+}
+
+/// What is known of the classes of one op.
+struct OpMemo<'a> {
+    /// Attributes that some kernel of the op looks at.
+    constrained: Vec<&'a str>,
+    known: Vec<(AttrSet, u32)>,
+}
+
+impl<'a> OpMemo<'a> {
+    fn new(op: &str, kernels: &'a KernelRegistry) -> Self {
+        let mut constrained: Vec<&str> = kernels
+            .of_op(op)
+            .iter()
+            .flat_map(|def| def.constraints.iter().map(|(attr, _)| attr.as_str()))
+            .collect();
+        constrained.push("_kernel");
+        constrained.sort_unstable();
+        constrained.dedup();
+        Self {
+            constrained,
+            known: Vec::new(),
+        }
+    }
+
+    fn find(&self, attrs: &AttrSet) -> Option<u32> {
+        self.known
+            .iter()
+            .find(|(known, _)| {
+                self.constrained
+                    .iter()
+                    .all(|attr| known.get(attr) == attrs.get(attr))
+            })
+            .map(|&(_, id)| id)
+    }
+}
+
+fn lookup(
+    op: &str,
+    attrs: &AttrSet,
+    types: &TypeTable,
+    kernels: &KernelRegistry,
+) -> Result<(SupportedTypes, bool), KernelLookupError> {
+    let mut found = SupportedTypes::new();
+    for (number, device_type) in types.names.iter().enumerate() {
+        if let Some(def) = kernels.find(op, device_type, attrs)? {
+            found.push((to_u32(number), def.priority));
+        }
+    }
+    found.sort_by_key(|&(_, priority)| Reverse(priority));
+    let label = attrs.text("_kernel").unwrap_or("");
+    let refused = found.is_empty()
+        && kernels
+            .of_op(op)
+            .iter()
+            .any(|def| def.label == label && types.names.contains(&def.device_type));
+    Ok((found, refused))
+}
+
+/// A function, or an op that nobody defines, is no op whose kernels could be missing.
+fn runs_anywhere(graph: &Graph, op: &str, arguments: Option<&dyn OpArguments>) -> bool {
+    graph.find_function(op).is_some() || arguments.is_some_and(|arguments| !arguments.is_known(op))
+}
+
+fn first_of_class(graph: &Graph, class: usize) -> String {
+    graph
+        .class_ids()
+        .iter()
+        .position(|&id| id as usize == class)
+        .map_or_else(String::new, |node| {
+            graph.node_name(NodeId(to_u32(node))).to_owned()
+        })
+}
+
+/// Lengths of columns, which the graph's assembler has bounded, and numbers of types.
+pub(super) fn to_u32(n: usize) -> u32 {
+    u32::try_from(n).expect("columns are shorter than 2^32")
+}

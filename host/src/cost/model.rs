@@ -1,0 +1,118 @@
+//! The cost model: nanoseconds from work and rates.
+
+use crate::cost::classes::LinkEnd;
+use crate::device::DeviceProfile;
+use crate::device::LinkProfile;
+
+/// What an execution or a transfer costs, in ns. A value; the default is the roofline model (Williams et al. 2009).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CostModel {
+    /// Fraction of a device's floating-point rate that a kernel reaches. The documented rates are those of a large matrix
+    /// product, so the default is 1.
+    pub compute_efficiency: f64,
+    /// Fraction of a device's memory bandwidth that a kernel reaches; 1 by default.
+    pub memory_efficiency: f64,
+}
+
+impl Default for CostModel {
+    fn default() -> Self {
+        Self {
+            compute_efficiency: 1.0,
+            memory_efficiency: 1.0,
+        }
+    }
+}
+
+impl CostModel {
+    /// One execution: `launch + max(flops / rate, bytes / bandwidth)`, in ns. +inf where the profile has no rate for what
+    /// there is to do; never NaN.
+    pub fn execution_ns(&self, flops: f64, traffic_bytes: u64, profile: &DeviceProfile) -> f64 {
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "an estimate of bytes needs 53 bits at most"
+        )]
+        let bytes = traffic_bytes as f64;
+        let compute = seconds(flops, profile.flops_per_s * self.compute_efficiency);
+        let memory = seconds(bytes, profile.memory_bytes_per_s * self.memory_efficiency);
+        profile.launch_ns.max(0.0) + compute.max(memory) * 1e9
+    }
+
+    /// The link between two different devices. A CPU device's memory is the host's: between two of them a tensor is copied
+    /// once, and to or from an accelerator it pays the accelerator's link. Between two accelerators it is staged in host
+    /// memory and pays both links; a direct link between cards is an exception that the caller adds.
+    pub fn link(&self, src: LinkEnd, dst: LinkEnd) -> LinkProfile {
+        let (from, to) = (src.host_link, dst.host_link);
+        match (src.is_host, dst.is_host) {
+            (_, true) => from,
+            (true, false) => to,
+            (false, false) => LinkProfile {
+                latency_ns: from.latency_ns + to.latency_ns,
+                ns_per_byte: from.ns_per_byte + to.ns_per_byte,
+            },
+        }
+    }
+}
+
+/// Nothing to do takes no time, whatever the rate; something to do at no rate takes forever.
+fn seconds(work: f64, rate_per_s: f64) -> f64 {
+    if work <= 0.0 || work.is_nan() {
+        0.0
+    } else if rate_per_s > 0.0 {
+        work / rate_per_s
+    } else {
+        f64::INFINITY
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn profile(flops_per_s: f64, memory_bytes_per_s: f64) -> DeviceProfile {
+        DeviceProfile {
+            flops_per_s,
+            memory_bytes_per_s,
+            ..DeviceProfile::default_cpu(1)
+        }
+    }
+
+    #[test]
+    fn the_slower_of_compute_and_memory_decides() {
+        let model = CostModel::default();
+        let device = profile(1e9, 1e9);
+        assert_eq!(model.execution_ns(2000.0, 100, &device), 2500.0);
+        assert_eq!(model.execution_ns(100.0, 3000, &device), 3500.0);
+        assert_eq!(model.execution_ns(0.0, 0, &device), 500.0);
+    }
+
+    #[test]
+    fn a_missing_rate_is_infinite_and_never_nan() {
+        let model = CostModel::default();
+        assert_eq!(
+            model.execution_ns(1.0, 0, &profile(0.0, 1e9)),
+            f64::INFINITY
+        );
+        assert_eq!(model.execution_ns(0.0, 0, &profile(0.0, 0.0)), 500.0);
+        assert!(!model.execution_ns(f64::NAN, 0, &profile(0.0, 0.0)).is_nan());
+    }
+
+    #[test]
+    fn accelerators_pay_both_links_and_the_host_none() {
+        let end = |is_host, latency_ns, ns_per_byte| LinkEnd {
+            is_host,
+            host_link: LinkProfile {
+                latency_ns,
+                ns_per_byte,
+            },
+        };
+        let (cpu, gpu) = (end(true, 1.0, 2.0), end(false, 10.0, 20.0));
+        let link = |src, dst| {
+            let link = CostModel::default().link(src, dst);
+            (link.latency_ns, link.ns_per_byte)
+        };
+        assert_eq!(link(cpu, cpu), (1.0, 2.0));
+        assert_eq!(link(cpu, gpu), (10.0, 20.0));
+        assert_eq!(link(gpu, cpu), (10.0, 20.0));
+        assert_eq!(link(gpu, gpu), (20.0, 40.0));
+    }
+}

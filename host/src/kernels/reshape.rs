@@ -1,0 +1,95 @@
+//! The shape that a request with at most one open dimension stands for.
+
+use crate::device::KernelError;
+use crate::tensor::Shape;
+
+/// The shape that `sizes` asks of a tensor of shape `input`, `-1` standing for whatever is left (TensorFlow `Reshape`;
+/// dimensions of 0 on both sides are left out of that division, so `[0,5]` as `[0,-1]` is `[0,5]`).
+///
+/// # Errors
+/// [`KernelError::InvalidArgument`] if sizes are negative, more than one is open, or the number of elements disagrees.
+pub fn resolve(input: &Shape, sizes: &[i64]) -> Result<Shape, KernelError> {
+    let n_elements = input.n_elements();
+    let mut open = None;
+    let mut known = 1usize;
+    let mut dims: Vec<usize> = Vec::with_capacity(sizes.len());
+    for (axis, &size) in sizes.iter().enumerate() {
+        if size == -1 {
+            if let Some(first) = open {
+                return Err(KernelError::invalid(format!(
+                    "only one input size may be -1, not both {first} and {axis}"
+                )));
+            }
+            open = Some(axis);
+            dims.push(1);
+            continue;
+        }
+        let dim = usize::try_from(size).map_err(|_| {
+            KernelError::invalid(format!("size {axis} must be non-negative, not {size}"))
+        })?;
+        if dim > 0 {
+            known = known.saturating_mul(dim);
+        }
+        dims.push(dim);
+    }
+    if let Some(axis) = open {
+        let left = if dims.contains(&0) {
+            let positive = input.dims().iter().filter(|&&dim| dim > 0);
+            positive.fold(1usize, |product, &dim| product.saturating_mul(dim))
+        } else if n_elements.is_multiple_of(known) {
+            n_elements
+        } else {
+            return Err(KernelError::invalid(format!(
+                "input to reshape is a tensor with {n_elements} values, but the requested shape {sizes:?} requires a multiple of {known}"
+            )));
+        };
+        dims[axis] = left / known;
+    }
+    let shape = Shape::new(&dims);
+    if shape.n_elements() != n_elements {
+        return Err(KernelError::invalid(format!(
+            "input to reshape is a tensor with {n_elements} values, but the requested shape {sizes:?} has {}",
+            shape.n_elements()
+        )));
+    }
+    Ok(shape)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_open_dimension_takes_what_is_left() {
+        for (input, sizes, expected) in [
+            (&[6][..], &[3, -1][..], &[3, 2][..]),
+            (&[2, 3], &[-1], &[6]),
+            (&[], &[], &[]),
+            (&[0], &[0, -1], &[0, 1]),
+            (&[0, 5], &[0, -1], &[0, 5]),
+            (&[0], &[2, -1], &[2, 0]),
+            (&[0], &[0, i64::MAX], &[0, usize::MAX >> 1]),
+        ] {
+            assert_eq!(
+                resolve(&Shape::new(input), sizes).unwrap(),
+                Shape::new(expected)
+            );
+        }
+    }
+
+    #[test]
+    fn requests_that_cannot_be_met_are_refused() {
+        for (input, sizes, expected) in [
+            (6, &[4, -1][..], "requires a multiple of 4"),
+            (6, &[-1, -1], "not both 0 and 1"),
+            (6, &[7], "has 7"),
+            (6, &[-2, 3], "must be non-negative, not -2"),
+            (6, &[i64::MAX, i64::MAX], "with 6 values"),
+            (2, &[], "has 1"),
+            (6, &[0, -1], "has 0"),
+        ] {
+            let error = resolve(&[input].into(), sizes).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! The grammars of device names.
+//!
+//! ```text
+//! full  = "" | "/" | part+
+//! part  = "/job:" ( "*" | identifier ) | "/replica:" ( "*" | digits ) | "/task:" ( "*" | digits )
+//!       | "/device:" ( "*" | identifier ) [ ":" ( "*" | digits ) ]
+//!       | ( "/cpu:" | "/CPU:" | "/gpu:" | "/GPU:" ) ( "*" | digits )
+//! local = identifier ":" digits
+//! ```
+//! An identifier is an ASCII letter followed by letters, digits and underscores. A later part overwrites an earlier one.
+
+use std::sync::Arc;
+
+use crate::names::name::{DeviceName, NameError};
+
+impl DeviceName {
+    /// Parses a full name, possibly partial: `/job:worker/task:0/device:GPU:*`. The empty text and `/` match anything.
+    ///
+    /// # Errors
+    /// [`NameError::Malformed`].
+    pub fn parse_full(text: &str) -> Result<Self, NameError> {
+        Self::full_grammar(text).ok_or_else(|| NameError::Malformed(text.to_owned()))
+    }
+
+    /// Parses `TYPE:INDEX`.
+    ///
+    /// # Errors
+    /// [`NameError::Malformed`]; wildcards and slashes belong to the full grammar.
+    pub fn parse_local(text: &str) -> Result<Self, NameError> {
+        Self::local_grammar(text).ok_or_else(|| NameError::Malformed(text.to_owned()))
+    }
+
+    /// Parses a full name, or else a local one.
+    ///
+    /// # Errors
+    /// [`NameError::Malformed`].
+    pub fn parse_full_or_local(text: &str) -> Result<Self, NameError> {
+        Self::full_grammar(text)
+            .or_else(|| Self::local_grammar(text))
+            .ok_or_else(|| NameError::Malformed(text.to_owned()))
+    }
+
+    /// The name that `text` (local or full) means beside `base_name`: unset parts are filled from it.
+    ///
+    /// # Errors
+    /// If one of them does not parse, or `base_name` is not fully specified.
+    pub fn canonicalize(text: &str, base_name: &str) -> Result<Self, NameError> {
+        let base = Self::parse_full(base_name)?;
+        if !base.is_fully_specified() {
+            return Err(NameError::NotFull(base_name.to_owned()));
+        }
+        // The local grammar first, as in TensorFlow; no text belongs to both.
+        let mut name = Self::parse_local(text).or_else(|_| Self::parse_full(text))?;
+        name.merge_unset(&base);
+        Ok(name)
+    }
+
+    /// CPU 0 of the task that a full name is in.
+    ///
+    /// # Errors
+    /// [`NameError::Malformed`].
+    pub fn host_cpu_of(text: &str) -> Result<Self, NameError> {
+        Ok(Self::parse_full(text)?.host_cpu())
+    }
+
+    fn full_grammar(text: &str) -> Option<Self> {
+        let mut name = Self::default();
+        if text == "/" {
+            return Some(name);
+        }
+        let mut rest = text;
+        while !rest.is_empty() {
+            let part = rest.strip_prefix('/')?;
+            let end = part.find('/').unwrap_or(part.len());
+            let (part, after) = part.split_at(end);
+            name.set_part(part)?;
+            rest = after;
+        }
+        Some(name)
+    }
+
+    fn set_part(&mut self, part: &str) -> Option<()> {
+        let (keyword, value) = part.split_once(':')?;
+        match keyword {
+            "job" => self.job = wildcard_or(value, identifier)?,
+            "replica" => self.replica = wildcard_or(value, number)?,
+            "task" => self.task = wildcard_or(value, number)?,
+            "device" => {
+                let (device_type, index) = match value.split_once(':') {
+                    Some((device_type, index)) => (device_type, wildcard_or(index, number)?),
+                    None => (value, None),
+                };
+                self.device_type = wildcard_or(device_type, identifier)?;
+                self.index = index;
+            }
+            "cpu" | "CPU" => self.set_legacy("CPU", value)?,
+            "gpu" | "GPU" => self.set_legacy("GPU", value)?,
+            _ => return None,
+        }
+        Some(())
+    }
+
+    fn set_legacy(&mut self, device_type: &str, index: &str) -> Option<()> {
+        self.index = wildcard_or(index, number)?;
+        self.device_type = Some(device_type.into());
+        Some(())
+    }
+
+    fn local_grammar(text: &str) -> Option<Self> {
+        let (device_type, index) = text.split_once(':')?;
+        Some(Self {
+            device_type: Some(identifier(device_type)?),
+            index: Some(number(index)?),
+            ..Self::default()
+        })
+    }
+}
+
+/// `*` unsets a part.
+fn wildcard_or<T>(text: &str, parse: impl Fn(&str) -> Option<T>) -> Option<Option<T>> {
+    if text == "*" {
+        Some(None)
+    } else {
+        parse(text).map(Some)
+    }
+}
+
+fn identifier(text: &str) -> Option<Arc<str>> {
+    let mut bytes = text.bytes();
+    let valid = bytes.next()?.is_ascii_alphabetic()
+        && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    valid.then(|| text.into())
+}
+
+/// Decimal digits alone. TensorFlow keeps numbers in a signed 32-bit integer; larger ones are refused here.
+fn number(text: &str) -> Option<u32> {
+    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    text.parse::<i32>()
+        .ok()
+        .and_then(|value| value.try_into().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Option<String> {
+        DeviceName::parse_full(text)
+            .ok()
+            .map(|name| format!("{name}{}", if name.has_details() { "" } else { "any" }))
+    }
+
+    #[test]
+    fn full_names() {
+        let rows = [
+            ("", Some("any")),
+            ("/", Some("any")),
+            ("//", None),
+            ("/job:a/", None),
+            ("/job:a/job:b", Some("/job:b")),
+            ("/job:a/job:*", Some("any")),
+            ("/gpu:*/job:*/replica:4", Some("/replica:4/device:GPU:*")),
+            ("/task:007", Some("/task:7")),
+            ("/replica:+1", None),
+            ("/replica:-1", None),
+            ("/task:4294967296", None),
+            ("/device:GPU", Some("/device:GPU:*")),
+            ("/device:GPU:", None),
+            ("/device:GPU:3/device:CPU", Some("/device:CPU:*")),
+            ("/device:GPU:0:1", None),
+            ("/Cpu:0", None),
+            ("/cpu", None),
+            ("/tpu:0", None),
+            ("/device:cpu:0", Some("/device:cpu:0")),
+            ("job:a", None),
+            ("/Job:a", None),
+            ("/job:_a", None),
+            ("/job:ä", None),
+        ];
+        for (text, expected) in rows {
+            assert_eq!(parse(text).as_deref(), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn an_index_may_stand_without_a_type() {
+        let name = DeviceName::parse_full("/device:*:3").unwrap();
+        assert_eq!(
+            (name.device_type.clone(), name.index, name.to_string()),
+            (None, Some(3), String::new())
+        );
+    }
+
+    #[test]
+    fn local_names() {
+        for text in ["GPU:*", "/GPU:0", "abc", "abc:", " CPU:0"] {
+            assert!(DeviceName::parse_local(text).is_err(), "{text:?}");
+        }
+        let name = DeviceName::parse_full_or_local("cpu:0").unwrap();
+        assert_eq!(name.to_string(), "/device:cpu:0");
+    }
+
+    #[test]
+    fn errors_carry_the_text() {
+        let error = DeviceName::parse_full("/foo:bar").unwrap_err().to_string();
+        assert!(error.contains("/foo:bar"), "{error}");
+        let base = "/job:a/replica:0/task:0/device:CPU:0";
+        let name = DeviceName::canonicalize("/gpu:3", base).unwrap();
+        assert_eq!(name.to_string(), "/job:a/replica:0/task:0/device:GPU:3");
+        assert_eq!(
+            DeviceName::canonicalize("/gpu:3", "/job:a"),
+            Err(NameError::NotFull("/job:a".to_owned()))
+        );
+    }
+}

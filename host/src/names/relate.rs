@@ -1,0 +1,211 @@
+//! Relations between device names, and merging.
+
+use crate::names::name::{DeviceName, NameError};
+
+/// What merging does where type or index differ; job, replica and task never give way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MergeMode {
+    /// An error.
+    Hard,
+    /// The part, and what follows it, is unset.
+    Soft,
+    /// The other name's value counts.
+    Override,
+}
+
+impl DeviceName {
+    /// Whether each part that is set here is set and equal in `name`: a name to find devices by, and a device's full name.
+    pub fn matches(&self, name: &Self) -> bool {
+        name.is_specification_of(self)
+    }
+
+    /// Whether each part set in `less_specific` is set and equal here (TensorFlow `IsSpecification`).
+    pub fn is_specification_of(&self, less_specific: &Self) -> bool {
+        fn implied<T: PartialEq>(less: Option<&T>, more: Option<&T>) -> bool {
+            less.is_none() || less == more
+        }
+        implied(less_specific.job.as_ref(), self.job.as_ref())
+            && implied(less_specific.replica.as_ref(), self.replica.as_ref())
+            && implied(less_specific.task.as_ref(), self.task.as_ref())
+            && implied(
+                less_specific.device_type.as_ref(),
+                self.device_type.as_ref(),
+            )
+            && implied(less_specific.index.as_ref(), self.index.as_ref())
+    }
+
+    /// Whether no part is set on both sides with different values (TensorFlow `AreCompatibleDevNames`).
+    pub fn is_compatible_with(&self, other: &Self) -> bool {
+        !conflict(self.job.as_ref(), other.job.as_ref())
+            && !conflict(self.replica.as_ref(), other.replica.as_ref())
+            && !conflict(self.task.as_ref(), other.task.as_ref())
+            && !conflict(self.device_type.as_ref(), other.device_type.as_ref())
+            && !conflict(self.index.as_ref(), other.index.as_ref())
+    }
+
+    /// Whether job, replica and task are set on both sides, and equal.
+    pub fn is_same_address_space(&self, other: &Self) -> bool {
+        let both = |set: bool, equal: bool| set && equal;
+        both(self.job.is_some(), self.job == other.job)
+            && both(self.replica.is_some(), self.replica == other.replica)
+            && both(self.task.is_some(), self.task == other.task)
+    }
+
+    /// Whether job, replica or task is set on both sides, and differs. Not the negation of
+    /// [`Self::is_same_address_space`]: with parts unset both are false.
+    pub fn is_different_address_space(&self, other: &Self) -> bool {
+        conflict(self.job.as_ref(), other.job.as_ref())
+            || conflict(self.replica.as_ref(), other.replica.as_ref())
+            || conflict(self.task.as_ref(), other.task.as_ref())
+    }
+
+    /// Takes every part that `less_specific` sets, overwriting (TensorFlow `EnsureSpecification`).
+    pub fn ensure_specification(&mut self, less_specific: &Self) {
+        fn overwrite<T: Clone>(target: &mut Option<T>, other: &Option<T>) {
+            if other.is_some() {
+                target.clone_from(other);
+            }
+        }
+        overwrite(&mut self.job, &less_specific.job);
+        overwrite(&mut self.replica, &less_specific.replica);
+        overwrite(&mut self.task, &less_specific.task);
+        overwrite(&mut self.device_type, &less_specific.device_type);
+        overwrite(&mut self.index, &less_specific.index);
+    }
+
+    /// Takes the parts that are unset here.
+    pub fn merge_unset(&mut self, other: &Self) {
+        fn fill<T: Clone>(target: &mut Option<T>, other: &Option<T>) {
+            if target.is_none() {
+                target.clone_from(other);
+            }
+        }
+        fill(&mut self.job, &other.job);
+        fill(&mut self.replica, &other.replica);
+        fill(&mut self.task, &other.task);
+        fill(&mut self.device_type, &other.device_type);
+        fill(&mut self.index, &other.index);
+    }
+
+    /// Takes the parts that `other` sets; `mode` says what happens where type or index differ (TensorFlow `MergeDevNames`).
+    /// Where a soft merge meets two types, both type and index end up unset, whatever the indices were.
+    ///
+    /// # Errors
+    /// [`NameError::Incompatible`], with both names; `self` is as it was before.
+    pub fn merge(&mut self, other: &Self, mode: MergeMode) -> Result<(), NameError> {
+        let incompatible = |part| {
+            Err(NameError::Incompatible {
+                part,
+                target: self.to_string(),
+                other: other.to_string(),
+            })
+        };
+        if conflict(self.job.as_ref(), other.job.as_ref()) {
+            return incompatible("jobs");
+        }
+        if conflict(self.replica.as_ref(), other.replica.as_ref()) {
+            return incompatible("replicas");
+        }
+        if conflict(self.task.as_ref(), other.task.as_ref()) {
+            return incompatible("tasks");
+        }
+        let types_differ = conflict(self.device_type.as_ref(), other.device_type.as_ref());
+        let indices_differ = conflict(self.index.as_ref(), other.index.as_ref());
+        match mode {
+            MergeMode::Hard if types_differ => return incompatible("types"),
+            MergeMode::Hard if indices_differ => return incompatible("ids"),
+            _ => {}
+        }
+        take(&mut self.job, other.job.as_ref());
+        take(&mut self.replica, other.replica.as_ref());
+        take(&mut self.task, other.task.as_ref());
+        if types_differ && mode == MergeMode::Soft {
+            self.device_type = None;
+            self.index = None;
+            return Ok(());
+        }
+        take(&mut self.device_type, other.device_type.as_ref());
+        if indices_differ && mode == MergeMode::Soft {
+            self.index = None;
+        } else {
+            take(&mut self.index, other.index.as_ref());
+        }
+        Ok(())
+    }
+}
+
+fn conflict<T: PartialEq>(a: Option<&T>, b: Option<&T>) -> bool {
+    matches!((a, b), (Some(a), Some(b)) if a != b)
+}
+
+fn take<T: Clone>(target: &mut Option<T>, other: Option<&T>) {
+    if let Some(other) = other {
+        *target = Some(other.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> DeviceName {
+        DeviceName::parse_full(text).unwrap()
+    }
+
+    fn merged(target: &str, other: &str, mode: MergeMode) -> Result<String, String> {
+        let mut target = name(target);
+        let before = target.clone();
+        match target.merge(&name(other), mode) {
+            Ok(()) => Ok(target.to_string()),
+            Err(error) => {
+                assert_eq!(target, before, "a failed merge changes nothing");
+                Err(error.to_string())
+            }
+        }
+    }
+
+    #[test]
+    fn merging_types() {
+        assert_eq!(
+            merged("/gpu:1", "/cpu:1", MergeMode::Soft).as_deref(),
+            Ok("")
+        );
+        assert_eq!(
+            merged("/gpu:1", "/gpu:2", MergeMode::Soft).as_deref(),
+            Ok("/device:GPU:*")
+        );
+        assert_eq!(
+            merged("/job:a/gpu:0", "/cpu:1", MergeMode::Override).as_deref(),
+            Ok("/job:a/device:CPU:1")
+        );
+        let error = merged("/gpu:*", "/task:1/cpu:*", MergeMode::Hard).unwrap_err();
+        assert!(error.contains("incompatible types"), "{error}");
+        assert!(error.contains("`/device:GPU:*`"), "{error}");
+    }
+
+    #[test]
+    fn jobs_never_give_way() {
+        for mode in [MergeMode::Hard, MergeMode::Soft, MergeMode::Override] {
+            assert!(merged("/job:a", "/job:b", mode).is_err(), "{mode:?}");
+        }
+    }
+
+    #[test]
+    fn relations() {
+        assert!(name("/gpu:0").is_compatible_with(&name("/job:a")));
+        assert!(!name("/gpu:0").is_compatible_with(&name("/gpu:1")));
+        let (a, b) = (name("/job:a/task:2"), name("/job:a/task:2"));
+        assert!(!a.is_same_address_space(&b) && !a.is_different_address_space(&b));
+        assert!(name("/job:a/gpu:1").is_specification_of(&name("/gpu:*")));
+        assert!(!name("/gpu:*").is_specification_of(&name("/job:a/gpu:1")));
+    }
+
+    #[test]
+    fn filling_and_overwriting() {
+        let mut filled = name("/job:a/gpu:0");
+        filled.merge_unset(&name("/job:b/task:1/cpu:1"));
+        assert_eq!(filled, name("/job:a/task:1/gpu:0"));
+        filled.ensure_specification(&name("/cpu:1"));
+        assert_eq!(filled, name("/job:a/task:1/cpu:1"));
+    }
+}

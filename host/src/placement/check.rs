@@ -1,0 +1,114 @@
+//! The check, and what has passed it.
+
+use std::sync::Arc;
+
+use crate::candidates::Candidates;
+use crate::candidates::Explanation;
+use crate::candidates::Proposal;
+use crate::device::DeviceSet;
+use crate::graph::Graph;
+use crate::graph::NodeId;
+use crate::names::DeviceId;
+use crate::placement::legality::Plan;
+use crate::placement::legality::first_violation;
+use crate::placement::summary::PlacementSummary;
+use crate::placement::summary::summarize;
+use crate::placement::violation::Violation;
+
+/// A device for every node of a graph: complete, legal, colocated and within memory. Only [`check`] makes one.
+#[derive(Debug, Clone)]
+pub struct Placement {
+    candidates: Candidates,
+    devices: Vec<u32>,
+    start_order: Option<Vec<i32>>,
+    queues: Option<Vec<u32>>,
+    explanations: Vec<Explanation>,
+    metrics: Vec<(String, f64)>,
+}
+
+/// Holds a proposal to the rules, in this order: `length`, `device` (in range), `candidate`, `pinned`, `group`, `memory`
+/// (resident bytes and the largest workspace, per memory domain, within capacity), `queue`.
+///
+/// # Errors
+/// The first [`Violation`]: the first broken rule, at its first node, with what would have been legal.
+pub fn check(candidates: &Candidates, proposal: Proposal) -> Result<Placement, Violation> {
+    let plan = Plan {
+        devices: &proposal.devices,
+        start_order: proposal.start_order.as_deref(),
+        queues: proposal.queues.as_deref(),
+    };
+    first_violation(candidates, plan)?;
+    Ok(Placement {
+        candidates: candidates.clone(),
+        devices: proposal.devices,
+        start_order: proposal.start_order,
+        queues: proposal.queues,
+        explanations: proposal.explanations,
+        metrics: proposal.metrics,
+    })
+}
+
+impl Placement {
+    /// The graph that it is a placement of.
+    pub fn graph(&self) -> &Arc<Graph> {
+        self.candidates.graph()
+    }
+
+    /// The devices that it places on.
+    pub fn device_set(&self) -> &Arc<DeviceSet> {
+        self.candidates.device_set()
+    }
+
+    /// What it was checked against.
+    pub fn candidates(&self) -> &Candidates {
+        &self.candidates
+    }
+
+    /// Whether it was checked against exactly this graph and these devices (the same values, not equal ones).
+    pub fn is_of(&self, graph: &Arc<Graph>, device_set: &Arc<DeviceSet>) -> bool {
+        Arc::ptr_eq(self.graph(), graph) && Arc::ptr_eq(self.device_set(), device_set)
+    }
+
+    /// Device of a node.
+    ///
+    /// # Panics
+    /// If the graph has no such node.
+    pub fn device(&self, node: NodeId) -> DeviceId {
+        DeviceId(self.devices[node.index()])
+    }
+
+    /// Device of every node, as an index into the device set.
+    pub fn devices(&self) -> &[u32] {
+        &self.devices
+    }
+
+    /// Kinds of every edge, host memory included (see [`crate::candidates::NodeColumns::edge_kinds`]).
+    pub fn edge_kinds(&self) -> &[u8] {
+        &self.candidates.nodes().edge_kinds
+    }
+
+    /// Start order within each device, larger first; `None` = the executor decides.
+    pub fn start_order(&self) -> Option<&[i32]> {
+        self.start_order.as_deref()
+    }
+
+    /// Compute queue of every node; `None` = the executor decides.
+    pub fn queues(&self) -> Option<&[u32]> {
+        self.queues.as_deref()
+    }
+
+    /// Reasons that the policy gave.
+    pub fn explanations(&self) -> &[Explanation] {
+        &self.explanations
+    }
+
+    /// Numbers that the policy gave, by name.
+    pub fn metrics(&self) -> &[(String, f64)] {
+        &self.metrics
+    }
+
+    /// What is where, and what moves. Computed anew on each call, in time proportional to the graph.
+    pub fn summary(&self) -> PlacementSummary {
+        summarize(&self.candidates, &self.devices)
+    }
+}

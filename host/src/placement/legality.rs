@@ -1,0 +1,193 @@
+//! The rules, in their fixed order.
+
+use crate::candidates::Candidates;
+use crate::graph::NONE;
+use crate::graph::NodeId;
+use crate::names::DeviceId;
+use crate::placement::memory::MemoryUse;
+use crate::placement::memory::capacity_of_domains;
+use crate::placement::violation::Violation;
+
+/// More devices than this are counted rather than named.
+const MAX_DEVICES_NAMED: usize = 8;
+
+/// A plan as far as rules look at it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Plan<'a> {
+    pub(super) devices: &'a [u32],
+    pub(super) start_order: Option<&'a [i32]>,
+    pub(super) queues: Option<&'a [u32]>,
+}
+
+/// The first rule that is broken. One pass over the nodes while nothing is wrong; the search for the first rule and node
+/// starts only then.
+pub(super) fn first_violation(candidates: &Candidates, plan: Plan<'_>) -> Result<(), Violation> {
+    let n_nodes = candidates.graph().n_nodes();
+    let lengths = [
+        ("devices", Some(plan.devices.len())),
+        ("start order", plan.start_order.map(<[i32]>::len)),
+        ("queues", plan.queues.map(<[u32]>::len)),
+    ];
+    for (column, length) in lengths {
+        if let Some(found) = length
+            && found != n_nodes
+        {
+            return Err(Violation::Length {
+                column,
+                expected: n_nodes,
+                found,
+            });
+        }
+    }
+    if !nodes_are_legal(candidates, plan.devices) {
+        return Err(node_violation(candidates, plan.devices));
+    }
+    if !MemoryUse::of(candidates, plan.devices).fits(&capacity_of_domains(candidates)) {
+        return Err(memory_violation(candidates, plan.devices));
+    }
+    plan.queues.map_or(Ok(()), |queues| {
+        check_queues(candidates, plan.devices, queues)
+    })
+}
+
+/// Candidate, pin and group of every node, the device's existence included.
+pub(super) fn nodes_are_legal(candidates: &Candidates, devices: &[u32]) -> bool {
+    let columns = candidates.nodes();
+    let mut of_group = vec![NONE; columns.n_groups as usize];
+    let nodes = candidates.graph().nodes();
+    nodes
+        .zip(devices)
+        .zip(columns.pinned.iter().zip(&columns.group))
+        .all(|((node, &device), (&pinned, &group))| {
+            let known = &mut of_group[group as usize];
+            let in_group = *known == NONE || *known == device;
+            *known = device;
+            in_group && (pinned == NONE || pinned == device) && candidates.is_legal(node, device)
+        })
+}
+
+/// Names of the devices that a node may run on.
+pub(super) fn legal_names(candidates: &Candidates, node: NodeId) -> String {
+    names(candidates, candidates.of_node(node).iter().copied())
+}
+
+fn names(candidates: &Candidates, devices: impl Iterator<Item = u32>) -> String {
+    let all: Vec<u32> = devices.collect();
+    let mut text: Vec<&str> = all
+        .iter()
+        .take(MAX_DEVICES_NAMED)
+        .map(|&device| candidates.device_name(device))
+        .collect();
+    let rest = format!("and {} more", all.len().saturating_sub(MAX_DEVICES_NAMED));
+    if all.len() > MAX_DEVICES_NAMED {
+        text.push(&rest);
+    }
+    text.join(", ")
+}
+
+/// The first of the rules device, candidate, pinned and group that is broken, at its first node.
+fn node_violation(candidates: &Candidates, devices: &[u32]) -> Violation {
+    let graph = candidates.graph();
+    let columns = candidates.nodes();
+    let name = |node: NodeId| graph.node_name(node).to_owned();
+    let device_name = |device: u32| candidates.device_name(device).to_owned();
+    let placed = || graph.nodes().zip(devices.iter().copied());
+    let n_devices = candidates.n_devices();
+    if let Some((node, device)) = placed().find(|&(_, device)| device as usize >= n_devices) {
+        return Violation::Device {
+            node,
+            name: name(node),
+            device,
+            n_devices,
+            legal: legal_names(candidates, node),
+        };
+    }
+    if let Some((node, device)) =
+        placed().find(|&(node, device)| !candidates.is_legal(node, device))
+    {
+        return Violation::Candidate {
+            node,
+            name: name(node),
+            device: device_name(device),
+            legal: legal_names(candidates, node),
+        };
+    }
+    let pin = |node: NodeId| columns.pinned[node.index()];
+    if let Some((node, device)) =
+        placed().find(|&(node, device)| pin(node) != NONE && pin(node) != device)
+    {
+        return Violation::Pinned {
+            node,
+            name: name(node),
+            device: device_name(device),
+            pinned: device_name(pin(node)),
+        };
+    }
+    let mut first_of_group = vec![NONE; columns.n_groups as usize];
+    for (node, device) in placed() {
+        let first = &mut first_of_group[columns.group[node.index()] as usize];
+        if *first == NONE {
+            *first = node.0;
+        } else if devices[*first as usize] != device {
+            return Violation::Group {
+                node,
+                name: name(node),
+                device: device_name(device),
+                other: name(NodeId(*first)),
+                other_device: device_name(devices[*first as usize]),
+            };
+        }
+    }
+    unreachable!("one of the rules is broken, or the caller would not ask")
+}
+
+/// The node with which a memory overflows.
+fn memory_violation(candidates: &Candidates, devices: &[u32]) -> Violation {
+    let capacity = capacity_of_domains(candidates);
+    let domains = &candidates.devices().memory_domain;
+    let mut used = MemoryUse::none(candidates);
+    for (node, &device) in candidates.graph().nodes().zip(devices) {
+        used.add(candidates, node.index(), device);
+        let domain = domains[device as usize] as usize;
+        let (resident, workspace) = (used.resident_bytes[domain], used.workspace_bytes[domain]);
+        if resident.saturating_add(workspace) <= capacity[domain] {
+            continue;
+        }
+        let others = candidates
+            .of_node(node)
+            .iter()
+            .copied()
+            .filter(|&other| domains[other as usize] != domains[device as usize]);
+        let others = names(candidates, others);
+        return Violation::Memory {
+            node,
+            name: candidates.graph().node_name(node).to_owned(),
+            device: candidates.device_name(device).to_owned(),
+            resident_bytes: resident,
+            workspace_bytes: workspace,
+            capacity_bytes: capacity[domain],
+            elsewhere: if others.is_empty() {
+                others
+            } else {
+                format!(" (legal for this node: {others})")
+            },
+        };
+    }
+    unreachable!("a memory overflows, or the caller would not ask")
+}
+
+fn check_queues(candidates: &Candidates, devices: &[u32], queues: &[u32]) -> Result<(), Violation> {
+    let n_queues = &candidates.devices().queues;
+    for ((node, &device), &queue) in candidates.graph().nodes().zip(devices).zip(queues) {
+        if queue >= n_queues[DeviceId(device).index()] {
+            return Err(Violation::Queue {
+                node,
+                name: candidates.graph().node_name(node).to_owned(),
+                queue,
+                device: candidates.device_name(device).to_owned(),
+                n_queues: n_queues[device as usize],
+            });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,207 @@
+//! Placements as JSON, to be used again and compared.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde::Serialize;
+
+use crate::candidates::Candidates;
+use crate::candidates::Proposal;
+use crate::placement::check::Placement;
+use crate::placement::check::check;
+use crate::placement::violation::Violation;
+
+/// Version of the format; a reader refuses others.
+const VERSION: u32 = 1;
+
+/// A placement by names: of nodes, and of devices. What was asked and how stands beside it, for the reader.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SavedPlacement {
+    /// Version of this format.
+    pub version: u32,
+    /// Name of the graph.
+    pub graph: String,
+    /// Policy that made it.
+    pub policy: String,
+    /// Seed that the policy was given.
+    pub seed: u64,
+    /// Options that mattered, by name.
+    #[serde(default)]
+    pub options: BTreeMap<String, String>,
+    /// Device, by full name, of every node, by name.
+    pub devices: BTreeMap<String, String>,
+    /// Start order, where the policy set one.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub start_order: BTreeMap<String, i32>,
+    /// Compute queues, where the policy set them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub queues: BTreeMap<String, u32>,
+}
+
+/// Why a saved placement cannot be used.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SavedPlacementError {
+    /// No JSON of this format.
+    #[error("no saved placement: {0}")]
+    Malformed(String),
+    /// Written by another version.
+    #[error("saved placement has format version {0}, this program reads version 1; save it again")]
+    Version(u32),
+    /// The file does not place a node of the graph.
+    #[error("node `{0}` is in the graph, but not in the saved placement")]
+    MissingNode(String),
+    /// The file places a node that the graph does not have.
+    #[error("node `{0}` is in the saved placement, but not in the graph")]
+    UnknownNode(String),
+    /// The file names a device that is not there.
+    #[error("node `{node}`: device `{device}` does not exist; devices are {available}")]
+    UnknownDevice {
+        /// The node.
+        node: String,
+        /// The device.
+        device: String,
+        /// What there is.
+        available: String,
+    },
+    /// The placement breaks a rule here.
+    #[error("saved placement breaks rule `{rule}`: {0}", rule = .0.rule())]
+    Violation(#[from] Violation),
+}
+
+/// Nodes whose device differs between two saved placements.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct PlacementDiff {
+    /// (node, device before, device after), by name of the node.
+    pub moved: Vec<(String, String, String)>,
+    /// Nodes of the first alone.
+    pub only_before: Vec<String>,
+    /// Nodes of the second alone.
+    pub only_after: Vec<String>,
+}
+
+impl SavedPlacement {
+    /// The names behind a placement.
+    pub fn new(
+        placement: &Placement,
+        policy: &str,
+        seed: u64,
+        options: impl IntoIterator<Item = (String, String)>,
+    ) -> Self {
+        let candidates = placement.candidates();
+        let graph = placement.graph();
+        let named = || graph.nodes().map(|node| graph.node_name(node).to_owned());
+        let device_names = placement
+            .devices()
+            .iter()
+            .map(|&device| candidates.device_name(device).to_owned());
+        let start_order = placement.start_order().unwrap_or_default();
+        let queues = placement.queues().unwrap_or_default();
+        Self {
+            version: VERSION,
+            graph: graph.name().to_owned(),
+            policy: policy.to_owned(),
+            seed,
+            options: options.into_iter().collect(),
+            devices: named().zip(device_names).collect(),
+            start_order: named().zip(start_order.iter().copied()).collect(),
+            queues: named().zip(queues.iter().copied()).collect(),
+        }
+    }
+
+    /// As JSON, with a line per node.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("texts and numbers become JSON")
+    }
+
+    /// From JSON.
+    ///
+    /// # Errors
+    /// [`SavedPlacementError::Malformed`] or [`SavedPlacementError::Version`].
+    pub fn from_json(text: &str) -> Result<Self, SavedPlacementError> {
+        let malformed =
+            |error: serde_json::Error| SavedPlacementError::Malformed(error.to_string());
+        let value: serde_json::Value = serde_json::from_str(text).map_err(malformed)?;
+        if let Some(version) = value.get("version").and_then(serde_json::Value::as_u64)
+            && version != u64::from(VERSION)
+        {
+            return Err(SavedPlacementError::Version(
+                u32::try_from(version).unwrap_or(u32::MAX),
+            ));
+        }
+        serde_json::from_value(value).map_err(malformed)
+    }
+
+    /// The placement again, checked against a graph and devices. Devices are found by full name, canonical or legacy.
+    ///
+    /// # Errors
+    /// The first node, in node order, that does not fit.
+    pub fn resolve(&self, candidates: &Candidates) -> Result<Placement, SavedPlacementError> {
+        let graph = candidates.graph();
+        let mut proposal = Proposal::default();
+        let mut start_order = Vec::new();
+        let mut queues = Vec::new();
+        for node in graph.nodes() {
+            let name = graph.node_name(node);
+            let missing = || SavedPlacementError::MissingNode(name.to_owned());
+            let device = self.devices.get(name).ok_or_else(missing)?;
+            let id = candidates
+                .device_set()
+                .find_by_name(device)
+                .ok_or_else(|| SavedPlacementError::UnknownDevice {
+                    node: name.to_owned(),
+                    device: device.clone(),
+                    available: available(candidates),
+                })?;
+            proposal.devices.push(id.0);
+            if !self.start_order.is_empty() {
+                start_order.push(*self.start_order.get(name).ok_or_else(missing)?);
+            }
+            if !self.queues.is_empty() {
+                queues.push(*self.queues.get(name).ok_or_else(missing)?);
+            }
+        }
+        if let Some(unknown) = self
+            .devices
+            .keys()
+            .find(|name| graph.find_node(name).is_none())
+        {
+            return Err(SavedPlacementError::UnknownNode(unknown.clone()));
+        }
+        proposal.start_order = (!start_order.is_empty()).then_some(start_order);
+        proposal.queues = (!queues.is_empty()).then_some(queues);
+        Ok(check(candidates, proposal)?)
+    }
+
+    /// What changed from `self` to `after`.
+    pub fn diff(&self, after: &Self) -> PlacementDiff {
+        let mut diff = PlacementDiff::default();
+        for (node, device) in &self.devices {
+            match after.devices.get(node) {
+                None => diff.only_before.push(node.clone()),
+                Some(other) if other != device => {
+                    diff.moved
+                        .push((node.clone(), device.clone(), other.clone()));
+                }
+                Some(_) => {}
+            }
+        }
+        diff.only_after = after
+            .devices
+            .keys()
+            .filter(|node| !self.devices.contains_key(*node))
+            .cloned()
+            .collect();
+        diff
+    }
+}
+
+fn available(candidates: &Candidates) -> String {
+    let names: Vec<_> = candidates
+        .device_set()
+        .iter()
+        .map(|(_, device)| device.attributes().name.as_str())
+        .collect();
+    names.join(", ")
+}

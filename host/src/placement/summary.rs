@@ -1,0 +1,74 @@
+//! A placement in a few numbers.
+
+use serde::Serialize;
+
+use crate::candidates::Candidates;
+use crate::graph::TensorId;
+use crate::names::DeviceId;
+use crate::placement::transfers::for_each_transfer;
+
+/// What is where, and what moves in one run.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PlacementSummary {
+    /// Every device of the set, in its order.
+    pub devices: Vec<DeviceSummary>,
+    /// Transfers: one per tensor and destination device.
+    pub n_transfers: u64,
+    /// Bytes of these transfers, as far as sizes are known.
+    pub transfer_bytes: u64,
+    /// Of these transfers, how many are of unknown size.
+    pub n_transfers_of_unknown_size: u64,
+}
+
+/// What one device got.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct DeviceSummary {
+    /// Full name.
+    pub name: String,
+    /// Nodes placed on it.
+    pub n_nodes: u64,
+    /// Parameters and other state that stay on it.
+    pub resident_bytes: u64,
+    /// Estimated time of all its nodes, one after the other.
+    pub work_ns: f64,
+}
+
+pub(super) fn summarize(candidates: &Candidates, devices: &[u32]) -> PlacementSummary {
+    let graph = candidates.graph();
+    let mut summary = PlacementSummary {
+        devices: candidates
+            .device_set()
+            .iter()
+            .map(|(_, device)| DeviceSummary {
+                name: device.attributes().name.clone(),
+                n_nodes: 0,
+                resident_bytes: 0,
+                work_ns: 0.0,
+            })
+            .collect(),
+        n_transfers: 0,
+        transfer_bytes: 0,
+        n_transfers_of_unknown_size: 0,
+    };
+    let executions = &candidates.nodes().executions;
+    for (node, &device) in graph.nodes().zip(devices) {
+        let entry = &mut summary.devices[device as usize];
+        let times = executions.get(node.index()).copied().unwrap_or(1.0);
+        entry.n_nodes += 1;
+        let resident = graph.resident_bytes()[node.index()];
+        entry.resident_bytes = entry.resident_bytes.saturating_add(resident);
+        entry.work_ns += times * candidates.cost_ns(node, DeviceId(device));
+    }
+    for_each_transfer(graph, devices, |tensor, _, _| {
+        let tensor = TensorId(tensor);
+        summary.n_transfers += 1;
+        match graph
+            .tensor_shape(tensor)
+            .size_bytes(graph.tensor_dtypes()[tensor.index()])
+        {
+            Some(bytes) => summary.transfer_bytes = summary.transfer_bytes.saturating_add(bytes),
+            None => summary.n_transfers_of_unknown_size += 1,
+        }
+    });
+    summary
+}

@@ -1,0 +1,286 @@
+//! The sandbox's engine: from the bytes of a policy to something that instances can be made of.
+//!
+//! Takes wasm bytes and limits; gives a linked, compiled policy, from the cache where it is there. Knows nothing of
+//! graphs. The one place of the policy stage with unsafe code: loading machine code that we compiled earlier.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use wasmtime::component::{Component, Linker};
+use wasmtime::{Config, Engine, OptLevel, Store};
+
+use super::error::{PolicyError, PolicyErrorKind};
+use super::form::{CONTRACT_VERSION, Facts, WasmForm};
+use super::limits::PolicyLimits;
+use super::messages::{MessageBook, Messages};
+use super::ticker::{Ticker, Ticking, ticks};
+use super::v0_1::{self, Prepared, State};
+use crate::store::{CacheFolder, CacheKey};
+
+/// Part of every cache key beside the engine's own hash: the pinned version of the `wasmtime` dependency.
+const WASMTIME_VERSION: &str = "48.0.8";
+
+/// Compiles and runs policies under one set of limits. Cheap to clone; clones share the compiled code and the clock.
+///
+/// What meters the calls is compiled into a policy, so an engine meters either by deadlines or, where
+/// [`PolicyLimits::fuel`] is set, by fuel.
+#[derive(Clone)]
+pub struct PolicyEngine {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    engine: Engine,
+    linker: Linker<State>,
+    limits: PolicyLimits,
+    cache: Option<CacheFolder>,
+    /// What the compiled code depends on beside the wasm bytes.
+    compatibility: [u8; 8],
+    ticker: Ticker,
+}
+
+/// A compiled policy, and how it came to be.
+#[derive(Clone)]
+pub(super) struct Compiled {
+    pub(super) prepared: Prepared,
+    pub(super) is_cached: bool,
+    pub(super) encode: Duration,
+    pub(super) compile: Duration,
+    pub(super) cache_problem: Option<String>,
+}
+
+/// Which of its deadlines a call has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CallKind {
+    Place,
+    Pick,
+    Configure,
+}
+
+impl PolicyEngine {
+    /// An engine without a cache.
+    ///
+    /// # Errors
+    /// [`PolicyErrorKind::Engine`] where the machine cannot run the sandbox.
+    pub fn new(limits: PolicyLimits) -> Result<Self, PolicyError> {
+        Self::with_cache(limits, None)
+    }
+
+    /// An engine that keeps compiled policies in a folder.
+    ///
+    /// # Errors
+    /// [`PolicyErrorKind::Engine`] where the machine cannot run the sandbox.
+    pub fn with_cache(
+        limits: PolicyLimits,
+        cache: Option<CacheFolder>,
+    ) -> Result<Self, PolicyError> {
+        let start = || -> wasmtime::Result<Shared> {
+            let engine = Engine::new(&config(&limits))?;
+            Ok(Shared {
+                linker: v0_1::linker(&engine)?,
+                ticker: Ticker::start(&engine)?,
+                compatibility: compatibility(&engine),
+                engine,
+                limits,
+                cache,
+            })
+        };
+        let shared = start().map_err(|error| {
+            PolicyError::new(
+                "sandbox",
+                PolicyErrorKind::Engine(format!("{error:#}")),
+                Messages::default(),
+            )
+        })?;
+        Ok(Self {
+            shared: Arc::new(shared),
+        })
+    }
+
+    /// The limits that all its policies are held to.
+    pub fn limits(&self) -> &PolicyLimits {
+        &self.shared.limits
+    }
+
+    /// The cache of compiled policies, where there is one.
+    pub fn cache(&self) -> Option<&CacheFolder> {
+        self.shared.cache.as_ref()
+    }
+
+    /// Compiles a policy, or takes it from the cache.
+    pub(super) fn compile(&self, bytes: &[u8]) -> Result<Compiled, PolicyErrorKind> {
+        let shared = &*self.shared;
+        let started = Instant::now();
+        let key = CacheKey::new(
+            "policy",
+            &[
+                bytes,
+                &shared.compatibility,
+                WASMTIME_VERSION.as_bytes(),
+                CONTRACT_VERSION.to_string().as_bytes(),
+            ],
+        );
+        if let Some(component) = self.load_cached(&key) {
+            return Ok(Compiled {
+                prepared: Prepared::new(&shared.linker, &component, CONTRACT_VERSION)?,
+                is_cached: true,
+                encode: Duration::ZERO,
+                compile: started.elapsed(),
+                cache_problem: None,
+            });
+        }
+
+        let facts = Facts::read(bytes)?;
+        facts.check()?;
+        let encoded = match facts.form {
+            WasmForm::Module => Some(encode(bytes)?),
+            WasmForm::Component => None,
+        };
+        let encode = started.elapsed();
+        let component =
+            Component::from_binary(&shared.engine, encoded.as_deref().unwrap_or(bytes)).map_err(
+                |error| PolicyErrorKind::NotAPolicy {
+                    what: format!("WebAssembly that this host does not run: {error:#}"),
+                    remedy: "build it without threads, relaxed SIMD, garbage collection and other proposals beyond Wasm 2.0",
+                },
+            )?;
+        let compile = started.elapsed() - encode;
+        let version = facts.contract_version().unwrap_or(CONTRACT_VERSION);
+        let prepared = Prepared::new(&shared.linker, &component, version)?;
+        let cache_problem = shared.cache.as_ref().and_then(|cache| {
+            let serialized = component.serialize().map_err(|error| error.to_string());
+            let written = serialized
+                .and_then(|bytes| cache.write(&key, &bytes).map_err(|error| error.to_string()));
+            written.err()
+        });
+        Ok(Compiled {
+            prepared,
+            is_cached: false,
+            encode,
+            compile,
+            cache_problem,
+        })
+    }
+
+    fn load_cached(&self, key: &CacheKey) -> Option<Component> {
+        let bytes = self.shared.cache.as_ref()?.read(key)?;
+        // SAFETY: the bytes are what `Component::serialize` gave to a process of this user: the folder and the entry
+        // belong to the user and nobody else may write to them (`CacheFolder::open` and `read` check both), the hash
+        // in the entry's header says that they are whole, and the key binds them to this wasmtime and configuration.
+        let component = unsafe { Component::deserialize(&self.shared.engine, &bytes) };
+        // Wasmtime checks version and configuration once more; what it refuses is compiled again.
+        component.ok()
+    }
+
+    /// A fresh store, with nothing in it and no time to run yet.
+    pub(super) fn store(&self, messages: Arc<MessageBook>) -> Store<State> {
+        let limits = &self.shared.limits;
+        let mut store = Store::new(&self.shared.engine, State::new(limits, messages));
+        store.limiter(|state| &mut state.limiter);
+        store.set_hostcall_fuel(limits.hostcall_bytes);
+        store.set_max_component_handles(limits.component_handles);
+        store
+    }
+
+    /// Gives a store its time, or fuel, for one call.
+    ///
+    /// # Errors
+    /// Never, as long as the store is one of this engine.
+    pub(super) fn arm(&self, store: &mut Store<State>, call: CallKind) -> wasmtime::Result<()> {
+        match self.shared.limits.fuel {
+            Some(fuel) => {
+                store.data_mut().set_host_fuel(Some(fuel));
+                store.set_fuel(fuel)
+            }
+            None => {
+                store.set_epoch_deadline(ticks(self.deadline(call)));
+                Ok(())
+            }
+        }
+    }
+
+    /// How long a call may take.
+    pub(super) fn deadline(&self, call: CallKind) -> Duration {
+        let limits = &self.shared.limits;
+        match call {
+            CallKind::Place => limits.place_deadline,
+            CallKind::Pick => limits.pick_deadline,
+            CallKind::Configure => limits.configure_deadline,
+        }
+    }
+
+    /// Keeps the clock of deadlines running while calls are made.
+    pub(super) fn ticking(&self) -> Option<Ticking> {
+        let is_by_deadline = self.shared.limits.fuel.is_none();
+        is_by_deadline.then(|| self.shared.ticker.ticking())
+    }
+}
+
+impl std::fmt::Debug for PolicyEngine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PolicyEngine")
+            .field("limits", &self.shared.limits)
+            .field("cache", &self.shared.cache)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Wraps a core module as a component, by the contract that its bindings left in it.
+///
+/// # Errors
+/// [`PolicyErrorKind::NotAPolicy`] where they left none, or the module does not match it.
+pub(super) fn encode(module: &[u8]) -> Result<Vec<u8>, PolicyErrorKind> {
+    let encode = || {
+        wit_component::ComponentEncoder::default()
+            .validate(true)
+            .module(module)?
+            .encode()
+    };
+    encode().map_err(|error| PolicyErrorKind::NotAPolicy {
+        what: format!("a core module that is no component: {error:#}"),
+        remedy: "build it with the SDK or another bindings generator, and do not strip its custom sections",
+    })
+}
+
+fn config(limits: &PolicyLimits) -> Config {
+    let mut config = Config::new();
+    let is_by_fuel = limits.fuel.is_some();
+    config
+        .wasm_component_model(true)
+        // Policies are synchronous; the machinery for others would cost each call 3.5 times as much.
+        .concurrency_support(false)
+        .epoch_interruption(!is_by_fuel)
+        .consume_fuel(is_by_fuel)
+        .max_wasm_stack(limits.stack_bytes)
+        // Not used by synchronous calls, but it must not be the smaller one.
+        .async_stack_size(limits.stack_bytes.max(2 << 20))
+        // The same bits on every machine: one pattern of NaN, and no instruction whose result is up to the processor.
+        .cranelift_nan_canonicalization(true)
+        .wasm_relaxed_simd(false)
+        .wasm_simd(true)
+        .cranelift_opt_level(OptLevel::Speed)
+        .parallel_compilation(true)
+        .memory_init_cow(true)
+        .generate_address_map(true)
+        .wasm_backtrace_max_frames(NonZeroUsize::new(32));
+    config
+}
+
+fn compatibility(engine: &Engine) -> [u8; 8] {
+    // The keys of the standard hasher are fixed for one toolchain; another one only finds an empty cache.
+    let mut hasher = DefaultHasher::new();
+    engine.precompile_compatibility_hash().hash(&mut hasher);
+    hasher.finish().to_le_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_cache_key_names_the_wasmtime_that_is_linked() {
+        let manifest = include_str!("../../Cargo.toml");
+        let pinned = format!("wasmtime = {{ version = \"={}\"", super::WASMTIME_VERSION);
+        assert!(manifest.contains(&pinned));
+    }
+}

@@ -1,0 +1,370 @@
+//! What can go wrong with a policy, and whose fault it is.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use placewright_guest::source::Violation;
+
+use super::messages::Messages;
+
+/// Whose fault an error is: who has to change something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// The policy's author.
+    Guest,
+    /// Placewright, or the machine it runs on.
+    Host,
+    /// Whoever asked for the policy: a name, a file, a configuration.
+    User,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Guest => "policy",
+            Self::Host => "host",
+            Self::User => "user",
+        })
+    }
+}
+
+/// Why a policy gave no answer: what happened, to which policy, and what it printed before.
+#[derive(Debug, thiserror::Error)]
+pub struct PolicyError {
+    /// The policy, as the user asked for it.
+    pub policy: String,
+    /// What happened.
+    pub kind: Box<PolicyErrorKind>,
+    /// What the policy printed in the call that failed.
+    pub messages: Box<Messages>,
+}
+
+/// What happened. Each text says what to do about it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PolicyErrorKind {
+    /// The guest trapped: it panicked, divided by zero, or left its memory.
+    #[error("`{call}` trapped: {}{}", message.as_deref().unwrap_or(trap), Backtrace(backtrace))]
+    Trap {
+        /// The call: `place`, `configure`.
+        call: &'static str,
+        /// What the sandbox says.
+        trap: String,
+        /// What the guest said last; the SDK forwards the message of a panic.
+        message: Option<String>,
+        /// Functions of the guest, innermost first.
+        backtrace: Vec<String>,
+    },
+    /// The call took too long, and had offered no plan.
+    #[error("`{call}` was stopped at its deadline of {} ms{}", deadline.as_millis(), Remedy::of_deadline(call))]
+    Deadline {
+        /// The call.
+        call: &'static str,
+        /// Its deadline.
+        deadline: Duration,
+    },
+    /// The call used up its fuel, and had offered no plan.
+    #[error("`{call}` used up its fuel of {fuel}; `--policy-fuel` raises it")]
+    OutOfFuel {
+        /// The call.
+        call: &'static str,
+        /// What it had.
+        fuel: u64,
+    },
+    /// The guest's memory would have grown beyond its limit.
+    #[error(
+        "it asked for {requested_bytes} bytes of memory, its limit is {limit_bytes}; `--policy-memory` raises it"
+    )]
+    MemoryLimit {
+        /// What all its memories would have had.
+        requested_bytes: usize,
+        /// What they may have.
+        limit_bytes: usize,
+    },
+    /// A table would have grown beyond its limit.
+    #[error(
+        "it asked for a table of {requested} elements, its limit is {limit}; `PolicyLimits::table_elements` raises it"
+    )]
+    TableLimit {
+        /// What the table would have had.
+        requested: usize,
+        /// What it may have.
+        limit: usize,
+    },
+    /// The component consists of too many parts.
+    #[error("it has more than {limit} {what}; `PolicyLimits::{what}` raises the limit")]
+    InstanceLimit {
+        /// `instances`, `tables` or `memories`.
+        what: &'static str,
+        /// How many it may have.
+        limit: usize,
+    },
+    /// The guest recursed too deep.
+    #[error(
+        "`{call}` used up its stack of {limit_bytes} bytes; where the recursion is meant, `PolicyLimits::stack_bytes` raises it"
+    )]
+    StackOverflow {
+        /// The call.
+        call: &'static str,
+        /// The stack it had.
+        limit_bytes: usize,
+    },
+    /// The guest holds too many handles.
+    #[error(
+        "`{call}` holds more than {limit} resource handles; drop them, or raise `PolicyLimits::component_handles`"
+    )]
+    HandleLimit {
+        /// The call.
+        call: &'static str,
+        /// How many it may hold.
+        limit: usize,
+    },
+    /// The guest handed more bytes to the host than one call may.
+    #[error(
+        "`{call}` handed more than {limit_bytes} bytes to the host at once; `PolicyLimits::hostcall_bytes` raises the limit"
+    )]
+    TransferLimit {
+        /// The call.
+        call: &'static str,
+        /// How many it may hand over.
+        limit_bytes: usize,
+    },
+    /// The policy needs something that policies do not get.
+    #[error(
+        "it imports {}, which policies do not get: only `placewright:policy`{}",
+        List(names),
+        Remedy::of_imports(names)
+    )]
+    UnknownImport {
+        /// The imports, in the order of the file.
+        names: Vec<String>,
+    },
+    /// The policy lacks something that policies must have.
+    #[error(
+        "it does not export `placewright:policy/{export}`; `export_policy!` of the SDK does, other guests need a world of wit/v0.1"
+    )]
+    MissingExport {
+        /// The interface.
+        export: &'static str,
+    },
+    /// The policy speaks another version of the contract.
+    #[error(
+        "it was built for contract {policy}, this host speaks {host}: {detail}; rebuild the policy with the matching SDK, or use the matching placewright"
+    )]
+    Incompatible {
+        /// The policy's version.
+        policy: String,
+        /// The host's.
+        host: String,
+        /// What does not go together.
+        detail: String,
+    },
+    /// The bytes are no policy.
+    #[error("no policy: {what}; {remedy}")]
+    NotAPolicy {
+        /// What they are.
+        what: String,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// The guest offered only plans that break a rule.
+    #[error("its plan breaks rule `{}`: {}", violation.rule, violation.explanation)]
+    InvalidProposal {
+        /// The rule that the last one broke, and at which node.
+        violation: Violation,
+    },
+    /// The guest answered an online call with something that is no answer.
+    #[error("`{call}` answered {what}")]
+    InvalidAnswer {
+        /// The call.
+        call: &'static str,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The guest returned without having offered a plan.
+    #[error("it returned without offering a plan; a policy calls `plan.offer()` before it returns")]
+    NoOffer,
+    /// Not a graph or device set for this policy. Nobody's fault: another policy may take it.
+    #[error("it declined: {0}")]
+    Declined(String),
+    /// The policy says that it failed.
+    #[error("it failed: {0}")]
+    Failed(String),
+    /// There is no such setting.
+    #[error("it has no setting `{key}`; it has {}", List(known))]
+    UnknownSetting {
+        /// What was set.
+        key: String,
+        /// What could be.
+        known: Vec<String>,
+    },
+    /// The policy refuses its configuration.
+    #[error("its configuration: {0}")]
+    Config(String),
+    /// There is no such policy.
+    #[error(
+        "there is no shipped policy and no file of this name; shipped are {}",
+        List(shipped)
+    )]
+    NotFound {
+        /// The names.
+        shipped: Vec<String>,
+    },
+    /// The policy's file cannot be read.
+    #[error("reading {path}: {source}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The sandbox itself failed.
+    #[error("the sandbox failed: {0}")]
+    Engine(String),
+}
+
+impl PolicyError {
+    pub(super) fn new(policy: &str, kind: PolicyErrorKind, messages: Messages) -> Self {
+        Self {
+            policy: policy.to_owned(),
+            kind: Box::new(kind),
+            messages: Box::new(messages),
+        }
+    }
+
+    /// Whose fault it is.
+    pub fn fault(&self) -> Fault {
+        self.kind.fault()
+    }
+}
+
+impl PolicyErrorKind {
+    /// Whose fault it is.
+    pub fn fault(&self) -> Fault {
+        match self {
+            Self::Engine(_) => Fault::Host,
+            Self::UnknownSetting { .. }
+            | Self::Config(_)
+            | Self::NotFound { .. }
+            | Self::Read { .. } => Fault::User,
+            _ => Fault::Guest,
+        }
+    }
+}
+
+impl fmt::Display for PolicyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "policy `{}`: {}", self.policy, self.kind)?;
+        // A trap says the last error itself.
+        let said = match &*self.kind {
+            PolicyErrorKind::Trap { .. } => None,
+            _ => self.messages.kept.last(),
+        };
+        if let Some(message) = said {
+            write!(f, "; the last it said was {message}")?;
+        }
+        if self.messages.dropped > 0 {
+            write!(f, " ({} messages dropped)", self.messages.dropped)?;
+        }
+        Ok(())
+    }
+}
+
+/// `a`, `b` and `c`.
+struct List<'a>(&'a [String]);
+
+impl fmt::Display for List<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some((last, rest)) = self.0.split_last() else {
+            return f.write_str("none");
+        };
+        for (index, name) in rest.iter().enumerate() {
+            let separator = if index + 1 == rest.len() {
+                " and "
+            } else {
+                ", "
+            };
+            write!(f, "`{name}`{separator}")?;
+        }
+        write!(f, "`{last}`")
+    }
+}
+
+/// The innermost functions, in one line.
+struct Backtrace<'a>(&'a [String]);
+
+impl fmt::Display for Backtrace<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.split_first() {
+            None => Ok(()),
+            Some((innermost, outer)) => {
+                write!(f, " (in {innermost}")?;
+                for function in outer.iter().take(7) {
+                    write!(f, " < {function}")?;
+                }
+                f.write_str(")")
+            }
+        }
+    }
+}
+
+/// What to do, where it depends on the case.
+struct Remedy;
+
+impl Remedy {
+    fn of_deadline(call: &str) -> &'static str {
+        match call {
+            "place" | "begin" => {
+                ", before it offered a plan; `--policy-deadline-ms` raises it, and a policy that offers early is only cut off"
+            }
+            "pick" | "pick-batch" | "observe" | "end" => {
+                "; `PolicyLimits::pick_deadline` raises it"
+            }
+            _ => "; `PolicyLimits::configure_deadline` raises it",
+        }
+    }
+
+    fn of_imports(names: &[String]) -> &'static str {
+        if names.iter().any(|name| name.starts_with("wasi")) {
+            "; policies have no clock, files or randomness: build for wasm32-unknown-unknown, or let the guest's tool stub WASI"
+        } else {
+            ""
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_read_like_sentences() {
+        let text = |names: &[&str]| {
+            let names: Vec<_> = names.iter().map(ToString::to_string).collect();
+            List(&names).to_string()
+        };
+        assert_eq!(text(&[]), "none");
+        assert_eq!(text(&["a"]), "`a`");
+        assert_eq!(text(&["a", "b", "c"]), "`a`, `b` and `c`");
+    }
+
+    #[test]
+    fn a_trap_says_what_the_guest_said() {
+        let error = PolicyError::new(
+            "mine",
+            PolicyErrorKind::Trap {
+                call: "place",
+                trap: "wasm `unreachable` instruction executed".to_owned(),
+                message: Some("panicked at src/lib.rs:3:5: no devices".to_owned()),
+                backtrace: vec!["inner".to_owned(), "outer".to_owned()],
+            },
+            Messages::default(),
+        );
+        assert_eq!(
+            error.to_string(),
+            "policy `mine`: `place` trapped: panicked at src/lib.rs:3:5: no devices (in inner < outer)"
+        );
+        assert_eq!(error.fault(), Fault::Guest);
+    }
+}

@@ -1,0 +1,400 @@
+//! What a file is, before it is compiled: module or component, its imports and exports, the contract it speaks.
+
+use std::fmt;
+
+use wasmparser::{Encoding, Parser, Payload};
+use wasmtime::Engine;
+
+use super::error::PolicyErrorKind;
+
+/// The package of the contract.
+const PACKAGE: &str = "placewright:policy";
+/// Version of the contract that this host speaks. Additions of later 0.1.z do not keep a policy from loading as long as
+/// it does not call them.
+pub const CONTRACT_VERSION: ContractVersion = ContractVersion {
+    major: 0,
+    minor: 1,
+    patch: 0,
+};
+/// What a policy may import, and may export.
+const IMPORTS: [&str; 5] = ["types", "devices", "graphs", "planning", "log"];
+/// Custom section in which the SDK leaves its version.
+const SDK_SECTION: &str = "placewright:sdk";
+
+/// A version of the contract.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(missing_docs, reason = "semantic versioning")]
+pub struct ContractVersion {
+    pub major: u64,
+    pub minor: u64,
+    pub patch: u64,
+}
+
+impl ContractVersion {
+    fn parse(text: &str) -> Option<Self> {
+        // What follows the patch number does not matter for compatibility.
+        let text = text.split(['-', '+']).next()?;
+        let mut parts = text.split('.').map(str::parse);
+        let mut part = || parts.next()?.ok();
+        Some(Self {
+            major: part()?,
+            minor: part()?,
+            patch: part()?,
+        })
+    }
+
+    /// Whether one may call the other, as long as neither uses what the other lacks.
+    fn is_compatible(self, other: Self) -> bool {
+        self.major == other.major && (self.major > 0 || self.minor == other.minor)
+    }
+}
+
+impl fmt::Display for ContractVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.major, self.minor, self.patch)
+    }
+}
+
+/// How the bytes of a policy are wrapped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WasmForm {
+    /// A core module, as compilers for `wasm32-unknown-unknown` make it; the host wraps it as a component.
+    Module,
+    /// A component.
+    Component,
+}
+
+impl fmt::Display for WasmForm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Module => "core module",
+            Self::Component => "component",
+        })
+    }
+}
+
+/// What stands in the file, read without compiling it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Facts {
+    pub(super) form: WasmForm,
+    /// Interfaces and, of a core module, also single functions; without repetitions.
+    pub(super) imports: Vec<String>,
+    pub(super) exports: Vec<String>,
+    /// Version of the SDK, where the policy was built with it.
+    pub(super) sdk_version: Option<String>,
+}
+
+impl Facts {
+    /// Reads the bytes of a policy.
+    ///
+    /// # Errors
+    /// [`PolicyErrorKind::NotAPolicy`] where they are no WebAssembly.
+    pub(super) fn read(bytes: &[u8]) -> Result<Self, PolicyErrorKind> {
+        let form = form_of(bytes)?;
+        let mut facts = Self {
+            form,
+            imports: Vec::new(),
+            exports: Vec::new(),
+            sdk_version: None,
+        };
+        facts.walk(bytes).map_err(|error| {
+            not_a_policy(
+                format!("a damaged {form}: {error}"),
+                "build it again, or copy it again",
+            )
+        })?;
+        Ok(facts)
+    }
+
+    /// Refuses what cannot work, before a compiler sees it.
+    ///
+    /// # Errors
+    /// [`PolicyErrorKind::Incompatible`], [`PolicyErrorKind::UnknownImport`] or [`PolicyErrorKind::MissingExport`].
+    pub(super) fn check(&self) -> Result<(), PolicyErrorKind> {
+        let names = || self.imports.iter().chain(&self.exports);
+        // The version comes first: a policy for another one may well import and export other things, too.
+        if let Some(version) = self.contract_version()
+            && let Some(name) = names().find(|name| {
+                contract_part(name)
+                    .and_then(|(_, version)| version)
+                    .is_some_and(|version| !version.is_compatible(CONTRACT_VERSION))
+            })
+        {
+            return Err(incompatible(version, format!("it has `{name}`")));
+        }
+        let unknown: Vec<_> = self
+            .imports
+            .iter()
+            .filter(|name| contract_part(name).is_none())
+            .cloned()
+            .collect();
+        if !unknown.is_empty() {
+            return Err(PolicyErrorKind::UnknownImport { names: unknown });
+        }
+        if let Some(name) = self
+            .imports
+            .iter()
+            .find(|name| contract_part(name).is_some_and(|(part, _)| !IMPORTS.contains(&part)))
+        {
+            let version = self.contract_version().unwrap_or(CONTRACT_VERSION);
+            return Err(incompatible(
+                version,
+                format!("it imports `{name}`, which this host does not have"),
+            ));
+        }
+        if !self.has_export("lifecycle") {
+            return Err(PolicyErrorKind::MissingExport {
+                export: "lifecycle",
+            });
+        }
+        if !self.has_export("whole-graph") && !self.has_export("online") {
+            return Err(PolicyErrorKind::MissingExport {
+                export: "whole-graph",
+            });
+        }
+        Ok(())
+    }
+
+    /// Whether an interface of the contract is exported.
+    pub(super) fn has_export(&self, interface: &str) -> bool {
+        self.exports
+            .iter()
+            .any(|name| contract_part(name).is_some_and(|(part, _)| part == interface))
+    }
+
+    /// The newest version of the contract that the policy names.
+    pub(super) fn contract_version(&self) -> Option<ContractVersion> {
+        self.imports
+            .iter()
+            .chain(&self.exports)
+            .filter_map(|name| contract_part(name)?.1)
+            .max()
+    }
+
+    fn walk(&mut self, bytes: &[u8]) -> Result<(), wasmparser::BinaryReaderError> {
+        // A component contains modules and components, whose imports it satisfies itself: only the outermost count.
+        let mut depth = 0_usize;
+        for payload in Parser::new(0).parse_all(bytes) {
+            match payload? {
+                Payload::ModuleSection { .. } | Payload::ComponentSection { .. } => depth += 1,
+                Payload::End(_) => depth = depth.saturating_sub(1),
+                Payload::CustomSection(section) if section.name() == SDK_SECTION => {
+                    self.sdk_version = Some(String::from_utf8_lossy(section.data()).into_owned());
+                }
+                Payload::ImportSection(section) if depth == 0 => {
+                    for import in section.into_imports() {
+                        let import = import?;
+                        let is_interface = import.module.contains('/');
+                        let name = if is_interface {
+                            import.module.to_owned()
+                        } else {
+                            format!("{}.{}", import.module, import.name)
+                        };
+                        push_new(&mut self.imports, name);
+                    }
+                }
+                Payload::ExportSection(section) if depth == 0 => {
+                    for export in section {
+                        // The interface of an exported function stands before the `#`.
+                        let name = export?.name.split('#').next().unwrap_or_default();
+                        push_new(&mut self.exports, name.to_owned());
+                    }
+                }
+                Payload::ComponentImportSection(section) if depth == 0 => {
+                    for import in section {
+                        push_new(&mut self.imports, import?.name.name.to_owned());
+                    }
+                }
+                Payload::ComponentExportSection(section) if depth == 0 => {
+                    for export in section {
+                        push_new(&mut self.exports, export?.name.name.to_owned());
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The error of a policy that cannot work with this host's version.
+pub(super) fn incompatible(policy: ContractVersion, detail: String) -> PolicyErrorKind {
+    PolicyErrorKind::Incompatible {
+        policy: policy.to_string(),
+        host: CONTRACT_VERSION.to_string(),
+        detail,
+    }
+}
+
+fn not_a_policy(what: impl Into<String>, remedy: &'static str) -> PolicyErrorKind {
+    PolicyErrorKind::NotAPolicy {
+        what: what.into(),
+        remedy,
+    }
+}
+
+fn form_of(bytes: &[u8]) -> Result<WasmForm, PolicyErrorKind> {
+    if Parser::is_core_wasm(bytes) {
+        return Ok(WasmForm::Module);
+    }
+    if Parser::is_component(bytes) {
+        return Ok(WasmForm::Component);
+    }
+    let build = "give the .wasm file of `cargo build --release --target wasm32-unknown-unknown`";
+    Err(if bytes.is_empty() {
+        not_a_policy("an empty file", build)
+    } else if Engine::detect_precompiled(bytes).is_some() {
+        // Native code of unknown origin would run outside of any sandbox.
+        not_a_policy(
+            "a policy that was compiled elsewhere, which cannot be trusted",
+            "give the .wasm file that it was compiled from",
+        )
+    } else if bytes.trim_ascii_start().starts_with(b"(") {
+        not_a_policy(
+            "WebAssembly text",
+            "turn it into a binary with `wasm-tools parse`",
+        )
+    } else if bytes.starts_with(b"\0asm") {
+        let encoding = match bytes.get(6) {
+            Some(0) => Encoding::Module,
+            _ => Encoding::Component,
+        };
+        not_a_policy(
+            format!("WebAssembly of an unknown version ({encoding:?})"),
+            "use a compiler of this year",
+        )
+    } else {
+        not_a_policy("not WebAssembly", build)
+    })
+}
+
+/// The interface and version of a name such as `placewright:policy/graphs@0.1.0`; `None` for another package.
+fn contract_part(name: &str) -> Option<(&str, Option<ContractVersion>)> {
+    let part = name.strip_prefix(PACKAGE)?.strip_prefix('/')?;
+    Some(match part.split_once('@') {
+        Some((interface, version)) => (interface, ContractVersion::parse(version)),
+        None => (part, None),
+    })
+}
+
+fn push_new(names: &mut Vec<String>, name: String) {
+    if !names.contains(&name) {
+        names.push(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(wat: &str) -> Facts {
+        Facts::read(&wat::parse_str(wat).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn versions_within_a_minor_of_zero_go_together() {
+        let version = |text| ContractVersion::parse(text).unwrap();
+        assert!(version("0.1.7").is_compatible(version("0.1.0")));
+        assert!(!version("0.2.0").is_compatible(version("0.1.0")));
+        assert!(version("1.2.0").is_compatible(version("1.0.3-rc.1")));
+        assert!(!version("1.0.0").is_compatible(version("0.1.0")));
+        assert_eq!(ContractVersion::parse("0.1"), None);
+        assert_eq!(ContractVersion::parse("latest"), None);
+    }
+
+    #[test]
+    fn only_the_outermost_imports_and_exports_count() {
+        let facts = facts(
+            r#"(component
+                (core module (import "inner" "f" (func)) (export "g" (func 0)))
+                (import "placewright:policy/log@0.1.2" (instance))
+                (component (import "nested" (func)))
+                (instance $i)
+                (export "placewright:policy/lifecycle@0.1.0" (instance $i)))"#,
+        );
+        assert_eq!(facts.form, WasmForm::Component);
+        assert_eq!(facts.imports, ["placewright:policy/log@0.1.2"]);
+        assert_eq!(facts.exports, ["placewright:policy/lifecycle@0.1.0"]);
+        assert_eq!(facts.contract_version().unwrap().to_string(), "0.1.2");
+    }
+
+    #[test]
+    fn a_module_names_interfaces_and_functions() {
+        let facts = facts(
+            r#"(module
+                (import "placewright:policy/log@0.1.0" "threshold" (func (result i32)))
+                (import "placewright:policy/log@0.1.0" "emit" (func))
+                (import "env" "clock" (func))
+                (func $f)
+                (export "placewright:policy/lifecycle@0.1.0#describe" (func $f))
+                (@custom "placewright:sdk" "0.1.3"))"#,
+        );
+        assert_eq!(facts.form, WasmForm::Module);
+        assert_eq!(facts.imports, ["placewright:policy/log@0.1.0", "env.clock"]);
+        assert!(facts.has_export("lifecycle"));
+        assert_eq!(facts.sdk_version.as_deref(), Some("0.1.3"));
+        let error = facts.check().unwrap_err();
+        assert!(
+            matches!(&error, PolicyErrorKind::UnknownImport { names } if names == &["env.clock"]),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn each_kind_of_wrong_file_gets_its_own_words() {
+        for (bytes, words) in [
+            (&b""[..], "empty"),
+            (b"(module)", "text"),
+            (b"  (component)", "text"),
+            (b"\x7fELF", "not WebAssembly"),
+            (b"\0asm\x09\0\0\0", "unknown version"),
+            (b"\0asm\x01\0\0\0\x01\x7f", "damaged core module"),
+        ] {
+            let error = Facts::read(bytes).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
+    }
+
+    #[test]
+    fn versions_and_parts_are_checked() {
+        let component = |imports: &str, exports: &[&str]| {
+            let exports: String = exports
+                .iter()
+                .map(|name| format!("(export \"placewright:policy/{name}\" (instance $i))"))
+                .collect();
+            facts(&format!("(component {imports} (instance $i) {exports})")).check()
+        };
+        let both = ["lifecycle@0.1.0", "whole-graph@0.1.0"];
+        component("", &both).unwrap();
+        component("", &["lifecycle@0.1.4", "online@0.1.4"]).unwrap();
+        let error = component("", &["lifecycle@0.2.0", "whole-graph@0.2.0"]).unwrap_err();
+        assert!(
+            matches!(&error, PolicyErrorKind::Incompatible { policy, host, .. } if policy == "0.2.0" && host == "0.1.0"),
+            "{error}"
+        );
+        let newer = r#"(import "placewright:policy/telemetry@0.1.5" (instance))"#;
+        let error = component(newer, &both).unwrap_err();
+        assert!(
+            matches!(&error, PolicyErrorKind::Incompatible { policy, detail, .. } if policy == "0.1.5" && detail.contains("telemetry")),
+            "{error}"
+        );
+        let wasi = r#"(import "wasi:io/poll@0.2.6" (instance)) (import "wasi:cli/stdin@0.2.6" (instance))"#;
+        let error = component(wasi, &both).unwrap_err();
+        assert!(
+            matches!(&error, PolicyErrorKind::UnknownImport { names } if names.len() == 2),
+            "{error}"
+        );
+        assert!(error.to_string().contains("wasm32-unknown-unknown"));
+        for (exports, missing) in [
+            (&["whole-graph@0.1.0"][..], "lifecycle"),
+            (&["lifecycle@0.1.0"], "whole-graph"),
+            (&[], "lifecycle"),
+        ] {
+            let error = component("", exports).unwrap_err();
+            assert!(
+                matches!(&error, PolicyErrorKind::MissingExport { export } if *export == missing),
+                "{error}"
+            );
+        }
+    }
+}

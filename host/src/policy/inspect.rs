@@ -1,0 +1,72 @@
+//! What can be said about a policy without asking it for a placement: `placewright policy check`.
+
+use super::engine::PolicyEngine;
+use super::error::PolicyError;
+use super::form::{ContractVersion, Facts, WasmForm};
+use super::loaded::{LoadReport, LoadedPolicy};
+use super::messages::Messages;
+use super::v0_1::{PolicyInfo, PolicySetting};
+
+/// A policy, looked at from outside and, where it loads, from inside.
+#[derive(Debug)]
+pub struct PolicyInspection {
+    /// Module or component.
+    pub form: WasmForm,
+    /// Size of the file.
+    pub size_bytes: usize,
+    /// What it imports.
+    pub imports: Vec<String>,
+    /// What it exports.
+    pub exports: Vec<String>,
+    /// The newest contract that it names.
+    pub contract_version: Option<ContractVersion>,
+    /// The SDK it was built with, where it says so.
+    pub sdk_version: Option<String>,
+    /// Whether it places whole graphs.
+    pub is_whole_graph: bool,
+    /// Whether it places ops while they run.
+    pub is_online: bool,
+    /// What it says about itself and how it loaded, or why this host cannot use it.
+    pub verdict: Result<LoadedInspection, PolicyError>,
+}
+
+/// What a policy that loads says about itself.
+#[derive(Debug, Clone)]
+pub struct LoadedInspection {
+    /// Name, version, description.
+    pub info: PolicyInfo,
+    /// Configuration keys.
+    pub settings: Vec<PolicySetting>,
+    /// How long loading took.
+    pub load: LoadReport,
+}
+
+/// Looks at a policy; `name` is for messages.
+///
+/// # Errors
+/// [`super::PolicyErrorKind::NotAPolicy`] where the bytes are no WebAssembly. Everything else that is wrong with a policy
+/// is in [`PolicyInspection::verdict`].
+pub fn inspect(
+    engine: &PolicyEngine,
+    name: &str,
+    bytes: &[u8],
+) -> Result<PolicyInspection, PolicyError> {
+    let facts =
+        Facts::read(bytes).map_err(|kind| PolicyError::new(name, kind, Messages::default()))?;
+    let verdict = engine.load(name, bytes, &[]);
+    Ok(PolicyInspection {
+        form: facts.form,
+        size_bytes: bytes.len(),
+        contract_version: facts.contract_version(),
+        is_whole_graph: facts.has_export("whole-graph"),
+        is_online: facts.has_export("online"),
+        sdk_version: facts.sdk_version,
+        imports: facts.imports,
+        exports: facts.exports,
+        verdict: verdict.map(|policy: LoadedPolicy| LoadedInspection {
+            info: policy.info().clone(),
+            settings: policy.settings().to_vec(),
+            load: policy.load_report().clone(),
+        }),
+    })
+}

@@ -1,0 +1,246 @@
+//! From a wish to a placement: the policy asked for, and what is tried when it fails.
+
+use std::fmt;
+
+use super::builtin::ShippedPolicy;
+use super::engine::PolicyEngine;
+use super::error::{Fault, PolicyError, PolicyErrorKind};
+use super::loaded::{LoadReport, PlaceOptions, PolicyAnswer};
+use super::messages::Messages;
+use super::native::place_natively;
+use super::plan::to_wire;
+use super::source::PolicySource;
+use crate::candidates::Candidates;
+use crate::placement::Placement;
+
+/// Policies that are asked natively, in this order, when all others failed.
+const LAST_RUNGS: [&str; 2] = ["heft", "priority"];
+
+/// Which policy to ask, and how.
+#[derive(Debug, Clone)]
+pub struct PolicyRequest {
+    /// The policy.
+    pub source: PolicySource,
+    /// Its configuration, keys and values.
+    pub config: Vec<(String, String)>,
+    /// Whether its first failure is the end; else the next rung of the ladder is asked.
+    pub is_strict: bool,
+    /// Seed, and whether reasons are wanted.
+    pub options: PlaceOptions,
+}
+
+impl PolicyRequest {
+    /// A request for a policy with its default configuration, falling down the ladder where it fails.
+    pub fn new(source: impl Into<PolicySource>) -> Self {
+        Self {
+            source: source.into(),
+            config: Vec::new(),
+            is_strict: false,
+            options: PlaceOptions::default(),
+        }
+    }
+
+    /// Adds a key and its value to [`Self::config`].
+    #[must_use]
+    pub fn with_setting(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.config.push((key.into(), value.into()));
+        self
+    }
+
+    /// Sets [`Self::is_strict`].
+    #[must_use]
+    pub fn with_strict(mut self, is_strict: bool) -> Self {
+        self.is_strict = is_strict;
+        self
+    }
+
+    /// Sets [`Self::options`].
+    #[must_use]
+    pub fn with_options(mut self, options: PlaceOptions) -> Self {
+        self.options = options;
+        self
+    }
+}
+
+/// A policy that was asked, and in which form.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Rung {
+    /// The policy asked for, in its sandbox.
+    Sandboxed(String),
+    /// A shipped policy, linked natively.
+    Native(&'static str),
+}
+
+impl fmt::Display for Rung {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sandboxed(name) => f.write_str(name),
+            Self::Native(name) => write!(f, "{name} (native)"),
+        }
+    }
+}
+
+/// A rung that failed.
+#[derive(Debug)]
+pub struct FailedRung {
+    /// Who was asked.
+    pub rung: Rung,
+    /// What happened.
+    pub error: PolicyError,
+}
+
+/// How a placement came about.
+#[derive(Debug)]
+pub struct PolicyReport {
+    /// Who answered.
+    pub answered_by: Rung,
+    /// Who failed before, in order; empty = the policy asked for answered.
+    pub failed: Vec<FailedRung>,
+    /// The answer, without the proposal: that is the placement now.
+    pub answer: PolicyAnswer,
+    /// How the sandboxed policy was loaded, where it was.
+    pub load: Option<LoadReport>,
+}
+
+impl PolicyReport {
+    /// Whether somebody else than the policy asked for answered.
+    pub fn is_fallback(&self) -> bool {
+        !self.failed.is_empty()
+    }
+}
+
+/// Why there is no placement.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LadderError {
+    /// The request cannot be met as it stands: no such policy, no such setting. Falling back would hide a typing error.
+    #[error(transparent)]
+    Request(PolicyError),
+    /// The policy asked for failed, and nobody else was to be asked.
+    #[error("{0} (strict: no other policy was asked)")]
+    Strict(PolicyError),
+    /// Every rung failed.
+    #[error("no policy found a placement: {}", Failures(.0))]
+    Exhausted(Vec<FailedRung>),
+}
+
+/// Asks the policy of the request; where it fails, its native twin (if it is a shipped one), then `heft` and `priority`
+/// natively. The first answer that passes the check is the placement.
+///
+/// # Errors
+/// [`LadderError`].
+pub fn place_with_ladder(
+    engine: &PolicyEngine,
+    candidates: &Candidates,
+    request: &PolicyRequest,
+) -> Result<(Placement, PolicyReport), LadderError> {
+    let mut ladder = Ladder {
+        engine,
+        candidates,
+        request,
+        failed: Vec::new(),
+        load: None,
+    };
+    let name = request.source.to_string();
+    let asked = ladder.ask_sandboxed(&name);
+    if let Some(done) = ladder.step(Rung::Sandboxed(name), asked)? {
+        return Ok(done);
+    }
+    let mut rungs = Vec::new();
+    if let PolicySource::Shipped(twin) = request.source {
+        rungs.push((twin, request.config.as_slice()));
+    }
+    for name in LAST_RUNGS {
+        // The twin of the same name was asked already, with the request's configuration.
+        if let Ok(policy) = ShippedPolicy::find(name)
+            && rungs.iter().all(|(asked, _)| asked.name() != name)
+        {
+            rungs.push((policy, &[]));
+        }
+    }
+    for (policy, config) in rungs {
+        let asked = place_natively(
+            policy,
+            config,
+            candidates,
+            &request.options,
+            engine.limits(),
+        );
+        if let Some(done) = ladder.step(Rung::Native(policy.name()), asked)? {
+            return Ok(done);
+        }
+    }
+    Err(LadderError::Exhausted(ladder.failed))
+}
+
+struct Ladder<'a> {
+    engine: &'a PolicyEngine,
+    candidates: &'a Candidates,
+    request: &'a PolicyRequest,
+    failed: Vec<FailedRung>,
+    load: Option<LoadReport>,
+}
+
+impl Ladder<'_> {
+    fn ask_sandboxed(&mut self, name: &str) -> Result<PolicyAnswer, PolicyError> {
+        let bytes = self.request.source.read()?;
+        let mut policy = self.engine.load(name, &bytes, &self.request.config)?;
+        self.load = Some(policy.load_report().clone());
+        policy.place(self.candidates, &self.request.options)
+    }
+
+    /// Checks what a rung answered. `None` = go on with the next one.
+    fn step(
+        &mut self,
+        rung: Rung,
+        asked: Result<PolicyAnswer, PolicyError>,
+    ) -> Result<Option<(Placement, PolicyReport)>, LadderError> {
+        let checked = asked.and_then(|mut answer| {
+            let proposal = std::mem::take(&mut answer.proposal);
+            crate::placement::check(self.candidates, proposal)
+                .map(|placement| (placement, answer))
+                .map_err(|violation| {
+                    let violation = to_wire(violation);
+                    PolicyError::new(
+                        &rung.to_string(),
+                        PolicyErrorKind::InvalidProposal { violation },
+                        Messages::default(),
+                    )
+                })
+        });
+        match checked {
+            Ok((placement, answer)) => {
+                let report = PolicyReport {
+                    answered_by: rung,
+                    failed: std::mem::take(&mut self.failed),
+                    answer,
+                    load: self.load.take(),
+                };
+                Ok(Some((placement, report)))
+            }
+            // Only what the user asked for can be the user's fault.
+            Err(error) if self.failed.is_empty() && error.fault() == Fault::User => {
+                Err(LadderError::Request(error))
+            }
+            Err(error) if self.request.is_strict => Err(LadderError::Strict(error)),
+            Err(error) => {
+                self.failed.push(FailedRung { rung, error });
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// One failure after the other.
+struct Failures<'a>(&'a [FailedRung]);
+
+impl fmt::Display for Failures<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, failed) in self.0.iter().enumerate() {
+            let separator = if index == 0 { "" } else { "; " };
+            write!(f, "{separator}{}: {}", failed.rung, failed.error.kind)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,180 @@
+//! What a policy may use: every bound of the sandbox, in one place.
+
+use std::time::Duration;
+
+use placewright_guest::source::LogLevel;
+
+/// Bounds of one policy's sandbox. Each policy runs in a store of its own, so they hold per policy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolicyLimits {
+    /// Linear memory of all memories together, in bytes. One million nodes need about 60 MB; a search that keeps
+    /// many plans, or a Python guest, needs more. The address space is reserved anyway: a higher limit costs nothing
+    /// until a policy uses it.
+    pub memory_bytes: usize,
+    /// Elements per table (16 bytes each on the host). Tables hold function pointers: a thousand is a large program.
+    pub table_elements: usize,
+    /// Core instances of one component. Rust, C and JavaScript guests have a handful, Python guests more than 16.
+    pub instances: usize,
+    /// Tables of all instances together.
+    pub tables: usize,
+    /// Linear memories of all instances together.
+    pub memories: usize,
+    /// Stack of wasm frames, in bytes. Above [`Self::STACK_BYTES_INLINE`] each call runs on a thread of its own, which
+    /// adds some 20 us to it: choose it for recursive policies, not for online ones.
+    pub stack_bytes: usize,
+    /// Bytes that one call may hand from the guest to the host at once: a plan of one million nodes is 4 MB. Stops a
+    /// policy from making the host allocate what the guest only names.
+    pub hostcall_bytes: usize,
+    /// Handles of host resources that a policy may hold at the same time.
+    pub component_handles: usize,
+    /// Longest time of one `place` or `begin`. What was offered before it ends counts. Wall-clock time: on a slow or
+    /// busy machine a search gets less far, so plans may differ; see [`Self::fuel`].
+    pub place_deadline: Duration,
+    /// Longest time of one `pick`, `pick-batch`, `observe` or `end`.
+    pub pick_deadline: Duration,
+    /// Longest time of `describe`, `settings` and `configure`, each.
+    pub configure_deadline: Duration,
+    /// Wasm instructions, about, that each call may execute; `None` = calls end by the deadlines above. With fuel the
+    /// deadlines are off, and the same policy, input and fuel give the same plan on every machine, byte for byte, also
+    /// when a search is cut off. It costs about as much speed as deadlines do, but says nothing about seconds.
+    /// Questions to the plan (`makespan`) are charged by the size of the graph, so they end as well.
+    pub fuel: Option<u64>,
+    /// Messages kept of one call; the rest is counted.
+    pub log_messages: usize,
+    /// Bytes kept of one message; the rest is cut off and marked.
+    pub log_message_bytes: usize,
+    /// Least severe level that is kept; a policy is told, so that it need not format the rest.
+    pub log_level: LogLevel,
+    /// Bytes of explanations kept of one call, 4 for each node that one names; the rest is counted.
+    pub explanation_bytes: usize,
+    /// Metrics kept of one call; the rest is counted.
+    pub metrics: usize,
+}
+
+impl Default for PolicyLimits {
+    fn default() -> Self {
+        Self {
+            memory_bytes: 1 << 30,
+            table_elements: 10_000,
+            instances: 64,
+            tables: 64,
+            memories: 16,
+            stack_bytes: 512 << 10,
+            hostcall_bytes: 64 << 20,
+            component_handles: 1024,
+            place_deadline: Duration::from_secs(30),
+            pick_deadline: Duration::from_millis(10),
+            configure_deadline: Duration::from_secs(1),
+            fuel: None,
+            log_messages: 256,
+            log_message_bytes: 4096,
+            log_level: LogLevel::Info,
+            explanation_bytes: 16 << 20,
+            metrics: 64,
+        }
+    }
+}
+
+impl PolicyLimits {
+    /// Largest [`Self::stack_bytes`] at which calls run on the caller's thread: threads of the standard library and of
+    /// rayon have 2 MiB.
+    pub const STACK_BYTES_INLINE: usize = 1 << 20;
+
+    /// Sets [`Self::memory_bytes`].
+    #[must_use]
+    pub fn with_memory_bytes(mut self, memory_bytes: usize) -> Self {
+        self.memory_bytes = memory_bytes;
+        self
+    }
+
+    /// Sets [`Self::table_elements`].
+    #[must_use]
+    pub fn with_table_elements(mut self, table_elements: usize) -> Self {
+        self.table_elements = table_elements;
+        self
+    }
+
+    /// Sets [`Self::instances`].
+    #[must_use]
+    pub fn with_instances(mut self, instances: usize) -> Self {
+        self.instances = instances;
+        self
+    }
+
+    /// Sets [`Self::tables`].
+    #[must_use]
+    pub fn with_tables(mut self, tables: usize) -> Self {
+        self.tables = tables;
+        self
+    }
+
+    /// Sets [`Self::memories`].
+    #[must_use]
+    pub fn with_memories(mut self, memories: usize) -> Self {
+        self.memories = memories;
+        self
+    }
+
+    /// Sets [`Self::stack_bytes`].
+    #[must_use]
+    pub fn with_stack_bytes(mut self, stack_bytes: usize) -> Self {
+        self.stack_bytes = stack_bytes;
+        self
+    }
+
+    /// Sets [`Self::hostcall_bytes`].
+    #[must_use]
+    pub fn with_hostcall_bytes(mut self, hostcall_bytes: usize) -> Self {
+        self.hostcall_bytes = hostcall_bytes;
+        self
+    }
+
+    /// Sets [`Self::component_handles`].
+    #[must_use]
+    pub fn with_component_handles(mut self, component_handles: usize) -> Self {
+        self.component_handles = component_handles;
+        self
+    }
+
+    /// Sets [`Self::place_deadline`].
+    #[must_use]
+    pub fn with_place_deadline(mut self, place_deadline: Duration) -> Self {
+        self.place_deadline = place_deadline;
+        self
+    }
+
+    /// Sets [`Self::pick_deadline`].
+    #[must_use]
+    pub fn with_pick_deadline(mut self, pick_deadline: Duration) -> Self {
+        self.pick_deadline = pick_deadline;
+        self
+    }
+
+    /// Sets [`Self::configure_deadline`].
+    #[must_use]
+    pub fn with_configure_deadline(mut self, configure_deadline: Duration) -> Self {
+        self.configure_deadline = configure_deadline;
+        self
+    }
+
+    /// Sets [`Self::fuel`].
+    #[must_use]
+    pub fn with_fuel(mut self, fuel: Option<u64>) -> Self {
+        self.fuel = fuel;
+        self
+    }
+
+    /// Sets [`Self::log_messages`].
+    #[must_use]
+    pub fn with_log_messages(mut self, log_messages: usize) -> Self {
+        self.log_messages = log_messages;
+        self
+    }
+
+    /// Sets [`Self::log_level`].
+    #[must_use]
+    pub fn with_log_level(mut self, log_level: LogLevel) -> Self {
+        self.log_level = log_level;
+        self
+    }
+}

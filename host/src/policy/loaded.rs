@@ -1,0 +1,546 @@
+//! A policy that is ready to be asked: instance, configuration, calls, and what to make of their ends.
+
+use std::io;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use wasmtime::{Store, Trap, WasmBacktrace};
+
+use super::engine::{CallKind, Compiled, PolicyEngine};
+use super::error::{PolicyError, PolicyErrorKind};
+use super::form::{CONTRACT_VERSION, incompatible};
+use super::limiter::LimitHit;
+use super::limits::PolicyLimits;
+use super::messages::{MessageBook, Messages};
+use super::plan::PlanBook;
+use super::v0_1::{ConfigRefused, Exports, PolicyInfo, PolicySetting, State};
+use super::view::View;
+use crate::candidates::{Candidates, Proposal};
+
+/// How a policy is asked for a placement.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PlaceOptions {
+    /// The source of all randomness of the policy: the same seed, the same plan.
+    pub seed: u64,
+    /// Whether somebody will read explanations; policies build none otherwise.
+    pub explain_wanted: bool,
+}
+
+impl PlaceOptions {
+    /// Sets [`Self::seed`].
+    #[must_use]
+    pub fn with_seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// Sets [`Self::explain_wanted`].
+    #[must_use]
+    pub fn with_explain_wanted(mut self, explain_wanted: bool) -> Self {
+        self.explain_wanted = explain_wanted;
+        self
+    }
+}
+
+/// What ended a call that had offered a plan before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CutOff {
+    /// Its deadline.
+    Deadline,
+    /// The end of its fuel.
+    Fuel,
+}
+
+impl std::fmt::Display for CutOff {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Deadline => "cut off at the deadline",
+            Self::Fuel => "cut off when its fuel was used up",
+        })
+    }
+}
+
+/// What a policy answered.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PolicyAnswer {
+    /// The last legal offer.
+    pub proposal: Proposal,
+    /// How many legal offers there were.
+    pub n_offers: u64,
+    /// What ended the call, unless the policy returned by itself.
+    pub cut_off: Option<CutOff>,
+    /// What it said beyond the bounds.
+    pub dropped: Dropped,
+    /// What the policy printed.
+    pub messages: Messages,
+    /// Fuel that the guest used, where calls are metered by it.
+    pub fuel_used: Option<u64>,
+    /// Linear memory of the guest at the end, which is its peak; `None` = it ran natively.
+    pub peak_memory_bytes: Option<usize>,
+    /// Wall time of the call.
+    pub elapsed: Duration,
+}
+
+/// How much of what a policy said about its plan was beyond the bounds, and is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Dropped {
+    /// Explanations.
+    pub explanations: u64,
+    /// Metrics.
+    pub metrics: u64,
+}
+
+/// How long loading took.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LoadReport {
+    /// Whether the compiled code came from the cache.
+    pub is_cached: bool,
+    /// Wrapping a core module as a component, with all checks.
+    pub encode: Duration,
+    /// Compiling, or reading from the cache.
+    pub compile: Duration,
+    /// Instance, description, configuration.
+    pub start: Duration,
+    /// Why the compiled code could not be kept.
+    pub cache_problem: Option<String>,
+}
+
+/// A policy in its sandbox, configured. It stays resident: what it keeps between calls is its own business, until a
+/// trap, after which it starts anew.
+pub struct LoadedPolicy {
+    pub(super) template: Template,
+    live: Option<Live>,
+    info: PolicyInfo,
+    settings: Vec<PolicySetting>,
+    n_restarts: u32,
+    report: LoadReport,
+}
+
+/// What instances are made of.
+pub(super) struct Template {
+    pub(super) engine: PolicyEngine,
+    name: String,
+    compiled: Compiled,
+    config: Vec<(String, String)>,
+    messages: Arc<MessageBook>,
+}
+
+/// An instance and its store. A trap makes all of the store unusable.
+pub(super) struct Live {
+    pub(super) store: Store<State>,
+    pub(super) exports: Exports,
+}
+
+impl PolicyEngine {
+    /// Loads a policy from the bytes of a core module or a component, and configures it. `name` is for messages.
+    ///
+    /// # Errors
+    /// [`PolicyError`]; its [`PolicyError::fault`] says whose.
+    pub fn load(
+        &self,
+        name: &str,
+        bytes: &[u8],
+        config: &[(String, String)],
+    ) -> Result<LoadedPolicy, PolicyError> {
+        let compiled = self
+            .compile(bytes)
+            .map_err(|kind| PolicyError::new(name, kind, Messages::default()))?;
+        let report = LoadReport {
+            is_cached: compiled.is_cached,
+            encode: compiled.encode,
+            compile: compiled.compile,
+            start: Duration::ZERO,
+            cache_problem: compiled.cache_problem.clone(),
+        };
+        let mut policy = LoadedPolicy {
+            template: Template {
+                engine: self.clone(),
+                name: name.to_owned(),
+                compiled,
+                config: config.to_vec(),
+                messages: Arc::new(MessageBook::new(self.limits())),
+            },
+            live: None,
+            info: PolicyInfo::default(),
+            settings: Vec::new(),
+            n_restarts: 0,
+            report,
+        };
+        let started = Instant::now();
+        policy.start()?;
+        policy.report.start = started.elapsed();
+        Ok(policy)
+    }
+}
+
+impl LoadedPolicy {
+    /// The name it was loaded under.
+    pub fn name(&self) -> &str {
+        &self.template.name
+    }
+
+    /// What it says about itself.
+    pub fn info(&self) -> &PolicyInfo {
+        &self.info
+    }
+
+    /// The configuration keys that it understands.
+    pub fn settings(&self) -> &[PolicySetting] {
+        &self.settings
+    }
+
+    /// Whether it places whole graphs.
+    pub fn is_whole_graph(&self) -> bool {
+        self.template.compiled.prepared.is_whole_graph()
+    }
+
+    /// Whether it places ops while they run.
+    pub fn is_online(&self) -> bool {
+        self.template.compiled.prepared.is_online()
+    }
+
+    /// How long loading took.
+    pub fn load_report(&self) -> &LoadReport {
+        &self.report
+    }
+
+    /// How often it had to start anew after a trap or an ended call.
+    pub fn n_restarts(&self) -> u32 {
+        self.n_restarts
+    }
+
+    /// Asks for a placement of a whole graph.
+    ///
+    /// # Errors
+    /// [`PolicyError`]. A call that was cut off after an offer is no error: see [`PolicyAnswer::cut_off`].
+    pub fn place(
+        &mut self,
+        candidates: &Candidates,
+        options: &PlaceOptions,
+    ) -> Result<PolicyAnswer, PolicyError> {
+        if !self.is_whole_graph() {
+            let export = "whole-graph";
+            return Err(self.error(PolicyErrorKind::MissingExport { export }));
+        }
+        let limits = self.template.engine.limits().clone();
+        let plan = PlanBook::new(candidates, options, &limits);
+        let view = View::new(candidates.clone());
+        let started = Instant::now();
+        let (outcome, plan, fuel_used, peak_memory_bytes) = {
+            let mut live = self.take_live()?;
+            let ticking = self.template.engine.ticking();
+            let armed = self.template.engine.arm(&mut live.store, CallKind::Place);
+            let outcome = armed.and_then(|()| {
+                on_stack(&limits, || {
+                    live.exports
+                        .place(&mut live.store, view, plan, options.seed)
+                })?
+            });
+            drop(ticking);
+            let plan = live.store.data_mut().end_call();
+            let fuel_used = live.fuel_used(&limits);
+            let peak_memory_bytes = live.store.data().limiter.memory_bytes();
+            let outcome =
+                outcome.map_err(|error| self.template.classify("place", CallKind::Place, error));
+            // After a trap the store is dead, and with it the instance.
+            if outcome.is_ok() {
+                self.live = Some(live);
+            }
+            (outcome, plan, fuel_used, peak_memory_bytes)
+        };
+        let elapsed = started.elapsed();
+        let messages = self.template.messages.take();
+        let result = plan.map(PlanBook::into_result).unwrap_or_default();
+        let cut_off = match outcome {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => return Err(self.error_after(result.into_kind(error), messages)),
+            Err(PolicyErrorKind::Deadline { .. }) if result.has_offer() => Some(CutOff::Deadline),
+            Err(PolicyErrorKind::OutOfFuel { .. }) if result.has_offer() => Some(CutOff::Fuel),
+            Err(kind) => return Err(self.error_after(trap_with(kind, &messages), messages)),
+        };
+        let (n_offers, dropped) = (result.n_offers, result.dropped);
+        let proposal = result
+            .into_proposal()
+            .map_err(|kind| self.error_after(kind, messages.clone()))?;
+        Ok(PolicyAnswer {
+            proposal,
+            n_offers,
+            cut_off,
+            dropped,
+            messages,
+            fuel_used,
+            peak_memory_bytes: Some(peak_memory_bytes),
+            elapsed,
+        })
+    }
+
+    /// Makes a call on the live instance, starting one where there is none. A trap ends the instance.
+    pub(super) fn call<T: Send>(
+        &mut self,
+        name: &'static str,
+        kind: CallKind,
+        call: impl FnOnce(&mut Live) -> wasmtime::Result<T> + Send,
+    ) -> Result<T, PolicyError> {
+        let mut live = self.take_live()?;
+        let outcome = self
+            .template
+            .engine
+            .arm(&mut live.store, kind)
+            .and_then(|()| on_stack(self.template.engine.limits(), || call(&mut live))?);
+        match outcome {
+            Ok(value) => {
+                self.live = Some(live);
+                Ok(value)
+            }
+            Err(error) => {
+                let kind = self.template.classify(name, kind, error);
+                let messages = self.template.messages.take();
+                Err(self.error_after(trap_with(kind, &messages), messages))
+            }
+        }
+    }
+
+    /// What the policy printed since the last call that reported it.
+    pub(super) fn take_messages(&self) -> Messages {
+        self.template.messages.take()
+    }
+
+    pub(super) fn error(&self, kind: PolicyErrorKind) -> PolicyError {
+        self.error_after(kind, self.template.messages.take())
+    }
+
+    fn error_after(&self, kind: PolicyErrorKind, messages: Messages) -> PolicyError {
+        PolicyError::new(&self.template.name, kind, messages)
+    }
+
+    fn take_live(&mut self) -> Result<Live, PolicyError> {
+        if self.live.is_none() {
+            self.n_restarts += 1;
+            self.start()?;
+        }
+        self.live
+            .take()
+            .ok_or_else(|| self.error(PolicyErrorKind::Engine("no instance".to_owned())))
+    }
+
+    /// Makes an instance, lets it describe itself, and configures it.
+    fn start(&mut self) -> Result<(), PolicyError> {
+        let template = &self.template;
+        let ticking = template.engine.ticking();
+        let started = on_stack(template.engine.limits(), || template.start())
+            .unwrap_or_else(|error| Err(PolicyErrorKind::Engine(error.to_string())));
+        drop(ticking);
+        let (live, info, settings) = started.map_err(|kind| {
+            let messages = self.template.messages.take();
+            self.error_after(trap_with(kind, &messages), messages)
+        })?;
+        self.live = Some(live);
+        self.info = info;
+        self.settings = settings;
+        Ok(())
+    }
+}
+
+impl Template {
+    fn start(&self) -> Result<(Live, PolicyInfo, Vec<PolicySetting>), PolicyErrorKind> {
+        let mut store = self.engine.store(Arc::clone(&self.messages));
+        let kind = CallKind::Configure;
+        let arm = |store: &mut Store<State>| {
+            let armed = self.engine.arm(store, kind);
+            armed.map_err(|error| PolicyErrorKind::Engine(format!("{error:#}")))
+        };
+        arm(&mut store)?;
+        let exports = self
+            .compiled
+            .prepared
+            .instantiate(&mut store)
+            .map_err(|error| self.classify_start(error))?;
+        arm(&mut store)?;
+        let info = exports
+            .describe(&mut store)
+            .map_err(|error| self.classify("describe", kind, error))?;
+        arm(&mut store)?;
+        let settings = exports
+            .settings(&mut store)
+            .map_err(|error| self.classify("settings", kind, error))?;
+        let unknown_setting = |key: &str| PolicyErrorKind::UnknownSetting {
+            key: key.to_owned(),
+            known: settings.iter().map(|setting| setting.key.clone()).collect(),
+        };
+        let is_known = |key: &str| settings.iter().any(|setting| setting.key == key);
+        if let Some((key, _)) = self.config.iter().find(|(key, _)| !is_known(key)) {
+            return Err(unknown_setting(key));
+        }
+        arm(&mut store)?;
+        exports
+            .configure(&mut store, &self.config)
+            .map_err(|error| self.classify("configure", kind, error))?
+            .map_err(|refused| match refused {
+                ConfigRefused::UnknownKey(key) => unknown_setting(&key),
+                ConfigRefused::Other(reason) => PolicyErrorKind::Config(reason),
+            })?;
+        Ok((Live { store, exports }, info, settings))
+    }
+
+    /// An instance could not be made: its types do not fit, or it ran into a limit, or its start function trapped.
+    fn classify_start(&self, error: wasmtime::Error) -> PolicyErrorKind {
+        let is_mismatch = error.downcast_ref::<Trap>().is_none()
+            && error.downcast_ref::<LimitHit>().is_none()
+            && limit_in_words(&error, "instantiate", self.engine.limits()).is_none();
+        if is_mismatch {
+            return incompatible(CONTRACT_VERSION, format!("{error:#}"));
+        }
+        self.classify("instantiate", CallKind::Configure, error)
+    }
+
+    /// What the error of a call means.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "the error ends here; so `map_err` reads well"
+    )]
+    fn classify(
+        &self,
+        call: &'static str,
+        kind: CallKind,
+        error: wasmtime::Error,
+    ) -> PolicyErrorKind {
+        let limits = self.engine.limits();
+        let out_of_fuel = || PolicyErrorKind::OutOfFuel {
+            call,
+            fuel: limits.fuel.unwrap_or(0),
+        };
+        if let Some(hit) = error.downcast_ref::<LimitHit>() {
+            return match *hit {
+                LimitHit::Memory { requested_bytes } => PolicyErrorKind::MemoryLimit {
+                    requested_bytes,
+                    limit_bytes: limits.memory_bytes,
+                },
+                LimitHit::Table { requested } => PolicyErrorKind::TableLimit {
+                    requested,
+                    limit: limits.table_elements,
+                },
+                LimitHit::HostFuel => out_of_fuel(),
+            };
+        }
+        if let Some(limit) = limit_in_words(&error, call, limits) {
+            return limit;
+        }
+        let trap = error.downcast_ref::<Trap>();
+        match trap {
+            Some(Trap::Interrupt) => PolicyErrorKind::Deadline {
+                call,
+                deadline: self.engine.deadline(kind),
+            },
+            Some(Trap::OutOfFuel) => out_of_fuel(),
+            Some(Trap::StackOverflow) => PolicyErrorKind::StackOverflow {
+                call,
+                limit_bytes: limits.stack_bytes,
+            },
+            _ => PolicyErrorKind::Trap {
+                call,
+                trap: trap.map_or_else(|| error.root_cause().to_string(), ToString::to_string),
+                message: None,
+                backtrace: backtrace(&error),
+            },
+        }
+    }
+}
+
+impl Live {
+    fn fuel_used(&self, limits: &PolicyLimits) -> Option<u64> {
+        let fuel = limits.fuel?;
+        // An error means that this store is not metered by fuel.
+        Some(fuel.saturating_sub(self.store.get_fuel().ok()?))
+    }
+}
+
+impl std::fmt::Debug for LoadedPolicy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LoadedPolicy")
+            .field("name", &self.template.name)
+            .field("info", &self.info)
+            .field("config", &self.template.config)
+            .field("n_restarts", &self.n_restarts)
+            .field("report", &self.report)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Limits that wasmtime enforces itself and reports in words only; the pinned version, and a test for each, keep the
+/// words true.
+fn limit_in_words(
+    error: &wasmtime::Error,
+    call: &'static str,
+    limits: &PolicyLimits,
+) -> Option<PolicyErrorKind> {
+    let cause = error.root_cause().to_string();
+    if cause.starts_with("too much data is being copied between the host and the guest") {
+        return Some(PolicyErrorKind::TransferLimit {
+            call,
+            limit_bytes: limits.hostcall_bytes,
+        });
+    }
+    if cause.ends_with("store handle limit exceeded") {
+        return Some(PolicyErrorKind::HandleLimit {
+            call,
+            limit: limits.component_handles,
+        });
+    }
+    let counted = cause.strip_prefix("resource limit exceeded: ")?;
+    let (what, limit) = match counted.split(' ').next()? {
+        "instance" => ("instances", limits.instances),
+        "memory" => ("memories", limits.memories),
+        "table" => ("tables", limits.tables),
+        _ => return None,
+    };
+    Some(PolicyErrorKind::InstanceLimit { what, limit })
+}
+
+/// The guest's functions, innermost first, without the machinery that turns a panic into a trap.
+fn backtrace(error: &wasmtime::Error) -> Vec<String> {
+    let Some(backtrace) = error.downcast_ref::<WasmBacktrace>() else {
+        return Vec::new();
+    };
+    let functions = backtrace.frames().iter().map(|frame| {
+        let unnamed = || format!("function {}", frame.func_index());
+        // Without the hash at the end.
+        let demangle = |name| format!("{:#}", rustc_demangle::demangle(name));
+        frame.func_name().map_or_else(unnamed, demangle)
+    });
+    functions
+        .skip_while(|name| {
+            ["panic", "abort", "begin_unwind"]
+                .iter()
+                .any(|part| name.contains(part))
+        })
+        .collect()
+}
+
+/// Adds to a trap what the guest said last.
+fn trap_with(mut kind: PolicyErrorKind, messages: &Messages) -> PolicyErrorKind {
+    if let PolicyErrorKind::Trap { message, .. } = &mut kind {
+        message.clone_from(&messages.last_error);
+    }
+    kind
+}
+
+/// Runs a call where the stack is large enough for the guest's frames.
+///
+/// # Errors
+/// When the system gives no thread.
+fn on_stack<T: Send>(limits: &PolicyLimits, call: impl FnOnce() -> T + Send) -> io::Result<T> {
+    if limits.stack_bytes <= PolicyLimits::STACK_BYTES_INLINE {
+        return Ok(call());
+    }
+    thread::scope(|scope| {
+        let thread = thread::Builder::new()
+            .name("placewright-policy".to_owned())
+            // Frames of the host, beside the guest's.
+            .stack_size(limits.stack_bytes + PolicyLimits::STACK_BYTES_INLINE)
+            .spawn_scoped(scope, call)?;
+        Ok(thread
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    })
+}

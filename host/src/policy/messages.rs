@@ -1,0 +1,145 @@
+//! What a policy printed: kept up to a bound, the rest counted.
+
+use std::fmt;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+
+use placewright_guest::source::{LogLevel, LogSink};
+
+use super::limits::PolicyLimits;
+
+/// One message of a policy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message {
+    /// Severity.
+    pub level: LogLevel,
+    /// The text, as far as it was kept.
+    pub text: String,
+    /// Whether the text was longer.
+    pub is_truncated: bool,
+}
+
+/// What a policy printed in one call.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Messages {
+    /// The first ones, in order.
+    pub kept: Vec<Message>,
+    /// How many more there were.
+    pub dropped: u64,
+    /// How many of the kept ones were cut.
+    pub truncated: u64,
+    /// The last message of level error, kept even when messages before it used up the bound: the SDK sends the text of a
+    /// panic so.
+    pub last_error: Option<String>,
+}
+
+impl Messages {
+    /// Whether the policy said nothing.
+    pub fn is_empty(&self) -> bool {
+        self.kept.is_empty() && self.dropped == 0
+    }
+}
+
+impl fmt::Display for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let level = match self.level {
+            LogLevel::Trace => "trace",
+            LogLevel::Debug => "debug",
+            LogLevel::Info => "info",
+            LogLevel::Warn => "warn",
+            LogLevel::Error => "error",
+        };
+        write!(f, "{level}: {}", self.text)?;
+        if self.is_truncated {
+            f.write_str(" [truncated]")?;
+        }
+        Ok(())
+    }
+}
+
+/// Collects messages. Shared by the store, or the native policy, and whoever reports.
+#[derive(Debug)]
+pub(super) struct MessageBook {
+    threshold: LogLevel,
+    n_messages_max: usize,
+    message_bytes_max: usize,
+    messages: Mutex<Messages>,
+}
+
+impl MessageBook {
+    pub(super) fn new(limits: &PolicyLimits) -> Self {
+        Self {
+            threshold: limits.log_level,
+            n_messages_max: limits.log_messages,
+            message_bytes_max: limits.log_message_bytes,
+            messages: Mutex::default(),
+        }
+    }
+
+    /// What was collected since the last time.
+    pub(super) fn take(&self) -> Messages {
+        std::mem::take(&mut *self.lock())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Messages> {
+        // Messages are whole after every statement that changes them.
+        self.messages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl LogSink for MessageBook {
+    fn threshold(&self) -> LogLevel {
+        self.threshold
+    }
+
+    fn emit(&self, level: LogLevel, message: &str) {
+        if level < self.threshold {
+            return;
+        }
+        let text = truncate(message, self.message_bytes_max);
+        let mut messages = self.lock();
+        if level == LogLevel::Error {
+            messages.last_error = Some(text.to_owned());
+        }
+        if messages.kept.len() == self.n_messages_max {
+            messages.dropped += 1;
+            return;
+        }
+        let is_truncated = text.len() < message.len();
+        messages.truncated += u64::from(is_truncated);
+        messages.kept.push(Message {
+            level,
+            text: text.to_owned(),
+            is_truncated,
+        });
+    }
+}
+
+/// The longest start of a text that fits, cut between characters.
+pub(super) fn truncate(text: &str, n_bytes_max: usize) -> &str {
+    &text[..text.floor_char_boundary(n_bytes_max)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_is_cut_and_counted_and_its_last_error_kept() {
+        let mut limits = PolicyLimits::default().with_log_messages(2);
+        limits.log_message_bytes = 5;
+        let book = MessageBook::new(&limits);
+        book.emit(LogLevel::Debug, "below the threshold");
+        book.emit(LogLevel::Info, "short");
+        book.emit(LogLevel::Warn, "ab\u{20ac}\u{20ac}");
+        book.emit(LogLevel::Info, "third");
+        book.emit(LogLevel::Error, "panic");
+        let messages = book.take();
+        let texts: Vec<_> = messages.kept.iter().map(ToString::to_string).collect();
+        assert_eq!(texts, ["info: short", "warn: ab\u{20ac} [truncated]"]);
+        assert_eq!((messages.dropped, messages.truncated), (2, 1));
+        assert_eq!(messages.last_error.as_deref(), Some("panic"));
+        assert!(book.take().is_empty());
+    }
+}

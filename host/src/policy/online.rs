@@ -1,0 +1,173 @@
+//! Asking a policy about each op when it becomes ready.
+
+use placewright_guest::{Completion, DeviceChange, NONE, PlaceError, ReadyTask};
+
+use super::engine::CallKind;
+use super::error::{PolicyError, PolicyErrorKind};
+use super::loaded::LoadedPolicy;
+use super::messages::Messages;
+use super::ticker::Ticking;
+use super::v0_1::TaskBuffer;
+use super::view::View;
+use crate::candidates::Candidates;
+use crate::names::DeviceId;
+
+/// A run of an online policy, between `begin` and `end`.
+///
+/// The first error ends it: the policy's state of the run died with its instance.
+#[derive(Debug)]
+pub struct OnlineSession<'a> {
+    policy: &'a mut LoadedPolicy,
+    candidates: Candidates,
+    run: u32,
+    buffer: TaskBuffer,
+    is_over: bool,
+    _ticking: Option<Ticking>,
+}
+
+impl LoadedPolicy {
+    /// Starts a run. `run` is any number; it comes back in the policy's tasks.
+    ///
+    /// # Errors
+    /// [`PolicyError`]: [`PolicyErrorKind::MissingExport`] where the policy is none for online placement.
+    pub fn begin(
+        &mut self,
+        run: u32,
+        candidates: &Candidates,
+        seed: u64,
+    ) -> Result<OnlineSession<'_>, PolicyError> {
+        if !self.is_online() {
+            return Err(self.error(PolicyErrorKind::MissingExport { export: "online" }));
+        }
+        let ticking = self.template.engine.ticking();
+        let view = View::new(candidates.clone());
+        let begun = self.call("begin", CallKind::Place, |live| {
+            live.exports.begin(&mut live.store, run, view, seed)
+        })?;
+        begun.map_err(|error| {
+            self.error(match error {
+                PlaceError::Declined(reason) => PolicyErrorKind::Declined(reason),
+                PlaceError::Failed(reason) => PolicyErrorKind::Failed(reason),
+            })
+        })?;
+        Ok(OnlineSession {
+            candidates: candidates.clone(),
+            run,
+            buffer: TaskBuffer::default(),
+            is_over: false,
+            _ticking: ticking,
+            policy: self,
+        })
+    }
+}
+
+impl OnlineSession<'_> {
+    /// The device for a task whose inputs are there; `None` = the policy has no opinion.
+    ///
+    /// # Errors
+    /// [`PolicyError`]; [`PolicyErrorKind::InvalidAnswer`] where the device is no candidate of the node.
+    pub fn pick(&mut self, task: &ReadyTask) -> Result<Option<DeviceId>, PolicyError> {
+        let device = self.call("pick", |live, _| live.exports.pick(&mut live.store, task))?;
+        self.checked("pick", task, device)
+    }
+
+    /// The same for tasks that became ready together, in their order; appended to `devices`.
+    ///
+    /// # Errors
+    /// As [`Self::pick`], also where the policy does not answer once per task; `devices` is then as it was.
+    pub fn pick_batch(
+        &mut self,
+        tasks: &[ReadyTask],
+        devices: &mut Vec<Option<DeviceId>>,
+    ) -> Result<(), PolicyError> {
+        let answers = self.call("pick-batch", |live, buffer| {
+            live.exports.pick_batch(&mut live.store, tasks, buffer)
+        })?;
+        if answers.len() != tasks.len() {
+            let what = format!("{} devices for {} tasks", answers.len(), tasks.len());
+            let call = "pick-batch";
+            return Err(self.invalid(call, what));
+        }
+        let n_before = devices.len();
+        devices.reserve(tasks.len());
+        for (task, device) in tasks.iter().zip(answers) {
+            match self.checked("pick-batch", task, device) {
+                Ok(device) => devices.push(device),
+                Err(error) => {
+                    devices.truncate(n_before);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the policy what happened since the last call.
+    ///
+    /// # Errors
+    /// [`PolicyError`].
+    pub fn observe(
+        &mut self,
+        done: &[Completion],
+        changes: &[DeviceChange],
+    ) -> Result<(), PolicyError> {
+        self.call("observe", |live, _| {
+            live.exports.observe(&mut live.store, done, changes)
+        })
+    }
+
+    /// Ends the run; gives what the policy printed in it.
+    ///
+    /// # Errors
+    /// [`PolicyError`].
+    pub fn end(mut self) -> Result<Messages, PolicyError> {
+        let run = self.run;
+        self.call("end", |live, _| live.exports.end(&mut live.store, run))?;
+        self.is_over = true;
+        Ok(self.policy.take_messages())
+    }
+
+    fn call<T: Send>(
+        &mut self,
+        name: &'static str,
+        call: impl FnOnce(&mut super::loaded::Live, &mut TaskBuffer) -> wasmtime::Result<T> + Send,
+    ) -> Result<T, PolicyError> {
+        if self.is_over {
+            // A fresh instance knows nothing of the run.
+            let over = "the run is over: an earlier call failed".to_owned();
+            return Err(self.policy.error(PolicyErrorKind::Failed(over)));
+        }
+        let buffer = &mut self.buffer;
+        let outcome = self
+            .policy
+            .call(name, CallKind::Pick, |live| call(live, buffer));
+        self.is_over = outcome.is_err();
+        outcome
+    }
+
+    fn checked(
+        &mut self,
+        call: &'static str,
+        task: &ReadyTask,
+        device: u32,
+    ) -> Result<Option<DeviceId>, PolicyError> {
+        if device == NONE {
+            return Ok(None);
+        }
+        let sets = &self.candidates.nodes().sets;
+        if sets.row(task.candidate_set as usize).contains(&device) {
+            return Ok(Some(DeviceId(device)));
+        }
+        let graph = self.candidates.graph();
+        let node = crate::graph::NodeId(task.node);
+        let name = graph.node_name(node);
+        let device = self.candidates.device_name(device);
+        let what = format!("{device} for node `{name}`, which is no candidate of it");
+        Err(self.invalid(call, what))
+    }
+
+    fn invalid(&mut self, call: &'static str, what: String) -> PolicyError {
+        self.policy
+            .error(PolicyErrorKind::InvalidAnswer { call, what })
+    }
+}

@@ -1,0 +1,75 @@
+//! Where a policy comes from.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::builtin::ShippedPolicy;
+use super::error::{PolicyError, PolicyErrorKind};
+use super::messages::Messages;
+
+/// A policy, as a user or an app names it.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum PolicySource {
+    /// One that comes with the host.
+    Shipped(ShippedPolicy),
+    /// A .wasm file: a core module or a component.
+    File(PathBuf),
+    /// The bytes of one, with a name for messages.
+    Bytes(String, Vec<u8>),
+}
+
+impl PolicySource {
+    /// Reads the command line's `NAME|FILE`: the name of a shipped policy, else a file that exists.
+    ///
+    /// # Errors
+    /// [`PolicyErrorKind::NotFound`], which lists the shipped names.
+    pub fn parse(text: &str) -> Result<Self, PolicyError> {
+        match ShippedPolicy::find(text) {
+            Ok(shipped) => Ok(Self::Shipped(shipped)),
+            Err(_) if Path::new(text).exists() => Ok(Self::File(text.into())),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The bytes.
+    ///
+    /// # Errors
+    /// [`PolicyErrorKind::Read`].
+    pub fn read(&self) -> Result<Cow<'_, [u8]>, PolicyError> {
+        match self {
+            Self::Shipped(shipped) => Ok(shipped.wasm().into()),
+            Self::Bytes(_, bytes) => Ok(bytes.into()),
+            Self::File(path) => match fs::read(path) {
+                Ok(bytes) => Ok(bytes.into()),
+                Err(source) => {
+                    let path = path.clone();
+                    let kind = PolicyErrorKind::Read { path, source };
+                    Err(PolicyError::new(
+                        &self.to_string(),
+                        kind,
+                        Messages::default(),
+                    ))
+                }
+            },
+        }
+    }
+}
+
+impl From<ShippedPolicy> for PolicySource {
+    fn from(shipped: ShippedPolicy) -> Self {
+        Self::Shipped(shipped)
+    }
+}
+
+impl fmt::Display for PolicySource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Shipped(shipped) => f.write_str(shipped.name()),
+            Self::File(path) => path.display().fmt(f),
+            Self::Bytes(name, _) => f.write_str(name),
+        }
+    }
+}

@@ -1,0 +1,582 @@
+//! What a policy may call: the host's side of `devices`, `graphs`, `planning` and `log`.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use placewright_guest::source;
+use placewright_guest::source::{DeviceSource, GraphSource, LogLevel, LogSink, PlanSink};
+use wasmtime::component::{HasSelf, Linker, Resource};
+use wasmtime::{Result, StoreContextMut, format_err};
+
+use super::bindings::placewright::policy::{devices, graphs, log, planning, types};
+use super::bindings::{DeviceSetHandle, GraphHandle, PlanHandle, ProfileHandle};
+use crate::policy::limiter::{LimitHit, Limiter};
+use crate::policy::limits::PolicyLimits;
+use crate::policy::messages::MessageBook;
+use crate::policy::plan::PlanBook;
+use crate::policy::view::View;
+
+/// Host work of one evaluation of a plan, per node and edge, in units of fuel. About what a guest would burn for the same
+/// work; what matters is that it is the same on every machine.
+const FUEL_PER_EVALUATED_ITEM: u64 = 8;
+
+/// The host's half of a policy's store.
+pub(in crate::policy) struct State {
+    pub(in crate::policy) limiter: Limiter,
+    pub(in crate::policy) messages: Arc<MessageBook>,
+    call: Option<Call>,
+    /// Runs that the guest holds handles of.
+    profiles: Vec<Option<source::Profile>>,
+    /// What imports may still cost in this call, where calls are metered by fuel: wasm fuel does not see host work.
+    host_fuel_left: Option<u64>,
+}
+
+/// What is lent to the guest for one call.
+struct Call {
+    view: View,
+    plan: Option<PlanBook>,
+    /// Nodes and edges.
+    n_items: u64,
+}
+
+impl State {
+    pub(in crate::policy) fn new(limits: &PolicyLimits, messages: Arc<MessageBook>) -> Self {
+        Self {
+            limiter: Limiter::new(limits),
+            messages,
+            call: None,
+            profiles: Vec::new(),
+            host_fuel_left: None,
+        }
+    }
+
+    /// Sets what imports of the next call may cost; `None` = no bound but the deadline.
+    pub(in crate::policy) fn set_host_fuel(&mut self, fuel: Option<u64>) {
+        self.host_fuel_left = fuel;
+    }
+
+    /// Lends graph, devices and perhaps a plan to the guest.
+    pub(super) fn begin_call(&mut self, view: View, plan: Option<PlanBook>) {
+        let counts = view.counts();
+        let n_items = u64::from(counts.nodes) + u64::from(counts.edges);
+        self.call = Some(Call {
+            view,
+            plan,
+            n_items,
+        });
+    }
+
+    /// Takes them back, with what the guest offered.
+    pub(in crate::policy) fn end_call(&mut self) -> Option<PlanBook> {
+        self.call.take()?.plan
+    }
+
+    fn call(&self) -> Result<&Call> {
+        // Handles are borrowed: the sandbox takes them back at the end of the call.
+        self.call
+            .as_ref()
+            .ok_or_else(|| format_err!("graph, devices or plan used outside of a call"))
+    }
+
+    fn view(&self) -> Result<&View> {
+        Ok(&self.call()?.view)
+    }
+
+    fn plan(&self) -> Result<&PlanBook> {
+        let plan = self.call()?.plan.as_ref();
+        plan.ok_or_else(|| format_err!("the call has no plan"))
+    }
+
+    fn charge(&mut self, fuel: u64) -> Result<()> {
+        if let Some(left) = &mut self.host_fuel_left {
+            *left = left.checked_sub(fuel).ok_or(LimitHit::HostFuel)?;
+        }
+        Ok(())
+    }
+
+    /// The plan, for something that walks over the whole of it.
+    fn evaluated_plan(&mut self) -> Result<&PlanBook> {
+        let n_items = self.call()?.n_items;
+        self.charge(n_items.saturating_mul(FUEL_PER_EVALUATED_ITEM))?;
+        self.plan()
+    }
+
+    fn column<T: Clone>(&mut self, get: impl FnOnce(&View) -> Cow<'_, [T]>) -> Result<Vec<T>> {
+        let column = get(self.view()?).into_owned();
+        self.charge(column.len() as u64)?;
+        Ok(column)
+    }
+
+    fn csr(&mut self, get: impl FnOnce(&View) -> source::Csr<'_>) -> Result<graphs::Csr> {
+        let csr = get(self.view()?);
+        let csr = graphs::Csr {
+            offsets: csr.offsets.into_owned(),
+            items: csr.items.into_owned(),
+        };
+        self.charge((csr.offsets.len() + csr.items.len()) as u64)?;
+        Ok(csr)
+    }
+
+    fn strings(
+        &mut self,
+        get: impl FnOnce(&View) -> source::Strings<'_>,
+    ) -> Result<graphs::Strings> {
+        let strings = get(self.view()?);
+        let strings = graphs::Strings {
+            offsets: strings.offsets.into_owned(),
+            text: strings.text.into_owned(),
+        };
+        self.charge((strings.offsets.len() + strings.text.len()) as u64)?;
+        Ok(strings)
+    }
+
+    /// Something that costs about as much as one item for every device.
+    fn of_devices<T>(&mut self, get: impl FnOnce(&View) -> T) -> Result<T> {
+        let n_devices = self.view()?.count();
+        self.charge(u64::from(n_devices).saturating_mul(16))?;
+        Ok(get(self.view()?))
+    }
+
+    fn profile(&self, handle: &Resource<ProfileHandle>) -> Result<&source::Profile> {
+        self.profiles
+            .get(handle.rep() as usize)
+            .and_then(Option::as_ref)
+            .ok_or_else(|| format_err!("no such profile"))
+    }
+}
+
+/// Defines every import.
+///
+/// # Errors
+/// When two definitions have one name.
+pub(super) fn add_to_linker(linker: &mut Linker<State>) -> Result<()> {
+    types::add_to_linker::<_, HasSelf<State>>(linker, |state| state)?;
+    devices::add_to_linker::<_, HasSelf<State>>(linker, |state| state)?;
+    graphs::add_to_linker::<_, HasSelf<State>>(linker, |state| state)?;
+    planning::add_to_linker::<_, HasSelf<State>>(linker, |state| state)?;
+    log::add_to_linker::<_, HasSelf<State>>(linker, |state| state)?;
+    // The only import that needs the store itself, where the fuel is; generated imports see its data alone.
+    linker.allow_shadowing(true);
+    let name = format!(
+        "placewright:policy/planning@{}",
+        crate::policy::form::CONTRACT_VERSION
+    );
+    linker.instance(&name)?.func_wrap(
+        "[method]plan.budget-left",
+        |store: StoreContextMut<'_, State>, (_plan,): (Resource<PlanHandle>,)| {
+            let left = match store.data().host_fuel_left {
+                None => u64::MAX,
+                Some(host_fuel) => store.get_fuel()?.min(host_fuel),
+            };
+            Ok((left,))
+        },
+    )?;
+    linker.allow_shadowing(false);
+    Ok(())
+}
+
+/// Getters of whole columns: the contract's name, the view's method, the type of an item.
+macro_rules! columns {
+    ($handle:ty; $($name:ident: $item:ty),* $(,)?) => {
+        $(fn $name(&mut self, _: Resource<$handle>) -> Result<Vec<$item>> {
+            self.column(|view| view.$name())
+        })*
+    };
+}
+
+impl types::Host for State {}
+
+impl devices::Host for State {}
+
+impl devices::HostDeviceSet for State {
+    columns! { DeviceSetHandle;
+        cost_classes: u32,
+        link_domains: u32,
+        silicon: u32,
+        memory_domains: u32,
+        memory_capacity: u64,
+        memory_free: u64,
+        loads: f64,
+        calibrated: u8,
+        queues: u32,
+    }
+
+    fn count(&mut self, _: Resource<DeviceSetHandle>) -> Result<u32> {
+        Ok(self.view()?.count())
+    }
+
+    fn attributes(
+        &mut self,
+        _: Resource<DeviceSetHandle>,
+        device: u32,
+    ) -> Result<Option<types::DeviceAttributes>> {
+        let found = self.of_devices(|view| view.attributes(device))?;
+        Ok(found.map(device_attributes))
+    }
+
+    fn all(&mut self, _: Resource<DeviceSetHandle>) -> Result<Vec<types::DeviceAttributes>> {
+        let all = self.of_devices(View::all)?;
+        Ok(all.into_iter().map(device_attributes).collect())
+    }
+
+    fn by_name(&mut self, _: Resource<DeviceSetHandle>, name: String) -> Result<Option<u32>> {
+        self.of_devices(|view| view.by_name(&name))
+    }
+
+    fn by_spec(
+        &mut self,
+        _: Resource<DeviceSetHandle>,
+        spec: types::DeviceSpec,
+    ) -> Result<Vec<u32>> {
+        let spec = source::DeviceSpec {
+            job: spec.job,
+            replica: spec.replica,
+            task: spec.task,
+            device_type: spec.device_type,
+            index: spec.index,
+        };
+        self.of_devices(|view| view.by_spec(&spec))
+    }
+
+    fn by_spec_text(
+        &mut self,
+        _: Resource<DeviceSetHandle>,
+        spec: String,
+    ) -> Result<std::result::Result<Vec<u32>, types::LookupError>> {
+        let found = self.of_devices(|view| view.by_spec_text(&spec))?;
+        Ok(found.map_err(types::LookupError::MalformedSpec))
+    }
+
+    fn prioritized_types(&mut self, _: Resource<DeviceSetHandle>) -> Result<Vec<String>> {
+        self.of_devices(View::prioritized_types)
+    }
+
+    fn of_type(&mut self, _: Resource<DeviceSetHandle>, device_type: String) -> Result<Vec<u32>> {
+        self.of_devices(|view| view.of_type(&device_type))
+    }
+
+    fn client_device(&mut self, _: Resource<DeviceSetHandle>) -> Result<Option<u32>> {
+        Ok(self.view()?.client_device())
+    }
+
+    fn links(&mut self, _: Resource<DeviceSetHandle>) -> Result<Vec<types::LinkCost>> {
+        let links = self.view()?.links();
+        self.charge(links.len() as u64)?;
+        Ok(links.into_iter().map(link_cost).collect())
+    }
+
+    fn link(
+        &mut self,
+        _: Resource<DeviceSetHandle>,
+        src: u32,
+        dst: u32,
+    ) -> Result<types::LinkCost> {
+        Ok(link_cost(self.view()?.link(src, dst)))
+    }
+
+    fn drop(&mut self, _: Resource<DeviceSetHandle>) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl graphs::Host for State {}
+
+impl graphs::HostGraph for State {
+    columns! { GraphHandle;
+        edge_tensors: u32,
+        edge_kinds: u8,
+        tensor_bytes: u64,
+        tensor_nodes: u32,
+        tensor_dtypes: u32,
+        back_edges: u32,
+        op_type: u32,
+        executions: f64,
+        flops: f64,
+        resident_bytes: u64,
+        workspace_bytes: u64,
+        user_priority: i32,
+        candidate_set: u32,
+        group: u32,
+        pinned: u32,
+        placement_hints: u8,
+        follow: u32,
+        frame: u32,
+        cost_row: u32,
+        costs: f64,
+        cost_samples: u32,
+    }
+
+    fn counts(&mut self, _: Resource<GraphHandle>) -> Result<graphs::Counts> {
+        let counts = self.view()?.counts();
+        Ok(graphs::Counts {
+            nodes: counts.nodes,
+            edges: counts.edges,
+            tensors: counts.tensors,
+            candidate_sets: counts.candidate_sets,
+            groups: counts.groups,
+            cost_rows: counts.cost_rows,
+            cost_classes: counts.cost_classes,
+        })
+    }
+
+    fn predecessors(&mut self, _: Resource<GraphHandle>) -> Result<graphs::Csr> {
+        self.csr(View::predecessors)
+    }
+
+    fn successors(&mut self, _: Resource<GraphHandle>) -> Result<graphs::Csr> {
+        self.csr(View::successors)
+    }
+
+    fn tensor_dims(&mut self, _: Resource<GraphHandle>) -> Result<graphs::Dims> {
+        let dims = self.view()?.tensor_dims();
+        let dims = graphs::Dims {
+            offsets: dims.offsets.into_owned(),
+            sizes: dims.sizes.into_owned(),
+        };
+        self.charge((dims.offsets.len() + dims.sizes.len()) as u64)?;
+        Ok(dims)
+    }
+
+    fn op_type_names(&mut self, _: Resource<GraphHandle>) -> Result<Vec<String>> {
+        let names = self.view()?.op_type_names();
+        self.charge(names.iter().map(|name| name.len() as u64).sum())?;
+        Ok(names)
+    }
+
+    fn candidates(&mut self, _: Resource<GraphHandle>) -> Result<graphs::Csr> {
+        self.csr(View::candidates)
+    }
+
+    fn requested(&mut self, _: Resource<GraphHandle>) -> Result<graphs::Strings> {
+        self.strings(View::requested)
+    }
+
+    fn options(&mut self, _: Resource<GraphHandle>) -> Result<Vec<types::Property>> {
+        Ok(properties(self.view()?.options()))
+    }
+
+    fn cost(&mut self, _: Resource<GraphHandle>, node: u32, device: u32) -> Result<f64> {
+        Ok(self.view()?.cost(node, device))
+    }
+
+    fn node_name(&mut self, _: Resource<GraphHandle>, node: u32) -> Result<String> {
+        Ok(self.view()?.node_name(node))
+    }
+
+    fn node_names(&mut self, _: Resource<GraphHandle>) -> Result<graphs::Strings> {
+        self.strings(View::node_names)
+    }
+
+    fn last_run(&mut self, _: Resource<GraphHandle>) -> Result<Option<Resource<ProfileHandle>>> {
+        let Some(profile) = self.view()?.last_run() else {
+            return Ok(None);
+        };
+        let free = self.profiles.iter().position(Option::is_none);
+        let rep = free.unwrap_or_else(|| {
+            self.profiles.push(None);
+            self.profiles.len() - 1
+        });
+        self.profiles[rep] = Some(profile);
+        Ok(Some(Resource::new_own(u32::try_from(rep)?)))
+    }
+
+    fn drop(&mut self, _: Resource<GraphHandle>) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl graphs::HostProfile for State {
+    fn devices(&mut self, profile: Resource<ProfileHandle>) -> Result<Vec<u32>> {
+        Ok(self.profile(&profile)?.devices.clone())
+    }
+
+    fn makespan(&mut self, profile: Resource<ProfileHandle>) -> Result<f64> {
+        Ok(self.profile(&profile)?.makespan_ns)
+    }
+
+    fn node(&mut self, profile: Resource<ProfileHandle>) -> Result<Vec<u32>> {
+        Ok(self.profile(&profile)?.node.clone())
+    }
+
+    fn device(&mut self, profile: Resource<ProfileHandle>) -> Result<Vec<u32>> {
+        Ok(self.profile(&profile)?.device.clone())
+    }
+
+    fn mean(&mut self, profile: Resource<ProfileHandle>) -> Result<Vec<f64>> {
+        Ok(self.profile(&profile)?.mean_ns.clone())
+    }
+
+    fn samples(&mut self, profile: Resource<ProfileHandle>) -> Result<Vec<u32>> {
+        Ok(self.profile(&profile)?.samples.clone())
+    }
+
+    fn peak_bytes_per_device(&mut self, profile: Resource<ProfileHandle>) -> Result<Vec<u64>> {
+        Ok(self.profile(&profile)?.peak_bytes_per_device.clone())
+    }
+
+    fn runs(&mut self, profile: Resource<ProfileHandle>) -> Result<u32> {
+        Ok(self.profile(&profile)?.runs)
+    }
+
+    fn starts(&mut self, profile: Resource<ProfileHandle>) -> Result<Vec<f64>> {
+        Ok(self.profile(&profile)?.starts_ns.clone())
+    }
+
+    fn transfer_mean(&mut self, profile: Resource<ProfileHandle>) -> Result<Vec<f64>> {
+        Ok(self.profile(&profile)?.transfer_mean_ns.clone())
+    }
+
+    fn drop(&mut self, profile: Resource<ProfileHandle>) -> Result<()> {
+        if let Some(slot) = self.profiles.get_mut(profile.rep() as usize) {
+            *slot = None;
+        }
+        Ok(())
+    }
+}
+
+impl planning::Host for State {}
+
+impl planning::HostPlan for State {
+    fn set_devices(&mut self, _: Resource<PlanHandle>, device: Vec<u32>) -> Result<()> {
+        self.charge(device.len() as u64)?;
+        self.plan()?.set_devices(&device);
+        Ok(())
+    }
+
+    fn move_(&mut self, _: Resource<PlanHandle>, nodes: Vec<u32>, device: u32) -> Result<()> {
+        self.charge(nodes.len() as u64)?;
+        self.plan()?.move_nodes(&nodes, device);
+        Ok(())
+    }
+
+    fn makespan(&mut self, _: Resource<PlanHandle>) -> Result<f64> {
+        Ok(self.evaluated_plan()?.makespan_ns())
+    }
+
+    fn violation(&mut self, _: Resource<PlanHandle>) -> Result<Option<planning::Violation>> {
+        Ok(self.evaluated_plan()?.violation().map(violation))
+    }
+
+    fn transfer_bytes(&mut self, _: Resource<PlanHandle>) -> Result<u64> {
+        Ok(self.evaluated_plan()?.transfer_bytes())
+    }
+
+    fn peak_bytes_per_device(&mut self, _: Resource<PlanHandle>) -> Result<Vec<u64>> {
+        Ok(self.evaluated_plan()?.peak_bytes_per_device())
+    }
+
+    fn set_start_order(&mut self, _: Resource<PlanHandle>, order: Vec<i32>) -> Result<()> {
+        self.charge(order.len() as u64)?;
+        self.plan()?.set_start_order(&order);
+        Ok(())
+    }
+
+    fn set_queues(&mut self, _: Resource<PlanHandle>, queue: Vec<u32>) -> Result<()> {
+        self.charge(queue.len() as u64)?;
+        self.plan()?.set_queues(&queue);
+        Ok(())
+    }
+
+    fn explain_wanted(&mut self, _: Resource<PlanHandle>) -> Result<bool> {
+        Ok(self.plan()?.explain_wanted())
+    }
+
+    fn explain(&mut self, _: Resource<PlanHandle>, nodes: Vec<u32>, reason: String) -> Result<()> {
+        self.charge((nodes.len() + reason.len()) as u64)?;
+        self.plan()?.explain(&nodes, &reason);
+        Ok(())
+    }
+
+    fn metric(&mut self, _: Resource<PlanHandle>, name: String, value: f64) -> Result<()> {
+        self.plan()?.metric(&name, value);
+        Ok(())
+    }
+
+    fn offer(
+        &mut self,
+        _: Resource<PlanHandle>,
+    ) -> Result<std::result::Result<(), planning::Violation>> {
+        Ok(self.evaluated_plan()?.offer().map_err(violation))
+    }
+
+    fn budget_left(&mut self, _: Resource<PlanHandle>) -> Result<u64> {
+        Err(format_err!(
+            "`budget-left` is defined on the store, see `add_to_linker`"
+        ))
+    }
+
+    fn drop(&mut self, _: Resource<PlanHandle>) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl log::Host for State {
+    fn threshold(&mut self) -> Result<log::Level> {
+        Ok(match self.messages.threshold() {
+            LogLevel::Trace => log::Level::Trace,
+            LogLevel::Debug => log::Level::Debug,
+            LogLevel::Info => log::Level::Info,
+            LogLevel::Warn => log::Level::Warn,
+            LogLevel::Error => log::Level::Error,
+        })
+    }
+
+    fn emit(&mut self, level: log::Level, message: String) -> Result<()> {
+        let level = match level {
+            log::Level::Trace => LogLevel::Trace,
+            log::Level::Debug => LogLevel::Debug,
+            log::Level::Info => LogLevel::Info,
+            log::Level::Warn => LogLevel::Warn,
+            log::Level::Error => LogLevel::Error,
+        };
+        // Taken in before it is charged: the message of a panic must not be lost to the fuel that it costs.
+        self.messages.emit(level, &message);
+        self.charge(message.len() as u64)
+    }
+}
+
+fn violation(violation: source::Violation) -> planning::Violation {
+    planning::Violation {
+        rule: violation.rule,
+        node: violation.node,
+        explanation: violation.explanation,
+    }
+}
+
+fn link_cost(cost: source::LinkCost) -> types::LinkCost {
+    types::LinkCost {
+        latency: cost.latency_ns,
+        ns_per_byte: cost.ns_per_byte,
+    }
+}
+
+fn properties(properties: Vec<(String, String)>) -> Vec<types::Property> {
+    properties
+        .into_iter()
+        .map(|(key, value)| types::Property { key, value })
+        .collect()
+}
+
+fn device_attributes(attributes: source::DeviceAttributes) -> types::DeviceAttributes {
+    let links = attributes.locality.links.into_iter();
+    types::DeviceAttributes {
+        name: attributes.name,
+        device_type: attributes.device_type,
+        memory_limit: attributes.memory_limit,
+        locality: types::Locality {
+            bus_id: attributes.locality.bus_id,
+            numa_node: attributes.locality.numa_node,
+            links: links
+                .map(|(device, kind, strength)| types::LocalLink {
+                    device,
+                    kind,
+                    strength,
+                })
+                .collect(),
+        },
+        incarnation: attributes.incarnation,
+        physical_description: attributes.physical_description,
+        type_preference: attributes.type_preference,
+        properties: properties(attributes.properties),
+    }
+}

@@ -1,0 +1,517 @@
+//! The folder: where it is, whether it can be trusted, how entries get in and out.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
+use serde::Serialize;
+
+use super::entry::{CacheKey, FILE_SUFFIX};
+
+/// Starts the name of a file that is still being written.
+const TEMPORARY_PREFIX: &str = ".writing-";
+
+/// Why the cache folder is not used. Placement works without it; loading a policy then costs a compilation.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// Somebody else could have written to it.
+    #[error("cache folder {path} is not used: {reason}; {remedy}")]
+    Untrusted {
+        /// The folder.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+        /// What the user can do.
+        remedy: &'static str,
+    },
+    /// The system refused.
+    #[error("cache folder {path}: {doing}: {source}")]
+    Io {
+        /// The folder.
+        path: PathBuf,
+        /// What was tried.
+        doing: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// How much the cache holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct CacheUsage {
+    /// Entries.
+    pub n_entries: usize,
+    /// Their size.
+    pub size_bytes: u64,
+}
+
+/// The cache folder, open and checked. Several processes may use one at the same time.
+#[derive(Debug)]
+pub struct CacheFolder {
+    path: PathBuf,
+    /// All access goes through it, so the folder that was checked is the folder that is used.
+    directory: OwnedFd,
+    size_bytes_max: u64,
+}
+
+impl CacheFolder {
+    /// What a folder holds at most unless told otherwise: some thousand compiled policies.
+    pub const DEFAULT_SIZE_BYTES_MAX: u64 = 1 << 30;
+
+    /// Where the cache belongs on this system: `$PLACEWRIGHT_CACHE_DIR`, else `$XDG_CACHE_HOME/placewright`, else
+    /// `$HOME/.cache/placewright`, else `None`. `PLACEWRIGHT_CACHE_DIR` set to nothing means no cache.
+    pub fn default_path() -> Option<PathBuf> {
+        locate(|name| env::var_os(name))
+    }
+
+    /// Opens a folder, making it (readable and writable by this user alone) where it is missing.
+    ///
+    /// # Errors
+    /// [`StoreError::Untrusted`] where the folder is a symbolic link, belongs to somebody else, or others may write to
+    /// it; [`StoreError::Io`] where it cannot be made or opened.
+    pub fn open(path: impl Into<PathBuf>) -> Result<Self, StoreError> {
+        let path = path.into();
+        let io_error = |doing, source| StoreError::Io {
+            path: path.clone(),
+            doing,
+            source,
+        };
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&path)
+            .map_err(|source| io_error("making it", source))?;
+        let untrusted = |reason: String, remedy| StoreError::Untrusted {
+            path: path.clone(),
+            reason,
+            remedy,
+        };
+        let link =
+            fs::symlink_metadata(&path).map_err(|source| io_error("looking at it", source))?;
+        if link.is_symlink() {
+            return Err(untrusted(
+                "it is a symbolic link".to_owned(),
+                "set PLACEWRIGHT_CACHE_DIR to a folder",
+            ));
+        }
+        let directory = rustix::fs::open(
+            &path,
+            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
+        .map_err(|source| io_error("opening it", source.into()))?;
+        let stat = rustix::fs::fstat(&directory)
+            .map_err(|source| io_error("looking at it", source.into()))?;
+        if let Err(reason) = check_owner(&stat) {
+            return Err(untrusted(
+                reason,
+                "give it to yourself and `chmod 700` it, or set PLACEWRIGHT_CACHE_DIR to another folder",
+            ));
+        }
+        Ok(Self {
+            path,
+            directory,
+            size_bytes_max: Self::DEFAULT_SIZE_BYTES_MAX,
+        })
+    }
+
+    /// Sets how much the folder holds; beyond it the entries that were not used for the longest time go.
+    #[must_use]
+    pub fn with_size_bytes_max(mut self, size_bytes_max: u64) -> Self {
+        self.size_bytes_max = size_bytes_max;
+        self
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The bytes stored under a key; `None` where there are none, or they are damaged, or somebody else could have
+    /// written them.
+    pub fn read(&self, key: &CacheKey) -> Option<Vec<u8>> {
+        let file = rustix::fs::openat(
+            &self.directory,
+            key.file_name(),
+            OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
+        .ok()?;
+        let stat = rustix::fs::fstat(&file).ok()?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile
+            || check_owner(&stat).is_err()
+        {
+            return None;
+        }
+        let mut sealed = Vec::new();
+        let mut file = File::from(file);
+        file.read_to_end(&mut sealed).ok()?;
+        let payload = key.open(sealed)?;
+        // The time of last use decides what goes first; where it cannot be set, the entry only goes earlier.
+        let _ = file.set_modified(std::time::SystemTime::now());
+        Some(payload)
+    }
+
+    /// Stores bytes under a key, in place of what stood there. A reader sees the old entry or the new one, never a part.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] where the entry cannot be written.
+    pub fn write(&self, key: &CacheKey, payload: &[u8]) -> Result<(), StoreError> {
+        let unique = getrandom::u64()
+            .map_err(|error| self.io_error("naming an entry", io::Error::other(error)))?;
+        let temporary = format!("{TEMPORARY_PREFIX}{unique:016x}");
+        let written = self
+            .write_new(&temporary, &key.seal(payload))
+            .and_then(|()| {
+                rustix::fs::renameat(
+                    &self.directory,
+                    &temporary,
+                    &self.directory,
+                    key.file_name(),
+                )
+                .map_err(io::Error::from)
+            });
+        if let Err(source) = written {
+            let _ = rustix::fs::unlinkat(&self.directory, &temporary, AtFlags::empty());
+            return Err(self.io_error("writing an entry", source));
+        }
+        self.evict()
+    }
+
+    /// Removes every entry; gives how much that was.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] where the folder cannot be read or an entry cannot be removed.
+    pub fn clear(&self) -> Result<CacheUsage, StoreError> {
+        let mut removed = CacheUsage::default();
+        for file in self.files()? {
+            self.remove(&file.name)?;
+            if !file.is_temporary {
+                removed.n_entries += 1;
+                removed.size_bytes += file.size_bytes;
+            }
+        }
+        Ok(removed)
+    }
+
+    /// How much the folder holds.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] where the folder cannot be read.
+    pub fn usage(&self) -> Result<CacheUsage, StoreError> {
+        let mut usage = CacheUsage::default();
+        for file in self.files()?.iter().filter(|file| !file.is_temporary) {
+            usage.n_entries += 1;
+            usage.size_bytes += file.size_bytes;
+        }
+        Ok(usage)
+    }
+
+    fn write_new(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let file = rustix::fs::openat(
+            &self.directory,
+            name,
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+            Mode::RUSR | Mode::WUSR,
+        )?;
+        File::from(file).write_all(bytes)
+    }
+
+    /// Removes the entries used longest ago until the rest fits.
+    fn evict(&self) -> Result<(), StoreError> {
+        let mut files = self.files()?;
+        let mut size_bytes: u64 = files.iter().map(|file| file.size_bytes).sum();
+        files.sort_by_key(|file| file.used);
+        for file in files {
+            if size_bytes <= self.size_bytes_max {
+                break;
+            }
+            // Another process may be about to rename a temporary file: its own write would fail.
+            if !file.is_temporary {
+                self.remove(&file.name)?;
+                size_bytes -= file.size_bytes;
+            }
+        }
+        Ok(())
+    }
+
+    /// Our files in the folder; whatever else lies there is left alone.
+    fn files(&self) -> Result<Vec<CacheFile>, StoreError> {
+        let mut files = Vec::new();
+        let directory = Dir::read_from(&self.directory)
+            .map_err(|source| self.io_error("listing it", source.into()))?;
+        for item in directory {
+            let item = item.map_err(|source| self.io_error("listing it", source.into()))?;
+            let Ok(name) = item.file_name().to_str() else {
+                continue;
+            };
+            let is_temporary = name.starts_with(TEMPORARY_PREFIX);
+            if !is_temporary && !name.ends_with(FILE_SUFFIX) {
+                continue;
+            }
+            // An entry that another process removed in the meantime is none.
+            let Ok(stat) = rustix::fs::statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW)
+            else {
+                continue;
+            };
+            files.push(CacheFile {
+                name: name.to_owned(),
+                is_temporary,
+                size_bytes: u64::try_from(stat.st_size).unwrap_or(0),
+                used: (stat.st_mtime, stat.st_mtime_nsec),
+            });
+        }
+        Ok(files)
+    }
+
+    fn remove(&self, name: &str) -> Result<(), StoreError> {
+        match rustix::fs::unlinkat(&self.directory, name, AtFlags::empty()) {
+            Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(()),
+            Err(source) => Err(self.io_error("removing an entry", source.into())),
+        }
+    }
+
+    fn io_error(&self, doing: &'static str, source: io::Error) -> StoreError {
+        StoreError::Io {
+            path: self.path.clone(),
+            doing,
+            source,
+        }
+    }
+}
+
+/// A file of ours in the folder.
+#[derive(Debug)]
+struct CacheFile {
+    name: String,
+    is_temporary: bool,
+    size_bytes: u64,
+    /// Seconds and nanoseconds.
+    used: (i64, u64),
+}
+
+/// [`CacheFolder::default_path`] over any environment.
+fn locate(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    if let Some(chosen) = variable("PLACEWRIGHT_CACHE_DIR") {
+        return (!chosen.is_empty()).then(|| PathBuf::from(chosen));
+    }
+    // The XDG specification: relative paths are to be ignored.
+    let absolute = |name| {
+        variable(name)
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute())
+    };
+    let base = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
+    Some(base.join("placewright"))
+}
+
+/// Whether only this user could have written to a file or folder; if not, why.
+fn check_owner(stat: &Stat) -> Result<(), String> {
+    let user = rustix::process::geteuid().as_raw();
+    if stat.st_uid != user {
+        return Err(format!("it belongs to user {}, not to {user}", stat.st_uid));
+    }
+    if stat.st_mode & 0o022 != 0 {
+        return Err(format!(
+            "others may write to it (mode {:03o})",
+            stat.st_mode & 0o777
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    fn folder() -> (tempfile::TempDir, CacheFolder) {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = CacheFolder::open(parent.path().join("nested/cache")).unwrap();
+        (parent, folder)
+    }
+
+    fn key(name: &str) -> CacheKey {
+        CacheKey::new("test", &[name.as_bytes()])
+    }
+
+    #[test]
+    fn what_was_written_is_read_until_cleared() {
+        let (_parent, folder) = folder();
+        assert_eq!(folder.read(&key("a")), None);
+        folder.write(&key("a"), b"first").unwrap();
+        folder.write(&key("a"), b"second").unwrap();
+        folder.write(&key("b"), b"other").unwrap();
+        assert_eq!(folder.read(&key("a")).as_deref(), Some(&b"second"[..]));
+        assert_eq!(folder.usage().unwrap().n_entries, 2);
+        assert_eq!(folder.clear().unwrap().n_entries, 2);
+        assert_eq!(folder.read(&key("a")), None);
+        assert_eq!(folder.usage().unwrap(), CacheUsage::default());
+    }
+
+    #[test]
+    fn new_folders_and_entries_are_private() {
+        let (_parent, folder) = folder();
+        folder.write(&key("a"), b"x").unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(folder.path()), 0o700);
+        assert_eq!(mode(&folder.path().join(key("a").file_name())), 0o600);
+    }
+
+    #[test]
+    fn damaged_entries_are_ignored_and_replaced() {
+        let (_parent, folder) = folder();
+        folder.write(&key("a"), b"payload").unwrap();
+        let path = folder.path().join(key("a").file_name());
+        let whole = fs::read(&path).unwrap();
+        for damaged in [&whole[..whole.len() - 1], b"", b"not an entry at all"] {
+            fs::write(&path, damaged).unwrap();
+            assert_eq!(folder.read(&key("a")), None);
+        }
+        folder.write(&key("a"), b"payload").unwrap();
+        assert_eq!(folder.read(&key("a")).as_deref(), Some(&b"payload"[..]));
+    }
+
+    #[test]
+    fn entries_that_others_may_write_are_not_read() {
+        let (_parent, folder) = folder();
+        folder.write(&key("a"), b"payload").unwrap();
+        let path = folder.path().join(key("a").file_name());
+        for mode in [0o620, 0o602, 0o666] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(folder.read(&key("a")), None, "mode {mode:o}");
+        }
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(folder.read(&key("a")).is_some());
+    }
+
+    #[test]
+    fn linked_entries_are_not_followed() {
+        let (parent, folder) = folder();
+        let elsewhere = parent.path().join("elsewhere");
+        fs::write(&elsewhere, key("a").seal(b"payload")).unwrap();
+        symlink(&elsewhere, folder.path().join(key("a").file_name())).unwrap();
+        assert_eq!(folder.read(&key("a")), None);
+        folder.write(&key("a"), b"ours").unwrap();
+        assert_eq!(folder.read(&key("a")).as_deref(), Some(&b"ours"[..]));
+        assert_eq!(fs::read(&elsewhere).unwrap(), key("a").seal(b"payload"));
+    }
+
+    #[test]
+    fn folders_that_others_may_write_are_not_used() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("cache");
+        fs::create_dir(&path).unwrap();
+        for mode in [0o770, 0o707, 0o777] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            let error = CacheFolder::open(&path).unwrap_err();
+            assert!(matches!(error, StoreError::Untrusted { .. }), "{error}");
+            assert!(error.to_string().contains("chmod 700"), "{error}");
+        }
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        CacheFolder::open(&path).unwrap();
+    }
+
+    #[test]
+    fn a_linked_folder_is_not_used() {
+        let parent = tempfile::tempdir().unwrap();
+        let (target, link) = (parent.path().join("target"), parent.path().join("link"));
+        fs::create_dir(&target).unwrap();
+        symlink(&target, &link).unwrap();
+        let error = CacheFolder::open(&link).unwrap_err();
+        assert!(matches!(error, StoreError::Untrusted { .. }), "{error}");
+        let file = parent.path().join("file");
+        fs::write(&file, "").unwrap();
+        assert!(matches!(
+            CacheFolder::open(&file),
+            Err(StoreError::Io { .. })
+        ));
+    }
+
+    #[test]
+    fn the_entries_used_longest_ago_go_first() {
+        let (_parent, folder) = folder();
+        let folder = folder.with_size_bytes_max(3 * 1024);
+        let payload = [7; 900];
+        for (name, age_s) in [("old", 300), ("older", 400), ("new", 100)] {
+            folder.write(&key(name), &payload).unwrap();
+            let used = std::time::SystemTime::now() - std::time::Duration::from_secs(age_s);
+            File::open(folder.path().join(key(name).file_name()))
+                .unwrap()
+                .set_modified(used)
+                .unwrap();
+        }
+        // Reading makes the oldest the newest, so the next oldest goes.
+        assert!(folder.read(&key("older")).is_some());
+        folder.write(&key("newest"), &payload).unwrap();
+        assert!(folder.read(&key("old")).is_none());
+        for name in ["older", "new", "newest"] {
+            assert!(folder.read(&key(name)).is_some(), "{name}");
+        }
+    }
+
+    #[test]
+    fn strangers_in_the_folder_are_left_alone() {
+        let (_parent, folder) = folder();
+        let stranger = folder.path().join("notes.txt");
+        fs::write(&stranger, "mine").unwrap();
+        let folder = folder.with_size_bytes_max(0);
+        folder.write(&key("a"), b"payload").unwrap();
+        assert_eq!(folder.read(&key("a")), None);
+        folder.clear().unwrap();
+        assert_eq!(fs::read_to_string(&stranger).unwrap(), "mine");
+    }
+
+    #[test]
+    fn writers_at_the_same_time_leave_one_whole_entry() {
+        let (_parent, folder) = folder();
+        let folder = &folder;
+        std::thread::scope(|scope| {
+            for writer in 0..8_u8 {
+                scope.spawn(move || {
+                    for round in 0..50_usize {
+                        folder
+                            .write(&key("shared"), &vec![writer; 1000 + round])
+                            .unwrap();
+                        let read = folder.read(&key("shared")).unwrap();
+                        assert!(read.iter().all(|&byte| byte == read[0]));
+                    }
+                });
+            }
+        });
+        assert_eq!(folder.usage().unwrap().n_entries, 1);
+    }
+
+    #[test]
+    fn the_environment_names_the_folder() {
+        let at = |variables: &[(&str, &str)]| {
+            locate(|name| {
+                let (_, value) = variables.iter().find(|(key, _)| *key == name)?;
+                Some(OsString::from(value))
+            })
+        };
+        let home = ("HOME", "/home/u");
+        assert_eq!(at(&[]), None);
+        assert_eq!(at(&[home]), Some("/home/u/.cache/placewright".into()));
+        assert_eq!(
+            at(&[home, ("XDG_CACHE_HOME", "/x")]),
+            Some("/x/placewright".into())
+        );
+        assert_eq!(
+            at(&[home, ("XDG_CACHE_HOME", "relative")]),
+            Some("/home/u/.cache/placewright".into())
+        );
+        assert_eq!(
+            at(&[home, ("PLACEWRIGHT_CACHE_DIR", "/own")]),
+            Some("/own".into())
+        );
+        assert_eq!(at(&[home, ("PLACEWRIGHT_CACHE_DIR", "")]), None);
+    }
+}

@@ -1,0 +1,190 @@
+//! The device registry and manager: what they grant, and what they refuse.
+
+use std::sync::Arc;
+
+use placewright::device::DeviceError;
+use placewright::device::DeviceManager;
+use placewright::device::DeviceOptions;
+use placewright::device::FactoryRegistry;
+use placewright::device::Registration;
+use placewright::names::DeviceName;
+
+use crate::fakes::FakeDevice;
+use crate::fakes::FakeFactory;
+
+const PREFIX: &str = "/job:localhost/replica:0/task:0";
+
+fn cpu() -> Arc<FakeFactory> {
+    Arc::new(FakeFactory {
+        is_exact: true,
+        ..FakeFactory::of("CPU", 1)
+    })
+}
+
+fn registry() -> FactoryRegistry {
+    let mut registry = FactoryRegistry::empty();
+    let gpu = Arc::new(FakeFactory::of("GPU", 2));
+    assert_eq!(registry.register("CPU", 60, cpu()), Ok(Registration::Added));
+    assert_eq!(registry.register("GPU", 210, gpu), Ok(Registration::Added));
+    registry
+}
+
+fn count(device_type: &str, n: u32) -> DeviceOptions {
+    let mut options = DeviceOptions::default();
+    options.device_count.insert(device_type.to_owned(), n);
+    options
+}
+
+fn names(registry: &FactoryRegistry, options: &DeviceOptions) -> Result<Vec<String>, DeviceError> {
+    let set = registry.create_devices(options, PREFIX)?;
+    let local = |name: &DeviceName| name.legacy_local_name().unwrap_or_default();
+    Ok(set.iter().map(|(_, device)| local(device.name())).collect())
+}
+
+#[test]
+fn cpu_comes_first_then_types_by_priority() {
+    let mut registry = registry();
+    let tpu = Arc::new(FakeFactory::of("ZPU", 1));
+    registry.register("ZPU", 220, tpu).unwrap();
+    let found = names(&registry, &count("CPU", 2)).unwrap();
+    assert_eq!(found, ["CPU:0", "CPU:1", "ZPU:0", "GPU:0", "GPU:1"]);
+    let set = registry
+        .create_devices(&DeviceOptions::default(), PREFIX)
+        .unwrap();
+    assert_eq!(set.prioritized_types(), ["ZPU", "GPU", "CPU"]);
+}
+
+#[test]
+fn counts_of_unknown_types_are_ignored() {
+    let found = names(&registry(), &count("NOPE", 3)).unwrap();
+    assert_eq!(found, ["CPU:0", "GPU:0", "GPU:1"]);
+}
+
+#[test]
+fn a_set_without_cpu_is_refused_with_a_remedy() {
+    let no_factory = names(&FactoryRegistry::empty(), &DeviceOptions::default());
+    let no_device = names(&registry(), &count("CPU", 0));
+    let disabled = names(
+        &registry().with_enabled_types("GPU"),
+        &DeviceOptions::default(),
+    );
+    for (result, remedy) in [
+        (no_factory, "register one"),
+        (no_device, "CPU=1"),
+        (disabled, "TF_ENABLED_DEVICE_TYPES"),
+    ] {
+        match result {
+            Err(DeviceError::NotFound(message)) => assert!(message.contains(remedy), "{message}"),
+            other => panic!("expected not found, got {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn registrations_compete_by_priority() {
+    let mut registry = registry();
+    assert_eq!(
+        registry.register("CPU", 70, cpu()),
+        Ok(Registration::Replaced)
+    );
+    assert_eq!(
+        registry.register("CPU", 60, cpu()),
+        Ok(Registration::Outranked)
+    );
+    assert_eq!(registry.priority("CPU"), 70);
+    let error = registry.register("CPU", 70, cpu()).unwrap_err().to_string();
+    assert!(error.contains("CPU") && error.contains("70"), "{error}");
+}
+
+#[test]
+fn only_enabled_types_exist() {
+    let mut registry = registry().with_enabled_types("CPU");
+    assert_eq!(
+        names(&registry, &DeviceOptions::default()).unwrap(),
+        ["CPU:0"]
+    );
+    assert_eq!(registry.priority("GPU"), -1);
+    let other = Arc::new(FakeFactory::of("SYCL", 1));
+    assert_eq!(
+        registry.register("SYCL", 200, other),
+        Ok(Registration::Disabled)
+    );
+    let all = self::registry().with_enabled_types("");
+    assert_eq!(all.priority("GPU"), 210);
+}
+
+#[test]
+fn an_absent_driver_is_an_answer_with_a_remedy() {
+    let mut registry = registry();
+    let absent = Arc::new(FakeFactory {
+        n_physical: None,
+        ..FakeFactory::of("SYCL", 0)
+    });
+    registry.register("SYCL", 200, absent).unwrap();
+    let listing = registry.list_physical();
+    assert_eq!(listing[0].device_type, "CPU");
+    let sycl = listing.iter().find(|listing| listing.device_type == "SYCL");
+    let reason = sycl.unwrap().devices.as_ref().unwrap_err().to_string();
+    assert!(reason.contains("LD_LIBRARY_PATH"), "{reason}");
+    // Nobody asked for it, so the others are created; who asks is told why there is none.
+    assert_eq!(
+        names(&registry, &DeviceOptions::default()).unwrap().len(),
+        3
+    );
+    let error = names(&registry, &count("SYCL", 1)).unwrap_err();
+    assert!(matches!(error, DeviceError::Absent { .. }), "{error}");
+}
+
+#[test]
+fn memory_is_given_to_the_device_that_a_key_names_best() {
+    let mut options = DeviceOptions::default();
+    options.memory_bytes.insert("GPU:1".to_owned(), 5);
+    options.memory_bytes.insert("/device:GPU:*".to_owned(), 7);
+    let bytes = |index| options.memory_bytes_of(&DeviceName::full("a", 0, 0, "GPU", index));
+    assert_eq!((bytes(0), bytes(1)), (Ok(Some(7)), Ok(Some(5))));
+    assert_eq!(
+        options.memory_bytes_of(&DeviceName::local("CPU", 0)),
+        Ok(None)
+    );
+    assert!(registry().create_devices(&options, PREFIX).is_ok());
+    for key in ["GPU:9", "nonsense"] {
+        let mut options = DeviceOptions::default();
+        options.memory_bytes.insert(key.to_owned(), 1);
+        let error = registry()
+            .create_devices(&options, PREFIX)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains(key), "{error}");
+    }
+}
+
+#[test]
+fn a_manager_knows_four_spellings_and_the_last_device_wins() {
+    let device = |task: u32, text: &str| {
+        let name = format!("/job:a/replica:0/task:{task}/device:Foo:0");
+        FakeDevice::new(&name, "Foo")
+            .with_description(text)
+            .shared()
+    };
+    let manager = DeviceManager::new([device(0, "first"), device(1, "")]);
+    let found = |name: &str| {
+        let device = manager.lookup(name).unwrap();
+        device.name().task
+    };
+    assert_eq!(found("/job:a/replica:0/task:0/device:Foo:0"), Some(0));
+    assert_eq!(found("/job:a/replica:0/task:0/foo:0"), Some(0));
+    assert_eq!(found("/device:Foo:0"), Some(1));
+    assert_eq!(found("Foo:0"), Some(1));
+    for unknown in ["/foo:0", "foo:0", "/job:a/replica:0/task:0/Foo:0", ""] {
+        let error = manager.lookup(unknown).unwrap_err().to_string();
+        assert!(error.contains(&format!("`{unknown}`")), "{error}");
+    }
+    assert_eq!(manager.n_devices_of_type("Foo"), 2);
+    assert_eq!(
+        manager.mapping_text(),
+        "/job:a/replica:0/task:0/device:Foo:0 -> first\n"
+    );
+    assert!(manager.host_cpu().is_none());
+    let incarnation = manager.devices()[0].attributes().incarnation;
+    assert!(manager.contains_incarnation(incarnation) && !manager.contains_incarnation(0));
+}

@@ -1,0 +1,824 @@
+//! Placement rules: who may run where, what is refused, and what a plan is estimated to cost. Every refusal has its grant.
+
+use std::sync::Arc;
+
+use placewright::candidates::Candidates;
+use placewright::candidates::CandidatesBuilder;
+use placewright::candidates::CandidatesError;
+use placewright::candidates::PlacementHint;
+use placewright::candidates::PlacementOptions;
+use placewright::candidates::Proposal;
+use placewright::candidates::enumerate;
+use placewright::candidates::synthetic;
+use placewright::device::DeviceProfile;
+use placewright::device::DeviceSet;
+use placewright::device::KernelDef;
+use placewright::device::KernelRegistry;
+use placewright::device::LinkProfile;
+use placewright::graph::AttrSet;
+use placewright::graph::AttrValue;
+use placewright::graph::EdgeKind;
+use placewright::graph::Graph;
+use placewright::graph::GraphAssembler;
+use placewright::graph::Input;
+use placewright::graph::NodeId;
+use placewright::graph::NodeSpec;
+use placewright::graph::Output;
+use placewright::graph::Work;
+use placewright::names::DeviceId;
+use placewright::names::DeviceName;
+use placewright::placement::Evaluator;
+use placewright::placement::SavedPlacement;
+use placewright::placement::SavedPlacementError;
+use placewright::placement::Violation;
+use placewright::placement::check;
+use placewright::tensor::DType;
+use placewright::tensor::PartialShape;
+
+use crate::fakes::FakeDevice;
+
+const TASK: &str = "/job:localhost/replica:0/task:0";
+const CPU0: u32 = 0;
+const CPU1: u32 = 1;
+const GPU0: u32 = 2;
+const GPU1: u32 = 3;
+
+/// Two CPUs and two GPUs of 1,000 bytes each; a copy over a GPU's link costs 10 ns + 1 ns/byte, between CPUs 5 ns.
+fn devices() -> Arc<DeviceSet> {
+    let device = |device_type: &str, index: u32, flops_per_s, link: (f64, f64)| {
+        let profile = DeviceProfile {
+            flops_per_s,
+            memory_bytes_per_s: 1e9,
+            launch_ns: 0.0,
+            queues: 2,
+            host_link: LinkProfile {
+                latency_ns: link.0,
+                ns_per_byte: link.1,
+            },
+            ..DeviceProfile::default_cpu(1)
+        };
+        FakeDevice::new(&format!("{TASK}/device:{device_type}:{index}"), device_type)
+            .with_profile(profile)
+            .with_capacity_bytes(1000)
+            .shared()
+    };
+    let set = DeviceSet::new([
+        device("CPU", 0, 1e9, (5.0, 0.0)),
+        device("CPU", 1, 1e9, (5.0, 0.0)),
+        device("GPU", 0, 1e10, (10.0, 1.0)),
+        device("GPU", 1, 1e10, (10.0, 1.0)),
+    ]);
+    Arc::new(set.with_type_priorities([("CPU", 60), ("GPU", 210)]))
+}
+
+/// `Any` on both types, `CpuOnly` and `GpuOnly`, `Var` makes a reference.
+fn kernels() -> KernelRegistry {
+    let mut kernels = KernelRegistry::empty();
+    for op in ["Any", "Var", "Shape"] {
+        kernels.register(KernelDef::new(op, "CPU"));
+        kernels.register(KernelDef::new(op, "GPU"));
+    }
+    kernels.register(KernelDef::new("CpuOnly", "CPU"));
+    kernels.register(KernelDef::new("GpuOnly", "GPU"));
+    kernels.register(KernelDef::new("PrefersCpu", "CPU").with_priority(2));
+    kernels.register(KernelDef::new("PrefersCpu", "GPU").with_priority(1));
+    kernels.register(KernelDef::new("Reshape", "CPU"));
+    kernels.register(KernelDef::new("Reshape", "GPU").with_host_memory("shape"));
+    kernels.register(KernelDef::new("AnyXla", "CPU"));
+    kernels.register(KernelDef::new("AnyXla", "XLA_CPU"));
+    kernels
+}
+
+struct Builder(GraphAssembler);
+
+impl Builder {
+    fn new() -> Self {
+        Self(GraphAssembler::new("test"))
+    }
+
+    fn node(&mut self, name: &str, op: &str, inputs: &[NodeId]) -> NodeId {
+        self.full(name, op, inputs, "", &[], Work::default())
+    }
+
+    fn on(&mut self, name: &str, op: &str, inputs: &[NodeId], device: &str) -> NodeId {
+        self.full(name, op, inputs, device, &[], Work::default())
+    }
+
+    fn with(
+        &mut self,
+        name: &str,
+        op: &str,
+        inputs: &[NodeId],
+        device: &str,
+        group: &str,
+    ) -> NodeId {
+        self.full(name, op, inputs, device, &[group], Work::default())
+    }
+
+    fn work(&mut self, name: &str, inputs: &[NodeId], flops: f64, resident_bytes: u64) -> NodeId {
+        let work = Work {
+            flops,
+            resident_bytes,
+            ..Work::default()
+        };
+        self.full(name, "Any", inputs, "", &[], work)
+    }
+
+    fn full(
+        &mut self,
+        name: &str,
+        op: &str,
+        inputs: &[NodeId],
+        device: &str,
+        groups: &[&str],
+        work: Work,
+    ) -> NodeId {
+        let inputs: Vec<_> = inputs
+            .iter()
+            .map(|&node| Input::Data { node, slot: 0 })
+            .collect();
+        let classes: Vec<_> = groups
+            .iter()
+            .map(|group| AttrValue::Bytes(format!("loc:@{group}").into_bytes().into()))
+            .collect();
+        let attrs = if classes.is_empty() {
+            AttrSet::default()
+        } else {
+            AttrSet::new([("_class".into(), AttrValue::List(classes.into()))])
+        };
+        let output = Output {
+            dtype: if op == "Shape" {
+                DType::I32
+            } else {
+                DType::F32
+            },
+            is_ref: op == "Var",
+            shape: PartialShape::new(&[Some(25)]),
+        };
+        self.0
+            .add_node(&NodeSpec {
+                name,
+                op,
+                inputs: &inputs,
+                requested_device: device,
+                attrs,
+                outputs: &[output],
+                stateful: op == "Var",
+                work,
+            })
+            .unwrap()
+    }
+
+    fn finish(self) -> Arc<Graph> {
+        Arc::new(self.0.finish())
+    }
+}
+
+fn candidates(
+    graph: &Arc<Graph>,
+    options: &PlacementOptions,
+) -> Result<Candidates, CandidatesError> {
+    enumerate(graph, &devices(), &kernels(), options)
+}
+
+fn soft() -> PlacementOptions {
+    PlacementOptions::default().with_soft_placement(true)
+}
+
+/// Candidates of the one node of op `op` that asks for `device`.
+fn single(op: &str, device: &str, options: &PlacementOptions) -> Result<Vec<u32>, CandidatesError> {
+    let mut builder = Builder::new();
+    let node = builder.on("n", op, &[], device);
+    candidates(&builder.finish(), options).map(|found| found.of_node(node).to_vec())
+}
+
+fn propose(devices: &[u32]) -> Proposal {
+    Proposal {
+        devices: devices.to_vec(),
+        ..Proposal::default()
+    }
+}
+
+#[test]
+fn kernels_and_requests_decide_who_may_run_a_node() {
+    let hard = PlacementOptions::default();
+    let rows: [(&str, &str, &[u32]); 8] = [
+        ("Any", "", &[GPU0, GPU1, CPU0, CPU1]),
+        ("CpuOnly", "", &[CPU0, CPU1]),
+        ("PrefersCpu", "", &[CPU0, CPU1, GPU0, GPU1]),
+        ("Any", "/device:CPU:*", &[CPU0, CPU1]),
+        ("Any", "/cpu:1", &[CPU1]),
+        ("Any", "/device:*:1", &[GPU1, CPU1]),
+        ("Any", "/job:localhost/task:0/gpu:0", &[GPU0]),
+        ("Any", "/", &[GPU0, GPU1, CPU0, CPU1]),
+    ];
+    for (op, device, expected) in rows {
+        assert_eq!(
+            single(op, device, &hard).unwrap(),
+            expected,
+            "{op} on {device:?}"
+        );
+    }
+}
+
+#[test]
+fn requests_that_cannot_be_met_name_node_and_remedy() {
+    let rows: [(&str, &str, &[&str]); 5] = [
+        ("Any", "/foo:bar", &["`n`", "/foo:bar"]),
+        (
+            "Any",
+            "/device:GPU:7",
+            &["n", "/device:GPU:7", "available devices", "GPU:0"],
+        ),
+        (
+            "CpuOnly",
+            "/gpu:0",
+            &["n", "CpuOnly", "/device:GPU:0", "device='CPU'", "soft"],
+        ),
+        (
+            "Nothing",
+            "",
+            &["`n`", "Nothing", "<no registered kernels>"],
+        ),
+        ("Any", "/job:other", &["/job:other", "available devices"]),
+    ];
+    for (op, device, fragments) in rows {
+        let error = single(op, device, &PlacementOptions::default())
+            .unwrap_err()
+            .to_string();
+        for fragment in fragments {
+            assert!(error.contains(fragment), "{fragment} in {error}");
+        }
+    }
+}
+
+#[test]
+fn soft_placement_gives_up_type_and_index_but_never_the_task() {
+    assert_eq!(single("CpuOnly", "/gpu:0", &soft()).unwrap(), [CPU0, CPU1]);
+    assert_eq!(
+        single("Any", "/device:GPU:7", &soft()).unwrap(),
+        [GPU0, GPU1, CPU0, CPU1]
+    );
+    assert!(single("Any", "/job:other/gpu:0", &soft()).is_err());
+    let mut builder = Builder::new();
+    builder.on("softened", "CpuOnly", &[], "/gpu:0");
+    builder.on("met", "CpuOnly", &[], "/cpu:0");
+    let found = candidates(&builder.finish(), &soft()).unwrap();
+    let softened = |node: usize| found.nodes().placement_hints[node] & PlacementHint::SOFTENED != 0;
+    assert!(softened(0) && !softened(1));
+}
+
+#[test]
+fn the_device_scope_fills_what_requests_leave_open() {
+    let scope = DeviceName::parse_full("/device:CPU:1").unwrap();
+    let options = PlacementOptions::default().with_device_scope(scope);
+    assert_eq!(single("Any", "", &options).unwrap(), [CPU1]);
+    assert_eq!(single("Any", "/gpu:0", &options).unwrap(), [GPU0]);
+    assert!(single("GpuOnly", "", &options).is_err());
+}
+
+#[test]
+fn the_default_device_goes_before_all_priorities_where_it_is_legal() {
+    let options = PlacementOptions::default().with_default_local_device(DeviceId(CPU1));
+    assert_eq!(
+        single("Any", "", &options).unwrap(),
+        [CPU1, GPU0, GPU1, CPU0]
+    );
+    assert_eq!(single("GpuOnly", "", &options).unwrap(), [GPU0, GPU1]);
+    let missing = PlacementOptions::default().with_default_local_device(DeviceId(9));
+    assert_eq!(
+        single("Any", "", &missing).unwrap_err(),
+        CandidatesError::NoSuchDefaultDevice(9)
+    );
+}
+
+#[test]
+fn xla_devices_are_used_only_on_request_or_alone() {
+    let device = |name: &str, device_type: &str| {
+        FakeDevice::new(&format!("{TASK}/device:{name}:0"), device_type).shared()
+    };
+    let set = DeviceSet::new([device("CPU", "CPU"), device("XLA_CPU", "XLA_CPU")]);
+    let set = Arc::new(set.with_type_priorities([("CPU", 60), ("XLA_CPU", 70)]));
+    let mut builder = Builder::new();
+    let plain = builder.node("plain", "AnyXla", &[]);
+    let asked = builder.on("asked", "AnyXla", &[], "/device:XLA_CPU:0");
+    let options = PlacementOptions::default();
+    let found = enumerate(&builder.finish(), &set, &kernels(), &options).unwrap();
+    assert_eq!(
+        (found.of_node(plain), found.of_node(asked)),
+        (&[0][..], &[1][..])
+    );
+}
+
+#[test]
+fn an_empty_device_set_is_refused() {
+    let graph = Builder::new().finish();
+    let options = PlacementOptions::default();
+    let empty = enumerate(&graph, &Arc::default(), &kernels(), &options);
+    assert_eq!(empty.unwrap_err(), CandidatesError::NoDevices);
+    assert!(candidates(&graph, &options).is_ok());
+}
+
+#[test]
+fn class_groups_share_what_all_members_allow() {
+    let mut builder = Builder::new();
+    let a = builder.node("a", "Any", &[]);
+    let b = builder.with("b", "CpuOnly", &[], "", "a");
+    let c = builder.with("c", "Any", &[], "/cpu:1", "a");
+    let alone = builder.node("alone", "Any", &[]);
+    let found = candidates(&builder.finish(), &PlacementOptions::default()).unwrap();
+    let group = &found.nodes().group;
+    assert_eq!(group[a.index()], group[b.index()]);
+    assert_eq!(group[a.index()], group[c.index()]);
+    assert_ne!(group[a.index()], group[alone.index()]);
+    assert_eq!(found.nodes().n_groups, 2);
+    for member in [a, b, c] {
+        assert_eq!(found.of_node(member), [CPU1]);
+    }
+    assert_eq!(found.of_node(alone).len(), 4);
+}
+
+#[test]
+fn a_class_group_without_common_device_is_refused_unless_soft() {
+    let graph = || {
+        let mut builder = Builder::new();
+        builder.node("a", "GpuOnly", &[]);
+        builder.with("b", "CpuOnly", &[], "", "a");
+        builder.finish()
+    };
+    let error = candidates(&graph(), &PlacementOptions::default())
+        .unwrap_err()
+        .to_string();
+    for fragment in ["`a`", "`b`", "GPU", "CPU", "no device type supports both"] {
+        assert!(error.contains(fragment), "{fragment} in {error}");
+    }
+    let found = candidates(&graph(), &soft()).unwrap();
+    assert_eq!(
+        found.nodes().n_groups,
+        2,
+        "soft placement drops the colocation request"
+    );
+
+    let mut builder = Builder::new();
+    builder.on("a", "Any", &[], "/gpu:0");
+    builder.with("b", "Any", &[], "/gpu:1", "a");
+    let error = candidates(&builder.finish(), &PlacementOptions::default()).unwrap_err();
+    let error = error.to_string();
+    assert!(
+        error.contains("/device:GPU:0") && error.contains("/device:GPU:1"),
+        "{error}"
+    );
+}
+
+#[test]
+fn references_bind_their_consumers_to_the_producer() {
+    let mut builder = Builder::new();
+    let variable = builder.on("variable", "Var", &[], "/cpu:1");
+    let assign = builder.on("assign", "Any", &[variable], "/gpu:0");
+    let found = candidates(&builder.finish(), &PlacementOptions::default()).unwrap();
+    assert_eq!(found.of_node(assign), [CPU1], "the producer's request wins");
+    assert_eq!(found.nodes().n_groups, 1);
+
+    let graph = || {
+        let mut builder = Builder::new();
+        let variable = builder.on("variable", "Var", &[], "/cpu:1");
+        builder.node("assign", "GpuOnly", &[variable]);
+        builder.finish()
+    };
+    let error = candidates(&graph(), &PlacementOptions::default())
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("variable") && error.contains("/device:CPU:1"),
+        "{error}"
+    );
+    let moved = candidates(&graph(), &soft()).unwrap();
+    assert_eq!(
+        moved.of_node(NodeId(0)),
+        [GPU0, GPU1],
+        "soft placement moves the variable"
+    );
+}
+
+#[test]
+fn hints_mark_generators_and_metadata() {
+    let mut builder = Builder::new();
+    let source = builder.node("source", "Any", &[]);
+    let user = builder.node("user", "Any", &[source]);
+    let shape = builder.node("shape", "Shape", &[user]);
+    let variable = builder.node("variable", "Var", &[]);
+    let found = candidates(&builder.finish(), &PlacementOptions::default()).unwrap();
+    let hints = |node: NodeId| found.nodes().placement_hints[node.index()];
+    assert_eq!(hints(source), PlacementHint::GENERATOR);
+    assert_eq!(hints(user), 0);
+    assert_eq!(hints(shape), PlacementHint::METADATA);
+    assert_eq!(
+        hints(variable),
+        PlacementHint::STATEFUL,
+        "a reference is no generator"
+    );
+    assert_eq!(found.nodes().follow[shape.index()], user.0);
+    assert_eq!(found.nodes().follow[user.index()], u32::MAX);
+}
+
+#[test]
+fn host_memory_arguments_mark_their_edges() {
+    let mut builder = Builder::new();
+    let value = builder.node("value", "Any", &[]);
+    let shape = builder.node("shape", "Shape", &[value]);
+    builder.node("reshape", "Reshape", &[value, shape]);
+    builder.on("on_cpu", "Reshape", &[value, shape], "/cpu:0");
+    let found = candidates(&builder.finish(), &PlacementOptions::default()).unwrap();
+    let on_host: Vec<bool> = found
+        .nodes()
+        .edge_kinds
+        .iter()
+        .map(|kind| kind & EdgeKind::HOST_MEMORY != 0)
+        .collect();
+    assert_eq!(on_host, [false, false, true, false, false]);
+}
+
+#[test]
+fn pins_hold_their_whole_group() {
+    let mut builder = Builder::new();
+    let a = builder.on("a", "Any", &[], "/gpu:0");
+    let b = builder.with("b", "Any", &[], "", "a");
+    let c = builder.node("c", "CpuOnly", &[]);
+    let graph = builder.finish();
+    let pinned = PlacementOptions::default().with_pin(b, DeviceId(CPU1));
+    let error = candidates(&graph, &pinned).unwrap_err().to_string();
+    assert!(
+        error.contains("CPU:1") && error.contains("GPU:0"),
+        "{error}"
+    );
+    let pinned = PlacementOptions::default().with_pin(a, DeviceId(GPU1));
+    let found = candidates(&graph, &pinned).unwrap();
+    assert_eq!(
+        found.of_node(b),
+        [GPU1],
+        "a pin takes precedence over the request"
+    );
+    assert_eq!(found.nodes().pinned, [GPU1, GPU1, u32::MAX]);
+
+    for (node, device, reason) in [
+        (c, GPU0, "no kernel there"),
+        (c, 17, "no device of this id"),
+        (NodeId(99), CPU0, "no node of this id"),
+    ] {
+        let options = PlacementOptions::default().with_pin(node, DeviceId(device));
+        let error = candidates(&graph, &options).unwrap_err().to_string();
+        assert!(error.contains(reason), "{error}");
+    }
+}
+
+#[test]
+fn every_rule_of_the_check_refuses_and_grants() {
+    let mut builder = Builder::new();
+    builder.node("cpu", "CpuOnly", &[]);
+    let a = builder.node("a", "Any", &[]);
+    builder.with("b", "Any", &[], "", "a");
+    let pinned = builder.node("pinned", "Any", &[a]);
+    builder.work("heavy", &[], 0.0, 600);
+    builder.work("heavy too", &[], 0.0, 600);
+    let graph = builder.finish();
+    let legal = CandidatesBuilder::new(&graph, &devices())
+        .with_cost_ns(NodeId(0), DeviceId(GPU0), f64::INFINITY)
+        .with_cost_ns(NodeId(0), DeviceId(GPU1), f64::INFINITY)
+        .with_colocation(NodeId(1), NodeId(2))
+        .with_pin(pinned, DeviceId(GPU1))
+        .build()
+        .unwrap();
+    let good = [CPU0, GPU0, GPU0, GPU1, CPU0, CPU1];
+    assert_eq!(check(&legal, propose(&good)).unwrap().devices(), good);
+    let rows: [(&[u32], &str, u32, &str); 6] = [
+        (&[CPU0; 3], "length", 0, "3 entries"),
+        (&[CPU0, GPU0, 99, GPU1, CPU0, CPU1], "device", 2, "`b`"),
+        (
+            &[GPU0, GPU0, GPU0, GPU1, CPU0, CPU1],
+            "candidate",
+            0,
+            "legal are",
+        ),
+        (
+            &[CPU0, GPU0, GPU0, GPU0, CPU0, CPU1],
+            "candidate",
+            3,
+            "GPU:1",
+        ),
+        (&[CPU0, GPU0, CPU0, GPU1, CPU0, CPU1], "group", 2, "`a`"),
+        (
+            &[CPU0, GPU0, GPU0, GPU1, CPU0, CPU0],
+            "memory",
+            5,
+            "1200 bytes",
+        ),
+    ];
+    for (devices, rule, node, fragment) in rows {
+        let violation = check(&legal, propose(devices)).unwrap_err();
+        assert_eq!(
+            (violation.rule(), violation.node().0),
+            (rule, node),
+            "{violation}"
+        );
+        assert!(violation.to_string().contains(fragment), "{violation}");
+    }
+}
+
+#[test]
+fn rules_are_tried_in_their_order_not_in_node_order() {
+    let mut builder = Builder::new();
+    builder.node("first", "CpuOnly", &[]);
+    builder.node("second", "Any", &[]);
+    let found = candidates(&builder.finish(), &PlacementOptions::default()).unwrap();
+    let violation = check(&found, propose(&[GPU0, 99])).unwrap_err();
+    assert_eq!((violation.rule(), violation.node()), ("device", NodeId(1)));
+}
+
+#[test]
+fn columns_beside_the_devices_are_checked_too() {
+    let mut builder = Builder::new();
+    builder.node("n", "Any", &[]);
+    let found = candidates(&builder.finish(), &PlacementOptions::default()).unwrap();
+    let with = |start_order: Option<Vec<i32>>, queues: Option<Vec<u32>>| {
+        let proposal = Proposal {
+            start_order,
+            queues,
+            ..propose(&[GPU0])
+        };
+        check(&found, proposal).map(|placement| placement.queues().map(<[u32]>::to_vec))
+    };
+    assert_eq!(with(Some(vec![7]), Some(vec![1])), Ok(Some(vec![1])));
+    assert_eq!(with(Some(vec![]), None).unwrap_err().rule(), "length");
+    assert_eq!(with(None, Some(vec![0, 0])).unwrap_err().rule(), "length");
+    assert_eq!(with(None, Some(vec![2])).unwrap_err().rule(), "queue");
+}
+
+/// `a` (100 flops, 100 bytes out) feeds `b` and `c`, both feed `d`.
+fn diamond() -> Arc<Graph> {
+    let mut builder = Builder::new();
+    let a = builder.work("a", &[], 100.0, 0);
+    let b = builder.work("b", &[a], 200.0, 0);
+    let c = builder.work("c", &[a], 300.0, 40);
+    builder.work("d", &[b, c], 100.0, 0);
+    builder.finish()
+}
+
+#[test]
+fn the_makespan_counts_costs_links_and_queues() {
+    let found = candidates(&diamond(), &PlacementOptions::default()).unwrap();
+    let mut plan = Evaluator::new(&found);
+    let mut makespan = |devices: &[u32]| {
+        plan.set_devices(devices);
+        plan.makespan_ns()
+    };
+    // Two queues: b and c side by side, at 1 flop/ns.
+    assert_eq!(makespan(&[CPU0; 4]), 100.0 + 300.0 + 100.0);
+    // Between CPUs a tensor takes 5 ns.
+    assert_eq!(
+        makespan(&[CPU0, CPU0, CPU1, CPU0]),
+        100.0 + 5.0 + 300.0 + 5.0 + 100.0
+    );
+    // c on a GPU: 10 ns + 100 bytes there and back, and a tenth of the time.
+    assert_eq!(
+        makespan(&[CPU0, CPU0, GPU0, CPU0]),
+        100.0 + (110.0 + 30.0 + 110.0) + 100.0
+    );
+    assert_eq!(makespan(&[CPU0]), f64::INFINITY);
+    plan.set_devices(&[CPU0; 4]);
+    plan.set_queues(Some(vec![0; 4]));
+    assert_eq!(plan.makespan_ns(), 700.0, "one queue: one after the other");
+    plan.set_queues(Some(vec![0, 0, 5, 0]));
+    assert_eq!(plan.makespan_ns(), f64::INFINITY);
+    assert_eq!(plan.violation().unwrap().rule(), "queue");
+}
+
+#[test]
+fn the_start_order_decides_who_goes_first() {
+    let mut builder = Builder::new();
+    builder.work("short", &[], 10.0, 0);
+    let long = builder.work("long", &[], 100.0, 0);
+    builder.work("after", &[long], 100.0, 0);
+    let found = candidates(&builder.finish(), &PlacementOptions::default()).unwrap();
+    let mut plan = Evaluator::new(&found);
+    plan.set_devices(&[CPU0, CPU0, CPU1]);
+    plan.set_queues(Some(vec![0; 3]));
+    assert_eq!(plan.makespan_ns(), 10.0 + 100.0 + 5.0 + 100.0);
+    plan.set_start_order(Some(vec![0, 1, 0]));
+    assert_eq!(plan.makespan_ns(), 100.0 + 5.0 + 100.0);
+}
+
+#[test]
+fn transfers_are_counted_once_per_tensor_and_destination() {
+    let found = candidates(&diamond(), &PlacementOptions::default()).unwrap();
+    let placement = check(&found, propose(&[CPU0, GPU0, GPU0, CPU1])).unwrap();
+    let summary = placement.summary();
+    // a to GPU0 once for two consumers; b and c to CPU1.
+    assert_eq!((summary.n_transfers, summary.transfer_bytes), (3, 300));
+    let counts: Vec<_> = summary
+        .devices
+        .iter()
+        .map(|device| device.n_nodes)
+        .collect();
+    assert_eq!(counts, [1, 1, 2, 0]);
+    assert_eq!(summary.devices[GPU0 as usize].resident_bytes, 40);
+    assert_eq!(summary.devices[GPU0 as usize].work_ns, 50.0);
+    let mut plan = Evaluator::new(&found);
+    plan.set_devices(placement.devices());
+    assert_eq!(plan.transfer_bytes(), 300);
+    // CPU0 holds a's output; GPU0 its copy and c's state, then b's and c's outputs too; CPU1 both copies and d's output.
+    assert_eq!(plan.peak_bytes_per_device(), [100, 300, 340 - 100, 0]);
+}
+
+#[test]
+fn moves_are_estimated_as_a_fresh_plan_would_be() {
+    let graph = synthetic::graph(1500, 3);
+    let set = Arc::new(synthetic::devices(6));
+    let options = PlacementOptions::default();
+    let found = enumerate(&graph, &set, &synthetic::kernels(), &options).unwrap();
+    let first: Vec<u32> = graph.nodes().map(|node| found.of_node(node)[0]).collect();
+    let mut plan = Evaluator::new(&found);
+    plan.set_devices(&first);
+    plan.makespan_ns();
+    for round in 0..40u32 {
+        let node = NodeId((round * 379 + 11) % 1500);
+        let legal = found.of_node(node);
+        plan.move_nodes(&[node.0], legal[round as usize % legal.len()]);
+        let incremental = plan.makespan_ns();
+        let mut fresh = Evaluator::new(&found);
+        fresh.set_devices(plan.devices());
+        assert_eq!(incremental, fresh.makespan_ns(), "round {round}");
+        assert!(incremental.is_finite());
+    }
+}
+
+#[test]
+fn moving_a_node_moves_its_group_and_keeps_the_rules() {
+    let mut builder = Builder::new();
+    let a = builder.node("a", "Any", &[]);
+    let b = builder.with("b", "Any", &[], "", "a");
+    let cpu = builder.node("cpu", "CpuOnly", &[]);
+    let found = candidates(&builder.finish(), &PlacementOptions::default()).unwrap();
+    let mut plan = Evaluator::new(&found);
+    assert_eq!(plan.violation().unwrap().rule(), "length");
+    plan.set_devices(&[GPU0, GPU0, CPU0]);
+    assert_eq!(plan.violation(), None);
+    plan.move_nodes(&[b.0], GPU1);
+    assert_eq!(plan.devices(), [GPU1, GPU1, CPU0]);
+    assert!(plan.makespan_ns().is_finite());
+    plan.move_nodes(&[cpu.0], GPU0);
+    assert_eq!(plan.violation().unwrap().rule(), "candidate");
+    assert_eq!(
+        (plan.makespan_ns(), plan.transfer_bytes()),
+        (f64::INFINITY, 0)
+    );
+    plan.move_nodes(&[a.0, cpu.0], CPU1);
+    assert_eq!(plan.violation(), None);
+    plan.move_nodes(&[a.0], 99);
+    assert_eq!(plan.violation().unwrap().rule(), "device");
+}
+
+#[test]
+fn a_move_that_overfills_a_memory_is_refused() {
+    let mut builder = Builder::new();
+    builder.work("a", &[], 0.0, 600);
+    builder.work("b", &[], 0.0, 600);
+    let found = candidates(&builder.finish(), &PlacementOptions::default()).unwrap();
+    let mut plan = Evaluator::new(&found);
+    plan.set_devices(&[CPU0, CPU1]);
+    assert_eq!(plan.violation(), None);
+    plan.move_nodes(&[1], CPU0);
+    assert_eq!(plan.violation().unwrap().rule(), "memory");
+    plan.move_nodes(&[0], GPU0);
+    assert_eq!(plan.violation(), None);
+}
+
+#[test]
+fn the_last_legal_offer_is_the_answer() {
+    let found = candidates(&diamond(), &PlacementOptions::default()).unwrap();
+    let mut plan = Evaluator::new(&found);
+    assert!(plan.offer().is_err());
+    assert!(plan.offered().is_none());
+    plan.set_devices(&[CPU0; 4]);
+    plan.offer().unwrap();
+    plan.set_devices(&[99; 4]);
+    assert_eq!(plan.offer().unwrap_err().rule(), "device");
+    plan.explain(&[0], "late reason");
+    plan.metric("rounds", 1.0);
+    plan.metric("rounds", 2.0);
+    let answer = plan.into_proposal().unwrap();
+    assert_eq!(answer.devices, [CPU0; 4]);
+    assert_eq!(answer.metrics, [("rounds".to_owned(), 2.0)]);
+    assert_eq!(answer.explanations[0].reason, "late reason");
+}
+
+#[test]
+fn shared_memory_is_one_capacity() {
+    let mut builder = Builder::new();
+    builder.work("a", &[], 0.0, 600);
+    builder.work("b", &[], 0.0, 600);
+    let graph = builder.finish();
+    let apart = CandidatesBuilder::new(&graph, &devices());
+    let shared = apart
+        .clone()
+        .with_shared_memory(&[DeviceId(CPU0), DeviceId(CPU1)]);
+    assert!(check(&apart.build().unwrap(), propose(&[CPU0, CPU1])).is_ok());
+    let shared = shared.build().unwrap();
+    let violation = check(&shared, propose(&[CPU0, CPU1])).unwrap_err();
+    assert_eq!(violation.rule(), "memory");
+    assert!(check(&shared, propose(&[CPU0, GPU0])).is_ok());
+}
+
+#[test]
+fn stated_costs_are_held_to_be_durations() {
+    let mut builder = Builder::new();
+    let node = builder.node("n", "Any", &[]);
+    let graph = builder.finish();
+    let with = |costs: [f64; 4]| {
+        let builder = CandidatesBuilder::new(&graph, &devices());
+        builder.with_costs_ns(node, &costs).build()
+    };
+    let inf = f64::INFINITY;
+    let found = with([1.0, inf, 2.0, inf]).unwrap();
+    assert_eq!(found.of_node(node), [GPU0, CPU0]);
+    assert_eq!(found.cost_ns(node, DeviceId(CPU1)), inf);
+    assert!(matches!(
+        with([1.0, -1.0, 1.0, 1.0]),
+        Err(CandidatesError::BadCost { .. })
+    ));
+    assert!(matches!(
+        with([1.0, f64::NAN, 1.0, 1.0]),
+        Err(CandidatesError::BadCost { .. })
+    ));
+    assert!(matches!(
+        with([inf; 4]),
+        Err(CandidatesError::NoDeviceAtAnyCost { .. })
+    ));
+}
+
+#[test]
+fn a_saved_placement_comes_back_and_names_what_does_not_fit() {
+    let found = candidates(&diamond(), &PlacementOptions::default()).unwrap();
+    let placement = check(&found, propose(&[CPU0, GPU0, GPU1, CPU1])).unwrap();
+    let saved = SavedPlacement::new(&placement, "heft", 7, []);
+    let read = SavedPlacement::from_json(&saved.to_json()).unwrap();
+    assert_eq!(read, saved);
+    assert_eq!(read.resolve(&found).unwrap().devices(), placement.devices());
+
+    let mut missing = saved.clone();
+    missing.devices.remove("c");
+    assert_eq!(
+        missing.resolve(&found).unwrap_err(),
+        SavedPlacementError::MissingNode("c".to_owned())
+    );
+    let mut extra = saved.clone();
+    extra
+        .devices
+        .insert("zz".to_owned(), saved.devices["a"].clone());
+    assert_eq!(
+        extra.resolve(&found).unwrap_err(),
+        SavedPlacementError::UnknownNode("zz".to_owned())
+    );
+    let mut elsewhere = saved.clone();
+    elsewhere
+        .devices
+        .insert("b".to_owned(), "/job:gone/device:CPU:0".to_owned());
+    let error = elsewhere.resolve(&found).unwrap_err().to_string();
+    assert!(
+        error.contains("`b`") && error.contains("/job:gone"),
+        "{error}"
+    );
+    let diff = saved.diff(&elsewhere);
+    assert_eq!(diff.moved.len(), 1);
+    assert_eq!(diff.moved[0].0, "b");
+    assert_eq!(missing.diff(&saved).only_after, ["c"]);
+
+    let text = saved.to_json().replace("\"version\": 1", "\"version\": 2");
+    assert_eq!(
+        SavedPlacement::from_json(&text),
+        Err(SavedPlacementError::Version(2))
+    );
+    assert!(matches!(
+        SavedPlacement::from_json("{}"),
+        Err(SavedPlacementError::Malformed(_))
+    ));
+}
+
+#[test]
+fn a_saved_placement_is_held_to_the_rules() {
+    let graph = |op| {
+        let mut builder = Builder::new();
+        builder.node("n", op, &[]);
+        builder.finish()
+    };
+    let options = PlacementOptions::default();
+    let any = candidates(&graph("Any"), &options).unwrap();
+    let saved = SavedPlacement::new(&check(&any, propose(&[GPU0])).unwrap(), "p", 0, []);
+    assert!(saved.resolve(&any).is_ok());
+    let cpu_only = candidates(&graph("CpuOnly"), &options).unwrap();
+    match saved.resolve(&cpu_only) {
+        Err(SavedPlacementError::Violation(Violation::Candidate { name, .. })) => {
+            assert_eq!(name, "n")
+        }
+        other => panic!("expected a violation, got {other:?}"),
+    }
+}

@@ -1,0 +1,180 @@
+//! The backends, and what each cannot do.
+
+use std::sync::Arc;
+
+use placewright::backend::cpu::ThreadPoolDeviceFactory;
+use placewright::device::AllocatorAttributes;
+use placewright::device::Device;
+use placewright::device::DeviceFactory;
+use placewright::device::DeviceOptions;
+use placewright::device::KernelConstruction;
+use placewright::device::KernelContext;
+use placewright::device::KernelDevice;
+use placewright::device::KernelRegistry;
+use placewright::tensor::DType;
+use placewright::tensor::Tensor;
+
+use crate::case::Case;
+use crate::case::Expected;
+use crate::case::compare;
+use crate::strict_cpu::StrictCpuFactory;
+
+/// Case (or family) and why.
+type Reasons = &'static [(&'static str, &'static str)];
+
+/// One row: how to get devices, and what is known of them.
+pub struct Backend {
+    /// What trials and `PLACEWRIGHT_REQUIRE` call it.
+    pub name: &'static str,
+    factory: fn() -> Arc<dyn DeviceFactory>,
+    /// Cases that it will never do. An entry is the start of a case's name.
+    pub unsupported: Reasons,
+    /// Cases that fail today; one that passes is an error, so that the list stays true.
+    pub expected_failures: Reasons,
+}
+
+/// All backends.
+pub const ALL: &[Backend] = &[
+    Backend {
+        name: "CPU",
+        factory: || Arc::new(ThreadPoolDeviceFactory),
+        unsupported: &[],
+        expected_failures: &[],
+    },
+    // The same kernels where a tensor that was not transferred reads as poison: holds the suite itself to transferring.
+    Backend {
+        name: "CPU-strict",
+        factory: || Arc::new(StrictCpuFactory),
+        unsupported: &[],
+        expected_failures: &[],
+    },
+];
+
+/// The reason that a list gives for a case.
+pub fn reason(reasons: Reasons, case: &str) -> Option<&'static str> {
+    reasons
+        .iter()
+        .find(|(start, _)| case.starts_with(start))
+        .map(|(_, reason)| *reason)
+}
+
+/// A device with its kernels, ready for cases.
+pub struct Bench {
+    device: Arc<dyn Device>,
+    registry: KernelRegistry,
+}
+
+impl Backend {
+    /// The first device, with two threads for loops inside kernels, or why there is none.
+    pub fn open(&self) -> Result<Bench, String> {
+        let factory = (self.factory)();
+        let options = DeviceOptions {
+            intra_op_parallelism_threads: 2,
+            ..DeviceOptions::default()
+        };
+        let devices = factory
+            .create(&options, "/job:localhost/replica:0/task:0")
+            .map_err(|error| error.to_string())?;
+        let device = devices.into_iter().next().ok_or("no device was made")?;
+        let mut registry = KernelRegistry::empty();
+        factory.register_kernels(&mut registry);
+        Ok(Bench { device, registry })
+    }
+}
+
+impl Bench {
+    /// Runs a case; the error says what differs.
+    pub fn run(&self, case: &Case) -> Result<(), String> {
+        let device = self
+            .device
+            .as_kernel_device()
+            .ok_or("the device has no kernels")?;
+        match (self.outputs(device, case), &case.expected) {
+            (Ok(found), Expected::Tensors(expected, tolerance)) => {
+                if found.len() != expected.len() {
+                    return Err(format!(
+                        "{} outputs, expected {}",
+                        found.len(),
+                        expected.len()
+                    ));
+                }
+                found
+                    .iter()
+                    .zip(expected)
+                    .try_for_each(|(found, expected)| compare(found, expected, *tolerance))
+            }
+            (Err(found), Expected::Refusal(words)) if found.contains(words) => Ok(()),
+            (Err(found), Expected::Refusal(words)) => {
+                Err(format!("refused with `{found}`, expected `{words}`"))
+            }
+            (Err(found), Expected::Tensors(..)) => Err(found),
+            (Ok(found), Expected::Refusal(words)) => {
+                Err(format!("gave {found:?}, expected the refusal `{words}`"))
+            }
+        }
+    }
+
+    fn outputs(&self, device: &dyn KernelDevice, case: &Case) -> Result<Vec<Tensor>, String> {
+        let attrs = case.attrs();
+        let def = self
+            .registry
+            .find(case.op, &device.attributes().device_type, &attrs)
+            .map_err(|error| error.to_string())?
+            .ok_or("no kernel")?;
+        let inputs = case
+            .inputs
+            .iter()
+            .map(|(name, tensor)| {
+                if def.host_memory_args.iter().any(|arg| arg == name) {
+                    on_host(device, tensor)
+                } else {
+                    device.copy_from_host(tensor).map_err(|e| e.to_string())
+                }
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        let input_dtypes: Vec<DType> = inputs.iter().map(Tensor::dtype).collect();
+        let output_dtypes =
+            vec![input_dtypes.first().copied().unwrap_or(DType::F32); case.n_outputs];
+        let factory = def.factory.as_ref().ok_or("kernel without factory")?;
+        let kernel = factory(&KernelConstruction {
+            node: "node",
+            op: case.op,
+            attrs: &attrs,
+            input_dtypes: &input_dtypes,
+            output_dtypes: &output_dtypes,
+            device,
+        })
+        .map_err(|error| error.to_string())?;
+        let outputs_on_host = vec![false; case.n_outputs];
+        let mut context = KernelContext::new(device, "node", inputs, &outputs_on_host);
+        device
+            .compute(&*kernel, &mut context)
+            .map_err(|error| error.to_string())?;
+        let memory = device.allocator(AllocatorAttributes::default()).memory_id();
+        context
+            .into_outputs()
+            .map_err(|error| error.to_string())?
+            .iter()
+            .map(|output| {
+                if output.buffer().is_some_and(|b| b.memory_id() != memory) {
+                    return Err("an output is not in the device's memory".to_owned());
+                }
+                device.copy_to_host(output).map_err(|e| e.to_string())
+            })
+            .collect()
+    }
+}
+
+/// A copy in the memory of the host that this device's kernels read arguments from.
+fn on_host(device: &dyn KernelDevice, tensor: &Tensor) -> Result<Tensor, String> {
+    let allocator = device.allocator(AllocatorAttributes {
+        on_host: true,
+        gpu_compatible: false,
+    });
+    let mut copy = Tensor::zeros(&*allocator, tensor.dtype(), tensor.shape().clone())
+        .map_err(|error| error.to_string())?;
+    copy.as_bytes_mut()
+        .ok_or("host memory that the host cannot write")?
+        .copy_from_slice(tensor.as_bytes().map_err(|error| error.to_string())?);
+    Ok(copy)
+}

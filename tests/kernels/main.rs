@@ -1,0 +1,66 @@
+//! Every kernel case on every backend that this machine has.
+//!
+//! A case (`cases/<family>.rs`) is an op, attributes, inputs and what must come out: tensors, computed by the plainest
+//! loop in the case itself, or an error. It runs through the kernel registry and `KernelContext`, as in a session. A
+//! backend that is absent is ignored with its factory's reason, unless the environment names it:
+//! `PLACEWRIGHT_REQUIRE=CPU,SYCL`.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use libtest_mimic::Arguments;
+use libtest_mimic::Trial;
+
+mod backends;
+mod case;
+mod cases;
+#[path = "../support/strict_cpu.rs"]
+mod strict_cpu;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    let required = std::env::var("PLACEWRIGHT_REQUIRE").unwrap_or_default();
+    let trials = backends::ALL
+        .iter()
+        .flat_map(|backend| trials(backend, &required))
+        .collect();
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+fn trials(backend: &'static backends::Backend, required: &str) -> Vec<Trial> {
+    let is_required = required.split(',').any(|name| name.trim() == backend.name);
+    let bench = match backend.open() {
+        Ok(bench) => Arc::new(bench),
+        Err(reason) => {
+            let trial = if is_required {
+                let reason = format!("{} is required and absent: {reason}", backend.name);
+                Trial::test(format!("{}::present", backend.name), move || {
+                    Err(reason.into())
+                })
+            } else {
+                let name = format!("{}::absent: {reason}", backend.name);
+                Trial::test(name, || Ok(())).with_ignored_flag(true)
+            };
+            return vec![trial];
+        }
+    };
+    cases::all()
+        .into_iter()
+        .map(|case| {
+            let name = format!("{}::{}", backend.name, case.name);
+            if let Some(reason) = backends::reason(backend.unsupported, &case.name) {
+                let name = format!("{name} (unsupported: {reason})");
+                return Trial::test(name, || Ok(())).with_ignored_flag(true);
+            }
+            let fails = backends::reason(backend.expected_failures, &case.name);
+            let bench = Arc::clone(&bench);
+            Trial::test(name, move || match (bench.run(&case), fails) {
+                (result, None) => result.map_err(Into::into),
+                (Err(_), Some(_)) => Ok(()),
+                (Ok(()), Some(reason)) => {
+                    Err(format!("passes, though listed as failing: {reason}").into())
+                }
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,155 @@
+//! Devices and factories for tests: they have names, rates and capacities, and run nothing.
+
+use std::sync::Arc;
+
+use placewright::device::AllocatorAttributes;
+use placewright::device::Device;
+use placewright::device::DeviceAttributes;
+use placewright::device::DeviceError;
+use placewright::device::DeviceFactory;
+use placewright::device::DeviceOptions;
+use placewright::device::DeviceProfile;
+use placewright::device::KernelRegistry;
+use placewright::device::PhysicalDevice;
+use placewright::names::DeviceName;
+use placewright::tensor::Allocator;
+use placewright::tensor::HostAllocator;
+
+/// TensorFlow's nominal memory of a CPU.
+const NOMINAL_MEMORY_BYTES: u64 = 256 << 20;
+
+/// A device that runs nothing.
+#[derive(Debug)]
+pub(crate) struct FakeDevice {
+    attributes: DeviceAttributes,
+    name: DeviceName,
+    profile: DeviceProfile,
+    capacity_bytes: u64,
+}
+
+impl FakeDevice {
+    /// A device of this type, which may differ from the type in its name; rates of one CPU thread, 1 GiB.
+    ///
+    /// # Panics
+    /// If the name is malformed.
+    pub(crate) fn new(name: &str, device_type: &str) -> Self {
+        let name = DeviceName::parse_full(name).expect("tests spell names well");
+        Self {
+            attributes: DeviceAttributes::new(&name, device_type, NOMINAL_MEMORY_BYTES),
+            name,
+            profile: DeviceProfile::default_cpu(1),
+            capacity_bytes: 1 << 30,
+        }
+    }
+
+    /// The same, with these rates.
+    #[must_use]
+    pub(crate) fn with_profile(mut self, profile: DeviceProfile) -> Self {
+        self.profile = profile;
+        self
+    }
+
+    /// The same, with this capacity.
+    #[must_use]
+    pub(crate) fn with_capacity_bytes(mut self, bytes: u64) -> Self {
+        self.capacity_bytes = bytes;
+        self
+    }
+
+    /// The same, describing itself.
+    #[must_use]
+    pub(crate) fn with_description(mut self, text: &str) -> Self {
+        text.clone_into(&mut self.attributes.physical_description);
+        self
+    }
+
+    /// As sets and managers take it.
+    pub(crate) fn shared(self) -> Arc<dyn Device> {
+        Arc::new(self)
+    }
+}
+
+impl Device for FakeDevice {
+    fn attributes(&self) -> &DeviceAttributes {
+        &self.attributes
+    }
+
+    fn name(&self) -> &DeviceName {
+        &self.name
+    }
+
+    fn allocator(&self, _: AllocatorAttributes) -> Arc<dyn Allocator> {
+        Arc::new(HostAllocator::new("fake", self.capacity_bytes))
+    }
+
+    fn memory_capacity_bytes(&self) -> u64 {
+        self.capacity_bytes
+    }
+
+    fn profile(&self) -> DeviceProfile {
+        self.profile
+    }
+}
+
+/// Makes up to so many fake devices, named after a type.
+#[derive(Debug)]
+pub(crate) struct FakeFactory {
+    /// The type that `device_count` limits.
+    pub(crate) device_type: String,
+    /// The type in the names of the devices it makes.
+    pub(crate) named: String,
+    /// How many there are; `None` = the driver is absent.
+    pub(crate) n_physical: Option<u32>,
+    /// Whether `device_count` is an exact number, as for CPU, rather than an upper bound.
+    pub(crate) is_exact: bool,
+}
+
+impl FakeFactory {
+    /// A factory of `n` devices; `device_count` is an upper bound.
+    pub(crate) fn of(device_type: &str, n: u32) -> Self {
+        Self {
+            device_type: device_type.to_owned(),
+            named: device_type.to_owned(),
+            n_physical: Some(n),
+            is_exact: false,
+        }
+    }
+
+    fn present(&self) -> Result<u32, DeviceError> {
+        self.n_physical.ok_or_else(|| DeviceError::Absent {
+            device_type: self.device_type.clone(),
+            what: "libfake.so not found".to_owned(),
+            remedy: "set LD_LIBRARY_PATH".to_owned(),
+        })
+    }
+}
+
+impl DeviceFactory for FakeFactory {
+    fn list_physical(&self) -> Result<Vec<PhysicalDevice>, DeviceError> {
+        let physical = |index| PhysicalDevice {
+            name: format!("/physical_device:{}:{index}", self.named),
+            description: String::new(),
+        };
+        Ok((0..self.present()?).map(physical).collect())
+    }
+
+    fn create(
+        &self,
+        options: &DeviceOptions,
+        prefix: &str,
+    ) -> Result<Vec<Arc<dyn Device>>, DeviceError> {
+        let present = self.present()?;
+        let n = match options.device_count.get(&self.device_type) {
+            Some(&wanted) if self.is_exact => wanted,
+            Some(&wanted) => wanted.min(present),
+            None => present,
+        };
+        let device = |index| {
+            let name = format!("{prefix}/device:{}:{index}", self.named);
+            FakeDevice::new(&name, &self.device_type).shared()
+        };
+        Ok((0..n).map(device).collect())
+    }
+
+    fn register_kernels(&self, _: &mut KernelRegistry) {}
+}
