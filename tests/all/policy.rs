@@ -4,7 +4,7 @@ use placewright::candidates::Candidates;
 use placewright::graph::NodeId;
 use placewright::placement::check;
 use placewright::policy::{
-    CutOff, LadderError, PlaceOptions, PolicyEngine, PolicyErrorKind, PolicyLimits, PolicyRequest,
+    LadderError, PlaceOptions, PolicyEngine, PolicyErrorKind, PolicyLimits, PolicyRequest,
     PolicySource, Rung, ShippedPolicy, place_natively, place_with_ladder,
 };
 use placewright::store::CacheFolder;
@@ -278,5 +278,4 @@ fn a_policy_without_online_placement_says_so() {
     policy
         .place(&sample::sample(3, 1), &PlaceOptions::default())
         .unwrap();
-    let _ = CutOff::Deadline;
 }
