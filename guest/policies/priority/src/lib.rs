@@ -80,3 +80,112 @@ fn shared_device(assignment: &Assignment<'_>, nodes: &[u32]) -> Option<u32> {
 }
 
 export_policy!(Priority);
+
+#[cfg(test)]
+mod tests {
+    use placewright_guest::testing::GraphBuilder;
+    use placewright_guest::testing::TestDevices;
+    use placewright_guest::testing::cluster;
+    use placewright_guest::testing::place;
+
+    use super::*;
+
+    const COST: [f64; 2] = [10.0, 10.0];
+
+    /// Device 0 is a CPU; devices 1 and 2 are GPUs and preferred.
+    fn devices() -> TestDevices {
+        cluster("1xCPU,2xGPU")
+    }
+
+    fn placed(devices: &TestDevices, graph: GraphBuilder) -> Vec<u32> {
+        place(&mut Priority, &graph.build(), devices)
+            .unwrap()
+            .devices
+    }
+
+    #[test]
+    fn nodes_take_their_most_preferred_device() {
+        let devices = devices();
+        let mut graph = GraphBuilder::new(&devices);
+        graph.node("any", &COST);
+        let some = graph.node("some", &COST);
+        graph.candidates(some, &[2, 0]);
+        assert_eq!(placed(&devices, graph), [1, 2]);
+    }
+
+    #[test]
+    fn pins_decide_for_their_groups() {
+        let devices = devices();
+        let mut graph = GraphBuilder::new(&devices);
+        let first = graph.node("first", &COST);
+        let second = graph.node("second", &COST);
+        graph.group(&[first, second]);
+        graph.pin(second, 2);
+        assert_eq!(placed(&devices, graph), [2, 2]);
+    }
+
+    #[test]
+    fn metadata_ops_follow_producers_that_are_decided_and_legal() {
+        let devices = devices();
+        let mut graph = GraphBuilder::new(&devices);
+        let on_cpu = graph.node("on_cpu", &COST);
+        graph.candidates(on_cpu, &[0]);
+        let shape = graph.node("shape", &COST);
+        graph.edge(on_cpu, shape, 8);
+        let gpu_only = graph.node("gpu_only", &COST);
+        graph.edge(on_cpu, gpu_only, 8);
+        graph.candidates(gpu_only, &[2, 1]);
+        let generator = graph.node("generator", &COST);
+        graph.candidates(generator, &[0]);
+        let of_generator = graph.node("of_generator", &COST);
+        graph.edge(generator, of_generator, 8);
+        graph.hints(generator, PlacementHint::GENERATOR);
+        for (node, producer) in [
+            (shape, on_cpu),
+            (gpu_only, on_cpu),
+            (of_generator, generator),
+        ] {
+            graph.hints(node, PlacementHint::METADATA);
+            graph.follow(node, producer);
+        }
+        assert_eq!(placed(&devices, graph), [0, 0, 2, 0, 1]);
+    }
+
+    #[test]
+    fn generators_go_to_the_device_that_all_consumers_share() {
+        let devices = devices();
+        let mut graph = GraphBuilder::new(&devices);
+        let shared = graph.node("shared", &COST);
+        let split = graph.node("split", &COST);
+        let illegal = graph.node("illegal", &COST);
+        graph.candidates(illegal, &[1, 0]);
+        let unused = graph.node("unused", &COST);
+        let on_cpu = graph.node("on_cpu", &COST);
+        graph.candidates(on_cpu, &[0]);
+        let on_gpu = graph.node("on_gpu", &COST);
+        graph.candidates(on_gpu, &[2]);
+        graph.edge(shared, on_cpu, 8);
+        graph.edge(split, on_cpu, 8);
+        graph.control_edge(split, on_gpu);
+        graph.edge(illegal, on_gpu, 8);
+        for node in [shared, split, illegal, unused] {
+            graph.hints(node, PlacementHint::GENERATOR);
+        }
+        assert_eq!(placed(&devices, graph), [0, 1, 1, 1, 0, 2]);
+    }
+
+    #[test]
+    fn the_first_member_decided_decides_whatever_hints_others_carry() {
+        let devices = devices();
+        let mut graph = GraphBuilder::new(&devices);
+        let generator = graph.node("generator", &COST);
+        let consumer = graph.node("consumer", &COST);
+        graph.candidates(consumer, &[0]);
+        graph.edge(generator, consumer, 8);
+        let partner = graph.node("partner", &COST);
+        graph.group(&[generator, partner]);
+        graph.hints(generator, PlacementHint::GENERATOR);
+        // The partner is decided in the first pass, before the generator, which would have liked the CPU.
+        assert_eq!(placed(&devices, graph), [1, 0, 1]);
+    }
+}

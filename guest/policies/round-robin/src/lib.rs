@@ -133,3 +133,65 @@ impl Turns {
 }
 
 export_policy!(RoundRobin, online);
+
+#[cfg(test)]
+mod tests {
+    use placewright_guest::log::Log;
+    use placewright_guest::testing::GraphBuilder;
+    use placewright_guest::testing::cluster;
+    use placewright_guest::testing::place;
+
+    use super::*;
+
+    #[test]
+    fn devices_take_turns_and_groups_take_one() {
+        let devices = cluster("3xCPU");
+        let mut graph = GraphBuilder::new(&devices);
+        let nodes: Vec<u32> = (0..6).map(|_| graph.node("", &[1.0])).collect();
+        graph.group(&[nodes[1], nodes[3]]);
+        graph.pin(nodes[4], 0);
+        let offer = place(&mut RoundRobin::default(), &graph.build(), &devices).unwrap();
+        assert_eq!(offer.devices, [0, 1, 2, 1, 0, 0]);
+    }
+
+    #[test]
+    fn full_memories_are_passed_over() {
+        let devices = cluster("2xCPU").with_memory(0, 100);
+        let mut graph = GraphBuilder::new(&devices);
+        for _ in 0..4 {
+            let node = graph.node("", &[1.0]);
+            graph.resident_bytes(node, 80);
+        }
+        let offer = place(&mut RoundRobin::default(), &graph.build(), &devices).unwrap();
+        assert_eq!(offer.devices, [0, 1, 1, 1]);
+    }
+
+    #[test]
+    fn online_runs_have_turns_of_their_own() {
+        let devices = cluster("1xCPU,1xGPU");
+        let mut graph = GraphBuilder::new(&devices);
+        let node = graph.node("only", &[1.0, 1.0]);
+        graph.candidates(node, &[1, 0]);
+        let graph = graph.build();
+        let log = Log::silent();
+        let (graph, devices) = (Graph::new(&graph, &log), DeviceSet::new(&devices, &log));
+        let mut policy = RoundRobin::default();
+        policy.begin(1, &graph, &devices, 0).unwrap();
+        policy.begin(2, &graph, &devices, 0).unwrap();
+        let task = |run| ReadyTask {
+            run,
+            node,
+            cost_row: 0,
+            candidate_set: graph.candidate_set()[node as usize],
+            input_bytes: 0,
+            home: NONE,
+            now_ns: 0.0,
+        };
+        assert_eq!(policy.pick(&task(1)), Some(1));
+        let mut answers = Vec::new();
+        policy.pick_batch(&[task(1), task(2), task(1)], &mut answers);
+        assert_eq!(answers, [0, 1, 1]);
+        policy.end(1);
+        assert_eq!(policy.pick(&task(1)), None, "the run is over");
+    }
+}
