@@ -40,7 +40,11 @@ pub mod execute;
 
 pub mod policy;
 
+pub mod error;
+
 pub mod session;
 
 #[cfg(feature = "cli")]
 pub mod cli;
+
+pub use error::Error;

@@ -6,9 +6,14 @@ mod fakes;
 #[cfg(feature = "graphdef")]
 mod import;
 mod misbehaving;
+#[cfg(feature = "cli")]
+#[path = "../support/npz.rs"]
+mod npz;
 mod placement;
 mod policy;
 mod sample;
+#[cfg(feature = "cli")]
+mod session;
 #[path = "../support/strict_cpu.rs"]
 mod strict_cpu;
 mod versions;

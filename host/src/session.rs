@@ -1,1 +1,0 @@
-//! `Session`: the only code that knows all stages in order.
