@@ -1,5 +1,7 @@
-//! What no single module can show, one module per subject.
+//! What no single module can show: one module per subject, one binary, linked once.
 
+#[cfg(feature = "cli")]
+mod cli;
 mod devices;
 #[path = "../support/fakes.rs"]
 mod fakes;
@@ -16,4 +18,5 @@ mod sample;
 mod session;
 #[path = "../support/strict_cpu.rs"]
 mod strict_cpu;
+mod tidy;
 mod versions;
