@@ -43,7 +43,7 @@ impl Ran {
                 ran.command
             );
         }
-        assert!(!ran.stderr.contains("panicked"), "{}", ran.stderr);
+        assert!(!ran.stderr.contains("thread 'main'"), "{}", ran.stderr);
     }
 
     fn json(self) -> Value {

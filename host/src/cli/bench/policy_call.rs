@@ -78,7 +78,9 @@ pub(super) fn run(args: &PolicyCallBench, output: &mut Output) -> Result<Outcome
 fn calls(args: &PolicyCallBench, progress: &Progress) -> Result<Vec<Row>> {
     let candidates = Arc::new(candidates()?);
     let tasks = tasks(&candidates);
-    let mut policy = load(&PolicyEngine::new(PolicyLimits::default())?)?;
+    // On a busy machine this thread may stand still for longer than the usual 10 ms. The metering is the same.
+    let limits = PolicyLimits::default().with_pick_deadline(Duration::from_secs(10));
+    let mut policy = load(&PolicyEngine::new(limits)?)?;
     let mut session = policy.begin(0, &candidates, 0)?;
     let n_tasks = args.tasks as usize;
     let mut rows = Vec::new();
