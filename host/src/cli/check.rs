@@ -75,7 +75,10 @@ impl CheckReport {
                 if comparison.max_abs_error == 0.0 {
                     return String::new();
                 }
-                format!("{:?}: {}, expected {}", worst.index, worst.found, worst.expected)
+                format!(
+                    "{:?}: {}, expected {}",
+                    worst.index, worst.found, worst.expected
+                )
             });
             table.add_row([
                 name.clone(),
@@ -88,7 +91,11 @@ impl CheckReport {
         output.table(&table)?;
         output.line(format_args!(
             "{} (atol {:e}, rtol {:e})",
-            if self.matches { "all fetches match" } else { "MISMATCH" },
+            if self.matches {
+                "all fetches match"
+            } else {
+                "MISMATCH"
+            },
             self.atol,
             self.rtol
         ))

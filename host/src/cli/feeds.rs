@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use anyhow::Context;
 use anyhow::Result;
-use anyhow::anyhow;
 use anyhow::bail;
 
 use super::npz::NpzReader;
@@ -13,6 +12,7 @@ use crate::graph::Graph;
 use crate::graph::NONE;
 use crate::graph::NodeId;
 use crate::graph::TensorId;
+use crate::session::find_tensor;
 use crate::tensor::DType;
 use crate::tensor::Shape;
 use crate::tensor::Tensor;
@@ -27,30 +27,6 @@ pub(super) struct RandomFeeds {
     pub(super) feeds: Feeds,
     /// Placeholders with an unknown dimension, and the shape that was taken.
     pub(super) assumed: Vec<(String, Shape)>,
-}
-
-/// The tensor that `text` names: `node`, `node:slot`.
-pub(super) fn find_tensor(graph: &Graph, text: &str) -> Result<TensorId> {
-    let (name, slot) = match text.rsplit_once(':') {
-        Some((name, slot)) => match slot.parse::<usize>() {
-            Ok(slot) => (name, slot),
-            Err(_) => bail!("`{text}` is no tensor name; expected NODE or NODE:SLOT"),
-        },
-        None => (text, 0),
-    };
-    let node = graph.find_node(name).ok_or_else(|| {
-        let near = nearest(graph, name)
-            .map(|near| format!("; did you mean `{near}`?"))
-            .unwrap_or_default();
-        anyhow!("the graph has no node `{name}`{near}")
-    })?;
-    graph.output(node, slot).ok_or_else(|| {
-        anyhow!(
-            "node `{name}` ({}) has {} outputs, there is no slot {slot}",
-            graph.op(node),
-            graph.output_range(node).len()
-        )
-    })
 }
 
 /// What to fetch where nobody said: the outputs that no other node reads.
@@ -72,7 +48,7 @@ pub(super) fn read_feeds(archive: &mut NpzReader, graph: &Graph) -> Result<Feeds
         let Some(name) = entry.strip_prefix("in/") else {
             continue;
         };
-        let tensor = find_tensor(graph, name).with_context(|| format!("feeding `{entry}`"))?;
+        let tensor = find_tensor(graph, "feed", name)?;
         feeds.insert(graph.tensor_name(tensor), archive.read(&entry)?);
     }
     Ok(feeds)
@@ -85,7 +61,7 @@ pub(super) fn read_expected(archive: &mut NpzReader, graph: &Graph) -> Result<Fe
         let Some(name) = entry.strip_prefix("out/") else {
             continue;
         };
-        let tensor = find_tensor(graph, name).with_context(|| format!("expecting `{entry}`"))?;
+        let tensor = find_tensor(graph, "fetch", name)?;
         expected.insert(graph.tensor_name(tensor), archive.read(&entry)?);
     }
     if expected.is_empty() {
@@ -130,7 +106,7 @@ fn needed_placeholders(graph: &Graph, fetches: &[String], given: &Feeds) -> Resu
     let mut needed = vec![false; graph.n_nodes()];
     let mut pending = Vec::new();
     for fetch in fetches {
-        let (node, _) = graph.producer(find_tensor(graph, fetch)?);
+        let (node, _) = graph.producer(find_tensor(graph, "fetch", fetch)?);
         pending.push((node, fetch.clone()));
     }
     let mut placeholders = Vec::new();
@@ -208,36 +184,6 @@ fn random_tensor(dtype: DType, shape: Shape, random: &mut SplitMix) -> Result<Te
 )]
 fn tensor_id(index: usize) -> TensorId {
     TensorId(index as u32)
-}
-
-/// The node name that a typing error most likely meant: smallest edit distance, if it is small.
-fn nearest<'a>(graph: &'a Graph, name: &str) -> Option<&'a str> {
-    if name.len() > 200 || graph.n_nodes() > 100_000 {
-        return None;
-    }
-    graph
-        .node_names()
-        .iter()
-        .filter(|other| other.len().abs_diff(name.len()) <= 2)
-        .map(|other| (edit_distance(name, other), other))
-        .min()
-        .filter(|&(distance, _)| distance <= 2 && distance < name.len())
-        .map(|(_, other)| other)
-}
-
-fn edit_distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, &y) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]
@@ -341,21 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn tensors_are_found_by_name_and_slot() {
-        let graph = graph();
-        assert_eq!(
-            find_tensor(&graph, "sum").ok(),
-            find_tensor(&graph, "sum:0").ok()
-        );
-        for (name, expected) in [
-            ("sun", "did you mean `sum`?"),
-            ("nothing_like_it", "no node `nothing_like_it`"),
-            ("sum:1", "there is no slot 1"),
-            ("sum:x", "expected NODE or NODE:SLOT"),
-        ] {
-            let err = format!("{:#}", find_tensor(&graph, name).expect_err("no tensor"));
-            assert!(err.contains(expected), "{err}");
-        }
-        assert_eq!(default_fetches(&graph), ["sum:0", "other:0"]);
+    fn what_nobody_reads_is_fetched() {
+        assert_eq!(default_fetches(&graph()), ["sum:0", "other:0"]);
     }
 }

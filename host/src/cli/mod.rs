@@ -104,7 +104,11 @@ pub fn main() -> ExitCode {
             return ExitCode::from(if err.use_stderr() { 2 } else { 0 });
         }
     };
-    let format = if cli.json { Format::Json } else { Format::Human };
+    let format = if cli.json {
+        Format::Json
+    } else {
+        Format::Human
+    };
     let mut output = Output::new(format);
     let result = match cli.command {
         Command::Devices(args) => devices::run(&args, &mut output),

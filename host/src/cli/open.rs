@@ -228,7 +228,8 @@ fn is_usage(err: &PolicyError) -> bool {
 
 /// The file's name without its last extension: `lenet` of `tests/models/lenet.pb`.
 fn name_of(graph: &Path) -> String {
-    graph
-        .file_stem()
-        .map_or_else(|| "graph".to_owned(), |stem| stem.to_string_lossy().into_owned())
+    graph.file_stem().map_or_else(
+        || "graph".to_owned(),
+        |stem| stem.to_string_lossy().into_owned(),
+    )
 }

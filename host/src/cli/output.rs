@@ -138,6 +138,10 @@ pub(super) fn new_table<const N: usize>(head: [&str; N]) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING);
     table.set_header(head);
+    // Columns start at the edge and stand two blanks apart.
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
     table
 }
 

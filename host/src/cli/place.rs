@@ -131,12 +131,14 @@ fn links(placement: &Placement) -> Vec<LinkRow> {
     }
     let name = |device| placement.candidates().device_name(device).to_owned();
     sums.into_iter()
-        .map(|((source, destination), (n_transfers, transfer_bytes))| LinkRow {
-            source: name(source),
-            destination: name(destination),
-            n_transfers,
-            transfer_bytes,
-        })
+        .map(
+            |((source, destination), (n_transfers, transfer_bytes))| LinkRow {
+                source: name(source),
+                destination: name(destination),
+                n_transfers,
+                transfer_bytes,
+            },
+        )
         .collect()
 }
 

@@ -71,10 +71,14 @@ impl Report {
             Err(err) => (None, Vec::new(), Some(err.to_string())),
         };
         Self {
-            name: info.as_ref().map_or(name.to_owned(), |info| info.name.clone()),
+            name: info
+                .as_ref()
+                .map_or(name.to_owned(), |info| info.name.clone()),
             form: inspection.form.to_string(),
             size_bytes: inspection.size_bytes,
-            contract: inspection.contract_version.map(|version| version.to_string()),
+            contract: inspection
+                .contract_version
+                .map(|version| version.to_string()),
             host_contract: CONTRACT_VERSION.to_string(),
             sdk: inspection.sdk_version,
             imports: inspection.imports,
@@ -173,8 +177,14 @@ fn show(report: &Report, output: &mut Output) -> Result<()> {
     let none = || "not stated".to_owned();
     for (key, value) in [
         ("version", report.version.clone().unwrap_or_else(none)),
-        ("description", report.description.clone().unwrap_or_else(none)),
-        ("file", format!("{}, {}", report.form, show_bytes(report.size_bytes as u64))),
+        (
+            "description",
+            report.description.clone().unwrap_or_else(none),
+        ),
+        (
+            "file",
+            format!("{}, {}", report.form, show_bytes(report.size_bytes as u64)),
+        ),
         (
             "contract",
             format!(
@@ -189,9 +199,10 @@ fn show(report: &Report, output: &mut Output) -> Result<()> {
         ("exports", list(&report.exports)),
         (
             "verdict",
-            report.error.as_ref().map_or("usable".to_owned(), |error| {
-                format!("not usable: {error}")
-            }),
+            report
+                .error
+                .as_ref()
+                .map_or("usable".to_owned(), |error| format!("not usable: {error}")),
         ),
     ] {
         table.add_row([key.to_owned(), value]);

@@ -1,4 +1,4 @@
-//! Seeded random numbers, the same on every machine: random feeds and random graphs.
+//! Seeded random numbers, the same on every machine, for random feeds.
 
 /// The generator of Steele, Lea and Flood 2014: small, and the same on every machine.
 #[derive(Debug)]
@@ -27,11 +27,6 @@ impl SplitMix {
     pub(super) fn unit(&mut self) -> f32 {
         (self.next() >> 40) as f32 * (-23f32).exp2() - 1.0
     }
-
-    /// Uniform below `bound`, up to a bias below `bound / 2^64`.
-    pub(super) fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
-    }
 }
 
 #[cfg(test)]
@@ -53,7 +48,6 @@ mod tests {
         let mut random = SplitMix::new(7, "bounds");
         for _ in 0..10_000 {
             assert!((-1.0..1.0).contains(&random.unit()));
-            assert!(random.below(10) < 10);
         }
     }
 }

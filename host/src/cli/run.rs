@@ -16,7 +16,6 @@ use super::check::CheckReport;
 use super::compare::Tolerance;
 use super::feeds::Feeds;
 use super::feeds::default_fetches;
-use super::feeds::find_tensor;
 use super::feeds::random_feeds;
 use super::feeds::read_expected;
 use super::feeds::read_feeds;
@@ -35,6 +34,7 @@ use super::units::count;
 use super::units::show_ns;
 use super::values::first_values;
 use crate::graph::Graph;
+use crate::session::find_tensor;
 use crate::tensor::Tensor;
 use crate::trace::Recorder;
 
@@ -106,7 +106,10 @@ pub(super) fn run(command: &RunCommand, output: &mut Output) -> Result<Outcome> 
     }
     let fetched: Vec<(String, Tensor)> = work.fetches.iter().cloned().zip(tensors).collect();
     if let Some(path) = &args.output {
-        let names: Vec<String> = fetched.iter().map(|(name, _)| format!("out/{name}")).collect();
+        let names: Vec<String> = fetched
+            .iter()
+            .map(|(name, _)| format!("out/{name}"))
+            .collect();
         let tensors = fetched.iter().map(|(_, tensor)| tensor);
         npz::write(path, names.iter().map(String::as_str).zip(tensors))?;
     }
@@ -178,9 +181,11 @@ impl Work {
             feeds.extend(found);
         }
         let mut fetches: Vec<String> = Vec::new();
-        let checked = expected.iter().flat_map(|expected| expected.keys().cloned());
+        let checked = expected
+            .iter()
+            .flat_map(|expected| expected.keys().cloned());
         for name in checked.chain(args.fetch.iter().cloned()) {
-            let name = graph.tensor_name(find_tensor(graph, &name)?);
+            let name = graph.tensor_name(find_tensor(graph, "fetch", &name)?);
             if !fetches.contains(&name) {
                 fetches.push(name);
             }

@@ -94,7 +94,11 @@ impl PlacementView {
 
     /// For people.
     pub(super) fn show(&self, output: &mut Output) -> Result<()> {
-        let used = self.summary.devices.iter().filter(|device| device.n_nodes > 0);
+        let used = self
+            .summary
+            .devices
+            .iter()
+            .filter(|device| device.n_nodes > 0);
         output.line(format_args!(
             "{}: {} on {} of {}",
             self.graph,
@@ -130,7 +134,11 @@ impl PlacementView {
             ),
             show_bytes(self.summary.transfer_bytes),
             show_ns(self.expected_ns),
-            if self.is_calibrated { "measured" } else { "defaults" }
+            if self.is_calibrated {
+                "measured"
+            } else {
+                "defaults"
+            }
         ))
     }
 }
@@ -157,11 +165,16 @@ impl PolicyView {
             fuel_used: answer.fuel_used,
             peak_memory_bytes: answer.peak_memory_bytes,
             load: report.load.as_ref().map(LoadView::new),
-            messages: answer.messages.kept.iter().map(ToString::to_string).collect(),
+            messages: answer
+                .messages
+                .kept
+                .iter()
+                .map(ToString::to_string)
+                .collect(),
             messages_dropped: answer.messages.dropped,
-            explanations_dropped: answer.explanations_dropped,
+            explanations_dropped: answer.dropped.explanations,
             metrics: placement.metrics().to_vec(),
-            metrics_dropped: answer.metrics_dropped,
+            metrics_dropped: answer.dropped.metrics,
         }
     }
 
@@ -180,7 +193,11 @@ impl PolicyView {
             show_ns_u64(self.elapsed_ns)
         );
         if let Some(load) = &self.load {
-            let how = if load.is_cached { "from the cache" } else { "compiled" };
+            let how = if load.is_cached {
+                "from the cache"
+            } else {
+                "compiled"
+            };
             let time = load.encode_ns + load.compile_ns + load.start_ns;
             line.push_str(&format!(", loaded in {} ({how})", show_ns_u64(time)));
         }
@@ -191,7 +208,11 @@ impl PolicyView {
             line.push_str(&format!("; {cut_off}, after {} offers", self.n_offers));
         }
         output.line(line)?;
-        if let Some(problem) = self.load.as_ref().and_then(|load| load.cache_problem.as_ref()) {
+        if let Some(problem) = self
+            .load
+            .as_ref()
+            .and_then(|load| load.cache_problem.as_ref())
+        {
             output.note(format_args!("the compiled policy was not kept: {problem}"));
         }
         for message in &self.messages {

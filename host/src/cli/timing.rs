@@ -77,8 +77,14 @@ mod tests {
 
     #[test]
     fn medians_and_quantiles_are_those_of_the_sorted_times() {
-        let timing = Timing::new(Duration::from_nanos(99), times(&[5, 1, 4, 2, 3, 6, 7, 8, 10, 9]));
-        assert_eq!((timing.first_ns, timing.median_ns, timing.p90_ns), (99, 5, 9));
+        let timing = Timing::new(
+            Duration::from_nanos(99),
+            times(&[5, 1, 4, 2, 3, 6, 7, 8, 10, 9]),
+        );
+        assert_eq!(
+            (timing.first_ns, timing.median_ns, timing.p90_ns),
+            (99, 5, 9)
+        );
         assert_eq!(timing.n_runs, 10);
         assert_eq!(median(&mut times(&[3, 1, 2])), Duration::from_nanos(2));
         assert_eq!(median(&mut times(&[4, 2])), Duration::from_nanos(3));

@@ -14,7 +14,11 @@ pub(super) fn first_values(tensor: &Tensor, n: usize) -> Vec<Value> {
     }
     fn real<T: crate::tensor::Element + Into<f64>>(tensor: &Tensor, n: usize) -> Vec<Value> {
         let values = tensor.as_slice::<T>().unwrap_or_default();
-        values.iter().take(n).map(|&value| number(value.into())).collect()
+        values
+            .iter()
+            .take(n)
+            .map(|&value| number(value.into()))
+            .collect()
     }
     match tensor.dtype() {
         // Through its shortest text: as a double, 0.1f32 would show sixteen digits.
@@ -36,7 +40,11 @@ pub(super) fn first_values(tensor: &Tensor, n: usize) -> Vec<Value> {
         DType::U64 => whole::<u64>(tensor, n),
         DType::Bool => {
             let values = tensor.as_bools().unwrap_or_default();
-            values.iter().take(n).map(|&value| (value != 0).into()).collect()
+            values
+                .iter()
+                .take(n)
+                .map(|&value| (value != 0).into())
+                .collect()
         }
         DType::Complex64 => {
             let (values, _) = tensor.as_bytes().unwrap_or_default().as_chunks::<8>();
@@ -79,16 +87,22 @@ mod tests {
 
     #[test]
     fn values_are_shown_as_short_as_they_are() {
-        let floats = Tensor::from_values([3], &[0.1f32, f32::NAN, f32::NEG_INFINITY]).expect("fits");
-        assert_eq!(first_values(&floats, 9), [json!(0.1), json!("NaN"), json!("-inf")]);
+        let floats =
+            Tensor::from_values([3], &[0.1f32, f32::NAN, f32::NEG_INFINITY]).expect("fits");
+        assert_eq!(
+            first_values(&floats, 9),
+            [json!(0.1), json!("NaN"), json!("-inf")]
+        );
         let integers = Tensor::from_values([2], &[i64::MIN, 1]).expect("fits");
         assert_eq!(first_values(&integers, 1), [json!(i64::MIN)]);
         let booleans = Tensor::from_bools([2], &[true, false]).expect("fits");
         assert_eq!(first_values(&booleans, 9), [json!(true), json!(false)]);
         let complex = [1f32.to_le_bytes(), (-2f32).to_le_bytes()].concat();
-        let complex = Tensor::from_bytes(DType::Complex64, Shape::new(&[1]), &complex).expect("fits");
+        let complex =
+            Tensor::from_bytes(DType::Complex64, Shape::new(&[1]), &complex).expect("fits");
         assert_eq!(first_values(&complex, 9), [json!("1-2i")]);
-        let texts = Tensor::from_strings(Shape::new(&[1]), vec![b"a".as_slice().into()]).expect("fits");
+        let texts =
+            Tensor::from_strings(Shape::new(&[1]), vec![b"a".as_slice().into()]).expect("fits");
         assert_eq!(first_values(&texts, 9), [json!("a")]);
     }
 }

@@ -9,6 +9,7 @@ mod op_arguments;
 mod report;
 
 pub use builder::SessionBuilder;
+pub use names::find_tensor;
 pub use report::PlacedBy;
 pub use report::SessionReport;
 pub use report::StageTime;

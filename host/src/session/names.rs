@@ -5,12 +5,11 @@ use crate::graph::Graph;
 use crate::graph::NodeId;
 use crate::graph::TensorId;
 
-/// A tensor by `node` or `node:slot`.
-pub(super) fn find_tensor(
-    graph: &Graph,
-    role: &'static str,
-    name: &str,
-) -> Result<TensorId, Error> {
+/// A tensor by `node` or `node:slot`. `role` is for messages: `feed`, `fetch`.
+///
+/// # Errors
+/// [`Error::UnknownNode`], with the nearest name that there is, or [`Error::NoSuchOutput`].
+pub fn find_tensor(graph: &Graph, role: &'static str, name: &str) -> Result<TensorId, Error> {
     let (node, slot) = match name.rsplit_once(':') {
         Some((node, digits)) if is_number(digits) => (node, digits.parse().unwrap_or(usize::MAX)),
         _ => (name, 0),

@@ -3,7 +3,6 @@
 mod memory;
 mod placement;
 mod policy_call;
-mod synthetic;
 
 use anyhow::Result;
 use clap::Subcommand;

@@ -15,10 +15,10 @@ use serde::Serialize;
 
 use super::Report;
 use super::memory::PeakMemory;
-use super::synthetic;
 use crate::candidates::Candidates;
 use crate::candidates::PlacementOptions;
 use crate::candidates::enumerate;
+use crate::candidates::synthetic;
 use crate::cli::Outcome;
 use crate::cli::output::Output;
 use crate::cli::output::align_right;
@@ -43,7 +43,7 @@ pub(in crate::cli) struct PlacementBench {
     /// Nodes of the layered random graphs, about 2.5 edges each.
     #[arg(long, value_name = "N,..", value_delimiter = ',', default_values_t = [1_000, 100_000])]
     nodes: Vec<u32>,
-    /// Devices, half of them ten times as fast as the others.
+    /// Devices: one CPU, then two kinds of GPU, SYCL devices and CPUs in turn.
     #[arg(long, value_name = "N,..", value_delimiter = ',', default_values_t = [8])]
     devices: Vec<u32>,
     /// Shipped policies.
@@ -120,7 +120,7 @@ impl Subject {
         let engine = PolicyEngine::new(PolicyLimits::default())?;
         let shipped = ShippedPolicy::find(policy)?;
         Ok(Self {
-            graph: Arc::new(synthetic::layered_graph(n_nodes as usize, seed)?),
+            graph: synthetic::graph(n_nodes, seed),
             devices: Arc::new(synthetic::devices(n_devices)),
             kernels: synthetic::kernels(),
             policy: engine.load(shipped.name(), shipped.wasm(), &[])?,
@@ -128,10 +128,14 @@ impl Subject {
         })
     }
 
-    fn candidates(&self) -> Result<Arc<Candidates>> {
+    fn candidates(&self) -> Result<Candidates> {
         let options = PlacementOptions::default();
-        let candidates = enumerate(&self.graph, &self.devices, &self.kernels, &options)?;
-        Ok(Arc::new(candidates))
+        Ok(enumerate(
+            &self.graph,
+            &self.devices,
+            &self.kernels,
+            &options,
+        )?)
     }
 
     /// The whole stage, and what each part of it took.
@@ -215,9 +219,11 @@ fn ask_memory(n_nodes: usize, n_devices: usize, policy: &str, seed: u64) -> Resu
 }
 
 fn measure_memory(args: &PlacementBench, output: &mut Output) -> Result<Outcome> {
-    let (Some(&n_nodes), Some(&n_devices), Some(policy)) =
-        (args.nodes.first(), args.devices.first(), args.policy.first())
-    else {
+    let (Some(&n_nodes), Some(&n_devices), Some(policy)) = (
+        args.nodes.first(),
+        args.devices.first(),
+        args.policy.first(),
+    ) else {
         anyhow::bail!("there is nothing to place");
     };
     let mut subject = Subject::new(n_nodes, n_devices, policy, args.seed)?;

@@ -10,10 +10,10 @@ use placewright_guest::ReadyTask;
 use serde::Serialize;
 
 use super::Report;
-use super::synthetic;
 use crate::candidates::Candidates;
 use crate::candidates::PlacementOptions;
 use crate::candidates::enumerate;
+use crate::candidates::synthetic;
 use crate::cli::Outcome;
 use crate::cli::output::Output;
 use crate::cli::output::align_right;
@@ -30,7 +30,7 @@ use crate::store::CacheFolder;
 
 /// The shipped policy that answers online questions.
 const ONLINE_POLICY: &str = "round-robin";
-const N_NODES: usize = 10_000;
+const N_NODES: u32 = 10_000;
 const N_DEVICES: u32 = 8;
 const BATCHES: [usize; 2] = [8, 64];
 
@@ -157,10 +157,15 @@ fn load(engine: &PolicyEngine) -> Result<LoadedPolicy> {
 }
 
 fn candidates() -> Result<Candidates> {
-    let graph = Arc::new(synthetic::layered_graph(N_NODES, 0)?);
+    let graph = synthetic::graph(N_NODES, 0);
     let devices = Arc::new(synthetic::devices(N_DEVICES));
     let kernels = synthetic::kernels();
-    Ok(enumerate(&graph, &devices, &kernels, &PlacementOptions::default())?)
+    Ok(enumerate(
+        &graph,
+        &devices,
+        &kernels,
+        &PlacementOptions::default(),
+    )?)
 }
 
 /// One task per node, as an executor would ask.
@@ -192,7 +197,11 @@ struct TemporaryCache<'a>(&'a std::path::Path);
 
 impl<'a> TemporaryCache<'a> {
     fn new(path: &'a std::path::Path) -> Result<Self> {
-        anyhow::ensure!(!path.exists(), "{} exists already; remove it", path.display());
+        anyhow::ensure!(
+            !path.exists(),
+            "{} exists already; remove it",
+            path.display()
+        );
         Ok(Self(path))
     }
 
