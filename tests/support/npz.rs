@@ -9,7 +9,7 @@ use placewright::tensor::Shape;
 use placewright::tensor::Tensor;
 
 /// Arrays by name: `in/NAME` was fed, `out/FETCH` is what TensorFlow computed.
-pub fn read(path: &Path) -> BTreeMap<String, Tensor> {
+pub(crate) fn read(path: &Path) -> BTreeMap<String, Tensor> {
     let file = File::open(path).unwrap_or_else(|err| panic!("{}: {err}", path.display()));
     let mut zip = zip::ZipArchive::new(file).unwrap();
     (0..zip.len())
