@@ -11,6 +11,7 @@ mod misbehaving;
 #[cfg(feature = "cli")]
 #[path = "../support/npz.rs"]
 mod npz;
+mod own_graph;
 mod placement;
 mod policy;
 mod sample;

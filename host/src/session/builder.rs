@@ -12,6 +12,7 @@ use super::report::record_policy;
 use crate::backend;
 use crate::candidates;
 use crate::candidates::Candidates;
+use crate::candidates::CandidatesError;
 use crate::candidates::PlacementOptions;
 use crate::candidates::Proposal;
 use crate::device::DeviceOptions;
@@ -57,6 +58,7 @@ pub struct SessionBuilder {
     kernels: Option<KernelRegistry>,
     more_kernels: Vec<KernelDef>,
     placement_options: PlacementOptions,
+    candidates: Option<Candidates>,
     assignment: Assignment,
     policy_engine: Option<PolicyEngine>,
     executor_options: ExecutorOptions,
@@ -162,6 +164,16 @@ impl SessionBuilder {
         self
     }
 
+    /// Candidates that the app made itself, with [`crate::candidates::CandidatesBuilder`]: they bring graph and devices, and
+    /// no kernel is asked who may run what.
+    #[must_use]
+    pub fn with_candidates(mut self, candidates: Candidates) -> Self {
+        self.graph = Some(GraphSource::Graph(Arc::clone(candidates.graph())));
+        self.devices = Some(Arc::clone(candidates.device_set()));
+        self.candidates = Some(candidates);
+        self
+    }
+
     /// The policy to ask, instead of `priority`. The last of `with_policy`, [`Self::with_saved_placement`] and
     /// [`Self::with_proposal`] counts.
     #[must_use]
@@ -226,16 +238,15 @@ impl SessionBuilder {
         #[cfg(not(feature = "graphdef"))]
         let graph = self.open_graph()?;
         let (devices, kernels) = clock.time("discover", || self.open_devices())?;
-        let mut options = std::mem::take(&mut self.placement_options);
-        options.op_arguments.get_or_insert_with(|| {
-            Arc::new(GraphOps {
-                graph: Arc::clone(&graph),
-                ops,
-            })
+        let made = self.candidates.take().filter(|made| {
+            Arc::ptr_eq(made.graph(), &graph) && Arc::ptr_eq(made.device_set(), &devices)
         });
-        let candidates = clock.time("enumerate", || {
-            candidates::enumerate(&graph, &devices, &kernels, &options)
-        })?;
+        let candidates = match made {
+            Some(candidates) => candidates,
+            None => clock.time("enumerate", || {
+                self.enumerate(&graph, &devices, &kernels, ops)
+            })?,
+        };
         let (placement, placed_by) = self.place(&candidates, &mut clock)?;
         let executor = Executor::new(graph, devices, Arc::new(kernels), &self.executor_options)?;
         let report = SessionReport {
@@ -292,6 +303,23 @@ impl SessionBuilder {
             kernels.register(kernel);
         }
         Ok((devices, kernels))
+    }
+
+    fn enumerate(
+        &mut self,
+        graph: &Arc<Graph>,
+        devices: &Arc<DeviceSet>,
+        kernels: &KernelRegistry,
+        ops: Arc<OpRegistry>,
+    ) -> Result<Candidates, CandidatesError> {
+        let mut options = std::mem::take(&mut self.placement_options);
+        options.op_arguments.get_or_insert_with(|| {
+            Arc::new(GraphOps {
+                graph: Arc::clone(graph),
+                ops,
+            })
+        });
+        candidates::enumerate(graph, devices, kernels, &options)
     }
 
     fn place(

@@ -40,15 +40,29 @@ use crate::trace::TraceNames;
 /// A placed graph that can be run. Any number of threads may run it at one time.
 ///
 /// ```
+/// use placewright::device::DeviceOptions;
+/// use placewright::policy::PolicyRequest;
+/// use placewright::policy::ShippedPolicy;
 /// use placewright::session::Session;
 /// use placewright::tensor::Tensor;
 ///
+/// // y = a + b, as TensorFlow froze it.
 /// let bytes = include_bytes!("../../../tests/models/tiny_add.pb");
-/// let session = Session::builder().with_graph_def(&bytes[..]).build()?;
-/// for line in session.placement().summary().devices {
-///     println!("{}: {} nodes", line.name, line.n_nodes);
-/// }
-/// # Ok::<(), placewright::Error>(())
+/// let mut devices = DeviceOptions::default();
+/// devices.device_count.insert("CPU".to_owned(), 2);
+/// let session = Session::builder()
+///     .with_graph_def(&bytes[..])
+///     .with_device_options(devices)
+///     .with_policy(PolicyRequest::new(ShippedPolicy::find("round-robin")?))
+///     .build()?;
+/// let summary = session.placement().summary();
+/// assert!(summary.devices.iter().all(|device| device.n_nodes > 0));
+///
+/// let a = Tensor::from_values([3], &[1f32, 2.0, 3.0])?;
+/// let b = Tensor::from_values([3], &[10f32, 20.0, 30.0])?;
+/// let fetched = session.run(&[("a", a), ("b", b)], &["y:0"])?;
+/// assert_eq!(fetched[0].as_slice::<f32>()?, [11.0, 22.0, 33.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
 pub struct Session {
