@@ -6,6 +6,8 @@ mod fakes;
 #[cfg(feature = "graphdef")]
 mod import;
 mod misbehaving;
+#[cfg(unix)]
+mod packaging;
 mod placement;
 mod policy;
 mod sample;
