@@ -12,6 +12,8 @@ mod misbehaving;
 #[path = "../support/npz.rs"]
 mod npz;
 mod own_graph;
+#[cfg(unix)]
+mod packaging;
 mod placement;
 mod policy;
 mod sample;

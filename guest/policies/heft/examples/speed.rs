@@ -85,6 +85,8 @@ fn linked(mut devices: TestDevices) -> TestDevices {
     devices
 }
 
+/// As many layers as nodes in each; two or three inputs from the layer before; costs and sizes over three orders of
+/// magnitude.
 fn layered(n_nodes: u32, devices: &TestDevices) -> TestGraph {
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
     let mut below = |n: u32| {
@@ -93,17 +95,18 @@ fn layered(n_nodes: u32, devices: &TestDevices) -> TestGraph {
         state ^= state << 17;
         u32::try_from(state % u64::from(n)).unwrap_or(0)
     };
-    let layer = 64.max(n_nodes / 1_000);
+    let layer = n_nodes.isqrt().max(1);
     let mut graph = GraphBuilder::new(devices);
     for node in 0..n_nodes {
-        let cpu = f64::from(2_000 + below(40_000));
-        let gpu = cpu / f64::from(1 + below(12));
+        let cpu = 10_f64.powf(3.5 + f64::from(below(3_000)) / 1_000.0);
+        let gpu = 5_000.0 + cpu / f64::from(1 + below(40));
         graph.node("", &[cpu, gpu]);
         let first_of_layer = node - node % layer;
         if first_of_layer > 0 {
             for _ in 0..2 + node % 2 {
                 let from = first_of_layer - 1 - below(layer);
-                graph.edge(from, node, u64::from(below(100_000)));
+                let bytes = 10_f64.powf(3.0 + f64::from(below(3_000)) / 1_000.0);
+                graph.edge(from, node, bytes as u64);
             }
         }
     }

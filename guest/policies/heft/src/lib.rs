@@ -33,8 +33,6 @@ use placewright_guest::PlaceError;
 use placewright_guest::Plan;
 use placewright_guest::Policy;
 use placewright_guest::Setting;
-use placewright_guest::algorithm::descending;
-use placewright_guest::algorithm::upward_ranks;
 use placewright_guest::debug;
 use placewright_guest::export_policy;
 
@@ -85,8 +83,6 @@ impl Policy for Heft {
             return Err(PlaceError::Declined("there is no device".to_owned()));
         }
         let problem = Problem::new(graph, devices);
-        let ranks = upward_ranks(graph, &problem.mean_work, problem.mean_link);
-        let order = descending(&ranks);
         let mut reserved = vec![0; devices.len()];
         let mut round = 0;
         loop {
@@ -95,13 +91,9 @@ impl Policy for Heft {
                 memory.reserve(device, bytes);
             }
             let is_tight = memory.is_tight();
-            let mut assignment = Assignment::new(graph);
-            let outcome = Scheduler::new(&problem, devices.silicon(), self.with_insertion).run(
-                &order,
-                &mut assignment,
-                is_tight.then_some(&mut memory),
-            );
-            plan.set_devices(assignment.devices());
+            let scheduler = Scheduler::new(&problem, devices.silicon(), self.with_insertion);
+            let outcome = scheduler.run(Assignment::new(graph), is_tight.then_some(&mut memory));
+            plan.set_devices(&outcome.devices);
             plan.set_start_order(&start_order(&outcome.start, outcome.makespan));
             let Err(violation) = plan.offer() else {
                 plan.metric("makespan_ns", outcome.makespan);
@@ -114,7 +106,7 @@ impl Policy for Heft {
             }
             round += 1;
             debug!(plan, "memory does not suffice, round {round}: {violation}");
-            set_aside(&mut reserved, graph, assignment.devices(), plan);
+            set_aside(&mut reserved, graph, &outcome.devices, plan);
         }
     }
 }

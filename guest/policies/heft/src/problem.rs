@@ -1,44 +1,69 @@
-//! What HEFT reads, laid out for its inner loops: costs and links with one column per device, bytes per edge, groups.
+//! What HEFT reads, laid out in the order in which it reads it.
+//!
+//! The second phase visits nodes by descending rank, which is no order of the graph's columns: a million nodes would mean some
+//! fifteen cache misses each. So tasks, their costs and their edges are copied into the order of the ranks once, with loads
+//! that do not wait for each other, and everything afterwards is read from front to back. A task is known by its position in
+//! that order.
 
-use placewright_guest::CostMatrix;
 use placewright_guest::DeviceSet;
 use placewright_guest::Graph;
 use placewright_guest::LinkMatrix;
+use placewright_guest::NONE;
 use placewright_guest::algorithm::Rows;
-use placewright_guest::source::LinkCost;
+use placewright_guest::algorithm::descending;
+use placewright_guest::algorithm::upward_ranks;
 
 /// Up to this many devices every pair is asked for its link, so that exceptions (NVLink between two of eight cards)
 /// count; beyond, links are those of the domains.
 const DEVICES_ASKED_PAIRWISE: usize = 64;
 
-/// Larger cost tables are spread over the devices row by row, when needed.
-const COST_ENTRIES_MAX: usize = 4 << 20;
+/// Cost tables that stay in a processor's cache are not copied into the order of the tasks.
+const COSTS_IN_CACHE: usize = 32 << 10;
 
-/// Columns of devices are padded to a multiple of it with devices that can run nothing, so that loops need no remainder.
+/// Copies of more numbers than this would take too much of a sandbox's memory.
+const COSTS_COPIED_MAX: usize = 16 << 20;
+
+/// Rows over devices are padded to a multiple of it with devices that can run nothing, so that loops need no remainder.
 pub(crate) const LANES: usize = 4;
 
 /// The graph and the devices.
 pub(crate) struct Problem<'a> {
-    pub(crate) n_nodes: usize,
     pub(crate) n_devices: usize,
     /// Number of devices with padding: the length of rows over devices.
     pub(crate) width: usize,
-    pub(crate) predecessors: Rows<'a>,
     pub(crate) candidates: Rows<'a>,
-    pub(crate) candidate_set: &'a [u32],
-    pub(crate) group: &'a [u32],
-    pub(crate) edge_bytes: Vec<f64>,
-    /// Mean cost of each node over the devices that can run it.
-    pub(crate) mean_work: Vec<f64>,
-    pub(crate) mean_link: LinkCost,
+    /// By position.
+    pub(crate) tasks: Vec<Task>,
     pub(crate) links: Links,
-    /// Members of each group that has more than one.
+    /// Positions of the members of each group that has more than one.
     pub(crate) members: Members,
+    /// Whether groups or pins take decisions away.
+    pub(crate) is_constrained: bool,
     /// Per candidate set: masks and preferences, where it is large enough for loops over all devices.
     pub(crate) dense_sets: Vec<Option<DenseSet>>,
+    edges: Vec<Edge>,
     costs: Costs<'a>,
-    executions: &'a [f64],
-    cost_row: &'a [u32],
+}
+
+/// A node, in the order of the ranks.
+#[derive(Clone, Copy)]
+pub(crate) struct Task {
+    pub(crate) node: u32,
+    pub(crate) set: u32,
+    pub(crate) group: u32,
+    /// Where its edges start; they end where those of the next task start.
+    first_edge: u32,
+    /// Its row of the costs.
+    cost_row: u32,
+    executions: f64,
+}
+
+/// An edge into a task.
+#[derive(Clone, Copy)]
+pub(crate) struct Edge {
+    pub(crate) bytes: f64,
+    /// Position of the producer.
+    pub(crate) producer: u32,
 }
 
 /// A candidate set as columns over all devices.
@@ -49,9 +74,9 @@ pub(crate) struct DenseSet {
     pub(crate) preference: Vec<u32>,
 }
 
-/// What a transfer from a domain to each device costs.
+/// What a transfer from a device to each device costs.
 pub(crate) struct Links {
-    pub(crate) domain: Vec<u32>,
+    domain: Vec<u32>,
     width: usize,
     latency: Vec<f64>,
     ns_per_byte: Vec<f64>,
@@ -61,86 +86,84 @@ pub(crate) struct Links {
 #[derive(Default)]
 pub(crate) struct Members {
     offsets: Vec<u32>,
-    nodes: Vec<u32>,
+    positions: Vec<u32>,
 }
 
+/// The cost table, by cost class, and which devices are of which class.
 struct Costs<'a> {
-    matrix: Option<Vec<f64>>,
+    /// Rows in the order of tasks, or empty: then rows are those of `table`.
+    copied: Vec<f64>,
     table: &'a [f64],
     classes: &'a [u32],
     n_classes: usize,
+    /// Runs of neighbouring devices of one class: class, and where the run ends.
+    runs: Vec<(u32, u32)>,
 }
 
 impl<'a> Problem<'a> {
+    /// Ranks the nodes, the first phase of HEFT, and lays everything out in that order.
     pub(crate) fn new(graph: &'a Graph<'_>, devices: &'a DeviceSet<'_>) -> Self {
         let n_devices = devices.len();
         let width = n_devices.next_multiple_of(LANES);
-        let links = if n_devices <= DEVICES_ASKED_PAIRWISE {
-            LinkMatrix::by_device(devices)
-        } else {
-            LinkMatrix::by_domain(devices)
-        };
+        let links = links(devices);
+        let mut costs = Costs::new(graph, devices);
+        let order = descending(&ranks(graph, &costs, &links));
+        let (tasks, edges) = in_order(graph, &order);
+        let tasks = costs.copy_in_order(tasks);
         let candidates = graph.candidates();
-        let costs = Costs::new(graph, devices, width);
-        #[expect(clippy::cast_precision_loss, reason = "sizes are below 2^53")]
-        let edge_bytes = graph
-            .edge_bytes()
-            .iter()
-            .map(|&bytes| bytes as f64)
-            .collect();
+        let has_groups = graph.counts().groups as usize != graph.len();
         Self {
-            n_nodes: graph.len(),
             n_devices,
             width,
-            predecessors: graph.predecessors(),
             candidates,
-            candidate_set: graph.candidate_set(),
-            group: graph.group(),
-            edge_bytes,
-            mean_work: mean_work(graph, &costs),
-            mean_link: links.mean(),
-            links: Links::new(&links, n_devices, width),
-            members: Members::new(graph),
+            links: Links::new(&links, width),
+            members: if has_groups {
+                Members::new(&tasks, graph.counts().groups as usize)
+            } else {
+                Members::default()
+            },
+            is_constrained: has_groups || graph.pinned().iter().any(|&pin| pin != NONE),
             dense_sets: dense_sets(candidates, n_devices, width),
+            tasks,
+            edges,
             costs,
-            executions: graph.executions(),
-            cost_row: graph.cost_row(),
         }
     }
 
-    /// Writes what a node costs on every device, all its executions together; +inf = cannot run there.
+    /// The edges into the task at a position.
     #[inline]
-    pub(crate) fn work(&self, node: u32, into: &mut [f64]) {
-        let row = self.cost_row[node as usize] as usize;
-        let executions = self.executions[node as usize];
-        match &self.costs.matrix {
-            Some(matrix) => {
-                let row = &matrix[row * self.width..][..into.len()];
-                for (cell, &cost) in into.iter_mut().zip(row) {
-                    *cell = cost * executions;
-                }
-            }
-            None => {
-                let row = self.costs.row(row);
-                for (cell, &class) in into.iter_mut().zip(self.costs.classes) {
-                    *cell = row[class as usize] * executions;
-                }
-            }
+    pub(crate) fn edges(&self, position: usize) -> &[Edge] {
+        let end = match self.tasks.get(position + 1) {
+            Some(next) => next.first_edge as usize,
+            None => self.edges.len(),
+        };
+        &self.edges[self.tasks[position].first_edge as usize..end]
+    }
+
+    /// Writes what a task costs on every device, all its executions together; +inf = cannot run there.
+    #[inline]
+    pub(crate) fn work(&self, task: &Task, into: &mut [f64]) {
+        let row = self.costs.row(task.cost_row);
+        let mut start = 0;
+        for &(class, end) in &self.costs.runs {
+            into[start..end as usize].fill(row[class as usize] * task.executions);
+            start = end as usize;
         }
     }
 
-    /// What a node costs on one device.
+    /// What a task costs on one device.
     #[inline]
-    pub(crate) fn work_on(&self, node: u32, device: u32) -> f64 {
-        let row = self.costs.row(self.cost_row[node as usize] as usize);
-        row[self.costs.classes[device as usize] as usize] * self.executions[node as usize]
+    pub(crate) fn work_on(&self, task: &Task, device: u32) -> f64 {
+        let class = self.costs.classes[device as usize];
+        self.costs.row(task.cost_row)[class as usize] * task.executions
     }
 
-    /// The cost of the cheapest node on the device that is fastest for it.
+    /// A lower bound on what any task costs anywhere.
     pub(crate) fn shortest_task(&self) -> f64 {
-        let least = |least: f64, &value: &f64| if value < least { value } else { least };
-        let cost = self.costs.table.iter().fold(f64::INFINITY, least);
-        let executions = self.executions.iter().fold(f64::INFINITY, least);
+        let least = |least: f64, value: f64| if value < least { value } else { least };
+        let cost = self.costs.table.iter().copied().fold(f64::INFINITY, least);
+        let executions = self.tasks.iter().map(|task| task.executions);
+        let executions = executions.fold(f64::INFINITY, least);
         if cost.is_finite() && executions.is_finite() {
             cost * executions
         } else {
@@ -150,28 +173,20 @@ impl<'a> Problem<'a> {
 }
 
 impl Links {
-    fn new(matrix: &LinkMatrix, n_devices: usize, width: usize) -> Self {
-        let spread = |row: &[f64]| {
-            let mut spread: Vec<f64> = matrix
-                .domains()
-                .iter()
-                .map(|&to| row[to as usize])
-                .collect();
-            spread.resize(width, 0.0);
-            spread
-        };
-        let domains = 0..u32::try_from(matrix.n_domains()).unwrap_or(u32::MAX);
+    fn new(matrix: &LinkMatrix, width: usize) -> Self {
         let mut links = Self {
-            domain: matrix.domains()[..n_devices].to_vec(),
+            domain: matrix.domains().to_vec(),
             width,
             latency: Vec::with_capacity(matrix.n_domains() * width),
             ns_per_byte: Vec::with_capacity(matrix.n_domains() * width),
         };
-        for domain in domains {
-            links.latency.extend(spread(matrix.latency_from_ns(domain)));
-            links
-                .ns_per_byte
-                .extend(spread(matrix.ns_per_byte_from(domain)));
+        let spread = |row: &[f64], column: &mut Vec<f64>| {
+            column.extend(matrix.domains().iter().map(|&to| row[to as usize]));
+            column.resize(column.len().next_multiple_of(width), 0.0);
+        };
+        for domain in (0_u32..).take(matrix.n_domains()) {
+            spread(matrix.latency_from_ns(domain), &mut links.latency);
+            spread(matrix.ns_per_byte_from(domain), &mut links.ns_per_byte);
         }
         links
     }
@@ -188,63 +203,139 @@ impl Links {
 }
 
 impl Members {
-    fn new(graph: &Graph<'_>) -> Self {
-        let n_groups = graph.counts().groups as usize;
-        if n_groups == graph.len() {
-            return Self::default();
-        }
+    fn new(tasks: &[Task], n_groups: usize) -> Self {
         let mut offsets = vec![0_u32; n_groups + 1];
-        for &group in graph.group() {
-            offsets[group as usize + 1] += 1;
+        for task in tasks {
+            offsets[task.group as usize + 1] += 1;
         }
         for group in 0..n_groups {
             offsets[group + 1] += offsets[group];
         }
         let mut next = offsets.clone();
-        let mut nodes = vec![0; graph.len()];
-        for (node, &group) in (0_u32..).zip(graph.group()) {
-            nodes[next[group as usize] as usize] = node;
-            next[group as usize] += 1;
+        let mut positions = vec![0; tasks.len()];
+        for (position, task) in (0_u32..).zip(tasks) {
+            let at = &mut next[task.group as usize];
+            positions[*at as usize] = position;
+            *at += 1;
         }
-        Self { offsets, nodes }
+        Self { offsets, positions }
     }
 
     /// The members of a group if it has more than one, else nothing.
     #[inline]
     pub(crate) fn of(&self, group: u32) -> &[u32] {
-        if self.nodes.is_empty() {
+        if self.positions.is_empty() {
             return &[];
         }
         let group = group as usize;
-        let members = &self.nodes[self.offsets[group] as usize..self.offsets[group + 1] as usize];
+        let range = self.offsets[group] as usize..self.offsets[group + 1] as usize;
+        let members = &self.positions[range];
         if members.len() > 1 { members } else { &[] }
     }
 }
 
 impl<'a> Costs<'a> {
-    fn new(graph: &'a Graph<'_>, devices: &'a DeviceSet<'_>, width: usize) -> Self {
-        let n_rows = graph.counts().cost_rows as usize;
-        let matrix = (n_rows * width <= COST_ENTRIES_MAX).then(|| {
-            let costs = CostMatrix::new(graph, devices);
-            let mut padded = Vec::with_capacity(n_rows * width);
-            for row in 0..graph.counts().cost_rows {
-                padded.extend_from_slice(costs.row(row));
-                padded.resize((row as usize + 1) * width, f64::INFINITY);
+    fn new(graph: &'a Graph<'_>, devices: &'a DeviceSet<'_>) -> Self {
+        let classes = devices.cost_classes();
+        let mut runs: Vec<(u32, u32)> = Vec::new();
+        for (end, &class) in (1_u32..).zip(classes) {
+            match runs.last_mut() {
+                Some(run) if run.0 == class => run.1 = end,
+                _ => runs.push((class, end)),
             }
-            padded
-        });
+        }
         Self {
-            matrix,
+            copied: Vec::new(),
             table: graph.costs(),
-            classes: devices.cost_classes(),
+            classes,
             n_classes: graph.counts().cost_classes as usize,
+            runs,
         }
     }
 
-    #[inline]
-    fn row(&self, row: usize) -> &'a [f64] {
-        &self.table[row * self.n_classes..][..self.n_classes]
+    /// Copies the rows into the order of the tasks, where that pays, and points the tasks there.
+    fn copy_in_order(&mut self, mut tasks: Vec<Task>) -> Vec<Task> {
+        let size = tasks.len() * self.n_classes;
+        if self.table.len() > COSTS_IN_CACHE && size <= COSTS_COPIED_MAX {
+            let mut copied = Vec::with_capacity(size);
+            for (position, task) in (0_u32..).zip(&mut tasks) {
+                copied.extend_from_slice(self.row(task.cost_row));
+                task.cost_row = position;
+            }
+            self.copied = copied;
+        }
+        tasks
     }
+
+    #[inline]
+    fn row(&self, row: u32) -> &[f64] {
+        let table = if self.copied.is_empty() {
+            self.table
+        } else {
+            &self.copied
+        };
+        &table[row as usize * self.n_classes..][..self.n_classes]
+    }
+}
+
+fn links(devices: &DeviceSet<'_>) -> LinkMatrix {
+    if devices.len() <= DEVICES_ASKED_PAIRWISE {
+        LinkMatrix::by_device(devices)
+    } else {
+        LinkMatrix::by_domain(devices)
+    }
+}
+
+/// The upward rank of each node.
+fn ranks(graph: &Graph<'_>, costs: &Costs<'_>, links: &LinkMatrix) -> Vec<f64> {
+    upward_ranks(graph, &mean_work(graph, costs), links.mean())
+}
+
+/// The ranks of a graph, for tests.
+#[cfg(test)]
+pub(crate) fn ranks_of(graph: &Graph<'_>, devices: &DeviceSet<'_>) -> Vec<f64> {
+    ranks(graph, &Costs::new(graph, devices), &links(devices))
+}
+
+/// Tasks and edges in the order of the ranks.
+fn in_order(graph: &Graph<'_>, order: &[u32]) -> (Vec<Task>, Vec<Edge>) {
+    let mut position_of = vec![0_u32; order.len()];
+    for (position, &node) in (0_u32..).zip(order) {
+        position_of[node as usize] = position;
+    }
+    let predecessors = graph.predecessors();
+    let (tensors, tensor_bytes) = (graph.edge_tensors(), graph.tensor_bytes());
+    let (sets, groups) = (graph.candidate_set(), graph.group());
+    let (cost_rows, executions) = (graph.cost_row(), graph.executions());
+    let mut tasks = Vec::with_capacity(order.len());
+    let mut edges = Vec::with_capacity(tensors.len());
+    let mut first_edge = 0;
+    for &node in order {
+        let node_idx = node as usize;
+        tasks.push(Task {
+            node,
+            set: sets[node_idx],
+            group: groups[node_idx],
+            first_edge,
+            cost_row: cost_rows[node_idx],
+            executions: executions[node_idx],
+        });
+        let range = predecessors.range(node);
+        first_edge += predecessors.offsets[node_idx + 1] - predecessors.offsets[node_idx];
+        let producers = &predecessors.items[range.clone()];
+        for (&producer, &tensor) in producers.iter().zip(&tensors[range]) {
+            #[expect(clippy::cast_precision_loss, reason = "sizes are below 2^53")]
+            let bytes = match tensor {
+                NONE => 0.0,
+                tensor => tensor_bytes[tensor as usize] as f64,
+            };
+            edges.push(Edge {
+                bytes,
+                producer: position_of[producer as usize],
+            });
+        }
+    }
+    (tasks, edges)
 }
 
 /// The mean over the candidates that can run the node, by way of how many of each cost class a set has.
@@ -252,16 +343,16 @@ fn mean_work(graph: &Graph<'_>, costs: &Costs<'_>) -> Vec<f64> {
     let candidates = graph.candidates();
     let n_classes = costs.n_classes;
     let mut counts = vec![0.0; candidates.len() * n_classes];
-    for set in 0..candidates.len() {
-        let row = &mut counts[set * n_classes..][..n_classes];
-        for &device in candidates.row(u32::try_from(set).unwrap_or(u32::MAX)) {
+    for set in (0_u32..).take(candidates.len()) {
+        let row = &mut counts[set as usize * n_classes..][..n_classes];
+        for &device in candidates.row(set) {
             row[costs.classes[device as usize] as usize] += 1.0;
         }
     }
     let mean = |((&row, &set), &executions): ((&u32, &u32), &f64)| {
         let counts = &counts[set as usize * n_classes..][..n_classes];
         let (mut sum, mut n) = (0.0, 0.0);
-        for (&cost, &count) in costs.row(row as usize).iter().zip(counts) {
+        for (&cost, &count) in costs.row(row).iter().zip(counts) {
             if count > 0.0 && cost < f64::INFINITY {
                 sum += cost * count;
                 n += count;
@@ -291,7 +382,5 @@ fn dense_sets(candidates: Rows<'_>, n_devices: usize, width: usize) -> Vec<Optio
         }
         Some(DenseSet { mask, preference })
     };
-    (0..u32::try_from(candidates.len()).unwrap_or(u32::MAX))
-        .map(dense)
-        .collect()
+    (0_u32..).take(candidates.len()).map(dense).collect()
 }

@@ -1,4 +1,4 @@
-//! The second phase of HEFT: nodes in the order of their ranks, each to the device where it finishes first.
+//! The second phase of HEFT: tasks in the order of their ranks, each to the device where it finishes first.
 
 use placewright_guest::Assignment;
 use placewright_guest::MemoryBudget;
@@ -7,12 +7,16 @@ use placewright_guest::NONE;
 use crate::problem::DenseSet;
 use crate::problem::LANES;
 use crate::problem::Problem;
+use crate::problem::Task;
 use crate::timeline::Slot;
 use crate::timeline::Timeline;
 use crate::timeline::later;
+use crate::timeline::sooner;
 
 /// What came of it.
 pub(crate) struct Outcome {
+    /// Device of each node.
+    pub(crate) devices: Vec<u32>,
     /// Start of each node, in ns.
     pub(crate) start: Vec<f64>,
     /// When the last node ends.
@@ -21,14 +25,14 @@ pub(crate) struct Outcome {
     pub(crate) n_inserted: u32,
 }
 
-/// Where and when a node was put.
+/// What later tasks ask about a task that is placed.
 #[derive(Clone, Copy)]
 struct Placed {
     finish: f64,
     device: u32,
 }
 
-/// A device for a node.
+/// A device for a task.
 #[derive(Clone, Copy)]
 struct Choice {
     /// Finish time, with what its group costs there; what is minimized.
@@ -45,20 +49,16 @@ struct Choice {
 impl Choice {
     const NONE: Self = Self {
         score: f64::INFINITY,
-        start: 0.0,
-        work: 0.0,
         preference: u32::MAX,
         device: NONE,
+        start: 0.0,
+        work: 0.0,
         slot: None,
     };
 
     #[inline]
-    fn consider(&mut self, other: Self) {
-        if other.score < self.score
-            || (other.score == self.score && other.preference < self.preference)
-        {
-            *self = other;
-        }
+    fn is_beaten_by(&self, score: f64, preference: u32) -> bool {
+        score < self.score || (score == self.score && preference < self.preference)
     }
 }
 
@@ -75,11 +75,15 @@ pub(crate) struct Scheduler<'p, 'a> {
     tail: Vec<f64>,
     /// Per device: end of its last gap.
     last_gap_end: Vec<f64>,
+    /// By position, as far as placed.
     placed: Vec<Placed>,
-    // Rows over devices, written for each node.
+    // Rows over devices, written for each task.
     ready: Vec<f64>,
     work: Vec<f64>,
-    at_tail: Vec<f64>,
+    /// The earliest finish that any schedule allows: ready and work.
+    earliest: Vec<f64>,
+    /// The least of every [`LANES`] of those.
+    earliest_of_chunk: Vec<f64>,
 }
 
 impl<'p, 'a> Scheduler<'p, 'a> {
@@ -106,198 +110,225 @@ impl<'p, 'a> Scheduler<'p, 'a> {
             devices_of,
             tail: vec![0.0; width],
             last_gap_end: vec![f64::NEG_INFINITY; width],
-            placed: vec![
-                Placed {
-                    finish: 0.0,
-                    device: NONE,
-                };
-                problem.n_nodes
-            ],
+            placed: Vec::with_capacity(problem.tasks.len()),
             ready: vec![0.0; width],
             work: vec![f64::INFINITY; width],
-            at_tail: vec![0.0; width],
+            earliest: vec![0.0; width],
+            earliest_of_chunk: vec![0.0; width / LANES],
         }
     }
 
-    /// Schedules all nodes in `order`, which has producers before consumers. `memory` is asked where it is given.
+    /// Schedules all tasks. `assignment` knows which groups are decided; `memory` is asked where it is given.
     pub(crate) fn run(
         mut self,
-        order: &[u32],
-        assignment: &mut Assignment<'_>,
+        mut assignment: Assignment<'_>,
         mut memory: Option<&mut MemoryBudget>,
     ) -> Outcome {
         let problem = self.problem;
-        let mut start = vec![0.0; problem.n_nodes];
+        let n_nodes = problem.tasks.len();
+        let mut devices = vec![NONE; n_nodes];
+        let mut start = vec![0.0; n_nodes];
         let mut n_inserted = 0;
-        for &node in order {
-            let forced = assignment.forced(node);
-            let group = problem.group[node as usize];
-            let choice = if forced != NONE {
-                self.on_list(node, &[forced], &[])
+        for (position, task) in problem.tasks.iter().enumerate() {
+            let forced = if problem.is_constrained {
+                assignment.forced(task.node)
             } else {
-                self.decide(node, group, memory.as_deref())
+                NONE
             };
-            let device = assignment.decide(node, choice.device);
+            let choice = if forced == NONE {
+                self.decide(position, task, memory.as_deref())
+            } else {
+                self.on_list(position, &[forced], &[])
+            };
+            if problem.is_constrained {
+                assignment.decide(task.node, choice.device);
+            }
             if let Some(memory) = &mut memory {
-                memory.take(group, device);
+                memory.take(task.group, choice.device);
             }
             n_inserted += u32::from(choice.slot.is_some());
-            start[node as usize] = choice.start;
-            self.commit(node, choice);
+            devices[task.node as usize] = choice.device;
+            start[task.node as usize] = choice.start;
+            self.commit(&choice);
         }
         Outcome {
+            devices,
             start,
             makespan: self.tail.iter().copied().fold(0.0, later),
             n_inserted,
         }
     }
 
-    /// The device for a node whose group is not decided.
-    fn decide(&mut self, node: u32, group: u32, memory: Option<&MemoryBudget>) -> Choice {
+    /// The device for a task whose group is not decided.
+    #[inline]
+    fn decide(&mut self, position: usize, task: &Task, memory: Option<&MemoryBudget>) -> Choice {
         let problem = self.problem;
-        let set = problem.candidate_set[node as usize];
-        let members = problem.members.of(group);
-        let dense = problem.dense_sets[set as usize].as_ref();
+        let members = problem.members.of(task.group);
+        let dense = problem.dense_sets[task.set as usize].as_ref();
         if let (Some(set), None, []) = (dense, memory, members) {
-            let choice = self.on_all(node, set);
+            let choice = self.on_all(position, task, set);
             if choice.device != NONE {
                 return choice;
             }
         }
-        let legal = problem.candidates.row(set);
-        if let Some(memory) = memory {
-            let fitting: Vec<u32> = legal
-                .iter()
-                .copied()
-                .filter(|&device| memory.fits(group, device))
-                .collect();
-            if !fitting.is_empty() {
-                return self.on_list(node, &fitting, members);
-            }
-            // Nothing fits: where most is free, so that the host's refusal is as near to a plan as can be.
-            let free = |&device: &u32| (memory.free_bytes(device), u32::MAX - device);
-            let emptiest = legal.iter().copied().max_by_key(free);
-            return self.on_list(node, emptiest.as_slice(), members);
-        }
-        self.on_list(node, legal, members)
+        self.on_candidates(position, task, memory)
     }
 
-    /// Tries every device of a list, most preferred first. `members` are those of the node's group, whose costs count as
-    /// if they ran right behind it.
-    fn on_list(&mut self, node: u32, devices: &[u32], members: &[u32]) -> Choice {
+    fn on_candidates(
+        &mut self,
+        position: usize,
+        task: &Task,
+        memory: Option<&MemoryBudget>,
+    ) -> Choice {
         let problem = self.problem;
+        let members = problem.members.of(task.group);
+        let legal = problem.candidates.row(task.set);
+        let Some(memory) = memory else {
+            return self.on_list(position, legal, members);
+        };
+        let fits = |&device: &u32| memory.fits(task.group, device);
+        let fitting: Vec<u32> = legal.iter().copied().filter(fits).collect();
+        if !fitting.is_empty() {
+            return self.on_list(position, &fitting, members);
+        }
+        // Nothing fits: where most is free, so that the host's refusal is as near to a plan as can be.
+        let free = |&device: &u32| (memory.free_bytes(device), u32::MAX - device);
+        let emptiest = legal.iter().copied().max_by_key(free);
+        self.on_list(position, emptiest.as_slice(), members)
+    }
+
+    /// Tries every device of a list, most preferred first. `members` are those of the task's group, whose costs count as
+    /// if they ran right behind it.
+    fn on_list(&mut self, position: usize, devices: &[u32], members: &[u32]) -> Choice {
+        let problem = self.problem;
+        let task = &problem.tasks[position];
         let mut best = Choice::NONE;
         for (preference, &device) in (0_u32..).zip(devices) {
-            let ready = self.ready_on(node, device);
-            let work = problem.work_on(node, device);
-            let others = members.iter().filter(|&&member| member != node);
-            let rest: f64 = others.map(|&member| problem.work_on(member, device)).sum();
-            let start = later(ready, self.tail[device as usize]);
-            let at_tail = Choice {
-                score: start + work + rest,
-                preference,
-                device,
-                start,
-                work,
-                slot: None,
-            };
-            // Also +inf is better than no choice: where the cost table says that no device can run the node, the most
-            // preferred one is taken.
-            best.consider(at_tail);
-            if let Some(slot) = self.gap(device, ready, work, best.score - rest) {
-                best.consider(Choice {
-                    score: slot.start + work + rest,
-                    start: slot.start,
-                    slot: Some(slot),
-                    ..at_tail
-                });
-            }
+            let others = members.iter().map(|&member| member as usize);
+            let rest: f64 = others
+                .filter(|&member| member != position)
+                .map(|member| problem.work_on(&problem.tasks[member], device))
+                .sum();
+            let ready = self.ready_on(position, device);
+            let work = problem.work_on(task, device);
+            self.try_device(&mut best, device, preference, ready, work, rest);
         }
         best
     }
 
-    /// Tries all devices at once: the same decision as [`Self::on_list`] with the list of the set, in loops without
-    /// branches. Returns no device when none can run the node.
-    fn on_all(&mut self, node: u32, set: &DenseSet) -> Choice {
+    /// Tries all devices at once: the same decision as [`Self::on_list`] with the list of the set, mostly in loops without
+    /// branches. Returns no device when none can run the task.
+    fn on_all(&mut self, position: usize, task: &Task, set: &DenseSet) -> Choice {
         let problem = self.problem;
-        self.ready_on_all(node);
-        problem.work(node, &mut self.work[..problem.width]);
+        self.ready_on_all(position);
+        problem.work(task, &mut self.work);
         if !set.mask.is_empty() {
             for (work, &mask) in self.work.iter_mut().zip(&set.mask) {
                 *work += mask;
             }
         }
-        let (ready, _) = self.ready.as_chunks::<LANES>();
-        let (work, _) = self.work.as_chunks::<LANES>();
-        let (tail, _) = self.tail.as_chunks::<LANES>();
-        let (at_tail, _) = self.at_tail.as_chunks_mut::<LANES>();
-        let mut least = [f64::INFINITY; LANES];
-        for (((at_tail, ready), work), tail) in at_tail.iter_mut().zip(ready).zip(work).zip(tail) {
-            for lane in 0..LANES {
-                at_tail[lane] = later(ready[lane], tail[lane]) + work[lane];
-                if at_tail[lane] < least[lane] {
-                    least[lane] = at_tail[lane];
-                }
-            }
-        }
-        let bound =
-            least.into_iter().fold(
-                f64::INFINITY,
-                |least, value| {
-                    if value < least { value } else { least }
-                },
-            );
+        let (bound, first_chunk) = self.bounds();
         let mut best = Choice::NONE;
         if bound == f64::INFINITY {
             return best;
         }
         best.score = bound;
-        for device in 0..problem.n_devices {
-            let (ready, work) = (self.ready[device], self.work[device]);
-            let end_min = ready + work;
-            if end_min > best.score {
-                continue;
-            }
-            let at_tail = Choice {
-                score: self.at_tail[device],
-                preference: set.preference[device],
-                device: u32::try_from(device).unwrap_or(NONE),
-                start: later(ready, self.tail[device]),
-                work,
-                slot: None,
-            };
-            best.consider(at_tail);
-            if let Some(slot) = self.gap(at_tail.device, ready, work, best.score) {
-                best.consider(Choice {
-                    score: slot.start + work,
-                    start: slot.start,
-                    slot: Some(slot),
-                    ..at_tail
-                });
+        // First where it might finish soonest: that is often the best, and makes the others a matter of one comparison.
+        self.try_chunk(&mut best, first_chunk, set);
+        for chunk in 0..self.earliest_of_chunk.len() {
+            if self.earliest_of_chunk[chunk] <= best.score && chunk != first_chunk {
+                self.try_chunk(&mut best, chunk, set);
             }
         }
         best
     }
 
+    /// Fills `earliest` and `earliest_of_chunk`. Returns the finish that appending can reach, and the chunk in which a task
+    /// might finish soonest.
     #[inline]
-    fn gap(&self, device: u32, ready: f64, work: f64, limit: f64) -> Option<Slot> {
-        if !self.with_insertion || self.last_gap_end[device as usize] < ready + work {
-            return None;
+    fn bounds(&mut self) -> (f64, usize) {
+        let (ready, _) = self.ready.as_chunks::<LANES>();
+        let (work, _) = self.work.as_chunks::<LANES>();
+        let (tail, _) = self.tail.as_chunks::<LANES>();
+        let (earliest, _) = self.earliest.as_chunks_mut::<LANES>();
+        let mut appended = [f64::INFINITY; LANES];
+        let (mut soonest, mut first_chunk) = (f64::INFINITY, 0);
+        let inputs = ready.iter().zip(work).zip(tail);
+        let outputs = earliest.iter_mut().zip(&mut self.earliest_of_chunk);
+        for (chunk, (((ready, work), tail), (earliest, of_chunk))) in
+            inputs.zip(outputs).enumerate()
+        {
+            for lane in 0..LANES {
+                let at_tail = later(ready[lane], tail[lane]) + work[lane];
+                appended[lane] = sooner(at_tail, appended[lane]);
+                earliest[lane] = ready[lane] + work[lane];
+            }
+            *of_chunk = least(*earliest);
+            if *of_chunk < soonest {
+                (soonest, first_chunk) = (*of_chunk, chunk);
+            }
         }
-        self.timelines[self.timeline_of[device as usize] as usize].earliest_gap(ready, work, limit)
+        (least(appended), first_chunk)
     }
 
-    /// When all inputs of a node are on a device.
-    fn ready_on(&self, node: u32, device: u32) -> f64 {
-        let problem = self.problem;
+    #[inline]
+    fn try_chunk(&self, best: &mut Choice, chunk: usize, set: &DenseSet) {
+        let first = chunk * LANES;
+        for device in first..first + LANES {
+            if self.earliest[device] <= best.score && device < self.problem.n_devices {
+                let (ready, work) = (self.ready[device], self.work[device]);
+                let id = u32::try_from(device).unwrap_or(NONE);
+                self.try_device(best, id, set.preference[device], ready, work, 0.0);
+            }
+        }
+    }
+
+    /// Tries the end of a device's schedule and its gaps. Also +inf is better than no choice: where the cost table says that
+    /// no device of a list can run a task, the most preferred one is taken.
+    #[inline]
+    fn try_device(
+        &self,
+        best: &mut Choice,
+        device: u32,
+        preference: u32,
+        ready: f64,
+        work: f64,
+        rest: f64,
+    ) {
+        let start = later(ready, self.tail[device as usize]);
+        let mut choice = Choice {
+            score: start + work + rest,
+            preference,
+            device,
+            start,
+            work,
+            slot: None,
+        };
+        if best.is_beaten_by(choice.score, preference) {
+            *best = choice;
+        }
+        if self.with_insertion && self.last_gap_end[device as usize] >= ready + work {
+            let timeline = &self.timelines[self.timeline_of[device as usize] as usize];
+            if let Some(slot) = timeline.earliest_gap(ready, work, best.score - rest) {
+                choice.score = slot.start + work + rest;
+                choice.start = slot.start;
+                choice.slot = Some(slot);
+                if best.is_beaten_by(choice.score, preference) {
+                    *best = choice;
+                }
+            }
+        }
+    }
+
+    /// When all inputs of a task are on a device.
+    fn ready_on(&self, position: usize, device: u32) -> f64 {
         let mut ready = 0.0;
-        for edge in problem.predecessors.range(node) {
-            let producer = self.placed[problem.predecessors.items[edge] as usize];
+        for edge in self.problem.edges(position) {
+            let producer = self.placed[edge.producer as usize];
             let mut arrival = producer.finish;
             if producer.device != device {
-                let (latency, ns_per_byte) = problem.links.from(producer.device);
-                arrival += latency[device as usize]
-                    + problem.edge_bytes[edge] * ns_per_byte[device as usize];
+                let (latency, ns_per_byte) = self.problem.links.from(producer.device);
+                arrival += latency[device as usize] + edge.bytes * ns_per_byte[device as usize];
             }
             ready = later(arrival, ready);
         }
@@ -305,30 +336,32 @@ impl<'p, 'a> Scheduler<'p, 'a> {
     }
 
     /// The same for every device, into `ready`.
-    fn ready_on_all(&mut self, node: u32) {
-        let problem = self.problem;
+    #[inline]
+    fn ready_on_all(&mut self, position: usize) {
         self.ready.fill(0.0);
-        let range = problem.predecessors.range(node);
-        let producers = &problem.predecessors.items[range.clone()];
-        for (&producer, &bytes) in producers.iter().zip(&problem.edge_bytes[range]) {
-            let Placed { finish, device } = self.placed[producer as usize];
-            let (latency, ns_per_byte) = problem.links.from(device);
-            let here = later(self.ready[device as usize], finish);
-            for ((ready, &latency), &ns_per_byte) in
-                self.ready.iter_mut().zip(latency).zip(ns_per_byte)
-            {
-                let arrival = finish + (latency + bytes * ns_per_byte);
-                *ready = later(arrival, *ready);
+        let (ready, _) = self.ready.as_chunks_mut::<LANES>();
+        for edge in self.problem.edges(position) {
+            let Placed { finish, device } = self.placed[edge.producer as usize];
+            let (latency, ns_per_byte) = self.problem.links.from(device);
+            let (latency, _) = latency.as_chunks::<LANES>();
+            let (ns_per_byte, _) = ns_per_byte.as_chunks::<LANES>();
+            let (chunk, lane) = (device as usize / LANES, device as usize % LANES);
+            let here = later(finish, ready[chunk][lane]);
+            for ((ready, latency), ns_per_byte) in ready.iter_mut().zip(latency).zip(ns_per_byte) {
+                for lane in 0..LANES {
+                    let arrival = finish + (latency[lane] + edge.bytes * ns_per_byte[lane]);
+                    ready[lane] = later(arrival, ready[lane]);
+                }
             }
-            self.ready[device as usize] = here;
+            ready[chunk][lane] = here;
         }
     }
 
-    /// Puts a node where it was decided to go.
-    fn commit(&mut self, node: u32, choice: Choice) {
-        let device = choice.device;
-        let timeline_idx = self.timeline_of[device as usize] as usize;
-        // A node that cannot run on the device it must take costs nothing here: the host knows what to say about it.
+    /// Puts the next task where it was decided to go.
+    #[inline]
+    fn commit(&mut self, choice: &Choice) {
+        let timeline_idx = self.timeline_of[choice.device as usize] as usize;
+        // A task that cannot run on the device it must take costs nothing here: the host knows what to say about it.
         let work = if choice.work < f64::INFINITY {
             choice.work
         } else {
@@ -344,9 +377,15 @@ impl<'p, 'a> Scheduler<'p, 'a> {
             self.tail[device as usize] = tail;
             self.last_gap_end[device as usize] = last_gap_end;
         }
-        self.placed[node as usize] = Placed {
+        self.placed.push(Placed {
             finish: choice.start + work,
-            device,
-        };
+            device: choice.device,
+        });
     }
+}
+
+#[inline]
+fn least(values: [f64; LANES]) -> f64 {
+    let [a, b, c, d] = values;
+    sooner(sooner(a, b), sooner(c, d))
 }

@@ -2,7 +2,6 @@
 
 use placewright_guest::Config;
 use placewright_guest::Policy;
-use placewright_guest::algorithm::upward_ranks;
 use placewright_guest::log::Log;
 use placewright_guest::source::DeviceSource;
 use placewright_guest::source::GraphSource;
@@ -15,7 +14,7 @@ use placewright_guest::testing::place;
 use placewright_guest::{DeviceSet, Graph};
 
 use crate::Heft;
-use crate::problem::Problem;
+use crate::problem::ranks_of;
 
 /// Numbers from a seed (xorshift64).
 struct Random(u64);
@@ -89,11 +88,10 @@ fn figure_2_has_the_published_ranks() {
     let (devices, graph) = figure_2();
     let log = Log::silent();
     let (graph, devices) = (Graph::new(&graph, &log), DeviceSet::new(&devices, &log));
-    let problem = Problem::new(&graph, &devices);
     let published = [
         108.0, 77.0, 80.0, 80.0, 69.0, 63.333, 42.667, 35.667, 44.333, 14.667,
     ];
-    let ranks = upward_ranks(&graph, &problem.mean_work, problem.mean_link);
+    let ranks = ranks_of(&graph, &devices);
     for (rank, published) in ranks.iter().zip(published) {
         assert!((rank - published).abs() < 0.001, "{rank} {published}");
     }
@@ -145,8 +143,7 @@ fn random_graph(random: &mut Random, devices: &TestDevices, n_nodes: u32) -> Tes
 fn plain_heft(graph: &TestGraph, devices: &TestDevices, with_insertion: bool) -> (Vec<u32>, f64) {
     let log = Log::silent();
     let (view, device_view) = (Graph::new(graph, &log), DeviceSet::new(devices, &log));
-    let problem = Problem::new(&view, &device_view);
-    let ranks = upward_ranks(&view, &problem.mean_work, problem.mean_link);
+    let ranks = ranks_of(&view, &device_view);
     let mut order: Vec<u32> = view.nodes().collect();
     order.sort_by(|&a, &b| ranks[b as usize].total_cmp(&ranks[a as usize]));
     let mut tasks: Vec<Vec<(f64, f64)>> = vec![Vec::new(); devices.cost_classes.len()];

@@ -2,8 +2,13 @@
 //!
 //! Knows times only, neither nodes nor devices. All times in ns.
 
-/// Gaps per block: one block is 512 bytes, and 1,000,000 gaps are some 50,000 blocks.
-const BLOCK: usize = 32;
+use std::cell::Cell;
+
+/// Gaps per block: what is searched, and what moves when a gap is split.
+const BLOCK: usize = 16;
+
+/// How many blocks a search walks from where the last one ended before it starts a binary search.
+const STEPS: usize = 8;
 
 /// The schedule of one processor, as the gaps in it.
 ///
@@ -17,7 +22,13 @@ pub(crate) struct Timeline {
     first_start: Vec<f64>,
     /// Per block: an upper bound on what fits into any of its gaps.
     longest: Vec<f64>,
-    blocks: Vec<Block>,
+    /// Per block: its index in `pool`.
+    block: Vec<u32>,
+    pool: Vec<Block>,
+    /// Blocks of the pool that are not in use.
+    unused: Vec<u32>,
+    /// Where the last search began. Tasks come in an order in which the next one begins nearby.
+    cursor: Cell<usize>,
     /// When the last task ends.
     tail: f64,
     /// No task is shorter.
@@ -28,14 +39,36 @@ pub(crate) struct Timeline {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Slot {
     pub(crate) start: f64,
-    block: usize,
-    gap: usize,
+    block: u32,
+    gap: u32,
 }
 
 #[derive(Debug, Clone)]
 struct Block {
-    starts: Vec<f64>,
-    ends: Vec<f64>,
+    len: usize,
+    starts: [f64; BLOCK],
+    ends: [f64; BLOCK],
+}
+
+impl Block {
+    const EMPTY: Self = Self {
+        len: 0,
+        starts: [0.0; BLOCK],
+        ends: [0.0; BLOCK],
+    };
+
+    fn insert(&mut self, gap: usize, start: f64, end: f64) {
+        self.starts.copy_within(gap..self.len, gap + 1);
+        self.ends.copy_within(gap..self.len, gap + 1);
+        (self.starts[gap], self.ends[gap]) = (start, end);
+        self.len += 1;
+    }
+
+    fn remove(&mut self, gap: usize) {
+        self.starts.copy_within(gap + 1..self.len, gap);
+        self.ends.copy_within(gap + 1..self.len, gap);
+        self.len -= 1;
+    }
 }
 
 impl Timeline {
@@ -45,7 +78,10 @@ impl Timeline {
             last_end: Vec::new(),
             first_start: Vec::new(),
             longest: Vec::new(),
-            blocks: Vec::new(),
+            block: Vec::new(),
+            pool: Vec::new(),
+            unused: Vec::new(),
+            cursor: Cell::new(0),
             tail: 0.0,
             shortest_task,
         }
@@ -64,16 +100,17 @@ impl Timeline {
     /// The earliest gap that takes a task of length `work` not before `ready`, provided that it ends by `limit`.
     pub(crate) fn earliest_gap(&self, ready: f64, work: f64, limit: f64) -> Option<Slot> {
         let end_min = ready + work;
-        let first = self.last_end.partition_point(|&end| end < end_min);
-        for block in first..self.blocks.len() {
-            if self.first_start[block] + work > limit {
+        let first = self.first_block(end_min);
+        let columns = self.first_start.iter().zip(&self.longest).zip(&self.block);
+        for (block, ((&first_start, &longest), &body)) in columns.enumerate().skip(first) {
+            if first_start + work > limit {
                 return None;
             }
-            if self.longest[block] < work {
+            if longest < work {
                 continue;
             }
-            let Block { starts, ends } = &self.blocks[block];
-            for (gap, (&start, &end)) in starts.iter().zip(ends).enumerate() {
+            let Block { len, starts, ends } = &self.pool[body as usize];
+            for (gap, (&start, &end)) in starts.iter().zip(ends).take(*len).enumerate() {
                 if end < end_min {
                     continue;
                 }
@@ -82,39 +119,75 @@ impl Timeline {
                     return None;
                 }
                 if start + work <= end {
-                    return Some(Slot { start, block, gap });
+                    return Some(Slot {
+                        start,
+                        block: to_u32(block),
+                        gap: to_u32(gap),
+                    });
                 }
             }
         }
         None
     }
 
+    /// The first block with a gap that ends at `end_min` or later.
+    #[inline]
+    fn first_block(&self, end_min: f64) -> usize {
+        let mut block = self.cursor.get().min(self.last_end.len());
+        let mut is_found = false;
+        for _ in 0..STEPS {
+            if block > 0 && self.last_end[block - 1] >= end_min {
+                block -= 1;
+            } else if self.last_end.get(block).is_some_and(|&end| end < end_min) {
+                block += 1;
+            } else {
+                is_found = true;
+                break;
+            }
+        }
+        if !is_found {
+            block = self.last_end.partition_point(|&end| end < end_min);
+        }
+        self.cursor.set(block);
+        block
+    }
+
     /// Fills a slot that was found since the last change.
     pub(crate) fn fill(&mut self, slot: Slot, work: f64) {
-        let Slot { start, block, gap } = slot;
-        let Block { starts, ends } = &mut self.blocks[block];
-        let (gap_start, gap_end) = (starts[gap], ends[gap]);
-        let end = start + work;
-        let keeps_left = room(gap_start, start) >= self.shortest_task && start > gap_start;
-        let keeps_right = room(end, gap_end) >= self.shortest_task && end < gap_end;
+        let (block, gap) = (slot.block as usize, slot.gap as usize);
+        let body = &mut self.pool[self.block[block] as usize];
+        let (gap_start, gap_end) = (body.starts[gap], body.ends[gap]);
+        let (start, end) = (slot.start, slot.start + work);
+        let keeps_left = start > gap_start && room(gap_start, start) >= self.shortest_task;
+        let keeps_right = end < gap_end && room(end, gap_end) >= self.shortest_task;
         match (keeps_left, keeps_right) {
             (true, true) => {
-                ends[gap] = start;
-                starts.insert(gap + 1, end);
-                ends.insert(gap + 1, gap_end);
+                if body.len == BLOCK {
+                    self.split(block);
+                    let lower = self.pool[self.block[block] as usize].len;
+                    let (block, gap) = if gap < lower {
+                        (block, gap)
+                    } else {
+                        (block + 1, gap - lower)
+                    };
+                    let body = &mut self.pool[self.block[block] as usize];
+                    body.ends[gap] = start;
+                    body.insert(gap + 1, end, gap_end);
+                    return self.summarize(block);
+                }
+                body.ends[gap] = start;
+                body.insert(gap + 1, end, gap_end);
             }
-            (true, false) => ends[gap] = start,
-            (false, true) => starts[gap] = end,
+            (true, false) => body.ends[gap] = start,
+            (false, true) => body.starts[gap] = end,
             (false, false) => {
-                starts.remove(gap);
-                ends.remove(gap);
+                body.remove(gap);
+                if body.len == 0 {
+                    return self.remove(block);
+                }
             }
         }
-        match self.blocks[block].starts.len() {
-            0 => self.remove(block),
-            n if n > BLOCK => self.split(block),
-            _ => self.summarize(block),
-        }
+        self.summarize(block);
     }
 
     /// Puts a task behind all others: `start` is not before [`Self::tail`].
@@ -126,58 +199,66 @@ impl Timeline {
     }
 
     fn push(&mut self, start: f64, end: f64) {
-        match self.blocks.last_mut() {
-            Some(block) if block.starts.len() < BLOCK => {
-                block.starts.push(start);
-                block.ends.push(end);
-                let last = self.blocks.len() - 1;
-                self.last_end[last] = end;
-                self.longest[last] = later(self.longest[last], room(start, end));
-            }
+        let last = match self.block.last() {
+            Some(&body) if self.pool[body as usize].len < BLOCK => self.block.len() - 1,
             _ => {
-                self.blocks.push(Block {
-                    starts: vec![start],
-                    ends: vec![end],
-                });
-                self.first_start.push(start);
-                self.last_end.push(end);
-                self.longest.push(room(start, end));
+                self.add_block(self.block.len());
+                self.block.len() - 1
             }
-        }
+        };
+        let body = &mut self.pool[self.block[last] as usize];
+        body.insert(body.len, start, end);
+        self.first_start[last] = body.starts[0];
+        self.last_end[last] = end;
+        self.longest[last] = later(self.longest[last], room(start, end));
+    }
+
+    /// An empty block at `at`.
+    fn add_block(&mut self, at: usize) {
+        let body = self.unused.pop().unwrap_or_else(|| {
+            self.pool.push(Block::EMPTY);
+            to_u32(self.pool.len() - 1)
+        });
+        self.block.insert(at, body);
+        self.first_start.insert(at, 0.0);
+        self.last_end.insert(at, 0.0);
+        self.longest.insert(at, 0.0);
     }
 
     fn split(&mut self, block: usize) {
-        let Block { starts, ends } = &mut self.blocks[block];
-        let half = starts.len() / 2;
-        let upper = Block {
-            starts: starts.split_off(half),
-            ends: ends.split_off(half),
-        };
-        self.blocks.insert(block + 1, upper);
-        self.first_start.insert(block + 1, 0.0);
-        self.last_end.insert(block + 1, 0.0);
-        self.longest.insert(block + 1, 0.0);
+        self.add_block(block + 1);
+        let mut upper = Block::EMPTY;
+        let lower = &mut self.pool[self.block[block] as usize];
+        let half = lower.len / 2;
+        upper.len = lower.len - half;
+        upper.starts[..upper.len].copy_from_slice(&lower.starts[half..lower.len]);
+        upper.ends[..upper.len].copy_from_slice(&lower.ends[half..lower.len]);
+        lower.len = half;
+        self.pool[self.block[block + 1] as usize] = upper;
         self.summarize(block);
         self.summarize(block + 1);
     }
 
     fn remove(&mut self, block: usize) {
-        self.blocks.remove(block);
-        self.first_start.remove(block);
+        self.unused.push(self.block.remove(block));
         self.last_end.remove(block);
+        self.first_start.remove(block);
         self.longest.remove(block);
     }
 
     fn summarize(&mut self, block: usize) {
-        let Block { starts, ends } = &self.blocks[block];
-        let rooms = starts
-            .iter()
-            .zip(ends)
-            .map(|(&start, &end)| room(start, end));
-        self.longest[block] = rooms.fold(0.0, later);
+        let Block { len, starts, ends } = &self.pool[self.block[block] as usize];
+        let gaps = starts.iter().zip(ends).take(*len);
+        self.longest[block] = gaps.fold(0.0, |longest, (&start, &end)| {
+            later(room(start, end), longest)
+        });
         self.first_start[block] = starts[0];
-        self.last_end[block] = ends[ends.len() - 1];
+        self.last_end[block] = ends[len - 1];
     }
+}
+
+fn to_u32(index: usize) -> u32 {
+    u32::try_from(index).expect("there are fewer gaps than nodes")
 }
 
 /// An upper bound on the length of a task that `start + work <= end` lets through, rounding included.
@@ -190,6 +271,12 @@ fn room(start: f64, end: f64) -> f64 {
 #[inline]
 pub(crate) fn later(a: f64, b: f64) -> f64 {
     if a > b { a } else { b }
+}
+
+/// The minimum of two times.
+#[inline]
+pub(crate) fn sooner(a: f64, b: f64) -> f64 {
+    if a < b { a } else { b }
 }
 
 #[cfg(test)]
@@ -255,7 +342,7 @@ mod tests {
             assert_eq!(start, plain.insert(ready, work), "step {step}");
         }
         assert!(filled > 500, "{filled} tasks went into gaps");
-        assert!(timeline.blocks.len() > 2);
+        assert!(timeline.block.len() > 2);
     }
 
     #[test]
