@@ -47,7 +47,7 @@ use crate::trace::TraceNames;
 /// use placewright::tensor::Tensor;
 ///
 /// // y = a + b, as TensorFlow froze it.
-/// let bytes = include_bytes!("../../../tests/models/tiny_add.pb");
+/// let bytes = include_bytes!("../../tests/models/tiny_add.pb");
 /// let mut devices = DeviceOptions::default();
 /// devices.device_count.insert("CPU".to_owned(), 2);
 /// let session = Session::builder()
