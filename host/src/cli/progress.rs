@@ -31,8 +31,7 @@ impl Progress {
 
     /// Work of `n_steps` steps; [`Self::advance`] after each.
     pub(super) fn steps(n_steps: u64, message: impl Into<Cow<'static, str>>) -> Self {
-        let style =
-            ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} [{elapsed}, {eta} left]");
+        let style = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} [{elapsed}]");
         let bar = ProgressBar::with_draw_target(Some(n_steps), ProgressDrawTarget::hidden());
         Self::start(bar, style.ok(), message)
     }
