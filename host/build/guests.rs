@@ -57,12 +57,9 @@ impl GuestBuild<'_> {
         }
         let output = cargo.output()?;
         if !output.status.success() {
-            return Err(format!(
-                "building the guests for {WASM_TARGET} ended with {}; the command was\n{cargo:?}\n{}",
-                output.status,
-                String::from_utf8_lossy(&output.stderr),
-            )
-            .into());
+            let packages = self.packages.join(" ");
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            return Err(format!("{stderr}\nbuilding {packages} for {WASM_TARGET} failed").into());
         }
         Ok(target_dir.join(WASM_TARGET).join(PROFILE))
     }
@@ -90,6 +87,14 @@ impl GuestBuild<'_> {
             remap(&sources, &format!("/rustc/{commit}"));
         }
         Ok(flags)
+    }
+}
+
+/// Runs a build script; an error is printed as it is, not as a `Debug` text in one line.
+pub(crate) fn run_or_exit(build: impl FnOnce() -> Result<(), Box<dyn Error>>) {
+    if let Err(error) = build() {
+        eprintln!("{error}");
+        std::process::exit(1);
     }
 }
 

@@ -3,7 +3,11 @@
 //! In the workspace they are built from `guest/policies`. A packaged crate has no workspace around it and carries them
 //! built, in `policies/`; whoever depends on it needs neither the wasm target nor the sources.
 
-#![expect(clippy::print_stdout, reason = "how a build script talks to cargo")]
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "how a build script talks to cargo"
+)]
 
 mod guests;
 
@@ -19,7 +23,11 @@ use guests::GuestBuild;
 /// The shipped policies; the crate of each is `policy-NAME`.
 const SHIPPED: [&str; 3] = ["heft", "priority", "round-robin"];
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() {
+    guests::run_or_exit(build);
+}
+
+fn build() -> Result<(), Box<dyn Error>> {
     let manifest_dir = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?);
     let out_dir = PathBuf::from(env::var("OUT_DIR")?);
     let mut table = String::from(

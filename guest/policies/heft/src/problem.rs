@@ -4,12 +4,14 @@
 //! fifteen cache misses each. So tasks, their costs and their edges are copied into the order of the ranks once, with loads
 //! that do not wait for each other, and everything afterwards is read from front to back. A task is known by its position in
 //! that order.
+//!
+//! Devices are put into an order of their own too, by cost class, so that a row over devices is filled run by run. A device is
+//! known by its *slot* in that order, everywhere but at the edges of this crate: what comes from the host and goes to it.
 
 use placewright_guest::DeviceSet;
 use placewright_guest::Graph;
 use placewright_guest::LinkMatrix;
 use placewright_guest::NONE;
-use placewright_guest::algorithm::Rows;
 use placewright_guest::algorithm::descending;
 use placewright_guest::algorithm::upward_ranks;
 
@@ -31,7 +33,13 @@ pub(crate) struct Problem<'a> {
     pub(crate) n_devices: usize,
     /// Number of devices with padding: the length of rows over devices.
     pub(crate) width: usize,
-    pub(crate) candidates: Rows<'a>,
+    /// The device of each slot.
+    pub(crate) device_at: Vec<u32>,
+    /// The slot of each device.
+    pub(crate) slot_of: Vec<u32>,
+    /// Legal slots, most preferred first, set after set.
+    candidates: Vec<u32>,
+    candidate_offsets: &'a [u32],
     /// By position.
     pub(crate) tasks: Vec<Task>,
     pub(crate) links: Links,
@@ -94,9 +102,10 @@ struct Costs<'a> {
     /// Rows in the order of tasks, or empty: then rows are those of `table`.
     copied: Vec<f64>,
     table: &'a [f64],
-    classes: &'a [u32],
+    /// Class of each slot.
+    classes: Vec<u32>,
     n_classes: usize,
-    /// Runs of neighbouring devices of one class: class, and where the run ends.
+    /// Runs of neighbouring slots of one class: class, and where the run ends.
     runs: Vec<(u32, u32)>,
 }
 
@@ -105,29 +114,48 @@ impl<'a> Problem<'a> {
     pub(crate) fn new(graph: &'a Graph<'_>, devices: &'a DeviceSet<'_>) -> Self {
         let n_devices = devices.len();
         let width = n_devices.next_multiple_of(LANES);
+        let mut device_at: Vec<u32> = devices.ids().collect();
+        device_at.sort_by_key(|&device| devices.cost_classes()[device as usize]);
+        let mut slot_of = vec![0; n_devices];
+        for (slot, &device) in (0_u32..).zip(&device_at) {
+            slot_of[device as usize] = slot;
+        }
         let links = links(devices);
-        let mut costs = Costs::new(graph, devices);
-        let order = descending(&ranks(graph, &costs, &links));
+        let mut costs = Costs::new(graph, devices, &device_at);
+        let order = descending(&ranks(graph, devices, &costs, &links));
         let (tasks, edges) = in_order(graph, &order);
         let tasks = costs.copy_in_order(tasks);
-        let candidates = graph.candidates();
+        let rows = graph.candidates();
+        let to_slot = |&device: &u32| slot_of[device as usize];
+        let candidates: Vec<u32> = rows.items.iter().map(to_slot).collect();
         let has_groups = graph.counts().groups as usize != graph.len();
         Self {
             n_devices,
             width,
+            dense_sets: dense_sets(rows.offsets, &candidates, n_devices, width),
             candidates,
-            links: Links::new(&links, width),
+            candidate_offsets: rows.offsets,
+            links: Links::new(&links, &device_at, width),
             members: if has_groups {
                 Members::new(&tasks, graph.counts().groups as usize)
             } else {
                 Members::default()
             },
             is_constrained: has_groups || graph.pinned().iter().any(|&pin| pin != NONE),
-            dense_sets: dense_sets(candidates, n_devices, width),
+            device_at,
+            slot_of,
             tasks,
             edges,
             costs,
         }
+    }
+
+    /// Legal slots of a set, most preferred first.
+    #[inline]
+    pub(crate) fn candidates(&self, set: u32) -> &[u32] {
+        let set = set as usize;
+        let range = self.candidate_offsets[set] as usize..self.candidate_offsets[set + 1] as usize;
+        &self.candidates[range]
     }
 
     /// The edges into the task at a position.
@@ -153,8 +181,8 @@ impl<'a> Problem<'a> {
 
     /// What a task costs on one device.
     #[inline]
-    pub(crate) fn work_on(&self, task: &Task, device: u32) -> f64 {
-        let class = self.costs.classes[device as usize];
+    pub(crate) fn work_on(&self, task: &Task, slot: u32) -> f64 {
+        let class = self.costs.classes[slot as usize];
         self.costs.row(task.cost_row)[class as usize] * task.executions
     }
 
@@ -173,15 +201,17 @@ impl<'a> Problem<'a> {
 }
 
 impl Links {
-    fn new(matrix: &LinkMatrix, width: usize) -> Self {
+    fn new(matrix: &LinkMatrix, device_at: &[u32], width: usize) -> Self {
+        let domain_of = |&device: &u32| matrix.domains()[device as usize];
+        let domain: Vec<u32> = device_at.iter().map(domain_of).collect();
         let mut links = Self {
-            domain: matrix.domains().to_vec(),
+            domain: domain.clone(),
             width,
             latency: Vec::with_capacity(matrix.n_domains() * width),
             ns_per_byte: Vec::with_capacity(matrix.n_domains() * width),
         };
         let spread = |row: &[f64], column: &mut Vec<f64>| {
-            column.extend(matrix.domains().iter().map(|&to| row[to as usize]));
+            column.extend(domain.iter().map(|&to| row[to as usize]));
             column.resize(column.len().next_multiple_of(width), 0.0);
         };
         for domain in (0_u32..).take(matrix.n_domains()) {
@@ -193,8 +223,8 @@ impl Links {
 
     /// Latency and ns per byte from a device to each device; what stands at the device itself does not apply.
     #[inline]
-    pub(crate) fn from(&self, device: u32) -> (&[f64], &[f64]) {
-        let start = self.domain[device as usize] as usize * self.width;
+    pub(crate) fn from(&self, slot: u32) -> (&[f64], &[f64]) {
+        let start = self.domain[slot as usize] as usize * self.width;
         (
             &self.latency[start..start + self.width],
             &self.ns_per_byte[start..start + self.width],
@@ -235,10 +265,11 @@ impl Members {
 }
 
 impl<'a> Costs<'a> {
-    fn new(graph: &'a Graph<'_>, devices: &'a DeviceSet<'_>) -> Self {
-        let classes = devices.cost_classes();
+    fn new(graph: &'a Graph<'_>, devices: &DeviceSet<'_>, device_at: &[u32]) -> Self {
+        let class_of = |&device: &u32| devices.cost_classes()[device as usize];
+        let classes: Vec<u32> = device_at.iter().map(class_of).collect();
         let mut runs: Vec<(u32, u32)> = Vec::new();
-        for (end, &class) in (1_u32..).zip(classes) {
+        for (end, &class) in (1_u32..).zip(&classes) {
             match runs.last_mut() {
                 Some(run) if run.0 == class => run.1 = end,
                 _ => runs.push((class, end)),
@@ -287,14 +318,22 @@ fn links(devices: &DeviceSet<'_>) -> LinkMatrix {
 }
 
 /// The upward rank of each node.
-fn ranks(graph: &Graph<'_>, costs: &Costs<'_>, links: &LinkMatrix) -> Vec<f64> {
-    upward_ranks(graph, &mean_work(graph, costs), links.mean())
+fn ranks(
+    graph: &Graph<'_>,
+    devices: &DeviceSet<'_>,
+    costs: &Costs<'_>,
+    links: &LinkMatrix,
+) -> Vec<f64> {
+    let work = mean_work(graph, devices.cost_classes(), costs);
+    upward_ranks(graph, &work, links.mean())
 }
 
 /// The ranks of a graph, for tests.
 #[cfg(test)]
 pub(crate) fn ranks_of(graph: &Graph<'_>, devices: &DeviceSet<'_>) -> Vec<f64> {
-    ranks(graph, &Costs::new(graph, devices), &links(devices))
+    let device_at: Vec<u32> = devices.ids().collect();
+    let costs = Costs::new(graph, devices, &device_at);
+    ranks(graph, devices, &costs, &links(devices))
 }
 
 /// Tasks and edges in the order of the ranks.
@@ -339,14 +378,14 @@ fn in_order(graph: &Graph<'_>, order: &[u32]) -> (Vec<Task>, Vec<Edge>) {
 }
 
 /// The mean over the candidates that can run the node, by way of how many of each cost class a set has.
-fn mean_work(graph: &Graph<'_>, costs: &Costs<'_>) -> Vec<f64> {
+fn mean_work(graph: &Graph<'_>, classes: &[u32], costs: &Costs<'_>) -> Vec<f64> {
     let candidates = graph.candidates();
     let n_classes = costs.n_classes;
     let mut counts = vec![0.0; candidates.len() * n_classes];
     for set in (0_u32..).take(candidates.len()) {
         let row = &mut counts[set as usize * n_classes..][..n_classes];
         for &device in candidates.row(set) {
-            row[costs.classes[device as usize] as usize] += 1.0;
+            row[classes[device as usize] as usize] += 1.0;
         }
     }
     let mean = |((&row, &set), &executions): ((&u32, &u32), &f64)| {
@@ -365,22 +404,27 @@ fn mean_work(graph: &Graph<'_>, costs: &Costs<'_>) -> Vec<f64> {
 }
 
 /// Columns for the sets that have at least a quarter of the devices; for smaller ones their list is the better way.
-fn dense_sets(candidates: Rows<'_>, n_devices: usize, width: usize) -> Vec<Option<DenseSet>> {
-    let dense = |set: u32| {
-        let devices = candidates.row(set);
-        if devices.len() * 4 < n_devices {
+fn dense_sets(
+    offsets: &[u32],
+    candidates: &[u32],
+    n_devices: usize,
+    width: usize,
+) -> Vec<Option<DenseSet>> {
+    let dense = |bounds: &[u32]| {
+        let slots = &candidates[bounds[0] as usize..bounds[1] as usize];
+        if slots.len() * 4 < n_devices {
             return None;
         }
         let mut mask = vec![f64::INFINITY; width];
         let mut preference = vec![u32::MAX; width];
-        for (position, &device) in (0_u32..).zip(devices) {
-            mask[device as usize] = 0.0;
-            preference[device as usize] = position;
+        for (position, &slot) in (0_u32..).zip(slots) {
+            mask[slot as usize] = 0.0;
+            preference[slot as usize] = position;
         }
-        if devices.len() == n_devices {
+        if slots.len() == n_devices {
             mask.clear();
         }
         Some(DenseSet { mask, preference })
     };
-    (0_u32..).take(candidates.len()).map(dense).collect()
+    offsets.windows(2).map(dense).collect()
 }

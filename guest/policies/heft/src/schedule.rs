@@ -32,7 +32,7 @@ struct Placed {
     device: u32,
 }
 
-/// A device for a task.
+/// A device for a task, by its slot as everywhere in this module.
 #[derive(Clone, Copy)]
 struct Choice {
     /// Finish time, with what its group costs there; what is minimized.
@@ -93,10 +93,11 @@ impl<'p, 'a> Scheduler<'p, 'a> {
         let mut chips = silicon.to_vec();
         chips.sort_unstable();
         chips.dedup();
-        let timeline_of: Vec<u32> = silicon
-            .iter()
-            .map(|chip| u32::try_from(chips.partition_point(|other| other < chip)).unwrap_or(0))
-            .collect();
+        let timeline_of = |&device: &u32| {
+            let chip = silicon[device as usize];
+            u32::try_from(chips.partition_point(|&other| other < chip)).unwrap_or(0)
+        };
+        let timeline_of: Vec<u32> = problem.device_at.iter().map(timeline_of).collect();
         let mut devices_of = vec![Vec::new(); chips.len()];
         for (device, &timeline) in (0_u32..).zip(&timeline_of) {
             devices_of[timeline as usize].push(device);
@@ -138,16 +139,17 @@ impl<'p, 'a> Scheduler<'p, 'a> {
             let choice = if forced == NONE {
                 self.decide(position, task, memory.as_deref())
             } else {
-                self.on_list(position, &[forced], &[])
+                self.on_list(position, &[problem.slot_of[forced as usize]], &[])
             };
+            let device = problem.device_at[choice.device as usize];
             if problem.is_constrained {
-                assignment.decide(task.node, choice.device);
+                assignment.decide(task.node, device);
             }
             if let Some(memory) = &mut memory {
-                memory.take(task.group, choice.device);
+                memory.take(task.group, device);
             }
             n_inserted += u32::from(choice.slot.is_some());
-            devices[task.node as usize] = choice.device;
+            devices[task.node as usize] = device;
             start[task.node as usize] = choice.start;
             self.commit(&choice);
         }
@@ -182,17 +184,21 @@ impl<'p, 'a> Scheduler<'p, 'a> {
     ) -> Choice {
         let problem = self.problem;
         let members = problem.members.of(task.group);
-        let legal = problem.candidates.row(task.set);
+        let legal = problem.candidates(task.set);
         let Some(memory) = memory else {
             return self.on_list(position, legal, members);
         };
-        let fits = |&device: &u32| memory.fits(task.group, device);
+        let device_at = |slot: u32| problem.device_at[slot as usize];
+        let fits = |&slot: &u32| memory.fits(task.group, device_at(slot));
         let fitting: Vec<u32> = legal.iter().copied().filter(fits).collect();
         if !fitting.is_empty() {
             return self.on_list(position, &fitting, members);
         }
         // Nothing fits: where most is free, so that the host's refusal is as near to a plan as can be.
-        let free = |&device: &u32| (memory.free_bytes(device), u32::MAX - device);
+        let free = |&slot: &u32| {
+            let device = device_at(slot);
+            (memory.free_bytes(device), u32::MAX - device)
+        };
         let emptiest = legal.iter().copied().max_by_key(free);
         self.on_list(position, emptiest.as_slice(), members)
     }
