@@ -67,3 +67,8 @@ pub mod session;
 pub mod cli;
 
 pub use error::Error;
+
+/// The examples of README.md compile.
+#[cfg(all(doctest, feature = "kernels"))]
+#[doc = include_str!("../../README.md")]
+mod readme {}

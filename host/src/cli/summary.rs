@@ -229,7 +229,7 @@ impl PolicyView {
             }
         }
         for (name, value) in &self.metrics {
-            output.line(format_args!("  {name} = {value}"))?;
+            output.line(format_args!("  {name} = {}", (value * 1e3).round() / 1e3))?;
         }
         Ok(())
     }
