@@ -1,6 +1,25 @@
-//! Placewright: heterogeneous placement runtime.
+//! Placewright runs dataflow graphs on several devices; a small sandboxed WebAssembly component, the *policy*, decides which
+//! device runs each op.
 //!
-//! Modules stand in dependency order: each names only modules listed before it; `tests/all/tidy.rs` holds them to it.
+//! Most apps need [`session::Session`] alone: graph in, placement and runs out. Services that place graphs of their own and
+//! execute them elsewhere take [`graph::GraphAssembler`], [`candidates`], [`policy`] and [`placement`], without default
+//! features.
+//!
+//! Data flows one way. Each arrow is one function, each noun one type:
+//!
+//! | stage | module | takes | gives |
+//! |---|---|---|---|
+//! | import | `import` | GraphDef bytes | [`graph::Graph`] |
+//! | discover | [`backend`], [`device`] | requested devices | [`device::DeviceSet`] |
+//! | enumerate | [`candidates`], [`cost`] | graph, devices | [`candidates::Candidates`] |
+//! | ask | [`policy`] | candidates | [`candidates::Proposal`], untrusted |
+//! | check | [`placement`] | candidates, proposal | [`placement::Placement`] |
+//! | cut | [`partition`] | placement, what is fed and fetched | [`plan::Plan`] |
+//! | run | [`execute`], `kernels` | plan, feeds | fetches, [`trace::Event`]s |
+//! | show | [`trace`] | events | summary, Chrome trace |
+//!
+//! Modules stand in dependency order: each names only modules listed before it, and a test holds them to it. Features:
+//! `graphdef` reads TensorFlow's graphs, `kernels` executes on CPU devices, `cli` is the program; all are on by default.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
@@ -40,7 +59,16 @@ pub mod execute;
 
 pub mod policy;
 
+pub mod error;
+
 pub mod session;
 
 #[cfg(feature = "cli")]
 pub mod cli;
+
+pub use error::Error;
+
+/// The examples of README.md compile.
+#[cfg(all(doctest, feature = "kernels"))]
+#[doc = include_str!("../../README.md")]
+mod readme {}

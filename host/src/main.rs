@@ -1,3 +1,7 @@
 //! The program `placewright`.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    placewright::cli::main()
+}

@@ -1,1 +1,222 @@
-//! `Session`: the only code that knows all stages in order.
+//! The pipeline as one value: a graph, its devices, its placement, and runs. The only code that knows all stages in order.
+//!
+//! [`Session::builder`] takes a graph and options and runs the stages up to the placement; [`Session::run`] cuts, prepares
+//! and executes. A session keeps what does not change from run to run: plans by what is fed and fetched, kernels, constants.
+
+mod builder;
+mod names;
+mod op_arguments;
+mod report;
+
+pub use builder::SessionBuilder;
+pub use names::find_tensor;
+pub use report::PlacedBy;
+pub use report::SessionReport;
+pub use report::StageTime;
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::time::Instant;
+
+use hashbrown::HashMap;
+
+use crate::device::DeviceSet;
+use crate::error::Error;
+use crate::execute::Executor;
+use crate::execute::PreparedPlan;
+use crate::execute::RunOptions;
+use crate::graph::Graph;
+use crate::partition::RunRequest;
+use crate::partition::cut;
+use crate::placement::Placement;
+use crate::plan::Plan;
+use crate::tensor::Tensor;
+use crate::trace::EventKind;
+use crate::trace::Recorder;
+use crate::trace::Trace;
+use crate::trace::TraceNames;
+
+/// A placed graph that can be run. Any number of threads may run it at one time.
+///
+/// ```
+/// use placewright::device::DeviceOptions;
+/// use placewright::policy::PolicyRequest;
+/// use placewright::policy::ShippedPolicy;
+/// use placewright::session::Session;
+/// use placewright::tensor::Tensor;
+///
+/// // y = a + b, as TensorFlow froze it.
+/// let bytes = include_bytes!("../../tests/models/tiny_add.pb");
+/// let mut devices = DeviceOptions::default();
+/// devices.device_count.insert("CPU".to_owned(), 2);
+/// let session = Session::builder()
+///     .with_graph_def(&bytes[..])
+///     .with_device_options(devices)
+///     .with_policy(PolicyRequest::new(ShippedPolicy::find("round-robin")?))
+///     .build()?;
+/// let summary = session.placement().summary();
+/// assert!(summary.devices.iter().all(|device| device.n_nodes > 0));
+///
+/// let a = Tensor::from_values([3], &[1f32, 2.0, 3.0])?;
+/// let b = Tensor::from_values([3], &[10f32, 20.0, 30.0])?;
+/// let fetched = session.run(&[("a", a), ("b", b)], &["y:0"])?;
+/// assert_eq!(fetched[0].as_slice::<f32>()?, [11.0, 22.0, 33.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Session {
+    placement: Placement,
+    executor: Executor,
+    report: SessionReport,
+    recorder: Recorder,
+    plans: Mutex<HashMap<RunRequest, Arc<PreparedPlan>>>,
+}
+
+impl Session {
+    /// Starts to assemble a session.
+    pub fn builder() -> SessionBuilder {
+        SessionBuilder::default()
+    }
+
+    fn assemble(
+        placement: Placement,
+        executor: Executor,
+        report: SessionReport,
+        recorder: Recorder,
+    ) -> Self {
+        Self {
+            placement,
+            executor,
+            report,
+            recorder,
+            plans: Mutex::default(),
+        }
+    }
+
+    /// The graph.
+    pub fn graph(&self) -> &Arc<Graph> {
+        self.placement.graph()
+    }
+
+    /// The devices.
+    pub fn devices(&self) -> &Arc<DeviceSet> {
+        self.placement.device_set()
+    }
+
+    /// Where every node is.
+    pub fn placement(&self) -> &Placement {
+        &self.placement
+    }
+
+    /// How the session came about.
+    pub fn report(&self) -> &SessionReport {
+        &self.report
+    }
+
+    /// What the recorder heard so far, with names; empty without a recorder.
+    pub fn trace(&self) -> Trace {
+        Trace {
+            events: self.recorder.events(),
+            names: TraceNames {
+                graph: Arc::clone(self.graph()),
+                devices: self
+                    .devices()
+                    .iter()
+                    .map(|(_, device)| device.attributes().name.clone())
+                    .collect(),
+            },
+        }
+    }
+
+    /// Feeds tensors, runs what the fetches need, and gives the fetched tensors in the order asked for.
+    ///
+    /// Tensors are named `node` (its output 0) or `node:slot`. Any tensor may be fed: what produces it does not run unless
+    /// something else needs it. One tensor may be fetched twice.
+    ///
+    /// # Errors
+    /// [`Error::UnknownNode`] or [`Error::NoSuchOutput`] for a name; [`Error::Partition`] for a placeholder that is needed
+    /// and not fed; [`Error::Execute`] for a feed of the wrong type or shape, a node that cannot be executed where it is,
+    /// or a kernel that fails. The session remains as good as before.
+    pub fn run(&self, feeds: &[(&str, Tensor)], fetches: &[&str]) -> Result<Vec<Tensor>, Error> {
+        self.run_with(feeds, fetches, &[], &RunOptions::default())
+    }
+
+    /// The same, running the nodes `targets` too, with options.
+    ///
+    /// # Errors
+    /// As [`Self::run`], and when the run is cancelled or takes too long.
+    pub fn run_with(
+        &self,
+        feeds: &[(&str, Tensor)],
+        fetches: &[&str],
+        targets: &[&str],
+        options: &RunOptions,
+    ) -> Result<Vec<Tensor>, Error> {
+        let names: Vec<&str> = feeds.iter().map(|&(name, _)| name).collect();
+        let prepared = self.prepare(&names, fetches, targets)?;
+        let tensors: Vec<Tensor> = feeds.iter().map(|(_, tensor)| tensor.clone()).collect();
+        Ok(self.executor.run(&prepared, &tensors, options)?)
+    }
+
+    /// The plan of a run with these feeds, fetches and targets. Nothing is executed, and no kernel is made.
+    ///
+    /// # Errors
+    /// As [`Self::run`], as far as names and placeholders are concerned.
+    pub fn plan(&self, feeds: &[&str], fetches: &[&str], targets: &[&str]) -> Result<Plan, Error> {
+        Ok(cut(
+            &self.placement,
+            &self.request(feeds, fetches, targets)?,
+        )?)
+    }
+
+    fn request(
+        &self,
+        feeds: &[&str],
+        fetches: &[&str],
+        targets: &[&str],
+    ) -> Result<RunRequest, Error> {
+        let graph = self.graph();
+        Ok(RunRequest {
+            feeds: feeds
+                .iter()
+                .map(|name| names::find_tensor(graph, "feed", name))
+                .collect::<Result<_, _>>()?,
+            fetches: fetches
+                .iter()
+                .map(|name| names::find_tensor(graph, "fetch", name))
+                .collect::<Result<_, _>>()?,
+            targets: targets
+                .iter()
+                .map(|name| names::find_target(graph, name))
+                .collect::<Result<_, _>>()?,
+        })
+    }
+
+    fn prepare(
+        &self,
+        feeds: &[&str],
+        fetches: &[&str],
+        targets: &[&str],
+    ) -> Result<Arc<PreparedPlan>, Error> {
+        let request = self.request(feeds, fetches, targets)?;
+        let plans = || self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(prepared) = plans().get(&request) {
+            return Ok(Arc::clone(prepared));
+        }
+        // Not under the lock: other runs go on meanwhile. Two threads may cut one plan twice, which harms nobody.
+        let started = Instant::now();
+        let plan = Arc::new(cut(&self.placement, &request)?);
+        self.stage(started, "cut");
+        let started = Instant::now();
+        let prepared = self.executor.prepare(&plan)?;
+        self.stage(started, "prepare");
+        plans().insert(request, Arc::clone(&prepared));
+        Ok(prepared)
+    }
+
+    fn stage(&self, started: Instant, name: &'static str) {
+        let kind = EventKind::Stage { name: name.into() };
+        self.recorder.record_since(started, kind);
+    }
+}

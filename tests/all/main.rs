@@ -1,16 +1,25 @@
-//! What no single module can show, one module per subject.
+//! What no single module can show: one module per subject, one binary, linked once.
 
+#[cfg(feature = "cli")]
+mod cli;
 mod devices;
 #[path = "../support/fakes.rs"]
 mod fakes;
 #[cfg(feature = "graphdef")]
 mod import;
 mod misbehaving;
+#[cfg(feature = "cli")]
+#[path = "../support/npz.rs"]
+mod npz;
+mod own_graph;
 #[cfg(unix)]
 mod packaging;
 mod placement;
 mod policy;
 mod sample;
+#[cfg(feature = "cli")]
+mod session;
 #[path = "../support/strict_cpu.rs"]
 mod strict_cpu;
+mod tidy;
 mod versions;

@@ -28,14 +28,13 @@ use placewright::graph::Work;
 use placewright::names::DeviceId;
 use placewright::names::DeviceName;
 use placewright::placement::Evaluator;
-use placewright::placement::SavedPlacement;
-use placewright::placement::SavedPlacementError;
-use placewright::placement::Violation;
 use placewright::placement::check;
 use placewright::tensor::DType;
 use placewright::tensor::PartialShape;
 
 use crate::fakes::FakeDevice;
+
+mod saved;
 
 const TASK: &str = "/job:localhost/replica:0/task:0";
 const CPU0: u32 = 0;
@@ -753,72 +752,4 @@ fn stated_costs_are_held_to_be_durations() {
         with([inf; 4]),
         Err(CandidatesError::NoDeviceAtAnyCost { .. })
     ));
-}
-
-#[test]
-fn a_saved_placement_comes_back_and_names_what_does_not_fit() {
-    let found = candidates(&diamond(), &PlacementOptions::default()).unwrap();
-    let placement = check(&found, propose(&[CPU0, GPU0, GPU1, CPU1])).unwrap();
-    let saved = SavedPlacement::new(&placement, "heft", 7, []);
-    let read = SavedPlacement::from_json(&saved.to_json()).unwrap();
-    assert_eq!(read, saved);
-    assert_eq!(read.resolve(&found).unwrap().devices(), placement.devices());
-
-    let mut missing = saved.clone();
-    missing.devices.remove("c");
-    assert_eq!(
-        missing.resolve(&found).unwrap_err(),
-        SavedPlacementError::MissingNode("c".to_owned())
-    );
-    let mut extra = saved.clone();
-    extra
-        .devices
-        .insert("zz".to_owned(), saved.devices["a"].clone());
-    assert_eq!(
-        extra.resolve(&found).unwrap_err(),
-        SavedPlacementError::UnknownNode("zz".to_owned())
-    );
-    let mut elsewhere = saved.clone();
-    elsewhere
-        .devices
-        .insert("b".to_owned(), "/job:gone/device:CPU:0".to_owned());
-    let error = elsewhere.resolve(&found).unwrap_err().to_string();
-    assert!(
-        error.contains("`b`") && error.contains("/job:gone"),
-        "{error}"
-    );
-    let diff = saved.diff(&elsewhere);
-    assert_eq!(diff.moved.len(), 1);
-    assert_eq!(diff.moved[0].0, "b");
-    assert_eq!(missing.diff(&saved).only_after, ["c"]);
-
-    let text = saved.to_json().replace("\"version\": 1", "\"version\": 2");
-    assert_eq!(
-        SavedPlacement::from_json(&text),
-        Err(SavedPlacementError::Version(2))
-    );
-    assert!(matches!(
-        SavedPlacement::from_json("{}"),
-        Err(SavedPlacementError::Malformed(_))
-    ));
-}
-
-#[test]
-fn a_saved_placement_is_held_to_the_rules() {
-    let graph = |op| {
-        let mut builder = Builder::new();
-        builder.node("n", op, &[]);
-        builder.finish()
-    };
-    let options = PlacementOptions::default();
-    let any = candidates(&graph("Any"), &options).unwrap();
-    let saved = SavedPlacement::new(&check(&any, propose(&[GPU0])).unwrap(), "p", 0, []);
-    assert!(saved.resolve(&any).is_ok());
-    let cpu_only = candidates(&graph("CpuOnly"), &options).unwrap();
-    match saved.resolve(&cpu_only) {
-        Err(SavedPlacementError::Violation(Violation::Candidate { name, .. })) => {
-            assert_eq!(name, "n")
-        }
-        other => panic!("expected a violation, got {other:?}"),
-    }
 }

@@ -6,6 +6,7 @@ mod device_set;
 #[expect(dead_code, reason = "other suites use the rest")]
 #[path = "../support/fakes.rs"]
 mod fakes;
+mod partition;
 
 use std::path::PathBuf;
 
@@ -17,10 +18,11 @@ use serde_json::Value;
 /// Runs one case; the error says what differs.
 type Check = fn(&Value) -> Result<(), String>;
 
-const FILES: [(&str, Check); 3] = [
+const FILES: [(&str, Check); 4] = [
     ("device_factory.json", device_factory::check),
     ("device_name.json", device_name::check),
     ("device_set.json", device_set::check),
+    ("partition.json", partition::check),
 ];
 
 fn main() {

@@ -23,18 +23,18 @@ use crate::strict_cpu::StrictCpuFactory;
 type Reasons = &'static [(&'static str, &'static str)];
 
 /// One row: how to get devices, and what is known of them.
-pub struct Backend {
+pub(crate) struct Backend {
     /// What trials and `PLACEWRIGHT_REQUIRE` call it.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     factory: fn() -> Arc<dyn DeviceFactory>,
     /// Cases that it will never do. An entry is the start of a case's name.
-    pub unsupported: Reasons,
+    pub(crate) unsupported: Reasons,
     /// Cases that fail today; one that passes is an error, so that the list stays true.
-    pub expected_failures: Reasons,
+    pub(crate) expected_failures: Reasons,
 }
 
 /// All backends.
-pub const ALL: &[Backend] = &[
+pub(crate) const ALL: &[Backend] = &[
     Backend {
         name: "CPU",
         factory: || Arc::new(ThreadPoolDeviceFactory),
@@ -51,7 +51,7 @@ pub const ALL: &[Backend] = &[
 ];
 
 /// The reason that a list gives for a case.
-pub fn reason(reasons: Reasons, case: &str) -> Option<&'static str> {
+pub(crate) fn reason(reasons: Reasons, case: &str) -> Option<&'static str> {
     reasons
         .iter()
         .find(|(start, _)| case.starts_with(start))
@@ -59,14 +59,14 @@ pub fn reason(reasons: Reasons, case: &str) -> Option<&'static str> {
 }
 
 /// A device with its kernels, ready for cases.
-pub struct Bench {
+pub(crate) struct Bench {
     device: Arc<dyn Device>,
     registry: KernelRegistry,
 }
 
 impl Backend {
     /// The first device, with two threads for loops inside kernels, or why there is none.
-    pub fn open(&self) -> Result<Bench, String> {
+    pub(crate) fn open(&self) -> Result<Bench, String> {
         let factory = (self.factory)();
         let options = DeviceOptions {
             intra_op_parallelism_threads: 2,
@@ -84,7 +84,7 @@ impl Backend {
 
 impl Bench {
     /// Runs a case; the error says what differs.
-    pub fn run(&self, case: &Case) -> Result<(), String> {
+    pub(crate) fn run(&self, case: &Case) -> Result<(), String> {
         let device = self
             .device
             .as_kernel_device()

@@ -11,19 +11,19 @@ use placewright::tensor::LiteralData;
 use placewright::tensor::Tensor;
 
 /// One execution of one op.
-pub struct Case {
+pub(crate) struct Case {
     /// `family::what it shows`.
-    pub name: String,
-    pub op: &'static str,
+    pub(crate) name: String,
+    pub(crate) op: &'static str,
     attrs: Vec<(&'static str, AttrValue)>,
     /// Data inputs, with the op's names for those that may be host-memory arguments.
-    pub inputs: Vec<(&'static str, Tensor)>,
-    pub n_outputs: usize,
-    pub expected: Expected,
+    pub(crate) inputs: Vec<(&'static str, Tensor)>,
+    pub(crate) n_outputs: usize,
+    pub(crate) expected: Expected,
 }
 
 /// What must come out.
-pub enum Expected {
+pub(crate) enum Expected {
     Tensors(Vec<Tensor>, Tolerance),
     /// An error that contains these words.
     Refusal(&'static str),
@@ -31,7 +31,7 @@ pub enum Expected {
 
 /// How far a result may be from the expected one. NaN is NaN always.
 #[derive(Debug, Clone, Copy)]
-pub enum Tolerance {
+pub(crate) enum Tolerance {
     /// Equal numbers; `-0` equals `0`.
     Exact,
     /// Equal bits but for NaNs: also the sign of 0.
@@ -41,7 +41,7 @@ pub enum Tolerance {
 }
 
 /// The start of a case; ends with [`Case::gives`], [`Case::gives_within`] or [`Case::refused`].
-pub fn case(name: &str, op: &'static str) -> Case {
+pub(crate) fn case(name: &str, op: &'static str) -> Case {
     Case {
         name: name.to_owned(),
         op,
@@ -53,12 +53,12 @@ pub fn case(name: &str, op: &'static str) -> Case {
 }
 
 impl Case {
-    pub fn attr(mut self, name: &'static str, value: AttrValue) -> Self {
+    pub(crate) fn attr(mut self, name: &'static str, value: AttrValue) -> Self {
         self.attrs.push((name, value));
         self
     }
 
-    pub fn typed(self, name: &'static str, dtype: DType) -> Self {
+    pub(crate) fn typed(self, name: &'static str, dtype: DType) -> Self {
         self.attr(
             name,
             AttrValue::Type {
@@ -68,53 +68,53 @@ impl Case {
         )
     }
 
-    pub fn text(self, name: &'static str, value: &str) -> Self {
+    pub(crate) fn text(self, name: &'static str, value: &str) -> Self {
         self.attr(name, AttrValue::Bytes(value.as_bytes().into()))
     }
 
-    pub fn ints(self, name: &'static str, values: &[i64]) -> Self {
+    pub(crate) fn ints(self, name: &'static str, values: &[i64]) -> Self {
         self.attr(
             name,
             AttrValue::List(values.iter().map(|&value| AttrValue::Int(value)).collect()),
         )
     }
 
-    pub fn input(self, tensor: Tensor) -> Self {
+    pub(crate) fn input(self, tensor: Tensor) -> Self {
         self.named_input("", tensor)
     }
 
-    pub fn named_input(mut self, name: &'static str, tensor: Tensor) -> Self {
+    pub(crate) fn named_input(mut self, name: &'static str, tensor: Tensor) -> Self {
         self.inputs.push((name, tensor));
         self
     }
 
-    pub fn gives(mut self, tensor: Tensor) -> Self {
+    pub(crate) fn gives(mut self, tensor: Tensor) -> Self {
         self.expected = Expected::Tensors(vec![tensor], Tolerance::Exact);
         self
     }
 
-    pub fn gives_bits(mut self, tensor: Tensor) -> Self {
+    pub(crate) fn gives_bits(mut self, tensor: Tensor) -> Self {
         self.expected = Expected::Tensors(vec![tensor], Tolerance::Bits);
         self
     }
 
-    pub fn gives_within(mut self, tensor: Tensor, tolerance: f64) -> Self {
+    pub(crate) fn gives_within(mut self, tensor: Tensor, tolerance: f64) -> Self {
         self.expected = Expected::Tensors(vec![tensor], Tolerance::Within(tolerance));
         self
     }
 
-    pub fn gives_nothing(mut self) -> Self {
+    pub(crate) fn gives_nothing(mut self) -> Self {
         self.n_outputs = 0;
         self.expected = Expected::Tensors(Vec::new(), Tolerance::Exact);
         self
     }
 
-    pub fn refused(mut self, words: &'static str) -> Self {
+    pub(crate) fn refused(mut self, words: &'static str) -> Self {
         self.expected = Expected::Refusal(words);
         self
     }
 
-    pub fn attrs(&self) -> AttrSet {
+    pub(crate) fn attrs(&self) -> AttrSet {
         AttrSet::new(
             self.attrs
                 .iter()
@@ -124,12 +124,12 @@ impl Case {
 }
 
 /// A tensor of these dimensions and values.
-pub fn tensor<T: Element>(dims: &[usize], values: &[T]) -> Tensor {
+pub(crate) fn tensor<T: Element>(dims: &[usize], values: &[T]) -> Tensor {
     Tensor::from_values(dims, values).expect("a case gives as many values as its shape holds")
 }
 
 /// A constant of these dimensions and values.
-pub fn literal<T: Element>(dims: &[usize], values: &[T]) -> Arc<Literal> {
+pub(crate) fn literal<T: Element>(dims: &[usize], values: &[T]) -> Arc<Literal> {
     let bytes: Vec<u8> = tensor(dims, values)
         .as_bytes()
         .expect("on the host")
@@ -139,7 +139,7 @@ pub fn literal<T: Element>(dims: &[usize], values: &[T]) -> Arc<Literal> {
 }
 
 /// Values that look random and are the same always, in `-1..1`.
-pub fn noise(n: usize, seed: u32) -> Vec<f32> {
+pub(crate) fn noise(n: usize, seed: u32) -> Vec<f32> {
     let mut state = seed.wrapping_mul(2_654_435_761).wrapping_add(1);
     (0..n)
         .map(|_| {
@@ -150,7 +150,11 @@ pub fn noise(n: usize, seed: u32) -> Vec<f32> {
 }
 
 /// Says what differs.
-pub fn compare(found: &Tensor, expected: &Tensor, tolerance: Tolerance) -> Result<(), String> {
+pub(crate) fn compare(
+    found: &Tensor,
+    expected: &Tensor,
+    tolerance: Tolerance,
+) -> Result<(), String> {
     if (found.dtype(), found.shape()) != (expected.dtype(), expected.shape()) {
         return Err(format!("found {found:?}, expected {expected:?}"));
     }
@@ -175,7 +179,7 @@ pub fn compare(found: &Tensor, expected: &Tensor, tolerance: Tolerance) -> Resul
             Tolerance::Bits => f.to_bits() == e.to_bits(),
             Tolerance::Within(limit) => f == e || (f - e).abs() <= limit * e.abs().max(1.0),
         };
-        if !close && !(f.is_nan() && e.is_nan()) {
+        if !(close || f.is_nan() && e.is_nan()) {
             return Err(format!(
                 "element {index} of {found:?} is {f:e}, expected {e:e} ({tolerance:?})"
             ));

@@ -23,8 +23,22 @@ fn main() -> ExitCode {
     let trials = backends::ALL
         .iter()
         .flat_map(|backend| trials(backend, &required))
+        .chain(unknown(&required))
         .collect();
     libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+/// A failure for each required name that no backend has: a misspelt requirement must not pass for a met one.
+fn unknown(required: &str) -> Vec<Trial> {
+    required
+        .split(',')
+        .map(str::trim)
+        .filter(|name| !name.is_empty() && backends::ALL.iter().all(|b| b.name != *name))
+        .map(|name| {
+            let reason = format!("{name} is required, and this suite has no such backend");
+            Trial::test(format!("{name}::present"), move || Err(reason.into()))
+        })
+        .collect()
 }
 
 fn trials(backend: &'static backends::Backend, required: &str) -> Vec<Trial> {

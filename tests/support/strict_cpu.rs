@@ -34,13 +34,13 @@ use placewright::tensor::Tensor;
 
 /// A CPU device whose kernels read its own memory only.
 #[derive(Debug)]
-pub struct StrictCpu {
+pub(crate) struct StrictCpu {
     inner: ThreadPoolDevice,
 }
 
 /// Makes strict CPU devices, in place of [`ThreadPoolDeviceFactory`].
 #[derive(Debug, Clone, Copy, Default)]
-pub struct StrictCpuFactory;
+pub(crate) struct StrictCpuFactory;
 
 impl StrictCpu {
     /// Poison for `tensor`, if it is in another memory than this device's.

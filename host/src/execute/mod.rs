@@ -1,1 +1,20 @@
-//! Runs a plan.
+//! Runs plans on devices: a [`crate::plan::Plan`] and fed tensors in, fetched tensors and events out.
+//!
+//! An [`Executor`] belongs to one graph and one device set. It makes each kernel once per node and device, each constant
+//! once per device, and shares both between all plans and runs. A run counts dependencies: a step starts when the last
+//! step that it waits for has ended, on whichever thread is free. Knows no policy and no format of graphs.
+
+mod error;
+mod executor;
+#[cfg(test)]
+pub(crate) mod fake;
+mod options;
+mod pool;
+mod prepare;
+mod run;
+mod step;
+
+pub use error::{ExecuteError, NodeSite};
+pub use executor::Executor;
+pub use options::{CancelToken, ExecutorOptions, RunOptions};
+pub use prepare::PreparedPlan;

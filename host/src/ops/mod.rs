@@ -22,6 +22,8 @@ mod registry;
 mod rules;
 mod slice;
 mod state;
+#[cfg(test)]
+mod tests;
 mod window;
 mod work;
 

@@ -1,1 +1,454 @@
-//! Cuts a placed graph into per-device parts and transfers.
+//! Cuts a placed graph into partitions: `Placement` and what the caller feeds and fetches in, [`Plan`] out.
+//!
+//! Only what the fetches and targets need is in the plan. Every tensor is sent once to each device (and memory) that
+//! reads it, whatever the number of its readers there, as TensorFlow does it; control edges between devices are
+//! transfers too. Knows no kernel and opens no device.
+
+mod cutter;
+mod prune;
+
+use crate::graph::{Graph, NodeId, TensorId};
+use crate::names::DeviceId;
+use crate::placement::Placement;
+use crate::plan::Plan;
+use crate::tensor::{DType, PartialShape};
+
+/// What one kind of run gives and wants.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct RunRequest {
+    /// Tensors that the caller gives. Any tensor: what produces it runs only if something else needs it.
+    pub feeds: Vec<TensorId>,
+    /// Tensors that the caller wants, in this order; one may stand here twice.
+    pub fetches: Vec<TensorId>,
+    /// Nodes that must run although nothing of them is fetched.
+    pub targets: Vec<NodeId>,
+}
+
+/// Why a request cannot be planned. A placement cannot be at fault: it was checked when it was made.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PartitionError {
+    /// A tensor id that the graph does not have.
+    #[error("tensor {tensor} does not exist, the graph has {n_tensors}")]
+    NoSuchTensor {
+        /// The id.
+        tensor: u32,
+        /// Number of tensors.
+        n_tensors: usize,
+    },
+    /// A node id that the graph does not have.
+    #[error("node {node} does not exist, the graph has {n_nodes}")]
+    NoSuchNode {
+        /// The id.
+        node: u32,
+        /// Number of nodes.
+        n_nodes: usize,
+    },
+    /// One tensor is fed twice.
+    #[error("`{0}` is fed twice")]
+    FedTwice(String),
+    /// A placeholder is needed and not fed.
+    #[error("placeholder `{node}` ({dtype}, shape {shape}) is needed and not fed")]
+    UnfedPlaceholder {
+        /// The placeholder.
+        node: String,
+        /// Element type that it takes.
+        dtype: DType,
+        /// What is known of the shape that it takes.
+        shape: PartialShape,
+    },
+    /// Ids are 32 bits wide.
+    #[error("the plan has more steps or values than 32-bit ids can name")]
+    TooLarge,
+}
+
+/// Cuts a placed graph into one partition per device.
+///
+/// Called once per kind of run (feeds, fetches, targets); linear in the part of the graph that runs.
+///
+/// # Errors
+/// [`PartitionError`] if the request does not fit the graph. A placement always does.
+pub fn cut(placement: &Placement, request: &RunRequest) -> Result<Plan, PartitionError> {
+    let has_one_memory: Vec<bool> = placement
+        .device_set()
+        .iter()
+        .map(|(_, device)| device.attributes().device_type == "CPU")
+        .collect();
+    let assignment = Assignment {
+        graph: placement.graph(),
+        devices: placement.devices(),
+        has_one_memory: &has_one_memory,
+        edge_kinds: placement.edge_kinds(),
+        start_order: placement.start_order(),
+        queues: placement.queues(),
+    };
+    cut_assigned(&assignment, request)
+}
+
+/// What the cut reads of a placement.
+pub(crate) struct Assignment<'a> {
+    /// The graph.
+    pub(crate) graph: &'a Graph,
+    /// Device per node.
+    pub(crate) devices: &'a [u32],
+    /// Per device whether it is of type CPU, which has one memory.
+    pub(crate) has_one_memory: &'a [bool],
+    /// Kind bits per edge, host memory included.
+    pub(crate) edge_kinds: &'a [u8],
+    /// Start order, larger first.
+    pub(crate) start_order: Option<&'a [i32]>,
+    /// Compute queues.
+    pub(crate) queues: Option<&'a [u32]>,
+}
+
+impl Assignment<'_> {
+    fn device(&self, node: NodeId) -> DeviceId {
+        DeviceId(self.devices[node.index()])
+    }
+}
+
+/// [`cut`], whatever made the assignment.
+pub(crate) fn cut_assigned(
+    assignment: &Assignment<'_>,
+    request: &RunRequest,
+) -> Result<Plan, PartitionError> {
+    let pruned = prune::prune(assignment.graph, request)?;
+    cutter::Cutter::new(assignment, &pruned).cut(request)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::execute::fake::Sketch;
+    use crate::graph::NONE;
+    use crate::plan::{Fetch, MemorySpace, Payload, StepId, StepKind};
+
+    /// `CPU`s have one memory, the device of index 3 has two.
+    const ONE_MEMORY: [bool; 4] = [true, true, true, false];
+
+    fn transfers(plan: &Plan, sketch: &Sketch) -> Vec<String> {
+        plan.transfers()
+            .iter()
+            .map(|transfer| {
+                let what = match transfer.payload {
+                    Payload::Tensor(tensor) => sketch.graph.tensor_name(tensor),
+                    Payload::Control(node) => format!("^{}", sketch.graph.node_name(node)),
+                };
+                let consumer = sketch.graph.node_name(transfer.first_consumer);
+                let (source, destination) = (transfer.source, transfer.destination);
+                let bytes = transfer
+                    .bytes
+                    .map_or(-1, |bytes| i64::try_from(bytes).unwrap());
+                format!("{what} {source}->{destination} {bytes} for {consumer}")
+            })
+            .collect()
+    }
+
+    fn nodes<'a>(plan: &Plan, sketch: &'a Sketch) -> Vec<&'a str> {
+        plan.nodes()
+            .map(|(node, _)| sketch.graph.node_name(node))
+            .collect()
+    }
+
+    #[test]
+    fn readers_on_one_device_share_a_transfer_and_control_has_its_own() {
+        let sketch = Sketch::parse(
+            "
+            a = Const() @ 0
+            b = Neg(a) @ 1
+            c = Sum(a, a, ^a) @ 1
+            d = Neg(a, ^b) @ 2
+        ",
+        );
+        let request = sketch.request(&[], &["b", "c", "d"], &[]);
+        let plan = sketch.cut(&ONE_MEMORY, &request).unwrap();
+        let expected = [
+            "a:0 0->1 16 for b",
+            "^a 0->1 0 for c",
+            "a:0 0->2 16 for d",
+            "^b 1->2 0 for d",
+        ];
+        assert_eq!(transfers(&plan, &sketch), expected);
+        assert_eq!(plan.transfer_bytes(), (32, 0));
+    }
+
+    #[test]
+    fn only_what_is_asked_for_runs() {
+        let sketch = Sketch::parse(
+            "
+            x = Placeholder() @ 0
+            w = Const() @ 0
+            h = TwoHeads(x, w) @ 0
+            y = Neg(h:1) @ 0
+            z = Sum(y, h) @ 0
+            side = Neg(w, ^y) @ 0
+        ",
+        );
+        let run = |feeds: &[&str], fetches: &[&str], targets: &[&str]| {
+            let request = sketch.request(feeds, fetches, targets);
+            let plan = sketch.cut(&ONE_MEMORY, &request).unwrap();
+            nodes(&plan, &sketch).join(" ")
+        };
+        assert_eq!(run(&["x"], &["y"], &[]), "w h y");
+        assert_eq!(run(&["x"], &["w"], &["side"]), "w h y side");
+        assert_eq!(run(&["h:1"], &["y"], &[]), "y");
+        // Output 0 of `h` is still needed.
+        assert_eq!(run(&["h:1", "x"], &["z"], &[]), "w h y z");
+        assert_eq!(run(&["y"], &["y"], &[]), "");
+        // A fed inner node still runs where a control edge asks for it.
+        assert_eq!(run(&["x", "y"], &["y"], &["side"]), "w h y side");
+        assert_eq!(run(&[], &[], &[]), "");
+    }
+
+    #[test]
+    fn an_unfed_placeholder_is_named() {
+        let sketch = Sketch::parse("x = Placeholder() @ 0\ny = Neg(x) @ 0");
+        let request = sketch.request(&[], &["y"], &[]);
+        let error = sketch.cut(&ONE_MEMORY, &request).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "placeholder `x` (float, shape [4]) is needed and not fed"
+        );
+        let request = sketch.request(&["x", "x"], &["y"], &[]);
+        let error = sketch.cut(&ONE_MEMORY, &request).unwrap_err();
+        assert_eq!(error, PartitionError::FedTwice("x:0".to_owned()));
+        let request = RunRequest {
+            fetches: vec![TensorId(7)],
+            ..RunRequest::default()
+        };
+        let error = sketch.cut(&ONE_MEMORY, &request).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "tensor 7 does not exist, the graph has 2"
+        );
+    }
+
+    #[test]
+    fn waiting_for_a_fed_placeholder_is_waiting_for_nothing() {
+        let sketch = Sketch::parse(
+            "
+            x = Placeholder() @ 0
+            y = Neg(x, ^x) @ 1
+            z = Const(^x) @ 1
+        ",
+        );
+        let request = sketch.request(&["x"], &["y", "z"], &["x"]);
+        let plan = sketch.cut(&ONE_MEMORY, &request).unwrap();
+        assert_eq!(nodes(&plan, &sketch), ["y", "z"]);
+        assert!(plan.transfers().is_empty());
+        assert_eq!(plan.feeds()[0].steps.len(), 1);
+    }
+
+    /// Nodes with up to four data inputs and two control inputs each, on random devices, and what is asked for.
+    fn arbitrary_case() -> impl Strategy<Value = (String, Vec<usize>, Vec<usize>, Vec<usize>)> {
+        let inputs = prop::collection::vec((any::<prop::sample::Index>(), 0..2u32), 0..4);
+        let controls = prop::collection::vec(any::<prop::sample::Index>(), 0..2);
+        let node = (inputs, controls, 0..4u32);
+        prop::collection::vec(node, 1..40)
+            .prop_map(|nodes| {
+                let mut text = String::new();
+                for (id, (inputs, controls, device)) in nodes.iter().enumerate() {
+                    let mut written: Vec<String> = Vec::new();
+                    if id > 0 {
+                        let data = inputs.iter();
+                        written.extend(data.map(|(at, slot)| format!("n{}:{slot}", at.index(id))));
+                        let control = controls.iter();
+                        written.extend(control.map(|at| format!("^n{}", at.index(id))));
+                    }
+                    text += &format!("n{id} = TwoOutputs({}) @ {device}\n", written.join(", "));
+                }
+                (text, nodes.len())
+            })
+            .prop_flat_map(|(text, n_nodes)| {
+                let some = move |most| prop::collection::vec(0..n_nodes, 0..most);
+                (Just(text), some(3), some(5), some(3))
+            })
+    }
+
+    proptest! {
+        #[test]
+        fn every_plan_keeps_its_promises((text, feeds, fetches, targets) in arbitrary_case()) {
+            let sketch = Sketch::parse(&text);
+            let feeds: BTreeSet<usize> = feeds.into_iter().collect();
+            let names = |ids: &mut dyn Iterator<Item = usize>| ids.map(|id| format!("n{id}")).collect::<Vec<_>>();
+            let feeds = names(&mut feeds.into_iter());
+            let fetches = names(&mut fetches.into_iter());
+            let targets = names(&mut targets.into_iter());
+            let request = sketch.request(
+                &feeds.iter().map(String::as_str).collect::<Vec<_>>(),
+                &fetches.iter().map(String::as_str).collect::<Vec<_>>(),
+                &targets.iter().map(String::as_str).collect::<Vec<_>>(),
+            );
+            let plan = sketch.cut(&ONE_MEMORY, &request).unwrap();
+            check_plan(&sketch, &request, &plan);
+        }
+    }
+
+    fn check_plan(sketch: &Sketch, request: &RunRequest, plan: &Plan) {
+        let graph = &sketch.graph;
+
+        // Step ids are topological, and waits are what leads here: hence there is no cycle.
+        let mut n_waits = vec![0; plan.steps().len()];
+        for from in 0..plan.steps().len() {
+            for &to in plan.successors().row(from) {
+                assert!((from as u32) < to);
+                n_waits[to as usize] += 1;
+                let kinds = (&plan.steps()[from], plan.step(StepId(to)));
+                if kinds.0.device != kinds.1.device {
+                    let (StepKind::Send(sent), StepKind::Receive(received)) =
+                        (kinds.0.kind, kinds.1.kind)
+                    else {
+                        panic!("devices meet outside a transfer: {kinds:?}");
+                    };
+                    assert_eq!(sent, received);
+                }
+            }
+        }
+        let counted: Vec<u32> = plan.steps().iter().map(|step| step.n_waits).collect();
+        assert_eq!(counted, n_waits);
+
+        // Each partition has the steps of its device, in order, and all together have each step once.
+        let mut seen = BTreeSet::new();
+        for partition in plan.partitions() {
+            assert!(partition.steps.is_sorted() && !partition.steps.is_empty());
+            for &id in &partition.steps {
+                assert_eq!(plan.step(id).device, partition.device);
+                assert!(seen.insert(id));
+            }
+        }
+        assert_eq!(seen.len(), plan.steps().len());
+
+        // Each node once, where it was placed.
+        let mut placed = BTreeMap::new();
+        for (node, device) in plan.nodes() {
+            assert_eq!(device.0, sketch.devices[node.index()]);
+            assert!(placed.insert(node, device).is_none());
+        }
+
+        // What is needed runs, and nothing else does: the definition, told forwards over ids in reverse.
+        let fed: BTreeSet<TensorId> = request.feeds.iter().copied().collect();
+        let mut needed: BTreeSet<NodeId> = request.targets.iter().copied().collect();
+        let unfed = request
+            .fetches
+            .iter()
+            .filter(|tensor| !fed.contains(tensor));
+        needed.extend(unfed.map(|&tensor| graph.producer(tensor).0));
+        for node in graph.nodes().rev() {
+            if !needed.contains(&node) {
+                continue;
+            }
+            for edge in graph.predecessors().range(node.index()) {
+                let tensor = graph.edge_tensors()[edge];
+                if tensor == NONE || !fed.contains(&TensorId(tensor)) {
+                    needed.insert(NodeId(graph.predecessors().items[edge]));
+                }
+            }
+        }
+        assert_eq!(placed.keys().copied().collect::<BTreeSet<_>>(), needed);
+
+        // One pair per tensor, destination and memory, each with a reader.
+        let mut pairs = BTreeSet::new();
+        for transfer in plan.transfers() {
+            let same_place = (transfer.source, transfer.source_space)
+                == (transfer.destination, transfer.destination_space);
+            assert!(!same_place);
+            let destination = (transfer.destination, transfer.destination_space);
+            assert!(pairs.insert((transfer.payload, destination)));
+            if let Some(received) = transfer.received {
+                assert!(plan.values()[received.index()].n_readers > 0);
+            }
+        }
+
+        // Every edge is served: each input is the right tensor on the node's device, each control edge is waited for.
+        let mut n_reads = vec![0; plan.values().len()];
+        for step in plan.steps() {
+            for &value in &step.inputs {
+                n_reads[value.index()] += 1;
+                assert_eq!(plan.values()[value.index()].device, step.device);
+            }
+            if let StepKind::Execute(node) = step.kind {
+                let read: Vec<TensorId> = step
+                    .inputs
+                    .iter()
+                    .map(|value| plan.values()[value.index()].tensor)
+                    .collect();
+                assert_eq!(read, graph.data_inputs(node).collect::<Vec<_>>());
+            }
+        }
+        let counted: Vec<u32> = plan.values().iter().map(|value| value.n_readers).collect();
+        assert_eq!(counted, n_reads);
+        check_control_edges(sketch, plan);
+
+        // Each fetch is what was asked for.
+        let fetched: Vec<TensorId> = plan.fetches().iter().map(Fetch::tensor).collect();
+        assert_eq!(fetched, request.fetches);
+    }
+
+    fn check_control_edges(sketch: &Sketch, plan: &Plan) {
+        let graph = &sketch.graph;
+        let mut executes = BTreeMap::new();
+        for (id, step) in plan.steps().iter().enumerate() {
+            if let StepKind::Execute(node) = step.kind {
+                executes.insert(node, id);
+            }
+        }
+        let leads = |from: usize, to: usize| plan.successors().row(from).contains(&(to as u32));
+        for (&node, &step) in &executes {
+            for edge in graph.predecessors().range(node.index()) {
+                if graph.edge_tensors()[edge] != NONE {
+                    continue;
+                }
+                let producer = NodeId(graph.predecessors().items[edge]);
+                let from = executes[&producer];
+                let is_served = leads(from, step)
+                    || plan.steps().iter().enumerate().any(|(send, at)| {
+                        let StepKind::Send(transfer) = at.kind else {
+                            return false;
+                        };
+                        plan.transfers()[transfer.index()].payload == Payload::Control(producer)
+                            && leads(from, send)
+                            && plan
+                                .successors()
+                                .row(send)
+                                .iter()
+                                .any(|&receive| leads(receive as usize, step))
+                    });
+                assert!(is_served, "{producer} -> {node}");
+            }
+        }
+    }
+
+    #[test]
+    fn host_memory_of_a_device_with_two_is_reached_by_a_transfer() {
+        let sketch = Sketch::parse(
+            "
+            a = Const() @ 3
+            b = Neg(a) @ 3
+            c = Sum(a, b) @ 3
+        ",
+        );
+        let request = sketch.request(&[], &["c"], &[]);
+        // The second input of `c` is a host-memory argument.
+        let mut edge_kinds = sketch.graph.edge_kinds().to_vec();
+        edge_kinds[2] |= crate::graph::EdgeKind::HOST_MEMORY;
+        let cut = |has_one_memory: &[bool]| {
+            let assignment = Assignment {
+                graph: &sketch.graph,
+                devices: &sketch.devices,
+                has_one_memory,
+                edge_kinds: &edge_kinds,
+                start_order: None,
+                queues: None,
+            };
+            cut_assigned(&assignment, &request).unwrap()
+        };
+        let plan = cut(&ONE_MEMORY);
+        assert_eq!(transfers(&plan, &sketch), ["b:0 3->3 16 for c"]);
+        assert_eq!(plan.transfers()[0].destination_space, MemorySpace::Host);
+        assert!(cut(&[true; 4]).transfers().is_empty());
+    }
+}

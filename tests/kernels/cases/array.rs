@@ -15,7 +15,7 @@ fn reshape(name: &str, dims: &[usize], sizes: &[i32]) -> Case {
         .named_input("shape", tensor(&[sizes.len()], sizes))
 }
 
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let six = [0, 1, 2, 3, 4, 5];
     let none: [i32; 0] = [];
     vec![

@@ -30,7 +30,7 @@ fn four<T: Element>(name: &str, name_of_op: &'static str, lhs: [T; 4], rhs: [T; 
     op(name, name_of_op, (&[4], &lhs), (&[4], &rhs))
 }
 
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let mut cases = vec![
         op(
             "scalar and scalar",
@@ -302,12 +302,12 @@ fn at(mut flat: usize, out: &[usize], dims: &[usize]) -> usize {
 fn every_type() -> Vec<Case> {
     macro_rules! integers {
         ($($rust:ty),*) => { vec![$(
-            four(stringify!($rust), "AddV2", [7 as $rust; 4], [3 as $rust; 4]).gives(tensor(&[4], &[10 as $rust; 4])),
-            four(stringify!($rust), "Sub", [7 as $rust; 4], [3 as $rust; 4]).gives(tensor(&[4], &[4 as $rust; 4])),
-            four(stringify!($rust), "Mul", [7 as $rust; 4], [3 as $rust; 4]).gives(tensor(&[4], &[21 as $rust; 4])),
-            four(stringify!($rust), "Minimum", [7 as $rust; 4], [3 as $rust; 4]).gives(tensor(&[4], &[3 as $rust; 4])),
-            four(stringify!($rust), "Maximum", [7 as $rust; 4], [3 as $rust; 4]).gives(tensor(&[4], &[7 as $rust; 4])),
-            four(stringify!($rust), "FloorMod", [7 as $rust; 4], [3 as $rust; 4]).gives(tensor(&[4], &[1 as $rust; 4])),
+            four::<$rust>(stringify!($rust), "AddV2", [7; 4], [3; 4]).gives(tensor::<$rust>(&[4], &[10; 4])),
+            four::<$rust>(stringify!($rust), "Sub", [7; 4], [3; 4]).gives(tensor::<$rust>(&[4], &[4; 4])),
+            four::<$rust>(stringify!($rust), "Mul", [7; 4], [3; 4]).gives(tensor::<$rust>(&[4], &[21; 4])),
+            four::<$rust>(stringify!($rust), "Minimum", [7; 4], [3; 4]).gives(tensor::<$rust>(&[4], &[3; 4])),
+            four::<$rust>(stringify!($rust), "Maximum", [7; 4], [3; 4]).gives(tensor::<$rust>(&[4], &[7; 4])),
+            four::<$rust>(stringify!($rust), "FloorMod", [7; 4], [3; 4]).gives(tensor::<$rust>(&[4], &[1; 4])),
         )*] };
     }
     let mut cases = integers!(i8, i16, i32, i64, u8, u16, u32, u64);

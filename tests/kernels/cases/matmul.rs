@@ -78,7 +78,7 @@ fn small<T: Element>(name: &str, from: fn(i8) -> T) -> Case {
     .gives(t(&[2, 2], &[5, 11, 14, 23]))
 }
 
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let f = |dims: &[usize]| tensor(dims, &vec![1.0f32; dims.iter().product()]);
     let none: [f32; 0] = [];
     let mut cases = vec![

@@ -9,9 +9,12 @@ mod nn;
 mod state;
 mod unary;
 
+/// A family's name and cases.
+type Family = (&'static str, fn() -> Vec<Case>);
+
 /// All cases, named `family::what it shows`.
-pub fn all() -> Vec<Case> {
-    let families: [(&str, fn() -> Vec<Case>); 6] = [
+pub(crate) fn all() -> Vec<Case> {
+    let families: [Family; 6] = [
         ("array", array::cases),
         ("binary", binary::cases),
         ("matmul", matmul::cases),

@@ -11,7 +11,7 @@ use crate::case::case;
 use crate::case::noise;
 use crate::case::tensor;
 
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let mut cases = biases();
     cases.extend(softmaxes());
     cases.extend(convolutions());

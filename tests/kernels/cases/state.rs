@@ -18,7 +18,7 @@ fn constant<T: Element>(name: &str, dims: &[usize], values: &[T]) -> Case {
         .attr("value", AttrValue::Tensor(literal(dims, values)))
 }
 
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let shape = PartialShape::from(&Shape::from([1, 4]));
     let mut cases = vec![
         constant(

@@ -9,6 +9,9 @@ use crate::case::case;
 use crate::case::noise;
 use crate::case::tensor;
 
+/// An op and what it computes.
+type Formula = (&'static str, fn(f64) -> f64);
+
 const NAN: f32 = f32::NAN;
 const INF: f32 = f32::INFINITY;
 
@@ -18,7 +21,7 @@ fn unary<T: Element>(name: &str, op: &'static str, values: &[T]) -> Case {
         .input(tensor(&[values.len()], values))
 }
 
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let edges = [NAN, INF, -INF, -0.0f32];
     let mut cases = vec![
         unary("edges", "Floor", &[NAN, INF, -0.5, -0.0, 1.5])
@@ -48,7 +51,7 @@ pub fn cases() -> Vec<Case> {
             .gives(tensor(&[5], &[NAN, 6.0, 0.0, 2.0, 6.0])),
         unary::<f32>("nothing", "Tanh", &[]).gives(tensor::<f32>(&[0], &[])),
     ];
-    let formulas: [(&'static str, fn(f64) -> f64); 9] = [
+    let formulas: [Formula; 9] = [
         ("Floor", f64::floor),
         ("Ceil", f64::ceil),
         ("Exp", f64::exp),

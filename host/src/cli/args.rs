@@ -1,0 +1,204 @@
+//! The flags that `run` and `place` share, parsed and checked as far as one flag alone can be.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use clap::ValueHint;
+
+use super::units::parse_bytes;
+
+/// Which devices there are.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Devices")]
+pub(super) struct DeviceArgs {
+    /// Devices of a type: exact for CPU and SYCL, at most for GPU. Repeatable.
+    #[arg(long, value_name = "TYPE=N", value_parser = parse_device_count)]
+    pub(super) device_count: Vec<(String, u32)>,
+    /// What plans may use of a device's memory, such as CPU:0=512MiB. Repeatable.
+    #[arg(long, value_name = "DEVICE=BYTES", value_parser = parse_device_memory)]
+    pub(super) memory: Vec<(String, u64)>,
+}
+
+/// Where nodes go, and who decides.
+#[derive(Debug, Clone, Args)]
+pub(super) struct PlacementArgs {
+    #[command(flatten)]
+    pub(super) devices: DeviceArgs,
+    /// The outermost device scope: nodes without a request get this one, partial requests are completed by it.
+    #[arg(long, value_name = "NAME", help_heading = "Devices")]
+    pub(super) device: Option<String>,
+    /// Place a node elsewhere when the device that it asks for cannot run it.
+    #[arg(long, help_heading = "Devices")]
+    pub(super) soft_placement: bool,
+
+    /// A shipped policy (see `policy list`) or a .wasm file.
+    #[arg(
+        long,
+        value_name = "NAME|FILE",
+        default_value = "priority",
+        help_heading = "Policy"
+    )]
+    pub(super) policy: String,
+    /// One setting of the policy. Repeatable; unknown keys are refused.
+    #[arg(long, value_name = "K=V", value_parser = parse_setting, help_heading = "Policy")]
+    pub(super) policy_config: Vec<(String, String)>,
+    /// Fuel for one placement instead of a deadline: where it ends does not depend on the machine, so plans are equal
+    /// byte for byte.
+    #[arg(
+        long,
+        value_name = "N",
+        help_heading = "Policy",
+        conflicts_with = "policy_deadline_ms"
+    )]
+    pub(super) policy_fuel: Option<u64>,
+    /// Wall-clock time for one placement, in ms.
+    #[arg(long, value_name = "N", help_heading = "Policy", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(super) policy_deadline_ms: Option<u64>,
+    /// Memory of the policy, such as 256MiB.
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, help_heading = "Policy")]
+    pub(super) policy_memory: Option<u64>,
+    /// Fail when the policy fails, instead of going on with the next one of the ladder.
+    #[arg(long, help_heading = "Policy")]
+    pub(super) strict_policy: bool,
+    /// Seed of the policy and of random feeds.
+    #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Policy")]
+    pub(super) seed: u64,
+
+    /// Use this saved placement; no policy is asked.
+    #[arg(
+        long,
+        value_name = "F.json",
+        value_hint = ValueHint::FilePath,
+        help_heading = "Placement",
+        conflicts_with_all = ["policy", "policy_config", "policy_fuel", "policy_deadline_ms", "policy_memory", "strict_policy"]
+    )]
+    pub(super) placement: Option<PathBuf>,
+    /// Save the placement.
+    #[arg(long, value_name = "F.json", value_hint = ValueHint::FilePath, help_heading = "Placement")]
+    pub(super) save_placement: Option<PathBuf>,
+    /// Print the device of every node, as TensorFlow does.
+    #[arg(long, help_heading = "Placement")]
+    pub(super) log_device_placement: bool,
+}
+
+/// What is computed.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Execution")]
+pub(super) struct RunArgs {
+    /// Feed the arrays in/NAME, compare the last run's fetches with the arrays out/FETCH, fail on a mismatch. NaN matches
+    /// NaN at the same place.
+    #[arg(long, value_name = "F.npz", value_hint = ValueHint::FilePath)]
+    pub(super) check: Option<PathBuf>,
+    /// Absolute tolerance of --check.
+    #[arg(long, value_name = "X", default_value_t = 1e-5, value_parser = parse_tolerance, requires = "check")]
+    pub(super) atol: f64,
+    /// Tolerance of --check relative to the expected value.
+    #[arg(long, value_name = "X", default_value_t = 1e-5, value_parser = parse_tolerance, requires = "check")]
+    pub(super) rtol: f64,
+    /// Feed the arrays in/NAME, also in place of those of --check. Without --check, placeholders that are not fed get
+    /// seeded random values.
+    #[arg(long, value_name = "F.npz", value_hint = ValueHint::FilePath)]
+    pub(super) feeds: Option<PathBuf>,
+    /// Compute this tensor, NODE or NODE:SLOT. Repeatable; by default every output that no node reads.
+    #[arg(long, value_name = "NAME")]
+    pub(super) fetch: Vec<String>,
+    /// Write the fetched tensors, as arrays out/FETCH.
+    #[arg(long, value_name = "F.npz", value_hint = ValueHint::FilePath)]
+    pub(super) output: Option<PathBuf>,
+    /// Timed runs after the first one.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(super) repeat: u32,
+    /// Runs that are not timed, between the first one and the timed ones.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(super) warmup: u32,
+    /// Write a Chrome trace of stages, policy calls, kernels and transfers, for chrome://tracing and Perfetto.
+    #[arg(long, value_name = "F.json", value_hint = ValueHint::FilePath)]
+    pub(super) trace: Option<PathBuf>,
+}
+
+impl RunArgs {
+    /// Whether a flag was given that means nothing when nothing is run.
+    pub(super) fn only_matters_when_running(&self) -> bool {
+        self.check.is_some()
+            || self.feeds.is_some()
+            || !self.fetch.is_empty()
+            || self.output.is_some()
+            || self.repeat > 0
+            || self.warmup > 0
+    }
+}
+
+fn parse_device_count(text: &str) -> Result<(String, u32), String> {
+    let expected = || format!("`{text}` is no device count; expected TYPE=N such as CPU=4");
+    let (device_type, count) = text.split_once('=').ok_or_else(expected)?;
+    if device_type.is_empty() {
+        return Err(expected());
+    }
+    let count = count.parse().map_err(|_| expected())?;
+    Ok((device_type.to_owned(), count))
+}
+
+fn parse_device_memory(text: &str) -> Result<(String, u64), String> {
+    let expected =
+        || format!("`{text}` is no memory size; expected DEVICE=BYTES such as CPU:0=512MiB");
+    let (device, bytes) = text.rsplit_once('=').ok_or_else(expected)?;
+    if device.is_empty() {
+        return Err(expected());
+    }
+    let bytes = parse_bytes(bytes).map_err(|err| err.to_string())?;
+    Ok((device.to_owned(), bytes))
+}
+
+fn parse_setting(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err(format!("`{text}` is no setting; expected KEY=VALUE")),
+    }
+}
+
+fn parse_tolerance(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if value >= 0.0 && value.is_finite() => Ok(value),
+        _ => Err(format!(
+            "`{text}` is no tolerance; expected a number such as 1e-4"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_are_split_where_people_expect_it() {
+        assert_eq!(parse_device_count("CPU=4"), Ok(("CPU".to_owned(), 4)));
+        assert_eq!(
+            parse_device_memory("/device:CPU:1=1KiB"),
+            Ok(("/device:CPU:1".to_owned(), 1024))
+        );
+        assert_eq!(
+            parse_setting("a=b=c"),
+            Ok(("a".to_owned(), "b=c".to_owned()))
+        );
+        assert_eq!(parse_setting("a="), Ok(("a".to_owned(), String::new())));
+    }
+
+    #[test]
+    fn what_is_no_pair_is_refused_with_an_example() {
+        for text in ["CPU", "=4", "CPU=", "CPU=-1", "CPU=x", "CPU=5000000000"] {
+            assert!(
+                parse_device_count(text).is_err_and(|err| err.contains("CPU=4")),
+                "{text}"
+            );
+        }
+        for text in ["CPU:0", "=1GiB", "CPU:0=", "CPU:0=much"] {
+            assert!(parse_device_memory(text).is_err(), "{text}");
+        }
+        for text in ["", "=v", "k"] {
+            assert!(parse_setting(text).is_err(), "{text}");
+        }
+        for text in ["-1", "nan", "inf", "x"] {
+            assert!(parse_tolerance(text).is_err(), "{text}");
+        }
+    }
+}

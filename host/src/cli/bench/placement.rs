@@ -1,0 +1,278 @@
+//! `bench placement`: candidates, a policy in the sandbox with all limits on, and the check of its answer.
+//!
+//! The policy is loaded and stays resident, as in a service. Its native twin runs in turn with it, so that both meet the
+//! same state of the machine; each figure is the median of the repetitions.
+
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use anyhow::Result;
+use anyhow::anyhow;
+use clap::Args;
+use serde::Serialize;
+
+use super::Report;
+use super::memory::PeakMemory;
+use crate::candidates::Candidates;
+use crate::candidates::PlacementOptions;
+use crate::candidates::enumerate;
+use crate::candidates::synthetic;
+use crate::cli::Outcome;
+use crate::cli::output::Output;
+use crate::cli::output::align_right;
+use crate::cli::output::new_table;
+use crate::cli::progress::Progress;
+use crate::cli::timing::median;
+use crate::cli::timing::timed;
+use crate::device::DeviceSet;
+use crate::device::KernelRegistry;
+use crate::graph::Graph;
+use crate::placement::Placement;
+use crate::placement::check;
+use crate::policy::LoadedPolicy;
+use crate::policy::PlaceOptions;
+use crate::policy::PolicyEngine;
+use crate::policy::PolicyLimits;
+use crate::policy::ShippedPolicy;
+use crate::policy::place_natively;
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct PlacementBench {
+    /// Nodes of the layered random graphs, about 2.5 edges each.
+    #[arg(long, value_name = "N,..", value_delimiter = ',', default_values_t = [1_000, 100_000])]
+    nodes: Vec<u32>,
+    /// Devices: one CPU, then two kinds of GPU, SYCL devices and CPUs in turn.
+    #[arg(long, value_name = "N,..", value_delimiter = ',', default_values_t = [8])]
+    devices: Vec<u32>,
+    /// Shipped policies.
+    #[arg(long, value_name = "NAME,..", value_delimiter = ',', default_values_t = ["priority".to_owned(), "heft".to_owned()])]
+    policy: Vec<String>,
+    /// Measurements per row, of which the median counts.
+    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..))]
+    repetitions: u32,
+    /// Seed of the graphs.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+    /// Place once and print the growth of the peak of resident memory: what the benchmark asks of a fresh process.
+    #[arg(long, hide = true)]
+    measure_memory: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Row {
+    policy: String,
+    nodes: usize,
+    edges: usize,
+    devices: usize,
+    groups: u32,
+    /// The whole stage: the three parts below.
+    us_per_node: f64,
+    enumerate_us_per_node: f64,
+    policy_us_per_node: f64,
+    check_us_per_node: f64,
+    native_us_per_node: f64,
+    wasm_over_native: f64,
+    /// Growth of the peak of resident memory over the stage, the policy's own memory included; `null` where the system
+    /// does not say.
+    bytes_per_node: Option<f64>,
+}
+
+/// What one row is measured on.
+struct Subject {
+    graph: Arc<Graph>,
+    devices: Arc<DeviceSet>,
+    kernels: KernelRegistry,
+    policy: LoadedPolicy,
+    native: ShippedPolicy,
+}
+
+/// Runs the benchmark.
+pub(super) fn run(args: &PlacementBench, output: &mut Output) -> Result<Outcome> {
+    if args.measure_memory {
+        return measure_memory(args, output);
+    }
+    let n_rows = args.nodes.len() * args.devices.len() * args.policy.len();
+    let progress = Progress::steps(n_rows as u64 * u64::from(args.repetitions), "placing");
+    let mut rows = Vec::new();
+    for &n_nodes in &args.nodes {
+        for &n_devices in &args.devices {
+            for policy in &args.policy {
+                progress.set_message(format!("{policy}, {n_nodes} nodes, {n_devices} devices"));
+                let mut subject = Subject::new(n_nodes, n_devices, policy, args.seed)?;
+                rows.push(measure(&mut subject, args, &progress)?);
+            }
+        }
+    }
+    drop(progress);
+    show(&rows, output)?;
+    output.json(&Report {
+        bench: "placement",
+        rows,
+    })?;
+    Ok(Outcome::Done)
+}
+
+impl Subject {
+    fn new(n_nodes: u32, n_devices: u32, policy: &str, seed: u64) -> Result<Self> {
+        anyhow::ensure!(n_nodes > 0 && n_devices > 0, "there is nothing to place");
+        let engine = PolicyEngine::new(PolicyLimits::default())?;
+        let shipped = ShippedPolicy::find(policy)?;
+        Ok(Self {
+            graph: synthetic::graph(n_nodes, seed),
+            devices: Arc::new(synthetic::devices(n_devices)),
+            kernels: synthetic::kernels(),
+            policy: engine.load(shipped.name(), shipped.wasm(), &[])?,
+            native: shipped,
+        })
+    }
+
+    fn candidates(&self) -> Result<Candidates> {
+        let options = PlacementOptions::default();
+        Ok(enumerate(
+            &self.graph,
+            &self.devices,
+            &self.kernels,
+            &options,
+        )?)
+    }
+
+    /// The whole stage, and what each part of it took.
+    fn place(&mut self) -> Result<(Placement, [Duration; 3])> {
+        let (candidates, enumerated) = timed(|| self.candidates());
+        let candidates = candidates?;
+        let (answer, asked) = timed(|| self.policy.place(&candidates, &PlaceOptions::default()));
+        let proposal = answer?.proposal;
+        let (placement, checked) = timed(|| check(&candidates, proposal));
+        let placement = placement.map_err(|violation| anyhow!("{violation}"))?;
+        Ok((placement, [enumerated, asked, checked]))
+    }
+}
+
+fn measure(subject: &mut Subject, args: &PlacementBench, progress: &Progress) -> Result<Row> {
+    let n_nodes = subject.graph.n_nodes();
+    let candidates = subject.candidates()?;
+    let name = subject.policy.name().to_owned();
+    let mut stages: [Vec<Duration>; 3] = Default::default();
+    let mut whole = Vec::new();
+    let mut native_times = Vec::new();
+    for repetition in 0..=args.repetitions {
+        let (placement, times) = subject.place()?;
+        let limits = PolicyLimits::default();
+        let options = PlaceOptions::default();
+        let (native, native_time) =
+            timed(|| place_natively(subject.native, &[], &candidates, &options, &limits));
+        anyhow::ensure!(
+            native?.proposal.devices == placement.devices(),
+            "policy `{name}` and its native twin disagree"
+        );
+        // The first one grows the guest's memory and warms the caches.
+        if repetition > 0 {
+            for (stage, time) in stages.iter_mut().zip(times) {
+                stage.push(time);
+            }
+            whole.push(times.iter().sum());
+            native_times.push(native_time);
+            progress.advance();
+        }
+    }
+    let us_per_node = |times: &mut [Duration]| microseconds(median(times)) / to_f64(n_nodes);
+    let [enumerated, asked, checked] = &mut stages;
+    let policy_us_per_node = us_per_node(asked);
+    let native_us_per_node = us_per_node(&mut native_times);
+    Ok(Row {
+        policy: name.clone(),
+        nodes: n_nodes,
+        edges: subject.graph.n_edges(),
+        devices: subject.devices.len(),
+        groups: candidates.nodes().n_groups,
+        us_per_node: us_per_node(&mut whole),
+        enumerate_us_per_node: us_per_node(enumerated),
+        policy_us_per_node,
+        check_us_per_node: us_per_node(checked),
+        native_us_per_node,
+        wasm_over_native: policy_us_per_node / native_us_per_node,
+        bytes_per_node: ask_memory(n_nodes, subject.devices.len(), &name, args.seed)?,
+    })
+}
+
+/// Asks a fresh process, whose memory nothing else has grown before.
+fn ask_memory(n_nodes: usize, n_devices: usize, policy: &str, seed: u64) -> Result<Option<f64>> {
+    let program = std::env::current_exe().context("finding this program")?;
+    let answer = Command::new(program)
+        .args(["bench", "placement", "--measure-memory", "--json"])
+        .args(["--nodes", &n_nodes.to_string()])
+        .args(["--devices", &n_devices.to_string()])
+        .args(["--policy", policy])
+        .args(["--seed", &seed.to_string()])
+        .output()
+        .context("starting this program again")?;
+    anyhow::ensure!(
+        answer.status.success(),
+        "measuring memory: {}",
+        String::from_utf8_lossy(&answer.stderr).trim()
+    );
+    let growth: Option<u64> = serde_json::from_slice(&answer.stdout)?;
+    #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
+    Ok(growth.map(|bytes| bytes as f64 / to_f64(n_nodes)))
+}
+
+fn measure_memory(args: &PlacementBench, output: &mut Output) -> Result<Outcome> {
+    let (Some(&n_nodes), Some(&n_devices), Some(policy)) = (
+        args.nodes.first(),
+        args.devices.first(),
+        args.policy.first(),
+    ) else {
+        anyhow::bail!("there is nothing to place");
+    };
+    let mut subject = Subject::new(n_nodes, n_devices, policy, args.seed)?;
+    let peak = PeakMemory::start();
+    let placement = subject.place()?;
+    let growth = peak.and_then(|peak| peak.growth_bytes());
+    drop(placement);
+    output.json(&growth)?;
+    Ok(Outcome::Done)
+}
+
+fn show(rows: &[Row], output: &mut Output) -> Result<()> {
+    let mut table = new_table([
+        "policy",
+        "nodes",
+        "devices",
+        "us/node",
+        "candidates",
+        "policy",
+        "check",
+        "native",
+        "wasm/native",
+        "bytes/node",
+    ]);
+    align_right(&mut table, &[1, 2, 3, 4, 5, 6, 7, 8, 9]);
+    for row in rows {
+        table.add_row([
+            row.policy.clone(),
+            row.nodes.to_string(),
+            row.devices.to_string(),
+            format!("{:.3}", row.us_per_node),
+            format!("{:.3}", row.enumerate_us_per_node),
+            format!("{:.3}", row.policy_us_per_node),
+            format!("{:.3}", row.check_us_per_node),
+            format!("{:.3}", row.native_us_per_node),
+            format!("{:.2}", row.wasm_over_native),
+            row.bytes_per_node
+                .map_or_else(|| "?".to_owned(), |bytes| format!("{bytes:.0}")),
+        ]);
+    }
+    output.table(&table)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
+fn microseconds(duration: Duration) -> f64 {
+    duration.as_nanos() as f64 / 1e3
+}
+
+#[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
+fn to_f64(n: usize) -> f64 {
+    n as f64
+}

@@ -1,0 +1,144 @@
+//! `placewright devices`: what there is to place on, and what keeps the rest away.
+
+use anyhow::Result;
+use clap::Args;
+use serde::Serialize;
+
+use super::Outcome;
+use super::args::DeviceArgs;
+use super::output::Output;
+use super::output::align_right;
+use super::output::new_table;
+use super::units::count;
+use super::units::show_bytes;
+use super::units::show_ns;
+use crate::backend::default_factories;
+use crate::device::DeviceAttributes;
+use crate::device::DeviceOptions;
+use crate::device::DeviceProfile;
+use crate::device::FactoryRegistry;
+
+/// Prefix of the devices of this process, TensorFlow's for a local session.
+pub(super) const PREFIX: &str = "/job:localhost/replica:0/task:0";
+
+#[derive(Debug, Args)]
+pub(super) struct DevicesArgs {
+    #[command(flatten)]
+    devices: DeviceArgs,
+}
+
+/// Everything that `--json` prints.
+#[derive(Debug, Serialize)]
+struct Report {
+    devices: Vec<DeviceRow>,
+    without_devices: Vec<AbsentType>,
+}
+
+#[derive(Debug, Serialize)]
+struct DeviceRow {
+    #[serde(flatten)]
+    attributes: DeviceAttributes,
+    /// Bytes that plans may use.
+    memory_capacity_bytes: u64,
+    profile: DeviceProfile,
+}
+
+/// A device type that this build knows and this machine has no device of.
+#[derive(Debug, Serialize)]
+struct AbsentType {
+    device_type: String,
+    reason: String,
+}
+
+/// The factories of this build, less the types that the environment switches off.
+pub(super) fn factories() -> FactoryRegistry {
+    let enabled = std::env::var("TF_ENABLED_DEVICE_TYPES").unwrap_or_default();
+    default_factories().with_enabled_types(&enabled)
+}
+
+impl DeviceArgs {
+    /// The flags as the library takes them.
+    pub(super) fn to_options(&self) -> DeviceOptions {
+        DeviceOptions {
+            device_count: self.device_count.iter().cloned().collect(),
+            memory_bytes: self.memory.iter().cloned().collect(),
+            ..DeviceOptions::default()
+        }
+    }
+}
+
+/// Runs the command.
+pub(super) fn run(args: &DevicesArgs, output: &mut Output) -> Result<Outcome> {
+    let factories = factories();
+    let devices = factories.create_devices(&args.devices.to_options(), PREFIX)?;
+    let report = Report {
+        devices: devices
+            .iter()
+            .map(|(_, device)| DeviceRow {
+                attributes: device.attributes().clone(),
+                memory_capacity_bytes: device.memory_capacity_bytes(),
+                profile: device.profile(),
+            })
+            .collect(),
+        without_devices: factories
+            .list_physical()
+            .into_iter()
+            .filter_map(|listing| {
+                let reason = match listing.devices {
+                    Ok(devices) if !devices.is_empty() => return None,
+                    Ok(_) => "no such device on this machine".to_owned(),
+                    Err(err) => err.to_string(),
+                };
+                Some(AbsentType {
+                    device_type: listing.device_type,
+                    reason,
+                })
+            })
+            .collect(),
+    };
+    show(&report, output)?;
+    output.json(&report)?;
+    Ok(Outcome::Done)
+}
+
+fn show(report: &Report, output: &mut Output) -> Result<()> {
+    let mut table = new_table([
+        "device", "type", "capacity", "GFLOP/s", "GB/s", "launch", "transfer", "rates",
+    ]);
+    align_right(&mut table, &[2, 3, 4, 5]);
+    for row in &report.devices {
+        let profile = &row.profile;
+        table.add_row([
+            row.attributes.name.clone(),
+            row.attributes.device_type.clone(),
+            show_bytes(row.memory_capacity_bytes),
+            format!("{:.0}", profile.flops_per_s / 1e9),
+            format!("{:.1}", profile.memory_bytes_per_s / 1e9),
+            show_ns(profile.launch_ns),
+            format!(
+                "{} + {:.1} GB/s",
+                show_ns(profile.host_link.latency_ns),
+                1.0 / profile.host_link.ns_per_byte
+            ),
+            if profile.is_calibrated {
+                "measured".to_owned()
+            } else {
+                "defaults".to_owned()
+            },
+        ]);
+    }
+    output.table(&table)?;
+    for row in &report.devices {
+        if !row.attributes.physical_description.is_empty() {
+            output.line(format_args!(
+                "{}: {}",
+                row.attributes.name, row.attributes.physical_description
+            ))?;
+        }
+    }
+    output.line(count(report.devices.len(), "device"))?;
+    for absent in &report.without_devices {
+        output.line(format_args!("no {}: {}", absent.device_type, absent.reason))?;
+    }
+    Ok(())
+}

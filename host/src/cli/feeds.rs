@@ -1,0 +1,293 @@
+//! What a run is fed and asked for: arrays of an archive, or seeded random values; fetches named, or all results.
+
+use std::collections::BTreeMap;
+
+use anyhow::Context;
+use anyhow::Result;
+use anyhow::bail;
+
+use super::npz::NpzReader;
+use super::random::SplitMix;
+use crate::graph::Graph;
+use crate::graph::NONE;
+use crate::graph::NodeId;
+use crate::graph::TensorId;
+use crate::session::find_tensor;
+use crate::tensor::DType;
+use crate::tensor::Shape;
+use crate::tensor::Tensor;
+
+/// Tensors to feed, by `name:slot`.
+pub(super) type Feeds = BTreeMap<String, Tensor>;
+
+/// Random feeds, and what had to be assumed for them.
+#[derive(Debug)]
+pub(super) struct RandomFeeds {
+    /// The values.
+    pub(super) feeds: Feeds,
+    /// Placeholders with an unknown dimension, and the shape that was taken.
+    pub(super) assumed: Vec<(String, Shape)>,
+}
+
+/// What to fetch where nobody said: the outputs that no other node reads.
+pub(super) fn default_fetches(graph: &Graph) -> Vec<String> {
+    graph
+        .nodes()
+        .filter(|&node| graph.successors().row(node.index()).is_empty())
+        .filter(|&node| !graph.op(node).starts_with("Placeholder"))
+        .flat_map(|node| graph.output_range(node))
+        .map(tensor_id)
+        .map(|tensor| graph.tensor_name(tensor))
+        .collect()
+}
+
+/// All arrays `in/NAME` of an archive, by the tensor that they feed.
+pub(super) fn read_feeds(archive: &mut NpzReader, graph: &Graph) -> Result<Feeds> {
+    let mut feeds = Feeds::new();
+    for entry in archive.names() {
+        let Some(name) = entry.strip_prefix("in/") else {
+            continue;
+        };
+        let tensor = find_tensor(graph, "feed", name)?;
+        feeds.insert(graph.tensor_name(tensor), archive.read(&entry)?);
+    }
+    Ok(feeds)
+}
+
+/// All arrays `out/FETCH` of an archive, by the tensor that they are expected of.
+pub(super) fn read_expected(archive: &mut NpzReader, graph: &Graph) -> Result<Feeds> {
+    let mut expected = Feeds::new();
+    for entry in archive.names() {
+        let Some(name) = entry.strip_prefix("out/") else {
+            continue;
+        };
+        let tensor = find_tensor(graph, "fetch", name)?;
+        expected.insert(graph.tensor_name(tensor), archive.read(&entry)?);
+    }
+    if expected.is_empty() {
+        bail!("the archive has no array `out/FETCH`, so there is nothing to check");
+    }
+    Ok(expected)
+}
+
+/// Values for the placeholders that the fetches need and `given` does not feed. The value of a placeholder depends on
+/// the seed and its name alone: floats uniform in [-1, 1), integers 0 or 1, booleans either.
+pub(super) fn random_feeds(
+    graph: &Graph,
+    fetches: &[String],
+    given: &Feeds,
+    seed: u64,
+) -> Result<RandomFeeds> {
+    let mut result = RandomFeeds {
+        feeds: Feeds::new(),
+        assumed: Vec::new(),
+    };
+    for node in needed_placeholders(graph, fetches, given)? {
+        let Some(tensor) = graph.output(node, 0) else {
+            continue;
+        };
+        let name = graph.node_name(node);
+        let (shape, is_assumed) = feed_shape(graph, node, tensor)?;
+        let dtype = graph.tensor_dtypes()[tensor.index()];
+        let mut random = SplitMix::new(seed, name);
+        let value = random_tensor(dtype, shape.clone(), &mut random).with_context(|| {
+            format!("placeholder `{name}` cannot be given random values; pass --feeds F.npz with `in/{name}`")
+        })?;
+        if is_assumed {
+            result.assumed.push((name.to_owned(), shape));
+        }
+        result.feeds.insert(graph.tensor_name(tensor), value);
+    }
+    Ok(result)
+}
+
+/// Placeholders from which a fetch can be reached without passing a fed tensor.
+fn needed_placeholders(graph: &Graph, fetches: &[String], given: &Feeds) -> Result<Vec<NodeId>> {
+    let mut needed = vec![false; graph.n_nodes()];
+    let mut pending = Vec::new();
+    for fetch in fetches {
+        let (node, _) = graph.producer(find_tensor(graph, "fetch", fetch)?);
+        pending.push((node, fetch.clone()));
+    }
+    let mut placeholders = Vec::new();
+    while let Some((node, via)) = pending.pop() {
+        if given.contains_key(&via) || std::mem::replace(&mut needed[node.index()], true) {
+            continue;
+        }
+        if matches!(graph.op(node), "Placeholder" | "PlaceholderV2") {
+            placeholders.push(node);
+        }
+        for edge in graph.predecessors().range(node.index()) {
+            let producer = NodeId(graph.predecessors().items[edge]);
+            let via = match graph.edge_tensors()[edge] {
+                NONE => String::new(),
+                tensor => graph.tensor_name(TensorId(tensor)),
+            };
+            pending.push((producer, via));
+        }
+    }
+    placeholders.sort_unstable();
+    Ok(placeholders)
+}
+
+/// The shape to feed, and whether a dimension had to be assumed: an unknown one, usually the batch, is taken as 1.
+fn feed_shape(graph: &Graph, node: NodeId, tensor: TensorId) -> Result<(Shape, bool)> {
+    let shape = graph.tensor_shape(tensor);
+    let Some(dims) = shape.dims() else {
+        let name = graph.node_name(node);
+        bail!(
+            "placeholder `{name}` has no known shape, so no random values can be made; pass --feeds F.npz with `in/{name}`"
+        );
+    };
+    Ok((
+        dims.iter().map(|dim| dim.unwrap_or(1)).collect(),
+        dims.contains(&None),
+    ))
+}
+
+fn random_tensor(dtype: DType, shape: Shape, random: &mut SplitMix) -> Result<Tensor> {
+    let n_bytes = shape.size_bytes(dtype)?;
+    let n = shape.n_elements();
+    if n_bytes > 1 << 34 {
+        bail!("shape {shape} of {dtype} takes {n_bytes} bytes");
+    }
+    let mut bytes = Vec::with_capacity(n_bytes);
+    for _ in 0..n {
+        let unit = random.unit();
+        let bit = u8::from(unit >= 0.0);
+        match dtype {
+            DType::F32 => bytes.extend(unit.to_le_bytes()),
+            DType::F64 => bytes.extend(f64::from(unit).to_le_bytes()),
+            DType::F16 => bytes.extend(half::f16::from_f32(unit).to_le_bytes()),
+            DType::BF16 => bytes.extend(half::bf16::from_f32(unit).to_le_bytes()),
+            DType::Complex64 => bytes.extend([unit, random.unit()].map(f32::to_le_bytes).concat()),
+            DType::Complex128 => bytes.extend(
+                [unit, random.unit()]
+                    .map(|part| f64::from(part).to_le_bytes())
+                    .concat(),
+            ),
+            DType::Bool | DType::I8 | DType::U8 => bytes.push(bit),
+            DType::I16 | DType::U16 => bytes.extend([bit, 0]),
+            DType::I32 | DType::U32 => bytes.extend([bit, 0, 0, 0]),
+            DType::I64 | DType::U64 => bytes.extend([bit, 0, 0, 0, 0, 0, 0, 0]),
+            DType::String | DType::Resource | DType::Variant => {
+                bail!("a {dtype} tensor has no random values")
+            }
+        }
+    }
+    Ok(Tensor::from_bytes(dtype, shape, &bytes)?)
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "a graph holds fewer than 2^32 tensors"
+)]
+fn tensor_id(index: usize) -> TensorId {
+    TensorId(index as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::AttrSet;
+    use crate::graph::GraphAssembler;
+    use crate::graph::Input;
+    use crate::graph::NodeSpec;
+    use crate::graph::Output;
+    use crate::graph::Work;
+    use crate::tensor::PartialShape;
+
+    /// a: `[?,3]` float, b: bool scalar, c: unknown shape; sum reads a and b, other reads c.
+    fn graph() -> Graph {
+        let mut assembler = GraphAssembler::new("feeds");
+        let mut add = |name, op, inputs: &[NodeId], dtype, shape| {
+            let inputs: Vec<Input> = inputs
+                .iter()
+                .map(|&node| Input::Data { node, slot: 0 })
+                .collect();
+            assembler
+                .add_node(&NodeSpec {
+                    name,
+                    op,
+                    inputs: &inputs,
+                    requested_device: "",
+                    attrs: AttrSet::default(),
+                    outputs: &[Output {
+                        dtype,
+                        is_ref: false,
+                        shape,
+                    }],
+                    stateful: false,
+                    work: Work::default(),
+                })
+                .expect("a node")
+        };
+        let unknown = PartialShape::unknown;
+        let shape = PartialShape::new(&[None, Some(3)]);
+        let a = add("a", "Placeholder", &[], DType::F32, shape);
+        let b = add("b", "Placeholder", &[], DType::Bool, PartialShape::scalar());
+        let c = add("c", "Placeholder", &[], DType::F32, unknown());
+        add("sum", "Sum", &[a, b], DType::F32, unknown());
+        add("other", "Identity", &[c], DType::F32, unknown());
+        assembler.finish()
+    }
+
+    fn random(fetch: &str, seed: u64) -> Result<RandomFeeds> {
+        random_feeds(&graph(), &[fetch.to_owned()], &Feeds::new(), seed)
+    }
+
+    #[test]
+    fn only_what_the_fetches_need_gets_random_values() {
+        let random = random("sum", 1).expect("known shapes");
+        let shapes: Vec<String> = random
+            .feeds
+            .iter()
+            .map(|(name, tensor)| format!("{name} {tensor:?}"))
+            .collect();
+        assert_eq!(shapes, ["a:0 Tensor<float, [1,3]>", "b:0 Tensor<bool, []>"]);
+        assert_eq!(random.assumed, [("a".to_owned(), Shape::new(&[1, 3]))]);
+    }
+
+    #[test]
+    fn random_feeds_depend_on_the_seed_and_nothing_else() {
+        let values = |seed| {
+            let random = random("sum", seed).expect("known shapes");
+            let values = random.feeds["a:0"]
+                .as_slice::<f32>()
+                .expect("floats")
+                .to_vec();
+            assert!(
+                values.iter().all(|value| (-1.0..1.0).contains(value)),
+                "{values:?}"
+            );
+            values
+        };
+        assert_eq!(values(1), values(1));
+        assert_ne!(values(1), values(2));
+    }
+
+    #[test]
+    fn a_placeholder_without_a_shape_asks_for_feeds() {
+        let err = format!("{:#}", random("other:0", 1).expect_err("unknown rank"));
+        assert!(
+            err.contains("placeholder `c`") && err.contains("--feeds"),
+            "{err}"
+        );
+    }
+
+    #[test]
+    fn a_fed_tensor_needs_nothing_before_it() {
+        let graph = graph();
+        let given = Feeds::from([(
+            "c:0".to_owned(),
+            Tensor::from_values([1], &[1f32]).expect("fits"),
+        )]);
+        let random = random_feeds(&graph, &["other:0".to_owned()], &given, 1).expect("fed");
+        assert!(random.feeds.is_empty());
+    }
+
+    #[test]
+    fn what_nobody_reads_is_fetched() {
+        assert_eq!(default_fetches(&graph()), ["sum:0", "other:0"]);
+    }
+}

@@ -1,0 +1,602 @@
+//! NumPy archives (`.npz`): arrays in, tensors out, and back.
+//!
+//! The container is a zip file of `.npy` entries. The entries' headers are read here rather than by a general reader of
+//! Python literals: a header is one short dictionary, and a malformed one must be an error, whatever it says.
+
+use std::fs::File;
+use std::io::BufReader;
+use std::io::BufWriter;
+use std::io::Read;
+use std::io::Write;
+use std::path::Path;
+use std::path::PathBuf;
+
+use anyhow::Context;
+use anyhow::Result;
+use anyhow::anyhow;
+use anyhow::bail;
+use zip::CompressionMethod;
+use zip::ZipArchive;
+use zip::ZipWriter;
+use zip::write::FileOptions;
+
+use crate::tensor::DType;
+use crate::tensor::Shape;
+use crate::tensor::Tensor;
+
+const MAGIC: &[u8; 6] = b"\x93NUMPY";
+
+/// Longest header that is read. NumPy's own reader refuses above 10,000 bytes.
+const HEADER_BYTES_MAX: usize = 64 << 10;
+
+/// An archive that is open for reading; arrays are decoded one by one, when asked for.
+pub(super) struct NpzReader {
+    path: PathBuf,
+    zip: ZipArchive<BufReader<File>>,
+}
+
+/// What stands at the head of an array.
+#[derive(Debug, PartialEq, Eq)]
+struct Header {
+    dtype: DType,
+    big_endian: bool,
+    fortran_order: bool,
+    shape: Shape,
+}
+
+impl NpzReader {
+    /// Opens the archive at `path`.
+    pub(super) fn open(path: &Path) -> Result<Self> {
+        let file = File::open(path).with_context(|| format!("opening {}", path.display()))?;
+        let zip = ZipArchive::new(BufReader::new(file))
+            .map_err(|err| anyhow!("{err}; expected an archive as numpy.savez writes it"))
+            .with_context(|| format!("reading {}", path.display()))?;
+        Ok(Self {
+            path: path.to_owned(),
+            zip,
+        })
+    }
+
+    /// Names of the arrays, sorted.
+    pub(super) fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = self
+            .zip
+            .file_names()
+            .filter_map(|name| name.strip_suffix(".npy"))
+            .map(str::to_owned)
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// The array called `name`.
+    pub(super) fn read(&mut self, name: &str) -> Result<Tensor> {
+        let context = || format!("array `{name}` of {}", self.path.display());
+        let mut entry = self
+            .zip
+            .by_name(&format!("{name}.npy"))
+            .with_context(context)?;
+        read_npy(&mut entry).with_context(context)
+    }
+}
+
+/// Writes an archive of these arrays, in this order, uncompressed as `numpy.savez` does.
+pub(super) fn write<'a>(
+    path: &Path,
+    arrays: impl IntoIterator<Item = (&'a str, &'a Tensor)>,
+) -> Result<()> {
+    let context = || format!("writing {}", path.display());
+    let file = File::create(path).with_context(context)?;
+    let mut zip = ZipWriter::new(BufWriter::new(file));
+    for (name, tensor) in arrays {
+        let entry = || format!("array `{name}`");
+        let header = header_text(tensor)
+            .with_context(entry)
+            .with_context(context)?;
+        let bytes = tensor
+            .as_bytes()
+            .with_context(entry)
+            .with_context(context)?;
+        let options = FileOptions::default()
+            .compression_method(CompressionMethod::Stored)
+            .large_file(bytes.len() as u64 + header.len() as u64 >= 1 << 31);
+        zip.start_file(format!("{name}.npy"), options)
+            .with_context(context)?;
+        zip.write_all(&header).with_context(context)?;
+        zip.write_all(bytes).with_context(context)?;
+    }
+    zip.finish()
+        .map_err(anyhow::Error::from)
+        .and_then(|mut writer| Ok(writer.flush()?))
+        .with_context(context)
+}
+
+/// Decodes one `.npy` stream.
+fn read_npy(input: &mut impl Read) -> Result<Tensor> {
+    let mut prefix = [0; 8];
+    input
+        .read_exact(&mut prefix)
+        .context("the header is cut off")?;
+    if &prefix[..6] != MAGIC {
+        bail!("not a .npy entry: it does not start with \\x93NUMPY");
+    }
+    let header_len = match prefix[6] {
+        1 => {
+            let mut len = [0; 2];
+            input
+                .read_exact(&mut len)
+                .context("the header is cut off")?;
+            usize::from(u16::from_le_bytes(len))
+        }
+        2 | 3 => {
+            let mut len = [0; 4];
+            input
+                .read_exact(&mut len)
+                .context("the header is cut off")?;
+            u32::from_le_bytes(len) as usize
+        }
+        other => bail!("unknown .npy version {other}; 1, 2 and 3 are known"),
+    };
+    if header_len > HEADER_BYTES_MAX {
+        bail!("a header of {header_len} bytes; at most {HEADER_BYTES_MAX} are read");
+    }
+    let mut header = vec![0; header_len];
+    input
+        .read_exact(&mut header)
+        .context("the header is cut off")?;
+    let header = std::str::from_utf8(&header)
+        .ok()
+        .ok_or_else(|| anyhow!("the header is no text"))
+        .and_then(parse_header)?;
+
+    let expected = header.shape.size_bytes(header.dtype)?;
+    // Grows with what is there, so that a header cannot ask for memory that the entry does not fill.
+    let mut bytes = Vec::new();
+    input
+        .take(expected as u64 + 1)
+        .read_to_end(&mut bytes)
+        .context("decompressing")?;
+    if bytes.len() != expected {
+        bail!(
+            "shape {} of {} takes {expected} bytes, {} stand there",
+            header.shape,
+            header.dtype,
+            if bytes.len() > expected {
+                "more".to_owned()
+            } else {
+                bytes.len().to_string()
+            }
+        );
+    }
+    if header.dtype == DType::Bool
+        && let Some(position) = bytes.iter().position(|&byte| byte > 1)
+    {
+        bail!("element {position} is {}, no boolean", bytes[position]);
+    }
+    if header.big_endian {
+        swap_bytes(&mut bytes, header.dtype);
+    }
+    if header.fortran_order {
+        bytes = to_row_major(&bytes, &header.shape, element_bytes(header.dtype));
+    }
+    Ok(Tensor::from_bytes(header.dtype, header.shape, &bytes)?)
+}
+
+fn element_bytes(dtype: DType) -> usize {
+    dtype
+        .size_bytes()
+        .expect("the header's parser accepts only types of fixed size")
+}
+
+/// Big-endian to little-endian, in place. The two halves of a complex number are swapped each for itself.
+fn swap_bytes(bytes: &mut [u8], dtype: DType) {
+    let width = match dtype {
+        DType::Complex64 | DType::Complex128 => element_bytes(dtype) / 2,
+        _ => element_bytes(dtype),
+    };
+    for number in bytes.chunks_exact_mut(width) {
+        number.reverse();
+    }
+}
+
+/// Column-major to row-major.
+fn to_row_major(bytes: &[u8], shape: &Shape, element: usize) -> Vec<u8> {
+    let dims = shape.dims();
+    let mut strides = vec![0; dims.len()];
+    let mut stride = element;
+    for (axis, &dim) in dims.iter().enumerate() {
+        strides[axis] = stride;
+        stride *= dim;
+    }
+    let mut output = Vec::with_capacity(bytes.len());
+    let mut index = vec![0; dims.len()];
+    for _ in 0..shape.n_elements() {
+        let offset: usize = index
+            .iter()
+            .zip(&strides)
+            .map(|(i, stride)| i * stride)
+            .sum();
+        output.extend_from_slice(&bytes[offset..offset + element]);
+        for axis in (0..dims.len()).rev() {
+            index[axis] += 1;
+            if index[axis] < dims[axis] {
+                break;
+            }
+            index[axis] = 0;
+        }
+    }
+    output
+}
+
+/// Parses `{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }`, keys in any order.
+fn parse_header(text: &str) -> Result<Header> {
+    let malformed = || {
+        anyhow!(
+            "malformed header `{}`; expected {{'descr': .., 'fortran_order': .., 'shape': ..}}",
+            text.trim_end().chars().take(200).collect::<String>()
+        )
+    };
+    let mut rest = text
+        .trim()
+        .strip_prefix('{')
+        .and_then(|inner| inner.strip_suffix('}'))
+        .ok_or_else(malformed)?
+        .trim();
+    let (mut descr, mut fortran_order, mut dims) = (None, None, None);
+    while !rest.is_empty() {
+        let (key, after) = parse_quoted(rest).ok_or_else(malformed)?;
+        let value = after
+            .trim_start()
+            .strip_prefix(':')
+            .ok_or_else(malformed)?
+            .trim_start();
+        rest = match key {
+            "descr" => {
+                if value.starts_with('[') {
+                    bail!("structured arrays are not supported; save each field as an array");
+                }
+                let (found, after) = parse_quoted(value).ok_or_else(malformed)?;
+                descr = Some(found);
+                after
+            }
+            "fortran_order" => {
+                let (found, after) = match value.strip_prefix("True") {
+                    Some(after) => (true, after),
+                    None => (false, value.strip_prefix("False").ok_or_else(malformed)?),
+                };
+                fortran_order = Some(found);
+                after
+            }
+            "shape" => {
+                let (inner, after) = value
+                    .strip_prefix('(')
+                    .and_then(|value| value.split_once(')'))
+                    .ok_or_else(malformed)?;
+                let found: Option<Vec<usize>> = inner
+                    .split(',')
+                    .map(str::trim)
+                    .filter(|dim| !dim.is_empty())
+                    .map(|dim| dim.parse().ok())
+                    .collect();
+                dims = Some(found.ok_or_else(malformed)?);
+                after
+            }
+            _ => return Err(malformed()),
+        }
+        .trim_start();
+        if !rest.is_empty() {
+            rest = rest.strip_prefix(',').ok_or_else(malformed)?.trim_start();
+        }
+    }
+    let (Some(descr), Some(fortran_order), Some(dims)) = (descr, fortran_order, dims) else {
+        return Err(malformed());
+    };
+    let (dtype, big_endian) = parse_descr(descr)?;
+    Ok(Header {
+        dtype,
+        big_endian,
+        fortran_order,
+        shape: Shape::new(&dims),
+    })
+}
+
+/// A text in single or double quotes, and what follows it.
+fn parse_quoted(text: &str) -> Option<(&str, &str)> {
+    let quote = text.chars().next().filter(|c| matches!(c, '\'' | '"'))?;
+    text[1..].split_once(quote)
+}
+
+/// NumPy's type string: byte order, kind, bytes per element.
+fn parse_descr(descr: &str) -> Result<(DType, bool)> {
+    let (order, kind) = match descr.chars().next() {
+        Some(order @ ('<' | '>' | '|' | '=')) => (order, &descr[1..]),
+        _ => ('|', descr),
+    };
+    let dtype = match kind {
+        "f2" => DType::F16,
+        "f4" => DType::F32,
+        "f8" => DType::F64,
+        "i1" => DType::I8,
+        "i2" => DType::I16,
+        "i4" => DType::I32,
+        "i8" => DType::I64,
+        "u1" => DType::U8,
+        "u2" => DType::U16,
+        "u4" => DType::U32,
+        "u8" => DType::U64,
+        "b1" => DType::Bool,
+        "c8" => DType::Complex64,
+        "c16" => DType::Complex128,
+        // How ml_dtypes' bfloat16, NumPy's only one, is saved: two bytes without a meaning of their own.
+        "V2" => DType::BF16,
+        _ if kind.starts_with('U') || kind.starts_with('S') || kind.starts_with('O') => bail!(
+            "strings and objects (`{descr}`) are not supported in .npz files; feed numbers or booleans"
+        ),
+        _ => bail!("element type `{descr}` is not supported; use f2 f4 f8 i1-i8 u1-u8 b1 c8 c16"),
+    };
+    Ok((dtype, order == '>'))
+}
+
+/// Everything of a `.npy` stream that stands before the elements, padded to a multiple of 64 bytes.
+fn header_text(tensor: &Tensor) -> Result<Vec<u8>> {
+    let descr = match tensor.dtype() {
+        DType::F16 => "<f2",
+        DType::F32 => "<f4",
+        DType::F64 => "<f8",
+        DType::I8 => "|i1",
+        DType::I16 => "<i2",
+        DType::I32 => "<i4",
+        DType::I64 => "<i8",
+        DType::U8 => "|u1",
+        DType::U16 => "<u2",
+        DType::U32 => "<u4",
+        DType::U64 => "<u8",
+        DType::Bool => "|b1",
+        DType::Complex64 => "<c8",
+        DType::Complex128 => "<c16",
+        DType::BF16 => "<V2",
+        other @ (DType::String | DType::Resource | DType::Variant) => {
+            bail!("a {other} tensor cannot be written to an .npz file")
+        }
+    };
+    let dims: String = tensor
+        .shape()
+        .dims()
+        .iter()
+        .map(|dim| format!("{dim}, "))
+        .collect();
+    // One dimension needs its comma to be a tuple, more look better without the last one.
+    let dims = match tensor.shape().rank() {
+        1 => dims.trim_end(),
+        _ => dims.trim_end_matches(", "),
+    };
+    let dictionary = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({dims}), }}");
+    let unpadded = MAGIC.len() + 4 + dictionary.len() + 1;
+    let padded = unpadded.next_multiple_of(64);
+    let header_len = u16::try_from(padded - MAGIC.len() - 4)
+        .context("the tensor has too many dimensions for an .npz file")?;
+    let mut header = Vec::with_capacity(padded);
+    header.extend_from_slice(MAGIC);
+    header.extend_from_slice(&[1, 0]);
+    header.extend_from_slice(&header_len.to_le_bytes());
+    header.extend_from_slice(dictionary.as_bytes());
+    header.resize(padded - 1, b' ');
+    header.push(b'\n');
+    Ok(header)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A `.npy` stream of version 1 with this header.
+    fn npy(header: &str, data: &[u8]) -> Vec<u8> {
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend([1, 0]);
+        bytes.extend(u16::try_from(header.len()).expect("short").to_le_bytes());
+        bytes.extend(header.as_bytes());
+        bytes.extend(data);
+        bytes
+    }
+
+    fn decode(header: &str, data: &[u8]) -> Result<Tensor> {
+        read_npy(&mut npy(header, data).as_slice())
+    }
+
+    fn error(header: &str, data: &[u8]) -> String {
+        format!("{:#}", decode(header, data).expect_err("malformed"))
+    }
+
+    #[test]
+    fn every_dtype_survives_a_round_trip_through_a_file() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let path = folder.path().join("all.npz");
+        let tensors: Vec<(String, Tensor)> = DType::ALL
+            .into_iter()
+            .filter_map(|dtype| {
+                let element = dtype.size_bytes()?;
+                let bytes: Vec<u8> = match dtype {
+                    DType::Bool => vec![1, 0, 1, 1, 0, 0],
+                    _ => (0..6 * element)
+                        .map(|i| u8::try_from(i).expect("small"))
+                        .collect(),
+                };
+                let tensor = Tensor::from_bytes(dtype, Shape::new(&[2, 3]), &bytes).expect("fits");
+                Some((format!("in/{dtype}"), tensor))
+            })
+            .chain([
+                (
+                    "scalar".to_owned(),
+                    Tensor::from_values([], &[1.5f32]).expect("fits"),
+                ),
+                (
+                    "vector".to_owned(),
+                    Tensor::from_values([3], &[1i64, 2, 3]).expect("fits"),
+                ),
+                (
+                    "empty".to_owned(),
+                    Tensor::from_values::<f32>([0, 4], &[]).expect("fits"),
+                ),
+            ])
+            .collect();
+        write(
+            &path,
+            tensors.iter().map(|(name, tensor)| (name.as_str(), tensor)),
+        )
+        .expect("written");
+
+        let mut archive = NpzReader::open(&path).expect("an archive");
+        assert_eq!(archive.names().len(), tensors.len());
+        for (name, tensor) in &tensors {
+            let read = archive.read(name).expect("an array");
+            assert_eq!(
+                (read.dtype(), read.shape()),
+                (tensor.dtype(), tensor.shape()),
+                "{name}"
+            );
+            assert_eq!(read.as_bytes().ok(), tensor.as_bytes().ok(), "{name}");
+        }
+    }
+
+    #[test]
+    fn big_endian_and_fortran_order_are_converted() {
+        let header = "{'descr': '>i2', 'fortran_order': True, 'shape': (2, 3), }\n";
+        // Column-major: (0,0) (1,0) (0,1) (1,1) (0,2) (1,2).
+        let tensor = decode(header, &[0, 1, 0, 4, 0, 2, 0, 5, 0, 3, 0, 6]).expect("an array");
+        assert_eq!(tensor.as_slice::<i16>().ok(), Some(&[1, 2, 3, 4, 5, 6][..]));
+
+        let complex = decode(
+            "{\"shape\": (1,), \"descr\": \">c8\", \"fortran_order\": False}",
+            &[0x3f, 0x80, 0, 0, 0x40, 0, 0, 0],
+        )
+        .expect("an array");
+        assert_eq!(
+            complex.as_bytes().ok(),
+            Some([1f32.to_le_bytes(), 2f32.to_le_bytes()].concat().as_slice())
+        );
+    }
+
+    #[test]
+    fn malformed_arrays_are_errors() {
+        let good = "{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }\n";
+        assert!(decode(good, &[0; 8]).is_ok());
+        for (header, data, expected) in [
+            (good, &[0; 7][..], "takes 8 bytes, 7 stand there"),
+            (good, &[0; 9], "takes 8 bytes, more stand there"),
+            (
+                "{'descr': '<f4', 'shape': (2,), }",
+                &[0; 8],
+                "malformed header",
+            ),
+            (
+                "{'descr': '<f4', 'fortran_order': False, 'shape': (-2,), }",
+                &[],
+                "malformed header",
+            ),
+            (
+                "{'descr': '<f4', 'fortran_order': 1, 'shape': (2,), }",
+                &[],
+                "malformed header",
+            ),
+            (
+                "{'descr': '<f4' 'fortran_order': False}",
+                &[],
+                "malformed header",
+            ),
+            ("((((((((", &[], "malformed header"),
+            ("", &[], "malformed header"),
+            (
+                "{'descr': '<U5', 'fortran_order': False, 'shape': (2,), }",
+                &[0; 40],
+                "strings",
+            ),
+            (
+                "{'descr': '|O', 'fortran_order': False, 'shape': (2,), }",
+                &[],
+                "strings",
+            ),
+            (
+                "{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2,), }",
+                &[],
+                "structured",
+            ),
+            (
+                "{'descr': '<f16', 'fortran_order': False, 'shape': (2,), }",
+                &[0; 32],
+                "`<f16` is not supported",
+            ),
+            (
+                "{'descr': '|b1', 'fortran_order': False, 'shape': (2,), }",
+                &[1, 2],
+                "element 1 is 2, no boolean",
+            ),
+            (
+                "{'descr': '<f4', 'fortran_order': False, 'shape': (9223372036854775807, 9223372036854775807), }",
+                &[],
+                "larger than this machine can address",
+            ),
+            (
+                "{'descr': '<f4', 'fortran_order': False, 'shape': (1152921504606846976,), }",
+                &[0; 4],
+                "4 stand there",
+            ),
+        ] {
+            let found = error(header, data);
+            assert!(found.contains(expected), "{header}: {found}");
+        }
+        for end in 0..npy(good, &[]).len() {
+            assert!(
+                read_npy(&mut &npy(good, &[])[..end]).is_err(),
+                "cut off at byte {end}"
+            );
+        }
+        let mut version_9 = npy(good, &[0; 8]);
+        version_9[6] = 9;
+        assert!(read_npy(&mut version_9.as_slice()).is_err());
+    }
+
+    #[test]
+    fn a_file_that_is_no_archive_is_an_error_with_its_path() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let path = folder.path().join("broken.npz");
+        for content in [
+            &b""[..],
+            b"PK\x03\x04",
+            b"not a zip file at all, only some text that is long enough",
+        ] {
+            std::fs::write(&path, content).expect("written");
+            let Err(err) = NpzReader::open(&path) else {
+                panic!("{content:?} was opened");
+            };
+            assert!(format!("{err:#}").contains("broken.npz"), "{err:#}");
+        }
+        assert!(NpzReader::open(&folder.path().join("absent.npz")).is_err());
+    }
+
+    #[test]
+    fn an_archive_truncated_or_flipped_anywhere_is_an_error_or_an_array() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let path = folder.path().join("whole.npz");
+        let tensor = Tensor::from_values([4], &[1f32, 2.0, 3.0, 4.0]).expect("fits");
+        write(&path, [("in/x", &tensor)]).expect("written");
+        let whole = std::fs::read(&path).expect("read");
+        let damaged = folder.path().join("damaged.npz");
+        let check = |content: &[u8]| {
+            std::fs::write(&damaged, content).expect("written");
+            if let Ok(mut archive) = NpzReader::open(&damaged) {
+                for name in archive.names() {
+                    // Either answer is right; a panic or an endless loop is not.
+                    let _ = archive.read(&name);
+                }
+            }
+        };
+        for end in 0..whole.len() {
+            check(&whole[..end]);
+        }
+        for position in 0..whole.len() {
+            let mut flipped = whole.clone();
+            flipped[position] ^= 0xff;
+            check(&flipped);
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! From flags to a session: the graph is imported, the devices are opened, the nodes are placed.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context;
+use anyhow::Result;
+
+use super::UsageError;
+use super::args::PlacementArgs;
+use super::cache;
+use super::devices::factories;
+use super::output::Output;
+use super::progress::Progress;
+use super::summary::PlacementView;
+use crate::candidates::PlacementOptions;
+use crate::error::Error;
+use crate::import::ImportOptions;
+use crate::names::DeviceName;
+use crate::placement::SavedPlacement;
+use crate::policy::LadderError;
+use crate::policy::PlaceOptions;
+use crate::policy::PolicyEngine;
+use crate::policy::PolicyError;
+use crate::policy::PolicyErrorKind;
+use crate::policy::PolicyLimits;
+use crate::policy::PolicyRequest;
+use crate::policy::PolicySource;
+use crate::session::Session;
+use crate::trace::Recorder;
+
+/// A session, and who was to place its graph.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) session: Session,
+    /// The policy asked for, or the one that a saved placement names.
+    asked: String,
+    seed: u64,
+}
+
+/// Opens a session on the graph in a file. `explain_wanted` = somebody will read the policy's reasons.
+pub(super) fn open(
+    graph: &Path,
+    args: &PlacementArgs,
+    explain_wanted: bool,
+    recorder: Recorder,
+    output: &Output,
+) -> Result<Opened> {
+    let progress = Progress::spinner(format!("placing {}", graph.display()));
+    let mut builder = Session::builder()
+        .with_graph_def_file(graph)
+        .with_import_options(ImportOptions::default().with_name(name_of(graph)))
+        .with_factories(factories())
+        .with_device_options(args.devices.to_options())
+        .with_placement_options(placement_options(args)?)
+        .with_recorder(recorder);
+    let (asked, seed) = match &args.placement {
+        Some(path) => {
+            let saved = read_saved(path)?;
+            let of_file = (saved.policy.clone(), saved.seed);
+            builder = builder.with_saved_placement(saved);
+            of_file
+        }
+        None => {
+            let request = request(args, explain_wanted)?;
+            let asked = request.source.to_string();
+            builder = builder
+                .with_policy(request)
+                .with_policy_engine(engine(args, output)?);
+            (asked, args.seed)
+        }
+    };
+    let session = builder.build().map_err(|err| in_words(err, graph, args))?;
+    drop(progress);
+    Ok(Opened {
+        session,
+        asked,
+        seed,
+    })
+}
+
+impl Opened {
+    /// Whether another policy than the one asked for placed the graph.
+    pub(super) fn is_fallback(&self) -> bool {
+        self.session
+            .report()
+            .policy()
+            .is_some_and(|report| report.is_fallback())
+    }
+
+    /// What is shown of the placement.
+    pub(super) fn view(&self) -> PlacementView {
+        let policy = self.session.report().policy();
+        PlacementView::new(self.session.placement(), &self.asked, policy)
+    }
+
+    /// The placement by names.
+    pub(super) fn to_saved(&self, args: &PlacementArgs) -> SavedPlacement {
+        let answered_by = self.session.report().policy().map(|report| {
+            if report.is_fallback() {
+                report.answered_by.to_string()
+            } else {
+                self.asked.clone()
+            }
+        });
+        let mut options: Vec<(String, String)> = args.policy_config.clone();
+        if args.soft_placement {
+            options.push(("allow-soft-placement".to_owned(), "true".to_owned()));
+        }
+        if let Some(device) = &args.device {
+            options.push(("device".to_owned(), device.clone()));
+        }
+        if let Some(fuel) = args.policy_fuel {
+            options.push(("policy-fuel".to_owned(), fuel.to_string()));
+        }
+        SavedPlacement::new(
+            self.session.placement(),
+            &answered_by.unwrap_or_else(|| self.asked.clone()),
+            self.seed,
+            options,
+        )
+    }
+
+    /// What `--save-placement` and `--log-device-placement` ask for.
+    pub(super) fn save_and_log(&self, args: &PlacementArgs, output: &Output) -> Result<()> {
+        if args.log_device_placement {
+            let placement = self.session.placement();
+            let graph = self.session.graph();
+            for node in graph.nodes() {
+                output.log(format_args!(
+                    "{}: ({}): {}",
+                    graph.node_name(node),
+                    graph.op(node),
+                    placement.candidates().device_name(placement.device(node).0)
+                ));
+            }
+        }
+        if let Some(path) = &args.save_placement {
+            fs::write(path, self.to_saved(args).to_json() + "\n")
+                .with_context(|| format!("writing {}", path.display()))?;
+        }
+        Ok(())
+    }
+
+    /// What `--trace` asks for.
+    pub(super) fn write_trace(&self, path: &Path) -> Result<()> {
+        let context = || format!("writing {}", path.display());
+        let file = fs::File::create(path).with_context(context)?;
+        let mut writer = std::io::BufWriter::new(file);
+        self.session
+            .trace()
+            .write_chrome(&mut writer)
+            .with_context(context)?;
+        std::io::Write::flush(&mut writer).with_context(context)
+    }
+}
+
+/// A saved placement from a file.
+pub(super) fn read_saved(path: &Path) -> Result<SavedPlacement> {
+    let context = || format!("reading {}", path.display());
+    let text = fs::read_to_string(path).with_context(context)?;
+    SavedPlacement::from_json(&text).with_context(context)
+}
+
+fn placement_options(args: &PlacementArgs) -> Result<PlacementOptions> {
+    let mut options = PlacementOptions::default().with_soft_placement(args.soft_placement);
+    if let Some(device) = &args.device {
+        let scope = DeviceName::parse_full_or_local(device)
+            .map_err(|err| UsageError(format!("--device: {err}")))?;
+        options = options.with_device_scope(scope);
+    }
+    Ok(options)
+}
+
+fn request(args: &PlacementArgs, explain_wanted: bool) -> Result<PolicyRequest> {
+    let source =
+        PolicySource::parse(&args.policy).map_err(|err| UsageError(format!("--policy: {err}")))?;
+    let options = PlaceOptions::default()
+        .with_seed(args.seed)
+        .with_explain_wanted(explain_wanted);
+    let mut request = PolicyRequest::new(source)
+        .with_strict(args.strict_policy)
+        .with_options(options);
+    request.config.clone_from(&args.policy_config);
+    Ok(request)
+}
+
+fn engine(args: &PlacementArgs, output: &Output) -> Result<PolicyEngine> {
+    let mut limits = PolicyLimits::default().with_fuel(args.policy_fuel);
+    if let Some(bytes) = args.policy_memory {
+        limits = limits.with_memory_bytes(usize::try_from(bytes).unwrap_or(usize::MAX));
+    }
+    if let Some(deadline_ms) = args.policy_deadline_ms {
+        limits = limits.with_place_deadline(Duration::from_millis(deadline_ms));
+    }
+    // A cache that cannot be used costs time, not the run.
+    let cache = cache::open().unwrap_or_else(|err| {
+        output.note(format_args!("{err:#}; the policy is compiled anew"));
+        None
+    });
+    Ok(PolicyEngine::with_cache(limits, cache)?)
+}
+
+/// The session's error with the file that it is about, or as an error of the command line.
+fn in_words(err: Error, graph: &Path, args: &PlacementArgs) -> anyhow::Error {
+    match err {
+        Error::Ladder(LadderError::Request(err)) if is_usage(&err) => {
+            UsageError(err.to_string()).into()
+        }
+        Error::Import(err) => anyhow::Error::new(err).context(graph.display().to_string()),
+        Error::SavedPlacement(err) => {
+            let path = args.placement.as_deref().unwrap_or(Path::new(""));
+            anyhow::Error::new(err).context(path.display().to_string())
+        }
+        err => err.into(),
+    }
+}
+
+fn is_usage(err: &PolicyError) -> bool {
+    matches!(
+        *err.kind,
+        PolicyErrorKind::NotFound { .. }
+            | PolicyErrorKind::UnknownSetting { .. }
+            | PolicyErrorKind::Config(_)
+    )
+}
+
+/// The file's name without its last extension: `lenet` of `tests/models/lenet.pb`.
+fn name_of(graph: &Path) -> String {
+    graph.file_stem().map_or_else(
+        || "graph".to_owned(),
+        |stem| stem.to_string_lossy().into_owned(),
+    )
+}

@@ -1,0 +1,231 @@
+//! `placewright place`: where everything would be.
+
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::Args;
+use clap::ValueHint;
+use serde::Serialize;
+
+use super::Outcome;
+use super::args::PlacementArgs;
+use super::args::RunArgs;
+use super::open::open;
+use super::open::read_saved;
+use super::output::Output;
+use super::output::align_right;
+use super::output::new_table;
+use super::summary::PlacementView;
+use super::units::count;
+use super::units::show_bytes;
+use crate::graph::NONE;
+use crate::placement::Placement;
+use crate::placement::PlacementDiff;
+use crate::trace::Recorder;
+
+#[derive(Debug, Args)]
+pub(super) struct PlaceCommand {
+    /// A frozen GraphDef.
+    #[arg(value_hint = ValueHint::FilePath)]
+    graph: PathBuf,
+    #[command(flatten)]
+    placement: PlacementArgs,
+    /// List every node.
+    #[arg(long, help_heading = "Placement")]
+    nodes: bool,
+    /// List the nodes that a saved placement has elsewhere.
+    #[arg(long, value_name = "F.json", value_hint = ValueHint::FilePath, help_heading = "Placement")]
+    diff: Option<PathBuf>,
+    /// The flags of `run`, so that one command line serves both.
+    #[command(flatten)]
+    run: RunArgs,
+}
+
+/// Everything that `--json` prints.
+#[derive(Debug, Serialize)]
+struct Report {
+    placement: PlacementView,
+    links: Vec<LinkRow>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nodes: Option<Vec<NodeRow>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    diff: Option<PlacementDiff>,
+}
+
+/// What moves from one device to another in a run.
+#[derive(Debug, Serialize)]
+struct LinkRow {
+    source: String,
+    destination: String,
+    n_transfers: usize,
+    /// As far as sizes are known.
+    transfer_bytes: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct NodeRow {
+    name: String,
+    op: String,
+    device: String,
+    /// As the graph has it.
+    requested: String,
+    /// Why, if the policy said so.
+    reasons: Vec<String>,
+}
+
+/// Runs the command.
+pub(super) fn run(command: &PlaceCommand, output: &mut Output) -> Result<Outcome> {
+    if command.run.only_matters_when_running() {
+        output.note("nothing is run, so the flags for feeds, fetches, checks and repetitions have no effect");
+    }
+    let recorder = if command.run.trace.is_some() {
+        Recorder::on()
+    } else {
+        Recorder::off()
+    };
+    let args = &command.placement;
+    let opened = open(&command.graph, args, command.nodes, recorder, output)?;
+    opened.save_and_log(args, output)?;
+    if let Some(path) = &command.run.trace {
+        opened.write_trace(path)?;
+    }
+    let placement = opened.session.placement();
+    let diff = match &command.diff {
+        Some(path) => Some(read_saved(path)?.diff(&opened.to_saved(args))),
+        None => None,
+    };
+    let report = Report {
+        placement: opened.view(),
+        links: links(placement),
+        nodes: command.nodes.then(|| nodes(placement)),
+        diff,
+    };
+    report.show(output)?;
+    output.json(&report)?;
+    Ok(if opened.is_fallback() {
+        Outcome::FellBack
+    } else {
+        Outcome::Done
+    })
+}
+
+/// One transfer per tensor and device that reads it elsewhere, summed by pair of devices.
+fn links(placement: &Placement) -> Vec<LinkRow> {
+    let graph = placement.graph();
+    let mut seen = BTreeSet::new();
+    let mut sums: BTreeMap<(u32, u32), (usize, u64)> = BTreeMap::new();
+    for consumer in graph.nodes() {
+        let destination = placement.device(consumer).0;
+        for edge in graph.predecessors().range(consumer.index()) {
+            let tensor = graph.edge_tensors()[edge];
+            let source = placement.devices()[graph.predecessors().items[edge] as usize];
+            if tensor == NONE || source == destination || !seen.insert((tensor, destination)) {
+                continue;
+            }
+            let (n_transfers, bytes) = sums.entry((source, destination)).or_default();
+            *n_transfers += 1;
+            *bytes = bytes.saturating_add(graph.tensor_bytes()[tensor as usize]);
+        }
+    }
+    let name = |device| placement.candidates().device_name(device).to_owned();
+    sums.into_iter()
+        .map(
+            |((source, destination), (n_transfers, transfer_bytes))| LinkRow {
+                source: name(source),
+                destination: name(destination),
+                n_transfers,
+                transfer_bytes,
+            },
+        )
+        .collect()
+}
+
+fn nodes(placement: &Placement) -> Vec<NodeRow> {
+    let graph = placement.graph();
+    let mut rows: Vec<NodeRow> = graph
+        .nodes()
+        .map(|node| NodeRow {
+            name: graph.node_name(node).to_owned(),
+            op: graph.op(node).to_owned(),
+            device: placement
+                .candidates()
+                .device_name(placement.device(node).0)
+                .to_owned(),
+            requested: graph.requested(node).to_owned(),
+            reasons: Vec::new(),
+        })
+        .collect();
+    for explanation in placement.explanations() {
+        for &node in &explanation.nodes {
+            if let Some(row) = rows.get_mut(node as usize) {
+                row.reasons.push(explanation.reason.clone());
+            }
+        }
+    }
+    rows
+}
+
+impl Report {
+    fn show(&self, output: &mut Output) -> Result<()> {
+        self.placement.show(output)?;
+        if !self.links.is_empty() {
+            output.line("")?;
+            let mut table = new_table(["from", "to", "transfers", "size"]);
+            align_right(&mut table, &[2, 3]);
+            for link in &self.links {
+                table.add_row([
+                    link.source.clone(),
+                    link.destination.clone(),
+                    link.n_transfers.to_string(),
+                    show_bytes(link.transfer_bytes),
+                ]);
+            }
+            output.table(&table)?;
+        }
+        if let Some(nodes) = &self.nodes {
+            output.line("")?;
+            let mut table = new_table(["node", "op", "device", "requested", "why"]);
+            for node in nodes {
+                table.add_row([
+                    node.name.clone(),
+                    node.op.clone(),
+                    node.device.clone(),
+                    node.requested.clone(),
+                    node.reasons.join("; "),
+                ]);
+            }
+            output.table(&table)?;
+        }
+        if let Some(diff) = &self.diff {
+            output.line("")?;
+            show_diff(diff, output)?;
+        }
+        Ok(())
+    }
+}
+
+fn show_diff(diff: &PlacementDiff, output: &mut Output) -> Result<()> {
+    output.line(format_args!(
+        "{} placed differently, {} gone, {} new",
+        count(diff.moved.len(), "node"),
+        diff.only_before.len(),
+        diff.only_after.len()
+    ))?;
+    if diff.moved.is_empty() && diff.only_before.is_empty() && diff.only_after.is_empty() {
+        return Ok(());
+    }
+    let mut table = new_table(["node", "before", "now"]);
+    let absent = || "-".to_owned();
+    for (node, before, now) in &diff.moved {
+        table.add_row([node.clone(), before.clone(), now.clone()]);
+    }
+    for node in &diff.only_before {
+        table.add_row([node.clone(), "there".to_owned(), absent()]);
+    }
+    for node in &diff.only_after {
+        table.add_row([node.clone(), absent(), "there".to_owned()]);
+    }
+    output.table(&table)
+}

@@ -1,0 +1,230 @@
+//! `placewright policy`: the policies that come with the program, and what one in a file is.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use anyhow::Result;
+use clap::Subcommand;
+use clap::ValueHint;
+use serde::Serialize;
+
+use super::Outcome;
+use super::cache;
+use super::output::Output;
+use super::output::align_right;
+use super::output::new_table;
+use super::progress::Progress;
+use super::units::show_bytes;
+use crate::policy::CONTRACT_VERSION;
+use crate::policy::PolicyEngine;
+use crate::policy::PolicyInspection;
+use crate::policy::PolicyLimits;
+use crate::policy::ShippedPolicy;
+use crate::policy::inspect;
+
+#[derive(Debug, Subcommand)]
+pub(super) enum PolicyCommand {
+    /// List the shipped policies and their settings.
+    List,
+    /// Look into a .wasm file: imports, exports, contract, size, and whether it can be used. Status 1 if it cannot.
+    Check {
+        /// A core module or a component.
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+    },
+}
+
+/// One policy, as `--json` prints it.
+#[derive(Debug, Serialize)]
+struct Report {
+    name: String,
+    form: String,
+    size_bytes: usize,
+    /// Version of the contract that it names; `null` if it names none.
+    contract: Option<String>,
+    host_contract: String,
+    sdk: Option<String>,
+    imports: Vec<String>,
+    exports: Vec<String>,
+    is_whole_graph: bool,
+    is_online: bool,
+    usable: bool,
+    /// Why it cannot be used.
+    error: Option<String>,
+    version: Option<String>,
+    description: Option<String>,
+    settings: Vec<Setting>,
+}
+
+#[derive(Debug, Serialize)]
+struct Setting {
+    key: String,
+    kind: String,
+    default: String,
+    description: String,
+}
+
+impl Report {
+    fn new(name: &str, inspection: PolicyInspection) -> Self {
+        let (info, settings, error) = match inspection.verdict {
+            Ok(loaded) => (Some(loaded.info), loaded.settings, None),
+            Err(err) => (None, Vec::new(), Some(err.to_string())),
+        };
+        Self {
+            name: info
+                .as_ref()
+                .map_or(name.to_owned(), |info| info.name.clone()),
+            form: inspection.form.to_string(),
+            size_bytes: inspection.size_bytes,
+            contract: inspection
+                .contract_version
+                .map(|version| version.to_string()),
+            host_contract: CONTRACT_VERSION.to_string(),
+            sdk: inspection.sdk_version,
+            imports: inspection.imports,
+            exports: inspection.exports,
+            is_whole_graph: inspection.is_whole_graph,
+            is_online: inspection.is_online,
+            usable: error.is_none(),
+            error,
+            version: info.as_ref().map(|info| info.version.clone()),
+            description: info.map(|info| info.description),
+            settings: settings
+                .into_iter()
+                .map(|setting| Setting {
+                    key: setting.key,
+                    kind: setting.kind,
+                    default: setting.default,
+                    description: setting.description,
+                })
+                .collect(),
+        }
+    }
+
+    /// When it can be asked.
+    fn kinds(&self) -> String {
+        let mut kinds = Vec::new();
+        if self.is_whole_graph {
+            kinds.push("whole graph");
+        }
+        if self.is_online {
+            kinds.push("online");
+        }
+        kinds.join(", ")
+    }
+}
+
+/// Runs the command.
+pub(super) fn run(command: &PolicyCommand, output: &mut Output) -> Result<Outcome> {
+    // Looking needs no cache; where there is one, it saves the compilation.
+    let engine = PolicyEngine::with_cache(PolicyLimits::default(), cache::open().ok().flatten())?;
+    match command {
+        PolicyCommand::List => list(&engine, output),
+        PolicyCommand::Check { file } => {
+            let bytes =
+                std::fs::read(file).with_context(|| format!("reading {}", file.display()))?;
+            let progress = Progress::spinner(format!("compiling {}", file.display()));
+            let inspection = inspect(&engine, &file.display().to_string(), &bytes)?;
+            drop(progress);
+            let report = Report::new(&file.display().to_string(), inspection);
+            show(&report, output)?;
+            output.json(&report)?;
+            Ok(if report.usable {
+                Outcome::Done
+            } else {
+                Outcome::Negative
+            })
+        }
+    }
+}
+
+fn list(engine: &PolicyEngine, output: &mut Output) -> Result<Outcome> {
+    let progress = Progress::spinner("compiling the shipped policies");
+    let mut reports = Vec::new();
+    for policy in ShippedPolicy::all() {
+        let inspection = inspect(engine, policy.name(), policy.wasm())?;
+        reports.push(Report::new(policy.name(), inspection));
+    }
+    drop(progress);
+    let mut table = new_table(["policy", "version", "places", "size", "what it does"]);
+    align_right(&mut table, &[3]);
+    for report in &reports {
+        table.add_row([
+            report.name.clone(),
+            report.version.clone().unwrap_or_default(),
+            report.kinds(),
+            show_bytes(report.size_bytes as u64),
+            report.description.clone().unwrap_or_default(),
+        ]);
+    }
+    output.table(&table)?;
+    for report in &reports {
+        show_settings(report, output)?;
+    }
+    output.json(&reports)?;
+    Ok(Outcome::Done)
+}
+
+fn show(report: &Report, output: &mut Output) -> Result<()> {
+    let mut table = new_table(["policy", &report.name]);
+    let list = |names: &[String]| {
+        if names.is_empty() {
+            "none".to_owned()
+        } else {
+            names.join("\n")
+        }
+    };
+    let none = || "not stated".to_owned();
+    for (key, value) in [
+        ("version", report.version.clone().unwrap_or_else(none)),
+        (
+            "description",
+            report.description.clone().unwrap_or_else(none),
+        ),
+        (
+            "file",
+            format!("{}, {}", report.form, show_bytes(report.size_bytes as u64)),
+        ),
+        (
+            "contract",
+            format!(
+                "{}; this host speaks {}",
+                report.contract.clone().unwrap_or_else(none),
+                report.host_contract
+            ),
+        ),
+        ("SDK", report.sdk.clone().unwrap_or_else(none)),
+        ("places", report.kinds()),
+        ("imports", list(&report.imports)),
+        ("exports", list(&report.exports)),
+        (
+            "verdict",
+            report
+                .error
+                .as_ref()
+                .map_or("usable".to_owned(), |error| format!("not usable: {error}")),
+        ),
+    ] {
+        table.add_row([key.to_owned(), value]);
+    }
+    output.table(&table)?;
+    show_settings(report, output)
+}
+
+fn show_settings(report: &Report, output: &mut Output) -> Result<()> {
+    if report.settings.is_empty() {
+        return Ok(());
+    }
+    output.line("")?;
+    let head = format!("setting of {}", report.name);
+    let mut table = new_table([head.as_str(), "kind", "default", "what it does"]);
+    for setting in &report.settings {
+        table.add_row([
+            &setting.key,
+            &setting.kind,
+            &setting.default,
+            &setting.description,
+        ]);
+    }
+    output.table(&table)
+}

@@ -1,0 +1,310 @@
+//! `placewright run`: places a graph and executes it, checks the results, tells the times.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use anyhow::Result;
+use anyhow::bail;
+use clap::Args;
+use clap::ValueHint;
+use serde::Serialize;
+
+use super::Outcome;
+use super::args::PlacementArgs;
+use super::args::RunArgs;
+use super::check::CheckReport;
+use super::compare::Tolerance;
+use super::feeds::Feeds;
+use super::feeds::default_fetches;
+use super::feeds::random_feeds;
+use super::feeds::read_expected;
+use super::feeds::read_feeds;
+use super::npz;
+use super::npz::NpzReader;
+use super::open::Opened;
+use super::open::open;
+use super::output::Output;
+use super::output::new_table;
+use super::progress::Progress;
+use super::summary::PlacementView;
+use super::timing::Timing;
+use super::timing::nanoseconds;
+use super::timing::timed;
+use super::units::count;
+use super::units::show_ns;
+use super::values::first_values;
+use crate::graph::Graph;
+use crate::session::find_tensor;
+use crate::tensor::Tensor;
+use crate::trace::Recorder;
+
+/// Values of each output that are shown.
+const N_VALUES_SHOWN: usize = 6;
+
+#[derive(Debug, Args)]
+pub(super) struct RunCommand {
+    /// A frozen GraphDef.
+    #[arg(value_hint = ValueHint::FilePath)]
+    graph: PathBuf,
+    #[command(flatten)]
+    placement: PlacementArgs,
+    #[command(flatten)]
+    run: RunArgs,
+}
+
+/// Everything that `--json` prints.
+#[derive(Debug, Serialize)]
+struct Report {
+    placement: PlacementView,
+    stages: Vec<Stage>,
+    /// Placeholders that got random values, by the tensor.
+    random_feeds: Vec<String>,
+    seed: u64,
+    outputs: Vec<OutputRow>,
+    timing: Timing,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    check: Option<CheckReport>,
+}
+
+#[derive(Debug, Serialize)]
+struct Stage {
+    name: &'static str,
+    elapsed_ns: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct OutputRow {
+    name: String,
+    dtype: &'static str,
+    shape: Vec<usize>,
+    first_values: Vec<serde_json::Value>,
+}
+
+/// What is fed, fetched and expected.
+struct Work {
+    feeds: Feeds,
+    /// Names of the fed tensors whose values are random.
+    random: Vec<String>,
+    fetches: Vec<String>,
+    expected: Option<Feeds>,
+}
+
+/// Runs the command.
+pub(super) fn run(command: &RunCommand, output: &mut Output) -> Result<Outcome> {
+    let args = &command.run;
+    let recorder = if args.trace.is_some() {
+        Recorder::on()
+    } else {
+        Recorder::off()
+    };
+    let opened = open(&command.graph, &command.placement, false, recorder, output)?;
+    opened.save_and_log(&command.placement, output)?;
+    let work = Work::new(opened.session.graph(), args, command.placement.seed, output)?;
+    let (tensors, timing) = execute(&opened, &work, args)?;
+    if let Some(path) = &args.trace {
+        opened.write_trace(path)?;
+    }
+    let fetched: Vec<(String, Tensor)> = work.fetches.iter().cloned().zip(tensors).collect();
+    if let Some(path) = &args.output {
+        let names: Vec<String> = fetched
+            .iter()
+            .map(|(name, _)| format!("out/{name}"))
+            .collect();
+        let tensors = fetched.iter().map(|(_, tensor)| tensor);
+        npz::write(path, names.iter().map(String::as_str).zip(tensors))?;
+    }
+    let check = match &work.expected {
+        Some(expected) => {
+            let tolerance = Tolerance {
+                atol: args.atol,
+                rtol: args.rtol,
+            };
+            Some(CheckReport::new(&fetched, expected, tolerance)?)
+        }
+        None => None,
+    };
+    let is_negative = check.as_ref().is_some_and(|check| !check.matches);
+    let report = Report {
+        placement: opened.view(),
+        stages: opened
+            .session
+            .report()
+            .stages
+            .iter()
+            .map(|stage| Stage {
+                name: stage.name,
+                elapsed_ns: nanoseconds(stage.elapsed),
+            })
+            .collect(),
+        random_feeds: work.random,
+        seed: command.placement.seed,
+        outputs: fetched
+            .iter()
+            .map(|(name, tensor)| OutputRow {
+                name: name.clone(),
+                dtype: tensor.dtype().name(),
+                shape: tensor.shape().dims().to_vec(),
+                first_values: first_values(tensor, N_VALUES_SHOWN),
+            })
+            .collect(),
+        timing,
+        check,
+    };
+    report.show(output)?;
+    output.json(&report)?;
+    Ok(if is_negative {
+        Outcome::Negative
+    } else if opened.is_fallback() {
+        Outcome::FellBack
+    } else {
+        Outcome::Done
+    })
+}
+
+impl Work {
+    fn new(graph: &Graph, args: &RunArgs, seed: u64, output: &Output) -> Result<Self> {
+        let mut feeds = Feeds::new();
+        let mut expected = None;
+        if let Some(path) = &args.check {
+            let mut archive = NpzReader::open(path)?;
+            let context = || format!("--check {}", path.display());
+            feeds = read_feeds(&mut archive, graph).with_context(context)?;
+            expected = Some(read_expected(&mut archive, graph).with_context(context)?);
+        }
+        if let Some(path) = &args.feeds {
+            let mut archive = NpzReader::open(path)?;
+            let context = || format!("--feeds {}", path.display());
+            let found = read_feeds(&mut archive, graph).with_context(context)?;
+            if found.is_empty() {
+                bail!("{}: the archive has no array `in/NAME`", path.display());
+            }
+            feeds.extend(found);
+        }
+        let mut fetches: Vec<String> = Vec::new();
+        let checked = expected
+            .iter()
+            .flat_map(|expected| expected.keys().cloned());
+        for name in checked.chain(args.fetch.iter().cloned()) {
+            let name = graph.tensor_name(find_tensor(graph, "fetch", &name)?);
+            if !fetches.contains(&name) {
+                fetches.push(name);
+            }
+        }
+        if fetches.is_empty() {
+            fetches = default_fetches(graph);
+        }
+        if fetches.is_empty() {
+            bail!("the graph has no output that nobody reads; name what to compute with --fetch");
+        }
+        // Values of our own would only make the check fail: what it does not feed, the run says.
+        let mut random = Vec::new();
+        if expected.is_none() {
+            let made = random_feeds(graph, &fetches, &feeds, seed)?;
+            random.extend(made.feeds.keys().cloned());
+            for (name, shape) in &made.assumed {
+                output.note(format_args!(
+                    "placeholder `{name}` has unknown dimensions, taken as 1: {shape}"
+                ));
+            }
+            feeds.extend(made.feeds);
+        }
+        if !random.is_empty() {
+            output.note(format_args!(
+                "random values (seed {seed}) for {}: {}; --feeds F.npz gives others",
+                count(random.len(), "placeholder"),
+                random.join(", ")
+            ));
+        }
+        Ok(Self {
+            feeds,
+            random,
+            fetches,
+            expected,
+        })
+    }
+}
+
+/// The fetches of the last run, and the times.
+fn execute(opened: &Opened, work: &Work, args: &RunArgs) -> Result<(Vec<Tensor>, Timing)> {
+    let feeds: Vec<(&str, Tensor)> = work
+        .feeds
+        .iter()
+        .map(|(name, tensor)| (name.as_str(), tensor.clone()))
+        .collect();
+    let fetches: Vec<&str> = work.fetches.iter().map(String::as_str).collect();
+    let run = || -> Result<Vec<Tensor>> { Ok(opened.session.run(&feeds, &fetches)?) };
+    let n_runs = 1 + u64::from(args.warmup) + u64::from(args.repeat);
+    let progress = if n_runs > 1 {
+        Progress::steps(n_runs, "running")
+    } else {
+        Progress::spinner("running")
+    };
+    let (outputs, first) = timed(run);
+    let mut outputs = outputs?;
+    progress.advance();
+    for _ in 0..args.warmup {
+        run()?;
+        progress.advance();
+    }
+    let mut times = Vec::new();
+    for _ in 0..args.repeat {
+        let (result, time) = timed(run);
+        outputs = result?;
+        times.push(time);
+        progress.advance();
+    }
+    drop(progress);
+    Ok((outputs, Timing::new(first, times)))
+}
+
+impl Report {
+    fn show(&self, output: &mut Output) -> Result<()> {
+        self.placement.show(output)?;
+        output.line("")?;
+        let mut table = new_table(["output", "type", "shape", "first values"]);
+        for row in &self.outputs {
+            let mut values: Vec<String> = row
+                .first_values
+                .iter()
+                .map(|value| match value {
+                    serde_json::Value::String(text) => text.clone(),
+                    other => other.to_string(),
+                })
+                .collect();
+            if row.shape.iter().product::<usize>() > N_VALUES_SHOWN {
+                values.push("..".to_owned());
+            }
+            table.add_row([
+                row.name.clone(),
+                row.dtype.to_owned(),
+                format!("{:?}", row.shape),
+                values.join(" "),
+            ]);
+        }
+        output.table(&table)?;
+        output.line("")?;
+        output.line(&self.timing)?;
+        if let Some(check) = &self.check {
+            output.line("")?;
+            check.show(output)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Display for Timing {
+    #[expect(clippy::cast_precision_loss, reason = "for display")]
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "first run {}", show_ns(self.first_ns as f64))?;
+        if self.n_runs > 0 {
+            write!(
+                f,
+                "; then {}: median {}, 90th percentile {}",
+                count(self.n_runs, "run"),
+                show_ns(self.median_ns as f64),
+                show_ns(self.p90_ns as f64)
+            )?;
+        }
+        Ok(())
+    }
+}

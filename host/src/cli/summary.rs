@@ -1,0 +1,253 @@
+//! What is shown of a placement: who made it, what is where, what moves.
+
+use anyhow::Result;
+use serde::Serialize;
+
+use super::output::Output;
+use super::output::align_right;
+use super::output::new_table;
+use super::timing::nanoseconds;
+use super::units::count;
+use super::units::show_bytes;
+use super::units::show_ns;
+use crate::placement::Evaluator;
+use crate::placement::Placement;
+use crate::placement::PlacementSummary;
+use crate::policy::LoadReport;
+use crate::policy::PolicyReport;
+
+/// A placement, as `--json` prints it.
+#[derive(Debug, Serialize)]
+pub(super) struct PlacementView {
+    graph: String,
+    n_nodes: usize,
+    n_edges: usize,
+    /// `null` where a saved placement was used.
+    policy: Option<PolicyView>,
+    /// What the cost model expects of one run.
+    expected_ns: f64,
+    /// Whether all rates behind it were measured.
+    is_calibrated: bool,
+    /// Most bytes that each device is expected to hold at once.
+    expected_peak_bytes: Vec<u64>,
+    #[serde(flatten)]
+    summary: PlacementSummary,
+}
+
+#[derive(Debug, Serialize)]
+struct PolicyView {
+    asked: String,
+    answered_by: String,
+    is_fallback: bool,
+    failed: Vec<FailureView>,
+    /// What ended the call after a plan had been offered.
+    cut_off: Option<String>,
+    n_offers: u64,
+    elapsed_ns: u64,
+    fuel_used: Option<u64>,
+    peak_memory_bytes: Option<usize>,
+    load: Option<LoadView>,
+    messages: Vec<String>,
+    messages_dropped: u64,
+    explanations_dropped: u64,
+    metrics: Vec<(String, f64)>,
+    metrics_dropped: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct FailureView {
+    policy: String,
+    /// `policy`, `host` or `user`.
+    fault: String,
+    error: String,
+}
+
+#[derive(Debug, Serialize)]
+struct LoadView {
+    is_cached: bool,
+    encode_ns: u64,
+    compile_ns: u64,
+    start_ns: u64,
+    cache_problem: Option<String>,
+}
+
+impl PlacementView {
+    /// Of a placement that a policy made, or, without a report, of a saved one.
+    pub(super) fn new(placement: &Placement, asked: &str, report: Option<&PolicyReport>) -> Self {
+        let graph = placement.graph();
+        let mut evaluator = Evaluator::new(placement.candidates());
+        evaluator.set_devices(placement.devices());
+        evaluator.set_start_order(placement.start_order().map(<[i32]>::to_vec));
+        evaluator.set_queues(placement.queues().map(<[u32]>::to_vec));
+        let mut devices = placement.device_set().iter();
+        Self {
+            graph: graph.name().to_owned(),
+            n_nodes: graph.n_nodes(),
+            n_edges: graph.n_edges(),
+            expected_ns: evaluator.makespan_ns(),
+            is_calibrated: devices.all(|(_, device)| device.profile().is_calibrated),
+            expected_peak_bytes: evaluator.peak_bytes_per_device(),
+            policy: report.map(|report| PolicyView::new(placement, asked, report)),
+            summary: placement.summary(),
+        }
+    }
+
+    /// For people.
+    pub(super) fn show(&self, output: &mut Output) -> Result<()> {
+        let used = self
+            .summary
+            .devices
+            .iter()
+            .filter(|device| device.n_nodes > 0);
+        output.line(format_args!(
+            "{}: {} on {} of {}",
+            self.graph,
+            count(self.n_nodes, "node"),
+            used.count(),
+            count(self.summary.devices.len(), "device")
+        ))?;
+        match &self.policy {
+            Some(policy) => policy.show(output)?,
+            None => output.line("placed as saved, no policy was asked")?,
+        }
+        let mut table = new_table(["device", "nodes", "parameters", "peak memory", "work"]);
+        align_right(&mut table, &[1, 2, 3, 4]);
+        for (device, &peak) in self.summary.devices.iter().zip(&self.expected_peak_bytes) {
+            table.add_row([
+                device.name.clone(),
+                device.n_nodes.to_string(),
+                show_bytes(device.resident_bytes),
+                show_bytes(peak),
+                show_ns(device.work_ns),
+            ]);
+        }
+        output.table(&table)?;
+        let unknown = match self.summary.n_transfers_of_unknown_size {
+            0 => String::new(),
+            n => format!(" and {n} of unknown size"),
+        };
+        output.line(format_args!(
+            "{}, {}{unknown}; one run is expected to take {} (rates: {})",
+            count(
+                usize::try_from(self.summary.n_transfers).unwrap_or(usize::MAX),
+                "transfer"
+            ),
+            show_bytes(self.summary.transfer_bytes),
+            show_ns(self.expected_ns),
+            if self.is_calibrated {
+                "measured"
+            } else {
+                "defaults"
+            }
+        ))
+    }
+}
+
+impl PolicyView {
+    fn new(placement: &Placement, asked: &str, report: &PolicyReport) -> Self {
+        let answer = &report.answer;
+        Self {
+            asked: asked.to_owned(),
+            answered_by: report.answered_by.to_string(),
+            is_fallback: report.is_fallback(),
+            failed: report
+                .failed
+                .iter()
+                .map(|failed| FailureView {
+                    policy: failed.rung.to_string(),
+                    fault: failed.error.fault().to_string(),
+                    error: failed.error.to_string(),
+                })
+                .collect(),
+            cut_off: answer.cut_off.map(|cut_off| cut_off.to_string()),
+            n_offers: answer.n_offers,
+            elapsed_ns: nanoseconds(answer.elapsed),
+            fuel_used: answer.fuel_used,
+            peak_memory_bytes: answer.peak_memory_bytes,
+            load: report.load.as_ref().map(LoadView::new),
+            messages: answer
+                .messages
+                .kept
+                .iter()
+                .map(ToString::to_string)
+                .collect(),
+            messages_dropped: answer.messages.dropped,
+            explanations_dropped: answer.dropped.explanations,
+            metrics: placement.metrics().to_vec(),
+            metrics_dropped: answer.dropped.metrics,
+        }
+    }
+
+    fn show(&self, output: &mut Output) -> Result<()> {
+        for failed in &self.failed {
+            output.line(format_args!("FAILED {}: {}", failed.policy, failed.error))?;
+        }
+        let mut line = format!(
+            "{} by policy {} in {}",
+            if self.is_fallback {
+                "placed instead"
+            } else {
+                "placed"
+            },
+            self.answered_by,
+            show_ns_u64(self.elapsed_ns)
+        );
+        if let Some(load) = &self.load {
+            let how = if load.is_cached {
+                "from the cache"
+            } else {
+                "compiled"
+            };
+            let time = load.encode_ns + load.compile_ns + load.start_ns;
+            line.push_str(&format!(", loaded in {} ({how})", show_ns_u64(time)));
+        }
+        if let Some(fuel) = self.fuel_used {
+            line.push_str(&format!(", {fuel} fuel"));
+        }
+        if let Some(cut_off) = &self.cut_off {
+            line.push_str(&format!("; {cut_off}, after {} offers", self.n_offers));
+        }
+        output.line(line)?;
+        if let Some(problem) = self
+            .load
+            .as_ref()
+            .and_then(|load| load.cache_problem.as_ref())
+        {
+            output.note(format_args!("the compiled policy was not kept: {problem}"));
+        }
+        for message in &self.messages {
+            output.line(format_args!("  {message}"))?;
+        }
+        for (dropped, what) in [
+            (self.messages_dropped, "message"),
+            (self.explanations_dropped, "explanation"),
+            (self.metrics_dropped, "metric"),
+        ] {
+            if dropped > 0 {
+                let n = usize::try_from(dropped).unwrap_or(usize::MAX);
+                output.line(format_args!("  {} dropped", count(n, what)))?;
+            }
+        }
+        for (name, value) in &self.metrics {
+            output.line(format_args!("  {name} = {}", (value * 1e3).round() / 1e3))?;
+        }
+        Ok(())
+    }
+}
+
+impl LoadView {
+    fn new(report: &LoadReport) -> Self {
+        Self {
+            is_cached: report.is_cached,
+            encode_ns: nanoseconds(report.encode),
+            compile_ns: nanoseconds(report.compile),
+            start_ns: nanoseconds(report.start),
+            cache_problem: report.cache_problem.clone(),
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "for display")]
+fn show_ns_u64(ns: u64) -> String {
+    show_ns(ns as f64)
+}

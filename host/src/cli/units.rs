@@ -1,0 +1,164 @@
+//! Numbers as people write and read them: sizes in bytes and times.
+
+use anyhow::Result;
+use anyhow::bail;
+
+/// Suffixes of sizes: binary with an `i`, decimal without.
+const SUFFIXES: [(&str, u64); 13] = [
+    ("b", 1),
+    ("kb", 1_000),
+    ("mb", 1_000_000),
+    ("gb", 1_000_000_000),
+    ("tb", 1_000_000_000_000),
+    ("k", 1 << 10),
+    ("m", 1 << 20),
+    ("g", 1 << 30),
+    ("t", 1 << 40),
+    ("kib", 1 << 10),
+    ("mib", 1 << 20),
+    ("gib", 1 << 30),
+    ("tib", 1 << 40),
+];
+
+/// Parses `4096`, `64KiB`, `1.5GiB`, `2GB`; `K`, `M`, `G` and `T` alone are binary. Case does not matter.
+pub(super) fn parse_bytes(text: &str) -> Result<u64> {
+    let expected = "expected a size such as 4096, 64KiB, 1.5GiB or 2GB";
+    let lower = text.trim().to_ascii_lowercase();
+    let end = lower
+        .find(|c: char| !c.is_ascii_digit() && c != '.' && c != '_')
+        .unwrap_or(lower.len());
+    let number = lower[..end].replace('_', "");
+    let suffix = lower[end..].trim();
+    let unit = if suffix.is_empty() {
+        1
+    } else {
+        match SUFFIXES.iter().find(|(name, _)| *name == suffix) {
+            Some((_, unit)) => *unit,
+            None => bail!("`{text}` has an unknown unit; {expected}"),
+        }
+    };
+    if let Ok(whole) = number.parse::<u64>() {
+        return match whole.checked_mul(unit) {
+            Some(bytes) => Ok(bytes),
+            None => bail!("`{text}` is more than 2^64 bytes"),
+        };
+    }
+    match number.parse::<f64>() {
+        Ok(value) if unit > 1 => {
+            #[expect(
+                clippy::cast_precision_loss,
+                reason = "units are powers of 2 or 10 below 2^53"
+            )]
+            let bytes = value * unit as f64;
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "checked to be in range; a number without a sign is not negative"
+            )]
+            if bytes < 9e18 {
+                Ok(bytes.round() as u64)
+            } else {
+                bail!("`{text}` is more than 2^63 bytes")
+            }
+        }
+        _ => bail!("`{text}` is no size; {expected}"),
+    }
+}
+
+/// `1.5 MiB`, `640 B`.
+#[expect(clippy::cast_precision_loss, reason = "for display")]
+pub(super) fn show_bytes(bytes: u64) -> String {
+    const UNITS: [(&str, u64); 4] = [
+        ("TiB", 1 << 40),
+        ("GiB", 1 << 30),
+        ("MiB", 1 << 20),
+        ("KiB", 1 << 10),
+    ];
+    for (name, unit) in UNITS {
+        if bytes >= unit {
+            return format!("{:.1} {name}", bytes as f64 / unit as f64);
+        }
+    }
+    format!("{bytes} B")
+}
+
+/// `1.23 ms`, `45.6 us`: three digits that count.
+pub(super) fn show_ns(ns: f64) -> String {
+    if !ns.is_finite() {
+        return "never".to_owned();
+    }
+    let (value, unit) = match ns.abs() {
+        x if x < 1e3 => (ns, "ns"),
+        x if x < 1e6 => (ns / 1e3, "us"),
+        x if x < 1e9 => (ns / 1e6, "ms"),
+        _ => (ns / 1e9, "s"),
+    };
+    match value.abs() {
+        x if x < 10.0 => format!("{value:.2} {unit}"),
+        x if x < 100.0 => format!("{value:.1} {unit}"),
+        _ => format!("{value:.0} {unit}"),
+    }
+}
+
+/// `1 node`, `12 nodes`.
+pub(super) fn count(n: usize, noun: &str) -> String {
+    if n == 1 {
+        format!("1 {noun}")
+    } else {
+        format!("{n} {noun}s")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_parsed_with_binary_and_decimal_units() {
+        for (text, expected) in [
+            ("0", 0),
+            ("4096", 4096),
+            ("1_000", 1000),
+            ("1KiB", 1024),
+            ("1k", 1024),
+            ("1KB", 1000),
+            ("2gb", 2_000_000_000),
+            ("1.5GiB", 3 << 29),
+            ("3 MiB", 3 << 20),
+            ("18446744073709551615", u64::MAX),
+        ] {
+            assert_eq!(parse_bytes(text).ok(), Some(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_size_is_refused() {
+        for text in [
+            "",
+            "GiB",
+            "-1",
+            "1.5",
+            "1e3",
+            "1 parsec",
+            "1..5MiB",
+            "99999999999TiB",
+            "17000000TiB",
+            "nan",
+        ] {
+            assert!(parse_bytes(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_shown_with_their_unit() {
+        assert_eq!(show_bytes(640), "640 B");
+        assert_eq!(show_bytes(3 << 19), "1.5 MiB");
+        assert_eq!(show_ns(999.0), "999 ns");
+        assert_eq!(show_ns(1_234.0), "1.23 us");
+        assert_eq!(show_ns(45_600_000.0), "45.6 ms");
+        assert_eq!(show_ns(2.5e9), "2.50 s");
+        assert_eq!(show_ns(f64::INFINITY), "never");
+        assert_eq!(count(1, "node"), "1 node");
+        assert_eq!(count(0, "node"), "0 nodes");
+    }
+}

@@ -1,0 +1,89 @@
+//! Any stage's error.
+
+#[cfg(feature = "graphdef")]
+use std::path::PathBuf;
+
+use crate::candidates::CandidatesError;
+use crate::device::DeviceError;
+use crate::execute::ExecuteError;
+#[cfg(feature = "graphdef")]
+use crate::import::ImportError;
+use crate::partition::PartitionError;
+use crate::placement::SavedPlacementError;
+use crate::placement::Violation;
+use crate::policy::LadderError;
+use crate::policy::PolicyError;
+
+/// What a session may end in: the error of the stage that failed, which says where, what, and what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A graph file cannot be read.
+    #[cfg(feature = "graphdef")]
+    #[error("{}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The GraphDef is not one, or holds what is not supported.
+    #[cfg(feature = "graphdef")]
+    #[error(transparent)]
+    Import(#[from] ImportError),
+    /// A device cannot be had.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// A node has no device.
+    #[error(transparent)]
+    Candidates(#[from] CandidatesError),
+    /// The sandbox cannot be started.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// No policy found a placement.
+    #[error(transparent)]
+    Ladder(#[from] LadderError),
+    /// The app's own proposal breaks a rule.
+    #[error("the proposal breaks rule `{rule}`: {0}", rule = .0.rule())]
+    Proposal(#[from] Violation),
+    /// A saved placement does not fit.
+    #[error(transparent)]
+    SavedPlacement(#[from] SavedPlacementError),
+    /// What was asked of a run does not fit the graph.
+    #[error(transparent)]
+    Partition(#[from] PartitionError),
+    /// A run cannot be prepared, or failed.
+    #[error(transparent)]
+    Execute(#[from] ExecuteError),
+    /// The builder was given no graph.
+    #[error("a session needs a graph: call with_graph, or with_graph_def or with_graph_def_file")]
+    NoGraph,
+    /// A feed, fetch or target names no node.
+    #[error("{role} `{name}`: the graph has no node `{node}`{}", suggest(.suggestion.as_deref()))]
+    UnknownNode {
+        /// `feed`, `fetch` or `target`.
+        role: &'static str,
+        /// What was asked for.
+        name: String,
+        /// The node that it names.
+        node: String,
+        /// The nearest name that the graph has.
+        suggestion: Option<String>,
+    },
+    /// A feed or fetch names an output that its node does not have.
+    #[error("{role} `{name}`: node `{node}` has {n_outputs} outputs")]
+    NoSuchOutput {
+        /// `feed` or `fetch`.
+        role: &'static str,
+        /// What was asked for.
+        name: String,
+        /// The node.
+        node: String,
+        /// Number of its outputs.
+        n_outputs: usize,
+    },
+}
+
+fn suggest(suggestion: Option<&str>) -> String {
+    suggestion.map_or_else(String::new, |name| format!("; did you mean `{name}`?"))
+}

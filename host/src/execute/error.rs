@@ -1,0 +1,154 @@
+//! Why a plan cannot be prepared or run.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::device::{KernelError, KernelLookupError};
+use crate::tensor::DType;
+
+/// Why a plan cannot be prepared, or why a run ended without its fetches.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExecuteError {
+    /// No thread could be started.
+    #[error("cannot start worker threads: {0}")]
+    Threads(String),
+    /// The plan is of another graph or device set than the executor.
+    #[error("the plan does not belong to this executor's graph and devices")]
+    ForeignPlan,
+    /// The device does not execute node by node.
+    #[error(
+        "device {device} does not execute single nodes, and the plan has {n_steps} steps for it; place its nodes elsewhere"
+    )]
+    NotAKernelDevice {
+        /// The device.
+        device: String,
+        /// Steps of the plan on it.
+        n_steps: usize,
+    },
+    /// The registry has no kernel for the node.
+    #[error("{site}: no kernel fits; registered: {registered}")]
+    NoKernel {
+        /// Which node, and where.
+        site: Box<NodeSite>,
+        /// The kernels that are registered for the op, in words.
+        registered: String,
+    },
+    /// The registration is good for placing only.
+    #[error(
+        "{site}: the kernel is registered for placement only; register it with a factory to execute it"
+    )]
+    PlacementOnly {
+        /// Which node, and where.
+        site: Box<NodeSite>,
+    },
+    /// The registry cannot say which kernel to take.
+    #[error("{site}: {source}")]
+    Lookup {
+        /// Which node, and where.
+        site: Box<NodeSite>,
+        /// Why.
+        source: Box<KernelLookupError>,
+    },
+    /// A kernel cannot be made, or a constant has no room.
+    #[error("{site}: cannot be prepared: {source}")]
+    Prepare {
+        /// Which node, and where.
+        site: Box<NodeSite>,
+        /// Why.
+        source: Box<KernelError>,
+    },
+    /// Loops and conditionals need dead tensors and frames, which this executor does not have.
+    #[error("node `{node}` ({op}): control flow is not implemented")]
+    ControlFlow {
+        /// The node.
+        node: String,
+        /// Its op.
+        op: String,
+    },
+    /// Another number of tensors is fed than the plan takes.
+    #[error("the plan takes {expected} fed tensors, {found} were given")]
+    FeedCount {
+        /// What the plan takes.
+        expected: usize,
+        /// What was given.
+        found: usize,
+    },
+    /// A fed tensor is of another type, or of a shape that cannot stand there.
+    #[error("feed `{tensor}` takes {expected}, {found} was given")]
+    FeedMismatch {
+        /// `node:slot`.
+        tensor: String,
+        /// Type and shape that stand there, in words.
+        expected: String,
+        /// Type and shape that were given, in words.
+        found: String,
+    },
+    /// A kernel failed.
+    #[error("{site}, inputs {inputs}: {source}")]
+    Kernel {
+        /// Which node, and where.
+        site: Box<NodeSite>,
+        /// Types and shapes of its inputs.
+        inputs: String,
+        /// Why.
+        source: Box<KernelError>,
+    },
+    /// A kernel panicked: a bug of the kernel.
+    #[error("{site}, inputs {inputs}: the kernel panicked: {message}")]
+    Panic {
+        /// Which node, and where.
+        site: Box<NodeSite>,
+        /// Types and shapes of its inputs.
+        inputs: String,
+        /// What it said.
+        message: String,
+    },
+    /// A kernel gave an output of another type than the graph says: a bug of the kernel.
+    #[error("{site}: output {slot} is {found}, the graph says {expected}")]
+    WrongOutput {
+        /// Which node, and where.
+        site: Box<NodeSite>,
+        /// Which output.
+        slot: usize,
+        /// The type in the graph.
+        expected: DType,
+        /// The type that the kernel gave.
+        found: DType,
+    },
+    /// A tensor could not be moved.
+    #[error("{what} from {source_device} to {destination_device}: {source}")]
+    Transfer {
+        /// `node:slot`, a feed or a fetch.
+        what: String,
+        /// Where it came from.
+        source_device: String,
+        /// Where it should go.
+        destination_device: String,
+        /// Why.
+        source: Box<KernelError>,
+    },
+    /// The caller cancelled the run.
+    #[error("the run was cancelled")]
+    Cancelled,
+    /// The run took longer than allowed.
+    #[error("the run did not end within {0:?}")]
+    TimedOut(Duration),
+}
+
+/// A node on the device where it was placed, for messages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeSite {
+    /// The node.
+    pub node: String,
+    /// Its op.
+    pub op: String,
+    /// Full name of the device.
+    pub device: String,
+}
+
+impl fmt::Display for NodeSite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "node `{}` ({}) on {}", self.node, self.op, self.device)
+    }
+}

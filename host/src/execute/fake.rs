@@ -1,0 +1,359 @@
+//! Devices, kernels and graphs for the tests of this stage and the one before it.
+
+use std::sync::Arc;
+
+use crate::device::{
+    AllocatorAttributes, Device, DeviceAttributes, DeviceProfile, DeviceSet, Kernel, KernelContext,
+    KernelDef, KernelDevice, KernelError, KernelRegistry,
+};
+use crate::graph::{AttrSet, AttrValue, Graph, GraphAssembler, Input, NodeSpec, Output, Work};
+use crate::names::DeviceName;
+use crate::partition::{Assignment, PartitionError, RunRequest, cut_assigned};
+use crate::plan::Plan;
+use crate::tensor::{
+    Allocator, AllocatorStats, Buffer, DType, HostAllocator, Literal, LiteralData, Memory,
+    MemoryId, OutOfMemory, PartialShape, Shape, Tensor,
+};
+
+/// A device that refuses every tensor that is not in its own memory.
+#[derive(Debug)]
+pub(crate) struct FakeDevice {
+    attributes: DeviceAttributes,
+    name: DeviceName,
+    pub(crate) own: Arc<HostAllocator>,
+    host: Arc<HostAllocator>,
+    /// Type other than CPU: the host cannot read its memory.
+    is_opaque: bool,
+    pool: rayon::ThreadPool,
+}
+
+/// Host memory that does not say so.
+#[derive(Debug)]
+struct Opaque(Buffer);
+
+#[derive(Debug)]
+struct OpaqueAllocator(Arc<HostAllocator>);
+
+impl Memory for Opaque {
+    fn id(&self) -> MemoryId {
+        self.0.memory_id()
+    }
+    fn len_bytes(&self) -> usize {
+        self.0.len_bytes()
+    }
+    fn as_host_bytes(&self) -> Option<&[u8]> {
+        None
+    }
+    fn as_host_bytes_mut(&mut self) -> Option<&mut [u8]> {
+        None
+    }
+}
+
+impl Allocator for OpaqueAllocator {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+    fn memory_id(&self) -> MemoryId {
+        self.0.memory_id()
+    }
+    fn allocate(&self, len_bytes: usize) -> Result<Buffer, OutOfMemory> {
+        Ok(Buffer::new(Arc::new(Opaque(self.0.allocate(len_bytes)?))))
+    }
+    fn stats(&self) -> AllocatorStats {
+        self.0.stats()
+    }
+}
+
+impl FakeDevice {
+    pub(crate) fn new(device_type: &str, index: u32) -> Arc<Self> {
+        let name = DeviceName::full("localhost", 0, 0, device_type, index);
+        Arc::new(Self {
+            attributes: DeviceAttributes::new(&name, device_type, 1 << 28),
+            own: Arc::new(HostAllocator::new(
+                format!("{device_type}:{index}"),
+                u64::MAX,
+            )),
+            host: Arc::new(HostAllocator::new("host", u64::MAX)),
+            is_opaque: device_type != "CPU",
+            name,
+            pool: rayon::ThreadPoolBuilder::new()
+                .num_threads(1)
+                .build()
+                .unwrap(),
+        })
+    }
+
+    /// A copy of the values in this device's memory.
+    pub(crate) fn tensor(&self, shape: &Shape, values: &[f32]) -> Tensor {
+        let mut tensor = Tensor::zeros(&*self.own, DType::F32, shape.clone()).unwrap();
+        tensor.as_slice_mut().unwrap().copy_from_slice(values);
+        if !self.is_opaque {
+            return tensor;
+        }
+        let opaque = Opaque(tensor.buffer().unwrap().clone());
+        Tensor::from_buffer(DType::F32, shape.clone(), Buffer::new(Arc::new(opaque))).unwrap()
+    }
+
+    /// The values of a tensor in this device's memory, whatever that is.
+    pub(crate) fn values(&self, tensor: &Tensor) -> Vec<f32> {
+        let buffer = tensor.buffer().unwrap();
+        let memory: &dyn std::any::Any = &**buffer.memory();
+        let bytes = match memory.downcast_ref::<Opaque>() {
+            Some(opaque) => opaque.0.as_host_bytes().unwrap(),
+            None => tensor.as_bytes().unwrap(),
+        };
+        bytemuck::cast_slice(bytes).to_vec()
+    }
+}
+
+impl Device for FakeDevice {
+    fn attributes(&self) -> &DeviceAttributes {
+        &self.attributes
+    }
+    fn name(&self) -> &DeviceName {
+        &self.name
+    }
+    fn allocator(&self, attributes: AllocatorAttributes) -> Arc<dyn Allocator> {
+        if attributes.on_host {
+            Arc::clone(&self.host) as _
+        } else if self.is_opaque {
+            Arc::new(OpaqueAllocator(Arc::clone(&self.own)))
+        } else {
+            Arc::clone(&self.own) as _
+        }
+    }
+    fn memory_capacity_bytes(&self) -> u64 {
+        1 << 40
+    }
+    fn profile(&self) -> DeviceProfile {
+        DeviceProfile::default_cpu(1)
+    }
+    fn as_kernel_device(&self) -> Option<&dyn KernelDevice> {
+        Some(self)
+    }
+}
+
+impl KernelDevice for FakeDevice {
+    fn compute(
+        &self,
+        kernel: &dyn Kernel,
+        context: &mut KernelContext<'_>,
+    ) -> Result<(), KernelError> {
+        for (index, tensor) in context.inputs().iter().enumerate() {
+            let own = Some(self.own.memory_id());
+            if tensor.buffer().map(Buffer::memory_id) != own {
+                return Err(KernelError::invalid(format!("input {index} is elsewhere")));
+            }
+        }
+        kernel.compute(context)
+    }
+    fn copy_from_host(&self, tensor: &Tensor) -> Result<Tensor, KernelError> {
+        Ok(self.tensor(tensor.shape(), tensor.as_slice()?))
+    }
+    fn copy_to_host(&self, tensor: &Tensor) -> Result<Tensor, KernelError> {
+        Ok(Tensor::from_values(
+            tensor.shape().clone(),
+            &self.values(tensor),
+        )?)
+    }
+    fn intra_op_pool(&self) -> Option<&rayon::ThreadPool> {
+        Some(&self.pool)
+    }
+}
+
+/// What a fake kernel does with its inputs, on which fake device.
+pub(crate) type FakeOp =
+    dyn Fn(&FakeDevice, &[Vec<f32>]) -> Result<Vec<f32>, KernelError> + Send + Sync;
+
+struct FakeKernel {
+    op: Arc<FakeOp>,
+    devices: Arc<Vec<Arc<FakeDevice>>>,
+}
+
+impl Kernel for FakeKernel {
+    fn compute(&self, context: &mut KernelContext<'_>) -> Result<(), KernelError> {
+        let name = context.device().name();
+        let device = self
+            .devices
+            .iter()
+            .find(|device| &device.name == name)
+            .unwrap();
+        let inputs: Vec<Vec<f32>> = context
+            .inputs()
+            .iter()
+            .map(|tensor| device.values(tensor))
+            .collect();
+        let shape = context
+            .inputs()
+            .first()
+            .map_or(Shape::default(), |tensor| tensor.shape().clone());
+        let values = (self.op)(device, &inputs)?;
+        let output = device.tensor(&shape, &values);
+        context.set_output(0, output)
+    }
+}
+
+/// Devices with kernels: `Sum` adds its inputs, `Neg` negates, `Fail` fails, `Panic` panics; others can be added.
+pub(crate) struct FakeWorld {
+    pub(crate) devices: Arc<Vec<Arc<FakeDevice>>>,
+    pub(crate) registry: KernelRegistry,
+}
+
+impl FakeWorld {
+    pub(crate) fn new(types: &[&str]) -> Self {
+        let mut counts = std::collections::HashMap::<&str, u32>::new();
+        let devices = types.iter().map(|&device_type| {
+            let index = counts.entry(device_type).or_default();
+            *index += 1;
+            FakeDevice::new(device_type, *index - 1)
+        });
+        let mut world = Self {
+            devices: Arc::new(devices.collect()),
+            registry: KernelRegistry::empty(),
+        };
+        world.add("Sum", |_, inputs| {
+            let mut sum = inputs[0].clone();
+            for input in &inputs[1..] {
+                sum.iter_mut()
+                    .zip(input)
+                    .for_each(|(sum, value)| *sum += value);
+            }
+            Ok(sum)
+        });
+        world.add("Neg", |_, inputs| {
+            Ok(inputs[0].iter().map(|value| -value).collect())
+        });
+        world.add("Fail", |_, _| Err(KernelError::invalid("it is Tuesday")));
+        world.add("Panic", |_, _| panic!("out of cheese"));
+        world
+    }
+
+    pub(crate) fn add(
+        &mut self,
+        op: &str,
+        f: impl Fn(&FakeDevice, &[Vec<f32>]) -> Result<Vec<f32>, KernelError> + Send + Sync + 'static,
+    ) {
+        let op_fn: Arc<FakeOp> = Arc::new(f);
+        let devices = Arc::clone(&self.devices);
+        self.registry
+            .register(KernelDef::new(op, "DEFAULT").with_factory(move |_| {
+                Ok(Box::new(FakeKernel {
+                    op: Arc::clone(&op_fn),
+                    devices: Arc::clone(&devices),
+                }))
+            }));
+    }
+
+    pub(crate) fn device_set(&self) -> Arc<DeviceSet> {
+        Arc::new(DeviceSet::new(
+            self.devices
+                .iter()
+                .map(|device| Arc::clone(device) as Arc<dyn Device>),
+        ))
+    }
+
+    pub(crate) fn has_one_memory(&self) -> Vec<bool> {
+        self.devices
+            .iter()
+            .map(|device| !device.is_opaque)
+            .collect()
+    }
+}
+
+/// One line per node, in order: `name = Op(input, input:slot, ^control) @ device`. Tensors are `float [4]`; an op `Two..`
+/// has two outputs; a `Const` holds 1, 2, 3, 4.
+pub(crate) struct Sketch {
+    pub(crate) graph: Arc<Graph>,
+    pub(crate) devices: Vec<u32>,
+    pub(crate) start_order: Option<Vec<i32>>,
+}
+
+impl Sketch {
+    pub(crate) fn parse(text: &str) -> Self {
+        let mut assembler = GraphAssembler::new("sketch");
+        let mut devices = Vec::new();
+        for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+            let (name, rest) = line.split_once(" = ").unwrap();
+            let (op, rest) = rest.split_once('(').unwrap();
+            let (inputs, device) = rest.split_once(") @ ").unwrap();
+            let inputs: Vec<Input> = inputs
+                .split(", ")
+                .filter(|input| !input.is_empty())
+                .map(|input| match input.strip_prefix('^') {
+                    Some(node) => Input::Control(assembler.find_node(node).unwrap()),
+                    None => {
+                        let (node, slot) = input.split_once(':').unwrap_or((input, "0"));
+                        Input::Data {
+                            node: assembler.find_node(node).unwrap(),
+                            slot: slot.parse().unwrap(),
+                        }
+                    }
+                })
+                .collect();
+            let output = Output {
+                dtype: DType::F32,
+                is_ref: false,
+                shape: PartialShape::new(&[Some(4)]),
+            };
+            let outputs = vec![output; if op.starts_with("Two") { 2 } else { 1 }];
+            let attrs = if op == "Const" {
+                let bytes: Vec<u8> = bytemuck::cast_slice(&[1f32, 2.0, 3.0, 4.0]).to_vec();
+                let data = LiteralData::Dense(Arc::new(bytes));
+                let literal = Literal::new(DType::F32, [4].into(), data).unwrap();
+                AttrSet::new([("value".into(), AttrValue::Tensor(Arc::new(literal)))])
+            } else {
+                AttrSet::default()
+            };
+            let spec = NodeSpec {
+                name,
+                op,
+                inputs: &inputs,
+                requested_device: "",
+                attrs,
+                outputs: &outputs,
+                stateful: false,
+                work: Work::default(),
+            };
+            assembler.add_node(&spec).unwrap();
+            devices.push(device.parse().unwrap());
+        }
+        Self {
+            graph: Arc::new(assembler.finish()),
+            devices,
+            start_order: None,
+        }
+    }
+
+    pub(crate) fn cut(
+        &self,
+        has_one_memory: &[bool],
+        request: &RunRequest,
+    ) -> Result<Plan, PartitionError> {
+        let assignment = Assignment {
+            graph: &self.graph,
+            devices: &self.devices,
+            has_one_memory,
+            edge_kinds: self.graph.edge_kinds(),
+            start_order: self.start_order.as_deref(),
+            queues: None,
+        };
+        cut_assigned(&assignment, request)
+    }
+
+    /// `feeds` and `fetches` as `node` or `node:slot`, `targets` as nodes.
+    pub(crate) fn request(&self, feeds: &[&str], fetches: &[&str], targets: &[&str]) -> RunRequest {
+        let tensor = |name: &&str| {
+            let (node, slot) = name.split_once(':').unwrap_or((name, "0"));
+            let node = self.graph.find_node(node).unwrap();
+            self.graph.output(node, slot.parse().unwrap()).unwrap()
+        };
+        RunRequest {
+            feeds: feeds.iter().map(tensor).collect(),
+            fetches: fetches.iter().map(tensor).collect(),
+            targets: targets
+                .iter()
+                .map(|name| self.graph.find_node(name).unwrap())
+                .collect(),
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! What a user may choose about executing.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::trace::Recorder;
+
+/// How an executor is made.
+#[derive(Debug, Clone, Default)]
+pub struct ExecutorOptions {
+    /// Steps of one run that may execute at one time, the caller's thread included (TensorFlow
+    /// `inter_op_parallelism_threads`); 0 = one per core. More help wide graphs of small kernels; fewer leave the cores to
+    /// the threads inside kernels. With 1 the order of steps is fixed.
+    pub inter_op_parallelism_threads: usize,
+    /// Hears of kernels, transfers and runs.
+    pub recorder: Recorder,
+}
+
+impl ExecutorOptions {
+    /// The same, with this number of threads; 0 = one per core.
+    #[must_use]
+    pub fn with_inter_op_parallelism_threads(mut self, n_threads: usize) -> Self {
+        self.inter_op_parallelism_threads = n_threads;
+        self
+    }
+
+    /// The same, recording into `recorder`.
+    #[must_use]
+    pub fn with_recorder(mut self, recorder: Recorder) -> Self {
+        self.recorder = recorder;
+        self
+    }
+}
+
+/// How one run goes.
+#[derive(Debug, Clone, Default)]
+pub struct RunOptions {
+    /// Ends the run with [`super::ExecuteError::Cancelled`] when it is set; looked at between steps.
+    pub cancel: Option<CancelToken>,
+    /// Ends the run with [`super::ExecuteError::TimedOut`] after this time; looked at between steps.
+    pub timeout: Option<Duration>,
+    /// Hears of this run, instead of the executor's recorder.
+    pub recorder: Option<Recorder>,
+}
+
+impl RunOptions {
+    /// The same, cancelled by `token`.
+    #[must_use]
+    pub fn with_cancel(mut self, token: CancelToken) -> Self {
+        self.cancel = Some(token);
+        self
+    }
+
+    /// The same, limited to this time.
+    #[must_use]
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// The same, recorded by `recorder` alone; [`Recorder::off`] = not recorded.
+    #[must_use]
+    pub fn with_recorder(mut self, recorder: Recorder) -> Self {
+        self.recorder = Some(recorder);
+        self
+    }
+}
+
+/// Cancels runs from another thread. Cloning shares.
+#[derive(Debug, Clone, Default)]
+pub struct CancelToken(Arc<AtomicBool>);
+
+impl CancelToken {
+    /// A token that is not set.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Cancels every run that has this token, for good.
+    pub fn cancel(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    /// Whether it is set.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}

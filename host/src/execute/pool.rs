@@ -1,0 +1,104 @@
+//! Threads that help runs.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use super::run::Run;
+
+/// Threads that wait for runs to help. Dropping it ends them once their runs need them no more.
+#[derive(Debug)]
+pub(super) struct HelperPool {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// Where runs ask for help.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    state: Mutex<State>,
+    wake: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// One entry per helper asked for.
+    requests: VecDeque<Arc<Run>>,
+    is_closed: bool,
+}
+
+impl HelperPool {
+    /// Starts `n_threads` threads.
+    pub(super) fn new(n_threads: usize) -> io::Result<Self> {
+        let mut pool = Self {
+            shared: Arc::default(),
+            threads: Vec::with_capacity(n_threads),
+        };
+        for index in 0..n_threads {
+            let shared = Arc::clone(&pool.shared);
+            let thread = thread::Builder::new()
+                .name(format!("inter-op-{index}"))
+                .spawn(move || shared.serve())?;
+            pool.threads.push(thread);
+        }
+        Ok(pool)
+    }
+
+    pub(super) fn n_threads(&self) -> usize {
+        self.threads.len()
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+}
+
+impl Drop for HelperPool {
+    fn drop(&mut self) {
+        self.shared.lock().is_closed = true;
+        self.shared.wake.notify_all();
+        for thread in self.threads.drain(..) {
+            // A kernel's panic is caught where it runs; there is nobody left to tell of another one.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    /// Asks for `n_helpers` threads.
+    pub(super) fn ask(&self, run: &Arc<Run>, n_helpers: usize) {
+        let mut state = self.lock();
+        for _ in 0..n_helpers {
+            state.requests.push_back(Arc::clone(run));
+        }
+        drop(state);
+        for _ in 0..n_helpers {
+            self.wake.notify_one();
+        }
+    }
+
+    fn serve(&self) {
+        loop {
+            let mut state = self.lock();
+            let run = loop {
+                if let Some(run) = state.requests.pop_front() {
+                    break run;
+                }
+                if state.is_closed {
+                    return;
+                }
+                state = self
+                    .wake
+                    .wait(state)
+                    .unwrap_or_else(PoisonError::into_inner);
+            };
+            drop(state);
+            run.help();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,361 @@
+//! Lays the steps out.
+
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use super::prune::Pruned;
+use super::{Assignment, PartitionError, RunRequest};
+use crate::graph::{AttrValue, Csr, EdgeKind, NONE, NodeId, TensorId};
+use crate::names::DeviceId;
+use crate::plan::{
+    Feed, Fetch, MemorySpace, Partition, Payload, Plan, Step, StepId, StepKind, Transfer,
+    TransferId, Value, ValueId,
+};
+use crate::tensor::DType;
+
+/// Steps that only move tensors start before kernels: something waits for them elsewhere.
+const MOVES_FIRST: i32 = i32::MAX;
+
+/// A plan on its way.
+pub(super) struct Cutter<'a> {
+    assignment: &'a Assignment<'a>,
+    pruned: &'a Pruned,
+    plan: Plan,
+    /// Step that writes each value.
+    writers: Vec<StepId>,
+    /// Step that executes each node, or [`NONE`].
+    executes: Vec<u32>,
+    /// Tensors that came to a device, from another one or from the caller.
+    arrivals: FxHashMap<(TensorId, DeviceId, MemorySpace), ValueId>,
+    /// Control edges that came to a device: the receiving step.
+    control_arrivals: FxHashMap<(NodeId, DeviceId), StepId>,
+    /// (from, to) steps.
+    edges: Vec<(StepId, StepId)>,
+}
+
+impl<'a> Cutter<'a> {
+    pub(super) fn new(assignment: &'a Assignment<'a>, pruned: &'a Pruned) -> Self {
+        Self {
+            assignment,
+            pruned,
+            plan: Plan::default(),
+            writers: Vec::new(),
+            executes: vec![NONE; assignment.graph.n_nodes()],
+            arrivals: FxHashMap::default(),
+            control_arrivals: FxHashMap::default(),
+            edges: Vec::new(),
+        }
+    }
+
+    pub(super) fn cut(mut self, request: &RunRequest) -> Result<Plan, PartitionError> {
+        self.plan.feeds = request
+            .feeds
+            .iter()
+            .map(|&tensor| Feed {
+                tensor,
+                steps: Vec::new(),
+            })
+            .collect();
+        // Node ids are topological, and a transfer is laid out when its first consumer is: so steps are, too.
+        for node in self.assignment.graph.nodes() {
+            if self.pruned.runs[node.index()] {
+                self.execute(node)?;
+            }
+        }
+        for (index, &tensor) in (0u32..).zip(&request.fetches) {
+            self.fetch(index, tensor)?;
+        }
+        self.plan.back_edges = self
+            .assignment
+            .graph
+            .back_edges()
+            .chunks_exact(2)
+            .map(|pair| (NodeId(pair[0]), NodeId(pair[1])))
+            .filter(|&(from, to)| self.pruned.runs[from.index()] && self.pruned.runs[to.index()])
+            .collect();
+        self.finish()
+    }
+
+    fn execute(&mut self, node: NodeId) -> Result<(), PartitionError> {
+        let graph = self.assignment.graph;
+        let device = self.assignment.device(node);
+        let mut inputs = SmallVec::new();
+        let mut waits: SmallVec<[StepId; 4]> = SmallVec::new();
+        for edge in graph.predecessors().range(node.index()) {
+            let producer = NodeId(graph.predecessors().items[edge]);
+            match graph.edge_tensors()[edge] {
+                NONE => waits.extend(self.control_arrival(producer, device, node)?),
+                tensor => {
+                    let tensor = TensorId(tensor);
+                    let space = self.input_space(edge, tensor, device);
+                    inputs.push(self.arrival(tensor, device, space, node)?);
+                }
+            }
+        }
+        let priority = self
+            .assignment
+            .start_order
+            .map_or(0, |order| order[node.index()]);
+        let step = self.push_step(StepKind::Execute(node), device, inputs, priority)?;
+        if let Some(queues) = self.assignment.queues {
+            self.plan.steps[step.index()].queue = queues[node.index()];
+        }
+        self.edges
+            .extend(waits.into_iter().map(|wait| (wait, step)));
+        self.executes[node.index()] = step.0;
+        for tensor in graph.output_range(node) {
+            let tensor = TensorId(to_u32(tensor)?);
+            let space = self.output_space(node, tensor);
+            self.push_value(step, tensor, device, space)?;
+        }
+        Ok(())
+    }
+
+    fn fetch(&mut self, index: u32, tensor: TensorId) -> Result<(), PartitionError> {
+        let fetch = if let Some(&feed) = self.pruned.fed.get(&tensor) {
+            Fetch::Fed(tensor, feed)
+        } else {
+            let value = self.home(tensor);
+            let device = self.plan.values[value.index()].device;
+            let inputs = SmallVec::from_slice(&[value]);
+            let step = self.push_step(StepKind::Fetch(index), device, inputs, MOVES_FIRST)?;
+            Fetch::Step(tensor, step)
+        };
+        self.plan.fetches.push(fetch);
+        Ok(())
+    }
+
+    /// Where a tensor stands for readers on `device`: at home, or where a transfer or the caller brings it.
+    fn arrival(
+        &mut self,
+        tensor: TensorId,
+        device: DeviceId,
+        space: MemorySpace,
+        consumer: NodeId,
+    ) -> Result<ValueId, PartitionError> {
+        let key = (tensor, device, space);
+        if let Some(&feed) = self.pruned.fed.get(&tensor) {
+            if let Some(&value) = self.arrivals.get(&key) {
+                return Ok(value);
+            }
+            let kind = StepKind::Feed(feed);
+            let step = self.push_step(kind, device, SmallVec::new(), MOVES_FIRST)?;
+            let value = self.push_value(step, tensor, device, space)?;
+            self.plan.feeds[feed as usize].steps.push(step);
+            self.arrivals.insert(key, value);
+            return Ok(value);
+        }
+        let sent = self.home(tensor);
+        let home = &self.plan.values[sent.index()];
+        let (source, source_space) = (home.device, home.space);
+        if (source, source_space) == (device, space) {
+            return Ok(sent);
+        }
+        // A reference may change between two reads, so each reader has a transfer of its own.
+        let is_shared = !self.assignment.graph.tensor_is_ref(tensor);
+        if is_shared && let Some(&value) = self.arrivals.get(&key) {
+            return Ok(value);
+        }
+        let dtype = self.assignment.graph.tensor_dtypes()[tensor.index()];
+        let shape = self.assignment.graph.tensor_shape(tensor);
+        let receive = self.push_transfer(Transfer {
+            payload: Payload::Tensor(tensor),
+            source,
+            source_space,
+            destination: device,
+            destination_space: space,
+            bytes: shape.size_bytes(dtype),
+            first_consumer: consumer,
+            sent: Some(sent),
+            received: None,
+        })?;
+        let value = self.push_value(receive, tensor, device, space)?;
+        if let Some(transfer) = self.plan.transfers.last_mut() {
+            transfer.received = Some(value);
+        }
+        self.arrivals.insert(key, value);
+        Ok(value)
+    }
+
+    /// The step on `device` to wait for instead of `producer`; `None` where there is nothing to wait for.
+    fn control_arrival(
+        &mut self,
+        producer: NodeId,
+        device: DeviceId,
+        consumer: NodeId,
+    ) -> Result<Option<StepId>, PartitionError> {
+        if self
+            .pruned
+            .is_fed_placeholder(self.assignment.graph, producer)
+        {
+            return Ok(None);
+        }
+        let source = self.assignment.device(producer);
+        let runs = StepId(self.executes[producer.index()]);
+        if source == device {
+            return Ok(Some(runs));
+        }
+        if let Some(&step) = self.control_arrivals.get(&(producer, device)) {
+            return Ok(Some(step));
+        }
+        let receive = self.push_transfer(Transfer {
+            payload: Payload::Control(producer),
+            source,
+            source_space: MemorySpace::Device,
+            destination: device,
+            destination_space: MemorySpace::Device,
+            bytes: Some(0),
+            first_consumer: consumer,
+            sent: None,
+            received: None,
+        })?;
+        self.control_arrivals.insert((producer, device), receive);
+        Ok(Some(receive))
+    }
+
+    /// Adds the pair of steps; gives the receiving one.
+    fn push_transfer(&mut self, transfer: Transfer) -> Result<StepId, PartitionError> {
+        let id = TransferId(to_u32(self.plan.transfers.len())?);
+        let inputs = transfer.sent.into_iter().collect();
+        let kind = StepKind::Send(id);
+        let send = self.push_step(kind, transfer.source, inputs, MOVES_FIRST)?;
+        if let Payload::Control(producer) = transfer.payload {
+            let runs = StepId(self.executes[producer.index()]);
+            self.edges.push((runs, send));
+        }
+        let kind = StepKind::Receive(id);
+        let receive = self.push_step(kind, transfer.destination, SmallVec::new(), MOVES_FIRST)?;
+        self.edges.push((send, receive));
+        self.plan.transfers.push(transfer);
+        Ok(receive)
+    }
+
+    fn push_step(
+        &mut self,
+        kind: StepKind,
+        device: DeviceId,
+        inputs: SmallVec<[ValueId; 3]>,
+        priority: i32,
+    ) -> Result<StepId, PartitionError> {
+        let id = StepId(to_u32(self.plan.steps.len())?);
+        for &input in &inputs {
+            self.plan.values[input.index()].n_readers += 1;
+            self.edges.push((self.writers[input.index()], id));
+        }
+        self.plan.steps.push(Step {
+            kind,
+            device,
+            inputs,
+            first_output: to_u32(self.plan.values.len())?,
+            n_outputs: 0,
+            n_waits: 0,
+            priority,
+            queue: 0,
+        });
+        Ok(id)
+    }
+
+    /// Adds the next output of the step that was added last.
+    fn push_value(
+        &mut self,
+        writer: StepId,
+        tensor: TensorId,
+        device: DeviceId,
+        space: MemorySpace,
+    ) -> Result<ValueId, PartitionError> {
+        let id = ValueId(to_u32(self.plan.values.len())?);
+        self.plan.values.push(Value {
+            tensor,
+            device,
+            space,
+            n_readers: 0,
+        });
+        self.writers.push(writer);
+        self.plan.steps[writer.index()].n_outputs += 1;
+        Ok(id)
+    }
+
+    /// The value that the producer of a tensor writes.
+    fn home(&self, tensor: TensorId) -> ValueId {
+        let (node, slot) = self.assignment.graph.producer(tensor);
+        let step = &self.plan.steps[self.executes[node.index()] as usize];
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "tensor ids are 32 bits wide"
+        )]
+        ValueId(step.first_output + slot as u32)
+    }
+
+    fn input_space(&self, edge: usize, tensor: TensorId, device: DeviceId) -> MemorySpace {
+        let wants_host = self.assignment.edge_kinds[edge] & EdgeKind::HOST_MEMORY != 0;
+        self.space(device, wants_host || self.is_host_only(tensor))
+    }
+
+    fn output_space(&self, node: NodeId, tensor: TensorId) -> MemorySpace {
+        let slot = self.assignment.graph.producer(tensor).1;
+        let on_host = matches!(
+            self.assignment.graph.attrs(node).list("_output_hostmem"),
+            Some(slots) if slots.iter().any(
+                |entry| matches!(entry, AttrValue::Int(index) if usize::try_from(*index) == Ok(slot))
+            )
+        );
+        let device = self.assignment.device(node);
+        self.space(device, on_host || self.is_host_only(tensor))
+    }
+
+    fn space(&self, device: DeviceId, on_host: bool) -> MemorySpace {
+        if on_host && !self.assignment.has_one_memory[device.index()] {
+            MemorySpace::Host
+        } else {
+            MemorySpace::Device
+        }
+    }
+
+    /// Strings and resource handles stand on the host, whatever the device (TensorFlow `MTypeFromDType`).
+    fn is_host_only(&self, tensor: TensorId) -> bool {
+        let dtype = self.assignment.graph.tensor_dtypes()[tensor.index()];
+        matches!(dtype, DType::String | DType::Resource)
+    }
+
+    /// Counts the edges into rows, and the steps into partitions.
+    fn finish(mut self) -> Result<Plan, PartitionError> {
+        to_u32(self.edges.len())?;
+        let n_steps = self.plan.steps.len();
+        let mut offsets = vec![0u32; n_steps + 1];
+        for &(from, to) in &self.edges {
+            offsets[from.index() + 1] += 1;
+            self.plan.steps[to.index()].n_waits += 1;
+        }
+        for step in 0..n_steps {
+            offsets[step + 1] += offsets[step];
+        }
+        let mut next = offsets.clone();
+        let mut items = vec![0u32; self.edges.len()];
+        for &(from, to) in &self.edges {
+            let slot = &mut next[from.index()];
+            items[*slot as usize] = to.0;
+            *slot += 1;
+        }
+        self.plan.successors = Csr { offsets, items };
+
+        let mut partitions: Vec<Partition> = (0..to_u32(self.assignment.has_one_memory.len())?)
+            .map(|device| Partition {
+                device: DeviceId(device),
+                steps: Vec::new(),
+            })
+            .collect();
+        for (id, step) in (0u32..).zip(&self.plan.steps) {
+            partitions[step.device.index()].steps.push(StepId(id));
+        }
+        partitions.retain(|partition| !partition.steps.is_empty());
+        self.plan.partitions = partitions;
+        Ok(self.plan)
+    }
+}
+
+fn to_u32(n: usize) -> Result<u32, PartitionError> {
+    u32::try_from(n)
+        .ok()
+        .filter(|&n| n < NONE)
+        .ok_or(PartitionError::TooLarge)
+}

@@ -1,0 +1,353 @@
+//! Assembles a session, stage by stage.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::Session;
+use super::op_arguments::GraphOps;
+use super::report::PlacedBy;
+use super::report::SessionReport;
+use super::report::StageClock;
+use super::report::record_policy;
+use crate::backend;
+use crate::candidates;
+use crate::candidates::Candidates;
+use crate::candidates::CandidatesError;
+use crate::candidates::PlacementOptions;
+use crate::candidates::Proposal;
+use crate::device::DeviceOptions;
+use crate::device::DeviceSet;
+use crate::device::FactoryRegistry;
+use crate::device::KernelDef;
+use crate::device::KernelRegistry;
+use crate::error::Error;
+use crate::execute::Executor;
+use crate::execute::ExecutorOptions;
+use crate::graph::Graph;
+#[cfg(feature = "graphdef")]
+use crate::import;
+#[cfg(feature = "graphdef")]
+use crate::import::ImportOptions;
+use crate::ops::OpRegistry;
+use crate::placement;
+use crate::placement::Placement;
+use crate::placement::SavedPlacement;
+use crate::policy;
+use crate::policy::PolicyEngine;
+use crate::policy::PolicyLimits;
+use crate::policy::PolicyRequest;
+use crate::policy::ShippedPolicy;
+use crate::trace::Recorder;
+
+/// The policy that is asked when the user names none: TensorFlow's placer.
+const DEFAULT_POLICY: &str = "priority";
+
+/// Names of a local session's devices start so.
+const LOCAL_PREFIX: &str = "/job:localhost/replica:0/task:0";
+
+/// Assembles a [`Session`]. A graph is needed; everything else has a default.
+#[derive(Debug, Default)]
+pub struct SessionBuilder {
+    graph: Option<GraphSource>,
+    ops: Option<Arc<OpRegistry>>,
+    #[cfg(feature = "graphdef")]
+    import_options: ImportOptions,
+    factories: Option<FactoryRegistry>,
+    devices: Option<Arc<DeviceSet>>,
+    device_options: DeviceOptions,
+    kernels: Option<KernelRegistry>,
+    more_kernels: Vec<KernelDef>,
+    placement_options: PlacementOptions,
+    candidates: Option<Candidates>,
+    assignment: Assignment,
+    policy_engine: Option<PolicyEngine>,
+    executor_options: ExecutorOptions,
+}
+
+#[derive(Debug)]
+enum GraphSource {
+    Graph(Arc<Graph>),
+    #[cfg(feature = "graphdef")]
+    Bytes(bytes::Bytes),
+    #[cfg(feature = "graphdef")]
+    File(std::path::PathBuf),
+}
+
+/// Who says where nodes go.
+#[derive(Debug, Default)]
+enum Assignment {
+    #[default]
+    DefaultPolicy,
+    Policy(PolicyRequest),
+    Saved(SavedPlacement),
+    Proposal(Proposal),
+}
+
+impl SessionBuilder {
+    /// The graph, put together with [`crate::graph::GraphAssembler`] or imported before.
+    #[must_use]
+    pub fn with_graph(mut self, graph: impl Into<Arc<Graph>>) -> Self {
+        self.graph = Some(GraphSource::Graph(graph.into()));
+        self
+    }
+
+    /// The graph, as the bytes of a GraphDef.
+    #[cfg(feature = "graphdef")]
+    #[must_use]
+    pub fn with_graph_def(mut self, bytes: impl Into<bytes::Bytes>) -> Self {
+        self.graph = Some(GraphSource::Bytes(bytes.into()));
+        self
+    }
+
+    /// The graph, as a file that holds a GraphDef.
+    #[cfg(feature = "graphdef")]
+    #[must_use]
+    pub fn with_graph_def_file(mut self, path: impl Into<std::path::PathBuf>) -> Self {
+        self.graph = Some(GraphSource::File(path.into()));
+        self
+    }
+
+    /// How a GraphDef is read.
+    #[cfg(feature = "graphdef")]
+    #[must_use]
+    pub fn with_import_options(mut self, options: ImportOptions) -> Self {
+        self.import_options = options;
+        self
+    }
+
+    /// The ops that are known, where they are others than [`OpRegistry::default`].
+    #[must_use]
+    pub fn with_ops(mut self, ops: impl Into<Arc<OpRegistry>>) -> Self {
+        self.ops = Some(ops.into());
+        self
+    }
+
+    /// Where devices and their kernels come from, instead of [`backend::default_factories`].
+    #[must_use]
+    pub fn with_factories(mut self, factories: FactoryRegistry) -> Self {
+        self.factories = Some(factories);
+        self
+    }
+
+    /// How many devices of which type, with how much memory.
+    #[must_use]
+    pub fn with_device_options(mut self, options: DeviceOptions) -> Self {
+        self.device_options = options;
+        self
+    }
+
+    /// These devices, instead of those that factories make; other sessions may share them.
+    #[must_use]
+    pub fn with_devices(mut self, devices: impl Into<Arc<DeviceSet>>) -> Self {
+        self.devices = Some(devices.into());
+        self
+    }
+
+    /// These kernels, instead of those that come with the factories.
+    #[must_use]
+    pub fn with_kernel_registry(mut self, kernels: KernelRegistry) -> Self {
+        self.kernels = Some(kernels);
+        self
+    }
+
+    /// The app's own kernels, beside the others.
+    #[must_use]
+    pub fn with_kernels(mut self, kernels: impl IntoIterator<Item = KernelDef>) -> Self {
+        self.more_kernels.extend(kernels);
+        self
+    }
+
+    /// Device scope, soft placement, pins, cost model.
+    #[must_use]
+    pub fn with_placement_options(mut self, options: PlacementOptions) -> Self {
+        self.placement_options = options;
+        self
+    }
+
+    /// Candidates that the app made itself, with [`crate::candidates::CandidatesBuilder`]: they bring graph and devices, and
+    /// no kernel is asked who may run what.
+    #[must_use]
+    pub fn with_candidates(mut self, candidates: Candidates) -> Self {
+        self.graph = Some(GraphSource::Graph(Arc::clone(candidates.graph())));
+        self.devices = Some(Arc::clone(candidates.device_set()));
+        self.candidates = Some(candidates);
+        self
+    }
+
+    /// The policy to ask, instead of `priority`. The last of `with_policy`, [`Self::with_saved_placement`] and
+    /// [`Self::with_proposal`] counts.
+    #[must_use]
+    pub fn with_policy(mut self, request: PolicyRequest) -> Self {
+        self.assignment = Assignment::Policy(request);
+        self
+    }
+
+    /// The sandbox to ask it in, with its limits and its cache; sessions may share one. Without, policies get
+    /// [`PolicyLimits::default`] and are compiled anew for each session.
+    #[must_use]
+    pub fn with_policy_engine(mut self, engine: PolicyEngine) -> Self {
+        self.policy_engine = Some(engine);
+        self
+    }
+
+    /// A placement of before, instead of a policy's.
+    #[must_use]
+    pub fn with_saved_placement(mut self, saved: SavedPlacement) -> Self {
+        self.assignment = Assignment::Saved(saved);
+        self
+    }
+
+    /// The app's own assignment, instead of a policy's. It is checked as a policy's is.
+    #[must_use]
+    pub fn with_proposal(mut self, proposal: Proposal) -> Self {
+        self.assignment = Assignment::Proposal(proposal);
+        self
+    }
+
+    /// Steps of one run that may execute at one time; 0 = one per core
+    /// ([`ExecutorOptions::inter_op_parallelism_threads`]).
+    #[must_use]
+    pub fn with_inter_op_parallelism_threads(mut self, n_threads: usize) -> Self {
+        self.executor_options.inter_op_parallelism_threads = n_threads;
+        self
+    }
+
+    /// Hears of stages, policy calls, kernels and transfers.
+    #[must_use]
+    pub fn with_recorder(mut self, recorder: Recorder) -> Self {
+        self.executor_options.recorder = recorder;
+        self
+    }
+
+    /// Runs all stages up to the check of the placement. Kernels and constants are made by the first run that needs
+    /// them, so a graph may be placed on devices that cannot execute it.
+    ///
+    /// # Errors
+    /// The error of the stage that failed.
+    pub fn build(mut self) -> Result<Session, Error> {
+        let mut clock = StageClock {
+            recorder: self.executor_options.recorder.clone(),
+            ..StageClock::default()
+        };
+        let ops = self
+            .ops
+            .take()
+            .unwrap_or_else(|| Arc::new(OpRegistry::default()));
+        #[cfg(feature = "graphdef")]
+        let graph = self.open_graph(&ops, &mut clock)?;
+        #[cfg(not(feature = "graphdef"))]
+        let graph = self.open_graph()?;
+        let (devices, kernels) = clock.time("discover", || self.open_devices())?;
+        let made = self.candidates.take().filter(|made| {
+            Arc::ptr_eq(made.graph(), &graph) && Arc::ptr_eq(made.device_set(), &devices)
+        });
+        let candidates = match made {
+            Some(candidates) => candidates,
+            None => clock.time("enumerate", || {
+                self.enumerate(&graph, &devices, &kernels, ops)
+            })?,
+        };
+        let (placement, placed_by) = self.place(&candidates, &mut clock)?;
+        let executor = Executor::new(graph, devices, Arc::new(kernels), &self.executor_options)?;
+        let report = SessionReport {
+            stages: clock.stages,
+            placed_by,
+        };
+        Ok(Session::assemble(
+            placement,
+            executor,
+            report,
+            self.executor_options.recorder,
+        ))
+    }
+
+    #[cfg(feature = "graphdef")]
+    fn open_graph(
+        &mut self,
+        ops: &OpRegistry,
+        clock: &mut StageClock,
+    ) -> Result<Arc<Graph>, Error> {
+        let options = &self.import_options;
+        match self.graph.take() {
+            None => Err(Error::NoGraph),
+            Some(GraphSource::Graph(graph)) => Ok(graph),
+            Some(GraphSource::Bytes(bytes)) => clock.time("import", || {
+                Ok(Arc::new(import::import_graph(bytes, ops, options)?))
+            }),
+            Some(GraphSource::File(path)) => clock.time("import", || {
+                let bytes = std::fs::read(&path).map_err(|source| Error::Read { path, source })?;
+                Ok(Arc::new(import::import_graph(bytes, ops, options)?))
+            }),
+        }
+    }
+
+    #[cfg(not(feature = "graphdef"))]
+    fn open_graph(&mut self) -> Result<Arc<Graph>, Error> {
+        match self.graph.take() {
+            None => Err(Error::NoGraph),
+            Some(GraphSource::Graph(graph)) => Ok(graph),
+        }
+    }
+
+    fn open_devices(&mut self) -> Result<(Arc<DeviceSet>, KernelRegistry), Error> {
+        let factories = self
+            .factories
+            .take()
+            .unwrap_or_else(backend::default_factories);
+        let devices = match self.devices.take() {
+            Some(devices) => devices,
+            None => Arc::new(factories.create_devices(&self.device_options, LOCAL_PREFIX)?),
+        };
+        let mut kernels = self.kernels.take().unwrap_or_else(|| factories.kernels());
+        for kernel in self.more_kernels.drain(..) {
+            kernels.register(kernel);
+        }
+        Ok((devices, kernels))
+    }
+
+    fn enumerate(
+        &mut self,
+        graph: &Arc<Graph>,
+        devices: &Arc<DeviceSet>,
+        kernels: &KernelRegistry,
+        ops: Arc<OpRegistry>,
+    ) -> Result<Candidates, CandidatesError> {
+        let mut options = std::mem::take(&mut self.placement_options);
+        options.op_arguments.get_or_insert_with(|| {
+            Arc::new(GraphOps {
+                graph: Arc::clone(graph),
+                ops,
+            })
+        });
+        candidates::enumerate(graph, devices, kernels, &options)
+    }
+
+    fn place(
+        &mut self,
+        candidates: &Candidates,
+        clock: &mut StageClock,
+    ) -> Result<(Placement, PlacedBy), Error> {
+        let request = match std::mem::take(&mut self.assignment) {
+            Assignment::Saved(saved) => {
+                let placement = clock.time("place", || saved.resolve(candidates))?;
+                return Ok((placement, PlacedBy::Saved));
+            }
+            Assignment::Proposal(proposal) => {
+                let placement = clock.time("place", || placement::check(candidates, proposal))?;
+                return Ok((placement, PlacedBy::App));
+            }
+            Assignment::Policy(request) => request,
+            Assignment::DefaultPolicy => PolicyRequest::new(ShippedPolicy::find(DEFAULT_POLICY)?),
+        };
+        let engine = self.policy_engine.take();
+        let (placement, report) = clock.time("place", || {
+            let engine = match engine {
+                Some(engine) => engine,
+                None => PolicyEngine::new(PolicyLimits::default())?,
+            };
+            policy::place_with_ladder(&engine, candidates, &request).map_err(Error::from)
+        })?;
+        record_policy(&clock.recorder, Instant::now(), &report);
+        Ok((placement, PlacedBy::Policy(Box::new(report))))
+    }
+}

@@ -1,0 +1,121 @@
+//! From the names that callers use to ids.
+
+use crate::error::Error;
+use crate::graph::Graph;
+use crate::graph::NodeId;
+use crate::graph::TensorId;
+
+/// A tensor by `node` or `node:slot`. `role` is for messages: `feed`, `fetch`.
+///
+/// # Errors
+/// [`Error::UnknownNode`], with the nearest name that there is, or [`Error::NoSuchOutput`].
+pub fn find_tensor(graph: &Graph, role: &'static str, name: &str) -> Result<TensorId, Error> {
+    let (node, slot) = match name.rsplit_once(':') {
+        Some((node, digits)) if is_number(digits) => (node, digits.parse().unwrap_or(usize::MAX)),
+        _ => (name, 0),
+    };
+    let id = find_node(graph, role, name, node)?;
+    let n_outputs = graph.output_range(id).len();
+    (slot < n_outputs)
+        .then(|| graph.output(id, slot))
+        .flatten()
+        .ok_or_else(|| Error::NoSuchOutput {
+            role,
+            name: name.to_owned(),
+            node: node.to_owned(),
+            n_outputs,
+        })
+}
+
+/// A node by its name.
+pub(super) fn find_target(graph: &Graph, name: &str) -> Result<NodeId, Error> {
+    find_node(graph, "target", name, name)
+}
+
+fn find_node(graph: &Graph, role: &'static str, name: &str, node: &str) -> Result<NodeId, Error> {
+    graph.find_node(node).ok_or_else(|| Error::UnknownNode {
+        role,
+        name: name.to_owned(),
+        node: node.to_owned(),
+        suggestion: nearest(graph, node),
+    })
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// The name with the fewest edits to `wanted`, where a third of its letters at most would have to change.
+fn nearest(graph: &Graph, wanted: &str) -> Option<String> {
+    let most = (wanted.chars().count() / 3).max(1);
+    let mut best: Option<(usize, &str)> = None;
+    for name in graph.node_names().iter() {
+        let limit = best.map_or(most, |(edits, _)| edits - 1);
+        if let Some(edits) = edits_within(wanted, name, limit) {
+            best = Some((edits, name));
+            if edits == 0 {
+                break;
+            }
+        }
+    }
+    best.map(|(_, name)| name.to_owned())
+}
+
+/// Insertions, deletions and substitutions between two texts (Levenshtein); `None` if there are more than `limit`.
+fn edits_within(a: &str, b: &str, limit: usize) -> Option<usize> {
+    if a.len().abs_diff(b.len()) > limit * 4 {
+        return None;
+    }
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, from) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, &to) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(from != to);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
+        }
+        if row.iter().all(|&edits| edits > limit) {
+            return None;
+        }
+    }
+    row.last().copied().filter(|&edits| edits <= limit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::execute::fake::Sketch;
+
+    #[test]
+    fn tensors_are_found_by_node_and_slot() {
+        let sketch = Sketch::parse("conv1/bias = TwoHeads() @ 0\nx = Const() @ 0");
+        let find = |name| find_tensor(&sketch.graph, "fetch", name).map_err(|err| err.to_string());
+        assert_eq!(find("conv1/bias"), Ok(TensorId(0)));
+        assert_eq!(find("conv1/bias:1"), Ok(TensorId(1)));
+        assert_eq!(
+            find("conv1/bias:2").unwrap_err(),
+            "fetch `conv1/bias:2`: node `conv1/bias` has 2 outputs"
+        );
+        let huge = format!("x:{}9", usize::MAX);
+        assert!(find(&huge).unwrap_err().contains("has 1 outputs"));
+        assert_eq!(
+            find("conv1/bais:0").unwrap_err(),
+            "fetch `conv1/bais:0`: the graph has no node `conv1/bais`; did you mean `conv1/bias`?"
+        );
+        assert_eq!(
+            find("softmax").unwrap_err(),
+            "fetch `softmax`: the graph has no node `softmax`"
+        );
+        assert!(find("").is_err());
+    }
+
+    #[test]
+    fn edits_are_counted_up_to_a_limit() {
+        assert_eq!(edits_within("kitten", "sitting", 3), Some(3));
+        assert_eq!(edits_within("kitten", "sitting", 2), None);
+        assert_eq!(edits_within("", "ab", 2), Some(2));
+        assert_eq!(edits_within("größe", "große", 1), Some(1));
+    }
+}

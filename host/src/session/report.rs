@@ -1,0 +1,101 @@
+//! What a session can tell of itself.
+
+use std::time::Duration;
+use std::time::Instant;
+
+use crate::policy::PolicyReport;
+use crate::trace::EventKind;
+use crate::trace::Recorder;
+
+/// How a session came about.
+#[derive(Debug)]
+pub struct SessionReport {
+    /// The stages that ran, in order, with their times.
+    pub stages: Vec<StageTime>,
+    /// Who placed the graph.
+    pub placed_by: PlacedBy,
+}
+
+/// One stage of the pipeline.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StageTime {
+    /// `import`, `discover`, `enumerate`, `place`, `prepare`.
+    pub name: &'static str,
+    /// What it took.
+    pub elapsed: Duration,
+}
+
+/// Who placed the graph.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum PlacedBy {
+    /// A policy; the report says which one in the end.
+    Policy(Box<PolicyReport>),
+    /// A saved placement.
+    Saved,
+    /// The app, by a proposal of its own.
+    App,
+}
+
+impl SessionReport {
+    /// The policy's part, if a policy was asked.
+    pub fn policy(&self) -> Option<&PolicyReport> {
+        match &self.placed_by {
+            PlacedBy::Policy(report) => Some(report),
+            PlacedBy::Saved | PlacedBy::App => None,
+        }
+    }
+}
+
+/// Times stages.
+#[derive(Debug, Default)]
+pub(super) struct StageClock {
+    pub(super) stages: Vec<StageTime>,
+    pub(super) recorder: Recorder,
+}
+
+impl StageClock {
+    pub(super) fn time<T>(&mut self, name: &'static str, stage: impl FnOnce() -> T) -> T {
+        let started = Instant::now();
+        let outcome = stage();
+        let elapsed = started.elapsed();
+        let kind = EventKind::Stage { name: name.into() };
+        self.recorder.record(started, elapsed, kind);
+        self.stages.push(StageTime { name, elapsed });
+        outcome
+    }
+}
+
+/// The calls into a policy, as the report tells of them: the last one ended when the stage did.
+pub(super) fn record_policy(recorder: &Recorder, ended: Instant, report: &PolicyReport) {
+    let call = |end: Instant, elapsed: Duration, policy: String, call: &'static str, outcome| {
+        let start = end.checked_sub(elapsed).unwrap_or(end);
+        let kind = EventKind::PolicyCall {
+            policy,
+            call: call.into(),
+            outcome,
+        };
+        recorder.record(start, elapsed, kind);
+        start
+    };
+    let answer = &report.answer;
+    let outcome = answer
+        .cut_off
+        .map_or_else(|| "answered".to_owned(), |cut_off| cut_off.to_string());
+    let policy = report.answered_by.to_string();
+    let mut start = call(ended, answer.elapsed, policy.clone(), "place", outcome);
+    for failed in report.failed.iter().rev() {
+        let outcome = failed.error.to_string();
+        let policy = failed.rung.to_string();
+        start = call(start, Duration::ZERO, policy, "place", outcome);
+    }
+    if let Some(load) = &report.load {
+        let elapsed = load.encode + load.compile + load.start;
+        let how = if load.is_cached {
+            "from the cache"
+        } else {
+            "compiled"
+        };
+        call(start, elapsed, policy, "load", how.to_owned());
+    }
+}

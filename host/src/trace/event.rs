@@ -1,0 +1,98 @@
+//! What happened, and when.
+
+use std::borrow::Cow;
+
+use crate::graph::NodeId;
+use crate::names::DeviceId;
+use crate::plan::Payload;
+
+/// Something that took time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    /// What.
+    pub kind: EventKind,
+    /// When it started, in ns since the recorder was made.
+    pub start_ns: u64,
+    /// How long it took, in ns.
+    pub duration_ns: u64,
+}
+
+/// What took time.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum EventKind {
+    /// A stage of the pipeline: `import`, `discover`, `enumerate`, `place`, `check`, `cut`, `prepare`.
+    Stage {
+        /// Its name.
+        name: Cow<'static, str>,
+    },
+    /// A call into a policy.
+    PolicyCall {
+        /// The policy, by the name that the user gave.
+        policy: String,
+        /// The call: `place`, `pick`, `pick-batch`, `configure`.
+        call: Cow<'static, str>,
+        /// How it ended, in words.
+        outcome: String,
+    },
+    /// One run of a plan, first step to last.
+    Run {
+        /// Number of the run in its executor.
+        run: u64,
+    },
+    /// One execution of a node.
+    Kernel {
+        /// Number of the run.
+        run: u64,
+        /// The node.
+        node: NodeId,
+        /// Where.
+        device: DeviceId,
+        /// How long it could have started before it did, in ns.
+        queue_wait_ns: u64,
+        /// Bytes of its outputs.
+        output_bytes: u64,
+    },
+    /// A tensor, or control, on its way between two devices, or two memories of one.
+    Transfer {
+        /// Number of the run.
+        run: u64,
+        /// What is carried.
+        payload: Payload,
+        /// The device that sent.
+        source: DeviceId,
+        /// The device that received.
+        destination: DeviceId,
+        /// Bytes moved.
+        bytes: u64,
+    },
+    /// A fed tensor on its way to a device.
+    Feed {
+        /// Number of the run.
+        run: u64,
+        /// Which feed of the plan.
+        feed: u32,
+        /// The device that received.
+        destination: DeviceId,
+        /// Bytes moved.
+        bytes: u64,
+    },
+    /// A fetched tensor on its way from a device.
+    Fetch {
+        /// Number of the run.
+        run: u64,
+        /// Which fetch of the plan.
+        fetch: u32,
+        /// The device that sent.
+        source: DeviceId,
+        /// Bytes moved.
+        bytes: u64,
+    },
+}
+
+impl Event {
+    /// When it ended, in ns since the recorder was made.
+    pub fn end_ns(&self) -> u64 {
+        self.start_ns.saturating_add(self.duration_ns)
+    }
+}

@@ -1,0 +1,172 @@
+//! Who hears of events.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::event::{Event, EventKind};
+use crate::graph::{Graph, NodeId};
+use crate::names::DeviceId;
+
+/// Collects events from any thread. Cloning shares. Off by default, and then every call is one branch.
+#[derive(Debug, Clone, Default)]
+pub struct Recorder(Option<Arc<Inner>>);
+
+#[derive(Debug)]
+struct Inner {
+    origin: Instant,
+    events: Mutex<Vec<Event>>,
+}
+
+impl Recorder {
+    /// A recorder that hears nothing.
+    pub fn off() -> Self {
+        Self(None)
+    }
+
+    /// A recorder whose clock starts now.
+    pub fn on() -> Self {
+        Self(Some(Arc::new(Inner {
+            origin: Instant::now(),
+            events: Mutex::default(),
+        })))
+    }
+
+    /// Whether it hears anything.
+    pub fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Now, in ns since the recorder was made; 0 when off.
+    pub fn now_ns(&self) -> u64 {
+        self.at_ns(Instant::now())
+    }
+
+    /// `instant`, in ns since the recorder was made; 0 when off, and for what was before.
+    pub fn at_ns(&self, instant: Instant) -> u64 {
+        self.0.as_ref().map_or(0, |inner| {
+            nanoseconds(instant.saturating_duration_since(inner.origin))
+        })
+    }
+
+    /// Records that `kind` took from `start` until now.
+    pub fn record_since(&self, start: Instant, kind: EventKind) {
+        self.record(start, start.elapsed(), kind);
+    }
+
+    /// Records that `kind` took `duration` from `start`.
+    pub fn record(&self, start: Instant, duration: Duration, kind: EventKind) {
+        if self.is_on() {
+            self.extend(std::iter::once(Event {
+                kind,
+                start_ns: self.at_ns(start),
+                duration_ns: nanoseconds(duration),
+            }));
+        }
+    }
+
+    /// Records many events under one lock; for threads that keep their own until they pause.
+    pub fn extend(&self, events: impl IntoIterator<Item = Event>) {
+        if let Some(inner) = &self.0 {
+            inner
+                .events
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .extend(events);
+        }
+    }
+
+    /// What was heard so far, ordered by start (the longer first, where two start together).
+    pub fn events(&self) -> Vec<Event> {
+        let mut events = self.0.as_ref().map_or_else(Vec::new, |inner| {
+            inner
+                .events
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clone()
+        });
+        events.sort_by_key(|event| (event.start_ns, std::cmp::Reverse(event.duration_ns)));
+        events
+    }
+}
+
+/// Names behind the ids in events.
+#[derive(Debug, Clone, Default)]
+pub struct TraceNames {
+    /// The graph.
+    pub graph: Arc<Graph>,
+    /// Full names of the devices, in the order of the device set.
+    pub devices: Arc<[String]>,
+}
+
+impl TraceNames {
+    /// Full name of a device.
+    pub fn device(&self, device: DeviceId) -> &str {
+        self.devices
+            .get(device.index())
+            .map_or("<no such device>", String::as_str)
+    }
+
+    /// Name of a node.
+    pub fn node(&self, node: NodeId) -> &str {
+        if node.index() < self.graph.n_nodes() {
+            self.graph.node_name(node)
+        } else {
+            "<no such node>"
+        }
+    }
+
+    /// Op of a node.
+    pub fn op(&self, node: NodeId) -> &str {
+        if node.index() < self.graph.n_nodes() {
+            self.graph.op(node)
+        } else {
+            "<no such node>"
+        }
+    }
+}
+
+/// What a recorder heard, with the names to print it.
+#[derive(Debug, Clone, Default)]
+pub struct Trace {
+    /// Ordered by start.
+    pub events: Vec<Event>,
+    /// Names behind the ids.
+    pub names: TraceNames,
+}
+
+pub(super) fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stage(name: &'static str) -> EventKind {
+        EventKind::Stage { name: name.into() }
+    }
+
+    #[test]
+    fn a_recorder_that_is_off_hears_nothing() {
+        let recorder = Recorder::off();
+        recorder.record_since(Instant::now(), stage("cut"));
+        assert!(!recorder.is_on());
+        assert_eq!((recorder.events(), recorder.now_ns()), (vec![], 0));
+    }
+
+    #[test]
+    fn clones_share_what_they_hear_and_order_it_by_start() {
+        let recorder = Recorder::on();
+        let first = Instant::now();
+        let second = first + Duration::from_nanos(10);
+        recorder
+            .clone()
+            .record(second, Duration::from_nanos(3), stage("second"));
+        recorder.record(first, Duration::from_nanos(30), stage("first"));
+        let events = recorder.events();
+        assert_eq!(events[0].kind, stage("first"));
+        assert_eq!(events[1].kind, stage("second"));
+        assert_eq!(events[1].start_ns - events[0].start_ns, 10);
+        assert_eq!(events[1].end_ns() - events[1].start_ns, 3);
+    }
+}

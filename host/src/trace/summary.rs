@@ -1,0 +1,208 @@
+//! Where the time went: sums by op and device, and by link.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Serialize;
+
+use super::event::EventKind;
+use super::recorder::Trace;
+
+/// Executions of one op on one device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct KernelRow {
+    /// The op.
+    pub op: String,
+    /// Full name of the device.
+    pub device: String,
+    /// Executions.
+    pub n_executions: u64,
+    /// Sum of their times, in ns.
+    pub total_ns: u64,
+    /// The longest, in ns.
+    pub longest_ns: u64,
+    /// Sum of the times between being ready and starting, in ns.
+    pub queue_wait_ns: u64,
+}
+
+/// Transfers from one device to another.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TransferRow {
+    /// Full name of the device that sent.
+    pub source: String,
+    /// Full name of the device that received.
+    pub destination: String,
+    /// Transfers.
+    pub n_transfers: u64,
+    /// Bytes moved.
+    pub bytes: u64,
+    /// Sum of their times, in ns.
+    pub total_ns: u64,
+}
+
+/// Sums over the events of a trace.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct TraceSummary {
+    /// Runs that ended.
+    pub n_runs: u64,
+    /// By op and device, the most time first.
+    pub kernels: Vec<KernelRow>,
+    /// By source and destination, the most bytes first.
+    pub transfers: Vec<TransferRow>,
+}
+
+impl Trace {
+    /// Sums by op and device, and by link.
+    pub fn summary(&self) -> TraceSummary {
+        let mut n_runs = 0;
+        let mut kernels: BTreeMap<(&str, &str), KernelRow> = BTreeMap::new();
+        let mut transfers: BTreeMap<(&str, &str), TransferRow> = BTreeMap::new();
+        for event in &self.events {
+            match event.kind {
+                EventKind::Run { .. } => n_runs += 1,
+                EventKind::Kernel {
+                    node,
+                    device,
+                    queue_wait_ns,
+                    ..
+                } => {
+                    let (op, device) = (self.names.op(node), self.names.device(device));
+                    let row = kernels.entry((op, device)).or_insert_with(|| KernelRow {
+                        op: op.to_owned(),
+                        device: device.to_owned(),
+                        n_executions: 0,
+                        total_ns: 0,
+                        longest_ns: 0,
+                        queue_wait_ns: 0,
+                    });
+                    row.n_executions += 1;
+                    row.total_ns += event.duration_ns;
+                    row.longest_ns = row.longest_ns.max(event.duration_ns);
+                    row.queue_wait_ns += queue_wait_ns;
+                }
+                EventKind::Transfer {
+                    source,
+                    destination,
+                    bytes,
+                    ..
+                } => {
+                    let key = (self.names.device(source), self.names.device(destination));
+                    let row = transfers.entry(key).or_insert_with(|| TransferRow {
+                        source: key.0.to_owned(),
+                        destination: key.1.to_owned(),
+                        n_transfers: 0,
+                        bytes: 0,
+                        total_ns: 0,
+                    });
+                    row.n_transfers += 1;
+                    row.bytes += bytes;
+                    row.total_ns += event.duration_ns;
+                }
+                _ => {}
+            }
+        }
+        let mut kernels: Vec<_> = kernels.into_values().collect();
+        let mut transfers: Vec<_> = transfers.into_values().collect();
+        kernels.sort_by_key(|row| std::cmp::Reverse(row.total_ns));
+        transfers.sort_by_key(|row| std::cmp::Reverse(row.bytes));
+        TraceSummary {
+            n_runs,
+            kernels,
+            transfers,
+        }
+    }
+}
+
+impl fmt::Display for TraceSummary {
+    /// One line per row, for logs; the program makes tables of the rows.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} runs", self.n_runs)?;
+        for row in &self.kernels {
+            writeln!(
+                f,
+                "{} on {}: {} executions, {} ns (longest {} ns, waited {} ns)",
+                row.op,
+                row.device,
+                row.n_executions,
+                row.total_ns,
+                row.longest_ns,
+                row.queue_wait_ns
+            )?;
+        }
+        for row in &self.transfers {
+            writeln!(
+                f,
+                "{} -> {}: {} transfers, {} bytes, {} ns",
+                row.source, row.destination, row.n_transfers, row.bytes, row.total_ns
+            )?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::{NodeId, TensorId};
+    use crate::names::DeviceId;
+    use crate::plan::Payload;
+    use crate::trace::{Event, TraceNames};
+
+    #[test]
+    fn executions_and_transfers_are_summed_by_where_they_ran() {
+        let kernel = |device, duration_ns| Event {
+            kind: EventKind::Kernel {
+                run: 0,
+                node: NodeId(0),
+                device: DeviceId(device),
+                queue_wait_ns: 2,
+                output_bytes: 0,
+            },
+            start_ns: 0,
+            duration_ns,
+        };
+        let transfer = Event {
+            kind: EventKind::Transfer {
+                run: 0,
+                payload: Payload::Tensor(TensorId(0)),
+                source: DeviceId(0),
+                destination: DeviceId(1),
+                bytes: 12,
+            },
+            start_ns: 0,
+            duration_ns: 9,
+        };
+        let trace = Trace {
+            events: vec![
+                kernel(0, 5),
+                kernel(1, 30),
+                kernel(0, 7),
+                transfer.clone(),
+                transfer,
+            ],
+            names: TraceNames {
+                devices: ["CPU:0", "CPU:1"].map(String::from).into(),
+                ..TraceNames::default()
+            },
+        };
+        let summary = trace.summary();
+        let rows: Vec<_> = summary
+            .kernels
+            .iter()
+            .map(|row| {
+                (
+                    row.device.as_str(),
+                    row.n_executions,
+                    row.total_ns,
+                    row.longest_ns,
+                )
+            })
+            .collect();
+        assert_eq!(rows, [("CPU:1", 1, 30, 30), ("CPU:0", 2, 12, 7)]);
+        assert_eq!(summary.transfers.len(), 1);
+        assert_eq!(
+            (summary.transfers[0].n_transfers, summary.transfers[0].bytes),
+            (2, 24)
+        );
+    }
+}

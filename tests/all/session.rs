@@ -1,0 +1,375 @@
+//! Whole sessions: TensorFlow's models and numbers, under every policy, on devices that refuse each other's memory.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use placewright::Error;
+use placewright::candidates::Proposal;
+use placewright::device::DeviceOptions;
+use placewright::device::FactoryRegistry;
+use placewright::device::KernelDef;
+use placewright::device::KernelError;
+use placewright::execute::CancelToken;
+use placewright::execute::ExecuteError;
+use placewright::execute::RunOptions;
+use placewright::partition::PartitionError;
+use placewright::placement::SavedPlacement;
+use placewright::policy::PolicyEngine;
+use placewright::policy::PolicyLimits;
+use placewright::policy::PolicyRequest;
+use placewright::policy::ShippedPolicy;
+use placewright::session::PlacedBy;
+use placewright::session::Session;
+use placewright::session::SessionBuilder;
+use placewright::tensor::Tensor;
+use placewright::trace::EventKind;
+use placewright::trace::Recorder;
+
+use crate::npz;
+use crate::strict_cpu::StrictCpuFactory;
+
+fn model(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("../tests/models")
+        .join(name)
+}
+
+/// A session of a model on `n_cpus` devices that poison what is not in their own memory.
+fn strict(file: &str, n_cpus: u32) -> SessionBuilder {
+    let mut factories = FactoryRegistry::empty();
+    factories
+        .register("CPU", 60, Arc::new(StrictCpuFactory))
+        .unwrap();
+    let mut options = DeviceOptions::default();
+    options.device_count.insert("CPU".to_owned(), n_cpus);
+    options.intra_op_parallelism_threads = 1;
+    Session::builder()
+        .with_graph_def_file(model(file))
+        .with_factories(factories)
+        .with_device_options(options)
+}
+
+/// The same, its nodes dealt out in turn.
+fn dealt_out(file: &str, n_cpus: u32) -> SessionBuilder {
+    let n_nodes = strict(file, 1).build().unwrap().graph().n_nodes();
+    strict(file, n_cpus).with_proposal(Proposal {
+        devices: (0..n_cpus).cycle().take(n_nodes).collect(),
+        ..Proposal::default()
+    })
+}
+
+type Arrays = Vec<(String, Tensor)>;
+
+/// What was fed, and what TensorFlow computed.
+fn numbers(name: &str) -> (Arrays, Arrays) {
+    let arrays: BTreeMap<String, Tensor> = npz::read(&model(&format!("{name}.npz")));
+    let with = |prefix: &str| {
+        arrays
+            .iter()
+            .filter_map(|(name, tensor)| {
+                Some((name.strip_prefix(prefix)?.to_owned(), tensor.clone()))
+            })
+            .collect()
+    };
+    (with("in/"), with("out/"))
+}
+
+fn by_str(arrays: &Arrays) -> Vec<(&str, Tensor)> {
+    arrays
+        .iter()
+        .map(|(name, tensor)| (name.as_str(), tensor.clone()))
+        .collect()
+}
+
+fn names(arrays: &Arrays) -> Vec<&str> {
+    arrays.iter().map(|(name, _)| name.as_str()).collect()
+}
+
+fn values(tensor: &Tensor) -> &[f32] {
+    tensor.as_slice().unwrap()
+}
+
+#[track_caller]
+fn assert_close(found: &Tensor, expected: &Tensor, what: &str) {
+    assert_eq!(found.shape(), expected.shape(), "{what}");
+    for (index, (a, b)) in values(found).iter().zip(values(expected)).enumerate() {
+        // Sums of a few hundred products in another order than TensorFlow's; a NaN is never close.
+        assert!(
+            (a - b).abs() <= 1e-4,
+            "{what}: element {index} is {a}, expected {b}"
+        );
+    }
+}
+
+#[track_caller]
+fn check(session: &Session, name: &str, what: &str) {
+    let (fed, expected) = numbers(name);
+    let found = session.run(&by_str(&fed), &names(&expected)).unwrap();
+    assert_eq!(found.len(), expected.len());
+    for (found, (fetch, expected)) in found.iter().zip(&expected) {
+        assert_close(found, expected, &format!("{what} {fetch}"));
+    }
+}
+
+#[test]
+fn models_give_tensorflows_numbers_under_every_policy() {
+    let engine = PolicyEngine::new(PolicyLimits::default()).unwrap();
+    let files = [
+        ("lenet", "lenet.pb"),
+        ("lenet", "lenet.skel.pb"),
+        ("mlp", "mlp.skel.pb"),
+        ("mlp_b64", "mlp_b64.skel.pb"),
+        ("tiny_add", "tiny_add.pb"),
+        ("tiny_broadcast", "tiny_broadcast.pb"),
+    ];
+    for (name, file) in files {
+        for policy in ShippedPolicy::all() {
+            for n_cpus in [1, 4] {
+                let session = strict(file, n_cpus)
+                    .with_policy_engine(engine.clone())
+                    .with_policy(PolicyRequest::new(policy).with_strict(true))
+                    .build()
+                    .unwrap();
+                check(
+                    &session,
+                    name,
+                    &format!("{file} {} {n_cpus}", policy.name()),
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_graph_that_is_dealt_out_moves_tensors_between_devices() {
+    for (name, file) in [
+        ("lenet", "lenet.pb"),
+        ("tiny_broadcast", "tiny_broadcast.pb"),
+    ] {
+        let session = dealt_out(file, 4).build().unwrap();
+        let (fed, expected) = numbers(name);
+        let plan = session.plan(&names(&fed), &names(&expected), &[]).unwrap();
+        assert!(plan.partitions().len() == 4 && plan.transfers().len() > 3);
+        check(&session, name, file);
+        assert!(matches!(session.report().placed_by, PlacedBy::App));
+    }
+}
+
+#[test]
+fn a_saved_placement_is_used_again() {
+    let first = dealt_out("lenet.pb", 4).build().unwrap();
+    let saved = SavedPlacement::new(first.placement(), "mine", 0, []);
+    let saved = SavedPlacement::from_json(&saved.to_json()).unwrap();
+    let again = strict("lenet.pb", 4)
+        .with_saved_placement(saved.clone())
+        .build()
+        .unwrap();
+    assert_eq!(again.placement().devices(), first.placement().devices());
+    check(&again, "lenet", "saved");
+    let error = strict("lenet.pb", 2).with_saved_placement(saved).build();
+    assert!(matches!(error, Err(Error::SavedPlacement(_))));
+}
+
+/// Some tensor in the middle of lenet, with its producer's name.
+fn inner_tensor(session: &Session) -> String {
+    let graph = session.graph();
+    let node = graph
+        .nodes()
+        .find(|&node| graph.op(node) == "MaxPool")
+        .unwrap();
+    graph.node_name(node).to_owned()
+}
+
+#[test]
+fn inner_tensors_are_fed_and_fetched() {
+    let session = dealt_out("lenet.pb", 3).build().unwrap();
+    let (fed, expected) = numbers("lenet");
+    let inner = inner_tensor(&session);
+    let with_slot = format!("{inner}:0");
+    let fetched = session
+        .run(&by_str(&fed), &[&inner, &with_slot, "x", &inner])
+        .unwrap();
+    assert_eq!(values(&fetched[0]), values(&fetched[1]));
+    assert_eq!(values(&fetched[0]), values(&fetched[3]));
+    assert_eq!(values(&fetched[2]), values(&fed[0].1));
+    // From there on the placeholder is not needed.
+    let rest = session
+        .run(&[(&with_slot, fetched[0].clone())], &["probs:0"])
+        .unwrap();
+    assert_close(&rest[0], &expected[0].1, "from the middle");
+    let n_nodes = |feed| {
+        session
+            .plan(&[feed], &["probs"], &[])
+            .unwrap()
+            .nodes()
+            .count()
+    };
+    assert!(n_nodes(inner.as_str()) < n_nodes("x"));
+}
+
+#[test]
+fn many_threads_run_one_session() {
+    let session = dealt_out("lenet.pb", 4)
+        .with_inter_op_parallelism_threads(4)
+        .build()
+        .unwrap();
+    let (fed, _) = numbers("lenet");
+    let reference = session.run(&by_str(&fed), &["probs"]).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for _ in 0..10 {
+                    let fetched = session.run(&by_str(&fed), &["probs"]).unwrap();
+                    assert_eq!(values(&fetched[0]), values(&reference[0]));
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_failing_kernel_is_named_and_the_session_goes_on() {
+    let failing = KernelDef::new("Softmax", "CPU")
+        .with_priority(100)
+        .with_factory(|_| Err(KernelError::invalid("this softmax has a cold")));
+    let session = strict("lenet.pb", 2)
+        .with_kernels([failing])
+        .build()
+        .unwrap();
+    let (fed, _) = numbers("lenet");
+    let error = session.run(&by_str(&fed), &["probs"]).unwrap_err();
+    let text = error.to_string();
+    assert!(
+        matches!(error, Error::Execute(ExecuteError::Prepare { .. })),
+        "{text}"
+    );
+    assert!(
+        text.contains("`probs` (Softmax)") && text.contains("CPU:"),
+        "{text}"
+    );
+    let inner = inner_tensor(&session);
+    assert!(session.run(&by_str(&fed), &[&inner]).is_ok());
+    // A kernel that fails in the run: the product of what does not fit together.
+    let wrong = Tensor::from_values([3, 5], &[0f32; 15]).unwrap();
+    let session = strict("mlp.skel.pb", 1).build().unwrap();
+    let graph = session.graph();
+    let add = graph
+        .nodes()
+        .find(|&node| graph.op(node) == "MatMul")
+        .unwrap();
+    let product = graph.node_name(add);
+    let weights = graph.tensor_name(graph.data_inputs(add).nth(1).unwrap());
+    let (fed, expected) = numbers("mlp");
+    let mut feeds = by_str(&fed);
+    feeds.push((&weights, wrong));
+    let error = session.run(&feeds, &[product]).unwrap_err().to_string();
+    assert!(
+        error.contains("[3,5]") && error.contains(&weights),
+        "{error}"
+    );
+    let found = session.run(&by_str(&fed), &names(&expected)).unwrap();
+    assert_close(&found[0], &expected[0].1, "after the failure");
+}
+
+#[test]
+fn bad_feeds_and_fetches_say_what_is_wrong() {
+    let session = strict("lenet.pb", 1).build().unwrap();
+    let image = || Tensor::from_values([1, 28, 28, 1], &[0f32; 784]).unwrap();
+    let run = |feeds: &[(&str, Tensor)], fetches: &[&str]| session.run(feeds, fetches).unwrap_err();
+    let error = run(&[("x", image())], &["prob"]);
+    assert_eq!(
+        error.to_string(),
+        "fetch `prob`: the graph has no node `prob`; did you mean `probs`?"
+    );
+    let error = run(&[("x:1", image())], &["probs"]);
+    assert_eq!(error.to_string(), "feed `x:1`: node `x` has 1 outputs");
+    let error = run(&[], &["probs"]);
+    assert!(
+        matches!(&error, Error::Partition(PartitionError::UnfedPlaceholder { node, .. }) if node == "x"),
+        "{error}"
+    );
+    let error = run(&[("x", image()), ("x:0", image())], &["probs"]);
+    assert_eq!(error.to_string(), "`x:0` is fed twice");
+    let wrong = Tensor::from_values([1, 28, 28, 1], &[0i32; 784]).unwrap();
+    let error = run(&[("x", wrong)], &["probs"]);
+    assert_eq!(
+        error.to_string(),
+        "feed `x:0` takes float [1,28,28,1], int32 [1,28,28,1] was given"
+    );
+    let error = session
+        .run_with(&[], &[], &["nowhere"], &RunOptions::default())
+        .unwrap_err();
+    assert!(matches!(error, Error::UnknownNode { role: "target", .. }));
+    let error = Session::builder()
+        .with_graph_def_file("/nowhere/at/all.pb")
+        .build()
+        .unwrap_err();
+    assert!(
+        error.to_string().starts_with("/nowhere/at/all.pb: "),
+        "{error}"
+    );
+    assert!(matches!(Session::builder().build(), Err(Error::NoGraph)));
+}
+
+#[test]
+fn targets_run_and_cancelled_runs_end() {
+    let session = strict("lenet.pb", 2).build().unwrap();
+    let (fed, _) = numbers("lenet");
+    let feeds = by_str(&fed);
+    let nothing = session.run_with(&feeds, &[], &["probs"], &RunOptions::default());
+    assert!(nothing.unwrap().is_empty());
+    let token = CancelToken::new();
+    token.cancel();
+    let options = RunOptions::default().with_cancel(token);
+    let error = session.run_with(&feeds, &["probs"], &[], &options);
+    assert!(matches!(
+        error,
+        Err(Error::Execute(ExecuteError::Cancelled))
+    ));
+    assert!(session.run(&feeds, &["probs"]).is_ok());
+}
+
+#[test]
+fn the_trace_shows_stages_policy_kernels_and_transfers() {
+    let recorder = Recorder::on();
+    let policy = ShippedPolicy::find("round-robin").unwrap();
+    let session = strict("lenet.pb", 2)
+        .with_policy(PolicyRequest::new(policy).with_strict(true))
+        .with_recorder(recorder)
+        .build()
+        .unwrap();
+    let (fed, _) = numbers("lenet");
+    let unheard = RunOptions::default().with_recorder(Recorder::off());
+    session
+        .run_with(&by_str(&fed), &["probs"], &[], &unheard)
+        .unwrap();
+    session.run(&by_str(&fed), &["probs"]).unwrap();
+    let trace = session.trace();
+    let stages: Vec<&str> = trace
+        .events
+        .iter()
+        .filter_map(|event| match &event.kind {
+            EventKind::Stage { name } => Some(&**name),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(
+        stages,
+        ["import", "discover", "enumerate", "place", "cut", "prepare"]
+    );
+    let called = |event: &&placewright::trace::Event| matches!(&event.kind, EventKind::PolicyCall { call, .. } if call == "place");
+    assert_eq!(trace.events.iter().filter(called).count(), 1);
+    let summary = trace.summary();
+    let plan = session.plan(&["x"], &["probs"], &[]).unwrap();
+    let n_executions: u64 = summary.kernels.iter().map(|row| row.n_executions).sum();
+    assert_eq!(n_executions, plan.nodes().count() as u64);
+    let moved: u64 = summary.transfers.iter().map(|row| row.bytes).sum();
+    assert_eq!((moved, 0), plan.transfer_bytes());
+    let mut json = Vec::new();
+    trace.write_chrome(&mut json).unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    let shown = json["traceEvents"].as_array().unwrap();
+    let n_shown = shown.iter().filter(|event| event["ph"] == "X").count();
+    assert_eq!(n_shown, trace.events.len());
+}

@@ -1,0 +1,202 @@
+//! `partition.json`: the transfers between the partitions of placed graphs.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use placewright::candidates::CandidatesBuilder;
+use placewright::candidates::Proposal;
+use placewright::device::DeviceSet;
+use placewright::graph::AttrSet;
+use placewright::graph::Graph;
+use placewright::graph::GraphAssembler;
+use placewright::graph::Input;
+use placewright::graph::NodeId;
+use placewright::graph::NodeSpec;
+use placewright::graph::Output;
+use placewright::graph::Work;
+use placewright::names::DeviceId;
+use placewright::partition::RunRequest;
+use placewright::partition::cut;
+use placewright::placement;
+use placewright::plan::Payload;
+use placewright::plan::Plan;
+use placewright::tensor::DType;
+use placewright::tensor::PartialShape;
+use serde_json::Value;
+use serde_json::json;
+
+use crate::equal;
+use crate::fakes::FakeDevice;
+use crate::text;
+
+pub(crate) fn check(case: &Value) -> Result<(), String> {
+    let names = case["devices"].as_array().ok_or("case has no devices")?;
+    let names: Vec<&str> = names.iter().filter_map(Value::as_str).collect();
+    let devices = Arc::new(DeviceSet::new(
+        names
+            .iter()
+            .map(|name| FakeDevice::new(name, "CPU").shared()),
+    ));
+    let (graph, proposal) = graph(case, &names)?;
+    let candidates = CandidatesBuilder::new(&graph, &devices)
+        .build()
+        .map_err(|error| error.to_string())?;
+    let placement = placement::check(&candidates, proposal).map_err(|error| error.to_string())?;
+    let request = RunRequest {
+        targets: graph.nodes().collect(),
+        ..RunRequest::default()
+    };
+    let plan = cut(&placement, &request).map_err(|error| error.to_string())?;
+
+    let expected = case["expect"]["partitions"]
+        .as_object()
+        .ok_or("case expects no partitions")?;
+    let found: Vec<&str> = plan
+        .partitions()
+        .iter()
+        .map(|partition| names[partition.device.index()])
+        .collect();
+    let listed: Vec<&str> = expected.keys().map(String::as_str).collect();
+    equal("partitions", &found, &listed)?;
+    for (device, expected) in expected {
+        equal(
+            "sends",
+            &transfers(&plan, &graph, &names, device, "_Send"),
+            &sorted(&expected["send"]),
+        )?;
+        equal(
+            "receives",
+            &transfers(&plan, &graph, &names, device, "_Recv"),
+            &sorted(&expected["recv"]),
+        )?;
+        // TensorFlow carries control by an empty constant and an identity; a plan has a payload of its own for it.
+        let n_control = expected["extra_ops"].as_array().map_or(0, Vec::len);
+        equal(
+            "control",
+            &n_control_ends(&plan, &names, device),
+            &n_control,
+        )?;
+    }
+    Ok(())
+}
+
+/// The graph of a case, and where its nodes ask to be.
+fn graph(case: &Value, devices: &[&str]) -> Result<(Arc<Graph>, Proposal), String> {
+    let nodes = case["graph"].as_array().ok_or("case has no graph")?;
+    let mut n_outputs: BTreeMap<&str, usize> = BTreeMap::new();
+    for input in nodes
+        .iter()
+        .flat_map(|node| node["inputs"].as_array())
+        .flatten()
+    {
+        let (node, slot) = split(input.as_str().ok_or("an input is no text")?)?;
+        let n = n_outputs.entry(node).or_insert(1);
+        *n = (*n).max(slot.map_or(1, |slot| slot as usize + 1));
+    }
+    let mut assembler = GraphAssembler::new("case");
+    let mut proposal = Proposal::default();
+    for node in nodes {
+        let name = text(node, "name")?;
+        let mut inputs = Vec::new();
+        for input in node["inputs"].as_array().into_iter().flatten() {
+            let (producer, slot) = split(input.as_str().ok_or("an input is no text")?)?;
+            let producer: NodeId = assembler
+                .find_node(producer)
+                .ok_or_else(|| format!("no node {producer}"))?;
+            inputs.push(slot.map_or(Input::Control(producer), |slot| Input::Data {
+                node: producer,
+                slot,
+            }));
+        }
+        let output = Output {
+            dtype: DType::F32,
+            is_ref: false,
+            shape: PartialShape::unknown(),
+        };
+        let spec = NodeSpec {
+            name,
+            op: text(node, "op")?,
+            inputs: &inputs,
+            requested_device: text(node, "device")?,
+            attrs: AttrSet::default(),
+            outputs: &vec![output; n_outputs.get(name).copied().unwrap_or(1)],
+            stateful: false,
+            work: Work::default(),
+        };
+        assembler
+            .add_node(&spec)
+            .map_err(|error| error.to_string())?;
+        let wanted = text(node, "device")?;
+        let device = devices
+            .iter()
+            .position(|device| device.ends_with(wanted))
+            .ok_or_else(|| format!("no device {wanted}"))?;
+        proposal
+            .devices
+            .push(u32::try_from(device).map_err(|error| error.to_string())?);
+    }
+    Ok((Arc::new(assembler.finish()), proposal))
+}
+
+/// `node`, `node:slot` or `^node`; no slot = control.
+fn split(input: &str) -> Result<(&str, Option<u32>), String> {
+    if let Some(node) = input.strip_prefix('^') {
+        return Ok((node, None));
+    }
+    match input.split_once(':') {
+        None => Ok((input, Some(0))),
+        Some((node, slot)) => Ok((node, Some(slot.parse().map_err(|_| input.to_owned())?))),
+    }
+}
+
+/// One end of the transfers that a device sends or receives, as TensorFlow's nodes say it.
+fn transfers(plan: &Plan, graph: &Graph, names: &[&str], device: &str, op: &str) -> Vec<String> {
+    let name = |id: DeviceId| names[id.index()];
+    let ends = plan.transfers().iter().filter(|transfer| {
+        let end = if op == "_Send" {
+            transfer.source
+        } else {
+            transfer.destination
+        };
+        name(end) == device
+    });
+    let listed = ends.map(|transfer| {
+        let source = match transfer.payload {
+            Payload::Tensor(tensor) => graph.producer(tensor).0,
+            Payload::Control(node) => node,
+        };
+        let source = graph.node_name(source);
+        json!({
+            "op": op,
+            "inputs": usize::from(op == "_Send"),
+            "src": source,
+            "dst": graph.node_name(transfer.first_consumer),
+            "send_device": name(transfer.source),
+            "recv_device": name(transfer.destination),
+            "client_terminated": false,
+            "tensor_name": format!("edge_<edge id>_{source}"),
+        })
+    });
+    sorted(&listed.collect())
+}
+
+fn n_control_ends(plan: &Plan, names: &[&str], device: &str) -> usize {
+    plan.transfers()
+        .iter()
+        .filter(|transfer| matches!(transfer.payload, Payload::Control(_)))
+        .flat_map(|transfer| [transfer.source, transfer.destination])
+        .filter(|end| names[end.index()] == device)
+        .count()
+}
+
+/// The order of transfers is nobody's business.
+fn sorted(list: &Value) -> Vec<String> {
+    let mut texts: Vec<String> = list
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(ToString::to_string)
+        .collect();
+    texts.sort();
+    texts
+}

@@ -1,0 +1,48 @@
+//! Reads the NumPy archives beside the models: 32-bit floats, row-major, as `make_models.py` wrote them.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use placewright::tensor::Shape;
+use placewright::tensor::Tensor;
+
+/// Arrays by name: `in/NAME` was fed, `out/FETCH` is what TensorFlow computed.
+pub(crate) fn read(path: &Path) -> BTreeMap<String, Tensor> {
+    let file = File::open(path).unwrap_or_else(|err| panic!("{}: {err}", path.display()));
+    let mut zip = zip::ZipArchive::new(file).unwrap();
+    (0..zip.len())
+        .map(|index| {
+            let mut entry = zip.by_index(index).unwrap();
+            let mut bytes = Vec::new();
+            entry.read_to_end(&mut bytes).unwrap();
+            let name = entry.name().strip_suffix(".npy").unwrap().to_owned();
+            let tensor = array(&bytes);
+            (name, tensor)
+        })
+        .collect()
+}
+
+fn array(bytes: &[u8]) -> Tensor {
+    assert_eq!(&bytes[..8], b"\x93NUMPY\x01\x00");
+    let end = 10 + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
+    let header = std::str::from_utf8(&bytes[10..end]).unwrap();
+    assert!(
+        header.contains("'<f4'") && header.contains("'fortran_order': False"),
+        "{header}"
+    );
+    let (_, dims) = header.split_once("'shape': (").unwrap();
+    let (dims, _) = dims.split_once(')').unwrap();
+    let shape: Shape = dims
+        .split(',')
+        .map(str::trim)
+        .filter(|dim| !dim.is_empty())
+        .map(|dim| dim.parse::<usize>().unwrap())
+        .collect();
+    let values: Vec<f32> = bytes[end..]
+        .chunks_exact(4)
+        .map(|chunk| f32::from_le_bytes(chunk.try_into().unwrap()))
+        .collect();
+    Tensor::from_values(shape, &values).unwrap()
+}
