@@ -91,6 +91,7 @@ impl GuestBuild<'_> {
 }
 
 /// Runs a build script; an error is printed as it is, not as a `Debug` text in one line.
+#[expect(clippy::print_stderr, reason = "cargo shows it when the build fails")]
 pub(crate) fn run_or_exit(build: impl FnOnce() -> Result<(), Box<dyn Error>>) {
     if let Err(error) = build() {
         eprintln!("{error}");
