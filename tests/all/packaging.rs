@@ -1,8 +1,6 @@
 //! The crates, packaged together, serve an app outside the workspace that has no wasm target.
 
 use std::fs;
-use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::path::PathBuf;
 use std::process::Command;
@@ -127,21 +125,6 @@ fn write_app(workspace: &Path, packages: &Path, app: &Path) {
         app.join("rust-toolchain.toml"),
     )
     .unwrap();
-}
-
-/// A compiler that does all that the machine's does, but knows no wasm32, as where its target is not installed.
-fn compiler_without_wasm(scratch: &Path) -> PathBuf {
-    let toolchain = std::env::var("RUSTUP_TOOLCHAIN").map_or_else(
-        |_| String::new(),
-        |name| format!("RUSTUP_TOOLCHAIN='{name}' "),
-    );
-    let script = format!(
-        "#!/bin/sh\ncase \"$*\" in *wasm32*) echo 'no wasm32 here' >&2; exit 1;; esac\n{toolchain}exec rustc \"$@\"\n"
-    );
-    let path = scratch.join("rustc-without-wasm");
-    fs::write(&path, script).unwrap();
-    fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
-    path
 }
 
 /// The cargo that runs this test, without what it sets for tests.
