@@ -110,7 +110,8 @@ pub struct LoadReport {
 /// trap, after which it starts anew.
 pub struct LoadedPolicy {
     pub(super) template: Template,
-    live: Option<Live>,
+    /// Boxed, because every call takes it out and puts it back.
+    live: Option<Box<Live>>,
     info: PolicyInfo,
     settings: Vec<PolicySetting>,
     n_restarts: u32,
@@ -314,7 +315,7 @@ impl LoadedPolicy {
         PolicyError::new(&self.template.name, kind, messages)
     }
 
-    fn take_live(&mut self) -> Result<Live, PolicyError> {
+    fn take_live(&mut self) -> Result<Box<Live>, PolicyError> {
         if self.live.is_none() {
             self.n_restarts += 1;
             self.start()?;
@@ -335,7 +336,7 @@ impl LoadedPolicy {
             let messages = self.template.messages.take();
             self.error_after(trap_with(kind, &messages), messages)
         })?;
-        self.live = Some(live);
+        self.live = Some(Box::new(live));
         self.info = info;
         self.settings = settings;
         Ok(())

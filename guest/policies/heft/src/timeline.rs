@@ -5,7 +5,7 @@
 use std::cell::Cell;
 
 /// Gaps per block: what is searched, and what moves when a gap is split.
-const BLOCK: usize = 16;
+const BLOCK: usize = 8;
 
 /// How many blocks a search walks from where the last one ended before it starts a binary search.
 const STEPS: usize = 8;
