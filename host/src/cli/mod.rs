@@ -1,4 +1,4 @@
-//! The program: arguments in, tables or JSON out, an exit status. Prints through [`output`] alone; decides nothing that
+//! The program: arguments in, tables or JSON out, an exit status. Prints through `output` alone; decides nothing that
 //! the library does not offer to other programs too.
 
 mod args;
