@@ -39,7 +39,8 @@ use crate::trace::TraceNames;
 
 /// A placed graph that can be run. Any number of threads may run it at one time.
 ///
-/// ```
+#[cfg_attr(all(feature = "graphdef", feature = "kernels"), doc = "```")]
+#[cfg_attr(not(all(feature = "graphdef", feature = "kernels")), doc = "```ignore")]
 /// use placewright::device::DeviceOptions;
 /// use placewright::policy::PolicyRequest;
 /// use placewright::policy::ShippedPolicy;
