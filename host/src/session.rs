@@ -40,7 +40,7 @@ use crate::trace::TraceNames;
 /// A placed graph that can be run. Any number of threads may run it at one time.
 ///
 #[cfg_attr(all(feature = "graphdef", feature = "kernels"), doc = "```")]
-#[cfg_attr(not(all(feature = "graphdef", feature = "kernels")), doc = "```ignore")]
+#[cfg_attr(not(all(feature = "graphdef", feature = "kernels")), doc = "```text")]
 /// use placewright::device::DeviceOptions;
 /// use placewright::policy::PolicyRequest;
 /// use placewright::policy::ShippedPolicy;
