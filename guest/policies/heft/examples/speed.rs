@@ -1,7 +1,7 @@
 //! How long heft takes, natively: `cargo run --release -p policy-heft --example speed`.
 //!
-//! Layered random graphs of about 2.5 edges a node, every device linked to every other at a cost of its own. The figures of
-//! the sandboxed policy are `placewright bench placement`.
+//! Layered random graphs of about 2.5 edges a node, drawn like those of `placewright bench placement`, which measures the
+//! sandboxed policy. Arguments `NODES DEVICES_OF_EACH_CLASS REPETITIONS` measure that one case.
 
 #![expect(clippy::print_stdout, reason = "a program")]
 
@@ -14,6 +14,7 @@ use placewright_guest::PlaceError;
 use placewright_guest::Plan;
 use placewright_guest::Policy;
 use placewright_guest::log::Log;
+use placewright_guest::source::DeviceSource as _;
 use placewright_guest::source::PlanSink;
 use placewright_guest::source::Violation;
 use placewright_guest::testing::GraphBuilder;
@@ -22,20 +23,32 @@ use placewright_guest::testing::TestGraph;
 use placewright_guest::testing::cluster;
 use policy_heft::Heft;
 
+/// Flops per second, bytes per second and ns per launch of each device type: the synthetic devices of the host.
+const CLASSES: [(&str, f64, f64, f64); 4] = [
+    ("CPU", 4e11, 5e10, 500.0),
+    ("GPU", 2e13, 9e11, 5_000.0),
+    ("GPU", 6e12, 3e11, 6_000.0),
+    ("SYCL", 3e12, 2e11, 10_000.0),
+];
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("| nodes x devices | insertion | ms | us/node | inserted |");
     println!("|---|---|---|---|---|");
-    for (n_nodes, cluster_text) in [
-        (100_000, "4xCPU,4xGPU"),
-        (1_000_000, "4xCPU,4xGPU"),
-        (100_000, "128xCPU,128xGPU"),
-    ] {
-        let devices = linked(cluster(cluster_text));
+    let args: Vec<u32> = std::env::args()
+        .skip(1)
+        .map(|arg| arg.parse())
+        .collect::<Result<_, _>>()?;
+    let (cases, repetitions) = match args[..] {
+        [n_nodes, of_each, repetitions] => (vec![(n_nodes, of_each as usize)], repetitions),
+        _ => (vec![(100_000, 2), (1_000_000, 2), (100_000, 64)], 5),
+    };
+    for (n_nodes, of_each) in cases {
+        let devices = linked(of_each);
         let graph = layered(n_nodes, &devices);
         for insertion in ["true", "false"] {
             let mut best_ms = f64::INFINITY;
             let mut sink = Accept::default();
-            for _ in 0..5 {
+            for _ in 0..repetitions {
                 sink = Accept::default();
                 let begun = Instant::now();
                 place(insertion, &graph, &devices, &sink)?;
@@ -72,45 +85,95 @@ fn place(
     )
 }
 
-/// Different links for every pair of devices.
-fn linked(mut devices: TestDevices) -> TestDevices {
+/// So many devices of each class. Tensors between accelerators are staged in host memory and pay two links.
+fn linked(of_each: usize) -> TestDevices {
+    let parts = CLASSES.map(|(device_type, ..)| format!("{of_each}x{device_type}"));
+    let mut devices = cluster(&parts.join(","));
     let n = devices.cost_classes.len();
+    let is_host = |device: usize| CLASSES[devices.cost_classes[device] as usize].0 == "CPU";
+    let rate = |device: usize| 0.08 + 0.001 * f64::from(u32::try_from(device).unwrap_or(0));
     for (at, link) in devices.links.iter_mut().enumerate() {
-        if at / n != at % n {
-            let spread = f64::from(u32::try_from(at * 7_919 % 1_000).unwrap_or(0));
-            link.latency_ns = 1_000.0 + spread;
-            link.ns_per_byte = 0.05 + spread * 1e-4;
+        let (from, to) = (at / n, at % n);
+        if from != to {
+            let (hops, ns_per_byte) = match (is_host(from), is_host(to)) {
+                (_, true) => (1.0, rate(from)),
+                (true, false) => (1.0, rate(to)),
+                (false, false) => (2.0, rate(from) + rate(to)),
+            };
+            link.latency_ns = hops * 10_000.0;
+            link.ns_per_byte = ns_per_byte;
         }
     }
     devices
 }
 
-/// As many layers as nodes in each; two or three inputs from the layer before; costs and sizes over three orders of
-/// magnitude.
+/// As many layers as nodes in each; two or three inputs, nine in ten from the layer before and the others from the three
+/// before that; work and tensor sizes log-uniform over three orders of magnitude; one node in five and another one in
+/// twenty run on some of the devices only.
 fn layered(n_nodes: u32, devices: &TestDevices) -> TestGraph {
-    let mut state = 0x2545_f491_4f6c_dd1d_u64;
-    let mut below = |n: u32| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        u32::try_from(state % u64::from(n)).unwrap_or(0)
+    let mut random = SplitMix(0);
+    let all: Vec<u32> = (0..devices.count()).collect();
+    let of_types = |types: &[&str]| -> Vec<u32> {
+        let has_type = |&&device: &&u32| {
+            let class = devices.cost_classes[device as usize] as usize;
+            types.contains(&CLASSES[class].0)
+        };
+        all.iter().filter(has_type).copied().collect()
     };
+    let (cpu_only, no_sycl) = (of_types(&["CPU"]), of_types(&["GPU", "CPU"]));
     let layer = n_nodes.isqrt().max(1);
     let mut graph = GraphBuilder::new(devices);
+    let mut tensor_bytes = Vec::new();
     for node in 0..n_nodes {
-        let cpu = 10_f64.powf(3.5 + f64::from(below(3_000)) / 1_000.0);
-        let gpu = 5_000.0 + cpu / f64::from(1 + below(40));
-        graph.node("", &[cpu, gpu]);
+        let n_elements = random.log_uniform(1e3, 1e6);
+        let flops = random.log_uniform(1e6, 1e9);
+        let cost = |(_, flops_per_s, bytes_per_s, launch_ns): (_, f64, f64, f64)| {
+            launch_ns + f64::max(flops / flops_per_s, n_elements * 12.0 / bytes_per_s) * 1e9
+        };
+        graph.node("", &CLASSES.map(cost));
+        tensor_bytes.push(n_elements as u64 * 4);
         let first_of_layer = node - node % layer;
-        if first_of_layer > 0 {
-            for _ in 0..2 + node % 2 {
-                let from = first_of_layer - 1 - below(layer);
-                let bytes = 10_f64.powf(3.0 + f64::from(below(3_000)) / 1_000.0);
-                graph.edge(from, node, bytes as u64);
-            }
+        if first_of_layer == 0 {
+            continue;
+        }
+        match random.below(20) {
+            0 => graph.candidates(node, &cpu_only),
+            2 | 6 | 10 | 14 | 18 => graph.candidates(node, &no_sycl),
+            _ => {}
+        }
+        for _ in 0..2 + random.below(2) {
+            let back = if random.below(10) == 0 {
+                2 + random.below(3)
+            } else {
+                1
+            };
+            let from = first_of_layer.saturating_sub(back * layer) + random.below(layer);
+            graph.edge(from, node, tensor_bytes[from as usize]);
         }
     }
     graph.build()
+}
+
+/// The generator `SplitMix64` (Steele et al. 2014).
+struct SplitMix(u64);
+
+impl SplitMix {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, n: u32) -> u32 {
+        u32::try_from(((self.next() >> 32) * u64::from(n)) >> 32).unwrap_or(0)
+    }
+
+    fn log_uniform(&mut self, low: f64, high: f64) -> f64 {
+        let unit = (self.next() >> 11) as f64 / (1_u64 << 53) as f64;
+        low * (high / low).powf(unit)
+    }
 }
 
 /// A plan that takes everything.

@@ -25,6 +25,7 @@ pub struct GraphBuilder {
     edges: Vec<Edge>,
     candidates: Vec<Option<Vec<u32>>>,
     group: Vec<u32>,
+    has_groups: bool,
     pinned: Vec<u32>,
     placement_hints: Vec<u8>,
     follow: Vec<u32>,
@@ -79,6 +80,7 @@ impl GraphBuilder {
             edges: Vec::new(),
             candidates: Vec::new(),
             group: Vec::new(),
+            has_groups: false,
             pinned: Vec::new(),
             placement_hints: Vec::new(),
             follow: Vec::new(),
@@ -122,6 +124,10 @@ impl GraphBuilder {
 
     /// The legal devices of a node, most preferred first. For a node of a group, of the whole group.
     pub fn candidates(&mut self, node: u32, devices: &[u32]) {
+        if !self.has_groups {
+            self.candidates[node as usize] = Some(devices.to_vec());
+            return;
+        }
         let group = self.group[node as usize];
         for (other, candidates) in self.group.iter().zip(&mut self.candidates) {
             if *other == group {
@@ -139,6 +145,7 @@ impl GraphBuilder {
             self.group[first as usize],
             self.candidates[first as usize].clone(),
         );
+        self.has_groups = true;
         for &node in nodes {
             self.group[node as usize] = group;
             self.candidates[node as usize].clone_from(&candidates);
