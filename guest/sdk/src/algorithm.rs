@@ -176,11 +176,79 @@ pub fn upward_ranks(graph: &Graph<'_>, work_ns: &[f64], link: LinkCost) -> Vec<f
     rank
 }
 
-/// Node ids by descending key, ties on the smaller id.
+/// Node ids by descending key, ties on the smaller id. Linear in time where keys are spread evenly, as ranks mostly are.
 pub fn descending(keys: &[f64]) -> Vec<u32> {
-    let mut order: Vec<(f64, u32)> = keys.iter().copied().zip(0..).collect();
-    order.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-    order.into_iter().map(|(_, node)| node).collect()
+    let before = |&a: &u32, &b: &u32| {
+        let (key_a, key_b) = (keys[a as usize], keys[b as usize]);
+        key_b.total_cmp(&key_a).then(a.cmp(&b))
+    };
+    let mut order: Vec<u32> = (0..).take(keys.len()).collect();
+    let Some(buckets) = Buckets::new(keys) else {
+        order.sort_unstable_by(before);
+        return order;
+    };
+    let mut ends = vec![0_u32; keys.len() + 1];
+    for &key in keys {
+        ends[buckets.of(key) + 1] += 1;
+    }
+    for bucket in 0..keys.len() {
+        ends[bucket + 1] += ends[bucket];
+    }
+    // From where each bucket starts, its entry moves to where it ends.
+    for (node, &key) in (0_u32..).zip(keys) {
+        let at = &mut ends[buckets.of(key)];
+        order[*at as usize] = node;
+        *at += 1;
+    }
+    let mut start = 0;
+    for &end in &ends {
+        let end = end as usize;
+        if end - start > 1 {
+            order[start..end].sort_unstable_by(before);
+        }
+        start = end;
+    }
+    order
+}
+
+/// As many intervals of equal length as there are keys, in descending order.
+struct Buckets {
+    highest: f64,
+    per_unit: f64,
+    last: usize,
+}
+
+impl Buckets {
+    /// Nothing where comparing is the better way: few keys, or a range that is no number or has no length.
+    #[expect(clippy::cast_precision_loss, reason = "nodes are below 2^32")]
+    fn new(keys: &[f64]) -> Option<Self> {
+        let (mut lowest, mut highest) = (f64::INFINITY, f64::NEG_INFINITY);
+        let mut has_nan = false;
+        for &key in keys {
+            has_nan |= key.is_nan();
+            lowest = if key < lowest { key } else { lowest };
+            highest = if key > highest { key } else { highest };
+        }
+        let last = keys.len().checked_sub(1)?;
+        let per_unit = last as f64 / (highest - lowest);
+        let is_usable = keys.len() > 64 && !has_nan && per_unit.is_finite() && per_unit > 0.0;
+        is_usable.then_some(Self {
+            highest,
+            per_unit,
+            last,
+        })
+    }
+
+    /// Never larger for a larger key: each operation here is monotonic, rounding included.
+    #[inline]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "between 0 and the number of keys"
+    )]
+    fn of(&self, key: f64) -> usize {
+        (((self.highest - key) * self.per_unit) as usize).min(self.last)
+    }
 }
 
 /// Every node on its most preferred device, pins and groups respected: a legal start for searches, unless memory is short.
@@ -316,5 +384,52 @@ impl MemoryBudget {
     pub fn reserve(&mut self, device: u32, bytes: u64) {
         let free = &mut self.free_bytes[self.domain[device as usize] as usize];
         *free = free.saturating_sub(bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn compared(keys: &[f64]) -> Vec<u32> {
+        let mut order: Vec<u32> = (0..).take(keys.len()).collect();
+        order.sort_by(|&a, &b| keys[b as usize].total_cmp(&keys[a as usize]));
+        order
+    }
+
+    #[test]
+    fn descending_is_the_order_of_comparisons() {
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut random = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            f64::from(u32::try_from(state >> 40).unwrap())
+        };
+        let spread: Vec<f64> = (0..5_000).map(|_| random()).collect();
+        let with_ties: Vec<f64> = spread.iter().map(|key| key % 97.0 - 40.0).collect();
+        let skewed: Vec<f64> = spread.iter().map(|key| (key / 1e5).exp()).collect();
+        let mut huge = spread.clone();
+        (huge[7], huge[8], huge[9]) = (f64::MAX, -f64::MAX, -0.0);
+        let mut odd = spread.clone();
+        (odd[1], odd[2], odd[3]) = (f64::NAN, f64::INFINITY, f64::NEG_INFINITY);
+        let all = [
+            spread,
+            with_ties,
+            skewed,
+            huge,
+            odd,
+            vec![3.0; 100],
+            vec![1.0, 2.0],
+            vec![],
+        ];
+        for keys in all {
+            assert_eq!(
+                descending(&keys),
+                compared(&keys),
+                "{:?}",
+                &keys[..keys.len().min(9)]
+            );
+        }
     }
 }
