@@ -17,6 +17,7 @@
 //!
 //! A device is taken to run one task at a time, and links to carry any number of transfers, as in the paper.
 
+mod lanes;
 mod problem;
 mod schedule;
 #[cfg(test)]

@@ -1,36 +1,31 @@
 //! What HEFT reads, laid out in the order in which it reads it.
 //!
 //! The second phase visits nodes by descending rank, which is no order of the graph's columns: a million nodes would mean some
-//! fifteen cache misses each. So tasks, their costs and their edges are copied into the order of the ranks once, with loads
-//! that do not wait for each other, and everything afterwards is read from front to back. A task is known by its position in
-//! that order.
+//! fifteen cache misses each, one waiting for the other. So the next thousand tasks, their edges and their costs are copied
+//! into a [`Window`] first, with loads that do not wait for each other; it is small enough to stay in a near cache.
 //!
-//! Devices are put into an order of their own too, by cost class, so that a row over devices is filled run by run. A device is
-//! known by its *slot* in that order, everywhere but at the edges of this crate: what comes from the host and goes to it.
+//! Devices are put into an order of their own, by cost class. A device is known by its *slot* in that order, everywhere but at
+//! the edges of this crate: what comes from the host and goes to it.
 
 use placewright_guest::DeviceSet;
 use placewright_guest::Graph;
 use placewright_guest::LinkMatrix;
 use placewright_guest::NONE;
+use placewright_guest::algorithm::Rows;
 use placewright_guest::algorithm::descending;
 use placewright_guest::algorithm::upward_ranks;
+
+use crate::lanes::LANES;
 
 /// Up to this many devices every pair is asked for its link, so that exceptions (NVLink between two of eight cards)
 /// count; beyond, links are those of the domains.
 const DEVICES_ASKED_PAIRWISE: usize = 64;
 
-/// Cost tables that stay in a processor's cache are not copied into the order of the tasks.
-const COSTS_IN_CACHE: usize = 32 << 10;
-
-/// Copies of more numbers than this would take too much of a sandbox's memory.
-const COSTS_COPIED_MAX: usize = 16 << 20;
-
-/// Rows over devices are padded to a multiple of it with devices that can run nothing, so that loops need no remainder.
-pub(crate) const LANES: usize = 4;
+/// Tasks per window.
+pub(crate) const WINDOW: usize = 1024;
 
 /// The graph and the devices.
 pub(crate) struct Problem<'a> {
-    pub(crate) n_devices: usize,
     /// Number of devices with padding: the length of rows over devices.
     pub(crate) width: usize,
     /// The device of each slot.
@@ -40,37 +35,56 @@ pub(crate) struct Problem<'a> {
     /// Legal slots, most preferred first, set after set.
     candidates: Vec<u32>,
     candidate_offsets: &'a [u32],
-    /// By position.
-    pub(crate) tasks: Vec<Task>,
+    /// Nodes by descending rank.
+    pub(crate) order: Vec<u32>,
     pub(crate) links: Links,
-    /// Positions of the members of each group that has more than one.
+    /// The members of each group that has more than one.
     pub(crate) members: Members,
     /// Whether groups or pins take decisions away.
     pub(crate) is_constrained: bool,
     /// Per candidate set: masks and preferences, where it is large enough for loops over all devices.
     pub(crate) dense_sets: Vec<Option<DenseSet>>,
-    edges: Vec<Edge>,
+    nodes: Nodes<'a>,
     costs: Costs<'a>,
 }
 
-/// A node, in the order of the ranks.
+/// The graph's columns, by node.
+struct Nodes<'a> {
+    predecessors: Rows<'a>,
+    edge_tensors: &'a [u32],
+    tensor_bytes: &'a [u64],
+    set: &'a [u32],
+    group: &'a [u32],
+    cost_row: &'a [u32],
+    executions: &'a [f64],
+}
+
+/// Some tasks that follow each other in the order of the ranks.
+#[derive(Default)]
+pub(crate) struct Window {
+    pub(crate) tasks: Vec<Task>,
+    edges: Vec<Edge>,
+    /// A row per task and a column per cost class: ns, all executions together.
+    costs: Vec<f64>,
+}
+
+/// A node whose turn comes soon.
 #[derive(Clone, Copy)]
 pub(crate) struct Task {
     pub(crate) node: u32,
     pub(crate) set: u32,
     pub(crate) group: u32,
-    /// Where its edges start; they end where those of the next task start.
+    /// Its index in the window.
+    index: u32,
+    /// Where its edges start in the window, and where they end.
     first_edge: u32,
-    /// Its row of the costs.
-    cost_row: u32,
-    executions: f64,
+    end_edge: u32,
 }
 
 /// An edge into a task.
 #[derive(Clone, Copy)]
 pub(crate) struct Edge {
     pub(crate) bytes: f64,
-    /// Position of the producer.
     pub(crate) producer: u32,
 }
 
@@ -84,6 +98,8 @@ pub(crate) struct DenseSet {
 
 /// What a transfer from a device to each device costs.
 pub(crate) struct Links {
+    /// Whether the rows say for each device that it costs nothing to send to itself, as the rules are.
+    pub(crate) is_free_at_home: bool,
     domain: Vec<u32>,
     width: usize,
     latency: Vec<f64>,
@@ -94,19 +110,15 @@ pub(crate) struct Links {
 #[derive(Default)]
 pub(crate) struct Members {
     offsets: Vec<u32>,
-    positions: Vec<u32>,
+    nodes: Vec<u32>,
 }
 
 /// The cost table, by cost class, and which devices are of which class.
 struct Costs<'a> {
-    /// Rows in the order of tasks, or empty: then rows are those of `table`.
-    copied: Vec<f64>,
     table: &'a [f64],
     /// Class of each slot.
     classes: Vec<u32>,
     n_classes: usize,
-    /// Runs of neighbouring slots of one class: class, and where the run ends.
-    runs: Vec<(u32, u32)>,
 }
 
 impl<'a> Problem<'a> {
@@ -121,32 +133,72 @@ impl<'a> Problem<'a> {
             slot_of[device as usize] = slot;
         }
         let links = links(devices);
-        let mut costs = Costs::new(graph, devices, &device_at);
+        let costs = Costs::new(graph, devices, &device_at);
         let order = descending(&ranks(graph, devices, &costs, &links));
-        let (tasks, edges) = in_order(graph, &order);
-        let tasks = costs.copy_in_order(tasks);
         let rows = graph.candidates();
         let to_slot = |&device: &u32| slot_of[device as usize];
         let candidates: Vec<u32> = rows.items.iter().map(to_slot).collect();
         let has_groups = graph.counts().groups as usize != graph.len();
         Self {
-            n_devices,
             width,
             dense_sets: dense_sets(rows.offsets, &candidates, n_devices, width),
             candidates,
             candidate_offsets: rows.offsets,
             links: Links::new(&links, &device_at, width),
             members: if has_groups {
-                Members::new(&tasks, graph.counts().groups as usize)
+                Members::new(graph.group(), graph.counts().groups as usize)
             } else {
                 Members::default()
             },
             is_constrained: has_groups || graph.pinned().iter().any(|&pin| pin != NONE),
             device_at,
             slot_of,
-            tasks,
-            edges,
+            order,
+            nodes: Nodes {
+                predecessors: graph.predecessors(),
+                edge_tensors: graph.edge_tensors(),
+                tensor_bytes: graph.tensor_bytes(),
+                set: graph.candidate_set(),
+                group: graph.group(),
+                cost_row: graph.cost_row(),
+                executions: graph.executions(),
+            },
             costs,
+        }
+    }
+
+    /// Lays out the tasks of some nodes.
+    #[inline(never)]
+    pub(crate) fn look_ahead(&self, order: &[u32], window: &mut Window) {
+        let Self { nodes, costs, .. } = self;
+        window.tasks.clear();
+        window.edges.clear();
+        window.costs.clear();
+        for (index, &node) in (0_u32..).zip(order) {
+            let node_idx = node as usize;
+            let first_edge = to_u32(window.edges.len());
+            let range = nodes.predecessors.range(node);
+            let producers = &nodes.predecessors.items[range.clone()];
+            let edges = producers.iter().zip(&nodes.edge_tensors[range]);
+            window.edges.extend(edges.map(|(&producer, &tensor)| {
+                #[expect(clippy::cast_precision_loss, reason = "sizes are below 2^53")]
+                let bytes = match tensor {
+                    NONE => 0.0,
+                    tensor => nodes.tensor_bytes[tensor as usize] as f64,
+                };
+                Edge { bytes, producer }
+            }));
+            window.tasks.push(Task {
+                node,
+                set: nodes.set[node_idx],
+                group: nodes.group[node_idx],
+                index,
+                first_edge,
+                end_edge: to_u32(window.edges.len()),
+            });
+            let executions = nodes.executions[node_idx];
+            let row = costs.row(nodes.cost_row[node_idx]).iter();
+            window.costs.extend(row.map(|&cost| cost * executions));
         }
     }
 
@@ -158,39 +210,29 @@ impl<'a> Problem<'a> {
         &self.candidates[range]
     }
 
-    /// The edges into the task at a position.
-    #[inline]
-    pub(crate) fn edges(&self, position: usize) -> &[Edge] {
-        let end = match self.tasks.get(position + 1) {
-            Some(next) => next.first_edge as usize,
-            None => self.edges.len(),
-        };
-        &self.edges[self.tasks[position].first_edge as usize..end]
-    }
-
-    /// Writes what a task costs on every device, all its executions together; +inf = cannot run there.
-    #[inline]
-    pub(crate) fn work(&self, task: &Task, into: &mut [f64]) {
-        let row = self.costs.row(task.cost_row);
-        let mut start = 0;
-        for &(class, end) in &self.costs.runs {
-            into[start..end as usize].fill(row[class as usize] * task.executions);
-            start = end as usize;
+    /// Writes what a task of the window costs on every device, all its executions together; +inf = cannot run there.
+    #[inline(never)]
+    pub(crate) fn work(&self, window: &Window, task: &Task, into: &mut [f64]) {
+        let n_classes = self.costs.n_classes;
+        let row = &window.costs[task.index as usize * n_classes..][..n_classes];
+        for (work, &class) in into.iter_mut().zip(&self.costs.classes) {
+            *work = row[class as usize];
         }
     }
 
-    /// What a task costs on one device.
+    /// What a node costs on one device.
     #[inline]
-    pub(crate) fn work_on(&self, task: &Task, slot: u32) -> f64 {
+    pub(crate) fn work_on(&self, node: u32, slot: u32) -> f64 {
         let class = self.costs.classes[slot as usize];
-        self.costs.row(task.cost_row)[class as usize] * task.executions
+        let row = self.costs.row(self.nodes.cost_row[node as usize]);
+        row[class as usize] * self.nodes.executions[node as usize]
     }
 
     /// A lower bound on what any task costs anywhere.
     pub(crate) fn shortest_task(&self) -> f64 {
         let least = |least: f64, value: f64| if value < least { value } else { least };
         let cost = self.costs.table.iter().copied().fold(f64::INFINITY, least);
-        let executions = self.tasks.iter().map(|task| task.executions);
+        let executions = self.nodes.executions.iter().copied();
         let executions = executions.fold(f64::INFINITY, least);
         if cost.is_finite() && executions.is_finite() {
             cost * executions
@@ -200,11 +242,25 @@ impl<'a> Problem<'a> {
     }
 }
 
+impl Window {
+    /// The edges into a task.
+    #[inline]
+    pub(crate) fn edges(&self, task: &Task) -> &[Edge] {
+        &self.edges[task.first_edge as usize..task.end_edge as usize]
+    }
+}
+
 impl Links {
     fn new(matrix: &LinkMatrix, device_at: &[u32], width: usize) -> Self {
         let domain_of = |&device: &u32| matrix.domains()[device as usize];
         let domain: Vec<u32> = device_at.iter().map(domain_of).collect();
+        let is_free = |domain| {
+            let to_itself = domain as usize;
+            matrix.latency_from_ns(domain)[to_itself] == 0.0
+                && matrix.ns_per_byte_from(domain)[to_itself] == 0.0
+        };
         let mut links = Self {
+            is_free_at_home: domain.iter().all(|&domain| is_free(domain)),
             domain: domain.clone(),
             width,
             latency: Vec::with_capacity(matrix.n_domains() * width),
@@ -221,7 +277,7 @@ impl Links {
         links
     }
 
-    /// Latency and ns per byte from a device to each device; what stands at the device itself does not apply.
+    /// Latency and ns per byte from a device to each device; what stands at the device itself does not apply unless it is 0.
     #[inline]
     pub(crate) fn from(&self, slot: u32) -> (&[f64], &[f64]) {
         let start = self.domain[slot as usize] as usize * self.width;
@@ -233,33 +289,33 @@ impl Links {
 }
 
 impl Members {
-    fn new(tasks: &[Task], n_groups: usize) -> Self {
+    fn new(group_of: &[u32], n_groups: usize) -> Self {
         let mut offsets = vec![0_u32; n_groups + 1];
-        for task in tasks {
-            offsets[task.group as usize + 1] += 1;
+        for &group in group_of {
+            offsets[group as usize + 1] += 1;
         }
         for group in 0..n_groups {
             offsets[group + 1] += offsets[group];
         }
         let mut next = offsets.clone();
-        let mut positions = vec![0; tasks.len()];
-        for (position, task) in (0_u32..).zip(tasks) {
-            let at = &mut next[task.group as usize];
-            positions[*at as usize] = position;
+        let mut nodes = vec![0; group_of.len()];
+        for (node, &group) in (0_u32..).zip(group_of) {
+            let at = &mut next[group as usize];
+            nodes[*at as usize] = node;
             *at += 1;
         }
-        Self { offsets, positions }
+        Self { offsets, nodes }
     }
 
     /// The members of a group if it has more than one, else nothing.
     #[inline]
     pub(crate) fn of(&self, group: u32) -> &[u32] {
-        if self.positions.is_empty() {
+        if self.nodes.is_empty() {
             return &[];
         }
         let group = group as usize;
         let range = self.offsets[group] as usize..self.offsets[group + 1] as usize;
-        let members = &self.positions[range];
+        let members = &self.nodes[range];
         if members.len() > 1 { members } else { &[] }
     }
 }
@@ -268,44 +324,16 @@ impl<'a> Costs<'a> {
     fn new(graph: &'a Graph<'_>, devices: &DeviceSet<'_>, device_at: &[u32]) -> Self {
         let class_of = |&device: &u32| devices.cost_classes()[device as usize];
         let classes: Vec<u32> = device_at.iter().map(class_of).collect();
-        let mut runs: Vec<(u32, u32)> = Vec::new();
-        for (end, &class) in (1_u32..).zip(&classes) {
-            match runs.last_mut() {
-                Some(run) if run.0 == class => run.1 = end,
-                _ => runs.push((class, end)),
-            }
-        }
         Self {
-            copied: Vec::new(),
             table: graph.costs(),
             classes,
             n_classes: graph.counts().cost_classes as usize,
-            runs,
         }
-    }
-
-    /// Copies the rows into the order of the tasks, where that pays, and points the tasks there.
-    fn copy_in_order(&mut self, mut tasks: Vec<Task>) -> Vec<Task> {
-        let size = tasks.len() * self.n_classes;
-        if self.table.len() > COSTS_IN_CACHE && size <= COSTS_COPIED_MAX {
-            let mut copied = Vec::with_capacity(size);
-            for (position, task) in (0_u32..).zip(&mut tasks) {
-                copied.extend_from_slice(self.row(task.cost_row));
-                task.cost_row = position;
-            }
-            self.copied = copied;
-        }
-        tasks
     }
 
     #[inline]
-    fn row(&self, row: u32) -> &[f64] {
-        let table = if self.copied.is_empty() {
-            self.table
-        } else {
-            &self.copied
-        };
-        &table[row as usize * self.n_classes..][..self.n_classes]
+    fn row(&self, row: u32) -> &'a [f64] {
+        &self.table[row as usize * self.n_classes..][..self.n_classes]
     }
 }
 
@@ -334,47 +362,6 @@ pub(crate) fn ranks_of(graph: &Graph<'_>, devices: &DeviceSet<'_>) -> Vec<f64> {
     let device_at: Vec<u32> = devices.ids().collect();
     let costs = Costs::new(graph, devices, &device_at);
     ranks(graph, devices, &costs, &links(devices))
-}
-
-/// Tasks and edges in the order of the ranks.
-fn in_order(graph: &Graph<'_>, order: &[u32]) -> (Vec<Task>, Vec<Edge>) {
-    let mut position_of = vec![0_u32; order.len()];
-    for (position, &node) in (0_u32..).zip(order) {
-        position_of[node as usize] = position;
-    }
-    let predecessors = graph.predecessors();
-    let (tensors, tensor_bytes) = (graph.edge_tensors(), graph.tensor_bytes());
-    let (sets, groups) = (graph.candidate_set(), graph.group());
-    let (cost_rows, executions) = (graph.cost_row(), graph.executions());
-    let mut tasks = Vec::with_capacity(order.len());
-    let mut edges = Vec::with_capacity(tensors.len());
-    let mut first_edge = 0;
-    for &node in order {
-        let node_idx = node as usize;
-        tasks.push(Task {
-            node,
-            set: sets[node_idx],
-            group: groups[node_idx],
-            first_edge,
-            cost_row: cost_rows[node_idx],
-            executions: executions[node_idx],
-        });
-        let range = predecessors.range(node);
-        first_edge += predecessors.offsets[node_idx + 1] - predecessors.offsets[node_idx];
-        let producers = &predecessors.items[range.clone()];
-        for (&producer, &tensor) in producers.iter().zip(&tensors[range]) {
-            #[expect(clippy::cast_precision_loss, reason = "sizes are below 2^53")]
-            let bytes = match tensor {
-                NONE => 0.0,
-                tensor => tensor_bytes[tensor as usize] as f64,
-            };
-            edges.push(Edge {
-                bytes,
-                producer: position_of[producer as usize],
-            });
-        }
-    }
-    (tasks, edges)
 }
 
 /// The mean over the candidates that can run the node, by way of how many of each cost class a set has.
@@ -427,4 +414,8 @@ fn dense_sets(
         Some(DenseSet { mask, preference })
     };
     offsets.windows(2).map(dense).collect()
+}
+
+fn to_u32(index: usize) -> u32 {
+    u32::try_from(index).expect("a graph has fewer than 2^32 edges")
 }

@@ -4,14 +4,17 @@ use placewright_guest::Assignment;
 use placewright_guest::MemoryBudget;
 use placewright_guest::NONE;
 
+use crate::lanes::LANES;
+use crate::lanes::Lanes;
+use crate::lanes::later;
 use crate::problem::DenseSet;
-use crate::problem::LANES;
+use crate::problem::Edge;
 use crate::problem::Problem;
 use crate::problem::Task;
+use crate::problem::WINDOW;
+use crate::problem::Window;
 use crate::timeline::Slot;
 use crate::timeline::Timeline;
-use crate::timeline::later;
-use crate::timeline::sooner;
 
 /// What came of it.
 pub(crate) struct Outcome {
@@ -26,7 +29,7 @@ pub(crate) struct Outcome {
 }
 
 /// What later tasks ask about a task that is placed.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct Placed {
     finish: f64,
     device: u32,
@@ -75,11 +78,13 @@ pub(crate) struct Scheduler<'p, 'a> {
     tail: Vec<f64>,
     /// Per device: end of its last gap.
     last_gap_end: Vec<f64>,
-    /// By position, as far as placed.
+    /// By node, as far as placed.
     placed: Vec<Placed>,
     // Rows over devices, written for each task.
     ready: Vec<f64>,
     work: Vec<f64>,
+    /// The finish at the end of the device's schedule.
+    appended: Vec<f64>,
     /// The earliest finish that any schedule allows: ready and work.
     earliest: Vec<f64>,
     /// The least of every [`LANES`] of those.
@@ -111,9 +116,10 @@ impl<'p, 'a> Scheduler<'p, 'a> {
             devices_of,
             tail: vec![0.0; width],
             last_gap_end: vec![f64::NEG_INFINITY; width],
-            placed: Vec::with_capacity(problem.tasks.len()),
+            placed: vec![Placed::default(); problem.order.len()],
             ready: vec![0.0; width],
             work: vec![f64::INFINITY; width],
+            appended: vec![0.0; width],
             earliest: vec![0.0; width],
             earliest_of_chunk: vec![0.0; width / LANES],
         }
@@ -126,32 +132,36 @@ impl<'p, 'a> Scheduler<'p, 'a> {
         mut memory: Option<&mut MemoryBudget>,
     ) -> Outcome {
         let problem = self.problem;
-        let n_nodes = problem.tasks.len();
+        let n_nodes = problem.order.len();
         let mut devices = vec![NONE; n_nodes];
         let mut start = vec![0.0; n_nodes];
         let mut n_inserted = 0;
-        for (position, task) in problem.tasks.iter().enumerate() {
-            let forced = if problem.is_constrained {
-                assignment.forced(task.node)
-            } else {
-                NONE
-            };
-            let choice = if forced == NONE {
-                self.decide(position, task, memory.as_deref())
-            } else {
-                self.on_list(position, &[problem.slot_of[forced as usize]], &[])
-            };
-            let device = problem.device_at[choice.device as usize];
-            if problem.is_constrained {
-                assignment.decide(task.node, device);
+        let mut window = Window::default();
+        for order in problem.order.chunks(WINDOW) {
+            problem.look_ahead(order, &mut window);
+            for task in &window.tasks {
+                let forced = if problem.is_constrained {
+                    assignment.forced(task.node)
+                } else {
+                    NONE
+                };
+                let choice = if forced == NONE {
+                    self.decide(&window, task, memory.as_deref())
+                } else {
+                    self.on_list(&window, task, &[problem.slot_of[forced as usize]], &[])
+                };
+                let device = problem.device_at[choice.device as usize];
+                if problem.is_constrained {
+                    assignment.decide(task.node, device);
+                }
+                if let Some(memory) = &mut memory {
+                    memory.take(task.group, device);
+                }
+                n_inserted += u32::from(choice.slot.is_some());
+                devices[task.node as usize] = device;
+                start[task.node as usize] = choice.start;
+                self.commit(task.node, &choice);
             }
-            if let Some(memory) = &mut memory {
-                memory.take(task.group, device);
-            }
-            n_inserted += u32::from(choice.slot.is_some());
-            devices[task.node as usize] = device;
-            start[task.node as usize] = choice.start;
-            self.commit(&choice);
         }
         Outcome {
             devices,
@@ -163,22 +173,22 @@ impl<'p, 'a> Scheduler<'p, 'a> {
 
     /// The device for a task whose group is not decided.
     #[inline]
-    fn decide(&mut self, position: usize, task: &Task, memory: Option<&MemoryBudget>) -> Choice {
+    fn decide(&mut self, window: &Window, task: &Task, memory: Option<&MemoryBudget>) -> Choice {
         let problem = self.problem;
         let members = problem.members.of(task.group);
         let dense = problem.dense_sets[task.set as usize].as_ref();
         if let (Some(set), None, []) = (dense, memory, members) {
-            let choice = self.on_all(position, task, set);
+            let choice = self.on_all(window, task, set);
             if choice.device != NONE {
                 return choice;
             }
         }
-        self.on_candidates(position, task, memory)
+        self.on_candidates(window, task, memory)
     }
 
     fn on_candidates(
         &mut self,
-        position: usize,
+        window: &Window,
         task: &Task,
         memory: Option<&MemoryBudget>,
     ) -> Choice {
@@ -186,13 +196,13 @@ impl<'p, 'a> Scheduler<'p, 'a> {
         let members = problem.members.of(task.group);
         let legal = problem.candidates(task.set);
         let Some(memory) = memory else {
-            return self.on_list(position, legal, members);
+            return self.on_list(window, task, legal, members);
         };
         let device_at = |slot: u32| problem.device_at[slot as usize];
         let fits = |&slot: &u32| memory.fits(task.group, device_at(slot));
         let fitting: Vec<u32> = legal.iter().copied().filter(fits).collect();
         if !fitting.is_empty() {
-            return self.on_list(position, &fitting, members);
+            return self.on_list(window, task, &fitting, members);
         }
         // Nothing fits: where most is free, so that the host's refusal is as near to a plan as can be.
         let free = |&slot: &u32| {
@@ -200,23 +210,25 @@ impl<'p, 'a> Scheduler<'p, 'a> {
             (memory.free_bytes(device), u32::MAX - device)
         };
         let emptiest = legal.iter().copied().max_by_key(free);
-        self.on_list(position, emptiest.as_slice(), members)
+        self.on_list(window, task, emptiest.as_slice(), members)
     }
 
     /// Tries every device of a list, most preferred first. `members` are those of the task's group, whose costs count as
     /// if they ran right behind it.
-    fn on_list(&mut self, position: usize, devices: &[u32], members: &[u32]) -> Choice {
+    fn on_list(
+        &mut self,
+        window: &Window,
+        task: &Task,
+        devices: &[u32],
+        members: &[u32],
+    ) -> Choice {
         let problem = self.problem;
-        let task = &problem.tasks[position];
         let mut best = Choice::NONE;
         for (preference, &device) in (0_u32..).zip(devices) {
-            let others = members.iter().map(|&member| member as usize);
-            let rest: f64 = others
-                .filter(|&member| member != position)
-                .map(|member| problem.work_on(&problem.tasks[member], device))
-                .sum();
-            let ready = self.ready_on(position, device);
-            let work = problem.work_on(task, device);
+            let others = members.iter().filter(|&&member| member != task.node);
+            let rest: f64 = others.map(|&member| problem.work_on(member, device)).sum();
+            let ready = self.ready_on(window.edges(task), device);
+            let work = problem.work_on(task.node, device);
             self.try_device(&mut best, device, preference, ready, work, rest);
         }
         best
@@ -224,10 +236,11 @@ impl<'p, 'a> Scheduler<'p, 'a> {
 
     /// Tries all devices at once: the same decision as [`Self::on_list`] with the list of the set, mostly in loops without
     /// branches. Returns no device when none can run the task.
-    fn on_all(&mut self, position: usize, task: &Task, set: &DenseSet) -> Choice {
+    #[inline(never)]
+    fn on_all(&mut self, window: &Window, task: &Task, set: &DenseSet) -> Choice {
         let problem = self.problem;
-        self.ready_on_all(position);
-        problem.work(task, &mut self.work);
+        self.ready_on_all(window.edges(task));
+        problem.work(window, task, &mut self.work);
         if !set.mask.is_empty() {
             for (work, &mask) in self.work.iter_mut().zip(&set.mask) {
                 *work += mask;
@@ -238,54 +251,103 @@ impl<'p, 'a> Scheduler<'p, 'a> {
         if bound == f64::INFINITY {
             return best;
         }
-        best.score = bound;
+        self.append_by(bound, set, &mut best);
+        if !self.with_insertion {
+            return best;
+        }
         // First where it might finish soonest: that is often the best, and makes the others a matter of one comparison.
-        self.try_chunk(&mut best, first_chunk, set);
+        self.try_gaps(first_chunk, set, &mut best);
         for chunk in 0..self.earliest_of_chunk.len() {
             if self.earliest_of_chunk[chunk] <= best.score && chunk != first_chunk {
-                self.try_chunk(&mut best, chunk, set);
+                self.try_gaps(chunk, set, &mut best);
             }
         }
         best
     }
 
-    /// Fills `earliest` and `earliest_of_chunk`. Returns the finish that appending can reach, and the chunk in which a task
-    /// might finish soonest.
-    #[inline]
+    /// Fills `appended`, `earliest` and `earliest_of_chunk`. Returns the soonest finish at the end of a schedule, and the chunk
+    /// in which a gap might make it sooner.
+    #[inline(never)]
     fn bounds(&mut self) -> (f64, usize) {
         let (ready, _) = self.ready.as_chunks::<LANES>();
         let (work, _) = self.work.as_chunks::<LANES>();
         let (tail, _) = self.tail.as_chunks::<LANES>();
+        let (appended, _) = self.appended.as_chunks_mut::<LANES>();
         let (earliest, _) = self.earliest.as_chunks_mut::<LANES>();
-        let mut appended = [f64::INFINITY; LANES];
+        let mut soonest_appended = Lanes::splat(f64::INFINITY);
         let (mut soonest, mut first_chunk) = (f64::INFINITY, 0);
         let inputs = ready.iter().zip(work).zip(tail);
-        let outputs = earliest.iter_mut().zip(&mut self.earliest_of_chunk);
-        for (chunk, (((ready, work), tail), (earliest, of_chunk))) in
+        let outputs = appended.iter_mut().zip(earliest);
+        let outputs = outputs.zip(&mut self.earliest_of_chunk);
+        for (chunk, (((ready, work), tail), ((appended, earliest), of_chunk))) in
             inputs.zip(outputs).enumerate()
         {
-            for lane in 0..LANES {
-                let at_tail = later(ready[lane], tail[lane]) + work[lane];
-                appended[lane] = sooner(at_tail, appended[lane]);
-                earliest[lane] = ready[lane] + work[lane];
-            }
-            *of_chunk = least(*earliest);
+            let (ready, work) = (Lanes::load(ready), Lanes::load(work));
+            let at_tail = ready.later(Lanes::load(tail)).plus(work);
+            soonest_appended = soonest_appended.sooner(at_tail);
+            *appended = at_tail.values();
+            let in_gap = ready.plus(work);
+            *earliest = in_gap.values();
+            *of_chunk = in_gap.least();
             if *of_chunk < soonest {
                 (soonest, first_chunk) = (*of_chunk, chunk);
             }
         }
-        (least(appended), first_chunk)
+        (soonest_appended.least(), first_chunk)
+    }
+
+    /// The most preferred of the devices at the end of whose schedule the task finishes at `bound`.
+    #[inline]
+    fn append_by(&self, bound: f64, set: &DenseSet, best: &mut Choice) {
+        let (appended, _) = self.appended.as_chunks::<LANES>();
+        let bound = Lanes::splat(bound);
+        for (chunk, appended) in appended.iter().enumerate() {
+            for device in lanes(chunk, Lanes::load(appended).at_most(bound)) {
+                let (score, preference) = (self.appended[device], set.preference[device]);
+                if best.is_beaten_by(score, preference) {
+                    let start = later(self.ready[device], self.tail[device]);
+                    *best = self.choice(device, preference, start, score, None);
+                }
+            }
+        }
+    }
+
+    /// Tries the gaps of those devices of a chunk where one might be as good as the best choice so far.
+    #[inline]
+    fn try_gaps(&self, chunk: usize, set: &DenseSet, best: &mut Choice) {
+        let at = chunk * LANES..(chunk + 1) * LANES;
+        let row = |row: &[f64]| Lanes::load(row[at.clone()].as_array().expect("a chunk"));
+        let earliest = row(&self.earliest);
+        let might_be_best = earliest.at_most(Lanes::splat(best.score));
+        let has_late_gap = earliest.at_most(row(&self.last_gap_end));
+        for device in lanes(chunk, might_be_best & has_late_gap) {
+            let (ready, work) = (self.ready[device], self.work[device]);
+            let timeline = &self.timelines[self.timeline_of[device] as usize];
+            if let Some(slot) = timeline.earliest_gap(ready, work, best.score) {
+                let (score, preference) = (slot.start + work, set.preference[device]);
+                if best.is_beaten_by(score, preference) {
+                    *best = self.choice(device, preference, slot.start, score, Some(slot));
+                }
+            }
+        }
     }
 
     #[inline]
-    fn try_chunk(&self, best: &mut Choice, chunk: usize, set: &DenseSet) {
-        let first = chunk * LANES;
-        for device in first..first + LANES {
-            if self.earliest[device] <= best.score && device < self.problem.n_devices {
-                let (ready, work) = (self.ready[device], self.work[device]);
-                let id = u32::try_from(device).unwrap_or(NONE);
-                self.try_device(best, id, set.preference[device], ready, work, 0.0);
-            }
+    fn choice(
+        &self,
+        device: usize,
+        preference: u32,
+        start: f64,
+        score: f64,
+        slot: Option<Slot>,
+    ) -> Choice {
+        Choice {
+            score,
+            preference,
+            device: u32::try_from(device).unwrap_or(NONE),
+            start,
+            work: self.work[device],
+            slot,
         }
     }
 
@@ -327,9 +389,9 @@ impl<'p, 'a> Scheduler<'p, 'a> {
     }
 
     /// When all inputs of a task are on a device.
-    fn ready_on(&self, position: usize, device: u32) -> f64 {
+    fn ready_on(&self, edges: &[Edge], device: u32) -> f64 {
         let mut ready = 0.0;
-        for edge in self.problem.edges(position) {
+        for edge in edges {
             let producer = self.placed[edge.producer as usize];
             let mut arrival = producer.finish;
             if producer.device != device {
@@ -342,30 +404,33 @@ impl<'p, 'a> Scheduler<'p, 'a> {
     }
 
     /// The same for every device, into `ready`.
-    #[inline]
-    fn ready_on_all(&mut self, position: usize) {
+    #[inline(never)]
+    fn ready_on_all(&mut self, edges: &[Edge]) {
         self.ready.fill(0.0);
+        let links = &self.problem.links;
         let (ready, _) = self.ready.as_chunks_mut::<LANES>();
-        for edge in self.problem.edges(position) {
+        for edge in edges {
             let Placed { finish, device } = self.placed[edge.producer as usize];
-            let (latency, ns_per_byte) = self.problem.links.from(device);
+            let (latency, ns_per_byte) = links.from(device);
             let (latency, _) = latency.as_chunks::<LANES>();
             let (ns_per_byte, _) = ns_per_byte.as_chunks::<LANES>();
             let (chunk, lane) = (device as usize / LANES, device as usize % LANES);
             let here = later(finish, ready[chunk][lane]);
+            let (sent, bytes) = (Lanes::splat(finish), Lanes::splat(edge.bytes));
             for ((ready, latency), ns_per_byte) in ready.iter_mut().zip(latency).zip(ns_per_byte) {
-                for lane in 0..LANES {
-                    let arrival = finish + (latency[lane] + edge.bytes * ns_per_byte[lane]);
-                    ready[lane] = later(arrival, ready[lane]);
-                }
+                let transfer = Lanes::load(latency).plus(bytes.times(Lanes::load(ns_per_byte)));
+                let arrival = sent.plus(transfer);
+                *ready = Lanes::load(ready).later(arrival).values();
             }
-            ready[chunk][lane] = here;
+            if !links.is_free_at_home {
+                ready[chunk][lane] = here;
+            }
         }
     }
 
     /// Puts the next task where it was decided to go.
     #[inline]
-    fn commit(&mut self, choice: &Choice) {
+    fn commit(&mut self, node: u32, choice: &Choice) {
         let timeline_idx = self.timeline_of[choice.device as usize] as usize;
         // A task that cannot run on the device it must take costs nothing here: the host knows what to say about it.
         let work = if choice.work < f64::INFINITY {
@@ -383,15 +448,19 @@ impl<'p, 'a> Scheduler<'p, 'a> {
             self.tail[device as usize] = tail;
             self.last_gap_end[device as usize] = last_gap_end;
         }
-        self.placed.push(Placed {
+        self.placed[node as usize] = Placed {
             finish: choice.start + work,
             device: choice.device,
-        });
+        };
     }
 }
 
+/// The devices of a chunk whose bits are set.
 #[inline]
-fn least(values: [f64; LANES]) -> f64 {
-    let [a, b, c, d] = values;
-    sooner(sooner(a, b), sooner(c, d))
+fn lanes(chunk: usize, mut bits: u32) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let lane = bits.trailing_zeros() as usize;
+        bits &= bits.wrapping_sub(1);
+        (lane < LANES).then_some(chunk * LANES + lane)
+    })
 }

@@ -4,11 +4,15 @@
 
 use std::cell::Cell;
 
+use crate::lanes::LANES;
+use crate::lanes::Lanes;
+use crate::lanes::later;
+
 /// Gaps per block: what is searched, and what moves when a gap is split.
 const BLOCK: usize = 8;
 
-/// How many blocks a search walks from where the last one ended before it starts a binary search.
-const STEPS: usize = 8;
+/// How far from where the last search ended the next one looks first, in blocks.
+const STRIDE: usize = 4;
 
 /// The schedule of one processor, as the gaps in it.
 ///
@@ -47,6 +51,7 @@ pub(crate) struct Slot {
 struct Block {
     len: usize,
     starts: [f64; BLOCK],
+    /// -inf behind the last gap: nothing fits there.
     ends: [f64; BLOCK],
 }
 
@@ -54,8 +59,24 @@ impl Block {
     const EMPTY: Self = Self {
         len: 0,
         starts: [0.0; BLOCK],
-        ends: [0.0; BLOCK],
+        ends: [f64::NEG_INFINITY; BLOCK],
     };
+
+    /// The earliest gap that takes a task of length `work` not before `ready`, and when the task starts there.
+    #[inline]
+    fn earliest_gap(&self, ready: f64, work: f64) -> Option<(u32, f64)> {
+        let (starts, _) = self.starts.as_chunks::<LANES>();
+        let (ends, _) = self.ends.as_chunks::<LANES>();
+        let (not_before, length) = (Lanes::splat(ready), Lanes::splat(work));
+        let mut fits = 0;
+        for (chunk, (starts, ends)) in starts.iter().zip(ends).enumerate() {
+            let finish = Lanes::load(starts).later(not_before).plus(length);
+            fits |= finish.at_most(Lanes::load(ends)) << (chunk * LANES);
+        }
+        let gap = fits.trailing_zeros();
+        let start = later(*self.starts.get(gap as usize)?, ready);
+        Some((gap, start))
+    }
 
     fn insert(&mut self, gap: usize, start: f64, end: f64) {
         self.starts.copy_within(gap..self.len, gap + 1);
@@ -68,6 +89,7 @@ impl Block {
         self.starts.copy_within(gap + 1..self.len, gap);
         self.ends.copy_within(gap + 1..self.len, gap);
         self.len -= 1;
+        self.ends[self.len] = f64::NEG_INFINITY;
     }
 }
 
@@ -99,55 +121,55 @@ impl Timeline {
 
     /// The earliest gap that takes a task of length `work` not before `ready`, provided that it ends by `limit`.
     pub(crate) fn earliest_gap(&self, ready: f64, work: f64, limit: f64) -> Option<Slot> {
-        let end_min = ready + work;
-        let first = self.first_block(end_min);
-        let columns = self.first_start.iter().zip(&self.longest).zip(&self.block);
-        for (block, ((&first_start, &longest), &body)) in columns.enumerate().skip(first) {
+        let first = self.first_block(ready + work);
+        let columns = self.first_start[first..].iter();
+        let columns = columns
+            .zip(&self.longest[first..])
+            .zip(&self.block[first..]);
+        for (block, ((&first_start, &longest), &body)) in (first..).zip(columns) {
             if first_start + work > limit {
                 return None;
             }
             if longest < work {
                 continue;
             }
-            let Block { len, starts, ends } = &self.pool[body as usize];
-            for (gap, (&start, &end)) in starts.iter().zip(ends).take(*len).enumerate() {
-                if end < end_min {
-                    continue;
-                }
-                let start = later(start, ready);
-                if start + work > limit {
-                    return None;
-                }
-                if start + work <= end {
-                    return Some(Slot {
-                        start,
-                        block: to_u32(block),
-                        gap: to_u32(gap),
-                    });
-                }
+            if let Some((gap, start)) = self.pool[body as usize].earliest_gap(ready, work) {
+                let slot = Slot {
+                    start,
+                    block: to_u32(block),
+                    gap,
+                };
+                return (start + work <= limit).then_some(slot);
             }
         }
         None
     }
 
-    /// The first block with a gap that ends at `end_min` or later.
+    /// The first block with a gap that ends at `end_min` or later: looked for near the last one, at distances that double.
     #[inline]
     fn first_block(&self, end_min: f64) -> usize {
-        let mut block = self.cursor.get().min(self.last_end.len());
-        let mut is_found = false;
-        for _ in 0..STEPS {
-            if block > 0 && self.last_end[block - 1] >= end_min {
-                block -= 1;
-            } else if self.last_end.get(block).is_some_and(|&end| end < end_min) {
-                block += 1;
-            } else {
-                is_found = true;
-                break;
+        let n_blocks = self.last_end.len();
+        let cursor = self.cursor.get().min(n_blocks);
+        let mut distance = STRIDE;
+        // The block is in `low..=high`.
+        let (mut low, mut high) = (cursor, cursor);
+        if self.last_end.get(cursor).is_some_and(|&end| end < end_min) {
+            high = cursor + distance;
+            while high < n_blocks && self.last_end[high] < end_min {
+                low = high;
+                distance *= 2;
+                high += distance;
+            }
+            high = high.min(n_blocks);
+        } else {
+            low = cursor.saturating_sub(distance);
+            while low > 0 && self.last_end[low] >= end_min {
+                high = low;
+                distance *= 2;
+                low = low.saturating_sub(distance);
             }
         }
-        if !is_found {
-            block = self.last_end.partition_point(|&end| end < end_min);
-        }
+        let block = low + self.last_end[low..high].partition_point(|&end| end < end_min);
         self.cursor.set(block);
         block
     }
@@ -233,6 +255,7 @@ impl Timeline {
         upper.len = lower.len - half;
         upper.starts[..upper.len].copy_from_slice(&lower.starts[half..lower.len]);
         upper.ends[..upper.len].copy_from_slice(&lower.ends[half..lower.len]);
+        lower.ends[half..].fill(f64::NEG_INFINITY);
         lower.len = half;
         self.pool[self.block[block + 1] as usize] = upper;
         self.summarize(block);
@@ -265,18 +288,6 @@ fn to_u32(index: usize) -> u32 {
 #[inline]
 fn room(start: f64, end: f64) -> f64 {
     end - start + end * f64::EPSILON
-}
-
-/// The maximum of two times. `f64::max` treats NaN, which never occurs here, and is slow in wasm for it.
-#[inline]
-pub(crate) fn later(a: f64, b: f64) -> f64 {
-    if a > b { a } else { b }
-}
-
-/// The minimum of two times.
-#[inline]
-pub(crate) fn sooner(a: f64, b: f64) -> f64 {
-    if a < b { a } else { b }
 }
 
 #[cfg(test)]
