@@ -109,7 +109,8 @@ impl WindowSpec {
 
 /// Rounds towards zero: a window that is too large by less than a stride gives no output, rather than an error.
 fn windows(length: i64, effective: i64, stride: i64) -> i64 {
-    (length - effective + stride) / stride
+    // Strides may be anything up to 2^63, where a sum would wrap.
+    length.saturating_sub(effective).saturating_add(stride) / stride
 }
 
 impl WindowAxis {
