@@ -147,6 +147,10 @@ fn memory_is_given_to_the_device_that_a_key_names_best() {
         Ok(None)
     );
     assert!(registry().create_devices(&options, PREFIX).is_ok());
+    options.memory_bytes.insert("/gpu:1".to_owned(), 6);
+    let error = options.memory_bytes_of(&DeviceName::full("a", 0, 0, "GPU", 1));
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("`/gpu:1` and `GPU:1`"), "{error}");
     for key in ["GPU:9", "nonsense"] {
         let mut options = DeviceOptions::default();
         options.memory_bytes.insert(key.to_owned(), 1);

@@ -30,9 +30,9 @@ impl DeviceOptions {
     /// The capacity that [`Self::memory_bytes`] gives a device: that of the key that matches and sets most parts.
     ///
     /// # Errors
-    /// [`DeviceError::InvalidArgument`] if a key is no device name.
+    /// [`DeviceError::InvalidArgument`] if a key is no device name, or if two keys that set equally many parts disagree.
     pub fn memory_bytes_of(&self, device: &DeviceName) -> Result<Option<u64>, DeviceError> {
-        let mut best: Option<(usize, u64)> = None;
+        let mut best: Option<(usize, u64, &str)> = None;
         for (key, &bytes) in &self.memory_bytes {
             let spec = parse_option("memory", key)?;
             let n_parts = [
@@ -45,11 +45,20 @@ impl DeviceOptions {
             .into_iter()
             .filter(|&set| set)
             .count();
-            if spec.matches(device) && best.is_none_or(|(most, _)| n_parts > most) {
-                best = Some((n_parts, bytes));
+            if !spec.matches(device) {
+                continue;
+            }
+            match best {
+                Some((most, ..)) if n_parts < most => {}
+                Some((most, others, other)) if n_parts == most && bytes != others => {
+                    return Err(DeviceError::InvalidArgument(format!(
+                        "device option memory: `{other}` and `{key}` are both {device}, with {others} and {bytes} bytes; say it once"
+                    )));
+                }
+                _ => best = Some((n_parts, bytes, key)),
             }
         }
-        Ok(best.map(|(_, bytes)| bytes))
+        Ok(best.map(|(_, bytes, _)| bytes))
     }
 }
 
