@@ -118,9 +118,10 @@ impl AttrReader {
     ) -> Result<AttrValue, AttrError> {
         let decoded = proto::AttrValue::decode(encoded.clone())
             .map_err(|error| AttrError::Malformed(problem(&error)))?;
-        let value = decoded
-            .value
-            .ok_or_else(|| AttrError::Malformed("it has no value".to_owned()))?;
+        let Some(value) = decoded.value else {
+            // The empty list, as GraphDefs of versions up to 4 write it; other attributes refuse it as a list.
+            return Ok(AttrValue::List([].into()));
+        };
         Ok(match value {
             Value::List(list) => self.convert_list(&list, depth)?,
             Value::S(bytes) => AttrValue::Bytes((*bytes).into()),

@@ -202,6 +202,9 @@ pub enum AttrError {
     /// Another kind, or a value that is not allowed.
     #[error("{0}")]
     Invalid(String),
+    /// It stands for an attribute of a function, and there is no function around it.
+    #[error("stands for attribute `{0}` of a function, and the node is in none")]
+    Placeholder(String),
     /// The bytes are no attribute value.
     #[error("is malformed: {0}")]
     Malformed(String),

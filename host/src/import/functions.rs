@@ -21,6 +21,9 @@ use crate::ops::AttrDef;
 use crate::ops::OpDef;
 use crate::ops::OpRegistry;
 
+/// Attributes are found by looking through them all; TensorFlow's largest op has some thirty.
+const SIGNATURE_ATTRS_MAX: usize = 1000;
+
 /// Every op that a node may name: registered ones, and functions of the library.
 pub(super) struct Ops<'a> {
     registry: &'a OpRegistry,
@@ -80,9 +83,58 @@ impl<'a> Ops<'a> {
         Ok(attrs)
     }
 
+    /// The functions of a node: its op, and those that its attributes name.
+    pub(super) fn called(&self, op: &str, attrs: &AttrSet, called: &mut Vec<Arc<str>>) {
+        if let Some((name, _)) = self.functions.get_key_value(op) {
+            called.push(Arc::clone(name));
+        }
+        attrs.iter().for_each(|(_, value)| named(value, called));
+    }
+
+    /// The library with its bodies. A function that nobody calls, starting with `called`, may have ops that are not known
+    /// here (savers and loaders of checkpoints stay behind in frozen graphs): it is left out.
+    pub(super) fn read_functions(
+        &self,
+        library: &[proto::FunctionDef],
+        mut called: Vec<Arc<str>>,
+        reader: &mut AttrReader,
+    ) -> Result<Vec<Function>, ImportError> {
+        let name = |function: &proto::FunctionDef| -> Box<str> {
+            let signature = function.signature.as_ref();
+            signature.map_or("", |signature| &signature.name).into()
+        };
+        let index_of: HashMap<Box<str>, usize> = library.iter().map(name).zip(0..).collect();
+        let mut read: Vec<Option<Function>> = library.iter().map(|_| None).collect();
+        while let Some(name) = called.pop() {
+            let Some(&index) = index_of.get(&*name) else {
+                continue;
+            };
+            if read[index].is_none() {
+                let function = self.read_function(&library[index], reader)?;
+                for node in &function.nodes {
+                    self.called(&node.op, &node.attrs, &mut called);
+                }
+                read[index] = Some(function);
+            }
+        }
+        for (function, read) in library.iter().zip(&mut read) {
+            if read.is_none() {
+                *read = match self.read_function(function, reader) {
+                    Err(ImportError::Function { source, .. })
+                        if matches!(*source, ImportError::UnknownOp { .. }) =>
+                    {
+                        None
+                    }
+                    function => Some(function?),
+                };
+            }
+        }
+        Ok(read.into_iter().flatten().collect())
+    }
+
     /// A function with its body. Nodes of the body are checked as far as that is possible before it is instantiated: ops are
     /// known and attributes are as the ops require, or stand for attributes of the function.
-    pub(super) fn read_function(
+    fn read_function(
         &self,
         function: &proto::FunctionDef,
         reader: &mut AttrReader,
@@ -100,10 +152,15 @@ impl<'a> Ops<'a> {
                 op: &signature.name,
             };
             let attrs = AttrSet::new(reader.convert_all(owner, &function.attr)?);
+            let given = function.ret.iter();
+            let given: HashMap<&str, &str> = given
+                .map(|entry| (entry.key.as_str(), entry.value.as_str()))
+                .collect();
             let returned = |result: &proto::ArgDef| {
-                let entry = function.ret.iter().find(|entry| entry.key == result.name);
-                entry
-                    .map(|entry| (entry.key.as_str().into(), entry.value.as_str().into()))
+                let name = result.name.as_str();
+                given
+                    .get(name)
+                    .map(|&value| (name.into(), value.into()))
                     .ok_or_else(|| {
                         ImportError::Signature(format!(
                             "has result `{}`, which no node is said to give",
@@ -156,6 +213,18 @@ impl<'a> Ops<'a> {
     }
 }
 
+/// The functions that an attribute names, and those that their attributes name.
+fn named(value: &AttrValue, names: &mut Vec<Arc<str>>) {
+    match value {
+        AttrValue::Function(name, attrs) => {
+            names.push(Arc::clone(name));
+            attrs.iter().for_each(|(_, value)| named(value, names));
+        }
+        AttrValue::List(values) => values.iter().for_each(|value| named(value, names)),
+        _ => {}
+    }
+}
+
 fn within(function: &str, error: ImportError) -> ImportError {
     ImportError::Function {
         function: function.to_owned(),
@@ -167,6 +236,12 @@ fn within(function: &str, error: ImportError) -> ImportError {
 fn read_signature(signature: &proto::OpDef, reader: &mut AttrReader) -> Result<OpDef, ImportError> {
     if signature.name.is_empty() {
         return Err(ImportError::Signature("has no name".to_owned()));
+    }
+    if signature.attr.len() > SIGNATURE_ATTRS_MAX {
+        return Err(ImportError::Signature(format!(
+            "has {} attributes, the most is {SIGNATURE_ATTRS_MAX}",
+            signature.attr.len()
+        )));
     }
     let attrs: Result<Vec<_>, ImportError> = signature
         .attr
@@ -211,6 +286,12 @@ fn read_attr_def(
 
 fn read_arg(arg: &proto::ArgDef) -> Result<ArgDef, ImportError> {
     let optional = |text: &str| (!text.is_empty()).then(|| Arc::<str>::from(text));
+    if !arg.type_list_attr.is_empty() && !arg.number_attr.is_empty() {
+        return Err(ImportError::Signature(format!(
+            "has argument `{}` that is both a list of types and a number of one type",
+            arg.name
+        )));
+    }
     let dtype = match (optional(&arg.type_list_attr), optional(&arg.type_attr)) {
         (Some(attr), _) => ArgType::ListAttr(attr),
         (None, Some(attr)) => ArgType::Attr(attr),

@@ -120,14 +120,14 @@ pub fn import_graph(
     let ops = functions::Ops::new(ops, &parts.functions, &mut reader)?;
     let version = parts.producer_version;
     let mut adder = nodes::NodeAdder::new(&ops, options, version, &order, reader, bytes.len());
-    for function in &parts.functions {
-        let function = ops.read_function(function, &mut adder.reader)?;
-        adder.assembler.add_function(function);
-    }
     for &index in &order.nodes {
         adder.add(index, &parts.nodes[index as usize])?;
     }
     adder.close_loops(&parts.nodes)?;
+    let called = adder.take_called();
+    for function in ops.read_functions(&parts.functions, called, &mut adder.reader)? {
+        adder.assembler.add_function(function);
+    }
     Ok(adder.assembler.finish())
 }
 

@@ -1,5 +1,7 @@
 //! Checks nodes against their ops, one by one in order, infers shapes, and puts them into the graph.
 
+use std::sync::Arc;
+
 use rustc_hash::FxHashMap;
 
 use super::ImportError;
@@ -7,6 +9,7 @@ use super::ImportOptions;
 use super::attrs::AttrReader;
 use super::attrs::Owner;
 use super::attrs::text;
+use super::error::AttrError;
 use super::functions::Ops;
 use super::order::Order;
 use super::order::Source;
@@ -39,6 +42,8 @@ pub(super) struct NodeAdder<'a> {
     /// What is known of outputs besides type and shape.
     known: FxHashMap<(NodeId, u32), Known>,
     back_edges: Vec<PendingBackEdge>,
+    /// Functions that nodes call or name, with repetitions.
+    called: Vec<Arc<str>>,
     n_outputs_left: usize,
     n_folded_left: usize,
 }
@@ -71,10 +76,16 @@ impl<'a> NodeAdder<'a> {
             ids: vec![NodeId(0); order.nodes.len()],
             known: FxHashMap::default(),
             back_edges: Vec::new(),
+            called: Vec::new(),
             // One attribute can ask for billions of outputs; one that is consumed is named in the file.
             n_outputs_left: (1 << 16) + file_size_bytes,
             n_folded_left: (1 << 16) + file_size_bytes,
         }
+    }
+
+    /// The functions that the nodes added so far call or name.
+    pub(super) fn take_called(&mut self) -> Vec<Arc<str>> {
+        std::mem::take(&mut self.called)
     }
 
     /// Adds the node at a position of the file, whose producers are all added.
@@ -91,12 +102,18 @@ impl<'a> NodeAdder<'a> {
             op: &op_name,
         };
         let attrs = ops.read_attrs(owner, &node.attr, op, &mut self.reader)?;
+        ops.called(&op_name, &attrs, &mut self.called);
+        for (attr, value) in attrs.iter() {
+            if let AttrValue::Placeholder(name) = value {
+                return Err(owner.error(attr, AttrError::Placeholder(name.to_string())));
+            }
+        }
         let (attrs, declared_shapes) = split_declared_shapes(attrs);
         let device = text(&node.device).map_err(|error| owner.error("device", error))?;
         let sources = self.order.inputs(index);
         let takes = check_input_count(owner, op, &attrs, sources)?;
         let inputs = self.check_inputs(owner, node, sources, &takes)?;
-        let outputs = self.output_slots(owner, op, &attrs)?;
+        let outputs = self.output_slots(owner, op, &attrs, &inputs)?;
         let context = InferenceContext::new(op, &attrs, &inputs, self.producer_version);
         let outputs = self.infer(owner, op, &context, &outputs, &declared_shapes)?;
         let work = op.work(&context, &outputs);
@@ -244,6 +261,7 @@ impl<'a> NodeAdder<'a> {
         owner: Owner<'_>,
         op: &OpDef,
         attrs: &AttrSet,
+        inputs: &[OpInput],
     ) -> Result<Vec<TypedSlot>, ImportError> {
         let signature = |error: crate::ops::SignatureError| ImportError::Shape {
             node: owner.node.to_owned(),
@@ -252,13 +270,17 @@ impl<'a> NodeAdder<'a> {
             source: ShapeError::new(error.to_string()),
         };
         let n_outputs = op.n_outputs(attrs).map_err(signature)?;
-        self.n_outputs_left = self.n_outputs_left.checked_sub(n_outputs).ok_or_else(|| {
-            ImportError::OutOfProportion {
-                node: owner.node.to_owned(),
-                op: owner.op.to_owned(),
-                what: "outputs",
-            }
-        })?;
+        // An output costs its dims too, mostly no more than those of an input.
+        let rank = inputs.iter().filter_map(|input| input.shape.rank()).max();
+        let cost = n_outputs.saturating_mul(1 + rank.unwrap_or(0));
+        self.n_outputs_left =
+            self.n_outputs_left
+                .checked_sub(cost)
+                .ok_or_else(|| ImportError::OutOfProportion {
+                    node: owner.node.to_owned(),
+                    op: owner.op.to_owned(),
+                    what: "outputs",
+                })?;
         op.output_slots(attrs).map_err(signature)
     }
 

@@ -15,7 +15,10 @@ pub(super) fn refuse_other_formats(bytes: &[u8]) -> Result<(), ImportError> {
         [0x1f, 0x8b, ..] => ("a gzip archive", UNPACK),
         [b'P', b'K', 3, 4, ..] => ("a zip archive (a Keras or PyTorch model)", FREEZE),
         [0x89, b'H', b'D', b'F', ..] => ("an HDF5 file (a Keras model)", FREEZE),
-        [_, _, _, _, b'T', b'F', b'L', b'3', ..] => ("a TensorFlow Lite model", FREEZE),
+        // After the byte 0x0a they may be the name of a GraphDef's first node.
+        [first, _, _, _, b'T', b'F', b'L', b'3', ..] if *first != 0x0a => {
+            ("a TensorFlow Lite model", FREEZE)
+        }
         // Field 1 of a GraphDef is a message; a number there is the version of a SavedModel or of ONNX.
         [0x08, 1, 0x12, ..] => ("a SavedModel", FREEZE),
         [0x08, _, ..] => ("an ONNX model", FROM_ONNX),
@@ -55,6 +58,7 @@ mod tests {
             assert!(error.contains(expected), "{error}");
         }
         assert!(refuse_other_formats(b"\n\x0c\n\x01x\x12\x04NoOp*\0").is_ok());
+        assert!(refuse_other_formats(b"\n\x0f\n\x04TFL3\x12\x04NoOp*\x01\0").is_ok());
         assert!(refuse_other_formats(b"").is_ok());
     }
 }

@@ -12,10 +12,10 @@ use crate::tensor::DType;
 use crate::tensor::Literal;
 use crate::tensor::LiteralData;
 use crate::tensor::PartialShape;
+use crate::tensor::RANK_MAX;
 use crate::tensor::SharedBytes;
 
 /// Most dimensions that a shape may have: TensorFlow's limit.
-const RANK_MAX: usize = 254;
 
 /// The element type of this number, and whether it is a reference (numbers above 100).
 pub(super) fn dtype(number: i32) -> Result<(DType, bool), AttrError> {

@@ -418,8 +418,9 @@ fn functions_that_are_wrong_are_named() {
             .to_string()
     };
     let x = || vec![placeholder("x", &[2])];
+    let call = || vec![placeholder("x", &[2]), node("y", "twice", &["x"], t())];
     assert_eq!(
-        refused(x(), vec![twice("Nonsense")]),
+        refused(call(), vec![twice("Nonsense")]),
         "function `twice`: node `sum`: op `Nonsense` is not known; \
          register it in the OpRegistry if it is your own"
     );
@@ -427,6 +428,18 @@ fn functions_that_are_wrong_are_named() {
         refused(x(), vec![twice("AddV2"), twice("AddV2")]),
         "function `twice` of the library has the name of another function or op"
     );
+    let mut without_name = twice("AddV2");
+    without_name.signature = None;
+    assert_eq!(
+        refused(x(), vec![without_name]),
+        "function `function 0 of the library`: the signature has no name"
+    );
+    let mut of_two_kinds = twice("AddV2");
+    let signature = of_two_kinds.signature.as_mut().unwrap();
+    signature.input_arg[0].number_attr = "N".to_owned();
+    signature.input_arg[0].type_list_attr = "T".to_owned();
+    let problem = refused(x(), vec![of_two_kinds]);
+    assert!(problem.contains("both a list of types"), "{problem}");
     let mut without_result = twice("AddV2");
     without_result.ret.clear();
     assert_eq!(
@@ -456,6 +469,110 @@ fn functions_that_are_wrong_are_named() {
         refused(nodes, vec![]),
         "node `call` (PartitionedCall): attribute `f` names function `thrice`, which is not in the library"
     );
+}
+
+#[test]
+fn functions_that_nobody_calls_may_have_ops_that_are_not_known() {
+    let nodes = vec![placeholder("x", &[2])];
+    let graph = import(&with_library(nodes.clone(), vec![twice("Nonsense")])).unwrap();
+    assert!(graph.find_function("twice").is_none());
+    let graph = import(&with_library(nodes, vec![twice("AddV2")])).unwrap();
+    assert!(graph.find_function("twice").is_some());
+}
+
+#[test]
+fn the_library_counts_towards_the_limit_of_nodes() {
+    let nodes = vec![placeholder("x", &[2])];
+    let graph = with_library(nodes, vec![twice("AddV2")]).encode_to_vec();
+    let import = |n_nodes_max| {
+        let options = ImportOptions::default().with_n_nodes_max(n_nodes_max);
+        import_graph(graph.clone(), &OpRegistry::default(), &options)
+    };
+    let problem = import(1).unwrap_err().to_string();
+    assert!(problem.contains("function 0 of the library"), "{problem}");
+    import(2).unwrap();
+}
+
+#[test]
+fn small_files_stay_small() {
+    // Each node has twice the dimensions of the one before.
+    let names: Vec<&'static str> = (0..34).map(|i| &*format!("d{i}").leak()).collect();
+    let mut nodes = vec![placeholder(names[0], &[1])];
+    for pair in names.windows(2) {
+        nodes.push(node(pair[1], "Diag", &[pair[0]], t()));
+    }
+    let problem = refused(nodes);
+    assert!(
+        problem.contains("256 dimensions, the most is 254"),
+        "{problem}"
+    );
+    let unpack = vec![
+        attr("T", FLOAT),
+        attr("num", Value::I(65_000)),
+        attr("axis", Value::I(0)),
+    ];
+    let nodes = vec![
+        placeholder("x", &[-1; 254]),
+        node("y", "Unpack", &["x"], unpack),
+    ];
+    let problem = refused(nodes);
+    assert!(problem.contains("outputs"), "{problem}");
+    let strings = |texts: &[&'static str], n| {
+        let tensor = TensorProto {
+            dtype: 7,
+            tensor_shape: Some(shape(&[n])),
+            string_val: texts.iter().map(|&text| text.into()).collect(),
+            ..TensorProto::default()
+        };
+        let attrs = vec![
+            attr("dtype", Value::Type(7)),
+            attr("value", Value::Tensor(Box::new(tensor))),
+        ];
+        vec![node("s", "Const", &[], attrs)]
+    };
+    let problem = refused(strings(&["x"], 1 << 30));
+    assert!(problem.contains("use Fill"), "{problem}");
+    let imported = import(&graph(strings(&["a", "bc"], 10))).unwrap();
+    let s = imported.find_node("s").unwrap();
+    // References of 16 bytes each, and the texts.
+    assert_eq!(imported.resident_bytes()[s.index()], 10 * 16 + 1 + 9 * 2);
+}
+
+#[test]
+fn an_attribute_without_a_value_is_the_empty_list() {
+    let empty = |key: &'static str| AttrEntry {
+        key: key.into(),
+        value: Bytes::new(),
+    };
+    let squeeze = vec![attr("T", FLOAT), empty("squeeze_dims")];
+    let nodes = vec![
+        placeholder("x", &[1, 2]),
+        node("y", "Squeeze", &["x"], squeeze),
+    ];
+    let imported = import(&graph(nodes)).unwrap();
+    let y = imported.find_node("y").unwrap();
+    let shape = imported.tensor_shape(imported.output(y, 0).unwrap());
+    assert_eq!(shape.to_string(), "[2]");
+    let problem = refused(vec![
+        placeholder("x", &[2]),
+        node("y", "Relu", &["x"], vec![empty("T")]),
+    ]);
+    assert!(problem.contains("must be a type"), "{problem}");
+}
+
+#[test]
+fn attributes_stand_for_values_only_inside_functions() {
+    let x = || placeholder("x", &[2]);
+    let t = vec![attr("T", Value::Placeholder("T".into()))];
+    let problem = refused(vec![x(), node("y", "Relu", &["x"], t)]);
+    assert!(problem.contains("attribute `T` of a function"), "{problem}");
+    let reference = vec![attr("T", Value::Type(101))];
+    let problem = refused(vec![x(), node("y", "Relu", &["x"], reference)]);
+    assert!(problem.contains("reference"), "{problem}");
+    let mut wrong = constant("c", &[2], &[1, 2]);
+    wrong.attr[0] = attr("dtype", FLOAT);
+    let problem = refused(vec![wrong]);
+    assert!(problem.contains("`dtype` is float"), "{problem}");
 }
 
 #[test]

@@ -62,7 +62,7 @@ pub(super) fn cut(bytes: &Bytes, options: &ImportOptions) -> Result<Parts, Impor
             }
             2 => {
                 let library = take(&mut rest, offset, |_| "the function library".to_owned())?;
-                cut_library(library, offset, &mut parts.functions)?;
+                cut_library(library, offset, &mut parts.functions, options)?;
             }
             4 => {
                 let place = || "the versions".to_owned();
@@ -83,7 +83,10 @@ fn cut_library(
     mut rest: Bytes,
     offset: usize,
     functions: &mut Vec<FunctionDef>,
+    options: &ImportOptions,
 ) -> Result<(), ImportError> {
+    // Functions and the nodes of their bodies take as much memory as nodes of the graph.
+    let mut n_left = options.n_nodes_max;
     let place = |index: usize| format!("function {index} of the library");
     while rest.has_remaining() {
         let error = |e: prost::DecodeError, n: usize| malformed(place(n), offset, &e);
@@ -91,6 +94,21 @@ fn cut_library(
         if tag == 1 && wire_type == WireType::LengthDelimited {
             let message = take(&mut rest, offset, |_| place(functions.len()))?;
             let function = FunctionDef::decode(message).map_err(|e| error(e, functions.len()))?;
+            n_left = n_left
+                .checked_sub(1 + function.node_def.len())
+                .ok_or_else(|| ImportError::TooManyNodes {
+                    node: place(functions.len()),
+                    limit: options.n_nodes_max,
+                })?;
+            if function
+                .signature
+                .as_ref()
+                .is_none_or(|s| s.name.is_empty())
+            {
+                let source = Box::new(ImportError::Signature("has no name".to_owned()));
+                let function = place(functions.len());
+                return Err(ImportError::Function { function, source });
+            }
             functions.push(function);
         } else {
             skip_field(wire_type, tag, &mut rest, DecodeContext::default())

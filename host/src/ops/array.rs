@@ -326,7 +326,7 @@ fn one_hot(context: &InferenceContext<'_>) -> Shapes {
 fn broadcast_to(context: &InferenceContext<'_>) -> Shapes {
     let target = context.shape_from_input(1)?;
     let both = broadcast(context.shape(0), &target)?;
-    if both.rank() > target.rank() && target.rank().is_some() {
+    if target.rank().is_some() && both.merge(&target).is_none() {
         return Err(ShapeError::new(format!(
             "shape {} cannot be broadcast to {target}",
             context.shape(0)

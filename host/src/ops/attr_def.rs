@@ -155,6 +155,15 @@ impl AttrDef {
                 )),
                 _ => Ok(()),
             },
+            (
+                AttrKind::Type,
+                AttrValue::Type {
+                    is_ref: true,
+                    dtype,
+                },
+            ) => Err(format!(
+                "is a reference to {dtype}; references are made by ops, not by attributes"
+            )),
             (AttrKind::Type, AttrValue::Type { dtype, .. }) => {
                 if self.allowed_types.is_empty() || self.allowed_types.contains(dtype) {
                     Ok(())

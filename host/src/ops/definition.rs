@@ -12,6 +12,7 @@ use crate::graph::Output;
 use crate::graph::Work;
 use crate::tensor::DType;
 use crate::tensor::PartialShape;
+use crate::tensor::RANK_MAX;
 
 /// Gives the shape of every output.
 pub(crate) type ShapeFn =
@@ -374,6 +375,16 @@ impl OpDef {
             return Err(ShapeError::new(format!(
                 "the shape function gives {} shapes for {n_outputs} outputs",
                 shapes.len()
+            )));
+        }
+        // Ops that add dimensions to their input's could otherwise double them node by node.
+        if let Some(rank) = shapes
+            .iter()
+            .filter_map(PartialShape::rank)
+            .find(|&r| r > RANK_MAX)
+        {
+            return Err(ShapeError::new(format!(
+                "an output has {rank} dimensions, the most is {RANK_MAX}"
             )));
         }
         Ok(shapes)

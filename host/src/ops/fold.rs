@@ -33,7 +33,9 @@ pub(super) fn same_elements(context: &InferenceContext<'_>, outputs: &[Output]) 
 pub(super) fn shapes(context: &InferenceContext<'_>, outputs: &[Output]) -> Vec<Known> {
     let shape_of = |index: usize| {
         let dims = context.shape(index).dims()?;
-        IntTensor::vector(dims.iter().map(|dim| to_i64((*dim)?)).collect())
+        let dtype = outputs[index].dtype;
+        let size = |dim: &Option<usize>| to_i64((*dim)?).filter(|&size| holds(dtype, size));
+        IntTensor::vector(dims.iter().map(size).collect())
     };
     (0..outputs.len())
         .map(|index| shape_of(index).into())
@@ -41,9 +43,9 @@ pub(super) fn shapes(context: &InferenceContext<'_>, outputs: &[Output]) -> Vec<
 }
 
 /// Output 0 is the number of elements of input 0.
-pub(super) fn size(context: &InferenceContext<'_>, _: &[Output]) -> Vec<Known> {
+pub(super) fn size(context: &InferenceContext<'_>, outputs: &[Output]) -> Vec<Known> {
     let n_elements = context.shape(0).to_shape().map(|shape| shape.n_elements());
-    vec![Some(IntTensor::scalar(n_elements.and_then(to_i64))).into()]
+    vec![build(outputs, 0, |_| to_i64(n_elements?))]
 }
 
 /// Output 0 is the rank of input 0.
@@ -54,33 +56,22 @@ pub(super) fn rank(context: &InferenceContext<'_>, _: &[Output]) -> Vec<Known> {
 /// Integer to integer; other conversions are left alone.
 pub(super) fn cast(context: &InferenceContext<'_>, outputs: &[Output]) -> Vec<Known> {
     let is_integer = |dtype: DType| dtype == DType::I32 || dtype == DType::I64;
-    let to = outputs.first().map(|output| output.dtype);
-    let narrow = |value: i64| match to {
-        Some(DType::I32) => i32::try_from(value).is_ok(),
-        _ => true,
-    };
-    let value = context
-        .ints(0)
-        .filter(|_| is_integer(context.dtype(0)) && to.is_some_and(is_integer));
-    vec![
-        value
-            .and_then(|value| {
-                let values = value.values().iter();
-                let values = values.map(|value| value.filter(|&value| narrow(value)));
-                IntTensor::new(value.shape().clone(), values.collect())
-            })
-            .into(),
-    ]
+    let converts = is_integer(context.dtype(0))
+        && outputs
+            .first()
+            .is_some_and(|output| is_integer(output.dtype));
+    match context.ints(0).filter(|_| converts) {
+        Some(value) => vec![held(&value, outputs, Some)],
+        None => Vec::new(),
+    }
 }
 
 /// `-x`.
-pub(super) fn negate(context: &InferenceContext<'_>, _: &[Output]) -> Vec<Known> {
-    let value = context.ints(0).and_then(|value| {
-        let values = value.values().iter();
-        let values = values.map(|value| value.and_then(i64::checked_neg));
-        IntTensor::new(value.shape().clone(), values.collect())
-    });
-    vec![value.into()]
+pub(super) fn negate(context: &InferenceContext<'_>, outputs: &[Output]) -> Vec<Known> {
+    match context.ints(0) {
+        Some(value) => vec![held(&value, outputs, i64::checked_neg)],
+        None => Vec::new(),
+    }
 }
 
 /// What this binary op does with integers.
@@ -121,11 +112,9 @@ pub(super) fn elementwise(
     if !wide {
         return Vec::new();
     }
-    let narrow = context.dtype(0) == DType::I32;
     vec![build(outputs, 0, |index| {
         let (a, b) = (stretched(&a, index)?, stretched(&b, index)?);
-        let value = operation(a, b)?;
-        (!narrow || i32::try_from(value).is_ok()).then_some(value)
+        operation(a, b)
     })]
 }
 
@@ -267,7 +256,10 @@ pub(super) fn build(
     slot: usize,
     element: impl Fn(&[usize]) -> Option<i64>,
 ) -> Known {
-    let Some(shape) = outputs.get(slot).and_then(|output| output.shape.to_shape()) else {
+    let Some(output) = outputs.get(slot) else {
+        return Known::Nothing;
+    };
+    let (Some(shape), dtype) = (output.shape.to_shape(), output.dtype) else {
         return Known::Nothing;
     };
     if shape.n_elements() > 1024 {
@@ -277,7 +269,7 @@ pub(super) fn build(
     let values: Vec<_> = (0..shape.n_elements())
         .map(|flat| {
             unravel(flat, &shape, &mut index);
-            element(&index)
+            element(&index).filter(|&value| holds(dtype, value))
         })
         .collect();
     if !values.is_empty() && values.iter().all(Option::is_none) {
@@ -287,6 +279,34 @@ pub(super) fn build(
         Some(value) => Known::Ints(Arc::new(value)),
         None => Known::Nothing,
     }
+}
+
+/// Whether a type can hold a value: kernels wrap what it cannot, and what wraps is left to them.
+fn holds(dtype: DType, value: i64) -> bool {
+    match dtype {
+        DType::I8 => i8::try_from(value).is_ok(),
+        DType::U8 => u8::try_from(value).is_ok(),
+        DType::I16 => i16::try_from(value).is_ok(),
+        DType::U16 => u16::try_from(value).is_ok(),
+        DType::I32 => i32::try_from(value).is_ok(),
+        DType::U32 => u32::try_from(value).is_ok(),
+        DType::U64 => value >= 0,
+        _ => true,
+    }
+}
+
+/// The same for all elements of output 0; what it cannot hold is unknown.
+fn held(value: &IntTensor, outputs: &[Output], of: impl Fn(i64) -> Option<i64>) -> Known {
+    let Some(output) = outputs.first() else {
+        return Known::Nothing;
+    };
+    let values = value.values().iter();
+    let values = values.map(|value| of((*value)?).filter(|&value| holds(output.dtype, value)));
+    let values: Vec<_> = values.collect();
+    if !values.is_empty() && values.iter().all(Option::is_none) {
+        return Known::Nothing;
+    }
+    IntTensor::new(value.shape().clone(), values).into()
 }
 
 fn unravel(mut flat: usize, shape: &Shape, index: &mut [usize]) {

@@ -11,6 +11,7 @@ use crate::tensor::DType;
 use crate::tensor::Literal;
 use crate::tensor::LiteralData;
 use crate::tensor::PartialShape;
+use crate::tensor::RANK_MAX;
 use crate::tensor::Shape;
 
 /// Constants of more elements are not looked into; shapes, axes and paddings are far smaller.
@@ -302,6 +303,12 @@ impl<'a> InferenceContext<'a> {
                     ))),
                 };
             }
+            if value.shape().rank() != 1 {
+                return Err(ShapeError::new(format!(
+                    "input {index} must be a vector of sizes, its shape is {}",
+                    value.shape()
+                )));
+            }
             return value
                 .values()
                 .iter()
@@ -311,7 +318,7 @@ impl<'a> InferenceContext<'a> {
         match self.shape(index).dims() {
             Some([]) | None => Ok(PartialShape::unknown()),
             Some(&[n_dims]) => Ok(n_dims
-                .filter(|&n| n <= 254)
+                .filter(|&n| n <= RANK_MAX)
                 .map_or_else(PartialShape::unknown, PartialShape::of_rank)),
             Some(_) => Err(ShapeError::new(format!(
                 "input {index} must be a vector of sizes, its shape is {}",

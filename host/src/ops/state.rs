@@ -4,6 +4,7 @@ use super::definition::OpDef;
 use super::definition::op;
 use super::infer::InferenceContext;
 use super::infer::Known;
+use super::infer::ShapeError;
 use super::rules::Shapes;
 use super::rules::merge;
 use super::rules::same_as_input;
@@ -32,6 +33,15 @@ fn constants() -> Vec<OpDef> {
         op("Const", "", "output: dtype", "value: tensor; dtype: type")
             .with_shape(|context| {
                 let value = context.attrs().tensor("value");
+                let dtype = context.attrs().dtype("dtype");
+                if let (Some(value), Some(dtype)) = (value, dtype)
+                    && value.dtype() != dtype
+                {
+                    return Err(ShapeError::new(format!(
+                        "`dtype` is {dtype}, the value is of type {}",
+                        value.dtype()
+                    )));
+                }
                 Ok(vec![value.map_or_else(PartialShape::unknown, |v| {
                     PartialShape::from(v.shape())
                 })])

@@ -96,10 +96,15 @@ fn infer(
     assert_eq!(op.n_inputs(&attrs).unwrap(), inputs.len(), "{}", op.name());
     let context = InferenceContext::new(op, &attrs, &inputs, 2000);
     let shapes = op.infer_shapes(&context, op.n_outputs(&attrs).unwrap())?;
+    // Whatever reads sizes gives sizes.
+    let dtype = inputs.iter().map(|input| input.dtype);
+    let dtype = dtype
+        .max_by_key(|&dtype| dtype == DType::I32)
+        .unwrap_or(DType::F32);
     let outputs: Vec<_> = shapes
         .into_iter()
         .map(|shape| Output {
-            dtype: DType::F32,
+            dtype,
             is_ref: false,
             shape,
         })
@@ -356,8 +361,29 @@ fn sizes_travel_through_shape_arithmetic() {
 
 #[test]
 fn arithmetic_that_overflows_its_type_is_not_known() {
-    let (_, known, _) = infer("Mul", "", &["=2147483647", "=2"]).unwrap();
-    assert!(matches!(known[..], [Known::Nothing]));
+    for (op, inputs) in [
+        ("Mul", &["=2147483647", "=2"]),
+        ("Prod", &["=65536,65536,", "=0"]),
+        ("Fill", &["=1,", "=3000000000"]),
+    ] {
+        let (_, known, _) = infer(op, "", inputs).unwrap();
+        assert!(matches!(known[..], [Known::Nothing]), "{op} {known:?}");
+    }
+    let (_, known, _) = infer("Neg", "", &["=-2147483648"]).unwrap();
+    assert!(matches!(known[..], [Known::Nothing]), "{known:?}");
+}
+
+#[test]
+fn what_kernels_would_refuse_is_refused_before() {
+    let refused = |op, given, inputs: &[&str]| infer(op, given, inputs).unwrap_err().to_string();
+    let conv = "strides=[1,9223372036854775807,1,1] padding=VALID";
+    let problem = refused("Conv2D", conv, &["[1,9,9,1]", "[1,1,1,1]"]);
+    assert!(problem.contains("below 2^31"), "{problem}");
+    let problem = refused("BroadcastTo", "", &["[3]", "=1,"]);
+    assert!(problem.contains("cannot be broadcast"), "{problem}");
+    let dims = vec!["1"; 200].join(",");
+    let problem = refused("Gather", "", &[&format!("[{dims}]"), &format!("[{dims}]")]);
+    assert_eq!(problem, "an output has 399 dimensions, the most is 254");
 }
 
 #[test]

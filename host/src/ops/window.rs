@@ -134,6 +134,11 @@ impl Window {
                     "`{name}` must be four positive numbers, it is {values:?}"
                 )));
             }
+            if values.iter().any(|&v| i32::try_from(v).is_err()) {
+                return Err(ShapeError::new(format!(
+                    "`{name}` must be below 2^31, it is {values:?}"
+                )));
+            }
             if values[0] != 1 || values[c] != 1 && name == "dilations" {
                 return Err(ShapeError::new(format!(
                     "`{name}` of batch and channels must be 1, it is {values:?}"

@@ -12,6 +12,9 @@ pub struct Literal {
     data: LiteralData,
 }
 
+/// How much may come of repeating a string.
+const REPEATED_STRING_BYTES_MAX: u64 = 64 << 20;
+
 /// Where the elements of a literal come from.
 #[derive(Clone)]
 pub enum LiteralData {
@@ -64,6 +67,17 @@ pub enum LiteralError {
     /// The shape is beyond this machine.
     #[error(transparent)]
     TooLarge(#[from] super::ShapeTooLarge),
+    /// Strings are copied one by one, so that few of them cannot stand for very many.
+    #[error(
+        "a string constant of shape {shape} repeats its last string into {n_bytes} bytes, more than {REPEATED_STRING_BYTES_MAX}; \
+         use Fill"
+    )]
+    Repeated {
+        /// Shape of the literal.
+        shape: Shape,
+        /// What it would take.
+        n_bytes: u64,
+    },
     /// The formula's text is not one.
     #[error(
         "`{0}` is no procedural constant; expected `fmix32:<seed>:<lo bits, hex>:<span bits, hex>`"
@@ -87,6 +101,14 @@ impl Literal {
         };
         match (&data, dtype.size_bytes()) {
             (LiteralData::Strings(values), None) if dtype == DType::String => {
+                let expanded = string_bytes(values, shape.n_elements());
+                let given = string_bytes(values, values.len());
+                if expanded > REPEATED_STRING_BYTES_MAX.saturating_add(given) {
+                    return Err(LiteralError::Repeated {
+                        shape: shape.clone(),
+                        n_bytes: expanded,
+                    });
+                }
                 if values.len() > shape.n_elements() {
                     return Err(length(
                         format!("{} strings", shape.n_elements()),
@@ -140,6 +162,9 @@ impl Literal {
 
     /// Bytes that the tensor will take.
     pub fn size_bytes(&self) -> u64 {
+        if let LiteralData::Strings(values) = &self.data {
+            return string_bytes(values, self.shape.n_elements());
+        }
         self.shape
             .size_bytes(self.dtype)
             .map_or(u64::MAX, |bytes| bytes as u64)
@@ -183,6 +208,17 @@ impl Literal {
             LiteralData::Strings(_) => unreachable!("strings have no bytes of fixed size"),
         }
     }
+}
+
+/// Bytes of a tensor of strings, the last of which is repeated until there are `n` of them.
+fn string_bytes(values: &[Box<[u8]>], n: usize) -> u64 {
+    let texts = values
+        .iter()
+        .fold(0, |sum: u64, text| sum.saturating_add(text.len() as u64));
+    let last = values.last().map_or(0, |text| text.len() as u64);
+    let repeated = (n.saturating_sub(values.len()) as u64).saturating_mul(last);
+    let references = (n as u64).saturating_mul(size_of::<Box<[u8]>>() as u64);
+    texts.saturating_add(repeated).saturating_add(references)
 }
 
 impl Procedural {

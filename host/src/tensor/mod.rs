@@ -15,5 +15,6 @@ pub use buffer::{
 pub use dtype::DType;
 pub use element::Element;
 pub use literal::{Literal, LiteralData, LiteralError, Procedural, SharedBytes};
+pub(crate) use shape::RANK_MAX;
 pub use shape::{PartialShape, Shape, ShapeTooLarge};
 pub use value::{Tensor, TensorError};

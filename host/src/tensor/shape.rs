@@ -67,6 +67,9 @@ impl Shape {
     }
 }
 
+/// The most dimensions of a tensor: TensorFlow's limit.
+pub(crate) const RANK_MAX: usize = 254;
+
 impl From<&[usize]> for Shape {
     fn from(dims: &[usize]) -> Self {
         Self::new(dims)
