@@ -3,8 +3,10 @@
 //! Takes wasm bytes and limits; gives a linked, compiled policy, from the cache where it is there. Knows nothing of
 //! graphs. The one place of the policy stage with unsafe code: loading machine code that we compiled earlier.
 
+use std::any::Any;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::num::NonZeroUsize;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -132,20 +134,20 @@ impl PolicyEngine {
             });
         }
 
-        let facts = Facts::read(bytes)?;
+        let facts = Facts::read(bytes, &shared.limits)?;
         facts.check()?;
         let encoded = match facts.form {
             WasmForm::Module => Some(encode(bytes)?),
             WasmForm::Component => None,
         };
         let encode = started.elapsed();
-        let component =
-            Component::from_binary(&shared.engine, encoded.as_deref().unwrap_or(bytes)).map_err(
-                |error| PolicyErrorKind::NotAPolicy {
-                    what: format!("WebAssembly that this host does not run: {error:#}"),
-                    remedy: "build it without threads, relaxed SIMD, garbage collection and other proposals beyond Wasm 2.0",
-                },
-            )?;
+        let binary = encoded.as_deref().unwrap_or(bytes);
+        let component = reading_policy(|| Component::from_binary(&shared.engine, binary))?.map_err(
+            |error| PolicyErrorKind::NotAPolicy {
+                what: format!("WebAssembly that this host does not run: {error:#}"),
+                remedy: "build it without threads, relaxed SIMD, garbage collection and other proposals beyond Wasm 2.0",
+            },
+        )?;
         let compile = started.elapsed() - encode;
         let version = facts.contract_version().unwrap_or(CONTRACT_VERSION);
         let prepared = Prepared::new(&shared.linker, &component, version)?;
@@ -238,10 +240,31 @@ pub(super) fn encode(module: &[u8]) -> Result<Vec<u8>, PolicyErrorKind> {
             .module(module)?
             .encode()
     };
-    encode().map_err(|error| PolicyErrorKind::NotAPolicy {
+    reading_policy(encode)?.map_err(|error| PolicyErrorKind::NotAPolicy {
         what: format!("a core module that is no component: {error:#}"),
         remedy: "build it with the SDK or another bindings generator, and do not strip its custom sections",
     })
+}
+
+/// Runs a reader of the policy's bytes. Encoder and compiler assert what well-formed metadata would hold, so a file can make
+/// them panic; that must not take the host down.
+fn reading_policy<T>(read: impl FnOnce() -> T) -> Result<T, PolicyErrorKind> {
+    // What the reader was building is dropped with it, so nobody sees it half made.
+    catch_unwind(AssertUnwindSafe(read)).map_err(|panic| PolicyErrorKind::NotAPolicy {
+        what: format!(
+            "WebAssembly that its reader gives up on: {}",
+            panic_text(&*panic).unwrap_or("no reason given")
+        ),
+        remedy: "build it with the SDK or another bindings generator",
+    })
+}
+
+/// What a panic said, if it was a text.
+pub(super) fn panic_text(panic: &(dyn Any + Send)) -> Option<&str> {
+    panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied())
 }
 
 fn config(limits: &PolicyLimits) -> Config {
@@ -277,10 +300,37 @@ fn compatibility(engine: &Engine) -> [u8; 8] {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
     #[test]
     fn the_cache_key_names_the_wasmtime_that_is_linked() {
         let manifest = include_str!("../../Cargo.toml");
-        let pinned = format!("wasmtime = {{ version = \"={}\"", super::WASMTIME_VERSION);
+        let pinned = format!("wasmtime = {{ version = \"={WASMTIME_VERSION}\"");
         assert!(manifest.contains(&pinned));
+    }
+
+    /// Its metadata names an empty component, where wit-parser asserts one export.
+    #[test]
+    fn a_file_that_makes_its_reader_panic_is_no_policy() {
+        let metadata = wat::parse_str(r#"(component (type (component)) (export "x" (type 0)))"#);
+        let escaped: String = metadata
+            .unwrap()
+            .iter()
+            .map(|byte| format!("\\{byte:02x}"))
+            .collect();
+        let module = format!(
+            r#"(module
+                (@custom "component-type" "{escaped}")
+                (func $f)
+                (export "placewright:policy/lifecycle@0.1.0#x" (func $f))
+                (export "placewright:policy/whole-graph@0.1.0#y" (func $f)))"#
+        );
+        let bytes = wat::parse_str(module).unwrap();
+        let engine = PolicyEngine::new(PolicyLimits::default()).unwrap();
+        let error = engine.load("odd", &bytes, &[]).unwrap_err();
+        assert!(
+            matches!(&*error.kind, PolicyErrorKind::NotAPolicy { what, .. } if what.contains("gives up")),
+            "{error}"
+        );
     }
 }

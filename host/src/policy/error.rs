@@ -100,6 +100,16 @@ pub enum PolicyErrorKind {
         /// How many it may have.
         limit: usize,
     },
+    /// The file is too large to be compiled in bounded time.
+    #[error("it has {found} {}, the limit is {limit}; `PolicyLimits::{what}` raises it", what.replace("wasm_", ""))]
+    TooLarge {
+        /// `wasm_bytes` or `functions`.
+        what: &'static str,
+        /// How many it has.
+        found: usize,
+        /// How many it may have.
+        limit: usize,
+    },
     /// The guest recursed too deep.
     #[error(
         "`{call}` used up its stack of {limit_bytes} bytes; where the recursion is meant, `PolicyLimits::stack_bytes` raises it"

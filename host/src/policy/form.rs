@@ -1,11 +1,13 @@
 //! What a file is, before it is compiled: module or component, its imports and exports, the contract it speaks.
 
+use std::collections::HashSet;
 use std::fmt;
 
 use wasmparser::{Encoding, Parser, Payload};
 use wasmtime::Engine;
 
 use super::error::PolicyErrorKind;
+use super::limits::PolicyLimits;
 
 /// The package of the contract.
 const PACKAGE: &str = "placewright:policy";
@@ -88,21 +90,24 @@ impl Facts {
     /// Reads the bytes of a policy.
     ///
     /// # Errors
-    /// [`PolicyErrorKind::NotAPolicy`] where they are no WebAssembly.
-    pub(super) fn read(bytes: &[u8]) -> Result<Self, PolicyErrorKind> {
+    /// [`PolicyErrorKind::NotAPolicy`] where they are no WebAssembly, [`PolicyErrorKind::TooLarge`] where compiling them
+    /// would take too long.
+    pub(super) fn read(bytes: &[u8], limits: &PolicyLimits) -> Result<Self, PolicyErrorKind> {
         let form = form_of(bytes)?;
+        at_most("wasm_bytes", bytes.len(), limits.wasm_bytes)?;
         let mut facts = Self {
             form,
             imports: Vec::new(),
             exports: Vec::new(),
             sdk_version: None,
         };
-        facts.walk(bytes).map_err(|error| {
+        let n_functions = facts.walk(bytes).map_err(|error| {
             not_a_policy(
                 format!("a damaged {form}: {error}"),
                 "build it again, or copy it again",
             )
         })?;
+        at_most("functions", n_functions, limits.functions)?;
         Ok(facts)
     }
 
@@ -171,7 +176,11 @@ impl Facts {
             .max()
     }
 
-    fn walk(&mut self, bytes: &[u8]) -> Result<(), wasmparser::BinaryReaderError> {
+    /// Fills in what stands in the file; gives the number of functions that a compiler would find in it.
+    fn walk(&mut self, bytes: &[u8]) -> Result<usize, wasmparser::BinaryReaderError> {
+        let mut imports = HashSet::new();
+        let mut exports = HashSet::new();
+        let mut n_functions = 0_usize;
         // A component contains modules and components, whose imports it satisfies itself: only the outermost count.
         let mut depth = 0_usize;
         for payload in Parser::new(0).parse_all(bytes) {
@@ -181,6 +190,7 @@ impl Facts {
                 Payload::CustomSection(section) if section.name() == SDK_SECTION => {
                     self.sdk_version = Some(String::from_utf8_lossy(section.data()).into_owned());
                 }
+                Payload::CodeSectionStart { count, .. } => n_functions += count as usize,
                 Payload::ImportSection(section) if depth == 0 => {
                     for import in section.into_imports() {
                         let import = import?;
@@ -190,30 +200,30 @@ impl Facts {
                         } else {
                             format!("{}.{}", import.module, import.name)
                         };
-                        push_new(&mut self.imports, name);
+                        push_new(&mut self.imports, &mut imports, &name);
                     }
                 }
                 Payload::ExportSection(section) if depth == 0 => {
                     for export in section {
                         // The interface of an exported function stands before the `#`.
                         let name = export?.name.split('#').next().unwrap_or_default();
-                        push_new(&mut self.exports, name.to_owned());
+                        push_new(&mut self.exports, &mut exports, name);
                     }
                 }
                 Payload::ComponentImportSection(section) if depth == 0 => {
                     for import in section {
-                        push_new(&mut self.imports, import?.name.name.to_owned());
+                        push_new(&mut self.imports, &mut imports, import?.name.name);
                     }
                 }
                 Payload::ComponentExportSection(section) if depth == 0 => {
                     for export in section {
-                        push_new(&mut self.exports, export?.name.name.to_owned());
+                        push_new(&mut self.exports, &mut exports, export?.name.name);
                     }
                 }
                 _ => {}
             }
         }
-        Ok(())
+        Ok(n_functions)
     }
 }
 
@@ -277,10 +287,19 @@ fn contract_part(name: &str) -> Option<(&str, Option<ContractVersion>)> {
     })
 }
 
-fn push_new(names: &mut Vec<String>, name: String) {
-    if !names.contains(&name) {
-        names.push(name);
+/// Adds a name unless it is there; `seen` knows the same names, because a file may have a million.
+fn push_new(names: &mut Vec<String>, seen: &mut HashSet<String>, name: &str) {
+    if !seen.contains(name) {
+        seen.insert(name.to_owned());
+        names.push(name.to_owned());
     }
+}
+
+fn at_most(what: &'static str, found: usize, limit: usize) -> Result<(), PolicyErrorKind> {
+    if found > limit {
+        return Err(PolicyErrorKind::TooLarge { what, found, limit });
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -288,7 +307,53 @@ mod tests {
     use super::*;
 
     fn facts(wat: &str) -> Facts {
-        Facts::read(&wat::parse_str(wat).unwrap()).unwrap()
+        Facts::read(&wat::parse_str(wat).unwrap(), &PolicyLimits::default()).unwrap()
+    }
+
+    #[test]
+    fn bytes_and_functions_are_limited_before_a_compiler_sees_them() {
+        let text = r#"(component
+            (core module (func) (func))
+            (component (core module (func))))"#;
+        let bytes = wat::parse_str(text).unwrap();
+        let n_bytes = bytes.len();
+        let read = |wasm_bytes, functions| {
+            let limits = PolicyLimits::default()
+                .with_wasm_bytes(wasm_bytes)
+                .with_functions(functions);
+            Facts::read(&bytes, &limits)
+        };
+        read(n_bytes, 3).unwrap();
+        let error = read(n_bytes - 1, 3).unwrap_err();
+        assert!(
+            matches!(&error, PolicyErrorKind::TooLarge { what: "wasm_bytes", found, .. } if *found == n_bytes),
+            "{error}"
+        );
+        let error = read(n_bytes, 2).unwrap_err();
+        assert!(
+            matches!(
+                &error,
+                PolicyErrorKind::TooLarge {
+                    what: "functions",
+                    found: 3,
+                    limit: 2
+                }
+            ),
+            "{error}"
+        );
+        assert!(error.to_string().contains("`PolicyLimits::functions`"));
+    }
+
+    #[test]
+    fn hundreds_of_thousands_of_names_are_told_apart() {
+        use std::fmt::Write;
+
+        let mut text = String::from("(module (func $f)");
+        for index in 0..300_000 {
+            write!(text, "(export \"e{index}\" (func $f))").unwrap();
+        }
+        text.push(')');
+        assert_eq!(facts(&text).exports.len(), 300_000);
     }
 
     #[test]
@@ -350,7 +415,9 @@ mod tests {
             (b"\0asm\x09\0\0\0", "unknown version"),
             (b"\0asm\x01\0\0\0\x01\x7f", "damaged core module"),
         ] {
-            let error = Facts::read(bytes).unwrap_err().to_string();
+            let error = Facts::read(bytes, &PolicyLimits::default())
+                .unwrap_err()
+                .to_string();
             assert!(error.contains(words), "{error}");
         }
     }

@@ -44,15 +44,16 @@ pub struct LoadedInspection {
 /// Looks at a policy; `name` is for messages.
 ///
 /// # Errors
-/// [`super::PolicyErrorKind::NotAPolicy`] where the bytes are no WebAssembly. Everything else that is wrong with a policy
+/// [`super::PolicyErrorKind::NotAPolicy`] where the bytes are no WebAssembly, [`super::PolicyErrorKind::TooLarge`] where
+/// they are too many to look into. Everything else that is wrong with a policy
 /// is in [`PolicyInspection::verdict`].
 pub fn inspect(
     engine: &PolicyEngine,
     name: &str,
     bytes: &[u8],
 ) -> Result<PolicyInspection, PolicyError> {
-    let facts =
-        Facts::read(bytes).map_err(|kind| PolicyError::new(name, kind, Messages::default()))?;
+    let facts = Facts::read(bytes, engine.limits())
+        .map_err(|kind| PolicyError::new(name, kind, Messages::default()))?;
     let verdict = engine.load(name, bytes, &[]);
     Ok(PolicyInspection {
         form: facts.form,

@@ -7,6 +7,11 @@ use placewright_guest::source::LogLevel;
 /// Bounds of one policy's sandbox. Each policy runs in a store of its own, so they hold per policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicyLimits {
+    /// Bytes of the file. Compiling has no deadline, so its size is bounded instead: a Rust policy has some 100 KB, one in
+    /// JavaScript 12 MB, one in Python 18 MB.
+    pub wasm_bytes: usize,
+    /// Functions of all modules in the file, for the same reason; small ones cost a compiler more than their bytes tell.
+    pub functions: usize,
     /// Linear memory of all memories together, in bytes. One million nodes need about 60 MB; a search that keeps
     /// many plans, or a Python guest, needs more. The address space is reserved anyway: a higher limit costs nothing
     /// until a policy uses it.
@@ -54,6 +59,8 @@ pub struct PolicyLimits {
 impl Default for PolicyLimits {
     fn default() -> Self {
         Self {
+            wasm_bytes: 64 << 20,
+            functions: 200_000,
             memory_bytes: 1 << 30,
             table_elements: 10_000,
             instances: 64,
@@ -79,6 +86,20 @@ impl PolicyLimits {
     /// Largest [`Self::stack_bytes`] at which calls run on the caller's thread: threads of the standard library and of
     /// rayon have 2 MiB.
     pub const STACK_BYTES_INLINE: usize = 1 << 20;
+
+    /// Sets [`Self::wasm_bytes`].
+    #[must_use]
+    pub fn with_wasm_bytes(mut self, wasm_bytes: usize) -> Self {
+        self.wasm_bytes = wasm_bytes;
+        self
+    }
+
+    /// Sets [`Self::functions`].
+    #[must_use]
+    pub fn with_functions(mut self, functions: usize) -> Self {
+        self.functions = functions;
+        self
+    }
 
     /// Sets [`Self::memory_bytes`].
     #[must_use]

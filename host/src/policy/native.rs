@@ -8,6 +8,7 @@ use placewright_guest::ConfigError;
 use placewright_guest::log::Log;
 
 use super::builtin::ShippedPolicy;
+use super::engine::panic_text;
 use super::error::{PolicyError, PolicyErrorKind};
 use super::limits::PolicyLimits;
 use super::loaded::{PlaceOptions, PolicyAnswer};
@@ -57,14 +58,10 @@ pub fn place_natively(
         Ok(Ok(())) => {}
         Ok(Err(refused)) => return Err(error(plan.into_result().into_kind(refused))),
         Err(panic) => {
-            let text = panic
-                .downcast_ref::<String>()
-                .map(String::as_str)
-                .or_else(|| panic.downcast_ref::<&str>().copied());
             return Err(error(PolicyErrorKind::Trap {
                 call: "place",
                 trap: "it panicked".to_owned(),
-                message: text.map(ToOwned::to_owned),
+                message: panic_text(&*panic).map(ToOwned::to_owned),
                 backtrace: Vec::new(),
             }));
         }
