@@ -43,7 +43,7 @@ pub(super) struct PlacementArgs {
     #[arg(long, value_name = "K=V", value_parser = parse_setting, help_heading = "Policy")]
     pub(super) policy_config: Vec<(String, String)>,
     /// Fuel for one placement instead of a deadline: where it ends does not depend on the machine, so plans are equal
-    /// byte for byte.
+    /// byte for byte where graph, devices, their rates and all settings are.
     #[arg(
         long,
         value_name = "N",

@@ -11,13 +11,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use wasmtime::component::{Component, Linker};
-use wasmtime::{Config, Engine, OptLevel, Store};
+use wasmtime::{Config, Engine, OptLevel, Store, UpdateDeadline};
 
 use super::error::{PolicyError, PolicyErrorKind};
 use super::form::{CONTRACT_VERSION, Facts, WasmForm};
 use super::limits::PolicyLimits;
 use super::messages::{MessageBook, Messages};
-use super::ticker::{Ticker, Ticking, ticks};
+use super::ticker::{CallEnd, Ticker, Ticking, ticks};
 use super::v0_1::{self, Prepared, State};
 use crate::store::{CacheFolder, CacheKey};
 
@@ -183,6 +183,14 @@ impl PolicyEngine {
         store.limiter(|state| &mut state.limiter);
         store.set_hostcall_fuel(limits.hostcall_bytes);
         store.set_max_component_handles(limits.component_handles);
+        if limits.fuel.is_none() {
+            store.epoch_deadline_callback(|mut store| {
+                Ok(match store.data_mut().call_end.left(Instant::now()) {
+                    Some(left) => UpdateDeadline::Continue(ticks(left)),
+                    None => UpdateDeadline::Interrupt,
+                })
+            });
+        }
         store
     }
 
@@ -197,7 +205,13 @@ impl PolicyEngine {
                 store.set_fuel(fuel)
             }
             None => {
-                store.set_epoch_deadline(ticks(self.deadline(call)));
+                let deadline = self.deadline(call);
+                store.data_mut().call_end = match call {
+                    CallKind::Place | CallKind::Configure => CallEnd::in_time(deadline),
+                    // Reading the clock would cost an eighth of a `pick`.
+                    CallKind::Pick => CallEnd::Unmeasured(deadline),
+                };
+                store.set_epoch_deadline(ticks(deadline));
                 Ok(())
             }
         }

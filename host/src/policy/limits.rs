@@ -24,8 +24,10 @@ pub struct PolicyLimits {
     pub tables: usize,
     /// Linear memories of all instances together.
     pub memories: usize,
-    /// Stack of wasm frames, in bytes. Above [`Self::STACK_BYTES_INLINE`] each call runs on a thread of its own, which
-    /// adds some 20 us to it: choose it for recursive policies, not for online ones.
+    /// Stack of wasm frames, in bytes. `place` and `begin` run on a thread of their own, which has it. `pick`, `pick-batch`,
+    /// `observe` and `end` do so above [`Self::STACK_BYTES_INLINE`] only, because it adds some 20 us to each: choose more for
+    /// recursive policies, not for online ones. Up to there they run on the caller's thread, which must have
+    /// [`Self::STACK_BYTES_HOST`] beside it.
     pub stack_bytes: usize,
     /// Bytes that one call may hand from the guest to the host at once: a plan of one million nodes is 4 MB. Stops a
     /// policy from making the host allocate what the guest only names.
@@ -35,14 +37,17 @@ pub struct PolicyLimits {
     /// Longest time of one `place` or `begin`. What was offered before it ends counts. Wall-clock time: on a slow or
     /// busy machine a search gets less far, so plans may differ; see [`Self::fuel`].
     pub place_deadline: Duration,
-    /// Longest time of one `pick`, `pick-batch`, `observe` or `end`.
+    /// Longest time of one `pick`, `pick-batch`, `observe` or `end`. These are too short to be measured each, so one that does
+    /// not end may take twice as long.
     pub pick_deadline: Duration,
     /// Longest time of `describe`, `settings` and `configure`, each.
     pub configure_deadline: Duration,
     /// Wasm instructions, about, that each call may execute; `None` = calls end by the deadlines above. With fuel the
-    /// deadlines are off, and the same policy, input and fuel give the same plan on every machine, byte for byte, also
-    /// when a search is cut off. It costs about as much speed as deadlines do, but says nothing about seconds.
-    /// Questions to the plan (`makespan`) are charged by the size of the graph, so they end as well.
+    /// deadlines are off, and equal policy, graph, devices, rates, settings and fuel give equal plans on every machine,
+    /// byte for byte, also when a search is cut off. (Rates and memory of devices come from the machine unless they are
+    /// set.) It costs about as much speed as deadlines do, but says nothing about seconds.
+    /// Imports are charged, too: by call, by the bytes handed over, and questions to the plan (`makespan`) by the size of
+    /// the graph, so they end as well.
     pub fuel: Option<u64>,
     /// Messages kept of one call; the rest is counted.
     pub log_messages: usize,
@@ -83,9 +88,13 @@ impl Default for PolicyLimits {
 }
 
 impl PolicyLimits {
-    /// Largest [`Self::stack_bytes`] at which calls run on the caller's thread: threads of the standard library and of
-    /// rayon have 2 MiB.
+    /// Largest [`Self::stack_bytes`] at which the short calls run on the caller's thread: threads of the standard library and
+    /// of rayon have 2 MiB.
     pub const STACK_BYTES_INLINE: usize = 1 << 20;
+
+    /// Stack that the host's own frames need beside the guest's. A caller's thread with less than this and
+    /// [`Self::stack_bytes`] together ends, with the process, when an online policy recurses too deep.
+    pub const STACK_BYTES_HOST: usize = 256 << 10;
 
     /// Sets [`Self::wasm_bytes`].
     #[must_use]
@@ -189,6 +198,27 @@ impl PolicyLimits {
     #[must_use]
     pub fn with_log_messages(mut self, log_messages: usize) -> Self {
         self.log_messages = log_messages;
+        self
+    }
+
+    /// Sets [`Self::log_message_bytes`].
+    #[must_use]
+    pub fn with_log_message_bytes(mut self, log_message_bytes: usize) -> Self {
+        self.log_message_bytes = log_message_bytes;
+        self
+    }
+
+    /// Sets [`Self::explanation_bytes`].
+    #[must_use]
+    pub fn with_explanation_bytes(mut self, explanation_bytes: usize) -> Self {
+        self.explanation_bytes = explanation_bytes;
+        self
+    }
+
+    /// Sets [`Self::metrics`].
+    #[must_use]
+    pub fn with_metrics(mut self, metrics: usize) -> Self {
+        self.metrics = metrics;
         self
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use wasmtime::{Engine, EngineWeak};
 
@@ -89,8 +89,11 @@ impl Shared {
 
     fn tick(&self, engine: &EngineWeak) {
         let mut state = self.lock();
+        // Since when it has been awake, and its ticks since then.
+        let mut awake: Option<(Instant, u64)> = None;
         while !state.is_over {
             if state.n_users == 0 {
+                awake = None;
                 state = self
                     .changed
                     .wait(state)
@@ -98,14 +101,61 @@ impl Shared {
                 continue;
             }
             drop(state);
+            let awake = awake.get_or_insert_with(|| (Instant::now(), 0));
             thread::sleep(TICK);
             let Some(engine) = engine.upgrade() else {
                 return;
             };
-            engine.increment_epoch();
+            // A sleep lasts longer than asked for, on a busy machine much longer; deadlines must not.
+            for _ in 0..due(awake.1, awake.0.elapsed()) {
+                engine.increment_epoch();
+                awake.1 += 1;
+            }
             state = self.lock();
         }
     }
+}
+
+/// When a call is to end. Epochs only say when to look at it: a tick that was late is made up for by several at once, which
+/// a call that started in between did not see pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CallEnd {
+    At(Instant),
+    /// So long after the first look: nobody looked at the clock when the call started.
+    Unmeasured(Duration),
+    /// Beyond what the clock counts, or not by the clock.
+    Never,
+}
+
+impl CallEnd {
+    /// Of a call that starts now.
+    pub(super) fn in_time(deadline: Duration) -> Self {
+        Instant::now()
+            .checked_add(deadline)
+            .map_or(Self::Never, Self::At)
+    }
+
+    /// How long the call may go on; `None` = its time is over.
+    pub(super) fn left(&mut self, now: Instant) -> Option<Duration> {
+        match *self {
+            Self::At(end) => end
+                .checked_duration_since(now)
+                .filter(|left| !left.is_zero()),
+            Self::Unmeasured(deadline) => {
+                *self = now.checked_add(deadline).map_or(Self::Never, Self::At);
+                Some(deadline)
+            }
+            Self::Never => Some(Duration::MAX),
+        }
+    }
+}
+
+/// Ticks still missing, `elapsed` after waking up and with `n_ticks` done.
+fn due(n_ticks: u64, elapsed: Duration) -> u64 {
+    let n_ticks_due = elapsed.as_nanos() / TICK.as_nanos();
+    u64::try_from(n_ticks_due)
+        .unwrap_or(u64::MAX)
+        .saturating_sub(n_ticks)
 }
 
 /// Ticks after which at least `duration` has passed: the first one may come at once.
@@ -125,6 +175,27 @@ mod tests {
         assert_eq!(ticks(Duration::from_micros(1)), 2);
         assert_eq!(ticks(Duration::from_millis(10)), 11);
         assert_eq!(ticks(Duration::MAX), u64::MAX / 2 + 1);
+    }
+
+    #[test]
+    fn a_late_tick_is_followed_by_those_that_it_missed() {
+        assert_eq!(due(0, Duration::from_micros(1500)), 1);
+        assert_eq!(due(1, Duration::from_millis(6)), 5);
+        assert_eq!(due(6, Duration::from_millis(6)), 0);
+    }
+
+    #[test]
+    fn ticks_that_came_at_once_do_not_end_a_call_early() {
+        let start = Instant::now();
+        let ms = Duration::from_millis;
+        let mut end = CallEnd::At(start + ms(10));
+        assert_eq!(end.left(start + ms(4)), Some(ms(6)));
+        assert_eq!(end.left(start + ms(10)), None);
+        let mut end = CallEnd::Unmeasured(ms(10));
+        assert_eq!(end.left(start), Some(ms(10)));
+        assert_eq!(end.left(start + ms(9)), Some(ms(1)));
+        assert_eq!(end.left(start + ms(11)), None);
+        assert_eq!(CallEnd::Never.left(start), Some(Duration::MAX));
     }
 
     #[test]

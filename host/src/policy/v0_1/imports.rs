@@ -14,16 +14,21 @@ use crate::policy::limiter::{LimitHit, Limiter};
 use crate::policy::limits::PolicyLimits;
 use crate::policy::messages::MessageBook;
 use crate::policy::plan::PlanBook;
+use crate::policy::ticker::CallEnd;
 use crate::policy::view::View;
 
 /// Host work of one evaluation of a plan, per node and edge, in units of fuel. About what a guest would burn for the same
 /// work; what matters is that it is the same on every machine.
 const FUEL_PER_EVALUATED_ITEM: u64 = 8;
+/// Crossing into the host and back, whatever is asked: some 50 ns.
+const FUEL_PER_CALL: u64 = 64;
 
 /// The host's half of a policy's store.
 pub(in crate::policy) struct State {
     pub(in crate::policy) limiter: Limiter,
     pub(in crate::policy) messages: Arc<MessageBook>,
+    /// Where calls are metered by deadlines.
+    pub(in crate::policy) call_end: CallEnd,
     call: Option<Call>,
     /// Runs that the guest holds handles of.
     profiles: Vec<Option<source::Profile>>,
@@ -44,6 +49,7 @@ impl State {
         Self {
             limiter: Limiter::new(limits),
             messages,
+            call_end: CallEnd::Never,
             call: None,
             profiles: Vec::new(),
             host_fuel_left: None,
@@ -87,8 +93,10 @@ impl State {
         plan.ok_or_else(|| format_err!("the call has no plan"))
     }
 
+    /// Takes what an import costs, beside the call itself, off the fuel. Every import comes here once.
     fn charge(&mut self, fuel: u64) -> Result<()> {
         if let Some(left) = &mut self.host_fuel_left {
+            let fuel = fuel.saturating_add(FUEL_PER_CALL);
             *left = left.checked_sub(fuel).ok_or(LimitHit::HostFuel)?;
         }
         Ok(())
@@ -130,11 +138,28 @@ impl State {
         Ok(strings)
     }
 
-    /// Something that costs about as much as one item for every device.
-    fn of_devices<T>(&mut self, get: impl FnOnce(&View) -> T) -> Result<T> {
-        let n_devices = self.view()?.count();
-        self.charge(u64::from(n_devices).saturating_mul(16))?;
+    /// Something that costs about as much as one item for every device, and a walk over the bytes that ask for it.
+    fn of_devices<T>(&mut self, n_bytes_asked: usize, get: impl FnOnce(&View) -> T) -> Result<T> {
+        let n_devices = u64::from(self.view()?.count());
+        self.charge((n_bytes_asked as u64).saturating_add(n_devices.saturating_mul(16)))?;
         Ok(get(self.view()?))
+    }
+
+    /// Something of constant cost.
+    fn asked(&mut self) -> Result<&View> {
+        self.charge(0)?;
+        self.view()
+    }
+
+    /// A column of an earlier run.
+    fn profile_column<T: Clone>(
+        &mut self,
+        handle: &Resource<ProfileHandle>,
+        get: impl FnOnce(&source::Profile) -> &Vec<T>,
+    ) -> Result<Vec<T>> {
+        let column = get(self.profile(handle)?).clone();
+        self.charge(column.len() as u64)?;
+        Ok(column)
     }
 
     fn profile(&self, handle: &Resource<ProfileHandle>) -> Result<&source::Profile> {
@@ -163,7 +188,8 @@ pub(super) fn add_to_linker(linker: &mut Linker<State>) -> Result<()> {
     );
     linker.instance(&name)?.func_wrap(
         "[method]plan.budget-left",
-        |store: StoreContextMut<'_, State>, (_plan,): (Resource<PlanHandle>,)| {
+        |mut store: StoreContextMut<'_, State>, (_plan,): (Resource<PlanHandle>,)| {
+            store.data_mut().charge(0)?;
             let left = match store.data().host_fuel_left {
                 None => u64::MAX,
                 Some(host_fuel) => store.get_fuel()?.min(host_fuel),
@@ -202,7 +228,7 @@ impl devices::HostDeviceSet for State {
     }
 
     fn count(&mut self, _: Resource<DeviceSetHandle>) -> Result<u32> {
-        Ok(self.view()?.count())
+        Ok(self.asked()?.count())
     }
 
     fn attributes(
@@ -210,17 +236,17 @@ impl devices::HostDeviceSet for State {
         _: Resource<DeviceSetHandle>,
         device: u32,
     ) -> Result<Option<types::DeviceAttributes>> {
-        let found = self.of_devices(|view| view.attributes(device))?;
+        let found = self.of_devices(0, |view| view.attributes(device))?;
         Ok(found.map(device_attributes))
     }
 
     fn all(&mut self, _: Resource<DeviceSetHandle>) -> Result<Vec<types::DeviceAttributes>> {
-        let all = self.of_devices(View::all)?;
+        let all = self.of_devices(0, View::all)?;
         Ok(all.into_iter().map(device_attributes).collect())
     }
 
     fn by_name(&mut self, _: Resource<DeviceSetHandle>, name: String) -> Result<Option<u32>> {
-        self.of_devices(|view| view.by_name(&name))
+        self.of_devices(name.len(), |view| view.by_name(&name))
     }
 
     fn by_spec(
@@ -235,7 +261,9 @@ impl devices::HostDeviceSet for State {
             device_type: spec.device_type,
             index: spec.index,
         };
-        self.of_devices(|view| view.by_spec(&spec))
+        let names = [&spec.job, &spec.device_type];
+        let n_bytes = names.into_iter().flatten().map(String::len).sum();
+        self.of_devices(n_bytes, |view| view.by_spec(&spec))
     }
 
     fn by_spec_text(
@@ -243,20 +271,20 @@ impl devices::HostDeviceSet for State {
         _: Resource<DeviceSetHandle>,
         spec: String,
     ) -> Result<std::result::Result<Vec<u32>, types::LookupError>> {
-        let found = self.of_devices(|view| view.by_spec_text(&spec))?;
+        let found = self.of_devices(spec.len(), |view| view.by_spec_text(&spec))?;
         Ok(found.map_err(types::LookupError::MalformedSpec))
     }
 
     fn prioritized_types(&mut self, _: Resource<DeviceSetHandle>) -> Result<Vec<String>> {
-        self.of_devices(View::prioritized_types)
+        self.of_devices(0, View::prioritized_types)
     }
 
     fn of_type(&mut self, _: Resource<DeviceSetHandle>, device_type: String) -> Result<Vec<u32>> {
-        self.of_devices(|view| view.of_type(&device_type))
+        self.of_devices(device_type.len(), |view| view.of_type(&device_type))
     }
 
     fn client_device(&mut self, _: Resource<DeviceSetHandle>) -> Result<Option<u32>> {
-        Ok(self.view()?.client_device())
+        Ok(self.asked()?.client_device())
     }
 
     fn links(&mut self, _: Resource<DeviceSetHandle>) -> Result<Vec<types::LinkCost>> {
@@ -271,7 +299,7 @@ impl devices::HostDeviceSet for State {
         src: u32,
         dst: u32,
     ) -> Result<types::LinkCost> {
-        Ok(link_cost(self.view()?.link(src, dst)))
+        Ok(link_cost(self.asked()?.link(src, dst)))
     }
 
     fn drop(&mut self, _: Resource<DeviceSetHandle>) -> Result<()> {
@@ -307,7 +335,7 @@ impl graphs::HostGraph for State {
     }
 
     fn counts(&mut self, _: Resource<GraphHandle>) -> Result<graphs::Counts> {
-        let counts = self.view()?.counts();
+        let counts = self.asked()?.counts();
         Ok(graphs::Counts {
             nodes: counts.nodes,
             edges: counts.edges,
@@ -352,15 +380,17 @@ impl graphs::HostGraph for State {
     }
 
     fn options(&mut self, _: Resource<GraphHandle>) -> Result<Vec<types::Property>> {
-        Ok(properties(self.view()?.options()))
+        Ok(properties(self.asked()?.options()))
     }
 
     fn cost(&mut self, _: Resource<GraphHandle>, node: u32, device: u32) -> Result<f64> {
-        Ok(self.view()?.cost(node, device))
+        Ok(self.asked()?.cost(node, device))
     }
 
     fn node_name(&mut self, _: Resource<GraphHandle>, node: u32) -> Result<String> {
-        Ok(self.view()?.node_name(node))
+        let name = self.view()?.node_name(node);
+        self.charge(name.len() as u64)?;
+        Ok(name)
     }
 
     fn node_names(&mut self, _: Resource<GraphHandle>) -> Result<graphs::Strings> {
@@ -368,7 +398,7 @@ impl graphs::HostGraph for State {
     }
 
     fn last_run(&mut self, _: Resource<GraphHandle>) -> Result<Option<Resource<ProfileHandle>>> {
-        let Some(profile) = self.view()?.last_run() else {
+        let Some(profile) = self.asked()?.last_run() else {
             return Ok(None);
         };
         let free = self.profiles.iter().position(Option::is_none);
@@ -387,43 +417,45 @@ impl graphs::HostGraph for State {
 
 impl graphs::HostProfile for State {
     fn devices(&mut self, profile: Resource<ProfileHandle>) -> Result<Vec<u32>> {
-        Ok(self.profile(&profile)?.devices.clone())
+        self.profile_column(&profile, |profile| &profile.devices)
     }
 
     fn makespan(&mut self, profile: Resource<ProfileHandle>) -> Result<f64> {
+        self.charge(0)?;
         Ok(self.profile(&profile)?.makespan_ns)
     }
 
     fn node(&mut self, profile: Resource<ProfileHandle>) -> Result<Vec<u32>> {
-        Ok(self.profile(&profile)?.node.clone())
+        self.profile_column(&profile, |profile| &profile.node)
     }
 
     fn device(&mut self, profile: Resource<ProfileHandle>) -> Result<Vec<u32>> {
-        Ok(self.profile(&profile)?.device.clone())
+        self.profile_column(&profile, |profile| &profile.device)
     }
 
     fn mean(&mut self, profile: Resource<ProfileHandle>) -> Result<Vec<f64>> {
-        Ok(self.profile(&profile)?.mean_ns.clone())
+        self.profile_column(&profile, |profile| &profile.mean_ns)
     }
 
     fn samples(&mut self, profile: Resource<ProfileHandle>) -> Result<Vec<u32>> {
-        Ok(self.profile(&profile)?.samples.clone())
+        self.profile_column(&profile, |profile| &profile.samples)
     }
 
     fn peak_bytes_per_device(&mut self, profile: Resource<ProfileHandle>) -> Result<Vec<u64>> {
-        Ok(self.profile(&profile)?.peak_bytes_per_device.clone())
+        self.profile_column(&profile, |profile| &profile.peak_bytes_per_device)
     }
 
     fn runs(&mut self, profile: Resource<ProfileHandle>) -> Result<u32> {
+        self.charge(0)?;
         Ok(self.profile(&profile)?.runs)
     }
 
     fn starts(&mut self, profile: Resource<ProfileHandle>) -> Result<Vec<f64>> {
-        Ok(self.profile(&profile)?.starts_ns.clone())
+        self.profile_column(&profile, |profile| &profile.starts_ns)
     }
 
     fn transfer_mean(&mut self, profile: Resource<ProfileHandle>) -> Result<Vec<f64>> {
-        Ok(self.profile(&profile)?.transfer_mean_ns.clone())
+        self.profile_column(&profile, |profile| &profile.transfer_mean_ns)
     }
 
     fn drop(&mut self, profile: Resource<ProfileHandle>) -> Result<()> {
@@ -478,6 +510,7 @@ impl planning::HostPlan for State {
     }
 
     fn explain_wanted(&mut self, _: Resource<PlanHandle>) -> Result<bool> {
+        self.charge(0)?;
         Ok(self.plan()?.explain_wanted())
     }
 
@@ -488,6 +521,7 @@ impl planning::HostPlan for State {
     }
 
     fn metric(&mut self, _: Resource<PlanHandle>, name: String, value: f64) -> Result<()> {
+        self.charge(name.len() as u64)?;
         self.plan()?.metric(&name, value);
         Ok(())
     }
@@ -512,6 +546,7 @@ impl planning::HostPlan for State {
 
 impl log::Host for State {
     fn threshold(&mut self) -> Result<log::Level> {
+        self.charge(0)?;
         Ok(match self.messages.threshold() {
             LogLevel::Trace => log::Level::Trace,
             LogLevel::Debug => log::Level::Debug,
@@ -578,5 +613,82 @@ fn device_attributes(attributes: source::DeviceAttributes) -> types::DeviceAttri
         physical_description: attributes.physical_description,
         type_preference: attributes.type_preference,
         properties: properties(attributes.properties),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::candidates::PlacementOptions;
+    use crate::candidates::enumerate;
+    use crate::candidates::synthetic;
+
+    fn state() -> State {
+        let graph = Arc::new(synthetic::SyntheticGraph::new(20, 0).build());
+        let devices = Arc::new(synthetic::devices(2));
+        let kernels = synthetic::kernels();
+        let options = PlacementOptions::default();
+        let candidates = enumerate(&graph, &devices, &kernels, &options).unwrap();
+        let limits = PolicyLimits::default();
+        let mut state = State::new(&limits, Arc::new(MessageBook::new(&limits)));
+        state.begin_call(View::new(candidates), None);
+        state
+    }
+
+    fn is_out_of_fuel<T>(asked: Result<T>) -> bool {
+        asked
+            .err()
+            .is_some_and(|error| error.downcast_ref() == Some(&LimitHit::HostFuel))
+    }
+
+    #[test]
+    fn the_bytes_of_a_question_cost_fuel() {
+        use self::devices::HostDeviceSet;
+
+        let mut state = state();
+        let handle = || Resource::new_borrow(0);
+        for (n_bytes, is_too_long) in [(100, false), (10_000, true)] {
+            let text = "x".repeat(n_bytes);
+            let fresh = |state: &mut State| state.set_host_fuel(Some(5_000));
+            fresh(&mut state);
+            let asked = state.by_name(handle(), text.clone());
+            assert_eq!(is_out_of_fuel(asked), is_too_long, "by-name");
+            fresh(&mut state);
+            let asked = state.by_spec_text(handle(), text.clone());
+            assert_eq!(is_out_of_fuel(asked), is_too_long, "by-spec-text");
+            fresh(&mut state);
+            let asked = state.of_type(handle(), text.clone());
+            assert_eq!(is_out_of_fuel(asked), is_too_long, "of-type");
+            fresh(&mut state);
+            let spec = types::DeviceSpec {
+                job: Some(text),
+                replica: None,
+                task: None,
+                device_type: None,
+                index: None,
+            };
+            let asked = state.by_spec(handle(), spec);
+            assert_eq!(is_out_of_fuel(asked), is_too_long, "by-spec");
+        }
+    }
+
+    #[test]
+    fn the_smallest_questions_cost_fuel_as_well() {
+        use self::devices::HostDeviceSet;
+        use self::graphs::HostGraph;
+
+        let mut state = state();
+        let n_calls = 10;
+        state.set_host_fuel(Some(3 * n_calls * FUEL_PER_CALL));
+        for _ in 0..n_calls {
+            state.count(Resource::new_borrow(0)).unwrap();
+            state.cost(Resource::new_borrow(0), 0, 0).unwrap();
+            state.link(Resource::new_borrow(0), 0, 1).unwrap();
+        }
+        assert!(is_out_of_fuel(state.count(Resource::new_borrow(0))));
+        state.set_host_fuel(None);
+        state.count(Resource::new_borrow(0)).unwrap();
     }
 }
