@@ -58,6 +58,24 @@ misbehaving! {
     a_policy_that_returns_is_not_cut_off: "spins-after-offer", {"rounds": "10"}, |limits| limits
         => (Ok(answer) if answer.cut_off.is_none());
 
+    a_spinning_configuration_is_stopped_at_its_deadline: "spins", {"in": "configure"}, |limits| limits.with_configure_deadline(SHORT)
+        => (Err(K::Deadline { call: "configure", .. }));
+    a_long_configuration_ends_within_its_deadline: "spins", {"in": "configure", "rounds": "1000000"}, |limits| limits.with_configure_deadline(Duration::from_secs(20))
+        => (Ok(answer) if answer.cut_off.is_none());
+
+    an_offer_survives_an_error_after_it: "ends-after-offer", {"how": "fail"}, |limits| limits
+        => (Ok(answer) if answer.cut_off == Some(CutOff::Failed("no better plan".to_owned())));
+    an_offer_survives_the_memory_limit: "ends-after-offer", {"how": "hoard"}, |limits| limits.with_memory_bytes(64 << 20)
+        => (Ok(answer) if answer.cut_off == Some(CutOff::Memory));
+    an_offer_survives_the_stack_limit: "ends-after-offer", {"how": "recurse"}, |limits| limits
+        => (Ok(answer) if answer.cut_off == Some(CutOff::Stack));
+    an_offer_does_not_survive_a_trap: "ends-after-offer", {"how": "panic"}, |limits| limits
+        => (Err(K::Trap { call: "place", .. }));
+    an_offer_does_not_survive_declining: "ends-after-offer", {"how": "decline"}, |limits| limits
+        => (Err(K::Declined(_)));
+    an_offer_is_the_answer_of_who_returns: "ends-after-offer", {}, |limits| limits
+        => (Ok(answer) if answer.cut_off.is_none() && answer.n_offers == 1);
+
     a_hoarding_policy_meets_its_memory_limit: "hoards-memory", {}, |limits| limits.with_memory_bytes(64 << 20)
         => (Err(K::MemoryLimit { limit_bytes: 0x400_0000, requested_bytes }) if *requested_bytes > 64 << 20);
     a_hoard_meets_a_limit_below_it: "hoards-memory", {"bytes": "33554432"}, |limits| limits.with_memory_bytes(16 << 20)
@@ -100,6 +118,17 @@ misbehaving! {
     few_messages_are_all_kept: "floods-log", {"messages": "3"}, |limits| limits
         => (Ok(answer) if answer.messages.kept.len() == 3 && answer.messages.dropped == 0);
 
+    explanations_beyond_their_bytes_are_counted: "explains-too-much", {"explanations": "10"}, |limits| limits.with_explanation_bytes(5000)
+        => (Ok(answer) if answer.proposal.explanations.len() == 4 && answer.dropped.explanations == 6);
+    explanations_within_raised_bytes_are_kept: "explains-too-much", {"explanations": "10"}, |limits| limits.with_explanation_bytes(50_000)
+        => (Ok(answer) if answer.proposal.explanations.len() == 10 && answer.dropped.explanations == 0);
+    metrics_beyond_their_number_are_counted: "explains-too-much", {"metrics": "100"}, |limits| limits
+        => (Ok(answer) if answer.proposal.metrics.len() == 64 && answer.dropped.metrics == 36);
+    metrics_within_a_raised_number_are_kept: "explains-too-much", {"metrics": "100"}, |limits| limits.with_metrics(100)
+        => (Ok(answer) if answer.proposal.metrics.len() == 100 && answer.dropped.metrics == 0);
+    a_policy_that_errs_online_places_whole_graphs: "errs-online", {"how": "spin"}, |limits| limits
+        => (Ok(answer) if answer.cut_off.is_none());
+
     a_plan_of_wrong_length_is_refused: "answers-wrong-length", {}, |limits| limits
         => (Err(K::InvalidProposal { violation }) if violation.rule == "length");
     a_plan_of_right_length_is_taken: "answers-wrong-length", {"extra": "0"}, |limits| limits
@@ -134,11 +163,14 @@ misbehaving! {
         => (Err(K::Declined(reason)) if reason == "no GPUs");
     failing_says_why: "fails", {"reason": "no plan"}, |limits| limits
         => (Err(K::Failed(reason)) if reason == "no plan");
+    // That they do differ has a test of its own.
     different_plans_each_time_are_still_checked: "nondeterministic", {}, |limits| limits
         => (Ok(_) | Err(K::InvalidProposal { .. }));
 
-    a_refused_configuration_is_the_users_fault: "refuses-config", {}, |limits| limits
+    a_refused_configuration_is_the_users_fault: "refuses-config", {"mood": "sour"}, |limits| limits
         => (Err(kind @ K::Config(text)) if text.contains("mood") && kind.fault() == Fault::User);
+    refused_defaults_are_the_policys_fault: "refuses-config", {}, |limits| limits
+        => (Err(kind @ K::Failed(reason)) if reason.contains("mood") && kind.fault() == Fault::Guest);
     an_accepted_configuration_places: "refuses-config", {"mood": "sweet"}, |limits| limits
         => (Ok(answer) if answer.cut_off.is_none());
     an_unknown_setting_is_the_users_fault: "refuses-config", {"mod": "sweet"}, |limits| limits
@@ -227,6 +259,120 @@ fn counts_of_instances_tables_memories_and_handles_are_limited() {
     }
 }
 
+/// The test of an instance that keeps state: the host promises that plans are checked, not that they are equal.
+#[test]
+fn an_instance_keeps_its_state_between_calls() {
+    let engine = engine(limits());
+    let wasm = placewright_fixtures::wasm("nondeterministic");
+    let mut policy = engine.load("nondeterministic", wasm, &[]).unwrap();
+    let candidates = sample::sample(40, 3);
+    let mut place = || policy.place(&candidates, &PlaceOptions::default()).unwrap();
+    let (first, second) = (place(), place());
+    assert_ne!(first.proposal.devices, second.proposal.devices);
+    assert_eq!(policy.n_restarts(), 0);
+}
+
+/// The stack of the thread that asks does not bound the guest's, or a guest could end the process.
+#[test]
+fn recursion_on_a_small_thread_meets_its_own_limit() {
+    let engine = engine(limits());
+    let wasm = placewright_fixtures::wasm("recurses");
+    let mut policy = engine.load("recurses", wasm, &[]).unwrap();
+    let candidates = sample::constrained();
+    let small = thread::Builder::new().stack_size(128 << 10);
+    let asked = small
+        .spawn(move || policy.place(&candidates, &PlaceOptions::default()))
+        .unwrap();
+    let error = asked.join().unwrap().unwrap_err();
+    assert!(
+        matches!(
+            *error.kind,
+            K::StackOverflow {
+                limit_bytes: 0x8_0000,
+                ..
+            }
+        ),
+        "{error}"
+    );
+}
+
+/// One pick, and a batch of two, of the fixture that errs online.
+fn pick(
+    limits: PolicyLimits,
+    config: &[(&str, &str)],
+) -> (Result<usize, PolicyError>, Result<usize, PolicyError>) {
+    let engine = engine(limits);
+    let config: Vec<_> = config
+        .iter()
+        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+        .collect();
+    let wasm = placewright_fixtures::wasm("errs-online");
+    let mut policy = engine.load("errs-online", wasm, &config).unwrap();
+    let candidates = sample::constrained();
+    let tasks = [0, 1].map(|node| sample::ready_task(&candidates, node));
+    let mut session = policy.begin(1, &candidates, 0).unwrap();
+    let one = session
+        .pick(&tasks[0])
+        .map(|device| usize::from(device.is_some()));
+    if one.is_err() {
+        let error = session.pick(&tasks[0]).unwrap_err();
+        assert!(error.to_string().contains("the run is over"), "{error}");
+    }
+    drop(session);
+    let mut session = policy.begin(2, &candidates, 0).unwrap();
+    let mut devices = Vec::new();
+    let batch = session.pick_batch(&tasks, &mut devices);
+    if batch.is_err() {
+        assert!(devices.is_empty());
+        let error = session.observe(&[], &[]).unwrap_err();
+        assert!(error.to_string().contains("the run is over"), "{error}");
+    }
+    (one, batch.map(|()| devices.len()))
+}
+
+#[test]
+fn a_spinning_pick_is_stopped_at_its_deadline() {
+    let rows = |rounds| [("how", "spin"), ("rounds", rounds)];
+    under_watchdog(move || {
+        let (one, batch) = pick(limits().with_pick_deadline(SHORT), &rows("0"));
+        let (one, batch) = (one.unwrap_err(), batch.unwrap_err());
+        assert!(
+            matches!(*one.kind, K::Deadline { call: "pick", .. }),
+            "{one}"
+        );
+        assert!(
+            matches!(
+                *batch.kind,
+                K::Deadline {
+                    call: "pick-batch",
+                    ..
+                }
+            ),
+            "{batch}"
+        );
+        let patient = limits().with_pick_deadline(Duration::from_secs(20));
+        let (one, batch) = pick(patient, &rows("1000000"));
+        assert_eq!((one.unwrap(), batch.unwrap()), (1, 2));
+    });
+}
+
+#[test]
+fn the_first_answer_that_is_none_ends_the_run() {
+    let (one, batch) = pick(limits(), &[("how", "foreign")]);
+    for error in [one.unwrap_err(), batch.unwrap_err()] {
+        assert!(matches!(*error.kind, K::InvalidAnswer { .. }), "{error}");
+    }
+    let (one, batch) = pick(limits(), &[("how", "few")]);
+    assert_eq!(one.unwrap(), 1);
+    let error = batch.unwrap_err();
+    assert!(
+        matches!(&*error.kind, K::InvalidAnswer { what, .. } if what == "1 devices for 2 tasks"),
+        "{error}"
+    );
+    let (one, batch) = pick(limits(), &[]);
+    assert_eq!((one.unwrap(), batch.unwrap()), (1, 2));
+}
+
 /// Shorter than the watchdog.
 fn limits() -> PolicyLimits {
     PolicyLimits::default().with_place_deadline(Duration::from_secs(20))
@@ -265,7 +411,7 @@ fn check_row(
     under_watchdog(move || {
         let engine = engine(limits.clone());
         let candidates = sample::constrained();
-        let options = PlaceOptions::default();
+        let options = PlaceOptions::default().with_explain_wanted(true);
         let loaded = engine.load(fixture, placewright_fixtures::wasm(fixture), &config);
         match loaded {
             Err(error) => expect(fixture, Err(error), is_expected),

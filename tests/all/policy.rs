@@ -4,7 +4,7 @@ use placewright::candidates::Candidates;
 use placewright::graph::NodeId;
 use placewright::placement::check;
 use placewright::policy::{
-    LadderError, PlaceOptions, PolicyEngine, PolicyErrorKind, PolicyLimits, PolicyRequest,
+    Fault, LadderError, PlaceOptions, PolicyEngine, PolicyErrorKind, PolicyLimits, PolicyRequest,
     PolicySource, Rung, ShippedPolicy, place_natively, place_with_ladder,
 };
 use placewright::store::CacheFolder;
@@ -221,23 +221,13 @@ fn names_that_mean_nothing_are_answered_with_the_shipped_ones() {
 
 #[test]
 fn online_picks_are_legal_and_batches_agree_with_single_ones() {
-    use placewright_guest::{NONE, ReadyTask};
-
     let engine = PolicyEngine::new(PolicyLimits::default()).unwrap();
     let shipped = ShippedPolicy::find("round-robin").unwrap();
     let candidates = sample::sample(200, 8);
     let tasks: Vec<_> = candidates
         .graph()
         .nodes()
-        .map(|node| ReadyTask {
-            run: 5,
-            node: node.0,
-            cost_row: candidates.nodes().cost_row[node.index()],
-            candidate_set: candidates.nodes().candidate_set[node.index()],
-            input_bytes: 64,
-            home: NONE,
-            now_ns: 0.0,
-        })
+        .map(|node| sample::ready_task(&candidates, node.0))
         .collect();
     let mut policy = engine.load("round-robin", shipped.wasm(), &[]).unwrap();
     let mut session = policy.begin(5, &candidates, 0).unwrap();
@@ -255,10 +245,40 @@ fn online_picks_are_legal_and_batches_agree_with_single_ones() {
     session.end().unwrap();
     assert_eq!(single, batch);
     for (task, device) in tasks.iter().zip(single) {
-        if let Some(device) = device {
-            assert!(candidates.of_node(NodeId(task.node)).contains(&device.0));
-        }
+        let device = device.expect("round-robin has an opinion on every task");
+        assert!(candidates.of_node(NodeId(task.node)).contains(&device.0));
     }
+}
+
+#[test]
+fn a_task_that_is_none_of_the_graph_is_refused_before_the_policy_sees_it() {
+    let engine = PolicyEngine::new(PolicyLimits::default()).unwrap();
+    let shipped = ShippedPolicy::find("round-robin").unwrap();
+    let candidates = sample::constrained();
+    let mut policy = engine.load("round-robin", shipped.wasm(), &[]).unwrap();
+    let mut session = policy.begin(5, &candidates, 0).unwrap();
+    let task = sample::ready_task(&candidates, 0);
+    let mut beyond = task;
+    beyond.node = u32::try_from(candidates.graph().n_nodes()).unwrap();
+    // Node 7 runs on CPUs only, node 0 anywhere.
+    let mut foreign_set = sample::ready_task(&candidates, 7);
+    foreign_set.candidate_set = task.candidate_set;
+    for (bad, words) in [(beyond, "24 nodes"), (foreign_set, "`node7`")] {
+        let single = session.pick(&bad).unwrap_err();
+        let mut devices = Vec::new();
+        let batch = session.pick_batch(&[task, bad], &mut devices).unwrap_err();
+        for error in [single, batch] {
+            assert!(
+                matches!(&*error.kind, PolicyErrorKind::InvalidTask { what, .. } if what.contains(words)),
+                "{error}"
+            );
+            assert_eq!(error.fault(), Fault::User);
+        }
+        assert!(devices.is_empty());
+    }
+    // The run goes on.
+    session.pick(&task).unwrap();
+    session.end().unwrap();
 }
 
 #[test]

@@ -9,6 +9,7 @@ use placewright::graph::{
 };
 use placewright::names::DeviceId;
 use placewright::tensor::{DType, PartialShape};
+use placewright_guest::ReadyTask;
 
 use crate::fakes::FakeDevice;
 
@@ -122,6 +123,19 @@ fn kernels() -> KernelRegistry {
         }
     }
     kernels
+}
+
+/// The task of a node whose inputs are there.
+pub(crate) fn ready_task(candidates: &Candidates, node: u32) -> ReadyTask {
+    ReadyTask {
+        run: 5,
+        node,
+        cost_row: candidates.nodes().cost_row[node as usize],
+        candidate_set: candidates.nodes().candidate_set[node as usize],
+        input_bytes: 64,
+        home: placewright_guest::NONE,
+        now_ns: 0.0,
+    }
 }
 
 /// A layered graph on two CPUs and two GPUs.

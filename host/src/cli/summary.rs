@@ -159,7 +159,7 @@ impl PolicyView {
                     error: failed.error.to_string(),
                 })
                 .collect(),
-            cut_off: answer.cut_off.map(|cut_off| cut_off.to_string()),
+            cut_off: answer.cut_off.as_ref().map(ToString::to_string),
             n_offers: answer.n_offers,
             elapsed_ns: nanoseconds(answer.elapsed),
             fuel_used: answer.fuel_used,

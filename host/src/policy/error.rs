@@ -15,7 +15,7 @@ pub enum Fault {
     Guest,
     /// Placewright, or the machine it runs on.
     Host,
-    /// Whoever asked for the policy: a name, a file, a configuration.
+    /// Whoever asked for the policy: a name, a file, a configuration, a task.
     User,
 }
 
@@ -45,13 +45,13 @@ pub struct PolicyError {
 #[non_exhaustive]
 pub enum PolicyErrorKind {
     /// The guest trapped: it panicked, divided by zero, or left its memory.
-    #[error("`{call}` trapped: {}{}", message.as_deref().unwrap_or(trap), Backtrace(backtrace))]
+    #[error("`{call}` trapped: {trap}{}{}", Backtrace(backtrace), LastError(message.as_deref()))]
     Trap {
         /// The call: `place`, `configure`.
         call: &'static str,
         /// What the sandbox says.
         trap: String,
-        /// What the guest said last; the SDK forwards the message of a panic.
+        /// The last error that the guest reported in the call; the SDK reports panics so.
         message: Option<String>,
         /// Functions of the guest, innermost first.
         backtrace: Vec<String>,
@@ -192,6 +192,16 @@ pub enum PolicyErrorKind {
         /// What is wrong with it.
         what: String,
     },
+    /// The app asked about a task that the run's graph does not have.
+    #[error(
+        "`{call}` was asked about {what}; tasks must be of the candidates that `begin` was given"
+    )]
+    InvalidTask {
+        /// The call.
+        call: &'static str,
+        /// What is wrong with it.
+        what: String,
+    },
     /// The guest returned without having offered a plan.
     #[error("it returned without offering a plan; a policy calls `plan.offer()` before it returns")]
     NoOffer,
@@ -256,6 +266,7 @@ impl PolicyErrorKind {
             Self::Engine(_) => Fault::Host,
             Self::UnknownSetting { .. }
             | Self::Config(_)
+            | Self::InvalidTask { .. }
             | Self::NotFound { .. }
             | Self::Read { .. } => Fault::User,
             _ => Fault::Guest,
@@ -298,6 +309,18 @@ impl fmt::Display for List<'_> {
             write!(f, "`{name}`{separator}")?;
         }
         write!(f, "`{last}`")
+    }
+}
+
+/// What the guest said before a trap.
+struct LastError<'a>(Option<&'a str>);
+
+impl fmt::Display for LastError<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            None => Ok(()),
+            Some(message) => write!(f, "; its last error was: {message}"),
+        }
     }
 }
 
@@ -373,7 +396,7 @@ mod tests {
         );
         assert_eq!(
             error.to_string(),
-            "policy `mine`: `place` trapped: panicked at src/lib.rs:3:5: no devices (in inner < outer)"
+            "policy `mine`: `place` trapped: wasm `unreachable` instruction executed (in inner < outer); its last error was: panicked at src/lib.rs:3:5: no devices"
         );
         assert_eq!(error.fault(), Fault::Guest);
     }

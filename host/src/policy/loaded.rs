@@ -9,7 +9,6 @@ use wasmtime::{Store, Trap, WasmBacktrace};
 
 use super::engine::{CallKind, Compiled, PolicyEngine};
 use super::error::{PolicyError, PolicyErrorKind};
-use super::form::{CONTRACT_VERSION, incompatible};
 use super::limiter::LimitHit;
 use super::limits::PolicyLimits;
 use super::messages::{MessageBook, Messages};
@@ -43,13 +42,44 @@ impl PlaceOptions {
     }
 }
 
-/// What ended a call that had offered a plan before.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What ended a call that had offered a plan before. Not a trap: a bug must be seen, and what a policy offered before it broke
+/// its own rules is hardly what it meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum CutOff {
     /// Its deadline.
     Deadline,
     /// The end of its fuel.
     Fuel,
+    /// Its limit of memory.
+    Memory,
+    /// Its limit of table elements.
+    Table,
+    /// Its limit of stack.
+    Stack,
+    /// Its limit of bytes handed over at once.
+    Transfer,
+    /// Its limit of handles.
+    Handles,
+    /// The policy itself: it returned an error, with this reason.
+    Failed(String),
+}
+
+impl CutOff {
+    /// The end of a call that leaves its offer in force; `None` = nothing does.
+    pub(super) fn of(kind: &PolicyErrorKind) -> Option<Self> {
+        Some(match kind {
+            PolicyErrorKind::Deadline { .. } => Self::Deadline,
+            PolicyErrorKind::OutOfFuel { .. } => Self::Fuel,
+            PolicyErrorKind::MemoryLimit { .. } => Self::Memory,
+            PolicyErrorKind::TableLimit { .. } => Self::Table,
+            PolicyErrorKind::StackOverflow { .. } => Self::Stack,
+            PolicyErrorKind::TransferLimit { .. } => Self::Transfer,
+            PolicyErrorKind::HandleLimit { .. } => Self::Handles,
+            PolicyErrorKind::Failed(reason) => Self::Failed(reason.clone()),
+            _ => return None,
+        })
+    }
 }
 
 impl std::fmt::Display for CutOff {
@@ -57,6 +87,12 @@ impl std::fmt::Display for CutOff {
         f.write_str(match self {
             Self::Deadline => "cut off at the deadline",
             Self::Fuel => "cut off when its fuel was used up",
+            Self::Memory => "cut off at its limit of memory",
+            Self::Table => "cut off at its limit of table elements",
+            Self::Stack => "cut off at its limit of stack",
+            Self::Transfer => "cut off at its limit of bytes handed over",
+            Self::Handles => "cut off at its limit of handles",
+            Self::Failed(reason) => return write!(f, "it returned an error: {reason}"),
         })
     }
 }
@@ -104,6 +140,8 @@ pub struct LoadReport {
     pub start: Duration,
     /// Why the compiled code could not be kept.
     pub cache_problem: Option<String>,
+    /// What the policy printed in `describe`, `settings` and `configure`.
+    pub messages: Messages,
 }
 
 /// A policy in its sandbox, configured. It stays resident: what it keeps between calls is its own business, until a
@@ -153,6 +191,7 @@ impl PolicyEngine {
             compile: compiled.compile,
             start: Duration::ZERO,
             cache_problem: compiled.cache_problem.clone(),
+            messages: Messages::default(),
         };
         let mut policy = LoadedPolicy {
             template: Template {
@@ -171,6 +210,7 @@ impl PolicyEngine {
         let started = Instant::now();
         policy.start()?;
         policy.report.start = started.elapsed();
+        policy.report.messages = policy.take_messages();
         Ok(policy)
     }
 }
@@ -233,7 +273,7 @@ impl LoadedPolicy {
             let ticking = self.template.engine.ticking();
             let armed = self.template.engine.arm(&mut live.store, CallKind::Place);
             let outcome = armed.and_then(|()| {
-                on_stack(&limits, || {
+                on_own_stack(&limits, || {
                     live.exports
                         .place(&mut live.store, view, plan, options.seed)
                 })?
@@ -253,12 +293,16 @@ impl LoadedPolicy {
         let elapsed = started.elapsed();
         let messages = self.template.messages.take();
         let result = plan.map(PlanBook::into_result).unwrap_or_default();
-        let cut_off = match outcome {
-            Ok(Ok(())) => None,
-            Ok(Err(error)) => return Err(self.error_after(result.into_kind(error), messages)),
-            Err(PolicyErrorKind::Deadline { .. }) if result.has_offer() => Some(CutOff::Deadline),
-            Err(PolicyErrorKind::OutOfFuel { .. }) if result.has_offer() => Some(CutOff::Fuel),
-            Err(kind) => return Err(self.error_after(trap_with(kind, &messages), messages)),
+        let ended = match outcome {
+            Ok(outcome) => outcome.map_err(|error| result.kind_of(error)),
+            Err(kind) => Err(trap_with(kind, &messages)),
+        };
+        let cut_off = match ended {
+            Ok(()) => None,
+            Err(kind) => match CutOff::of(&kind) {
+                Some(cut_off) if result.has_offer() => Some(cut_off),
+                _ => return Err(self.error_after(kind, messages)),
+            },
         };
         let (n_offers, dropped) = (result.n_offers, result.dropped);
         let proposal = result
@@ -288,7 +332,7 @@ impl LoadedPolicy {
             .template
             .engine
             .arm(&mut live.store, kind)
-            .and_then(|()| on_stack(self.template.engine.limits(), || call(&mut live))?);
+            .and_then(|()| on_stack(self.template.engine.limits(), kind, || call(&mut live))?);
         match outcome {
             Ok(value) => {
                 self.live = Some(live);
@@ -319,6 +363,8 @@ impl LoadedPolicy {
         if self.live.is_none() {
             self.n_restarts += 1;
             self.start()?;
+            // It said the same when it was loaded; what stands in the book belongs to the call that comes.
+            self.template.messages.take();
         }
         self.live
             .take()
@@ -329,7 +375,7 @@ impl LoadedPolicy {
     fn start(&mut self) -> Result<(), PolicyError> {
         let template = &self.template;
         let ticking = template.engine.ticking();
-        let started = on_stack(template.engine.limits(), || template.start())
+        let started = on_own_stack(template.engine.limits(), || template.start())
             .unwrap_or_else(|error| Err(PolicyErrorKind::Engine(error.to_string())));
         drop(ticking);
         let (live, info, settings) = started.map_err(|kind| {
@@ -378,19 +424,24 @@ impl Template {
             .configure(&mut store, &self.config)
             .map_err(|error| self.classify("configure", kind, error))?
             .map_err(|refused| match refused {
+                // Nobody set anything, so nobody but the policy can be wrong.
+                refused if self.config.is_empty() => PolicyErrorKind::Failed(format!(
+                    "`configure` refuses the policy's own defaults: {refused}"
+                )),
                 ConfigRefused::UnknownKey(key) => unknown_setting(&key),
                 ConfigRefused::Other(reason) => PolicyErrorKind::Config(reason),
             })?;
         Ok((Live { store, exports }, info, settings))
     }
 
-    /// An instance could not be made: its types do not fit, or it ran into a limit, or its start function trapped.
+    /// An instance could not be made: it ran into a limit, its start function trapped, or the machine has not what it takes.
+    /// Types and imports were checked when the component was linked.
     fn classify_start(&self, error: wasmtime::Error) -> PolicyErrorKind {
-        let is_mismatch = error.downcast_ref::<Trap>().is_none()
+        let is_of_host = error.downcast_ref::<Trap>().is_none()
             && error.downcast_ref::<LimitHit>().is_none()
             && limit_in_words(&error, "instantiate", self.engine.limits()).is_none();
-        if is_mismatch {
-            return incompatible(CONTRACT_VERSION, format!("{error:#}"));
+        if is_of_host {
+            return PolicyErrorKind::Engine(format!("making an instance: {error:#}"));
         }
         self.classify("instantiate", CallKind::Configure, error)
     }
@@ -526,22 +577,59 @@ fn trap_with(mut kind: PolicyErrorKind, messages: &Messages) -> PolicyErrorKind 
     kind
 }
 
-/// Runs a call where the stack is large enough for the guest's frames.
+/// Runs a call where the stack is large enough for the guest's frames, as far as the host can see to that.
 ///
 /// # Errors
 /// When the system gives no thread.
-fn on_stack<T: Send>(limits: &PolicyLimits, call: impl FnOnce() -> T + Send) -> io::Result<T> {
-    if limits.stack_bytes <= PolicyLimits::STACK_BYTES_INLINE {
+fn on_stack<T: Send>(
+    limits: &PolicyLimits,
+    kind: CallKind,
+    call: impl FnOnce() -> T + Send,
+) -> io::Result<T> {
+    if kind == CallKind::Pick && limits.stack_bytes <= PolicyLimits::STACK_BYTES_INLINE {
         return Ok(call());
     }
+    on_own_stack(limits, call)
+}
+
+/// Runs a call on a thread of known size: on the caller's a guest that recurses could reach the end of the stack before its
+/// limit, and that ends the process.
+///
+/// # Errors
+/// When the system gives no thread.
+fn on_own_stack<T: Send>(limits: &PolicyLimits, call: impl FnOnce() -> T + Send) -> io::Result<T> {
     thread::scope(|scope| {
         let thread = thread::Builder::new()
             .name("placewright-policy".to_owned())
-            // Frames of the host, beside the guest's.
-            .stack_size(limits.stack_bytes + PolicyLimits::STACK_BYTES_INLINE)
+            // Imports run on it, too: four times what they need.
+            .stack_size(
+                limits
+                    .stack_bytes
+                    .saturating_add(4 * PolicyLimits::STACK_BYTES_HOST),
+            )
             .spawn_scoped(scope, call)?;
         Ok(thread
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::error::Fault;
+
+    /// Such as a system that gives no address space.
+    #[test]
+    fn an_instance_that_the_machine_refuses_is_the_hosts_fault() {
+        let engine = PolicyEngine::new(PolicyLimits::default()).unwrap();
+        let shipped = crate::policy::ShippedPolicy::find("priority").unwrap();
+        let policy = engine.load("priority", shipped.wasm(), &[]).unwrap();
+        let classify = |error| policy.template.classify_start(error);
+        let refused = classify(wasmtime::format_err!("mmap failed"));
+        assert_eq!(refused.fault(), Fault::Host, "{refused}");
+        assert!(refused.to_string().contains("mmap failed"), "{refused}");
+        let trapped = classify(Trap::UnreachableCodeReached.into());
+        assert_eq!(trapped.fault(), Fault::Guest, "{trapped}");
+    }
 }

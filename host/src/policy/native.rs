@@ -1,5 +1,6 @@
 //! Policies linked into the host: the same source as in the sandbox, over the same view, without its limits.
 
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,7 +12,7 @@ use super::builtin::ShippedPolicy;
 use super::engine::panic_text;
 use super::error::{PolicyError, PolicyErrorKind};
 use super::limits::PolicyLimits;
-use super::loaded::{PlaceOptions, PolicyAnswer};
+use super::loaded::{CutOff, PlaceOptions, PolicyAnswer};
 use super::messages::MessageBook;
 use super::plan::PlanBook;
 use super::view::View;
@@ -32,51 +33,62 @@ pub fn place_natively(
     let error = |kind| PolicyError::new(policy.name(), kind, messages.take());
     let log = Log::new(messages.clone());
     let mut instance = policy.native();
-    instance.configure(config, &log).map_err(|refused| {
-        error(match refused {
-            ConfigError::UnknownKey(key) => PolicyErrorKind::UnknownSetting {
-                key,
-                known: instance
-                    .settings()
-                    .iter()
-                    .map(|setting| setting.key.to_owned())
-                    .collect(),
-            },
-            refused => PolicyErrorKind::Config(refused.to_string()),
-        })
-    })?;
     let plan = PlanBook::new(candidates, options, limits);
     let view = View::new(candidates.clone());
-    let started = Instant::now();
     // A panic must not take the host down: the sandboxed twin, which ran before, may have trapped for the same reason.
     // Instance, plan and view are dropped after one, so nobody sees them half changed.
+    catch_unwind(AssertUnwindSafe(|| instance.configure(config, &log)))
+        .map_err(|panic| error(trap("configure", &*panic)))?
+        .map_err(|refused| {
+            error(match refused {
+                // Nobody set anything, so nobody but the policy can be wrong.
+                refused if config.is_empty() => PolicyErrorKind::Failed(format!(
+                    "`configure` refuses the policy's own defaults: {refused}"
+                )),
+                ConfigError::UnknownKey(key) => PolicyErrorKind::UnknownSetting {
+                    key,
+                    known: instance
+                        .settings()
+                        .iter()
+                        .map(|setting| setting.key.to_owned())
+                        .collect(),
+                },
+                refused => PolicyErrorKind::Config(refused.to_string()),
+            })
+        })?;
+    let started = Instant::now();
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         instance.place(&view, &view, &plan, options.seed, &log)
     }));
     let elapsed = started.elapsed();
-    match outcome {
-        Ok(Ok(())) => {}
-        Ok(Err(refused)) => return Err(error(plan.into_result().into_kind(refused))),
-        Err(panic) => {
-            return Err(error(PolicyErrorKind::Trap {
-                call: "place",
-                trap: "it panicked".to_owned(),
-                message: panic_text(&*panic).map(ToOwned::to_owned),
-                backtrace: Vec::new(),
-            }));
-        }
-    }
+    let outcome = outcome.map_err(|panic| error(trap("place", &*panic)))?;
     let result = plan.into_result();
+    let cut_off = match outcome.map_err(|refused| result.kind_of(refused)) {
+        Ok(()) => None,
+        Err(kind) => match CutOff::of(&kind) {
+            Some(cut_off) if result.has_offer() => Some(cut_off),
+            _ => return Err(error(kind)),
+        },
+    };
     let (n_offers, dropped) = (result.n_offers, result.dropped);
     let proposal = result.into_proposal().map_err(error)?;
     Ok(PolicyAnswer {
         proposal,
         n_offers,
-        cut_off: None,
+        cut_off,
         dropped,
         messages: messages.take(),
         fuel_used: None,
         peak_memory_bytes: None,
         elapsed,
     })
+}
+
+fn trap(call: &'static str, panic: &(dyn Any + Send)) -> PolicyErrorKind {
+    PolicyErrorKind::Trap {
+        call,
+        trap: "it panicked".to_owned(),
+        message: panic_text(panic).map(ToOwned::to_owned),
+        backtrace: Vec::new(),
+    }
 }

@@ -10,11 +10,12 @@ use super::ticker::Ticking;
 use super::v0_1::TaskBuffer;
 use super::view::View;
 use crate::candidates::Candidates;
+use crate::graph::NodeId;
 use crate::names::DeviceId;
 
 /// A run of an online policy, between `begin` and `end`.
 ///
-/// The first error ends it: the policy's state of the run died with its instance.
+/// The first error of the policy ends it: its state of the run died with its instance, or cannot be trusted.
 #[derive(Debug)]
 pub struct OnlineSession<'a> {
     policy: &'a mut LoadedPolicy,
@@ -65,8 +66,10 @@ impl OnlineSession<'_> {
     /// The device for a task whose inputs are there; `None` = the policy has no opinion.
     ///
     /// # Errors
-    /// [`PolicyError`]; [`PolicyErrorKind::InvalidAnswer`] where the device is no candidate of the node.
+    /// [`PolicyError`]; [`PolicyErrorKind::InvalidAnswer`] where the device is no candidate of the node;
+    /// [`PolicyErrorKind::InvalidTask`], which does not end the run, where the task is none of this graph.
     pub fn pick(&mut self, task: &ReadyTask) -> Result<Option<DeviceId>, PolicyError> {
+        self.check_task("pick", task)?;
         let device = self.call("pick", |live, _| live.exports.pick(&mut live.store, task))?;
         self.checked("pick", task, device)
     }
@@ -80,6 +83,9 @@ impl OnlineSession<'_> {
         tasks: &[ReadyTask],
         devices: &mut Vec<Option<DeviceId>>,
     ) -> Result<(), PolicyError> {
+        for task in tasks {
+            self.check_task("pick-batch", task)?;
+        }
         let answers = self.call("pick-batch", |live, buffer| {
             live.exports.pick_batch(&mut live.store, tasks, buffer)
         })?;
@@ -145,6 +151,34 @@ impl OnlineSession<'_> {
         outcome
     }
 
+    /// What the app says of a task is its own; a policy, and the columns here, are indexed with it.
+    fn check_task(&self, call: &'static str, task: &ReadyTask) -> Result<(), PolicyError> {
+        let nodes = self.candidates.nodes();
+        let node = task.node as usize;
+        let is_of_node = nodes.candidate_set.get(node) == Some(&task.candidate_set)
+            && nodes.cost_row.get(node) == Some(&task.cost_row);
+        if is_of_node {
+            return Ok(());
+        }
+        let graph = self.candidates.graph();
+        let what = if node >= graph.n_nodes() {
+            let n_nodes = graph.n_nodes();
+            format!("node {node}, the graph has {n_nodes} nodes")
+        } else {
+            format!(
+                "node `{}` with candidate set {} and cost row {}, it has {} and {}",
+                graph.node_name(NodeId(task.node)),
+                task.candidate_set,
+                task.cost_row,
+                nodes.candidate_set[node],
+                nodes.cost_row[node]
+            )
+        };
+        Err(self
+            .policy
+            .error(PolicyErrorKind::InvalidTask { call, what }))
+    }
+
     fn checked(
         &mut self,
         call: &'static str,
@@ -154,19 +188,23 @@ impl OnlineSession<'_> {
         if device == NONE {
             return Ok(None);
         }
-        let sets = &self.candidates.nodes().sets;
-        if sets.row(task.candidate_set as usize).contains(&device) {
+        let node = NodeId(task.node);
+        if self.candidates.of_node(node).contains(&device) {
             return Ok(Some(DeviceId(device)));
         }
-        let graph = self.candidates.graph();
-        let node = crate::graph::NodeId(task.node);
-        let name = graph.node_name(node);
-        let device = self.candidates.device_name(device);
-        let what = format!("{device} for node `{name}`, which is no candidate of it");
+        let name = self.candidates.graph().node_name(node);
+        let what = if (device as usize) < self.candidates.n_devices() {
+            let device = self.candidates.device_name(device);
+            format!("{device} for node `{name}`, which is no candidate of it")
+        } else {
+            let n_devices = self.candidates.n_devices();
+            format!("device {device} for node `{name}`, there are {n_devices} devices")
+        };
         Err(self.invalid(call, what))
     }
 
     fn invalid(&mut self, call: &'static str, what: String) -> PolicyError {
+        self.is_over = true;
         self.policy
             .error(PolicyErrorKind::InvalidAnswer { call, what })
     }

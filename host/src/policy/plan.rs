@@ -65,11 +65,13 @@ impl PlanResult {
 
     /// What it means that a policy returned an error. Most authors hand on the violation that `offer` gave them: then the
     /// rule that it breaks says more than their words.
-    pub(super) fn into_kind(self, error: PlaceError) -> PolicyErrorKind {
-        match (error, self.refused) {
+    pub(super) fn kind_of(&self, error: PlaceError) -> PolicyErrorKind {
+        match (error, &self.refused) {
             (PlaceError::Declined(reason), _) => PolicyErrorKind::Declined(reason),
             (PlaceError::Failed(_), Some(violation)) if self.proposal.is_none() => {
-                PolicyErrorKind::InvalidProposal { violation }
+                PolicyErrorKind::InvalidProposal {
+                    violation: violation.clone(),
+                }
             }
             (PlaceError::Failed(reason), _) => PolicyErrorKind::Failed(reason),
         }

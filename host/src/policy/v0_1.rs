@@ -307,6 +307,15 @@ pub(super) enum ConfigRefused {
     Other(String),
 }
 
+impl std::fmt::Display for ConfigRefused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::UnknownKey(key) => write!(f, "unknown key `{key}`"),
+            Self::Other(reason) => f.write_str(reason),
+        }
+    }
+}
+
 fn ready_task(task: &ReadyTask) -> online::ReadyTask {
     online::ReadyTask {
         run: task.run,

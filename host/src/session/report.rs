@@ -81,6 +81,7 @@ pub(super) fn record_policy(recorder: &Recorder, ended: Instant, report: &Policy
     let answer = &report.answer;
     let outcome = answer
         .cut_off
+        .as_ref()
         .map_or_else(|| "answered".to_owned(), |cut_off| cut_off.to_string());
     let policy = report.answered_by.to_string();
     let mut start = call(ended, answer.elapsed, policy.clone(), "place", outcome);
