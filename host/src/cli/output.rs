@@ -2,6 +2,7 @@
 //!
 //! A reader that closes the pipe early (`| head`) ends the printing, never the work, and is no error.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io;
 use std::io::IsTerminal;
@@ -44,10 +45,12 @@ impl Output {
         self.format == Format::Human
     }
 
-    /// A line for people; nothing under `--json`.
+    /// A line for people; nothing under `--json`. Line breaks in a guest's text are indented, so that it cannot pass for
+    /// lines of ours.
     pub(super) fn line(&mut self, line: impl fmt::Display) -> Result<()> {
         if self.is_human() {
-            self.write(format_args!("{line}\n"))?;
+            let line = line.to_string();
+            self.write(format_args!("{}\n", plain(&line).replace('\n', "\n    ")))?;
         }
         Ok(())
     }
@@ -58,7 +61,7 @@ impl Output {
             // Padding at the end of lines is noise in diffs and logs.
             let lines: Vec<String> = table
                 .lines()
-                .map(|line| line.trim_end().to_owned())
+                .map(|line| plain(line.trim_end()).into_owned())
                 .collect();
             self.write(format_args!("{}\n", lines.join("\n")))?;
         }
@@ -78,13 +81,13 @@ impl Output {
     #[expect(clippy::unused_self, reason = "printing goes through this type")]
     pub(super) fn note(&self, note: impl fmt::Display) {
         // A closed standard error leaves nobody to tell.
-        let _ = writeln!(io::stderr(), "note: {note}");
+        let _ = writeln!(io::stderr(), "note: {}", plain(&note.to_string()));
     }
 
     /// A line of a log, on standard error in either format.
     #[expect(clippy::unused_self, reason = "printing goes through this type")]
     pub(super) fn log(&self, line: impl fmt::Display) {
-        let _ = writeln!(io::stderr(), "{line}");
+        let _ = writeln!(io::stderr(), "{}", plain(&line.to_string()));
     }
 
     fn write(&mut self, text: fmt::Arguments<'_>) -> Result<()> {
@@ -104,7 +107,28 @@ impl Output {
 
 /// One `error:` line with the whole chain of causes.
 pub(super) fn print_error(error: &anyhow::Error) {
-    let _ = writeln!(io::stderr(), "error: {}", chain(error));
+    let _ = writeln!(io::stderr(), "error: {}", plain(&chain(error)));
+}
+
+/// A text that a terminal shows as it is. Graphs and policies are not ours: a control character in a name could move the
+/// cursor or change the title, one that turns the direction of writing could hide what follows.
+fn plain(text: &str) -> Cow<'_, str> {
+    let acts = |c: char| {
+        (c.is_control() && c != '\n')
+            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    if !text.contains(acts) {
+        return text.into();
+    }
+    let mut shown = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        if acts(c) {
+            shown.extend(c.escape_default());
+        } else {
+            shown.push(c);
+        }
+    }
+    shown.into()
 }
 
 /// The chain of causes in one line. A cause that its effect has quoted already is not repeated.
@@ -159,6 +183,15 @@ mod tests {
     use anyhow::anyhow;
 
     use super::*;
+
+    #[test]
+    fn what_acts_on_a_terminal_is_escaped() {
+        assert_eq!(plain("\u{1b}[2Jx\r\ty"), r"\u{1b}[2Jx\r\ty");
+        assert_eq!(plain("a\u{202e}b\u{9b}"), r"a\u{202e}b\u{9b}");
+        for text in ["two\nlines", "\u{e4}\u{20ac} \u{4f60}"] {
+            assert_eq!(plain(text), text);
+        }
+    }
 
     #[test]
     fn an_error_is_one_line_with_its_causes() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use placewright_guest::source::Violation;
 
-use super::messages::Messages;
+use super::messages::{Messages, truncate};
 
 /// Whose fault an error is: who has to change something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -292,15 +292,25 @@ impl fmt::Display for PolicyError {
     }
 }
 
-/// `a`, `b` and `c`.
+/// `a`, `b` and `c`; of many names the first ones. A guest may have a million, of any length.
 struct List<'a>(&'a [String]);
+
+const NAMES_LISTED_MAX: usize = 20;
+const NAME_BYTES_MAX: usize = 200;
 
 impl fmt::Display for List<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some((last, rest)) = self.0.split_last() else {
             return f.write_str("none");
         };
+        if self.0.len() > NAMES_LISTED_MAX {
+            for name in &self.0[..NAMES_LISTED_MAX] {
+                write!(f, "`{}`, ", truncate(name, NAME_BYTES_MAX))?;
+            }
+            return write!(f, "and {} more", self.0.len() - NAMES_LISTED_MAX);
+        }
         for (index, name) in rest.iter().enumerate() {
+            let name = truncate(name, NAME_BYTES_MAX);
             let separator = if index + 1 == rest.len() {
                 " and "
             } else {
@@ -308,7 +318,7 @@ impl fmt::Display for List<'_> {
             };
             write!(f, "`{name}`{separator}")?;
         }
-        write!(f, "`{last}`")
+        write!(f, "`{}`", truncate(last, NAME_BYTES_MAX))
     }
 }
 
@@ -380,6 +390,9 @@ mod tests {
         assert_eq!(text(&[]), "none");
         assert_eq!(text(&["a"]), "`a`");
         assert_eq!(text(&["a", "b", "c"]), "`a`, `b` and `c`");
+        let many = text(&["a"; 1000]);
+        assert!(many.ends_with("`a`, and 980 more"), "{many}");
+        assert!(text(&[&"x".repeat(1 << 20)]).len() < 300);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use wasmtime::Engine;
 
 use super::error::PolicyErrorKind;
 use super::limits::PolicyLimits;
+use super::messages::truncate;
 
 /// The package of the contract.
 const PACKAGE: &str = "placewright:policy";
@@ -22,6 +23,8 @@ pub const CONTRACT_VERSION: ContractVersion = ContractVersion {
 const IMPORTS: [&str; 5] = ["types", "devices", "graphs", "planning", "log"];
 /// Custom section in which the SDK leaves its version.
 const SDK_SECTION: &str = "placewright:sdk";
+/// Bytes kept of it.
+const SDK_VERSION_BYTES_MAX: usize = 64;
 
 /// A version of the contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -188,7 +191,8 @@ impl Facts {
                 Payload::ModuleSection { .. } | Payload::ComponentSection { .. } => depth += 1,
                 Payload::End(_) => depth = depth.saturating_sub(1),
                 Payload::CustomSection(section) if section.name() == SDK_SECTION => {
-                    self.sdk_version = Some(String::from_utf8_lossy(section.data()).into_owned());
+                    let version = String::from_utf8_lossy(section.data());
+                    self.sdk_version = Some(truncate(&version, SDK_VERSION_BYTES_MAX).to_owned());
                 }
                 Payload::CodeSectionStart { count, .. } => n_functions += count as usize,
                 Payload::ImportSection(section) if depth == 0 => {

@@ -51,7 +51,7 @@ pub struct PolicyLimits {
     pub fuel: Option<u64>,
     /// Messages kept of one call; the rest is counted.
     pub log_messages: usize,
-    /// Bytes kept of one message; the rest is cut off and marked.
+    /// Bytes kept of one message, and of each other text (descriptions, reasons); the rest is cut off.
     pub log_message_bytes: usize,
     /// Least severe level that is kept; a policy is told, so that it need not format the rest.
     pub log_level: LogLevel,

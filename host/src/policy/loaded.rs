@@ -11,11 +11,14 @@ use super::engine::{CallKind, Compiled, PolicyEngine};
 use super::error::{PolicyError, PolicyErrorKind};
 use super::limiter::LimitHit;
 use super::limits::PolicyLimits;
-use super::messages::{MessageBook, Messages};
+use super::messages::{MessageBook, Messages, truncate};
 use super::plan::PlanBook;
 use super::v0_1::{ConfigRefused, Exports, PolicyInfo, PolicySetting, State};
 use super::view::View;
 use crate::candidates::{Candidates, Proposal};
+
+/// Bytes kept of the name of a guest's function; the longest of Rust are shorter.
+const FUNCTION_NAME_BYTES_MAX: usize = 1024;
 
 /// How a policy is asked for a placement.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -557,7 +560,10 @@ fn backtrace(error: &wasmtime::Error) -> Vec<String> {
     let functions = backtrace.frames().iter().map(|frame| {
         let unnamed = || format!("function {}", frame.func_index());
         // Without the hash at the end.
-        let demangle = |name| format!("{:#}", rustc_demangle::demangle(name));
+        let demangle = |name| {
+            let name = truncate(name, FUNCTION_NAME_BYTES_MAX);
+            format!("{:#}", rustc_demangle::demangle(name))
+        };
         frame.func_name().map_or_else(unnamed, demangle)
     });
     functions

@@ -9,6 +9,9 @@ use placewright_guest::source::{LogLevel, LogSink};
 
 use super::limits::PolicyLimits;
 
+/// Follows what was cut.
+const TRUNCATED: &str = " [truncated]";
+
 /// One message of a policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
@@ -52,7 +55,7 @@ impl fmt::Display for Message {
         };
         write!(f, "{level}: {}", self.text)?;
         if self.is_truncated {
-            f.write_str(" [truncated]")?;
+            f.write_str(TRUNCATED)?;
         }
         Ok(())
     }
@@ -80,6 +83,16 @@ impl MessageBook {
     /// What was collected since the last time.
     pub(super) fn take(&self) -> Messages {
         std::mem::take(&mut *self.lock())
+    }
+
+    /// A text of the guest beside its messages (a name, a reason), as long as a message may be.
+    pub(super) fn cut(&self, mut text: String) -> String {
+        let n_bytes = truncate(&text, self.message_bytes_max).len();
+        if n_bytes < text.len() {
+            text.truncate(n_bytes);
+            text.push_str(TRUNCATED);
+        }
+        text
     }
 
     fn lock(&self) -> MutexGuard<'_, Messages> {
@@ -141,5 +154,10 @@ mod tests {
         assert_eq!((messages.dropped, messages.truncated), (2, 1));
         assert_eq!(messages.last_error.as_deref(), Some("panic"));
         assert!(book.take().is_empty());
+        assert_eq!(
+            book.cut("ab\u{20ac}\u{20ac}".to_owned()),
+            "ab\u{20ac} [truncated]"
+        );
+        assert_eq!(book.cut("short".to_owned()), "short");
     }
 }

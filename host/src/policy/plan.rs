@@ -21,6 +21,7 @@ const EXPLANATION_BYTES_FIXED: usize = 64;
 pub(super) struct PlanBook {
     explain_wanted: bool,
     explanation_bytes_max: usize,
+    reason_bytes_max: usize,
     n_metrics_max: usize,
     pages: RefCell<Pages>,
 }
@@ -87,6 +88,7 @@ impl PlanBook {
         Self {
             explain_wanted: options.explain_wanted,
             explanation_bytes_max: limits.explanation_bytes,
+            reason_bytes_max: limits.log_message_bytes,
             n_metrics_max: limits.metrics,
             pages: RefCell::new(Pages {
                 evaluator: Evaluator::new(candidates),
@@ -153,6 +155,7 @@ impl PlanSink for PlanBook {
 
     fn explain(&self, nodes: &[u32], reason: &str) {
         let pages = &mut *self.pages.borrow_mut();
+        let reason = truncate(reason, self.reason_bytes_max);
         let size_bytes = EXPLANATION_BYTES_FIXED + reason.len() + size_of_val(nodes);
         if !self.explain_wanted || pages.explanation_bytes + size_bytes > self.explanation_bytes_max
         {

@@ -140,11 +140,12 @@ pub(super) struct Exports {
 
 impl Exports {
     pub(super) fn describe(&self, store: &mut Store<State>) -> wasmtime::Result<PolicyInfo> {
-        let info = self.lifecycle.call_describe(store)?;
+        let info = self.lifecycle.call_describe(&mut *store)?;
+        let cut = |text| store.data().messages.cut(text);
         Ok(PolicyInfo {
-            name: info.name,
-            version: info.version,
-            description: info.description,
+            name: cut(info.name),
+            version: cut(info.version),
+            description: cut(info.description),
         })
     }
 
@@ -152,14 +153,15 @@ impl Exports {
         &self,
         store: &mut Store<State>,
     ) -> wasmtime::Result<Vec<PolicySetting>> {
-        let settings = self.lifecycle.call_settings(store)?;
+        let settings = self.lifecycle.call_settings(&mut *store)?;
+        let cut = |text| store.data().messages.cut(text);
         Ok(settings
             .into_iter()
             .map(|setting| PolicySetting {
-                key: setting.key,
-                kind: setting.kind,
-                default: setting.default,
-                description: setting.description,
+                key: cut(setting.key),
+                kind: cut(setting.kind),
+                default: cut(setting.default),
+                description: cut(setting.description),
             })
             .collect())
     }
@@ -177,13 +179,15 @@ impl Exports {
                 value: value.clone(),
             })
             .collect();
-        let outcome = self.lifecycle.call_configure(store, &config)?;
+        let outcome = self.lifecycle.call_configure(&mut *store, &config)?;
+        let cut = |text| store.data().messages.cut(text);
         Ok(outcome.map_err(|error| match error {
-            lifecycle::ConfigError::UnknownKey(key) => ConfigRefused::UnknownKey(key),
+            lifecycle::ConfigError::UnknownKey(key) => ConfigRefused::UnknownKey(cut(key)),
             lifecycle::ConfigError::BadValue(property) => {
-                ConfigRefused::Other(format!("`{}`: {}", property.key, property.value))
+                let (key, value) = (cut(property.key), cut(property.value));
+                ConfigRefused::Other(format!("`{key}`: {value}"))
             }
-            lifecycle::ConfigError::Other(reason) => ConfigRefused::Other(reason),
+            lifecycle::ConfigError::Other(reason) => ConfigRefused::Other(cut(reason)),
         }))
     }
 
@@ -203,15 +207,16 @@ impl Exports {
         };
         store.data_mut().begin_call(view, Some(plan));
         let outcome = whole_graph.call_place(
-            store,
+            &mut *store,
             Resource::<GraphHandle>::new_borrow(0),
             Resource::<DeviceSetHandle>::new_borrow(0),
             Resource::<PlanHandle>::new_borrow(0),
             seed,
         )?;
+        let cut = |text| store.data().messages.cut(text);
         Ok(outcome.map_err(|error| match error {
-            whole_graph::PlaceError::Declined(reason) => PlaceError::Declined(reason),
-            whole_graph::PlaceError::Failed(reason) => PlaceError::Failed(reason),
+            whole_graph::PlaceError::Declined(reason) => PlaceError::Declined(cut(reason)),
+            whole_graph::PlaceError::Failed(reason) => PlaceError::Failed(cut(reason)),
         }))
     }
 
@@ -236,9 +241,10 @@ impl Exports {
             seed,
         );
         store.data_mut().end_call();
+        let cut = |text| store.data().messages.cut(text);
         Ok(outcome?.map_err(|error| match error {
-            online::BeginError::Declined(reason) => PlaceError::Declined(reason),
-            online::BeginError::Failed(reason) => PlaceError::Failed(reason),
+            online::BeginError::Declined(reason) => PlaceError::Declined(cut(reason)),
+            online::BeginError::Failed(reason) => PlaceError::Failed(cut(reason)),
         }))
     }
 
