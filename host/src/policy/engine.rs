@@ -168,9 +168,10 @@ impl PolicyEngine {
 
     fn load_cached(&self, key: &CacheKey) -> Option<Component> {
         let bytes = self.shared.cache.as_ref()?.read(key)?;
-        // SAFETY: the bytes are what `Component::serialize` gave to a process of this user: the folder and the entry
-        // belong to the user and nobody else may write to them (`CacheFolder::open` and `read` check both), the hash
-        // in the entry's header says that they are whole, and the key binds them to this wasmtime and configuration.
+        // SAFETY: no other user can have written the bytes: folder and entry belong to this one, their modes let nobody
+        // else write, and neither is a symbolic link (`CacheFolder::open` and `read` check all of it). Processes of this
+        // user are trusted to put there only what `Component::serialize` gave them, under this key, which names wasm
+        // bytes, wasmtime and configuration; the entry's digest, which has no secret, says that it is whole.
         let component = unsafe { Component::deserialize(&self.shared.engine, &bytes) };
         // Wasmtime checks version and configuration once more; what it refuses is compiled again.
         component.ok()

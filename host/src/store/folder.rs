@@ -7,6 +7,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use serde::Serialize;
@@ -15,6 +16,8 @@ use super::entry::{CacheKey, FILE_SUFFIX};
 
 /// Starts the name of a file that is still being written.
 const TEMPORARY_PREFIX: &str = ".writing-";
+/// After this a file that is still being written belongs to a process that ended: writing takes some milliseconds.
+const ABANDONED_AFTER: Duration = Duration::from_secs(3600);
 
 /// Why the cache folder is not used. Placement works without it; loading a policy then costs a compilation.
 #[derive(Debug, thiserror::Error)]
@@ -73,8 +76,8 @@ impl CacheFolder {
     /// Opens a folder, making it (readable and writable by this user alone) where it is missing.
     ///
     /// # Errors
-    /// [`StoreError::Untrusted`] where the folder is a symbolic link, belongs to somebody else, or others may write to
-    /// it; [`StoreError::Io`] where it cannot be made or opened.
+    /// [`StoreError::Untrusted`] where the path is relative, or the folder is a symbolic link, belongs to somebody else, or
+    /// others may write to it; [`StoreError::Io`] where it cannot be made or opened.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, StoreError> {
         let path = path.into();
         let io_error = |doing, source| StoreError::Io {
@@ -82,16 +85,23 @@ impl CacheFolder {
             doing,
             source,
         };
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&path)
-            .map_err(|source| io_error("making it", source))?;
         let untrusted = |reason: String, remedy| StoreError::Untrusted {
             path: path.clone(),
             reason,
             remedy,
         };
+        // Else a program started in somebody's checkout would load what lies in it.
+        if path.is_relative() {
+            return Err(untrusted(
+                "it is relative to the working folder".to_owned(),
+                "set PLACEWRIGHT_CACHE_DIR to an absolute path",
+            ));
+        }
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&path)
+            .map_err(|source| io_error("making it", source))?;
         let link =
             fs::symlink_metadata(&path).map_err(|source| io_error("looking at it", source))?;
         if link.is_symlink() {
@@ -181,20 +191,25 @@ impl CacheFolder {
             let _ = rustix::fs::unlinkat(&self.directory, &temporary, AtFlags::empty());
             return Err(self.io_error("writing an entry", source));
         }
-        self.evict()
+        // The entry is there; that the folder is still too large is no reason to say otherwise. The next write tries again.
+        let _ = self.evict();
+        Ok(())
     }
 
-    /// Removes every entry; gives how much that was.
+    /// Removes every entry; gives how much that was. What other processes are writing is left to them.
     ///
     /// # Errors
     /// [`StoreError::Io`] where the folder cannot be read or an entry cannot be removed.
     pub fn clear(&self) -> Result<CacheUsage, StoreError> {
         let mut removed = CacheUsage::default();
+        let now = SystemTime::now();
         for file in self.files()? {
-            self.remove(&file.name)?;
             if !file.is_temporary {
+                self.remove(&file.name)?;
                 removed.n_entries += 1;
                 removed.size_bytes += file.size_bytes;
+            } else if file.is_abandoned(now) {
+                self.remove(&file.name)?;
             }
         }
         Ok(removed)
@@ -223,20 +238,25 @@ impl CacheFolder {
         File::from(file).write_all(bytes)
     }
 
-    /// Removes the entries used longest ago until the rest fits.
+    /// Removes what killed processes left half written, then the entries used longest ago until the rest fits.
     fn evict(&self) -> Result<(), StoreError> {
-        let mut files = self.files()?;
-        let mut size_bytes: u64 = files.iter().map(|file| file.size_bytes).sum();
-        files.sort_by_key(|file| file.used);
-        for file in files {
+        let now = SystemTime::now();
+        let (temporaries, mut entries): (Vec<_>, Vec<_>) = self
+            .files()?
+            .into_iter()
+            .partition(|file| file.is_temporary);
+        // A fresh one is about to be renamed by another process, whose write would fail.
+        for file in temporaries.iter().filter(|file| file.is_abandoned(now)) {
+            self.remove(&file.name)?;
+        }
+        let mut size_bytes: u64 = entries.iter().map(|file| file.size_bytes).sum();
+        entries.sort_by_key(|file| file.used);
+        for file in entries {
             if size_bytes <= self.size_bytes_max {
                 break;
             }
-            // Another process may be about to rename a temporary file: its own write would fail.
-            if !file.is_temporary {
-                self.remove(&file.name)?;
-                size_bytes -= file.size_bytes;
-            }
+            self.remove(&file.name)?;
+            size_bytes -= file.size_bytes;
         }
         Ok(())
     }
@@ -294,6 +314,15 @@ struct CacheFile {
     size_bytes: u64,
     /// Seconds and nanoseconds.
     used: (i64, u64),
+}
+
+impl CacheFile {
+    /// Whether nobody writes to it any more.
+    fn is_abandoned(&self, now: SystemTime) -> bool {
+        let now_s = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let written_s = u64::try_from(self.used.0).unwrap_or(0);
+        self.is_temporary && now_s.saturating_sub(written_s) > ABANDONED_AFTER.as_secs()
+    }
 }
 
 /// [`CacheFolder::default_path`] over any environment.
@@ -455,6 +484,36 @@ mod tests {
         for name in ["older", "new", "newest"] {
             assert!(folder.read(&key(name)).is_some(), "{name}");
         }
+    }
+
+    #[test]
+    fn what_killed_processes_left_is_removed_and_what_others_write_is_not() {
+        let (_parent, folder) = folder();
+        let folder = folder.with_size_bytes_max(2000);
+        let temporary = |name: &str, age_s| {
+            let path = folder.path().join(format!("{TEMPORARY_PREFIX}{name}"));
+            fs::write(&path, [0; 5000]).unwrap();
+            let written = SystemTime::now() - Duration::from_secs(age_s);
+            File::open(&path).unwrap().set_modified(written).unwrap();
+            path
+        };
+        let (abandoned, fresh) = (temporary("a", 7200), temporary("b", 60));
+        folder.write(&key("entry"), b"payload").unwrap();
+        assert!(!abandoned.exists());
+        assert!(fresh.exists());
+        // A file that is no entry yet takes no entry's place.
+        assert!(folder.read(&key("entry")).is_some());
+        let abandoned = temporary("a", 7200);
+        assert_eq!(folder.clear().unwrap().n_entries, 1);
+        assert!(!abandoned.exists());
+        assert!(fresh.exists());
+    }
+
+    #[test]
+    fn a_relative_folder_is_not_used() {
+        let error = CacheFolder::open("relative/cache").unwrap_err();
+        assert!(error.to_string().contains("absolute path"), "{error}");
+        assert!(!Path::new("relative").exists());
     }
 
     #[test]
