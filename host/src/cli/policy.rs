@@ -22,6 +22,9 @@ use crate::policy::PolicyLimits;
 use crate::policy::ShippedPolicy;
 use crate::policy::inspect;
 
+/// Imports, and exports, that are shown to people; a core module may export each of its functions.
+const NAMES_SHOWN_MAX: usize = 50;
+
 #[derive(Debug, Subcommand)]
 pub(super) enum PolicyCommand {
     /// List the shipped policies and their settings.
@@ -101,6 +104,16 @@ impl Report {
         }
     }
 
+    /// Whether it can be used, and what for.
+    fn verdict(&self) -> String {
+        match &self.error {
+            Some(error) => format!("not usable: {error}"),
+            None if self.is_whole_graph => "usable".to_owned(),
+            None => "usable from the library only (OnlineSession); `run` and `place` need a policy that places whole graphs"
+                .to_owned(),
+        }
+    }
+
     /// When it can be asked.
     fn kinds(&self) -> String {
         let mut kinds = Vec::new();
@@ -167,12 +180,12 @@ fn list(engine: &PolicyEngine, output: &mut Output) -> Result<Outcome> {
 
 fn show(report: &Report, output: &mut Output) -> Result<()> {
     let mut table = new_table(["policy", &report.name]);
-    let list = |names: &[String]| {
-        if names.is_empty() {
-            "none".to_owned()
-        } else {
-            names.join("\n")
+    let list = |names: &[String]| match names.split_at_checked(NAMES_SHOWN_MAX) {
+        _ if names.is_empty() => "none".to_owned(),
+        Some((shown, rest)) if !rest.is_empty() => {
+            format!("{}\nand {} more", shown.join("\n"), rest.len())
         }
+        _ => names.join("\n"),
     };
     let none = || "not stated".to_owned();
     for (key, value) in [
@@ -197,13 +210,7 @@ fn show(report: &Report, output: &mut Output) -> Result<()> {
         ("places", report.kinds()),
         ("imports", list(&report.imports)),
         ("exports", list(&report.exports)),
-        (
-            "verdict",
-            report
-                .error
-                .as_ref()
-                .map_or("usable".to_owned(), |error| format!("not usable: {error}")),
-        ),
+        ("verdict", report.verdict()),
     ] {
         table.add_row([key.to_owned(), value]);
     }
@@ -227,4 +234,26 @@ fn show_settings(report: &Report, output: &mut Output) -> Result<()> {
         ]);
     }
     output.table(&table)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_policy_that_places_online_only_is_not_said_to_run() {
+        let shipped = ShippedPolicy::find("round-robin").expect("shipped");
+        let engine = PolicyEngine::new(PolicyLimits::default()).expect("an engine");
+        let inspection = inspect(&engine, "mine", shipped.wasm()).expect("WebAssembly");
+        let mut report = Report::new("mine", inspection);
+        assert_eq!(report.verdict(), "usable");
+        report.is_whole_graph = false;
+        assert!(
+            report.verdict().contains("library only"),
+            "{}",
+            report.verdict()
+        );
+        report.error = Some("too old".to_owned());
+        assert_eq!(report.verdict(), "not usable: too old");
+    }
 }
