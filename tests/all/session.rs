@@ -18,6 +18,7 @@ use placewright::placement::SavedPlacement;
 use placewright::policy::PolicyEngine;
 use placewright::policy::PolicyLimits;
 use placewright::policy::PolicyRequest;
+use placewright::policy::PolicySource;
 use placewright::policy::ShippedPolicy;
 use placewright::session::PlacedBy;
 use placewright::session::Session;
@@ -310,6 +311,34 @@ fn bad_feeds_and_fetches_say_what_is_wrong() {
         "{error}"
     );
     assert!(matches!(Session::builder().build(), Err(Error::NoGraph)));
+}
+
+#[test]
+fn the_trace_shows_who_failed_in_which_call() {
+    let calls = |fixture: &'static str| {
+        let bytes = placewright_fixtures::wasm(fixture).to_vec();
+        let source = PolicySource::Bytes(fixture.to_owned(), bytes);
+        let session = strict("tiny_add.pb", 1)
+            .with_policy(PolicyRequest::new(source))
+            .with_recorder(Recorder::on())
+            .build()
+            .unwrap();
+        let mut events = session.trace().events;
+        events.sort_by_key(|event| event.start_ns);
+        let calls = events.into_iter().filter_map(|event| match event.kind {
+            EventKind::PolicyCall { policy, call, .. } => Some(format!("{call} {policy}")),
+            _ => None,
+        });
+        calls.collect::<Vec<_>>()
+    };
+    assert_eq!(
+        calls("fails"),
+        ["load fails", "place fails", "place heft (native)"]
+    );
+    assert_eq!(
+        calls("old-contract"),
+        ["load old-contract", "place heft (native)"]
+    );
 }
 
 #[test]

@@ -60,6 +60,9 @@ struct FailureView {
     /// `policy`, `host` or `user`.
     fault: String,
     error: String,
+    /// `load` or `place`, and how long it took until it failed.
+    call: &'static str,
+    elapsed_ns: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -146,6 +149,12 @@ impl PlacementView {
 impl PolicyView {
     fn new(placement: &Placement, asked: &str, report: &PolicyReport) -> Self {
         let answer = &report.answer;
+        // After a fallback it is the failed policy that was loaded.
+        let load = report.load.as_ref().filter(|_| !report.is_fallback());
+        let messages = || {
+            let at_start = load.map(|load| &load.messages);
+            at_start.into_iter().chain([&answer.messages])
+        };
         Self {
             asked: asked.to_owned(),
             answered_by: report.answered_by.to_string(),
@@ -157,6 +166,8 @@ impl PolicyView {
                     policy: failed.rung.to_string(),
                     fault: failed.error.fault().to_string(),
                     error: failed.error.to_string(),
+                    call: failed.call,
+                    elapsed_ns: nanoseconds(failed.elapsed),
                 })
                 .collect(),
             cut_off: answer.cut_off.as_ref().map(ToString::to_string),
@@ -164,14 +175,12 @@ impl PolicyView {
             elapsed_ns: nanoseconds(answer.elapsed),
             fuel_used: answer.fuel_used,
             peak_memory_bytes: answer.peak_memory_bytes,
-            load: report.load.as_ref().map(LoadView::new),
-            messages: answer
-                .messages
-                .kept
-                .iter()
+            load: load.map(LoadView::new),
+            messages: messages()
+                .flat_map(|messages| &messages.kept)
                 .map(ToString::to_string)
                 .collect(),
-            messages_dropped: answer.messages.dropped,
+            messages_dropped: messages().map(|messages| messages.dropped).sum(),
             explanations_dropped: answer.dropped.explanations,
             metrics: placement.metrics().to_vec(),
             metrics_dropped: answer.dropped.metrics,
@@ -180,7 +189,12 @@ impl PolicyView {
 
     fn show(&self, output: &mut Output) -> Result<()> {
         for failed in &self.failed {
-            output.line(format_args!("FAILED {}: {}", failed.policy, failed.error))?;
+            output.line(format_args!(
+                "FAILED {}: {} (after {})",
+                failed.policy,
+                failed.error,
+                show_ns_u64(failed.elapsed_ns)
+            ))?;
         }
         let mut line = format!(
             "{} by policy {} in {}",

@@ -1,6 +1,7 @@
 //! From a wish to a placement: the policy asked for, and what is tried when it fails.
 
 use std::fmt;
+use std::time::{Duration, Instant};
 
 use super::builtin::ShippedPolicy;
 use super::engine::PolicyEngine;
@@ -86,8 +87,12 @@ impl fmt::Display for Rung {
 pub struct FailedRung {
     /// Who was asked.
     pub rung: Rung,
+    /// The part of asking in which it failed: `load` or `place`.
+    pub call: &'static str,
     /// What happened.
     pub error: PolicyError,
+    /// How long that part took.
+    pub elapsed: Duration,
 }
 
 /// How a placement came about.
@@ -99,7 +104,7 @@ pub struct PolicyReport {
     pub failed: Vec<FailedRung>,
     /// The answer, without the proposal: that is the placement now.
     pub answer: PolicyAnswer,
-    /// How the sandboxed policy was loaded, where it was.
+    /// How the sandboxed policy was loaded, where it was; after a fallback, the one that failed.
     pub load: Option<LoadReport>,
 }
 
@@ -160,18 +165,34 @@ pub fn place_with_ladder(
         }
     }
     for (policy, config) in rungs {
-        let asked = place_natively(
-            policy,
-            config,
-            candidates,
-            &request.options,
-            engine.limits(),
-        );
+        let asked = Asked::timed("place", || {
+            let options = &request.options;
+            place_natively(policy, config, candidates, options, engine.limits())
+        });
         if let Some(done) = ladder.step(Rung::Native(policy.name()), asked)? {
             return Ok(done);
         }
     }
     Err(LadderError::Exhausted(ladder.failed))
+}
+
+/// What a rung said, and how long it took over it.
+struct Asked {
+    call: &'static str,
+    elapsed: Duration,
+    outcome: Result<PolicyAnswer, PolicyError>,
+}
+
+impl Asked {
+    fn timed(call: &'static str, ask: impl FnOnce() -> Result<PolicyAnswer, PolicyError>) -> Self {
+        let started = Instant::now();
+        let outcome = ask();
+        Self {
+            call,
+            elapsed: started.elapsed(),
+            outcome,
+        }
+    }
 }
 
 struct Ladder<'a> {
@@ -183,20 +204,32 @@ struct Ladder<'a> {
 }
 
 impl Ladder<'_> {
-    fn ask_sandboxed(&mut self, name: &str) -> Result<PolicyAnswer, PolicyError> {
-        let bytes = self.request.source.read()?;
-        let mut policy = self.engine.load(name, &bytes, &self.request.config)?;
-        self.load = Some(policy.load_report().clone());
-        policy.place(self.candidates, &self.request.options)
+    fn ask_sandboxed(&mut self, name: &str) -> Asked {
+        let started = Instant::now();
+        let bytes = self.request.source.read();
+        let loaded = bytes.and_then(|bytes| self.engine.load(name, &bytes, &self.request.config));
+        match loaded {
+            Ok(mut policy) => {
+                self.load = Some(policy.load_report().clone());
+                Asked::timed("place", || {
+                    policy.place(self.candidates, &self.request.options)
+                })
+            }
+            Err(error) => Asked {
+                call: "load",
+                elapsed: started.elapsed(),
+                outcome: Err(error),
+            },
+        }
     }
 
     /// Checks what a rung answered. `None` = go on with the next one.
     fn step(
         &mut self,
         rung: Rung,
-        asked: Result<PolicyAnswer, PolicyError>,
+        asked: Asked,
     ) -> Result<Option<(Placement, PolicyReport)>, LadderError> {
-        let checked = asked.and_then(|mut answer| {
+        let checked = asked.outcome.and_then(|mut answer| {
             let proposal = std::mem::take(&mut answer.proposal);
             crate::placement::check(self.candidates, proposal)
                 .map(|placement| (placement, answer))
@@ -225,7 +258,12 @@ impl Ladder<'_> {
             }
             Err(error) if self.request.is_strict => Err(LadderError::Strict(error)),
             Err(error) => {
-                self.failed.push(FailedRung { rung, error });
+                self.failed.push(FailedRung {
+                    rung,
+                    call: asked.call,
+                    error,
+                    elapsed: asked.elapsed,
+                });
                 Ok(None)
             }
         }

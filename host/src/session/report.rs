@@ -10,7 +10,7 @@ use crate::trace::Recorder;
 /// How a session came about.
 #[derive(Debug)]
 pub struct SessionReport {
-    /// The stages that ran, in order, with their times.
+    /// The stages that ran until the session was there, in order, with their times.
     pub stages: Vec<StageTime>,
     /// Who placed the graph.
     pub placed_by: PlacedBy,
@@ -19,7 +19,7 @@ pub struct SessionReport {
 /// One stage of the pipeline.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StageTime {
-    /// `import`, `discover`, `enumerate`, `place`, `prepare`.
+    /// `import`, `discover`, `enumerate`, `place`.
     pub name: &'static str,
     /// What it took.
     pub elapsed: Duration,
@@ -84,19 +84,24 @@ pub(super) fn record_policy(recorder: &Recorder, ended: Instant, report: &Policy
         .as_ref()
         .map_or_else(|| "answered".to_owned(), |cut_off| cut_off.to_string());
     let policy = report.answered_by.to_string();
-    let mut start = call(ended, answer.elapsed, policy.clone(), "place", outcome);
+    let mut start = call(ended, answer.elapsed, policy, "place", outcome);
     for failed in report.failed.iter().rev() {
         let outcome = failed.error.to_string();
         let policy = failed.rung.to_string();
-        start = call(start, Duration::ZERO, policy, "place", outcome);
+        start = call(start, failed.elapsed, policy, failed.call, outcome);
     }
     if let Some(load) = &report.load {
+        // The policy asked for, which is asked first.
+        let loaded = report
+            .failed
+            .first()
+            .map_or(&report.answered_by, |failed| &failed.rung);
         let elapsed = load.encode + load.compile + load.start;
         let how = if load.is_cached {
             "from the cache"
         } else {
             "compiled"
         };
-        call(start, elapsed, policy, "load", how.to_owned());
+        call(start, elapsed, loaded.to_string(), "load", how.to_owned());
     }
 }

@@ -21,7 +21,7 @@ pub struct Event {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum EventKind {
-    /// A stage of the pipeline: `import`, `discover`, `enumerate`, `place`, `check`, `cut`, `prepare`.
+    /// A stage of the pipeline: `import`, `discover`, `enumerate`, `place` (with the check), `cut`, `prepare`.
     Stage {
         /// Its name.
         name: Cow<'static, str>,
@@ -30,7 +30,7 @@ pub enum EventKind {
     PolicyCall {
         /// The policy, by the name that the user gave.
         policy: String,
-        /// The call: `place`, `pick`, `pick-batch`, `configure`.
+        /// The call: `load` (compiling, or reading from the cache, and configuring) or `place`.
         call: Cow<'static, str>,
         /// How it ended, in words.
         outcome: String,
