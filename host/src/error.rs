@@ -58,6 +58,16 @@ pub enum Error {
     /// The builder was given no graph.
     #[error("a session needs a graph: call with_graph, or with_graph_def or with_graph_def_file")]
     NoGraph,
+    /// The builder was given candidates, and something that they bring as well.
+    #[error(
+        "the candidates bring {part} of their own, which `{call}` beside `with_candidates` would replace; leave one of the two out"
+    )]
+    BesideCandidates {
+        /// What there are two of.
+        part: &'static str,
+        /// The builder's method.
+        call: &'static str,
+    },
     /// A feed, fetch or target names no node.
     #[error("{role} `{name}`: the graph has no node `{node}`{}", suggest(.suggestion.as_deref()))]
     UnknownNode {

@@ -1,11 +1,13 @@
 //! The pipeline as one value: a graph, its devices, its placement, and runs. The only code that knows all stages in order.
 //!
 //! [`Session::builder`] takes a graph and options and runs the stages up to the placement; [`Session::run`] cuts, prepares
-//! and executes. A session keeps what does not change from run to run: plans by what is fed and fetched, kernels, constants.
+//! and executes. A session keeps what does not change from run to run: the plans used last by what is fed and fetched, kernels,
+//! constants.
 
 mod builder;
 mod names;
 mod op_arguments;
+mod recent;
 mod report;
 
 pub use builder::SessionBuilder;
@@ -19,8 +21,7 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::time::Instant;
 
-use hashbrown::HashMap;
-
+use self::recent::Recent;
 use crate::device::DeviceSet;
 use crate::error::Error;
 use crate::execute::Executor;
@@ -36,6 +37,10 @@ use crate::trace::EventKind;
 use crate::trace::Recorder;
 use crate::trace::Trace;
 use crate::trace::TraceNames;
+
+/// Plans that a session keeps, with their kernels and constants; a service whose feeds or fetches have more shapes than this
+/// prepares some of them again.
+const N_PLANS_MAX: usize = 64;
 
 /// A placed graph that can be run. Any number of threads may run it at one time.
 ///
@@ -71,7 +76,7 @@ pub struct Session {
     executor: Executor,
     report: SessionReport,
     recorder: Recorder,
-    plans: Mutex<HashMap<RunRequest, Arc<PreparedPlan>>>,
+    plans: Mutex<Recent<RunRequest, Arc<PreparedPlan>>>,
 }
 
 impl Session {
@@ -91,7 +96,7 @@ impl Session {
             executor,
             report,
             recorder,
-            plans: Mutex::default(),
+            plans: Mutex::new(Recent::new(N_PLANS_MAX)),
         }
     }
 

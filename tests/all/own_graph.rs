@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use placewright::Error;
 use placewright::candidates::CandidatesBuilder;
+use placewright::candidates::PlacementOptions;
 use placewright::device::DeviceOptions;
 use placewright::device::Kernel;
 use placewright::device::KernelContext;
@@ -104,6 +105,37 @@ fn an_app_places_and_runs_its_own_ops() {
         matches!(&error, Error::Execute(ExecuteError::PlacementOnly { site }) if site.node == "camera"),
         "{error}"
     );
+}
+
+#[test]
+fn what_candidates_bring_is_not_replaced_silently() {
+    let (graph, devices) = (Arc::new(pipeline(2)), sample::devices(2, 0));
+    let builder = || {
+        let candidates = CandidatesBuilder::new(&graph, &devices).build().unwrap();
+        Session::builder().with_candidates(candidates)
+    };
+    // The same graph and devices, said twice, are no contradiction.
+    let same = builder()
+        .with_graph(Arc::clone(&graph))
+        .with_devices(Arc::clone(&devices));
+    same.build().unwrap();
+    for (beside, method) in [
+        (builder().with_graph(pipeline(2)), "with_graph"),
+        (
+            builder().with_devices(sample::devices(2, 0)),
+            "with_devices",
+        ),
+        (
+            builder().with_placement_options(PlacementOptions::default()),
+            "with_placement_options",
+        ),
+    ] {
+        let error = beside.build().unwrap_err();
+        assert!(
+            matches!(error, Error::BesideCandidates { call, .. } if call == method),
+            "{error}"
+        );
+    }
 }
 
 #[test]

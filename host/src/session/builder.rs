@@ -57,7 +57,7 @@ pub struct SessionBuilder {
     device_options: DeviceOptions,
     kernels: Option<KernelRegistry>,
     more_kernels: Vec<KernelDef>,
-    placement_options: PlacementOptions,
+    placement_options: Option<PlacementOptions>,
     candidates: Option<Candidates>,
     assignment: Assignment,
     policy_engine: Option<PolicyEngine>,
@@ -160,12 +160,13 @@ impl SessionBuilder {
     /// Device scope, soft placement, pins, cost model.
     #[must_use]
     pub fn with_placement_options(mut self, options: PlacementOptions) -> Self {
-        self.placement_options = options;
+        self.placement_options = Some(options);
         self
     }
 
     /// Candidates that the app made itself, with [`crate::candidates::CandidatesBuilder`]: they bring graph and devices, and
-    /// no kernel is asked who may run what.
+    /// no kernel is asked who may run what. Another graph, other devices or placement options beside them are an error of
+    /// [`Self::build`].
     #[must_use]
     pub fn with_candidates(mut self, candidates: Candidates) -> Self {
         self.graph = Some(GraphSource::Graph(Arc::clone(candidates.graph())));
@@ -238,11 +239,11 @@ impl SessionBuilder {
         #[cfg(not(feature = "graphdef"))]
         let graph = self.open_graph()?;
         let (devices, kernels) = clock.time("discover", || self.open_devices())?;
-        let made = self.candidates.take().filter(|made| {
-            Arc::ptr_eq(made.graph(), &graph) && Arc::ptr_eq(made.device_set(), &devices)
-        });
-        let candidates = match made {
-            Some(candidates) => candidates,
+        let candidates = match self.candidates.take() {
+            Some(made) => {
+                self.check_beside(&made, &graph, &devices)?;
+                made
+            }
             None => clock.time("enumerate", || {
                 self.enumerate(&graph, &devices, &kernels, ops)
             })?,
@@ -259,6 +260,25 @@ impl SessionBuilder {
             report,
             self.executor_options.recorder,
         ))
+    }
+
+    /// Enumerating anew would drop the pins and costs of candidates that the app made.
+    fn check_beside(
+        &self,
+        made: &Candidates,
+        graph: &Arc<Graph>,
+        devices: &Arc<DeviceSet>,
+    ) -> Result<(), Error> {
+        let (part, call) = if !Arc::ptr_eq(made.graph(), graph) {
+            ("a graph", "with_graph")
+        } else if !Arc::ptr_eq(made.device_set(), devices) {
+            ("devices", "with_devices")
+        } else if self.placement_options.is_some() {
+            ("placement options", "with_placement_options")
+        } else {
+            return Ok(());
+        };
+        Err(Error::BesideCandidates { part, call })
     }
 
     #[cfg(feature = "graphdef")]
@@ -312,7 +332,7 @@ impl SessionBuilder {
         kernels: &KernelRegistry,
         ops: Arc<OpRegistry>,
     ) -> Result<Candidates, CandidatesError> {
-        let mut options = std::mem::take(&mut self.placement_options);
+        let mut options = self.placement_options.take().unwrap_or_default();
         options.op_arguments.get_or_insert_with(|| {
             Arc::new(GraphOps {
                 graph: Arc::clone(graph),
