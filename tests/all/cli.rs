@@ -282,6 +282,8 @@ fn wrong_command_lines_end_in_status_2() {
         "dance",
         "run",
         "run {} --device-count CPU",
+        "run {} --device-count cpu=2",
+        "devices --device-count TPU=2",
         "run {} --memory CPU:0=lots",
         "run {} --atol 1e-4",
         "run {} --policy-config k",
@@ -495,6 +497,83 @@ fn a_failing_policy_falls_down_the_ladder_visibly() {
 
     let line = "place {} --policy {} --strict-policy";
     placewright(args(line, &[&graph, &traps])).expect_error(1, &["traps.wasm", "trapped"]);
+}
+
+#[test]
+fn refused_defaults_fall_down_the_ladder_and_refused_settings_do_not() {
+    let folder = folder();
+    let refuses = placewright_fixtures::wasm("refuses-config");
+    let refuses = file(&folder, "refuses.wasm", refuses);
+    let graph = model("tiny_add.pb");
+    let ran = placewright(args("run {} --policy {} --json", &[&graph, &refuses])).expect(3);
+    let policy = &ran.json()["placement"]["policy"];
+    assert_eq!(policy["failed"][0]["fault"], "policy");
+    assert_eq!(policy["failed"][0]["call"], "load");
+    // What was loaded is not what answered.
+    assert_eq!(policy["load"], Value::Null);
+    let line = "run {} --policy {} --policy-config mood=sour";
+    placewright(args(line, &[&graph, &refuses])).expect_error(2, &["mood"]);
+}
+
+#[test]
+fn a_guests_text_cannot_act_on_the_terminal() {
+    let folder = folder();
+    let fails = file(&folder, "fails.wasm", placewright_fixtures::wasm("fails"));
+    let mut arguments = args("place {} --policy {}", &[&model("tiny_add.pb"), &fails]);
+    arguments.push("--policy-config".to_owned());
+    let reason = format!("\u{1b}[2J\nplaced by policy mine{}", "x".repeat(10_000));
+    arguments.push(format!("reason={reason}"));
+    let ran = placewright(&arguments).expect(3);
+    assert!(!ran.stdout.contains('\u{1b}'), "{}", ran.stdout);
+    assert!(ran.stdout.contains(r"\u{1b}[2J"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("[truncated]"), "{}", ran.stdout);
+    let forged = |line: &str| line.starts_with("placed by policy mine");
+    assert!(!ran.stdout.lines().any(forged), "{}", ran.stdout);
+}
+
+#[test]
+fn a_saved_placement_says_what_made_it() {
+    let folder = folder();
+    let graph = model("tiny_add.pb");
+    let saved = |line: &str, inputs: &[&str], status: i32| {
+        let path = path_in(&folder, "origin.json");
+        let mut paths = vec![graph.as_str()];
+        paths.extend(inputs);
+        paths.push(&path);
+        placewright(args(line, &paths)).expect(status);
+        let text = fs::read_to_string(&path).expect("read");
+        let saved: Value = serde_json::from_str(&text).expect("JSON");
+        (saved["policy"].clone(), saved["options"].clone(), text)
+    };
+    let line = "place {} --policy heft --policy-config insertion=false --policy-memory 64MiB --policy-deadline-ms 9000 --save-placement {}";
+    let (policy, options, text) = saved(line, &[], 0);
+    let expected = serde_json::json!({
+        "insertion": "false", "policy-memory": "67108864", "policy-deadline-ms": "9000"
+    });
+    assert_eq!((policy, options), ("heft".into(), expected));
+    let first = file(&folder, "first.json", text.as_bytes());
+    let (_, _, again) = saved("place {} --placement {} --save-placement {}", &[&first], 0);
+    assert_eq!(again, text);
+
+    let fails = file(&folder, "fails.wasm", placewright_fixtures::wasm("fails"));
+    let line = "place {} --policy {} --policy-config reason=none --policy-fuel 1000000000 --save-placement {}";
+    let (policy, options, _) = saved(line, &[&fails], 3);
+    assert_eq!(
+        (policy, options),
+        ("heft (native)".into(), serde_json::json!({}))
+    );
+}
+
+#[test]
+fn a_run_that_fails_leaves_its_trace() {
+    let folder = folder();
+    let trace = path_in(&folder, "trace.json");
+    let (graph, other) = (model("tiny_add.pb"), model("tiny_broadcast.npz"));
+    let line = "run {} --feeds {} --trace {}";
+    placewright(args(line, &[&graph, &other, &trace])).expect_error(1, &["`a:0`"]);
+    let trace = fs::read_to_string(&trace).expect("written");
+    let trace: Value = serde_json::from_str(&trace).expect("JSON");
+    assert!(!trace["traceEvents"].as_array().expect("events").is_empty());
 }
 
 #[test]

@@ -5,6 +5,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::Outcome;
+use super::UsageError;
 use super::args::DeviceArgs;
 use super::output::Output;
 use super::output::align_right;
@@ -58,19 +59,36 @@ pub(super) fn factories() -> FactoryRegistry {
 
 impl DeviceArgs {
     /// The flags as the library takes them.
-    pub(super) fn to_options(&self) -> DeviceOptions {
-        DeviceOptions {
+    ///
+    /// # Errors
+    /// [`UsageError`] for a count of a type that this build does not have: the library, as TensorFlow, would ignore it.
+    pub(super) fn to_options(&self, factories: &FactoryRegistry) -> Result<DeviceOptions> {
+        let is_unknown = |device_type: &str| factories.factory(device_type).is_none();
+        if let Some((device_type, _)) = self.device_count.iter().find(|(name, _)| is_unknown(name))
+        {
+            let known: Vec<_> = factories
+                .list_physical()
+                .into_iter()
+                .map(|listing| listing.device_type)
+                .collect();
+            return Err(UsageError(format!(
+                "--device-count: there is no device type `{device_type}` here; types are {}",
+                known.join(", ")
+            ))
+            .into());
+        }
+        Ok(DeviceOptions {
             device_count: self.device_count.iter().cloned().collect(),
             memory_bytes: self.memory.iter().cloned().collect(),
             ..DeviceOptions::default()
-        }
+        })
     }
 }
 
 /// Runs the command.
 pub(super) fn run(args: &DevicesArgs, output: &mut Output) -> Result<Outcome> {
     let factories = factories();
-    let devices = factories.create_devices(&args.devices.to_options(), PREFIX)?;
+    let devices = factories.create_devices(&args.devices.to_options(&factories)?, PREFIX)?;
     let report = Report {
         devices: devices
             .iter()

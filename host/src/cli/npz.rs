@@ -86,17 +86,20 @@ pub(super) fn write<'a>(
     arrays: impl IntoIterator<Item = (&'a str, &'a Tensor)>,
 ) -> Result<()> {
     let context = || format!("writing {}", path.display());
+    // Before the file is emptied: it may be all that is left of an earlier run.
+    let entries = arrays
+        .into_iter()
+        .map(|(name, tensor)| {
+            let entry = || format!("array `{name}`");
+            let header = header_text(tensor).with_context(entry)?;
+            let bytes = tensor.as_bytes().with_context(entry)?;
+            Ok((name, header, bytes))
+        })
+        .collect::<Result<Vec<_>>>()
+        .with_context(context)?;
     let file = File::create(path).with_context(context)?;
     let mut zip = ZipWriter::new(BufWriter::new(file));
-    for (name, tensor) in arrays {
-        let entry = || format!("array `{name}`");
-        let header = header_text(tensor)
-            .with_context(entry)
-            .with_context(context)?;
-        let bytes = tensor
-            .as_bytes()
-            .with_context(entry)
-            .with_context(context)?;
+    for (name, header, bytes) in entries {
         let options = FileOptions::default()
             .compression_method(CompressionMethod::Stored)
             .large_file(bytes.len() as u64 + header.len() as u64 >= 1 << 31);
@@ -201,6 +204,10 @@ fn swap_bytes(bytes: &mut [u8], dtype: DType) {
 
 /// Column-major to row-major.
 fn to_row_major(bytes: &[u8], shape: &Shape, element: usize) -> Vec<u8> {
+    // Dimensions beside a zero may be as large as they like; their product is not asked for.
+    if shape.n_elements() == 0 {
+        return Vec::new();
+    }
     let dims = shape.dims();
     let mut strides = vec![0; dims.len()];
     let mut stride = element;
@@ -474,6 +481,25 @@ mod tests {
             complex.as_bytes().ok(),
             Some([1f32.to_le_bytes(), 2f32.to_le_bytes()].concat().as_slice())
         );
+    }
+
+    #[test]
+    fn an_archive_that_cannot_be_written_leaves_the_file_as_it_was() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let path = folder.path().join("kept.npz");
+        std::fs::write(&path, "before").expect("written");
+        let texts = Tensor::from_strings(Shape::new(&[1]), vec![b"text"[..].into()]);
+        let texts = texts.expect("fits");
+        assert!(write(&path, [("texts", &texts)]).is_err());
+        assert_eq!(std::fs::read(&path).expect("read"), b"before");
+    }
+
+    #[test]
+    fn dimensions_beside_a_zero_are_not_multiplied() {
+        let header =
+            "{'descr': '<f4', 'fortran_order': True, 'shape': (9223372036854775807, 4, 0), }\n";
+        let tensor = decode(header, &[]).expect("an empty array");
+        assert_eq!(tensor.shape().n_elements(), 0);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! From flags to a session: the graph is imported, the devices are opened, the nodes are placed.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -27,6 +28,7 @@ use crate::policy::PolicyErrorKind;
 use crate::policy::PolicyLimits;
 use crate::policy::PolicyRequest;
 use crate::policy::PolicySource;
+use crate::policy::Rung;
 use crate::session::Session;
 use crate::trace::Recorder;
 
@@ -37,6 +39,8 @@ pub(super) struct Opened {
     /// The policy asked for, or the one that a saved placement names.
     asked: String,
     seed: u64,
+    /// The options that a saved placement names.
+    saved_options: BTreeMap<String, String>,
 }
 
 /// Opens a session on the graph in a file. `explain_wanted` = somebody will read the policy's reasons.
@@ -47,18 +51,22 @@ pub(super) fn open(
     recorder: Recorder,
     output: &Output,
 ) -> Result<Opened> {
+    let factories = factories();
+    let device_options = args.devices.to_options(&factories)?;
     let progress = Progress::spinner(format!("placing {}", graph.display()));
     let mut builder = Session::builder()
         .with_graph_def_file(graph)
         .with_import_options(ImportOptions::default().with_name(name_of(graph)))
-        .with_factories(factories())
-        .with_device_options(args.devices.to_options())
+        .with_factories(factories)
+        .with_device_options(device_options)
         .with_placement_options(placement_options(args)?)
         .with_recorder(recorder);
+    let mut saved_options = BTreeMap::new();
     let (asked, seed) = match &args.placement {
         Some(path) => {
             let saved = read_saved(path)?;
             let of_file = (saved.policy.clone(), saved.seed);
+            saved_options.clone_from(&saved.options);
             builder = builder.with_saved_placement(saved);
             of_file
         }
@@ -77,6 +85,7 @@ pub(super) fn open(
         session,
         asked,
         seed,
+        saved_options,
     })
 }
 
@@ -95,31 +104,39 @@ impl Opened {
         PlacementView::new(self.session.placement(), &self.asked, policy)
     }
 
-    /// The placement by names.
+    /// The placement by names, with who made it and how.
     pub(super) fn to_saved(&self, args: &PlacementArgs) -> SavedPlacement {
-        let answered_by = self.session.report().policy().map(|report| {
-            if report.is_fallback() {
-                report.answered_by.to_string()
-            } else {
-                self.asked.clone()
+        // What a saved placement came from stays true when it is saved again.
+        let mut options = self.saved_options.clone();
+        let mut add = |key: &str, value: Option<String>| {
+            options.extend(value.map(|value| (key.to_owned(), value)));
+        };
+        add(
+            "allow-soft-placement",
+            args.soft_placement.then(|| "true".to_owned()),
+        );
+        add("device", args.device.clone());
+        let mut policy = self.asked.clone();
+        if let Some(report) = self.session.report().policy() {
+            let is_twin = report.answered_by == Rung::Sandboxed(self.asked.clone())
+                || matches!(report.answered_by, Rung::Native(name) if name == self.asked);
+            // Another policy than the one asked for was asked without its settings.
+            if is_twin {
+                for (key, value) in &args.policy_config {
+                    add(key, Some(value.clone()));
+                }
             }
-        });
-        let mut options: Vec<(String, String)> = args.policy_config.clone();
-        if args.soft_placement {
-            options.push(("allow-soft-placement".to_owned(), "true".to_owned()));
+            if report.is_fallback() {
+                policy = report.answered_by.to_string();
+            } else {
+                add("policy-fuel", args.policy_fuel.map(|fuel| fuel.to_string()));
+                let deadline = args.policy_deadline_ms.map(|ms| ms.to_string());
+                add("policy-deadline-ms", deadline);
+                let memory = args.policy_memory.map(|bytes| bytes.to_string());
+                add("policy-memory", memory);
+            }
         }
-        if let Some(device) = &args.device {
-            options.push(("device".to_owned(), device.clone()));
-        }
-        if let Some(fuel) = args.policy_fuel {
-            options.push(("policy-fuel".to_owned(), fuel.to_string()));
-        }
-        SavedPlacement::new(
-            self.session.placement(),
-            &answered_by.unwrap_or_else(|| self.asked.clone()),
-            self.seed,
-            options,
-        )
+        SavedPlacement::new(self.session.placement(), &policy, self.seed, options)
     }
 
     /// What `--save-placement` and `--log-device-placement` ask for.

@@ -100,10 +100,14 @@ pub(super) fn run(command: &RunCommand, output: &mut Output) -> Result<Outcome> 
     let opened = open(&command.graph, &command.placement, false, recorder, output)?;
     opened.save_and_log(&command.placement, output)?;
     let work = Work::new(opened.session.graph(), args, command.placement.seed, output)?;
-    let (tensors, timing) = execute(&opened, &work, args)?;
-    if let Some(path) = &args.trace {
-        opened.write_trace(path)?;
-    }
+    let executed = execute(&opened, &work, args);
+    let traced = match &args.trace {
+        Some(path) => opened.write_trace(path),
+        None => Ok(()),
+    };
+    // A run that failed is what a trace is read for; and its error says more than that of the trace.
+    let (tensors, timing) = executed?;
+    traced?;
     let fetched: Vec<(String, Tensor)> = work.fetches.iter().cloned().zip(tensors).collect();
     if let Some(path) = &args.output {
         let names: Vec<String> = fetched
