@@ -564,6 +564,28 @@ fn a_saved_placement_says_what_made_it() {
     );
 }
 
+/// A main thread with less stack than the guest may use.
+#[cfg(unix)]
+#[test]
+fn recursion_does_not_end_a_process_with_little_stack() {
+    let folder = folder();
+    let recurses = placewright_fixtures::wasm("recurses");
+    let recurses = file(&folder, "recurses.wasm", recurses);
+    let output = Command::new("sh")
+        .args(["-c", "ulimit -s 448 && exec \"$@\"", "sh"])
+        .arg(env!("CARGO_BIN_EXE_placewright"))
+        .args(args(
+            "place {} --policy {}",
+            &[&model("tiny_add.pb"), &recurses],
+        ))
+        .env("PLACEWRIGHT_CACHE_DIR", folder.path().join("cache"))
+        .output()
+        .expect("a shell");
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    assert!(stdout.contains("used up its stack"), "{stdout}");
+}
+
 #[test]
 fn a_run_that_fails_leaves_its_trace() {
     let folder = folder();

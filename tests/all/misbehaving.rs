@@ -272,6 +272,19 @@ fn an_instance_keeps_its_state_between_calls() {
     assert_eq!(policy.n_restarts(), 0);
 }
 
+#[test]
+fn what_a_policy_says_at_its_start_is_not_said_of_its_first_placement() {
+    let engine = engine(limits());
+    let config = [("messages", "1"), ("at-start", "2")];
+    let config = config.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let wasm = placewright_fixtures::wasm("floods-log");
+    let mut policy = engine.load("floods-log", wasm, &config).unwrap();
+    assert_eq!(policy.load_report().messages.kept.len(), 2);
+    let candidates = sample::constrained();
+    let answer = policy.place(&candidates, &PlaceOptions::default()).unwrap();
+    assert_eq!(answer.messages.kept.len(), 1);
+}
+
 /// The stack of the thread that asks does not bound the guest's, or a guest could end the process.
 #[test]
 fn recursion_on_a_small_thread_meets_its_own_limit() {

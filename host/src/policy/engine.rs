@@ -5,9 +5,11 @@
 
 use std::any::Any;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use wasmtime::component::{Component, Linker};
@@ -17,6 +19,7 @@ use super::error::{PolicyError, PolicyErrorKind};
 use super::form::{CONTRACT_VERSION, Facts, WasmForm};
 use super::limits::PolicyLimits;
 use super::messages::{MessageBook, Messages};
+use super::stack::MainStack;
 use super::ticker::{CallEnd, Ticker, Ticking, ticks};
 use super::v0_1::{self, Prepared, State};
 use crate::store::{CacheFolder, CacheKey};
@@ -41,6 +44,7 @@ struct Shared {
     /// What the compiled code depends on beside the wasm bytes.
     compatibility: [u8; 8],
     ticker: Ticker,
+    main_stack: MainStack,
 }
 
 /// A compiled policy, and how it came to be.
@@ -83,6 +87,7 @@ impl PolicyEngine {
             Ok(Shared {
                 linker: v0_1::linker(&engine)?,
                 ticker: Ticker::start(&engine)?,
+                main_stack: MainStack::default(),
                 compatibility: compatibility(&engine),
                 engine,
                 limits,
@@ -226,6 +231,35 @@ impl PolicyEngine {
             CallKind::Pick => limits.pick_deadline,
             CallKind::Configure => limits.configure_deadline,
         }
+    }
+
+    /// Runs a call where the stack is large enough for the guest's frames: on the main thread where it has room, else on a
+    /// thread of known size. That costs some 50 us, so the short calls stay on the caller's thread as long as their limit
+    /// is one that threads commonly have.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub(super) fn on_stack<T: Send>(
+        &self,
+        kind: CallKind,
+        call: impl FnOnce() -> T + Send,
+    ) -> io::Result<T> {
+        let stack_bytes = self.shared.limits.stack_bytes;
+        // Imports run on it, too: four times what they need.
+        let needed_bytes = stack_bytes.saturating_add(4 * PolicyLimits::STACK_BYTES_HOST);
+        let is_short = kind == CallKind::Pick && stack_bytes <= PolicyLimits::STACK_BYTES_INLINE;
+        if is_short || self.shared.main_stack.has_left(needed_bytes) {
+            return Ok(call());
+        }
+        thread::scope(|scope| {
+            let thread = thread::Builder::new()
+                .name("placewright-policy".to_owned())
+                .stack_size(needed_bytes)
+                .spawn_scoped(scope, call)?;
+            Ok(thread
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        })
     }
 
     /// Keeps the clock of deadlines running while calls are made.

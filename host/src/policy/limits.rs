@@ -24,10 +24,10 @@ pub struct PolicyLimits {
     pub tables: usize,
     /// Linear memories of all instances together.
     pub memories: usize,
-    /// Stack of wasm frames, in bytes. `place` and `begin` run on a thread of their own, which has it. `pick`, `pick-batch`,
-    /// `observe` and `end` do so above [`Self::STACK_BYTES_INLINE`] only, because it adds some 20 us to each: choose more for
-    /// recursive policies, not for online ones. Up to there they run on the caller's thread, which must have
-    /// [`Self::STACK_BYTES_HOST`] beside it.
+    /// Stack of wasm frames, in bytes. `place` and `begin` run where it is known to be there: on the main thread, or on a
+    /// thread of their own, which adds some 50 us. `pick`, `pick-batch`, `observe` and `end` get such a thread above
+    /// [`Self::STACK_BYTES_INLINE`] only: choose more for recursive policies, not for online ones. Up to there they run on
+    /// the caller's thread, which must have this and [`Self::STACK_BYTES_HOST`] left.
     pub stack_bytes: usize,
     /// Bytes that one call may hand from the guest to the host at once: a plan of one million nodes is 4 MB. Stops a
     /// policy from making the host allocate what the guest only names.

@@ -1,8 +1,6 @@
 //! A policy that is ready to be asked: instance, configuration, calls, and what to make of their ends.
 
-use std::io;
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use wasmtime::{Store, Trap, WasmBacktrace};
@@ -276,7 +274,7 @@ impl LoadedPolicy {
             let ticking = self.template.engine.ticking();
             let armed = self.template.engine.arm(&mut live.store, CallKind::Place);
             let outcome = armed.and_then(|()| {
-                on_own_stack(&limits, || {
+                self.template.engine.on_stack(CallKind::Place, || {
                     live.exports
                         .place(&mut live.store, view, plan, options.seed)
                 })?
@@ -335,7 +333,7 @@ impl LoadedPolicy {
             .template
             .engine
             .arm(&mut live.store, kind)
-            .and_then(|()| on_stack(self.template.engine.limits(), kind, || call(&mut live))?);
+            .and_then(|()| self.template.engine.on_stack(kind, || call(&mut live))?);
         match outcome {
             Ok(value) => {
                 self.live = Some(live);
@@ -378,7 +376,9 @@ impl LoadedPolicy {
     fn start(&mut self) -> Result<(), PolicyError> {
         let template = &self.template;
         let ticking = template.engine.ticking();
-        let started = on_own_stack(template.engine.limits(), || template.start())
+        let started = template
+            .engine
+            .on_stack(CallKind::Configure, || template.start())
             .unwrap_or_else(|error| Err(PolicyErrorKind::Engine(error.to_string())));
         drop(ticking);
         let (live, info, settings) = started.map_err(|kind| {
@@ -581,43 +581,6 @@ fn trap_with(mut kind: PolicyErrorKind, messages: &Messages) -> PolicyErrorKind 
         message.clone_from(&messages.last_error);
     }
     kind
-}
-
-/// Runs a call where the stack is large enough for the guest's frames, as far as the host can see to that.
-///
-/// # Errors
-/// When the system gives no thread.
-fn on_stack<T: Send>(
-    limits: &PolicyLimits,
-    kind: CallKind,
-    call: impl FnOnce() -> T + Send,
-) -> io::Result<T> {
-    if kind == CallKind::Pick && limits.stack_bytes <= PolicyLimits::STACK_BYTES_INLINE {
-        return Ok(call());
-    }
-    on_own_stack(limits, call)
-}
-
-/// Runs a call on a thread of known size: on the caller's a guest that recurses could reach the end of the stack before its
-/// limit, and that ends the process.
-///
-/// # Errors
-/// When the system gives no thread.
-fn on_own_stack<T: Send>(limits: &PolicyLimits, call: impl FnOnce() -> T + Send) -> io::Result<T> {
-    thread::scope(|scope| {
-        let thread = thread::Builder::new()
-            .name("placewright-policy".to_owned())
-            // Imports run on it, too: four times what they need.
-            .stack_size(
-                limits
-                    .stack_bytes
-                    .saturating_add(4 * PolicyLimits::STACK_BYTES_HOST),
-            )
-            .spawn_scoped(scope, call)?;
-        Ok(thread
-            .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-    })
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ mod native;
 mod online;
 mod plan;
 mod source;
+mod stack;
 mod ticker;
 mod v0_1;
 mod view;
