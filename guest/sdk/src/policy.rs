@@ -43,7 +43,8 @@ pub trait Policy: Default + Send + 'static {
     ///
     /// # Errors
     /// [`PlaceError::Declined`] when the graph or the devices are none for this policy, [`PlaceError::Failed`] when it
-    /// found no legal plan. The host then asks the next policy of its ladder.
+    /// found no legal plan. The host then asks the next policy of its ladder. After an accepted offer a failure leaves that
+    /// offer the answer.
     fn place(
         &mut self,
         graph: &Graph<'_>,
