@@ -625,7 +625,37 @@ fn transfers_are_counted_once_per_tensor_and_destination() {
     plan.set_devices(placement.devices());
     assert_eq!(plan.transfer_bytes(), 300);
     // CPU0 holds a's output; GPU0 its copy and c's state, then b's and c's outputs too; CPU1 both copies and d's output.
-    assert_eq!(plan.peak_bytes_per_device(), [100, 300, 340 - 100, 0]);
+    assert_eq!(plan.peak_bytes_per_device(), [100, 300, 340, 0]);
+}
+
+#[test]
+fn peaks_are_told_of_plans_that_lack_memory_alone() {
+    let mut builder = Builder::new();
+    let a = builder.work("a", &[], 10.0, 600);
+    let pinned = builder.work("b", &[a], 10.0, 600);
+    let graph = builder.finish();
+    let found = CandidatesBuilder::new(&graph, &devices())
+        .with_pin(pinned, DeviceId(GPU0))
+        .build()
+        .unwrap();
+    let mut plan = Evaluator::new(&found);
+    plan.set_devices(&[GPU0; 2]);
+    assert_eq!(plan.violation().unwrap().rule(), "memory");
+    assert_eq!(plan.peak_bytes_per_device(), [0, 0, 1400, 0]);
+    assert_eq!(plan.makespan_ns(), f64::INFINITY);
+    plan.set_queues(Some(vec![0, 7]));
+    assert_eq!(
+        plan.peak_bytes_per_device(),
+        [0; 4],
+        "a queue is missing too"
+    );
+    plan.set_queues(None);
+    plan.move_nodes(&[pinned.0], GPU1);
+    assert_eq!(plan.peak_bytes_per_device(), [0; 4], "a pin is broken");
+    plan.move_nodes(&[a.0, pinned.0], GPU0);
+    plan.move_nodes(&[a.0], CPU0);
+    assert_eq!(plan.violation(), None);
+    assert_eq!(plan.peak_bytes_per_device(), [700, 0, 800, 0]);
 }
 
 #[test]
@@ -661,7 +691,8 @@ fn moving_a_node_moves_its_group_and_keeps_the_rules() {
     assert_eq!(plan.violation().unwrap().rule(), "length");
     plan.set_devices(&[GPU0, GPU0, CPU0]);
     assert_eq!(plan.violation(), None);
-    plan.move_nodes(&[b.0], GPU1);
+    // Each group once, whatever the list says; what does not exist is nobody's.
+    assert_eq!(plan.move_nodes(&[b.0, a.0, b.0, 77], GPU1), 4 + 2);
     assert_eq!(plan.devices(), [GPU1, GPU1, CPU0]);
     assert!(plan.makespan_ns().is_finite());
     plan.move_nodes(&[cpu.0], GPU0);

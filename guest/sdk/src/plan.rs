@@ -33,7 +33,8 @@ impl<'a> Plan<'a> {
         self.offer()
     }
 
-    /// Moves some nodes, with their whole groups; the next [`Self::makespan_ns`] is incremental.
+    /// Moves some nodes, with their whole groups, each group once. Nodes that do not exist are ignored, as is everything while
+    /// there is not one device per node.
     pub fn move_nodes(&self, nodes: &[u32], device: u32) {
         self.sink.move_nodes(nodes, device);
     }
@@ -48,12 +49,13 @@ impl<'a> Plan<'a> {
         self.sink.violation()
     }
 
-    /// Bytes that the plan as it stands moves between devices.
+    /// Bytes that the plan as it stands moves between devices; 0 = not legal.
     pub fn transfer_bytes(&self) -> u64 {
         self.sink.transfer_bytes()
     }
 
-    /// Peak memory of the plan as it stands, per device.
+    /// Peak memory of the plan as it stands, per device. Also told of a plan that breaks the rule `memory` and no other, so that
+    /// one learns how much is too much; zeroes for one that breaks another rule.
     pub fn peak_bytes_per_device(&self) -> Vec<u64> {
         self.sink.peak_bytes_per_device()
     }

@@ -5,14 +5,25 @@ use crate::candidates::Explanation;
 use crate::candidates::Proposal;
 use crate::graph::NodeId;
 use crate::placement::estimate::Estimate;
-use crate::placement::estimate::transfer_ns;
 use crate::placement::legality::Plan;
+use crate::placement::legality::check_queues;
 use crate::placement::legality::first_violation;
 use crate::placement::memory::MemoryUse;
 use crate::placement::memory::capacity_of_domains;
+use crate::placement::peak::peak_bytes;
 use crate::placement::transfers::for_each_transfer;
-use crate::placement::transfers::output_bytes;
 use crate::placement::violation::Violation;
+
+/// What the rules say of a plan.
+#[derive(Debug)]
+enum Standing {
+    /// It keeps all of them; its memories hold this.
+    Legal(MemoryUse),
+    /// It breaks the memory rule and no other: it cannot run, but what it would need can be told.
+    LacksMemory,
+    /// It breaks another one.
+    Illegal,
+}
 
 /// A plan in the making, and what the host thinks of it. One per policy call; deterministic.
 ///
@@ -29,8 +40,8 @@ pub struct Evaluator {
     /// Built at the first question.
     estimate: Option<Estimate>,
     members: Option<Members>,
-    /// Whether the plan as it stands is legal, and what its memories hold; `None` = not known.
-    legal: Option<(bool, MemoryUse)>,
+    /// What the rules say of the plan as it stands; `None` = not known.
+    standing: Option<Standing>,
     capacity_bytes: Vec<u64>,
     offered: Option<Proposal>,
 }
@@ -47,7 +58,7 @@ impl Evaluator {
             metrics: Vec::new(),
             estimate: None,
             members: None,
-            legal: None,
+            standing: None,
             capacity_bytes: capacity_of_domains(candidates),
             offered: None,
         }
@@ -67,37 +78,44 @@ impl Evaluator {
     pub fn set_devices(&mut self, devices: &[u32]) {
         self.devices.clear();
         self.devices.extend_from_slice(devices);
-        self.legal = None;
+        self.standing = None;
         if let Some(estimate) = &mut self.estimate {
             estimate.invalidate();
         }
     }
 
-    /// Moves the whole groups of some nodes to a device. Nodes that do not exist, and a plan without devices, make it a plan of
-    /// the wrong length, which [`Self::violation`] names.
-    pub fn move_nodes(&mut self, nodes: &[u32], device: u32) {
+    /// Moves the whole groups of some nodes to a device, each group once however many of its members are listed. Nodes that do
+    /// not exist are ignored, as is everything while there is not one device per node; a device that does not exist is taken,
+    /// and [`Self::violation`] names it. Returns how many entries and members were looked at, moved or not: the work behind the call.
+    pub fn move_nodes(&mut self, nodes: &[u32], device: u32) -> usize {
         let n_nodes = self.candidates.graph().n_nodes();
         if self.devices.len() != n_nodes {
-            return;
+            return nodes.len();
         }
         if self.candidates.nodes().n_groups as usize == n_nodes {
             for &node in nodes {
                 self.move_node(node, device);
             }
-            return;
+            return nodes.len();
         }
-        let members = self
+        let mut members = self
             .members
             .take()
             .unwrap_or_else(|| Members::of(&self.candidates));
+        members.begin_visits();
+        let mut n_visited = nodes.len();
         for &node in nodes {
-            if let Some(&group) = self.candidates.nodes().group.get(node as usize) {
+            if let Some(&group) = self.candidates.nodes().group.get(node as usize)
+                && members.is_first_visit(group)
+            {
+                n_visited += members.of_group(group).len();
                 for &member in members.of_group(group) {
                     self.move_node(member, device);
                 }
             }
         }
         self.members = Some(members);
+        n_visited
     }
 
     /// Start order within each device, larger first; `None` = the host decides.
@@ -105,13 +123,13 @@ impl Evaluator {
         self.start_order = order;
         // The estimate's order follows; built anew at the next question.
         self.estimate = None;
-        self.legal = None;
+        self.standing = None;
     }
 
     /// Compute queue per node; `None` = the host decides.
     pub fn set_queues(&mut self, queues: Option<Vec<u32>>) {
         self.queues = queues;
-        self.legal = None;
+        self.standing = None;
         if let Some(estimate) = &mut self.estimate {
             estimate.invalidate();
         }
@@ -159,19 +177,19 @@ impl Evaluator {
         }
         let bytes = self.candidates.graph().tensor_bytes();
         let mut sum = 0u64;
-        for_each_transfer(self.candidates.graph(), &self.devices, |tensor, _, _| {
-            sum = sum.saturating_add(bytes[tensor as usize]);
+        for_each_transfer(self.candidates.graph(), &self.devices, |transfer| {
+            sum = sum.saturating_add(bytes[transfer.tensor as usize]);
         });
         sum
     }
 
     /// Per device the most bytes that it holds at once in the schedule behind [`Self::makespan_ns`]: resident state, outputs from
     /// the start of their producer to the end of their last consumer, copies from their arrival on, and workspaces. An upper
-    /// estimate: kernels that work in place need less. Zeroes for a plan that is not legal.
+    /// estimate: kernels that work in place need less. A plan that breaks the memory rule alone is answered as if it could run,
+    /// so that a policy learns how much is too much; zeroes for one that breaks another rule.
     pub fn peak_bytes_per_device(&mut self) -> Vec<u64> {
-        let n_devices = self.candidates.n_devices();
-        if !self.is_legal() {
-            return vec![0; n_devices];
+        if matches!(self.standing(), Standing::Illegal) {
+            return vec![0; self.candidates.n_devices()];
         }
         self.schedule();
         let estimate = self.estimate.as_ref().expect("scheduled above");
@@ -221,17 +239,29 @@ impl Evaluator {
     }
 
     fn is_legal(&mut self) -> bool {
-        if let Some((legal, _)) = &self.legal {
-            return *legal;
+        matches!(self.standing(), Standing::Legal(_))
+    }
+
+    fn standing(&mut self) -> &Standing {
+        if self.standing.is_none() {
+            self.standing = Some(self.find_standing());
         }
-        let legal = first_violation(&self.candidates, self.plan()).is_ok();
-        let used = if legal {
-            MemoryUse::of(&self.candidates, &self.devices)
-        } else {
-            MemoryUse::default()
-        };
-        self.legal = Some((legal, used));
-        legal
+        self.standing.as_ref().expect("found above")
+    }
+
+    fn find_standing(&self) -> Standing {
+        match first_violation(&self.candidates, self.plan()) {
+            Ok(()) => Standing::Legal(MemoryUse::of(&self.candidates, &self.devices)),
+            // The only rule behind it is that of the queues.
+            Err(Violation::Memory { .. })
+                if self.queues.as_deref().is_none_or(|queues| {
+                    check_queues(&self.candidates, &self.devices, queues).is_ok()
+                }) =>
+            {
+                Standing::LacksMemory
+            }
+            Err(_) => Standing::Illegal,
+        }
     }
 
     /// Moves one node; its group follows with it.
@@ -250,19 +280,19 @@ impl Evaluator {
         let stays = self.candidates.is_legal(NodeId(node), device)
             && self.candidates.nodes().pinned[node as usize] == crate::graph::NONE
             && self.queues.is_none();
-        match &mut self.legal {
-            Some((true, used)) if stays => {
+        match &mut self.standing {
+            Some(Standing::Legal(used)) if stays => {
                 used.remove_resident(&self.candidates, node as usize, from);
                 used.add(&self.candidates, node as usize, device);
-                if !used.fits(&self.capacity_bytes) {
-                    self.legal = None;
+                if !used.fits_on(&self.candidates, device, &self.capacity_bytes) {
+                    self.standing = None;
                 }
             }
-            _ => self.legal = None,
+            _ => self.standing = None,
         }
     }
 
-    /// Brings the estimate up to date. The plan is legal.
+    /// Brings the estimate up to date. The plan breaks no rule but, perhaps, that of memory.
     fn schedule(&mut self) -> (f64, &Estimate) {
         let estimate = self.estimate.get_or_insert_with(|| {
             let mut estimate = Estimate::new(&self.candidates);
@@ -282,6 +312,9 @@ impl Evaluator {
 struct Members {
     offsets: Vec<u32>,
     nodes: Vec<u32>,
+    /// Per group the number of the last visit, so that forgetting all visits costs nothing.
+    visited: Vec<u64>,
+    visit: u64,
 }
 
 impl Members {
@@ -301,7 +334,20 @@ impl Members {
             nodes[*slot as usize] = crate::placement::to_u32(node);
             *slot += 1;
         }
-        Self { offsets, nodes }
+        Self {
+            offsets,
+            nodes,
+            visited: vec![0; columns.n_groups as usize],
+            visit: 0,
+        }
+    }
+
+    fn begin_visits(&mut self) {
+        self.visit += 1;
+    }
+
+    fn is_first_visit(&mut self, group: u32) -> bool {
+        std::mem::replace(&mut self.visited[group as usize], self.visit) != self.visit
     }
 
     fn of_group(&self, group: u32) -> &[u32] {
@@ -309,59 +355,4 @@ impl Members {
             self.offsets[group as usize] as usize..self.offsets[group as usize + 1] as usize;
         &self.nodes[range]
     }
-}
-
-/// Sweeps over the schedule's allocations and releases; at one instant releases come first.
-fn peak_bytes(candidates: &Candidates, devices: &[u32], estimate: &Estimate) -> Vec<u64> {
-    let graph = candidates.graph();
-    let mut events: Vec<(f64, bool, u32, u64)> = Vec::new();
-    let mut lives = |device: u32, from_ns: f64, to_ns: f64, bytes: u64| {
-        if bytes > 0 {
-            events.push((from_ns, true, device, bytes));
-            events.push((to_ns, false, device, bytes));
-        }
-    };
-    let mut held = vec![0u64; candidates.n_devices()];
-    for node in graph.nodes() {
-        let index = node.index();
-        let device = devices[index];
-        let resident = &mut held[device as usize];
-        *resident = resident.saturating_add(graph.resident_bytes()[index]);
-        let (start, finish) = (estimate.starts_ns[index], estimate.finish_ns[index]);
-        lives(device, start, finish, graph.workspace_bytes()[index]);
-        let last = graph
-            .successors()
-            .row(index)
-            .iter()
-            .map(|&consumer| estimate.finish_ns[consumer as usize])
-            .fold(finish, f64::max);
-        lives(device, start, last, output_bytes(graph, node));
-    }
-    for_each_transfer(graph, devices, |tensor, src, dst| {
-        let producer = NodeId(graph.tensor_nodes()[tensor as usize]);
-        let arrival =
-            estimate.finish_ns[producer.index()] + transfer_ns(candidates, tensor, src, dst);
-        let successors = graph.successors();
-        let last = successors
-            .range(producer.index())
-            .filter(|&position| {
-                devices[successors.items[position] as usize] == dst
-                    && graph.edge_tensors()[graph.successor_edges()[position] as usize] == tensor
-            })
-            .map(|position| estimate.finish_ns[successors.items[position] as usize])
-            .fold(arrival, f64::max);
-        lives(dst, arrival, last, graph.tensor_bytes()[tensor as usize]);
-    });
-    events.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-    let mut peak = held.clone();
-    for (_, allocates, device, bytes) in events {
-        let now = &mut held[device as usize];
-        if allocates {
-            *now = now.saturating_add(bytes);
-            peak[device as usize] = peak[device as usize].max(*now);
-        } else {
-            *now = now.saturating_sub(bytes);
-        }
-    }
-    peak
 }

@@ -176,7 +176,12 @@ fn memory_violation(candidates: &Candidates, devices: &[u32]) -> Violation {
     unreachable!("a memory overflows, or the caller would not ask")
 }
 
-fn check_queues(candidates: &Candidates, devices: &[u32], queues: &[u32]) -> Result<(), Violation> {
+/// The rule of the queues. There is one entry per node, and every device exists.
+pub(super) fn check_queues(
+    candidates: &Candidates,
+    devices: &[u32],
+    queues: &[u32],
+) -> Result<(), Violation> {
     let n_queues = &candidates.devices().queues;
     for ((node, &device), &queue) in candidates.graph().nodes().zip(devices).zip(queues) {
         if queue >= n_queues[DeviceId(device).index()] {

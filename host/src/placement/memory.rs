@@ -1,7 +1,8 @@
 //! The memory rule: what stays in a memory, and the largest workspace in it, against its capacity.
 //!
-//! Both are needed at once by whatever order the plan runs in, so a plan that runs is never refused. Tensors in flight are
-//! not counted: how many live at once depends on the run.
+//! Both are needed at once by whatever order the whole graph runs in. A run that fetches a part of it may need less: resident
+//! bytes count for every node that is placed, because a later run may fetch the rest, and state stays. Tensors in flight are not
+//! counted: how many live at once depends on the run.
 
 use crate::candidates::Candidates;
 
@@ -43,6 +44,18 @@ impl MemoryUse {
         let domain = candidates.devices().memory_domain[device as usize] as usize;
         let resident = &mut self.resident_bytes[domain];
         *resident = resident.saturating_sub(candidates.graph().resident_bytes()[node]);
+    }
+
+    /// Whether the memory of one device suffices.
+    pub(super) fn fits_on(
+        &self,
+        candidates: &Candidates,
+        device: u32,
+        capacity_bytes: &[u64],
+    ) -> bool {
+        let domain = candidates.devices().memory_domain[device as usize] as usize;
+        let needed = self.resident_bytes[domain].saturating_add(self.workspace_bytes[domain]);
+        needed <= capacity_bytes[domain]
     }
 
     pub(super) fn fits(&self, capacity_bytes: &[u64]) -> bool {

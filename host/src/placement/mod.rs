@@ -8,6 +8,7 @@ mod estimate;
 mod evaluator;
 mod legality;
 mod memory;
+mod peak;
 mod saved;
 mod summary;
 mod transfers;

@@ -59,8 +59,8 @@ pub(super) fn summarize(candidates: &Candidates, devices: &[u32]) -> PlacementSu
         entry.resident_bytes = entry.resident_bytes.saturating_add(resident);
         entry.work_ns += times * candidates.cost_ns(node, DeviceId(device));
     }
-    for_each_transfer(graph, devices, |tensor, _, _| {
-        let tensor = TensorId(tensor);
+    for_each_transfer(graph, devices, |transfer| {
+        let tensor = TensorId(transfer.tensor);
         summary.n_transfers += 1;
         match graph
             .tensor_shape(tensor)
