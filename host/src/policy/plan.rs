@@ -100,6 +100,11 @@ impl PlanBook {
         }
     }
 
+    /// [`PlanSink::move_nodes`], returning how many nodes it looked at.
+    pub(super) fn move_and_count(&self, nodes: &[u32], device: u32) -> usize {
+        self.pages.borrow_mut().evaluator.move_nodes(nodes, device)
+    }
+
     /// What was offered. Explanations and metrics count whenever they came: a policy explains after its last offer, too.
     pub(super) fn into_result(self) -> PlanResult {
         let pages = self.pages.into_inner();
@@ -120,7 +125,7 @@ impl PlanSink for PlanBook {
     }
 
     fn move_nodes(&self, nodes: &[u32], device: u32) {
-        self.pages.borrow_mut().evaluator.move_nodes(nodes, device);
+        self.move_and_count(nodes, device);
     }
 
     fn makespan_ns(&self) -> f64 {

@@ -476,9 +476,10 @@ impl planning::HostPlan for State {
     }
 
     fn move_(&mut self, _: Resource<PlanHandle>, nodes: Vec<u32>, device: u32) -> Result<()> {
-        self.charge(nodes.len() as u64)?;
-        self.plan()?.move_nodes(&nodes, device);
-        Ok(())
+        // Charged afterwards, when it is known whose groups are how large: a call looks at no node twice, so what it can do
+        // before it is refused is bounded.
+        let n_visited = self.plan()?.move_and_count(&nodes, device);
+        self.charge(n_visited as u64)
     }
 
     fn makespan(&mut self, _: Resource<PlanHandle>) -> Result<f64> {
@@ -621,9 +622,12 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::candidates::CandidatesBuilder;
     use crate::candidates::PlacementOptions;
     use crate::candidates::enumerate;
     use crate::candidates::synthetic;
+    use crate::graph::NodeId;
+    use crate::policy::loaded::PlaceOptions;
 
     fn state() -> State {
         let graph = Arc::new(synthetic::SyntheticGraph::new(20, 0).build());
@@ -690,5 +694,29 @@ mod tests {
         assert!(is_out_of_fuel(state.count(Resource::new_borrow(0))));
         state.set_host_fuel(None);
         state.count(Resource::new_borrow(0)).unwrap();
+    }
+
+    #[test]
+    fn a_move_is_charged_for_every_member_of_a_group_but_once() {
+        let graph = synthetic::graph(100, 1);
+        let mut builder = CandidatesBuilder::new(&graph, &Arc::new(synthetic::devices(2)));
+        for node in 1..60 {
+            builder = builder.with_colocation(NodeId(0), NodeId(node));
+        }
+        let candidates = builder.build().unwrap();
+        let limits = PolicyLimits::default();
+        let mut state = State::new(&limits, Arc::new(MessageBook::new(&limits)));
+        let book = PlanBook::new(&candidates, &PlaceOptions::default(), &limits);
+        book.set_devices(&[0; 100]);
+        state.begin_call(View::new(candidates), Some(book));
+        let mut left_after = |nodes: Vec<u32>, fuel| {
+            state.set_host_fuel(Some(FUEL_PER_CALL + fuel));
+            let moved = planning::HostPlan::move_(&mut state, Resource::new_borrow(0), nodes, 1);
+            moved.ok().and(state.host_fuel_left)
+        };
+        assert_eq!(left_after(vec![5], 100), Some(100 - 1 - 60));
+        assert_eq!(left_after(vec![7; 30], 100), Some(100 - 30 - 60));
+        assert_eq!(left_after(vec![7, 80, 81, 999], 100), Some(100 - 4 - 62));
+        assert_eq!(left_after(vec![7; 41], 100), None);
     }
 }
