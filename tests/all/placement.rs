@@ -9,7 +9,6 @@ use placewright::candidates::PlacementHint;
 use placewright::candidates::PlacementOptions;
 use placewright::candidates::Proposal;
 use placewright::candidates::enumerate;
-use placewright::candidates::synthetic;
 use placewright::device::DeviceProfile;
 use placewright::device::DeviceSet;
 use placewright::device::KernelDef;
@@ -27,14 +26,15 @@ use placewright::graph::Output;
 use placewright::graph::Work;
 use placewright::names::DeviceId;
 use placewright::names::DeviceName;
-use placewright::placement::Evaluator;
 use placewright::placement::check;
 use placewright::tensor::DType;
 use placewright::tensor::PartialShape;
 
 use crate::fakes::FakeDevice;
 
+mod evaluator;
 mod saved;
+mod stated;
 
 const TASK: &str = "/job:localhost/replica:0/task:0";
 const CPU0: u32 = 0;
@@ -196,6 +196,16 @@ fn propose(devices: &[u32]) -> Proposal {
         devices: devices.to_vec(),
         ..Proposal::default()
     }
+}
+
+/// `a` (100 flops, 100 bytes out) feeds `b` and `c`, both feed `d`.
+fn diamond() -> Arc<Graph> {
+    let mut builder = Builder::new();
+    let a = builder.work("a", &[], 100.0, 0);
+    let b = builder.work("b", &[a], 200.0, 0);
+    let c = builder.work("c", &[a], 300.0, 40);
+    builder.work("d", &[b, c], 100.0, 0);
+    builder.finish()
 }
 
 #[test]
@@ -550,237 +560,4 @@ fn columns_beside_the_devices_are_checked_too() {
     assert_eq!(with(Some(vec![]), None).unwrap_err().rule(), "length");
     assert_eq!(with(None, Some(vec![0, 0])).unwrap_err().rule(), "length");
     assert_eq!(with(None, Some(vec![2])).unwrap_err().rule(), "queue");
-}
-
-/// `a` (100 flops, 100 bytes out) feeds `b` and `c`, both feed `d`.
-fn diamond() -> Arc<Graph> {
-    let mut builder = Builder::new();
-    let a = builder.work("a", &[], 100.0, 0);
-    let b = builder.work("b", &[a], 200.0, 0);
-    let c = builder.work("c", &[a], 300.0, 40);
-    builder.work("d", &[b, c], 100.0, 0);
-    builder.finish()
-}
-
-#[test]
-fn the_makespan_counts_costs_links_and_queues() {
-    let found = candidates(&diamond(), &PlacementOptions::default()).unwrap();
-    let mut plan = Evaluator::new(&found);
-    let mut makespan = |devices: &[u32]| {
-        plan.set_devices(devices);
-        plan.makespan_ns()
-    };
-    // Two queues: b and c side by side, at 1 flop/ns.
-    assert_eq!(makespan(&[CPU0; 4]), 100.0 + 300.0 + 100.0);
-    // Between CPUs a tensor takes 5 ns.
-    assert_eq!(
-        makespan(&[CPU0, CPU0, CPU1, CPU0]),
-        100.0 + 5.0 + 300.0 + 5.0 + 100.0
-    );
-    // c on a GPU: 10 ns + 100 bytes there and back, and a tenth of the time.
-    assert_eq!(
-        makespan(&[CPU0, CPU0, GPU0, CPU0]),
-        100.0 + (110.0 + 30.0 + 110.0) + 100.0
-    );
-    assert_eq!(makespan(&[CPU0]), f64::INFINITY);
-    plan.set_devices(&[CPU0; 4]);
-    plan.set_queues(Some(vec![0; 4]));
-    assert_eq!(plan.makespan_ns(), 700.0, "one queue: one after the other");
-    plan.set_queues(Some(vec![0, 0, 5, 0]));
-    assert_eq!(plan.makespan_ns(), f64::INFINITY);
-    assert_eq!(plan.violation().unwrap().rule(), "queue");
-}
-
-#[test]
-fn the_start_order_decides_who_goes_first() {
-    let mut builder = Builder::new();
-    builder.work("short", &[], 10.0, 0);
-    let long = builder.work("long", &[], 100.0, 0);
-    builder.work("after", &[long], 100.0, 0);
-    let found = candidates(&builder.finish(), &PlacementOptions::default()).unwrap();
-    let mut plan = Evaluator::new(&found);
-    plan.set_devices(&[CPU0, CPU0, CPU1]);
-    plan.set_queues(Some(vec![0; 3]));
-    assert_eq!(plan.makespan_ns(), 10.0 + 100.0 + 5.0 + 100.0);
-    plan.set_start_order(Some(vec![0, 1, 0]));
-    assert_eq!(plan.makespan_ns(), 100.0 + 5.0 + 100.0);
-}
-
-#[test]
-fn transfers_are_counted_once_per_tensor_and_destination() {
-    let found = candidates(&diamond(), &PlacementOptions::default()).unwrap();
-    let placement = check(&found, propose(&[CPU0, GPU0, GPU0, CPU1])).unwrap();
-    let summary = placement.summary();
-    // a to GPU0 once for two consumers; b and c to CPU1.
-    assert_eq!((summary.n_transfers, summary.transfer_bytes), (3, 300));
-    let counts: Vec<_> = summary
-        .devices
-        .iter()
-        .map(|device| device.n_nodes)
-        .collect();
-    assert_eq!(counts, [1, 1, 2, 0]);
-    assert_eq!(summary.devices[GPU0 as usize].resident_bytes, 40);
-    assert_eq!(summary.devices[GPU0 as usize].work_ns, 50.0);
-    let mut plan = Evaluator::new(&found);
-    plan.set_devices(placement.devices());
-    assert_eq!(plan.transfer_bytes(), 300);
-    // CPU0 holds a's output; GPU0 its copy and c's state, then b's and c's outputs too; CPU1 both copies and d's output.
-    assert_eq!(plan.peak_bytes_per_device(), [100, 300, 340, 0]);
-}
-
-#[test]
-fn peaks_are_told_of_plans_that_lack_memory_alone() {
-    let mut builder = Builder::new();
-    let a = builder.work("a", &[], 10.0, 600);
-    let pinned = builder.work("b", &[a], 10.0, 600);
-    let graph = builder.finish();
-    let found = CandidatesBuilder::new(&graph, &devices())
-        .with_pin(pinned, DeviceId(GPU0))
-        .build()
-        .unwrap();
-    let mut plan = Evaluator::new(&found);
-    plan.set_devices(&[GPU0; 2]);
-    assert_eq!(plan.violation().unwrap().rule(), "memory");
-    assert_eq!(plan.peak_bytes_per_device(), [0, 0, 1400, 0]);
-    assert_eq!(plan.makespan_ns(), f64::INFINITY);
-    plan.set_queues(Some(vec![0, 7]));
-    assert_eq!(
-        plan.peak_bytes_per_device(),
-        [0; 4],
-        "a queue is missing too"
-    );
-    plan.set_queues(None);
-    plan.move_nodes(&[pinned.0], GPU1);
-    assert_eq!(plan.peak_bytes_per_device(), [0; 4], "a pin is broken");
-    plan.move_nodes(&[a.0, pinned.0], GPU0);
-    plan.move_nodes(&[a.0], CPU0);
-    assert_eq!(plan.violation(), None);
-    assert_eq!(plan.peak_bytes_per_device(), [700, 0, 800, 0]);
-}
-
-#[test]
-fn moves_are_estimated_as_a_fresh_plan_would_be() {
-    let graph = synthetic::graph(1500, 3);
-    let set = Arc::new(synthetic::devices(6));
-    let options = PlacementOptions::default();
-    let found = enumerate(&graph, &set, &synthetic::kernels(), &options).unwrap();
-    let first: Vec<u32> = graph.nodes().map(|node| found.of_node(node)[0]).collect();
-    let mut plan = Evaluator::new(&found);
-    plan.set_devices(&first);
-    plan.makespan_ns();
-    for round in 0..40u32 {
-        let node = NodeId((round * 379 + 11) % 1500);
-        let legal = found.of_node(node);
-        plan.move_nodes(&[node.0], legal[round as usize % legal.len()]);
-        let incremental = plan.makespan_ns();
-        let mut fresh = Evaluator::new(&found);
-        fresh.set_devices(plan.devices());
-        assert_eq!(incremental, fresh.makespan_ns(), "round {round}");
-        assert!(incremental.is_finite());
-    }
-}
-
-#[test]
-fn moving_a_node_moves_its_group_and_keeps_the_rules() {
-    let mut builder = Builder::new();
-    let a = builder.node("a", "Any", &[]);
-    let b = builder.with("b", "Any", &[], "", "a");
-    let cpu = builder.node("cpu", "CpuOnly", &[]);
-    let found = candidates(&builder.finish(), &PlacementOptions::default()).unwrap();
-    let mut plan = Evaluator::new(&found);
-    assert_eq!(plan.violation().unwrap().rule(), "length");
-    plan.set_devices(&[GPU0, GPU0, CPU0]);
-    assert_eq!(plan.violation(), None);
-    // Each group once, whatever the list says; what does not exist is nobody's.
-    assert_eq!(plan.move_nodes(&[b.0, a.0, b.0, 77], GPU1), 4 + 2);
-    assert_eq!(plan.devices(), [GPU1, GPU1, CPU0]);
-    assert!(plan.makespan_ns().is_finite());
-    plan.move_nodes(&[cpu.0], GPU0);
-    assert_eq!(plan.violation().unwrap().rule(), "candidate");
-    assert_eq!(
-        (plan.makespan_ns(), plan.transfer_bytes()),
-        (f64::INFINITY, 0)
-    );
-    plan.move_nodes(&[a.0, cpu.0], CPU1);
-    assert_eq!(plan.violation(), None);
-    plan.move_nodes(&[a.0], 99);
-    assert_eq!(plan.violation().unwrap().rule(), "device");
-}
-
-#[test]
-fn a_move_that_overfills_a_memory_is_refused() {
-    let mut builder = Builder::new();
-    builder.work("a", &[], 0.0, 600);
-    builder.work("b", &[], 0.0, 600);
-    let found = candidates(&builder.finish(), &PlacementOptions::default()).unwrap();
-    let mut plan = Evaluator::new(&found);
-    plan.set_devices(&[CPU0, CPU1]);
-    assert_eq!(plan.violation(), None);
-    plan.move_nodes(&[1], CPU0);
-    assert_eq!(plan.violation().unwrap().rule(), "memory");
-    plan.move_nodes(&[0], GPU0);
-    assert_eq!(plan.violation(), None);
-}
-
-#[test]
-fn the_last_legal_offer_is_the_answer() {
-    let found = candidates(&diamond(), &PlacementOptions::default()).unwrap();
-    let mut plan = Evaluator::new(&found);
-    assert!(plan.offer().is_err());
-    assert!(plan.offered().is_none());
-    plan.set_devices(&[CPU0; 4]);
-    plan.offer().unwrap();
-    plan.set_devices(&[99; 4]);
-    assert_eq!(plan.offer().unwrap_err().rule(), "device");
-    plan.explain(&[0], "late reason");
-    plan.metric("rounds", 1.0);
-    plan.metric("rounds", 2.0);
-    let answer = plan.into_proposal().unwrap();
-    assert_eq!(answer.devices, [CPU0; 4]);
-    assert_eq!(answer.metrics, [("rounds".to_owned(), 2.0)]);
-    assert_eq!(answer.explanations[0].reason, "late reason");
-}
-
-#[test]
-fn shared_memory_is_one_capacity() {
-    let mut builder = Builder::new();
-    builder.work("a", &[], 0.0, 600);
-    builder.work("b", &[], 0.0, 600);
-    let graph = builder.finish();
-    let apart = CandidatesBuilder::new(&graph, &devices());
-    let shared = apart
-        .clone()
-        .with_shared_memory(&[DeviceId(CPU0), DeviceId(CPU1)]);
-    assert!(check(&apart.build().unwrap(), propose(&[CPU0, CPU1])).is_ok());
-    let shared = shared.build().unwrap();
-    let violation = check(&shared, propose(&[CPU0, CPU1])).unwrap_err();
-    assert_eq!(violation.rule(), "memory");
-    assert!(check(&shared, propose(&[CPU0, GPU0])).is_ok());
-}
-
-#[test]
-fn stated_costs_are_held_to_be_durations() {
-    let mut builder = Builder::new();
-    let node = builder.node("n", "Any", &[]);
-    let graph = builder.finish();
-    let with = |costs: [f64; 4]| {
-        let builder = CandidatesBuilder::new(&graph, &devices());
-        builder.with_costs_ns(node, &costs).build()
-    };
-    let inf = f64::INFINITY;
-    let found = with([1.0, inf, 2.0, inf]).unwrap();
-    assert_eq!(found.of_node(node), [GPU0, CPU0]);
-    assert_eq!(found.cost_ns(node, DeviceId(CPU1)), inf);
-    assert!(matches!(
-        with([1.0, -1.0, 1.0, 1.0]),
-        Err(CandidatesError::BadCost { .. })
-    ));
-    assert!(matches!(
-        with([1.0, f64::NAN, 1.0, 1.0]),
-        Err(CandidatesError::BadCost { .. })
-    ));
-    assert!(matches!(
-        with([inf; 4]),
-        Err(CandidatesError::NoDeviceAtAnyCost { .. })
-    ));
 }

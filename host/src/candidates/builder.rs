@@ -136,8 +136,16 @@ impl CandidatesBuilder {
     }
 
     /// The same, with two nodes on one device.
+    ///
+    /// # Panics
+    /// If one of them does not exist.
     #[must_use]
     pub fn with_colocation(mut self, a: NodeId, b: NodeId) -> Self {
+        let n_nodes = self.graph.n_nodes();
+        assert!(
+            a.max(b).index() < n_nodes,
+            "both nodes are of the graph, which has {n_nodes}"
+        );
         self.colocated.push((a, b));
         self
     }
@@ -152,7 +160,7 @@ impl CandidatesBuilder {
         self
     }
 
-    /// The same, with the expected number of executions of a node in one run; 1 unless said.
+    /// The same, with the expected number of executions of a node in one run, finite and not negative; 1 unless said.
     ///
     /// # Panics
     /// If there is no such node.
@@ -165,9 +173,16 @@ impl CandidatesBuilder {
         self
     }
 
-    /// The same, with what transfers from one device to another cost.
+    /// The same, with what transfers from one device to another cost; +inf = nothing can be moved.
+    ///
+    /// # Panics
+    /// If one of them does not exist.
     #[must_use]
     pub fn with_link(mut self, src: DeviceId, dst: DeviceId, link: LinkProfile) -> Self {
+        assert!(
+            src.max(dst).index() < self.device_set.len(),
+            "both devices are of the set"
+        );
         let exceptions = &mut self.devices.link_exceptions;
         match exceptions.binary_search_by_key(&(src, dst), |&(src, dst, _)| (src, dst)) {
             Ok(index) => exceptions[index].2 = link,
@@ -220,12 +235,14 @@ impl CandidatesBuilder {
     /// The candidates.
     ///
     /// # Errors
-    /// [`CandidatesError`]: no devices; a cost that is negative or no number; a node or a colocation group that no device may
-    /// run; a pin to a device that may not run the node.
+    /// [`CandidatesError`]: no devices; a cost, a link or a number of executions that is negative or no number; a node or a
+    /// colocation group that no device may run; a pin to a device that may not run the node.
     pub fn build(self) -> Result<Candidates, CandidatesError> {
         if self.device_set.is_empty() {
             return Err(CandidatesError::NoDevices);
         }
+        self.check_executions()?;
+        self.check_links()?;
         let group_of = self.groups();
         let mut columns = NodeColumns {
             n_groups: group_of.iter().max().map_or(0, |&last| last + 1),
@@ -267,6 +284,37 @@ impl CandidatesBuilder {
             self.devices,
             options,
         ))
+    }
+
+    fn check_executions(&self) -> Result<(), CandidatesError> {
+        for (node, &executions) in self.graph.nodes().zip(&self.executions) {
+            if !executions.is_finite() || executions < 0.0 {
+                return Err(CandidatesError::BadExecutions {
+                    node: self.graph.node_name(node).to_owned(),
+                    executions,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn check_links(&self) -> Result<(), CandidatesError> {
+        let name = |device: DeviceId| {
+            let device = self.device_set.get(device);
+            device.map_or_else(String::new, |device| device.attributes().name.clone())
+        };
+        let is_duration = |ns: f64| !ns.is_nan() && ns >= 0.0;
+        for &(source, destination, link) in &self.devices.link_exceptions {
+            if !is_duration(link.latency_ns) || !is_duration(link.ns_per_byte) {
+                return Err(CandidatesError::BadLink {
+                    source_device: name(source),
+                    destination_device: name(destination),
+                    latency_ns: link.latency_ns,
+                    ns_per_byte: link.ns_per_byte,
+                });
+            }
+        }
+        Ok(())
     }
 
     /// Dense groups, numbered by their first members.

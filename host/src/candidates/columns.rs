@@ -40,7 +40,7 @@ pub struct NodeColumns {
     pub placement_hints: Vec<u8>,
     /// For metadata ops the producer of the first input, else [`crate::graph::NONE`].
     pub follow: Vec<u32>,
-    /// Expected executions in one run; empty = 1 for all.
+    /// Expected executions in one run, finite and not negative; empty = 1 for all.
     pub executions: Vec<f64>,
     /// The user's wish, larger first; empty = 0 for all.
     pub user_priority: Vec<i32>,
@@ -185,6 +185,20 @@ impl Candidates {
         let row = self.nodes.cost_row[node.index()] as usize;
         let class = self.devices.cost_class[device.index()] as usize;
         self.nodes.costs[row * self.devices.n_cost_classes as usize + class]
+    }
+
+    /// Cost of all expected executions of a node in one run on a device, in ns. Nothing is executed for free, also where it could
+    /// not run at all; never NaN.
+    ///
+    /// # Panics
+    /// If there is no such node or device.
+    pub fn work_ns(&self, node: NodeId, device: DeviceId) -> f64 {
+        let times = self.nodes.executions.get(node.index()).copied();
+        match times {
+            None => self.cost_ns(node, device),
+            Some(0.0) => 0.0,
+            Some(times) => times * self.cost_ns(node, device),
+        }
     }
 
     /// The link between two devices; free within one device.

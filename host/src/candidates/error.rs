@@ -123,6 +123,30 @@ pub enum CandidatesError {
         /// The cost.
         cost_ns: f64,
     },
+    /// A number of executions that nothing can be multiplied with.
+    #[error(
+        "node `{node}`: {executions} is no number of executions; give a finite one that is not negative"
+    )]
+    BadExecutions {
+        /// The node.
+        node: String,
+        /// The number.
+        executions: f64,
+    },
+    /// A link whose transfers take no duration.
+    #[error(
+        "link from `{source_device}` to `{destination_device}`: {latency_ns} ns and {ns_per_byte} ns per byte are no durations; use +inf where nothing can be moved"
+    )]
+    BadLink {
+        /// The device that sends.
+        source_device: String,
+        /// The device that receives.
+        destination_device: String,
+        /// The fixed part.
+        latency_ns: f64,
+        /// The part that grows with the size.
+        ns_per_byte: f64,
+    },
     /// Every device is too dear for the node, or for its colocation group.
     #[error(
         "node `{node}`: it, or its colocation group, costs +inf on every device; give it a finite cost on one"

@@ -1,219 +1,274 @@
-//! What the cost model expects of a plan: a list schedule in one pass.
+//! What the cost model expects of a plan: a list schedule, event by event, as the executor would run it.
 //!
-//! Nodes are taken in one fixed topological order, each device's queues fill in that order, and a node starts when its inputs
-//! have arrived and its queue is free. A tensor arrives on another device once, `latency + bytes * ns_per_byte` after it was
-//! made; links do not contend, as in the schedules of Topcuoglu et al. 2002. The order is that of node ids, or, where the plan
-//! sets a start order, the one in which a ready node of larger start order goes first.
+//! A node may start when its inputs have arrived on its device. When a queue of a chip is free, the nodes that may start there
+//! do, that of the largest start order first, ties by id; a queue never waits for a node whose inputs are still on their way
+//! while another one may start. Devices of one chip share its queues. A tensor arrives on another device once,
+//! `latency + bytes * ns_per_byte` after it was made; links do not contend, as in the schedules of Topcuoglu et al. 2002.
 
+use std::cmp::Ordering;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::candidates::Candidates;
 use crate::graph::NONE;
+use crate::graph::NodeId;
 use crate::names::DeviceId;
 
-/// States of the queues are kept this many times per pass, so that a later pass starts near the first change.
-const N_CHECKPOINTS: usize = 32;
-
-/// The schedule of one plan, kept for the next one.
+/// The schedule of one plan. Its buffers are kept for the next one.
 #[derive(Debug)]
 pub(super) struct Estimate {
-    /// Nodes in the order they are taken, and where each stands in it.
-    order: Vec<u32>,
-    position: Vec<u32>,
     pub(super) starts_ns: Vec<f64>,
     pub(super) finish_ns: Vec<f64>,
-    /// First queue of every device, and the number of all.
-    queue_offsets: Vec<u32>,
-    /// When each queue is free.
-    free_ns: Vec<f64>,
-    /// `free_ns` and the latest finish, before position `i * stride`.
-    checkpoints: Vec<(Vec<f64>, f64)>,
-    stride: usize,
-    /// First position whose node changed since the last pass.
-    dirty_from: usize,
+    /// When the inputs that were made so far are on the node's device.
+    ready_ns: Vec<f64>,
+    /// Edges whose producer has not ended.
+    n_waits: Vec<u32>,
+    /// First queue of each device's chip. A chip has as many as the device of it that has most.
+    first_queue: Vec<u32>,
+    /// By the first queue of a chip: how many it has.
+    n_queues: Vec<u32>,
+    /// Queues that fill together: all of one chip, at its first one, or each alone where the plan names them.
+    pools: Vec<Pool>,
+    /// What happens next, soonest first.
+    events: BinaryHeap<Reverse<Event>>,
+    is_up_to_date: bool,
     makespan_ns: f64,
+}
+
+#[derive(Debug, Default)]
+struct Pool {
+    n_free: u32,
+    /// Nodes that may start: start order, then id.
+    ready: BinaryHeap<(i32, Reverse<u32>)>,
+}
+
+/// Something that happens to a node.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Event {
+    at_ns: f64,
+    node: u32,
+    what: What,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum What {
+    /// It ends, and frees its queue.
+    Finish,
+    /// Its last input is there.
+    Arrival,
+}
+
+impl Eq for Event {}
+
+impl Ord for Event {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let key = |event: &Self| (event.node, event.what == What::Arrival);
+        self.at_ns
+            .total_cmp(&other.at_ns)
+            .then_with(|| key(self).cmp(&key(other)))
+    }
+}
+
+impl PartialOrd for Event {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// What is scheduled.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Schedule<'a> {
+    pub(super) candidates: &'a Candidates,
+    /// One device per node, all in range.
+    pub(super) devices: &'a [u32],
+    /// `None` = by id.
+    pub(super) start_order: Option<&'a [i32]>,
+    /// Queue per node; `None` = the one of its device that is free first.
+    pub(super) queues: Option<&'a [u32]>,
 }
 
 impl Estimate {
     pub(super) fn new(candidates: &Candidates) -> Self {
         let n_nodes = candidates.graph().n_nodes();
-        let mut queue_offsets = vec![0u32];
-        for &queues in &candidates.devices().queues {
-            let last = queue_offsets[queue_offsets.len() - 1];
-            queue_offsets.push(last + queues.max(1));
+        let columns = candidates.devices();
+        let n_chips = columns.silicon.iter().max().map_or(0, |&last| last + 1);
+        let mut queues_of_chip = vec![0u32; n_chips as usize];
+        for (&chip, &queues) in columns.silicon.iter().zip(&columns.queues) {
+            let most = &mut queues_of_chip[chip as usize];
+            *most = queues.max(*most).max(1);
         }
-        let n_queues = queue_offsets[queue_offsets.len() - 1] as usize;
-        let ids: Vec<u32> = candidates.graph().nodes().map(|node| node.0).collect();
+        let mut first_of_chip = vec![0u32];
+        for &queues in &queues_of_chip {
+            first_of_chip.push(first_of_chip[first_of_chip.len() - 1] + queues);
+        }
+        let n_pools = first_of_chip[first_of_chip.len() - 1] as usize;
+        let mut n_queues = vec![0; n_pools];
+        for (&first, &queues) in first_of_chip.iter().zip(&queues_of_chip) {
+            if queues > 0 {
+                n_queues[first as usize] = queues;
+            }
+        }
+        let mut pools = Vec::new();
+        pools.resize_with(n_pools, Pool::default);
         Self {
-            position: ids.clone(),
-            order: ids,
             starts_ns: vec![0.0; n_nodes],
             finish_ns: vec![0.0; n_nodes],
-            queue_offsets,
-            free_ns: vec![0.0; n_queues],
-            checkpoints: Vec::new(),
-            stride: n_nodes.div_ceil(N_CHECKPOINTS).max(64),
-            dirty_from: 0,
+            ready_ns: vec![0.0; n_nodes],
+            n_waits: vec![0; n_nodes],
+            first_queue: columns
+                .silicon
+                .iter()
+                .map(|&chip| first_of_chip[chip as usize])
+                .collect(),
+            n_queues,
+            pools,
+            events: BinaryHeap::new(),
+            is_up_to_date: false,
             makespan_ns: 0.0,
         }
     }
 
-    /// Everything has to be computed anew.
+    /// The plan changed.
     pub(super) fn invalidate(&mut self) {
-        self.dirty_from = 0;
+        self.is_up_to_date = false;
     }
 
-    /// This node's device changed.
-    pub(super) fn invalidate_node(&mut self, node: u32) {
-        self.dirty_from = self.dirty_from.min(self.position[node as usize] as usize);
+    /// When the last node ends, in ns.
+    pub(super) fn makespan_ns(&mut self, schedule: Schedule<'_>) -> f64 {
+        if !self.is_up_to_date {
+            self.makespan_ns = self.run(schedule);
+            self.is_up_to_date = true;
+        }
+        self.makespan_ns
     }
 
-    /// Takes nodes in the order that ready nodes of larger `start_order` go first; ties go by id. `None` = by id.
-    pub(super) fn set_order(&mut self, candidates: &Candidates, start_order: Option<&[i32]>) {
-        self.order.clear();
-        match start_order {
-            None => self
-                .order
-                .extend(candidates.graph().nodes().map(|node| node.0)),
-            Some(wish) => list_order(candidates, wish, &mut self.order),
-        }
-        for (position, &node) in self.order.iter().enumerate() {
-            self.position[node as usize] = crate::placement::to_u32(position);
-        }
-        self.invalidate();
-    }
-
-    /// When the last node ends, in ns. `queues` = queue per node; without it a node takes the queue of its device that is free
-    /// first. The plan is one device per node, all in range.
-    pub(super) fn makespan_ns(
-        &mut self,
-        candidates: &Candidates,
-        devices: &[u32],
-        queues: Option<&[u32]>,
-    ) -> f64 {
-        let n_nodes = self.order.len();
-        if self.dirty_from >= n_nodes {
-            return self.makespan_ns;
-        }
-        let kept = (self.dirty_from / self.stride).min(self.checkpoints.len());
-        let first = if kept < self.checkpoints.len() {
-            kept * self.stride
-        } else {
-            0
-        };
-        let mut latest = 0.0f64;
-        if first == 0 {
-            self.checkpoints.clear();
-            self.free_ns.fill(0.0);
-        } else {
-            let (free_ns, latest_then) = &self.checkpoints[kept];
-            self.free_ns.copy_from_slice(free_ns);
-            latest = *latest_then;
-            self.checkpoints.truncate(kept);
-        }
-        for position in first..n_nodes {
-            if position % self.stride == 0 {
-                self.checkpoints.push((self.free_ns.clone(), latest));
+    fn run(&mut self, schedule: Schedule<'_>) -> f64 {
+        self.reset(schedule);
+        let mut makespan_ns = 0.0f64;
+        // Pools in which a node may start now.
+        let mut touched: Vec<usize> = Vec::new();
+        while let Some(&Reverse(Event { at_ns: now_ns, .. })) = self.events.peek() {
+            // All that happens at one instant comes before anything starts, so that start order and not chance decides.
+            while let Some(&Reverse(event)) = self.events.peek()
+                && event.at_ns <= now_ns
+            {
+                self.events.pop();
+                let pool = self.pool(schedule, event.node as usize);
+                match event.what {
+                    What::Finish => {
+                        makespan_ns = makespan_ns.max(event.at_ns);
+                        self.pools[pool].n_free += 1;
+                        self.release(schedule, event.node as usize);
+                    }
+                    What::Arrival => {
+                        let node = event.node;
+                        let wish = schedule.start_order.map_or(0, |order| order[node as usize]);
+                        self.pools[pool].ready.push((wish, Reverse(node)));
+                    }
+                }
+                touched.push(pool);
             }
-            let node = self.order[position] as usize;
-            latest = latest.max(self.schedule(candidates, devices, queues, node));
+            for pool in touched.drain(..) {
+                self.start_nodes(schedule, pool, now_ns);
+            }
         }
-        self.dirty_from = n_nodes;
-        self.makespan_ns = latest;
-        latest
+        makespan_ns
     }
 
-    fn schedule(
-        &mut self,
-        candidates: &Candidates,
-        devices: &[u32],
-        queues: Option<&[u32]>,
-        node: usize,
-    ) -> f64 {
-        let graph = candidates.graph();
-        let device = devices[node];
-        let mut ready = 0.0f64;
-        for edge in graph.predecessors().range(node) {
-            let producer = graph.predecessors().items[edge] as usize;
-            let mut arrival = self.finish_ns[producer];
-            if devices[producer] != device {
-                arrival += transfer_ns(
-                    candidates,
-                    graph.edge_tensors()[edge],
-                    devices[producer],
-                    device,
-                );
-            }
-            ready = ready.max(arrival);
+    fn reset(&mut self, schedule: Schedule<'_>) {
+        self.events.clear();
+        for (pool, &n_queues) in self.pools.iter_mut().zip(&self.n_queues) {
+            pool.ready.clear();
+            pool.n_free = if schedule.queues.is_some() {
+                1
+            } else {
+                n_queues
+            };
         }
-        let range = self.queue_offsets[device as usize] as usize
-            ..self.queue_offsets[device as usize + 1] as usize;
-        let queue = match queues {
-            Some(queues) => range.start + (queues[node] as usize).min(range.len() - 1),
-            None => earliest(&self.free_ns, range),
-        };
-        let columns = candidates.nodes();
-        let cost = candidates.cost_ns(
-            crate::graph::NodeId(crate::placement::to_u32(node)),
-            DeviceId(device),
-        );
-        let times = columns.executions.get(node).copied().unwrap_or(1.0);
-        // 0 executions of something that cannot run would be NaN.
-        let duration = if times == 0.0 { 0.0 } else { times * cost };
-        let start = ready.max(self.free_ns[queue]);
-        let finish = start + duration;
-        self.free_ns[queue] = finish;
-        self.starts_ns[node] = start;
-        self.finish_ns[node] = finish;
-        finish
+        self.ready_ns.fill(0.0);
+        let graph = schedule.candidates.graph();
+        for node in graph.nodes() {
+            let n_waits = graph.predecessors().range(node.index()).len();
+            self.n_waits[node.index()] = crate::placement::to_u32(n_waits);
+            if n_waits == 0 {
+                self.events.push(Reverse(Event {
+                    at_ns: 0.0,
+                    node: node.0,
+                    what: What::Arrival,
+                }));
+            }
+        }
+    }
+
+    /// The pool that a node waits in.
+    fn pool(&self, schedule: Schedule<'_>, node: usize) -> usize {
+        let first = self.first_queue[schedule.devices[node] as usize] as usize;
+        let queue = schedule.queues.map_or(0, |queues| queues[node]);
+        first + queue.min(self.n_queues[first] - 1) as usize
+    }
+
+    /// Starts nodes while queues of the pool are free.
+    fn start_nodes(&mut self, schedule: Schedule<'_>, pool: usize, now_ns: f64) {
+        let candidates = schedule.candidates;
+        let pool = &mut self.pools[pool];
+        while pool.n_free > 0
+            && let Some((_, Reverse(node))) = pool.ready.pop()
+        {
+            pool.n_free -= 1;
+            let index = node as usize;
+            let device = DeviceId(schedule.devices[index]);
+            let finish_ns = now_ns + candidates.work_ns(NodeId(node), device);
+            self.starts_ns[index] = now_ns;
+            self.finish_ns[index] = finish_ns;
+            self.events.push(Reverse(Event {
+                at_ns: finish_ns,
+                node,
+                what: What::Finish,
+            }));
+        }
+    }
+
+    /// Sends the outputs of a node that has ended to its consumers.
+    fn release(&mut self, schedule: Schedule<'_>, producer: usize) {
+        let graph = schedule.candidates.graph();
+        let source = schedule.devices[producer];
+        for position in graph.successors().range(producer) {
+            let consumer = graph.successors().items[position] as usize;
+            let destination = schedule.devices[consumer];
+            let mut arrival_ns = self.finish_ns[producer];
+            if destination != source {
+                let tensor = graph.edge_tensors()[graph.successor_edges()[position] as usize];
+                arrival_ns += transfer_ns(schedule.candidates, tensor, source, destination);
+            }
+            let ready_ns = &mut self.ready_ns[consumer];
+            *ready_ns = ready_ns.max(arrival_ns);
+            self.n_waits[consumer] -= 1;
+            if self.n_waits[consumer] == 0 {
+                self.events.push(Reverse(Event {
+                    at_ns: *ready_ns,
+                    node: crate::placement::to_u32(consumer),
+                    what: What::Arrival,
+                }));
+            }
+        }
     }
 }
 
 /// What an edge between two devices costs; a control edge costs the latency of a message.
 pub(super) fn transfer_ns(candidates: &Candidates, tensor: u32, src: u32, dst: u32) -> f64 {
     let link = candidates.link(DeviceId(src), DeviceId(dst));
-    if tensor == NONE {
+    let bytes = match tensor {
+        NONE => 0,
+        tensor => candidates.graph().tensor_bytes()[tensor as usize],
+    };
+    // Nothing times a rate of +inf would be NaN.
+    if bytes == 0 {
         return link.latency_ns;
     }
     #[expect(
         clippy::cast_precision_loss,
         reason = "an estimate of bytes needs 53 bits at most"
     )]
-    let bytes = candidates.graph().tensor_bytes()[tensor as usize] as f64;
+    let bytes = bytes as f64;
     link.latency_ns + bytes * link.ns_per_byte
-}
-
-fn earliest(free_ns: &[f64], range: std::ops::Range<usize>) -> usize {
-    let mut best = range.start;
-    for queue in range {
-        if free_ns[queue] < free_ns[best] {
-            best = queue;
-        }
-    }
-    best
-}
-
-/// A topological order in which, among the nodes that are ready, the one of largest wish comes first.
-fn list_order(candidates: &Candidates, wish: &[i32], order: &mut Vec<u32>) {
-    let graph = candidates.graph();
-    let mut waits_for: Vec<u32> = graph
-        .nodes()
-        .map(|node| crate::placement::to_u32(graph.predecessors().range(node.index()).len()))
-        .collect();
-    let mut ready: BinaryHeap<(i32, Reverse<u32>)> = graph
-        .nodes()
-        .filter(|node| waits_for[node.index()] == 0)
-        .map(|node| (wish[node.index()], Reverse(node.0)))
-        .collect();
-    while let Some((_, Reverse(node))) = ready.pop() {
-        order.push(node);
-        for &consumer in graph.successors().row(node as usize) {
-            let waits = &mut waits_for[consumer as usize];
-            *waits -= 1;
-            if *waits == 0 {
-                ready.push((wish[consumer as usize], Reverse(consumer)));
-            }
-        }
-    }
 }

@@ -5,6 +5,7 @@ use crate::candidates::Explanation;
 use crate::candidates::Proposal;
 use crate::graph::NodeId;
 use crate::placement::estimate::Estimate;
+use crate::placement::estimate::Schedule;
 use crate::placement::legality::Plan;
 use crate::placement::legality::check_queues;
 use crate::placement::legality::first_violation;
@@ -27,8 +28,8 @@ enum Standing {
 
 /// A plan in the making, and what the host thinks of it. One per policy call; deterministic.
 ///
-/// Nothing is evaluated until it is asked for, so a policy that does not search pays a copy. After [`Self::move_nodes`] the next
-/// [`Self::makespan_ns`] recomputes only from the first node moved.
+/// Nothing is evaluated until it is asked for, so a policy that does not search pays a copy, and nothing twice until the plan
+/// changes.
 #[derive(Debug)]
 pub struct Evaluator {
     candidates: Candidates,
@@ -121,9 +122,10 @@ impl Evaluator {
     /// Start order within each device, larger first; `None` = the host decides.
     pub fn set_start_order(&mut self, order: Option<Vec<i32>>) {
         self.start_order = order;
-        // The estimate's order follows; built anew at the next question.
-        self.estimate = None;
         self.standing = None;
+        if let Some(estimate) = &mut self.estimate {
+            estimate.invalidate();
+        }
     }
 
     /// Compute queue per node; `None` = the host decides.
@@ -151,8 +153,8 @@ impl Evaluator {
         }
     }
 
-    /// Expected duration of one run of the plan as it stands, in ns: a list schedule over costs, links, start order and queues.
-    /// +inf = not legal.
+    /// Expected duration of one run of the plan as it stands, in ns: a list schedule over costs, links, start order, queues and
+    /// chips. +inf = not legal.
     pub fn makespan_ns(&mut self) -> f64 {
         if !self.is_legal() {
             return f64::INFINITY;
@@ -274,7 +276,7 @@ impl Evaluator {
             return;
         }
         if let Some(estimate) = &mut self.estimate {
-            estimate.invalidate_node(node);
+            estimate.invalidate();
         }
         // A legal plan stays legal if whole groups move to candidates of theirs and memory suffices; else ask again.
         let stays = self.candidates.is_legal(NodeId(node), device)
@@ -294,15 +296,15 @@ impl Evaluator {
 
     /// Brings the estimate up to date. The plan breaks no rule but, perhaps, that of memory.
     fn schedule(&mut self) -> (f64, &Estimate) {
-        let estimate = self.estimate.get_or_insert_with(|| {
-            let mut estimate = Estimate::new(&self.candidates);
-            if self.start_order.is_some() {
-                estimate.set_order(&self.candidates, self.start_order.as_deref());
-            }
-            estimate
+        let estimate = self
+            .estimate
+            .get_or_insert_with(|| Estimate::new(&self.candidates));
+        let makespan_ns = estimate.makespan_ns(Schedule {
+            candidates: &self.candidates,
+            devices: &self.devices,
+            start_order: self.start_order.as_deref(),
+            queues: self.queues.as_deref(),
         });
-        let makespan_ns =
-            estimate.makespan_ns(&self.candidates, &self.devices, self.queues.as_deref());
         (makespan_ns, estimate)
     }
 }

@@ -50,14 +50,12 @@ pub(super) fn summarize(candidates: &Candidates, devices: &[u32]) -> PlacementSu
         transfer_bytes: 0,
         n_transfers_of_unknown_size: 0,
     };
-    let executions = &candidates.nodes().executions;
     for (node, &device) in graph.nodes().zip(devices) {
         let entry = &mut summary.devices[device as usize];
-        let times = executions.get(node.index()).copied().unwrap_or(1.0);
         entry.n_nodes += 1;
         let resident = graph.resident_bytes()[node.index()];
         entry.resident_bytes = entry.resident_bytes.saturating_add(resident);
-        entry.work_ns += times * candidates.cost_ns(node, DeviceId(device));
+        entry.work_ns += candidates.work_ns(node, DeviceId(device));
     }
     for_each_transfer(graph, devices, |transfer| {
         let tensor = TensorId(transfer.tensor);

@@ -1,0 +1,289 @@
+//! What plans are expected to take: durations, transfers, memory; and plans that are changed step by step.
+
+use std::sync::Arc;
+
+use placewright::candidates::CandidatesBuilder;
+use placewright::candidates::PlacementOptions;
+use placewright::candidates::enumerate;
+use placewright::candidates::synthetic;
+use placewright::device::DeviceSet;
+use placewright::graph::NodeId;
+use placewright::names::DeviceId;
+use placewright::placement::Evaluator;
+use placewright::placement::check;
+use placewright::policy::PlaceOptions;
+use placewright::policy::PolicyLimits;
+use placewright::policy::ShippedPolicy;
+use placewright::policy::place_natively;
+
+use super::Builder;
+use super::CPU0;
+use super::CPU1;
+use super::GPU0;
+use super::GPU1;
+use super::TASK;
+use super::candidates;
+use super::devices;
+use super::diamond;
+use super::propose;
+use crate::fakes::FakeDevice;
+
+#[test]
+fn the_makespan_counts_costs_links_and_queues() {
+    let found = candidates(&diamond(), &PlacementOptions::default()).unwrap();
+    let mut plan = Evaluator::new(&found);
+    let mut makespan = |devices: &[u32]| {
+        plan.set_devices(devices);
+        plan.makespan_ns()
+    };
+    // Two queues: b and c side by side, at 1 flop/ns.
+    assert_eq!(makespan(&[CPU0; 4]), 100.0 + 300.0 + 100.0);
+    // Between CPUs a tensor takes 5 ns.
+    assert_eq!(
+        makespan(&[CPU0, CPU0, CPU1, CPU0]),
+        100.0 + 5.0 + 300.0 + 5.0 + 100.0
+    );
+    // c on a GPU: 10 ns + 100 bytes there and back, and a tenth of the time.
+    assert_eq!(
+        makespan(&[CPU0, CPU0, GPU0, CPU0]),
+        100.0 + (110.0 + 30.0 + 110.0) + 100.0
+    );
+    assert_eq!(makespan(&[CPU0]), f64::INFINITY);
+    plan.set_devices(&[CPU0; 4]);
+    plan.set_queues(Some(vec![0; 4]));
+    assert_eq!(plan.makespan_ns(), 700.0, "one queue: one after the other");
+    plan.set_queues(Some(vec![0, 0, 5, 0]));
+    assert_eq!(plan.makespan_ns(), f64::INFINITY);
+    assert_eq!(plan.violation().unwrap().rule(), "queue");
+}
+
+#[test]
+fn the_start_order_decides_who_goes_first() {
+    let mut builder = Builder::new();
+    builder.work("short", &[], 10.0, 0);
+    let long = builder.work("long", &[], 100.0, 0);
+    builder.work("after", &[long], 100.0, 0);
+    let found = candidates(&builder.finish(), &PlacementOptions::default()).unwrap();
+    let mut plan = Evaluator::new(&found);
+    plan.set_devices(&[CPU0, CPU0, CPU1]);
+    plan.set_queues(Some(vec![0; 3]));
+    assert_eq!(plan.makespan_ns(), 10.0 + 100.0 + 5.0 + 100.0);
+    plan.set_start_order(Some(vec![0, 1, 0]));
+    assert_eq!(plan.makespan_ns(), 100.0 + 5.0 + 100.0);
+}
+
+#[test]
+fn a_device_does_not_wait_for_a_node_whose_inputs_are_on_their_way() {
+    let mut builder = Builder::new();
+    let far = builder.work("far", &[], 100.0, 0);
+    builder.work("late", &[far], 10.0, 0);
+    builder.work("early", &[], 50.0, 0);
+    let found = candidates(&builder.finish(), &PlacementOptions::default()).unwrap();
+    let mut plan = Evaluator::new(&found);
+    plan.set_devices(&[CPU0, CPU1, CPU1]);
+    plan.set_queues(Some(vec![0; 3]));
+    assert_eq!(plan.makespan_ns(), 100.0 + 5.0 + 10.0);
+    // Nor does the start order make it wait.
+    plan.set_start_order(Some(vec![0, 2, 1]));
+    assert_eq!(plan.makespan_ns(), 100.0 + 5.0 + 10.0);
+    // Over a slower link, but from a faster device.
+    plan.set_devices(&[GPU0, CPU1, CPU1]);
+    assert_eq!(plan.makespan_ns(), 10.0 + 110.0 + 10.0);
+    plan.set_devices(&[CPU1, CPU1, CPU1]);
+    plan.set_start_order(Some(vec![2, 0, 1]));
+    assert_eq!(plan.makespan_ns(), 100.0 + 50.0 + 10.0);
+}
+
+#[test]
+fn devices_of_one_chip_share_its_queues() {
+    let mut builder = Builder::new();
+    for name in ["a", "b", "c", "d"] {
+        builder.work(name, &[], 100.0, 0);
+    }
+    let graph = builder.finish();
+    let apart = CandidatesBuilder::new(&graph, &devices());
+    let shared = apart
+        .clone()
+        .with_shared_silicon(&[DeviceId(CPU0), DeviceId(CPU1)]);
+    let makespan = |builder: CandidatesBuilder, queues: Option<Vec<u32>>| {
+        let found = builder.build().unwrap();
+        let mut plan = Evaluator::new(&found);
+        plan.set_devices(&[CPU0, CPU0, CPU1, CPU1]);
+        plan.set_queues(queues);
+        plan.makespan_ns()
+    };
+    assert_eq!(makespan(apart.clone(), None), 100.0);
+    assert_eq!(makespan(shared.clone(), None), 200.0);
+    let queues = Some(vec![0, 1, 0, 1]);
+    assert_eq!(makespan(apart, queues.clone()), 100.0);
+    assert_eq!(makespan(shared.clone(), queues), 200.0);
+    assert_eq!(makespan(shared, Some(vec![0; 4])), 400.0);
+}
+
+#[test]
+fn heft_and_the_evaluator_expect_the_same_of_a_shared_chip() {
+    let graph = synthetic::graph(60, 5);
+    let one_queue = |device_type: &str, index: u32| {
+        let name = format!("{TASK}/device:{device_type}:{index}");
+        FakeDevice::new(&name, device_type).shared()
+    };
+    let set = DeviceSet::new([one_queue("CPU", 0), one_queue("CPU", 1)]);
+    let found = CandidatesBuilder::new(&graph, &Arc::new(set))
+        .with_shared_silicon(&[DeviceId(0), DeviceId(1)])
+        .build()
+        .unwrap();
+    let heft = ShippedPolicy::find("heft").unwrap();
+    let limits = PolicyLimits::default();
+    let answer = place_natively(heft, &[], &found, &PlaceOptions::default(), &limits).unwrap();
+    let metrics = &answer.proposal.metrics;
+    let expected = metrics.iter().find(|(name, _)| name == "makespan_ns");
+    let mut plan = Evaluator::new(&found);
+    plan.set_devices(&answer.proposal.devices);
+    plan.set_start_order(answer.proposal.start_order.clone());
+    let (found_ns, expected_ns) = (plan.makespan_ns(), expected.unwrap().1);
+    // The same durations, added in another order.
+    assert!(
+        (found_ns - expected_ns).abs() <= expected_ns * 1e-9,
+        "{found_ns} {expected_ns}"
+    );
+    let all_ns: f64 = graph
+        .nodes()
+        .map(|node| found.work_ns(node, DeviceId(0)))
+        .sum();
+    assert!(found_ns >= all_ns * (1.0 - 1e-9), "{found_ns} {all_ns}");
+}
+
+#[test]
+fn transfers_are_counted_once_per_tensor_and_destination() {
+    let found = candidates(&diamond(), &PlacementOptions::default()).unwrap();
+    let placement = check(&found, propose(&[CPU0, GPU0, GPU0, CPU1])).unwrap();
+    let summary = placement.summary();
+    // a to GPU0 once for two consumers; b and c to CPU1.
+    assert_eq!((summary.n_transfers, summary.transfer_bytes), (3, 300));
+    let counts: Vec<_> = summary
+        .devices
+        .iter()
+        .map(|device| device.n_nodes)
+        .collect();
+    assert_eq!(counts, [1, 1, 2, 0]);
+    assert_eq!(summary.devices[GPU0 as usize].resident_bytes, 40);
+    assert_eq!(summary.devices[GPU0 as usize].work_ns, 50.0);
+    let mut plan = Evaluator::new(&found);
+    plan.set_devices(placement.devices());
+    assert_eq!(plan.transfer_bytes(), 300);
+    // CPU0 holds a's output; GPU0 its copy and c's state, then b's and c's outputs too; CPU1 both copies and d's output.
+    assert_eq!(plan.peak_bytes_per_device(), [100, 300, 340, 0]);
+}
+
+#[test]
+fn peaks_are_told_of_plans_that_lack_memory_alone() {
+    let mut builder = Builder::new();
+    let a = builder.work("a", &[], 10.0, 600);
+    let pinned = builder.work("b", &[a], 10.0, 600);
+    let graph = builder.finish();
+    let found = CandidatesBuilder::new(&graph, &devices())
+        .with_pin(pinned, DeviceId(GPU0))
+        .build()
+        .unwrap();
+    let mut plan = Evaluator::new(&found);
+    plan.set_devices(&[GPU0; 2]);
+    assert_eq!(plan.violation().unwrap().rule(), "memory");
+    assert_eq!(plan.peak_bytes_per_device(), [0, 0, 1400, 0]);
+    assert_eq!(plan.makespan_ns(), f64::INFINITY);
+    plan.set_queues(Some(vec![0, 7]));
+    assert_eq!(
+        plan.peak_bytes_per_device(),
+        [0; 4],
+        "a queue is missing too"
+    );
+    plan.set_queues(None);
+    plan.move_nodes(&[pinned.0], GPU1);
+    assert_eq!(plan.peak_bytes_per_device(), [0; 4], "a pin is broken");
+    plan.move_nodes(&[a.0, pinned.0], GPU0);
+    plan.move_nodes(&[a.0], CPU0);
+    assert_eq!(plan.violation(), None);
+    assert_eq!(plan.peak_bytes_per_device(), [700, 0, 800, 0]);
+}
+
+#[test]
+fn moves_are_estimated_as_a_fresh_plan_would_be() {
+    let graph = synthetic::graph(1500, 3);
+    let set = Arc::new(synthetic::devices(6));
+    let options = PlacementOptions::default();
+    let found = enumerate(&graph, &set, &synthetic::kernels(), &options).unwrap();
+    let first: Vec<u32> = graph.nodes().map(|node| found.of_node(node)[0]).collect();
+    let mut plan = Evaluator::new(&found);
+    plan.set_devices(&first);
+    plan.makespan_ns();
+    for round in 0..40u32 {
+        let node = NodeId((round * 379 + 11) % 1500);
+        let legal = found.of_node(node);
+        plan.move_nodes(&[node.0], legal[round as usize % legal.len()]);
+        let incremental = plan.makespan_ns();
+        let mut fresh = Evaluator::new(&found);
+        fresh.set_devices(plan.devices());
+        assert_eq!(incremental, fresh.makespan_ns(), "round {round}");
+        assert!(incremental.is_finite());
+    }
+}
+
+#[test]
+fn moving_a_node_moves_its_group_and_keeps_the_rules() {
+    let mut builder = Builder::new();
+    let a = builder.node("a", "Any", &[]);
+    let b = builder.with("b", "Any", &[], "", "a");
+    let cpu = builder.node("cpu", "CpuOnly", &[]);
+    let found = candidates(&builder.finish(), &PlacementOptions::default()).unwrap();
+    let mut plan = Evaluator::new(&found);
+    assert_eq!(plan.violation().unwrap().rule(), "length");
+    plan.set_devices(&[GPU0, GPU0, CPU0]);
+    assert_eq!(plan.violation(), None);
+    // Each group once, whatever the list says; what does not exist is nobody's.
+    assert_eq!(plan.move_nodes(&[b.0, a.0, b.0, 77], GPU1), 4 + 2);
+    assert_eq!(plan.devices(), [GPU1, GPU1, CPU0]);
+    assert!(plan.makespan_ns().is_finite());
+    plan.move_nodes(&[cpu.0], GPU0);
+    assert_eq!(plan.violation().unwrap().rule(), "candidate");
+    assert_eq!(
+        (plan.makespan_ns(), plan.transfer_bytes()),
+        (f64::INFINITY, 0)
+    );
+    plan.move_nodes(&[a.0, cpu.0], CPU1);
+    assert_eq!(plan.violation(), None);
+    plan.move_nodes(&[a.0], 99);
+    assert_eq!(plan.violation().unwrap().rule(), "device");
+}
+
+#[test]
+fn a_move_that_overfills_a_memory_is_refused() {
+    let mut builder = Builder::new();
+    builder.work("a", &[], 0.0, 600);
+    builder.work("b", &[], 0.0, 600);
+    let found = candidates(&builder.finish(), &PlacementOptions::default()).unwrap();
+    let mut plan = Evaluator::new(&found);
+    plan.set_devices(&[CPU0, CPU1]);
+    assert_eq!(plan.violation(), None);
+    plan.move_nodes(&[1], CPU0);
+    assert_eq!(plan.violation().unwrap().rule(), "memory");
+    plan.move_nodes(&[0], GPU0);
+    assert_eq!(plan.violation(), None);
+}
+
+#[test]
+fn the_last_legal_offer_is_the_answer() {
+    let found = candidates(&diamond(), &PlacementOptions::default()).unwrap();
+    let mut plan = Evaluator::new(&found);
+    assert!(plan.offer().is_err());
+    assert!(plan.offered().is_none());
+    plan.set_devices(&[CPU0; 4]);
+    plan.offer().unwrap();
+    plan.set_devices(&[99; 4]);
+    assert_eq!(plan.offer().unwrap_err().rule(), "device");
+    plan.explain(&[0], "late reason");
+    plan.metric("rounds", 1.0);
+    plan.metric("rounds", 2.0);
+    let answer = plan.into_proposal().unwrap();
+    assert_eq!(answer.devices, [CPU0; 4]);
+    assert_eq!(answer.metrics, [("rounds".to_owned(), 2.0)]);
+    assert_eq!(answer.explanations[0].reason, "late reason");
+}
