@@ -10,7 +10,8 @@ use crate::device::DeviceSet;
 use crate::device::LinkProfile;
 
 /// The columns, and the classes that the cost table's columns stand for. Each device is taken to have a chip and a memory of
-/// its own; devices that move tensors at equal cost share a link domain.
+/// its own (CPU devices that share one pool state their part of its rates instead); devices that move tensors at equal cost
+/// share a link domain.
 pub(super) fn device_columns(
     devices: &DeviceSet,
     model: &CostModel,

@@ -37,6 +37,7 @@ pub struct ThreadPoolDevice {
     allocator: Arc<HostAllocator>,
     capacity_bytes: u64,
     pool: Arc<IntraOpPool>,
+    profile: DeviceProfile,
 }
 
 impl IntraOpPool {
@@ -80,13 +81,26 @@ impl ThreadPoolDevice {
         let attributes =
             DeviceAttributes::new(&name, super::DEVICE_TYPE, NOMINAL_MEMORY_LIMIT_BYTES);
         let allocator = HostAllocator::new(attributes.name.clone(), capacity_bytes);
+        let profile = DeviceProfile::default_cpu(pool.n_threads());
         Self {
             attributes,
             name,
             allocator: Arc::new(allocator),
             capacity_bytes,
             pool,
+            profile,
         }
+    }
+
+    /// The same, as one of `n_devices` that share the pool and the machine's memory bus: each is taken to have that part of
+    /// their rates, or plans would count on as many machines as there are devices. A device that is busy alone is faster.
+    #[must_use]
+    pub fn as_one_of(mut self, n_devices: u32) -> Self {
+        let n_devices = f64::from(n_devices.max(1));
+        let whole = DeviceProfile::default_cpu(self.pool.n_threads());
+        self.profile.flops_per_s = whole.flops_per_s / n_devices;
+        self.profile.memory_bytes_per_s = whole.memory_bytes_per_s / n_devices;
+        self
     }
 }
 
@@ -109,7 +123,7 @@ impl Device for ThreadPoolDevice {
     }
 
     fn profile(&self) -> DeviceProfile {
-        DeviceProfile::default_cpu(self.pool.n_threads())
+        self.profile
     }
 
     fn as_kernel_device(&self) -> Option<&dyn KernelDevice> {

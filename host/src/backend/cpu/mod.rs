@@ -30,8 +30,8 @@ pub const PRIORITY: i32 = 60;
 const MAX_COUNT: usize = 4096;
 
 /// Makes CPU devices (TensorFlow `ThreadPoolDeviceFactory`): `device_count["CPU"]` of them, by default one, however many
-/// cores there are. Those of one call share one intra-op pool; each has a memory of its own, so that tensors are
-/// transferred between them as between any devices.
+/// cores there are. Those of one call share one intra-op pool, and each states its part of the rates; each has a memory of its
+/// own, so that tensors are transferred between them as between any devices.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ThreadPoolDeviceFactory;
 
@@ -71,7 +71,8 @@ impl ThreadPoolDeviceFactory {
                         ))
                     })?;
                 let capacity = options.memory_bytes_of(&name)?.unwrap_or(share);
-                Ok(ThreadPoolDevice::new(name, capacity, Arc::clone(&pool)))
+                let device = ThreadPoolDevice::new(name, capacity, Arc::clone(&pool));
+                Ok(device.as_one_of(n_devices))
             })
             .collect()
     }
@@ -210,6 +211,12 @@ mod tests {
             .map(|device| device.intra_op_pool().unwrap())
             .collect();
         assert_eq!(pools[0].current_num_threads(), 3);
+        let whole = crate::device::DeviceProfile::default_cpu(3);
+        for device in &devices {
+            let part = device.profile();
+            assert_eq!(part.flops_per_s * 2.0, whole.flops_per_s);
+            assert_eq!(part.memory_bytes_per_s * 2.0, whole.memory_bytes_per_s);
+        }
         assert!(std::ptr::eq(pools[0], pools[1]));
         options.intra_op_parallelism_threads = 1;
         let devices = ThreadPoolDeviceFactory
