@@ -15,7 +15,8 @@ pub trait Kernel: Send + Sync {
     /// [`KernelError`]; the executor adds node, op, device and shapes.
     fn compute(&self, context: &mut KernelContext<'_>) -> Result<(), KernelError>;
 
-    /// The kernel as one that ends later, if it is one.
+    /// The kernel as one that ends later, if it is one. The executor refuses those when it prepares a plan; what drives them
+    /// itself calls [`KernelDevice::compute_async`].
     fn as_async(&self) -> Option<&dyn AsyncKernel> {
         None
     }

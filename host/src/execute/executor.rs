@@ -131,10 +131,11 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::device::{AsyncKernel, Done, Kernel, KernelContext, KernelDef, KernelError};
     use crate::execute::CancelToken;
     use crate::execute::fake::{FakeDevice, FakeWorld, Sketch};
     use crate::plan::StepKind;
-    use crate::tensor::Allocator;
+    use crate::tensor::{Allocator, Buffer, DType, Memory, MemoryId};
 
     /// A sketch on its devices, ready to run.
     struct Bench {
@@ -278,6 +279,143 @@ mod tests {
             "node `worse` (Panic) on /job:localhost/replica:0/task:0/device:CPU:1, inputs (float [4]): the kernel panicked: out of cheese"
         );
         assert_eq!(bench.run(&feeds, &["good"]).unwrap(), [[-1.0; 4]]);
+    }
+
+    /// Memory that panics whenever somebody looks at it, or lets go of it.
+    #[derive(Debug)]
+    struct Cursed {
+        when_dropped: bool,
+    }
+
+    impl Memory for Cursed {
+        fn id(&self) -> MemoryId {
+            MemoryId::new()
+        }
+        fn len_bytes(&self) -> usize {
+            16
+        }
+        fn as_host_bytes(&self) -> Option<&[u8]> {
+            assert!(self.when_dropped, "do not look");
+            None
+        }
+        fn as_host_bytes_mut(&mut self) -> Option<&mut [u8]> {
+            None
+        }
+    }
+
+    impl Drop for Cursed {
+        fn drop(&mut self) {
+            assert!(!self.when_dropped, "do not let go");
+        }
+    }
+
+    /// A kernel that gives a tensor in cursed memory.
+    struct Curse {
+        when_dropped: bool,
+    }
+
+    impl Kernel for Curse {
+        fn compute(&self, context: &mut KernelContext<'_>) -> Result<(), KernelError> {
+            let memory = Cursed {
+                when_dropped: self.when_dropped,
+            };
+            let buffer = Buffer::new(Arc::new(memory));
+            context.set_output(0, Tensor::from_buffer(DType::F32, [4].into(), buffer)?)
+        }
+    }
+
+    #[test]
+    fn memory_that_panics_fails_its_run_on_whichever_thread() {
+        let mut world = FakeWorld::new(&["CPU", "CPU"]);
+        for (op, when_dropped) in [("CurseEyes", false), ("CurseHands", true)] {
+            let def = KernelDef::new(op, "DEFAULT")
+                .with_factory(move |_| Ok(Box::new(Curse { when_dropped })));
+            world.registry.register(def);
+        }
+        let mut text = "c = Const() @ 0\n".to_owned();
+        for branch in 0..8 {
+            text += &format!("e{branch} = CurseEyes(c) @ 0\nr{branch} = Neg(e{branch}) @ 1\n");
+            text += &format!("h{branch} = CurseHands(c) @ 0\n");
+        }
+        text += "good = Neg(c) @ 1";
+        let bench = Bench::new(world, Sketch::parse(&text), &threads(4));
+        for _ in 0..20 {
+            let error = bench.run(&[], &["r0", "r1", "r2", "r3", "r4", "r5", "r6", "r7"]);
+            let error = error.unwrap_err().to_string();
+            assert!(
+                error.contains("transfer of `e") && error.contains("do not look"),
+                "{error}"
+            );
+            let error = bench.run(&[], &["e3"]).unwrap_err().to_string();
+            assert!(
+                error.contains("fetch `e3:0`") && error.contains("do not look"),
+                "{error}"
+            );
+            // Nobody reads the output, so it is dropped at once.
+            let targets: Vec<String> = (0..8).map(|branch| format!("h{branch}")).collect();
+            let targets: Vec<&str> = targets.iter().map(String::as_str).collect();
+            let prepared = bench.prepare(&[], &[], &targets).unwrap();
+            let error = bench.run_prepared(&prepared, &[], &RunOptions::default());
+            let error = error.unwrap_err();
+            assert!(
+                matches!(&error, ExecuteError::Panic { message, .. } if message == "do not let go"),
+                "{error}"
+            );
+            assert_eq!(
+                bench.run(&[], &["good"]).unwrap(),
+                [[-1.0, -2.0, -3.0, -4.0]]
+            );
+        }
+    }
+
+    #[test]
+    fn a_fed_tensor_is_the_callers_alone_when_the_run_is_over() {
+        let mut text = "x = Placeholder() @ 0\n".to_owned();
+        for branch in 0..16 {
+            text += &format!("b{branch} = Neg(x) @ {}\n", branch % 2);
+        }
+        text += "bad = Fail(b0) @ 1";
+        let world = FakeWorld::new(&["CPU", "CPU"]);
+        let bench = Bench::new(world, Sketch::parse(&text), &threads(4));
+        let prepare = |fetch| bench.prepare(&["x"], &["b1", "b2", "b3", "b4", fetch], &[]);
+        let (good, bad) = (prepare("b5").unwrap(), prepare("bad").unwrap());
+        for _ in 0..50 {
+            for prepared in [&good, &bad] {
+                let mut fed = [Tensor::from_values([4], &[1.0f32; 4]).unwrap()];
+                let outcome = bench.executor.run(prepared, &fed, &RunOptions::default());
+                assert_eq!(outcome.is_ok(), Arc::ptr_eq(prepared, &good));
+                assert!(fed[0].as_bytes_mut().is_some(), "somebody else holds it");
+            }
+        }
+    }
+
+    #[test]
+    fn kernels_that_end_later_are_refused_before_the_run() {
+        struct Later;
+        impl Kernel for Later {
+            fn compute(&self, _: &mut KernelContext<'_>) -> Result<(), KernelError> {
+                Ok(())
+            }
+            fn as_async(&self) -> Option<&dyn AsyncKernel> {
+                Some(self)
+            }
+        }
+        impl AsyncKernel for Later {
+            fn compute_async(&self, context: KernelContext<'static>, done: Done) {
+                done(context, Ok(()));
+            }
+        }
+        let mut world = FakeWorld::new(&["CPU"]);
+        let def = KernelDef::new("Later", "CPU").with_factory(|_| Ok(Box::new(Later)));
+        world.registry.register(def);
+        let text = "c = Const() @ 0\n l = Later(c) @ 0\n n = Neg(c) @ 0";
+        let bench = Bench::new(world, Sketch::parse(text), &threads(1));
+        let error = bench.prepare(&[], &["l"], &[]).unwrap_err().to_string();
+        assert!(
+            error.contains("`l` (Later)") && error.contains("as_async"),
+            "{error}"
+        );
+        assert!(bench.prepare(&[], &["n"], &[]).is_ok());
     }
 
     #[test]

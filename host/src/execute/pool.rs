@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 
 use super::run::Run;
@@ -23,8 +24,9 @@ pub(super) struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    /// One entry per helper asked for.
-    requests: VecDeque<Arc<Run>>,
+    /// One entry per helper asked for. Weak: a run that is over before its helpers come must not be kept, with its tensors, until
+    /// they do.
+    requests: VecDeque<Weak<Run>>,
     is_closed: bool,
 }
 
@@ -70,7 +72,7 @@ impl Shared {
     pub(super) fn ask(&self, run: &Arc<Run>, n_helpers: usize) {
         let mut state = self.lock();
         for _ in 0..n_helpers {
-            state.requests.push_back(Arc::clone(run));
+            state.requests.push_back(Arc::downgrade(run));
         }
         drop(state);
         for _ in 0..n_helpers {
@@ -94,7 +96,13 @@ impl Shared {
                     .unwrap_or_else(PoisonError::into_inner);
             };
             drop(state);
-            run.help();
+            // Steps catch their own panics. What is left are tensors that panic when the run is dropped here; one such must not
+            // cost all later runs a helper.
+            let _ = catch_unwind(AssertUnwindSafe(|| {
+                if let Some(run) = run.upgrade() {
+                    run.help();
+                }
+            }));
         }
     }
 

@@ -215,6 +215,13 @@ impl Workshop {
             .as_ref()
             .ok_or_else(|| ExecuteError::PlacementOnly { site: site() })?;
         let kernel = self.construct(node, device, factory).map_err(failed)?;
+        if kernel.as_async().is_some() {
+            // Running it as if it were none would block a thread that its author meant to be free.
+            return Err(failed(KernelError::Unimplemented(
+                "kernels that end later (`Kernel::as_async`); make one that waits for its result"
+                    .to_owned(),
+            )));
+        }
         Ok(Action::Kernel(Arc::from(kernel)))
     }
 

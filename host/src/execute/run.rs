@@ -22,7 +22,8 @@ pub(super) struct Run {
     /// Number of the run in its executor.
     pub(super) number: u64,
     pub(super) recorder: Recorder,
-    pub(super) feeds: Vec<Tensor>,
+    /// Empty once the run is over.
+    feeds: Mutex<Vec<Tensor>>,
     options: RunOptions,
     deadline: Option<Instant>,
     /// Per step the edges that still lead to it.
@@ -98,7 +99,7 @@ impl Run {
         Self {
             number,
             recorder: recorder.clone(),
-            feeds,
+            feeds: Mutex::new(feeds),
             options: options.clone(),
             deadline: options
                 .timeout
@@ -134,6 +135,16 @@ impl Run {
 
     /// Works until the run is over; called once, by the thread that wants the result.
     pub(super) fn drive(self: &Arc<Self>) -> Result<(), ExecuteError> {
+        let outcome = self.work_until_over();
+        // A helper may still be on its way out of the run; the caller's tensors need not wait for it.
+        drop(std::mem::take(&mut *lock(&self.feeds)));
+        if outcome.is_err() {
+            self.drop_values();
+        }
+        outcome
+    }
+
+    fn work_until_over(self: &Arc<Self>) -> Result<(), ExecuteError> {
         loop {
             self.work(false);
             let mut queue = lock(&self.queue);
@@ -147,8 +158,6 @@ impl Run {
             queue.caller_waits = false;
             if queue.ready.is_empty() {
                 if let Some(failure) = queue.failure.take() {
-                    drop(queue);
-                    self.drop_values();
                     return Err(failure);
                 }
                 assert_eq!(queue.n_steps_left, 0, "a plan has no cycle");
@@ -276,6 +285,11 @@ impl Run {
             .expect("a receive waits for its send")
     }
 
+    /// A tensor that the caller gave.
+    pub(super) fn feed(&self, feed: u32) -> Tensor {
+        lock(&self.feeds)[feed as usize].clone()
+    }
+
     pub(super) fn set_fetched(&self, fetch: u32, tensor: Tensor) {
         *lock(&self.fetched[fetch as usize]) = Some(tensor);
     }
@@ -287,7 +301,7 @@ impl Run {
             .expect("every fetch step has run")
     }
 
-    /// After a failure: a helper that was asked too late may hold the run for a while, the tensors need not wait for it.
+    /// After a failure, when steps that would have read them did not run.
     fn drop_values(&self) {
         for slot in &self.values {
             lock(slot).tensor = None;

@@ -1,5 +1,6 @@
 //! One step of one run.
 
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
@@ -18,12 +19,40 @@ use crate::trace::{Event, EventKind};
 /// Where fed tensors come from and fetched ones go.
 const CALLER: &str = "the caller";
 
-/// Executes a step that nothing is left to wait for.
+/// Executes a step that nothing is left to wait for. A panic of whatever an app or a device brings (a kernel, an allocator, a
+/// tensor's memory that is read or dropped) is an error of the step: the thread may be a helper, whose end nobody would hear of.
 pub(super) fn execute(
     run: &Run,
     ready: Ready,
     events: &mut Vec<Event>,
 ) -> Result<(), ExecuteError> {
+    catch_unwind(AssertUnwindSafe(|| execute_unguarded(run, ready, events)))
+        .unwrap_or_else(|panic| Err(panicked(run, ready, panic_message(&*panic))))
+}
+
+/// A panic outside of what is called to compute or to copy.
+fn panicked(run: &Run, ready: Ready, message: String) -> ExecuteError {
+    let (graph, plan) = (&run.prepared.graph, &run.prepared.plan);
+    let step = plan.step(ready.step.0);
+    let source = KernelError::invalid(format!("the step panicked: {message}"));
+    match step.kind {
+        StepKind::Execute(node) => ExecuteError::Panic {
+            site: site(run, node, step),
+            inputs: in_words(graph.data_inputs(node).map(|tensor| {
+                let dtype = graph.tensor_dtypes()[tensor.index()];
+                (dtype, graph.tensor_shape(tensor))
+            })),
+            message,
+        },
+        StepKind::Send(id) | StepKind::Receive(id) => {
+            lost(run, &plan.transfers()[id.index()], source)
+        }
+        StepKind::Feed(feed) => feed_lost(run, step, feed, source),
+        StepKind::Fetch(fetch) => fetch_lost(run, step, fetch, source),
+    }
+}
+
+fn execute_unguarded(run: &Run, ready: Ready, events: &mut Vec<Event>) -> Result<(), ExecuteError> {
     let id = ready.step.0;
     let step = run.prepared.plan.step(id);
     let started = run.recorder.is_on().then(Instant::now);
@@ -135,12 +164,7 @@ fn call(
         },
         Err(panic) => Failure::Panic(panic_message(&*panic)),
     };
-    let inputs = shapes
-        .iter()
-        .map(|(dtype, shape)| format!("{dtype} {shape}"))
-        .collect::<Vec<_>>()
-        .join(", ");
-    let inputs = format!("({inputs})");
+    let inputs = in_words(shapes.iter().map(|(dtype, shape)| (*dtype, shape)));
     let site = site(run, node, step);
     Err(match failure {
         Failure::Error(source) => ExecuteError::Kernel {
@@ -154,6 +178,14 @@ fn call(
             message,
         },
     })
+}
+
+/// `(float [4], int32 [])`.
+fn in_words(tensors: impl Iterator<Item = (DType, impl fmt::Display)>) -> String {
+    let tensors: Vec<String> = tensors
+        .map(|(dtype, shape)| format!("{dtype} {shape}"))
+        .collect();
+    format!("({})", tensors.join(", "))
 }
 
 fn site(run: &Run, node: NodeId, step: &Step) -> Box<NodeSite> {
@@ -230,19 +262,12 @@ fn receive(
 }
 
 fn take_feed(run: &Run, step: &Step, feed: u32) -> Result<u64, ExecuteError> {
-    let tensor = run.feeds[feed as usize].clone();
+    let tensor = run.feed(feed);
     let bytes = tensor.len_bytes() as u64;
     for value in step.outputs() {
         let space = run.prepared.plan.values()[value.index()].space;
-        let arrived = from_host(run, step.device, space, tensor.clone()).map_err(|source| {
-            let tensor = run.prepared.plan.feeds()[feed as usize].tensor;
-            ExecuteError::Transfer {
-                what: format!("feed `{}`", run.prepared.graph.tensor_name(tensor)),
-                source_device: CALLER.to_owned(),
-                destination_device: run.prepared.device_name(step.device).to_owned(),
-                source: Box::new(source),
-            }
-        })?;
+        let arrived = from_host(run, step.device, space, tensor.clone())
+            .map_err(|source| feed_lost(run, step, feed, source))?;
         run.put(value, arrived);
     }
     Ok(bytes)
@@ -251,15 +276,8 @@ fn take_feed(run: &Run, step: &Step, feed: u32) -> Result<u64, ExecuteError> {
 fn hand_out(run: &Run, step: &Step, fetch: u32) -> Result<u64, ExecuteError> {
     let mut bytes = 0;
     for &value in &step.inputs {
-        let tensor = to_host(run, step.device, run.take(value)).map_err(|source| {
-            let tensor = run.prepared.plan.fetches()[fetch as usize].tensor();
-            ExecuteError::Transfer {
-                what: format!("fetch `{}`", run.prepared.graph.tensor_name(tensor)),
-                source_device: run.prepared.device_name(step.device).to_owned(),
-                destination_device: CALLER.to_owned(),
-                source: Box::new(source),
-            }
-        })?;
+        let tensor = to_host(run, step.device, run.take(value))
+            .map_err(|source| fetch_lost(run, step, fetch, source))?;
         bytes += tensor.len_bytes() as u64;
         run.set_fetched(fetch, tensor);
     }
@@ -310,6 +328,26 @@ fn lost(run: &Run, transfer: &Transfer, source: KernelError) -> ExecuteError {
         what: format!("transfer of `{what}`"),
         source_device: run.prepared.device_name(transfer.source).to_owned(),
         destination_device: run.prepared.device_name(transfer.destination).to_owned(),
+        source: Box::new(source),
+    }
+}
+
+fn feed_lost(run: &Run, step: &Step, feed: u32, source: KernelError) -> ExecuteError {
+    let tensor = run.prepared.plan.feeds()[feed as usize].tensor;
+    ExecuteError::Transfer {
+        what: format!("feed `{}`", run.prepared.graph.tensor_name(tensor)),
+        source_device: CALLER.to_owned(),
+        destination_device: run.prepared.device_name(step.device).to_owned(),
+        source: Box::new(source),
+    }
+}
+
+fn fetch_lost(run: &Run, step: &Step, fetch: u32, source: KernelError) -> ExecuteError {
+    let tensor = run.prepared.plan.fetches()[fetch as usize].tensor();
+    ExecuteError::Transfer {
+        what: format!("fetch `{}`", run.prepared.graph.tensor_name(tensor)),
+        source_device: run.prepared.device_name(step.device).to_owned(),
+        destination_device: CALLER.to_owned(),
         source: Box::new(source),
     }
 }
