@@ -33,6 +33,7 @@ use placewright::tensor::PartialShape;
 use crate::fakes::FakeDevice;
 
 mod evaluator;
+mod host_memory;
 mod saved;
 mod stated;
 

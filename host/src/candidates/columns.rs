@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::candidates::host_memory::HostMemory;
 use crate::device::{DeviceSet, LinkProfile};
 use crate::graph::{Csr, Graph, NodeId};
 use crate::names::DeviceId;
@@ -46,7 +47,8 @@ pub struct NodeColumns {
     pub user_priority: Vec<i32>,
     /// Loop frame, or [`crate::graph::NONE`]; empty = none for all.
     pub frame: Vec<u32>,
-    /// The graph's edge kinds with [`crate::graph::EdgeKind::HOST_MEMORY`] added; per edge.
+    /// The graph's edge kinds with [`crate::graph::EdgeKind::HOST_MEMORY`] added, as if each consumer went to its most preferred
+    /// device; per edge. Strings and resources are in host memory wherever they go.
     pub edge_kinds: Vec<u8>,
     /// Row of [`Self::costs`].
     pub cost_row: Vec<u32>,
@@ -101,6 +103,7 @@ pub struct Candidates {
     /// The candidate sets as bits, `words_per_set` words each.
     legal: Arc<[u64]>,
     words_per_set: usize,
+    host_memory: Arc<HostMemory>,
 }
 
 impl Candidates {
@@ -126,7 +129,19 @@ impl Candidates {
             options: options.into(),
             legal: legal.into(),
             words_per_set,
+            host_memory: Arc::default(),
         }
+    }
+
+    /// The same, with what kernels say of host memory.
+    pub(super) fn with_host_memory(mut self, host_memory: HostMemory) -> Self {
+        self.host_memory = Arc::new(host_memory);
+        self
+    }
+
+    /// Host-memory arguments of nodes on any device.
+    pub(crate) fn host_memory(&self) -> &HostMemory {
+        &self.host_memory
     }
 
     /// Whether a node may run on a device; false if there is no such device.

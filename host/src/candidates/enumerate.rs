@@ -17,6 +17,7 @@ use crate::candidates::groups::Groups;
 use crate::candidates::groups::asks_for_xla;
 use crate::candidates::hints::fill_hints;
 use crate::candidates::hints::is_generator;
+use crate::candidates::host_memory::HostMemory;
 use crate::candidates::host_memory::edge_kinds;
 use crate::candidates::options::PlacementOptions;
 use crate::candidates::report::Facts;
@@ -99,8 +100,9 @@ pub fn enumerate(
         })
         .collect();
     nodes.costs = rows.costs;
-    nodes.edge_kinds = edge_kinds(graph, &nodes, &types, kernels, arguments);
-    Ok(Candidates::new(
+    let host_memory = HostMemory::of(graph, &types, kernels, options.op_arguments.as_ref());
+    nodes.edge_kinds = edge_kinds(graph, &nodes, &host_memory);
+    let found = Candidates::new(
         Arc::clone(graph),
         Arc::clone(device_set),
         nodes,
@@ -112,7 +114,8 @@ pub fn enumerate(
             ),
             ("graph-name".to_owned(), graph.name().to_owned()),
         ],
-    ))
+    );
+    Ok(found.with_host_memory(host_memory))
 }
 
 /// Requested devices, parsed and inside the device scope; by requested id.

@@ -23,5 +23,6 @@ pub use builder::CandidatesBuilder;
 pub use columns::{Candidates, DeviceColumns, NodeColumns, PlacementHint};
 pub use enumerate::enumerate;
 pub use error::CandidatesError;
+pub(crate) use host_memory::HostMemory;
 pub use options::{Argument, OpArguments, PlacementOptions};
 pub use proposal::{Explanation, Proposal};

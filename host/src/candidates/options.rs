@@ -71,16 +71,20 @@ impl PlacementOptions {
     }
 }
 
-/// What candidates ask about the arguments of an op. Called once per class of nodes and input, not per node.
+/// What placing and cutting ask about the arguments of an op, for nodes with references or with kernels that have host-memory
+/// arguments.
 ///
 /// Without it, every input that carries a reference counts as a reference, and of a kernel with host-memory arguments the
-/// `int32` inputs count as those.
+/// `int32` inputs count as those, or, where it has none, the `int32` outputs.
 pub trait OpArguments: fmt::Debug + Send + Sync {
     /// Whether the op is defined at all. One that is not, such as a function's name, runs on any device type.
     fn is_known(&self, op: &str) -> bool;
 
     /// The argument that data input `slot` belongs to; `None` if the op is unknown or has fewer inputs.
     fn input(&self, op: &str, attrs: &AttrSet, slot: usize) -> Option<Argument<'_>>;
+
+    /// The argument that output `slot` belongs to; `None` if the op is unknown or has fewer outputs.
+    fn output(&self, op: &str, attrs: &AttrSet, slot: usize) -> Option<Argument<'_>>;
 }
 
 /// An argument of an op (TensorFlow `OpDef.ArgDef`), as far as placement is concerned.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::candidates::HostMemory;
 use crate::device::{
     AllocatorAttributes, Device, DeviceAttributes, DeviceProfile, DeviceSet, Kernel, KernelContext,
     KernelDef, KernelDevice, KernelError, KernelRegistry,
@@ -333,7 +334,7 @@ impl Sketch {
             graph: &self.graph,
             devices: &self.devices,
             has_one_memory,
-            edge_kinds: self.graph.edge_kinds(),
+            host_memory: &HostMemory::default(),
             start_order: self.start_order.as_deref(),
             queues: None,
         };

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use super::prune::Pruned;
 use super::{Assignment, PartitionError, RunRequest};
-use crate::graph::{AttrValue, Csr, EdgeKind, NONE, NodeId, TensorId};
+use crate::graph::{AttrValue, Csr, NONE, NodeId, TensorId};
 use crate::names::DeviceId;
 use crate::plan::{
     Feed, Fetch, MemorySpace, Partition, Payload, Plan, Step, StepId, StepKind, Transfer,
@@ -81,13 +81,13 @@ impl<'a> Cutter<'a> {
         let device = self.assignment.device(node);
         let mut inputs = SmallVec::new();
         let mut waits: SmallVec<[StepId; 4]> = SmallVec::new();
-        for edge in graph.predecessors().range(node.index()) {
+        for (slot, edge) in graph.predecessors().range(node.index()).enumerate() {
             let producer = NodeId(graph.predecessors().items[edge]);
             match graph.edge_tensors()[edge] {
                 NONE => waits.extend(self.control_arrival(producer, device, node)?),
                 tensor => {
                     let tensor = TensorId(tensor);
-                    let space = self.input_space(edge, tensor, device);
+                    let space = self.input_space(node, slot, tensor);
                     inputs.push(self.arrival(tensor, device, space, node)?);
                 }
             }
@@ -286,20 +286,28 @@ impl<'a> Cutter<'a> {
         ValueId(step.first_output + slot as u32)
     }
 
-    fn input_space(&self, edge: usize, tensor: TensorId, device: DeviceId) -> MemorySpace {
-        let wants_host = self.assignment.edge_kinds[edge] & EdgeKind::HOST_MEMORY != 0;
+    fn input_space(&self, node: NodeId, slot: usize, tensor: TensorId) -> MemorySpace {
+        let Assignment {
+            graph, host_memory, ..
+        } = self.assignment;
+        let device = self.assignment.device(node);
+        let wants_host = host_memory.has_input(graph, node, device, slot);
         self.space(device, wants_host || self.is_host_only(tensor))
     }
 
     fn output_space(&self, node: NodeId, tensor: TensorId) -> MemorySpace {
-        let slot = self.assignment.graph.producer(tensor).1;
-        let on_host = matches!(
-            self.assignment.graph.attrs(node).list("_output_hostmem"),
-            Some(slots) if slots.iter().any(
-                |entry| matches!(entry, AttrValue::Int(index) if usize::try_from(*index) == Ok(slot))
-            )
-        );
+        let Assignment {
+            graph, host_memory, ..
+        } = self.assignment;
+        let slot = graph.producer(tensor).1;
         let device = self.assignment.device(node);
+        let on_host = host_memory.has_output(graph, node, device, slot)
+            || matches!(
+                graph.attrs(node).list("_output_hostmem"),
+                Some(slots) if slots.iter().any(
+                    |entry| matches!(entry, AttrValue::Int(index) if usize::try_from(*index) == Ok(slot))
+                )
+            );
         self.space(device, on_host || self.is_host_only(tensor))
     }
 

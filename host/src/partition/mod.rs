@@ -2,11 +2,13 @@
 //!
 //! Only what the fetches and targets need is in the plan. Every tensor is sent once to each device (and memory) that
 //! reads it, whatever the number of its readers there, as TensorFlow does it; control edges between devices are
-//! transfers too. Knows no kernel and opens no device.
+//! transfers too. Which memory of its device a tensor goes to follows from the device that the node was placed on. Calls no
+//! kernel and opens no device.
 
 mod cutter;
 mod prune;
 
+use crate::candidates::HostMemory;
 use crate::graph::{Graph, NodeId, TensorId};
 use crate::names::DeviceId;
 use crate::placement::Placement;
@@ -78,7 +80,7 @@ pub fn cut(placement: &Placement, request: &RunRequest) -> Result<Plan, Partitio
         graph: placement.graph(),
         devices: placement.devices(),
         has_one_memory: &has_one_memory,
-        edge_kinds: placement.edge_kinds(),
+        host_memory: placement.candidates().host_memory(),
         start_order: placement.start_order(),
         queues: placement.queues(),
     };
@@ -93,8 +95,8 @@ pub(crate) struct Assignment<'a> {
     pub(crate) devices: &'a [u32],
     /// Per device whether it is of type CPU, which has one memory.
     pub(crate) has_one_memory: &'a [bool],
-    /// Kind bits per edge, host memory included.
-    pub(crate) edge_kinds: &'a [u8],
+    /// Host-memory arguments of the kernels.
+    pub(crate) host_memory: &'a HostMemory,
     /// Start order, larger first.
     pub(crate) start_order: Option<&'a [i32]>,
     /// Compute queues.
@@ -125,7 +127,7 @@ mod tests {
     use super::*;
     use crate::execute::fake::Sketch;
     use crate::graph::NONE;
-    use crate::plan::{Fetch, MemorySpace, Payload, StepId, StepKind};
+    use crate::plan::{Fetch, Payload, StepId, StepKind};
 
     /// `CPU`s have one memory, the device of index 3 has two.
     const ONE_MEMORY: [bool; 4] = [true, true, true, false];
@@ -420,35 +422,5 @@ mod tests {
                 assert!(is_served, "{producer} -> {node}");
             }
         }
-    }
-
-    #[test]
-    fn host_memory_of_a_device_with_two_is_reached_by_a_transfer() {
-        let sketch = Sketch::parse(
-            "
-            a = Const() @ 3
-            b = Neg(a) @ 3
-            c = Sum(a, b) @ 3
-        ",
-        );
-        let request = sketch.request(&[], &["c"], &[]);
-        // The second input of `c` is a host-memory argument.
-        let mut edge_kinds = sketch.graph.edge_kinds().to_vec();
-        edge_kinds[2] |= crate::graph::EdgeKind::HOST_MEMORY;
-        let cut = |has_one_memory: &[bool]| {
-            let assignment = Assignment {
-                graph: &sketch.graph,
-                devices: &sketch.devices,
-                has_one_memory,
-                edge_kinds: &edge_kinds,
-                start_order: None,
-                queues: None,
-            };
-            cut_assigned(&assignment, &request).unwrap()
-        };
-        let plan = cut(&ONE_MEMORY);
-        assert_eq!(transfers(&plan, &sketch), ["b:0 3->3 16 for c"]);
-        assert_eq!(plan.transfers()[0].destination_space, MemorySpace::Host);
-        assert!(cut(&[true; 4]).transfers().is_empty());
     }
 }

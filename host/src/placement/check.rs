@@ -64,11 +64,6 @@ impl Placement {
         &self.candidates
     }
 
-    /// Whether it was checked against exactly this graph and these devices (the same values, not equal ones).
-    pub fn is_of(&self, graph: &Arc<Graph>, device_set: &Arc<DeviceSet>) -> bool {
-        Arc::ptr_eq(self.graph(), graph) && Arc::ptr_eq(self.device_set(), device_set)
-    }
-
     /// Device of a node.
     ///
     /// # Panics
@@ -80,11 +75,6 @@ impl Placement {
     /// Device of every node, as an index into the device set.
     pub fn devices(&self) -> &[u32] {
         &self.devices
-    }
-
-    /// Kinds of every edge, host memory included (see [`crate::candidates::NodeColumns::edge_kinds`]).
-    pub fn edge_kinds(&self) -> &[u8] {
-        &self.candidates.nodes().edge_kinds
     }
 
     /// Start order within each device, larger first; `None` = the executor decides.

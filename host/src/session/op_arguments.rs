@@ -6,6 +6,7 @@ use crate::candidates::Argument;
 use crate::candidates::OpArguments;
 use crate::graph::AttrSet;
 use crate::graph::Graph;
+use crate::ops::ArgDef;
 use crate::ops::OpRegistry;
 
 /// The ops of one graph. An op that the registry does not have is an app's own, with kernels of its own, unless it is the
@@ -23,16 +24,27 @@ impl OpArguments for GraphOps {
 
     fn input(&self, op: &str, attrs: &AttrSet, slot: usize) -> Option<Argument<'_>> {
         let op = self.ops.get(op)?;
-        op.inputs()
-            .iter()
-            .find(|arg| {
-                op.input_range(&arg.name, attrs)
-                    .is_some_and(|slots| slots.contains(&slot))
-            })
-            .map(|arg| Argument {
-                name: &arg.name,
-                is_ref: arg.is_ref,
-            })
+        let covers = |arg: &&ArgDef| {
+            let slots = op.input_range(&arg.name, attrs);
+            slots.is_some_and(|slots| slots.contains(&slot))
+        };
+        op.inputs().iter().find(covers).map(argument)
+    }
+
+    fn output(&self, op: &str, attrs: &AttrSet, slot: usize) -> Option<Argument<'_>> {
+        let op = self.ops.get(op)?;
+        let covers = |arg: &&ArgDef| {
+            let slots = op.output_range(&arg.name, attrs);
+            slots.is_some_and(|slots| slots.contains(&slot))
+        };
+        op.outputs().iter().find(covers).map(argument)
+    }
+}
+
+fn argument(arg: &ArgDef) -> Argument<'_> {
+    Argument {
+        name: &arg.name,
+        is_ref: arg.is_ref,
     }
 }
 
@@ -55,6 +67,8 @@ mod tests {
             [Some("values"), Some("values"), Some("values"), Some("axis")]
         );
         assert_eq!(name(4), None);
+        let output = |slot| ops.output("ConcatV2", &attrs, slot).map(|arg| arg.name);
+        assert_eq!([0, 1].map(output), [Some("output"), None]);
         assert!(ops.is_known("Decode") && ops.is_known("MatMul"));
     }
 }
