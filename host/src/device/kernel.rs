@@ -157,6 +157,11 @@ impl<'a> KernelContext<'a> {
         Ok(())
     }
 
+    /// The outputs as far as they are set, in slot order: what a device looks at when a kernel has ended.
+    pub fn outputs(&self) -> &[Option<Tensor>] {
+        &self.outputs
+    }
+
     /// The outputs, once the kernel has ended.
     ///
     /// # Errors

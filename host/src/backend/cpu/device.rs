@@ -7,6 +7,8 @@ use crate::device::AllocatorAttributes;
 use crate::device::Device;
 use crate::device::DeviceAttributes;
 use crate::device::DeviceProfile;
+use crate::device::Kernel;
+use crate::device::KernelContext;
 use crate::device::KernelDevice;
 use crate::device::KernelError;
 use crate::names::DeviceName;
@@ -92,6 +94,14 @@ impl ThreadPoolDevice {
         }
     }
 
+    /// Whether a tensor is in this device's memory. Strings are the host's, whatever the device.
+    fn holds(&self, tensor: &Tensor) -> bool {
+        let own = self.allocator.memory_id();
+        tensor
+            .buffer()
+            .is_none_or(|buffer| buffer.memory_id() == own)
+    }
+
     /// The same, as one of `n_devices` that share the pool and the machine's memory bus: each is taken to have that part of
     /// their rates, or plans would count on as many machines as there are devices. A device that is busy alone is faster.
     #[must_use]
@@ -132,6 +142,33 @@ impl Device for ThreadPoolDevice {
 }
 
 impl KernelDevice for ThreadPoolDevice {
+    /// Refuses inputs of another memory: a transfer is missing. The same for outputs, so that the kernel at fault is named rather
+    /// than the next one.
+    fn compute(
+        &self,
+        kernel: &dyn Kernel,
+        context: &mut KernelContext<'_>,
+    ) -> Result<(), KernelError> {
+        for (index, tensor) in context.inputs().iter().enumerate() {
+            if !self.holds(tensor) {
+                return Err(KernelError::invalid(format!(
+                    "input {index} is not in the memory of {}; transfer it first (`KernelDevice::copy_from_host`)",
+                    self.attributes.name
+                )));
+            }
+        }
+        kernel.compute(context)?;
+        for (index, tensor) in context.outputs().iter().enumerate() {
+            if tensor.as_ref().is_some_and(|tensor| !self.holds(tensor)) {
+                return Err(KernelError::invalid(format!(
+                    "output {index} is not in the memory of {}; make it with `KernelContext::allocate_output`",
+                    self.attributes.name
+                )));
+            }
+        }
+        Ok(())
+    }
+
     fn make_tensor(
         &self,
         literal: &Literal,

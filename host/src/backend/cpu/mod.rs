@@ -110,7 +110,10 @@ impl DeviceFactory for ThreadPoolDeviceFactory {
 mod tests {
     use super::*;
     use crate::device::AllocatorAttributes;
+    use crate::device::Kernel;
+    use crate::device::KernelContext;
     use crate::device::KernelDevice;
+    use crate::device::KernelError;
     use crate::tensor::Tensor;
 
     const PREFIX: &str = "/job:localhost/replica:0/task:0";
@@ -197,6 +200,50 @@ mod tests {
         let back = devices[1].copy_to_host(&second).unwrap();
         assert_eq!(back.as_slice::<f32>().unwrap(), [1.0, 2.0, 3.0]);
         assert_ne!(back.buffer().unwrap().memory_id(), ids[1]);
+    }
+
+    /// Hands on its input, or a tensor that it made somewhere.
+    struct Through {
+        makes_its_own: bool,
+    }
+
+    impl Kernel for Through {
+        fn compute(&self, context: &mut KernelContext<'_>) -> Result<(), KernelError> {
+            let tensor = if self.makes_its_own {
+                Tensor::from_values([1], &[2.0f32])?
+            } else {
+                context.input(0)?.clone()
+            };
+            context.set_output(0, tensor)
+        }
+    }
+
+    #[test]
+    fn kernels_read_and_write_the_memory_of_their_device_alone() {
+        let devices = ThreadPoolDeviceFactory
+            .create_cpus(&options(2), PREFIX)
+            .unwrap();
+        let device = &devices[1];
+        let compute = |makes_its_own, input: &Tensor| {
+            let inputs = vec![input.clone()];
+            let mut context = KernelContext::new(device, "node", inputs, &[false]);
+            device.compute(&Through { makes_its_own }, &mut context)
+        };
+        let fed = Tensor::from_values([1], &[1.0f32]).unwrap();
+        let own = device.copy_from_host(&fed).unwrap();
+        assert_eq!(compute(false, &own), Ok(()));
+        for foreign in [&fed, &devices[0].copy_from_host(&fed).unwrap()] {
+            let error = compute(false, foreign).unwrap_err().to_string();
+            assert!(
+                error.contains("input 0") && error.contains("CPU:1"),
+                "{error}"
+            );
+        }
+        let error = compute(true, &own).unwrap_err().to_string();
+        assert!(
+            error.contains("output 0") && error.contains("allocate_output"),
+            "{error}"
+        );
     }
 
     #[test]
