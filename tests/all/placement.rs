@@ -381,6 +381,44 @@ fn a_class_group_without_common_device_is_refused_unless_soft() {
 }
 
 #[test]
+fn kernel_labels_are_told_apart() {
+    let mut kernels = KernelRegistry::empty();
+    kernels.register(KernelDef::new("Any", "CPU"));
+    kernels.register(KernelDef::new("Any", "GPU").with_label("fast"));
+    let mut assembler = GraphAssembler::new("labels");
+    let mut add = |name: &str, label: Option<&str>| {
+        let label = label.map(|label| {
+            let value = AttrValue::Bytes(label.as_bytes().into());
+            ("_kernel".into(), value)
+        });
+        let spec = NodeSpec {
+            name,
+            op: "Any",
+            inputs: &[],
+            requested_device: "",
+            attrs: AttrSet::new(
+                label
+                    .into_iter()
+                    .chain([("n".into(), AttrValue::Bytes(name.as_bytes().into()))]),
+            ),
+            outputs: &[],
+            stateful: false,
+            work: Work::default(),
+        };
+        assembler.add_node(&spec).unwrap()
+    };
+    let fast = add("fast", Some("fast"));
+    let plain = add("plain", None);
+    let fast_too = add("fast too", Some("fast"));
+    let graph = Arc::new(assembler.finish());
+    let options = PlacementOptions::default();
+    let found = enumerate(&graph, &devices(), &kernels, &options).unwrap();
+    assert_eq!(found.of_node(fast), [GPU0, GPU1]);
+    assert_eq!(found.of_node(plain), [CPU0, CPU1]);
+    assert_eq!(found.of_node(fast_too), [GPU0, GPU1]);
+}
+
+#[test]
 fn references_bind_their_consumers_to_the_producer() {
     let mut builder = Builder::new();
     let variable = builder.on("variable", "Var", &[], "/cpu:1");

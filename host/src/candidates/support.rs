@@ -10,6 +10,7 @@ use crate::device::DeviceSet;
 use crate::device::KernelLookupError;
 use crate::device::KernelRegistry;
 use crate::graph::AttrSet;
+use crate::graph::AttrValue;
 use crate::graph::Graph;
 use crate::graph::NodeId;
 
@@ -105,8 +106,9 @@ impl Supports {
         for (index, class) in graph.classes().iter().enumerate() {
             let op = &*graph.op_names()[class.op as usize];
             let memo = ops[class.op as usize].get_or_insert_with(|| OpMemo::new(op, kernels));
-            let id = match memo.find(&class.attrs) {
-                Some(id) => id,
+            let key = memo.key(&class.attrs);
+            let id = match memo.known.get(&key) {
+                Some(&id) => id,
                 None => {
                     let found = lookup(op, &class.attrs, types, kernels).map_err(|source| {
                         CandidatesError::KernelLookup {
@@ -124,7 +126,7 @@ impl Supports {
                         found => found,
                     };
                     let id = supports.intern(found, refused);
-                    memo.known.push((class.attrs.clone(), id));
+                    memo.known.insert(key, id);
                     id
                 }
             };
@@ -242,7 +244,8 @@ impl Supports {
 struct OpMemo<'a> {
     /// Attributes that some kernel of the op looks at.
     constrained: Vec<&'a str>,
-    known: Vec<(AttrSet, u32)>,
+    /// By the values of those, in their order.
+    known: HashMap<Vec<Option<AttrValue>>, u32>,
 }
 
 impl<'a> OpMemo<'a> {
@@ -257,19 +260,16 @@ impl<'a> OpMemo<'a> {
         constrained.dedup();
         Self {
             constrained,
-            known: Vec::new(),
+            known: HashMap::new(),
         }
     }
 
-    fn find(&self, attrs: &AttrSet) -> Option<u32> {
-        self.known
+    /// What lookups of a node with these attributes depend on.
+    fn key(&self, attrs: &AttrSet) -> Vec<Option<AttrValue>> {
+        self.constrained
             .iter()
-            .find(|(known, _)| {
-                self.constrained
-                    .iter()
-                    .all(|attr| known.get(attr) == attrs.get(attr))
-            })
-            .map(|&(_, id)| id)
+            .map(|attr| attrs.get(attr).cloned())
+            .collect()
     }
 }
 
