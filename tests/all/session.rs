@@ -8,6 +8,8 @@ use placewright::Error;
 use placewright::candidates::Proposal;
 use placewright::device::DeviceOptions;
 use placewright::device::FactoryRegistry;
+use placewright::device::Kernel;
+use placewright::device::KernelContext;
 use placewright::device::KernelDef;
 use placewright::device::KernelError;
 use placewright::execute::CancelToken;
@@ -251,16 +253,65 @@ fn a_failing_kernel_is_named_and_the_session_goes_on() {
     );
     let inner = inner_tensor(&session);
     assert!(session.run(&by_str(&fed), &[&inner]).is_ok());
-    // A kernel that fails in the run: the product of what does not fit together.
+}
+
+/// A kernel that fails, or panics, as often as it is called.
+struct Broken {
+    panics: bool,
+}
+
+impl Kernel for Broken {
+    fn compute(&self, _: &mut KernelContext<'_>) -> Result<(), KernelError> {
+        assert!(!self.panics, "this softmax has lost its mind");
+        Err(KernelError::invalid("this softmax has a cold"))
+    }
+}
+
+#[test]
+fn a_kernel_that_fails_in_the_run_fails_that_run_alone() {
+    let (fed, expected) = numbers("lenet");
+    for panics in [false, true] {
+        let broken = KernelDef::new("Softmax", "CPU")
+            .with_priority(100)
+            .with_factory(move |_| Ok(Box::new(Broken { panics })));
+        let session = dealt_out("lenet.pb", 2)
+            .with_kernels([broken])
+            .build()
+            .unwrap();
+        let feeds = by_str(&fed);
+        for _ in 0..3 {
+            let error = session.run(&feeds, &["probs"]).unwrap_err();
+            let text = error.to_string();
+            let is_expected = match error {
+                Error::Execute(ExecuteError::Kernel { .. }) => !panics && text.contains("a cold"),
+                Error::Execute(ExecuteError::Panic { .. }) => panics && text.contains("its mind"),
+                _ => false,
+            };
+            assert!(is_expected && text.contains("`probs` (Softmax)"), "{text}");
+        }
+        // What the broken kernel would have read can be had, and gives the right numbers elsewhere.
+        let graph = session.graph();
+        let probs = graph.find_node("probs").unwrap();
+        let logits = graph.tensor_name(graph.data_inputs(probs).next().unwrap());
+        let fetched = session.run(&feeds, &[&logits]).unwrap();
+        let whole = strict("lenet.pb", 1).build().unwrap();
+        let rest = [(logits.as_str(), fetched[0].clone())];
+        let found = whole.run(&rest, &["probs"]).unwrap();
+        assert_close(&found[0], &expected[0].1, "after the failure");
+    }
+}
+
+#[test]
+fn a_fed_inner_tensor_of_the_wrong_shape_is_refused() {
     let wrong = Tensor::from_values([3, 5], &[0f32; 15]).unwrap();
     let session = strict("mlp.skel.pb", 1).build().unwrap();
     let graph = session.graph();
-    let add = graph
+    let matmul = graph
         .nodes()
         .find(|&node| graph.op(node) == "MatMul")
         .unwrap();
-    let product = graph.node_name(add);
-    let weights = graph.tensor_name(graph.data_inputs(add).nth(1).unwrap());
+    let product = graph.node_name(matmul);
+    let weights = graph.tensor_name(graph.data_inputs(matmul).nth(1).unwrap());
     let (fed, expected) = numbers("mlp");
     let mut feeds = by_str(&fed);
     feeds.push((&weights, wrong));
@@ -270,7 +321,7 @@ fn a_failing_kernel_is_named_and_the_session_goes_on() {
         "{error}"
     );
     let found = session.run(&by_str(&fed), &names(&expected)).unwrap();
-    assert_close(&found[0], &expected[0].1, "after the failure");
+    assert_close(&found[0], &expected[0].1, "after the refusal");
 }
 
 #[test]
