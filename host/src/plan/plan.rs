@@ -61,9 +61,10 @@ pub struct Step {
     pub n_outputs: u32,
     /// Number of edges that lead here: entries of [`Plan::successors`] that name this step.
     pub n_waits: u32,
-    /// Of the steps of one device that could start, the largest starts first; then the smallest [`StepId`].
+    /// Of the steps that could start, the largest starts first; then the smallest [`StepId`].
     pub priority: i32,
-    /// Compute queue of the device.
+    /// Compute queue of the device that the placement asks for. Advice: devices with one queue, as all of type CPU, and the
+    /// executor, which starts any step that is ready, do not look at it.
     pub queue: u32,
 }
 
@@ -202,12 +203,12 @@ impl Plan {
         })
     }
 
-    /// Bytes that the transfers of one run move, where known: (sum of the known, number of unknown ones).
+    /// Bytes that the transfers of one run move, where known: (sum of the known, at most `u64::MAX`; number of unknown ones).
     pub fn transfer_bytes(&self) -> (u64, usize) {
         self.transfers
             .iter()
             .fold((0, 0), |(bytes, unknown), transfer| match transfer.bytes {
-                Some(known) => (bytes + known, unknown),
+                Some(known) => (bytes.saturating_add(known), unknown),
                 None => (bytes, unknown + 1),
             })
     }
