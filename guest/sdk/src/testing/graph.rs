@@ -31,6 +31,7 @@ pub struct GraphBuilder {
     follow: Vec<u32>,
     executions: Vec<f64>,
     resident_bytes: Vec<u64>,
+    workspace_bytes: Vec<u64>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -60,6 +61,7 @@ pub struct TestGraph {
     pub follow: Vec<u32>,
     pub executions: Vec<f64>,
     pub resident_bytes: Vec<u64>,
+    pub workspace_bytes: Vec<u64>,
     pub cost_row: Vec<u32>,
     pub costs: Vec<f64>,
     pub cost_classes: Vec<u32>,
@@ -86,6 +88,7 @@ impl GraphBuilder {
             follow: Vec::new(),
             executions: Vec::new(),
             resident_bytes: Vec::new(),
+            workspace_bytes: Vec::new(),
         }
     }
 
@@ -109,6 +112,7 @@ impl GraphBuilder {
         self.follow.push(NONE);
         self.executions.push(1.0);
         self.resident_bytes.push(0);
+        self.workspace_bytes.push(0);
         node
     }
 
@@ -136,7 +140,7 @@ impl GraphBuilder {
         }
     }
 
-    /// Puts nodes into one colocation group; they get the candidates of the first.
+    /// Puts nodes, and the groups that they are in already, into one colocation group; all get the candidates of the first.
     pub fn group(&mut self, nodes: &[u32]) {
         let Some(&first) = nodes.first() else {
             return;
@@ -146,13 +150,19 @@ impl GraphBuilder {
             self.candidates[first as usize].clone(),
         );
         self.has_groups = true;
-        for &node in nodes {
-            self.group[node as usize] = group;
-            self.candidates[node as usize].clone_from(&candidates);
+        let joined: Vec<u32> = nodes
+            .iter()
+            .map(|&node| self.group[node as usize])
+            .collect();
+        for (of_node, legal) in self.group.iter_mut().zip(&mut self.candidates) {
+            if joined.contains(of_node) {
+                *of_node = group;
+                legal.clone_from(&candidates);
+            }
         }
     }
 
-    /// Fixes a node's device.
+    /// Fixes the device of a node, and with it that of its group: as in the host, it is then their only candidate.
     pub fn pin(&mut self, node: u32, device: u32) {
         self.pinned[node as usize] = device;
     }
@@ -177,8 +187,17 @@ impl GraphBuilder {
         self.resident_bytes[node as usize] = bytes;
     }
 
+    /// Bytes that one execution of the node needs beside its inputs and outputs.
+    pub fn workspace_bytes(&mut self, node: u32, bytes: u64) {
+        self.workspace_bytes[node as usize] = bytes;
+    }
+
     /// The graph.
-    pub fn build(self) -> TestGraph {
+    ///
+    /// # Panics
+    /// If a group is pinned to two devices.
+    pub fn build(mut self) -> TestGraph {
+        self.spread_pins();
         let n_nodes = self.names.len();
         let mut edges = self.edges;
         edges.sort_by_key(|edge| edge.to);
@@ -259,10 +278,29 @@ impl GraphBuilder {
             follow: self.follow,
             executions: self.executions,
             resident_bytes: self.resident_bytes,
+            workspace_bytes: self.workspace_bytes,
             cost_row: (0..count(n_nodes)).collect(),
             costs: self.costs,
             cost_classes: self.cost_classes,
             names: self.names,
+        }
+    }
+
+    fn spread_pins(&mut self) {
+        let mut of_group = vec![NONE; self.names.len()];
+        for (&group, &pin) in self.group.iter().zip(&self.pinned) {
+            let known = &mut of_group[group as usize];
+            if pin != NONE {
+                assert!([NONE, pin].contains(known), "a group has one pin");
+                *known = pin;
+            }
+        }
+        for (node, &group) in self.group.iter().enumerate() {
+            let pin = of_group[group as usize];
+            if pin != NONE {
+                self.pinned[node] = pin;
+                self.candidates[node] = Some(vec![pin]);
+            }
         }
     }
 
@@ -273,6 +311,21 @@ impl GraphBuilder {
             "edge {from} -> {to} of {n_nodes} nodes"
         );
         self.edges.push(Edge { from, to, bytes });
+    }
+}
+
+impl TestGraph {
+    /// The edges into a node, as positions in the columns of edges.
+    pub(super) fn edges_into(&self, node: usize) -> std::ops::Range<usize> {
+        self.predecessors.offsets[node] as usize..self.predecessors.offsets[node + 1] as usize
+    }
+
+    /// Bytes that an edge carries, 0 for control.
+    pub(super) fn edge_bytes(&self, edge: usize) -> u64 {
+        match self.edge_tensors[edge] {
+            NONE => 0,
+            tensor => self.tensor_bytes[tensor as usize],
+        }
     }
 }
 
@@ -385,7 +438,7 @@ impl GraphSource for TestGraph {
     }
 
     fn workspace_bytes(&self) -> Cow<'_, [u64]> {
-        Cow::Owned(vec![0; self.names.len()])
+        Cow::Borrowed(&self.workspace_bytes)
     }
 
     fn user_priority(&self) -> Cow<'_, [i32]> {
@@ -456,5 +509,42 @@ impl GraphSource for TestGraph {
 
     fn last_run(&self) -> Option<Profile> {
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::cluster;
+
+    #[test]
+    fn groups_are_united_and_share_one_pin() {
+        let devices = cluster("2xCPU");
+        let mut builder = GraphBuilder::new(&devices);
+        let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| builder.node(name, &[1.0]));
+        builder.group(&[a, b]);
+        builder.group(&[c, a]);
+        builder.pin(b, 1);
+        let graph = builder.build();
+        let group = |node: u32| graph.group[node as usize];
+        assert_eq!((group(a), group(b)), (group(c), group(c)));
+        assert_ne!(group(c), group(d));
+        assert_eq!(graph.counts.groups, 2);
+        assert_eq!(graph.pinned, [1, 1, 1, NONE]);
+        let set = graph.candidate_set[a as usize] as usize;
+        let legal =
+            graph.candidates.offsets[set] as usize..graph.candidates.offsets[set + 1] as usize;
+        assert_eq!(graph.candidates.items[legal], [1]);
+    }
+
+    #[test]
+    #[should_panic(expected = "a group has one pin")]
+    fn a_group_with_two_pins_is_a_mistake_of_the_test() {
+        let mut builder = GraphBuilder::new(&cluster("2xCPU"));
+        let (a, b) = (builder.node("a", &[1.0]), builder.node("b", &[1.0]));
+        builder.group(&[a, b]);
+        builder.pin(a, 0);
+        builder.pin(b, 1);
+        builder.build();
     }
 }

@@ -8,8 +8,7 @@
 //! # impl Policy for MyPolicy {
 //! #     const NAME: &'static str = "mine";
 //! #     fn place(&mut self, graph: &Graph<'_>, _: &DeviceSet<'_>, plan: &Plan<'_>, _: u64) -> Result<(), PlaceError> {
-//! #         let devices: Vec<u32> = graph.nodes().map(|node| graph.candidates_of(node)[0]).collect();
-//! #         Ok(plan.offer_devices(&devices)?)
+//! #         Ok(plan.offer_devices(&vec![1; graph.len()])?)
 //! #     }
 //! # }
 //!
@@ -28,6 +27,7 @@
 mod cluster;
 mod graph;
 mod plan;
+mod schedule;
 
 pub use cluster::TestDevices;
 pub use cluster::cluster;

@@ -1,15 +1,16 @@
 //! A plan that keeps what it is offered, and checks it by the host's rules.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 
 use crate::NONE;
 use crate::source::DeviceSource;
-use crate::source::GraphSource;
 use crate::source::PlanSink;
 use crate::source::Violation;
 use crate::testing::TestDevices;
 use crate::testing::TestGraph;
+use crate::testing::schedule::Schedule;
 
 /// A plan that was accepted.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,9 +21,10 @@ pub struct Offer {
     pub start_order: Option<Vec<i32>>,
     /// What was given to `set_queues`.
     pub queues: Option<Vec<u32>>,
-    /// Expected by a simple model: one task per device at a time, any number of transfers.
+    /// Expected by a simple model: one task per queue of a chip at a time, in the start order as far as the edges allow; any
+    /// number of transfers. The host's own figure may differ: it lets no queue wait for one node while another may start.
     pub makespan_ns: f64,
-    /// Metrics given until the end of the call.
+    /// Metrics given until the end of the call; of equal names the last.
     pub metrics: Vec<(String, f64)>,
     /// Reasons given until the end of the call.
     pub reasons: Vec<(Vec<u32>, String)>,
@@ -77,130 +79,125 @@ impl<'a> TestPlan<'a> {
         })
     }
 
-    fn check(&self, placed: &[u32]) -> Result<(), Violation> {
+    /// The host's rules, in the host's order: each for all nodes before the next one.
+    fn check(&self, state: &State) -> Result<(), Violation> {
+        self.check_lengths(state)?;
+        self.check_nodes(&state.devices)?;
+        self.check_memory(&state.devices)?;
+        self.check_queues(state)
+    }
+
+    fn check_lengths(&self, state: &State) -> Result<(), Violation> {
+        let n_nodes = self.graph.names.len();
+        let lengths = [
+            ("devices", Some(state.devices.len())),
+            ("start order", state.start_order.as_ref().map(Vec::len)),
+            ("queues", state.queues.as_ref().map(Vec::len)),
+        ];
+        for (column, length) in lengths {
+            if let Some(n) = length
+                && n != n_nodes
+            {
+                let explanation =
+                    format!("{column} has {n} entries, the graph has {n_nodes} nodes");
+                return broken("length", 0, explanation);
+            }
+        }
+        Ok(())
+    }
+
+    fn check_nodes(&self, placed: &[u32]) -> Result<(), Violation> {
         let graph = self.graph;
-        let broken = |rule: &str, node: usize, explanation: String| {
-            Err(Violation {
-                rule: rule.to_owned(),
-                node: u32::try_from(node).unwrap_or(NONE),
-                explanation,
-            })
+        let find = |breaks: &dyn Fn(usize, u32) -> bool| {
+            let mut nodes = placed.iter().copied().enumerate();
+            nodes.find(|&(node, device)| breaks(node, device))
         };
-        let n_nodes = graph.names.len();
-        if placed.len() != n_nodes {
-            let n = placed.len();
-            return broken(
-                "length",
-                n.min(n_nodes),
-                format!("{n} devices for {n_nodes} nodes"),
+        if let Some((node, device)) = find(&|_, device| device >= self.devices.count()) {
+            return broken("device", node, format!("there is no device {device}"));
+        }
+        let pin = |node: usize| graph.pinned[node];
+        if let Some((node, device)) = find(&|node, device| ![NONE, device].contains(&pin(node))) {
+            let explanation = format!("pinned to device {}, not {device}", pin(node));
+            return broken("pinned", node, explanation);
+        }
+        let is_legal = |node: usize, device: u32| {
+            let set = graph.candidate_set[node] as usize;
+            let (start, end) = (
+                graph.candidates.offsets[set] as usize,
+                graph.candidates.offsets[set + 1] as usize,
             );
+            graph.candidates.items[start..end].contains(&device)
+        };
+        if let Some((node, device)) = find(&|node, device| !is_legal(node, device)) {
+            let explanation = format!("device {device} is no candidate");
+            return broken("candidate", node, explanation);
         }
         let mut of_group = vec![NONE; graph.counts.groups as usize];
         for (node, &device) in placed.iter().enumerate() {
-            if device >= self.devices.count() {
-                return broken("device", node, format!("there is no device {device}"));
-            }
-            let set = graph.candidate_set[node] as usize;
-            let legal =
-                graph.candidates.offsets[set] as usize..graph.candidates.offsets[set + 1] as usize;
-            if !graph.candidates.items[legal].contains(&device) {
-                return broken(
-                    "candidate",
-                    node,
-                    format!("device {device} is no candidate"),
-                );
-            }
-            let pin = graph.pinned[node];
-            if pin != NONE && pin != device {
-                return broken(
-                    "pinned",
-                    node,
-                    format!("pinned to device {pin}, not {device}"),
-                );
-            }
             let first = &mut of_group[graph.group[node] as usize];
             if *first == NONE {
                 *first = device;
             } else if *first != device {
-                return broken(
-                    "group",
-                    node,
-                    format!("its group is on device {first}, not {device}"),
-                );
+                let explanation = format!("its group is on device {first}, not {device}");
+                return broken("group", node, explanation);
             }
         }
-        let mut used = vec![0_u64; self.devices.memory_domains.len()];
+        Ok(())
+    }
+
+    /// Resident bytes and the largest workspace of each memory, against the smallest capacity that its devices state.
+    fn check_memory(&self, placed: &[u32]) -> Result<(), Violation> {
+        let domains = &self.devices.memory_domains;
+        let mut capacity: BTreeMap<u32, u64> = BTreeMap::new();
+        for (&domain, &bytes) in domains.iter().zip(&self.devices.memory_capacity) {
+            let smallest = capacity.entry(domain).or_insert(bytes);
+            *smallest = bytes.min(*smallest);
+        }
+        let mut used: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
         for (node, &device) in placed.iter().enumerate() {
-            let domain = self.devices.memory_domains[device as usize] as usize;
-            used[domain] += graph.resident_bytes[node];
-            let capacity = self.devices.memory_capacity[device as usize];
-            if used[domain] > capacity {
-                let explanation = format!("device {device} needs more than {capacity} bytes");
+            let domain = domains[device as usize];
+            let (resident, workspace) = used.entry(domain).or_default();
+            *resident = resident.saturating_add(self.graph.resident_bytes[node]);
+            *workspace = self.graph.workspace_bytes[node].max(*workspace);
+            let capacity = capacity[&domain];
+            if resident.saturating_add(*workspace) > capacity {
+                let explanation =
+                    format!("the memory of device {device} needs more than {capacity} bytes");
                 return broken("memory", node, explanation);
             }
         }
         Ok(())
     }
 
-    /// Runs the plan in the simplest model; +inf when its start order contradicts the edges.
-    fn simulate(&self, placed: &[u32], start_order: Option<&[i32]>) -> f64 {
-        let graph = self.graph;
-        let n_devices = self.devices.memory_domains.len();
-        let mut queue: Vec<Vec<u32>> = vec![Vec::new(); n_devices];
-        for (node, &device) in (0_u32..).zip(placed) {
-            queue[device as usize].push(node);
-        }
-        if let Some(order) = start_order {
-            for nodes in &mut queue {
-                nodes.sort_by_key(|&node| (-i64::from(order[node as usize]), node));
+    fn check_queues(&self, state: &State) -> Result<(), Violation> {
+        let queues = state.queues.iter().flatten();
+        for (node, (&device, &queue)) in state.devices.iter().zip(queues).enumerate() {
+            let n_queues = self.devices.queues[device as usize];
+            if queue >= n_queues {
+                let explanation = format!("queue {queue}, but device {device} has {n_queues}");
+                return broken("queue", node, explanation);
             }
         }
-        let mut next = vec![0; n_devices];
-        let mut free_at = vec![0.0_f64; n_devices];
-        let mut finish: Vec<Option<f64>> = vec![None; placed.len()];
-        let mut n_done = 0;
-        while n_done < placed.len() {
-            let before = n_done;
-            for device in 0..n_devices {
-                while let Some(&node) = queue[device].get(next[device]) {
-                    let Some(ready) = self.ready(node, placed, &finish) else {
-                        break;
-                    };
-                    let to = placed[node as usize];
-                    let work = graph.cost(node, to) * graph.executions[node as usize];
-                    free_at[device] = free_at[device].max(ready) + work;
-                    finish[node as usize] = Some(free_at[device]);
-                    next[device] += 1;
-                    n_done += 1;
-                }
-            }
-            if n_done == before {
-                return f64::INFINITY;
-            }
-        }
-        free_at.into_iter().fold(0.0, f64::max)
+        Ok(())
     }
 
-    /// When the inputs of a node are on its device, `None` while a producer has not run.
-    #[expect(clippy::cast_precision_loss, reason = "sizes are below 2^53")]
-    fn ready(&self, node: u32, placed: &[u32], finish: &[Option<f64>]) -> Option<f64> {
-        let graph = self.graph;
-        let to = placed[node as usize];
-        let range = graph.predecessors.offsets[node as usize] as usize
-            ..graph.predecessors.offsets[node as usize + 1] as usize;
-        let mut ready = 0.0_f64;
-        for edge in range {
-            let producer = graph.predecessors.items[edge] as usize;
-            let link = self.devices.link(placed[producer], to);
-            let bytes = match graph.edge_tensors[edge] {
-                NONE => 0,
-                tensor => graph.tensor_bytes[tensor as usize],
-            };
-            let arrival = finish[producer]? + link.latency_ns + bytes as f64 * link.ns_per_byte;
-            ready = ready.max(arrival);
-        }
-        Some(ready)
+    fn schedule(&self, state: &State) -> Schedule {
+        Schedule::new(
+            self.graph,
+            self.devices,
+            &state.devices,
+            state.start_order.as_deref(),
+            state.queues.as_deref(),
+        )
     }
+}
+
+fn broken(rule: &str, node: usize, explanation: String) -> Result<(), Violation> {
+    Err(Violation {
+        rule: rule.to_owned(),
+        node: u32::try_from(node).unwrap_or(NONE),
+        explanation,
+    })
 }
 
 impl PlanSink for TestPlan<'_> {
@@ -210,36 +207,40 @@ impl PlanSink for TestPlan<'_> {
 
     fn move_nodes(&self, nodes: &[u32], device: u32) {
         let mut state = self.state.borrow_mut();
-        for &node in nodes {
-            let group = self.graph.group[node as usize];
-            for (placed, &other) in state.devices.iter_mut().zip(&self.graph.group) {
-                if other == group {
-                    *placed = device;
-                }
+        let group = &self.graph.group;
+        if state.devices.len() != group.len() {
+            return;
+        }
+        let listed = nodes.iter().filter_map(|&node| group.get(node as usize));
+        let moved: BTreeSet<u32> = listed.copied().collect();
+        for (placed, group) in state.devices.iter_mut().zip(group) {
+            if moved.contains(group) {
+                *placed = device;
             }
         }
     }
 
     fn makespan_ns(&self) -> f64 {
         let state = self.state.borrow();
-        match self.check(&state.devices) {
-            Ok(()) => self.simulate(&state.devices, state.start_order.as_deref()),
+        match self.check(&state) {
+            Ok(()) => self.schedule(&state).makespan_ns(),
             Err(_) => f64::INFINITY,
         }
     }
 
     fn violation(&self) -> Option<Violation> {
-        self.check(&self.state.borrow().devices).err()
+        self.check(&self.state.borrow()).err()
     }
 
     fn transfer_bytes(&self) -> u64 {
         let state = self.state.borrow();
         let graph = self.graph;
+        if self.check(&state).is_err() {
+            return 0;
+        }
         let mut moved = BTreeSet::new();
         for node in 0..graph.names.len() {
-            let range = graph.predecessors.offsets[node] as usize
-                ..graph.predecessors.offsets[node + 1] as usize;
-            for edge in range {
+            for edge in graph.edges_into(node) {
                 let producer = graph.predecessors.items[edge] as usize;
                 let to = state.devices[node];
                 if graph.edge_tensors[edge] != NONE && state.devices[producer] != to {
@@ -254,17 +255,17 @@ impl PlanSink for TestPlan<'_> {
     }
 
     fn peak_bytes_per_device(&self) -> Vec<u64> {
-        let mut peaks = vec![0; self.devices.memory_domains.len()];
-        for (&device, &bytes) in self
-            .state
-            .borrow()
-            .devices
-            .iter()
-            .zip(&self.graph.resident_bytes)
-        {
-            peaks[device as usize] += bytes;
+        let state = self.state.borrow();
+        let is_known = match self.check(&state) {
+            Ok(()) => true,
+            Err(violation) => violation.rule == "memory" && self.check_queues(&state).is_ok(),
+        };
+        if is_known {
+            let schedule = self.schedule(&state);
+            schedule.peak_bytes(self.graph, self.devices, &state.devices)
+        } else {
+            vec![0; self.devices.memory_domains.len()]
         }
-        peaks
     }
 
     fn set_start_order(&self, order: &[i32]) {
@@ -285,14 +286,15 @@ impl PlanSink for TestPlan<'_> {
     }
 
     fn metric(&self, name: &str, value: f64) {
-        self.state
-            .borrow_mut()
-            .metrics
-            .push((name.to_owned(), value));
+        let metrics = &mut self.state.borrow_mut().metrics;
+        match metrics.iter_mut().find(|(known, _)| known == name) {
+            Some((_, known)) => *known = value,
+            None => metrics.push((name.to_owned(), value)),
+        }
     }
 
     fn offer(&self) -> Result<(), Violation> {
-        let checked = self.check(&self.state.borrow().devices);
+        let checked = self.check(&self.state.borrow());
         let makespan_ns = self.makespan_ns();
         let mut state = self.state.borrow_mut();
         match checked {
@@ -316,5 +318,104 @@ impl PlanSink for TestPlan<'_> {
 
     fn budget_left(&self) -> u64 {
         u64::MAX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::GraphBuilder;
+    use crate::testing::cluster;
+
+    fn rule(plan: &TestPlan<'_>) -> Option<(String, u32)> {
+        plan.violation()
+            .map(|violation| (violation.rule, violation.node))
+    }
+
+    #[test]
+    fn rules_are_tried_in_the_hosts_order() {
+        let devices = cluster("2xCPU,1xGPU").with_memory(0, 100);
+        let mut graph = GraphBuilder::new(&devices);
+        let a = graph.node("a", &[10.0, 10.0]);
+        let b = graph.node("b", &[10.0, 10.0]);
+        let c = graph.node("c", &[10.0, 10.0]);
+        graph.candidates(a, &[0, 1]);
+        graph.pin(b, 1);
+        graph.resident_bytes(c, 60);
+        graph.workspace_bytes(c, 60);
+        let graph = graph.build();
+        let plan = TestPlan::new(&graph, &devices);
+        let breaks = |rule: &str, node| Some((rule.to_owned(), node));
+        assert_eq!(rule(&plan), breaks("length", 0));
+        assert_eq!(
+            (plan.transfer_bytes(), plan.makespan_ns()),
+            (0, f64::INFINITY)
+        );
+        // Each plan breaks all that follow, too.
+        plan.set_devices(&[2, 0, 9]);
+        assert_eq!(rule(&plan), breaks("device", 2));
+        plan.set_devices(&[2, 0, 0]);
+        assert_eq!(rule(&plan), breaks("pinned", 1));
+        plan.set_devices(&[2, 1, 0]);
+        assert_eq!(rule(&plan), breaks("candidate", 0));
+        assert_eq!(plan.peak_bytes_per_device(), [0, 0, 0]);
+        plan.set_devices(&[0, 1, 0]);
+        assert_eq!(rule(&plan), breaks("memory", 2));
+        assert_eq!(plan.peak_bytes_per_device(), [120, 0, 0]);
+        plan.set_queues(&[0, 0, 1]);
+        assert_eq!(rule(&plan), breaks("memory", 2));
+        assert_eq!(
+            plan.peak_bytes_per_device(),
+            [0, 0, 0],
+            "a queue is missing too"
+        );
+        plan.move_nodes(&[c, 77], 2);
+        assert_eq!(rule(&plan), breaks("queue", 2));
+        plan.set_start_order(&[0; 2]);
+        assert_eq!(rule(&plan), breaks("length", 0));
+        plan.set_start_order(&[0; 3]);
+        plan.set_queues(&[0; 3]);
+        assert_eq!(rule(&plan), None);
+        assert_eq!(plan.offer(), Ok(()));
+    }
+
+    #[test]
+    fn a_memory_has_the_smallest_capacity_that_its_devices_state() {
+        let mut devices = cluster("2xCPU").with_memory(0, 100).with_memory(1, 50);
+        devices.memory_domains = vec![3, 3];
+        let mut graph = GraphBuilder::new(&devices);
+        let node = graph.node("n", &[1.0]);
+        graph.resident_bytes(node, 60);
+        let graph = graph.build();
+        let plan = TestPlan::new(&graph, &devices);
+        plan.set_devices(&[0]);
+        assert_eq!(rule(&plan), Some(("memory".to_owned(), 0)));
+    }
+
+    #[test]
+    fn of_equal_metrics_the_last_counts() {
+        let devices = cluster("1xCPU");
+        let graph = GraphBuilder::new(&devices).build();
+        let plan = TestPlan::new(&graph, &devices);
+        plan.metric("rounds", 1.0);
+        plan.metric("rounds", 2.0);
+        plan.offer().unwrap();
+        let offer = plan.into_offer().unwrap();
+        assert_eq!(offer.metrics, [("rounds".to_owned(), 2.0)]);
+    }
+
+    #[test]
+    fn a_start_order_against_the_edges_gives_way_to_them() {
+        let devices = cluster("1xCPU");
+        let mut graph = GraphBuilder::new(&devices);
+        let first = graph.node("first", &[10.0]);
+        let second = graph.node("second", &[5.0]);
+        graph.edge(first, second, 8);
+        let graph = graph.build();
+        let plan = TestPlan::new(&graph, &devices);
+        plan.set_devices(&[0, 0]);
+        plan.set_start_order(&[1, 2]);
+        assert_eq!(plan.makespan_ns(), 15.0);
+        assert_eq!(plan.peak_bytes_per_device(), [8]);
     }
 }
