@@ -108,7 +108,12 @@ impl LinkMatrix {
         }
         let to = self.domain[dst as usize] as usize;
         let from = self.domain[src as usize];
-        self.latency_from_ns(from)[to] + self.ns_per_byte_from(from)[to] * bytes as f64
+        let latency_ns = self.latency_from_ns(from)[to];
+        if bytes == 0 {
+            // Nothing times a rate of +inf would be NaN.
+            return latency_ns;
+        }
+        latency_ns + self.ns_per_byte_from(from)[to] * bytes as f64
     }
 
     /// The mean link over all ordered pairs of different devices: what ranks use while nothing is placed. Free when there
@@ -166,7 +171,13 @@ pub fn upward_ranks(graph: &Graph<'_>, work_ns: &[f64], link: LinkCost) -> Vec<f
                 NONE => 0.0,
                 tensor => bytes[tensor as usize] as f64,
             };
-            let way = own + link.latency_ns + size * link.ns_per_byte;
+            // Nothing times a rate of +inf would be NaN.
+            let moved = if size > 0.0 {
+                size * link.ns_per_byte
+            } else {
+                0.0
+            };
+            let way = own + link.latency_ns + moved;
             let behind = &mut rank[predecessors.items[edge] as usize];
             if way > *behind {
                 *behind = way;
@@ -314,15 +325,20 @@ impl<'a> Assignment<'a> {
     }
 }
 
-/// Room for what stays on the devices, per memory domain, while groups are placed.
+/// Room on the devices, per memory domain, while groups are placed: the host's rule `memory`.
 ///
-/// Counts resident bytes only. What values and workspaces need on top depends on the whole plan: ask the host with
-/// [`crate::Plan::violation`].
+/// Counts what stays, and the largest workspace. What values need on top depends on the whole plan: ask the host with
+/// [`crate::Plan::peak_bytes_per_device`].
 #[derive(Debug, Clone)]
 pub struct MemoryBudget {
     domain: Vec<u32>,
+    /// Capacity less what stays.
     free_bytes: Vec<u64>,
+    /// Largest workspace of what is placed.
+    workspace_bytes: Vec<u64>,
     group_bytes: Vec<u64>,
+    /// Largest workspace of each group.
+    group_workspace_bytes: Vec<u64>,
 }
 
 impl MemoryBudget {
@@ -340,10 +356,17 @@ impl MemoryBudget {
             let sum = &mut group_bytes[group as usize];
             *sum = sum.saturating_add(bytes);
         }
+        let mut group_workspace_bytes = vec![0_u64; graph.counts().groups as usize];
+        for (&group, &bytes) in graph.group().iter().zip(graph.workspace_bytes()) {
+            let most = &mut group_workspace_bytes[group as usize];
+            *most = bytes.max(*most);
+        }
         let mut budget = Self {
             domain,
+            workspace_bytes: vec![0; n_domains],
             free_bytes,
             group_bytes,
+            group_workspace_bytes,
         };
         for (&group, &pin) in graph.group().iter().zip(graph.pinned()) {
             if pin != NONE {
@@ -356,20 +379,26 @@ impl MemoryBudget {
     /// Whether everything together might be too much for some device: where not, nobody needs to ask.
     pub fn is_tight(&self) -> bool {
         let sum = |sum: u64, &bytes: &u64| sum.saturating_add(bytes);
-        let all = self.group_bytes.iter().fold(0, sum);
+        let workspaces = &self.group_workspace_bytes;
+        let most = workspaces.iter().copied().max().unwrap_or(0);
+        let all = self.group_bytes.iter().fold(most, sum);
         self.free_bytes.iter().any(|&free| free < all)
     }
 
-    /// Whether a group's resident bytes fit on a device.
+    /// Whether a group fits on a device: its resident bytes, and the workspace of each of its nodes.
     #[inline]
     pub fn fits(&self, group: u32, device: u32) -> bool {
-        self.group_bytes[group as usize] <= self.free_bytes(device)
+        let domain = self.domain[device as usize] as usize;
+        let group = group as usize;
+        let workspace = self.group_workspace_bytes[group].max(self.workspace_bytes[domain]);
+        self.group_bytes[group].saturating_add(workspace) <= self.free_bytes[domain]
     }
 
-    /// Bytes free in the memory of a device.
+    /// Bytes free in the memory of a device, beside the largest workspace there.
     #[inline]
     pub fn free_bytes(&self, device: u32) -> u64 {
-        self.free_bytes[self.domain[device as usize] as usize]
+        let domain = self.domain[device as usize] as usize;
+        self.free_bytes[domain].saturating_sub(self.workspace_bytes[domain])
     }
 
     /// Puts a group on a device; does nothing when it is on one already, so any member may say so.
@@ -377,6 +406,8 @@ impl MemoryBudget {
     pub fn take(&mut self, group: u32, device: u32) {
         let bytes = std::mem::take(&mut self.group_bytes[group as usize]);
         self.reserve(device, bytes);
+        let largest = &mut self.workspace_bytes[self.domain[device as usize] as usize];
+        *largest = self.group_workspace_bytes[group as usize].max(*largest);
     }
 
     /// Sets `bytes` of a device's memory aside for other things; never below zero.
