@@ -1,7 +1,6 @@
 //! What a policy asks of its plan while it searches: the contract's resource `plan`, without its wire types.
 
 use crate::candidates::Candidates;
-use crate::candidates::Explanation;
 use crate::candidates::Proposal;
 use crate::graph::NodeId;
 use crate::placement::estimate::Estimate;
@@ -36,8 +35,6 @@ pub struct Evaluator {
     devices: Vec<u32>,
     start_order: Option<Vec<i32>>,
     queues: Option<Vec<u32>>,
-    explanations: Vec<Explanation>,
-    metrics: Vec<(String, f64)>,
     /// Built at the first question.
     estimate: Option<Estimate>,
     members: Option<Members>,
@@ -55,8 +52,6 @@ impl Evaluator {
             devices: Vec::new(),
             start_order: None,
             queues: None,
-            explanations: Vec::new(),
-            metrics: Vec::new(),
             estimate: None,
             members: None,
             standing: None,
@@ -137,22 +132,6 @@ impl Evaluator {
         }
     }
 
-    /// Adds a reason, for reports.
-    pub fn explain(&mut self, nodes: &[u32], reason: impl Into<String>) {
-        self.explanations.push(Explanation {
-            nodes: nodes.to_vec(),
-            reason: reason.into(),
-        });
-    }
-
-    /// Adds a number for reports; of equal names the last counts.
-    pub fn metric(&mut self, name: &str, value: f64) {
-        match self.metrics.iter_mut().find(|(known, _)| known == name) {
-            Some((_, old)) => *old = value,
-            None => self.metrics.push((name.to_owned(), value)),
-        }
-    }
-
     /// Expected duration of one run of the plan as it stands, in ns: a list schedule over costs, links, start order, queues and
     /// chips. +inf = not legal.
     pub fn makespan_ns(&mut self) -> f64 {
@@ -210,8 +189,7 @@ impl Evaluator {
                     devices: self.devices.clone(),
                     start_order: self.start_order.clone(),
                     queues: self.queues.clone(),
-                    explanations: self.explanations.clone(),
-                    metrics: self.metrics.clone(),
+                    ..Proposal::default()
                 });
                 Ok(())
             }
@@ -223,13 +201,9 @@ impl Evaluator {
         self.offered.as_ref()
     }
 
-    /// The last legal offer, with all explanations and metrics, also those given after it.
+    /// The last legal offer.
     pub fn into_proposal(self) -> Option<Proposal> {
-        self.offered.map(|offered| Proposal {
-            explanations: self.explanations,
-            metrics: self.metrics,
-            ..offered
-        })
+        self.offered
     }
 
     fn plan(&self) -> Plan<'_> {

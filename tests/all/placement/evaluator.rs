@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
+use placewright::candidates::Candidates;
 use placewright::candidates::CandidatesBuilder;
 use placewright::candidates::PlacementOptions;
 use placewright::candidates::enumerate;
 use placewright::candidates::synthetic;
+use placewright::device::DeviceProfile;
 use placewright::device::DeviceSet;
 use placewright::graph::NodeId;
+use placewright::graph::Work;
 use placewright::names::DeviceId;
 use placewright::placement::Evaluator;
 use placewright::placement::check;
@@ -279,11 +282,55 @@ fn the_last_legal_offer_is_the_answer() {
     plan.offer().unwrap();
     plan.set_devices(&[99; 4]);
     assert_eq!(plan.offer().unwrap_err().rule(), "device");
-    plan.explain(&[0], "late reason");
-    plan.metric("rounds", 1.0);
-    plan.metric("rounds", 2.0);
     let answer = plan.into_proposal().unwrap();
     assert_eq!(answer.devices, [CPU0; 4]);
-    assert_eq!(answer.metrics, [("rounds".to_owned(), 2.0)]);
-    assert_eq!(answer.explanations[0].reason, "late reason");
+}
+
+/// A chain of three nodes, the second of which needs 2 MiB to work, on a CPU and a fast device of 1 MiB.
+fn needs_a_workspace() -> Candidates {
+    let mut builder = Builder::new();
+    let first = builder.work("first", &[], 1e6, 1000);
+    let heavy = builder.full(
+        "heavy",
+        "Any",
+        &[first],
+        "",
+        &[],
+        Work {
+            flops: 1e6,
+            workspace_bytes: 2 << 20,
+            ..Work::default()
+        },
+    );
+    builder.work("last", &[heavy], 1e6, 1000);
+    let profile = DeviceProfile::default_cpu(1);
+    let fast = DeviceProfile {
+        flops_per_s: 100.0 * profile.flops_per_s,
+        ..profile
+    };
+    let set = DeviceSet::new([
+        FakeDevice::new(&format!("{TASK}/device:CPU:0"), "CPU").shared(),
+        FakeDevice::new(&format!("{TASK}/device:GPU:0"), "GPU")
+            .with_profile(fast)
+            .with_capacity_bytes(1 << 20)
+            .shared(),
+    ]);
+    let set = Arc::new(set.with_type_priorities([("CPU", 60), ("GPU", 210)]));
+    let builder = CandidatesBuilder::new(&builder.finish(), &set);
+    builder.build().unwrap()
+}
+
+#[test]
+fn every_policy_finds_room_for_a_workspace() {
+    let found = needs_a_workspace();
+    let limits = PolicyLimits::default();
+    for name in ["heft", "round-robin"] {
+        let policy = ShippedPolicy::find(name).unwrap();
+        let answer = place_natively(policy, &[], &found, &PlaceOptions::default(), &limits);
+        let proposal = answer.unwrap().proposal;
+        assert_eq!(proposal.devices[1], 0, "{name}");
+        assert!(check(&found, proposal).is_ok());
+    }
+    let refused = check(&found, propose(&[0, 1, 0])).unwrap_err();
+    assert_eq!(refused.rule(), "memory");
 }
