@@ -145,9 +145,8 @@ misbehaving! {
         => (Err(K::InvalidProposal { violation }) if violation.rule == "group" && violation.explanation.contains("node0"));
     whole_groups_are_taken: "breaks-group", {"nodes": "0"}, |limits| limits
         => (Ok(answer) if answer.cut_off.is_none());
-    // The only candidate of a pinned node is its pin.
     a_moved_pin_is_refused: "breaks-pin", {}, |limits| limits
-        => (Err(K::InvalidProposal { violation }) if violation.rule == "candidate" && violation.node == 3);
+        => (Err(K::InvalidProposal { violation }) if violation.rule == "pinned" && violation.node == 3);
     kept_pins_are_taken: "breaks-pin", {"nodes": "0"}, |limits| limits
         => (Ok(answer) if answer.cut_off.is_none());
     a_full_memory_is_refused: "breaks-memory", {}, |limits| limits

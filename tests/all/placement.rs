@@ -547,12 +547,7 @@ fn every_rule_of_the_check_refuses_and_grants() {
             0,
             "legal are",
         ),
-        (
-            &[CPU0, GPU0, GPU0, GPU0, CPU0, CPU1],
-            "candidate",
-            3,
-            "GPU:1",
-        ),
+        (&[CPU0, GPU0, GPU0, GPU0, CPU0, CPU1], "pinned", 3, "GPU:1"),
         (&[CPU0, GPU0, CPU0, GPU1, CPU0, CPU1], "group", 2, "`a`"),
         (
             &[CPU0, GPU0, GPU0, GPU1, CPU0, CPU0],
@@ -570,6 +565,13 @@ fn every_rule_of_the_check_refuses_and_grants() {
         );
         assert!(violation.to_string().contains(fragment), "{violation}");
     }
+    let with_queue = |queue: u32| Proposal {
+        queues: Some(vec![0, 0, 0, 0, queue, 0]),
+        ..propose(&good)
+    };
+    assert!(check(&legal, with_queue(1)).is_ok());
+    let violation = check(&legal, with_queue(2)).unwrap_err();
+    assert_eq!((violation.rule(), violation.node().0), ("queue", 4));
 }
 
 #[test]

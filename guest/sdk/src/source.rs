@@ -108,7 +108,7 @@ pub struct Profile {
 /// Why a plan is refused (WIT `planning.violation`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// Name of the rule: `candidate`, `pinned`, `group`, `memory`, `length`, `device`.
+    /// Name of the rule: `length`, `device`, `pinned`, `candidate`, `group`, `memory` or `queue`.
     pub rule: String,
     /// The first node that breaks it.
     pub node: u32,

@@ -26,7 +26,7 @@ pub struct Placement {
     metrics: Vec<(String, f64)>,
 }
 
-/// Holds a proposal to the rules, in this order: `length`, `device` (in range), `candidate`, `pinned`, `group`, `memory`
+/// Holds a proposal to the rules, in this order: `length`, `device` (in range), `pinned`, `candidate`, `group`, `memory`
 /// (resident bytes and the largest workspace, per memory domain, within capacity), `queue`.
 ///
 /// # Errors

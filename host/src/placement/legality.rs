@@ -85,7 +85,8 @@ fn names(candidates: &Candidates, devices: impl Iterator<Item = u32>) -> String 
     text.join(", ")
 }
 
-/// The first of the rules device, candidate, pinned and group that is broken, at its first node.
+/// The first of the rules device, pinned, candidate and group that is broken, at its first node. Pins come first because a pinned
+/// node has no other candidate: whoever moves it should hear of the pin.
 fn node_violation(candidates: &Candidates, devices: &[u32]) -> Violation {
     let graph = candidates.graph();
     let columns = candidates.nodes();
@@ -102,16 +103,6 @@ fn node_violation(candidates: &Candidates, devices: &[u32]) -> Violation {
             legal: legal_names(candidates, node),
         };
     }
-    if let Some((node, device)) =
-        placed().find(|&(node, device)| !candidates.is_legal(node, device))
-    {
-        return Violation::Candidate {
-            node,
-            name: name(node),
-            device: device_name(device),
-            legal: legal_names(candidates, node),
-        };
-    }
     let pin = |node: NodeId| columns.pinned[node.index()];
     if let Some((node, device)) =
         placed().find(|&(node, device)| pin(node) != NONE && pin(node) != device)
@@ -121,6 +112,16 @@ fn node_violation(candidates: &Candidates, devices: &[u32]) -> Violation {
             name: name(node),
             device: device_name(device),
             pinned: device_name(pin(node)),
+        };
+    }
+    if let Some((node, device)) =
+        placed().find(|&(node, device)| !candidates.is_legal(node, device))
+    {
+        return Violation::Candidate {
+            node,
+            name: name(node),
+            device: device_name(device),
+            legal: legal_names(candidates, node),
         };
     }
     let mut first_of_group = vec![NONE; columns.n_groups as usize];

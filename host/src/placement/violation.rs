@@ -34,18 +34,6 @@ pub enum Violation {
         /// Its candidates.
         legal: String,
     },
-    /// The device cannot run the node, or the user asked for another one.
-    #[error("node `{name}`: {device} is no candidate; legal are {legal}")]
-    Candidate {
-        /// The node.
-        node: NodeId,
-        /// Its name.
-        name: String,
-        /// The device.
-        device: String,
-        /// Its candidates.
-        legal: String,
-    },
     /// The node was fixed to another device.
     #[error("node `{name}`: {device} proposed, but it is pinned to {pinned}")]
     Pinned {
@@ -57,6 +45,18 @@ pub enum Violation {
         device: String,
         /// Where it must be.
         pinned: String,
+    },
+    /// The device cannot run the node, or the user asked for another one.
+    #[error("node `{name}`: {device} is no candidate; legal are {legal}")]
+    Candidate {
+        /// The node.
+        node: NodeId,
+        /// Its name.
+        name: String,
+        /// The device.
+        device: String,
+        /// Its candidates.
+        legal: String,
     },
     /// Two nodes of one colocation group are on different devices.
     #[error(
@@ -111,7 +111,7 @@ pub enum Violation {
 }
 
 impl Violation {
-    /// Name of the rule, as the contract spells it: `length`, `device`, `candidate`, `pinned`, `group`, `memory`, `queue`.
+    /// Name of the rule, as the contract spells it: `length`, `device`, `pinned`, `candidate`, `group`, `memory`, `queue`.
     pub fn rule(&self) -> &'static str {
         match self {
             Self::Length { .. } => "length",
