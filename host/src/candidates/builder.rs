@@ -7,6 +7,7 @@ use hashbrown::HashMap;
 use crate::candidates::columns::Candidates;
 use crate::candidates::columns::DeviceColumns;
 use crate::candidates::columns::NodeColumns;
+use crate::candidates::devices::check_links;
 use crate::candidates::devices::device_columns;
 use crate::candidates::error::CandidatesError;
 use crate::candidates::hints::fill_hints;
@@ -242,7 +243,7 @@ impl CandidatesBuilder {
             return Err(CandidatesError::NoDevices);
         }
         self.check_executions()?;
-        self.check_links()?;
+        check_links(&self.devices, &self.device_set)?;
         let group_of = self.groups();
         let mut columns = NodeColumns {
             n_groups: group_of.iter().max().map_or(0, |&last| last + 1),
@@ -292,25 +293,6 @@ impl CandidatesBuilder {
                 return Err(CandidatesError::BadExecutions {
                     node: self.graph.node_name(node).to_owned(),
                     executions,
-                });
-            }
-        }
-        Ok(())
-    }
-
-    fn check_links(&self) -> Result<(), CandidatesError> {
-        let name = |device: DeviceId| {
-            let device = self.device_set.get(device);
-            device.map_or_else(String::new, |device| device.attributes().name.clone())
-        };
-        let is_duration = |ns: f64| !ns.is_nan() && ns >= 0.0;
-        for &(source, destination, link) in &self.devices.link_exceptions {
-            if !is_duration(link.latency_ns) || !is_duration(link.ns_per_byte) {
-                return Err(CandidatesError::BadLink {
-                    source_device: name(source),
-                    destination_device: name(destination),
-                    latency_ns: link.latency_ns,
-                    ns_per_byte: link.ns_per_byte,
                 });
             }
         }

@@ -1,6 +1,7 @@
 //! Columns of devices, from a device set.
 
 use crate::candidates::columns::DeviceColumns;
+use crate::candidates::error::CandidatesError;
 use crate::candidates::support::to_u32;
 use crate::cost::CostClass;
 use crate::cost::CostClasses;
@@ -8,6 +9,7 @@ use crate::cost::CostModel;
 use crate::cost::LinkEnd;
 use crate::device::DeviceSet;
 use crate::device::LinkProfile;
+use crate::names::DeviceId;
 
 /// The columns, and the classes that the cost table's columns stand for. Each device is taken to have a chip and a memory of
 /// its own (CPU devices that share one pool state their part of its rates instead); devices that move tensors at equal cost
@@ -70,4 +72,45 @@ pub(super) fn device_columns(
         cost_class: classes.of_device,
     };
     (columns, classes.classes)
+}
+
+/// Refuses links that are no durations, whether a device stated them or an app: every estimate would be nonsense.
+pub(super) fn check_links(
+    columns: &DeviceColumns,
+    devices: &DeviceSet,
+) -> Result<(), CandidatesError> {
+    let first_of_domain = |domain: usize| {
+        let mut domains = columns.link_domain.iter();
+        let device = domains.position(|&known| known as usize == domain);
+        DeviceId(to_u32(device.unwrap_or_default()))
+    };
+    let of_domains = columns.links.iter().enumerate().map(|(index, &link)| {
+        let n_domains = columns.n_link_domains as usize;
+        ((index / n_domains, index % n_domains), link)
+    });
+    let is_duration = |ns: f64| !ns.is_nan() && ns >= 0.0;
+    let is_bad =
+        |link: &LinkProfile| !is_duration(link.latency_ns) || !is_duration(link.ns_per_byte);
+    let mut bad_domains = of_domains.filter(|(_, link)| is_bad(link));
+    let stated = &columns.link_exceptions;
+    let found = match stated.iter().find(|(_, _, link)| is_bad(link)) {
+        Some(&found) => Some(found),
+        None => bad_domains.next().map(|((source, destination), link)| {
+            let (source, destination) = (first_of_domain(source), first_of_domain(destination));
+            (source, destination, link)
+        }),
+    };
+    let name = |device: DeviceId| {
+        let device = devices.get(device);
+        device.map_or_else(String::new, |device| device.attributes().name.clone())
+    };
+    match found {
+        None => Ok(()),
+        Some((source, destination, link)) => Err(CandidatesError::BadLink {
+            source_device: name(source),
+            destination_device: name(destination),
+            latency_ns: link.latency_ns,
+            ns_per_byte: link.ns_per_byte,
+        }),
+    }
 }

@@ -11,6 +11,7 @@ use crate::candidates::columns::Candidates;
 use crate::candidates::columns::NodeColumns;
 use crate::candidates::columns::PlacementHint;
 use crate::candidates::costs::CostRows;
+use crate::candidates::devices::check_links;
 use crate::candidates::devices::device_columns;
 use crate::candidates::error::CandidatesError;
 use crate::candidates::groups::Groups;
@@ -39,7 +40,8 @@ use crate::names::DeviceName;
 /// request and per group, with a few table look-ups per node.
 ///
 /// # Errors
-/// [`CandidatesError`] for the first node, in node order, that no device may run (generators last).
+/// [`CandidatesError`] for the first node, in node order, that no device may run (generators last), and for devices whose links
+/// are no durations.
 pub fn enumerate(
     graph: &Arc<Graph>,
     device_set: &Arc<DeviceSet>,
@@ -89,6 +91,7 @@ pub fn enumerate(
     nodes.pinned = group_pins.unwrap_or_else(|| vec![NONE; graph.n_nodes()]);
     nodes.follow = fill_hints(graph, &mut nodes.placement_hints);
     let (columns, cost_classes) = device_columns(device_set, &options.cost_model);
+    check_links(&columns, device_set)?;
     let mut rows = CostRows::new(options.cost_model, cost_classes, &types);
     nodes.cost_row = graph
         .nodes()

@@ -4,6 +4,10 @@ use std::sync::Arc;
 
 use placewright::candidates::CandidatesBuilder;
 use placewright::candidates::CandidatesError;
+use placewright::candidates::PlacementOptions;
+use placewright::candidates::enumerate;
+use placewright::device::DeviceProfile;
+use placewright::device::DeviceSet;
 use placewright::device::LinkProfile;
 use placewright::graph::AttrSet;
 use placewright::graph::GraphAssembler;
@@ -18,11 +22,15 @@ use placewright::placement::check;
 use placewright::tensor::DType;
 use placewright::tensor::PartialShape;
 
+use crate::fakes::FakeDevice;
+
 use super::Builder;
 use super::CPU0;
 use super::CPU1;
 use super::GPU0;
+use super::TASK;
 use super::devices;
+use super::kernels;
 use super::propose;
 
 #[test]
@@ -165,4 +173,37 @@ fn nothing_moves_for_nothing_over_a_link_without_rate() {
 fn a_colocation_with_no_node_is_a_bug_of_the_caller() {
     let graph = Builder::new().finish();
     let _ = CandidatesBuilder::new(&graph, &devices()).with_colocation(NodeId(0), NodeId(0));
+}
+
+#[test]
+fn devices_whose_links_are_no_durations_are_refused() {
+    let device = |index: u32, latency_ns: f64| {
+        let profile = DeviceProfile {
+            host_link: LinkProfile {
+                latency_ns,
+                ns_per_byte: 0.1,
+            },
+            ..DeviceProfile::default_cpu(1)
+        };
+        let name = format!("{TASK}/device:CPU:{index}");
+        FakeDevice::new(&name, "CPU").with_profile(profile).shared()
+    };
+    let mut builder = Builder::new();
+    builder.node("n", "Any", &[]);
+    let graph = builder.finish();
+    for (latency_ns, is_duration) in [(7.0, true), (f64::NAN, false), (-1.0, false)] {
+        let set = Arc::new(DeviceSet::new([device(0, 1.0), device(1, latency_ns)]));
+        let stated = CandidatesBuilder::new(&graph, &set).build();
+        let listed = enumerate(&graph, &set, &kernels(), &PlacementOptions::default());
+        for found in [stated, listed] {
+            match found {
+                Ok(_) => assert!(is_duration),
+                Err(error) => {
+                    let text = error.to_string();
+                    let is_link = matches!(error, CandidatesError::BadLink { .. });
+                    assert!(!is_duration && is_link && text.contains("CPU:1"), "{text}");
+                }
+            }
+        }
+    }
 }
