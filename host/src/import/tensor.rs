@@ -15,8 +15,6 @@ use crate::tensor::PartialShape;
 use crate::tensor::RANK_MAX;
 use crate::tensor::SharedBytes;
 
-/// Most dimensions that a shape may have: TensorFlow's limit.
-
 /// The element type of this number, and whether it is a reference (numbers above 100).
 pub(super) fn dtype(number: i32) -> Result<(DType, bool), AttrError> {
     let unknown = || AttrError::UnknownDType(number);

@@ -266,8 +266,10 @@ impl Links {
             latency: Vec::with_capacity(matrix.n_domains() * width),
             ns_per_byte: Vec::with_capacity(matrix.n_domains() * width),
         };
+        // Devices that are not connected have an infinite rate, and no bytes times that would be no number.
+        let finite = |value: f64| value.min(f64::MAX);
         let spread = |row: &[f64], column: &mut Vec<f64>| {
-            column.extend(domain.iter().map(|&to| row[to as usize]));
+            column.extend(domain.iter().map(|&to| finite(row[to as usize])));
             column.resize(column.len().next_multiple_of(width), 0.0);
         };
         for domain in (0_u32..).take(matrix.n_domains()) {

@@ -310,6 +310,18 @@ fn devices_of_one_chip_share_its_time() {
 }
 
 #[test]
+fn order_crosses_where_nothing_else_can() {
+    let devices = cluster("1xCPU,1xGPU").with_links(0.0, f64::INFINITY);
+    let mut graph = GraphBuilder::new(&devices);
+    graph.node("a", &[5.0, f64::INFINITY]);
+    graph.node("b", &[10.0, 1.0]);
+    graph.control_edge(0, 1);
+    let offer = place(&mut Heft::default(), &graph.build(), &devices).unwrap();
+    assert_eq!(metric(&offer, "makespan_ns"), 6.0);
+    assert_eq!(offer.devices, [0, 1]);
+}
+
+#[test]
 fn executions_multiply_costs() {
     let devices = cluster("1xCPU");
     let mut graph = GraphBuilder::new(&devices);
