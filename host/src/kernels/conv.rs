@@ -60,7 +60,7 @@ impl Convolution {
         }
         // Each block of output pixels is one product per group; blocks are shared out, the products are not.
         let patch = taps * self.filter_channels;
-        let block = (PATCH_ELEMENTS / patch).clamp(8, 1024).min(n_pixels);
+        let block = (PATCH_ELEMENTS / patch).clamp(1, 1024).min(n_pixels);
         let grain = (GRAIN_PRODUCTS / patch).max(self.output_channels);
         threads.fill(out, self.output_channels, grain, |start, part| {
             let mut patches = vec![T::ZERO; block * patch];
