@@ -108,6 +108,7 @@ impl Bench {
                 Err(format!("refused with `{found}`, expected `{words}`"))
             }
             (Err(found), Expected::Tensors(..)) => Err(found),
+            (_, Expected::Unsaid) => Err("the case says nothing of its result".to_owned()),
             (Ok(found), Expected::Refusal(words)) => {
                 Err(format!("gave {found:?}, expected the refusal `{words}`"))
             }

@@ -298,7 +298,7 @@ fn at(mut flat: usize, out: &[usize], dims: &[usize]) -> usize {
     offset
 }
 
-/// Each op once in each type that TensorFlow's kernel takes.
+/// Arithmetic and division once in each type that TensorFlow's kernels take.
 fn every_type() -> Vec<Case> {
     macro_rules! integers {
         ($($rust:ty),*) => { vec![$(
