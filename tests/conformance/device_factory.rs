@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use placewright::backend::default_factories;
 use placewright::device::DeviceError;
 use placewright::device::DeviceOptions;
 use placewright::device::FactoryRegistry;
@@ -16,6 +17,9 @@ use crate::mentions;
 use crate::text;
 
 pub(crate) fn check(case: &Value) -> Result<(), String> {
+    if text(case, "op")? == "cpu_device_attributes" {
+        return cpu_attributes(&default_factories(), case);
+    }
     let mut registry = FactoryRegistry::empty();
     let cpu = FakeFactory {
         is_exact: true,
@@ -32,7 +36,6 @@ pub(crate) fn check(case: &Value) -> Result<(), String> {
             }
             Ok(())
         }
-        "cpu_device_attributes" => cpu_attributes(&registry, case),
         other => Err(format!("unknown op `{other}`")),
     }
 }
