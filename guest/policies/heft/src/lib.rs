@@ -118,6 +118,7 @@ impl Policy for Heft {
     clippy::cast_possible_truncation,
     reason = "the quotient is between 0 and 1"
 )]
+#[inline(never)]
 fn start_order(start: &[f64], makespan: f64) -> Vec<i32> {
     let steps_per_ns = if makespan > 0.0 {
         f64::from(u32::MAX) / makespan

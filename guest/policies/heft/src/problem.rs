@@ -16,6 +16,7 @@ use placewright_guest::algorithm::descending;
 use placewright_guest::algorithm::upward_ranks;
 
 use crate::lanes::LANES;
+use crate::lanes::later;
 
 /// Up to this many devices every pair is asked for its link, so that exceptions (NVLink between two of eight cards)
 /// count; beyond, links are those of the domains.
@@ -37,6 +38,8 @@ pub(crate) struct Problem<'a> {
     candidate_offsets: &'a [u32],
     /// Nodes by descending rank.
     pub(crate) order: Vec<u32>,
+    /// When the schedule might end: a rough number.
+    pub(crate) horizon: f64,
     pub(crate) links: Links,
     /// The members of each group that has more than one.
     pub(crate) members: Members,
@@ -134,7 +137,9 @@ impl<'a> Problem<'a> {
         }
         let links = links(devices);
         let costs = Costs::new(graph, devices, &device_at);
-        let order = descending(&ranks(graph, devices, &costs, &links));
+        let work = mean_work(graph, devices.cost_classes(), &costs);
+        let ranks = upward_ranks(graph, &work, links.mean());
+        let order = descending(&ranks);
         let rows = graph.candidates();
         let to_slot = |&device: &u32| slot_of[device as usize];
         let candidates: Vec<u32> = rows.items.iter().map(to_slot).collect();
@@ -153,6 +158,7 @@ impl<'a> Problem<'a> {
             is_constrained: has_groups || graph.pinned().iter().any(|&pin| pin != NONE),
             device_at,
             slot_of,
+            horizon: horizon(&work, &ranks, n_devices),
             order,
             nodes: Nodes {
                 predecessors: graph.predecessors(),
@@ -347,15 +353,12 @@ fn links(devices: &DeviceSet<'_>) -> LinkMatrix {
     }
 }
 
-/// The upward rank of each node.
-fn ranks(
-    graph: &Graph<'_>,
-    devices: &DeviceSet<'_>,
-    costs: &Costs<'_>,
-    links: &LinkMatrix,
-) -> Vec<f64> {
-    let work = mean_work(graph, devices.cost_classes(), costs);
-    upward_ranks(graph, &work, links.mean())
+/// What the longest way through the graph takes, or all work shared out, and half as much again.
+#[expect(clippy::cast_precision_loss, reason = "a rough number")]
+fn horizon(work: &[f64], ranks: &[f64], n_devices: usize) -> f64 {
+    let longest = ranks.iter().copied().fold(0.0, later);
+    let shared: f64 = work.iter().sum::<f64>() / n_devices as f64;
+    1.5 * later(longest, shared)
 }
 
 /// The ranks of a graph, for tests.
@@ -363,10 +366,12 @@ fn ranks(
 pub(crate) fn ranks_of(graph: &Graph<'_>, devices: &DeviceSet<'_>) -> Vec<f64> {
     let device_at: Vec<u32> = devices.ids().collect();
     let costs = Costs::new(graph, devices, &device_at);
-    ranks(graph, devices, &costs, &links(devices))
+    let work = mean_work(graph, devices.cost_classes(), &costs);
+    upward_ranks(graph, &work, links(devices).mean())
 }
 
 /// The mean over the candidates that can run the node, by way of how many of each cost class a set has.
+#[inline(never)]
 fn mean_work(graph: &Graph<'_>, classes: &[u32], costs: &Costs<'_>) -> Vec<f64> {
     let candidates = graph.candidates();
     let n_classes = costs.n_classes;

@@ -13,6 +13,8 @@ use crate::problem::Problem;
 use crate::problem::Task;
 use crate::problem::WINDOW;
 use crate::problem::Window;
+use crate::timeline::BLOCK;
+use crate::timeline::Hints;
 use crate::timeline::Slot;
 use crate::timeline::Timeline;
 
@@ -108,10 +110,13 @@ impl<'p, 'a> Scheduler<'p, 'a> {
             devices_of[timeline as usize].push(device);
         }
         let shortest_task = problem.shortest_task();
+        // Mostly there are fewer gaps than tasks, and all devices get about as many.
+        let n_blocks = problem.order.len() / chips.len().max(1) / BLOCK;
+        let hints = Hints::new(problem.horizon, n_blocks);
         Self {
             problem,
             with_insertion,
-            timelines: chips.iter().map(|_| Timeline::new(shortest_task)).collect(),
+            timelines: vec![Timeline::new(shortest_task, hints); chips.len()],
             timeline_of,
             devices_of,
             tail: vec![0.0; width],
@@ -126,6 +131,7 @@ impl<'p, 'a> Scheduler<'p, 'a> {
     }
 
     /// Schedules all tasks. `assignment` knows which groups are decided; `memory` is asked where it is given.
+    #[inline(never)]
     pub(crate) fn run(
         mut self,
         mut assignment: Assignment<'_>,

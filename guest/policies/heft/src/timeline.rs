@@ -9,16 +9,19 @@ use crate::lanes::Lanes;
 use crate::lanes::later;
 
 /// Gaps per block: what is searched, and what moves when a gap is split.
-const BLOCK: usize = 8;
+pub(crate) const BLOCK: usize = 8;
 
-/// How far from where the last search ended the next one looks first, in blocks.
-const STRIDE: usize = 4;
+/// Most hints of one timeline.
+const HINTS_MAX: usize = 1 << 16;
+
+/// How many blocks a search walks from its hint before it starts a binary search.
+const STEPS: usize = 6;
 
 /// The schedule of one processor, as the gaps in it.
 ///
 /// Gaps are disjoint and sorted, in blocks that know their last end and their longest gap, so that a search touches only
 /// blocks that can hold what it looks for. Gaps in which no task ever fits are not kept.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Timeline {
     /// Per block: end of its last gap.
     last_end: Vec<f64>,
@@ -31,12 +34,45 @@ pub(crate) struct Timeline {
     pool: Vec<Block>,
     /// Blocks of the pool that are not in use.
     unused: Vec<u32>,
-    /// Where the last search began. Tasks come in an order in which the next one begins nearby.
-    cursor: Cell<usize>,
+    hints: Hints,
     /// When the last task ends.
     tail: f64,
     /// No task is shorter.
     shortest_task: f64,
+}
+
+/// Where searches ended, by time: tasks that become ready at about the same time find their gaps in about the same block.
+#[derive(Debug, Clone)]
+pub(crate) struct Hints {
+    cells: Vec<Cell<u32>>,
+    cells_per_ns: f64,
+}
+
+impl Hints {
+    /// For a schedule that is expected to end at `horizon` and to have so many blocks; both may be wrong.
+    #[expect(clippy::cast_precision_loss, reason = "a rough number")]
+    pub(crate) fn new(horizon: f64, n_blocks: usize) -> Self {
+        let n_cells = n_blocks.clamp(1, HINTS_MAX);
+        let cells_per_ns = n_cells as f64 / horizon;
+        Self {
+            cells: vec![Cell::new(0); n_cells],
+            cells_per_ns: if cells_per_ns.is_finite() {
+                cells_per_ns
+            } else {
+                0.0
+            },
+        }
+    }
+
+    #[inline]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "times are not negative, and what is too large is in the last cell"
+    )]
+    fn of(&self, time: f64) -> &Cell<u32> {
+        &self.cells[((time * self.cells_per_ns) as usize).min(self.cells.len() - 1)]
+    }
 }
 
 /// A place in the schedule, from [`Timeline::earliest_gap`].
@@ -95,7 +131,7 @@ impl Block {
 
 impl Timeline {
     /// Free from 0 on, for tasks none of which is shorter than `shortest_task`.
-    pub(crate) fn new(shortest_task: f64) -> Self {
+    pub(crate) fn new(shortest_task: f64, hints: Hints) -> Self {
         Self {
             last_end: Vec::new(),
             first_start: Vec::new(),
@@ -103,7 +139,7 @@ impl Timeline {
             block: Vec::new(),
             pool: Vec::new(),
             unused: Vec::new(),
-            cursor: Cell::new(0),
+            hints,
             tail: 0.0,
             shortest_task,
         }
@@ -145,32 +181,25 @@ impl Timeline {
         None
     }
 
-    /// The first block with a gap that ends at `end_min` or later: looked for near the last one, at distances that double.
+    /// The first block with a gap that ends at `end_min` or later: looked for first where it was found for times nearby.
     #[inline]
     fn first_block(&self, end_min: f64) -> usize {
-        let n_blocks = self.last_end.len();
-        let cursor = self.cursor.get().min(n_blocks);
-        let mut distance = STRIDE;
-        // The block is in `low..=high`.
-        let (mut low, mut high) = (cursor, cursor);
-        if self.last_end.get(cursor).is_some_and(|&end| end < end_min) {
-            high = cursor + distance;
-            while high < n_blocks && self.last_end[high] < end_min {
-                low = high;
-                distance *= 2;
-                high += distance;
-            }
-            high = high.min(n_blocks);
-        } else {
-            low = cursor.saturating_sub(distance);
-            while low > 0 && self.last_end[low] >= end_min {
-                high = low;
-                distance *= 2;
-                low = low.saturating_sub(distance);
+        let last_end = &self.last_end[..];
+        let hint = self.hints.of(end_min);
+        let is_late = |block: usize| last_end.get(block).is_none_or(|&end| end >= end_min);
+        let mut block = (hint.get() as usize).min(last_end.len());
+        for _ in 0..STEPS {
+            if !is_late(block) {
+                block += 1;
+            } else if block > 0 && is_late(block - 1) {
+                block -= 1;
+            } else {
+                hint.set(to_u32(block));
+                return block;
             }
         }
-        let block = low + self.last_end[low..high].partition_point(|&end| end < end_min);
-        self.cursor.set(block);
+        let block = last_end.partition_point(|&end| end < end_min);
+        hint.set(to_u32(block));
         block
     }
 
@@ -326,7 +355,7 @@ mod tests {
             state ^= state << 17;
             f64::from(u32::try_from(state % n).unwrap())
         };
-        let mut timeline = Timeline::new(1.0);
+        let mut timeline = Timeline::new(1.0, Hints::new(20_000.0, 50));
         let mut plain = Plain::default();
         let mut filled = 0;
         for step in 0..3_000 {
@@ -358,7 +387,7 @@ mod tests {
 
     #[test]
     fn a_limit_ends_the_search() {
-        let mut timeline = Timeline::new(0.0);
+        let mut timeline = Timeline::new(0.0, Hints::new(0.0, 0));
         timeline.append(10.0, 5.0);
         assert_eq!(
             timeline.earliest_gap(2.0, 3.0, 5.0).map(|slot| slot.start),
