@@ -207,21 +207,21 @@ impl KernelDevice for ThreadPoolDevice {
     }
 }
 
-/// Memory of this machine, in bytes.
+/// Memory that this process may use, in bytes: the machine's, or less where a container has a limit.
 pub(super) fn system_memory_bytes() -> u64 {
-    std::fs::read_to_string("/proc/meminfo")
-        .ok()
-        .and_then(|text| parse_meminfo(&text))
-        .unwrap_or(ASSUMED_MEMORY_BYTES)
+    let Ok(mut system) = sysinfo::System::new() else {
+        return ASSUMED_MEMORY_BYTES;
+    };
+    system.refresh_memory_specifics(sysinfo::MemoryRefreshKind::nothing().with_ram());
+    let container = system.cgroup_limits().map(|limits| limits.total_memory);
+    memory_within(system.total_memory(), container)
 }
 
-/// The line `MemTotal:       16384 kB`.
-fn parse_meminfo(text: &str) -> Option<u64> {
-    let rest = text
-        .lines()
-        .find_map(|line| line.strip_prefix("MemTotal:"))?;
-    let kibibytes: u64 = rest.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    kibibytes.checked_mul(1024)
+/// 0 is what either says where it does not know.
+fn memory_within(machine: u64, container: Option<u64>) -> u64 {
+    let known = [Some(machine), container];
+    let known = known.into_iter().flatten().filter(|&bytes| bytes > 0);
+    known.min().unwrap_or(ASSUMED_MEMORY_BYTES)
 }
 
 #[cfg(test)]
@@ -229,10 +229,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn total_memory_is_read_from_meminfo() {
-        let text = "MemTotal:        2048 kB\nMemFree:            4 kB\n";
-        assert_eq!(parse_meminfo(text), Some(2 << 20));
-        assert_eq!(parse_meminfo("MemFree: 4 kB\n"), None);
-        assert_eq!(parse_meminfo("MemTotal: 18446744073709551615 kB\n"), None);
+    fn the_least_that_is_known_counts() {
+        assert_eq!(memory_within(8, Some(4)), 4);
+        assert_eq!(memory_within(8, Some(u64::MAX)), 8);
+        assert_eq!(memory_within(0, Some(4)), 4);
+        assert_eq!(memory_within(8, None), 8);
+        assert_eq!(memory_within(0, Some(0)), ASSUMED_MEMORY_BYTES);
     }
 }
