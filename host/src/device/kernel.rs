@@ -1,11 +1,15 @@
 //! Kernels: one op on one device type.
 
+use std::cell::RefCell;
 use std::fmt;
 
 use super::error::KernelError;
 use super::traits::{AllocatorAttributes, KernelDevice};
 use crate::graph::AttrSet;
-use crate::tensor::{DType, Shape, Tensor};
+use crate::tensor::{DType, Element, Shape, Tensor, TensorError};
+
+/// What a kernel finds in its outputs while debugging: NaN in some types, far from 0 in all.
+const UNWRITTEN: u8 = 0xff;
 
 /// One op on one device type, made once per node and called once per execution, from any thread.
 pub trait Kernel: Send + Sync {
@@ -53,7 +57,7 @@ pub struct KernelContext<'a> {
     device: &'a dyn KernelDevice,
     node: &'a str,
     inputs: Vec<Tensor>,
-    outputs: Vec<Option<Tensor>>,
+    outputs: RefCell<Vec<Option<Tensor>>>,
     outputs_on_host: &'a [bool],
 }
 
@@ -65,7 +69,7 @@ impl<'a> KernelContext<'a> {
         inputs: Vec<Tensor>,
         outputs_on_host: &'a [bool],
     ) -> Self {
-        let outputs = vec![None; outputs_on_host.len()];
+        let outputs = RefCell::new(vec![None; outputs_on_host.len()]);
         Self {
             device,
             node,
@@ -113,6 +117,49 @@ impl<'a> KernelContext<'a> {
         &mut self.inputs
     }
 
+    /// Number of outputs.
+    pub fn n_outputs(&self) -> usize {
+        self.outputs_on_host.len()
+    }
+
+    /// Makes output `index`, of this shape and of `T`'s type, and has it filled by `fill`, which finds whatever was there
+    /// before and writes every element. For kernels whose device's memory the host can write.
+    ///
+    /// # Errors
+    /// Those of `fill`; [`KernelError`] without room, and if the node has fewer outputs.
+    ///
+    /// # Panics
+    /// If `fill` sets an output itself.
+    pub fn fill_output<T: Element>(
+        &self,
+        index: usize,
+        shape: Shape,
+        fill: impl FnOnce(&mut [T]) -> Result<(), KernelError>,
+    ) -> Result<(), KernelError> {
+        let mut tensor = self.allocate_output(index, T::DTYPE, shape)?;
+        let elements = tensor.as_slice_mut().ok_or(TensorError::NotOnHost)?;
+        if cfg!(debug_assertions) {
+            bytemuck::cast_slice_mut(elements).fill(UNWRITTEN);
+        }
+        fill(elements)?;
+        self.set_output(index, tensor)
+    }
+
+    /// Hands on input `input` as output `output`, under another shape with as many elements. The bytes are shared where
+    /// they can be.
+    ///
+    /// # Errors
+    /// [`KernelError::InvalidArgument`] for another number of elements, and if the node has no such input or output.
+    pub fn forward_input(
+        &self,
+        input: usize,
+        output: usize,
+        shape: Shape,
+    ) -> Result<(), KernelError> {
+        let tensor = self.input(input)?.reshaped(shape)?;
+        self.set_output(output, tensor)
+    }
+
     /// A tensor of zeroes for output `index`, in the memory where that output belongs; hand it over with
     /// [`Self::set_output`].
     ///
@@ -148,9 +195,10 @@ impl<'a> KernelContext<'a> {
     ///
     /// # Errors
     /// [`KernelError::InvalidArgument`] if the node has fewer outputs.
-    pub fn set_output(&mut self, index: usize, tensor: Tensor) -> Result<(), KernelError> {
-        let n_outputs = self.outputs.len();
-        let slot = self.outputs.get_mut(index).ok_or_else(|| {
+    pub fn set_output(&self, index: usize, tensor: Tensor) -> Result<(), KernelError> {
+        let mut outputs = self.outputs.borrow_mut();
+        let n_outputs = outputs.len();
+        let slot = outputs.get_mut(index).ok_or_else(|| {
             KernelError::invalid(format!("output {index} set, the node has {n_outputs}"))
         })?;
         *slot = Some(tensor);
@@ -158,8 +206,8 @@ impl<'a> KernelContext<'a> {
     }
 
     /// The outputs as far as they are set, in slot order: what a device looks at when a kernel has ended.
-    pub fn outputs(&self) -> &[Option<Tensor>] {
-        &self.outputs
+    pub fn outputs(&mut self) -> &[Option<Tensor>] {
+        self.outputs.get_mut()
     }
 
     /// The outputs, once the kernel has ended.
@@ -168,6 +216,7 @@ impl<'a> KernelContext<'a> {
     /// [`KernelError::InvalidArgument`] if the kernel left one unset.
     pub fn into_outputs(self) -> Result<Vec<Tensor>, KernelError> {
         self.outputs
+            .into_inner()
             .into_iter()
             .enumerate()
             .map(|(index, tensor)| {

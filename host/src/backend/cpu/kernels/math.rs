@@ -6,7 +6,7 @@ use crate::backend::cpu::kernels::NUMBERS;
 use crate::backend::cpu::kernels::REALS;
 use crate::backend::cpu::kernels::bool_attr;
 use crate::backend::cpu::kernels::def;
-use crate::backend::cpu::kernels::one_output;
+use crate::backend::cpu::kernels::kernel;
 use crate::backend::cpu::kernels::output;
 use crate::backend::cpu::kernels::type_attr;
 use crate::device::KernelConstruction;
@@ -26,7 +26,6 @@ use crate::kernels::unary;
 use crate::kernels::unary::RealFunction;
 use crate::tensor::DType;
 use crate::tensor::Element;
-use crate::tensor::Tensor;
 
 /// Types whose magnitude and sign TensorFlow's kernels take.
 const SIGNED: [DType; 8] = [
@@ -143,7 +142,7 @@ where
     T: Element,
     F: Fn(T, T) -> T + Copy + Send + Sync + 'static,
 {
-    one_output(move |context| broadcast(context, |_, _| Ok(()), f))
+    kernel(move |context| broadcast(context, |_, _| Ok(()), f))
 }
 
 /// The same with a check of the right operand, which is told the number of results.
@@ -151,7 +150,7 @@ fn broadcast<T: Element>(
     context: &KernelContext<'_>,
     check: impl FnOnce(&[T], usize) -> Result<(), KernelError>,
     f: impl Fn(T, T) -> T + Sync,
-) -> Result<Tensor, KernelError> {
+) -> Result<(), KernelError> {
     let (lhs, rhs) = (context.input(0)?, context.input(1)?);
     let plan = Broadcast::new(lhs.shape(), rhs.shape())?;
     let (l, r) = (lhs.as_slice::<T>()?, rhs.as_slice::<T>()?);
@@ -166,7 +165,7 @@ fn broadcast<T: Element>(
 fn floor_mod(node: &KernelConstruction<'_>) -> Made {
     let dtype = type_attr(node, "T")?;
     if INTEGERS.contains(&dtype) {
-        dispatch_integer!(dtype, T => one_output(|context| {
+        dispatch_integer!(dtype, T => kernel(|context| {
             broadcast(context, binary::check_divisors::<T>, <T as Integer>::floored_remainder)
         }))
     } else {
@@ -178,7 +177,7 @@ fn floor_mod(node: &KernelConstruction<'_>) -> Made {
 fn power(node: &KernelConstruction<'_>) -> Made {
     let dtype = type_attr(node, "T")?;
     if INTEGERS.contains(&dtype) {
-        dispatch_integer!(dtype, T => one_output(|context| {
+        dispatch_integer!(dtype, T => kernel(|context| {
             broadcast(context, binary::check_exponents::<T>, binary::integer_power::<T>)
         }))
     } else {
@@ -192,7 +191,7 @@ where
     T: Element,
     F: Fn(T) -> T + Copy + Send + Sync + 'static,
 {
-    one_output(move |context| {
+    kernel(move |context| {
         let input = context.input(0)?;
         let x = input.as_slice::<T>()?;
         output(context, input.shape().clone(), |out| {
@@ -203,7 +202,7 @@ where
 }
 
 fn real_function(node: &KernelConstruction<'_>, function: RealFunction) -> Made {
-    dispatch_real!(type_attr(node, "T")?, T => one_output(move |context| {
+    dispatch_real!(type_attr(node, "T")?, T => kernel(move |context| {
         let input = context.input(0)?;
         let x = input.as_slice::<T>()?;
         output(context, input.shape().clone(), |out| {
@@ -222,14 +221,14 @@ fn mat_mul(node: &KernelConstruction<'_>) -> Made {
     dispatch!(
         type_attr(node, "T")?,
         [F32: f32, F64: f64, F16: half::f16, BF16: half::bf16, I32: i32, I64: i64],
-        T => one_output(move |context| product::<T>(context, transpose))
+        T => kernel(move |context| product::<T>(context, transpose))
     )
 }
 
 fn product<T: Multiply>(
     context: &KernelContext<'_>,
     transpose: (bool, bool),
-) -> Result<Tensor, KernelError> {
+) -> Result<(), KernelError> {
     let (a, b) = (context.input(0)?, context.input(1)?);
     let (&[a_rows, a_columns], &[b_rows, b_columns]) = (a.shape().dims(), b.shape().dims()) else {
         return Err(KernelError::invalid(format!(

@@ -14,7 +14,6 @@ use crate::tensor::DType;
 use crate::tensor::Element;
 use crate::tensor::Shape;
 use crate::tensor::Tensor;
-use crate::tensor::TensorError;
 
 /// Calls `$body` with `$T` standing for the Rust type of an element type, or gives an error for any other.
 macro_rules! dispatch {
@@ -105,35 +104,33 @@ fn def(op: &str) -> KernelDef {
     KernelDef::new(op, super::DEVICE_TYPE)
 }
 
-/// A kernel that is one function from inputs to output 0.
-struct OneOutput<F>(F);
+/// A kernel that is one function.
+struct Function<F>(F);
 
-impl<F> Kernel for OneOutput<F>
+impl<F> Kernel for Function<F>
 where
-    F: Fn(&KernelContext<'_>) -> Result<Tensor, KernelError> + Send + Sync,
+    F: Fn(&KernelContext<'_>) -> Result<(), KernelError> + Send + Sync,
 {
     fn compute(&self, context: &mut KernelContext<'_>) -> Result<(), KernelError> {
-        let output = (self.0)(context)?;
-        context.set_output(0, output)
+        (self.0)(context)
     }
 }
 
-fn one_output<F>(compute: F) -> Made
+/// A kernel that is `compute`, which sets every output.
+fn kernel<F>(compute: F) -> Made
 where
-    F: Fn(&KernelContext<'_>) -> Result<Tensor, KernelError> + Send + Sync + 'static,
+    F: Fn(&KernelContext<'_>) -> Result<(), KernelError> + Send + Sync + 'static,
 {
-    Ok(Box::new(OneOutput(compute)))
+    Ok(Box::new(Function(compute)))
 }
 
-/// Output 0 of this shape, filled by `fill`, which finds zeroes.
+/// Output 0 of this shape, filled by `fill`.
 fn output<T: Element>(
     context: &KernelContext<'_>,
     shape: Shape,
     fill: impl FnOnce(&mut [T]) -> Result<(), KernelError>,
-) -> Result<Tensor, KernelError> {
-    let mut tensor = context.allocate_output(0, T::DTYPE, shape)?;
-    fill(tensor.as_slice_mut().ok_or(TensorError::NotOnHost)?)?;
-    Ok(tensor)
+) -> Result<(), KernelError> {
+    context.fill_output(0, shape, fill)
 }
 
 fn unsupported(dtype: DType) -> KernelError {

@@ -5,8 +5,8 @@ use crate::backend::cpu::kernels::NUMBERS;
 use crate::backend::cpu::kernels::REALS;
 use crate::backend::cpu::kernels::def;
 use crate::backend::cpu::kernels::ints_attr;
+use crate::backend::cpu::kernels::kernel;
 use crate::backend::cpu::kernels::math;
-use crate::backend::cpu::kernels::one_output;
 use crate::backend::cpu::kernels::output;
 use crate::backend::cpu::kernels::text_attr;
 use crate::backend::cpu::kernels::type_attr;
@@ -28,7 +28,6 @@ use crate::kernels::window::WindowAxis;
 use crate::kernels::window::WindowSpec;
 use crate::tensor::DType;
 use crate::tensor::Shape;
-use crate::tensor::Tensor;
 
 /// Types that TensorFlow's CPU convolution takes.
 const CONVOLVED: [DType; 5] = [DType::F32, DType::F64, DType::F16, DType::BF16, DType::I32];
@@ -65,12 +64,12 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     add(
         "Softmax",
         &REALS,
-        |node| dispatch_real!(type_attr(node, "T")?, T => one_output(softmax::<T>)),
+        |node| dispatch_real!(type_attr(node, "T")?, T => kernel(softmax::<T>)),
     );
     add("Conv2D", &CONVOLVED, conv_2d);
     add("MaxPool", &POOLED, |node| {
         let windows = Windows::of_pool(node)?;
-        dispatch_number!(type_attr(node, "T")?, T => one_output(move |context| {
+        dispatch_number!(type_attr(node, "T")?, T => kernel(move |context| {
             let (pool, shape) = windows.over(context.input(0)?.shape())?;
             let x = context.input(0)?.as_slice::<T>()?;
             output(context, shape, |out| {
@@ -81,7 +80,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     });
     add("AvgPool", &REALS, |node| {
         let windows = Windows::of_pool(node)?;
-        dispatch_real!(type_attr(node, "T")?, T => one_output(move |context| {
+        dispatch_real!(type_attr(node, "T")?, T => kernel(move |context| {
             let (pool, shape) = windows.over(context.input(0)?.shape())?;
             let x = context.input(0)?.as_slice::<T>()?;
             output(context, shape, |out| {
@@ -103,7 +102,7 @@ fn bias_add(node: &KernelConstruction<'_>) -> Made {
             )));
         }
     };
-    dispatch_number!(type_attr(node, "T")?, T => one_output(move |context| {
+    dispatch_number!(type_attr(node, "T")?, T => kernel(move |context| {
         let (value, bias) = (context.input(0)?, context.input(1)?);
         let plan = bias_plan(value.shape(), bias.shape(), channels_first)?;
         let (x, b) = (value.as_slice::<T>()?, bias.as_slice::<T>()?);
@@ -138,7 +137,7 @@ fn bias_plan(value: &Shape, bias: &Shape, channels_first: bool) -> Result<Broadc
 }
 
 /// TensorFlow `Softmax`: over the last dimension.
-fn softmax<T: SoftmaxRow>(context: &KernelContext<'_>) -> Result<Tensor, KernelError> {
+fn softmax<T: SoftmaxRow>(context: &KernelContext<'_>) -> Result<(), KernelError> {
     let logits = context.input(0)?;
     let Some(&columns) = logits.shape().dims().last() else {
         return Err(KernelError::invalid(
@@ -161,7 +160,7 @@ fn conv_2d(node: &KernelConstruction<'_>) -> Made {
     dispatch!(
         type_attr(node, "T")?,
         [F32: f32, F64: f64, F16: half::f16, BF16: half::bf16, I32: i32],
-        T => one_output(move |context| convolve::<T>(context, strides, dilations, padding))
+        T => kernel(move |context| convolve::<T>(context, strides, dilations, padding))
     )
 }
 
@@ -170,7 +169,7 @@ fn convolve<T: Multiply>(
     strides: [usize; 2],
     dilations: [usize; 2],
     padding: [Padding; 2],
-) -> Result<Tensor, KernelError> {
+) -> Result<(), KernelError> {
     let (input, filter) = (context.input(0)?, context.input(1)?);
     let shapes = || format!("input {}, filter {}", input.shape(), filter.shape());
     let (

@@ -3,7 +3,7 @@
 use crate::backend::cpu::kernels::Made;
 use crate::backend::cpu::kernels::bad_attr;
 use crate::backend::cpu::kernels::def;
-use crate::backend::cpu::kernels::one_output;
+use crate::backend::cpu::kernels::kernel;
 use crate::backend::cpu::kernels::type_attr;
 use crate::device::AllocatorAttributes;
 use crate::device::Kernel;
@@ -44,7 +44,7 @@ fn constant(node: &KernelConstruction<'_>) -> Made {
     let value = node
         .device
         .make_tensor(literal, AllocatorAttributes::default())?;
-    one_output(move |_| Ok(value.clone()))
+    kernel(move |context| context.set_output(0, value.clone()))
 }
 
 /// TensorFlow `Placeholder`: is never executed when it is fed.
@@ -59,12 +59,12 @@ fn placeholder(node: &KernelConstruction<'_>) -> Made {
         "you must feed a value for placeholder `{}` with dtype {dtype}{shape}",
         node.node
     );
-    one_output(move |_| Err(KernelError::invalid(message.clone())))
+    kernel(move |_| Err(KernelError::invalid(message.clone())))
 }
 
 /// TensorFlow `Identity`, and what differs from it in the gradient or in the feed only: no copy.
 fn identity(_: &KernelConstruction<'_>) -> Made {
-    one_output(|context| context.input(0).cloned())
+    kernel(|context| context.forward_input(0, 0, context.input(0)?.shape().clone()))
 }
 
 /// TensorFlow `NoOp`.
