@@ -101,9 +101,9 @@ impl KernelDevice for StrictCpu {
         kernel: &dyn Kernel,
         context: &mut KernelContext<'_>,
     ) -> Result<(), KernelError> {
-        for tensor in context.inputs_mut() {
-            if let Some(poison) = self.poison_for(tensor)? {
-                *tensor = poison;
+        for index in 0..context.n_inputs() {
+            if let Some(poison) = self.poison_for(context.input(index)?)? {
+                context.replace_input(index, poison)?;
             }
         }
         self.inner.compute(kernel, context)

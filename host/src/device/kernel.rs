@@ -1,12 +1,13 @@
 //! Kernels: one op on one device type.
 
+use std::borrow::Borrow;
 use std::cell::RefCell;
 use std::fmt;
 
 use super::error::KernelError;
 use super::traits::{AllocatorAttributes, KernelDevice};
 use crate::graph::AttrSet;
-use crate::tensor::{DType, Element, Shape, Tensor, TensorError};
+use crate::tensor::{Buffer, DType, Element, Shape, Tensor, TensorError};
 
 /// What a kernel finds in its outputs while debugging: NaN in some types, far from 0 in all.
 const UNWRITTEN: u8 = 0xff;
@@ -18,6 +19,12 @@ pub trait Kernel: Send + Sync {
     /// # Errors
     /// [`KernelError`]; the executor adds node, op, device and shapes.
     fn compute(&self, context: &mut KernelContext<'_>) -> Result<(), KernelError>;
+
+    /// The input that output 0 is, under perhaps another shape ([`KernelContext::forward_input`]): plans then give both one
+    /// place.
+    fn forwarded_input(&self) -> Option<usize> {
+        None
+    }
 
     /// The kernel as one that ends later, if it is one. The executor refuses those when it prepares a plan; what drives them
     /// itself calls [`KernelDevice::compute_async`].
@@ -52,12 +59,94 @@ pub struct KernelConstruction<'a> {
     pub device: &'a dyn KernelDevice,
 }
 
+/// Where an output of an execution goes.
+#[derive(Debug, Default)]
+pub(crate) struct OutputSlot {
+    /// A tensor whose place was planned before the run. It is the output if the kernel fills it, and is there again for the
+    /// next run in any case.
+    pub(crate) planned: Option<Tensor>,
+    /// Whether what was planned is the place of an input: only [`KernelContext::forward_input`] may take it.
+    pub(crate) is_forwarded: bool,
+    /// A tensor that the kernel brought, or had to get elsewhere: it has another type or shape than planned.
+    pub(crate) own: Option<Box<Tensor>>,
+    pub(crate) state: OutputState,
+}
+
+/// Which tensor an output is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum OutputState {
+    #[default]
+    Unset,
+    Planned,
+    Own,
+}
+
+impl OutputSlot {
+    /// The output, once it is set.
+    #[inline]
+    pub(crate) fn tensor(&self) -> Option<&Tensor> {
+        match self.state {
+            OutputState::Unset => None,
+            OutputState::Planned => self.planned.as_ref(),
+            OutputState::Own => self.own.as_deref(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn set_own(&mut self, tensor: Tensor) {
+        self.own = Some(Box::new(tensor));
+        self.state = OutputState::Own;
+    }
+
+    /// Forgets the output. What was planned stays planned.
+    pub(crate) fn clear(&mut self) {
+        self.own = None;
+        self.state = OutputState::Unset;
+    }
+
+    /// The planned tensor, made the output, if it is of this type and shape.
+    #[inline]
+    fn planned_as(&mut self, dtype: DType, shape: &Shape) -> Option<&mut Tensor> {
+        let planned = self.planned.as_mut()?;
+        if planned.dtype() != dtype || planned.shape() != shape {
+            return None;
+        }
+        if self.state == OutputState::Own {
+            self.own = None;
+        }
+        self.state = OutputState::Planned;
+        Some(planned)
+    }
+}
+
+/// The tensors that a kernel reads.
+enum Inputs<'a> {
+    Borrowed(&'a [&'a Tensor]),
+    Owned(Vec<Tensor>),
+}
+
+/// Where it puts what it makes.
+enum Outputs<'a> {
+    Borrowed(&'a mut [OutputSlot]),
+    Owned(Vec<OutputSlot>),
+}
+
+impl Outputs<'_> {
+    #[inline]
+    fn slots(&mut self) -> &mut [OutputSlot] {
+        match self {
+            Self::Borrowed(slots) => slots,
+            Self::Owned(slots) => slots,
+        }
+    }
+}
+
 /// One execution of a kernel.
 pub struct KernelContext<'a> {
     device: &'a dyn KernelDevice,
     node: &'a str,
-    inputs: Vec<Tensor>,
-    outputs: RefCell<Vec<Option<Tensor>>>,
+    inputs: Inputs<'a>,
+    outputs: RefCell<Outputs<'a>>,
     outputs_on_host: &'a [bool],
 }
 
@@ -69,12 +158,30 @@ impl<'a> KernelContext<'a> {
         inputs: Vec<Tensor>,
         outputs_on_host: &'a [bool],
     ) -> Self {
-        let outputs = RefCell::new(vec![None; outputs_on_host.len()]);
+        let outputs = outputs_on_host.iter().map(|_| OutputSlot::default());
         Self {
             device,
             node,
-            inputs,
-            outputs,
+            inputs: Inputs::Owned(inputs),
+            outputs: RefCell::new(Outputs::Owned(outputs.collect())),
+            outputs_on_host,
+        }
+    }
+
+    /// The same on tensors that stand elsewhere, with outputs whose places may be planned. As many slots as flags.
+    #[inline]
+    pub(crate) fn on_slots(
+        device: &'a dyn KernelDevice,
+        node: &'a str,
+        inputs: &'a [&'a Tensor],
+        outputs: &'a mut [OutputSlot],
+        outputs_on_host: &'a [bool],
+    ) -> Self {
+        Self {
+            device,
+            node,
+            inputs: Inputs::Borrowed(inputs),
+            outputs: RefCell::new(Outputs::Borrowed(outputs)),
             outputs_on_host,
         }
     }
@@ -91,30 +198,52 @@ impl<'a> KernelContext<'a> {
 
     /// Number of data inputs.
     pub fn n_inputs(&self) -> usize {
-        self.inputs.len()
+        match &self.inputs {
+            Inputs::Borrowed(inputs) => inputs.len(),
+            Inputs::Owned(inputs) => inputs.len(),
+        }
     }
 
-    /// Data input `index`.
+    /// Data input `index`. A kernel that keeps it beyond the execution clones it, which may be a copy.
     ///
     /// # Errors
     /// [`KernelError::InvalidArgument`] if the node has fewer.
+    #[inline]
     pub fn input(&self, index: usize) -> Result<&Tensor, KernelError> {
-        self.inputs.get(index).ok_or_else(|| {
+        let input = match &self.inputs {
+            Inputs::Borrowed(inputs) => inputs.get(index).copied(),
+            Inputs::Owned(inputs) => inputs.get(index),
+        };
+        input.ok_or_else(|| {
             KernelError::invalid(format!(
                 "input {index} is missing, the node has {}",
-                self.inputs.len()
+                self.n_inputs()
             ))
         })
     }
 
     /// All data inputs, in slot order.
-    pub fn inputs(&self) -> &[Tensor] {
-        &self.inputs
+    #[inline]
+    pub fn inputs(&self) -> impl ExactSizeIterator<Item = &Tensor> {
+        (0..self.n_inputs()).map(|index| match &self.inputs {
+            Inputs::Borrowed(inputs) => inputs[index],
+            Inputs::Owned(inputs) => &inputs[index],
+        })
     }
 
-    /// The same, to exchange (a device that moves tensors before the kernel sees them).
-    pub fn inputs_mut(&mut self) -> &mut [Tensor] {
-        &mut self.inputs
+    /// Exchanges a data input (a device that moves tensors before the kernel sees them).
+    ///
+    /// # Errors
+    /// [`KernelError::InvalidArgument`] if the node has fewer.
+    pub fn replace_input(&mut self, index: usize, tensor: Tensor) -> Result<(), KernelError> {
+        self.input(index)?;
+        if let Inputs::Borrowed(inputs) = self.inputs {
+            self.inputs = Inputs::Owned(inputs.iter().map(|&input| input.clone()).collect());
+        }
+        if let Inputs::Owned(inputs) = &mut self.inputs {
+            inputs[index] = tensor;
+        }
+        Ok(())
     }
 
     /// Number of outputs.
@@ -130,19 +259,53 @@ impl<'a> KernelContext<'a> {
     ///
     /// # Panics
     /// If `fill` sets an output itself.
+    #[inline]
     pub fn fill_output<T: Element>(
         &self,
         index: usize,
-        shape: Shape,
+        shape: impl Borrow<Shape>,
         fill: impl FnOnce(&mut [T]) -> Result<(), KernelError>,
     ) -> Result<(), KernelError> {
-        let mut tensor = self.allocate_output(index, T::DTYPE, shape)?;
-        let elements = tensor.as_slice_mut().ok_or(TensorError::NotOnHost)?;
-        if cfg!(debug_assertions) {
-            bytemuck::cast_slice_mut(elements).fill(UNWRITTEN);
+        self.fill_output_bytes(index, T::DTYPE, shape.borrow(), |bytes| {
+            fill(bytemuck::cast_slice_mut(bytes))
+        })
+    }
+
+    /// The same for any type of elements of fixed size, as bytes; booleans are 0 or 1.
+    ///
+    /// # Errors
+    /// As [`Self::fill_output`].
+    ///
+    /// # Panics
+    /// If `fill` sets an output itself.
+    #[inline]
+    pub fn fill_output_bytes(
+        &self,
+        index: usize,
+        dtype: DType,
+        shape: &Shape,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), KernelError>,
+    ) -> Result<(), KernelError> {
+        let fill = |bytes: &mut [u8]| {
+            if cfg!(debug_assertions) {
+                bytes.fill(UNWRITTEN);
+            }
+            fill(bytes)
+        };
+        let mut outputs = self.outputs.borrow_mut();
+        let slots = outputs.slots();
+        let n_outputs = slots.len();
+        let slot = slots.get_mut(index);
+        let slot = slot.ok_or_else(|| no_such_output(index, n_outputs))?;
+        if !slot.is_forwarded
+            && let Some(planned) = slot.planned_as(dtype, shape)
+        {
+            return fill(planned.as_bytes_mut().ok_or(TensorError::NotOnHost)?);
         }
-        fill(elements)?;
-        self.set_output(index, tensor)
+        let mut tensor = self.allocate_output(index, dtype, shape.clone())?;
+        fill(tensor.as_bytes_mut().ok_or(TensorError::NotOnHost)?)?;
+        slot.set_own(tensor);
+        Ok(())
     }
 
     /// Hands on input `input` as output `output`, under another shape with as many elements. The bytes are shared where
@@ -154,14 +317,31 @@ impl<'a> KernelContext<'a> {
         &self,
         input: usize,
         output: usize,
-        shape: Shape,
+        shape: impl Borrow<Shape>,
     ) -> Result<(), KernelError> {
-        let tensor = self.input(input)?.reshaped(shape)?;
-        self.set_output(output, tensor)
+        let (tensor, shape) = (self.input(input)?, shape.borrow());
+        let mut outputs = self.outputs.borrow_mut();
+        let slots = outputs.slots();
+        let n_outputs = slots.len();
+        let slot = slots.get_mut(output);
+        let slot = slot.ok_or_else(|| no_such_output(output, n_outputs))?;
+        if tensor.buffer().is_some_and(Buffer::is_in_arena)
+            && let is_forwarded = slot.is_forwarded
+            && let Some(planned) = slot.planned_as(tensor.dtype(), shape)
+            && planned.len_bytes() == tensor.len_bytes()
+        {
+            if !is_forwarded {
+                let bytes = planned.as_bytes_mut().ok_or(TensorError::NotOnHost)?;
+                bytes.copy_from_slice(tensor.as_bytes()?);
+            }
+            return Ok(());
+        }
+        slot.set_own(tensor.reshaped(shape.clone())?);
+        Ok(())
     }
 
     /// A tensor of zeroes for output `index`, in the memory where that output belongs; hand it over with
-    /// [`Self::set_output`].
+    /// [`Self::set_output`]. [`Self::fill_output`] is faster: it knows where the output should stand.
     ///
     /// # Errors
     /// Without room.
@@ -197,17 +377,17 @@ impl<'a> KernelContext<'a> {
     /// [`KernelError::InvalidArgument`] if the node has fewer outputs.
     pub fn set_output(&self, index: usize, tensor: Tensor) -> Result<(), KernelError> {
         let mut outputs = self.outputs.borrow_mut();
-        let n_outputs = outputs.len();
-        let slot = outputs.get_mut(index).ok_or_else(|| {
-            KernelError::invalid(format!("output {index} set, the node has {n_outputs}"))
-        })?;
-        *slot = Some(tensor);
+        let slots = outputs.slots();
+        let n_outputs = slots.len();
+        let slot = slots.get_mut(index);
+        slot.ok_or_else(|| no_such_output(index, n_outputs))?
+            .set_own(tensor);
         Ok(())
     }
 
-    /// The outputs as far as they are set, in slot order: what a device looks at when a kernel has ended.
-    pub fn outputs(&mut self) -> &[Option<Tensor>] {
-        self.outputs.get_mut()
+    /// Output `index` as far as it is set: what a device looks at when a kernel has ended.
+    pub fn output(&mut self, index: usize) -> Option<&Tensor> {
+        self.outputs.get_mut().slots().get(index)?.tensor()
     }
 
     /// The outputs, once the kernel has ended.
@@ -215,17 +395,29 @@ impl<'a> KernelContext<'a> {
     /// # Errors
     /// [`KernelError::InvalidArgument`] if the kernel left one unset.
     pub fn into_outputs(self) -> Result<Vec<Tensor>, KernelError> {
-        self.outputs
-            .into_inner()
-            .into_iter()
-            .enumerate()
-            .map(|(index, tensor)| {
-                tensor.ok_or_else(|| {
-                    KernelError::invalid(format!("the kernel did not set output {index}"))
-                })
+        let mut outputs = self.outputs.into_inner();
+        let slots = outputs.slots().iter_mut().enumerate();
+        slots
+            .map(|(index, slot)| {
+                let tensor = match slot.state {
+                    OutputState::Own => slot.own.take().map(|tensor| *tensor),
+                    _ => slot.tensor().cloned(),
+                };
+                tensor.ok_or_else(|| unset_output(index))
             })
             .collect()
     }
+}
+
+#[cold]
+fn no_such_output(index: usize, n_outputs: usize) -> KernelError {
+    KernelError::invalid(format!("output {index} set, the node has {n_outputs}"))
+}
+
+/// The error for an output that a kernel did not set.
+#[cold]
+pub(crate) fn unset_output(index: usize) -> KernelError {
+    KernelError::invalid(format!("the kernel did not set output {index}"))
 }
 
 impl fmt::Debug for KernelContext<'_> {
@@ -233,7 +425,7 @@ impl fmt::Debug for KernelContext<'_> {
         f.debug_struct("KernelContext")
             .field("node", &self.node)
             .field("device", &self.device.attributes().name)
-            .field("inputs", &self.inputs)
+            .field("inputs", &self.inputs().collect::<Vec<_>>())
             .finish_non_exhaustive()
     }
 }

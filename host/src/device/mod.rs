@@ -17,6 +17,7 @@ pub use factory::{
     Registration,
 };
 pub use kernel::{AsyncKernel, Done, Kernel, KernelConstruction, KernelContext};
+pub(crate) use kernel::{OutputSlot, OutputState, unset_output};
 pub use kernel_registry::{KernelDef, KernelFactory, KernelLookupError, KernelRegistry};
 pub use manager::DeviceManager;
 pub use profile::{DeviceProfile, LinkProfile};

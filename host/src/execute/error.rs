@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::device::{KernelError, KernelLookupError};
-use crate::tensor::DType;
+use crate::tensor::{DType, OutOfMemory};
 
 /// Why a plan cannot be prepared, or why a run ended without its fetches.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -127,6 +127,18 @@ pub enum ExecuteError {
         destination_device: String,
         /// Why.
         source: Box<KernelError>,
+    },
+    /// The tensors of a run have no room.
+    #[error(
+        "{device}: no room for the {bytes} bytes that one run takes: {source}; raise the device's memory, run fewer at one time, or place nodes elsewhere"
+    )]
+    Arena {
+        /// The device.
+        device: String,
+        /// What a run takes there, in bytes.
+        bytes: usize,
+        /// What the allocator says.
+        source: Box<OutOfMemory>,
     },
     /// The caller cancelled the run.
     #[error("the run was cancelled")]

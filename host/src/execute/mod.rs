@@ -4,17 +4,24 @@
 //! once per device, and shares both between all plans and runs. A run counts dependencies: a step starts when the last
 //! step that it waits for has ended, on whichever thread is free. Knows no policy and no format of graphs.
 
+mod arena;
+mod compile;
 mod error;
 mod executor;
 #[cfg(test)]
 pub(crate) mod fake;
+mod frame;
 mod options;
 mod pool;
 mod prepare;
+mod ready;
 mod run;
 mod step;
+#[cfg(test)]
+mod tests;
+mod variant;
 
 pub use error::{ExecuteError, NodeSite};
 pub use executor::Executor;
-pub use options::{CancelToken, ExecutorOptions, RunOptions};
+pub use options::{CancelToken, ExecutorOptions, RunOptions, Scheduling};
 pub use prepare::PreparedPlan;

@@ -13,8 +13,23 @@ pub struct ExecutorOptions {
     /// `inter_op_parallelism_threads`); 0 = one per core. More help wide graphs of small kernels; fewer leave the cores to
     /// the threads inside kernels. With 1 the order of steps is fixed.
     pub inter_op_parallelism_threads: usize,
+    /// Whether several threads work on one run.
+    pub scheduling: Scheduling,
     /// Hears of kernels, transfers and runs.
     pub recorder: Recorder,
+}
+
+/// Whether several threads work on one run. Runs of different callers go on at one time in any case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Scheduling {
+    /// Where it pays: the first runs of a plan are measured, with several threads, and the measurements say how the others go.
+    /// Operations that take less time than it costs to hand them to another thread stay on one.
+    #[default]
+    Measured,
+    /// Never: the caller's thread executes everything, in the start order of the placement.
+    Serial,
+    /// Always.
+    Shared,
 }
 
 impl ExecutorOptions {
@@ -22,6 +37,13 @@ impl ExecutorOptions {
     #[must_use]
     pub fn with_inter_op_parallelism_threads(mut self, n_threads: usize) -> Self {
         self.inter_op_parallelism_threads = n_threads;
+        self
+    }
+
+    /// The same, with this scheduling.
+    #[must_use]
+    pub fn with_scheduling(mut self, scheduling: Scheduling) -> Self {
+        self.scheduling = scheduling;
         self
     }
 

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 
@@ -18,6 +19,7 @@ pub(super) struct HelperPool {
 /// Where runs ask for help.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
+    n_threads: AtomicUsize,
     state: Mutex<State>,
     wake: Condvar,
 }
@@ -43,12 +45,9 @@ impl HelperPool {
                 .name(format!("inter-op-{index}"))
                 .spawn(move || shared.serve())?;
             pool.threads.push(thread);
+            pool.shared.n_threads.fetch_add(1, Ordering::Relaxed);
         }
         Ok(pool)
-    }
-
-    pub(super) fn n_threads(&self) -> usize {
-        self.threads.len()
     }
 
     pub(super) fn shared(&self) -> &Arc<Shared> {
@@ -68,8 +67,16 @@ impl Drop for HelperPool {
 }
 
 impl Shared {
+    /// Number of threads.
+    pub(super) fn n_threads(&self) -> usize {
+        self.n_threads.load(Ordering::Relaxed)
+    }
+
     /// Asks for `n_helpers` threads.
     pub(super) fn ask(&self, run: &Arc<Run>, n_helpers: usize) {
+        if n_helpers == 0 {
+            return;
+        }
         let mut state = self.lock();
         for _ in 0..n_helpers {
             state.requests.push_back(Arc::downgrade(run));
@@ -100,7 +107,7 @@ impl Shared {
             // cost all later runs a helper.
             let _ = catch_unwind(AssertUnwindSafe(|| {
                 if let Some(run) = run.upgrade() {
-                    run.help();
+                    run.help(self);
                 }
             }));
         }

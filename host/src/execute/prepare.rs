@@ -8,13 +8,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustc_hash::FxHashMap;
 
 use super::error::{ExecuteError, NodeSite};
+use super::step;
+use super::variant::Variants;
 use crate::device::{
     AllocatorAttributes, DeviceSet, Kernel, KernelConstruction, KernelDevice, KernelError,
     KernelFactory, KernelRegistry,
 };
-use crate::graph::{Graph, NodeId};
+use crate::graph::{Graph, NodeId, TensorId};
 use crate::names::DeviceId;
-use crate::plan::{MemorySpace, Plan, Step, StepKind};
+use crate::plan::{MemorySpace, Payload, Plan, Step, StepKind, Transfer};
 use crate::tensor::{DType, Tensor};
 
 /// What executing a node comes to.
@@ -29,6 +31,12 @@ pub(super) enum Action {
 /// A plan with its kernels and constants. Made by [`super::Executor::prepare`]; good for any number of runs, also at
 /// one time.
 pub struct PreparedPlan {
+    pub(super) program: Arc<Program>,
+    pub(super) variants: Variants,
+}
+
+/// What all runs of a plan share.
+pub(super) struct Program {
     pub(super) graph: Arc<Graph>,
     pub(super) devices: Arc<DeviceSet>,
     pub(super) plan: Arc<Plan>,
@@ -36,14 +44,22 @@ pub struct PreparedPlan {
     pub(super) actions: Vec<Option<Action>>,
     /// Per value whether it is in host memory.
     pub(super) is_on_host: Vec<bool>,
+    /// Per value its tensor, where it is the same in all runs: constants, and their copies on other devices.
+    pub(super) fixed: Vec<Option<Tensor>>,
+    /// Per step whether it has nothing left to do, as what it writes is fixed.
+    pub(super) is_settled: Vec<bool>,
+    /// Per value whether it is handed to the caller.
+    pub(super) is_fetched: Vec<bool>,
 }
 
 impl PreparedPlan {
     /// The plan.
     pub fn plan(&self) -> &Arc<Plan> {
-        &self.plan
+        &self.program.plan
     }
+}
 
+impl Program {
     pub(super) fn device_name(&self, device: DeviceId) -> &str {
         self.devices
             .get(device)
@@ -53,7 +69,13 @@ impl PreparedPlan {
 
 impl fmt::Debug for PreparedPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PreparedPlan")
+        f.debug_tuple("PreparedPlan").field(&self.program).finish()
+    }
+}
+
+impl fmt::Debug for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Program")
             .field("graph", &self.graph.name())
             .field("n_steps", &self.plan.steps().len())
             .finish_non_exhaustive()
@@ -66,6 +88,8 @@ pub(super) struct Workshop {
     devices: Arc<DeviceSet>,
     registry: Arc<KernelRegistry>,
     made: Mutex<FxHashMap<(NodeId, DeviceId), Action>>,
+    /// Constants in other memories than that of their node.
+    copies: Mutex<FxHashMap<(TensorId, DeviceId, MemorySpace), Tensor>>,
 }
 
 impl Workshop {
@@ -79,6 +103,7 @@ impl Workshop {
             devices,
             registry,
             made: Mutex::default(),
+            copies: Mutex::default(),
         }
     }
 
@@ -91,6 +116,13 @@ impl Workshop {
     }
 
     pub(super) fn prepare(&self, plan: &Arc<Plan>) -> Result<PreparedPlan, ExecuteError> {
+        Ok(PreparedPlan {
+            program: Arc::new(self.program(plan)?),
+            variants: Variants::default(),
+        })
+    }
+
+    fn program(&self, plan: &Arc<Plan>) -> Result<Program, ExecuteError> {
         if let Some(&(_, to)) = plan.back_edges().first() {
             return Err(self.control_flow(to));
         }
@@ -127,13 +159,91 @@ impl Workshop {
                 _ => None,
             });
         }
-        Ok(PreparedPlan {
+        let (fixed, is_settled) = self.settle(plan, &actions)?;
+        let mut is_fetched = vec![false; plan.values().len()];
+        for step in plan.steps() {
+            if matches!(step.kind, StepKind::Fetch(_)) {
+                for value in &step.inputs {
+                    is_fetched[value.index()] = true;
+                }
+            }
+        }
+        Ok(Program {
             graph: Arc::clone(&self.graph),
             devices: Arc::clone(&self.devices),
             plan: Arc::clone(plan),
             actions,
             is_on_host,
+            fixed,
+            is_settled,
+            is_fetched,
         })
+    }
+
+    /// What is the same in all runs: per value its tensor, and per step whether that is all it has to do.
+    fn settle(
+        &self,
+        plan: &Plan,
+        actions: &[Option<Action>],
+    ) -> Result<(Vec<Option<Tensor>>, Vec<bool>), ExecuteError> {
+        let mut fixed: Vec<Option<Tensor>> = vec![None; plan.values().len()];
+        let mut is_settled = vec![false; plan.steps().len()];
+        let mut n_waits: Vec<u32> = plan.steps().iter().map(|step| step.n_waits).collect();
+        for (index, (step, action)) in plan.steps().iter().zip(actions).enumerate() {
+            if n_waits[index] > 0 {
+                continue;
+            }
+            let output = step.first_output as usize;
+            is_settled[index] = match (step.kind, action) {
+                (StepKind::Execute(_), Some(Action::Constant(tensor))) => {
+                    fixed[output] = Some(tensor.clone());
+                    true
+                }
+                (StepKind::Send(id), _) => plan.transfers()[id.index()]
+                    .sent
+                    .is_none_or(|sent| fixed[sent.index()].is_some()),
+                (StepKind::Receive(id), _) => {
+                    let transfer = &plan.transfers()[id.index()];
+                    if let Some(sent) = transfer.sent {
+                        let constant = fixed[sent.index()].as_ref();
+                        fixed[output] = constant
+                            .map(|constant| self.copied(transfer, constant))
+                            .transpose()?;
+                    }
+                    true
+                }
+                _ => false,
+            };
+            if is_settled[index] {
+                for &successor in plan.successors().row(index) {
+                    n_waits[successor as usize] -= 1;
+                }
+            }
+        }
+        Ok((fixed, is_settled))
+    }
+
+    /// A constant in another memory; made once.
+    fn copied(&self, transfer: &Transfer, constant: &Tensor) -> Result<Tensor, ExecuteError> {
+        let Payload::Tensor(tensor) = transfer.payload else {
+            return Ok(constant.clone());
+        };
+        let key = (tensor, transfer.destination, transfer.destination_space);
+        let mut copies = self.copies.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(copy) = copies.get(&key) {
+            return Ok(copy.clone());
+        }
+        let lost = |source| step::lost(&self.graph, &self.devices, transfer, source);
+        let on_host = step::to_host(&self.devices, transfer.source, constant).map_err(lost)?;
+        let copy = step::from_host(
+            &self.devices,
+            transfer.destination,
+            transfer.destination_space,
+            &on_host,
+        );
+        let copy = copy.map_err(lost)?;
+        copies.insert(key, copy.clone());
+        Ok(copy)
     }
 
     /// Whether the step can be one of this graph's.

@@ -1,321 +1,367 @@
-//! One run: counters, values, and the queue of steps that may start.
+//! One run: who executes which operation when.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::Condvar;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
+use std::sync::atomic::Ordering::SeqCst;
+use std::thread;
+use std::time::Duration;
 use std::time::Instant;
 
+use super::compile::Compiled;
 use super::error::ExecuteError;
+use super::frame::Frame;
 use super::options::RunOptions;
 use super::pool;
-use super::prepare::PreparedPlan;
+use super::prepare::Program;
+use super::ready::ReadySet;
 use super::step;
-use crate::plan::{StepId, TransferId, ValueId};
 use crate::tensor::Tensor;
-use crate::trace::{Event, Recorder};
+use crate::trace::Event;
+use crate::trace::Recorder;
 
-/// Everything about one run. Shared by the threads that work on it.
+/// Work worth waking a parked thread for: waking costs 3 to 5 us, as measured.
+const WORTH_WAKING_NS: u64 = 10_000;
+
+/// How long a thread that ran out of work looks for more before it sleeps: about what waking it again would cost.
+const SPIN: Duration = Duration::from_micros(5);
+
+/// What a run can be done with, over and over: a frame, counters. One run at a time has it.
 #[derive(Debug)]
-pub(super) struct Run {
-    pub(super) prepared: Arc<PreparedPlan>,
+pub(super) struct Stage {
+    pub(super) program: Arc<Program>,
+    pub(super) compiled: Arc<Compiled>,
+    frame: Frame,
+    /// Per operation the edges that still lead to it.
+    waits: Box<[AtomicU32]>,
+    ready: ReadySet,
+    /// Per operation how long it took, in ns; empty unless somebody wants to know.
+    pub(super) nanoseconds: Box<[AtomicU32]>,
+}
+
+/// What is said of one run.
+#[derive(Debug, Clone)]
+pub(super) struct Request {
+    pub(super) feeds: Vec<Tensor>,
+    pub(super) options: RunOptions,
+    pub(super) recorder: Recorder,
     /// Number of the run in its executor.
     pub(super) number: u64,
-    pub(super) recorder: Recorder,
-    /// Empty once the run is over.
-    feeds: Mutex<Vec<Tensor>>,
-    options: RunOptions,
-    deadline: Option<Instant>,
-    /// Per step the edges that still lead to it.
-    waits: Box<[AtomicU32]>,
-    values: Box<[Mutex<Slot>]>,
-    /// Per transfer what was sent and not yet received.
-    in_transit: Box<[Mutex<Option<InTransit>>]>,
-    fetched: Box<[Mutex<Option<Tensor>>]>,
-    queue: Mutex<Queue>,
-    /// Tells the caller that there is a step for it, or that all is over.
-    progress: Condvar,
-    helpers: Arc<pool::Shared>,
-    /// Most helpers at one time.
-    n_helpers_max: usize,
 }
 
-/// A tensor between its send and its receive.
+/// A run that is under way.
 #[derive(Debug)]
-pub(super) struct InTransit {
-    /// `None` for control.
-    pub(super) tensor: Option<Tensor>,
-    pub(super) sent_at: Option<Instant>,
+pub(super) struct Run {
+    pub(super) stage: Stage,
+    pub(super) request: Request,
+    deadline: Option<Instant>,
+    n_left: AtomicUsize,
+    /// Threads that execute operations, or are about to.
+    n_inside: AtomicUsize,
+    has_failed: AtomicBool,
+    failure: Mutex<Option<ExecuteError>>,
+    /// Whether the caller sleeps until there is something for it.
+    caller_sleeps: AtomicBool,
+    sleep: Mutex<()>,
+    wake: Condvar,
 }
 
-/// A step that may start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+/// An operation that may start.
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Ready {
-    priority: i32,
-    pub(super) step: Reverse<StepId>,
+    pub(super) rank: u32,
     /// Since when; only while somebody records.
     pub(super) since: Option<Instant>,
 }
 
+/// What a thread has for itself while it works on a run.
 #[derive(Debug, Default)]
-struct Slot {
-    tensor: Option<Tensor>,
-    n_readers_left: u32,
+struct Desk {
+    events: Vec<Event>,
+    n_ended: usize,
 }
 
-#[derive(Debug, Default)]
-struct Queue {
-    ready: BinaryHeap<Ready>,
-    n_executing: usize,
-    /// Helpers asked for and not yet gone.
-    n_helpers: usize,
-    caller_waits: bool,
-    n_steps_left: usize,
-    failure: Option<ExecuteError>,
-}
-
-impl Run {
+impl Stage {
     pub(super) fn new(
-        prepared: &Arc<PreparedPlan>,
-        feeds: Vec<Tensor>,
-        options: &RunOptions,
-        recorder: &Recorder,
-        number: u64,
-        helpers: &Arc<pool::Shared>,
-        n_helpers_max: usize,
-    ) -> Self {
-        let plan = &prepared.plan;
-        let since = recorder.is_on().then(Instant::now);
-        let ready = plan
-            .step_ids()
-            .map(StepId)
-            .filter(|&id| plan.step(id).n_waits == 0)
-            .map(|id| Ready {
-                priority: plan.step(id).priority,
-                step: Reverse(id),
-                since,
-            })
-            .collect();
-        Self {
-            number,
-            recorder: recorder.clone(),
-            feeds: Mutex::new(feeds),
-            options: options.clone(),
-            deadline: options
-                .timeout
-                .and_then(|timeout| Instant::now().checked_add(timeout)),
-            waits: plan
-                .steps()
-                .iter()
-                .map(|step| AtomicU32::new(step.n_waits))
-                .collect(),
-            values: plan
-                .values()
-                .iter()
-                .map(|value| {
-                    Mutex::new(Slot {
-                        tensor: None,
-                        n_readers_left: value.n_readers,
-                    })
-                })
-                .collect(),
-            in_transit: plan.transfers().iter().map(|_| Mutex::default()).collect(),
-            fetched: plan.fetches().iter().map(|_| Mutex::default()).collect(),
-            queue: Mutex::new(Queue {
-                ready,
-                n_steps_left: plan.steps().len(),
-                ..Queue::default()
-            }),
-            progress: Condvar::new(),
-            helpers: Arc::clone(helpers),
-            n_helpers_max,
-            prepared: Arc::clone(prepared),
-        }
+        program: &Arc<Program>,
+        compiled: &Arc<Compiled>,
+        is_timed: bool,
+    ) -> Result<Self, ExecuteError> {
+        let plan = &program.plan;
+        let n_operations = compiled.operations.len();
+        let n_timed = if is_timed { n_operations } else { 0 };
+        Ok(Self {
+            frame: Frame::new(
+                compiled,
+                plan.transfers().len(),
+                plan.fetches().len(),
+                &program.devices,
+            )?,
+            waits: compiled.n_waits.iter().map(|_| AtomicU32::new(0)).collect(),
+            ready: ReadySet::new(n_operations),
+            nanoseconds: (0..n_timed).map(|_| AtomicU32::new(u32::MAX)).collect(),
+            program: Arc::clone(program),
+            compiled: Arc::clone(compiled),
+        })
     }
 
-    /// Works until the run is over; called once, by the thread that wants the result.
-    pub(super) fn drive(self: &Arc<Self>) -> Result<(), ExecuteError> {
-        let outcome = self.work_until_over();
-        // A helper may still be on its way out of the run; the caller's tensors need not wait for it.
-        drop(std::mem::take(&mut *lock(&self.feeds)));
-        if outcome.is_err() {
-            self.drop_values();
-        }
-        outcome
+    pub(super) fn frame(&self) -> &Frame {
+        &self.frame
     }
 
-    fn work_until_over(self: &Arc<Self>) -> Result<(), ExecuteError> {
-        loop {
-            self.work(false);
-            let mut queue = lock(&self.queue);
-            while queue.ready.is_empty() && queue.n_executing > 0 {
-                queue.caller_waits = true;
-                queue = self
-                    .progress
-                    .wait(queue)
-                    .unwrap_or_else(PoisonError::into_inner);
-            }
-            queue.caller_waits = false;
-            if queue.ready.is_empty() {
-                if let Some(failure) = queue.failure.take() {
-                    return Err(failure);
-                }
-                assert_eq!(queue.n_steps_left, 0, "a plan has no cycle");
-                return Ok(());
-            }
-        }
+    pub(super) fn frame_mut(&mut self) -> &mut Frame {
+        &mut self.frame
     }
 
-    /// Works while steps are ready; called by helpers.
-    pub(super) fn help(self: &Arc<Self>) {
-        self.work(true);
+    /// Everything as before the first run.
+    pub(super) fn clear(&mut self) {
+        let compiled = Arc::clone(&self.compiled);
+        self.frame.drop_leftovers(&compiled);
+        self.ready.clear();
+    }
+}
+
+impl Request {
+    fn deadline(&self) -> Option<Instant> {
+        let timeout = self.options.timeout?;
+        Instant::now().checked_add(timeout)
     }
 
-    fn work(self: &Arc<Self>, is_helper: bool) {
-        let mut events: Vec<Event> = Vec::new();
-        let mut released: Vec<Ready> = Vec::new();
-        let mut queue = lock(&self.queue);
-        while let Some(ready) = queue.ready.pop() {
-            queue.n_executing += 1;
-            self.ask_for_help(&mut queue);
-            drop(queue);
-            let outcome = self
-                .check_interrupts()
-                .and_then(|()| step::execute(self, ready, &mut events));
-            if outcome.is_ok() {
-                self.release(ready.step.0, &mut released);
-            }
-            queue = lock(&self.queue);
-            queue.n_executing -= 1;
-            queue.n_steps_left -= 1;
-            if let Err(failure) = outcome {
-                queue.failure.get_or_insert(failure);
-            }
-            if queue.failure.is_none() {
-                queue.ready.extend(released.drain(..));
-            } else {
-                queue.ready.clear();
-                released.clear();
-            }
-        }
-        if is_helper {
-            queue.n_helpers -= 1;
-        }
-        if queue.caller_waits && queue.n_executing == 0 {
-            self.progress.notify_one();
-        }
-        // Recorded before the lock is free: when the caller sees the end of the run, it sees all its events.
-        self.recorder.extend(events);
-        drop(queue);
-    }
-
-    /// Wakes as many threads as there are steps beyond the one that this thread took.
-    fn ask_for_help(self: &Arc<Self>, queue: &mut MutexGuard<'_, Queue>) {
-        let mut n_steps = queue.ready.len();
-        if n_steps > 0 && queue.caller_waits {
-            queue.caller_waits = false;
-            n_steps -= 1;
-            self.progress.notify_one();
-        }
-        let n_asked = n_steps.min(self.n_helpers_max - queue.n_helpers);
-        if n_asked > 0 {
-            queue.n_helpers += n_asked;
-            self.helpers.ask(self, n_asked);
-        }
-    }
-
-    fn check_interrupts(&self) -> Result<(), ExecuteError> {
+    #[inline]
+    fn check_interrupts(&self, deadline: Option<Instant>) -> Result<(), ExecuteError> {
         if let Some(token) = &self.options.cancel
             && token.is_cancelled()
         {
             return Err(ExecuteError::Cancelled);
         }
-        match (self.deadline, self.options.timeout) {
+        match (deadline, self.options.timeout) {
             (Some(deadline), Some(timeout)) if Instant::now() >= deadline => {
                 Err(ExecuteError::TimedOut(timeout))
             }
             _ => Ok(()),
         }
     }
+}
 
-    /// Counts the edges from a step that has ended.
-    fn release(&self, step: StepId, released: &mut Vec<Ready>) {
-        let plan = &self.prepared.plan;
-        let since = self.recorder.is_on().then(Instant::now);
-        for &successor in plan.successors().row(step.index()) {
-            let id = StepId(successor);
-            // Release and acquire: who sees the count at zero sees everything that the counted steps wrote.
-            if self.waits[id.index()].fetch_sub(1, Ordering::AcqRel) == 1 {
-                released.push(Ready {
-                    priority: plan.step(id).priority,
-                    step: Reverse(id),
-                    since,
-                });
+/// Executes all operations in the order of their ranks, on this thread.
+pub(super) fn run_serially(stage: &Stage, request: &Request) -> Result<(), ExecuteError> {
+    let deadline = request.deadline();
+    let mut events = Vec::new();
+    let mut outcome = Ok(());
+    let is_on = request.recorder.is_on();
+    for rank in 0..to_u32(stage.compiled.operations.len()) {
+        let since = is_on.then(Instant::now);
+        let ready = Ready { rank, since };
+        outcome = request
+            .check_interrupts(deadline)
+            .and_then(|()| step::execute(stage, request, ready, &mut events));
+        if outcome.is_err() {
+            break;
+        }
+    }
+    request.recorder.extend(events);
+    outcome
+}
+
+/// Executes all operations on this thread and those of the pool that come to help. Gives the stage back when no thread uses it
+/// any more.
+pub(super) fn run_with_helpers(
+    stage: Stage,
+    request: Request,
+    helpers: &pool::Shared,
+) -> (Stage, Result<(), ExecuteError>) {
+    let run = Arc::new(Run {
+        deadline: request.deadline(),
+        n_left: AtomicUsize::new(stage.compiled.operations.len()),
+        n_inside: AtomicUsize::new(0),
+        has_failed: AtomicBool::new(false),
+        failure: Mutex::default(),
+        caller_sleeps: AtomicBool::new(false),
+        sleep: Mutex::default(),
+        wake: Condvar::new(),
+        stage,
+        request,
+    });
+    run.start();
+    let n_ready = run.stage.compiled.n_waits.iter();
+    let n_ready = n_ready.filter(|&&n_waits| n_waits == 0).count();
+    helpers.ask(&run, helpers.n_threads().min(n_ready.saturating_sub(1)));
+    run.drive(helpers);
+    // A helper that comes now finds the run over and goes; the caller's tensors are not held any more when it has.
+    let mut run = run;
+    let run = loop {
+        match Arc::try_unwrap(run) {
+            Ok(run) => break run,
+            Err(shared) => run = shared,
+        }
+        thread::yield_now();
+    };
+    let failure = run
+        .failure
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
+    (run.stage, failure.map_or(Ok(()), Err))
+}
+
+impl Run {
+    /// Fills the counters and the set of what may start.
+    fn start(&self) {
+        let compiled = &self.stage.compiled;
+        for (rank, (waits, &n_waits)) in (0..).zip(self.stage.waits.iter().zip(&compiled.n_waits)) {
+            waits.store(n_waits, Ordering::Relaxed);
+            if n_waits == 0 {
+                self.stage.ready.insert(rank);
             }
         }
     }
 
-    /// A read of a value: the tensor itself for the last reader, a share of it for others.
-    pub(super) fn take(&self, value: ValueId) -> Tensor {
-        let mut slot = lock(&self.values[value.index()]);
-        slot.n_readers_left -= 1;
-        let tensor = if slot.n_readers_left == 0 {
-            slot.tensor.take()
-        } else {
-            slot.tensor.clone()
-        };
-        tensor.expect("a value is written before it is read")
+    fn is_over(&self) -> bool {
+        self.n_left.load(SeqCst) == 0 || self.has_failed.load(SeqCst)
     }
 
-    /// The write of a value; dropped at once if nobody reads it.
-    pub(super) fn put(&self, value: ValueId, tensor: Tensor) {
-        let mut slot = lock(&self.values[value.index()]);
-        if slot.n_readers_left > 0 {
-            slot.tensor = Some(tensor);
+    /// The caller's part: works, and sleeps while others work and nothing is left for it.
+    fn drive(self: &Arc<Self>, helpers: &pool::Shared) {
+        loop {
+            self.work(helpers);
+            if self.is_over() {
+                break;
+            }
+            self.sleep_until(|| self.is_over() || !self.stage.ready.is_empty());
+        }
+        self.sleep_until(|| self.n_inside.load(SeqCst) == 0);
+    }
+
+    /// Called by helpers.
+    pub(super) fn help(self: &Arc<Self>, helpers: &pool::Shared) {
+        loop {
+            self.work(helpers);
+            let started = Instant::now();
+            while !self.is_over() && self.stage.ready.is_empty() && started.elapsed() < SPIN {
+                std::hint::spin_loop();
+            }
+            if self.is_over() || self.stage.ready.is_empty() {
+                return;
+            }
         }
     }
 
-    pub(super) fn send(&self, transfer: TransferId, sent: InTransit) {
-        *lock(&self.in_transit[transfer.index()]) = Some(sent);
-    }
-
-    pub(super) fn receive(&self, transfer: TransferId) -> InTransit {
-        lock(&self.in_transit[transfer.index()])
-            .take()
-            .expect("a receive waits for its send")
-    }
-
-    /// A tensor that the caller gave.
-    pub(super) fn feed(&self, feed: u32) -> Tensor {
-        lock(&self.feeds)[feed as usize].clone()
-    }
-
-    pub(super) fn set_fetched(&self, fetch: u32, tensor: Tensor) {
-        *lock(&self.fetched[fetch as usize]) = Some(tensor);
-    }
-
-    /// What a fetch step handed out.
-    pub(super) fn fetched(&self, fetch: usize) -> Tensor {
-        lock(&self.fetched[fetch])
-            .take()
-            .expect("every fetch step has run")
-    }
-
-    /// After a failure, when steps that would have read them did not run.
-    fn drop_values(&self) {
-        for slot in &self.values {
-            lock(slot).tensor = None;
+    /// Executes what is ready until nothing is.
+    fn work(self: &Arc<Self>, helpers: &pool::Shared) {
+        self.n_inside.fetch_add(1, SeqCst);
+        let mut desk = Desk::default();
+        let mut next = None;
+        let is_on = self.request.recorder.is_on();
+        while !self.has_failed.load(Ordering::Relaxed) {
+            let Some(ready) = next.take().or_else(|| {
+                let rank = self.stage.ready.pop()?;
+                let since = is_on.then(Instant::now);
+                Some(Ready { rank, since })
+            }) else {
+                break;
+            };
+            let outcome = self
+                .request
+                .check_interrupts(self.deadline)
+                .and_then(|()| step::execute(&self.stage, &self.request, ready, &mut desk.events));
+            desk.n_ended += 1;
+            match outcome {
+                Ok(()) => next = self.release(ready.rank, helpers),
+                Err(failure) => {
+                    lock(&self.failure).get_or_insert(failure);
+                    self.has_failed.store(true, SeqCst);
+                }
+            }
         }
-        for slot in &self.in_transit {
-            *lock(slot) = None;
+        // Recorded before the thread leaves: when the caller sees the end of the run, it sees all its events.
+        self.request.recorder.extend(desk.events);
+        self.n_left.fetch_sub(desk.n_ended, SeqCst);
+        self.n_inside.fetch_sub(1, SeqCst);
+        self.wake_caller();
+    }
+
+    /// Counts the edges from an operation that has ended. The first of those that became ready, in the order of ranks, is for
+    /// this thread, unless an earlier one waits already; the others are for anyone.
+    fn release(self: &Arc<Self>, rank: u32, helpers: &pool::Shared) -> Option<Ready> {
+        let compiled = &self.stage.compiled;
+        let mut next: Option<u32> = None;
+        let (mut n_offered, mut offered_ns) = (0, 0);
+        for &successor in compiled.successors.row(rank as usize) {
+            // Release and acquire: who sees the count at zero sees everything that the counted operations wrote.
+            let is_ready = compiled.n_waits[successor as usize] == 1
+                || self.stage.waits[successor as usize].fetch_sub(1, Ordering::AcqRel) == 1;
+            if !is_ready {
+                continue;
+            }
+            let offered = match next {
+                None => {
+                    next = Some(successor);
+                    continue;
+                }
+                Some(first) if successor < first => {
+                    next = Some(successor);
+                    first
+                }
+                Some(_) => successor,
+            };
+            self.stage.ready.insert(offered);
+            n_offered += 1;
+            offered_ns += compiled.cost_ns(offered).unwrap_or(WORTH_WAKING_NS);
         }
-        for slot in &self.fetched {
-            *lock(slot) = None;
+        if n_offered > 0 {
+            if self.caller_sleeps.load(SeqCst) {
+                self.wake_caller();
+                n_offered -= 1;
+            }
+            let n_inside = self.n_inside.load(Ordering::Relaxed);
+            let n_helpers_max = helpers.n_threads();
+            if n_offered > 0 && n_inside <= n_helpers_max && offered_ns >= WORTH_WAKING_NS {
+                helpers.ask(self, n_offered.min(n_helpers_max + 1 - n_inside));
+            }
         }
+        let since = self.request.recorder.is_on().then(Instant::now);
+        next.map(|rank| Ready { rank, since })
+    }
+
+    fn wake_caller(&self) {
+        if self.caller_sleeps.load(SeqCst) {
+            let _sleep = lock(&self.sleep);
+            self.wake.notify_one();
+        }
+    }
+
+    /// For the caller alone.
+    fn sleep_until(&self, is_reached: impl Fn() -> bool) {
+        let started = Instant::now();
+        while started.elapsed() < SPIN {
+            if is_reached() {
+                return;
+            }
+            std::hint::spin_loop();
+        }
+        let mut sleep = lock(&self.sleep);
+        // Announced before the last look: who makes the condition true after it sees that somebody sleeps.
+        self.caller_sleeps.store(true, SeqCst);
+        while !is_reached() {
+            sleep = self
+                .wake
+                .wait(sleep)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        self.caller_sleeps.store(false, SeqCst);
     }
 }
 
 /// No code that may panic runs under these locks, so poisoning carries no news.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn to_u32(n: usize) -> u32 {
+    u32::try_from(n).expect("ranks are 32 bits wide")
 }

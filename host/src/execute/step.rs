@@ -1,183 +1,439 @@
-//! One step of one run.
+//! One operation of one run.
+#![expect(
+    unsafe_code,
+    reason = "an operation reads and writes the values that the plan gives it, as `frame` asks"
+)]
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use smallvec::SmallVec;
 
+use super::compile::Operation;
 use super::error::{ExecuteError, NodeSite};
-use super::prepare::{Action, panic_message};
-use super::run::{InTransit, Ready, Run};
-use crate::device::{Kernel, KernelContext, KernelDevice, KernelError};
-use crate::graph::NodeId;
+use super::prepare::{Action, Program, panic_message};
+use super::run::{Ready, Request, Stage};
+use crate::device::{
+    DeviceSet, Kernel, KernelContext, KernelDevice, KernelError, OutputState, unset_output,
+};
+use crate::graph::{Graph, NodeId};
 use crate::names::DeviceId;
-use crate::plan::{MemorySpace, Payload, Step, StepKind, Transfer, TransferId};
-use crate::tensor::{DType, Shape, Tensor};
+use crate::plan::{MemorySpace, Payload, StepKind, Transfer, TransferId};
+use crate::tensor::{DType, Tensor};
 use crate::trace::{Event, EventKind};
 
 /// Where fed tensors come from and fetched ones go.
 const CALLER: &str = "the caller";
 
-/// Executes a step that nothing is left to wait for. A panic of whatever an app or a device brings (a kernel, an allocator, a
-/// tensor's memory that is read or dropped) is an error of the step: the thread may be a helper, whose end nobody would hear of.
+/// Executes an operation that nothing is left to wait for. A panic of whatever an app or a device brings (a kernel, an
+/// allocator, a tensor's memory that is read or dropped) is an error of the operation: the thread may be a helper, whose end
+/// nobody would hear of.
+#[inline]
 pub(super) fn execute(
-    run: &Run,
+    stage: &Stage,
+    request: &Request,
     ready: Ready,
     events: &mut Vec<Event>,
 ) -> Result<(), ExecuteError> {
-    catch_unwind(AssertUnwindSafe(|| execute_unguarded(run, ready, events)))
-        .unwrap_or_else(|panic| Err(panicked(run, ready, panic_message(&*panic))))
-}
-
-/// A panic outside of what is called to compute or to copy.
-fn panicked(run: &Run, ready: Ready, message: String) -> ExecuteError {
-    let (graph, plan) = (&run.prepared.graph, &run.prepared.plan);
-    let step = plan.step(ready.step.0);
-    let source = KernelError::invalid(format!("the step panicked: {message}"));
-    match step.kind {
-        StepKind::Execute(node) => ExecuteError::Panic {
-            site: site(run, node, step),
-            inputs: in_words(graph.data_inputs(node).map(|tensor| {
-                let dtype = graph.tensor_dtypes()[tensor.index()];
-                (dtype, graph.tensor_shape(tensor))
-            })),
-            message,
-        },
-        StepKind::Send(id) | StepKind::Receive(id) => {
-            lost(run, &plan.transfers()[id.index()], source)
+    catch_unwind(AssertUnwindSafe(|| {
+        let visit = Visit::new(stage, request, ready.rank);
+        if stage.nanoseconds.is_empty() && !request.recorder.is_on() {
+            visit.execute().map(|_| ())
+        } else {
+            visit.execute_and_tell(ready, events)
         }
-        StepKind::Feed(feed) => feed_lost(run, step, feed, source),
-        StepKind::Fetch(fetch) => fetch_lost(run, step, fetch, source),
-    }
+    }))
+    .unwrap_or_else(|panic| {
+        Err(Visit::new(stage, request, ready.rank).panicked(panic_message(&*panic)))
+    })
 }
 
-fn execute_unguarded(run: &Run, ready: Ready, events: &mut Vec<Event>) -> Result<(), ExecuteError> {
-    let id = ready.step.0;
-    let step = run.prepared.plan.step(id);
-    let started = run.recorder.is_on().then(Instant::now);
-    let kind = match step.kind {
-        StepKind::Execute(node) => {
-            let action = run.prepared.actions[id.index()]
-                .as_ref()
-                .expect("nodes have been prepared");
-            let output_bytes = execute_node(run, node, step, action)?;
-            let waited = match (ready.since, started) {
-                (Some(since), Some(started)) => started.saturating_duration_since(since),
-                _ => std::time::Duration::ZERO,
+/// An operation and all that it needs to be executed.
+#[derive(Clone, Copy)]
+struct Visit<'a> {
+    stage: &'a Stage,
+    program: &'a Program,
+    request: &'a Request,
+    operation: &'a Operation,
+    rank: u32,
+}
+
+impl<'a> Visit<'a> {
+    #[inline]
+    fn new(stage: &'a Stage, request: &'a Request, rank: u32) -> Self {
+        Self {
+            stage,
+            program: &stage.program,
+            request,
+            operation: &stage.compiled.operations[rank as usize],
+            rank,
+        }
+    }
+
+    /// Executes, records, and measures.
+    #[cold]
+    fn execute_and_tell(self, ready: Ready, events: &mut Vec<Event>) -> Result<(), ExecuteError> {
+        let started = Instant::now();
+        if let StepKind::Send(transfer) = self.operation.kind
+            && self.request.recorder.is_on()
+        {
+            // SAFETY: this executes the send.
+            let transit = unsafe { self.stage.frame().transit(transfer.index()) };
+            transit.sent_at = Some(started);
+        }
+        let bytes = self.execute()?;
+        let duration = started.elapsed();
+        if let Some(nanoseconds) = self.stage.nanoseconds.get(self.rank as usize) {
+            let measured = u32::try_from(duration.as_nanos()).unwrap_or(u32::MAX);
+            nanoseconds.store(measured, Ordering::Relaxed);
+        }
+        let recorder = &self.request.recorder;
+        if recorder.is_on()
+            && let Some((kind, since)) = self.event(ready, started, bytes)
+        {
+            let start_ns = recorder.at_ns(since);
+            events.push(Event {
+                kind,
+                start_ns,
+                duration_ns: recorder.at_ns(started + duration) - start_ns,
+            });
+        }
+        Ok(())
+    }
+
+    /// What happened, and since when.
+    fn event(self, ready: Ready, started: Instant, bytes: u64) -> Option<(EventKind, Instant)> {
+        let (run, device) = (self.request.number, self.operation.device);
+        let kind = match self.operation.kind {
+            StepKind::Execute(node) => {
+                let waited = ready.since.map_or(0, |since| {
+                    started.saturating_duration_since(since).as_nanos()
+                });
+                EventKind::Kernel {
+                    run,
+                    node,
+                    device,
+                    queue_wait_ns: u64::try_from(waited).unwrap_or(u64::MAX),
+                    output_bytes: bytes,
+                }
+            }
+            StepKind::Send(_) => return None,
+            StepKind::Receive(id) => {
+                let transfer = &self.program.plan.transfers()[id.index()];
+                // SAFETY: this executes the receive.
+                let transit = unsafe { self.stage.frame().transit(id.index()) };
+                let kind = EventKind::Transfer {
+                    run,
+                    payload: transfer.payload,
+                    source: transfer.source,
+                    destination: transfer.destination,
+                    bytes,
+                };
+                // A transfer takes from the start of its send to the end of its receive.
+                return Some((kind, transit.sent_at.unwrap_or(started)));
+            }
+            StepKind::Feed(feed) => EventKind::Feed {
+                run,
+                feed,
+                destination: device,
+                bytes,
+            },
+            StepKind::Fetch(fetch) => EventKind::Fetch {
+                run,
+                fetch,
+                source: device,
+                bytes,
+            },
+        };
+        Some((kind, started))
+    }
+
+    /// Gives the bytes that it made or moved; 0 for kernels unless somebody records.
+    #[inline]
+    fn execute(self) -> Result<u64, ExecuteError> {
+        match self.operation.kind {
+            StepKind::Execute(node) => self.execute_node(node),
+            StepKind::Send(transfer) => self.send(transfer),
+            StepKind::Receive(transfer) => self.receive(transfer),
+            StepKind::Feed(feed) => self.take_feed(feed),
+            StepKind::Fetch(fetch) => self.hand_out(fetch),
+        }
+    }
+
+    #[inline]
+    fn execute_node(self, node: NodeId) -> Result<u64, ExecuteError> {
+        let frame = self.stage.frame();
+        match &self.program.actions[self.operation.step.index()] {
+            Some(Action::Kernel(kernel)) => self.call(node, &**kernel)?,
+            // A constant that waits for something.
+            Some(Action::Constant(tensor)) => {
+                // SAFETY: this executes the operation that writes them.
+                let slots = unsafe { frame.outputs(self.operation.outputs()) };
+                slots[0].set_own(tensor.clone());
+            }
+            None => unreachable!("nodes have been prepared"),
+        }
+        let bytes = self.finish_outputs(node)?;
+        for &input in self.stage.compiled.inputs(self.operation) {
+            // SAFETY: this executes an operation that reads it, once per entry, and is done with it.
+            drop(unsafe { frame.leave(input) });
+        }
+        Ok(bytes)
+    }
+
+    /// Calls a kernel.
+    #[inline]
+    fn call(self, node: NodeId, kernel: &dyn Kernel) -> Result<(), ExecuteError> {
+        let frame = self.stage.frame();
+        let device = kernel_device(&self.program.devices, self.operation.device);
+        let range = self.operation.outputs();
+        let on_host = &self.program.is_on_host[range.clone()];
+        let mut inputs: SmallVec<[&Tensor; 6]> = SmallVec::new();
+        for &input in self.stage.compiled.inputs(self.operation) {
+            // SAFETY: this executes an operation that reads it.
+            let input = unsafe { frame.read(input) };
+            inputs.push(input.expect("a value is written before it is read"));
+        }
+        // SAFETY: this executes the operation that writes them, and holds no other reference to them: no node reads its own
+        // outputs.
+        let slots = unsafe { frame.outputs(range) };
+        for slot in &mut *slots {
+            slot.state = OutputState::Unset;
+        }
+        let name = self.program.graph.node_name(node);
+        let mut context = KernelContext::on_slots(device, name, &inputs, slots, on_host);
+        match catch_unwind(AssertUnwindSafe(|| device.compute(kernel, &mut context))) {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(source)) => Err(self.failed(node, &inputs, source)),
+            Err(panic) => Err(ExecuteError::Panic {
+                site: self.site(node),
+                inputs: tensors_in_words(&inputs),
+                message: panic_message(&*panic),
+            }),
+        }
+    }
+
+    #[cold]
+    fn failed(self, node: NodeId, inputs: &[&Tensor], source: KernelError) -> ExecuteError {
+        ExecuteError::Kernel {
+            site: self.site(node),
+            inputs: tensors_in_words(inputs),
+            source: Box::new(source),
+        }
+    }
+
+    /// Looks at what a kernel has made. Readers rely on the types that the graph states.
+    #[inline]
+    fn finish_outputs(self, node: NodeId) -> Result<u64, ExecuteError> {
+        let range = self.operation.outputs();
+        // SAFETY: this executes the operation that writes them, and the kernel's reference is gone.
+        let slots = unsafe { self.stage.frame().outputs(range.clone()) };
+        if slots.iter().all(|slot| slot.state == OutputState::Planned)
+            && !self.request.recorder.is_on()
+        {
+            return Ok(0); // As planned: types and shapes are right, and nothing has to be let go.
+        }
+        self.examine_outputs(node)
+    }
+
+    #[cold]
+    fn examine_outputs(self, node: NodeId) -> Result<u64, ExecuteError> {
+        let frame = self.stage.frame();
+        let graph = &self.program.graph;
+        let mut bytes = 0;
+        let range = self.operation.outputs();
+        for (slot, (tensor, value)) in graph.output_range(node).zip(range).enumerate() {
+            // SAFETY: this executes the operation that writes it.
+            let output = unsafe { &frame.outputs(value..value + 1)[0] };
+            let Some(output_tensor) = output.tensor() else {
+                // SAFETY: this executes an operation that reads them.
+                let read = |&input: &u32| unsafe { frame.read(input) };
+                let inputs = self.stage.compiled.inputs(self.operation).iter();
+                let inputs: Vec<&Tensor> = inputs.filter_map(read).collect();
+                return Err(self.failed(node, &inputs, unset_output(slot)));
             };
-            EventKind::Kernel {
-                run: run.number,
-                node,
-                device: step.device,
-                queue_wait_ns: u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX),
-                output_bytes,
+            let (expected, found) = (graph.tensor_dtypes()[tensor], output_tensor.dtype());
+            if found != expected {
+                return Err(ExecuteError::WrongOutput {
+                    site: self.site(node),
+                    slot,
+                    expected,
+                    found,
+                });
+            }
+            bytes += output_tensor.len_bytes() as u64;
+            if output.state == OutputState::Own {
+                // SAFETY: this executes the operation that writes it.
+                unsafe { frame.observe(value, output_tensor.shape()) };
+                // SAFETY: as above, and `output` is not used any more.
+                unsafe { frame.expect_readers(value, self.stage.compiled.n_readers[value]) };
             }
         }
-        StepKind::Send(transfer) => return send(run, step, transfer, started),
-        StepKind::Receive(transfer) => {
-            let (payload, sent_at, bytes) = receive(run, step, transfer)?;
-            let transfer = &run.prepared.plan.transfers()[transfer.index()];
-            let kind = EventKind::Transfer {
-                run: run.number,
-                payload,
-                source: transfer.source,
-                destination: transfer.destination,
-                bytes,
+        Ok(bytes)
+    }
+
+    /// Brings the tensor to where the host can read it; the other half of the way is the receiver's.
+    fn send(self, id: TransferId) -> Result<u64, ExecuteError> {
+        let transfer = &self.program.plan.transfers()[id.index()];
+        let frame = self.stage.frame();
+        let Some(sent) = transfer.sent else {
+            return Ok(0);
+        };
+        // SAFETY: this executes an operation that reads it.
+        let tensor = unsafe { frame.read(sent.0) }.expect("a value is written before it is sent");
+        let stays = tensor
+            .buffer()
+            .is_some_and(|buffer| buffer.as_host_bytes().is_some());
+        // SAFETY: as above.
+        if stays && unsafe { frame.is_planned(sent.0) } {
+            return Ok(0); // The receiver reads it where it is, which stays its place until then.
+        }
+        let on_host = to_host(&self.program.devices, self.operation.device, tensor)
+            .map_err(|source| self.lost(transfer, source))?;
+        // SAFETY: this executes the send.
+        unsafe { frame.transit(id.index()) }.tensor = Some(on_host);
+        // SAFETY: this executes an operation that reads it, and is done with it.
+        drop(unsafe { frame.leave(sent.0) });
+        Ok(0)
+    }
+
+    /// Gives the bytes that came.
+    fn receive(self, id: TransferId) -> Result<u64, ExecuteError> {
+        let transfer = &self.program.plan.transfers()[id.index()];
+        let frame = self.stage.frame();
+        let (Some(sent), Some(received)) = (transfer.sent, transfer.received) else {
+            return Ok(0);
+        };
+        // SAFETY: this executes the receive.
+        let came = unsafe { frame.transit(id.index()) }.tensor.take();
+        let tensor = match &came {
+            Some(tensor) => tensor,
+            // SAFETY: the plan keeps what is sent until it is received.
+            None => unsafe { frame.read(sent.0) }.expect("a receive waits for its send"),
+        };
+        self.bring(received.index(), transfer.destination_space, tensor)
+            .map_err(|source| self.lost(transfer, source))
+    }
+
+    fn take_feed(self, feed: u32) -> Result<u64, ExecuteError> {
+        let tensor = &self.request.feeds[feed as usize];
+        for value in self.operation.outputs() {
+            let space = self.program.plan.values()[value].space;
+            self.bring(value, space, tensor)
+                .map_err(|source| self.feed_lost(feed, source))?;
+        }
+        Ok(tensor.len_bytes() as u64)
+    }
+
+    /// Copies a tensor that the host can read into the place of a value.
+    fn bring(self, value: usize, space: MemorySpace, tensor: &Tensor) -> Result<u64, KernelError> {
+        let frame = self.stage.frame();
+        // SAFETY: this executes the operation that writes it.
+        let slot = unsafe { &mut frame.outputs(value..value + 1)[0] };
+        if let Some(planned) = &mut slot.planned
+            && planned.shape() == tensor.shape()
+            && planned.dtype() == tensor.dtype()
+            && let Some(bytes) = planned.as_bytes_mut()
+        {
+            guarded(|| {
+                bytes.copy_from_slice(tensor.as_bytes()?);
+                Ok(())
+            })?;
+            slot.state = OutputState::Planned;
+        } else {
+            let arrived = from_host(&self.program.devices, self.operation.device, space, tensor)?;
+            slot.set_own(arrived);
+            // SAFETY: this executes the operation that writes it.
+            unsafe { frame.observe(value, tensor.shape()) };
+            // SAFETY: as above, and `slot` is not used any more.
+            unsafe { frame.expect_readers(value, self.stage.compiled.n_readers[value]) };
+        }
+        Ok(tensor.len_bytes() as u64)
+    }
+
+    fn hand_out(self, fetch: u32) -> Result<u64, ExecuteError> {
+        let frame = self.stage.frame();
+        let mut n_bytes = 0;
+        for &value in self.stage.compiled.inputs(self.operation) {
+            // SAFETY: this executes an operation that reads it.
+            let tensor = unsafe { frame.read(value) };
+            let tensor = tensor.expect("a value is written before it is read");
+            n_bytes += tensor.len_bytes() as u64;
+            let is_readable = guarded(|| Ok(is_readable(tensor)))
+                .map_err(|source| self.fetch_lost(fetch, source))?;
+            let tensor = if is_readable {
+                let shared = tensor.clone();
+                // SAFETY: this executes an operation that reads it, and is done with it.
+                unsafe { frame.leave(value) }.unwrap_or(shared)
+            } else {
+                let on_host = to_host(&self.program.devices, self.operation.device, tensor)
+                    .map_err(|source| self.fetch_lost(fetch, source))?;
+                // SAFETY: this executes an operation that reads it, and is done with it.
+                drop(unsafe { frame.leave(value) });
+                on_host
             };
-            // A transfer takes from the start of its send to the end of its receive.
-            record(run, sent_at.or(started), kind, events);
-            return Ok(());
+            // SAFETY: this executes the fetch.
+            unsafe { frame.set_fetched(fetch, tensor) };
         }
-        StepKind::Feed(feed) => EventKind::Feed {
-            run: run.number,
-            feed,
-            destination: step.device,
-            bytes: take_feed(run, step, feed)?,
-        },
-        StepKind::Fetch(fetch) => EventKind::Fetch {
-            run: run.number,
-            fetch,
-            source: step.device,
-            bytes: hand_out(run, step, fetch)?,
-        },
-    };
-    record(run, started, kind, events);
-    Ok(())
-}
-
-fn record(run: &Run, started: Option<Instant>, kind: EventKind, events: &mut Vec<Event>) {
-    if let Some(started) = started {
-        let start_ns = run.recorder.at_ns(started);
-        events.push(Event {
-            kind,
-            start_ns,
-            duration_ns: run.recorder.now_ns() - start_ns,
-        });
+        Ok(n_bytes)
     }
-}
 
-/// Gives the bytes of the outputs.
-fn execute_node(
-    run: &Run,
-    node: NodeId,
-    step: &Step,
-    action: &Action,
-) -> Result<u64, ExecuteError> {
-    let outputs = match action {
-        Action::Constant(tensor) => vec![tensor.clone()],
-        Action::Kernel(kernel) => {
-            let inputs: Vec<Tensor> = step.inputs.iter().map(|&value| run.take(value)).collect();
-            call(run, node, step, &**kernel, inputs)?
+    /// A panic outside of what is called to compute or to copy.
+    #[cold]
+    fn panicked(self, message: String) -> ExecuteError {
+        let (graph, plan) = (&self.program.graph, &self.program.plan);
+        let source = KernelError::invalid(format!("the step panicked: {message}"));
+        match self.operation.kind {
+            StepKind::Execute(node) => ExecuteError::Panic {
+                site: self.site(node),
+                inputs: in_words(graph.data_inputs(node).map(|tensor| {
+                    let dtype = graph.tensor_dtypes()[tensor.index()];
+                    (dtype, graph.tensor_shape(tensor))
+                })),
+                message,
+            },
+            StepKind::Send(id) | StepKind::Receive(id) => {
+                self.lost(&plan.transfers()[id.index()], source)
+            }
+            StepKind::Feed(feed) => self.feed_lost(feed, source),
+            StepKind::Fetch(fetch) => self.fetch_lost(fetch, source),
         }
-    };
-    check_outputs(run, node, step, &outputs)?;
-    let bytes = outputs.iter().map(|tensor| tensor.len_bytes() as u64).sum();
-    for (value, tensor) in step.outputs().zip(outputs) {
-        run.put(value, tensor);
     }
-    Ok(bytes)
-}
 
-/// Calls a kernel.
-fn call(
-    run: &Run,
-    node: NodeId,
-    step: &Step,
-    kernel: &dyn Kernel,
-    inputs: Vec<Tensor>,
-) -> Result<Vec<Tensor>, ExecuteError> {
-    let graph = &run.prepared.graph;
-    let device = kernel_device(run, step.device);
-    let on_host = &run.prepared.is_on_host[step.output_range()];
-    // Kept for the error message: the kernel may consume its inputs.
-    let shapes: SmallVec<[(DType, Shape); 3]> = inputs
-        .iter()
-        .map(|tensor| (tensor.dtype(), tensor.shape().clone()))
-        .collect();
-    let mut context = KernelContext::new(device, graph.node_name(node), inputs, on_host);
-    let computed = catch_unwind(AssertUnwindSafe(|| device.compute(kernel, &mut context)));
-    let failure = match computed {
-        Ok(result) => match result.and_then(|()| context.into_outputs()) {
-            Ok(outputs) => return Ok(outputs),
-            Err(source) => Failure::Error(source),
-        },
-        Err(panic) => Failure::Panic(panic_message(&*panic)),
-    };
-    let inputs = in_words(shapes.iter().map(|(dtype, shape)| (*dtype, shape)));
-    let site = site(run, node, step);
-    Err(match failure {
-        Failure::Error(source) => ExecuteError::Kernel {
-            site,
-            inputs,
+    fn site(self, node: NodeId) -> Box<NodeSite> {
+        let graph = &self.program.graph;
+        Box::new(NodeSite {
+            node: graph.node_name(node).to_owned(),
+            op: graph.op(node).to_owned(),
+            device: self.program.device_name(self.operation.device).to_owned(),
+        })
+    }
+
+    fn lost(self, transfer: &Transfer, source: KernelError) -> ExecuteError {
+        lost(&self.program.graph, &self.program.devices, transfer, source)
+    }
+
+    fn feed_lost(self, feed: u32, source: KernelError) -> ExecuteError {
+        let tensor = self.program.plan.feeds()[feed as usize].tensor;
+        ExecuteError::Transfer {
+            what: format!("feed `{}`", self.program.graph.tensor_name(tensor)),
+            source_device: CALLER.to_owned(),
+            destination_device: self.program.device_name(self.operation.device).to_owned(),
             source: Box::new(source),
-        },
-        Failure::Panic(message) => ExecuteError::Panic {
-            site,
-            inputs,
-            message,
-        },
-    })
+        }
+    }
+
+    fn fetch_lost(self, fetch: u32, source: KernelError) -> ExecuteError {
+        let tensor = self.program.plan.fetches()[fetch as usize].tensor();
+        ExecuteError::Transfer {
+            what: format!("fetch `{}`", self.program.graph.tensor_name(tensor)),
+            source_device: self.program.device_name(self.operation.device).to_owned(),
+            destination_device: CALLER.to_owned(),
+            source: Box::new(source),
+        }
+    }
 }
 
 /// `(float [4], int32 [])`.
@@ -188,128 +444,51 @@ fn in_words(tensors: impl Iterator<Item = (DType, impl fmt::Display)>) -> String
     format!("({})", tensors.join(", "))
 }
 
-fn site(run: &Run, node: NodeId, step: &Step) -> Box<NodeSite> {
-    let graph = &run.prepared.graph;
-    Box::new(NodeSite {
-        node: graph.node_name(node).to_owned(),
-        op: graph.op(node).to_owned(),
-        device: run.prepared.device_name(step.device).to_owned(),
+fn tensors_in_words(tensors: &[&Tensor]) -> String {
+    in_words(
+        tensors
+            .iter()
+            .map(|tensor| (tensor.dtype(), tensor.shape())),
+    )
+}
+
+/// Memory that the host reads anyway, and strings, which stand there always.
+fn is_readable(tensor: &Tensor) -> bool {
+    tensor
+        .buffer()
+        .is_none_or(|buffer| buffer.as_host_bytes().is_some())
+}
+
+/// The tensor where the host can read it; a copy unless it is there.
+pub(super) fn to_host(
+    devices: &DeviceSet,
+    device: DeviceId,
+    tensor: &Tensor,
+) -> Result<Tensor, KernelError> {
+    guarded(|| {
+        if is_readable(tensor) {
+            Ok(tensor.clone())
+        } else {
+            kernel_device(devices, device).copy_to_host(tensor)
+        }
     })
 }
 
-enum Failure {
-    Error(KernelError),
-    Panic(String),
-}
-
-/// Readers rely on the types that the graph states.
-fn check_outputs(
-    run: &Run,
-    node: NodeId,
-    step: &Step,
-    outputs: &[Tensor],
-) -> Result<(), ExecuteError> {
-    let graph = &run.prepared.graph;
-    for (slot, (tensor, output)) in graph.output_range(node).zip(outputs).enumerate() {
-        let expected = graph.tensor_dtypes()[tensor];
-        if output.dtype() != expected {
-            return Err(ExecuteError::WrongOutput {
-                site: site(run, node, step),
-                slot,
-                expected,
-                found: output.dtype(),
-            });
-        }
-    }
-    Ok(())
-}
-
-/// Brings the tensor to where the host can read it; the other half of the way is the receiver's.
-fn send(
-    run: &Run,
-    step: &Step,
-    id: TransferId,
-    sent_at: Option<Instant>,
-) -> Result<(), ExecuteError> {
-    let transfer = &run.prepared.plan.transfers()[id.index()];
-    let tensor = match transfer.sent {
-        None => None,
-        Some(value) => Some(
-            to_host(run, step.device, run.take(value))
-                .map_err(|source| lost(run, transfer, source))?,
-        ),
-    };
-    run.send(id, InTransit { tensor, sent_at });
-    Ok(())
-}
-
-/// Gives what came, when it left, and its bytes.
-fn receive(
-    run: &Run,
-    step: &Step,
-    id: TransferId,
-) -> Result<(Payload, Option<Instant>, u64), ExecuteError> {
-    let transfer = &run.prepared.plan.transfers()[id.index()];
-    let InTransit { tensor, sent_at } = run.receive(id);
-    let mut bytes = 0;
-    if let (Some(tensor), Some(value)) = (tensor, transfer.received) {
-        bytes = tensor.len_bytes() as u64;
-        let arrived = from_host(run, step.device, transfer.destination_space, tensor)
-            .map_err(|source| lost(run, transfer, source))?;
-        run.put(value, arrived);
-    }
-    Ok((transfer.payload, sent_at, bytes))
-}
-
-fn take_feed(run: &Run, step: &Step, feed: u32) -> Result<u64, ExecuteError> {
-    let tensor = run.feed(feed);
-    let bytes = tensor.len_bytes() as u64;
-    for value in step.outputs() {
-        let space = run.prepared.plan.values()[value.index()].space;
-        let arrived = from_host(run, step.device, space, tensor.clone())
-            .map_err(|source| feed_lost(run, step, feed, source))?;
-        run.put(value, arrived);
-    }
-    Ok(bytes)
-}
-
-fn hand_out(run: &Run, step: &Step, fetch: u32) -> Result<u64, ExecuteError> {
-    let mut bytes = 0;
-    for &value in &step.inputs {
-        let tensor = to_host(run, step.device, run.take(value))
-            .map_err(|source| fetch_lost(run, step, fetch, source))?;
-        bytes += tensor.len_bytes() as u64;
-        run.set_fetched(fetch, tensor);
-    }
-    Ok(bytes)
-}
-
-/// The tensor where the host can read it. Memory that the host reads anyway is shared, strings always are.
-fn to_host(run: &Run, device: DeviceId, tensor: Tensor) -> Result<Tensor, KernelError> {
-    let is_readable = tensor
-        .buffer()
-        .is_none_or(|buffer| buffer.as_host_bytes().is_some());
-    if is_readable {
-        return Ok(tensor);
-    }
-    guarded(|| kernel_device(run, device).copy_to_host(&tensor))
-}
-
 /// A copy of a host tensor in one of a device's memories.
-fn from_host(
-    run: &Run,
+pub(super) fn from_host(
+    devices: &DeviceSet,
     device: DeviceId,
     space: MemorySpace,
-    tensor: Tensor,
+    tensor: &Tensor,
 ) -> Result<Tensor, KernelError> {
     if space == MemorySpace::Host || tensor.buffer().is_none() {
-        return Ok(tensor);
+        return Ok(tensor.clone());
     }
-    guarded(|| kernel_device(run, device).copy_from_host(&tensor))
+    guarded(|| kernel_device(devices, device).copy_from_host(tensor))
 }
 
 /// A panic of a device is its failure, not ours.
-fn guarded(copy: impl FnOnce() -> Result<Tensor, KernelError>) -> Result<Tensor, KernelError> {
+fn guarded<T>(copy: impl FnOnce() -> Result<T, KernelError>) -> Result<T, KernelError> {
     catch_unwind(AssertUnwindSafe(copy)).unwrap_or_else(|panic| {
         Err(KernelError::invalid(format!(
             "the device panicked: {}",
@@ -318,43 +497,32 @@ fn guarded(copy: impl FnOnce() -> Result<Tensor, KernelError>) -> Result<Tensor,
     })
 }
 
-fn lost(run: &Run, transfer: &Transfer, source: KernelError) -> ExecuteError {
-    let graph = &run.prepared.graph;
+/// The error for a transfer that failed.
+pub(super) fn lost(
+    graph: &Graph,
+    devices: &DeviceSet,
+    transfer: &Transfer,
+    source: KernelError,
+) -> ExecuteError {
     let what = match transfer.payload {
         Payload::Tensor(tensor) => graph.tensor_name(tensor),
         Payload::Control(node) => format!("^{}", graph.node_name(node)),
     };
+    let name = |device: DeviceId| {
+        let device = devices.get(device);
+        device.map_or_else(String::new, |device| device.attributes().name.clone())
+    };
     ExecuteError::Transfer {
         what: format!("transfer of `{what}`"),
-        source_device: run.prepared.device_name(transfer.source).to_owned(),
-        destination_device: run.prepared.device_name(transfer.destination).to_owned(),
+        source_device: name(transfer.source),
+        destination_device: name(transfer.destination),
         source: Box::new(source),
     }
 }
 
-fn feed_lost(run: &Run, step: &Step, feed: u32, source: KernelError) -> ExecuteError {
-    let tensor = run.prepared.plan.feeds()[feed as usize].tensor;
-    ExecuteError::Transfer {
-        what: format!("feed `{}`", run.prepared.graph.tensor_name(tensor)),
-        source_device: CALLER.to_owned(),
-        destination_device: run.prepared.device_name(step.device).to_owned(),
-        source: Box::new(source),
-    }
-}
-
-fn fetch_lost(run: &Run, step: &Step, fetch: u32, source: KernelError) -> ExecuteError {
-    let tensor = run.prepared.plan.fetches()[fetch as usize].tensor();
-    ExecuteError::Transfer {
-        what: format!("fetch `{}`", run.prepared.graph.tensor_name(tensor)),
-        source_device: run.prepared.device_name(step.device).to_owned(),
-        destination_device: CALLER.to_owned(),
-        source: Box::new(source),
-    }
-}
-
-fn kernel_device(run: &Run, device: DeviceId) -> &dyn KernelDevice {
-    run.prepared
-        .devices
+#[inline]
+fn kernel_device(devices: &DeviceSet, device: DeviceId) -> &dyn KernelDevice {
+    devices
         .get(device)
         .and_then(|device| device.as_kernel_device())
         .expect("preparing has checked that devices execute single nodes")

@@ -1,6 +1,7 @@
 //! Memory that tensors stand in, and who hands it out.
 
 use std::fmt;
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -72,33 +73,52 @@ pub trait Allocator: Send + Sync + fmt::Debug {
     fn stats(&self) -> AllocatorStats;
 }
 
-/// A piece of an allocation, shared by the tensors that view it.
-#[derive(Debug, Clone)]
+/// A piece of an allocation.
+///
+/// Tensors that view one share it, and cloning shares it. The exception are the tensors that a run shows to kernels: their bytes
+/// are a part of the run's arena, which other tensors take over when this one is not needed any more. A clone of such a piece
+/// is a copy, so that nobody holds bytes that change.
+#[derive(Debug)]
 pub struct Buffer {
-    memory: Arc<dyn Memory>,
+    backing: Backing,
+    memory_id: MemoryId,
     offset_bytes: usize,
     len_bytes: usize,
+}
+
+#[derive(Debug)]
+enum Backing {
+    Shared(Arc<dyn Memory>),
+    Arena(Arc<Arena>),
 }
 
 impl Buffer {
     /// The whole of `memory`.
     pub fn new(memory: Arc<dyn Memory>) -> Self {
-        let len_bytes = memory.len_bytes();
         Self {
-            memory,
+            memory_id: memory.id(),
+            len_bytes: memory.len_bytes(),
             offset_bytes: 0,
-            len_bytes,
+            backing: Backing::Shared(memory),
         }
     }
 
     /// Which memory the bytes are in.
     pub fn memory_id(&self) -> MemoryId {
-        self.memory.id()
+        self.memory_id
     }
 
-    /// The allocation.
-    pub fn memory(&self) -> &Arc<dyn Memory> {
-        &self.memory
+    /// The allocation; `None` for a part of a run's arena.
+    pub fn memory(&self) -> Option<&Arc<dyn Memory>> {
+        match &self.backing {
+            Backing::Shared(memory) => Some(memory),
+            Backing::Arena(_) => None,
+        }
+    }
+
+    /// Whether this is a part of a run's arena, so that a clone is a copy.
+    pub fn is_in_arena(&self) -> bool {
+        matches!(self.backing, Backing::Arena(_))
     }
 
     /// Length, in bytes.
@@ -111,30 +131,114 @@ impl Buffer {
         self.offset_bytes
     }
 
-    /// A part of this piece; `None` if it would reach beyond the end.
-    #[must_use]
-    pub fn slice(&self, offset_bytes: usize, len_bytes: usize) -> Option<Self> {
+    /// The bytes, where the host can read them.
+    #[inline]
+    pub fn as_host_bytes(&self) -> Option<&[u8]> {
+        match &self.backing {
+            Backing::Shared(memory) => memory
+                .as_host_bytes()
+                .map(|bytes| &bytes[self.offset_bytes..self.offset_bytes + self.len_bytes]),
+            Backing::Arena(arena) => Some(arena.bytes(self.offset_bytes, self.len_bytes)),
+        }
+    }
+
+    /// The same to write: only while nobody else holds the allocation.
+    #[inline]
+    pub fn as_host_bytes_mut(&mut self) -> Option<&mut [u8]> {
+        match &mut self.backing {
+            Backing::Shared(memory) => {
+                let range = self.offset_bytes..self.offset_bytes + self.len_bytes;
+                Arc::get_mut(memory)?
+                    .as_host_bytes_mut()
+                    .map(|bytes| &mut bytes[range])
+            }
+            Backing::Arena(arena) => Some(arena.bytes_mut(self.offset_bytes, self.len_bytes)),
+        }
+    }
+}
+
+impl Clone for Buffer {
+    fn clone(&self) -> Self {
+        match &self.backing {
+            Backing::Shared(memory) => Self {
+                backing: Backing::Shared(Arc::clone(memory)),
+                ..*self
+            },
+            Backing::Arena(arena) => {
+                let bytes = arena.bytes(self.offset_bytes, self.len_bytes);
+                Self::new(Arc::new(HostMemory::from_bytes(self.memory_id, bytes)))
+            }
+        }
+    }
+}
+
+/// One allocation for all tensors of a run on a device, which the host can read and write.
+///
+/// Its parts may overlap: who makes them says when each is in use.
+#[derive(Debug)]
+pub(crate) struct Arena {
+    /// Holds the allocation, and is not looked into again.
+    whole: Buffer,
+    base: NonNull<u8>,
+}
+
+#[expect(
+    unsafe_code,
+    reason = "parts of one allocation are lent to different threads"
+)]
+// SAFETY: the bytes belong to `whole`, which any thread may drop; who makes parts keeps accesses apart.
+unsafe impl Send for Arena {}
+#[expect(unsafe_code, reason = "as above")]
+// SAFETY: as above.
+unsafe impl Sync for Arena {}
+
+impl Arena {
+    /// `whole` as an arena; gives it back where the host cannot write it, or somebody else holds it.
+    pub(crate) fn new(mut whole: Buffer) -> Result<Arc<Self>, Buffer> {
+        let Some(bytes) = whole.as_host_bytes_mut() else {
+            return Err(whole);
+        };
+        let base = NonNull::from(bytes).cast();
+        Ok(Arc::new(Self { whole, base }))
+    }
+
+    /// The bytes from `offset_bytes` on; `None` beyond the end.
+    ///
+    /// # Safety
+    /// As long as parts that overlap exist, who uses one (by reading or writing its bytes, or by keeping such a reference) has
+    /// no overlap with what another thread, or another reference, uses at that time, unless all of them read.
+    #[expect(unsafe_code, reason = "overlapping parts are what an arena is for")]
+    pub(crate) unsafe fn part(
+        self: &Arc<Self>,
+        offset_bytes: usize,
+        len_bytes: usize,
+    ) -> Option<Buffer> {
         let end = offset_bytes.checked_add(len_bytes)?;
-        (end <= self.len_bytes).then(|| Self {
-            memory: Arc::clone(&self.memory),
-            offset_bytes: self.offset_bytes + offset_bytes,
+        (end <= self.whole.len_bytes).then(|| Buffer {
+            backing: Backing::Arena(Arc::clone(self)),
+            memory_id: self.whole.memory_id,
+            offset_bytes,
             len_bytes,
         })
     }
 
-    /// The bytes, where the host can read them.
-    pub fn as_host_bytes(&self) -> Option<&[u8]> {
-        self.memory
-            .as_host_bytes()
-            .map(|bytes| &bytes[self.offset_bytes..self.offset_bytes + self.len_bytes])
+    #[inline]
+    #[expect(unsafe_code, reason = "as `part`")]
+    fn bytes(&self, offset_bytes: usize, len_bytes: usize) -> &[u8] {
+        // SAFETY: `part` has checked that these bytes lie in the allocation, which lives as long as `self`.
+        let start = unsafe { self.base.add(offset_bytes) };
+        // SAFETY: as above; allocations are initialized; nobody writes them meanwhile, by the contract of `part`.
+        unsafe { std::slice::from_raw_parts(start.as_ptr(), len_bytes) }
     }
 
-    /// The same to write: only while nobody else holds the allocation.
-    pub fn as_host_bytes_mut(&mut self) -> Option<&mut [u8]> {
-        let range = self.offset_bytes..self.offset_bytes + self.len_bytes;
-        Arc::get_mut(&mut self.memory)?
-            .as_host_bytes_mut()
-            .map(|bytes| &mut bytes[range])
+    #[inline]
+    #[expect(unsafe_code, reason = "as `part`")]
+    #[expect(clippy::mut_from_ref, reason = "the caller has the part exclusively")]
+    fn bytes_mut(&self, offset_bytes: usize, len_bytes: usize) -> &mut [u8] {
+        // SAFETY: `part` has checked that these bytes lie in the allocation, which lives as long as `self`.
+        let start = unsafe { self.base.add(offset_bytes) };
+        // SAFETY: as above; the part is borrowed exclusively, and no other part that overlaps is in use, by the contract of `part`.
+        unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), len_bytes) }
     }
 }
 

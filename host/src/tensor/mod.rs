@@ -9,6 +9,7 @@ mod literal;
 mod shape;
 mod value;
 
+pub(crate) use buffer::Arena;
 pub use buffer::{
     Allocator, AllocatorStats, Buffer, HostAllocator, HostMemory, Memory, MemoryId, OutOfMemory,
 };

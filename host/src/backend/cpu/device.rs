@@ -149,7 +149,7 @@ impl KernelDevice for ThreadPoolDevice {
         kernel: &dyn Kernel,
         context: &mut KernelContext<'_>,
     ) -> Result<(), KernelError> {
-        for (index, tensor) in context.inputs().iter().enumerate() {
+        for (index, tensor) in context.inputs().enumerate() {
             if !self.holds(tensor) {
                 return Err(KernelError::invalid(format!(
                     "input {index} is not in the memory of {}; transfer it first (`KernelDevice::copy_from_host`)",
@@ -158,8 +158,11 @@ impl KernelDevice for ThreadPoolDevice {
             }
         }
         kernel.compute(context)?;
-        for (index, tensor) in context.outputs().iter().enumerate() {
-            if tensor.as_ref().is_some_and(|tensor| !self.holds(tensor)) {
+        for index in 0..context.n_outputs() {
+            if context
+                .output(index)
+                .is_some_and(|tensor| !self.holds(tensor))
+            {
                 return Err(KernelError::invalid(format!(
                     "output {index} is not in the memory of {}; make it with `KernelContext::allocate_output`",
                     self.attributes.name

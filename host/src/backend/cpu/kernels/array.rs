@@ -4,7 +4,7 @@ use crate::backend::cpu::kernels::INDICES;
 use crate::backend::cpu::kernels::Made;
 use crate::backend::cpu::kernels::def;
 use crate::backend::cpu::kernels::indices;
-use crate::backend::cpu::kernels::kernel;
+use crate::backend::cpu::kernels::view;
 use crate::device::KernelConstruction;
 use crate::device::KernelError;
 use crate::device::KernelRegistry;
@@ -21,7 +21,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
 
 /// TensorFlow `Reshape`: no copy.
 fn reshape(_: &KernelConstruction<'_>) -> Made {
-    kernel(|context| {
+    view(|context| {
         let (tensor, sizes) = (context.input(0)?, context.input(1)?);
         if sizes.shape().rank() != 1 {
             return Err(KernelError::invalid(format!(
@@ -30,7 +30,6 @@ fn reshape(_: &KernelConstruction<'_>) -> Made {
                 tensor.shape()
             )));
         }
-        let shape = reshape::resolve(tensor.shape(), &indices(sizes)?)?;
-        context.forward_input(0, 0, shape)
+        reshape::resolve(tensor.shape(), &indices(sizes)?)
     })
 }

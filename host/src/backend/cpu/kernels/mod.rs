@@ -124,6 +124,31 @@ where
     Ok(Box::new(Function(compute)))
 }
 
+/// A kernel whose output 0 is its input 0, under the shape that `shape` says.
+struct View<F>(F);
+
+impl<F> Kernel for View<F>
+where
+    F: Fn(&KernelContext<'_>) -> Result<Shape, KernelError> + Send + Sync,
+{
+    fn compute(&self, context: &mut KernelContext<'_>) -> Result<(), KernelError> {
+        let shape = (self.0)(context)?;
+        context.forward_input(0, 0, shape)
+    }
+
+    fn forwarded_input(&self) -> Option<usize> {
+        Some(0)
+    }
+}
+
+/// A kernel that hands on its input 0 under another shape.
+fn view<F>(shape: F) -> Made
+where
+    F: Fn(&KernelContext<'_>) -> Result<Shape, KernelError> + Send + Sync + 'static,
+{
+    Ok(Box::new(View(shape)))
+}
+
 /// Output 0 of this shape, filled by `fill`.
 fn output<T: Element>(
     context: &KernelContext<'_>,

@@ -1,0 +1,425 @@
+//! A plan for tensors of certain shapes: what is executed, in which order, and where every tensor stands.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::arena::Ancestry;
+use super::arena::Packer;
+use super::prepare::Action;
+use super::prepare::Program;
+use crate::graph::Csr;
+use crate::names::DeviceId;
+use crate::plan::MemorySpace;
+use crate::plan::StepId;
+use crate::plan::StepKind;
+use crate::tensor::DType;
+use crate::tensor::Shape;
+use crate::tensor::Tensor;
+
+/// Tensors below this many bytes stand together, not each on a cache line of its own.
+const SMALL_BYTES: usize = 64;
+
+/// Places of small tensors are multiples of this: the alignment of the widest element.
+const SMALL_UNIT: usize = 16;
+
+/// A plan for certain shapes.
+#[derive(Debug)]
+pub(super) struct Compiled {
+    /// In the order in which one thread executes them; the index is the operation's rank.
+    pub(super) operations: Box<[Operation]>,
+    /// Values that operations read, one after the other.
+    pub(super) inputs: Box<[u32]>,
+    /// Ranks that wait for each rank.
+    pub(super) successors: Csr,
+    /// Per rank the edges that lead to it.
+    pub(super) n_waits: Box<[u32]>,
+    /// Per value.
+    pub(super) places: Box<[Place]>,
+    /// Per value the reads of it.
+    pub(super) n_readers: Box<[u32]>,
+    pub(super) arenas: Box<[ArenaPlan]>,
+    /// Per rank how long it took when it was measured, in ns; empty before.
+    pub(super) costs: Box<[u32]>,
+    /// Whether the shape of some tensor that has a place in principle is not known yet.
+    pub(super) is_partial: bool,
+}
+
+/// A step of the plan.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Operation {
+    pub(super) step: StepId,
+    pub(super) kind: StepKind,
+    pub(super) device: DeviceId,
+    first_input: u32,
+    n_inputs: u32,
+    pub(super) first_output: u32,
+    pub(super) n_outputs: u32,
+}
+
+/// Where a value stands.
+#[derive(Debug, Clone)]
+pub(super) enum Place {
+    /// Wherever there is room when it is made.
+    Anywhere,
+    /// A constant: the same in all runs.
+    Fixed(Tensor),
+    /// A part of an arena.
+    Arena {
+        arena: u32,
+        offset: usize,
+        dtype: DType,
+        shape: Shape,
+        /// Whether it is the place of the input that the kernel hands on.
+        is_forwarded: bool,
+    },
+}
+
+/// One memory's arena of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ArenaPlan {
+    pub(super) device: DeviceId,
+    pub(super) on_host: bool,
+    pub(super) len_bytes: usize,
+}
+
+impl Compiled {
+    /// `shapes`: per value, as far as they are known. `with_threads`: steps may start in any order that their edges allow.
+    pub(super) fn new(program: &Program, shapes: &[Option<Shape>], with_threads: bool) -> Self {
+        let plan = &program.plan;
+        let order = serial_order(program);
+        let mut rank_of = vec![u32::MAX; plan.steps().len()];
+        for (rank, &step) in (0..).zip(&order) {
+            rank_of[step.index()] = rank;
+        }
+        let successors = rank_successors(program, &order, &rank_of);
+        let mut n_waits = vec![0; order.len()];
+        for &successor in &successors.items {
+            n_waits[successor as usize] += 1;
+        }
+        let mut inputs = Vec::new();
+        let operations = order.iter().map(|&id| {
+            let step = plan.step(id);
+            let first_input = to_u32(inputs.len());
+            inputs.extend(step.inputs.iter().map(|input| input.0));
+            Operation {
+                step: id,
+                kind: step.kind,
+                device: step.device,
+                first_input,
+                n_inputs: to_u32(step.inputs.len()),
+                first_output: step.first_output,
+                n_outputs: step.n_outputs,
+            }
+        });
+        let operations: Box<[Operation]> = operations.collect();
+        let ancestry = with_threads.then(|| Ancestry::new(&successors));
+        let mut layout = Layout::new(program, shapes, &rank_of, ancestry.as_ref());
+        for (rank, operation) in (0..).zip(&operations) {
+            layout.visit(rank, operation);
+        }
+        let (places, arenas) = layout.finish();
+        let is_partial = shapes
+            .iter()
+            .zip(&places)
+            .enumerate()
+            .any(|(value, (shape, place))| {
+                shape.is_none() && matches!(place, Place::Anywhere) && program.may_be_planned(value)
+            });
+        Self {
+            n_readers: plan.values().iter().map(|value| value.n_readers).collect(),
+            operations,
+            inputs: inputs.into(),
+            successors,
+            n_waits: n_waits.into(),
+            places,
+            arenas,
+            costs: Box::default(),
+            is_partial,
+        }
+    }
+
+    /// How long an operation took when it was measured, in ns.
+    #[inline]
+    pub(super) fn cost_ns(&self, rank: u32) -> Option<u64> {
+        self.costs.get(rank as usize).map(|&cost| cost.into())
+    }
+
+    /// The values that an operation reads.
+    #[inline]
+    pub(super) fn inputs(&self, operation: &Operation) -> &[u32] {
+        let first = operation.first_input as usize;
+        &self.inputs[first..first + operation.n_inputs as usize]
+    }
+}
+
+impl Operation {
+    /// The values that it writes.
+    #[inline]
+    pub(super) fn outputs(&self) -> std::ops::Range<usize> {
+        let first = self.first_output as usize;
+        first..first + self.n_outputs as usize
+    }
+}
+
+impl Program {
+    /// Whether a value of elements of fixed size may have a place in an arena, once its shape is known: what is handed to the
+    /// caller may not, for the caller keeps it.
+    fn may_be_planned(&self, value: usize) -> bool {
+        let tensor = self.plan.values()[value].tensor;
+        let dtype = self.graph.tensor_dtypes()[tensor.index()];
+        dtype.size_bytes().is_some() && !self.is_fetched[value] && self.fixed[value].is_none()
+    }
+}
+
+/// Ready steps, largest priority first, then smallest id; without those whose outputs are fixed.
+fn serial_order(program: &Program) -> Vec<StepId> {
+    let plan = &program.plan;
+    let mut n_waits: Vec<u32> = plan.steps().iter().map(|step| step.n_waits).collect();
+    let entry = |id: StepId| (plan.step(id).priority, Reverse(id));
+    let ready = plan.step_ids().map(StepId);
+    let ready = ready.filter(|id| n_waits[id.index()] == 0).map(entry);
+    let mut ready: BinaryHeap<_> = ready.collect();
+    let mut order = Vec::with_capacity(plan.steps().len());
+    while let Some((_, Reverse(id))) = ready.pop() {
+        if !program.is_settled[id.index()] {
+            order.push(id);
+        }
+        for &successor in plan.successors().row(id.index()) {
+            let waits = &mut n_waits[successor as usize];
+            *waits -= 1;
+            if *waits == 0 {
+                ready.push(entry(StepId(successor)));
+            }
+        }
+    }
+    order
+}
+
+/// Settled steps wait for nothing but settled ones, so their edges can be left out.
+fn rank_successors(program: &Program, order: &[StepId], rank_of: &[u32]) -> Csr {
+    let mut successors = Csr::default();
+    for &id in order {
+        let row = program.plan.successors().row(id.index()).iter();
+        let ranks = row.map(|&step| rank_of[step as usize]);
+        successors
+            .items
+            .extend(ranks.filter(|&rank| rank != u32::MAX));
+        successors.offsets.push(to_u32(successors.items.len()));
+    }
+    successors
+}
+
+/// The arenas of one memory on their way: one of small tensors behind one of others.
+struct Region<'a> {
+    device: DeviceId,
+    on_host: bool,
+    large: Packer<'a>,
+    small: Packer<'a>,
+}
+
+/// The place of a value and of all that forward it.
+#[derive(Clone)]
+struct Block {
+    region: usize,
+    offset: usize,
+    bytes: usize,
+    /// Writer and readers.
+    users: Vec<u32>,
+    /// Users that come at this rank or later.
+    n_users_left: usize,
+}
+
+struct Layout<'a> {
+    program: &'a Program,
+    shapes: &'a [Option<Shape>],
+    /// Per value the ranks that read it.
+    readers: Vec<Vec<u32>>,
+    regions: Vec<Region<'a>>,
+    ancestry: Option<&'a Ancestry>,
+    blocks: Vec<Block>,
+    /// Per value its block, if any.
+    block_of: Vec<Option<usize>>,
+    forwarded: Vec<bool>,
+}
+
+impl<'a> Layout<'a> {
+    fn new(
+        program: &'a Program,
+        shapes: &'a [Option<Shape>],
+        rank_of: &[u32],
+        ancestry: Option<&'a Ancestry>,
+    ) -> Self {
+        let plan = &program.plan;
+        let mut readers = vec![Vec::new(); plan.values().len()];
+        for (step, &rank) in plan.steps().iter().zip(rank_of) {
+            if rank == u32::MAX {
+                continue;
+            }
+            for input in &step.inputs {
+                readers[input.index()].push(rank);
+            }
+            // What is sent is read when it is received.
+            if let StepKind::Receive(transfer) = step.kind
+                && let Some(sent) = plan.transfers()[transfer.index()].sent
+            {
+                readers[sent.index()].push(rank);
+            }
+        }
+        Self {
+            program,
+            shapes,
+            block_of: vec![None; readers.len()],
+            forwarded: vec![false; readers.len()],
+            readers,
+            regions: Vec::new(),
+            ancestry,
+            blocks: Vec::new(),
+        }
+    }
+
+    fn visit(&mut self, rank: u32, operation: &Operation) {
+        for value in operation.outputs() {
+            self.place(rank, operation, value);
+        }
+        let plan = &self.program.plan;
+        let step = plan.step(operation.step);
+        let sent = match step.kind {
+            StepKind::Receive(transfer) => plan.transfers()[transfer.index()].sent,
+            _ => None,
+        };
+        for value in step.inputs.iter().chain(&sent) {
+            self.leave(value.index());
+        }
+        for value in operation.outputs() {
+            self.leave(value);
+        }
+    }
+
+    /// A place for an output: a new one, or that of the input which is handed on.
+    fn place(&mut self, rank: u32, operation: &Operation, value: usize) {
+        let Some(shape) = &self.shapes[value] else {
+            return;
+        };
+        if !self.program.may_be_planned(value) {
+            return;
+        }
+        let values = self.program.plan.values();
+        let dtype = self.program.graph.tensor_dtypes()[values[value].tensor.index()];
+        let Ok(bytes) = shape.size_bytes(dtype) else {
+            return;
+        };
+        let users = self.readers[value].iter().copied().chain([rank]);
+        if let Some(input) = self.forwarded_input(operation, value) {
+            let Some(block) = self.block_of[input] else {
+                return; // Handed on from wherever the input will be.
+            };
+            if self.blocks[block].bytes == bytes {
+                let block_of_input = &mut self.blocks[block];
+                block_of_input.users.extend(users);
+                block_of_input.n_users_left += self.readers[value].len() + 1;
+                self.block_of[value] = Some(block);
+                self.forwarded[value] = true;
+                return;
+            }
+        }
+        let users: Vec<u32> = users.collect();
+        let on_host = values[value].space == MemorySpace::Host;
+        let region = self.region(values[value].device, on_host);
+        let packer = self.regions[region].packer(bytes);
+        self.block_of[value] = Some(self.blocks.len());
+        self.blocks.push(Block {
+            region,
+            offset: packer.take(bytes, rank),
+            bytes,
+            n_users_left: users.len(),
+            users,
+        });
+    }
+
+    fn forwarded_input(&self, operation: &Operation, value: usize) -> Option<usize> {
+        if value != operation.first_output as usize {
+            return None;
+        }
+        let step = self.program.plan.step(operation.step);
+        let Some(Action::Kernel(kernel)) = &self.program.actions[operation.step.index()] else {
+            return None;
+        };
+        let input = step.inputs.get(kernel.forwarded_input()?)?.index();
+        let space = |value: usize| &self.program.plan.values()[value];
+        (space(input).space == space(value).space).then_some(input)
+    }
+
+    fn region(&mut self, device: DeviceId, on_host: bool) -> usize {
+        let mut known = self.regions.iter();
+        let known = known.position(|region| (region.device, region.on_host) == (device, on_host));
+        known.unwrap_or_else(|| {
+            self.regions.push(Region {
+                device,
+                on_host,
+                large: Packer::new(self.ancestry, SMALL_BYTES),
+                small: Packer::new(self.ancestry, SMALL_UNIT),
+            });
+            self.regions.len() - 1
+        })
+    }
+
+    /// One user fewer to come.
+    fn leave(&mut self, value: usize) {
+        let Some(block) = self.block_of[value] else {
+            return;
+        };
+        let block = &mut self.blocks[block];
+        block.n_users_left -= 1;
+        if block.n_users_left == 0 {
+            let packer = self.regions[block.region].packer(block.bytes);
+            packer.give_back(block.offset, block.bytes, &block.users);
+        }
+    }
+
+    fn finish(self) -> (Box<[Place]>, Box<[ArenaPlan]>) {
+        let place = |value: usize| {
+            if let Some(tensor) = &self.program.fixed[value] {
+                return Place::Fixed(tensor.clone());
+            }
+            let (Some(block), Some(shape)) = (self.block_of[value], &self.shapes[value]) else {
+                return Place::Anywhere;
+            };
+            let block = &self.blocks[block];
+            let region = &self.regions[block.region];
+            let before = if block.bytes < SMALL_BYTES {
+                region.large.len()
+            } else {
+                0
+            };
+            let tensor = self.program.plan.values()[value].tensor;
+            Place::Arena {
+                arena: to_u32(block.region),
+                offset: before + block.offset,
+                dtype: self.program.graph.tensor_dtypes()[tensor.index()],
+                shape: shape.clone(),
+                is_forwarded: self.forwarded[value],
+            }
+        };
+        let places = (0..self.block_of.len()).map(place).collect();
+        let arenas = self.regions.iter().map(|region| ArenaPlan {
+            device: region.device,
+            on_host: region.on_host,
+            len_bytes: region.large.len() + region.small.len(),
+        });
+        (places, arenas.collect())
+    }
+}
+
+impl<'a> Region<'a> {
+    fn packer(&mut self, bytes: usize) -> &mut Packer<'a> {
+        if bytes < SMALL_BYTES {
+            &mut self.small
+        } else {
+            &mut self.large
+        }
+    }
+}
+
+fn to_u32(n: usize) -> u32 {
+    u32::try_from(n).expect("a plan's ids are 32 bits wide")
+}

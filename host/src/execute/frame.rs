@@ -1,0 +1,250 @@
+//! The tensors of one run.
+//!
+//! This is the one place of the executor where threads reach the same memory without locks. What keeps them apart is the plan: a
+//! value is written by one operation, and read by operations that wait for it; values that share bytes of an arena are never in
+//! use at one time ([`super::arena`]). Counters that are decremented with release and seen at zero with acquire make an
+//! operation's writes visible to those that wait for it.
+#![expect(
+    unsafe_code,
+    reason = "operations of one run share a frame without locks; the plan keeps them apart"
+)]
+
+use std::cell::UnsafeCell;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use super::compile::Compiled;
+use super::compile::Place;
+use super::error::ExecuteError;
+use crate::device::AllocatorAttributes;
+use crate::device::DeviceSet;
+use crate::device::OutputSlot;
+use crate::device::OutputState;
+use crate::tensor::Arena;
+use crate::tensor::Shape;
+use crate::tensor::Tensor;
+
+/// A tensor between its send and its receive.
+#[derive(Debug, Default)]
+pub(super) struct InTransit {
+    /// What was brought to where the host can read it; `None` for control, and for what the receiver reads in its place.
+    pub(super) tensor: Option<Tensor>,
+    pub(super) sent_at: Option<Instant>,
+}
+
+/// The tensors of one run, kept for the next one.
+#[derive(Debug)]
+pub(super) struct Frame {
+    slots: Box<[UnsafeCell<OutputSlot>]>,
+    /// Per value the reads to come, where it stands in memory of its own.
+    n_readers_left: Box<[AtomicU32]>,
+    transit: Box<[UnsafeCell<InTransit>]>,
+    fetched: Box<[UnsafeCell<Option<Tensor>>]>,
+    /// Per value the shape that it turned out to have; empty where all are known.
+    observed: Box<[UnsafeCell<Option<Shape>>]>,
+}
+
+// SAFETY: the module's comment; every method that reaches into a cell says what its caller has to see to.
+unsafe impl Sync for Frame {}
+
+impl Frame {
+    /// Allocates the arenas.
+    pub(super) fn new(
+        compiled: &Compiled,
+        n_transfers: usize,
+        n_fetches: usize,
+        devices: &DeviceSet,
+    ) -> Result<Self, ExecuteError> {
+        let mut arenas = Vec::with_capacity(compiled.arenas.len());
+        for plan in &compiled.arenas {
+            let device = devices.get(plan.device).ok_or(ExecuteError::ForeignPlan)?;
+            let allocator = device.allocator(AllocatorAttributes {
+                on_host: plan.on_host,
+                ..AllocatorAttributes::default()
+            });
+            let whole =
+                allocator
+                    .allocate(plan.len_bytes)
+                    .map_err(|source| ExecuteError::Arena {
+                        device: device.attributes().name.clone(),
+                        bytes: plan.len_bytes,
+                        source: Box::new(source),
+                    })?;
+            // Where the host cannot write, tensors stand where their kernels put them.
+            arenas.push(Arena::new(whole).ok());
+        }
+        let slots = compiled.places.iter().map(|place| {
+            let mut slot = OutputSlot::default();
+            match place {
+                Place::Anywhere => {}
+                Place::Fixed(tensor) => {
+                    slot.planned = Some(tensor.clone());
+                    slot.state = OutputState::Planned;
+                }
+                Place::Arena {
+                    arena,
+                    offset,
+                    dtype,
+                    shape,
+                    is_forwarded,
+                } => {
+                    let bytes = shape.size_bytes(*dtype).unwrap_or(usize::MAX);
+                    let arena: Option<&Arc<Arena>> = arenas[*arena as usize].as_ref();
+                    // SAFETY: `compile` gave overlapping places only to values that no two operations use at one time, and a frame
+                    // lends a value to the operations that write and read it alone.
+                    let part = arena.and_then(|arena| unsafe { arena.part(*offset, bytes) });
+                    let tensor =
+                        part.and_then(|part| Tensor::from_buffer(*dtype, shape.clone(), part).ok());
+                    slot.planned = tensor;
+                    slot.is_forwarded = *is_forwarded;
+                }
+            }
+            UnsafeCell::new(slot)
+        });
+        let n_observed = if compiled.is_partial {
+            compiled.places.len()
+        } else {
+            0
+        };
+        Ok(Self {
+            slots: slots.collect(),
+            n_readers_left: compiled.places.iter().map(|_| AtomicU32::new(0)).collect(),
+            transit: (0..n_transfers).map(|_| UnsafeCell::default()).collect(),
+            fetched: (0..n_fetches).map(|_| UnsafeCell::default()).collect(),
+            observed: (0..n_observed).map(|_| UnsafeCell::default()).collect(),
+        })
+    }
+
+    /// A value that was written; `None` if its writer left it unset.
+    ///
+    /// # Safety
+    /// The caller executes an operation that reads `value`.
+    #[inline]
+    pub(super) unsafe fn read(&self, value: u32) -> Option<&Tensor> {
+        // SAFETY: its writer has ended, and it is not cleared before all readers have left.
+        let slot = unsafe { &*self.slots[value as usize].get() };
+        slot.tensor()
+    }
+
+    /// Whether a written value stands where it was planned, or is fixed.
+    ///
+    /// # Safety
+    /// As [`Self::read`].
+    pub(super) unsafe fn is_planned(&self, value: u32) -> bool {
+        // SAFETY: as in `read`.
+        let slot = unsafe { &*self.slots[value as usize].get() };
+        slot.state == OutputState::Planned
+    }
+
+    /// The slots that an operation writes.
+    ///
+    /// # Safety
+    /// The caller executes the operation that writes `values`, and has no other reference to them.
+    #[inline]
+    #[expect(
+        clippy::mut_from_ref,
+        reason = "the operation has its outputs exclusively"
+    )]
+    pub(super) unsafe fn outputs(&self, values: Range<usize>) -> &mut [OutputSlot] {
+        let slots = &self.slots[values];
+        let first = UnsafeCell::raw_get(slots.as_ptr());
+        // SAFETY: cells have the layout of what they hold; nobody else reads or writes these before the operation has ended.
+        unsafe { std::slice::from_raw_parts_mut(first, slots.len()) }
+    }
+
+    /// The value stands in memory of its own and will be read so many times; dropped at once where that is none.
+    ///
+    /// # Safety
+    /// The caller executes the operation that writes `value`, and has no reference to it.
+    pub(super) unsafe fn expect_readers(&self, value: usize, n_readers: u32) {
+        if n_readers == 0 {
+            // SAFETY: nobody reads it, and its writer is here.
+            unsafe { &mut *self.slots[value].get() }.clear();
+        }
+        self.n_readers_left[value].store(n_readers, Ordering::Relaxed);
+    }
+
+    /// A reader is done with a value. What stands in memory of its own goes with its last reader, who gets it.
+    ///
+    /// # Safety
+    /// The caller executes an operation that reads `value`, has no reference to it, and will not read it again, but for as many
+    /// times as it is still to call this.
+    #[inline]
+    pub(super) unsafe fn leave(&self, value: u32) -> Option<Tensor> {
+        let cell = &self.slots[value as usize];
+        // SAFETY: its writer has ended; other readers do not change it before this one has left.
+        if unsafe { &*cell.get() }.state != OutputState::Own {
+            return None;
+        }
+        let before = self.n_readers_left[value as usize].fetch_sub(1, Ordering::AcqRel);
+        if before != 1 {
+            return None;
+        }
+        // SAFETY: all other readers have left before; acquiring their decrements puts their reads before this.
+        let slot = unsafe { &mut *cell.get() };
+        slot.state = OutputState::Unset;
+        slot.own.take().map(|tensor| *tensor)
+    }
+
+    /// What is sent with a transfer.
+    ///
+    /// # Safety
+    /// The caller executes the transfer's send, or its receive.
+    #[expect(
+        clippy::mut_from_ref,
+        reason = "send and receive have it one after the other"
+    )]
+    pub(super) unsafe fn transit(&self, transfer: usize) -> &mut InTransit {
+        // SAFETY: the receive waits for the send, and nobody else looks at it.
+        unsafe { &mut *self.transit[transfer].get() }
+    }
+
+    /// Hands a tensor out.
+    ///
+    /// # Safety
+    /// The caller executes the fetch.
+    pub(super) unsafe fn set_fetched(&self, fetch: u32, tensor: Tensor) {
+        // SAFETY: one operation writes it, and it is read when the run is over.
+        unsafe { *self.fetched[fetch as usize].get() = Some(tensor) };
+    }
+
+    /// Notes what shape a value turned out to have.
+    ///
+    /// # Safety
+    /// The caller executes the operation that writes `value`.
+    pub(super) unsafe fn observe(&self, value: usize, shape: &Shape) {
+        if let Some(observed) = self.observed.get(value) {
+            // SAFETY: one operation writes it, and it is read when the run is over.
+            unsafe { *observed.get() = Some(shape.clone()) };
+        }
+    }
+
+    /// What a fetch handed out.
+    pub(super) fn take_fetched(&mut self, fetch: usize) -> Option<Tensor> {
+        self.fetched[fetch].get_mut().take()
+    }
+
+    /// The shapes that were observed; empty where none had to be.
+    pub(super) fn take_observed(&mut self) -> Vec<Option<Shape>> {
+        let observed = self.observed.iter_mut();
+        observed.map(|shape| shape.get_mut().take()).collect()
+    }
+
+    /// Drops what a run that failed has left behind.
+    pub(super) fn drop_leftovers(&mut self, compiled: &Compiled) {
+        for (slot, place) in self.slots.iter_mut().zip(&compiled.places) {
+            if !matches!(place, Place::Fixed(_)) {
+                slot.get_mut().clear();
+            }
+        }
+        for transit in &mut self.transit {
+            *transit.get_mut() = InTransit::default();
+        }
+        for fetched in &mut self.fetched {
+            *fetched.get_mut() = None;
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! The steps of a run that may start: a set of ranks from which any thread takes the smallest.
+//!
+//! Ranks say who goes first, so the order that the policy asked for holds however many threads there are. Neither locks nor
+//! allocates: a bitmap of ranks, above it a bitmap of its words that are not zero, and so on up to a single word.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::SeqCst;
+
+const BITS: usize = u64::BITS as usize;
+
+/// A set of numbers below a bound.
+#[derive(Debug)]
+pub(super) struct ReadySet {
+    /// Numbers first, single word last. A bit above may stand over a word of zeroes for a while; the other way round only
+    /// while the thread that filled the word is on its way up.
+    levels: Vec<Box<[AtomicU64]>>,
+}
+
+impl ReadySet {
+    /// Empty, for numbers below `bound`.
+    pub(super) fn new(bound: usize) -> Self {
+        let mut levels = Vec::new();
+        let mut n_words = bound.div_ceil(BITS).max(1);
+        loop {
+            levels.push((0..n_words).map(|_| AtomicU64::new(0)).collect());
+            if n_words == 1 {
+                return Self { levels };
+            }
+            n_words = n_words.div_ceil(BITS);
+        }
+    }
+
+    /// Adds a number that is not in the set.
+    pub(super) fn insert(&self, number: u32) {
+        self.raise(0, number as usize);
+    }
+
+    /// Takes the smallest number, or one that was the smallest a moment ago. `None` = empty, but for what other threads are
+    /// adding right now; those will look for work after that.
+    pub(super) fn pop(&self) -> Option<u32> {
+        'descend: loop {
+            let mut index = 0;
+            for level in (0..self.levels.len()).rev() {
+                let word = self.levels[level][index].load(SeqCst);
+                if word == 0 {
+                    if level + 1 == self.levels.len() {
+                        return None;
+                    }
+                    self.lower(level + 1, index);
+                    continue 'descend;
+                }
+                index = index * BITS + word.trailing_zeros() as usize;
+            }
+            let (word, bit) = (index / BITS, 1 << (index % BITS));
+            let before = self.levels[0][word].fetch_and(!bit, SeqCst);
+            if before & bit == 0 {
+                continue; // Somebody else was faster.
+            }
+            if before == bit && self.levels.len() > 1 {
+                self.lower(1, word);
+            }
+            return u32::try_from(index).ok();
+        }
+    }
+
+    /// Whether [`Self::pop`] would find nothing.
+    pub(super) fn is_empty(&self) -> bool {
+        let top = self.levels.last().map(|level| level[0].load(SeqCst));
+        top.is_none_or(|word| word == 0)
+    }
+
+    /// Removes everything; while no other thread uses the set.
+    pub(super) fn clear(&self) {
+        for word in self.levels.iter().flatten() {
+            word.store(0, SeqCst);
+        }
+    }
+
+    /// Sets a bit, and those above it.
+    fn raise(&self, first_level: usize, mut index: usize) {
+        for level in &self.levels[first_level..] {
+            let before = level[index / BITS].fetch_or(1 << (index % BITS), SeqCst);
+            if before != 0 {
+                return; // Who filled the word sees to the bits above it.
+            }
+            index /= BITS;
+        }
+    }
+
+    /// Clears the bit over a word that was seen to be zero, and those above it.
+    fn lower(&self, first_level: usize, mut index: usize) {
+        for level in first_level..self.levels.len() {
+            let (word, bit) = (index / BITS, 1 << (index % BITS));
+            let before = self.levels[level][word].fetch_and(!bit, SeqCst);
+            // Somebody may have filled the word between the look at it and now, and have found the bit still set.
+            if self.levels[level - 1][index].load(SeqCst) != 0 {
+                return self.raise(level, index);
+            }
+            if before & !bit != 0 {
+                return;
+            }
+            index = word;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::Ordering;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn the_smallest_comes_first() {
+        for bound in [1, 64, 65, 5_000, 300_000] {
+            let set = ReadySet::new(bound);
+            assert_eq!(set.pop(), None);
+            let bound = u32::try_from(bound).unwrap();
+            let mut numbers: Vec<u32> = (0..bound).step_by(7).chain([bound - 1]).collect();
+            for &number in numbers.iter().rev() {
+                set.insert(number);
+            }
+            numbers.sort_unstable();
+            numbers.dedup();
+            let popped: Vec<u32> = std::iter::from_fn(|| set.pop()).collect();
+            assert_eq!(popped, numbers);
+        }
+    }
+
+    #[test]
+    fn numbers_may_come_and_go() {
+        let set = ReadySet::new(10_000);
+        set.insert(9_000);
+        set.insert(70);
+        assert_eq!(set.pop(), Some(70));
+        set.insert(3);
+        assert_eq!(
+            (set.pop(), set.pop(), set.pop()),
+            (Some(3), Some(9_000), None)
+        );
+        set.insert(9_000);
+        set.clear();
+        assert_eq!(set.pop(), None);
+    }
+
+    #[test]
+    fn every_number_is_taken_once_by_whichever_thread() {
+        const N: u32 = 20_000;
+        let (set, taken) = (ReadySet::new(N as usize), AtomicUsize::new(0));
+        let counts: Vec<AtomicUsize> = (0..N).map(|_| AtomicUsize::new(0)).collect();
+        let adds: [Vec<u32>; 2] = [
+            (0..N).step_by(2).collect(),
+            (1..N).step_by(2).rev().collect(),
+        ];
+        thread::scope(|scope| {
+            for numbers in &adds {
+                let (set, counts, taken) = (&set, &counts, &taken);
+                scope.spawn(move || {
+                    for &number in numbers {
+                        set.insert(number);
+                        if number % 3 == 0
+                            && let Some(number) = set.pop()
+                        {
+                            counts[number as usize].fetch_add(1, Ordering::Relaxed);
+                            taken.fetch_add(1, Ordering::Relaxed);
+                        }
+                    }
+                });
+            }
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while taken.load(Ordering::Relaxed) < N as usize {
+                        if let Some(number) = set.pop() {
+                            counts[number as usize].fetch_add(1, Ordering::Relaxed);
+                            taken.fetch_add(1, Ordering::Relaxed);
+                        }
+                    }
+                });
+            }
+        });
+        assert!(
+            counts
+                .iter()
+                .all(|count| count.load(Ordering::Relaxed) == 1)
+        );
+    }
+}

@@ -1,0 +1,246 @@
+//! The ways in which one plan has been run: one per combination of shapes that was fed, with the stages kept for the next run.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+use super::compile::Compiled;
+use super::error::ExecuteError;
+use super::options::Scheduling;
+use super::prepare::Program;
+use super::ready::ReadySet;
+use super::run::Stage;
+use crate::plan::StepKind;
+use crate::tensor::Shape;
+use crate::tensor::Tensor;
+
+/// Combinations of shapes that a plan is kept compiled for.
+const N_VARIANTS_MAX: usize = 16;
+
+/// Stages (with their arenas) that wait for the next run, per combination; more than run at one time are never made.
+const N_IDLE_MAX: usize = 16;
+
+/// Runs that are measured before it is decided how the others go. The first one finds cold caches.
+const N_MEASURED: u32 = 3;
+
+/// What an operation costs beyond its kernel when one thread executes all, and when several do: as measured on empty kernels.
+const SERIAL_OVERHEAD_NS: u64 = 10;
+const SHARED_OVERHEAD_NS: u64 = 150;
+
+/// What it costs that others join, and leave again.
+const JOIN_NS: u64 = 10_000;
+
+/// What reading the clock twice adds to a measurement.
+const CLOCK_NS: u32 = 30;
+
+/// A plan's variants, the one used last first.
+#[derive(Debug, Default)]
+pub(super) struct Variants(Mutex<Vec<Arc<Variant>>>);
+
+/// A plan for fed tensors of certain shapes.
+#[derive(Debug)]
+pub(super) struct Variant {
+    feeds: Vec<Shape>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    compiled: Arc<Compiled>,
+    mode: Mode,
+    /// Per value, as far as they are known.
+    shapes: Vec<Option<Shape>>,
+    has_learned_shapes: bool,
+    idle: Vec<Stage>,
+}
+
+#[derive(Debug, Clone)]
+enum Mode {
+    /// By several threads, while it is measured. Per rank the least so far, in ns, and how many runs were measured.
+    Measuring(Vec<u32>, u32),
+    Serial,
+    Shared,
+}
+
+impl Variants {
+    /// The variant for these feeds, compiled if it is new.
+    pub(super) fn find(
+        &self,
+        program: &Program,
+        feeds: &[Tensor],
+        scheduling: Scheduling,
+    ) -> Arc<Variant> {
+        let mut variants = lock(&self.0);
+        let fits = |variant: &Arc<Variant>| {
+            let shapes = variant.feeds.iter();
+            shapes
+                .zip(feeds)
+                .all(|(shape, tensor)| shape == tensor.shape())
+        };
+        if let Some(index) = variants.iter().position(fits) {
+            variants[..=index].rotate_right(1);
+            return Arc::clone(&variants[0]);
+        }
+        let variant = Arc::new(Variant::new(program, feeds, scheduling));
+        variants.truncate(N_VARIANTS_MAX - 1);
+        variants.insert(0, Arc::clone(&variant));
+        variant
+    }
+}
+
+impl Variant {
+    fn new(program: &Program, feeds: &[Tensor], scheduling: Scheduling) -> Self {
+        let plan = &program.plan;
+        let values = plan.values().iter();
+        let mut shapes: Vec<Option<Shape>> = values
+            .map(|value| program.graph.tensor_shape(value.tensor).to_shape())
+            .collect();
+        for step in plan.steps() {
+            if let StepKind::Feed(feed) = step.kind {
+                shapes[step.output_range()].fill(Some(feeds[feed as usize].shape().clone()));
+            }
+        }
+        let mode = match scheduling {
+            Scheduling::Measured => Mode::Measuring(Vec::new(), 0),
+            Scheduling::Serial => Mode::Serial,
+            Scheduling::Shared => Mode::Shared,
+        };
+        let with_threads = !matches!(mode, Mode::Serial);
+        Self {
+            feeds: feeds.iter().map(|tensor| tensor.shape().clone()).collect(),
+            state: Mutex::new(State {
+                compiled: Arc::new(Compiled::new(program, &shapes, with_threads)),
+                mode,
+                shapes,
+                has_learned_shapes: false,
+                idle: Vec::new(),
+            }),
+        }
+    }
+
+    /// A stage to run on, and whether several threads may work on it.
+    pub(super) fn take_stage(&self, program: &Arc<Program>) -> Result<(Stage, bool), ExecuteError> {
+        let mut state = lock(&self.state);
+        let is_shared = !matches!(state.mode, Mode::Serial);
+        if let Some(stage) = state.idle.pop() {
+            return Ok((stage, is_shared));
+        }
+        let compiled = Arc::clone(&state.compiled);
+        let is_measured = matches!(state.mode, Mode::Measuring(..));
+        drop(state);
+        Ok((Stage::new(program, &compiled, is_measured)?, is_shared))
+    }
+
+    /// After a run that ended well: what it has shown about shapes and times.
+    pub(super) fn learn(&self, stage: &mut Stage, n_threads: usize) {
+        let is_partial = stage.compiled.is_partial;
+        if !is_partial && stage.nanoseconds.is_empty() {
+            return;
+        }
+        let mut guard = lock(&self.state);
+        let state = &mut *guard;
+        if !Arc::ptr_eq(&state.compiled, &stage.compiled) {
+            return; // Somebody was faster.
+        }
+        let mut is_new = false;
+        if is_partial && !state.has_learned_shapes {
+            let observed = stage.frame_mut().take_observed();
+            for (shape, observed) in state.shapes.iter_mut().zip(observed) {
+                if shape.is_none() {
+                    *shape = observed;
+                }
+            }
+            state.has_learned_shapes = true;
+            is_new = true;
+        }
+        if let Mode::Measuring(least, n_measured) = &mut state.mode {
+            least.resize(stage.nanoseconds.len(), u32::MAX);
+            for (least, measured) in least.iter_mut().zip(&stage.nanoseconds) {
+                let measured = measured.load(Ordering::Relaxed).saturating_sub(CLOCK_NS);
+                *least = measured.min(*least);
+            }
+            *n_measured += 1;
+            if *n_measured >= N_MEASURED {
+                let costs = std::mem::take(least);
+                state.mode = if sharing_pays(&state.compiled, &costs, n_threads) {
+                    Mode::Shared
+                } else {
+                    Mode::Serial
+                };
+                let with_threads = matches!(state.mode, Mode::Shared);
+                let mut compiled = Compiled::new(&stage.program, &state.shapes, with_threads);
+                compiled.costs = costs.into();
+                state.replace(compiled);
+                return;
+            }
+        }
+        if is_new {
+            let with_threads = !matches!(state.mode, Mode::Serial);
+            state.replace(Compiled::new(&stage.program, &state.shapes, with_threads));
+        }
+    }
+
+    /// Keeps a stage for the next run.
+    pub(super) fn give_back(&self, stage: Stage) {
+        let mut state = lock(&self.state);
+        if Arc::ptr_eq(&state.compiled, &stage.compiled) && state.idle.len() < N_IDLE_MAX {
+            state.idle.push(stage);
+            return;
+        }
+        drop(state); // Tensors of apps are dropped without the lock.
+    }
+}
+
+impl State {
+    fn replace(&mut self, compiled: Compiled) {
+        self.compiled = Arc::new(compiled);
+        self.idle.clear();
+    }
+}
+
+/// Whether several threads are worth their overhead: list scheduling of the operations, as measured.
+fn sharing_pays(compiled: &Compiled, costs: &[u32], n_threads: usize) -> bool {
+    let cost = |rank: u32, overhead| u64::from(costs[rank as usize]) + overhead;
+    let n_operations = u32::try_from(costs.len()).unwrap_or(u32::MAX);
+    let serial: u64 = (0..n_operations)
+        .map(|rank| cost(rank, SERIAL_OVERHEAD_NS))
+        .sum();
+    if serial < 2 * JOIN_NS {
+        return false;
+    }
+    let ready = ReadySet::new(costs.len());
+    let mut waits = compiled.n_waits.clone();
+    for rank in (0..n_operations).filter(|&rank| waits[rank as usize] == 0) {
+        ready.insert(rank);
+    }
+    let (mut now, mut n_idle) = (0, n_threads);
+    let mut running: BinaryHeap<Reverse<(u64, u32)>> = BinaryHeap::new();
+    loop {
+        while n_idle > 0
+            && let Some(rank) = ready.pop()
+        {
+            n_idle -= 1;
+            running.push(Reverse((now + cost(rank, SHARED_OVERHEAD_NS), rank)));
+        }
+        let Some(Reverse((end, rank))) = running.pop() else {
+            break;
+        };
+        (now, n_idle) = (end, n_idle + 1);
+        for &successor in compiled.successors.row(rank as usize) {
+            let waits = &mut waits[successor as usize];
+            *waits -= 1;
+            if *waits == 0 {
+                ready.insert(successor);
+            }
+        }
+    }
+    (now + JOIN_NS) * 10 < serial * 9
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
