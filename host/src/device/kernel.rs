@@ -1,6 +1,5 @@
 //! Kernels: one op on one device type.
 
-use std::borrow::Borrow;
 use std::cell::RefCell;
 use std::fmt;
 
@@ -263,10 +262,10 @@ impl<'a> KernelContext<'a> {
     pub fn fill_output<T: Element>(
         &self,
         index: usize,
-        shape: impl Borrow<Shape>,
+        shape: &Shape,
         fill: impl FnOnce(&mut [T]) -> Result<(), KernelError>,
     ) -> Result<(), KernelError> {
-        self.fill_output_bytes(index, T::DTYPE, shape.borrow(), |bytes| {
+        self.fill_output_bytes(index, T::DTYPE, shape, |bytes| {
             fill(bytemuck::cast_slice_mut(bytes))
         })
     }
@@ -317,9 +316,9 @@ impl<'a> KernelContext<'a> {
         &self,
         input: usize,
         output: usize,
-        shape: impl Borrow<Shape>,
+        shape: &Shape,
     ) -> Result<(), KernelError> {
-        let (tensor, shape) = (self.input(input)?, shape.borrow());
+        let tensor = self.input(input)?;
         let mut outputs = self.outputs.borrow_mut();
         let slots = outputs.slots();
         let n_outputs = slots.len();

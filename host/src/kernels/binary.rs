@@ -3,6 +3,33 @@
 use crate::device::KernelError;
 use crate::kernels::Integer;
 use crate::kernels::Number;
+use crate::kernels::Threads;
+
+/// Elements that are worth handing to another thread.
+const GRAIN: usize = 32 * 1024;
+
+/// `out[i] = f(lhs[i], rhs[i])`.
+///
+/// # Panics
+/// If the lengths differ.
+pub fn zip<L, R, O, F>(lhs: &[L], rhs: &[R], out: &mut [O], threads: Threads<'_>, f: F)
+where
+    L: Copy + Sync,
+    R: Copy + Sync,
+    O: Send,
+    F: Fn(L, R) -> O + Sync,
+{
+    assert!(
+        lhs.len() == out.len() && rhs.len() == out.len(),
+        "one result per pair"
+    );
+    threads.fill(out, 1, GRAIN, |start, part| {
+        let pairs = lhs[start..].iter().zip(&rhs[start..]);
+        for (o, (&l, &r)) in part.iter_mut().zip(pairs) {
+            *o = f(l, r);
+        }
+    });
+}
 
 /// The larger one (TensorFlow `Maximum`): NaN if either is, the second of two equal ones (`-0 = 0`).
 #[inline]

@@ -1,5 +1,6 @@
 //! `placewright bench`: the figures that a user may want to repeat, on graphs and devices made for it.
 
+mod dispatch;
 mod memory;
 mod placement;
 mod policy_call;
@@ -17,6 +18,8 @@ pub(super) enum BenchCommand {
     Placement(placement::PlacementBench),
     /// Calls of an online policy, and loading one.
     PolicyCall(policy_call::PolicyCallBench),
+    /// What executing an op costs beyond its arithmetic.
+    Dispatch(dispatch::DispatchBench),
 }
 
 /// What `--json` prints.
@@ -31,5 +34,6 @@ pub(super) fn run(command: &BenchCommand, output: &mut Output) -> Result<Outcome
     match command {
         BenchCommand::Placement(args) => placement::run(args, output),
         BenchCommand::PolicyCall(args) => policy_call::run(args, output),
+        BenchCommand::Dispatch(args) => dispatch::run(args, output),
     }
 }

@@ -133,7 +133,7 @@ where
 {
     fn compute(&self, context: &mut KernelContext<'_>) -> Result<(), KernelError> {
         let shape = (self.0)(context)?;
-        context.forward_input(0, 0, shape)
+        context.forward_input(0, 0, &shape)
     }
 
     fn forwarded_input(&self) -> Option<usize> {
@@ -150,12 +150,16 @@ where
 }
 
 /// Output 0 of this shape, filled by `fill`.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "for shapes made on the spot; others go to `fill_output`"
+)]
 fn output<T: Element>(
     context: &KernelContext<'_>,
     shape: Shape,
     fill: impl FnOnce(&mut [T]) -> Result<(), KernelError>,
 ) -> Result<(), KernelError> {
-    context.fill_output(0, shape, fill)
+    context.fill_output(0, &shape, fill)
 }
 
 fn unsupported(dtype: DType) -> KernelError {

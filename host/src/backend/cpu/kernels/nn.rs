@@ -106,7 +106,7 @@ fn bias_add(node: &KernelConstruction<'_>) -> Made {
         let (value, bias) = (context.input(0)?, context.input(1)?);
         let plan = bias_plan(value.shape(), bias.shape(), channels_first)?;
         let (x, b) = (value.as_slice::<T>()?, bias.as_slice::<T>()?);
-        output(context, plan.shape().clone(), |out| {
+        context.fill_output(0, plan.shape(), |out| {
             plan.apply(x, b, out, Threads::of(context.device()), T::plus);
             Ok(())
         })
@@ -145,7 +145,7 @@ fn softmax<T: SoftmaxRow>(context: &KernelContext<'_>) -> Result<(), KernelError
         ));
     };
     let x = logits.as_slice::<T>()?;
-    output(context, logits.shape().clone(), |out| {
+    context.fill_output(0, logits.shape(), |out| {
         softmax::softmax(x, columns, out, Threads::of(context.device()));
         Ok(())
     })
