@@ -134,29 +134,32 @@ fn check_model(graph: &str, expected: &str) {
     }
 }
 
-#[test]
-fn mlp_gives_tensorflows_numbers_under_every_policy() {
-    check_model("mlp.skel.pb", "mlp.npz");
+macro_rules! models {
+    ($($test:ident: $graph:literal, $expected:literal;)*) => {$(
+        #[test]
+        fn $test() {
+            check_model($graph, $expected);
+        }
+    )*};
 }
 
-#[test]
-fn mlp_b64_gives_tensorflows_numbers_under_every_policy() {
-    check_model("mlp_b64.skel.pb", "mlp_b64.npz");
-}
-
-#[test]
-fn lenet_gives_tensorflows_numbers_under_every_policy() {
-    check_model("lenet.pb", "lenet.npz");
-}
-
-#[test]
-fn tiny_add_gives_tensorflows_numbers_under_every_policy() {
-    check_model("tiny_add.pb", "tiny_add.npz");
-}
-
-#[test]
-fn tiny_broadcast_gives_tensorflows_numbers_under_every_policy() {
-    check_model("tiny_broadcast.pb", "tiny_broadcast.npz");
+models! {
+    mlp_gives_tensorflows_numbers_under_every_policy: "mlp.skel.pb", "mlp.npz";
+    mlp_b64_gives_tensorflows_numbers_under_every_policy: "mlp_b64.skel.pb", "mlp_b64.npz";
+    lenet_gives_tensorflows_numbers_under_every_policy: "lenet.pb", "lenet.npz";
+    tiny_add_gives_tensorflows_numbers_under_every_policy: "tiny_add.pb", "tiny_add.npz";
+    tiny_broadcast_gives_tensorflows_numbers_under_every_policy: "tiny_broadcast.pb", "tiny_broadcast.npz";
+    wide_branch_gives_tensorflows_numbers_under_every_policy: "wide_branch.skel.pb", "wide_branch.npz";
+    tiny_slices_gives_tensorflows_numbers_under_every_policy: "tiny_slices.skel.pb", "tiny_slices.npz";
+    tiny_matmul_variants_gives_tensorflows_numbers_under_every_policy: "tiny_matmul_variants.skel.pb", "tiny_matmul_variants.npz";
+    tiny_conv_variants_gives_tensorflows_numbers_under_every_policy: "tiny_conv_variants.skel.pb", "tiny_conv_variants.npz";
+    tiny_unary_gives_tensorflows_numbers_under_every_policy: "tiny_unary.skel.pb", "tiny_unary.npz";
+    tiny_reduce_gives_tensorflows_numbers_under_every_policy: "tiny_reduce.skel.pb", "tiny_reduce.npz";
+    tiny_dtypes_gives_tensorflows_numbers_under_every_policy: "tiny_dtypes.skel.pb", "tiny_dtypes.npz";
+    tiny_intbool_gives_tensorflows_numbers_under_every_policy: "tiny_intbool.skel.pb", "tiny_intbool.npz";
+    tiny_embedding_gives_tensorflows_numbers_under_every_policy: "tiny_embedding.skel.pb", "tiny_embedding.npz";
+    small_cnn_fbn_gives_tensorflows_numbers_under_every_policy: "small_cnn_fbn.skel.pb", "small_cnn_fbn.npz";
+    bert_tiny_gives_tensorflows_numbers_under_every_policy: "bert_tiny.skel.pb", "bert_tiny.npz";
 }
 
 #[test]

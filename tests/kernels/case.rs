@@ -74,6 +74,18 @@ impl Case {
         self.attr(name, AttrValue::Bytes(value.as_bytes().into()))
     }
 
+    pub(crate) fn int(self, name: &'static str, value: i64) -> Self {
+        self.attr(name, AttrValue::Int(value))
+    }
+
+    pub(crate) fn float(self, name: &'static str, value: f32) -> Self {
+        self.attr(name, AttrValue::Float(value))
+    }
+
+    pub(crate) fn bool(self, name: &'static str, value: bool) -> Self {
+        self.attr(name, AttrValue::Bool(value))
+    }
+
     pub(crate) fn ints(self, name: &'static str, values: &[i64]) -> Self {
         self.attr(
             name,
@@ -105,6 +117,24 @@ impl Case {
         self
     }
 
+    pub(crate) fn gives_all(mut self, tensors: Vec<Tensor>) -> Self {
+        self.n_outputs = tensors.len();
+        self.expected = Expected::Tensors(tensors, Tolerance::Exact);
+        self
+    }
+
+    pub(crate) fn gives_all_within(mut self, tensors: Vec<Tensor>, tolerance: f64) -> Self {
+        self.n_outputs = tensors.len();
+        self.expected = Expected::Tensors(tensors, Tolerance::Within(tolerance));
+        self
+    }
+
+    /// For refusals of ops with several outputs.
+    pub(crate) fn with_outputs(mut self, n_outputs: usize) -> Self {
+        self.n_outputs = n_outputs;
+        self
+    }
+
     pub(crate) fn gives_nothing(mut self) -> Self {
         self.n_outputs = 0;
         self.expected = Expected::Tensors(Vec::new(), Tolerance::Exact);
@@ -129,6 +159,70 @@ impl Case {
 /// A tensor of these dimensions and values.
 pub(crate) fn tensor<T: Element>(dims: &[usize], values: &[T]) -> Tensor {
     Tensor::from_values(dims, values).expect("a case gives as many values as its shape holds")
+}
+
+/// All types whose elements are moved without being looked at.
+pub(crate) const MOVED: [DType; 16] = [
+    DType::F32,
+    DType::F64,
+    DType::F16,
+    DType::BF16,
+    DType::I8,
+    DType::I16,
+    DType::I32,
+    DType::I64,
+    DType::U8,
+    DType::U16,
+    DType::U32,
+    DType::U64,
+    DType::Complex64,
+    DType::Complex128,
+    DType::Bool,
+    DType::String,
+];
+
+/// A tensor of any type: element `i` is the number `values[i]`, its bit 0, or its text (0 is the empty text).
+pub(crate) fn typed_tensor(dtype: DType, dims: &[usize], values: &[u8]) -> Tensor {
+    let float = |&v: &u8| f32::from(v);
+    let bytes: Vec<u8> = match dtype {
+        DType::String => {
+            let text = |&v: &u8| vec![b'x'; v.into()].into_boxed_slice();
+            let texts = values.iter().map(text).collect();
+            return Tensor::from_strings(dims.into(), texts).expect("as many texts as elements");
+        }
+        DType::F32 => values.iter().flat_map(|v| float(v).to_le_bytes()).collect(),
+        DType::F64 => values
+            .iter()
+            .flat_map(|&v| f64::from(v).to_le_bytes())
+            .collect(),
+        DType::F16 => values
+            .iter()
+            .flat_map(|v| half::f16::from_f32(float(v)).to_le_bytes())
+            .collect(),
+        DType::BF16 => values
+            .iter()
+            .flat_map(|v| half::bf16::from_f32(float(v)).to_le_bytes())
+            .collect(),
+        DType::Complex64 => values
+            .iter()
+            .flat_map(|v| [float(v), 0.5 * float(v)])
+            .flat_map(f32::to_le_bytes)
+            .collect(),
+        DType::Complex128 => values
+            .iter()
+            .flat_map(|&v| [f64::from(v), 0.5 * f64::from(v)])
+            .flat_map(f64::to_le_bytes)
+            .collect(),
+        DType::Bool => values.iter().map(|v| v & 1).collect(),
+        integer => {
+            let size = integer.size_bytes().expect("an integer");
+            values
+                .iter()
+                .flat_map(|&v| std::iter::once(v).chain(std::iter::repeat_n(0, size - 1)))
+                .collect()
+        }
+    };
+    Tensor::from_bytes(dtype, dims.into(), &bytes).expect("as many values as the shape holds")
 }
 
 /// A constant of these dimensions and values.
@@ -160,6 +254,14 @@ pub(crate) fn compare(
 ) -> Result<(), String> {
     if (found.dtype(), found.shape()) != (expected.dtype(), expected.shape()) {
         return Err(format!("found {found:?}, expected {expected:?}"));
+    }
+    if found.dtype() == DType::String {
+        let (f, e) = (found.as_strings(), expected.as_strings());
+        return if f == e {
+            Ok(())
+        } else {
+            Err(format!("found {f:?}, expected {e:?}"))
+        };
     }
     if !found.dtype().is_floating() {
         let same = found.as_bytes().ok() == expected.as_bytes().ok();

@@ -1,12 +1,17 @@
-//! Functions of two numbers, for [`crate::kernels::Broadcast::apply`], and the checks that some of them need.
+//! Functions of two numbers, for [`crate::kernels::Broadcast::apply`], and the checks that some of them need; functions of
+//! three and more.
 
 use crate::device::KernelError;
 use crate::kernels::Integer;
 use crate::kernels::Number;
 use crate::kernels::Threads;
+use crate::kernels::spread::Spread;
 
 /// Elements that are worth handing to another thread.
-const GRAIN: usize = 32 * 1024;
+const GRAIN: usize = 16 * 1024;
+
+/// Elements that stay in the first-level cache while all operands are added.
+const BLOCK: usize = 2048;
 
 /// `out[i] = f(lhs[i], rhs[i])`.
 ///
@@ -98,6 +103,65 @@ pub fn check_exponents<T: Integer>(exponents: &[T], n_results: usize) -> Result<
         ));
     }
     Ok(())
+}
+
+/// `out[i] = first[i] + others[0][i] + ..` (TensorFlow `AddN`).
+///
+/// # Panics
+/// If the lengths differ.
+pub fn sum_all<T: Number>(first: &[T], others: &[&[T]], out: &mut [T], threads: Threads<'_>) {
+    assert_eq!(first.len(), out.len(), "one result per element");
+    threads.fill(out, 1, GRAIN, |start, part| {
+        for (index, block) in part.chunks_mut(BLOCK).enumerate() {
+            let from = start + index * BLOCK;
+            let n = block.len();
+            block.copy_from_slice(&first[from..from + n]);
+            for other in others {
+                for (o, &x) in block.iter_mut().zip(&other[from..from + n]) {
+                    *o = o.plus(x);
+                }
+            }
+        }
+    });
+}
+
+/// `out[i] = max(min(x, high), low)` (TensorFlow `ClipByValue`): a bound that is NaN does not bound, NaN stays.
+///
+/// # Panics
+/// If a slice has another length than its shape says.
+pub fn clip<T: Number>(
+    plan: &Spread<3>,
+    x: &[T],
+    low: &[T],
+    high: &[T],
+    out: &mut [T],
+    threads: Threads<'_>,
+) {
+    let clipped = |x: T, low: T, high: T| {
+        let below = if high < x { high } else { x };
+        if below < low { low } else { below }
+    };
+    plan.fill(out, threads, |offsets, advances, part| {
+        let (x, low, high) = (&x[offsets[0]..], &low[offsets[1]..], &high[offsets[2]..]);
+        match advances {
+            [true, false, false] => {
+                let (low, high) = (low[0], high[0]);
+                for (o, &x) in part.iter_mut().zip(x) {
+                    *o = clipped(x, low, high);
+                }
+            }
+            [x_advances, low_advances, high_advances] => {
+                let at = |index: usize, advances: bool| if advances { index } else { 0 };
+                for (index, o) in part.iter_mut().enumerate() {
+                    *o = clipped(
+                        x[at(index, x_advances)],
+                        low[at(index, low_advances)],
+                        high[at(index, high_advances)],
+                    );
+                }
+            }
+        }
+    });
 }
 
 #[cfg(test)]

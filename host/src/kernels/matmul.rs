@@ -69,6 +69,17 @@ impl Multiply for bf16 {
     }
 }
 
+impl Multiply for i16 {
+    fn multiply(
+        lhs: MatrixView<'_, Self>,
+        rhs: MatrixView<'_, Self>,
+        out: &mut MatrixMut<'_, Self>,
+        _: Threads<'_>,
+    ) {
+        row_by_row(lhs, rhs, out);
+    }
+}
+
 impl Multiply for i32 {
     fn multiply(
         lhs: MatrixView<'_, Self>,

@@ -7,23 +7,51 @@
 //! Each function names the TensorFlow op whose semantics it has. Where a function is fast by other means than the
 //! plainest loop (a library, a block structure, vector instructions), a plain twin and a property test stand beside it.
 
+pub mod batch;
+
 pub mod binary;
+
+pub mod bits;
 
 pub mod broadcast;
 
+pub mod cast;
+
+pub mod concat;
+
 pub mod conv;
+
+pub mod depthwise;
+
+pub mod einsum;
+
+pub mod gather;
+
+pub mod image;
 
 pub mod matmul;
 
 pub mod matrix;
 
+pub mod norm;
+
 pub mod number;
+
+pub mod pack;
+
+pub mod pad;
 
 pub mod parallel;
 
 pub mod pool;
 
+pub mod reduce;
+
+pub mod reducer;
+
 pub mod reshape;
+
+pub mod scan;
 
 #[expect(
     unsafe_code,
@@ -31,12 +59,21 @@ pub mod reshape;
 )]
 mod simd;
 
+pub mod slice;
+
 pub mod softmax;
+
+pub mod special;
+
+pub mod spread;
+
+pub mod strided;
 
 pub mod unary;
 
 pub mod window;
 
+pub use bits::Bits;
 pub use broadcast::Broadcast;
 pub use matmul::Multiply;
 pub use matrix::{MatrixMut, MatrixView};

@@ -62,6 +62,21 @@ pub trait Integer: Number {
     /// The remainder that has the sign of `other`, which is not 0 (TensorFlow `FloorMod`, Python's `%`).
     #[must_use]
     fn floored_remainder(self, other: Self) -> Self;
+    /// `self / other`, towards minus infinity; `other` is not 0. The smallest value divided by -1 is itself.
+    #[must_use]
+    fn floored_quotient(self, other: Self) -> Self {
+        let quotient = self.truncated_quotient(other);
+        if quotient.times(other) != self && (self < Self::ZERO) != (other < Self::ZERO) {
+            quotient.minus(Self::ONE)
+        } else {
+            quotient
+        }
+    }
+    /// The remainder that has the sign of `self`; `other` is not 0.
+    #[must_use]
+    fn truncated_remainder(self, other: Self) -> Self {
+        self.minus(self.truncated_quotient(other).times(other))
+    }
 }
 
 /// A floating-point number.
@@ -78,9 +93,18 @@ pub trait Real: Number {
     /// The remainder that has the sign of `other` (TensorFlow `FloorMod`); NaN if `other` is 0.
     #[must_use]
     fn floored_remainder(self, other: Self) -> Self;
+    /// The largest whole number that is not larger than `self / other` (TensorFlow `FloorDiv`).
+    #[must_use]
+    fn floored_quotient(self, other: Self) -> Self;
+    /// The remainder that has the sign of `self` (C's `fmod`); NaN if `other` is 0.
+    #[must_use]
+    fn truncated_remainder(self, other: Self) -> Self;
     /// `self` to the power `other`.
     #[must_use]
     fn power(self, other: Self) -> Self;
+    /// The angle of the point `(other, self)` (TensorFlow `Atan2`).
+    #[must_use]
+    fn angle(self, other: Self) -> Self;
 }
 
 macro_rules! integers {
@@ -170,8 +194,20 @@ macro_rules! floats {
                 $narrow(if truncated != 0.0 && (truncated < 0.0) != (y < 0.0) { truncated + y } else { truncated })
             }
             #[inline]
+            fn floored_quotient(self, other: Self) -> Self {
+                $narrow($widen(self / other).floor())
+            }
+            #[inline]
+            fn truncated_remainder(self, other: Self) -> Self {
+                $narrow($widen(self) % $widen(other))
+            }
+            #[inline]
             fn power(self, other: Self) -> Self {
                 $narrow($widen(self).powf($widen(other)))
+            }
+            #[inline]
+            fn angle(self, other: Self) -> Self {
+                $narrow($widen(self).atan2($widen(other)))
             }
         }
     )*};
@@ -234,6 +270,27 @@ mod tests {
         assert_eq!(Real::floored_remainder(-7.5f32, 2.0), 0.5);
         assert_eq!(Real::floored_remainder(7.5f64, -2.0), -0.5);
         assert!(Real::floored_remainder(1.0f32, 0.0).is_nan());
+    }
+
+    #[test]
+    fn quotients_and_remainders_belong_together() {
+        for (x, y, floored, truncated) in [
+            (7i8, 3i8, 2, 2),
+            (-7, 3, -3, -2),
+            (7, -3, -3, -2),
+            (-7, -3, 2, 2),
+            (i8::MIN, -1, i8::MIN, i8::MIN),
+            (i8::MIN, 127, -2, -1),
+            (127, i8::MIN, -1, 0),
+            (i8::MIN, 1, i8::MIN, i8::MIN),
+        ] {
+            assert_eq!(Integer::floored_quotient(x, y), floored, "{x} / {y}");
+            assert_eq!(x.truncated_quotient(y), truncated, "{x} / {y}");
+            let remainder = Integer::truncated_remainder(x, y);
+            assert_eq!(truncated.times(y).plus(remainder), x, "{x} / {y}");
+        }
+        assert_eq!(Real::floored_quotient(-7.0f32, 2.0), -4.0);
+        assert_eq!(Real::truncated_remainder(-7.0f64, 2.0), -1.0);
     }
 
     #[test]

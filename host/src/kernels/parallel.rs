@@ -41,22 +41,34 @@ impl<'a> Threads<'a> {
         let pool = (out.len() > grain).then(|| self.pool()).flatten();
         match pool {
             Some(pool) if pool.current_num_threads() > 1 => {
-                // A few parts per thread even out what each costs and what else the machine does.
-                let part = out
-                    .len()
-                    .div_ceil(4 * pool.current_num_threads())
-                    .max(grain)
-                    .max(1)
-                    .next_multiple_of(unit.max(1));
-                pool.install(|| {
-                    out.par_chunks_mut(part)
-                        .enumerate()
-                        .for_each(|(index, chunk)| fill(index * part, chunk));
-                });
+                fill_with(pool, out, unit, grain, &fill);
             }
             _ => fill(0, out),
         }
     }
+}
+
+/// The parallel half of [`Threads::fill`]: made once per element type rather than once per loop, of which there are
+/// hundreds, each with all of the pool's machinery.
+fn fill_with<T: Send>(
+    pool: &rayon::ThreadPool,
+    out: &mut [T],
+    unit: usize,
+    grain: usize,
+    fill: &(dyn Fn(usize, &mut [T]) + Sync),
+) {
+    // A few parts per thread even out what each costs and what else the machine does.
+    let part = out
+        .len()
+        .div_ceil(4 * pool.current_num_threads())
+        .max(grain)
+        .max(1)
+        .next_multiple_of(unit.max(1));
+    pool.install(|| {
+        out.par_chunks_mut(part)
+            .enumerate()
+            .for_each(|(index, chunk)| fill(index * part, chunk));
+    });
 }
 
 impl fmt::Debug for Threads<'_> {

@@ -14,6 +14,8 @@ const GRAIN: usize = 16 * 1024;
 pub trait SoftmaxRow: Real {
     /// `row[j] = e^(row[j] - max) / sum`, in place.
     fn softmax_row(row: &mut [Self]);
+    /// `row[j] = row[j] - max - ln(sum)`, in place.
+    fn log_softmax_row(row: &mut [Self]);
 }
 
 /// `out[i, j] = e^input[i, j] / sum over j`, `[rows, columns]` row-major (TensorFlow `Softmax`). A NaN or `inf` in a row,
@@ -22,6 +24,29 @@ pub trait SoftmaxRow: Real {
 /// # Panics
 /// If the lengths differ, or are no multiple of `columns`.
 pub fn softmax<T: SoftmaxRow>(input: &[T], columns: usize, out: &mut [T], threads: Threads<'_>) {
+    rows(input, columns, out, threads, T::softmax_row);
+}
+
+/// The logarithm of [`softmax`], without its rounding (TensorFlow `LogSoftmax`).
+///
+/// # Panics
+/// If the lengths differ, or are no multiple of `columns`.
+pub fn log_softmax<T: SoftmaxRow>(
+    input: &[T],
+    columns: usize,
+    out: &mut [T],
+    threads: Threads<'_>,
+) {
+    rows(input, columns, out, threads, T::log_softmax_row);
+}
+
+fn rows<T: SoftmaxRow>(
+    input: &[T],
+    columns: usize,
+    out: &mut [T],
+    threads: Threads<'_>,
+    each: fn(&mut [T]),
+) {
     assert_eq!(input.len(), out.len(), "one result per element");
     if out.is_empty() {
         return;
@@ -30,7 +55,7 @@ pub fn softmax<T: SoftmaxRow>(input: &[T], columns: usize, out: &mut [T], thread
     threads.fill(out, columns, GRAIN, |start, part| {
         part.copy_from_slice(&input[start..start + part.len()]);
         for row in part.chunks_exact_mut(columns) {
-            T::softmax_row(row);
+            each(row);
         }
     });
 }
@@ -38,6 +63,10 @@ pub fn softmax<T: SoftmaxRow>(input: &[T], columns: usize, out: &mut [T], thread
 impl SoftmaxRow for f32 {
     fn softmax_row(row: &mut [Self]) {
         rten_vecmath::Softmax::new_mut(row).dispatch();
+    }
+
+    fn log_softmax_row(row: &mut [Self]) {
+        rten_vecmath::LogSoftmax::new_mut(row).dispatch();
     }
 }
 
@@ -54,23 +83,40 @@ impl SoftmaxRow for f64 {
             *x /= sum;
         }
     }
+
+    fn log_softmax_row(row: &mut [Self]) {
+        let max = row.iter().copied().fold(Self::NEG_INFINITY, Self::max);
+        let sum: Self = row.iter().map(|x| (x - max).exp()).sum();
+        let log = sum.ln();
+        for x in row {
+            *x = *x - max - log;
+        }
+    }
 }
 
 impl SoftmaxRow for f16 {
     fn softmax_row(row: &mut [Self]) {
-        widened(row);
+        widened(row, f32::softmax_row);
+    }
+
+    fn log_softmax_row(row: &mut [Self]) {
+        widened(row, f32::log_softmax_row);
     }
 }
 
 impl SoftmaxRow for bf16 {
     fn softmax_row(row: &mut [Self]) {
-        widened(row);
+        widened(row, f32::softmax_row);
+    }
+
+    fn log_softmax_row(row: &mut [Self]) {
+        widened(row, f32::log_softmax_row);
     }
 }
 
-fn widened<T: Real<Wide = f32>>(row: &mut [T]) {
+fn widened<T: Real<Wide = f32>>(row: &mut [T], each: fn(&mut [f32])) {
     let mut wide: Vec<f32> = row.iter().map(|x| x.widen()).collect();
-    f32::softmax_row(&mut wide);
+    each(&mut wide);
     for (x, w) in row.iter_mut().zip(wide) {
         *x = T::narrow(w);
     }

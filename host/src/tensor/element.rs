@@ -6,8 +6,7 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A Rust type that is the element of a tensor. Booleans are `u8` in memory (0 or 1) and have no `Element`: see
-/// [`super::Tensor::as_bools`].
+/// A Rust type that is the element of a tensor.
 pub trait Element:
     bytemuck::Pod + sealed::Sealed + PartialEq + std::fmt::Debug + Send + Sync
 {
@@ -28,4 +27,65 @@ elements! {
     f32 => F32, f64 => F64, half::f16 => F16, half::bf16 => BF16,
     i8 => I8, i16 => I16, i32 => I32, i64 => I64,
     u8 => U8, u16 => U16, u32 => U32, u64 => U64,
+    Boolean => Bool, Complex64 => Complex64, Complex128 => Complex128,
+}
+
+/// The element of boolean tensors: one byte, any other than 0 is true. Not a `bool`, which may be no other byte than 0
+/// and 1, and tensors come from outside.
+#[derive(Debug, Clone, Copy, Default, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(transparent)]
+pub struct Boolean(u8);
+
+impl Boolean {
+    /// False.
+    pub const FALSE: Self = Self(0);
+    /// True.
+    pub const TRUE: Self = Self(1);
+
+    /// Whether it is true.
+    #[inline]
+    pub const fn is_true(self) -> bool {
+        self.0 != 0
+    }
+}
+
+impl From<bool> for Boolean {
+    #[inline]
+    fn from(value: bool) -> Self {
+        Self(value.into())
+    }
+}
+
+impl PartialEq for Boolean {
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        self.is_true() == other.is_true()
+    }
+}
+
+impl PartialOrd for Boolean {
+    #[inline]
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        self.is_true().partial_cmp(&other.is_true())
+    }
+}
+
+/// A complex number of two `f32`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+pub struct Complex64 {
+    /// Real part.
+    pub re: f32,
+    /// Imaginary part.
+    pub im: f32,
+}
+
+/// A complex number of two `f64`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+pub struct Complex128 {
+    /// Real part.
+    pub re: f64,
+    /// Imaginary part.
+    pub im: f64,
 }

@@ -14,7 +14,7 @@ pub use buffer::{
     Allocator, AllocatorStats, Buffer, HostAllocator, HostMemory, Memory, MemoryId, OutOfMemory,
 };
 pub use dtype::DType;
-pub use element::Element;
+pub use element::{Boolean, Complex64, Complex128, Element};
 pub use literal::{Literal, LiteralData, LiteralError, Procedural, SharedBytes};
 pub(crate) use shape::RANK_MAX;
 pub use shape::{PartialShape, Shape, ShapeTooLarge};

@@ -4,8 +4,21 @@ use crate::case::Case;
 
 mod array;
 mod binary;
+mod cast;
+mod concat;
+mod conv;
+mod elementwise;
+mod fill;
+mod gather;
+mod image;
+mod logic;
 mod matmul;
+mod matrix;
 mod nn;
+mod norm;
+mod pad;
+mod reduce;
+mod slice;
 mod state;
 mod unary;
 
@@ -14,11 +27,24 @@ type Family = (&'static str, fn() -> Vec<Case>);
 
 /// All cases, named `family::what it shows`.
 pub(crate) fn all() -> Vec<Case> {
-    let families: [Family; 6] = [
+    let families: [Family; 19] = [
         ("array", array::cases),
         ("binary", binary::cases),
+        ("cast", cast::cases),
+        ("elementwise", elementwise::cases),
+        ("fill", fill::cases),
+        ("logic", logic::cases),
+        ("concat", concat::cases),
+        ("conv", conv::cases),
+        ("gather", gather::cases),
+        ("image", image::cases),
         ("matmul", matmul::cases),
+        ("matrix", matrix::cases),
         ("nn", nn::cases),
+        ("reduce", reduce::cases),
+        ("norm", norm::cases),
+        ("pad", pad::cases),
+        ("slice", slice::cases),
         ("state", state::cases),
         ("unary", unary::cases),
     ];

@@ -26,9 +26,10 @@ use crate::kernels::unary;
 use crate::kernels::unary::RealFunction;
 use crate::tensor::DType;
 use crate::tensor::Element;
+use crate::tensor::Shape;
 
 /// Types whose magnitude and sign TensorFlow's kernels take.
-const SIGNED: [DType; 8] = [
+pub(super) const SIGNED: [DType; 8] = [
     DType::F32,
     DType::F64,
     DType::F16,
@@ -137,7 +138,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
 }
 
 /// One function of two numbers, broadcast (TensorFlow `BinaryOp`).
-fn binary_op<T, F>(f: F) -> Made
+pub(super) fn binary_op<T, F>(f: F) -> Made
 where
     T: Element,
     F: Fn(T, T) -> T + Copy + Send + Sync + 'static,
@@ -146,7 +147,7 @@ where
 }
 
 /// The same with a check of the right operand, which is told the number of results.
-fn broadcast<T: Element>(
+pub(super) fn broadcast<T: Element>(
     context: &KernelContext<'_>,
     check: impl FnOnce(&[T], usize) -> Result<(), KernelError>,
     f: impl Fn(T, T) -> T + Sync,
@@ -210,7 +211,8 @@ where
     })
 }
 
-fn real_function(node: &KernelConstruction<'_>, function: RealFunction) -> Made {
+/// One function of a real number, over a slice at a time.
+pub(super) fn real_function(node: &KernelConstruction<'_>, function: RealFunction) -> Made {
     dispatch_real!(type_attr(node, "T")?, T => kernel(move |context| {
         let input = context.input(0)?;
         let x = input.as_slice::<T>()?;
@@ -264,7 +266,7 @@ fn product<T: Multiply>(
         )));
     }
     let (rows, columns) = (lhs.rows(), rhs.columns());
-    output(context, [rows, columns].into(), |out| {
+    output(context, Shape::from([rows, columns]), |out| {
         let mut out = MatrixMut::new(out, rows, columns, columns)?;
         T::multiply(lhs, rhs, &mut out, Threads::of(context.device()));
         Ok(())

@@ -49,9 +49,39 @@ macro_rules! dispatch_number {
     };
 }
 
+/// All elements of fixed size.
+macro_rules! dispatch_element {
+    ($dtype:expr, $T:ident => $body:expr) => {
+        dispatch!($dtype, [
+            F32: f32, F64: f64, F16: half::f16, BF16: half::bf16,
+            I8: i8, I16: i16, I32: i32, I64: i64, U8: u8, U16: u16, U32: u32, U64: u64,
+            Bool: $crate::tensor::Boolean, Complex64: $crate::tensor::Complex64,
+            Complex128: $crate::tensor::Complex128,
+        ], $T => $body)
+    };
+}
+
+#[macro_use]
+mod words;
+
 mod array;
+mod cast;
+mod concat;
+mod conv;
+mod elementwise;
+mod fill;
+mod gather;
+mod image;
+mod logic;
 mod math;
+mod matrix;
 mod nn;
+mod norm;
+mod pack;
+mod pad;
+mod reduce;
+mod select;
+mod slice;
 mod state;
 
 /// TensorFlow's real floating-point types.
@@ -85,6 +115,25 @@ const NUMBERS: [DType; 12] = [
     DType::U64,
 ];
 
+/// TensorFlow's types of fixed size.
+const ELEMENTS: [DType; 15] = [
+    DType::F32,
+    DType::F64,
+    DType::F16,
+    DType::BF16,
+    DType::I8,
+    DType::I16,
+    DType::I32,
+    DType::I64,
+    DType::U8,
+    DType::U16,
+    DType::U32,
+    DType::U64,
+    DType::Bool,
+    DType::Complex64,
+    DType::Complex128,
+];
+
 /// Types of shapes and indices.
 const INDICES: [DType; 2] = [DType::I32, DType::I64];
 
@@ -93,7 +142,22 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     state::register(registry);
     array::register(registry);
     math::register(registry);
+    elementwise::register(registry);
+    logic::register(registry);
+    cast::register(registry);
+    reduce::register(registry);
+    fill::register(registry);
+    pack::register(registry);
+    select::register(registry);
+    concat::register(registry);
+    conv::register(registry);
+    gather::register(registry);
+    image::register(registry);
+    matrix::register(registry);
     nn::register(registry);
+    norm::register(registry);
+    pad::register(registry);
+    slice::register(registry);
 }
 
 /// What a kernel is made by.
@@ -222,6 +286,19 @@ fn ints_attr(
             .attrs
             .ints(name)
             .ok_or_else(|| bad_attr(node, name, "list(int)")),
+    }
+}
+
+/// Attribute `name`, an integer; `default` where it is not given.
+fn int_attr(
+    node: &KernelConstruction<'_>,
+    name: &str,
+    default: Option<i64>,
+) -> Result<i64, KernelError> {
+    match (node.attrs.get(name), default) {
+        (None, Some(default)) => Ok(default),
+        (Some(AttrValue::Int(value)), _) => Ok(*value),
+        _ => Err(bad_attr(node, name, "int")),
     }
 }
 

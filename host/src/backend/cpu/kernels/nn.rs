@@ -30,7 +30,8 @@ use crate::tensor::DType;
 use crate::tensor::Shape;
 
 /// Types that TensorFlow's CPU convolution takes.
-const CONVOLVED: [DType; 5] = [DType::F32, DType::F64, DType::F16, DType::BF16, DType::I32];
+pub(super) const CONVOLVED: [DType; 5] =
+    [DType::F32, DType::F64, DType::F16, DType::BF16, DType::I32];
 
 /// Types that TensorFlow's CPU `MaxPool` takes.
 const POOLED: [DType; 10] = [
@@ -64,7 +65,12 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     add(
         "Softmax",
         &REALS,
-        |node| dispatch_real!(type_attr(node, "T")?, T => kernel(softmax::<T>)),
+        |node| dispatch_real!(type_attr(node, "T")?, T => kernel(|context| softmax(context, softmax::softmax::<T>))),
+    );
+    add(
+        "LogSoftmax",
+        &REALS,
+        |node| dispatch_real!(type_attr(node, "T")?, T => kernel(|context| softmax(context, softmax::log_softmax::<T>))),
     );
     add("Conv2D", &CONVOLVED, conv_2d);
     add("MaxPool", &POOLED, |node| {
@@ -136,8 +142,11 @@ fn bias_plan(value: &Shape, bias: &Shape, channels_first: bool) -> Result<Broadc
     Broadcast::new(value, &Shape::new(&aligned))
 }
 
-/// TensorFlow `Softmax`: over the last dimension.
-fn softmax<T: SoftmaxRow>(context: &KernelContext<'_>) -> Result<(), KernelError> {
+/// TensorFlow `Softmax` and `LogSoftmax`: over the last dimension.
+fn softmax<T: SoftmaxRow>(
+    context: &KernelContext<'_>,
+    function: fn(&[T], usize, &mut [T], Threads<'_>),
+) -> Result<(), KernelError> {
     let logits = context.input(0)?;
     let Some(&columns) = logits.shape().dims().last() else {
         return Err(KernelError::invalid(
@@ -146,7 +155,7 @@ fn softmax<T: SoftmaxRow>(context: &KernelContext<'_>) -> Result<(), KernelError
     };
     let x = logits.as_slice::<T>()?;
     context.fill_output(0, logits.shape(), |out| {
-        softmax::softmax(x, columns, out, Threads::of(context.device()));
+        function(x, columns, out, Threads::of(context.device()));
         Ok(())
     })
 }
@@ -289,7 +298,7 @@ impl Windows {
 }
 
 /// TensorFlow's CPU kernels take channels last only.
-fn channels_last(node: &KernelConstruction<'_>) -> Result<(), KernelError> {
+pub(super) fn channels_last(node: &KernelConstruction<'_>) -> Result<(), KernelError> {
     match text_attr(node, "data_format", "NHWC")? {
         "NHWC" => Ok(()),
         other => Err(KernelError::Unimplemented(format!(
@@ -300,7 +309,7 @@ fn channels_last(node: &KernelConstruction<'_>) -> Result<(), KernelError> {
 }
 
 /// Rows and columns of a list of four, whose batch and channels must be 1.
-fn spatial(
+pub(super) fn spatial(
     node: &KernelConstruction<'_>,
     name: &str,
     default: Option<&[i64]>,
@@ -330,7 +339,7 @@ fn spatial(
 }
 
 /// The padding of rows and columns.
-fn paddings(node: &KernelConstruction<'_>) -> Result<[Padding; 2], KernelError> {
+pub(super) fn paddings(node: &KernelConstruction<'_>) -> Result<[Padding; 2], KernelError> {
     let list = ints_attr(node, "explicit_paddings", &[])?;
     let padding = text_attr(node, "padding", "")?;
     match padding {

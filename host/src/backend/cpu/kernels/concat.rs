@@ -1,0 +1,217 @@
+//! Tensors joined and split along an axis.
+
+use smallvec::SmallVec;
+
+use crate::backend::cpu::kernels::INDICES;
+use crate::backend::cpu::kernels::Made;
+use crate::backend::cpu::kernels::def;
+use crate::backend::cpu::kernels::kernel;
+use crate::backend::cpu::kernels::type_attr;
+use crate::backend::cpu::kernels::words::MOVED;
+use crate::backend::cpu::kernels::words::Words;
+use crate::backend::cpu::kernels::words::integers;
+use crate::backend::cpu::kernels::words::product;
+use crate::backend::cpu::kernels::words::scalar;
+use crate::device::KernelConstruction;
+use crate::device::KernelContext;
+use crate::device::KernelError;
+use crate::device::KernelRegistry;
+use crate::kernels::Threads;
+use crate::kernels::concat;
+use crate::kernels::slice::axis_index;
+use crate::kernels::strided::StridedCopy;
+use crate::tensor::DType;
+use crate::tensor::Shape;
+use crate::tensor::Tensor;
+
+pub(super) fn register(registry: &mut KernelRegistry) {
+    registry.register(
+        def("Concat")
+            .with_types("T", &MOVED)
+            .with_host_memory("concat_dim")
+            .with_factory(|node| concat(node, true)),
+    );
+    registry.register(
+        def("ConcatV2")
+            .with_types("T", &MOVED)
+            .with_types("Tidx", &INDICES)
+            .with_host_memory("axis")
+            .with_factory(|node| concat(node, false)),
+    );
+    registry.register(
+        def("Split")
+            .with_types("T", &MOVED)
+            .with_host_memory("split_dim")
+            .with_factory(split),
+    );
+    registry.register(
+        def("SplitV")
+            .with_types("T", &MOVED)
+            .with_types("Tlen", &[DType::I8, DType::I32, DType::I64])
+            .with_host_memory("size_splits")
+            .with_host_memory("split_dim")
+            .with_factory(split_v),
+    );
+}
+
+/// TensorFlow `Concat`, whose first input is the axis, and `ConcatV2`, whose last input is.
+fn concat(node: &KernelConstruction<'_>, axis_is_first: bool) -> Made {
+    dispatch_words!(type_attr(node, "T")?, W => kernel(move |context| {
+        let n_values = context.n_inputs().saturating_sub(1);
+        let axis = context.input(if axis_is_first { 0 } else { n_values })?;
+        let values = context
+            .inputs()
+            .skip(usize::from(axis_is_first))
+            .take(n_values)
+            .collect::<SmallVec<[&Tensor; 8]>>();
+        let Some(first) = values.first() else {
+            return Err(KernelError::invalid("nothing to concatenate"));
+        };
+        let (axis, shape) = joined(&values, scalar(axis, "concat dim tensor")?)?;
+        let inner = product(&first.shape().dims()[axis + 1..]);
+        let words = values.iter().map(|value| W::read(value)).collect::<Result<SmallVec<[_; 8]>, _>>()?;
+        let rows: SmallVec<[_; 8]> = words
+            .iter()
+            .zip(&values)
+            .map(|(words, value)| (&words[..], value.shape().dims()[axis].saturating_mul(inner)))
+            .collect();
+        W::write(context, 0, first.dtype(), shape, |out| {
+            concat::concat(&rows, out, Threads::of(context.device()));
+            Ok(())
+        })
+    }))
+}
+
+/// The axis and the shape of all values together.
+fn joined(values: &[&Tensor], axis: i64) -> Result<(usize, Shape), KernelError> {
+    let first = values[0].shape();
+    let rank = first.rank();
+    let at = axis_index(axis, rank).ok_or_else(|| {
+        KernelError::invalid(format!(
+            "ConcatOp : expected concatenating dimensions in the range [-{rank}, {rank}), but got {axis}"
+        ))
+    })?;
+    let mut dims: SmallVec<[usize; 6]> = first.dims().into();
+    dims[at] = 0;
+    for (index, value) in values.iter().enumerate() {
+        let shape = value.shape();
+        if shape.rank() != rank {
+            return Err(KernelError::invalid(format!(
+                "ConcatOp : ranks of all input tensors should match: shape[0] = {first} vs. shape[{index}] = {shape}"
+            )));
+        }
+        for (other, &dim) in shape.dims().iter().enumerate() {
+            if other != at && dim != first.dims()[other] {
+                return Err(KernelError::invalid(format!(
+                    "ConcatOp : dimension {other} in both shapes must be equal: shape[0] = {first} vs. shape[{index}] = {shape}"
+                )));
+            }
+        }
+        dims[at] = dims[at].saturating_add(shape.dims()[at]);
+    }
+    Ok((at, Shape::new(&dims)))
+}
+
+/// TensorFlow `Split`: equal parts.
+fn split(node: &KernelConstruction<'_>) -> Made {
+    dispatch_words!(type_attr(node, "T")?, W => kernel(|context| {
+        let value = context.input(1)?;
+        let axis = split_axis(scalar(context.input(0)?, "split_dim")?, value.shape())?;
+        let (whole, n) = (value.shape().dims()[axis], context.n_outputs());
+        if n == 0 || !whole.is_multiple_of(n) {
+            return Err(KernelError::invalid(format!(
+                "number of ways to split should evenly divide the split dimension, but got split_dim {axis} (size = {whole}) and num_split {n}"
+            )));
+        }
+        parts::<W>(context, 1, axis, &SmallVec::<[usize; 8]>::from_elem(whole / n, n))
+    }))
+}
+
+/// TensorFlow `SplitV`: parts of given sizes, one of which may be -1.
+fn split_v(node: &KernelConstruction<'_>) -> Made {
+    dispatch_words!(type_attr(node, "T")?, W => kernel(|context| {
+        let (value, lengths) = (context.input(0)?, context.input(1)?);
+        let axis = match integers(context.input(2)?)?[..] {
+            [axis] => split_axis(axis, value.shape())?,
+            _ => return Err(KernelError::invalid("split_dim_tensor must have exactly one element")),
+        };
+        if lengths.shape().dims() != [context.n_outputs()] {
+            return Err(KernelError::invalid(format!(
+                "size of the split_tensor must be 1-D and have the same elements as outputs: {} for {} outputs",
+                lengths.shape(),
+                context.n_outputs()
+            )));
+        }
+        let sizes = sizes(&integers(lengths)?, value.shape().dims()[axis])?;
+        parts::<W>(context, 0, axis, &sizes)
+    }))
+}
+
+fn split_axis(axis: i64, shape: &Shape) -> Result<usize, KernelError> {
+    axis_index(axis, shape.rank()).ok_or_else(|| {
+        KernelError::invalid(format!(
+            "-input rank(-{}) <= split_dim < input rank ({}), but got {axis}",
+            shape.rank(),
+            shape.rank()
+        ))
+    })
+}
+
+/// The sizes, which together are `whole`.
+fn sizes(wanted: &[i64], whole: usize) -> Result<SmallVec<[usize; 8]>, KernelError> {
+    if wanted.iter().filter(|&&size| size == -1).count() > 1 {
+        return Err(KernelError::invalid(
+            "there can only be one -1 in the input",
+        ));
+    }
+    let mut known = 0usize;
+    for (index, &size) in wanted.iter().enumerate().filter(|&(_, &size)| size != -1) {
+        let size = usize::try_from(size).map_err(|_| {
+            KernelError::invalid(format!(
+                "split size at index {index} must be >= 0. Got: {size}"
+            ))
+        })?;
+        known = known.saturating_add(size);
+    }
+    let rest = whole.checked_sub(known);
+    match rest {
+        Some(rest) if rest == 0 || wanted.contains(&-1) => Ok(wanted
+            .iter()
+            .map(|&size| usize::try_from(size).unwrap_or(rest))
+            .collect()),
+        _ => Err(KernelError::invalid(format!(
+            "determined shape must either match input shape along split_dim exactly if fully specified, or be less than the size of the input along split_dim if not fully specified. Got: {known} of {whole}"
+        ))),
+    }
+}
+
+/// Output `i`: the next `sizes[i]` indices of the axis.
+fn parts<W: Words>(
+    context: &KernelContext<'_>,
+    input: usize,
+    axis: usize,
+    sizes: &[usize],
+) -> Result<(), KernelError> {
+    let value = context.input(input)?;
+    if sizes.len() == 1 {
+        return context.forward_input(input, 0, value.shape());
+    }
+    let dims = value.shape().dims();
+    let inner = product(&dims[axis + 1..]);
+    let outer = product(&dims[..axis]);
+    let stride = isize::try_from(inner.saturating_mul(dims[axis])).unwrap_or(isize::MAX);
+    let words = W::read(value)?;
+    let mut start = 0;
+    for (index, &size) in sizes.iter().enumerate() {
+        let mut part: SmallVec<[usize; 6]> = dims.into();
+        part[axis] = size;
+        let length = size.saturating_mul(inner);
+        let copy = StridedCopy::new(start, [(outer, stride), (length, 1)]);
+        W::write(context, index, value.dtype(), Shape::new(&part), |out| {
+            copy.apply(&words, out, Threads::of(context.device()));
+            Ok(())
+        })?;
+        start = start.saturating_add(length);
+    }
+    Ok(())
+}

@@ -1,0 +1,228 @@
+//! Elementwise arithmetic beyond the four operations: division in all its kinds, clipping, sums of many.
+
+use crate::backend::cpu::kernels::INTEGERS;
+use crate::backend::cpu::kernels::Made;
+use crate::backend::cpu::kernels::NUMBERS;
+use crate::backend::cpu::kernels::REALS;
+use crate::backend::cpu::kernels::def;
+use crate::backend::cpu::kernels::kernel;
+use crate::backend::cpu::kernels::math;
+use crate::backend::cpu::kernels::type_attr;
+use crate::backend::cpu::kernels::view;
+use crate::device::KernelConstruction;
+use crate::device::KernelContext;
+use crate::device::KernelError;
+use crate::device::KernelRegistry;
+use crate::kernels::Integer;
+use crate::kernels::Number;
+use crate::kernels::Real;
+use crate::kernels::Threads;
+use crate::kernels::binary;
+use crate::kernels::spread::Spread;
+use crate::kernels::unary::RealFunction;
+use crate::tensor::DType;
+
+/// Types that TensorFlow's `Mod` and `TruncateMod` take.
+const REMAINDERS: [DType; 4] = [DType::F32, DType::F64, DType::I32, DType::I64];
+
+/// Types that TensorFlow's `Round` takes.
+const ROUNDED: [DType; 6] = [
+    DType::F32,
+    DType::F64,
+    DType::F16,
+    DType::BF16,
+    DType::I32,
+    DType::I64,
+];
+
+/// Types that TensorFlow's `ClipByValue` takes, but for complex ones.
+const CLIPPED: [DType; 10] = [
+    DType::F32,
+    DType::F64,
+    DType::F16,
+    DType::BF16,
+    DType::I8,
+    DType::I16,
+    DType::I32,
+    DType::I64,
+    DType::U8,
+    DType::U16,
+];
+
+pub(super) fn register(registry: &mut KernelRegistry) {
+    for (op, function) in [
+        ("Inv", RealFunction::Reciprocal),
+        ("Erfc", RealFunction::Erfc),
+        ("Log1p", RealFunction::Log1p),
+        ("Expm1", RealFunction::Expm1),
+        ("Sin", RealFunction::Sin),
+        ("Cos", RealFunction::Cos),
+        ("Tan", RealFunction::Tan),
+        ("Asin", RealFunction::Asin),
+        ("Acos", RealFunction::Acos),
+        ("Atan", RealFunction::Atan),
+        ("Sinh", RealFunction::Sinh),
+        ("Cosh", RealFunction::Cosh),
+        ("Asinh", RealFunction::Asinh),
+        ("Acosh", RealFunction::Acosh),
+        ("Atanh", RealFunction::Atanh),
+        ("Softplus", RealFunction::Softplus),
+        ("Softsign", RealFunction::Softsign),
+        ("Selu", RealFunction::Selu),
+    ] {
+        registry.register(
+            def(op)
+                .with_types("T", &REALS)
+                .with_factory(move |node| math::real_function(node, function)),
+        );
+    }
+    let mut add = |op: &str, types: &[DType], make: fn(&KernelConstruction<'_>) -> Made| {
+        registry.register(def(op).with_types("T", types).with_factory(make));
+    };
+    add("Sign", &math::SIGNED, sign);
+    add("Round", &ROUNDED, round);
+    add(
+        "Atan2",
+        &REALS,
+        |node| dispatch_real!(type_attr(node, "T")?, T => math::binary_op(<T as Real>::angle)),
+    );
+    add("FloorDiv", &NUMBERS, floor_div);
+    add("Div", &NUMBERS, |node| {
+        let dtype = type_attr(node, "T")?;
+        if INTEGERS.contains(&dtype) {
+            truncate_div(node)
+        } else {
+            dispatch_real!(dtype, T => math::binary_op(T::over))
+        }
+    });
+    add("TruncateDiv", &INTEGERS, truncate_div);
+    add("Mod", &REMAINDERS, truncate_mod);
+    add("TruncateMod", &REMAINDERS, truncate_mod);
+    add("DivNoNan", &REALS, |node| {
+        dispatch_real!(type_attr(node, "T")?, T => math::binary_op(|x: T, y: T| {
+            if y == T::ZERO { T::ZERO } else { x.over(y) }
+        }))
+    });
+    add(
+        "AddN",
+        &NUMBERS,
+        |node| dispatch_number!(type_attr(node, "T")?, T => kernel(add_n::<T>)),
+    );
+    add(
+        "ClipByValue",
+        &CLIPPED,
+        |node| dispatch_number!(type_attr(node, "T")?, T => kernel(clip_by_value::<T>)),
+    );
+}
+
+/// TensorFlow `Sign`.
+fn sign(node: &KernelConstruction<'_>) -> Made {
+    let dtype = type_attr(node, "T")?;
+    if REALS.contains(&dtype) {
+        return math::real_function(node, RealFunction::Sign);
+    }
+    dispatch!(dtype, [I8: i8, I16: i16, I32: i32, I64: i64], T => math::unary_op(|x: T| {
+        if x > T::ZERO {
+            T::ONE
+        } else if x < T::ZERO {
+            T::ZERO.minus(T::ONE)
+        } else {
+            T::ZERO
+        }
+    }))
+}
+
+/// TensorFlow `Round`: halves to even; integers are what they are.
+fn round(node: &KernelConstruction<'_>) -> Made {
+    if INTEGERS.contains(&type_attr(node, "T")?) {
+        return view(|context| Ok(context.input(0)?.shape().clone()));
+    }
+    math::real_function(node, RealFunction::Rint)
+}
+
+/// TensorFlow `FloorDiv`, Python's `//`.
+fn floor_div(node: &KernelConstruction<'_>) -> Made {
+    let dtype = type_attr(node, "T")?;
+    if INTEGERS.contains(&dtype) {
+        dispatch_integer!(dtype, T => kernel(|context| {
+            math::broadcast(context, binary::check_divisors::<T>, <T as Integer>::floored_quotient)
+        }))
+    } else {
+        dispatch_real!(dtype, T => math::binary_op(<T as Real>::floored_quotient))
+    }
+}
+
+/// TensorFlow `TruncateDiv`, C's `/`.
+fn truncate_div(node: &KernelConstruction<'_>) -> Made {
+    dispatch_integer!(type_attr(node, "T")?, T => kernel(|context| {
+        math::broadcast(context, binary::check_divisors::<T>, T::truncated_quotient)
+    }))
+}
+
+/// TensorFlow `TruncateMod` and `Mod`, C's `%` and `fmod`.
+fn truncate_mod(node: &KernelConstruction<'_>) -> Made {
+    let dtype = type_attr(node, "T")?;
+    if INTEGERS.contains(&dtype) {
+        dispatch_integer!(dtype, T => kernel(|context| {
+            math::broadcast(context, binary::check_divisors::<T>, <T as Integer>::truncated_remainder)
+        }))
+    } else {
+        dispatch_real!(dtype, T => math::binary_op(<T as Real>::truncated_remainder))
+    }
+}
+
+/// TensorFlow `AddN`: one after the other, without broadcasting.
+fn add_n<T: Number>(context: &KernelContext<'_>) -> Result<(), KernelError> {
+    let first = context.input(0)?;
+    for (index, other) in context.inputs().enumerate().skip(1) {
+        if other.shape() != first.shape() {
+            return Err(KernelError::invalid(format!(
+                "inputs to operation {} of type AddN must have the same size and shape. Input 0: {} != input {index}: {}",
+                context.node(),
+                first.shape(),
+                other.shape()
+            )));
+        }
+        // The type is held to be T's here, before anything is written.
+        other.as_slice::<T>()?;
+    }
+    let x = first.as_slice::<T>()?;
+    if context.n_inputs() == 1 {
+        return context.forward_input(0, 0, first.shape());
+    }
+    let others = context
+        .inputs()
+        .skip(1)
+        .map(|other| other.as_slice::<T>())
+        .collect::<Result<smallvec::SmallVec<[&[T]; 8]>, _>>()?;
+    context.fill_output(0, first.shape(), |out| {
+        binary::sum_all(x, &others, out, Threads::of(context.device()));
+        Ok(())
+    })
+}
+
+/// TensorFlow `ClipByValue`: bounds are scalars or as large as the input; a bound that is NaN does not bound.
+fn clip_by_value<T: Number>(context: &KernelContext<'_>) -> Result<(), KernelError> {
+    let (value, low, high) = (context.input(0)?, context.input(1)?, context.input(2)?);
+    let fits =
+        |bound: &crate::tensor::Tensor| bound.shape().rank() == 0 || bound.shape() == value.shape();
+    if !fits(low) || !fits(high) {
+        return Err(KernelError::invalid(format!(
+            "clip_value_min and clip_value_max must be either of the same shape as input, or a scalar. input shape: {}, \
+             clip_value_min shape: {}, clip_value_max shape: {}",
+            value.shape(),
+            low.shape(),
+            high.shape()
+        )));
+    }
+    let plan = Spread::new(value.shape(), [value.shape(), low.shape(), high.shape()])?;
+    let (x, l, h) = (
+        value.as_slice::<T>()?,
+        low.as_slice::<T>()?,
+        high.as_slice::<T>()?,
+    );
+    context.fill_output(0, value.shape(), |out| {
+        binary::clip(&plan, x, l, h, out, Threads::of(context.device()));
+        Ok(())
+    })
+}

@@ -1,0 +1,301 @@
+//! Elements picked by their indices.
+
+use smallvec::SmallVec;
+
+use crate::backend::cpu::kernels::INDICES;
+use crate::backend::cpu::kernels::Made;
+use crate::backend::cpu::kernels::bad_attr;
+use crate::backend::cpu::kernels::def;
+use crate::backend::cpu::kernels::kernel;
+use crate::backend::cpu::kernels::text_attr;
+use crate::backend::cpu::kernels::type_attr;
+use crate::backend::cpu::kernels::words::MOVED;
+use crate::backend::cpu::kernels::words::Words;
+use crate::backend::cpu::kernels::words::integers;
+use crate::backend::cpu::kernels::words::product;
+use crate::backend::cpu::kernels::words::scalar;
+use crate::device::KernelConstruction;
+use crate::device::KernelContext;
+use crate::device::KernelError;
+use crate::device::KernelRegistry;
+use crate::graph::AttrValue;
+use crate::kernels::Threads;
+use crate::kernels::gather;
+use crate::kernels::gather::Gather;
+use crate::kernels::slice::axis_index;
+use crate::kernels::strided::row_major_strides;
+use crate::tensor::DType;
+use crate::tensor::Shape;
+
+/// Types of indices that `GatherV2` and `GatherNd` take.
+const GATHERED_BY: [DType; 3] = [DType::I16, DType::I32, DType::I64];
+
+/// Types of indices that `OneHot` takes.
+const HOT: [DType; 4] = [DType::U8, DType::I8, DType::I32, DType::I64];
+
+pub(super) fn register(registry: &mut KernelRegistry) {
+    registry.register(
+        def("Gather")
+            .with_types("Tparams", &MOVED)
+            .with_types("Tindices", &INDICES)
+            .with_factory(gather),
+    );
+    registry.register(
+        def("GatherV2")
+            .with_types("Tparams", &MOVED)
+            .with_types("Tindices", &GATHERED_BY)
+            .with_types("Taxis", &INDICES)
+            .with_host_memory("axis")
+            .with_factory(gather),
+    );
+    registry.register(
+        def("GatherNd")
+            .with_types("Tparams", &MOVED)
+            .with_types("Tindices", &GATHERED_BY)
+            .with_factory(gather_nd),
+    );
+    registry.register(
+        def("OneHot")
+            .with_types("T", &MOVED)
+            .with_types("TI", &HOT)
+            .with_host_memory("depth")
+            .with_factory(one_hot),
+    );
+}
+
+/// Attribute `name`, an integer; `default` where it is not given.
+fn int_attr(node: &KernelConstruction<'_>, name: &str, default: i64) -> Result<i64, KernelError> {
+    match node.attrs.get(name) {
+        None => Ok(default),
+        Some(AttrValue::Int(value)) => Ok(*value),
+        Some(_) => Err(bad_attr(node, name, "int")),
+    }
+}
+
+/// TensorFlow `Gather` (along the first axis) and `GatherV2` (along its third input).
+fn gather(node: &KernelConstruction<'_>) -> Made {
+    let batch_dims = int_attr(node, "batch_dims", 0)?;
+    let has_axis = node.op == "GatherV2";
+    dispatch_words!(type_attr(node, "Tparams")?, W => kernel(move |context| {
+        let axis = if has_axis { scalar(context.input(2)?, "axis")? } else { 0 };
+        let (params, indices) = (context.input(0)?, context.input(1)?);
+        let (plan, shape) = plan(params.shape(), indices.shape(), axis, batch_dims)?;
+        let positions = if shape.n_elements() == 0 {
+            SmallVec::new()
+        } else {
+            checked(&integers(indices)?, indices.shape(), plan.length)?
+        };
+        let words = W::read(params)?;
+        W::write(context, 0, params.dtype(), shape, |out| {
+            plan.apply(&words, &positions, out, Threads::of(context.device()));
+            Ok(())
+        })
+    }))
+}
+
+/// `params[..axis] + indices[batch_dims..] + params[axis + 1..]`.
+fn plan(
+    params: &Shape,
+    indices: &Shape,
+    axis: i64,
+    batch_dims: i64,
+) -> Result<(Gather, Shape), KernelError> {
+    let (p, i) = (params.dims(), indices.dims());
+    if p.is_empty() {
+        return Err(KernelError::invalid(
+            "params must be at least 1 dimensional",
+        ));
+    }
+    let at = axis_index(axis, p.len()).ok_or_else(|| {
+        KernelError::invalid(format!(
+            "expected axis in the range [-{}, {}), but got {axis}: params {params}",
+            p.len(),
+            p.len()
+        ))
+    })?;
+    let batch = axis_index(batch_dims, i.len() + 1)
+        .filter(|_| batch_dims >= 0)
+        // Negative ones count from the rank of the indices.
+        .or_else(|| axis_index(batch_dims, i.len()).filter(|_| batch_dims < 0))
+        .ok_or_else(|| {
+            KernelError::invalid(format!(
+                "expected batch_dims in the range [-{}, {}], but got {batch_dims}: indices {indices}",
+                i.len(),
+                i.len()
+            ))
+        })?;
+    if batch > at {
+        return Err(KernelError::invalid(format!(
+            "batch_dims ({batch}) must be less than or equal to axis ({at})"
+        )));
+    }
+    if p[..batch] != i[..batch] {
+        return Err(KernelError::invalid(format!(
+            "the first {batch} dimensions of params {params} should be equal to those of indices {indices}"
+        )));
+    }
+    let rest = &p[at + 1..];
+    let shape: Shape = p[..at]
+        .iter()
+        .chain(&i[batch..])
+        .chain(rest)
+        .copied()
+        .collect();
+    let gather = Gather {
+        outer: product(&p[batch..at]),
+        length: p[at],
+        inner: product(rest),
+        n_indices: product(&i[batch..]),
+    };
+    Ok((gather, shape))
+}
+
+/// The indices, which all lie in `[0, length)`.
+fn checked(
+    indices: &[i64],
+    shape: &Shape,
+    length: usize,
+) -> Result<SmallVec<[usize; 8]>, KernelError> {
+    let mut positions = SmallVec::with_capacity(indices.len());
+    for (flat, &index) in indices.iter().enumerate() {
+        let position = usize::try_from(index)
+            .ok()
+            .filter(|&position| position < length)
+            .ok_or_else(|| {
+                KernelError::invalid(format!(
+                    "indices{} = {index} is not in [0, {length})",
+                    place(shape.dims(), flat)
+                ))
+            })?;
+        positions.push(position);
+    }
+    Ok(positions)
+}
+
+/// `[1,0]` for an element of a tensor, nothing for a scalar.
+fn place(dims: &[usize], mut flat: usize) -> String {
+    if dims.is_empty() {
+        return String::new();
+    }
+    let mut index = vec![0; dims.len()];
+    for (slot, &dim) in index.iter_mut().zip(dims).rev() {
+        *slot = flat % dim;
+        flat /= dim;
+    }
+    Shape::new(&index).to_string()
+}
+
+/// TensorFlow `GatherNd`.
+fn gather_nd(node: &KernelConstruction<'_>) -> Made {
+    let ignores_bad = match text_attr(node, "bad_indices_policy", "")? {
+        "" | "DEFAULT" | "ERROR" => false,
+        "IGNORE" => true,
+        other => {
+            return Err(KernelError::invalid(format!(
+                "attribute `bad_indices_policy` is `{other}`; expected nothing, `DEFAULT`, `ERROR` or `IGNORE`"
+            )));
+        }
+    };
+    dispatch_words!(type_attr(node, "Tparams")?, W => kernel(move |context| {
+        gather_slices::<W>(context, ignores_bad)
+    }))
+}
+
+fn gather_slices<W: Words>(
+    context: &KernelContext<'_>,
+    ignores_bad: bool,
+) -> Result<(), KernelError> {
+    let (params, indices) = (context.input(0)?, context.input(1)?);
+    let dims = params.shape().dims();
+    if dims.is_empty() {
+        return Err(KernelError::invalid("params must be at least a vector"));
+    }
+    let Some((&depth, rows)) = indices.shape().dims().split_last() else {
+        return Err(KernelError::invalid("indices must be at least a vector"));
+    };
+    let Some(rest) = dims.get(depth..) else {
+        return Err(KernelError::invalid(format!(
+            "index innermost dimension length must be <= params rank; saw: {depth} vs. {}",
+            dims.len()
+        )));
+    };
+    let n_rows = Shape::new(rows).n_elements();
+    if n_rows > 0 && params.shape().n_elements() == 0 {
+        return Err(KernelError::invalid(format!(
+            "requested more than 0 entries, but params is empty. Params shape: {}",
+            params.shape()
+        )));
+    }
+    let shape: Shape = rows.iter().chain(rest).copied().collect();
+    let values = integers(indices)?;
+    let strides = row_major_strides(dims);
+    let mut starts: SmallVec<[Option<usize>; 8]> = SmallVec::new();
+    for row in 0..if shape.n_elements() == 0 { 0 } else { n_rows } {
+        let index = &values[row * depth..][..depth];
+        let start = index.iter().zip(dims.iter().zip(&strides)).try_fold(
+            0,
+            |start, (&index, (&dim, &stride))| {
+                let position = usize::try_from(index).ok().filter(|&i| i < dim)?;
+                Some(start + position * stride.unsigned_abs())
+            },
+        );
+        if start.is_none() && !ignores_bad {
+            return Err(KernelError::invalid(format!(
+                "indices{} = {index:?} does not index into param shape {}, node name: {}",
+                place(rows, row),
+                params.shape(),
+                context.node()
+            )));
+        }
+        starts.push(start);
+    }
+    let size = Shape::new(rest).n_elements();
+    let words = W::read(params)?;
+    W::write(context, 0, params.dtype(), shape, |out| {
+        gather::slices(&words, &starts, size, out, Threads::of(context.device()));
+        Ok(())
+    })
+}
+
+/// TensorFlow `OneHot`.
+fn one_hot(node: &KernelConstruction<'_>) -> Made {
+    let axis = int_attr(node, "axis", -1)?;
+    dispatch_words!(type_attr(node, "T")?, W => kernel(move |context| {
+        let indices = context.input(0)?;
+        let dims = indices.shape().dims();
+        let at = match axis {
+            -1 => dims.len(),
+            axis => usize::try_from(axis)
+                .ok()
+                .filter(|&axis| axis <= dims.len())
+                .ok_or_else(|| {
+                    KernelError::invalid(format!(
+                        "expected axis to be -1 or between [0, {}), but received: {axis}",
+                        dims.len() + 1
+                    ))
+                })?,
+        };
+        let depth = scalar(context.input(1)?, "depth")?;
+        let depth = usize::try_from(depth).map_err(|_| {
+            KernelError::invalid(format!("depth must be non-negative, got: {depth}"))
+        })?;
+        let (on, off) = (context.input(2)?, context.input(3)?);
+        for (tensor, what) in [(on, "on_value"), (off, "off_value")] {
+            if tensor.shape().rank() != 0 {
+                return Err(KernelError::invalid(format!(
+                    "{what} must be a scalar, but got: {}",
+                    tensor.shape()
+                )));
+            }
+        }
+        let (before, after) = dims.split_at(at);
+        let shape = before.iter().chain(&[depth]).chain(after).copied().collect();
+        let suffix = product(after);
+        let (on_word, off_word) = (W::read(on)?[0], W::read(off)?[0]);
+        let hot = integers(indices)?;
+        W::write(context, 0, on.dtype(), shape, |out| {
+            gather::one_hot(&hot, depth, suffix, on_word, off_word, out);
+            Ok(())
+        })
+    }))
+}

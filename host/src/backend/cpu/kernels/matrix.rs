@@ -1,0 +1,208 @@
+//! Batches of matrix products, and equations of them.
+
+use smallvec::SmallVec;
+
+use crate::backend::cpu::kernels::Made;
+use crate::backend::cpu::kernels::bad_attr;
+use crate::backend::cpu::kernels::bool_attr;
+use crate::backend::cpu::kernels::def;
+use crate::backend::cpu::kernels::kernel;
+use crate::backend::cpu::kernels::output;
+use crate::backend::cpu::kernels::type_attr;
+use crate::backend::cpu::kernels::words::product;
+use crate::device::KernelConstruction;
+use crate::device::KernelContext;
+use crate::device::KernelError;
+use crate::device::KernelRegistry;
+use crate::kernels::Multiply;
+use crate::kernels::Threads;
+use crate::kernels::batch::BatchProduct;
+use crate::kernels::batch::Operand;
+use crate::kernels::einsum::Equation;
+use crate::tensor::DType;
+use crate::tensor::Shape;
+use crate::tensor::Tensor;
+
+/// Real types that TensorFlow multiplies batches of matrices of.
+const BATCHES: [DType; 7] = [
+    DType::F32,
+    DType::F64,
+    DType::F16,
+    DType::BF16,
+    DType::I16,
+    DType::I32,
+    DType::I64,
+];
+
+/// Real types that TensorFlow has equations of.
+const EQUATIONS: [DType; 6] = [
+    DType::F32,
+    DType::F64,
+    DType::F16,
+    DType::BF16,
+    DType::I32,
+    DType::I64,
+];
+
+pub(super) fn register(registry: &mut KernelRegistry) {
+    for op in ["BatchMatMul", "BatchMatMulV2"] {
+        registry.register(
+            def(op)
+                .with_types("T", &BATCHES)
+                .with_factory(|node| batch_mat_mul(node, type_attr(node, "T")?)),
+        );
+    }
+    // Operands and result of one type only.
+    for dtype in BATCHES {
+        registry.register(
+            def("BatchMatMulV3")
+                .with_types("Ta", &[dtype])
+                .with_types("Tb", &[dtype])
+                .with_types("Tout", &[dtype])
+                .with_factory(move |node| batch_mat_mul(node, dtype)),
+        );
+    }
+    registry.register(
+        def("Einsum")
+            .with_types("T", &EQUATIONS)
+            .with_factory(einsum),
+    );
+}
+
+/// TensorFlow `BatchMatMul` (equal batch dimensions), `BatchMatMulV2` and `BatchMatMulV3` (batch dimensions broadcast):
+/// `[.., m, k] x [.., k, n] -> [.., m, n]`, each operand transposed first if its attribute says so.
+fn batch_mat_mul(node: &KernelConstruction<'_>, dtype: DType) -> Made {
+    let transposed = [
+        bool_attr(node, "adj_x", false)?,
+        bool_attr(node, "adj_y", false)?,
+    ];
+    let broadcasts = node.op != "BatchMatMul";
+    dispatch!(
+        dtype,
+        [F32: f32, F64: f64, F16: half::f16, BF16: half::bf16, I16: i16, I32: i32, I64: i64],
+        T => kernel(move |context| multiply::<T>(context, transposed, broadcasts))
+    )
+}
+
+fn multiply<T: Multiply>(
+    context: &KernelContext<'_>,
+    transposed: [bool; 2],
+    broadcasts: bool,
+) -> Result<(), KernelError> {
+    let (lhs, rhs) = (context.input(0)?, context.input(1)?);
+    let (plan, shape) = plan(lhs.shape(), rhs.shape(), transposed, broadcasts)?;
+    let (l, r) = (lhs.as_slice::<T>()?, rhs.as_slice::<T>()?);
+    output(context, shape, |out| {
+        plan.apply(l, r, out, Threads::of(context.device()))
+    })
+}
+
+fn plan(
+    lhs: &Shape,
+    rhs: &Shape,
+    transposed: [bool; 2],
+    broadcasts: bool,
+) -> Result<(BatchProduct, Shape), KernelError> {
+    let ([l_batch @ .., l_rows, l_columns], [r_batch @ .., r_rows, r_columns]) =
+        (lhs.dims(), rhs.dims())
+    else {
+        return Err(KernelError::invalid(format!(
+            "In[0] and In[1] ndims must be >= 2: {lhs}, {rhs}"
+        )));
+    };
+    if !broadcasts && l_batch != r_batch {
+        return Err(KernelError::invalid(format!(
+            "In[0] and In[1] must have the same batch dimensions: {lhs} vs. {rhs}"
+        )));
+    }
+    let side = |rows: usize, columns: usize, transposed: bool| {
+        if transposed {
+            ([columns, rows], [1, columns])
+        } else {
+            ([rows, columns], [columns, 1])
+        }
+    };
+    let ([m, k], l_strides) = side(*l_rows, *l_columns, transposed[0]);
+    let ([r_inner, n], r_strides) = side(*r_rows, *r_columns, transposed[1]);
+    if k != r_inner {
+        return Err(KernelError::invalid(format!(
+            "matrix size-incompatible: In[0]: {lhs}, In[1]: {rhs}, adj_x: {}, adj_y: {}",
+            transposed[0], transposed[1]
+        )));
+    }
+    let rank = l_batch.len().max(r_batch.len());
+    let mut plan = BatchProduct {
+        batch: SmallVec::from_elem(1, rank),
+        size: [m, k, n],
+        lhs: Operand {
+            batch: SmallVec::from_elem(0, rank),
+            row: l_strides[0],
+            column: l_strides[1],
+        },
+        rhs: Operand {
+            batch: SmallVec::from_elem(0, rank),
+            row: r_strides[0],
+            column: r_strides[1],
+        },
+    };
+    let dim = |dims: &[usize], axis: usize| {
+        (axis + dims.len())
+            .checked_sub(rank)
+            .map_or(1, |own| dims[own])
+    };
+    let (mut l_span, mut r_span) = (product(&[m, k]), product(&[k, n]));
+    for axis in (0..rank).rev() {
+        let (l, r) = (dim(l_batch, axis), dim(r_batch, axis));
+        plan.batch[axis] = match (l, r) {
+            _ if l == r => l,
+            (1, _) => r,
+            (_, 1) => l,
+            _ => {
+                return Err(KernelError::invalid(format!(
+                    "In[0] and In[1] must have compatible batch dimensions: {lhs} vs. {rhs}"
+                )));
+            }
+        };
+        if l != 1 {
+            plan.lhs.batch[axis] = l_span;
+        }
+        if r != 1 {
+            plan.rhs.batch[axis] = r_span;
+        }
+        l_span = l_span.saturating_mul(l);
+        r_span = r_span.saturating_mul(r);
+    }
+    let shape = plan.batch.iter().copied().chain([m, n]).collect();
+    Ok((plan, shape))
+}
+
+/// TensorFlow `Einsum`: one or two operands.
+fn einsum(node: &KernelConstruction<'_>) -> Made {
+    let text = node
+        .attrs
+        .text("equation")
+        .ok_or_else(|| bad_attr(node, "equation", "string"))?;
+    let equation = Equation::parse(text)?;
+    dispatch!(
+        type_attr(node, "T")?,
+        [F32: f32, F64: f64, F16: half::f16, BF16: half::bf16, I32: i32, I64: i64],
+        T => kernel(move |context| evaluate::<T>(context, &equation))
+    )
+}
+
+fn evaluate<T: Multiply>(
+    context: &KernelContext<'_>,
+    equation: &Equation,
+) -> Result<(), KernelError> {
+    let shapes: SmallVec<[&Shape; 2]> = context.inputs().map(Tensor::shape).collect();
+    let plan = equation.plan(&shapes)?;
+    let first = context.input(0)?.as_slice::<T>()?;
+    let second = if context.n_inputs() > 1 {
+        context.input(1)?.as_slice::<T>()?
+    } else {
+        &[]
+    };
+    output(context, plan.shape().clone(), |out| {
+        plan.apply(first, second, out, Threads::of(context.device()))
+    })
+}

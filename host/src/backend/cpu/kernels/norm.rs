@@ -1,0 +1,265 @@
+//! Normalisation: of batches, of neighbouring channels.
+
+use crate::backend::cpu::kernels::Made;
+use crate::backend::cpu::kernels::REALS;
+use crate::backend::cpu::kernels::bad_attr;
+use crate::backend::cpu::kernels::bool_attr;
+use crate::backend::cpu::kernels::def;
+use crate::backend::cpu::kernels::kernel;
+use crate::backend::cpu::kernels::output;
+use crate::backend::cpu::kernels::text_attr;
+use crate::backend::cpu::kernels::type_attr;
+use crate::backend::cpu::kernels::words::product;
+use crate::device::KernelConstruction;
+use crate::device::KernelContext;
+use crate::device::KernelError;
+use crate::device::KernelRegistry;
+use crate::graph::AttrValue;
+use crate::kernels::Number;
+use crate::kernels::Real;
+use crate::kernels::Threads;
+use crate::kernels::norm::Channels;
+use crate::kernels::norm::LocalResponse;
+use crate::kernels::unary;
+use crate::tensor::DType;
+use crate::tensor::Shape;
+
+pub(super) fn register(registry: &mut KernelRegistry) {
+    registry.register(
+        def("FusedBatchNorm")
+            .with_types("T", &[DType::F32])
+            .with_factory(batch_norm),
+    );
+    for op in ["FusedBatchNormV2", "FusedBatchNormV3"] {
+        registry.register(
+            def(op)
+                .with_types("T", &[DType::F32, DType::F16, DType::BF16])
+                .with_types("U", &[DType::F32])
+                .with_factory(batch_norm),
+        );
+    }
+    registry.register(
+        def("LRN")
+            .with_types("T", &[DType::F32, DType::F16])
+            .with_factory(local_response),
+    );
+    let mut add = |op: &str, make: fn(&KernelConstruction<'_>) -> Made| {
+        registry.register(def(op).with_types("T", &REALS).with_factory(make));
+    };
+    add("LeakyRelu", leaky_relu);
+    add("Elu", elu);
+}
+
+/// Attribute `name`, a number; `default` where it is not given.
+fn float_attr(node: &KernelConstruction<'_>, name: &str, default: f32) -> Result<f32, KernelError> {
+    match node.attrs.get(name) {
+        None => Ok(default),
+        Some(AttrValue::Float(value)) => Ok(*value),
+        Some(_) => Err(bad_attr(node, name, "float")),
+    }
+}
+
+/// TensorFlow `LeakyRelu`: `alpha * x` where `x` is not above 0, whatever `alpha` is.
+fn leaky_relu(node: &KernelConstruction<'_>) -> Made {
+    let alpha = float_attr(node, "alpha", 0.2)?;
+    dispatch_real!(type_attr(node, "T")?, T => {
+        let alpha = T::from_f64(alpha.into());
+        crate::backend::cpu::kernels::math::unary_op(move |x: T| {
+            if x > T::ZERO { x } else { x.times(alpha) }
+        })
+    })
+}
+
+/// TensorFlow `Elu`: `e^x - 1` below 0.
+fn elu(node: &KernelConstruction<'_>) -> Made {
+    dispatch_real!(type_attr(node, "T")?, T => {
+        kernel(|context| {
+            let input = context.input(0)?;
+            let x = input.as_slice::<T>()?;
+            output(context, input.shape().clone(), |out| {
+                unary::map(x, out, Threads::of(context.device()), |x: T| {
+                    if x < T::ZERO { T::from_f64(x.to_f64().exp_m1()) } else { x }
+                });
+                Ok(())
+            })
+        })
+    })
+}
+
+/// TensorFlow `LRN`.
+fn local_response(node: &KernelConstruction<'_>) -> Made {
+    let radius = match node.attrs.get("depth_radius") {
+        None => 5,
+        Some(AttrValue::Int(radius)) => usize::try_from(*radius).map_err(|_| {
+            KernelError::invalid(format!("depth_radius = {radius} must not be negative"))
+        })?,
+        Some(_) => return Err(bad_attr(node, "depth_radius", "int")),
+    };
+    let plan = LocalResponse {
+        radius,
+        bias: float_attr(node, "bias", 1.0)?,
+        alpha: float_attr(node, "alpha", 1.0)?,
+        beta: float_attr(node, "beta", 0.5)?,
+    };
+    dispatch!(type_attr(node, "T")?, [F32: f32, F16: half::f16], T => kernel(move |context| {
+        let input = context.input(0)?;
+        let &[.., channels] = input.shape().dims() else {
+            return Err(KernelError::invalid("in must be 4-dimensional, found a scalar"));
+        };
+        if input.shape().rank() != 4 {
+            return Err(KernelError::invalid(format!(
+                "in must be 4-dimensional, found {}",
+                input.shape()
+            )));
+        }
+        let x = input.as_slice::<T>()?;
+        output(context, input.shape().clone(), |out| {
+            plan.apply(x, channels, out, Threads::of(context.device()));
+            Ok(())
+        })
+    }))
+}
+
+/// What the attributes of a batch normalisation say.
+#[derive(Debug, Clone, Copy)]
+struct BatchNorm {
+    rank: usize,
+    channels_first: bool,
+    epsilon: f32,
+    /// `None` where mean and variance are given.
+    training: Option<Training>,
+    has_third_space: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Training {
+    /// The weight of this batch in the running mean and variance.
+    factor: f32,
+}
+
+/// TensorFlow `FusedBatchNorm`, `FusedBatchNormV2`, `FusedBatchNormV3`: mean and variance are given, or (training) those
+/// of the batch.
+fn batch_norm(node: &KernelConstruction<'_>) -> Made {
+    let (rank, channels_first) = match text_attr(node, "data_format", "NHWC")? {
+        "NHWC" => (4, false),
+        "NCHW" => (4, true),
+        "NDHWC" if node.op == "FusedBatchNormV3" => (5, false),
+        "NCDHW" if node.op == "FusedBatchNormV3" => (5, true),
+        other => {
+            return Err(KernelError::invalid(format!(
+                "attribute `data_format` is `{other}`; expected `NHWC` or `NCHW`"
+            )));
+        }
+    };
+    let factor = float_attr(node, "exponential_avg_factor", 1.0)?;
+    let plan = BatchNorm {
+        rank,
+        channels_first,
+        epsilon: float_attr(node, "epsilon", 1e-4)?,
+        training: bool_attr(node, "is_training", true)?.then_some(Training { factor }),
+        has_third_space: node.op == "FusedBatchNormV3",
+    };
+    dispatch!(
+        type_attr(node, "T")?,
+        [F32: f32, F16: half::f16, BF16: half::bf16],
+        T => kernel(move |context| plan.compute::<T>(context))
+    )
+}
+
+impl BatchNorm {
+    fn compute<T: Real<Wide = f32>>(&self, context: &KernelContext<'_>) -> Result<(), KernelError> {
+        let input = context.input(0)?;
+        let dims = input.shape().dims();
+        if dims.len() != self.rank {
+            return Err(KernelError::invalid(format!(
+                "input must be {}-dimensional: {}",
+                self.rank,
+                input.shape()
+            )));
+        }
+        let axis = if self.channels_first {
+            1
+        } else {
+            self.rank - 1
+        };
+        let n = dims[axis];
+        let channels = Channels {
+            outer: product(&dims[..axis]),
+            channels: n,
+            inner: product(&dims[axis + 1..]),
+        };
+        let needs_given = self.training.is_none_or(|training| training.factor != 1.0);
+        let given = |index: usize, name: &str, required: bool| -> Result<&[f32], KernelError> {
+            let tensor = context.input(index)?;
+            if tensor.shape().rank() != 1 || required && tensor.shape().dims() != [n] {
+                return Err(KernelError::invalid(format!(
+                    "{name} must have the same number of elements as the channels of x, got {} and {n} (x {})",
+                    tensor.shape(),
+                    input.shape()
+                )));
+            }
+            Ok(tensor.as_slice::<f32>()?)
+        };
+        let (scale, offset) = (given(1, "scale", true)?, given(2, "offset", true)?);
+        let (old_mean, old_variance) = (
+            given(3, "mean", needs_given)?,
+            given(4, "variance", needs_given)?,
+        );
+        let x = input.as_slice::<T>()?;
+        let computed = (self.training.is_some() && !x.is_empty()).then(|| channels.moments(x));
+        let (mean, variance) = match &computed {
+            Some((mean, variance)) => (&mean[..], &variance[..]),
+            None => (old_mean, old_variance),
+        };
+        let factor: Vec<f32> = variance
+            .iter()
+            .zip(scale)
+            .map(|(&variance, &scale)| 1.0 / (variance + self.epsilon).sqrt() * scale)
+            .collect();
+        context.fill_output::<T>(0, input.shape(), |out| {
+            let parameters = [mean, &factor, offset];
+            channels.normalise(x, parameters, out, Threads::of(context.device()));
+            Ok(())
+        })?;
+        let fill = |index: usize, value: &dyn Fn(usize) -> f32| {
+            context.fill_output::<f32>(index, &Shape::from([n]), |out| {
+                for (channel, o) in out.iter_mut().enumerate() {
+                    *o = value(channel);
+                }
+                Ok(())
+            })
+        };
+        if x.is_empty() {
+            for index in 1..5 {
+                fill(index, &|_| f32::NAN)?;
+            }
+        } else {
+            #[expect(clippy::cast_precision_loss, reason = "a number of elements")]
+            let n_values = (channels.outer * channels.inner) as f32;
+            // Bessel's correction, of the running variance only.
+            let correction = n_values / (n_values - 1.0).max(1.0);
+            let running =
+                |old: &[f32], new: &[f32], correction: f32, channel: usize| match self.training {
+                    None => new[channel],
+                    Some(Training { factor: 1.0 }) => new[channel] * correction,
+                    Some(Training { factor }) => {
+                        (1.0 - factor) * old[channel] + factor * correction * new[channel]
+                    }
+                };
+            fill(1, &|channel| running(old_mean, mean, 1.0, channel))?;
+            fill(2, &|channel| {
+                running(old_variance, variance, correction, channel)
+            })?;
+            fill(3, &|channel| mean[channel])?;
+            fill(4, &|channel| variance[channel])?;
+        }
+        if self.has_third_space {
+            // Only a GPU's library has something to keep there.
+            context.fill_output::<f32>(5, &Shape::scalar(), |out| {
+                out.fill(0.0);
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+}

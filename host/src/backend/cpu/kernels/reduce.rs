@@ -1,0 +1,224 @@
+//! Reductions, positions of extremes, running sums.
+
+use crate::backend::cpu::kernels::INDICES;
+use crate::backend::cpu::kernels::Made;
+use crate::backend::cpu::kernels::NUMBERS;
+use crate::backend::cpu::kernels::bool_attr;
+use crate::backend::cpu::kernels::def;
+use crate::backend::cpu::kernels::indices;
+use crate::backend::cpu::kernels::kernel;
+use crate::backend::cpu::kernels::output;
+use crate::backend::cpu::kernels::type_attr;
+use crate::device::KernelConstruction;
+use crate::device::KernelContext;
+use crate::device::KernelError;
+use crate::device::KernelRegistry;
+use crate::kernels::Number;
+use crate::kernels::Threads;
+use crate::kernels::reduce;
+use crate::kernels::reduce::Reduction;
+use crate::kernels::reduce::axis_index;
+use crate::kernels::reducer;
+use crate::kernels::reducer::Reducer;
+use crate::kernels::scan::AxisView;
+use crate::kernels::scan::Ordered;
+use crate::kernels::scan::ScanOptions;
+use crate::tensor::Boolean;
+use crate::tensor::DType;
+use crate::tensor::Element;
+use crate::tensor::Shape;
+use crate::tensor::Tensor;
+
+pub(super) fn register(registry: &mut KernelRegistry) {
+    let mut add = |op: &str, make: fn(&KernelConstruction<'_>) -> Made| {
+        registry.register(
+            def(op)
+                .with_types("T", &NUMBERS)
+                .with_types("Tidx", &INDICES)
+                .with_host_memory("reduction_indices")
+                .with_factory(make),
+        );
+    };
+    add(
+        "Sum",
+        |node| dispatch_number!(type_attr(node, "T")?, T => reduction::<T, reducer::Sum>(node)),
+    );
+    add(
+        "Mean",
+        |node| dispatch_number!(type_attr(node, "T")?, T => reduction::<T, reducer::Mean>(node)),
+    );
+    add(
+        "Prod",
+        |node| dispatch_number!(type_attr(node, "T")?, T => reduction::<T, reducer::Product>(node)),
+    );
+    add(
+        "Max",
+        |node| dispatch_number!(type_attr(node, "T")?, T => reduction::<T, reducer::Max>(node)),
+    );
+    add(
+        "Min",
+        |node| dispatch_number!(type_attr(node, "T")?, T => reduction::<T, reducer::Min>(node)),
+    );
+    let mut add = |op: &str, make: fn(&KernelConstruction<'_>) -> Made| {
+        registry.register(
+            def(op)
+                .with_types("Tidx", &INDICES)
+                .with_host_memory("reduction_indices")
+                .with_factory(make),
+        );
+    };
+    add("All", reduction::<Boolean, reducer::All>);
+    add("Any", reduction::<Boolean, reducer::Any>);
+    positions(registry);
+    for op in ["Cumsum", "Cumprod"] {
+        registry.register(
+            def(op)
+                .with_types("T", &NUMBERS)
+                .with_types("Tidx", &INDICES)
+                .with_host_memory("axis")
+                .with_factory(move |node| {
+                    dispatch_number!(type_attr(node, "T")?, T => if op == "Cumsum" {
+                        scan(node, T::ZERO, T::plus)
+                    } else {
+                        scan(node, T::ONE, T::times)
+                    })
+                }),
+        );
+    }
+}
+
+/// TensorFlow `Sum`, `Mean`, `Prod`, `Max`, `Min`, `All`, `Any`.
+fn reduction<T: Element, R: Reducer<T> + 'static>(node: &KernelConstruction<'_>) -> Made {
+    let keep_dims = bool_attr(node, "keep_dims", false)?;
+    kernel(move |context| {
+        let (input, axes) = (context.input(0)?, context.input(1)?);
+        let x = input.as_slice::<T>()?;
+        let reduced = reduce::reduced_axes(input.shape(), &indices(axes)?)?;
+        let plan = Reduction::new(input.shape(), &reduced, keep_dims);
+        let mut gone = input.shape().dims().iter().zip(&reduced);
+        if gone.all(|(&dim, &gone)| dim == 1 || !gone) {
+            return context.forward_input(0, 0, plan.shape());
+        }
+        output(context, plan.shape().clone(), |out: &mut [T]| {
+            plan.apply::<T, R>(x, out, Threads::of(context.device()));
+            Ok(())
+        })
+    })
+}
+
+/// TensorFlow `ArgMax` and `ArgMin`: NaNs are passed over, and the first of several equals wins.
+fn positions(registry: &mut KernelRegistry) {
+    let types = [&NUMBERS[..], &[DType::Bool]].concat();
+    for (op, output_types) in [
+        (
+            "ArgMax",
+            &[DType::I32, DType::I64, DType::I16, DType::U16][..],
+        ),
+        ("ArgMin", &INDICES),
+    ] {
+        registry.register(
+            def(op)
+                .with_types("T", &types)
+                .with_types("Tidx", &INDICES)
+                .with_types("output_type", output_types)
+                .with_host_memory("dimension")
+                .with_factory(move |node| make_arg(node, op == "ArgMax")),
+        );
+    }
+}
+
+fn make_arg(node: &KernelConstruction<'_>, largest: bool) -> Made {
+    fn made<T: Ordered>(node: &KernelConstruction<'_>, largest: bool) -> Made {
+        let output_type = node.attrs.dtype("output_type").unwrap_or(DType::I64);
+        dispatch!(output_type, [I32: i32, I64: i64, I16: i16, U16: u16], O => {
+            if largest {
+                arg::<T, O>(T::LEAST, |x, y| x > y)
+            } else {
+                arg::<T, O>(T::MOST, |x, y| x < y)
+            }
+        })
+    }
+    match type_attr(node, "T")? {
+        DType::Bool => made::<Boolean>(node, largest),
+        dtype => dispatch_number!(dtype, T => made::<T>(node, largest)),
+    }
+}
+
+fn arg<T: Ordered, O: Number>(
+    start: T,
+    beyond: impl Fn(T, T) -> bool + Copy + Send + Sync + 'static,
+) -> Made {
+    kernel(move |context| {
+        let (input, dimension) = (context.input(0)?, context.input(1)?);
+        let shape = input.shape();
+        let dim = scalar_index(dimension, || {
+            format!(
+                "dim must be a scalar, but received tensor of shape: {}",
+                dimension.shape()
+            )
+        })?;
+        let rank = shape.rank();
+        let axis = axis_index(dim, rank).ok_or_else(|| {
+            KernelError::invalid(format!(
+                "expected dimension in the range [-{rank}, {rank}), but got {dim} for shape {shape}"
+            ))
+        })?;
+        if shape.dims()[axis] == 0 {
+            return Err(KernelError::invalid(format!(
+                "reduction axis {dim} is empty in shape {shape}"
+            )));
+        }
+        let x = input.as_slice::<T>()?;
+        let left: Shape = (0..rank)
+            .filter(|&other| other != axis)
+            .map(|other| shape.dims()[other])
+            .collect();
+        output(context, left, |out: &mut [O]| {
+            let threads = Threads::of(context.device());
+            AxisView::new(shape, axis).arg(x, out, threads, start, beyond);
+            Ok(())
+        })
+    })
+}
+
+/// The only element of a scalar; `message` says what is wrong with anything else.
+fn scalar_index(tensor: &Tensor, message: impl FnOnce() -> String) -> Result<i64, KernelError> {
+    if tensor.shape().rank() != 0 {
+        return Err(KernelError::invalid(message()));
+    }
+    let [index] = indices(tensor)?[..] else {
+        unreachable!("a scalar has one element");
+    };
+    Ok(index)
+}
+
+/// TensorFlow `Cumsum` and `Cumprod`.
+fn scan<T: Number>(
+    node: &KernelConstruction<'_>,
+    start: T,
+    join: impl Fn(T, T) -> T + Copy + Send + Sync + 'static,
+) -> Made {
+    let options = ScanOptions {
+        exclusive: bool_attr(node, "exclusive", false)?,
+        reverse: bool_attr(node, "reverse", false)?,
+    };
+    kernel(move |context: &KernelContext<'_>| {
+        let (input, axis) = (context.input(0)?, context.input(1)?);
+        let shape = input.shape();
+        let asked = scalar_index(axis, || {
+            format!("ScanOp: axis must be a scalar, not {}", axis.shape())
+        })?;
+        let rank = shape.rank();
+        let axis = axis_index(asked, rank).ok_or_else(|| {
+            KernelError::invalid(format!(
+                "ScanOp: expected scan axis in the range [-{rank}, {rank}), but got {asked} for shape {shape}"
+            ))
+        })?;
+        let x = input.as_slice::<T>()?;
+        output(context, shape.clone(), |out: &mut [T]| {
+            let threads = Threads::of(context.device());
+            AxisView::new(shape, axis).scan(x, out, options, threads, start, join);
+            Ok(())
+        })
+    })
+}

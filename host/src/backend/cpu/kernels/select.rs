@@ -1,0 +1,136 @@
+//! Choice between two tensors, element by element.
+
+use smallvec::SmallVec;
+
+use crate::backend::cpu::kernels::ELEMENTS;
+use crate::backend::cpu::kernels::Made;
+use crate::backend::cpu::kernels::def;
+use crate::backend::cpu::kernels::kernel;
+use crate::backend::cpu::kernels::output;
+use crate::backend::cpu::kernels::type_attr;
+use crate::device::KernelConstruction;
+use crate::device::KernelContext;
+use crate::device::KernelError;
+use crate::device::KernelRegistry;
+use crate::kernels::Threads;
+use crate::kernels::spread::Spread;
+use crate::kernels::spread::common_shape;
+use crate::tensor::Boolean;
+use crate::tensor::DType;
+use crate::tensor::Shape;
+use crate::tensor::Tensor;
+
+/// The result's shape, and how the three operands are repeated to it.
+type Plan = fn(&Shape, &Shape, &Shape) -> Result<(Shape, Spread<3>), KernelError>;
+
+pub(super) fn register(registry: &mut KernelRegistry) {
+    let types = [&ELEMENTS[..], &[DType::String]].concat();
+    registry.register(
+        def("Select")
+            .with_types("T", &types)
+            .with_factory(|node| make(node, by_rows)),
+    );
+    registry.register(
+        def("SelectV2")
+            .with_types("T", &types)
+            .with_factory(|node| make(node, broadcast)),
+    );
+}
+
+fn make(node: &KernelConstruction<'_>, plan: Plan) -> Made {
+    let dtype = type_attr(node, "T")?;
+    if dtype == DType::String {
+        return kernel(move |context| strings(context, plan));
+    }
+    dispatch_element!(dtype, T => kernel(move |context| {
+        let (condition, t, e) = (context.input(0)?, context.input(1)?, context.input(2)?);
+        let (shape, spread) = plan(condition.shape(), t.shape(), e.shape())?;
+        let condition = condition.as_slice::<Boolean>()?;
+        let (t, e) = (t.as_slice::<T>()?, e.as_slice::<T>()?);
+        output(context, shape, |out: &mut [T]| {
+            let threads = Threads::of(context.device());
+            spread.select(condition, t, e, out, threads, Boolean::is_true);
+            Ok(())
+        })
+    }))
+}
+
+/// The same with texts: places are chosen, then what is there is copied.
+fn strings(context: &KernelContext<'_>, plan: Plan) -> Result<(), KernelError> {
+    let (condition, t, e) = (context.input(0)?, context.input(1)?, context.input(2)?);
+    let (shape, spread) = plan(condition.shape(), t.shape(), e.shape())?;
+    let condition = condition.as_slice::<Boolean>()?;
+    let (t, e) = (t.as_strings()?, e.as_strings()?);
+    let places = |n: usize, of_t: bool| (0..n).map(|i| (of_t, i)).collect::<Vec<_>>();
+    let mut chosen = vec![(true, 0); shape.n_elements()];
+    spread.select(
+        condition,
+        &places(t.len(), true),
+        &places(e.len(), false),
+        &mut chosen,
+        Threads::single(),
+        Boolean::is_true,
+    );
+    let texts = chosen
+        .into_iter()
+        .map(|(of_t, index)| {
+            if of_t {
+                t[index].clone()
+            } else {
+                e[index].clone()
+            }
+        })
+        .collect();
+    context.set_output(0, Tensor::from_strings(shape, texts)?)
+}
+
+/// TensorFlow `SelectV2`: NumPy broadcasting.
+fn broadcast(condition: &Shape, t: &Shape, e: &Shape) -> Result<(Shape, Spread<3>), KernelError> {
+    let shape = common_shape(&[condition, t, e])?;
+    let spread = Spread::new(&shape, [condition, t, e])?;
+    Ok((shape, spread))
+}
+
+/// TensorFlow `Select`: a condition for all, for each element, or for each row.
+fn by_rows(condition: &Shape, t: &Shape, e: &Shape) -> Result<(Shape, Spread<3>), KernelError> {
+    let spread = match condition.dims() {
+        [] => {
+            hold_same_size(t, e)?;
+            Spread::new(t, [condition, t, e])?
+        }
+        &[n] if t.rank() != 1 => {
+            let Some(&n_rows) = t.dims().first() else {
+                return Err(KernelError::invalid(format!(
+                    "'then' must be at least a vector, but saw shape: {t}, with 'cond' of shape {condition}"
+                )));
+            };
+            if n_rows != n {
+                return Err(KernelError::invalid(format!(
+                    "number of batches of 'then' must match size of 'cond', but saw: {n_rows} vs. {n} ('then' {t})"
+                )));
+            }
+            hold_same_size(t, e)?;
+            let mut rows: SmallVec<[usize; 8]> = SmallVec::from_elem(1, t.rank());
+            rows[0] = n;
+            Spread::new(t, [&Shape::new(&rows), t, e])?
+        }
+        _ => {
+            if condition != t || condition != e {
+                return Err(KernelError::invalid(format!(
+                    "inputs must have the same size and shape: 'cond' {condition}, 'then' {t}, 'else' {e}"
+                )));
+            }
+            Spread::new(t, [condition, t, e])?
+        }
+    };
+    Ok((t.clone(), spread))
+}
+
+fn hold_same_size(t: &Shape, e: &Shape) -> Result<(), KernelError> {
+    if t == e {
+        return Ok(());
+    }
+    Err(KernelError::invalid(format!(
+        "'then' and 'else' must have the same size, but received: {t} vs. {e}"
+    )))
+}

@@ -1,0 +1,182 @@
+//! Elements that are moved and not looked at: words of their size, whatever they mean, and texts.
+
+use std::borrow::Cow;
+use std::marker::PhantomData;
+
+use smallvec::SmallVec;
+
+use crate::backend::cpu::kernels::unsupported;
+use crate::device::KernelContext;
+use crate::device::KernelError;
+use crate::tensor::DType;
+use crate::tensor::Shape;
+use crate::tensor::Tensor;
+use crate::tensor::TensorError;
+
+/// Calls `$body` with `$W` standing for the [`Words`] of an element type, or gives an error for a type that has none.
+macro_rules! dispatch_words {
+    ($dtype:expr, $W:ident => $body:expr) => {{
+        use $crate::backend::cpu::kernels::words::Fixed;
+        use $crate::backend::cpu::kernels::words::Texts;
+        match ($dtype, $dtype.size_bytes()) {
+            (_, Some(1)) => {
+                type $W = Fixed<u8>;
+                $body
+            }
+            (_, Some(2)) => {
+                type $W = Fixed<u16>;
+                $body
+            }
+            (_, Some(4)) => {
+                type $W = Fixed<u32>;
+                $body
+            }
+            (_, Some(8)) => {
+                type $W = Fixed<u64>;
+                $body
+            }
+            (_, Some(16)) => {
+                type $W = Fixed<[u64; 2]>;
+                $body
+            }
+            ($crate::tensor::DType::String, _) => {
+                type $W = Texts;
+                $body
+            }
+            (other, _) => Err($crate::backend::cpu::kernels::unsupported(other)),
+        }
+    }};
+}
+
+/// Types whose elements TensorFlow's kernels move (`TF_CALL_POD_STRING_TYPES`).
+pub(super) const MOVED: [DType; 16] = [
+    DType::F32,
+    DType::F64,
+    DType::F16,
+    DType::BF16,
+    DType::I8,
+    DType::I16,
+    DType::I32,
+    DType::I64,
+    DType::U8,
+    DType::U16,
+    DType::U32,
+    DType::U64,
+    DType::Complex64,
+    DType::Complex128,
+    DType::Bool,
+    DType::String,
+];
+
+/// How the elements of a tensor are read and written where their meaning does not matter. The default word is 0, `false`,
+/// or the empty text.
+pub(super) trait Words: 'static {
+    /// What stands for an element.
+    type Word<'a>: Copy + Default + Send + Sync;
+
+    /// The elements, row-major.
+    fn read(tensor: &Tensor) -> Result<Cow<'_, [Self::Word<'_>]>, KernelError>;
+
+    /// Makes output `index` and has every element written by `fill`.
+    fn write<'a>(
+        context: &KernelContext<'_>,
+        index: usize,
+        dtype: DType,
+        shape: Shape,
+        fill: impl FnOnce(&mut [Self::Word<'a>]) -> Result<(), KernelError>,
+    ) -> Result<(), KernelError>;
+}
+
+/// Elements that are as large as `W`.
+pub(super) struct Fixed<W>(PhantomData<W>);
+
+/// Strings.
+pub(super) struct Texts;
+
+impl<W: bytemuck::Pod + Default + Send + Sync> Words for Fixed<W> {
+    type Word<'a> = W;
+
+    fn read(tensor: &Tensor) -> Result<Cow<'_, [W]>, KernelError> {
+        Ok(Cow::Borrowed(bytemuck::cast_slice(tensor.as_bytes()?)))
+    }
+
+    fn write<'a>(
+        context: &KernelContext<'_>,
+        index: usize,
+        dtype: DType,
+        shape: Shape,
+        fill: impl FnOnce(&mut [Self::Word<'a>]) -> Result<(), KernelError>,
+    ) -> Result<(), KernelError> {
+        context.fill_output_bytes(index, dtype, &shape, |bytes| {
+            fill(bytemuck::cast_slice_mut(bytes))
+        })
+    }
+}
+
+impl Words for Texts {
+    type Word<'a> = &'a [u8];
+
+    fn read(tensor: &Tensor) -> Result<Cow<'_, [&[u8]]>, KernelError> {
+        Ok(tensor.as_strings()?.iter().map(|text| &**text).collect())
+    }
+
+    fn write<'a>(
+        context: &KernelContext<'_>,
+        index: usize,
+        _: DType,
+        shape: Shape,
+        fill: impl FnOnce(&mut [&'a [u8]]) -> Result<(), KernelError>,
+    ) -> Result<(), KernelError> {
+        // Before the list is made: a shape that no machine can hold is an error.
+        shape.size_bytes(DType::String).map_err(TensorError::from)?;
+        let mut texts: Vec<&[u8]> = vec![&[]; shape.n_elements()];
+        fill(&mut texts)?;
+        let texts = texts.into_iter().map(Box::from).collect();
+        context.set_output(index, Tensor::from_strings(shape, texts)?)
+    }
+}
+
+/// The elements of a tensor of integers of any size.
+pub(super) fn integers(tensor: &Tensor) -> Result<SmallVec<[i64; 8]>, KernelError> {
+    fn widened<T: crate::tensor::Element + Into<i64>>(
+        tensor: &Tensor,
+    ) -> Result<SmallVec<[i64; 8]>, KernelError> {
+        Ok(tensor.as_slice::<T>()?.iter().map(|&x| x.into()).collect())
+    }
+    match tensor.dtype() {
+        DType::I8 => widened::<i8>(tensor),
+        DType::U8 => widened::<u8>(tensor),
+        DType::I16 => widened::<i16>(tensor),
+        DType::I32 => widened::<i32>(tensor),
+        DType::I64 => widened::<i64>(tensor),
+        other => Err(unsupported(other)),
+    }
+}
+
+/// The elements of a vector of integers; `what` names it.
+pub(super) fn vector(tensor: &Tensor, what: &str) -> Result<SmallVec<[i64; 8]>, KernelError> {
+    if tensor.shape().rank() != 1 {
+        return Err(KernelError::invalid(format!(
+            "{what} must be 1-D, not {}",
+            tensor.shape()
+        )));
+    }
+    integers(tensor)
+}
+
+/// A single integer; `what` names it.
+pub(super) fn scalar(tensor: &Tensor, what: &str) -> Result<i64, KernelError> {
+    match (tensor.shape().rank(), &integers(tensor)?[..]) {
+        (0, &[value]) => Ok(value),
+        _ => Err(KernelError::invalid(format!(
+            "{what} must be a scalar, not of shape {}",
+            tensor.shape()
+        ))),
+    }
+}
+
+/// The number of elements under these dimensions; saturates beside a dimension of 0 only.
+pub(super) fn product(dims: &[usize]) -> usize {
+    dims.iter()
+        .fold(1usize, |product, &dim| product.saturating_mul(dim))
+}

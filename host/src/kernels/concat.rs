@@ -1,0 +1,68 @@
+//! Tensors joined along an axis.
+
+use crate::kernels::Threads;
+
+/// Elements that are worth handing to another thread.
+const GRAIN: usize = 32 * 1024;
+
+/// Each row of the result is a row of each part in turn: `[rows, a] ++ [rows, b] ++ .. -> [rows, a + b + ..]` (TensorFlow
+/// `ConcatV2`). `parts` = elements and length of a row.
+///
+/// # Panics
+/// If a part has other rows than the result.
+pub fn concat<T: Copy + Send + Sync>(parts: &[(&[T], usize)], out: &mut [T], threads: Threads<'_>) {
+    let row: usize = parts.iter().map(|&(_, length)| length).sum();
+    if out.is_empty() {
+        return;
+    }
+    // Parts of the result may start and end within a row: joined along the first axis, there is only one.
+    threads.fill(out, 1, GRAIN, |start, piece| {
+        let (mut index, mut column) = (start / row, start % row);
+        let mut rest = piece;
+        while !rest.is_empty() {
+            for &(elements, length) in parts {
+                if column >= length {
+                    column -= length;
+                    continue;
+                }
+                let n = (length - column).min(rest.len());
+                let (line, tail) = std::mem::take(&mut rest).split_at_mut(n);
+                line.copy_from_slice(&elements[index * length + column..][..n]);
+                rest = tail;
+                column = 0;
+                if rest.is_empty() {
+                    return;
+                }
+            }
+            index += 1;
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn rows_agree_with_appending_them(
+            rows in 0usize..4, lengths in prop::collection::vec(0usize..4, 1..5),
+        ) {
+            let parts: Vec<Vec<u32>> = (0..).zip(&lengths)
+                .map(|(i, &length)| (i * 100..).take(rows * length).collect())
+                .collect();
+            let mut expected = Vec::new();
+            for row in 0..rows {
+                for (part, &length) in parts.iter().zip(&lengths) {
+                    expected.extend_from_slice(&part[row * length..][..length]);
+                }
+            }
+            let views: Vec<(&[u32], usize)> = parts.iter().map(Vec::as_slice).zip(lengths).collect();
+            let mut out = vec![u32::MAX; expected.len()];
+            concat(&views, &mut out, Threads::single());
+            prop_assert_eq!(out, expected);
+        }
+    }
+}

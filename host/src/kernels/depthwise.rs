@@ -1,0 +1,187 @@
+//! Convolution of each channel on its own, and transposed convolution.
+
+use crate::device::KernelError;
+use crate::kernels::MatrixMut;
+use crate::kernels::MatrixView;
+use crate::kernels::Multiply;
+use crate::kernels::Number;
+use crate::kernels::Real;
+use crate::kernels::Threads;
+use crate::kernels::window::WindowAxis;
+
+/// Multiplications that are worth handing to another thread.
+const GRAIN_PRODUCTS: usize = 128 * 1024;
+
+/// Elements of unrolled patches that are multiplied at a time.
+const PATCH_ELEMENTS: usize = 64 * 1024;
+
+/// A depthwise convolution whose shapes have been compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Depthwise {
+    /// Images.
+    pub batch: usize,
+    /// Windows over the rows.
+    pub rows: WindowAxis,
+    /// Windows over the columns.
+    pub columns: WindowAxis,
+    /// Channels of the image.
+    pub channels: usize,
+    /// Channels of the result per channel of the image.
+    pub multiplier: usize,
+}
+
+impl Depthwise {
+    /// `[batch, in rows, in columns, channels] * [window rows, window columns, channels, multiplier]
+    /// -> [batch, out rows, out columns, channels * multiplier]` (TensorFlow `DepthwiseConv2dNative`, `NHWC`). Sums of
+    /// short floats are kept in `f32`.
+    ///
+    /// # Panics
+    /// If a slice has another length than its shape.
+    pub fn apply<T: Real>(&self, input: &[T], filter: &[T], out: &mut [T], threads: Threads<'_>) {
+        if out.is_empty() {
+            return;
+        }
+        let channels = self.channels * self.multiplier;
+        let taps = self.rows.size * self.columns.size;
+        threads.fill(
+            out,
+            channels,
+            GRAIN_PRODUCTS / taps.max(1),
+            |start, part| {
+                let mut sums = vec![T::Wide::ZERO; channels];
+                for (index, pixel) in part.chunks_exact_mut(channels).enumerate() {
+                    sums.fill(T::Wide::ZERO);
+                    self.pixel(input, filter, start / channels + index, &mut sums);
+                    for (o, &sum) in pixel.iter_mut().zip(&sums) {
+                        *o = T::narrow(sum);
+                    }
+                }
+            },
+        );
+    }
+
+    fn pixel<T: Real>(&self, input: &[T], filter: &[T], pixel: usize, sums: &mut [T::Wide]) {
+        let column = pixel % self.columns.output;
+        let row = pixel / self.columns.output % self.rows.output;
+        let image = pixel / self.columns.output / self.rows.output;
+        for y in 0..self.rows.size {
+            let Some(line) = self.rows.input_of(row, y) else {
+                continue;
+            };
+            for x in 0..self.columns.size {
+                let Some(at) = self.columns.input_of(column, x) else {
+                    continue;
+                };
+                let start = (image * self.rows.input + line) * self.columns.input + at;
+                let values = &input[start * self.channels..][..self.channels];
+                let tap = y * self.columns.size + x;
+                let weights = &filter[tap * sums.len()..][..sums.len()];
+                add_products(values, weights, self.multiplier, sums);
+            }
+        }
+    }
+}
+
+/// `sums[c, m] += values[c] * weights[c, m]`.
+fn add_products<T: Real>(values: &[T], weights: &[T], multiplier: usize, sums: &mut [T::Wide]) {
+    if multiplier == 1 {
+        for ((sum, value), weight) in sums.iter_mut().zip(values).zip(weights) {
+            *sum = sum.plus(value.widen().times(weight.widen()));
+        }
+    } else {
+        let rows = sums
+            .chunks_exact_mut(multiplier)
+            .zip(weights.chunks_exact(multiplier));
+        for ((sums, weights), value) in rows.zip(values) {
+            for (sum, weight) in sums.iter_mut().zip(weights) {
+                *sum = sum.plus(value.widen().times(weight.widen()));
+            }
+        }
+    }
+}
+
+/// A transposed convolution whose shapes have been compared; `rows` and `columns` are those of the convolution that it
+/// turns around, so their inputs are its results.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Transposed {
+    /// Images.
+    pub batch: usize,
+    /// Windows over the rows of the result.
+    pub rows: WindowAxis,
+    /// Windows over the columns of the result.
+    pub columns: WindowAxis,
+    /// Channels of the result.
+    pub channels: usize,
+    /// Channels of what is given.
+    pub given_channels: usize,
+}
+
+impl Transposed {
+    /// `[batch, window rows, window columns of all places, given_channels] * [size, size, channels, given_channels]
+    /// -> [batch, rows, columns, channels]` (TensorFlow `Conv2DBackpropInput`, `NHWC`): each given pixel adds its window.
+    ///
+    /// # Errors
+    /// [`KernelError::InvalidArgument`] if a slice is shorter than its shape.
+    pub fn apply<T: Multiply>(
+        &self,
+        given: &[T],
+        filter: &[T],
+        out: &mut [T],
+        threads: Threads<'_>,
+    ) -> Result<(), KernelError> {
+        out.fill(T::ZERO);
+        let n_places = self.rows.output * self.columns.output;
+        let taps = self.rows.size * self.columns.size;
+        let patch = taps * self.channels;
+        if out.is_empty() || n_places == 0 || patch == 0 || self.given_channels == 0 {
+            return Ok(());
+        }
+        let filter = MatrixView::row_major(filter, patch, self.given_channels)?.transposed();
+        let given = MatrixView::row_major(given, self.batch * n_places, self.given_channels)?;
+        let block = (PATCH_ELEMENTS / patch).clamp(1, n_places);
+        let image = self.rows.input * self.columns.input * self.channels;
+        let each = |first: usize, out: &mut [T], threads: Threads<'_>| {
+            let mut patches = vec![T::ZERO; block * patch];
+            for (index, out) in out.chunks_exact_mut(image).enumerate() {
+                let start = (first + index) * n_places;
+                for place in (0..n_places).step_by(block) {
+                    let n = block.min(n_places - place);
+                    let expect = "blocks lie in the given pixels";
+                    let rows = &given.data()[(start + place) * self.given_channels..];
+                    let lhs = MatrixView::row_major(rows, n, self.given_channels).expect(expect);
+                    let mut products = MatrixMut::new(&mut patches, n, patch, patch).expect(expect);
+                    T::multiply(lhs, filter, &mut products, threads);
+                    for (offset, patch) in patches.chunks_exact(patch).take(n).enumerate() {
+                        self.add(patch, place + offset, out);
+                    }
+                }
+            }
+        };
+        if self.batch == 1 {
+            each(0, out, threads);
+        } else {
+            threads.fill(out, image, image, |start, part| {
+                each(start / image, part, Threads::single());
+            });
+        }
+        Ok(())
+    }
+
+    /// Adds the window of one place to an image.
+    fn add<T: Multiply>(&self, patch: &[T], place: usize, out: &mut [T]) {
+        let (row, column) = (place / self.columns.output, place % self.columns.output);
+        let mut taps = patch.chunks_exact(self.channels);
+        for y in 0..self.rows.size {
+            let line = self.rows.input_of(row, y);
+            for x in 0..self.columns.size {
+                let Some(tap) = taps.next() else { return };
+                if let Some((line, at)) = line.zip(self.columns.input_of(column, x)) {
+                    let start = (line * self.columns.input + at) * self.channels;
+                    for (o, &value) in out[start..].iter_mut().zip(tap) {
+                        *o = o.plus(value);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,572 @@
+//! Sums of products over labelled dimensions (TensorFlow `Einsum`, one or two operands).
+//!
+//! Both cases are one batch of matrix products: a label of both operands and the result is a batch dimension, one of an
+//! operand and the result a row or a column, one that the result lacks is summed over. What an operand lacks repeats.
+
+use smallvec::SmallVec;
+
+use crate::device::KernelError;
+use crate::kernels::Multiply;
+use crate::kernels::Threads;
+use crate::kernels::batch::BatchProduct;
+use crate::kernels::batch::Operand;
+use crate::kernels::strided::StridedCopy;
+use crate::kernels::strided::row_major_strides;
+use crate::tensor::Shape;
+
+/// An equation such as `bhqd,hdk->bqk`; `...` stands for dimensions that are broadcast.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Equation {
+    inputs: Vec<Term>,
+    output: Term,
+}
+
+/// Labels before and behind an ellipsis, or all of them before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Term {
+    before: Vec<u8>,
+    after: Vec<u8>,
+    has_ellipsis: bool,
+}
+
+/// A label: a letter, or the place of a broadcast dimension counted from the last one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Label {
+    Named(u8),
+    Broadcast(usize),
+}
+
+/// A dimension of an operand: elements from one index to the next.
+#[derive(Debug, Clone, Copy)]
+struct Axis {
+    label: Label,
+    size: usize,
+    stride: usize,
+}
+
+type Axes = SmallVec<[Axis; 6]>;
+
+impl Equation {
+    /// # Errors
+    /// [`KernelError::InvalidArgument`] if it is malformed, has no or more than two operands, or a result with labels that
+    /// no operand has.
+    pub fn parse(text: &str) -> Result<Self, KernelError> {
+        let error = |what: &str| KernelError::invalid(format!("{what} in einsum equation: {text}"));
+        let compact = text.replace(' ', "");
+        let Some((left, right)) = compact.split_once("->") else {
+            return Err(error("expecting exactly one '->'"));
+        };
+        let term = |text: &str| -> Result<Term, KernelError> {
+            let (before, after) = text.split_once("...").unwrap_or((text, ""));
+            let labels = before.bytes().chain(after.bytes());
+            for label in labels {
+                if !label.is_ascii_alphabetic() {
+                    return Err(error("labels must be letters, with one `...` at most,"));
+                }
+            }
+            Ok(Term {
+                before: before.into(),
+                after: after.into(),
+                has_ellipsis: text.contains("..."),
+            })
+        };
+        let inputs = left.split(',').map(term).collect::<Result<Vec<_>, _>>()?;
+        let output = term(right)?;
+        if inputs.len() > 2 {
+            return Err(error("expecting 1 or 2 input subscripts"));
+        }
+        let known = |label: &u8| {
+            inputs
+                .iter()
+                .any(|input| input.before.contains(label) || input.after.contains(label))
+        };
+        if !output.before.iter().chain(&output.after).all(known) {
+            return Err(error("a label of the result is not of an operand"));
+        }
+        Ok(Self { inputs, output })
+    }
+
+    /// What the equation means for operands of these shapes.
+    ///
+    /// # Errors
+    /// [`KernelError::InvalidArgument`] if a shape does not fit the equation, or another shape.
+    pub fn plan(&self, shapes: &[&Shape]) -> Result<Einsum, KernelError> {
+        if shapes.len() != self.inputs.len() {
+            return Err(KernelError::invalid(format!(
+                "expected {} inputs but got: {}",
+                self.inputs.len(),
+                shapes.len()
+            )));
+        }
+        let mut operands: SmallVec<[Axes; 2]> = SmallVec::new();
+        let mut sizes: SmallVec<[(Label, usize); 8]> = SmallVec::new();
+        let mut n_broadcast = 0;
+        for (index, (term, shape)) in self.inputs.iter().zip(shapes).enumerate() {
+            let n_named = term.before.len() + term.after.len();
+            let fits = if term.has_ellipsis {
+                shape.rank() >= n_named
+            } else {
+                shape.rank() == n_named
+            };
+            if !fits {
+                return Err(KernelError::invalid(format!(
+                    "expected input {index} to have rank {}{n_named} but got: {} (shape {shape})",
+                    if term.has_ellipsis { "at least " } else { "" },
+                    shape.rank()
+                )));
+            }
+            n_broadcast = n_broadcast.max(shape.rank() - n_named);
+            operands.push(axes(term, shape, &mut sizes)?);
+        }
+        if n_broadcast > 0 && !self.output.has_ellipsis {
+            return Err(KernelError::invalid(format!(
+                "output contains {n_broadcast} broadcasting dimension(s) but no ellipsis (...) was found in the output subscripts"
+            )));
+        }
+        let output = labels(&self.output, n_broadcast);
+        let dims: SmallVec<[usize; 6]> =
+            output.iter().map(|&label| size_of(&sizes, label)).collect();
+        // Broadcast dimensions of 1 repeat.
+        for axis in operands.iter_mut().flatten() {
+            let size = size_of(&sizes, axis.label);
+            if axis.size != size {
+                (axis.size, axis.stride) = (size, 0);
+            }
+        }
+        let mut operands = operands.into_iter();
+        let lhs = operands.next().unwrap_or_default();
+        Ok(Einsum::new(
+            Shape::new(&dims),
+            &output,
+            lhs,
+            operands.next(),
+        ))
+    }
+}
+
+/// The labels of a term in order.
+fn labels(term: &Term, n_broadcast: usize) -> SmallVec<[Label; 6]> {
+    let named = |labels: &[u8]| -> SmallVec<[Label; 6]> {
+        labels.iter().map(|&label| Label::Named(label)).collect()
+    };
+    let n_broadcast = if term.has_ellipsis { n_broadcast } else { 0 };
+    named(&term.before)
+        .into_iter()
+        .chain((0..n_broadcast).rev().map(Label::Broadcast))
+        .chain(named(&term.after))
+        .collect()
+}
+
+/// The dimensions of an operand; those of a label that it has twice are its diagonal.
+fn axes(
+    term: &Term,
+    shape: &Shape,
+    sizes: &mut SmallVec<[(Label, usize); 8]>,
+) -> Result<Axes, KernelError> {
+    let n_broadcast = shape.rank() - term.before.len() - term.after.len();
+    let mut axes = Axes::new();
+    let strides = row_major_strides(shape.dims());
+    let all = labels(term, n_broadcast);
+    for ((label, &size), stride) in all.into_iter().zip(shape.dims()).zip(strides) {
+        let stride = stride.unsigned_abs();
+        match sizes.iter_mut().find(|(known, _)| *known == label) {
+            None => sizes.push((label, size)),
+            Some((_, known)) if *known == size => {}
+            Some((Label::Broadcast(_), known)) if *known == 1 => *known = size,
+            Some((Label::Broadcast(_), _)) if size == 1 => {}
+            Some((_, known)) => {
+                return Err(KernelError::invalid(format!(
+                    "expected dimension {known} of a label, but got dimension {size} of the input shaped {shape}"
+                )));
+            }
+        }
+        match axes.iter_mut().find(|axis| axis.label == label) {
+            Some(axis) => axis.stride = axis.stride.saturating_add(stride),
+            None => axes.push(Axis {
+                label,
+                size,
+                stride,
+            }),
+        }
+    }
+    Ok(axes)
+}
+
+fn size_of(sizes: &[(Label, usize)], label: Label) -> usize {
+    sizes
+        .iter()
+        .find(|(known, _)| *known == label)
+        .map_or(1, |&(_, size)| size)
+}
+
+/// An equation for operands of known shapes.
+#[derive(Debug, Clone)]
+pub struct Einsum {
+    shape: Shape,
+    /// Which operand is the left one of the products.
+    is_swapped: bool,
+    lhs: Side,
+    rhs: Option<Side>,
+    product: BatchProduct,
+    /// From the products' order to the result's, where they differ.
+    reorder: Option<Reorder>,
+}
+
+/// How an operand becomes a batch of matrices.
+#[derive(Debug, Clone)]
+struct Side {
+    /// The copy that makes it one, where its own strides do not.
+    pack: Option<StridedCopy>,
+}
+
+/// Element `i` of the products is element `start + ..` of the result.
+#[derive(Debug, Clone)]
+struct Reorder {
+    copy: StridedCopy,
+    /// Labels that the result has twice: all but the diagonal is 0.
+    inflate: Option<SmallVec<[(usize, usize); 6]>>,
+}
+
+impl Einsum {
+    fn new(shape: Shape, output: &[Label], lhs: Axes, rhs: Option<Axes>) -> Self {
+        let is_alone = rhs.is_none();
+        let rhs = rhs.unwrap_or_default();
+        let has = |axes: &Axes, label: Label| axes.iter().any(|axis| axis.label == label);
+        let mut unique: SmallVec<[Label; 6]> = SmallVec::new();
+        for &label in output {
+            if !unique.contains(&label) {
+                unique.push(label);
+            }
+        }
+        let pick = |keep: &dyn Fn(Label) -> bool| -> SmallVec<[Label; 6]> {
+            unique
+                .iter()
+                .copied()
+                .filter(|&label| keep(label))
+                .collect()
+        };
+        let batch = pick(&|label| has(&lhs, label) && has(&rhs, label));
+        let rows = pick(&|label| has(&lhs, label) && !has(&rhs, label));
+        let columns = pick(&|label| !has(&lhs, label) && has(&rhs, label));
+        // The product that leaves the columns in front is the one of the exchanged operands.
+        let ends_in_rows = !columns.is_empty() && unique.ends_with(&rows) && !rows.is_empty();
+        let is_swapped = !is_alone && ends_in_rows && unique[batch.len()..].starts_with(&columns);
+        let (lhs, rhs, rows, columns) = if is_swapped {
+            (rhs, lhs, columns, rows)
+        } else {
+            (lhs, rhs, rows, columns)
+        };
+        let mut summed: SmallVec<[Label; 6]> = SmallVec::new();
+        for axis in lhs.iter().chain(&rhs) {
+            if !unique.contains(&axis.label) && !summed.contains(&axis.label) {
+                summed.push(axis.label);
+            }
+        }
+        let size = |label: Label| {
+            let all = lhs.iter().chain(&rhs);
+            all.into_iter()
+                .find(|axis| axis.label == label)
+                .map_or(1, |axis| axis.size)
+        };
+        let count = |labels: &[Label]| {
+            labels
+                .iter()
+                .fold(1usize, |n, &label| n.saturating_mul(size(label)))
+        };
+        let (left, l) = side(&lhs, &batch, &rows, &summed, &size);
+        let (right, r) = side(&rhs, &batch, &columns, &summed, &size);
+        let product = BatchProduct {
+            batch: batch.iter().map(|&label| size(label)).collect(),
+            size: [count(&rows), count(&summed), count(&columns)],
+            lhs: l,
+            rhs: Operand {
+                row: r.column,
+                column: r.row,
+                batch: r.batch,
+            },
+        };
+        let order: SmallVec<[Label; 6]> =
+            batch.iter().chain(&rows).chain(&columns).copied().collect();
+        let reorder = (order[..] != output[..]).then(|| {
+            let dims: SmallVec<[usize; 6]> = order.iter().map(|&label| size(label)).collect();
+            let strides = row_major_strides(&dims);
+            let place = |label: Label| order.iter().position(|&known| known == label);
+            let copy = StridedCopy::new(
+                0,
+                unique
+                    .iter()
+                    .map(|&label| (size(label), place(label).map_or(0, |place| strides[place]))),
+            );
+            let inflate = (unique.len() < output.len()).then(|| {
+                let strides = row_major_strides(shape.dims());
+                unique
+                    .iter()
+                    .map(|&label| {
+                        let own = output
+                            .iter()
+                            .zip(&strides)
+                            .filter(|(known, _)| **known == label);
+                        (
+                            size(label),
+                            own.map(|(_, stride)| stride.unsigned_abs()).sum(),
+                        )
+                    })
+                    .collect()
+            });
+            Reorder { copy, inflate }
+        });
+        Self {
+            shape,
+            is_swapped,
+            lhs: left,
+            rhs: (!is_alone).then_some(right),
+            product,
+            reorder,
+        }
+    }
+
+    /// Shape of the result.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// Fills the result. The second operand is not looked at where the equation has one.
+    ///
+    /// # Errors
+    /// [`KernelError::InvalidArgument`] if an operand is shorter than its shape.
+    pub fn apply<T: Multiply>(
+        &self,
+        first: &[T],
+        second: &[T],
+        out: &mut [T],
+        threads: Threads<'_>,
+    ) -> Result<(), KernelError> {
+        if out.is_empty() {
+            return Ok(());
+        }
+        let (lhs, rhs) = if self.is_swapped {
+            (second, first)
+        } else {
+            (first, second)
+        };
+        let packed = |side: &Side, elements: &[T]| -> Option<Vec<T>> {
+            let copy = side.pack.as_ref()?;
+            let mut packed = vec![T::ZERO; copy.n_elements()];
+            copy.apply(elements, &mut packed, threads);
+            Some(packed)
+        };
+        let left = packed(&self.lhs, lhs);
+        let lhs = left.as_deref().unwrap_or(lhs);
+        let one = [T::ONE];
+        let right = self.rhs.as_ref().and_then(|side| packed(side, rhs));
+        let rhs = match &self.rhs {
+            None => &one,
+            Some(_) => right.as_deref().unwrap_or(rhs),
+        };
+        let Some(reorder) = &self.reorder else {
+            return self.product.apply(lhs, rhs, out, threads);
+        };
+        let mut products = vec![T::ZERO; reorder.copy.n_elements()];
+        self.product.apply(lhs, rhs, &mut products, threads)?;
+        match &reorder.inflate {
+            None => reorder.copy.apply(&products, out, threads),
+            Some(axes) => {
+                let mut ordered = vec![T::ZERO; products.len()];
+                reorder.copy.apply(&products, &mut ordered, threads);
+                out.fill(T::ZERO);
+                for (mut flat, value) in ordered.into_iter().enumerate() {
+                    let mut at = 0;
+                    for &(size, stride) in axes.iter().rev() {
+                        at += flat % size * stride;
+                        flat /= size;
+                    }
+                    out[at] = value;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// An operand as matrices `[batch, free, summed]`: as it stands, if one stride walks over `free` and one over `summed`.
+fn side(
+    axes: &Axes,
+    batch: &[Label],
+    free: &[Label],
+    summed: &[Label],
+    size: &dyn Fn(Label) -> usize,
+) -> (Side, Operand) {
+    let stride = |label: Label| {
+        axes.iter()
+            .find(|axis| axis.label == label)
+            .map_or(0, |axis| axis.stride)
+    };
+    if let (Some(row), Some(column)) = (walk(free, size, &stride), walk(summed, size, &stride)) {
+        let operand = Operand {
+            batch: batch.iter().map(|&label| stride(label)).collect(),
+            row,
+            column,
+        };
+        return (Side { pack: None }, operand);
+    }
+    // What repeats over the batch is packed once; what repeats within a matrix is written out.
+    let kept: SmallVec<[Label; 6]> = batch
+        .iter()
+        .copied()
+        .filter(|&label| stride(label) != 0)
+        .chain(free.iter().chain(summed).copied())
+        .collect();
+    let dims: SmallVec<[usize; 6]> = kept.iter().map(|&label| size(label)).collect();
+    let new = row_major_strides(&dims);
+    let new_stride = |label: Label| {
+        let place = kept.iter().position(|&known| known == label);
+        place.map_or(0, |place| new[place].unsigned_abs())
+    };
+    let source = kept.iter().map(|&label| {
+        let stride = isize::try_from(stride(label)).unwrap_or(isize::MAX);
+        (size(label), stride)
+    });
+    let operand = Operand {
+        batch: batch.iter().map(|&label| new_stride(label)).collect(),
+        row: summed.iter().map(|&label| size(label)).product(),
+        column: 1,
+    };
+    let pack = Some(StridedCopy::new(0, source));
+    (Side { pack }, operand)
+}
+
+/// The one stride that walks over all indices of these labels in order, if there is one.
+fn walk(
+    labels: &[Label],
+    size: &dyn Fn(Label) -> usize,
+    stride: &dyn Fn(Label) -> usize,
+) -> Option<usize> {
+    let mut walked: Option<(usize, usize)> = None;
+    for &label in labels.iter().rev().filter(|&&label| size(label) != 1) {
+        match &mut walked {
+            None => walked = Some((stride(label), size(label))),
+            Some((inner, n)) if inner.checked_mul(*n) == Some(stride(label)) => {
+                *n = n.saturating_mul(size(label));
+            }
+            Some(_) => return None,
+        }
+    }
+    Some(walked.map_or(0, |(stride, _)| stride))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The plain twin: runs over all values of all labels. No ellipses.
+    fn plain(equation: &str, shapes: &[Shape], inputs: &[Vec<i64>], out: &Shape) -> Vec<i64> {
+        let (left, right) = equation.split_once("->").unwrap();
+        let terms: Vec<&str> = left.split(',').collect();
+        let mut labels: Vec<(char, usize)> = Vec::new();
+        for (term, shape) in terms.iter().zip(shapes) {
+            for (label, &dim) in term.chars().zip(shape.dims()) {
+                if !labels.iter().any(|known| known.0 == label) {
+                    labels.push((label, dim));
+                }
+            }
+        }
+        let mut sums = vec![0; out.n_elements()];
+        for flat in 0..labels.iter().map(|label| label.1).product() {
+            let mut rest = flat;
+            let mut index = std::collections::HashMap::new();
+            for &(label, size) in labels.iter().rev() {
+                index.insert(label, rest % size);
+                rest /= size;
+            }
+            let at = |term: &str, shape: &Shape| {
+                term.chars()
+                    .zip(shape.dims())
+                    .fold(0, |at, (label, &dim)| at * dim + index[&label])
+            };
+            let factors = terms.iter().zip(shapes).zip(inputs);
+            let product: i64 = factors
+                .map(|((term, shape), input)| input[at(term, shape)])
+                .product();
+            sums[at(right, out)] += product;
+        }
+        sums
+    }
+
+    #[test]
+    fn equations_agree_with_running_over_all_labels() {
+        let size = |label: char| usize::try_from(u32::from(label) - u32::from('a')).unwrap() + 2;
+        for equation in [
+            "ab->ab",
+            "ab->ba",
+            "ab->a",
+            "ab->b",
+            "ab->",
+            "aa->a",
+            "aa->",
+            "aab->ba",
+            "abc->cab",
+            "a->aa",
+            "ab->baa",
+            "a,a->",
+            "a,a->a",
+            "a,b->ab",
+            "a,b->ba",
+            "ab,bc->ac",
+            "ab,bc->ca",
+            "ab,cb->ac",
+            "ba,bc->ac",
+            "abc,acd->abd",
+            "abc,acd->bad",
+            "abcd,bde->ace",
+            "abc,d->abcd",
+            "ab,ab->",
+            "ab,ab->ba",
+            "abc,cb->a",
+            "abc,bd->ad",
+            "aab,bc->ac",
+            "ab,b->aa",
+            "ab,cd->",
+            "acbd,aced->abce",
+            "abde,dec->abc",
+            "ab,->ba",
+            ",->",
+        ] {
+            let parsed = Equation::parse(equation).unwrap();
+            let terms = equation.split_once("->").unwrap().0.split(',');
+            let shapes: Vec<Shape> = terms.map(|term| term.chars().map(size).collect()).collect();
+            let inputs: Vec<Vec<i64>> = shapes
+                .iter()
+                .zip(1..)
+                .map(|(shape, seed)| {
+                    (seed..)
+                        .map(|i| i * 7 % 11 - 5)
+                        .take(shape.n_elements())
+                        .collect()
+                })
+                .collect();
+            let einsum = parsed.plan(&shapes.iter().collect::<Vec<_>>()).unwrap();
+            let expected = plain(equation, &shapes, &inputs, einsum.shape());
+            let mut out = vec![i64::MAX; einsum.shape().n_elements()];
+            let second = inputs.get(1).map_or(&[][..], Vec::as_slice);
+            einsum
+                .apply(&inputs[0], second, &mut out, Threads::single())
+                .unwrap();
+            assert_eq!(out, expected, "{equation}");
+        }
+    }
+
+    #[test]
+    fn malformed_equations_are_refused() {
+        for (equation, words) in [
+            ("ab", "exactly one '->'"),
+            ("a->b->c", "labels must be letters"),
+            ("a,b,c->abc", "1 or 2 input subscripts"),
+            ("a1->a", "labels must be letters"),
+            ("a...b...->ab", "labels must be letters"),
+            ("a->b", "a label of the result"),
+        ] {
+            let error = Equation::parse(equation).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Elements picked by their indices.
+
+use crate::kernels::Threads;
+
+/// Elements that are worth handing to another thread.
+const GRAIN: usize = 32 * 1024;
+
+/// A gather whose indices have been found to be in range:
+/// `[batch, outer, length, inner]` by `[batch, indices]` -> `[batch, outer, indices, inner]`, row-major.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gather {
+    /// Elements of the dimensions that parameters and indices share.
+    pub outer: usize,
+    /// Elements of the axis that indices are about.
+    pub length: usize,
+    /// Elements behind the axis.
+    pub inner: usize,
+    /// Indices per batch.
+    pub n_indices: usize,
+}
+
+impl Gather {
+    /// TensorFlow `GatherV2`.
+    ///
+    /// # Panics
+    /// If an index is out of range, or a slice has another length than its shape.
+    pub fn apply<T: Copy + Send + Sync>(
+        &self,
+        params: &[T],
+        indices: &[usize],
+        out: &mut [T],
+        threads: Threads<'_>,
+    ) {
+        if out.is_empty() {
+            return;
+        }
+        let Self {
+            outer,
+            length,
+            inner,
+            n_indices,
+        } = *self;
+        threads.fill(out, inner, GRAIN, |start, part| {
+            for (row, slot) in (start / inner..).zip(part.chunks_exact_mut(inner)) {
+                let (block, index) = (row / n_indices, row % n_indices);
+                let element = indices[block / outer * n_indices + index];
+                let from = (block * length + element) * inner;
+                match slot {
+                    [slot] => *slot = params[from],
+                    slot => slot.copy_from_slice(&params[from..from + inner]),
+                }
+            }
+        });
+    }
+}
+
+/// `rows[i]` = where a slice of `size` elements starts; `None` leaves the default (TensorFlow `GatherNd`).
+///
+/// # Panics
+/// If a slice would end behind the parameters, or `out` has another length than all of them.
+pub fn slices<T: Copy + Default + Send + Sync>(
+    params: &[T],
+    starts: &[Option<usize>],
+    size: usize,
+    out: &mut [T],
+    threads: Threads<'_>,
+) {
+    if out.is_empty() {
+        return;
+    }
+    threads.fill(out, size, GRAIN, |first, part| {
+        for (slot, start) in part.chunks_exact_mut(size).zip(&starts[first / size..]) {
+            match *start {
+                Some(start) => slot.copy_from_slice(&params[start..start + size]),
+                None => slot.fill(T::default()),
+            }
+        }
+    });
+}
+
+/// `[prefix, suffix]` indices -> `[prefix, depth, suffix]`: `on` where the middle index is the given one, `off` elsewhere
+/// (TensorFlow `OneHot`). Indices out of range are nowhere.
+///
+/// # Panics
+/// If a slice has another length than its shape.
+pub fn one_hot<T: Copy>(
+    indices: &[i64],
+    depth: usize,
+    suffix: usize,
+    on: T,
+    off: T,
+    out: &mut [T],
+) {
+    out.fill(off);
+    if out.is_empty() {
+        return;
+    }
+    for (block, indices) in out
+        .chunks_exact_mut(depth * suffix)
+        .zip(indices.chunks_exact(suffix))
+    {
+        for (position, &index) in indices.iter().enumerate() {
+            if let Some(index) = usize::try_from(index).ok().filter(|&index| index < depth) {
+                block[index * suffix + position] = on;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn gathered_rows_agree_with_taking_every_index_apart(
+            batch in 1usize..3, outer in 1usize..4, length in 1usize..5, inner in 1usize..4,
+            n_indices in 0usize..5, seed in 0usize..100,
+        ) {
+            let params: Vec<usize> = (0..batch * outer * length * inner).collect();
+            let indices: Vec<usize> = (0..batch * n_indices).map(|i| (i * 7 + seed) % length).collect();
+            let gather = Gather { outer, length, inner, n_indices };
+            let mut out = vec![usize::MAX; batch * outer * n_indices * inner];
+            gather.apply(&params, &indices, &mut out, Threads::single());
+            let mut expected = Vec::new();
+            for b in 0..batch {
+                for o in 0..outer {
+                    for i in 0..n_indices {
+                        for k in 0..inner {
+                            let index = indices[b * n_indices + i];
+                            expected.push(params[((b * outer + o) * length + index) * inner + k]);
+                        }
+                    }
+                }
+            }
+            prop_assert_eq!(out, expected);
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Normalisation over batches and over neighbouring channels.
+
+use crate::kernels::Number;
+use crate::kernels::Real;
+use crate::kernels::Threads;
+
+/// Elements that are worth handing to another thread.
+const GRAIN: usize = 16 * 1024;
+
+/// `[outer, channels, inner]`; `inner` is 1 where channels come last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Channels {
+    /// Elements before the channels.
+    pub outer: usize,
+    /// Channels.
+    pub channels: usize,
+    /// Elements behind the channels.
+    pub inner: usize,
+}
+
+impl Channels {
+    /// Mean and (biased) variance of each channel.
+    ///
+    /// # Panics
+    /// If the slice has another length than its shape.
+    pub fn moments<T: Number>(&self, x: &[T]) -> (Vec<f32>, Vec<f32>) {
+        let Self {
+            channels, inner, ..
+        } = *self;
+        assert_eq!(x.len(), self.outer * channels * inner, "x has its shape");
+        #[expect(clippy::cast_precision_loss, reason = "a number of elements")]
+        let n = (self.outer * inner) as f64;
+        // In double precision: TensorFlow adds in a tree, and this is nearer to it than one long sum in single precision.
+        let sums = |term: &dyn Fn(usize, f64) -> f64| -> Vec<f64> {
+            let mut sums = vec![0.0; channels];
+            if inner > 0 && channels > 0 {
+                for (row, values) in x.chunks_exact(inner).enumerate() {
+                    let channel = row % channels;
+                    for value in values {
+                        sums[channel] += term(channel, value.to_f64());
+                    }
+                }
+            }
+            sums.into_iter().map(|sum| sum / n).collect()
+        };
+        let means = sums(&|_, value| value);
+        let variances = sums(&|channel, value| (value - means[channel]) * (value - means[channel]));
+        #[expect(clippy::cast_possible_truncation, reason = "rounded once")]
+        let narrow = |values: Vec<f64>| values.into_iter().map(|value| value as f32).collect();
+        (narrow(means), narrow(variances))
+    }
+
+    /// `(x - mean) * factor + offset`, per channel, in single precision (TensorFlow `FusedBatchNorm`, where `factor` =
+    /// `scale / sqrt(variance + epsilon)`).
+    ///
+    /// # Panics
+    /// If a slice has another length than its shape.
+    pub fn normalise<T: Real<Wide = f32>>(
+        &self,
+        x: &[T],
+        [mean, factor, offset]: [&[f32]; 3],
+        out: &mut [T],
+        threads: Threads<'_>,
+    ) {
+        let Self {
+            channels, inner, ..
+        } = *self;
+        assert_eq!(x.len(), out.len(), "one result per element");
+        if out.is_empty() {
+            return;
+        }
+        let at = |x: T, mean: f32, factor: f32, offset: f32| {
+            T::narrow((x.widen() - mean) * factor + offset)
+        };
+        threads.fill(out, channels * inner, GRAIN, |start, part| {
+            let x = &x[start..start + part.len()];
+            if inner == 1 {
+                for (out, x) in part
+                    .chunks_exact_mut(channels)
+                    .zip(x.chunks_exact(channels))
+                {
+                    let parameters = mean.iter().zip(factor).zip(offset);
+                    for ((o, &x), ((&m, &f), &b)) in out.iter_mut().zip(x).zip(parameters) {
+                        *o = at(x, m, f, b);
+                    }
+                }
+            } else {
+                let rows = part.chunks_exact_mut(inner).zip(x.chunks_exact(inner));
+                for (row, (out, x)) in rows.enumerate() {
+                    let channel = row % channels;
+                    let (m, f, b) = (mean[channel], factor[channel], offset[channel]);
+                    for (o, &x) in out.iter_mut().zip(x) {
+                        *o = at(x, m, f, b);
+                    }
+                }
+            }
+        });
+    }
+}
+
+/// What a local response is normalised by.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LocalResponse {
+    /// Neighbours on each side.
+    pub radius: usize,
+    /// What is added to the sum, so that it is not 0.
+    pub bias: f32,
+    /// The weight of the squares.
+    pub alpha: f32,
+    /// The exponent.
+    pub beta: f32,
+}
+
+impl LocalResponse {
+    /// `x[c] / (bias + alpha * (x[c - radius]^2 + .. + x[c + radius]^2))^beta`, `[pixels, channels]` (TensorFlow `LRN`).
+    ///
+    /// # Panics
+    /// If the lengths differ, or are no multiple of `channels`.
+    pub fn apply<T: Real<Wide = f32>>(
+        &self,
+        x: &[T],
+        channels: usize,
+        out: &mut [T],
+        threads: Threads<'_>,
+    ) {
+        assert_eq!(x.len(), out.len(), "one result per element");
+        if out.is_empty() {
+            return;
+        }
+        threads.fill(out, channels, GRAIN / 4, |start, part| {
+            let mut squares = vec![0.0f32; channels];
+            let rows = x[start..].chunks_exact(channels);
+            for (out, x) in part.chunks_exact_mut(channels).zip(rows) {
+                for (square, x) in squares.iter_mut().zip(x) {
+                    *square = x.widen() * x.widen();
+                }
+                for (channel, (o, x)) in out.iter_mut().zip(x).enumerate() {
+                    let first = channel.saturating_sub(self.radius);
+                    let end = channel.saturating_add(self.radius).min(channels - 1) + 1;
+                    let sum: f32 = squares[first..end].iter().sum();
+                    *o = T::narrow(x.widen() * self.factor(self.bias + self.alpha * sum));
+                }
+            }
+        });
+    }
+
+    fn factor(&self, sum: f32) -> f32 {
+        if self.beta == 1.0 {
+            1.0 / sum
+        } else if self.beta == 0.5 {
+            1.0 / sum.sqrt()
+        } else {
+            sum.powf(-self.beta)
+        }
+    }
+}
