@@ -29,7 +29,7 @@ const N_MEASURED: u32 = 3;
 
 /// What an operation costs beyond its kernel when one thread executes all, and when several do: as measured on empty kernels.
 const SERIAL_OVERHEAD_NS: u64 = 10;
-const SHARED_OVERHEAD_NS: u64 = 150;
+const SHARED_OVERHEAD_NS: u64 = 300;
 
 /// What it costs that others join, and leave again.
 const JOIN_NS: u64 = 10_000;
