@@ -6,7 +6,7 @@ use std::fmt;
 use super::error::KernelError;
 use super::traits::{AllocatorAttributes, KernelDevice};
 use crate::graph::AttrSet;
-use crate::tensor::{Buffer, DType, Element, Shape, Tensor, TensorError};
+use crate::tensor::{DType, Element, Shape, Tensor, TensorError};
 
 /// What a kernel finds in its outputs while debugging: NaN in some types, far from 0 in all.
 const UNWRITTEN: u8 = 0xff;
@@ -324,16 +324,26 @@ impl<'a> KernelContext<'a> {
         let n_outputs = slots.len();
         let slot = slots.get_mut(output);
         let slot = slot.ok_or_else(|| no_such_output(output, n_outputs))?;
-        if tensor.buffer().is_some_and(Buffer::is_in_arena)
-            && let is_forwarded = slot.is_forwarded
-            && let Some(planned) = slot.planned_as(tensor.dtype(), shape)
-            && planned.len_bytes() == tensor.len_bytes()
+        if let Some(buffer) = tensor.buffer()
+            && buffer.is_in_arena()
+            && shape.n_elements() == tensor.shape().n_elements()
         {
-            if !is_forwarded {
-                let bytes = planned.as_bytes_mut().ok_or(TensorError::NotOnHost)?;
-                bytes.copy_from_slice(tensor.as_bytes()?);
+            // The place of an input is taken over only where this is that input: a kernel may say one and hand on another.
+            let is_there = slot.is_forwarded
+                && slot
+                    .planned
+                    .as_ref()
+                    .and_then(Tensor::buffer)
+                    .is_some_and(|planned| planned.is_same_part(buffer));
+            if (is_there || !slot.is_forwarded)
+                && let Some(planned) = slot.planned_as(tensor.dtype(), shape)
+            {
+                if !is_there {
+                    let bytes = planned.as_bytes_mut().ok_or(TensorError::NotOnHost)?;
+                    bytes.copy_from_slice(tensor.as_bytes()?);
+                }
+                return Ok(());
             }
-            return Ok(());
         }
         slot.set_own(tensor.reshaped(shape.clone())?);
         Ok(())

@@ -496,6 +496,33 @@ fn places_are_shared_and_results_are_not() {
 }
 
 #[test]
+fn a_kernel_that_says_one_input_and_hands_on_another_gives_the_other() {
+    struct Liar;
+    impl Kernel for Liar {
+        fn compute(&self, context: &mut KernelContext<'_>) -> Result<(), KernelError> {
+            context.forward_input(1, 0, context.input(1)?.shape())
+        }
+        fn forwarded_input(&self) -> Option<usize> {
+            Some(0)
+        }
+    }
+    let mut world = FakeWorld::new(&["CPU"]);
+    add_planned_kernels(&mut world);
+    let liar = KernelDef::new("Liar", "CPU").with_factory(|_| Ok(Box::new(Liar)));
+    world.registry.register(liar);
+    let text = "
+        x = Placeholder() @ 0
+        a = Twice(x) @ 0
+        b = Twice(a) @ 0
+        l = Liar(a, b) @ 0
+        y = Twice(l) @ 0
+    ";
+    let bench = Bench::new(world, Sketch::parse(text), &threads(1));
+    let fetched = bench.run(&[("x", [1.0; 4])], &["y"]);
+    assert_eq!(fetched.unwrap(), [[8.0; 4]]);
+}
+
+#[test]
 fn shapes_may_change_from_run_to_run() {
     let text = "x = Placeholder() @ 0\na = Twice(x) @ 0\nb = Same(a) @ 0\ny = Twice(b) @ 0";
     let mut world = FakeWorld::new(&["CPU"]);

@@ -121,6 +121,18 @@ impl Buffer {
         matches!(self.backing, Backing::Arena(_))
     }
 
+    /// Whether both are the same part of the same arena.
+    pub(crate) fn is_same_part(&self, other: &Self) -> bool {
+        match (&self.backing, &other.backing) {
+            (Backing::Arena(own), Backing::Arena(others)) => {
+                Arc::ptr_eq(own, others)
+                    && self.offset_bytes == other.offset_bytes
+                    && self.len_bytes == other.len_bytes
+            }
+            _ => false,
+        }
+    }
+
     /// Length, in bytes.
     pub fn len_bytes(&self) -> usize {
         self.len_bytes
