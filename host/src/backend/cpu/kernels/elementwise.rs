@@ -5,6 +5,7 @@ use crate::backend::cpu::kernels::Made;
 use crate::backend::cpu::kernels::NUMBERS;
 use crate::backend::cpu::kernels::REALS;
 use crate::backend::cpu::kernels::def;
+use crate::backend::cpu::kernels::float_attr;
 use crate::backend::cpu::kernels::kernel;
 use crate::backend::cpu::kernels::math;
 use crate::backend::cpu::kernels::type_attr;
@@ -68,6 +69,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
         ("Atanh", RealFunction::Atanh),
         ("Softplus", RealFunction::Softplus),
         ("Softsign", RealFunction::Softsign),
+        ("Elu", RealFunction::Elu),
         ("Selu", RealFunction::Selu),
     ] {
         registry.register(
@@ -79,6 +81,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     let mut add = |op: &str, types: &[DType], make: fn(&KernelConstruction<'_>) -> Made| {
         registry.register(def(op).with_types("T", types).with_factory(make));
     };
+    add("LeakyRelu", &REALS, leaky_relu);
     add("Sign", &math::SIGNED, sign);
     add("Round", &ROUNDED, round);
     add(
@@ -113,6 +116,15 @@ pub(super) fn register(registry: &mut KernelRegistry) {
         &CLIPPED,
         |node| dispatch_number!(type_attr(node, "T")?, T => kernel(clip_by_value::<T>)),
     );
+}
+
+/// TensorFlow `LeakyRelu`: `x`, not above 0 `alpha x`.
+fn leaky_relu(node: &KernelConstruction<'_>) -> Made {
+    let alpha = float_attr(node, "alpha", 0.2)?;
+    dispatch_real!(type_attr(node, "T")?, T => {
+        let alpha = T::from_f64(alpha.into());
+        math::unary_op(move |x: T| if x > T::ZERO { x } else { x.times(alpha) })
+    })
 }
 
 /// TensorFlow `Sign`.

@@ -4,8 +4,8 @@ use smallvec::SmallVec;
 
 use crate::backend::cpu::kernels::INDICES;
 use crate::backend::cpu::kernels::Made;
-use crate::backend::cpu::kernels::bad_attr;
 use crate::backend::cpu::kernels::def;
+use crate::backend::cpu::kernels::int_attr;
 use crate::backend::cpu::kernels::kernel;
 use crate::backend::cpu::kernels::text_attr;
 use crate::backend::cpu::kernels::type_attr;
@@ -18,7 +18,6 @@ use crate::device::KernelConstruction;
 use crate::device::KernelContext;
 use crate::device::KernelError;
 use crate::device::KernelRegistry;
-use crate::graph::AttrValue;
 use crate::kernels::Threads;
 use crate::kernels::gather;
 use crate::kernels::gather::Gather;
@@ -63,18 +62,9 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     );
 }
 
-/// Attribute `name`, an integer; `default` where it is not given.
-fn int_attr(node: &KernelConstruction<'_>, name: &str, default: i64) -> Result<i64, KernelError> {
-    match node.attrs.get(name) {
-        None => Ok(default),
-        Some(AttrValue::Int(value)) => Ok(*value),
-        Some(_) => Err(bad_attr(node, name, "int")),
-    }
-}
-
 /// TensorFlow `Gather` (along the first axis) and `GatherV2` (along its third input).
 fn gather(node: &KernelConstruction<'_>) -> Made {
-    let batch_dims = int_attr(node, "batch_dims", 0)?;
+    let batch_dims = int_attr(node, "batch_dims", Some(0))?;
     let has_axis = node.op == "GatherV2";
     dispatch_words!(type_attr(node, "Tparams")?, W => kernel(move |context| {
         let axis = if has_axis { scalar(context.input(2)?, "axis")? } else { 0 };
@@ -259,7 +249,7 @@ fn gather_slices<W: Words>(
 
 /// TensorFlow `OneHot`.
 fn one_hot(node: &KernelConstruction<'_>) -> Made {
-    let axis = int_attr(node, "axis", -1)?;
+    let axis = int_attr(node, "axis", Some(-1))?;
     dispatch_words!(type_attr(node, "T")?, W => kernel(move |context| {
         let indices = context.input(0)?;
         let dims = indices.shape().dims();

@@ -302,6 +302,15 @@ fn int_attr(
     }
 }
 
+/// Attribute `name`, a float; `default` where it is not given.
+fn float_attr(node: &KernelConstruction<'_>, name: &str, default: f32) -> Result<f32, KernelError> {
+    match node.attrs.get(name) {
+        None => Ok(default),
+        Some(AttrValue::Float(value)) => Ok(*value),
+        Some(_) => Err(bad_attr(node, name, "float")),
+    }
+}
+
 /// The elements of a tensor of shapes or indices (`int32` or `int64`).
 fn indices(tensor: &Tensor) -> Result<Vec<i64>, KernelError> {
     match tensor.dtype() {

@@ -1,10 +1,10 @@
 //! Normalisation: of batches, of neighbouring channels.
 
 use crate::backend::cpu::kernels::Made;
-use crate::backend::cpu::kernels::REALS;
 use crate::backend::cpu::kernels::bad_attr;
 use crate::backend::cpu::kernels::bool_attr;
 use crate::backend::cpu::kernels::def;
+use crate::backend::cpu::kernels::float_attr;
 use crate::backend::cpu::kernels::kernel;
 use crate::backend::cpu::kernels::output;
 use crate::backend::cpu::kernels::text_attr;
@@ -15,12 +15,10 @@ use crate::device::KernelContext;
 use crate::device::KernelError;
 use crate::device::KernelRegistry;
 use crate::graph::AttrValue;
-use crate::kernels::Number;
 use crate::kernels::Real;
 use crate::kernels::Threads;
 use crate::kernels::norm::Channels;
 use crate::kernels::norm::LocalResponse;
-use crate::kernels::unary;
 use crate::tensor::DType;
 use crate::tensor::Shape;
 
@@ -43,47 +41,6 @@ pub(super) fn register(registry: &mut KernelRegistry) {
             .with_types("T", &[DType::F32, DType::F16])
             .with_factory(local_response),
     );
-    let mut add = |op: &str, make: fn(&KernelConstruction<'_>) -> Made| {
-        registry.register(def(op).with_types("T", &REALS).with_factory(make));
-    };
-    add("LeakyRelu", leaky_relu);
-    add("Elu", elu);
-}
-
-/// Attribute `name`, a number; `default` where it is not given.
-fn float_attr(node: &KernelConstruction<'_>, name: &str, default: f32) -> Result<f32, KernelError> {
-    match node.attrs.get(name) {
-        None => Ok(default),
-        Some(AttrValue::Float(value)) => Ok(*value),
-        Some(_) => Err(bad_attr(node, name, "float")),
-    }
-}
-
-/// TensorFlow `LeakyRelu`: `alpha * x` where `x` is not above 0, whatever `alpha` is.
-fn leaky_relu(node: &KernelConstruction<'_>) -> Made {
-    let alpha = float_attr(node, "alpha", 0.2)?;
-    dispatch_real!(type_attr(node, "T")?, T => {
-        let alpha = T::from_f64(alpha.into());
-        crate::backend::cpu::kernels::math::unary_op(move |x: T| {
-            if x > T::ZERO { x } else { x.times(alpha) }
-        })
-    })
-}
-
-/// TensorFlow `Elu`: `e^x - 1` below 0.
-fn elu(node: &KernelConstruction<'_>) -> Made {
-    dispatch_real!(type_attr(node, "T")?, T => {
-        kernel(|context| {
-            let input = context.input(0)?;
-            let x = input.as_slice::<T>()?;
-            output(context, input.shape().clone(), |out| {
-                unary::map(x, out, Threads::of(context.device()), |x: T| {
-                    if x < T::ZERO { T::from_f64(x.to_f64().exp_m1()) } else { x }
-                });
-                Ok(())
-            })
-        })
-    })
 }
 
 /// TensorFlow `LRN`.
