@@ -25,6 +25,22 @@ pub trait Kernel: Send + Sync {
         None
     }
 
+    /// Input `index`, which is `constant` in all runs of a plan, in the form that [`Self::compute`] reads fastest: a tensor on
+    /// the same device, of any type and shape. Asked once, when the plan is prepared; comes back as
+    /// [`KernelContext::packed_input`]. `None`: it is read as it is.
+    ///
+    /// # Errors
+    /// [`KernelError`], without room.
+    fn pack_input(
+        &self,
+        index: usize,
+        constant: &Tensor,
+        device: &dyn KernelDevice,
+    ) -> Result<Option<Tensor>, KernelError> {
+        let _ = (index, constant, device);
+        Ok(None)
+    }
+
     /// The kernel as one that ends later, if it is one. The executor refuses those when it prepares a plan; what drives them
     /// itself calls [`KernelDevice::compute_async`].
     fn as_async(&self) -> Option<&dyn AsyncKernel> {
@@ -145,8 +161,11 @@ pub struct KernelContext<'a> {
     device: &'a dyn KernelDevice,
     node: &'a str,
     inputs: Inputs<'a>,
+    /// Per input its packed form; may be shorter than the inputs are many.
+    packed: &'a [Option<Tensor>],
     outputs: RefCell<Outputs<'a>>,
     outputs_on_host: &'a [bool],
+    may_use_pool: bool,
 }
 
 impl<'a> KernelContext<'a> {
@@ -162,8 +181,10 @@ impl<'a> KernelContext<'a> {
             device,
             node,
             inputs: Inputs::Owned(inputs),
+            packed: &[],
             outputs: RefCell::new(Outputs::Owned(outputs.collect())),
             outputs_on_host,
+            may_use_pool: true,
         }
     }
 
@@ -173,16 +194,26 @@ impl<'a> KernelContext<'a> {
         device: &'a dyn KernelDevice,
         node: &'a str,
         inputs: &'a [&'a Tensor],
+        packed: &'a [Option<Tensor>],
         outputs: &'a mut [OutputSlot],
         outputs_on_host: &'a [bool],
+        may_use_pool: bool,
     ) -> Self {
         Self {
             device,
             node,
             inputs: Inputs::Borrowed(inputs),
+            packed,
             outputs: RefCell::new(Outputs::Borrowed(outputs)),
             outputs_on_host,
+            may_use_pool,
         }
+    }
+
+    /// Whether loops inside the kernel may ask [`KernelDevice::intra_op_pool`] for help: not where other kernels keep the
+    /// machine's cores busy.
+    pub fn may_use_pool(&self) -> bool {
+        self.may_use_pool
     }
 
     /// The device that runs it.
@@ -221,6 +252,12 @@ impl<'a> KernelContext<'a> {
         })
     }
 
+    /// What [`Kernel::pack_input`] made of data input `index`; `None` where the input is not the same in all runs.
+    #[inline]
+    pub fn packed_input(&self, index: usize) -> Option<&Tensor> {
+        self.packed.get(index)?.as_ref()
+    }
+
     /// All data inputs, in slot order.
     #[inline]
     pub fn inputs(&self) -> impl ExactSizeIterator<Item = &Tensor> {
@@ -236,6 +273,7 @@ impl<'a> KernelContext<'a> {
     /// [`KernelError::InvalidArgument`] if the node has fewer.
     pub fn replace_input(&mut self, index: usize, tensor: Tensor) -> Result<(), KernelError> {
         self.input(index)?;
+        self.packed = &[]; // One of them was made of what is exchanged.
         if let Inputs::Borrowed(inputs) = self.inputs {
             self.inputs = Inputs::Owned(inputs.iter().map(|&input| input.clone()).collect());
         }

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Instant;
 
 use super::error::ExecuteError;
+use super::load::Load;
 use super::options::{ExecutorOptions, RunOptions, Scheduling};
 use super::pool::HelperPool;
 use super::prepare::{PreparedPlan, Workshop};
@@ -25,6 +26,7 @@ pub struct Executor {
     recorder: Recorder,
     scheduling: Scheduling,
     n_runs: AtomicU64,
+    load: Arc<Load>,
 }
 
 impl Executor {
@@ -55,6 +57,7 @@ impl Executor {
             helpers,
             recorder: options.recorder.clone(),
             n_runs: AtomicU64::new(0),
+            load: Arc::new(Load::new()),
         })
     }
 
@@ -90,6 +93,7 @@ impl Executor {
             options: options.clone(),
             recorder: recorder.clone(),
             number,
+            load: Arc::clone(&self.load),
         };
         let (mut stage, outcome) = if is_shared {
             run_with_helpers(stage, request, self.helpers.shared())

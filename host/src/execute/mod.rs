@@ -11,6 +11,7 @@ mod executor;
 #[cfg(test)]
 pub(crate) mod fake;
 mod frame;
+mod load;
 mod options;
 mod pool;
 mod prepare;

@@ -42,6 +42,8 @@ pub(super) struct Program {
     pub(super) plan: Arc<Plan>,
     /// Per step; `None` for steps that move tensors.
     pub(super) actions: Vec<Option<Action>>,
+    /// Per step the inputs that are the same in all runs, as its kernel packed them; empty where it packed none.
+    pub(super) packed: Vec<Box<[Option<Tensor>]>>,
     /// Per value whether it is in host memory.
     pub(super) is_on_host: Vec<bool>,
     /// Per value its tensor, where it is the same in all runs: constants, and their copies on other devices.
@@ -90,6 +92,8 @@ pub(super) struct Workshop {
     made: Mutex<FxHashMap<(NodeId, DeviceId), Action>>,
     /// Constants in other memories than that of their node.
     copies: Mutex<FxHashMap<(TensorId, DeviceId, MemorySpace), Tensor>>,
+    /// Constants as their readers packed them, by input; `None` where the reader takes them as they are.
+    packed: Mutex<FxHashMap<(NodeId, DeviceId, usize), Option<Tensor>>>,
 }
 
 impl Workshop {
@@ -104,6 +108,7 @@ impl Workshop {
             registry,
             made: Mutex::default(),
             copies: Mutex::default(),
+            packed: Mutex::default(),
         }
     }
 
@@ -160,6 +165,7 @@ impl Workshop {
             });
         }
         let (fixed, is_settled) = self.settle(plan, &actions)?;
+        let packed = self.pack(plan, &actions, &fixed)?;
         let mut is_fetched = vec![false; plan.values().len()];
         for step in plan.steps() {
             if matches!(step.kind, StepKind::Fetch(_)) {
@@ -173,6 +179,7 @@ impl Workshop {
             devices: Arc::clone(&self.devices),
             plan: Arc::clone(plan),
             actions,
+            packed,
             is_on_host,
             fixed,
             is_settled,
@@ -221,6 +228,75 @@ impl Workshop {
             }
         }
         Ok((fixed, is_settled))
+    }
+
+    /// Has kernels pack those of their inputs that are the same in all runs.
+    fn pack(
+        &self,
+        plan: &Plan,
+        actions: &[Option<Action>],
+        fixed: &[Option<Tensor>],
+    ) -> Result<Vec<Box<[Option<Tensor>]>>, ExecuteError> {
+        let packs = plan.steps().iter().zip(actions).map(|(step, action)| {
+            let (StepKind::Execute(node), Some(Action::Kernel(kernel))) = (step.kind, action)
+            else {
+                return Ok(Box::default());
+            };
+            let mut packs: Vec<Option<Tensor>> = Vec::new();
+            for (index, value) in step.inputs.iter().enumerate() {
+                if let Some(constant) = &fixed[value.index()]
+                    && let Some(pack) =
+                        self.packed_input(node, step.device, &**kernel, index, constant)?
+                {
+                    packs.resize(index, None);
+                    packs.push(Some(pack));
+                }
+            }
+            Ok(packs.into_boxed_slice())
+        });
+        packs.collect()
+    }
+
+    fn packed_input(
+        &self,
+        node: NodeId,
+        device_id: DeviceId,
+        kernel: &dyn Kernel,
+        index: usize,
+        constant: &Tensor,
+    ) -> Result<Option<Tensor>, ExecuteError> {
+        let mut packed = self.packed.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(pack) = packed.get(&(node, device_id, index)) {
+            return Ok(pack.clone());
+        }
+        let device = self
+            .devices
+            .get(device_id)
+            .and_then(|device| device.as_kernel_device())
+            .ok_or(ExecuteError::ForeignPlan)?;
+        let pack = catch_unwind(AssertUnwindSafe(|| {
+            kernel.pack_input(index, constant, device)
+        }))
+        .unwrap_or_else(|panic| {
+            Err(KernelError::invalid(format!(
+                "the kernel panicked while it packed input {index}: {}",
+                panic_message(&*panic)
+            )))
+        })
+        .map_err(|source| ExecuteError::Prepare {
+            site: self.site(node, device),
+            source: Box::new(source),
+        })?;
+        packed.insert((node, device_id, index), pack.clone());
+        Ok(pack)
+    }
+
+    fn site(&self, node: NodeId, device: &dyn KernelDevice) -> Box<NodeSite> {
+        Box::new(NodeSite {
+            node: self.graph.node_name(node).to_owned(),
+            op: self.graph.op(node).to_owned(),
+            device: device.attributes().name.clone(),
+        })
     }
 
     /// A constant in another memory; made once.
@@ -281,13 +357,7 @@ impl Workshop {
         on_host: bool,
     ) -> Result<Action, ExecuteError> {
         let op = self.graph.op(node);
-        let site = || {
-            Box::new(NodeSite {
-                node: self.graph.node_name(node).to_owned(),
-                op: op.to_owned(),
-                device: device.attributes().name.clone(),
-            })
-        };
+        let site = || self.site(node, device);
         if is_control_flow(op) {
             return Err(self.control_flow(node));
         }

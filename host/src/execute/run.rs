@@ -17,6 +17,7 @@ use std::time::Instant;
 use super::compile::Compiled;
 use super::error::ExecuteError;
 use super::frame::Frame;
+use super::load::Load;
 use super::options::RunOptions;
 use super::pool;
 use super::prepare::Program;
@@ -53,6 +54,8 @@ pub(super) struct Request {
     pub(super) recorder: Recorder,
     /// Number of the run in its executor.
     pub(super) number: u64,
+    /// What the executor's runs keep busy.
+    pub(super) load: Arc<Load>,
 }
 
 /// A run that is under way.
@@ -151,6 +154,7 @@ impl Request {
 
 /// Executes all operations in the order of their ranks, on this thread.
 pub(super) fn run_serially(stage: &Stage, request: &Request) -> Result<(), ExecuteError> {
+    let _busy = request.load.enter();
     let deadline = request.deadline();
     let mut events = Vec::new();
     let mut outcome = Ok(());
@@ -254,6 +258,7 @@ impl Run {
     /// Executes what is ready until nothing is.
     fn work(self: &Arc<Self>, helpers: &pool::Shared) {
         self.n_inside.fetch_add(1, SeqCst);
+        let _busy = self.request.load.enter();
         let mut desk = Desk::default();
         let mut next = None;
         let is_on = self.request.recorder.is_on();

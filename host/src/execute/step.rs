@@ -203,7 +203,10 @@ impl<'a> Visit<'a> {
             slot.state = OutputState::Unset;
         }
         let name = self.program.graph.node_name(node);
-        let mut context = KernelContext::on_slots(device, name, &inputs, slots, on_host);
+        let packed = &self.program.packed[self.operation.step.index()];
+        let may_use_pool = self.request.load.has_free_core();
+        let mut context =
+            KernelContext::on_slots(device, name, &inputs, packed, slots, on_host, may_use_pool);
         match catch_unwind(AssertUnwindSafe(|| device.compute(kernel, &mut context))) {
             Ok(Ok(())) => Ok(()),
             Ok(Err(source)) => Err(self.failed(node, &inputs, source)),

@@ -1,10 +1,17 @@
 //! Two-dimensional convolution, channels last.
 
+use std::ops::Range;
+
 use crate::device::KernelError;
 use crate::kernels::MatrixMut;
 use crate::kernels::MatrixView;
 use crate::kernels::Multiply;
 use crate::kernels::Threads;
+use crate::kernels::simd::Packed;
+use crate::kernels::simd::RowStarts;
+use crate::kernels::simd::Rows;
+use crate::kernels::simd::Segment;
+use crate::kernels::simd::multiply_packed;
 use crate::kernels::window::WindowAxis;
 
 /// Elements of unrolled patches that are multiplied at a time: 64 Ki floats stay in the second-level cache.
@@ -70,6 +77,152 @@ impl Convolution {
             }
         });
         Ok(())
+    }
+
+    /// Whether [`Self::apply_packed`] may be used: there is one group, and what the windows reach over is mostly image.
+    pub fn is_dense(&self) -> bool {
+        let is_dense = |axis: &WindowAxis| {
+            let window = axis.size.saturating_mul(axis.dilation);
+            let most = axis.input.saturating_add(window).saturating_mul(4);
+            axis.span(axis.output) <= most
+        };
+        self.filter_channels == self.input_channels
+            && is_dense(&self.rows)
+            && is_dense(&self.columns)
+    }
+
+    /// The same with a filter of one group that [`matmul::pack`](crate::kernels::matmul::pack) has put in order, as a
+    /// `[window rows * window columns * filter_channels, output_channels]` matrix.
+    ///
+    /// # Errors
+    /// [`KernelError::InvalidArgument`] if a slice has another length than its shape, or this is not [`Self::is_dense`].
+    pub fn apply_packed(
+        &self,
+        input: &[f32],
+        filter: &[f32],
+        out: &mut [f32],
+        threads: Threads<'_>,
+    ) -> Result<(), KernelError> {
+        let patch = self.rows.size * self.columns.size * self.filter_channels;
+        self.check(input.len(), patch * self.output_channels, out.len())?;
+        let filter = Packed::new(filter, patch, self.output_channels)
+            .filter(|_| self.is_dense())
+            .ok_or_else(|| {
+                KernelError::invalid(format!("{self:?} does not fit the packed filter"))
+            })?;
+        if out.is_empty() {
+            return Ok(());
+        }
+        let line = self.columns.output * self.output_channels;
+        let grain = GRAIN_PRODUCTS / patch.max(1);
+        threads.fill(out, line, grain, |start, part| {
+            self.lines(input, filter, start / line, part);
+        });
+        Ok(())
+    }
+
+    /// Lines of output pixels, from line `first` of the batch on.
+    fn lines(&self, input: &[f32], filter: Packed<'_>, first: usize, out: &mut [f32]) {
+        let line = self.columns.output * self.output_channels;
+        // As many lines at a time as keep the padded input in the second-level cache.
+        let padded_line = self.padded_columns() * self.input_channels;
+        let most = (PATCH_ELEMENTS / (padded_line * self.rows.stride).max(1)).max(1);
+        let mut scratch = Scratch::default();
+        let (mut first, mut rest) = (first, out);
+        while !rest.is_empty() {
+            let (image, row) = (first / self.rows.output, first % self.rows.output);
+            let n_rows = (self.rows.output - row).min(rest.len() / line).min(most);
+            let (band, others) = rest.split_at_mut(n_rows * line);
+            self.band(input, filter, image, row..row + n_rows, band, &mut scratch);
+            (first, rest) = (first + n_rows, others);
+        }
+    }
+
+    /// Some rows of output pixels of one image: a product of the pixels under each window, where they stand, with the filter.
+    fn band(
+        &self,
+        input: &[f32],
+        filter: Packed<'_>,
+        image: usize,
+        rows: Range<usize>,
+        out: &mut [f32],
+        scratch: &mut Scratch,
+    ) {
+        let Scratch {
+            padded,
+            starts,
+            segments,
+        } = scratch;
+        let channels = self.input_channels;
+        let image = &input[image * self.rows.input * self.columns.input * channels..]
+            [..self.rows.input * self.columns.input * channels];
+        let is_inside = self.rows.is_inside() && self.columns.is_inside();
+        let (data, columns, first_row) = if is_inside {
+            (image, self.columns.input, rows.start * self.rows.stride)
+        } else {
+            self.pad(image, &rows, padded);
+            (&padded[..], self.padded_columns(), 0)
+        };
+        starts.clear();
+        for row in 0..rows.len() {
+            let line = (first_row + row * self.rows.stride) * columns;
+            let pixels = (0..self.columns.output).map(|column| column * self.columns.stride);
+            starts.extend(pixels.map(|pixel| (line + pixel) * channels));
+        }
+        segments.clear();
+        for y in 0..self.rows.size {
+            let line = y * self.rows.dilation * columns;
+            if self.columns.dilation == 1 {
+                segments.push(Segment {
+                    offset: line * channels,
+                    len: self.columns.size * channels,
+                });
+                continue;
+            }
+            segments.extend((0..self.columns.size).map(|x| Segment {
+                offset: (line + x * self.columns.dilation) * channels,
+                len: channels,
+            }));
+        }
+        let lhs = Rows {
+            data,
+            starts: RowStarts::Listed(starts),
+            segments,
+        };
+        let mut out = MatrixMut::new(
+            out,
+            starts.len(),
+            self.output_channels,
+            self.output_channels,
+        )
+        .expect("bands are whole lines");
+        multiply_packed(lhs, filter, &mut out, Threads::single());
+    }
+
+    /// Columns that the windows of one line reach over, padding included.
+    fn padded_columns(&self) -> usize {
+        self.columns.span(self.columns.output)
+    }
+
+    /// Copies what the windows of these rows of output pixels reach over, with zeroes for the padding.
+    fn pad(&self, image: &[f32], rows: &Range<usize>, padded: &mut Vec<f32>) {
+        let channels = self.input_channels;
+        let (line, padded_line) = (
+            self.columns.input * channels,
+            self.padded_columns() * channels,
+        );
+        let n_lines = self.rows.span(rows.len());
+        padded.clear();
+        padded.resize(n_lines * padded_line, 0.0);
+        let before = self.columns.pad_before * channels;
+        let n_copied = line.min(padded_line.saturating_sub(before));
+        for (index, target) in padded.chunks_exact_mut(padded_line).enumerate() {
+            let row = (rows.start * self.rows.stride + index).checked_sub(self.rows.pad_before);
+            if let Some(row) = row.filter(|&row| row < self.rows.input) {
+                target[before..before + n_copied]
+                    .copy_from_slice(&image[row * line..row * line + n_copied]);
+            }
+        }
     }
 
     fn check(&self, input: usize, filter: usize, out: usize) -> Result<(), KernelError> {
@@ -180,11 +333,23 @@ impl Convolution {
     }
 }
 
+/// What the bands of one thread need, over and over.
+#[derive(Debug, Default)]
+struct Scratch {
+    /// A padded piece of the image.
+    padded: Vec<f32>,
+    /// Where the window of each output pixel starts.
+    starts: Vec<usize>,
+    segments: Vec<Segment>,
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::kernels::matmul::pack;
+    use crate::kernels::matmul::packed_len;
     use crate::kernels::window::Padding;
     use crate::kernels::window::WindowSpec;
 
@@ -273,8 +438,47 @@ mod tests {
                 (3..3 + rows.size * columns.size * filter_channels * c.output_channels).map(number).collect();
             let mut out = vec![f32::NAN; batch * rows.output * columns.output * c.output_channels];
             c.apply(&input, &filter, &mut out, Threads::single()).unwrap();
-            prop_assert_eq!(out, plain(&c, &input, &filter));
+            let expected = plain(&c, &input, &filter);
+            prop_assert_eq!(&out, &expected);
+            let inner = rows.size * columns.size * filter_channels;
+            let mut packed = vec![f32::NAN; packed_len(inner, c.output_channels).unwrap()];
+            pack(MatrixView::row_major(&filter, inner, c.output_channels).unwrap(), &mut packed);
+            out.fill(f32::NAN);
+            let outcome = c.apply_packed(&input, &packed, &mut out, Threads::single());
+            prop_assert_eq!(outcome.is_ok(), c.is_dense());
+            if outcome.is_ok() {
+                prop_assert_eq!(out, expected);
+            }
         }
+    }
+
+    #[test]
+    fn paddings_that_dwarf_the_image_are_not_copied() {
+        let axis = |padding| {
+            let spec = WindowSpec {
+                size: 3,
+                stride: 1 << 40,
+                dilation: 1,
+                padding: Padding::Explicit(padding, padding),
+            };
+            spec.over(5).unwrap()
+        };
+        let c = Convolution {
+            batch: 1,
+            rows: axis(0),
+            columns: axis(1 << 41),
+            input_channels: 1,
+            filter_channels: 1,
+            output_channels: 1,
+        };
+        assert!(!c.is_dense());
+        let mut out = vec![f32::NAN; c.columns.output];
+        c.apply(&[1.0; 25], &[1.0; 9], &mut out, Threads::single())
+            .unwrap();
+        assert_eq!(out, plain(&c, &[1.0; 25], &[1.0; 9]));
+        let packed = vec![1.0; packed_len(9, 1).unwrap()];
+        c.apply_packed(&[1.0; 25], &packed, &mut out, Threads::single())
+            .unwrap_err();
     }
 
     #[test]

@@ -3,12 +3,17 @@
 use half::bf16;
 use half::f16;
 
+use crate::device::KernelError;
 use crate::kernels::MatrixMut;
 use crate::kernels::MatrixView;
 use crate::kernels::Number;
 use crate::kernels::Real;
 use crate::kernels::Threads;
 use crate::kernels::simd;
+use crate::kernels::simd::Packed;
+use crate::kernels::simd::RowStarts;
+use crate::kernels::simd::Rows;
+use crate::kernels::simd::Segment;
 
 /// An element type that matrices are multiplied in.
 pub trait Multiply: Number {
@@ -100,6 +105,56 @@ impl Multiply for i64 {
     ) {
         row_by_row(lhs, rhs, out);
     }
+}
+
+/// Elements of a `[inner, columns]` right-hand matrix that [`pack`] has put in order; `None` beyond this machine's numbers.
+pub fn packed_len(inner: usize, columns: usize) -> Option<usize> {
+    simd::packed_len(inner, columns)
+}
+
+/// Puts a right-hand matrix in the order in which [`multiply_packed`] reads it. The order is this machine's.
+///
+/// # Panics
+/// If `packed` has another length than [`packed_len`].
+pub fn pack(rhs: MatrixView<'_, f32>, packed: &mut [f32]) {
+    simd::pack(rhs, packed);
+}
+
+/// `out = lhs * rhs`, `[m, k] x [k, n] -> [m, n]`, with a right side that [`pack`] has put in order: worth it for one that is
+/// used more than once.
+///
+/// # Errors
+/// [`KernelError::InvalidArgument`] if the shapes disagree, or the elements of a row of `lhs` do not stand side by side.
+pub fn multiply_packed(
+    lhs: MatrixView<'_, f32>,
+    rhs: &[f32],
+    out: &mut MatrixMut<'_, f32>,
+    threads: Threads<'_>,
+) -> Result<(), KernelError> {
+    let (rows, inner) = (lhs.rows(), lhs.columns());
+    let rhs = Packed::new(rhs, inner, out.columns())
+        .filter(|_| out.rows() == rows && (lhs.column_stride() == 1 || inner < 2))
+        .ok_or_else(|| {
+            KernelError::invalid(format!(
+                "[{rows}, {inner}] times {} packed elements is not [{}, {}]",
+                rhs.len(),
+                out.rows(),
+                out.columns()
+            ))
+        })?;
+    let lhs = Rows {
+        data: lhs.data(),
+        starts: RowStarts::Strided {
+            n_rows: rows,
+            stride: lhs.row_stride(),
+        },
+        segments: &[Segment {
+            offset: 0,
+            len: inner,
+        }],
+    };
+    simd::multiply_packed(lhs, rhs, out, threads);
+    Ok(())
 }
 
 /// Short floats: the product in `f32`, rounded once.
@@ -226,6 +281,46 @@ mod tests {
             check::<i32>(m, k, n, transposed);
             check::<i64>(m, k, n, transposed);
         }
+    }
+
+    proptest! {
+        #[test]
+        fn packed_products_agree_with_the_plain_loop(
+            m in 0usize..40, k in 0usize..40, n in 0usize..200, transposed in any::<bool>(),
+        ) {
+            let (a, b) = (numbers::<f32>(m * k, 3), numbers::<f32>(k * n, 1));
+            let lhs = MatrixView::row_major(&a, m, k).unwrap();
+            let rhs = if transposed {
+                MatrixView::row_major(&b, n, k).unwrap().transposed()
+            } else {
+                MatrixView::row_major(&b, k, n).unwrap()
+            };
+            let mut packed = vec![f32::NAN; packed_len(k, n).unwrap()];
+            pack(rhs, &mut packed);
+            let mut out = vec![77.0; m * (n + 2)];
+            let mut target = MatrixMut::new(&mut out, m, n, n + 2).unwrap();
+            multiply_packed(lhs, &packed, &mut target, Threads::single()).unwrap();
+            let expected = plain(lhs, rhs);
+            for (i, row) in out.chunks_exact(n + 2).enumerate() {
+                prop_assert_eq!(&row[..n], &expected[i * n..(i + 1) * n]);
+                prop_assert_eq!(&row[n..], [77.0; 2]);
+            }
+        }
+    }
+
+    #[test]
+    fn packed_matrices_of_another_shape_are_refused() {
+        let lhs = MatrixView::row_major(&[1.0; 6], 2, 3).unwrap();
+        let packed = vec![0.0; packed_len(3, 5).unwrap()];
+        let multiply = |lhs, rows, columns| {
+            let mut out = vec![0.0; rows * columns];
+            let mut out = MatrixMut::new(&mut out, rows, columns, columns).unwrap();
+            multiply_packed(lhs, &packed, &mut out, Threads::single())
+        };
+        multiply(lhs, 2, 5).unwrap();
+        multiply(lhs, 3, 5).unwrap_err();
+        multiply(lhs, 2, 500).unwrap_err();
+        multiply(lhs.transposed(), 3, 5).unwrap_err();
     }
 
     #[test]

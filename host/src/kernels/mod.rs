@@ -55,7 +55,7 @@ pub mod scan;
 
 #[expect(
     unsafe_code,
-    reason = "the fast matrix product has a raw-pointer interface"
+    reason = "the fast matrix products have raw-pointer interfaces"
 )]
 mod simd;
 
@@ -68,6 +68,8 @@ pub mod special;
 pub mod spread;
 
 pub mod strided;
+
+mod team;
 
 pub mod unary;
 

@@ -1,10 +1,15 @@
 //! Threads that a loop inside one kernel may use.
 
 use std::fmt;
+use std::sync::Mutex;
+use std::sync::PoisonError;
 
-use rayon::prelude::*;
-
+use crate::device::KernelContext;
 use crate::device::KernelDevice;
+use crate::kernels::team;
+
+/// Work that a helper is worth asking for: asking costs the caller some 3 us, and helpers take about 10 us to come.
+const WORTH_HELP_NS: u64 = 15_000;
 
 /// The threads that a device lends to loops inside its kernels. Asking starts the pool, so small work never does.
 #[derive(Clone, Copy, Default)]
@@ -18,38 +23,57 @@ impl<'a> Threads<'a> {
         Self { device: None }
     }
 
-    /// The pool of a device, if it has one.
-    pub fn of(device: &'a dyn KernelDevice) -> Self {
+    /// Those of an execution: its device's pool, if it has one and the machine has cores that are not busy.
+    pub fn of(context: &KernelContext<'a>) -> Self {
+        let device = context.device();
         Self {
-            device: Some(device),
+            device: context.may_use_pool().then_some(device),
         }
     }
 
     /// The pool; `None` = the calling thread alone.
-    pub fn pool(self) -> Option<&'a rayon::ThreadPool> {
-        self.device?.intra_op_pool()
+    fn pool(self) -> Option<&'a rayon::ThreadPool> {
+        let pool = self.device?.intra_op_pool()?;
+        (pool.current_num_threads() > 1).then_some(pool)
+    }
+
+    /// How many parts work of so many ns on one thread is worth being divided into, one per thread.
+    pub(crate) fn parts_for(self, work_ns: u64) -> usize {
+        let n_worth = usize::try_from(work_ns / WORTH_HELP_NS).unwrap_or(usize::MAX);
+        if n_worth < 2 {
+            return 1;
+        }
+        let n_threads = self
+            .pool()
+            .map_or(1, rayon::ThreadPool::current_num_threads);
+        n_worth.min(n_threads)
+    }
+
+    /// Calls `body(part)` for each part of `0..n_parts`, on all threads.
+    pub(crate) fn for_each(self, n_parts: usize, body: impl Fn(usize) + Sync) {
+        match self.pool() {
+            Some(pool) if n_parts > 1 => team::for_each(pool, n_parts, &body),
+            _ => (0..n_parts).for_each(body),
+        }
     }
 
     /// Calls `fill(start, part)` for parts of `out` that together are all of it, `start` being the index of the part's
     /// first element. Parts begin at multiples of `unit` elements, and none is split off below `grain` elements, which
-    /// should be worth some 20 us of work: handing work to another thread costs about 5 us.
+    /// should be worth some 20 us of work.
     pub fn fill<T, F>(self, out: &mut [T], unit: usize, grain: usize, fill: F)
     where
         T: Send,
         F: Fn(usize, &mut [T]) + Sync,
     {
-        let pool = (out.len() > grain).then(|| self.pool()).flatten();
-        match pool {
-            Some(pool) if pool.current_num_threads() > 1 => {
-                fill_with(pool, out, unit, grain, &fill);
-            }
-            _ => fill(0, out),
+        match (out.len() > grain).then(|| self.pool()).flatten() {
+            Some(pool) => fill_with(pool, out, unit, grain, &fill),
+            None => fill(0, out),
         }
     }
 }
 
 /// The parallel half of [`Threads::fill`]: made once per element type rather than once per loop, of which there are
-/// hundreds, each with all of the pool's machinery.
+/// hundreds.
 fn fill_with<T: Send>(
     pool: &rayon::ThreadPool,
     out: &mut [T],
@@ -58,16 +82,16 @@ fn fill_with<T: Send>(
     fill: &(dyn Fn(usize, &mut [T]) + Sync),
 ) {
     // A few parts per thread even out what each costs and what else the machine does.
-    let part = out
+    let len = out
         .len()
         .div_ceil(4 * pool.current_num_threads())
         .max(grain)
         .max(1)
         .next_multiple_of(unit.max(1));
-    pool.install(|| {
-        out.par_chunks_mut(part)
-            .enumerate()
-            .for_each(|(index, chunk)| fill(index * part, chunk));
+    let parts: Vec<Mutex<&mut [T]>> = out.chunks_mut(len).map(Mutex::new).collect();
+    team::for_each(pool, parts.len(), &|part| {
+        let mut chunk = parts[part].lock().unwrap_or_else(PoisonError::into_inner);
+        fill(part * len, &mut chunk);
     });
 }
 

@@ -114,6 +114,19 @@ fn windows(length: i64, effective: i64, stride: i64) -> i64 {
 }
 
 impl WindowAxis {
+    /// Elements that `n_windows` windows next to each other reach over.
+    pub(crate) fn span(&self, n_windows: usize) -> usize {
+        match (n_windows, self.size) {
+            (0, _) | (_, 0) => 0,
+            _ => (n_windows - 1) * self.stride + (self.size - 1) * self.dilation + 1,
+        }
+    }
+
+    /// Whether no window reaches into the padding.
+    pub(crate) fn is_inside(&self) -> bool {
+        self.pad_before == 0 && self.span(self.output) <= self.input
+    }
+
     /// The input element under element `tap` of window `output`; `None` in the padding.
     #[inline]
     pub fn input_of(&self, output: usize, tap: usize) -> Option<usize> {

@@ -47,7 +47,7 @@ fn casting<S: CastTo<D>, D: Element>() -> Made {
         let input = context.input(0)?;
         let x = input.as_slice::<S>()?;
         output(context, input.shape().clone(), |out: &mut [D]| {
-            cast::cast(x, out, Threads::of(context.device()));
+            cast::cast(x, out, Threads::of(context));
             Ok(())
         })
     })
@@ -60,7 +60,7 @@ fn truncating(source: DType, target: DType) -> Option<Made> {
             let input = context.input(0)?;
             let x = input.as_slice::<S>()?;
             output(context, input.shape().clone(), |out: &mut [D]| {
-                cast::truncate(x, out, Threads::of(context.device()));
+                cast::truncate(x, out, Threads::of(context));
                 Ok(())
             })
         }))

@@ -76,7 +76,7 @@ fn concat(node: &KernelConstruction<'_>, axis_is_first: bool) -> Made {
             .map(|(words, value)| (&words[..], value.shape().dims()[axis].saturating_mul(inner)))
             .collect();
         W::write(context, 0, first.dtype(), shape, |out| {
-            concat::concat(&rows, out, Threads::of(context.device()));
+            concat::concat(&rows, out, Threads::of(context));
             Ok(())
         })
     }))
@@ -208,7 +208,7 @@ fn parts<W: Words>(
         let length = size.saturating_mul(inner);
         let copy = StridedCopy::new(start, [(outer, stride), (length, 1)]);
         W::write(context, index, value.dtype(), Shape::new(&part), |out| {
-            copy.apply(&words, out, Threads::of(context.device()));
+            copy.apply(&words, out, Threads::of(context));
             Ok(())
         })?;
         start = start.saturating_add(length);

@@ -116,7 +116,7 @@ fn convolve<T: Real>(context: &KernelContext<'_>, windows: Windows) -> Result<()
     let shape = Shape::from([batch, plan.rows.output, plan.columns.output, depth]);
     let (x, f) = (input.as_slice::<T>()?, filter.as_slice::<T>()?);
     output(context, shape, |out| {
-        plan.apply(x, f, out, Threads::of(context.device()));
+        plan.apply(x, f, out, Threads::of(context));
         Ok(())
     })
 }
@@ -193,6 +193,6 @@ fn spread<T: Multiply>(context: &KernelContext<'_>, windows: Windows) -> Result<
     let (f, g) = (filter.as_slice::<T>()?, given.as_slice::<T>()?);
     let shape = Shape::from([batch, in_rows, in_columns, channels]);
     output(context, shape, |out| {
-        plan.apply(g, f, out, Threads::of(context.device()))
+        plan.apply(g, f, out, Threads::of(context))
     })
 }

@@ -208,7 +208,7 @@ fn add_n<T: Number>(context: &KernelContext<'_>) -> Result<(), KernelError> {
         .map(|other| other.as_slice::<T>())
         .collect::<Result<smallvec::SmallVec<[&[T]; 8]>, _>>()?;
     context.fill_output(0, first.shape(), |out| {
-        binary::sum_all(x, &others, out, Threads::of(context.device()));
+        binary::sum_all(x, &others, out, Threads::of(context));
         Ok(())
     })
 }
@@ -234,7 +234,7 @@ fn clip_by_value<T: Number>(context: &KernelContext<'_>) -> Result<(), KernelErr
         high.as_slice::<T>()?,
     );
     context.fill_output(0, value.shape(), |out| {
-        binary::clip(&plan, x, l, h, out, Threads::of(context.device()));
+        binary::clip(&plan, x, l, h, out, Threads::of(context));
         Ok(())
     })
 }

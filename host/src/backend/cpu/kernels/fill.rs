@@ -270,7 +270,7 @@ fn broadcast_to(node: &KernelConstruction<'_>) -> Made {
         }
         let values = input.as_slice::<T>()?;
         output(context, shape, |out: &mut [T]| {
-            spread.repeat(values, out, Threads::of(context.device()));
+            spread.repeat(values, out, Threads::of(context));
             Ok(())
         })
     }))

@@ -77,7 +77,7 @@ fn gather(node: &KernelConstruction<'_>) -> Made {
         };
         let words = W::read(params)?;
         W::write(context, 0, params.dtype(), shape, |out| {
-            plan.apply(&words, &positions, out, Threads::of(context.device()));
+            plan.apply(&words, &positions, out, Threads::of(context));
             Ok(())
         })
     }))
@@ -242,7 +242,7 @@ fn gather_slices<W: Words>(
     let size = Shape::new(rest).n_elements();
     let words = W::read(params)?;
     W::write(context, 0, params.dtype(), shape, |out| {
-        gather::slices(&words, &starts, size, out, Threads::of(context.device()));
+        gather::slices(&words, &starts, size, out, Threads::of(context));
         Ok(())
     })
 }

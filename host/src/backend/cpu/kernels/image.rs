@@ -169,7 +169,7 @@ fn resize_bilinear(node: &KernelConstruction<'_>) -> Made {
         let Resized { shape, rows, columns, channels } = placing.plan(context)?;
         let x = context.input(0)?.as_slice::<T>()?;
         output(context, shape, |out| {
-            image::resize_bilinear(x, [&rows, &columns], channels, out, Threads::of(context.device()));
+            image::resize_bilinear(x, [&rows, &columns], channels, out, Threads::of(context));
             Ok(())
         })
     }))
@@ -183,7 +183,7 @@ fn resize_nearest(node: &KernelConstruction<'_>) -> Made {
         let input = context.input(0)?;
         let x = W::read(input)?;
         W::write(context, 0, input.dtype(), shape, |out| {
-            image::resize_nearest(&x, [&rows, &columns], channels, out, Threads::of(context.device()));
+            image::resize_nearest(&x, [&rows, &columns], channels, out, Threads::of(context));
             Ok(())
         })
     }))

@@ -160,7 +160,7 @@ fn equal<T: Copy + Sync>(
         }),
         Err(error) => Err(error),
         Ok(plan) => output(context, plan.shape().clone(), |out| {
-            let threads = Threads::of(context.device());
+            let threads = Threads::of(context);
             plan.apply(lhs, rhs, out, threads, |x, y| {
                 Boolean::from(f(x, y) == if_equal)
             });
@@ -181,7 +181,7 @@ where
         let plan = Broadcast::new(lhs.shape(), rhs.shape())?;
         let (l, r) = (lhs.as_slice::<T>()?, rhs.as_slice::<T>()?);
         output(context, plan.shape().clone(), |out| {
-            plan.apply(l, r, out, Threads::of(context.device()), f);
+            plan.apply(l, r, out, Threads::of(context), f);
             Ok(())
         })
     })
@@ -198,7 +198,7 @@ where
         let input = context.input(0)?;
         let x = input.as_slice::<T>()?;
         output(context, input.shape().clone(), |out| {
-            unary::map(x, out, Threads::of(context.device()), f);
+            unary::map(x, out, Threads::of(context), f);
             Ok(())
         })
     })

@@ -9,8 +9,11 @@ use crate::backend::cpu::kernels::def;
 use crate::backend::cpu::kernels::kernel;
 use crate::backend::cpu::kernels::output;
 use crate::backend::cpu::kernels::type_attr;
+use crate::device::AllocatorAttributes;
+use crate::device::Kernel;
 use crate::device::KernelConstruction;
 use crate::device::KernelContext;
+use crate::device::KernelDevice;
 use crate::device::KernelError;
 use crate::device::KernelRegistry;
 use crate::kernels::Broadcast;
@@ -22,11 +25,14 @@ use crate::kernels::Number;
 use crate::kernels::Real;
 use crate::kernels::Threads;
 use crate::kernels::binary;
+use crate::kernels::matmul;
 use crate::kernels::unary;
 use crate::kernels::unary::RealFunction;
 use crate::tensor::DType;
 use crate::tensor::Element;
 use crate::tensor::Shape;
+use crate::tensor::Tensor;
+use crate::tensor::TensorError;
 
 /// Types whose magnitude and sign TensorFlow's kernels take.
 pub(super) const SIGNED: [DType; 8] = [
@@ -158,7 +164,7 @@ pub(super) fn broadcast<T: Element>(
         let (l, r) = (lhs.as_slice::<T>()?, rhs.as_slice::<T>()?);
         check(r, l.len())?;
         return context.fill_output(0, lhs.shape(), |out| {
-            binary::zip(l, r, out, Threads::of(context.device()), f);
+            binary::zip(l, r, out, Threads::of(context), f);
             Ok(())
         });
     }
@@ -166,7 +172,7 @@ pub(super) fn broadcast<T: Element>(
     let (l, r) = (lhs.as_slice::<T>()?, rhs.as_slice::<T>()?);
     check(r, plan.shape().n_elements())?;
     context.fill_output(0, plan.shape(), |out| {
-        plan.apply(l, r, out, Threads::of(context.device()), f);
+        plan.apply(l, r, out, Threads::of(context), f);
         Ok(())
     })
 }
@@ -205,7 +211,7 @@ where
         let input = context.input(0)?;
         let x = input.as_slice::<T>()?;
         context.fill_output(0, input.shape(), |out| {
-            unary::map(x, out, Threads::of(context.device()), f);
+            unary::map(x, out, Threads::of(context), f);
             Ok(())
         })
     })
@@ -217,7 +223,7 @@ pub(super) fn real_function(node: &KernelConstruction<'_>, function: RealFunctio
         let input = context.input(0)?;
         let x = input.as_slice::<T>()?;
         context.fill_output(0, input.shape(), |out| {
-            unary::apply(function, x, out, Threads::of(context.device()));
+            unary::apply(function, x, out, Threads::of(context));
             Ok(())
         })
     }))
@@ -232,14 +238,87 @@ fn mat_mul(node: &KernelConstruction<'_>) -> Made {
     dispatch!(
         type_attr(node, "T")?,
         [F32: f32, F64: f64, F16: half::f16, BF16: half::bf16, I32: i32, I64: i64],
-        T => kernel(move |context| product::<T>(context, transpose))
+        T => if T::DTYPE == DType::F32 {
+            Ok(Box::new(FloatMatMul { transpose }))
+        } else {
+            kernel(move |context| product::<T>(context, transpose))
+        }
     )
+}
+
+/// The product of `float` matrices. A right side that is the same in all runs is put in order before.
+struct FloatMatMul {
+    transpose: (bool, bool),
+}
+
+impl Kernel for FloatMatMul {
+    fn compute(&self, context: &mut KernelContext<'_>) -> Result<(), KernelError> {
+        match context.packed_input(1) {
+            Some(packed) if !self.transpose.0 => {
+                let [lhs, rhs] = matrices::<f32>(context, self.transpose)?;
+                let (rows, columns) = (lhs.rows(), rhs.columns());
+                let packed = packed.as_slice::<f32>()?;
+                context.fill_output(0, &Shape::from([rows, columns]), |out| {
+                    let mut out = MatrixMut::new(out, rows, columns, columns)?;
+                    matmul::multiply_packed(lhs, packed, &mut out, Threads::of(context))
+                })
+            }
+            _ => product::<f32>(context, self.transpose),
+        }
+    }
+
+    fn pack_input(
+        &self,
+        index: usize,
+        constant: &Tensor,
+        device: &dyn KernelDevice,
+    ) -> Result<Option<Tensor>, KernelError> {
+        let &[rows, columns] = constant.shape().dims() else {
+            return Ok(None); // Refused when it is computed, with both shapes.
+        };
+        if index != 1 || self.transpose.0 {
+            return Ok(None);
+        }
+        let mut rhs = MatrixView::row_major(constant.as_slice::<f32>()?, rows, columns)?;
+        if self.transpose.1 {
+            rhs = rhs.transposed();
+        }
+        packed(rhs, device).map(Some)
+    }
+}
+
+/// A right-hand matrix in order, in the device's memory.
+pub(super) fn packed(
+    rhs: MatrixView<'_, f32>,
+    device: &dyn KernelDevice,
+) -> Result<Tensor, KernelError> {
+    let len = matmul::packed_len(rhs.rows(), rhs.columns())
+        .ok_or_else(|| KernelError::invalid("the matrix is too large to be put in order"))?;
+    let allocator = device.allocator(AllocatorAttributes::default());
+    let mut packed = Tensor::zeros(&*allocator, DType::F32, Shape::from([len]))?;
+    let elements = packed.as_slice_mut().ok_or(TensorError::NotOnHost)?;
+    matmul::pack(rhs, elements);
+    Ok(packed)
 }
 
 fn product<T: Multiply>(
     context: &KernelContext<'_>,
     transpose: (bool, bool),
 ) -> Result<(), KernelError> {
+    let [lhs, rhs] = matrices::<T>(context, transpose)?;
+    let (rows, columns) = (lhs.rows(), rhs.columns());
+    output(context, Shape::from([rows, columns]), |out| {
+        let mut out = MatrixMut::new(out, rows, columns, columns)?;
+        T::multiply(lhs, rhs, &mut out, Threads::of(context));
+        Ok(())
+    })
+}
+
+/// Both sides, transposed where they are to be, whose inner dimensions agree.
+fn matrices<'a, T: Multiply>(
+    context: &'a KernelContext<'_>,
+    transpose: (bool, bool),
+) -> Result<[MatrixView<'a, T>; 2], KernelError> {
     let (a, b) = (context.input(0)?, context.input(1)?);
     let (&[a_rows, a_columns], &[b_rows, b_columns]) = (a.shape().dims(), b.shape().dims()) else {
         return Err(KernelError::invalid(format!(
@@ -265,10 +344,5 @@ fn product<T: Multiply>(
             transpose.1
         )));
     }
-    let (rows, columns) = (lhs.rows(), rhs.columns());
-    output(context, Shape::from([rows, columns]), |out| {
-        let mut out = MatrixMut::new(out, rows, columns, columns)?;
-        T::multiply(lhs, rhs, &mut out, Threads::of(context.device()));
-        Ok(())
-    })
+    Ok([lhs, rhs])
 }

@@ -93,7 +93,7 @@ fn multiply<T: Multiply>(
     let (plan, shape) = plan(lhs.shape(), rhs.shape(), transposed, broadcasts)?;
     let (l, r) = (lhs.as_slice::<T>()?, rhs.as_slice::<T>()?);
     output(context, shape, |out| {
-        plan.apply(l, r, out, Threads::of(context.device()))
+        plan.apply(l, r, out, Threads::of(context))
     })
 }
 
@@ -203,6 +203,6 @@ fn evaluate<T: Multiply>(
         &[]
     };
     output(context, plan.shape().clone(), |out| {
-        plan.apply(first, second, out, Threads::of(context.device()))
+        plan.apply(first, second, out, Threads::of(context))
     })
 }

@@ -10,11 +10,14 @@ use crate::backend::cpu::kernels::math;
 use crate::backend::cpu::kernels::output;
 use crate::backend::cpu::kernels::text_attr;
 use crate::backend::cpu::kernels::type_attr;
+use crate::device::Kernel;
 use crate::device::KernelConstruction;
 use crate::device::KernelContext;
+use crate::device::KernelDevice;
 use crate::device::KernelError;
 use crate::device::KernelRegistry;
 use crate::kernels::Broadcast;
+use crate::kernels::MatrixView;
 use crate::kernels::Multiply;
 use crate::kernels::Number;
 use crate::kernels::Threads;
@@ -27,7 +30,9 @@ use crate::kernels::window::Padding;
 use crate::kernels::window::WindowAxis;
 use crate::kernels::window::WindowSpec;
 use crate::tensor::DType;
+use crate::tensor::Element;
 use crate::tensor::Shape;
+use crate::tensor::Tensor;
 
 /// Types that TensorFlow's CPU convolution takes.
 pub(super) const CONVOLVED: [DType; 5] =
@@ -79,7 +84,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
             let (pool, shape) = windows.over(context.input(0)?.shape())?;
             let x = context.input(0)?.as_slice::<T>()?;
             output(context, shape, |out| {
-                pool.max(x, out, Threads::of(context.device()));
+                pool.max(x, out, Threads::of(context));
                 Ok(())
             })
         }))
@@ -90,7 +95,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
             let (pool, shape) = windows.over(context.input(0)?.shape())?;
             let x = context.input(0)?.as_slice::<T>()?;
             output(context, shape, |out| {
-                pool.mean(x, out, Threads::of(context.device()));
+                pool.mean(x, out, Threads::of(context));
                 Ok(())
             })
         }))
@@ -113,7 +118,7 @@ fn bias_add(node: &KernelConstruction<'_>) -> Made {
         let plan = bias_plan(value.shape(), bias.shape(), channels_first)?;
         let (x, b) = (value.as_slice::<T>()?, bias.as_slice::<T>()?);
         context.fill_output(0, plan.shape(), |out| {
-            plan.apply(x, b, out, Threads::of(context.device()), T::plus);
+            plan.apply(x, b, out, Threads::of(context), T::plus);
             Ok(())
         })
     }))
@@ -155,7 +160,7 @@ fn softmax<T: SoftmaxRow>(
     };
     let x = logits.as_slice::<T>()?;
     context.fill_output(0, logits.shape(), |out| {
-        function(x, columns, out, Threads::of(context.device()));
+        function(x, columns, out, Threads::of(context));
         Ok(())
     })
 }
@@ -163,81 +168,149 @@ fn softmax<T: SoftmaxRow>(
 /// TensorFlow `Conv2D`, channels last; the filter's channels may divide the image's (groups).
 fn conv_2d(node: &KernelConstruction<'_>) -> Made {
     channels_last(node)?;
-    let strides = spatial(node, "strides", None)?;
-    let dilations = spatial(node, "dilations", Some(&[1, 1, 1, 1]))?;
-    let padding = paddings(node)?;
+    let windows = ConvolutionWindows {
+        strides: spatial(node, "strides", None)?,
+        dilations: spatial(node, "dilations", Some(&[1, 1, 1, 1]))?,
+        padding: paddings(node)?,
+    };
     dispatch!(
         type_attr(node, "T")?,
         [F32: f32, F64: f64, F16: half::f16, BF16: half::bf16, I32: i32],
-        T => kernel(move |context| convolve::<T>(context, strides, dilations, padding))
+        T => if T::DTYPE == DType::F32 {
+            Ok(Box::new(FloatConvolution { windows }))
+        } else {
+            kernel(move |context| convolve::<T>(context, windows))
+        }
     )
+}
+
+/// The convolution of `float` images. A filter that is the same in all runs is put in order before, any other one each time.
+struct FloatConvolution {
+    windows: ConvolutionWindows,
+}
+
+impl Kernel for FloatConvolution {
+    fn compute(&self, context: &mut KernelContext<'_>) -> Result<(), KernelError> {
+        let (convolution, shape) = self.windows.over(context)?;
+        if !convolution.is_dense() {
+            return convolve::<f32>(context, self.windows);
+        }
+        let packed_here;
+        let packed = match context.packed_input(1) {
+            Some(packed) => packed,
+            None => {
+                packed_here = packed_filter(context.input(1)?, context.device())?;
+                &packed_here
+            }
+        };
+        let (x, f) = (context.input(0)?.as_slice()?, packed.as_slice()?);
+        output(context, shape, |out| {
+            convolution.apply_packed(x, f, out, Threads::of(context))
+        })
+    }
+
+    fn pack_input(
+        &self,
+        index: usize,
+        constant: &Tensor,
+        device: &dyn KernelDevice,
+    ) -> Result<Option<Tensor>, KernelError> {
+        if index != 1 || constant.shape().rank() != 4 {
+            return Ok(None);
+        }
+        packed_filter(constant, device).map(Some)
+    }
+}
+
+/// A filter `[rows, columns, channels, output channels]` in order, as one group.
+fn packed_filter(filter: &Tensor, device: &dyn KernelDevice) -> Result<Tensor, KernelError> {
+    let dims = filter.shape().dims();
+    let columns = dims.last().copied().unwrap_or(1);
+    let rows = filter.shape().n_elements() / columns.max(1);
+    let matrix = MatrixView::row_major(filter.as_slice::<f32>()?, rows, columns)?;
+    math::packed(matrix, device)
 }
 
 fn convolve<T: Multiply>(
     context: &KernelContext<'_>,
+    windows: ConvolutionWindows,
+) -> Result<(), KernelError> {
+    let (convolution, shape) = windows.over(context)?;
+    let x = context.input(0)?.as_slice::<T>()?;
+    let f = context.input(1)?.as_slice::<T>()?;
+    output(context, shape, |out| {
+        convolution.apply(x, f, out, Threads::of(context))
+    })
+}
+
+/// What the attributes of `Conv2D` say.
+#[derive(Debug, Clone, Copy)]
+struct ConvolutionWindows {
     strides: [usize; 2],
     dilations: [usize; 2],
     padding: [Padding; 2],
-) -> Result<(), KernelError> {
-    let (input, filter) = (context.input(0)?, context.input(1)?);
-    let shapes = || format!("input {}, filter {}", input.shape(), filter.shape());
-    let (
-        &[batch, in_rows, in_columns, input_channels],
-        &[rows, columns, filter_channels, output_channels],
-    ) = (input.shape().dims(), filter.shape().dims())
-    else {
-        return Err(KernelError::invalid(format!(
-            "input and filter must be 4-dimensional: {}",
-            shapes()
-        )));
-    };
-    if filter.shape().n_elements() == 0 {
-        return Err(KernelError::invalid(format!(
-            "filter must not have zero elements: {}",
-            shapes()
-        )));
-    }
-    if !input_channels.is_multiple_of(filter_channels) {
-        return Err(KernelError::invalid(format!(
-            "input depth must be evenly divisible by filter depth: {input_channels} vs {filter_channels} ({})",
-            shapes()
-        )));
-    }
-    let n_groups = input_channels / filter_channels;
-    if n_groups == 0 || !output_channels.is_multiple_of(n_groups) {
-        return Err(KernelError::invalid(format!(
-            "output depth must be evenly divisible by the number of groups: {output_channels} vs {n_groups} ({})",
-            shapes()
-        )));
-    }
-    let axis = |index: usize, size: usize, length: usize| -> Result<WindowAxis, KernelError> {
-        WindowSpec {
-            size,
-            stride: strides[index],
-            dilation: dilations[index],
-            padding: padding[index],
+}
+
+impl ConvolutionWindows {
+    /// The convolution of the inputs, and the result's shape.
+    fn over(self, context: &KernelContext<'_>) -> Result<(Convolution, Shape), KernelError> {
+        let (input, filter) = (context.input(0)?, context.input(1)?);
+        let shapes = || format!("input {}, filter {}", input.shape(), filter.shape());
+        let (
+            &[batch, in_rows, in_columns, input_channels],
+            &[rows, columns, filter_channels, output_channels],
+        ) = (input.shape().dims(), filter.shape().dims())
+        else {
+            return Err(KernelError::invalid(format!(
+                "input and filter must be 4-dimensional: {}",
+                shapes()
+            )));
+        };
+        if filter.shape().n_elements() == 0 {
+            return Err(KernelError::invalid(format!(
+                "filter must not have zero elements: {}",
+                shapes()
+            )));
         }
-        .over(length)
-        .map_err(|error| KernelError::invalid(format!("{error}: {}", shapes())))
-    };
-    let convolution = Convolution {
-        batch,
-        rows: axis(0, rows, in_rows)?,
-        columns: axis(1, columns, in_columns)?,
-        input_channels,
-        filter_channels,
-        output_channels,
-    };
-    let shape = Shape::from([
-        batch,
-        convolution.rows.output,
-        convolution.columns.output,
-        output_channels,
-    ]);
-    let (x, f) = (input.as_slice::<T>()?, filter.as_slice::<T>()?);
-    output(context, shape, |out| {
-        convolution.apply(x, f, out, Threads::of(context.device()))
-    })
+        if !input_channels.is_multiple_of(filter_channels) {
+            return Err(KernelError::invalid(format!(
+                "input depth must be evenly divisible by filter depth: {input_channels} vs {filter_channels} ({})",
+                shapes()
+            )));
+        }
+        let n_groups = input_channels / filter_channels;
+        if n_groups == 0 || !output_channels.is_multiple_of(n_groups) {
+            return Err(KernelError::invalid(format!(
+                "output depth must be evenly divisible by the number of groups: {output_channels} vs {n_groups} ({})",
+                shapes()
+            )));
+        }
+        let axis = |index: usize, size: usize, length: usize| -> Result<WindowAxis, KernelError> {
+            WindowSpec {
+                size,
+                stride: self.strides[index],
+                dilation: self.dilations[index],
+                padding: self.padding[index],
+            }
+            .over(length)
+            .map_err(|error| KernelError::invalid(format!("{error}: {}", shapes())))
+        };
+        let convolution = Convolution {
+            batch,
+            rows: axis(0, rows, in_rows)?,
+            columns: axis(1, columns, in_columns)?,
+            input_channels,
+            filter_channels,
+            output_channels,
+        };
+        let shape = Shape::from([
+            batch,
+            convolution.rows.output,
+            convolution.columns.output,
+            output_channels,
+        ]);
+        Ok((convolution, shape))
+    }
 }
 
 /// The windows of TensorFlow `MaxPool` and `AvgPool`, channels last.

@@ -71,7 +71,7 @@ fn local_response(node: &KernelConstruction<'_>) -> Made {
         }
         let x = input.as_slice::<T>()?;
         output(context, input.shape().clone(), |out| {
-            plan.apply(x, channels, out, Threads::of(context.device()));
+            plan.apply(x, channels, out, Threads::of(context));
             Ok(())
         })
     }))
@@ -175,7 +175,7 @@ impl BatchNorm {
             .collect();
         context.fill_output::<T>(0, input.shape(), |out| {
             let parameters = [mean, &factor, offset];
-            channels.normalise(x, parameters, out, Threads::of(context.device()));
+            channels.normalise(x, parameters, out, Threads::of(context));
             Ok(())
         })?;
         let fill = |index: usize, value: &dyn Fn(usize) -> f32| {

@@ -61,7 +61,7 @@ fn make_pack(node: &KernelConstruction<'_>) -> Made {
             .map(Tensor::as_slice::<T>)
             .collect::<Result<SmallVec<[&[T]; 8]>, _>>()?;
         output(context, shape, |out: &mut [T]| {
-            pack::pack(&parts, inner, out, Threads::of(context.device()));
+            pack::pack(&parts, inner, out, Threads::of(context));
             Ok(())
         })
     }))
@@ -127,7 +127,7 @@ fn unpack<T: Element>(
     let x = context.input(0)?.as_slice::<T>()?;
     for index in 0..n {
         context.fill_output(index, &shape, |out: &mut [T]| {
-            pack::unpack(x, n, index, inner, out, Threads::of(context.device()));
+            pack::unpack(x, n, index, inner, out, Threads::of(context));
             Ok(())
         })?;
     }

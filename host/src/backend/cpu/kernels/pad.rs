@@ -55,7 +55,7 @@ fn pad(node: &KernelConstruction<'_>) -> Made {
         }
         let words = W::read(input)?;
         W::write(context, 0, input.dtype(), plan.shape().clone(), |out| {
-            plan.constant(&words, value, out, Threads::of(context.device()));
+            plan.constant(&words, value, out, Threads::of(context));
             Ok(())
         })
     }))
@@ -81,7 +81,7 @@ fn mirror_pad(node: &KernelConstruction<'_>) -> Made {
         let input = context.input(0)?;
         let words = W::read(input)?;
         W::write(context, 0, input.dtype(), plan.shape().clone(), |out| {
-            plan.mirrored(mirror, &words, out, Threads::of(context.device()));
+            plan.mirrored(mirror, &words, out, Threads::of(context));
             Ok(())
         })
     }))

@@ -100,7 +100,7 @@ fn reduction<T: Element, R: Reducer<T> + 'static>(node: &KernelConstruction<'_>)
             return context.forward_input(0, 0, plan.shape());
         }
         output(context, plan.shape().clone(), |out: &mut [T]| {
-            plan.apply::<T, R>(x, out, Threads::of(context.device()));
+            plan.apply::<T, R>(x, out, Threads::of(context));
             Ok(())
         })
     })
@@ -174,7 +174,7 @@ fn arg<T: Ordered, O: Number>(
             .map(|other| shape.dims()[other])
             .collect();
         output(context, left, |out: &mut [O]| {
-            let threads = Threads::of(context.device());
+            let threads = Threads::of(context);
             AxisView::new(shape, axis).arg(x, out, threads, start, beyond);
             Ok(())
         })
@@ -216,7 +216,7 @@ fn scan<T: Number>(
         })?;
         let x = input.as_slice::<T>()?;
         output(context, shape.clone(), |out: &mut [T]| {
-            let threads = Threads::of(context.device());
+            let threads = Threads::of(context);
             AxisView::new(shape, axis).scan(x, out, options, threads, start, join);
             Ok(())
         })

@@ -48,7 +48,7 @@ fn make(node: &KernelConstruction<'_>, plan: Plan) -> Made {
         let condition = condition.as_slice::<Boolean>()?;
         let (t, e) = (t.as_slice::<T>()?, e.as_slice::<T>()?);
         output(context, shape, |out: &mut [T]| {
-            let threads = Threads::of(context.device());
+            let threads = Threads::of(context);
             spread.select(condition, t, e, out, threads, Boolean::is_true);
             Ok(())
         })

@@ -84,7 +84,7 @@ pub(super) fn rearranged<W: Words>(
     }
     let words = W::read(input)?;
     W::write(context, 0, input.dtype(), shape, |out| {
-        copy.apply(&words, out, Threads::of(context.device()));
+        copy.apply(&words, out, Threads::of(context));
         Ok(())
     })
 }
