@@ -25,6 +25,7 @@ use self::recent::Recent;
 use crate::device::DeviceSet;
 use crate::error::Error;
 use crate::execute::Executor;
+use crate::execute::MemoryPlan;
 use crate::execute::PreparedPlan;
 use crate::execute::RunOptions;
 use crate::graph::Graph;
@@ -174,6 +175,21 @@ impl Session {
             &self.placement,
             &self.request(feeds, fetches, targets)?,
         )?)
+    }
+
+    /// What runs with these feeds, fetches and targets hold, by memory, for feeds of the shapes that the graph says. Makes their
+    /// kernels and constants.
+    ///
+    /// # Errors
+    /// As [`Self::run`], as far as names, placeholders, kernels and constants are concerned.
+    pub fn memory_plan(
+        &self,
+        feeds: &[&str],
+        fetches: &[&str],
+        targets: &[&str],
+    ) -> Result<MemoryPlan, Error> {
+        let prepared = self.prepare(feeds, fetches, targets)?;
+        Ok(self.executor.memory_plan(&prepared))
     }
 
     fn request(

@@ -411,6 +411,7 @@ fn json_is_one_document_everywhere() {
             "/devices/2/incarnation",
         ),
         ("place {} --json", "/placement/transfer_bytes"),
+        ("place {} --json", "/memory/memories/0/peak_bytes"),
         ("run {} --json", "/outputs/0/first_values/0"),
         ("policy list --json", "/2/name"),
         ("cache --json", "/kept/size_bytes"),

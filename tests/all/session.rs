@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use placewright::Error;
 use placewright::candidates::Proposal;
+use placewright::device::AllocatorAttributes;
 use placewright::device::DeviceOptions;
 use placewright::device::FactoryRegistry;
 use placewright::device::Kernel;
@@ -158,6 +159,66 @@ fn a_graph_that_is_dealt_out_moves_tensors_between_devices() {
         check(&session, name, file);
         assert!(matches!(session.report().placed_by, PlacedBy::App));
     }
+}
+
+#[test]
+fn a_memory_plan_is_what_runs_hold() {
+    for (name, n_cpus) in [("lenet", 1), ("lenet", 3), ("bert_tiny", 2)] {
+        let mut options = DeviceOptions::default();
+        options.device_count.insert("CPU".to_owned(), n_cpus);
+        let policy = ShippedPolicy::find("round-robin").unwrap();
+        let session = Session::builder()
+            .with_graph_def_file(model(&format!("{name}.skel.pb")))
+            .with_device_options(options)
+            .with_policy(PolicyRequest::new(policy))
+            .with_inter_op_parallelism_threads(1)
+            .build()
+            .unwrap();
+        let (fed, expected) = numbers(name);
+        let plan = session
+            .memory_plan(&names(&fed), &names(&expected), &[])
+            .unwrap();
+        assert_eq!(plan.n_unplanned, 0);
+        // The second run shows that nothing is left of the first one.
+        for _ in 0..2 {
+            check(&session, name, "planned");
+            assert_eq!(plan.memories.len(), usize::try_from(n_cpus).unwrap());
+            for memory in &plan.memories {
+                let device = session.devices().get(memory.device).unwrap();
+                let held = device.allocator(AllocatorAttributes::default()).stats();
+                assert_eq!(held.in_use_bytes, memory.peak_bytes(), "{name} {memory:?}");
+            }
+        }
+        assert!(plan.memories.iter().any(|memory| memory.packed_bytes > 0));
+        assert!(plan.memories.iter().any(|memory| memory.run_bytes > 0));
+    }
+}
+
+#[test]
+fn a_run_that_does_not_fit_beside_its_constants_is_refused_with_the_device() {
+    let build = |capacity: u64| {
+        let mut options = DeviceOptions::default();
+        options.memory_bytes.insert("CPU:0".to_owned(), capacity);
+        Session::builder()
+            .with_graph_def_file(model("lenet.skel.pb"))
+            .with_device_options(options)
+            .with_inter_op_parallelism_threads(1)
+            .build()
+            .unwrap()
+    };
+    let (fed, expected) = numbers("lenet");
+    let (feeds, fetches) = (names(&fed), names(&expected));
+    let plan = build(1 << 30).memory_plan(&feeds, &fetches, &[]).unwrap();
+    let memory = plan.memories[0];
+    let fits = build(memory.peak_bytes() + 4096); // Fetched tensors are the caller's, and made there.
+    fits.run(&by_str(&fed), &fetches).unwrap();
+    let session = build(memory.peak_bytes() - 1);
+    let error = session.run(&by_str(&fed), &fetches).unwrap_err();
+    assert!(
+        matches!(&error, Error::Execute(ExecuteError::Arena { device, bytes, .. })
+            if device.ends_with("CPU:0") && *bytes as u64 == memory.run_bytes),
+        "{error}"
+    );
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use anyhow::Context;
 use anyhow::Result;
 use clap::Args;
 use clap::ValueHint;
@@ -12,6 +13,7 @@ use serde::Serialize;
 use super::Outcome;
 use super::args::PlacementArgs;
 use super::args::RunArgs;
+use super::feeds::default_fetches;
 use super::open::open;
 use super::open::read_saved;
 use super::output::Output;
@@ -21,8 +23,10 @@ use super::summary::PlacementView;
 use super::units::count;
 use super::units::show_bytes;
 use crate::graph::NONE;
+use crate::graph::NodeId;
 use crate::placement::Placement;
 use crate::placement::PlacementDiff;
+use crate::session::Session;
 use crate::trace::Recorder;
 
 #[derive(Debug, Args)]
@@ -48,6 +52,10 @@ pub(super) struct PlaceCommand {
 struct Report {
     placement: PlacementView,
     links: Vec<LinkRow>,
+    /// What runs hold; `null` where the graph cannot be executed as it is, and why.
+    memory: Option<MemoryView>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    no_memory_plan: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     nodes: Option<Vec<NodeRow>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -62,6 +70,27 @@ struct LinkRow {
     n_transfers: usize,
     /// As far as sizes are known.
     transfer_bytes: u64,
+}
+
+/// What runs of the whole graph hold.
+#[derive(Debug, Serialize)]
+struct MemoryView {
+    memories: Vec<MemoryRow>,
+    /// Tensors whose shape is not known before they are computed; they come on top.
+    n_unplanned: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct MemoryRow {
+    device: String,
+    /// Whether it is the host memory of the device's host-memory arguments.
+    on_host: bool,
+    constant_bytes: u64,
+    packed_bytes: u64,
+    run_bytes: u64,
+    peak_bytes: u64,
+    /// What the device may hold; `null` for host memory.
+    capacity_bytes: Option<u64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -96,9 +125,15 @@ pub(super) fn run(command: &PlaceCommand, output: &mut Output) -> Result<Outcome
         Some(path) => Some(read_saved(path)?.diff(&opened.to_saved(args))),
         None => None,
     };
+    let (memory, no_memory_plan) = match memory(&opened.session, &command.run.fetch) {
+        Ok(memory) => (Some(memory), None),
+        Err(error) => (None, Some(format!("{error:#}"))),
+    };
     let report = Report {
         placement: opened.view(),
         links: links(placement),
+        memory,
+        no_memory_plan,
         nodes: command.nodes.then(|| nodes(placement)),
         diff,
     };
@@ -140,6 +175,38 @@ fn links(placement: &Placement) -> Vec<LinkRow> {
             },
         )
         .collect()
+}
+
+/// What runs hold that are fed all placeholders and fetch these tensors, or else all that nobody reads.
+fn memory(session: &Session, fetches: &[String]) -> Result<MemoryView> {
+    let graph = session.graph();
+    let is_placeholder = |node: &NodeId| graph.op(*node).starts_with("Placeholder");
+    let placeholders = graph.nodes().filter(is_placeholder);
+    let feeds: Vec<&str> = placeholders.map(|node| graph.node_name(node)).collect();
+    let all = if fetches.is_empty() {
+        default_fetches(graph)
+    } else {
+        fetches.to_vec()
+    };
+    let fetches: Vec<&str> = all.iter().map(String::as_str).collect();
+    let plan = session.memory_plan(&feeds, &fetches, &[])?;
+    let rows = plan.memories.iter().map(|memory| {
+        let device = session.devices().get(memory.device);
+        let device = device.context("the plan names a device that is gone")?;
+        Ok(MemoryRow {
+            device: device.attributes().name.clone(),
+            on_host: memory.on_host,
+            constant_bytes: memory.constant_bytes,
+            packed_bytes: memory.packed_bytes,
+            run_bytes: memory.run_bytes,
+            peak_bytes: memory.peak_bytes(),
+            capacity_bytes: (!memory.on_host).then(|| device.memory_capacity_bytes()),
+        })
+    });
+    Ok(MemoryView {
+        memories: rows.collect::<Result<_>>()?,
+        n_unplanned: plan.n_unplanned,
+    })
 }
 
 fn nodes(placement: &Placement) -> Vec<NodeRow> {
@@ -184,6 +251,13 @@ impl Report {
             }
             output.table(&table)?;
         }
+        if let Some(why) = &self.no_memory_plan {
+            output.note(format_args!("no memory plan: {why}"));
+        }
+        if let Some(memory) = &self.memory {
+            output.line("")?;
+            memory.show(output)?;
+        }
         if let Some(nodes) = &self.nodes {
             output.line("")?;
             let mut table = new_table(["node", "op", "device", "requested", "why"]);
@@ -201,6 +275,39 @@ impl Report {
         if let Some(diff) = &self.diff {
             output.line("")?;
             show_diff(diff, output)?;
+        }
+        Ok(())
+    }
+}
+
+impl MemoryView {
+    fn show(&self, output: &mut Output) -> Result<()> {
+        let mut table = new_table([
+            "memory",
+            "constants",
+            "packed",
+            "one run",
+            "together",
+            "capacity",
+        ]);
+        align_right(&mut table, &[1, 2, 3, 4, 5]);
+        for row in &self.memories {
+            let of_host = if row.on_host { " (host)" } else { "" };
+            table.add_row([
+                format!("{}{of_host}", row.device),
+                show_bytes(row.constant_bytes),
+                show_bytes(row.packed_bytes),
+                show_bytes(row.run_bytes),
+                show_bytes(row.peak_bytes),
+                row.capacity_bytes.map_or("-".to_owned(), show_bytes),
+            ]);
+        }
+        output.table(&table)?;
+        if self.n_unplanned > 0 {
+            output.line(format_args!(
+                "{} come on top, whose shapes depend on what is fed",
+                count(self.n_unplanned, "tensor")
+            ))?;
         }
         Ok(())
     }

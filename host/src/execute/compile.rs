@@ -118,14 +118,7 @@ impl Compiled {
             layout.visit(rank, operation);
         }
         let (places, arenas) = layout.finish();
-        let is_partial = shapes
-            .iter()
-            .zip(&places)
-            .enumerate()
-            .any(|(value, (shape, place))| {
-                shape.is_none() && matches!(place, Place::Anywhere) && program.may_be_planned(value)
-            });
-        Self {
+        let mut compiled = Self {
             n_readers: plan.values().iter().map(|value| value.n_readers).collect(),
             operations,
             inputs: inputs.into(),
@@ -134,8 +127,19 @@ impl Compiled {
             places,
             arenas,
             costs: Box::default(),
-            is_partial,
-        }
+            is_partial: false,
+        };
+        compiled.is_partial = compiled.n_unplanned(program, shapes) > 0;
+        compiled
+    }
+
+    /// Tensors that will have a place once their shapes are known.
+    pub(super) fn n_unplanned(&self, program: &Program, shapes: &[Option<Shape>]) -> usize {
+        let values = shapes.iter().zip(&self.places).enumerate();
+        let is_unplanned = |&(value, (shape, place)): &(usize, (&Option<Shape>, &Place))| {
+            shape.is_none() && matches!(place, Place::Anywhere) && program.may_be_planned(value)
+        };
+        values.filter(is_unplanned).count()
     }
 
     /// How long an operation took when it was measured, in ns.

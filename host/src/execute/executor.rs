@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use super::error::ExecuteError;
 use super::load::Load;
+use super::memory::MemoryPlan;
 use super::options::{ExecutorOptions, RunOptions, Scheduling};
 use super::pool::HelperPool;
 use super::prepare::{PreparedPlan, Workshop};
@@ -69,6 +70,13 @@ impl Executor {
         self.workshop.prepare(plan).map(Arc::new)
     }
 
+    /// What the runs of a plan hold, by memory, for feeds of the shapes that the graph says. Each run allocates that much before it
+    /// starts, or fails with [`ExecuteError::Arena`].
+    pub fn memory_plan(&self, prepared: &PreparedPlan) -> MemoryPlan {
+        let is_shared = !matches!(self.scheduling, Scheduling::Serial);
+        MemoryPlan::new(&prepared.program, is_shared)
+    }
+
     /// Runs a plan to its end: `feeds` in the order of [`Plan::feeds`] in, tensors that the host can read in the order of
     /// [`Plan::fetches`] out. The calling thread works too.
     ///
@@ -87,7 +95,8 @@ impl Executor {
         let started = recorder.is_on().then(Instant::now);
         let program = &prepared.program;
         let variant = prepared.variants.find(program, feeds, self.scheduling);
-        let (stage, is_shared) = variant.take_stage(program)?;
+        let (stage, way) = variant.take_stage(program)?;
+        let trial_started = way.is_trial.then(Instant::now);
         let request = Request {
             feeds: feeds.to_vec(),
             options: options.clone(),
@@ -95,7 +104,7 @@ impl Executor {
             number,
             load: Arc::clone(&self.load),
         };
-        let (mut stage, outcome) = if is_shared {
+        let (mut stage, outcome) = if way.is_shared {
             run_with_helpers(stage, request, self.helpers.shared())
         } else {
             let outcome = run_serially(&stage, &request);
@@ -125,7 +134,8 @@ impl Executor {
                 Fetch::Fed(_, feed) => feeds[feed as usize].clone(),
             })
             .collect();
-        variant.learn(&mut stage, self.helpers.shared().n_threads() + 1);
+        let trial = trial_started.map(|started| (way, started.elapsed()));
+        variant.learn(&mut stage, self.helpers.shared().n_threads() + 1, trial);
         variant.give_back(stage);
         Ok(fetched)
     }

@@ -12,6 +12,7 @@ mod executor;
 pub(crate) mod fake;
 mod frame;
 mod load;
+mod memory;
 mod options;
 mod pool;
 mod prepare;
@@ -24,5 +25,6 @@ mod variant;
 
 pub use error::{ExecuteError, NodeSite};
 pub use executor::Executor;
+pub use memory::{MemoryPlan, PlannedMemory};
 pub use options::{CancelToken, ExecutorOptions, RunOptions, Scheduling};
 pub use prepare::PreparedPlan;

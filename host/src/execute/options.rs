@@ -22,8 +22,9 @@ pub struct ExecutorOptions {
 /// Whether several threads work on one run. Runs of different callers go on at one time in any case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Scheduling {
-    /// Where it pays: the first runs of a plan are measured, with several threads, and the measurements say how the others go.
-    /// Operations that take less time than it costs to hand them to another thread stay on one.
+    /// Where it pays: the first runs of a plan are measured, and the measurements say how the others go: with several threads, or
+    /// with one that may have help inside its kernels. Operations that take less time than it costs to hand them to another
+    /// thread stay on one.
     #[default]
     Measured,
     /// Never: the caller's thread executes everything, in the start order of the placement.

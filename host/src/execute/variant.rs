@@ -7,14 +7,17 @@ use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use smallvec::SmallVec;
 
 use super::compile::Compiled;
 use super::error::ExecuteError;
+use super::memory::value_shapes;
 use super::options::Scheduling;
 use super::prepare::Program;
 use super::ready::ReadySet;
 use super::run::Stage;
-use crate::plan::StepKind;
 use crate::tensor::Shape;
 use crate::tensor::Tensor;
 
@@ -26,6 +29,9 @@ const N_IDLE_MAX: usize = 16;
 
 /// Runs that are measured before it is decided how the others go. The first one finds cold caches.
 const N_MEASURED: u32 = 3;
+
+/// Runs that are timed each way where several threads may be faster.
+const N_TRIALS: usize = 7;
 
 /// What an operation costs beyond its kernel when one thread executes all, and when several do: as measured on empty kernels.
 const SERIAL_OVERHEAD_NS: u64 = 10;
@@ -62,8 +68,50 @@ struct State {
 enum Mode {
     /// By several threads, while it is measured. Per rank the least so far, in ns, and how many runs were measured.
     Measuring(Vec<u32>, u32),
+    /// By several threads, and by one that has the pool's help inside kernels, in turn.
+    Trying(Trials),
     Serial,
     Shared,
+}
+
+/// Whole runs, both ways.
+#[derive(Debug, Clone, Default)]
+struct Trials {
+    n_started: usize,
+    shared: SmallVec<[Duration; N_TRIALS]>,
+    serial: SmallVec<[Duration; N_TRIALS]>,
+}
+
+/// How a run goes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Way {
+    /// Whether several threads may execute operations.
+    pub(super) is_shared: bool,
+    /// Whether it matters how long the run takes.
+    pub(super) is_trial: bool,
+}
+
+impl Trials {
+    fn add(&mut self, way: Way, duration: Duration) {
+        if way.is_shared {
+            self.shared.push(duration);
+        } else {
+            self.serial.push(duration);
+        }
+    }
+
+    /// Whether several threads are faster by a twentieth at least: they cost the machine more than the time that they take.
+    fn sharing_wins(&mut self) -> Option<bool> {
+        if self.shared.len().min(self.serial.len()) < N_TRIALS {
+            return None;
+        }
+        // Medians: the shortest run of several threads is a lucky one.
+        let median = |durations: &mut [Duration]| {
+            let middle = durations.len() / 2;
+            *durations.select_nth_unstable(middle).1
+        };
+        Some(median(&mut self.shared) * 20 < median(&mut self.serial) * 19)
+    }
 }
 
 impl Variants {
@@ -94,16 +142,7 @@ impl Variants {
 
 impl Variant {
     fn new(program: &Program, feeds: &[Tensor], scheduling: Scheduling) -> Self {
-        let plan = &program.plan;
-        let values = plan.values().iter();
-        let mut shapes: Vec<Option<Shape>> = values
-            .map(|value| program.graph.tensor_shape(value.tensor).to_shape())
-            .collect();
-        for step in plan.steps() {
-            if let StepKind::Feed(feed) = step.kind {
-                shapes[step.output_range()].fill(Some(feeds[feed as usize].shape().clone()));
-            }
-        }
+        let shapes = value_shapes(program, |feed| Some(feeds[feed as usize].shape().clone()));
         let mode = match scheduling {
             Scheduling::Measured => Mode::Measuring(Vec::new(), 0),
             Scheduling::Serial => Mode::Serial,
@@ -122,23 +161,44 @@ impl Variant {
         }
     }
 
-    /// A stage to run on, and whether several threads may work on it.
-    pub(super) fn take_stage(&self, program: &Arc<Program>) -> Result<(Stage, bool), ExecuteError> {
+    /// A stage to run on, and how.
+    pub(super) fn take_stage(&self, program: &Arc<Program>) -> Result<(Stage, Way), ExecuteError> {
         let mut state = lock(&self.state);
-        let is_shared = !matches!(state.mode, Mode::Serial);
+        let way = match &mut state.mode {
+            Mode::Serial => Way {
+                is_shared: false,
+                is_trial: false,
+            },
+            Mode::Trying(trials) => {
+                trials.n_started += 1;
+                Way {
+                    is_shared: trials.n_started.is_multiple_of(2),
+                    is_trial: true,
+                }
+            }
+            Mode::Measuring(..) | Mode::Shared => Way {
+                is_shared: true,
+                is_trial: false,
+            },
+        };
         if let Some(stage) = state.idle.pop() {
-            return Ok((stage, is_shared));
+            return Ok((stage, way));
         }
         let compiled = Arc::clone(&state.compiled);
         let is_measured = matches!(state.mode, Mode::Measuring(..));
         drop(state);
-        Ok((Stage::new(program, &compiled, is_measured)?, is_shared))
+        Ok((Stage::new(program, &compiled, is_measured)?, way))
     }
 
-    /// After a run that ended well: what it has shown about shapes and times.
-    pub(super) fn learn(&self, stage: &mut Stage, n_threads: usize) {
+    /// After a run that ended well: what it has shown about shapes and times. `trial`: how it went, and how long it took.
+    pub(super) fn learn(
+        &self,
+        stage: &mut Stage,
+        n_threads: usize,
+        trial: Option<(Way, Duration)>,
+    ) {
         let is_partial = stage.compiled.is_partial;
-        if !is_partial && stage.nanoseconds.is_empty() {
+        if !is_partial && stage.nanoseconds.is_empty() && trial.is_none() {
             return;
         }
         let mut guard = lock(&self.state);
@@ -167,16 +227,30 @@ impl Variant {
             if *n_measured >= N_MEASURED {
                 let costs = std::mem::take(least);
                 state.mode = if sharing_pays(&state.compiled, &costs, n_threads) {
-                    Mode::Shared
+                    Mode::Trying(Trials::default())
                 } else {
                     Mode::Serial
                 };
-                let with_threads = matches!(state.mode, Mode::Shared);
+                let with_threads = !matches!(state.mode, Mode::Serial);
                 let mut compiled = Compiled::new(&stage.program, &state.shapes, with_threads);
                 compiled.costs = costs.into();
                 state.replace(compiled);
                 return;
             }
+        }
+        if let (Mode::Trying(trials), Some((way, duration))) = (&mut state.mode, trial) {
+            trials.add(way, duration);
+            match trials.sharing_wins() {
+                None => {}
+                Some(true) => state.mode = Mode::Shared, // Compiled for that already.
+                Some(false) => {
+                    state.mode = Mode::Serial;
+                    let mut compiled = Compiled::new(&stage.program, &state.shapes, false);
+                    compiled.costs.clone_from(&state.compiled.costs);
+                    state.replace(compiled);
+                }
+            }
+            return;
         }
         if is_new {
             let with_threads = !matches!(state.mode, Mode::Serial);

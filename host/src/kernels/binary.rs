@@ -5,10 +5,12 @@ use crate::device::KernelError;
 use crate::kernels::Integer;
 use crate::kernels::Number;
 use crate::kernels::Threads;
+use crate::kernels::simd::vectorize;
 use crate::kernels::spread::Spread;
+use crate::tensor::Element;
 
 /// Elements that are worth handing to another thread.
-const GRAIN: usize = 16 * 1024;
+const GRAIN: usize = 64 * 1024;
 
 /// Elements that stay in the first-level cache while all operands are added.
 const BLOCK: usize = 2048;
@@ -19,7 +21,7 @@ const BLOCK: usize = 2048;
 /// If the lengths differ.
 pub fn zip<L, R, O, F>(lhs: &[L], rhs: &[R], out: &mut [O], threads: Threads<'_>, f: F)
 where
-    L: Copy + Sync,
+    L: Element,
     R: Copy + Sync,
     O: Send,
     F: Fn(L, R) -> O + Sync,
@@ -30,9 +32,11 @@ where
     );
     threads.fill(out, 1, GRAIN, |start, part| {
         let pairs = lhs[start..].iter().zip(&rhs[start..]);
-        for (o, (&l, &r)) in part.iter_mut().zip(pairs) {
-            *o = f(l, r);
-        }
+        vectorize::<L, _>(|| {
+            for (o, (&l, &r)) in part.iter_mut().zip(pairs) {
+                *o = f(l, r);
+            }
+        });
     });
 }
 

@@ -4,10 +4,15 @@ use smallvec::SmallVec;
 
 use crate::device::KernelError;
 use crate::kernels::Threads;
+use crate::kernels::simd::vectorize;
+use crate::tensor::Element;
 use crate::tensor::Shape;
 
 /// Elements that are worth handing to another thread.
-const GRAIN: usize = 32 * 1024;
+const GRAIN: usize = 64 * 1024;
+
+/// Runs of fewer elements are repeated side by side before they meet the other operand.
+const SHORT: usize = 64;
 
 /// How two operands of different shapes meet (NumPy's rule: aligned at the last dimension, a dimension of 1 repeats).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,7 +98,7 @@ impl Broadcast {
     /// If a slice has another length than its shape says.
     pub fn apply<L, R, O, F>(&self, lhs: &[L], rhs: &[R], out: &mut [O], threads: Threads<'_>, f: F)
     where
-        L: Copy + Sync,
+        L: Element,
         R: Copy + Sync,
         O: Send,
         F: Fn(L, R) -> O + Sync,
@@ -103,11 +108,20 @@ impl Broadcast {
             return;
         }
         threads.fill(out, 1, GRAIN, |start, part| {
-            self.apply_part(lhs, rhs, start, part, &f);
+            vectorize::<L, _>(|| match (self.is_repeated_row(), rhs.len()) {
+                (true, 1..SHORT) => apply_repeated(lhs, rhs, start, part, &f),
+                _ => self.apply_part(lhs, rhs, start, part, &f),
+            });
         });
     }
 
+    /// Whether the right operand is a row that meets each row of the left one: a bias.
+    fn is_repeated_row(&self) -> bool {
+        matches!(self.axes[..], [outer, inner] if outer.rhs_stride == 0 && inner.rhs_stride == 1 && inner.lhs_stride == 1)
+    }
+
     /// The elements `start..start + out.len()` of the result.
+    #[inline(always)]
     fn apply_part<L: Copy, R: Copy, O>(
         &self,
         lhs: &[L],
@@ -136,7 +150,29 @@ impl Broadcast {
     }
 }
 
+/// Short rows: the row of the right operand, side by side until loops over it are worth vectors.
+#[inline(always)]
+fn apply_repeated<L: Copy, R: Copy, O>(
+    lhs: &[L],
+    rhs: &[R],
+    start: usize,
+    out: &mut [O],
+    f: &impl Fn(L, R) -> O,
+) {
+    let first = start % rhs.len();
+    let n_repeats = (4 * SHORT / rhs.len()).min(out.len().div_ceil(rhs.len()));
+    let row = rhs.iter().cycle().skip(first).copied();
+    let row: SmallVec<[R; 4 * SHORT]> = row.take(n_repeats * rhs.len()).collect();
+    let lhs = &lhs[start..start + out.len()];
+    for (out, lhs) in out.chunks_mut(row.len()).zip(lhs.chunks(row.len())) {
+        for ((o, &l), &r) in out.iter_mut().zip(lhs).zip(&row) {
+            *o = f(l, r);
+        }
+    }
+}
+
 /// One run: each operand either advances by one element or stays.
+#[inline(always)]
 fn apply_row<L: Copy, R: Copy, O>(
     lhs: &[L],
     lhs_advances: bool,

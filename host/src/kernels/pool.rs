@@ -1,5 +1,7 @@
 //! Pools: the largest, or the mean, of each window, channels last.
 
+use std::ops::Range;
+
 use crate::kernels::Number;
 use crate::kernels::Real;
 use crate::kernels::Threads;
@@ -28,13 +30,19 @@ impl Pool {
     /// # Panics
     /// If a slice has another length than its shape.
     pub fn max<T: Number>(&self, input: &[T], out: &mut [T], threads: Threads<'_>) {
-        self.windows(out, threads, |window, out| {
+        self.windows(out, threads, |lines, columns, out, _: &mut ()| {
             out.fill(T::LOWEST);
-            for (n, element) in self.elements(window).enumerate() {
-                for (o, &x) in out.iter_mut().zip(&input[element..]) {
-                    if n == 0 || x > *o || o.is_not_a_number() {
-                        *o = x;
+            let mut is_first = true;
+            for line in lines {
+                let line = &input[line..];
+                for x in columns.clone() {
+                    let element = &line[x * self.channels..][..out.len()];
+                    for (o, &x) in out.iter_mut().zip(element) {
+                        if is_first || x > *o || o.is_not_a_number() {
+                            *o = x;
+                        }
                     }
+                    is_first = false;
                 }
             }
         });
@@ -46,57 +54,86 @@ impl Pool {
     /// # Panics
     /// If a slice has another length than its shape.
     pub fn mean<T: Real>(&self, input: &[T], out: &mut [T], threads: Threads<'_>) {
-        self.windows(out, threads, |window, out| {
-            let mut sums = vec![T::Wide::ZERO; out.len()];
-            let mut count = 0i64;
-            for element in self.elements(window) {
-                count += 1;
-                for (sum, &x) in sums.iter_mut().zip(&input[element..]) {
-                    *sum = sum.plus(x.widen());
+        self.windows(
+            out,
+            threads,
+            |lines, columns, out, sums: &mut Vec<T::Wide>| {
+                sums.clear();
+                sums.resize(out.len(), T::Wide::ZERO);
+                let mut count = 0i64;
+                for line in lines {
+                    let line = &input[line..];
+                    for x in columns.clone() {
+                        count += 1;
+                        let element = &line[x * self.channels..][..out.len()];
+                        for (sum, &x) in sums.iter_mut().zip(element) {
+                            *sum = sum.plus(x.widen());
+                        }
+                    }
                 }
-            }
-            let count = T::Wide::from_i64(count);
-            for (o, sum) in out.iter_mut().zip(sums) {
-                *o = T::narrow(sum.over(count));
-            }
-        });
+                let count = T::Wide::from_i64(count);
+                for (o, &sum) in out.iter_mut().zip(&*sums) {
+                    *o = T::narrow(sum.over(count));
+                }
+            },
+        );
     }
 
-    /// Calls `fill(window, channels of the result)` for all windows, on all threads.
-    fn windows<T: Send>(
+    /// Calls `fill(where the lines under the window start, its columns, channels of the result, scratch)` for all windows, on all
+    /// threads.
+    fn windows<T: Send, S: Default>(
         &self,
         out: &mut [T],
         threads: Threads<'_>,
-        fill: impl Fn(usize, &mut [T]) + Sync,
+        fill: impl Fn(Lines, Range<usize>, &mut [T], &mut S) + Sync,
     ) {
         if out.is_empty() {
             return;
         }
         threads.fill(out, self.channels, GRAIN, |start, part| {
+            let mut scratch = S::default();
             let first = start / self.channels;
-            for (index, channels) in part.chunks_exact_mut(self.channels).enumerate() {
-                fill(first + index, channels);
+            let mut column = first % self.columns.output;
+            let mut row = first / self.columns.output % self.rows.output;
+            let mut image = first / self.columns.output / self.rows.output;
+            for channels in part.chunks_exact_mut(self.channels) {
+                let lines = Lines {
+                    rows: self.rows.inputs_of(row),
+                    first: image * self.rows.input,
+                    len: self.columns.input * self.channels,
+                };
+                fill(
+                    lines,
+                    self.columns.inputs_of(column),
+                    channels,
+                    &mut scratch,
+                );
+                column += 1;
+                if column == self.columns.output {
+                    (column, row) = (0, row + 1);
+                }
+                if row == self.rows.output {
+                    (row, image) = (0, image + 1);
+                }
             }
         });
     }
+}
 
-    /// Where, in the input, the channels of each pixel under a window start.
-    fn elements(&self, window: usize) -> impl Iterator<Item = usize> {
-        let Self {
-            rows,
-            columns,
-            channels,
-            ..
-        } = *self;
-        let column = window % columns.output;
-        let row = window / columns.output % rows.output;
-        let image = window / columns.output / rows.output;
-        rows.inputs_of(row).flat_map(move |y| {
-            let line = (image * rows.input + y) * columns.input;
-            columns
-                .inputs_of(column)
-                .map(move |x| (line + x) * channels)
-        })
+/// Where the lines under a window start in the input.
+#[derive(Debug, Clone)]
+struct Lines {
+    rows: Range<usize>,
+    first: usize,
+    len: usize,
+}
+
+impl Iterator for Lines {
+    type Item = usize;
+
+    fn next(&mut self) -> Option<usize> {
+        let row = self.rows.next()?;
+        Some((self.first + row) * self.len)
     }
 }
 

@@ -3,17 +3,25 @@
 use half::bf16;
 use half::f16;
 use rten_simd::SimdOp;
+use rten_simd::SimdUnaryOp;
 
 use crate::kernels::Real;
 use crate::kernels::Threads;
+use crate::kernels::simd::vectorize;
 
 /// Elements that are worth handing to another thread.
 const GRAIN: usize = 16 * 1024;
 
+/// Elements that stay in the first-level cache from one step of the computation to the next.
+const BLOCK: usize = 4 * 1024;
+
+/// Elements of a row that are joined side by side.
+const LANES: usize = 16;
+
 /// A type that rows are normalised in.
 pub trait SoftmaxRow: Real {
-    /// `row[j] = e^(row[j] - max) / sum`, in place.
-    fn softmax_row(row: &mut [Self]);
+    /// `row[j] = e^(row[j] - max) / sum`, in place, for each row of `columns` elements.
+    fn softmax_rows(rows: &mut [Self], columns: usize);
     /// `row[j] = row[j] - max - ln(sum)`, in place.
     fn log_softmax_row(row: &mut [Self]);
 }
@@ -24,7 +32,7 @@ pub trait SoftmaxRow: Real {
 /// # Panics
 /// If the lengths differ, or are no multiple of `columns`.
 pub fn softmax<T: SoftmaxRow>(input: &[T], columns: usize, out: &mut [T], threads: Threads<'_>) {
-    rows(input, columns, out, threads, T::softmax_row);
+    rows(input, columns, out, threads, T::softmax_rows);
 }
 
 /// The logarithm of [`softmax`], without its rounding (TensorFlow `LogSoftmax`).
@@ -37,7 +45,9 @@ pub fn log_softmax<T: SoftmaxRow>(
     out: &mut [T],
     threads: Threads<'_>,
 ) {
-    rows(input, columns, out, threads, T::log_softmax_row);
+    rows(input, columns, out, threads, |part, columns| {
+        part.chunks_exact_mut(columns).for_each(T::log_softmax_row);
+    });
 }
 
 fn rows<T: SoftmaxRow>(
@@ -45,7 +55,7 @@ fn rows<T: SoftmaxRow>(
     columns: usize,
     out: &mut [T],
     threads: Threads<'_>,
-    each: fn(&mut [T]),
+    each: fn(&mut [T], usize),
 ) {
     assert_eq!(input.len(), out.len(), "one result per element");
     if out.is_empty() {
@@ -54,15 +64,34 @@ fn rows<T: SoftmaxRow>(
     assert_eq!(out.len() % columns, 0, "whole rows");
     threads.fill(out, columns, GRAIN, |start, part| {
         part.copy_from_slice(&input[start..start + part.len()]);
-        for row in part.chunks_exact_mut(columns) {
-            each(row);
-        }
+        each(part, columns);
     });
 }
 
 impl SoftmaxRow for f32 {
-    fn softmax_row(row: &mut [Self]) {
-        rten_vecmath::Softmax::new_mut(row).dispatch();
+    fn softmax_rows(rows: &mut [Self], columns: usize) {
+        // As many rows at a time as stay in the first-level cache: short rows share the calls.
+        let block = (BLOCK / columns).max(1) * columns;
+        for rows in rows.chunks_mut(block) {
+            vectorize::<Self, _>(|| {
+                for row in rows.chunks_exact_mut(columns) {
+                    // NaNs are passed over; they then make the sum one.
+                    let max = fold_lanes(row, Self::NEG_INFINITY, |a, b| if b > a { b } else { a });
+                    for x in row {
+                        *x -= max;
+                    }
+                }
+            });
+            rten_vecmath::Exp::default().map_mut(rows);
+            vectorize::<Self, _>(|| {
+                for row in rows.chunks_exact_mut(columns) {
+                    let factor = 1.0 / fold_lanes(row, 0.0, |a, b| a + b);
+                    for x in row {
+                        *x *= factor;
+                    }
+                }
+            });
+        }
     }
 
     fn log_softmax_row(row: &mut [Self]) {
@@ -71,16 +100,18 @@ impl SoftmaxRow for f32 {
 }
 
 impl SoftmaxRow for f64 {
-    fn softmax_row(row: &mut [Self]) {
-        // `f64::max` passes over NaNs; they then make the sum one.
-        let max = row.iter().copied().fold(Self::NEG_INFINITY, Self::max);
-        let mut sum = 0.0;
-        for x in row.iter_mut() {
-            *x = (*x - max).exp();
-            sum += *x;
-        }
-        for x in row {
-            *x /= sum;
+    fn softmax_rows(rows: &mut [Self], columns: usize) {
+        for row in rows.chunks_exact_mut(columns) {
+            // `f64::max` passes over NaNs; they then make the sum one.
+            let max = row.iter().copied().fold(Self::NEG_INFINITY, Self::max);
+            let mut sum = 0.0;
+            for x in row.iter_mut() {
+                *x = (*x - max).exp();
+                sum += *x;
+            }
+            for x in row {
+                *x /= sum;
+            }
         }
     }
 
@@ -95,8 +126,8 @@ impl SoftmaxRow for f64 {
 }
 
 impl SoftmaxRow for f16 {
-    fn softmax_row(row: &mut [Self]) {
-        widened(row, f32::softmax_row);
+    fn softmax_rows(rows: &mut [Self], columns: usize) {
+        widened(rows, |wide| f32::softmax_rows(wide, columns));
     }
 
     fn log_softmax_row(row: &mut [Self]) {
@@ -105,8 +136,8 @@ impl SoftmaxRow for f16 {
 }
 
 impl SoftmaxRow for bf16 {
-    fn softmax_row(row: &mut [Self]) {
-        widened(row, f32::softmax_row);
+    fn softmax_rows(rows: &mut [Self], columns: usize) {
+        widened(rows, |wide| f32::softmax_rows(wide, columns));
     }
 
     fn log_softmax_row(row: &mut [Self]) {
@@ -114,7 +145,21 @@ impl SoftmaxRow for bf16 {
     }
 }
 
-fn widened<T: Real<Wide = f32>>(row: &mut [T], each: fn(&mut [f32])) {
+/// All elements joined by `f`, in lanes that the compiler puts into vectors.
+#[inline(always)]
+fn fold_lanes(row: &[f32], start: f32, f: impl Fn(f32, f32) -> f32) -> f32 {
+    let mut lanes = [start; LANES];
+    let (chunks, rest) = row.as_chunks::<LANES>();
+    for chunk in chunks {
+        for (lane, &x) in lanes.iter_mut().zip(chunk) {
+            *lane = f(*lane, x);
+        }
+    }
+    let whole = lanes.into_iter().reduce(&f).unwrap_or(start);
+    rest.iter().fold(whole, |whole, &x| f(whole, x))
+}
+
+fn widened<T: Real<Wide = f32>>(row: &mut [T], each: impl Fn(&mut [f32])) {
     let mut wide: Vec<f32> = row.iter().map(|x| x.widen()).collect();
     each(&mut wide);
     for (x, w) in row.iter_mut().zip(wide) {

@@ -6,7 +6,9 @@ use rten_simd::SimdUnaryOp;
 
 use crate::kernels::Real;
 use crate::kernels::Threads;
+use crate::kernels::simd::vectorize;
 use crate::kernels::special;
+use crate::tensor::Element;
 
 /// Elements that are worth handing to another thread.
 const GRAIN: usize = 16 * 1024;
@@ -107,15 +109,18 @@ pub fn apply<T: RealSlice>(
 /// If the lengths differ.
 pub fn map<T, O, F>(input: &[T], out: &mut [O], threads: Threads<'_>, f: F)
 where
-    T: Copy + Sync,
+    T: Element,
     O: Send,
     F: Fn(T) -> O + Sync,
 {
     assert_eq!(input.len(), out.len(), "one result per element");
     threads.fill(out, 1, GRAIN, |start, part| {
-        for (o, &x) in part.iter_mut().zip(&input[start..]) {
-            *o = f(x);
-        }
+        let input = &input[start..];
+        vectorize::<T, _>(|| {
+            for (o, &x) in part.iter_mut().zip(input) {
+                *o = f(x);
+            }
+        });
     });
 }
 

@@ -2,6 +2,7 @@
 
 mod gemm;
 mod packed;
+mod vectorize;
 
 pub(crate) use gemm::gemm;
 pub(crate) use packed::Packed;
@@ -11,3 +12,4 @@ pub(crate) use packed::Segment;
 pub(crate) use packed::multiply_packed;
 pub(crate) use packed::pack;
 pub(crate) use packed::packed_len;
+pub(crate) use vectorize::vectorize;

@@ -129,10 +129,11 @@ fn equality(node: &KernelConstruction<'_>, if_equal: bool) -> Made {
                 context.input(1)?.as_strings()?,
             );
             // The places of texts are broadcast, as texts themselves cannot be copied cheaply.
-            let places = |n: usize| (0..n).collect::<Vec<usize>>();
+            let places = |n: usize| (0u64..).take(n).collect::<Vec<u64>>();
             let (left, right) = (places(l.len()), places(r.len()));
+            let at = |place: u64| usize::try_from(place).unwrap_or(usize::MAX);
             equal(context, must_meet, if_equal, &left, &right, |x, y| {
-                l[x] == r[y]
+                l[at(x)] == r[at(y)]
             })
         });
     }
@@ -145,7 +146,7 @@ fn equality(node: &KernelConstruction<'_>, if_equal: bool) -> Made {
     }))
 }
 
-fn equal<T: Copy + Sync>(
+fn equal<T: Element>(
     context: &KernelContext<'_>,
     must_meet: bool,
     if_equal: bool,
