@@ -3,6 +3,7 @@
 #[cfg(feature = "graphdef")]
 use std::path::PathBuf;
 
+use crate::builder::BuildError;
 use crate::candidates::CandidatesError;
 use crate::device::DeviceError;
 use crate::execute::ExecuteError;
@@ -31,6 +32,9 @@ pub enum Error {
     #[cfg(feature = "graphdef")]
     #[error(transparent)]
     Import(#[from] ImportError),
+    /// A node that an app adds to a graph is wrong. No session says so; it is here for apps that build graphs.
+    #[error(transparent)]
+    Build(#[from] BuildError),
     /// A device cannot be had.
     #[error(transparent)]
     Device(#[from] DeviceError),

@@ -1,8 +1,9 @@
 //! Placewright runs dataflow graphs on several devices; a small sandboxed WebAssembly component, the *policy*, decides which
 //! device runs each op.
 //!
-//! Most apps need [`session::Session`] alone: graph in, placement and runs out. Services that place graphs of their own and
-//! execute them elsewhere take [`graph::GraphAssembler`], [`candidates`], [`policy`] and [`placement`], without default
+//! Most apps need [`session::Session`] alone: graph in, placement and runs out. Those that write their graphs in Rust take
+//! [`builder::GraphBuilder`], and register ops of their own in an [`ops::OpRegistry`]. Services that place graphs of their own
+//! and execute them elsewhere take [`graph::GraphAssembler`], [`candidates`], [`policy`] and [`placement`], without default
 //! features.
 //!
 //! Data flows one way. Each arrow is one function, each noun one type:
@@ -10,6 +11,7 @@
 //! | stage | module | takes | gives |
 //! |---|---|---|---|
 //! | import | `import` | GraphDef bytes | [`graph::Graph`] |
+//! | or build | [`builder`] | calls from Rust | [`graph::Graph`] |
 //! | discover | [`backend`], [`device`] | requested devices | [`device::DeviceSet`] |
 //! | enumerate | [`candidates`], [`cost`] | graph, devices | [`candidates::Candidates`] |
 //! | ask | [`policy`] | candidates | [`candidates::Proposal`], untrusted |
@@ -30,6 +32,8 @@ pub mod names;
 pub mod graph;
 
 pub mod ops;
+
+pub mod builder;
 
 #[cfg(feature = "graphdef")]
 pub mod import;

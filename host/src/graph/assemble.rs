@@ -124,7 +124,8 @@ impl NameIndex {
     }
 }
 
-/// Puts a [`Graph`] together. Nodes come in topological order; only [`Self::add_back_edge`] may close a loop.
+/// Puts a [`Graph`] together. Nodes come in topological order; only [`Self::add_back_edge`] may close a loop. Types, shapes and
+/// work are what the caller says; where ops have definitions, [`crate::builder::GraphBuilder`] finds them.
 ///
 /// ```
 /// use placewright::graph::{AttrSet, GraphAssembler, Input, NodeSpec, Output, Work};
@@ -194,6 +195,30 @@ impl GraphAssembler {
     /// The node of this name, if it was added.
     pub fn find_node(&self, name: &str) -> Option<NodeId> {
         self.graph.find_node(name)
+    }
+
+    /// Name of a node added before.
+    ///
+    /// # Panics
+    /// If there is no such node.
+    pub fn node_name(&self, node: NodeId) -> &str {
+        self.graph.node_name(node)
+    }
+
+    /// Requested device of a node added before; empty where none.
+    ///
+    /// # Panics
+    /// If there is no such node.
+    pub fn requested(&self, node: NodeId) -> &str {
+        self.graph.requested(node)
+    }
+
+    /// Number of outputs of a node added before.
+    ///
+    /// # Panics
+    /// If there is no such node.
+    pub fn n_outputs(&self, node: NodeId) -> usize {
+        self.graph.output_range(node).len()
     }
 
     /// Attributes of a node added before.

@@ -1,9 +1,11 @@
 //! The model: a dataflow graph in columns. No devices, no protobuf.
 //!
-//! Comes from [`crate::import`] or, for apps that build their own, from [`GraphAssembler`]; goes to every later stage.
+//! Comes from [`crate::import`] or, for apps that build their own, from [`crate::builder::GraphBuilder`] or, where no op is
+//! known, from [`GraphAssembler`]; goes to every later stage.
 
 mod assemble;
 mod attr;
+mod attr_from;
 mod columns;
 mod function;
 mod strings;
@@ -13,3 +15,14 @@ pub use attr::{AttrSet, AttrValue};
 pub use columns::{BackEdge, Csr, EdgeKind, Graph, NONE, NodeClass, NodeId, TensorId};
 pub use function::{Function, FunctionArg, FunctionNode};
 pub use strings::Strings;
+
+/// Whether a node may have this name. TensorFlow's rule: letters, digits and `_ . - / >`, not starting with `- / >`.
+pub(crate) fn is_node_name(name: &[u8]) -> bool {
+    let is_inner = |byte: &u8| byte.is_ascii_alphanumeric() || b"_.-/>".contains(byte);
+    match name {
+        [first, rest @ ..] => {
+            (first.is_ascii_alphanumeric() || b"_.".contains(first)) && rest.iter().all(is_inner)
+        }
+        [] => false,
+    }
+}

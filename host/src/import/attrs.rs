@@ -15,6 +15,7 @@ use super::tensor;
 use super::wire::problem;
 use crate::graph::AttrSet;
 use crate::graph::AttrValue;
+use crate::ops::AttrFault;
 use crate::ops::OpDef;
 use crate::tensor::Literal;
 use crate::tensor::LiteralData;
@@ -57,8 +58,7 @@ impl AttrReader {
         }
     }
 
-    /// All attributes of a node, complete and as its op requires. Attributes that start with `_` are nobody's business but
-    /// those who read them, and come along unchecked.
+    /// All attributes of a node, complete and as its op requires.
     pub(super) fn read(
         &mut self,
         owner: Owner<'_>,
@@ -72,25 +72,16 @@ impl AttrReader {
         attrs.retain(|(name, value)| {
             op.attr(name).is_some() || name.starts_with('_') || !is_neutral(value)
         });
-        for (name, value) in &attrs {
-            match op.attr(name) {
-                Some(attr) => attr
-                    .check(value)
-                    .map_err(|problem| owner.error(name, AttrError::Invalid(problem)))?,
-                None if name.starts_with('_') => {}
-                None => return Err(owner.error(name, AttrError::Unknown)),
-            }
-        }
-        for attr in op.attrs() {
-            if attrs.iter().any(|(name, _)| *name == attr.name) {
-                continue;
-            }
-            let Some(default) = &attr.default else {
-                return Err(owner.error(&attr.name, AttrError::Missing(attr.to_string())));
+        op.complete_attrs(attrs).map_err(|(name, fault)| {
+            let error = match fault {
+                AttrFault::Missing => {
+                    AttrError::Missing(op.attr(&name).map(ToString::to_string).unwrap_or_default())
+                }
+                AttrFault::Unknown => AttrError::Unknown,
+                AttrFault::Invalid(problem) => AttrError::Invalid(problem),
             };
-            attrs.push((attr.name.clone(), default.clone()));
-        }
-        Ok(AttrSet::new(attrs))
+            owner.error(&name, error)
+        })
     }
 
     /// All attributes, unchecked.

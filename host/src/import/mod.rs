@@ -126,7 +126,7 @@ pub fn import_graph(
     adder.close_loops(&parts.nodes)?;
     let called = adder.take_called();
     for function in ops.read_functions(&parts.functions, called, &mut adder.reader)? {
-        adder.assembler.add_function(function);
+        adder.assembler.graph_mut().add_function(function);
     }
     Ok(adder.assembler.finish())
 }

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
-
 use super::ImportError;
 use super::ImportOptions;
 use super::attrs::AttrReader;
@@ -16,36 +14,32 @@ use super::order::Source;
 use super::proto::NodeDef;
 use crate::graph::AttrSet;
 use crate::graph::AttrValue;
-use crate::graph::GraphAssembler;
 use crate::graph::Input;
 use crate::graph::NodeId;
-use crate::graph::NodeSpec;
 use crate::graph::Output;
-use crate::ops::InferenceContext;
 use crate::ops::Known;
+use crate::ops::OpAssembler;
 use crate::ops::OpDef;
 use crate::ops::OpInput;
+use crate::ops::OpNode;
+use crate::ops::OpNodeError;
 use crate::ops::ShapeError;
 use crate::ops::TypedSlot;
+use crate::ops::input_shapes;
 use crate::tensor::PartialShape;
 
 /// Adds nodes to a graph.
 pub(super) struct NodeAdder<'a> {
     pub(super) ops: &'a Ops<'a>,
     pub(super) options: &'a ImportOptions,
-    pub(super) producer_version: i32,
     pub(super) order: &'a Order,
-    pub(super) assembler: GraphAssembler,
+    pub(super) assembler: OpAssembler,
     pub(super) reader: AttrReader,
     /// Ids of the nodes of the file; meaningless before they are added.
     ids: Vec<NodeId>,
-    /// What is known of outputs besides type and shape.
-    known: FxHashMap<(NodeId, u32), Known>,
     back_edges: Vec<PendingBackEdge>,
     /// Functions that nodes call or name, with repetitions.
     called: Vec<Arc<str>>,
-    n_outputs_left: usize,
-    n_folded_left: usize,
 }
 
 /// A back edge whose producer is not there yet.
@@ -69,17 +63,17 @@ impl<'a> NodeAdder<'a> {
         Self {
             ops,
             options,
-            producer_version,
             order,
-            assembler: GraphAssembler::new(options.name.clone()),
+            // One attribute can ask for billions of outputs; one that is consumed is named in the file.
+            assembler: OpAssembler::new(
+                options.name.clone(),
+                producer_version,
+                (1 << 16) + file_size_bytes,
+            ),
             reader,
             ids: vec![NodeId(0); order.nodes.len()],
-            known: FxHashMap::default(),
             back_edges: Vec::new(),
             called: Vec::new(),
-            // One attribute can ask for billions of outputs; one that is consumed is named in the file.
-            n_outputs_left: (1 << 16) + file_size_bytes,
-            n_folded_left: (1 << 16) + file_size_bytes,
         }
     }
 
@@ -113,12 +107,13 @@ impl<'a> NodeAdder<'a> {
         let sources = self.order.inputs(index);
         let takes = check_input_count(owner, op, &attrs, sources)?;
         let inputs = self.check_inputs(owner, node, sources, &takes)?;
-        let outputs = self.output_slots(owner, op, &attrs, &inputs)?;
-        let context = InferenceContext::new(op, &attrs, &inputs, self.producer_version);
-        let outputs = self.infer(owner, op, &context, &outputs, &declared_shapes)?;
-        let work = op.work(&context, &outputs);
-        let mut known = op.fold(&context, &outputs);
-
+        let given = self.options.input_shapes.get(&*name);
+        let inferred = self
+            .assembler
+            .infer(op, &attrs, &inputs, |shapes| {
+                refine(shapes, &declared_shapes, given)
+            })
+            .map_err(|error| refused(owner, &inputs, error))?;
         let edges: Vec<Input> = sources
             .iter()
             .filter(|source| !source.is_back)
@@ -133,19 +128,17 @@ impl<'a> NodeAdder<'a> {
                 }
             })
             .collect();
-        let id = self.assembler.add_node(&NodeSpec {
-            name: &name,
-            op: &op_name,
-            inputs: &edges,
-            requested_device: device,
-            attrs: attrs.clone(),
-            outputs: &outputs,
-            stateful: op.is_stateful(),
-            work,
-        })?;
+        let id = self.assembler.append(
+            &OpNode {
+                name: &name,
+                op,
+                attrs: &attrs,
+                edges: &edges,
+                requested_device: device,
+            },
+            inferred,
+        )?;
         self.ids[index as usize] = id;
-        known.truncate(outputs.len());
-        self.remember(id, known);
         for ((input, source), &takes) in (0..).zip(sources).zip(&takes) {
             if let (true, Some(slot)) = (source.is_back, source.slot) {
                 self.back_edges.push(PendingBackEdge {
@@ -183,6 +176,7 @@ impl<'a> NodeAdder<'a> {
                 owner, &nodes[to], input, source, from, edge.slot, edge.takes,
             )?;
             self.assembler
+                .graph_mut()
                 .add_back_input(from, edge.slot, edge.to, edge.input)?;
         }
         Ok(())
@@ -207,11 +201,10 @@ impl<'a> NodeAdder<'a> {
             };
             let producer = self.ids[source.node as usize];
             let output = self.check_input(owner, node, input, source, producer, slot, takes)?;
-            let known = self.known.get(&(producer, slot)).cloned();
             inputs.push(OpInput {
                 dtype: output.dtype,
                 shape: output.shape,
-                known: known.unwrap_or_default(),
+                known: self.assembler.known(producer, slot),
             });
         }
         Ok(inputs)
@@ -232,7 +225,7 @@ impl<'a> NodeAdder<'a> {
             String::from_utf8_lossy(&text).into_owned()
         };
         debug_assert!(source.slot == Some(slot), "data inputs have a slot");
-        let output = self.assembler.output(producer, slot as usize);
+        let output = self.assembler.graph().output(producer, slot as usize);
         let output = output.ok_or_else(|| ImportError::InvalidInput {
             node: owner.node.to_owned(),
             op: owner.op.to_owned(),
@@ -240,8 +233,7 @@ impl<'a> NodeAdder<'a> {
             text: text(),
             problem: "the node has no such output".to_owned(),
         })?;
-        // A reference may be read as a value; a value is no reference.
-        if output.dtype != takes.dtype || takes.is_ref && !output.is_ref {
+        if !takes.accepts(output.dtype, output.is_ref) {
             return Err(ImportError::InputType {
                 node: owner.node.to_owned(),
                 op: owner.op.to_owned(),
@@ -255,101 +247,49 @@ impl<'a> NodeAdder<'a> {
         }
         Ok(output)
     }
+}
 
-    fn output_slots(
-        &mut self,
-        owner: Owner<'_>,
-        op: &OpDef,
-        attrs: &AttrSet,
-        inputs: &[OpInput],
-    ) -> Result<Vec<TypedSlot>, ImportError> {
-        let signature = |error: crate::ops::SignatureError| ImportError::Shape {
+/// What the file and the user say of the shapes of outputs, merged into what was inferred.
+fn refine(
+    shapes: &mut [PartialShape],
+    declared: &[PartialShape],
+    given: Option<&PartialShape>,
+) -> Result<(), ShapeError> {
+    fn agree(shape: &mut PartialShape, said: &PartialShape, who: &str) -> Result<(), ShapeError> {
+        let merged = shape.merge(said).ok_or_else(|| {
+            ShapeError::new(format!("the output has shape {shape}, {who} say {said}"))
+        })?;
+        *shape = merged;
+        Ok(())
+    }
+    if declared.len() == shapes.len() {
+        for (shape, declared) in shapes.iter_mut().zip(declared) {
+            agree(shape, declared, "the file's `_output_shapes`")?;
+        }
+    }
+    if let (Some(given), Some(shape)) = (given, shapes.first_mut()) {
+        agree(shape, given, "the import options")?;
+    }
+    Ok(())
+}
+
+fn refused(owner: Owner<'_>, inputs: &[OpInput], error: OpNodeError) -> ImportError {
+    let shape = |inputs: String, source: ShapeError| ImportError::Shape {
+        node: owner.node.to_owned(),
+        op: owner.op.to_owned(),
+        inputs,
+        source,
+    };
+    match error {
+        OpNodeError::TooManyOutputs => ImportError::OutOfProportion {
             node: owner.node.to_owned(),
             op: owner.op.to_owned(),
-            inputs: "not read".to_owned(),
-            source: ShapeError::new(error.to_string()),
-        };
-        let n_outputs = op.n_outputs(attrs).map_err(signature)?;
-        // An output costs its dims too, mostly no more than those of an input.
-        let rank = inputs.iter().filter_map(|input| input.shape.rank()).max();
-        let cost = n_outputs.saturating_mul(1 + rank.unwrap_or(0));
-        self.n_outputs_left =
-            self.n_outputs_left
-                .checked_sub(cost)
-                .ok_or_else(|| ImportError::OutOfProportion {
-                    node: owner.node.to_owned(),
-                    op: owner.op.to_owned(),
-                    what: "outputs",
-                })?;
-        op.output_slots(attrs).map_err(signature)
-    }
-
-    fn infer(
-        &self,
-        owner: Owner<'_>,
-        op: &OpDef,
-        context: &InferenceContext<'_>,
-        slots: &[TypedSlot],
-        declared: &[PartialShape],
-    ) -> Result<Vec<Output>, ImportError> {
-        let error = |source: ShapeError| {
-            let shapes = (0..context.n_inputs()).map(|i| context.shape(i).to_string());
-            let shapes: Vec<_> = shapes.collect();
-            ImportError::Shape {
-                node: owner.node.to_owned(),
-                op: owner.op.to_owned(),
-                inputs: if shapes.is_empty() {
-                    "none".to_owned()
-                } else {
-                    shapes.join(", ")
-                },
-                source,
-            }
-        };
-        let agree = |inferred: PartialShape, said: &PartialShape, who: &str| {
-            inferred.merge(said).ok_or_else(|| {
-                error(ShapeError::new(format!(
-                    "the output has shape {inferred}, {who} say {said}"
-                )))
-            })
-        };
-        let mut shapes = op.infer_shapes(context, slots.len()).map_err(error)?;
-        if declared.len() == shapes.len() {
-            for (shape, declared) in shapes.iter_mut().zip(declared) {
-                *shape = agree(
-                    std::mem::take(shape),
-                    declared,
-                    "the file's `_output_shapes`",
-                )?;
-            }
+            what: "outputs",
+        },
+        OpNodeError::Signature(error) => {
+            shape("not read".to_owned(), ShapeError::new(error.to_string()))
         }
-        if let Some(given) = self.options.input_shapes.get(owner.node)
-            && let Some(shape) = shapes.first_mut()
-        {
-            *shape = agree(std::mem::take(shape), given, "the import options")?;
-        }
-        let outputs = slots.iter().zip(shapes).map(|(slot, shape)| Output {
-            dtype: slot.dtype,
-            is_ref: slot.is_ref,
-            shape,
-        });
-        Ok(outputs.collect())
-    }
-
-    /// Keeps folded values as long as they stay in proportion to the file; beyond that, shapes are merely less well known.
-    fn remember(&mut self, node: NodeId, known: Vec<Known>) {
-        for (slot, known) in (0..).zip(known) {
-            let n_elements = match &known {
-                Known::Nothing => continue,
-                Known::Ints(value) => value.values().len().max(1),
-                Known::Literal(_) | Known::Handle(..) => 1,
-            };
-            let Some(left) = self.n_folded_left.checked_sub(n_elements) else {
-                return;
-            };
-            self.n_folded_left = left;
-            self.known.insert((node, slot), known);
-        }
+        OpNodeError::Shape(error) => shape(input_shapes(inputs), error),
     }
 }
 

@@ -17,6 +17,7 @@ use super::ImportOptions;
 use super::proto::FunctionDef;
 use super::proto::NodeDef;
 use super::proto::VersionDef;
+use crate::graph::is_node_name;
 
 /// A GraphDef, decoded as far as its nodes.
 #[derive(Debug, Default)]
@@ -165,16 +166,8 @@ pub(super) fn problem(error: &prost::DecodeError) -> String {
         .map_or(text.clone(), str::to_owned)
 }
 
-/// TensorFlow's rule: letters, digits and `_ . - / >`, not starting with `- / >`.
 fn check_name(index: usize, node: &NodeDef) -> Result<(), ImportError> {
-    let is_inner = |byte: &u8| byte.is_ascii_alphanumeric() || b"_.-/>".contains(byte);
-    let valid = match &*node.name {
-        [first, rest @ ..] => {
-            (first.is_ascii_alphanumeric() || b"_.".contains(first)) && rest.iter().all(is_inner)
-        }
-        [] => false,
-    };
-    if valid {
+    if is_node_name(&node.name) {
         return Ok(());
     }
     Err(ImportError::InvalidName {

@@ -88,6 +88,24 @@ pub struct TypedSlot {
     pub is_ref: bool,
 }
 
+impl TypedSlot {
+    /// Whether a tensor of this type may stand here: a reference may be read as a value; a value is no reference.
+    pub fn accepts(&self, dtype: DType, is_ref: bool) -> bool {
+        self.dtype == dtype && (is_ref || !self.is_ref)
+    }
+}
+
+/// What is wrong with an attribute of a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum AttrFault {
+    /// The node does not have it, and the op has no default.
+    Missing,
+    /// The op has none of this name.
+    Unknown,
+    /// Another kind, or a value that is not allowed: in words that go on after "attribute `x`".
+    Invalid(String),
+}
+
 impl ArgDef {
     /// Reads `"value: T"`, `"inputs: N * T"`, `"components: Tin"`, `"ref: Ref(T)"`, `"size: int32"`. Whether a bare name is a
     /// `type` or a `list(type)` attribute is looked up in `attrs`.
@@ -304,6 +322,36 @@ impl OpDef {
     /// The attribute of this name.
     pub fn attr(&self, name: &str) -> Option<&AttrDef> {
         self.attrs.iter().find(|attr| *attr.name == *name)
+    }
+
+    /// The attributes of a node that was given these: checked, and complete with the op's defaults. Attributes that start with
+    /// `_` are nobody's business but those who read them, and come along unchecked.
+    ///
+    /// # Errors
+    /// The first attribute that is wrong or missing.
+    pub(crate) fn complete_attrs(
+        &self,
+        mut attrs: Vec<(Arc<str>, AttrValue)>,
+    ) -> Result<AttrSet, (Arc<str>, AttrFault)> {
+        for (name, value) in &attrs {
+            match self.attr(name) {
+                Some(attr) => attr
+                    .check(value)
+                    .map_err(|problem| (Arc::clone(name), AttrFault::Invalid(problem)))?,
+                None if name.starts_with('_') => {}
+                None => return Err((Arc::clone(name), AttrFault::Unknown)),
+            }
+        }
+        for attr in &self.attrs {
+            if attrs.iter().any(|(name, _)| *name == attr.name) {
+                continue;
+            }
+            let Some(default) = &attr.default else {
+                return Err((Arc::clone(&attr.name), AttrFault::Missing));
+            };
+            attrs.push((Arc::clone(&attr.name), default.clone()));
+        }
+        Ok(AttrSet::new(attrs))
     }
 
     /// Whether running it twice differs from running it once.

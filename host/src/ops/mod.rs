@@ -1,10 +1,11 @@
 //! Op definitions: arity, element types, shapes and work of each op. No devices, no kernels.
 //!
 //! A definition is TensorFlow's signature text with a shape function and a work function beside it. [`OpRegistry::default`]
-//! holds the ops that ship, one file per family; apps [`OpRegistry::register`] their own. [`crate::import`] reads them to check
-//! nodes, and whoever needs to know which inputs an argument name covers asks [`OpDef::input_range`].
+//! holds the ops that ship, one file per family; apps [`OpRegistry::register`] their own. [`crate::builder`] and
+//! [`crate::import`] read them to check nodes, and whoever needs to know which inputs an argument name covers asks [`OpDef::input_range`].
 
 mod array;
+mod assemble;
 mod attr_def;
 mod control;
 mod definition;
@@ -27,7 +28,13 @@ mod tests;
 mod window;
 mod work;
 
+pub(crate) use assemble::Inferred;
+pub(crate) use assemble::OpAssembler;
+pub(crate) use assemble::OpNode;
+pub(crate) use assemble::OpNodeError;
+pub(crate) use assemble::input_shapes;
 pub use attr_def::{AttrDef, AttrKind};
+pub(crate) use definition::AttrFault;
 pub use definition::{ArgDef, ArgType, OpDef, OpDefError, SignatureError, TypedSlot};
 pub use infer::{InferenceContext, IntTensor, Known, OpInput, ShapeError};
 pub use registry::OpRegistry;

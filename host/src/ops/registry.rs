@@ -1,4 +1,4 @@
-//! All ops that an importer knows.
+//! All ops that graph builder and importer know.
 
 use std::sync::Arc;
 

@@ -84,7 +84,8 @@ enum Assignment {
 }
 
 impl SessionBuilder {
-    /// The graph, put together with [`crate::graph::GraphAssembler`] or imported before.
+    /// The graph, built with [`crate::builder::GraphBuilder`], put together with [`crate::graph::GraphAssembler`], or imported
+    /// before.
     #[must_use]
     pub fn with_graph(mut self, graph: impl Into<Arc<Graph>>) -> Self {
         self.graph = Some(GraphSource::Graph(graph.into()));

@@ -209,6 +209,38 @@ impl From<&Shape> for PartialShape {
     }
 }
 
+impl From<Shape> for PartialShape {
+    fn from(shape: Shape) -> Self {
+        Self::from(&shape)
+    }
+}
+
+impl From<&[usize]> for PartialShape {
+    /// All dimensions are known.
+    fn from(dims: &[usize]) -> Self {
+        dims.iter().map(|&dim| Some(dim)).collect()
+    }
+}
+
+impl<const N: usize> From<[usize; N]> for PartialShape {
+    /// All dimensions are known.
+    fn from(dims: [usize; N]) -> Self {
+        Self::from(dims.as_slice())
+    }
+}
+
+impl From<&[Option<usize>]> for PartialShape {
+    fn from(dims: &[Option<usize>]) -> Self {
+        Self::new(dims)
+    }
+}
+
+impl<const N: usize> From<[Option<usize>; N]> for PartialShape {
+    fn from(dims: [Option<usize>; N]) -> Self {
+        Self::new(&dims)
+    }
+}
+
 impl FromIterator<Option<usize>> for PartialShape {
     fn from_iter<I: IntoIterator<Item = Option<usize>>>(dims: I) -> Self {
         Self(Some(dims.into_iter().collect()))

@@ -1,0 +1,336 @@
+//! Graphs built in Rust: operations of an [`OpRegistry`] in, a [`Graph`] out.
+//!
+//! [`GraphBuilder`] owns the graph, [`Scope`] adds operations to it, and a [`Value`] is a tensor in it that carries its element
+//! type. Each operation is checked when it is added: arguments, types, attributes and shapes, by the definition that the
+//! importer uses as well, and with the same inference. No devices, no kernels, no file format.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use crate::graph::Graph;
+use crate::graph::GraphAssembler;
+use crate::graph::NodeId;
+use crate::graph::Output;
+use crate::graph::is_node_name;
+use crate::ops::OpAssembler;
+use crate::ops::OpRegistry;
+use crate::tensor::DType;
+use crate::tensor::PartialShape;
+
+mod array;
+mod device;
+mod error;
+mod math;
+mod nn;
+mod node;
+mod signature;
+#[cfg(test)]
+mod tests;
+mod unique;
+mod value;
+
+use self::device::DeviceStack;
+use self::unique::UniqueNames;
+use self::value::BuilderId;
+
+pub use self::error::BuildError;
+pub use self::error::TypeMismatch;
+pub use self::math::Axes;
+pub use self::math::MatMul;
+pub use self::nn::Conv2d;
+pub use self::nn::Padding;
+pub use self::nn::Pool2d;
+pub use self::node::OpBuilder;
+pub use self::value::Dynamic;
+pub use self::value::Float;
+pub use self::value::Number;
+pub use self::value::Operand;
+pub use self::value::Operation;
+pub use self::value::Scalar;
+pub use self::value::Value;
+pub use self::value::ValueType;
+
+/// Rules of ops that have changed are those of today.
+const PRODUCER_VERSION: i32 = i32::MAX;
+
+/// Builds a [`Graph`]. It is a [`Scope`], the outermost one, and ends with [`Self::finish`].
+///
+/// ```
+/// use placewright::builder::GraphBuilder;
+/// use placewright::builder::MatMul;
+///
+/// let b = GraphBuilder::new("dense");
+/// let x = b.placeholder::<f32>("x", [None, Some(4)])?;
+/// let w = b.constant([4, 2], &[0.5f32; 8])?;
+/// let y = b.named("y").relu(b.add(b.matmul(x, w)?, [1.0, -1.0])?)?;
+/// assert_eq!(b.shape(y)?.to_string(), "[?,2]");
+/// let graph = b.finish();
+/// assert!(graph.find_node("y").is_some());
+/// # Ok::<(), placewright::builder::BuildError>(())
+/// ```
+///
+/// What does not go together does not compile:
+///
+/// ```compile_fail,E0277
+/// use placewright::builder::GraphBuilder;
+///
+/// let b = GraphBuilder::new("mixed");
+/// let x = b.placeholder::<f32>("x", [3])?;
+/// let n = b.placeholder::<i32>("n", [3])?;
+/// b.add(x, n)?; // `b.add(x, b.cast::<f32>(n)?)?` does
+/// # Ok::<(), placewright::builder::BuildError>(())
+/// ```
+#[derive(Debug)]
+pub struct GraphBuilder {
+    root: Scope,
+}
+
+impl GraphBuilder {
+    /// An empty graph of the ops that ship; `name` is for reports.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self::with_ops(name, OpRegistry::default())
+    }
+
+    /// An empty graph of these ops.
+    pub fn with_ops(name: impl Into<String>, ops: impl Into<Arc<OpRegistry>>) -> Self {
+        let state = State {
+            ops: ops.into(),
+            graph: Some(OpAssembler::new(name, PRODUCER_VERSION, usize::MAX)),
+            names: UniqueNames::default(),
+        };
+        Self {
+            root: Scope {
+                id: BuilderId::new(),
+                state: Rc::new(RefCell::new(state)),
+                prefix: String::new(),
+                name: None,
+                devices: DeviceStack::default(),
+                control: Vec::new(),
+                colocated: Vec::new(),
+            },
+        }
+    }
+
+    /// The finished graph. Scopes that are still around refuse to add to it.
+    pub fn finish(self) -> Graph {
+        let graph = self.root.state.borrow_mut().graph.take();
+        graph
+            .expect("a builder is finished once: finishing consumes it")
+            .finish()
+    }
+}
+
+impl std::ops::Deref for GraphBuilder {
+    type Target = Scope;
+
+    fn deref(&self) -> &Scope {
+        &self.root
+    }
+}
+
+/// Adds operations to a graph: those that have a method here, and every other one by [`Self::op`]. A scope also says what its
+/// operations have in common; scopes made from it inherit that. Cloning gives another handle of the same graph.
+///
+/// Where TensorFlow has a name for an operation, a scope gives it too: `add`, `add_1`, `layer/MatMul`. Names that the app gives
+/// are numbered in the same way where they are in use already.
+#[derive(Clone)]
+pub struct Scope {
+    id: BuilderId,
+    state: Rc<RefCell<State>>,
+    /// Of names: empty, or ending in `/`.
+    prefix: String,
+    /// Instead of the name that the op has by default.
+    name: Option<String>,
+    devices: DeviceStack,
+    control: Vec<Operation>,
+    colocated: Vec<Operation>,
+}
+
+struct State {
+    ops: Arc<OpRegistry>,
+    /// `None` once it is finished.
+    graph: Option<OpAssembler>,
+    names: UniqueNames,
+}
+
+impl Scope {
+    /// A scope in which names start with `name/`; `name_1/` where `name` is in use, and so on.
+    ///
+    /// # Errors
+    /// [`BuildError::InvalidName`].
+    pub fn name_scope(&self, name: &str) -> Result<Self, BuildError> {
+        let full = format!("{}{name}", self.prefix);
+        if name.is_empty() || !is_node_name(full.as_bytes()) {
+            return Err(BuildError::InvalidName(full));
+        }
+        let unique = self.state.borrow_mut().names.take(&full);
+        Ok(Self {
+            prefix: format!("{unique}/"),
+            name: None,
+            ..self.clone()
+        })
+    }
+
+    /// A scope whose operations are called `name`, to name the next one: `b.named("y").relu(x)`.
+    #[must_use]
+    pub fn named(&self, name: impl Into<String>) -> Self {
+        Self {
+            name: Some(name.into()),
+            ..self.clone()
+        }
+    }
+
+    /// A scope whose operations ask for this device, in any spelling and possibly partial: `/job:worker/task:1`, `/gpu:0`,
+    /// `CPU:1`. Of nested scopes, the innermost that sets a part of the name decides on that part.
+    ///
+    /// # Errors
+    /// [`BuildError::Device`].
+    pub fn device(&self, device: &str) -> Result<Self, BuildError> {
+        let devices = self.devices.entered(device);
+        let devices = devices.map_err(|source| BuildError::Device {
+            place: match &*self.prefix {
+                "" => "device scope".to_owned(),
+                prefix => format!("device scope in `{prefix}`"),
+            },
+            source,
+        })?;
+        Ok(Self {
+            devices,
+            ..self.clone()
+        })
+    }
+
+    /// A scope whose operations run after these, besides what this scope says already. Constants that operations get as
+    /// scalars and arrays do not wait.
+    #[must_use]
+    pub fn control_dependencies<O: Into<Operation>>(
+        &self,
+        operations: impl IntoIterator<Item = O>,
+    ) -> Self {
+        let mut scope = self.clone();
+        scope
+            .control
+            .extend(operations.into_iter().map(Into::<Operation>::into));
+        scope
+    }
+
+    /// A scope whose operations are on the device of `operation`, by the attribute `_class`. As in TensorFlow, they ask for
+    /// the device that `operation` asks for, and device scopes outside are left.
+    #[must_use]
+    pub fn colocate_with(&self, operation: impl Into<Operation>) -> Self {
+        let mut scope = self.clone();
+        scope.colocated.push(operation.into());
+        scope.devices = DeviceStack::default();
+        scope
+    }
+
+    /// Starts an operation of any op of the registry.
+    pub fn op(&self, op: &str) -> OpBuilder<'_> {
+        OpBuilder::new(self, op, op)
+    }
+
+    /// Output `slot` of an operation.
+    ///
+    /// # Errors
+    /// [`BuildError::NoSuchOutput`], [`BuildError::OutputType`] where it is no `T`, [`BuildError::Foreign`].
+    pub fn output<T: ValueType>(
+        &self,
+        operation: Operation,
+        slot: u32,
+    ) -> Result<Value<T>, BuildError> {
+        self.read(operation, |graph, node| {
+            let found = graph.output(node, slot as usize);
+            let found = found.ok_or_else(|| BuildError::NoSuchOutput {
+                node: graph.node_name(node).to_owned(),
+                op: graph.op(node).to_owned(),
+                slot,
+                n_outputs: graph.n_outputs(node),
+            })?;
+            match T::DTYPE {
+                Some(expected) if expected != found.dtype => Err(BuildError::OutputType {
+                    tensor: format!("{}:{slot}", graph.node_name(node)),
+                    op: graph.op(node).to_owned(),
+                    expected,
+                    found: found.dtype,
+                }),
+                _ => Ok(Value::new(operation, slot)),
+            }
+        })
+    }
+
+    /// A value whose type the app knows.
+    ///
+    /// # Errors
+    /// [`BuildError::OutputType`] where it is no `T`, [`BuildError::Foreign`].
+    pub fn typed<T: ValueType>(&self, value: Value) -> Result<Value<T>, BuildError> {
+        self.output(value.operation, value.slot)
+    }
+
+    /// Name of an operation, or of the one that makes a value.
+    ///
+    /// # Errors
+    /// [`BuildError::Foreign`], [`BuildError::Finished`].
+    pub fn name(&self, operation: impl Into<Operation>) -> Result<String, BuildError> {
+        self.read(operation.into(), |graph, node| {
+            Ok(graph.node_name(node).to_owned())
+        })
+    }
+
+    /// `node:output` of a value, for feeds and fetches.
+    ///
+    /// # Errors
+    /// [`BuildError::Foreign`], [`BuildError::Finished`].
+    pub fn tensor_name<T: ValueType>(&self, value: Value<T>) -> Result<String, BuildError> {
+        Ok(format!("{}:{}", self.name(value)?, value.slot))
+    }
+
+    /// Element type of a value.
+    ///
+    /// # Errors
+    /// [`BuildError::Foreign`], [`BuildError::Finished`].
+    pub fn dtype<T: ValueType>(&self, value: Value<T>) -> Result<DType, BuildError> {
+        Ok(self.described(value)?.dtype)
+    }
+
+    /// What is known of the shape of a value.
+    ///
+    /// # Errors
+    /// [`BuildError::Foreign`], [`BuildError::Finished`].
+    pub fn shape<T: ValueType>(&self, value: Value<T>) -> Result<PartialShape, BuildError> {
+        Ok(self.described(value)?.shape)
+    }
+
+    fn described<T: ValueType>(&self, value: Value<T>) -> Result<Output, BuildError> {
+        self.read(value.operation, |graph, node| {
+            let output = graph.output(node, value.slot as usize);
+            Ok(output.expect("a value is an output of its operation"))
+        })
+    }
+
+    fn read<R>(
+        &self,
+        operation: Operation,
+        read: impl FnOnce(&GraphAssembler, NodeId) -> Result<R, BuildError>,
+    ) -> Result<R, BuildError> {
+        if operation.builder != self.id {
+            return Err(BuildError::Foreign {
+                place: "what is asked for".to_owned(),
+            });
+        }
+        let state = self.state.borrow();
+        let graph = state.graph.as_ref().ok_or(BuildError::Finished)?;
+        read(graph.graph(), operation.node)
+    }
+}
+
+impl fmt::Debug for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scope")
+            .field("prefix", &self.prefix)
+            .field("name", &self.name)
+            .field("device", &self.devices.requested().to_string())
+            .finish_non_exhaustive()
+    }
+}
