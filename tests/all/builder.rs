@@ -3,15 +3,18 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use placewright::builder::Axes;
 use placewright::builder::BuildError;
 use placewright::builder::Conv2d;
 use placewright::builder::Float;
 use placewright::builder::GraphBuilder;
+use placewright::builder::MatMul;
 use placewright::builder::Number;
 use placewright::builder::Padding;
 use placewright::builder::Pool2d;
 use placewright::builder::Scope;
 use placewright::builder::Value;
+use placewright::builder::ValueType;
 use placewright::candidates::Proposal;
 use placewright::device::DeviceOptions;
 use placewright::graph::AttrSet;
@@ -22,6 +25,7 @@ use placewright::import::ImportOptions;
 use placewright::import::import_graph;
 use placewright::ops::OpRegistry;
 use placewright::session::Session;
+use placewright::tensor::DType;
 use placewright::tensor::Literal;
 use placewright::tensor::Tensor;
 use proptest::prelude::*;
@@ -200,6 +204,115 @@ fn the_example_runs_its_op_in_graphs_of_both_kinds_on_two_devices() {
             );
         }
         assert!(outcome.n_transfers > 0, "{}", outcome.graph);
+    }
+}
+
+/// The rows of a test: what was built, and its elements, any number of them as 64-bit floats.
+struct Rows<'a> {
+    b: &'a Scope,
+    rows: Vec<(String, Vec<f64>)>,
+}
+
+impl Rows<'_> {
+    #[track_caller]
+    fn add<T: ValueType>(&mut self, value: Result<Value<T>, BuildError>, expected: &[f64]) {
+        let value = self.b.op("Cast").input(value.unwrap().erase());
+        let value = value.attr("DstT", DType::F64).name("row").value::<f64>();
+        let name = self.b.tensor_name(value.unwrap()).unwrap();
+        self.rows.push((name, expected.to_vec()));
+    }
+}
+
+#[test]
+#[rustfmt::skip]
+fn each_method_computes_what_it_says() {
+    let builder = GraphBuilder::new("methods");
+    let b: &Scope = &builder;
+    let x = b.placeholder::<f32>("x", [3]).unwrap();
+    let y = b.constant([3], &[2f32, 2.0, -1.0]).unwrap();
+    let m = b.reshape(b.concat([x, y], 0).unwrap(), [2, 3]).unwrap();
+    let n = b.constant([3], &[7i32, -7, 9]).unwrap();
+    let t = b.less(x, y).unwrap();
+    let mut rows = Rows { b, rows: Vec::new() };
+    let mut row = |value: Result<Value<f32>, BuildError>, expected: &[f64]| rows.add(value, expected);
+    let f = |operation: fn(f64) -> f64| [1.0, 4.0, 0.25].map(operation);
+    let p = b.constant([3], &[1f32, 4.0, 0.25]).unwrap();
+
+    // x = [1, -2, 3], y = [2, 2, -1], m = [[1, -2, 3], [2, 2, -1]], p = [1, 4, 0.25]
+    row(b.add(x, y), &[3.0, 0.0, 2.0]);
+    row(b.sub(x, y), &[-1.0, -4.0, 4.0]);
+    row(b.mul(x, y), &[2.0, -4.0, -3.0]);
+    row(b.div(x, y), &[0.5, -1.0, -3.0]);
+    row(b.maximum(x, y), &[2.0, 2.0, 3.0]);
+    row(b.minimum(x, y), &[1.0, -2.0, -1.0]);
+    row(b.pow(x, 2.0), &[1.0, 4.0, 9.0]);
+    row(b.add_n([x, y, y]), &[5.0, 2.0, 1.0]);
+    row(b.squared_difference(x, y), &[1.0, 16.0, 16.0]);
+    row(b.neg(x), &[-1.0, 2.0, -3.0]);
+    row(b.abs(x), &[1.0, 2.0, 3.0]);
+    row(b.square(x), &[1.0, 4.0, 9.0]);
+    row(b.relu(x), &[1.0, 0.0, 3.0]);
+    row(b.exp(p), &f(f64::exp));
+    row(b.log(p), &f(f64::ln));
+    row(b.sqrt(p), &f(f64::sqrt));
+    row(b.rsqrt(p), &f(|p| 1.0 / p.sqrt()));
+    row(b.tanh(p), &f(f64::tanh));
+    row(b.sigmoid(p), &f(|p| 1.0 / (1.0 + (-p).exp())));
+    // Abramowitz and Stegun, table 7.1.
+    row(b.erf(b.constant([2], &[0.5f32, 1.0]).unwrap()), &[0.520_499_877_8, 0.842_700_792_9]);
+    row(b.softmax(b.log(p).unwrap()), &[4.0 / 21.0, 16.0 / 21.0, 1.0 / 21.0]);
+    row(b.reduce_sum(m, 1), &[2.0, 3.0]);
+    row(b.reduce_mean(m, [0]), &[1.5, 0.0, 1.0]);
+    row(b.reduce_max(m, Axes::new([0, 1]).keeping_dims()), &[3.0]);
+    row(b.reduce_min(m, [-1]), &[-2.0, -1.0]);
+    row(b.reduce_prod(m, [1]), &[-6.0, -4.0]);
+    row(b.matmul_with(m, m, MatMul::default().with_transpose_b()), &[14.0, -5.0, -5.0, 9.0]);
+    row(b.matmul_with(m, m, MatMul::default().with_transpose_a()), &[5.0, 2.0, 1.0, 2.0, 8.0, -8.0, 1.0, -8.0, 10.0]);
+    row(b.matmul(m, b.reshape(y, [3, 1]).unwrap()), &[-5.0, 9.0]);
+    row(b.batch_matmul(b.reshape(m, [1, 2, 3]).unwrap(), b.reshape(y, [3, 1]).unwrap()), &[-5.0, 9.0]);
+    row(b.bias_add(m, y), &[3.0, 0.0, 2.0, 4.0, 4.0, -2.0]);
+    row(b.select(t, x, y), &[1.0, -2.0, -1.0]);
+    row(b.identity(x), &[1.0, -2.0, 3.0]);
+    row(b.transpose(m, [1, 0]), &[1.0, 2.0, -2.0, 2.0, 3.0, -1.0]);
+    row(b.split(m, 3, 1).map(|parts| parts[1]), &[-2.0, 2.0]);
+    row(b.stack([x, y], 1), &[1.0, 2.0, -2.0, 2.0, 3.0, -1.0]);
+    row(b.squeeze(b.expand_dims(x, 0).unwrap(), &[0]), &[1.0, -2.0, 3.0]);
+    row(b.slice(m, [0, 1], [2, 1]), &[-2.0, 2.0]);
+    row(b.gather(m, [2, 0], 1), &[3.0, 1.0, -1.0, 2.0]);
+    let paddings = b.constant([1, 2], &[1, 2]).unwrap();
+    row(b.pad(x, paddings), &[0.0, 1.0, -2.0, 3.0, 0.0, 0.0]);
+    let image = b.reshape(m, [1, 2, 3, 1]).unwrap();
+    row(b.max_pool(image, Pool2d::new([2, 2], Padding::Valid).with_strides([1, 1])), &[2.0, 3.0]);
+    row(b.avg_pool(image, Pool2d::new([2, 2], Padding::Valid)), &[0.75]);
+    let filter = b.constant([1, 2, 1, 1], &[1f32, 10.0]).unwrap();
+    let dilated = Conv2d::new(Padding::Valid).with_dilations([1, 2]);
+    row(b.conv2d(image, filter, dilated), &[31.0, -8.0]);
+    row(b.conv2d(image, filter, Conv2d::new(Padding::Valid).with_strides([2, 1])), &[-19.0, 28.0]);
+    row(b.cast(b.not_equal(x, 1.0).unwrap()), &[0.0, 1.0, 1.0]);
+
+    rows.add(b.floor_div(n, 2), &[3.0, -4.0, 4.0]);
+    rows.add(b.cast::<i32>(b.mul(x, 1.5).unwrap()), &[1.0, -3.0, 4.0]);
+    rows.add(b.arg_max(m, 1), &[2.0, 0.0]);
+    rows.add(b.shape_of(m), &[2.0, 3.0]);
+    rows.add(b.less_equal(x, 1.0), &[1.0, 1.0, 0.0]);
+    rows.add(b.greater(x, y), &[0.0, 0.0, 1.0]);
+    rows.add(b.greater_equal(x, 1.0), &[1.0, 0.0, 1.0]);
+    rows.add(b.equal(n, 9), &[0.0, 0.0, 1.0]);
+    rows.add(b.logical_and(t, [true, false, true]), &[1.0, 0.0, 0.0]);
+    rows.add(b.logical_or(t, [true, false, true]), &[1.0, 1.0, 1.0]);
+    rows.add(b.logical_not(t), &[0.0, 0.0, 1.0]);
+
+    let rows = rows.rows;
+    let session = Session::builder().with_graph(builder.finish()).build().unwrap();
+    let x = Tensor::from_values([3], &[1f32, -2.0, 3.0]).unwrap();
+    let names: Vec<&str> = rows.iter().map(|(name, _)| name.as_str()).collect();
+    for (found, (name, expected)) in session.run(&[("x", x)], &names).unwrap().iter().zip(&rows) {
+        let found = found.as_slice::<f64>().unwrap();
+        assert_eq!(found.len(), expected.len(), "{name}");
+        for (a, b) in found.iter().zip(expected) {
+            // Results are 32-bit floats; functions are within some ulps.
+            assert!((a - b).abs() <= 1e-5 * b.abs().max(1.0), "{name}: {found:?}, expected {expected:?}");
+        }
     }
 }
 

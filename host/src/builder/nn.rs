@@ -10,7 +10,7 @@ use crate::builder::value::Value;
 /// What stands beyond the edge of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Padding {
-    /// As many elements that the result of step 1 has the size of the image.
+    /// So many elements that with step 1 the result is as large as the image: zeros for sums, none at all for pooling.
     Same,
     /// Nothing: windows lie within the image.
     Valid,
@@ -68,7 +68,7 @@ pub struct Pool2d {
     pub window: [i64; 2],
     /// Steps along height and width.
     pub strides: [i64; 2],
-    /// What stands beyond the edge; it never counts.
+    /// What stands beyond the edge.
     pub padding: Padding,
 }
 

@@ -462,20 +462,20 @@ fn infer(
         inputs: input_shapes(inputs),
         source,
     };
-    let too_many = |found| BuildError::TooManyOutputs {
+    // What is wrong with the signature is said by the inference.
+    let found = op.n_outputs(attrs).unwrap_or_default();
+    let too_many = || BuildError::TooManyOutputs {
         node: node.to_owned(),
         op: op.name().to_owned(),
         found,
         limit: N_OUTPUTS_MAX,
     };
-    match op.n_outputs(attrs) {
-        Ok(found) if found > N_OUTPUTS_MAX => return Err(too_many(found)),
-        // What is wrong with the signature is said by the inference.
-        _ => {}
+    if found > N_OUTPUTS_MAX {
+        return Err(too_many());
     }
     let inferred = graph.infer(op, attrs, inputs, |_| Ok(()));
     inferred.map_err(|error| match error {
-        OpNodeError::TooManyOutputs => too_many(usize::MAX),
+        OpNodeError::TooManyOutputs => too_many(),
         OpNodeError::Signature(error) => shape(ShapeError::new(error.to_string())),
         OpNodeError::Shape(error) => shape(error),
     })
