@@ -10,16 +10,16 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// What a command printed, and how it ended.
-struct Ran {
-    status: i32,
-    stdout: String,
-    stderr: String,
+pub(crate) struct Ran {
+    pub(crate) status: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
     command: String,
 }
 
 impl Ran {
     /// Fails the test, with everything there is to see, unless the command ended so.
-    fn expect(self, status: i32) -> Self {
+    pub(crate) fn expect(self, status: i32) -> Self {
         assert_eq!(
             self.status, status,
             "{}\n--- stdout\n{}\n--- stderr\n{}",
@@ -29,7 +29,7 @@ impl Ran {
     }
 
     /// One `error:` line that contains all of `parts`.
-    fn expect_error(self, status: i32, parts: &[&str]) {
+    pub(crate) fn expect_error(self, status: i32, parts: &[&str]) {
         let ran = self.expect(status);
         let error = ran
             .stderr
@@ -46,21 +46,24 @@ impl Ran {
         assert!(!ran.stderr.contains("thread 'main'"), "{}", ran.stderr);
     }
 
-    fn json(self) -> Value {
+    pub(crate) fn json(self) -> Value {
         serde_json::from_str(&self.stdout)
             .unwrap_or_else(|err| panic!("{}: {err} in\n{}", self.command, self.stdout))
     }
 }
 
 /// Runs the program. All tests share one cache of compiled policies, keyed by their content.
-fn placewright<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Ran {
+pub(crate) fn placewright<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Ran {
     run_with_cache(
         args,
         &Path::new(env!("CARGO_TARGET_TMPDIR")).join("cli-cache"),
     )
 }
 
-fn run_with_cache<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>, cache: &Path) -> Ran {
+pub(crate) fn run_with_cache<S: AsRef<OsStr>>(
+    args: impl IntoIterator<Item = S>,
+    cache: &Path,
+) -> Ran {
     let mut command = Command::new(env!("CARGO_BIN_EXE_placewright"));
     command
         .args(args)
@@ -75,7 +78,7 @@ fn run_with_cache<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>, cache: &Pa
     }
 }
 
-fn model(name: &str) -> String {
+pub(crate) fn model(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../tests/models")
         .join(name);
@@ -83,7 +86,7 @@ fn model(name: &str) -> String {
 }
 
 /// A file of this content in `folder`.
-fn file(folder: &TempDir, name: &str, content: &[u8]) -> String {
+pub(crate) fn file(folder: &TempDir, name: &str, content: &[u8]) -> String {
     let path = path_in(folder, name);
     fs::write(&path, content).expect("written");
     path
@@ -94,12 +97,12 @@ fn path_in(folder: &TempDir, name: &str) -> String {
     path.into_os_string().into_string().expect("UTF-8")
 }
 
-fn folder() -> TempDir {
+pub(crate) fn folder() -> TempDir {
     tempfile::tempdir().expect("a temporary folder")
 }
 
 /// Splits at blanks; `{}` stand for the paths, in order.
-fn args(line: &str, paths: &[&str]) -> Vec<String> {
+pub(crate) fn args(line: &str, paths: &[&str]) -> Vec<String> {
     let mut paths = paths.iter();
     line.split_whitespace()
         .map(|word| match word {
@@ -296,7 +299,7 @@ fn wrong_command_lines_end_in_status_2() {
         "run {} --device /job:",
         "run {} --policy no-such-policy",
         "run {} --policy heft --policy-config no-such-key=1",
-        "bench placement --repetitions 0",
+        "run {} --threads -1",
         "cache empty",
     ] {
         let paths = [graph.as_str()];
@@ -435,42 +438,6 @@ fn json_is_one_document_everywhere() {
     }
     let failed = placewright(args("place {} --json", &["absent.pb"])).expect(1);
     assert_eq!(failed.stdout, "");
-}
-
-#[test]
-fn benchmarks_have_the_documented_rows() {
-    let line = "bench placement --nodes 300 --devices 4 --policy heft --repetitions 2 --json";
-    let report = placewright(args(line, &[])).expect(0).json();
-    assert_eq!(report["bench"], "placement");
-    let row = &report["rows"][0];
-    assert_eq!(
-        (
-            &row["policy"],
-            row["nodes"].as_u64(),
-            row["devices"].as_u64()
-        ),
-        (&"heft".into(), Some(300), Some(4))
-    );
-    for key in ["groups", "us_per_node", "wasm_over_native"] {
-        assert!(row[key].as_f64() > Some(0.0), "{key}: {row}");
-    }
-    assert!(row.get("bytes_per_node").is_some());
-
-    let report = placewright(args(
-        "bench policy-call --tasks 64 --repetitions 1 --json",
-        &[],
-    ));
-    let report = report.expect(0).json();
-    assert_eq!(report["bench"], "policy-call");
-    let calls: Vec<_> = report["rows"]
-        .as_array()
-        .expect("rows")
-        .iter()
-        .map(|row| row["call"].as_str().expect("a call").to_owned())
-        .collect();
-    for call in ["pick", "pick-batch(64)", "load, cold", "load, cached"] {
-        assert!(calls.iter().any(|other| other == call), "{calls:?}");
-    }
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! What no single module can show: one module per subject, one binary, linked once.
 
 #[cfg(feature = "cli")]
+mod bench;
+#[cfg(feature = "cli")]
 mod builder;
 #[cfg(feature = "cli")]
 mod cli;

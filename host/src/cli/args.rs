@@ -17,6 +17,9 @@ pub(super) struct DeviceArgs {
     /// What plans may use of a device's memory, such as CPU:0=512MiB. Repeatable.
     #[arg(long, value_name = "DEVICE=BYTES", value_parser = parse_device_memory)]
     pub(super) memory: Vec<(String, u64)>,
+    /// Threads: steps of one run at one time, and loops inside kernels; 0 = one per core.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=4096))]
+    pub(super) threads: u32,
 }
 
 /// Where nodes go, and who decides.
@@ -156,7 +159,7 @@ fn parse_setting(text: &str) -> Result<(String, String), String> {
     }
 }
 
-fn parse_tolerance(text: &str) -> Result<f64, String> {
+pub(super) fn parse_tolerance(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if value >= 0.0 && value.is_finite() => Ok(value),
         _ => Err(format!(

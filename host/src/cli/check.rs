@@ -58,6 +58,28 @@ impl CheckReport {
         })
     }
 
+    /// Where the first fetch that does not match differs most, in words; `None` if all match.
+    pub(super) fn first_mismatch(&self) -> Option<String> {
+        let fetch = self
+            .fetches
+            .iter()
+            .find(|fetch| !fetch.comparison.matches)?;
+        let FetchReport { name, comparison } = fetch;
+        if let Some(reason) = &comparison.incomparable {
+            return Some(format!("`{name}` differs: {reason}"));
+        }
+        let place = comparison.worst.as_ref().map_or_else(String::new, |worst| {
+            format!(
+                ", most at {:?}: {}, expected {}",
+                worst.index, worst.found, worst.expected
+            )
+        });
+        Some(format!(
+            "`{name}` differs in {} of {} elements{place} (atol {:e}, rtol {:e})",
+            comparison.n_mismatches, comparison.n_elements, self.atol, self.rtol
+        ))
+    }
+
     /// For people.
     pub(super) fn show(&self, output: &mut Output) -> Result<()> {
         let mut table = new_table(["check", "largest error", "relative", "where", "verdict"]);

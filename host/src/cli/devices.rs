@@ -80,6 +80,7 @@ impl DeviceArgs {
         Ok(DeviceOptions {
             device_count: self.device_count.iter().cloned().collect(),
             memory_bytes: self.memory.iter().cloned().collect(),
+            intra_op_parallelism_threads: self.threads as usize,
             ..DeviceOptions::default()
         })
     }

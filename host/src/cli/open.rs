@@ -60,6 +60,7 @@ pub(super) fn open(
         .with_factories(factories)
         .with_device_options(device_options)
         .with_placement_options(placement_options(args)?)
+        .with_inter_op_parallelism_threads(args.devices.threads as usize)
         .with_recorder(recorder);
     let mut saved_options = BTreeMap::new();
     let (asked, seed) = match &args.placement {

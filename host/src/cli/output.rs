@@ -77,6 +77,11 @@ impl Output {
         Ok(())
     }
 
+    /// One line of JSON, in either format: an answer of a protocol, not a result.
+    pub(super) fn json_line(&mut self, value: &serde_json::Value) -> Result<()> {
+        self.write(format_args!("{value}\n"))
+    }
+
     /// A remark beside the result, on standard error in either format.
     #[expect(clippy::unused_self, reason = "printing goes through this type")]
     pub(super) fn note(&self, note: impl fmt::Display) {

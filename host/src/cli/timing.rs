@@ -57,7 +57,10 @@ pub(super) fn median(times: &mut [Duration]) -> Duration {
 }
 
 /// The smallest time that at least `n / d` of the sorted times do not exceed.
-fn quantile(sorted: &[Duration], n: usize, d: usize) -> Duration {
+///
+/// # Panics
+/// Without times.
+pub(super) fn quantile(sorted: &[Duration], n: usize, d: usize) -> Duration {
     let rank = (sorted.len() * n).div_ceil(d).max(1);
     sorted[rank - 1]
 }

@@ -16,7 +16,11 @@ use clap::Args;
 use serde::Serialize;
 
 use super::Report;
-use crate::candidates::Proposal;
+use super::dag::Additions;
+use super::dag::Case;
+use super::dag::graph;
+use super::dag::session;
+use super::work::Work;
 use crate::cli::Outcome;
 use crate::cli::output::Output;
 use crate::cli::output::align_right;
@@ -29,25 +33,10 @@ use crate::device::KernelContext;
 use crate::device::KernelDef;
 use crate::device::KernelError;
 use crate::execute::RunOptions;
-use crate::graph::AttrSet;
-use crate::graph::AttrValue;
-use crate::graph::Graph;
-use crate::graph::GraphAssembler;
-use crate::graph::Input;
-use crate::graph::NodeId;
-use crate::graph::NodeSpec;
-use crate::graph::Output as NodeOutput;
-use crate::graph::Work;
-use crate::session::Session;
-use crate::tensor::DType;
-use crate::tensor::PartialShape;
 use crate::tensor::Shape;
 use crate::tensor::Tensor;
 use crate::trace::EventKind;
 use crate::trace::Recorder;
-
-/// Nodes of a layer of the layered graph.
-const WIDTH: u32 = 100;
 
 /// Nodes of the graphs that METG is measured on.
 const METG_NODES: u32 = 2_000;
@@ -82,38 +71,6 @@ struct Row {
     metg50_ns: Option<f64>,
 }
 
-/// Which nodes read which.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Case {
-    /// Each the one before.
-    Chain,
-    /// All the fed one alone.
-    Independent,
-    /// Each two of the layer before.
-    Layered,
-}
-
-impl Case {
-    const ALL: [Self; 3] = [Self::Chain, Self::Independent, Self::Layered];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Chain => "chain",
-            Self::Independent => "independent",
-            Self::Layered => "layered",
-        }
-    }
-
-    /// Tasks that can run at one time.
-    fn width(self) -> usize {
-        match self {
-            Self::Chain => 1,
-            Self::Independent => usize::MAX,
-            Self::Layered => WIDTH as usize,
-        }
-    }
-}
-
 /// Runs the benchmark.
 pub(super) fn run(args: &DispatchBench, output: &mut Output) -> Result<Outcome> {
     let progress = Progress::steps((Case::ALL.len() * args.threads.len()) as u64, "dispatching");
@@ -136,27 +93,18 @@ pub(super) fn run(args: &DispatchBench, output: &mut Output) -> Result<Outcome> 
 }
 
 fn measure(case: Case, threads: usize, args: &DispatchBench, ns_per_iteration: f64) -> Result<Row> {
-    let session = session(graph(case, args.nodes, "AddV2"), threads, &[])?;
-    let last = format!("a{}", args.nodes - 1);
-    let run = |x: f32, options: &RunOptions| -> Result<f32> {
-        let fed = Tensor::from_values(Shape::scalar(), &[x])?;
-        let fetched = session.run_with(&[("x", fed)], &[&last], &["done"], options)?;
-        Ok(fetched[0].as_slice::<f32>()?[0])
-    };
+    let work = Additions::open(case, args.nodes, threads)?;
     let mut times = Vec::new();
-    for repetition in 0..args.repetitions + 10 {
-        #[expect(clippy::cast_precision_loss, reason = "small")]
-        let x = (repetition % 8) as f32;
-        let (sum, time) = timed(|| run(x, &RunOptions::default()));
-        anyhow::ensure!(sum? == expected(case, args.nodes, x), "a wrong sum");
+    for repetition in 0..u64::from(args.repetitions) + 10 {
+        let time = work.run(repetition)?;
         // The first ones make the plan and measure it.
         if repetition >= 10 {
             times.push(time);
         }
     }
     let recorder = Recorder::on();
-    run(1.0, &RunOptions::default().with_recorder(recorder.clone()))?;
-    let is_addition = |node| session.graph().op(node) == "AddV2";
+    work.run_with(1.0, &RunOptions::default().with_recorder(recorder.clone()))?;
+    let is_addition = |node| work.graph().op(node) == "AddV2";
     let kernels = recorder
         .events()
         .into_iter()
@@ -177,15 +125,6 @@ fn measure(case: Case, threads: usize, args: &DispatchBench, ns_per_iteration: f
         kernels,
         metg50_ns: metg(case, threads, ns_per_iteration)?,
     })
-}
-
-/// What the last node must hold, exactly: sums of small integers.
-fn expected(case: Case, n_nodes: u32, x: f32) -> f32 {
-    match case {
-        Case::Chain => (1..=n_nodes).fold(x, |sum, _| sum + x),
-        Case::Independent => x + x,
-        Case::Layered => (0..n_nodes.div_ceil(WIDTH)).fold(x, |sum, _| sum + sum),
-    }
 }
 
 /// The duration of a task at which half of the threads' time goes into tasks, by bisection.
@@ -258,84 +197,6 @@ fn calibrate() -> f64 {
         })
         .collect();
     nanoseconds(median(&mut times)) / f64::from(N)
-}
-
-/// One CPU device, no policy to ask: all nodes are on it.
-fn session(graph: Graph, threads: usize, kernels: &[KernelDef]) -> Result<Session> {
-    let proposal = Proposal {
-        devices: vec![0; graph.n_nodes()],
-        start_order: None,
-        queues: None,
-        explanations: Vec::new(),
-        metrics: Vec::new(),
-    };
-    Ok(Session::builder()
-        .with_graph(graph)
-        .with_kernels(kernels.iter().cloned())
-        .with_proposal(proposal)
-        .with_inter_op_parallelism_threads(threads)
-        .build()?)
-}
-
-/// `x`, then nodes `a0`, `a1`, .. of two inputs, then `done` after all whom nobody reads.
-fn graph(case: Case, n_nodes: u32, op: &str) -> Graph {
-    let mut assembler = GraphAssembler::new(case.name());
-    let scalar = [NodeOutput {
-        dtype: DType::F32,
-        is_ref: false,
-        shape: PartialShape::scalar(),
-    }];
-    let number = AttrValue::Type {
-        dtype: DType::F32,
-        is_ref: false,
-    };
-    let attr = |name: &str| AttrSet::new([(name.into(), number.clone())]);
-    let mut add = |name: &str, op: &str, inputs: &[Input], attrs, outputs: &[NodeOutput]| {
-        let spec = NodeSpec {
-            name,
-            op,
-            inputs,
-            requested_device: "",
-            attrs,
-            outputs,
-            stateful: false,
-            work: Work::default(),
-        };
-        assembler.add_node(&spec).expect("the graph is well made")
-    };
-    let x = add("x", "Placeholder", &[], attr("dtype"), &scalar);
-    let mut nodes: Vec<NodeId> = Vec::new();
-    let mut last_layer = 0;
-    for index in 0..n_nodes {
-        let data = |node: NodeId| Input::Data { node, slot: 0 };
-        let inputs = match case {
-            Case::Chain => [data(nodes.last().copied().unwrap_or(x)), data(x)],
-            Case::Independent => [data(x), data(x)],
-            Case::Layered if index < WIDTH => [data(x), data(x)],
-            Case::Layered => {
-                let (layer, place) = (index / WIDTH - 1, index % WIDTH);
-                let of_layer = |place: u32| nodes[(layer * WIDTH + place % WIDTH) as usize];
-                // Neighbours that change from layer to layer.
-                [data(of_layer(place)), data(of_layer(place + 1 + layer % 7))]
-            }
-        };
-        let name = format!("a{index}");
-        nodes.push(add(&name, op, &inputs, attr("T"), &scalar));
-        if index % WIDTH == 0 {
-            last_layer = nodes.len() - 1;
-        }
-    }
-    let first_unread = match case {
-        Case::Chain => nodes.len() - 1,
-        Case::Independent => 0,
-        Case::Layered => last_layer.saturating_sub(WIDTH as usize),
-    };
-    let controls: Vec<Input> = nodes[first_unread..]
-        .iter()
-        .map(|&node| Input::Control(node))
-        .collect();
-    add("done", "NoOp", &controls, AttrSet::default(), &[]);
-    assembler.finish()
 }
 
 fn show(rows: &[Row], output: &mut Output) -> Result<()> {

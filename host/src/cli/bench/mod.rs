@@ -1,9 +1,17 @@
-//! `placewright bench`: the figures that a user may want to repeat, on graphs and devices made for it.
+//! `placewright bench`: the figures that a user may want to repeat, on graphs and devices made for it, and on models.
 
+mod dag;
 mod dispatch;
 mod memory;
+mod model;
+mod models;
 mod placement;
 mod policy_call;
+mod serve;
+mod work;
+mod worker;
+
+use std::time::Duration;
 
 use anyhow::Result;
 use clap::Subcommand;
@@ -20,6 +28,13 @@ pub(super) enum BenchCommand {
     PolicyCall(policy_call::PolicyCallBench),
     /// What executing an op costs beyond its arithmetic.
     Dispatch(dispatch::DispatchBench),
+    /// How long one run of a model takes, its results checked.
+    Models(models::ModelsBench),
+    /// Requests per second of a session that several threads call at one time, the results checked.
+    Serve(serve::ServeBench),
+    /// Works on commands from standard input, for a driver that gives several frameworks turns; see tests/peers.
+    #[command(hide = true)]
+    Worker,
 }
 
 /// What `--json` prints.
@@ -35,5 +50,19 @@ pub(super) fn run(command: &BenchCommand, output: &mut Output) -> Result<Outcome
         BenchCommand::Placement(args) => placement::run(args, output),
         BenchCommand::PolicyCall(args) => policy_call::run(args, output),
         BenchCommand::Dispatch(args) => dispatch::run(args, output),
+        BenchCommand::Models(args) => models::run(args, output),
+        BenchCommand::Serve(args) => serve::run(args, output),
+        BenchCommand::Worker => worker::run(output),
     }
+}
+
+/// A time such as `2` or `0.5`, in seconds.
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text
+        .parse()
+        .ok()
+        .filter(|seconds| (0.0..=3600.0).contains(seconds));
+    seconds
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| format!("`{text}` is no time; expected seconds such as 0.5, at most 3600"))
 }

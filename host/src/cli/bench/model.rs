@@ -1,0 +1,252 @@
+//! A model with what it is fed and what must come out, ready to be run again and again.
+
+use std::fs;
+use std::path::Path;
+use std::path::PathBuf;
+use std::time::Duration;
+use std::time::Instant;
+
+use anyhow::Context;
+use anyhow::Result;
+use anyhow::anyhow;
+use anyhow::bail;
+use clap::Args;
+
+use super::work::Work;
+use crate::cli::args::parse_tolerance;
+use crate::cli::cache;
+use crate::cli::check::CheckReport;
+use crate::cli::compare::Tolerance;
+use crate::cli::feeds::Feeds;
+use crate::cli::feeds::read_expected;
+use crate::cli::feeds::read_feeds;
+use crate::cli::npz::NpzReader;
+use crate::cli::timing::timed;
+use crate::device::DeviceOptions;
+use crate::policy::PolicyEngine;
+use crate::policy::PolicyLimits;
+use crate::session::Session;
+use crate::tensor::DType;
+use crate::tensor::Tensor;
+
+/// Endings of graphs, and what stands in their place in the name of the archive beside them.
+const GRAPH_ENDINGS: [&str; 2] = [".skel.pb", ".pb"];
+
+/// How models are run and checked.
+#[derive(Debug, Clone, Args)]
+pub(super) struct ModelArgs {
+    /// Threads that the session may use: steps of one run at one time, and loops inside kernels; 0 = one per core.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=4096))]
+    pub(super) threads: u32,
+    /// Absolute tolerance of results.
+    #[arg(long, value_name = "X", default_value_t = 1e-5, value_parser = parse_tolerance)]
+    pub(super) atol: f64,
+    /// Tolerance of results relative to the expected value.
+    #[arg(long, value_name = "X", default_value_t = 1e-5, value_parser = parse_tolerance)]
+    pub(super) rtol: f64,
+}
+
+impl ModelArgs {
+    pub(super) fn tolerance(&self) -> Tolerance {
+        Tolerance {
+            atol: self.atol,
+            rtol: self.rtol,
+        }
+    }
+}
+
+/// A model in a session of its own.
+pub(super) struct Model {
+    pub(super) name: String,
+    /// From the file to a session that can run, without the first run.
+    pub(super) load: Duration,
+    session: Session,
+    feeds: Feeds,
+    fetches: Vec<String>,
+    expected: Feeds,
+    tolerance: Tolerance,
+}
+
+impl Model {
+    /// Opens the graph in a file, with the feeds and the expected results of an archive. `n_threads` is for steps of one run and
+    /// for loops inside kernels; 0 = one per core.
+    pub(super) fn open(
+        graph: &Path,
+        archive: &Path,
+        n_threads: u32,
+        tolerance: Tolerance,
+    ) -> Result<Self> {
+        let n_threads = n_threads as usize;
+        let devices = DeviceOptions {
+            intra_op_parallelism_threads: n_threads,
+            ..DeviceOptions::default()
+        };
+        // As `run` does. A cache that cannot be used costs time, not the run.
+        let engine =
+            PolicyEngine::with_cache(PolicyLimits::default(), cache::open().unwrap_or(None))?;
+        let (session, load) = timed(|| {
+            Session::builder()
+                .with_policy_engine(engine)
+                .with_graph_def_file(graph)
+                .with_device_options(devices)
+                .with_inter_op_parallelism_threads(n_threads)
+                .build()
+        });
+        let session = session.with_context(|| graph.display().to_string())?;
+        let mut reader = NpzReader::open(archive)?;
+        let context = || archive.display().to_string();
+        let feeds = read_feeds(&mut reader, session.graph()).with_context(context)?;
+        let expected = read_expected(&mut reader, session.graph()).with_context(context)?;
+        Ok(Self {
+            name: model_name(graph),
+            load,
+            session,
+            feeds,
+            fetches: expected.keys().cloned().collect(),
+            expected,
+            tolerance,
+        })
+    }
+
+    pub(super) fn n_nodes(&self) -> usize {
+        self.session.graph().n_nodes()
+    }
+
+    /// What every service does for a request: its values become fresh tensors, which the session runs.
+    fn request(&self) -> Result<Vec<Tensor>> {
+        let mut feeds = Vec::with_capacity(self.feeds.len());
+        for (name, tensor) in &self.feeds {
+            let shape = tensor.shape().clone();
+            let fresh = Tensor::from_bytes(tensor.dtype(), shape, tensor.as_bytes()?)?;
+            feeds.push((name.as_str(), fresh));
+        }
+        let fetches: Vec<&str> = self.fetches.iter().map(String::as_str).collect();
+        Ok(self.session.run(&feeds, &fetches)?)
+    }
+
+    fn check(&self, fetched: &[Tensor]) -> Result<()> {
+        let mut all_close = true;
+        for (name, found) in self.fetches.iter().zip(fetched) {
+            all_close &= self.is_close(found, &self.expected[name])?;
+        }
+        if all_close {
+            return Ok(());
+        }
+        // Slow, and says where.
+        let fetched: Vec<(String, Tensor)> = self
+            .fetches
+            .iter()
+            .cloned()
+            .zip(fetched.iter().cloned())
+            .collect();
+        let report = CheckReport::new(&fetched, &self.expected, self.tolerance)?;
+        match report.first_mismatch() {
+            Some(mismatch) => bail!("{}: {mismatch}", self.name),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether floats are within the tolerance. `false` may be wrong, for other types and for NaN; `true` is not.
+    fn is_close(&self, found: &Tensor, expected: &Tensor) -> Result<bool> {
+        if found.dtype() != DType::F32
+            || expected.dtype() != DType::F32
+            || found.shape() != expected.shape()
+        {
+            return Ok(false);
+        }
+        // The tolerance rounded down a little, since these sums are rounded to floats.
+        #[expect(clippy::cast_possible_truncation, reason = "as the values compared")]
+        let (atol, rtol) = (
+            (self.tolerance.atol * 0.999) as f32,
+            (self.tolerance.rtol * 0.999) as f32,
+        );
+        let pairs = found
+            .as_slice::<f32>()?
+            .iter()
+            .zip(expected.as_slice::<f32>()?);
+        // Without an early end, so that it is vectorized: the callers of `bench serve` check every response.
+        Ok(pairs.fold(true, |close, (&found, &expected)| {
+            close & ((found - expected).abs() <= atol + rtol * expected.abs())
+        }))
+    }
+}
+
+impl Work for Model {
+    fn run(&self, _: u64) -> Result<Duration> {
+        let started = Instant::now();
+        let fetched = self.request()?;
+        let time = started.elapsed();
+        self.check(&fetched)?;
+        Ok(time)
+    }
+}
+
+/// `mlp` of `tests/models/mlp.skel.pb`.
+fn model_name(graph: &Path) -> String {
+    let name = graph
+        .file_name()
+        .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    let stem = GRAPH_ENDINGS.iter().find_map(|end| name.strip_suffix(end));
+    stem.map_or(name.clone(), str::to_owned)
+}
+
+/// The archive that stands beside a graph: `mlp.npz` beside `mlp.pb` and `mlp.skel.pb`.
+///
+/// # Errors
+/// Where there is none.
+pub(super) fn archive_beside(graph: &Path) -> Result<PathBuf> {
+    let archive = graph.with_file_name(format!("{}.npz", model_name(graph)));
+    if !archive.is_file() {
+        bail!(
+            "{}: there is no {} beside it, with arrays `in/NAME` to feed and `out/FETCH` to expect",
+            graph.display(),
+            archive.display()
+        );
+    }
+    Ok(archive)
+}
+
+/// The graphs in a folder that have an archive, sorted; of a model with and without its weights, the one with them.
+///
+/// # Errors
+/// Where there are none.
+pub(super) fn models_in(folder: &Path) -> Result<Vec<PathBuf>> {
+    let remedy = "name models, or the folder that has them with --models DIR";
+    let cannot_read = |err| anyhow!("reading {}: {err}; {remedy}", folder.display());
+    let entries = fs::read_dir(folder).map_err(cannot_read)?;
+    let mut graphs = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(cannot_read)?.path();
+        let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
+            continue;
+        };
+        let Some(name) = name.strip_suffix(".npz") else {
+            continue;
+        };
+        let mut found = [".pb", ".skel.pb"]
+            .map(|end| folder.join(format!("{name}{end}")))
+            .into_iter()
+            .filter(|graph| graph.is_file());
+        graphs.extend(found.next());
+    }
+    if graphs.is_empty() {
+        bail!(
+            "{} has no graph M.pb or M.skel.pb with an archive M.npz; {remedy}",
+            folder.display()
+        );
+    }
+    graphs.sort_unstable();
+    Ok(graphs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_is_named_by_its_file() {
+        for graph in ["a/mlp.pb", "mlp.skel.pb", "mlp"] {
+            assert_eq!(model_name(Path::new(graph)), "mlp");
+        }
+    }
+}

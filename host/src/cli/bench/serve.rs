@@ -1,0 +1,103 @@
+//! `bench serve`: several callers at one time on one session.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Args;
+use clap::ValueHint;
+use serde::Serialize;
+
+use super::Report;
+use super::model::Model;
+use super::model::ModelArgs;
+use super::model::archive_beside;
+use super::parse_seconds;
+use super::work::serve;
+use crate::cli::Outcome;
+use crate::cli::output::Output;
+use crate::cli::output::align_right;
+use crate::cli::output::new_table;
+use crate::cli::progress::Progress;
+use crate::cli::units::show_ns;
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct ServeBench {
+    /// A frozen GraphDef M.pb or M.skel.pb, with an archive M.npz beside it.
+    #[arg(value_name = "MODEL.pb", value_hint = ValueHint::FilePath)]
+    graph: PathBuf,
+    /// Threads that call the session at one time.
+    #[arg(
+        long,
+        value_name = "N,..",
+        value_delimiter = ',',
+        default_values_t = [1, 2, 8],
+        value_parser = clap::value_parser!(u16).range(1..)
+    )]
+    callers: Vec<u16>,
+    /// How long each number of callers is measured, after a tenth of it to warm up.
+    #[arg(long, value_name = "S", default_value = "2", value_parser = parse_seconds)]
+    seconds: Duration,
+    #[command(flatten)]
+    model: ModelArgs,
+}
+
+#[derive(Debug, Serialize)]
+struct Row {
+    model: String,
+    callers: u16,
+    /// Threads of the session, as asked for; 0 = one per core.
+    threads: u32,
+    requests: usize,
+    requests_per_s: f64,
+    p50_ns: u64,
+    p99_ns: u64,
+}
+
+/// Runs the benchmark.
+pub(super) fn run(args: &ServeBench, output: &mut Output) -> Result<Outcome> {
+    let archive = archive_beside(&args.graph)?;
+    let threads = args.model.threads;
+    let model = Model::open(&args.graph, &archive, threads, args.model.tolerance())?;
+    let progress = Progress::steps(args.callers.len() as u64, "serving");
+    let mut rows = Vec::new();
+    for &callers in &args.callers {
+        serve(&model, callers.into(), args.seconds / 10)?;
+        let served = serve(&model, callers.into(), args.seconds)?;
+        rows.push(Row {
+            model: model.name.clone(),
+            callers,
+            threads,
+            requests: served.n_requests,
+            requests_per_s: served.requests_per_s,
+            p50_ns: served.p50_ns,
+            p99_ns: served.p99_ns,
+        });
+        progress.advance();
+    }
+    drop(progress);
+    show(&rows, output)?;
+    output.json(&Report {
+        bench: "serve",
+        rows,
+    })?;
+    Ok(Outcome::Done)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "for display")]
+fn show(rows: &[Row], output: &mut Output) -> Result<()> {
+    let mut table = new_table(["model", "callers", "requests/s", "p50", "p99", "requests"]);
+    align_right(&mut table, &[1, 2, 3, 4, 5]);
+    for row in rows {
+        table.add_row([
+            row.model.clone(),
+            row.callers.to_string(),
+            format!("{:.0}", row.requests_per_s),
+            show_ns(row.p50_ns as f64),
+            show_ns(row.p99_ns as f64),
+            row.requests.to_string(),
+        ]);
+    }
+    output.table(&table)?;
+    output.line("every request fed fresh copies; the results of every request are as expected")
+}

@@ -1,0 +1,126 @@
+//! What is timed: one piece of work, again and again, by one caller or by several at one time.
+
+use std::sync::Barrier;
+use std::thread;
+use std::time::Duration;
+use std::time::Instant;
+
+use anyhow::Result;
+use anyhow::anyhow;
+
+use crate::cli::timing::median;
+use crate::cli::timing::nanoseconds;
+use crate::cli::timing::quantile;
+
+/// Work that any number of threads may repeat at one time.
+pub(super) trait Work: Sync {
+    /// Works once, checks the results, and gives the time: fresh feeds are counted, the check is not. `number` counts up; work
+    /// may vary with it.
+    ///
+    /// # Errors
+    /// What went wrong, or in what the results differ from the expected ones.
+    fn run(&self, number: u64) -> Result<Duration>;
+}
+
+/// Repeats `work` for a while, three times at least, and gives the time of each run.
+pub(super) fn repeat(work: &dyn Work, duration: Duration) -> Result<Vec<Duration>> {
+    let started = Instant::now();
+    let mut times = Vec::new();
+    while times.len() < 3 || started.elapsed() < duration {
+        times.push(work.run(times.len() as u64)?);
+    }
+    Ok(times)
+}
+
+/// What several callers got of one session.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Served {
+    pub(super) n_requests: usize,
+    /// Requests of all callers per second of wall-clock time, in which each caller also checks its results.
+    pub(super) requests_per_s: f64,
+    pub(super) p50_ns: u64,
+    pub(super) p99_ns: u64,
+}
+
+/// A closed loop: each of `n_callers` threads repeats `work` for a while, and begins the next run once it has checked the last.
+pub(super) fn serve(work: &dyn Work, n_callers: usize, duration: Duration) -> Result<Served> {
+    let barrier = Barrier::new(n_callers + 1);
+    let (times, elapsed) = thread::scope(|scope| {
+        let call = || {
+            barrier.wait();
+            repeat(work, duration)
+        };
+        let callers: Vec<_> = (0..n_callers).map(|_| scope.spawn(call)).collect();
+        barrier.wait();
+        let started = Instant::now();
+        let mut times = Vec::new();
+        for caller in callers {
+            let of_caller = caller.join().map_err(|_| anyhow!("a caller panicked"))??;
+            times.extend(of_caller);
+        }
+        anyhow::Ok((times, started.elapsed()))
+    })?;
+    Ok(Served::new(times, elapsed))
+}
+
+impl Served {
+    fn new(mut times: Vec<Duration>, elapsed: Duration) -> Self {
+        let p50 = median(&mut times);
+        #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
+        let n_requests = times.len() as f64;
+        Self {
+            n_requests: times.len(),
+            requests_per_s: n_requests / elapsed.as_secs_f64(),
+            p50_ns: nanoseconds(p50),
+            p99_ns: nanoseconds(quantile(&times, 99, 100)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+
+    /// Counts its runs; fails from run `n_good` on.
+    struct Counter {
+        n_runs: AtomicU64,
+        n_good: u64,
+    }
+
+    impl Work for Counter {
+        fn run(&self, number: u64) -> Result<Duration> {
+            anyhow::ensure!(number < self.n_good, "run {number} differs");
+            self.n_runs.fetch_add(1, Ordering::Relaxed);
+            Ok(Duration::from_nanos(number + 1))
+        }
+    }
+
+    fn counter(n_good: u64) -> Counter {
+        Counter {
+            n_runs: AtomicU64::new(0),
+            n_good,
+        }
+    }
+
+    #[test]
+    fn every_caller_works_and_every_request_counts() {
+        let work = counter(u64::MAX);
+        let served = serve(&work, 4, Duration::ZERO).expect("no run fails");
+        assert_eq!(work.n_runs.into_inner(), 12);
+        assert_eq!(
+            (served.n_requests, served.p50_ns, served.p99_ns),
+            (12, 2, 3)
+        );
+        assert!(served.requests_per_s > 0.0);
+    }
+
+    #[test]
+    fn a_run_that_fails_fails_all() {
+        let served = serve(&counter(2), 3, Duration::ZERO);
+        assert!(served.is_err_and(|err| err.to_string() == "run 2 differs"));
+        assert!(repeat(&counter(0), Duration::ZERO).is_err());
+    }
+}

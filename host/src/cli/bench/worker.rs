@@ -1,0 +1,157 @@
+//! `bench worker`: work on command, so that a driver can hold one process per framework and give them turns.
+//!
+//! One JSON object per line on standard input, one per line on standard output: the protocol of
+//! [tests/peers](../../../../tests/peers/README.md), whose other sides are written in Python, Rust and C. An error is an answer;
+//! the end of the input ends the worker.
+
+use std::io;
+use std::io::BufRead;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use anyhow::Result;
+use anyhow::bail;
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::json;
+
+use super::dag::Additions;
+use super::dag::Case;
+use super::model::Model;
+use super::work::Work;
+use super::work::repeat;
+use super::work::serve;
+use crate::cli::Outcome;
+use crate::cli::compare::Tolerance;
+use crate::cli::output::Output;
+use crate::cli::output::chain;
+use crate::cli::timing::Timing;
+use crate::cli::timing::nanoseconds;
+use crate::cli::timing::timed;
+
+/// Of all results, on all sides.
+const TOLERANCE: Tolerance = Tolerance {
+    atol: 1e-5,
+    rtol: 1e-5,
+};
+
+/// Longest turn that may be asked for.
+const TURN_MS_MAX: u64 = 600_000;
+
+#[derive(Debug, Deserialize)]
+#[serde(tag = "do", rename_all = "kebab-case")]
+enum Command {
+    /// Who is there?
+    Hello,
+    /// Open a model, instead of what was open, and run it once.
+    OpenModel {
+        graph: PathBuf,
+        arrays: PathBuf,
+        threads: u32,
+    },
+    /// Open a graph of additions, instead of what was open, and run it once.
+    OpenDag {
+        case: Case,
+        nodes: u32,
+        threads: u32,
+    },
+    /// Repeat it for a while.
+    Turn { ms: u64 },
+    /// Repeat it for a while in several threads.
+    Serve { ms: u64, callers: u16 },
+    /// Drop it.
+    Close,
+}
+
+/// Answers until the input ends.
+pub(super) fn run(output: &mut Output) -> Result<Outcome> {
+    let mut open: Option<Box<dyn Work>> = None;
+    for line in io::stdin().lock().lines() {
+        let line = line.context("reading standard input")?;
+        if line.trim().is_empty() {
+            continue;
+        }
+        let answer = answer(&line, &mut open).unwrap_or_else(|err| json!({ "error": chain(&err) }));
+        output.json_line(&answer)?;
+    }
+    Ok(Outcome::Done)
+}
+
+fn answer(line: &str, open: &mut Option<Box<dyn Work>>) -> Result<Value> {
+    let command: Command =
+        serde_json::from_str(line).with_context(|| format!("`{line}` is no command"))?;
+    match command {
+        Command::Hello => Ok(json!({
+            "framework": "Placewright",
+            "version": env!("CARGO_PKG_VERSION"),
+        })),
+        Command::OpenModel {
+            graph,
+            arrays,
+            threads,
+        } => {
+            *open = None;
+            let model = Model::open(&graph, &arrays, threads, TOLERANCE)?;
+            let load_ns = nanoseconds(model.load);
+            start(open, Box::new(model), load_ns)
+        }
+        Command::OpenDag {
+            case,
+            nodes,
+            threads,
+        } => {
+            *open = None;
+            if !(2..=1_000_000).contains(&nodes) {
+                bail!("{nodes} nodes; expected 2 to 1000000");
+            }
+            let (work, load) = timed(|| Additions::open(case, nodes, threads as usize));
+            start(open, Box::new(work?), nanoseconds(load))
+        }
+        Command::Turn { ms } => {
+            let times = repeat(opened(open)?, duration(ms)?)?;
+            let min_ns = times.iter().min().copied().map_or(0, nanoseconds);
+            let timing = Timing::new(times[0], times);
+            Ok(json!({
+                "runs": timing.n_runs,
+                "median_ns": timing.median_ns,
+                "p90_ns": timing.p90_ns,
+                "min_ns": min_ns,
+            }))
+        }
+        Command::Serve { ms, callers } => {
+            if callers == 0 {
+                bail!("0 callers; expected 1 at least");
+            }
+            let served = serve(opened(open)?, callers.into(), duration(ms)?)?;
+            Ok(json!({
+                "runs": served.n_requests,
+                "requests_per_s": served.requests_per_s,
+                "p50_ns": served.p50_ns,
+                "p99_ns": served.p99_ns,
+            }))
+        }
+        Command::Close => {
+            *open = None;
+            Ok(json!({}))
+        }
+    }
+}
+
+fn start(open: &mut Option<Box<dyn Work>>, work: Box<dyn Work>, load_ns: u64) -> Result<Value> {
+    let first = work.run(0)?;
+    *open = Some(work);
+    Ok(json!({ "load_ns": load_ns, "first_ns": nanoseconds(first) }))
+}
+
+fn opened(open: &Option<Box<dyn Work>>) -> Result<&dyn Work> {
+    open.as_deref()
+        .context("nothing is open; send `open-model` or `open-dag` first")
+}
+
+fn duration(ms: u64) -> Result<Duration> {
+    if ms > TURN_MS_MAX {
+        bail!("{ms} ms; expected {TURN_MS_MAX} at most");
+    }
+    Ok(Duration::from_millis(ms))
+}

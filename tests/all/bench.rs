@@ -1,0 +1,270 @@
+//! `placewright bench` as users run it: rows, exit statuses, errors, and the protocol of `bench worker`. No time is judged.
+
+use std::fs;
+use std::fs::File;
+use std::io::Read;
+use std::io::Write;
+use std::path::Path;
+use std::process::Command;
+use std::process::Stdio;
+
+use serde_json::Value;
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::cli::args;
+use crate::cli::folder;
+use crate::cli::model;
+use crate::cli::placewright;
+
+#[test]
+fn benchmarks_have_the_documented_rows() {
+    let line = "bench placement --nodes 300 --devices 4 --policy heft --repetitions 2 --json";
+    let report = placewright(args(line, &[])).expect(0).json();
+    assert_eq!(report["bench"], "placement");
+    let row = &report["rows"][0];
+    assert_eq!(
+        (
+            &row["policy"],
+            row["nodes"].as_u64(),
+            row["devices"].as_u64()
+        ),
+        (&"heft".into(), Some(300), Some(4))
+    );
+    for key in ["groups", "us_per_node", "wasm_over_native"] {
+        assert!(row[key].as_f64() > Some(0.0), "{key}: {row}");
+    }
+    assert!(row.get("bytes_per_node").is_some());
+
+    let report = placewright(args(
+        "bench policy-call --tasks 64 --repetitions 1 --json",
+        &[],
+    ));
+    let report = report.expect(0).json();
+    assert_eq!(report["bench"], "policy-call");
+    let calls: Vec<_> = report["rows"]
+        .as_array()
+        .expect("rows")
+        .iter()
+        .map(|row| row["call"].as_str().expect("a call").to_owned())
+        .collect();
+    for call in ["pick", "pick-batch(64)", "load, cold", "load, cached"] {
+        assert!(calls.iter().any(|other| other == call), "{calls:?}");
+    }
+}
+
+/// `tiny_add` in a folder of its own, expecting another last number than its graph computes.
+fn model_that_differs(folder: &TempDir) -> String {
+    let graph = folder.path().join("tiny_add.pb");
+    fs::copy(model("tiny_add.pb"), &graph).expect("copied");
+    let original = File::open(model("tiny_add.npz")).expect("an archive");
+    let mut original = zip::ZipArchive::new(original).expect("an archive");
+    let archive = File::create(folder.path().join("tiny_add.npz")).expect("a file");
+    let mut archive = zip::ZipWriter::new(archive);
+    for index in 0..original.len() {
+        let mut entry = original.by_index(index).expect("an entry");
+        let mut bytes = Vec::new();
+        entry.read_to_end(&mut bytes).expect("bytes");
+        if entry.name().starts_with("out/") {
+            let last = bytes.len() - 4;
+            bytes[last..].copy_from_slice(&1000f32.to_le_bytes());
+        }
+        let options = zip::write::FileOptions::default();
+        archive.start_file(entry.name(), options).expect("an entry");
+        archive.write_all(&bytes).expect("written");
+    }
+    archive.finish().expect("written");
+    graph.into_os_string().into_string().expect("UTF-8")
+}
+
+/// The answers of `bench worker` to these lines.
+fn worker(lines: &[&str]) -> Vec<Value> {
+    let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cli-cache");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_placewright"))
+        .args(["bench", "worker"])
+        .env("PLACEWRIGHT_CACHE_DIR", cache)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let mut stdin = child.stdin.take().expect("piped");
+    stdin
+        .write_all((lines.join("\n") + "\n").as_bytes())
+        .expect("read");
+    drop(stdin);
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(0));
+    let answers = String::from_utf8(output.stdout).expect("UTF-8");
+    answers
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|err| panic!("{line}: {err}")))
+        .collect()
+}
+
+#[test]
+fn models_named_or_found_have_a_row_each() {
+    let (lenet, mlp) = (model("lenet.pb"), model("mlp.skel.pb"));
+    let line = "bench models {} {} --seconds 0 --threads 1 --json";
+    let report = placewright(args(line, &[&lenet, &mlp])).expect(0).json();
+    assert_eq!(report["bench"], "models");
+    let rows = report["rows"].as_array().expect("rows");
+    let names: Vec<_> = rows.iter().map(|row| &row["model"]).collect();
+    assert_eq!(names, ["lenet", "mlp"]);
+    for row in rows {
+        assert_eq!(
+            (&row["threads"], row["n_runs"].as_u64()),
+            (&json!(1), Some(3))
+        );
+        for key in [
+            "nodes",
+            "load_ns",
+            "first_ns",
+            "median_ns",
+            "p90_ns",
+            "min_ns",
+        ] {
+            assert!(row[key].as_u64() > Some(0), "{key}: {row}");
+        }
+        assert!(row["min_ns"].as_u64() <= row["median_ns"].as_u64(), "{row}");
+    }
+
+    // Of a model with and without its weights, the one with them; archives without graph and graphs without archive are not meant.
+    let folder = folder();
+    for (from, to) in [
+        ("tiny_add.pb", "a.pb"),
+        ("tiny_add.skel.pb", "a.skel.pb"),
+        ("tiny_add.npz", "a.npz"),
+        ("tiny_add.npz", "b.npz"),
+        ("tiny_add.pb", "c.pb"),
+        ("tiny_unary.skel.pb", "d.skel.pb"),
+        ("tiny_unary.npz", "d.npz"),
+    ] {
+        fs::copy(model(from), folder.path().join(to)).expect("copied");
+    }
+    let folder = folder.path().to_str().expect("UTF-8");
+    let line = "bench models --models {} --seconds 0 --json";
+    let report = placewright(args(line, &[folder])).expect(0).json();
+    let rows = report["rows"].as_array().expect("rows");
+    let names: Vec<_> = rows.iter().map(|row| &row["model"]).collect();
+    assert_eq!(names, ["a", "d"]);
+}
+
+#[test]
+fn callers_have_a_row_each() {
+    let line = "bench serve {} --callers 1,3 --seconds 0 --threads 2 --json";
+    let report = placewright(args(line, &[&model("tiny_add.pb")]))
+        .expect(0)
+        .json();
+    assert_eq!(report["bench"], "serve");
+    let rows = report["rows"].as_array().expect("rows");
+    for (row, callers) in rows.iter().zip([1, 3]) {
+        assert_eq!(
+            (&row["model"], &row["callers"], &row["threads"]),
+            (&json!("tiny_add"), &json!(callers), &json!(2))
+        );
+        // Three requests of each caller at least.
+        assert_eq!(row["requests"].as_u64(), Some(3 * callers));
+        assert!(row["requests_per_s"].as_f64() > Some(0.0), "{row}");
+        assert!(row["p50_ns"].as_u64() <= row["p99_ns"].as_u64(), "{row}");
+    }
+    assert_eq!(rows.len(), 2);
+}
+
+#[test]
+fn results_that_differ_are_no_measurement() {
+    let folder = folder();
+    let graph = model_that_differs(&folder);
+    let parts = ["tiny_add", "y:0", "[2]", "expected 1000"];
+    for line in [
+        "bench models {} --seconds 0",
+        "bench serve {} --seconds 0 --json",
+    ] {
+        placewright(args(line, &[&graph])).expect_error(1, &parts);
+    }
+    let line = "bench models {} --seconds 0 --atol 2000";
+    placewright(args(line, &[&graph])).expect(0);
+}
+
+#[test]
+fn what_cannot_be_measured_says_why() {
+    let folder = folder();
+    let empty = folder.path().to_str().expect("UTF-8");
+    let run = |line: &str, path: &str| placewright(args(line, &[path]));
+    run("bench models --models {}", empty).expect_error(1, &[empty, "--models DIR"]);
+    let absent = format!("{empty}/absent");
+    run("bench models --models {}", &absent).expect_error(1, &[&absent, "--models DIR"]);
+    // A graph without an archive.
+    let graph = format!("{empty}/alone.skel.pb");
+    fs::copy(model("tiny_add.pb"), &graph).expect("copied");
+    run("bench models {}", &graph).expect_error(1, &["alone.npz", "in/NAME"]);
+    run("bench serve {}", &graph).expect_error(1, &["alone.npz", "in/NAME"]);
+
+    let graph = model("tiny_add.pb");
+    for line in [
+        "bench serve",
+        "bench serve {} --callers 0",
+        "bench serve {} --callers 1,x",
+        "bench serve {} --seconds -1",
+        "bench models {} --seconds soon",
+        "bench models {} --threads 5000",
+        "bench models {} --rtol nan",
+        "bench placement --repetitions 0",
+    ] {
+        let n_paths = line.matches("{}").count();
+        let ran = placewright(args(line, &[graph.as_str()][..n_paths])).expect(2);
+        assert!(!ran.stderr.is_empty() && ran.stdout.is_empty(), "{line}");
+    }
+}
+
+#[test]
+fn a_worker_answers_each_line_and_survives_errors() {
+    let open_model = |graph: &str, arrays: &str| {
+        json!({"do": "open-model", "graph": model(graph), "arrays": model(arrays), "threads": 1})
+            .to_string()
+    };
+    let open_dag = |case: &str| {
+        json!({"do": "open-dag", "case": case, "nodes": 250, "threads": 2}).to_string()
+    };
+    let turn = r#"{"do": "turn", "ms": 0}"#;
+    let serve = r#"{"do": "serve", "ms": 0, "callers": 2}"#;
+    let answers = worker(&[
+        r#"{"do": "hello"}"#,
+        turn,
+        "nonsense",
+        r#"{"do": "dance"}"#,
+        &open_model("tiny_add.pb", "tiny_add.npz"),
+        turn,
+        serve,
+        &open_dag("layered"),
+        turn,
+        &open_dag("ring"),
+        &open_model("mlp.skel.pb", "lenet.npz"),
+        r#"{"do": "close"}"#,
+        turn,
+    ]);
+    assert_eq!(answers[0]["framework"], "Placewright");
+    for (index, expected) in [
+        (1, "nothing is open"),
+        (2, "nonsense"),
+        (3, "dance"),
+        (9, "ring"),
+        (10, "[1,28,28,1]"),
+        (12, "nothing is open"),
+    ] {
+        let error = answers[index]["error"].as_str().unwrap_or_default();
+        assert!(error.contains(expected), "{index}: {answers:?}");
+    }
+    for index in [4, 7] {
+        assert!(answers[index]["first_ns"].as_u64() > Some(0), "{answers:?}");
+    }
+    for index in [5, 8] {
+        assert_eq!(answers[index]["runs"], 3, "{answers:?}");
+        assert!(
+            answers[index]["median_ns"].as_u64() > Some(0),
+            "{answers:?}"
+        );
+    }
+    assert_eq!(answers[6]["runs"], 6);
+    assert_eq!(answers[11], json!({}));
+    assert_eq!(answers.len(), 13);
+}
