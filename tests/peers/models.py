@@ -1,0 +1,111 @@
+"""Makes what the peers read: models with all weights as .pb and .onnx, their arrays as plain files, graphs of additions.
+
+    models.py SOURCE TARGET NODES MODEL..
+
+SOURCE has MODEL.skel.pb and MODEL.npz, as described in tests/models/README.md; TARGET gets MODEL.pb, MODEL.onnx,
+MODEL.arrays.json with its arrays, and CASE-NODES.onnx for the graphs of additions. What is there already is kept.
+"""
+
+import json
+import logging
+import os
+import sys
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import numpy as np
+import onnx
+import tensorflow as tf
+import tf2onnx
+from onnx import TensorProto, helper
+
+from additions import inputs_of
+
+
+def procedural(formula, shape):
+    """The values that `_proc` stands for, bit by bit as tests/models/README.md says."""
+    kind, seed, low, span = formula.split(":")
+    if kind != "fmix32":
+        raise ValueError(f"unknown formula {formula}")
+    low, span = (np.uint32(int(bits, 16)).view(np.float32) for bits in (low, span))
+    x = np.arange(np.prod(shape, dtype=np.int64), dtype=np.uint32)
+    x += np.uint32(int(seed) * 0x9E3779B9 & 0xFFFFFFFF)
+    x ^= x >> np.uint32(16)
+    x *= np.uint32(0x85EBCA6B)
+    x ^= x >> np.uint32(13)
+    x *= np.uint32(0xC2B2AE35)
+    x ^= x >> np.uint32(16)
+    unit = (x >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
+    return (span * unit + low).reshape(shape)
+
+
+def expand(skeleton):
+    """The ordinary GraphDef that a skeleton stands for."""
+    graph = tf.compat.v1.GraphDef.FromString(skeleton)
+    for node in graph.node:
+        if "_proc" not in node.attr:
+            continue
+        value = node.attr["value"].tensor
+        shape = [dim.size for dim in value.tensor_shape.dim]
+        value.tensor_content = procedural(node.attr["_proc"].s.decode(), shape).tobytes()
+        del node.attr["_proc"]
+    return graph
+
+
+def tensor_name(name):
+    return name if ":" in name else name + ":0"
+
+
+def write_arrays(archive, folder, model):
+    """Each array of the archive as a file of little-endian elements, and a list of them."""
+    listed = {"inputs": [], "outputs": []}
+    for index, entry in enumerate(sorted(archive.files)):
+        side, name = entry.split("/", 1)
+        array = archive[entry]
+        file = f"{model}.{index}.bin"
+        (folder / file).write_bytes(array.astype(array.dtype.newbyteorder("<")).tobytes())
+        row = {"name": tensor_name(name), "dtype": array.dtype.name, "shape": list(array.shape), "file": file}
+        listed["inputs" if side == "in" else "outputs"].append(row)
+    (folder / f"{model}.arrays.json").write_text(json.dumps(listed, indent=1))
+
+
+def write_model(source, target, model):
+    paths = [target / f"{model}{end}" for end in (".pb", ".arrays.json", ".onnx")]
+    if all(path.exists() for path in paths):
+        return
+    graph = expand((source / f"{model}.skel.pb").read_bytes())
+    paths[0].write_bytes(graph.SerializeToString())
+    archive = np.load(source / f"{model}.npz")
+    write_arrays(archive, target, model)
+    entries = [entry.split("/", 1) for entry in sorted(archive.files)]
+    inputs, outputs = ([tensor_name(name) for side, name in entries if side == wanted] for wanted in ("in", "out"))
+    converted, _ = tf2onnx.convert.from_graph_def(graph, input_names=inputs, output_names=outputs, opset=18)
+    onnx.save(converted, paths[2])
+    print(f"made {model}", flush=True)
+
+
+def write_additions(target, case, n_nodes):
+    path = target / f"{case}-{n_nodes}.onnx"
+    if path.exists():
+        return
+    nodes = [helper.make_node("Add", inputs_of(case, index), [f"a{index}"]) for index in range(n_nodes)]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [])
+    last = helper.make_tensor_value_info(f"a{n_nodes - 1}", TensorProto.FLOAT, [])
+    graph = helper.make_graph(nodes, case, [x], [last])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), path)
+
+
+def main():
+    source, target, n_nodes, *models = sys.argv[1:]
+    source, target = Path(source), Path(target)
+    logging.getLogger("tf2onnx").setLevel(logging.ERROR)
+    target.mkdir(parents=True, exist_ok=True)
+    for case in ("chain", "independent", "layered"):
+        write_additions(target, case, int(n_nodes))
+    for model in models:
+        write_model(source, target, model)
+
+
+if __name__ == "__main__":
+    main()

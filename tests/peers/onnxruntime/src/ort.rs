@@ -1,0 +1,316 @@
+//! The few calls of ONNX Runtime's C API that are needed, behind safe types. All unsafe code of this program is here.
+
+use std::ffi::CStr;
+use std::ffi::CString;
+use std::ffi::c_char;
+use std::ffi::c_void;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::ptr;
+
+use anyhow::Context;
+use anyhow::Result;
+use anyhow::anyhow;
+use anyhow::bail;
+use ort_sys::ExecutionMode;
+use ort_sys::GraphOptimizationLevel;
+use ort_sys::ONNXTensorElementDataType;
+use ort_sys::OrtAllocator;
+use ort_sys::OrtApi;
+use ort_sys::OrtApiBase;
+use ort_sys::OrtEnv;
+use ort_sys::OrtLoggingLevel;
+use ort_sys::OrtSession;
+use ort_sys::OrtSessionOptions;
+use ort_sys::OrtStatusPtr;
+use ort_sys::OrtValue;
+
+/// The loaded library. It is never unloaded, so pointers into it are valid for ever.
+pub(crate) struct Runtime {
+    api: &'static OrtApi,
+    version: String,
+    env: *mut OrtEnv,
+    allocator: *mut OrtAllocator,
+}
+
+/// How a session executes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Setting {
+    is_parallel: bool,
+    may_spin: bool,
+    optimizes: bool,
+}
+
+/// A loaded model. Any number of threads may run it at one time, as ONNX Runtime documents of `Run`.
+pub(crate) struct Session {
+    api: &'static OrtApi,
+    session: *mut OrtSession,
+    allocator: *mut OrtAllocator,
+}
+
+/// A tensor of ONNX Runtime.
+pub(crate) struct Value {
+    api: &'static OrtApi,
+    value: *mut OrtValue,
+}
+
+// SAFETY: `Run` may be called from several threads at one time, and the default allocator is thread-safe; both are documented.
+unsafe impl Sync for Session {}
+// SAFETY: nothing in it belongs to the thread that made it.
+unsafe impl Send for Session {}
+
+/// Calls a function of the API and turns its status into a result.
+macro_rules! call {
+    ($api:expr, $function:ident($($argument:expr),* $(,)?)) => {{
+        let api: &OrtApi = $api;
+        // SAFETY: every pointer given is one that the API handed out and that has not been released, or points to a value of
+        // this function that outlives the call.
+        let status = unsafe { (api.$function)($($argument),*) };
+        check(api, status).with_context(|| stringify!($function))
+    }};
+}
+
+fn check(api: &OrtApi, status: OrtStatusPtr) -> Result<()> {
+    if status.0.is_null() {
+        return Ok(());
+    }
+    // SAFETY: a status that is not null is an error with a text that ends in a null, valid until it is released.
+    let message = unsafe { CStr::from_ptr((api.GetErrorMessage)(status.0)) };
+    let message = message.to_string_lossy().into_owned();
+    // SAFETY: released once, here.
+    unsafe { (api.ReleaseStatus)(status.0) };
+    Err(anyhow!(message))
+}
+
+impl Setting {
+    /// `sequential` or `parallel`, the latter for operators at one time; then, optionally, `no-spin`: threads that wait sleep.
+    pub(crate) fn parse(text: &str) -> Result<Self> {
+        let mut setting = Self {
+            is_parallel: false,
+            may_spin: true,
+            optimizes: true,
+        };
+        for word in text.split_whitespace() {
+            match word {
+                "sequential" => setting.is_parallel = false,
+                "parallel" => setting.is_parallel = true,
+                "no-spin" => setting.may_spin = false,
+                _ => bail!("`{word}` is no setting; expected sequential, parallel, no-spin"),
+            }
+        }
+        Ok(setting)
+    }
+
+    /// Every node stays a node.
+    pub(crate) fn without_optimizations(self) -> Self {
+        Self {
+            optimizes: false,
+            ..self
+        }
+    }
+}
+
+impl Runtime {
+    /// Loads the library.
+    pub(crate) fn load(path: &Path) -> Result<Self> {
+        // SAFETY: the constructors of ONNX Runtime ask nothing of the program.
+        let library = unsafe { libloading::Library::new(path) }
+            .with_context(|| format!("loading {}", path.display()))?;
+        let library: &'static libloading::Library = Box::leak(Box::new(library));
+        // SAFETY: this is the type of the exported function in the C header.
+        let base = unsafe {
+            library.get::<unsafe extern "system" fn() -> *const OrtApiBase>(b"OrtGetApiBase\0")
+        }?;
+        // SAFETY: the function has no preconditions and returns a pointer to a static structure.
+        let base = unsafe { &*base() };
+        // SAFETY: as above.
+        let version = unsafe { CStr::from_ptr((base.GetVersionString)()) };
+        let version = version.to_string_lossy().into_owned();
+        // SAFETY: null, or a pointer to a static structure whose beginning is the API of that version.
+        let api =
+            unsafe { (base.GetApi)(ort_sys::ORT_API_VERSION).as_ref() }.with_context(|| {
+                format!(
+                    "ONNX Runtime {version} lacks API {}",
+                    ort_sys::ORT_API_VERSION
+                )
+            })?;
+        let mut env = ptr::null_mut();
+        let level = OrtLoggingLevel::ORT_LOGGING_LEVEL_ERROR;
+        call!(api, CreateEnv(level, c"peers".as_ptr(), &mut env))?;
+        let mut allocator = ptr::null_mut();
+        call!(api, GetAllocatorWithDefaultOptions(&mut allocator))?;
+        Ok(Self {
+            api,
+            version,
+            env,
+            allocator,
+        })
+    }
+
+    pub(crate) fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// Loads a model, for runs of up to `n_threads` threads.
+    pub(crate) fn open(&self, model: &Path, n_threads: u16, setting: Setting) -> Result<Session> {
+        let api = self.api;
+        let mut options = ptr::null_mut();
+        call!(api, CreateSessionOptions(&mut options))?;
+        let session = self.create(model, n_threads, setting, options);
+        // SAFETY: released once, and sessions do not refer to it.
+        unsafe { (api.ReleaseSessionOptions)(options) };
+        Ok(Session {
+            api,
+            session: session.with_context(|| model.display().to_string())?,
+            allocator: self.allocator,
+        })
+    }
+
+    fn create(
+        &self,
+        model: &Path,
+        n_threads: u16,
+        setting: Setting,
+        options: *mut OrtSessionOptions,
+    ) -> Result<*mut OrtSession> {
+        let api = self.api;
+        let n_threads = n_threads.into();
+        let (mode, n_inter, n_intra) = if setting.is_parallel {
+            (ExecutionMode::ORT_PARALLEL, n_threads, 1)
+        } else {
+            (ExecutionMode::ORT_SEQUENTIAL, 1, n_threads)
+        };
+        let level = if setting.optimizes {
+            GraphOptimizationLevel::ORT_ENABLE_ALL
+        } else {
+            GraphOptimizationLevel::ORT_DISABLE_ALL
+        };
+        call!(api, SetSessionExecutionMode(options, mode))?;
+        call!(api, SetInterOpNumThreads(options, n_inter))?;
+        call!(api, SetIntraOpNumThreads(options, n_intra))?;
+        call!(api, SetSessionGraphOptimizationLevel(options, level))?;
+        let spins = if setting.may_spin { c"1" } else { c"0" };
+        for key in [
+            c"session.intra_op.allow_spinning",
+            c"session.inter_op.allow_spinning",
+        ] {
+            call!(
+                api,
+                AddSessionConfigEntry(options, key.as_ptr(), spins.as_ptr())
+            )?;
+        }
+        let path = CString::new(model.as_os_str().as_bytes())?;
+        let mut session = ptr::null_mut();
+        call!(
+            api,
+            CreateSession(self.env, path.as_ptr(), options, &mut session)
+        )?;
+        Ok(session)
+    }
+}
+
+impl Session {
+    /// A fresh tensor with a copy of these bytes.
+    pub(crate) fn tensor(
+        &self,
+        element_type: ONNXTensorElementDataType,
+        shape: &[i64],
+        bytes: &[u8],
+    ) -> Result<Value> {
+        let api = self.api;
+        let mut value = ptr::null_mut();
+        call!(
+            api,
+            CreateTensorAsOrtValue(
+                self.allocator,
+                shape.as_ptr(),
+                shape.len(),
+                element_type,
+                &mut value
+            )
+        )?;
+        let value = Value { api, value };
+        let data = value.data()?;
+        // SAFETY: the tensor has just been made for these elements; that the bytes are as many was checked where they were read.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), data.cast(), bytes.len()) };
+        Ok(value)
+    }
+
+    /// Runs the model: what is fed, by name, in, the outputs of these names out.
+    pub(crate) fn run(
+        &self,
+        input_names: &[CString],
+        inputs: &[Value],
+        output_names: &[CString],
+    ) -> Result<Vec<Value>> {
+        let api = self.api;
+        let pointers = |names: &[CString]| -> Vec<*const c_char> {
+            names.iter().map(|name| name.as_ptr()).collect()
+        };
+        let (input_names, output_names) = (pointers(input_names), pointers(output_names));
+        let inputs: Vec<*const OrtValue> = inputs
+            .iter()
+            .map(|input| input.value.cast_const())
+            .collect();
+        let mut outputs = vec![ptr::null_mut(); output_names.len()];
+        call!(
+            api,
+            Run(
+                self.session,
+                ptr::null(),
+                input_names.as_ptr(),
+                inputs.as_ptr(),
+                inputs.len(),
+                output_names.as_ptr(),
+                output_names.len(),
+                outputs.as_mut_ptr()
+            )
+        )?;
+        Ok(outputs
+            .into_iter()
+            .map(|value| Value { api, value })
+            .collect())
+    }
+}
+
+impl Value {
+    /// The elements, which must be 32-bit floats.
+    pub(crate) fn as_floats(&self) -> Result<&[f32]> {
+        let api = self.api;
+        let mut info = ptr::null_mut();
+        call!(api, GetTensorTypeAndShape(self.value, &mut info))?;
+        let mut element_type = ONNXTensorElementDataType::ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
+        let mut n_elements = 0;
+        let read = call!(api, GetTensorElementType(info, &mut element_type))
+            .and_then(|()| call!(api, GetTensorShapeElementCount(info, &mut n_elements)));
+        // SAFETY: released once.
+        unsafe { (api.ReleaseTensorTypeAndShapeInfo)(info) };
+        read?;
+        if element_type != ONNXTensorElementDataType::ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT {
+            bail!("an output has elements of {element_type:?}, expected 32-bit floats");
+        }
+        let data = self.data()?;
+        // SAFETY: the tensor holds that many floats, and lives as long as the slice.
+        Ok(unsafe { std::slice::from_raw_parts(data.cast(), n_elements) })
+    }
+
+    fn data(&self) -> Result<*mut c_void> {
+        let mut data = ptr::null_mut();
+        call!(self.api, GetTensorMutableData(self.value, &mut data))?;
+        Ok(data)
+    }
+}
+
+impl Drop for Value {
+    fn drop(&mut self) {
+        // SAFETY: released once.
+        unsafe { (self.api.ReleaseValue)(self.value) };
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // SAFETY: released once, and no run is under way: those borrow the session.
+        unsafe { (self.api.ReleaseSession)(self.session) };
+    }
+}
