@@ -268,3 +268,49 @@ fn a_worker_answers_each_line_and_survives_errors() {
     assert_eq!(answers[11], json!({}));
     assert_eq!(answers.len(), 13);
 }
+
+/// Peers that cannot be had are reported, the table is printed without them.
+#[cfg(target_os = "linux")]
+#[test]
+#[expect(clippy::print_stderr, reason = "a test that is skipped says why")]
+fn the_driver_of_the_peers_runs_without_them() {
+    let python = Command::new("python3").arg("--version").output();
+    if !python.is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: there is no python3 here");
+        return;
+    }
+    let folder = folder();
+    let absent = "TensorFlow\tremedy 1\nONNX Runtime\tremedy 2\nStarPU\tremedy 3\n";
+    fs::write(folder.path().join("absent"), absent).expect("written");
+    let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/peers");
+    let output = Command::new("python3")
+        .args(["-B".as_ref(), peers.join("driver.py").as_os_str()])
+        .args(["--placewright", env!("CARGO_BIN_EXE_placewright")])
+        .args(["--folder".as_ref(), folder.path().as_os_str()])
+        .args(["--rounds", "2", "--turn-ms", "1", "--threads", "1"])
+        .args(["--models", "tiny_add,mlp"])
+        .output()
+        .expect("the driver starts");
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    for expected in [
+        "dispatch: layered | 1 | ns/node |",
+        "latency: tiny_add | 1 | us |",
+        "requests: mlp, 8 callers | 1 | 1/s |",
+        "p99: mlp, 2 callers | 1 | us |",
+        "StarPU is absent: remedy 3",
+    ] {
+        assert!(stdout.contains(expected), "no `{expected}` in\n{stdout}");
+    }
+    let results = fs::read(folder.path().join("results.json")).expect("results");
+    let results: Value = serde_json::from_slice(&results).expect("JSON");
+    assert_eq!(
+        results["rows"].as_array().map(Vec::len),
+        Some(3 + 2 + 2 * 3)
+    );
+    assert_eq!(results["absent"]["TensorFlow"], "remedy 1");
+    for row in results["rows"].as_array().expect("rows") {
+        assert!(row["ours"].as_f64() > Some(0.0), "{row}");
+    }
+}

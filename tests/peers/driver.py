@@ -258,8 +258,15 @@ def show_number(value):
     return f"{value:.0f}" if value >= 99.5 else f"{value:.1f}" if value >= 9.95 else f"{value:.2f}"
 
 
+def show_ratio(ratio):
+    return f"{ratio:.2f}" if ratio >= 0.095 else f"{ratio:.2g}"
+
+
 def show_row(row):
-    peers = [f"{name} {show_number(peer['value'])} ({peer['ratio']:.2f}, {peer['setting']})" for name, peer in row["peers"].items()]
+    peers = [
+        f"{name} {show_number(peer['value'])} ({show_ratio(peer['ratio'])}, {peer['setting']})"
+        for name, peer in row["peers"].items()
+    ]
     return f"{show_number(row['ours'])} {row['unit']}; " + "; ".join(peers)
 
 
@@ -267,13 +274,13 @@ def show_table(rows):
     """Markdown: per peer its median and, in brackets, the ratio."""
     names = ["TensorFlow", "ONNX Runtime"] + [f"StarPU {scheduler}" for scheduler in STARPU]
     names = [name for name in names if any(name in row["peers"] for row in rows)]
-    lines = [["", "threads", "unit", "Placewright", *names, "others"]]
+    lines = [["work", "threads", "unit", "Placewright", *names, "others"]]
     lines.append(["---"] * 2 + ["---"] + ["---:"] * (len(names) + 2))
     for row in rows:
         cells = [f"{row['kind']}: {row['what']}", str(row["threads"]), row["unit"], show_number(row["ours"])]
         for name in names:
             peer = row["peers"].get(name)
-            cells.append(f"{show_number(peer['value'])} ({peer['ratio']:.2f})" if peer else "")
+            cells.append(f"{show_number(peer['value'])} ({show_ratio(peer['ratio'])})" if peer else "")
         lines.append([*cells, f"{row['others_busy_cores']:.2f}"])
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
