@@ -14,7 +14,7 @@ def inputs_of(case, index):
 
 
 def first_unread(case, n_nodes):
-    """From here on nobody reads an addition, or only its neighbours in the last layer but one do."""
+    """The first addition that `done` waits for; those before it are read by others."""
     if case == "chain":
         return n_nodes - 1
     if case == "independent":
