@@ -21,6 +21,8 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::time::Instant;
 
+use tracing::debug_span;
+
 use self::recent::Recent;
 use crate::device::DeviceSet;
 use crate::error::Error;
@@ -38,6 +40,8 @@ use crate::trace::EventKind;
 use crate::trace::Recorder;
 use crate::trace::Trace;
 use crate::trace::TraceNames;
+use crate::trace::meters;
+use crate::trace::targets;
 
 /// Plans that a session keeps, with their kernels and constants; a service whose feeds or fetches have more shapes than this
 /// prepares some of them again.
@@ -223,15 +227,20 @@ impl Session {
     ) -> Result<Arc<PreparedPlan>, Error> {
         let request = self.request(feeds, fetches, targets)?;
         let plans = || self.plans.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(prepared) = plans().get(&request) {
-            return Ok(Arc::clone(prepared));
+        let found = plans().get(&request).map(Arc::clone);
+        meters::add_plan_lookup(found.is_some());
+        if let Some(prepared) = found {
+            return Ok(prepared);
         }
         // Not under the lock: other runs go on meanwhile. Two threads may cut one plan twice, which harms nobody.
         let started = Instant::now();
-        let plan = Arc::new(cut(&self.placement, &request)?);
+        let plan = debug_span!(target: targets::SESSION, "cut")
+            .in_scope(|| cut(&self.placement, &request))?;
+        let plan = Arc::new(plan);
         self.stage(started, "cut");
         let started = Instant::now();
-        let prepared = self.executor.prepare(&plan)?;
+        let prepared = debug_span!(target: targets::SESSION, "prepare")
+            .in_scope(|| self.executor.prepare(&plan))?;
         self.stage(started, "prepare");
         plans().insert(request, Arc::clone(&prepared));
         Ok(prepared)

@@ -15,6 +15,8 @@ mod misbehaving;
 #[cfg(feature = "cli")]
 #[path = "../support/npz.rs"]
 mod npz;
+#[cfg(feature = "cli")]
+mod observability;
 mod own_graph;
 #[cfg(unix)]
 mod packaging;

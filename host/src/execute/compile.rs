@@ -3,6 +3,9 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use tracing::debug_span;
+use tracing::field;
+
 use super::arena::Ancestry;
 use super::arena::Packer;
 use super::prepare::Action;
@@ -15,6 +18,8 @@ use crate::plan::StepKind;
 use crate::tensor::DType;
 use crate::tensor::Shape;
 use crate::tensor::Tensor;
+use crate::trace::meters;
+use crate::trace::targets;
 
 /// Tensors below this many bytes stand together, not each on a cache line of its own.
 const SMALL_BYTES: usize = 64;
@@ -40,6 +45,10 @@ pub(super) struct Compiled {
     pub(super) arenas: Box<[ArenaPlan]>,
     /// Per rank how long it took when it was measured, in ns; empty before.
     pub(super) costs: Box<[u32]>,
+    /// Operations that execute a node.
+    pub(super) n_kernels: u64,
+    /// What operations feed, one entry per operation.
+    pub(super) feeds: Box<[u32]>,
     /// Whether the shape of some tensor that has a place in principle is not known yet.
     pub(super) is_partial: bool,
 }
@@ -85,8 +94,18 @@ pub(super) struct ArenaPlan {
 impl Compiled {
     /// `shapes`: per value, as far as they are known. `with_threads`: steps may start in any order that their edges allow.
     pub(super) fn new(program: &Program, shapes: &[Option<Shape>], with_threads: bool) -> Self {
+        let span = debug_span!(
+            target: targets::EXECUTE,
+            "compile",
+            graph = program.graph.name(),
+            operations = field::Empty,
+            arena_bytes = field::Empty,
+        );
+        let _entered = span.enter();
+        meters::add_variant();
         let plan = &program.plan;
         let order = serial_order(program);
+        span.record("operations", order.len());
         let mut rank_of = vec![u32::MAX; plan.steps().len()];
         for (rank, &step) in (0..).zip(&order) {
             rank_of[step.index()] = rank;
@@ -112,12 +131,23 @@ impl Compiled {
             }
         });
         let operations: Box<[Operation]> = operations.collect();
+        let is_kernel = |operation: &&Operation| matches!(operation.kind, StepKind::Execute(_));
+        let n_kernels = operations.iter().filter(is_kernel).count() as u64;
+        let feeds = operations
+            .iter()
+            .filter_map(|operation| match operation.kind {
+                StepKind::Feed(feed) => Some(feed),
+                _ => None,
+            });
+        let feeds = feeds.collect();
         let ancestry = with_threads.then(|| Ancestry::new(&successors));
         let mut layout = Layout::new(program, shapes, &rank_of, ancestry.as_ref());
         for (rank, operation) in (0..).zip(&operations) {
             layout.visit(rank, operation);
         }
         let (places, arenas) = layout.finish();
+        let arena_bytes: usize = arenas.iter().map(|arena| arena.len_bytes).sum();
+        span.record("arena_bytes", arena_bytes);
         let mut compiled = Self {
             n_readers: plan.values().iter().map(|value| value.n_readers).collect(),
             operations,
@@ -127,6 +157,8 @@ impl Compiled {
             places,
             arenas,
             costs: Box::default(),
+            n_kernels,
+            feeds,
             is_partial: false,
         };
         compiled.is_partial = compiled.n_unplanned(program, shapes) > 0;

@@ -6,7 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Instant;
 
+use tracing::debug_span;
+use tracing::field;
+use tracing::warn;
+
 use super::error::ExecuteError;
+use super::listeners::Listeners;
 use super::load::Load;
 use super::memory::MemoryPlan;
 use super::options::{ExecutorOptions, RunOptions, Scheduling};
@@ -17,6 +22,8 @@ use crate::device::{DeviceSet, KernelRegistry};
 use crate::graph::Graph;
 use crate::plan::{Fetch, Plan};
 use crate::tensor::Tensor;
+use crate::trace::meters::{self, RunOutcome, RunTotals};
+use crate::trace::targets;
 use crate::trace::{EventKind, Recorder};
 
 /// Runs the plans of one graph on one device set. Any number of threads may run plans at one time.
@@ -89,10 +96,46 @@ impl Executor {
         feeds: &[Tensor],
         options: &RunOptions,
     ) -> Result<Vec<Tensor>, ExecuteError> {
+        let run = self.n_runs.fetch_add(1, Ordering::Relaxed);
+        let started = Instant::now();
+        let span = debug_span!(
+            target: targets::EXECUTE,
+            "run",
+            run,
+            feeds = feeds.len(),
+            fetches = prepared.program.plan.fetches().len(),
+            outcome = field::Empty,
+        );
+        let _entered = span.enter();
+        let listen = |recorder: &Recorder, n_operations| {
+            Listeners::new(run, started, recorder, &span, n_operations)
+        };
+        let ended = self.execute(prepared, feeds, options, run, started, listen);
+        let outcome = match &ended {
+            Ok(_) => RunOutcome::Ok,
+            Err(ExecuteError::Cancelled) => RunOutcome::Cancelled,
+            Err(ExecuteError::TimedOut(_)) => RunOutcome::TimedOut,
+            Err(_) => RunOutcome::Failed,
+        };
+        span.record("outcome", outcome.as_str());
+        let totals = ended.as_ref().map(|(_, totals)| totals);
+        meters::add_run(outcome, started.elapsed(), totals.ok());
+        ended.map(|(fetched, _)| fetched).inspect_err(|error| {
+            warn!(target: targets::EXECUTE, run, error = %error, "a run failed");
+        })
+    }
+
+    fn execute(
+        &self,
+        prepared: &PreparedPlan,
+        feeds: &[Tensor],
+        options: &RunOptions,
+        run: u64,
+        started: Instant,
+        listen: impl FnOnce(&Recorder, usize) -> Listeners,
+    ) -> Result<(Vec<Tensor>, RunTotals), ExecuteError> {
         self.check_feeds(prepared, feeds)?;
-        let number = self.n_runs.fetch_add(1, Ordering::Relaxed);
         let recorder = options.recorder.as_ref().unwrap_or(&self.recorder);
-        let started = recorder.is_on().then(Instant::now);
         let program = &prepared.program;
         let variant = prepared.variants.find(program, feeds, self.scheduling);
         let (stage, way) = variant.take_stage(program)?;
@@ -100,8 +143,7 @@ impl Executor {
         let request = Request {
             feeds: feeds.to_vec(),
             options: options.clone(),
-            recorder: recorder.clone(),
-            number,
+            listeners: listen(recorder, stage.compiled.operations.len()),
             load: Arc::clone(&self.load),
         };
         let (mut stage, outcome) = if way.is_shared {
@@ -110,9 +152,7 @@ impl Executor {
             let outcome = run_serially(&stage, &request);
             (stage, outcome)
         };
-        if let Some(started) = started {
-            recorder.record_since(started, EventKind::Run { run: number });
-        }
+        recorder.record_since(started, EventKind::Run { run });
         if let Err(failure) = outcome {
             // Tensors that are left over may be an app's, and panic when they are let go.
             let cleared = catch_unwind(AssertUnwindSafe(move || {
@@ -124,12 +164,22 @@ impl Executor {
             }
             return Err(failure);
         }
+        let mut totals = RunTotals {
+            n_ops: stage.compiled.n_kernels,
+            transfer_bytes: stage.frame_mut().transferred_bytes(),
+            ..RunTotals::default()
+        };
+        for &feed in &stage.compiled.feeds {
+            totals.feed_bytes += feeds[feed as usize].len_bytes() as u64;
+        }
         let fetches = program.plan.fetches().iter().enumerate();
         let fetched = fetches
             .map(|(index, fetch)| match *fetch {
                 Fetch::Step(..) => {
                     let fetched = stage.frame_mut().take_fetched(index);
-                    fetched.expect("every fetch has been executed")
+                    let fetched = fetched.expect("every fetch has been executed");
+                    totals.fetch_bytes += fetched.len_bytes() as u64;
+                    fetched
                 }
                 Fetch::Fed(_, feed) => feeds[feed as usize].clone(),
             })
@@ -137,7 +187,7 @@ impl Executor {
         let trial = trial_started.map(|started| (way, started.elapsed()));
         variant.learn(&mut stage, self.helpers.shared().n_threads() + 1, trial);
         variant.give_back(stage);
-        Ok(fetched)
+        Ok((fetched, totals))
     }
 
     fn check_feeds(&self, prepared: &PreparedPlan, feeds: &[Tensor]) -> Result<(), ExecuteError> {

@@ -14,7 +14,6 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use super::compile::Compiled;
 use super::compile::Place;
@@ -32,7 +31,18 @@ use crate::tensor::Tensor;
 pub(super) struct InTransit {
     /// What was brought to where the host can read it; `None` for control, and for what the receiver reads in its place.
     pub(super) tensor: Option<Tensor>,
-    pub(super) sent_at: Option<Instant>,
+    /// When it was sent; only while somebody records.
+    pub(super) sent: Times,
+    /// Bytes that arrived.
+    pub(super) bytes: u64,
+}
+
+/// When an operation was executed, in ns since the run started, and how long it could have been before.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Times {
+    pub(super) queue_wait_ns: u64,
+    pub(super) start_ns: u64,
+    pub(super) end_ns: u64,
 }
 
 /// The tensors of one run, kept for the next one.
@@ -225,6 +235,12 @@ impl Frame {
     /// What a fetch handed out.
     pub(super) fn take_fetched(&mut self, fetch: usize) -> Option<Tensor> {
         self.fetched[fetch].get_mut().take()
+    }
+
+    /// Bytes that transfers have moved in a run that is over.
+    pub(super) fn transferred_bytes(&mut self) -> u64 {
+        let transit = self.transit.iter_mut();
+        transit.map(|transit| transit.get_mut().bytes).sum()
     }
 
     /// The shapes that were observed; empty where none had to be.

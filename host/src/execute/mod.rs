@@ -11,6 +11,7 @@ mod executor;
 #[cfg(test)]
 pub(crate) mod fake;
 mod frame;
+mod listeners;
 mod load;
 mod memory;
 mod options;

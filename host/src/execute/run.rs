@@ -17,6 +17,7 @@ use std::time::Instant;
 use super::compile::Compiled;
 use super::error::ExecuteError;
 use super::frame::Frame;
+use super::listeners::Listeners;
 use super::load::Load;
 use super::options::RunOptions;
 use super::pool;
@@ -24,8 +25,6 @@ use super::prepare::Program;
 use super::ready::ReadySet;
 use super::step;
 use crate::tensor::Tensor;
-use crate::trace::Event;
-use crate::trace::Recorder;
 
 /// Work worth waking a parked thread for: waking costs 3 to 5 us, as measured.
 const WORTH_WAKING_NS: u64 = 10_000;
@@ -47,13 +46,11 @@ pub(super) struct Stage {
 }
 
 /// What is said of one run.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct Request {
     pub(super) feeds: Vec<Tensor>,
     pub(super) options: RunOptions,
-    pub(super) recorder: Recorder,
-    /// Number of the run in its executor.
-    pub(super) number: u64,
+    pub(super) listeners: Listeners,
     /// What the executor's runs keep busy.
     pub(super) load: Arc<Load>,
 }
@@ -73,21 +70,6 @@ pub(super) struct Run {
     caller_sleeps: AtomicBool,
     sleep: Mutex<()>,
     wake: Condvar,
-}
-
-/// An operation that may start.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Ready {
-    pub(super) rank: u32,
-    /// Since when; only while somebody records.
-    pub(super) since: Option<Instant>,
-}
-
-/// What a thread has for itself while it works on a run.
-#[derive(Debug, Default)]
-struct Desk {
-    events: Vec<Event>,
-    n_ended: usize,
 }
 
 impl Stage {
@@ -156,20 +138,18 @@ impl Request {
 pub(super) fn run_serially(stage: &Stage, request: &Request) -> Result<(), ExecuteError> {
     let _busy = request.load.enter();
     let deadline = request.deadline();
-    let mut events = Vec::new();
+    let n_operations = stage.compiled.operations.len();
+    let mut events = request.listeners.room(n_operations);
     let mut outcome = Ok(());
-    let is_on = request.recorder.is_on();
-    for rank in 0..to_u32(stage.compiled.operations.len()) {
-        let since = is_on.then(Instant::now);
-        let ready = Ready { rank, since };
+    for rank in 0..to_u32(n_operations) {
         outcome = request
             .check_interrupts(deadline)
-            .and_then(|()| step::execute(stage, request, ready, &mut events));
+            .and_then(|()| step::execute(stage, request, rank, &mut events));
         if outcome.is_err() {
             break;
         }
     }
-    request.recorder.extend(events);
+    request.listeners.hand_on(events);
     outcome
 }
 
@@ -259,24 +239,21 @@ impl Run {
     fn work(self: &Arc<Self>, helpers: &pool::Shared) {
         self.n_inside.fetch_add(1, SeqCst);
         let _busy = self.request.load.enter();
-        let mut desk = Desk::default();
+        let _subscriber = self.request.listeners.enter();
+        let mut events = Vec::new();
+        let mut n_ended = 0;
         let mut next = None;
-        let is_on = self.request.recorder.is_on();
         while !self.has_failed.load(Ordering::Relaxed) {
-            let Some(ready) = next.take().or_else(|| {
-                let rank = self.stage.ready.pop()?;
-                let since = is_on.then(Instant::now);
-                Some(Ready { rank, since })
-            }) else {
+            let Some(rank) = next.take().or_else(|| self.stage.ready.pop()) else {
                 break;
             };
             let outcome = self
                 .request
                 .check_interrupts(self.deadline)
-                .and_then(|()| step::execute(&self.stage, &self.request, ready, &mut desk.events));
-            desk.n_ended += 1;
+                .and_then(|()| step::execute(&self.stage, &self.request, rank, &mut events));
+            n_ended += 1;
             match outcome {
-                Ok(()) => next = self.release(ready.rank, helpers),
+                Ok(()) => next = self.release(rank, helpers),
                 Err(failure) => {
                     lock(&self.failure).get_or_insert(failure);
                     self.has_failed.store(true, SeqCst);
@@ -284,15 +261,15 @@ impl Run {
             }
         }
         // Recorded before the thread leaves: when the caller sees the end of the run, it sees all its events.
-        self.request.recorder.extend(desk.events);
-        self.n_left.fetch_sub(desk.n_ended, SeqCst);
+        self.request.listeners.hand_on(events);
+        self.n_left.fetch_sub(n_ended, SeqCst);
         self.n_inside.fetch_sub(1, SeqCst);
         self.wake_caller();
     }
 
     /// Counts the edges from an operation that has ended. The first of those that became ready, in the order of ranks, is for
     /// this thread, unless an earlier one waits already; the others are for anyone.
-    fn release(self: &Arc<Self>, rank: u32, helpers: &pool::Shared) -> Option<Ready> {
+    fn release(self: &Arc<Self>, rank: u32, helpers: &pool::Shared) -> Option<u32> {
         let compiled = &self.stage.compiled;
         let mut next: Option<u32> = None;
         let (mut n_offered, mut offered_ns) = (0, 0);
@@ -329,8 +306,7 @@ impl Run {
                 helpers.ask(self, n_offered.min(n_helpers_max + 1 - n_inside));
             }
         }
-        let since = self.request.recorder.is_on().then(Instant::now);
-        next.map(|rank| Ready { rank, since })
+        next
     }
 
     fn wake_caller(&self) {

@@ -7,14 +7,14 @@
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use smallvec::SmallVec;
 
 use super::compile::Operation;
 use super::error::{ExecuteError, NodeSite};
+use super::frame::Times;
 use super::prepare::{Action, Program, panic_message};
-use super::run::{Ready, Request, Stage};
+use super::run::{Request, Stage};
 use crate::device::{
     DeviceSet, Kernel, KernelContext, KernelDevice, KernelError, OutputState, unset_output,
 };
@@ -34,20 +34,18 @@ const CALLER: &str = "the caller";
 pub(super) fn execute(
     stage: &Stage,
     request: &Request,
-    ready: Ready,
+    rank: u32,
     events: &mut Vec<Event>,
 ) -> Result<(), ExecuteError> {
     catch_unwind(AssertUnwindSafe(|| {
-        let visit = Visit::new(stage, request, ready.rank);
-        if stage.nanoseconds.is_empty() && !request.recorder.is_on() {
+        let visit = Visit::new(stage, request, rank);
+        if stage.nanoseconds.is_empty() && !request.listeners.is_any() {
             visit.execute().map(|_| ())
         } else {
-            visit.execute_and_tell(ready, events)
+            visit.execute_and_tell(events)
         }
     }))
-    .unwrap_or_else(|panic| {
-        Err(Visit::new(stage, request, ready.rank).panicked(panic_message(&*panic)))
-    })
+    .unwrap_or_else(|panic| Err(Visit::new(stage, request, rank).panicked(panic_message(&*panic))))
 }
 
 /// An operation and all that it needs to be executed.
@@ -72,67 +70,81 @@ impl<'a> Visit<'a> {
         }
     }
 
-    /// Executes, records, and measures.
+    /// Executes, tells who listens, and measures.
     #[cold]
-    fn execute_and_tell(self, ready: Ready, events: &mut Vec<Event>) -> Result<(), ExecuteError> {
-        let started = Instant::now();
-        if let StepKind::Send(transfer) = self.operation.kind
-            && self.request.recorder.is_on()
-        {
-            // SAFETY: this executes the send.
-            let transit = unsafe { self.stage.frame().transit(transfer.index()) };
-            transit.sent_at = Some(started);
-        }
-        let bytes = self.execute()?;
-        let duration = started.elapsed();
+    fn execute_and_tell(self, events: &mut Vec<Event>) -> Result<(), ExecuteError> {
+        let listeners = &self.request.listeners;
+        let start_ns = listeners.now_ns();
+        let queue_wait_ns = start_ns.saturating_sub(listeners.ready_ns(self.rank));
+        let bytes = match self.operation.kind {
+            StepKind::Execute(node) => {
+                let device = self.operation.device;
+                let span = listeners.kernel_span(self.program, node, device, queue_wait_ns);
+                let _entered = span.enter();
+                let bytes = self.execute()?;
+                span.record("output_bytes", bytes);
+                bytes
+            }
+            _ => self.execute()?,
+        };
+        let end_ns = listeners.now_ns();
+        let times = Times {
+            queue_wait_ns,
+            start_ns,
+            end_ns,
+        };
+        listeners.ended(
+            end_ns,
+            self.stage.compiled.successors.row(self.rank as usize),
+        );
         if let Some(nanoseconds) = self.stage.nanoseconds.get(self.rank as usize) {
-            let measured = u32::try_from(duration.as_nanos()).unwrap_or(u32::MAX);
+            let measured = u32::try_from(end_ns - start_ns).unwrap_or(u32::MAX);
             nanoseconds.store(measured, Ordering::Relaxed);
         }
-        let recorder = &self.request.recorder;
-        if recorder.is_on()
-            && let Some((kind, since)) = self.event(ready, started, bytes)
+        if listeners.is_recorded()
+            && let Some((kind, since_ns)) = self.event(times, bytes)
         {
-            let start_ns = recorder.at_ns(since);
             events.push(Event {
                 kind,
-                start_ns,
-                duration_ns: recorder.at_ns(started + duration) - start_ns,
+                start_ns: listeners.on_recorder_ns(since_ns),
+                duration_ns: end_ns - since_ns,
             });
         }
         Ok(())
     }
 
-    /// What happened, and since when.
-    fn event(self, ready: Ready, started: Instant, bytes: u64) -> Option<(EventKind, Instant)> {
-        let (run, device) = (self.request.number, self.operation.device);
+    /// What happened, and since when, in ns since the run started.
+    fn event(self, times: Times, bytes: u64) -> Option<(EventKind, u64)> {
+        let (run, device) = (self.request.listeners.run, self.operation.device);
         let kind = match self.operation.kind {
-            StepKind::Execute(node) => {
-                let waited = ready.since.map_or(0, |since| {
-                    started.saturating_duration_since(since).as_nanos()
-                });
-                EventKind::Kernel {
-                    run,
-                    node,
-                    device,
-                    queue_wait_ns: u64::try_from(waited).unwrap_or(u64::MAX),
-                    output_bytes: bytes,
-                }
+            StepKind::Execute(node) => EventKind::Kernel {
+                run,
+                node,
+                device,
+                queue_wait_ns: times.queue_wait_ns,
+                output_bytes: bytes,
+            },
+            StepKind::Send(id) => {
+                // SAFETY: this executes the send.
+                unsafe { self.stage.frame().transit(id.index()) }.sent = times;
+                return None;
             }
-            StepKind::Send(_) => return None,
             StepKind::Receive(id) => {
                 let transfer = &self.program.plan.transfers()[id.index()];
                 // SAFETY: this executes the receive.
-                let transit = unsafe { self.stage.frame().transit(id.index()) };
+                let sent = unsafe { self.stage.frame().transit(id.index()) }.sent;
                 let kind = EventKind::Transfer {
                     run,
                     payload: transfer.payload,
                     source: transfer.source,
                     destination: transfer.destination,
                     bytes,
+                    queue_wait_ns: sent.queue_wait_ns,
+                    send_ns: sent.end_ns - sent.start_ns,
+                    receive_wait_ns: times.queue_wait_ns,
                 };
                 // A transfer takes from the start of its send to the end of its receive.
-                return Some((kind, transit.sent_at.unwrap_or(started)));
+                return Some((kind, sent.start_ns));
             }
             StepKind::Feed(feed) => EventKind::Feed {
                 run,
@@ -147,7 +159,7 @@ impl<'a> Visit<'a> {
                 bytes,
             },
         };
-        Some((kind, started))
+        Some((kind, times.start_ns))
     }
 
     /// Gives the bytes that it made or moved; 0 for kernels unless somebody records.
@@ -234,7 +246,7 @@ impl<'a> Visit<'a> {
         // SAFETY: this executes the operation that writes them, and the kernel's reference is gone.
         let slots = unsafe { self.stage.frame().outputs(range.clone()) };
         if slots.iter().all(|slot| slot.state == OutputState::Planned)
-            && !self.request.recorder.is_on()
+            && !self.request.listeners.is_any()
         {
             return Ok(0); // As planned: types and shapes are right, and nothing has to be let go.
         }
@@ -316,8 +328,12 @@ impl<'a> Visit<'a> {
             // SAFETY: the plan keeps what is sent until it is received.
             None => unsafe { frame.read(sent.0) }.expect("a receive waits for its send"),
         };
-        self.bring(received.index(), transfer.destination_space, tensor)
-            .map_err(|source| self.lost(transfer, source))
+        let bytes = self
+            .bring(received.index(), transfer.destination_space, tensor)
+            .map_err(|source| self.lost(transfer, source))?;
+        // SAFETY: this executes the receive.
+        unsafe { frame.transit(id.index()) }.bytes = bytes;
+        Ok(bytes)
     }
 
     fn take_feed(self, feed: u32) -> Result<u64, ExecuteError> {

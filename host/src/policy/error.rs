@@ -260,6 +260,37 @@ impl PolicyError {
 }
 
 impl PolicyErrorKind {
+    /// What happened, as one word for labels: the rule that a plan broke, else the kind, such as `trap` or `memory-limit`.
+    pub fn reason(&self) -> &str {
+        match self {
+            Self::Trap { .. } => "trap",
+            Self::Deadline { .. } => "deadline",
+            Self::OutOfFuel { .. } => "out-of-fuel",
+            Self::MemoryLimit { .. } => "memory-limit",
+            Self::TableLimit { .. } => "table-limit",
+            Self::InstanceLimit { .. } => "instance-limit",
+            Self::TooLarge { .. } => "too-large",
+            Self::StackOverflow { .. } => "stack-overflow",
+            Self::HandleLimit { .. } => "handle-limit",
+            Self::TransferLimit { .. } => "transfer-limit",
+            Self::UnknownImport { .. } => "unknown-import",
+            Self::MissingExport { .. } => "missing-export",
+            Self::Incompatible { .. } => "incompatible",
+            Self::NotAPolicy { .. } => "not-a-policy",
+            Self::InvalidProposal { violation } => &violation.rule,
+            Self::InvalidAnswer { .. } => "invalid-answer",
+            Self::InvalidTask { .. } => "invalid-task",
+            Self::NoOffer => "no-offer",
+            Self::Declined(_) => "declined",
+            Self::Failed(_) => "failed",
+            Self::UnknownSetting { .. } => "unknown-setting",
+            Self::Config(_) => "config",
+            Self::NotFound { .. } => "not-found",
+            Self::Read { .. } => "read",
+            Self::Engine(_) => "engine",
+        }
+    }
+
     /// Whose fault it is.
     pub fn fault(&self) -> Fault {
         match self {

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use tracing::{debug_span, warn};
+
 use super::builtin::ShippedPolicy;
 use super::engine::PolicyEngine;
 use super::error::{Fault, PolicyError, PolicyErrorKind};
@@ -11,8 +13,10 @@ use super::messages::Messages;
 use super::native::place_natively;
 use super::plan::to_wire;
 use super::source::PolicySource;
+use super::tell;
 use crate::candidates::Candidates;
 use crate::placement::Placement;
+use crate::trace::targets;
 
 /// Policies that are asked natively, in this order, when all others failed.
 const LAST_RUNGS: [&str; 2] = ["heft", "priority"];
@@ -148,8 +152,12 @@ pub fn place_with_ladder(
         load: None,
     };
     let name = request.source.to_string();
-    let asked = ladder.ask_sandboxed(&name);
-    if let Some(done) = ladder.step(Rung::Sandboxed(name), asked)? {
+    let span = debug_span!(target: targets::POLICY, "ask", policy = name);
+    let done = span.in_scope(|| {
+        let asked = ladder.ask_sandboxed(&name);
+        ladder.step(Rung::Sandboxed(name), asked)
+    })?;
+    if let Some(done) = done {
         return Ok(done);
     }
     let mut rungs = Vec::new();
@@ -165,6 +173,7 @@ pub fn place_with_ladder(
         }
     }
     for (policy, config) in rungs {
+        let _span = debug_span!(target: targets::POLICY, "ask", policy = policy.name()).entered();
         let asked = Asked::timed("place", || {
             let options = &request.options;
             place_natively(policy, config, candidates, options, engine.limits())
@@ -223,27 +232,43 @@ impl Ladder<'_> {
         }
     }
 
+    fn check(
+        &self,
+        rung: &Rung,
+        mut answer: PolicyAnswer,
+    ) -> Result<(Placement, PolicyAnswer), PolicyError> {
+        let policy = rung.to_string();
+        let _span = debug_span!(target: targets::POLICY, "check", policy).entered();
+        let proposal = std::mem::take(&mut answer.proposal);
+        let placement =
+            crate::placement::check(self.candidates, proposal).map_err(|violation| {
+                let violation = to_wire(violation);
+                let kind = PolicyErrorKind::InvalidProposal { violation };
+                let error = PolicyError::new(&policy, kind, Messages::default());
+                tell::failed("place", &error);
+                error
+            })?;
+        Ok((placement, answer))
+    }
+
     /// Checks what a rung answered. `None` = go on with the next one.
     fn step(
         &mut self,
         rung: Rung,
         asked: Asked,
     ) -> Result<Option<(Placement, PolicyReport)>, LadderError> {
-        let checked = asked.outcome.and_then(|mut answer| {
-            let proposal = std::mem::take(&mut answer.proposal);
-            crate::placement::check(self.candidates, proposal)
-                .map(|placement| (placement, answer))
-                .map_err(|violation| {
-                    let violation = to_wire(violation);
-                    PolicyError::new(
-                        &rung.to_string(),
-                        PolicyErrorKind::InvalidProposal { violation },
-                        Messages::default(),
-                    )
-                })
-        });
+        let checked = asked.outcome.and_then(|answer| self.check(&rung, answer));
         match checked {
             Ok((placement, answer)) => {
+                if !self.failed.is_empty() {
+                    warn!(
+                        target: targets::POLICY,
+                        asked = %self.request.source,
+                        answered_by = %rung,
+                        n_failed = self.failed.len(),
+                        "another policy than the one asked for placed the graph"
+                    );
+                }
                 let report = PolicyReport {
                     answered_by: rung,
                     failed: std::mem::take(&mut self.failed),

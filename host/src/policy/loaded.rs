@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tracing::{debug_span, field};
 use wasmtime::{Store, Trap, WasmBacktrace};
 
 use super::engine::{CallKind, Compiled, PolicyEngine};
@@ -11,9 +12,11 @@ use super::limiter::LimitHit;
 use super::limits::PolicyLimits;
 use super::messages::{MessageBook, Messages, truncate};
 use super::plan::PlanBook;
+use super::tell;
 use super::v0_1::{ConfigRefused, Exports, PolicyInfo, PolicySetting, State};
 use super::view::View;
 use crate::candidates::{Candidates, Proposal};
+use crate::trace::targets;
 
 /// Bytes kept of the name of a guest's function; the longest of Rust are shorter.
 const FUNCTION_NAME_BYTES_MAX: usize = 1024;
@@ -183,6 +186,29 @@ impl PolicyEngine {
         bytes: &[u8],
         config: &[(String, String)],
     ) -> Result<LoadedPolicy, PolicyError> {
+        let span = debug_span!(
+            target: targets::POLICY,
+            "load",
+            policy = name,
+            bytes = bytes.len(),
+            is_cached = field::Empty,
+            outcome = field::Empty,
+        );
+        let _entered = span.enter();
+        let loaded = self.load_and_start(name, bytes, config);
+        if let Ok(policy) = &loaded {
+            span.record("is_cached", policy.report.is_cached);
+        }
+        tell::call_ended(&span, "load", &loaded);
+        loaded
+    }
+
+    fn load_and_start(
+        &self,
+        name: &str,
+        bytes: &[u8],
+        config: &[(String, String)],
+    ) -> Result<LoadedPolicy, PolicyError> {
         let compiled = self
             .compile(bytes)
             .map_err(|kind| PolicyError::new(name, kind, Messages::default()))?;
@@ -257,6 +283,25 @@ impl LoadedPolicy {
     /// # Errors
     /// [`PolicyError`]. A call that was cut off after an offer is no error: see [`PolicyAnswer::cut_off`].
     pub fn place(
+        &mut self,
+        candidates: &Candidates,
+        options: &PlaceOptions,
+    ) -> Result<PolicyAnswer, PolicyError> {
+        let span = debug_span!(
+            target: targets::POLICY,
+            "call",
+            policy = self.name(),
+            call = "place",
+            nodes = candidates.graph().n_nodes(),
+            outcome = field::Empty,
+        );
+        let _entered = span.enter();
+        let outcome = self.call_place(candidates, options);
+        tell::place_ended(&span, self.name(), &outcome);
+        outcome
+    }
+
+    fn call_place(
         &mut self,
         candidates: &Candidates,
         options: &PlaceOptions,

@@ -22,6 +22,7 @@ mod online;
 mod plan;
 mod source;
 mod stack;
+mod tell;
 mod ticker;
 mod v0_1;
 mod view;

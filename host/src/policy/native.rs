@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use placewright_guest::ConfigError;
 use placewright_guest::log::Log;
+use tracing::{debug_span, field};
 
 use super::builtin::ShippedPolicy;
 use super::engine::panic_text;
@@ -15,14 +16,38 @@ use super::limits::PolicyLimits;
 use super::loaded::{CutOff, PlaceOptions, PolicyAnswer};
 use super::messages::MessageBook;
 use super::plan::PlanBook;
+use super::tell;
 use super::view::View;
 use crate::candidates::Candidates;
+use crate::trace::targets;
 
 /// Asks a shipped policy, natively. Of the limits only those of messages, explanations and metrics apply.
 ///
 /// # Errors
 /// [`PolicyError`], as from the sandbox; a panic is a [`PolicyErrorKind::Trap`].
 pub fn place_natively(
+    policy: ShippedPolicy,
+    config: &[(String, String)],
+    candidates: &Candidates,
+    options: &PlaceOptions,
+    limits: &PolicyLimits,
+) -> Result<PolicyAnswer, PolicyError> {
+    let span = debug_span!(
+        target: targets::POLICY,
+        "call",
+        policy = policy.name(),
+        call = "place",
+        is_native = true,
+        nodes = candidates.graph().n_nodes(),
+        outcome = field::Empty,
+    );
+    let _entered = span.enter();
+    let outcome = call_place(policy, config, candidates, options, limits);
+    tell::place_ended(&span, policy.name(), &outcome);
+    outcome
+}
+
+fn call_place(
     policy: ShippedPolicy,
     config: &[(String, String)],
     candidates: &Candidates,

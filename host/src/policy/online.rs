@@ -1,17 +1,21 @@
 //! Asking a policy about each op when it becomes ready.
 
 use placewright_guest::{Completion, DeviceChange, NONE, PlaceError, ReadyTask};
+use tracing::{debug_span, field, trace_span};
 
 use super::engine::CallKind;
 use super::error::{PolicyError, PolicyErrorKind};
 use super::loaded::LoadedPolicy;
 use super::messages::Messages;
+use super::tell;
+use super::tell::OnlineCalls;
 use super::ticker::Ticking;
 use super::v0_1::TaskBuffer;
 use super::view::View;
 use crate::candidates::Candidates;
 use crate::graph::NodeId;
 use crate::names::DeviceId;
+use crate::trace::targets;
 
 /// A run of an online policy, between `begin` and `end`.
 ///
@@ -23,6 +27,7 @@ pub struct OnlineSession<'a> {
     run: u32,
     buffer: TaskBuffer,
     is_over: bool,
+    calls: OnlineCalls,
     _ticking: Option<Ticking>,
 }
 
@@ -37,6 +42,34 @@ impl LoadedPolicy {
         candidates: &Candidates,
         seed: u64,
     ) -> Result<OnlineSession<'_>, PolicyError> {
+        let span = debug_span!(
+            target: targets::POLICY,
+            "call",
+            policy = self.name(),
+            call = "begin",
+            nodes = candidates.graph().n_nodes(),
+            outcome = field::Empty,
+        );
+        let _entered = span.enter();
+        let ticking = self.call_begin(run, candidates, seed);
+        tell::call_ended(&span, "begin", &ticking);
+        Ok(OnlineSession {
+            candidates: candidates.clone(),
+            run,
+            buffer: TaskBuffer::default(),
+            is_over: false,
+            calls: OnlineCalls::default(),
+            _ticking: ticking?,
+            policy: self,
+        })
+    }
+
+    fn call_begin(
+        &mut self,
+        run: u32,
+        candidates: &Candidates,
+        seed: u64,
+    ) -> Result<Option<Ticking>, PolicyError> {
         if !self.is_online() {
             return Err(self.error(PolicyErrorKind::MissingExport { export: "online" }));
         }
@@ -51,14 +84,7 @@ impl LoadedPolicy {
                 PlaceError::Failed(reason) => PolicyErrorKind::Failed(reason),
             })
         })?;
-        Ok(OnlineSession {
-            candidates: candidates.clone(),
-            run,
-            buffer: TaskBuffer::default(),
-            is_over: false,
-            _ticking: ticking,
-            policy: self,
-        })
+        Ok(ticking)
     }
 }
 
@@ -143,11 +169,23 @@ impl OnlineSession<'_> {
             let over = "the run is over: an earlier call failed".to_owned();
             return Err(self.policy.error(PolicyErrorKind::Failed(over)));
         }
+        let span = trace_span!(
+            target: targets::POLICY,
+            "online",
+            policy = self.policy.name(),
+            call = name,
+            outcome = field::Empty,
+        );
+        let _entered = span.enter();
         let buffer = &mut self.buffer;
         let outcome = self
             .policy
             .call(name, CallKind::Pick, |live| call(live, buffer));
         self.is_over = outcome.is_err();
+        match &outcome {
+            Ok(_) => self.calls.add(name),
+            Err(_) => tell::call_ended(&span, name, &outcome),
+        }
         outcome
     }
 
@@ -205,7 +243,10 @@ impl OnlineSession<'_> {
 
     fn invalid(&mut self, call: &'static str, what: String) -> PolicyError {
         self.is_over = true;
-        self.policy
-            .error(PolicyErrorKind::InvalidAnswer { call, what })
+        let error = self
+            .policy
+            .error(PolicyErrorKind::InvalidAnswer { call, what });
+        tell::failed(call, &error);
+        error
     }
 }

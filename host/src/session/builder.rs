@@ -3,6 +3,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use tracing::Span;
+use tracing::debug_span;
+use tracing::field;
+use tracing::info_span;
+use tracing::warn;
+
 use super::Session;
 use super::op_arguments::GraphOps;
 use super::report::PlacedBy;
@@ -38,6 +44,8 @@ use crate::policy::PolicyLimits;
 use crate::policy::PolicyRequest;
 use crate::policy::ShippedPolicy;
 use crate::trace::Recorder;
+use crate::trace::describe_metrics;
+use crate::trace::targets;
 
 /// The policy that is asked when the user names none: TensorFlow's placer.
 const DEFAULT_POLICY: &str = "priority";
@@ -226,7 +234,22 @@ impl SessionBuilder {
     ///
     /// # Errors
     /// The error of the stage that failed.
-    pub fn build(mut self) -> Result<Session, Error> {
+    pub fn build(self) -> Result<Session, Error> {
+        let span = info_span!(
+            target: targets::SESSION,
+            "build",
+            graph = field::Empty,
+            nodes = field::Empty,
+            devices = field::Empty,
+        );
+        let _entered = span.enter();
+        describe_metrics();
+        self.assemble(&span).inspect_err(|error| {
+            warn!(target: targets::SESSION, error = %error, "the session was not built");
+        })
+    }
+
+    fn assemble(mut self, span: &Span) -> Result<Session, Error> {
         let mut clock = StageClock {
             recorder: self.executor_options.recorder.clone(),
             ..StageClock::default()
@@ -239,15 +262,24 @@ impl SessionBuilder {
         let graph = self.open_graph(&ops, &mut clock)?;
         #[cfg(not(feature = "graphdef"))]
         let graph = self.open_graph()?;
-        let (devices, kernels) = clock.time("discover", || self.open_devices())?;
+        span.record("graph", graph.name());
+        span.record("nodes", graph.n_nodes());
+        let (devices, kernels) = clock.time(
+            "discover",
+            &debug_span!(target: targets::SESSION, "discover"),
+            || self.open_devices(),
+        )?;
+        span.record("devices", devices.len());
         let candidates = match self.candidates.take() {
             Some(made) => {
                 self.check_beside(&made, &graph, &devices)?;
                 made
             }
-            None => clock.time("enumerate", || {
-                self.enumerate(&graph, &devices, &kernels, ops)
-            })?,
+            None => clock.time(
+                "enumerate",
+                &debug_span!(target: targets::SESSION, "enumerate"),
+                || self.enumerate(&graph, &devices, &kernels, ops),
+            )?,
         };
         let (placement, placed_by) = self.place(&candidates, &mut clock)?;
         let executor = Executor::new(graph, devices, Arc::new(kernels), &self.executor_options)?;
@@ -292,13 +324,20 @@ impl SessionBuilder {
         match self.graph.take() {
             None => Err(Error::NoGraph),
             Some(GraphSource::Graph(graph)) => Ok(graph),
-            Some(GraphSource::Bytes(bytes)) => clock.time("import", || {
-                Ok(Arc::new(import::import_graph(bytes, ops, options)?))
-            }),
-            Some(GraphSource::File(path)) => clock.time("import", || {
-                let bytes = std::fs::read(&path).map_err(|source| Error::Read { path, source })?;
-                Ok(Arc::new(import::import_graph(bytes, ops, options)?))
-            }),
+            Some(GraphSource::Bytes(bytes)) => clock.time(
+                "import",
+                &debug_span!(target: targets::SESSION, "import"),
+                || Ok(Arc::new(import::import_graph(bytes, ops, options)?)),
+            ),
+            Some(GraphSource::File(path)) => clock.time(
+                "import",
+                &debug_span!(target: targets::SESSION, "import"),
+                || {
+                    let bytes =
+                        std::fs::read(&path).map_err(|source| Error::Read { path, source })?;
+                    Ok(Arc::new(import::import_graph(bytes, ops, options)?))
+                },
+            ),
         }
     }
 
@@ -350,24 +389,36 @@ impl SessionBuilder {
     ) -> Result<(Placement, PlacedBy), Error> {
         let request = match std::mem::take(&mut self.assignment) {
             Assignment::Saved(saved) => {
-                let placement = clock.time("place", || saved.resolve(candidates))?;
+                let placement = clock.time(
+                    "place",
+                    &debug_span!(target: targets::SESSION, "place"),
+                    || saved.resolve(candidates),
+                )?;
                 return Ok((placement, PlacedBy::Saved));
             }
             Assignment::Proposal(proposal) => {
-                let placement = clock.time("place", || placement::check(candidates, proposal))?;
+                let placement = clock.time(
+                    "place",
+                    &debug_span!(target: targets::SESSION, "place"),
+                    || placement::check(candidates, proposal),
+                )?;
                 return Ok((placement, PlacedBy::App));
             }
             Assignment::Policy(request) => request,
             Assignment::DefaultPolicy => PolicyRequest::new(ShippedPolicy::find(DEFAULT_POLICY)?),
         };
         let engine = self.policy_engine.take();
-        let (placement, report) = clock.time("place", || {
-            let engine = match engine {
-                Some(engine) => engine,
-                None => PolicyEngine::new(PolicyLimits::default())?,
-            };
-            policy::place_with_ladder(&engine, candidates, &request).map_err(Error::from)
-        })?;
+        let (placement, report) = clock.time(
+            "place",
+            &debug_span!(target: targets::SESSION, "place"),
+            || {
+                let engine = match engine {
+                    Some(engine) => engine,
+                    None => PolicyEngine::new(PolicyLimits::default())?,
+                };
+                policy::place_with_ladder(&engine, candidates, &request).map_err(Error::from)
+            },
+        )?;
         record_policy(&clock.recorder, Instant::now(), &report);
         Ok((placement, PlacedBy::Policy(Box::new(report))))
     }

@@ -3,6 +3,8 @@
 use std::time::Duration;
 use std::time::Instant;
 
+use tracing::Span;
+
 use crate::policy::PolicyReport;
 use crate::trace::EventKind;
 use crate::trace::Recorder;
@@ -55,9 +57,15 @@ pub(super) struct StageClock {
 }
 
 impl StageClock {
-    pub(super) fn time<T>(&mut self, name: &'static str, stage: impl FnOnce() -> T) -> T {
+    /// `span`: the stage's.
+    pub(super) fn time<T>(
+        &mut self,
+        name: &'static str,
+        span: &Span,
+        stage: impl FnOnce() -> T,
+    ) -> T {
         let started = Instant::now();
-        let outcome = stage();
+        let outcome = span.in_scope(stage);
         let elapsed = started.elapsed();
         let kind = EventKind::Stage { name: name.into() };
         self.recorder.record(started, elapsed, kind);

@@ -3,7 +3,13 @@
 //! One process per device with its kernels, one for transfers, and one for the session: pipeline stages, policy calls,
 //! runs. Complete events (`"ph": "X"`) of one thread must nest, so what overlaps otherwise (two kernels at one time on
 //! one device) goes to a further thread of the same process.
+//!
+//! How long an operation waited for its queue is not part of its event: it stands before it, on a lane of its own, so that the
+//! kernels' lane shows computing alone. Hundreds may wait at one time; the lane shows as many as it has threads, and a counter
+//! says how many there were.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use rustc_hash::FxHashMap;
@@ -17,6 +23,9 @@ use crate::plan::Payload;
 const SESSION: usize = 1;
 const TRANSFERS: usize = 2;
 const FIRST_DEVICE: usize = 3;
+
+/// Threads of a lane of waits; what does not fit is only counted.
+const WAIT_THREADS_MAX: usize = 8;
 
 impl Trace {
     /// Writes the events for `chrome://tracing` and <https://ui.perfetto.dev>. Times are in us, as the format has it.
@@ -42,16 +51,130 @@ impl Trace {
             ))?;
         }
         let mut threads = Threads::default();
-        for event in &self.events {
-            let lane = Lane::of(&event.kind);
-            let (thread, is_new) = threads.place(&lane, event);
+        let mut n_waits_hidden = 0_u64;
+        for slice in self.slices() {
+            let lane = slice.lane();
+            let Some((thread, is_new)) = threads.place(&lane, &slice) else {
+                n_waits_hidden += 1;
+                continue;
+            };
             if is_new {
                 let name = json!({"name": lane.label});
                 put(&metadata("thread_name", lane.process, thread, name))?;
             }
-            put(&complete(event, &lane, thread, &self.names))?;
+            put(&complete(&slice, &lane, thread, &self.names))?;
+            // Between its send and its receive a transfer waits inside of its event.
+            if let Some(wait) = slice.receive_wait() {
+                put(&complete(&wait, &lane, thread, &self.names))?;
+            }
         }
-        writer.write_all(b"\n]}\n")
+        for (process, at_ns, n_waiting) in self.waiting() {
+            put(&json!({
+                "ph": "C",
+                "name": "waiting",
+                "pid": process,
+                "ts": microseconds(at_ns),
+                "args": {"operations": n_waiting},
+            }))?;
+        }
+        write!(
+            writer,
+            "\n],\"otherData\":{{\"waits_not_shown\":{n_waits_hidden}}}}}\n"
+        )
+    }
+
+    /// What is drawn: events, and what they waited before, ordered by start (the longer first, where two start together).
+    fn slices(&self) -> Vec<Slice<'_>> {
+        let mut slices: Vec<Slice<'_>> = Vec::with_capacity(self.events.len());
+        for event in &self.events {
+            slices.extend(Slice::wait_before(event));
+            slices.push(Slice {
+                event,
+                is_wait: false,
+                start_ns: event.start_ns,
+                duration_ns: event.duration_ns,
+            });
+        }
+        slices.sort_by_key(|slice| (slice.start_ns, Reverse(slice.duration_ns)));
+        slices
+    }
+
+    /// How many operations wait, by process, whenever the number changes: process, time in ns, number.
+    fn waiting(&self) -> Vec<(usize, u64, i64)> {
+        let mut changes: BTreeMap<(usize, u64), i64> = BTreeMap::new();
+        for wait in self.events.iter().filter_map(Slice::wait_before) {
+            let process = wait.lane().process;
+            *changes.entry((process, wait.start_ns)).or_default() += 1;
+            *changes.entry((process, wait.end_ns())).or_default() -= 1;
+        }
+        let (mut current, mut n_waiting) = (0, 0);
+        let counts = changes.into_iter().filter(|&(_, change)| change != 0);
+        counts
+            .map(|((process, at_ns), change)| {
+                if process != current {
+                    (current, n_waiting) = (process, 0);
+                }
+                n_waiting += change;
+                (process, at_ns, n_waiting)
+            })
+            .collect()
+    }
+}
+
+/// An event, or a part of what happened around it.
+#[derive(Debug, Clone, Copy)]
+struct Slice<'a> {
+    event: &'a Event,
+    /// Whether it is the wait of the event's operation, not the event.
+    is_wait: bool,
+    start_ns: u64,
+    duration_ns: u64,
+}
+
+impl<'a> Slice<'a> {
+    /// What the event's operation waited before it started.
+    fn wait_before(event: &'a Event) -> Option<Self> {
+        let duration_ns = match event.kind {
+            EventKind::Kernel { queue_wait_ns, .. } | EventKind::Transfer { queue_wait_ns, .. } => {
+                queue_wait_ns.min(event.start_ns)
+            }
+            _ => 0,
+        };
+        (duration_ns > 0).then(|| Self {
+            event,
+            is_wait: true,
+            start_ns: event.start_ns - duration_ns,
+            duration_ns,
+        })
+    }
+
+    /// What a transfer waited between its send and its receive.
+    fn receive_wait(&self) -> Option<Self> {
+        match self.event.kind {
+            EventKind::Transfer {
+                send_ns,
+                receive_wait_ns,
+                ..
+            } if !self.is_wait && receive_wait_ns > 0 => Some(Self {
+                event: self.event,
+                is_wait: true,
+                start_ns: self.start_ns + send_ns,
+                duration_ns: receive_wait_ns,
+            }),
+            _ => None,
+        }
+    }
+
+    fn end_ns(&self) -> u64 {
+        self.start_ns.saturating_add(self.duration_ns)
+    }
+
+    fn lane(&self) -> Lane {
+        let mut lane = Lane::of(&self.event.kind);
+        if self.is_wait {
+            lane.label = "queue wait";
+        }
+        lane
     }
 }
 
@@ -86,26 +209,30 @@ struct Threads {
 }
 
 impl Threads {
-    /// The first thread of the lane on which the event nests, and whether it is new. Events come ordered by start.
-    fn place(&mut self, lane: &Lane, event: &Event) -> (usize, bool) {
+    /// The first thread of the lane on which the slice nests, and whether it is new. Slices come ordered by start. `None` = a wait
+    /// for which there is no thread.
+    fn place(&mut self, lane: &Lane, slice: &Slice<'_>) -> Option<(usize, bool)> {
         // Stages hold other stages; two kernels that overlap are never parts of each other.
-        let may_nest = matches!(event.kind, EventKind::Stage { .. });
+        let may_nest = matches!(slice.event.kind, EventKind::Stage { .. });
         let threads = self.by_lane.entry(*lane).or_default();
         for (thread, open_ends) in threads.iter_mut() {
-            while open_ends.last().is_some_and(|&end| end <= event.start_ns) {
+            while open_ends.last().is_some_and(|&end| end <= slice.start_ns) {
                 open_ends.pop();
             }
             let fits = open_ends
                 .last()
-                .is_none_or(|&end| may_nest && event.end_ns() <= end);
+                .is_none_or(|&end| may_nest && slice.end_ns() <= end);
             if fits {
-                open_ends.push(event.end_ns());
-                return (*thread, false);
+                open_ends.push(slice.end_ns());
+                return Some((*thread, false));
             }
         }
+        if slice.is_wait && threads.len() >= WAIT_THREADS_MAX {
+            return None;
+        }
         self.n_threads += 1;
-        threads.push((self.n_threads, vec![event.end_ns()]));
-        (self.n_threads, true)
+        threads.push((self.n_threads, vec![slice.end_ns()]));
+        Some((self.n_threads, true))
     }
 }
 
@@ -122,16 +249,21 @@ fn metadata(name: &str, process: usize, thread: usize, args: Value) -> Value {
     value
 }
 
-fn complete(event: &Event, lane: &Lane, thread: usize, names: &TraceNames) -> Value {
-    let (name, category, args) = describe(&event.kind, names);
+fn complete(slice: &Slice<'_>, lane: &Lane, thread: usize, names: &TraceNames) -> Value {
+    let (name, category, args) = describe(&slice.event.kind, names);
+    let category = if slice.is_wait {
+        "queue-wait"
+    } else {
+        category
+    };
     let mut value = json!({
         "ph": "X",
         "name": name,
         "cat": category,
         "pid": lane.process,
         "tid": thread,
-        "ts": microseconds(event.start_ns),
-        "dur": microseconds(event.duration_ns),
+        "ts": microseconds(slice.start_ns),
+        "dur": microseconds(slice.duration_ns),
     });
     value["args"] = args;
     value
@@ -173,6 +305,9 @@ fn describe(kind: &EventKind, names: &TraceNames) -> (String, &'static str, Valu
             source,
             destination,
             bytes,
+            queue_wait_ns,
+            send_ns,
+            receive_wait_ns,
         } => (
             payload_name(*payload, names),
             "transfer",
@@ -181,6 +316,9 @@ fn describe(kind: &EventKind, names: &TraceNames) -> (String, &'static str, Valu
                 "source": names.device(*source),
                 "destination": names.device(*destination),
                 "bytes": bytes,
+                "queue_wait_ns": queue_wait_ns,
+                "send_ns": send_ns,
+                "receive_wait_ns": receive_wait_ns,
             }),
         ),
         EventKind::Feed {
@@ -263,12 +401,21 @@ mod tests {
                 run: 1,
                 node: NodeId(0),
                 device: DeviceId(device),
-                queue_wait_ns: 5,
+                queue_wait_ns: 0,
                 output_bytes: 4,
             },
             start_ns,
             duration_ns,
         }
+    }
+
+    /// The same, after a wait.
+    fn waited(device: u32, wait_ns: u64, start_ns: u64, duration_ns: u64) -> Event {
+        let mut event = kernel(device, start_ns, duration_ns);
+        if let EventKind::Kernel { queue_wait_ns, .. } = &mut event.kind {
+            *queue_wait_ns = wait_ns;
+        }
+        event
     }
 
     fn stage(name: &'static str, start_ns: u64, duration_ns: u64) -> Event {
@@ -302,6 +449,9 @@ mod tests {
                 source: DeviceId(0),
                 destination: DeviceId(1),
                 bytes: 4096,
+                queue_wait_ns: 0,
+                send_ns: 1_000,
+                receive_wait_ns: 0,
             },
             start_ns: 2_500,
             duration_ns: 1_000,
@@ -314,13 +464,123 @@ mod tests {
         assert_eq!(&complete[0]["pid"], process);
         assert_eq!(complete[0]["name"], "MatMul");
         assert_eq!(complete[0]["args"]["node"], "dense \"1\"");
-        assert_eq!(complete[0]["args"]["queue_wait_ns"], 5);
+        assert_eq!(complete[0]["args"]["queue_wait_ns"], 0);
         assert_eq!(
             (&complete[0]["ts"], &complete[0]["dur"]),
             (&json!(1.5), &json!(0.25))
         );
         assert_eq!(complete[1]["name"], "dense \"1\":0");
         assert_eq!(complete[1]["args"]["bytes"], 4096);
+    }
+
+    /// Lane, category, start and duration of what is drawn, by start.
+    fn drawn(events: &[Value]) -> Vec<(String, String, f64, f64)> {
+        let lane_of = |event: &Value| {
+            let names =
+                |other: &&Value| other["name"] == "thread_name" && other["tid"] == event["tid"];
+            let lane = events.iter().find(names).unwrap();
+            assert_eq!(lane["pid"], event["pid"]);
+            lane["args"]["name"].as_str().unwrap().to_owned()
+        };
+        let complete = events.iter().filter(|event| event["ph"] == "X");
+        complete
+            .map(|event| {
+                let category = event["cat"].as_str().unwrap().to_owned();
+                let number = |key: &str| event[key].as_f64().unwrap();
+                (lane_of(event), category, number("ts"), number("dur"))
+            })
+            .collect()
+    }
+
+    #[test]
+    fn waiting_stands_before_computing_on_a_lane_of_its_own() {
+        let events = parse(vec![waited(1, 1_000, 1_500, 250)]);
+        let row = |lane: &str, category: &str, start, duration| {
+            (lane.to_owned(), category.to_owned(), start, duration)
+        };
+        assert_eq!(
+            drawn(&events),
+            [
+                row("queue wait", "queue-wait", 0.5, 1.0),
+                row("kernels", "kernel", 1.5, 0.25)
+            ]
+        );
+        let pids: Vec<&Value> = events
+            .iter()
+            .filter(|event| event["ph"] == "X")
+            .map(|event| &event["pid"])
+            .collect();
+        assert_eq!(pids[0], pids[1], "both belong to the device");
+    }
+
+    #[test]
+    fn a_transfer_waits_before_its_send_and_before_its_receive() {
+        let kind = EventKind::Transfer {
+            run: 1,
+            payload: Payload::Tensor(TensorId(0)),
+            source: DeviceId(0),
+            destination: DeviceId(1),
+            bytes: 4,
+            queue_wait_ns: 2_000,
+            send_ns: 1_000,
+            receive_wait_ns: 4_000,
+        };
+        let events = parse(vec![Event {
+            kind,
+            start_ns: 3_000,
+            duration_ns: 6_000,
+        }]);
+        let times: Vec<(String, f64, f64)> = drawn(&events)
+            .into_iter()
+            .map(|(_, category, start, duration)| (category, start, duration))
+            .collect();
+        assert_eq!(
+            times,
+            [
+                ("queue-wait".to_owned(), 1.0, 2.0),
+                ("transfer".to_owned(), 3.0, 6.0),
+                ("queue-wait".to_owned(), 4.0, 4.0)
+            ]
+        );
+        let threads: Vec<&Value> = events
+            .iter()
+            .filter(|event| event["ph"] == "X")
+            .map(|event| &event["tid"])
+            .collect();
+        assert_ne!(threads[0], threads[1]);
+        assert_eq!(
+            threads[1], threads[2],
+            "the second wait is part of the transfer"
+        );
+    }
+
+    #[test]
+    fn waits_that_find_no_thread_are_counted() {
+        // All ready at 0; each starts when the one before has ended.
+        let n_kernels = WAIT_THREADS_MAX as u64 + 3;
+        let mut kernels = vec![kernel(0, 0, 10)];
+        kernels.extend((1..=n_kernels).map(|index| waited(0, index * 10, index * 10, 10)));
+        let trace = Trace {
+            events: kernels,
+            names: names(),
+        };
+        let mut bytes = Vec::new();
+        trace.write_chrome(&mut bytes).unwrap();
+        let json: Value = serde_json::from_slice(&bytes).unwrap();
+        assert_eq!(json["otherData"]["waits_not_shown"], 3);
+        let events = json["traceEvents"].as_array().unwrap();
+        let n_waits = drawn(events)
+            .iter()
+            .filter(|(_, category, ..)| category == "queue-wait")
+            .count();
+        assert_eq!(n_waits, WAIT_THREADS_MAX);
+        let counts: Vec<i64> = events
+            .iter()
+            .filter(|event| event["ph"] == "C")
+            .map(|event| event["args"]["operations"].as_i64().unwrap())
+            .collect();
+        let expected: Vec<i64> = (0..=i64::try_from(n_kernels).unwrap()).rev().collect();
+        assert_eq!(counts, expected, "one less whenever one starts");
     }
 
     #[test]
@@ -337,8 +597,9 @@ mod tests {
             .filter(|event| event["ph"] == "X")
             .map(|event| event["tid"].as_u64().unwrap())
             .collect();
-        assert_eq!(threads[0], threads[1]);
-        assert_ne!(threads[2], threads[3]);
-        assert_eq!(threads[2], threads[4]);
+        // Ordered by start: `place`, two kernels, `enumerate`, a kernel.
+        assert_eq!(threads[0], threads[3]);
+        assert_ne!(threads[1], threads[2]);
+        assert_eq!(threads[1], threads[4]);
     }
 }

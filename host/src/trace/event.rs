@@ -48,7 +48,8 @@ pub enum EventKind {
         node: NodeId,
         /// Where.
         device: DeviceId,
-        /// How long it could have started before it did, in ns.
+        /// How long it could have started before it did, in ns: from the end of the last operation that it waited for, or the
+        /// start of the run, to the start of the event. Not part of the event.
         queue_wait_ns: u64,
         /// Bytes of its outputs.
         output_bytes: u64,
@@ -65,6 +66,12 @@ pub enum EventKind {
         destination: DeviceId,
         /// Bytes moved.
         bytes: u64,
+        /// How long its send could have started before it did, in ns: before the event starts.
+        queue_wait_ns: u64,
+        /// How long the send took, in ns; the event starts with it.
+        send_ns: u64,
+        /// How long its receive could have started before it did, in ns: after the send, and part of the event.
+        receive_wait_ns: u64,
     },
     /// A fed tensor on its way to a device.
     Feed {

@@ -1,6 +1,6 @@
 //! Who hears of events.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::event::{Event, EventKind};
@@ -14,7 +14,8 @@ pub struct Recorder(Option<Arc<Inner>>);
 #[derive(Debug)]
 struct Inner {
     origin: Instant,
-    events: Mutex<Vec<Event>>,
+    /// As they came, one piece per thread and run, or per single event: handing a piece on copies nothing.
+    events: Mutex<Vec<Vec<Event>>>,
 }
 
 impl Recorder {
@@ -66,26 +67,34 @@ impl Recorder {
 
     /// Records many events under one lock; for threads that keep their own until they pause.
     pub fn extend(&self, events: impl IntoIterator<Item = Event>) {
-        if let Some(inner) = &self.0 {
-            inner
-                .events
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .extend(events);
+        if self.is_on() {
+            self.append(events.into_iter().collect());
+        }
+    }
+
+    /// The same, of events that stand in a vector already.
+    pub(crate) fn append(&self, events: Vec<Event>) {
+        if let Some(inner) = &self.0
+            && !events.is_empty()
+        {
+            inner.lock().push(events);
         }
     }
 
     /// What was heard so far, ordered by start (the longer first, where two start together).
     pub fn events(&self) -> Vec<Event> {
-        let mut events = self.0.as_ref().map_or_else(Vec::new, |inner| {
-            inner
-                .events
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .clone()
-        });
+        let mut events = self
+            .0
+            .as_ref()
+            .map_or_else(Vec::new, |inner| inner.lock().concat());
         events.sort_by_key(|event| (event.start_ns, std::cmp::Reverse(event.duration_ns)));
         events
+    }
+}
+
+impl Inner {
+    fn lock(&self) -> MutexGuard<'_, Vec<Vec<Event>>> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,0 +1,151 @@
+//! Who hears of the operations of one run.
+//!
+//! Decided once, when a run starts: while nobody listens, an operation asks one flag. Times are ns since the run started, so that
+//! a reading of the clock is one number.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use tracing::Dispatch;
+use tracing::Level;
+use tracing::Span;
+use tracing::dispatcher;
+use tracing::dispatcher::DefaultGuard;
+use tracing::field;
+use tracing::span_enabled;
+use tracing::trace_span;
+
+use super::prepare::Program;
+use crate::graph::NodeId;
+use crate::names::DeviceId;
+use crate::trace::Event;
+use crate::trace::Recorder;
+use crate::trace::targets;
+
+/// The listeners of one run, and its clock.
+#[derive(Debug)]
+pub(super) struct Listeners {
+    /// Number of the run in its executor.
+    pub(super) run: u64,
+    recorder: Recorder,
+    spans: Option<KernelSpans>,
+    /// Whether anybody hears of single operations.
+    is_any: bool,
+    started: Instant,
+    /// `started` on the recorder's clock.
+    started_ns: u64,
+    /// Per rank the end of the last operation that it waits for, as far as they have ended; empty where nobody listens.
+    ready_ns: Box<[AtomicU64]>,
+}
+
+/// The subscriber of the thread that called, for the threads that help it.
+#[derive(Debug)]
+struct KernelSpans {
+    dispatch: Dispatch,
+    run: Span,
+}
+
+impl Listeners {
+    /// Asks who listens to the calling thread. `span`: the run's.
+    pub(super) fn new(
+        run: u64,
+        started: Instant,
+        recorder: &Recorder,
+        span: &Span,
+        n_operations: usize,
+    ) -> Self {
+        let spans = span_enabled!(target: targets::KERNEL, Level::TRACE).then(|| KernelSpans {
+            dispatch: dispatcher::get_default(Dispatch::clone),
+            run: span.clone(),
+        });
+        let is_any = recorder.is_on() || spans.is_some();
+        let n_heard = if is_any { n_operations } else { 0 };
+        Self {
+            run,
+            started_ns: recorder.at_ns(started),
+            recorder: recorder.clone(),
+            spans,
+            is_any,
+            started,
+            ready_ns: (0..n_heard).map(|_| AtomicU64::new(0)).collect(),
+        }
+    }
+
+    #[inline]
+    pub(super) fn is_any(&self) -> bool {
+        self.is_any
+    }
+
+    /// Whether events are wanted.
+    pub(super) fn is_recorded(&self) -> bool {
+        self.recorder.is_on()
+    }
+
+    /// Makes the caller's subscriber this thread's, as long as the guard lives.
+    pub(super) fn enter(&self) -> Option<DefaultGuard> {
+        let spans = self.spans.as_ref()?;
+        Some(dispatcher::set_default(&spans.dispatch))
+    }
+
+    /// The span around one call of a kernel; disabled where nobody hears it.
+    pub(super) fn kernel_span(
+        &self,
+        program: &Program,
+        node: NodeId,
+        device: DeviceId,
+        queue_wait_ns: u64,
+    ) -> Span {
+        let Some(spans) = &self.spans else {
+            return Span::none();
+        };
+        trace_span!(
+            target: targets::KERNEL,
+            parent: &spans.run,
+            "kernel",
+            run = self.run,
+            node = program.graph.node_name(node),
+            op = program.graph.op(node),
+            device = program.device_name(device),
+            queue_wait_ns,
+            output_bytes = field::Empty,
+        )
+    }
+
+    /// Now, in ns since the run started.
+    #[inline]
+    pub(super) fn now_ns(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// The same on the recorder's clock.
+    pub(super) fn on_recorder_ns(&self, ns: u64) -> u64 {
+        self.started_ns.saturating_add(ns)
+    }
+
+    /// An operation that these wait for has ended. Called before the edges are counted: who sees an operation ready sees when it
+    /// became so.
+    pub(super) fn ended(&self, at_ns: u64, successors: &[u32]) {
+        if self.is_any {
+            for &successor in successors {
+                self.ready_ns[successor as usize].fetch_max(at_ns, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Since when an operation could have started.
+    pub(super) fn ready_ns(&self, rank: u32) -> u64 {
+        let ready = self.ready_ns.get(rank as usize);
+        ready.map_or(0, |ready| ready.load(Ordering::Relaxed))
+    }
+
+    /// Room for the events of a thread that executes so many operations.
+    pub(super) fn room(&self, n_operations: usize) -> Vec<Event> {
+        Vec::with_capacity(if self.is_recorded() { n_operations } else { 0 })
+    }
+
+    /// Hands the events of a thread on.
+    pub(super) fn hand_on(&self, events: Vec<Event>) {
+        self.recorder.append(events);
+    }
+}
