@@ -2,7 +2,7 @@
 //!
 //! Graphs of scalar additions, each a kernel call of its own: nothing is fused, folded or left out, and the recorder counts the
 //! calls of one run. And METG(50%), as Task Bench defines it: the smallest mean duration of a task at which half of the time
-//! of the threads that could be busy goes into tasks.
+//! of the threads that could be busy goes into tasks. Last, what it costs that somebody listens ([`super::tracing`]).
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -20,6 +20,8 @@ use super::dag::Additions;
 use super::dag::Case;
 use super::dag::graph;
 use super::dag::session;
+use super::tracing;
+use super::tracing::TracingRow;
 use super::work::Work;
 use crate::cli::Outcome;
 use crate::cli::output::Output;
@@ -52,7 +54,7 @@ pub(in crate::cli) struct DispatchBench {
     /// Threads that one run may use.
     #[arg(long, value_name = "N,..", value_delimiter = ',', default_values_t = [1, 2])]
     threads: Vec<usize>,
-    /// Runs per row, of which the median counts.
+    /// Runs per row, of which the median counts; a third of them where tracing is measured.
     #[arg(long, value_name = "N", default_value_t = 101, value_parser = clap::value_parser!(u32).range(1..))]
     repetitions: u32,
 }
@@ -71,9 +73,18 @@ struct Row {
     metg50_ns: Option<f64>,
 }
 
+/// What `--json` prints.
+#[derive(Debug, Serialize)]
+struct DispatchReport {
+    #[serde(flatten)]
+    report: Report<Row>,
+    tracing: Vec<TracingRow>,
+}
+
 /// Runs the benchmark.
 pub(super) fn run(args: &DispatchBench, output: &mut Output) -> Result<Outcome> {
-    let progress = Progress::steps((Case::ALL.len() * args.threads.len()) as u64, "dispatching");
+    let n_steps = (Case::ALL.len() + 1) * args.threads.len();
+    let progress = Progress::steps(n_steps as u64, "dispatching");
     let ns_per_iteration = calibrate();
     let mut rows = Vec::new();
     for case in Case::ALL {
@@ -83,11 +94,24 @@ pub(super) fn run(args: &DispatchBench, output: &mut Output) -> Result<Outcome> 
             progress.advance();
         }
     }
+    let mut tracing_rows = Vec::new();
+    for &threads in &args.threads {
+        progress.set_message(format!("cost of tracing, {threads} threads"));
+        // A run is some hundred times as long as those above.
+        let repetitions = args.repetitions.div_ceil(3);
+        let open = |graph| session(graph, threads, &[]);
+        tracing_rows.push(tracing::measure(args.nodes, threads, repetitions, open)?);
+        progress.advance();
+    }
     drop(progress);
     show(&rows, output)?;
-    output.json(&Report {
-        bench: "dispatch",
-        rows,
+    tracing::show(&tracing_rows, output)?;
+    output.json(&DispatchReport {
+        report: Report {
+            bench: "dispatch",
+            rows,
+        },
+        tracing: tracing_rows,
     })?;
     Ok(Outcome::Done)
 }

@@ -8,6 +8,7 @@ mod models;
 mod placement;
 mod policy_call;
 mod serve;
+mod tracing;
 mod work;
 mod worker;
 

@@ -1,0 +1,261 @@
+//! What it costs a run that somebody listens to it: the tables of `bench dispatch` about the recorder and about a subscriber.
+//!
+//! A graph of real work, products of small matrices that take some us each. Runs without a listener, with a recorder, and with a
+//! subscriber that counts all spans follow each other in turn, so that all meet the same state of the machine.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use anyhow::Result;
+use serde::Serialize;
+use tracing::Dispatch;
+use tracing::Event;
+use tracing::Metadata;
+use tracing::Subscriber;
+use tracing::dispatcher;
+use tracing::span;
+
+use crate::cli::output::Output;
+use crate::cli::output::align_right;
+use crate::cli::output::new_table;
+use crate::cli::timing::median;
+use crate::cli::timing::timed;
+use crate::execute::RunOptions;
+use crate::graph::AttrSet;
+use crate::graph::AttrValue;
+use crate::graph::Graph;
+use crate::graph::GraphAssembler;
+use crate::graph::Input;
+use crate::graph::NodeId;
+use crate::graph::NodeSpec;
+use crate::graph::Output as NodeOutput;
+use crate::graph::Work;
+use crate::session::Session;
+use crate::tensor::DType;
+use crate::tensor::PartialShape;
+use crate::tensor::Tensor;
+use crate::trace::EventKind;
+use crate::trace::Recorder;
+use crate::trace::targets;
+
+/// Nodes of a layer.
+const WIDTH: u32 = 100;
+
+/// Rows and columns of the matrices: a power of two, so that products of matrices of `1 / SIDE` are exact.
+const SIDE: usize = 64;
+
+/// Each element of what is fed, and so of each product.
+#[expect(clippy::cast_precision_loss, reason = "small")]
+const ELEMENT: f32 = 1.0 / SIDE as f32;
+
+/// Runs before the measured ones: more than it takes to decide how many threads work on one run.
+const N_WARMUP: u32 = 20;
+
+/// What listening costs runs of one graph on some threads.
+#[derive(Debug, Serialize)]
+pub(super) struct TracingRow {
+    case: &'static str,
+    nodes: u32,
+    threads: usize,
+    /// Without a listener.
+    ns_per_node: f64,
+    /// The median of the runs with a recorder, by that without a listener.
+    recorder_ratio: f64,
+    /// The same with a subscriber that counts spans.
+    subscriber_ratio: f64,
+    /// Kernels of one run, as the recorder and the subscriber counted them.
+    kernels: u64,
+}
+
+/// Measures `repetitions` runs per listener. `session`: opens a session on a graph.
+pub(super) fn measure(
+    n_nodes: u32,
+    threads: usize,
+    repetitions: u32,
+    session: impl FnOnce(Graph) -> Result<Session>,
+) -> Result<TracingRow> {
+    let session = session(graph(n_nodes))?;
+    let n_kernels = u64::from(n_nodes);
+    let counter = Counter::default();
+    let subscriber = Dispatch::new(counter.clone());
+    let timed_run = |recorder: &Recorder| {
+        let options = RunOptions::default().with_recorder(recorder.clone());
+        let (fetched, time) = timed(|| run(&session, &options));
+        check(&fetched?).map(|()| time)
+    };
+    let (mut alone, mut recorded, mut subscribed) = (Vec::new(), Vec::new(), Vec::new());
+    for repetition in 0..N_WARMUP + repetitions {
+        let recorder = Recorder::on();
+        let times = [
+            timed_run(&Recorder::off())?,
+            timed_run(&recorder)?,
+            dispatcher::with_default(&subscriber, || timed_run(&Recorder::off()))?,
+        ];
+        let (n_recorded, n_spans) = (recorded_kernels(&recorder, &session), counter.take());
+        anyhow::ensure!(
+            (n_recorded, n_spans) == (n_kernels, n_kernels),
+            "the recorder heard of {n_recorded} kernels and the subscriber of {n_spans}, not {n_kernels}"
+        );
+        if repetition >= N_WARMUP {
+            alone.push(times[0]);
+            recorded.push(times[1]);
+            subscribed.push(times[2]);
+        }
+    }
+    let alone = nanoseconds(median(&mut alone));
+    Ok(TracingRow {
+        case: "matmul",
+        nodes: n_nodes,
+        threads,
+        ns_per_node: alone / f64::from(n_nodes),
+        recorder_ratio: nanoseconds(median(&mut recorded)) / alone,
+        subscriber_ratio: nanoseconds(median(&mut subscribed)) / alone,
+        kernels: n_kernels,
+    })
+}
+
+/// Shows the rows.
+pub(super) fn show(rows: &[TracingRow], output: &mut Output) -> Result<()> {
+    let columns = [
+        "case",
+        "nodes",
+        "threads",
+        "us/node",
+        "recorder",
+        "subscriber",
+    ];
+    let mut table = new_table(columns);
+    align_right(&mut table, &[1, 2, 3, 4, 5]);
+    for row in rows {
+        table.add_row([
+            row.case.to_owned(),
+            row.nodes.to_string(),
+            row.threads.to_string(),
+            format!("{:.2}", row.ns_per_node / 1_000.0),
+            format!("{:.3}x", row.recorder_ratio),
+            format!("{:.3}x", row.subscriber_ratio),
+        ]);
+    }
+    output.table(&table)
+}
+
+fn run(session: &Session, options: &RunOptions) -> Result<Tensor> {
+    let fed = Tensor::from_values([SIDE, SIDE], &[ELEMENT; SIDE * SIDE])?;
+    let mut fetched = session.run_with(&[("x", fed)], &["last"], &["done"], options)?;
+    Ok(fetched.remove(0))
+}
+
+fn check(product: &Tensor) -> Result<()> {
+    let elements = product.as_slice::<f32>()?;
+    let is_right = elements.iter().all(|&element| element == ELEMENT);
+    anyhow::ensure!(is_right, "a wrong product");
+    Ok(())
+}
+
+fn recorded_kernels(recorder: &Recorder, session: &Session) -> u64 {
+    let is_product = |node| session.graph().op(node) == "MatMul";
+    let events = recorder.events().into_iter();
+    let kernels = events
+        .filter(|event| matches!(event.kind, EventKind::Kernel { node, .. } if is_product(node)));
+    kernels.count() as u64
+}
+
+/// `x`, then layers of products of two neighbours of the layer before; the last one is `last`. `done` after all of the last layer.
+fn graph(n_nodes: u32) -> Graph {
+    let mut assembler = GraphAssembler::new("matmul");
+    let matrix = [NodeOutput {
+        dtype: DType::F32,
+        is_ref: false,
+        shape: PartialShape::new(&[Some(SIDE), Some(SIDE)]),
+    }];
+    let number = AttrValue::Type {
+        dtype: DType::F32,
+        is_ref: false,
+    };
+    let attr = |name: &str| AttrSet::new([(name.into(), number.clone())]);
+    let mut add = |name: &str, op: &str, inputs: &[Input], attrs, outputs: &[NodeOutput]| {
+        let spec = NodeSpec {
+            name,
+            op,
+            inputs,
+            requested_device: "",
+            attrs,
+            outputs,
+            stateful: false,
+            work: Work::default(),
+        };
+        assembler.add_node(&spec).expect("the graph is well made")
+    };
+    let x = add("x", "Placeholder", &[], attr("dtype"), &matrix);
+    let mut before = vec![x];
+    let mut layer: Vec<NodeId> = Vec::new();
+    let mut first = 0;
+    for index in 0..n_nodes {
+        let data = |place: u32| Input::Data {
+            node: before[place as usize % before.len()],
+            slot: 0,
+        };
+        let inputs = [data(index - first), data(index - first + 1)];
+        let name = if index + 1 == n_nodes {
+            "last".to_owned()
+        } else {
+            format!("a{index}")
+        };
+        layer.push(add(&name, "MatMul", &inputs, attr("T"), &matrix));
+        if layer.len() == WIDTH as usize && index + 1 < n_nodes {
+            before = std::mem::take(&mut layer);
+            first = index + 1;
+        }
+    }
+    // Of a last layer that is not full, some of the one before have no reader.
+    let unread = before.iter().chain(&layer);
+    let controls: Vec<Input> = unread.map(|&node| Input::Control(node)).collect();
+    add("done", "NoOp", &controls, AttrSet::default(), &[]);
+    assembler.finish()
+}
+
+/// Counts the spans of kernels, and wants all others, too.
+#[derive(Debug, Clone, Default)]
+struct Counter(Arc<Counts>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    spans: AtomicU64,
+    kernels: AtomicU64,
+}
+
+impl Counter {
+    fn take(&self) -> u64 {
+        self.0.kernels.swap(0, Ordering::Relaxed)
+    }
+}
+
+impl Subscriber for Counter {
+    fn enabled(&self, _metadata: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, attributes: &span::Attributes<'_>) -> span::Id {
+        if attributes.metadata().target() == targets::KERNEL {
+            self.0.kernels.fetch_add(1, Ordering::Relaxed);
+        }
+        span::Id::from_u64(1 + self.0.spans.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn record(&self, _span: &span::Id, _values: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _span: &span::Id, _follows: &span::Id) {}
+
+    fn event(&self, _event: &Event<'_>) {}
+
+    fn enter(&self, _span: &span::Id) {}
+
+    fn exit(&self, _span: &span::Id) {}
+}
+
+#[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
+fn nanoseconds(duration: Duration) -> f64 {
+    duration.as_nanos() as f64
+}
