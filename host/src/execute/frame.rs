@@ -2,8 +2,8 @@
 //!
 //! This is the one place of the executor where threads reach the same memory without locks. What keeps them apart is the plan: a
 //! value is written by one operation, and read by operations that wait for it; values that share bytes of an arena are never in
-//! use at one time ([`super::arena`]). Counters that are decremented with release and seen at zero with acquire make an
-//! operation's writes visible to those that wait for it.
+//! use at one time ([`super::arena`]). Who counts a [`Countdown`]'s last sees what the
+//! others wrote, which makes an operation's writes visible to those that wait for it.
 #![expect(
     unsafe_code,
     reason = "operations of one run share a frame without locks; the plan keeps them apart"
@@ -12,11 +12,10 @@
 use std::cell::UnsafeCell;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering;
 
 use super::compile::Compiled;
 use super::compile::Place;
+use super::countdown::Countdown;
 use super::error::ExecuteError;
 use crate::device::AllocatorAttributes;
 use crate::device::DeviceSet;
@@ -50,7 +49,7 @@ pub(super) struct Times {
 pub(super) struct Frame {
     slots: Box<[UnsafeCell<OutputSlot>]>,
     /// Per value the reads to come, where it stands in memory of its own.
-    n_readers_left: Box<[AtomicU32]>,
+    n_readers_left: Box<[Countdown]>,
     transit: Box<[UnsafeCell<InTransit>]>,
     fetched: Box<[UnsafeCell<Option<Tensor>>]>,
     /// Per value the shape that it turned out to have; empty where all are known.
@@ -121,7 +120,7 @@ impl Frame {
         };
         Ok(Self {
             slots: slots.collect(),
-            n_readers_left: compiled.places.iter().map(|_| AtomicU32::new(0)).collect(),
+            n_readers_left: compiled.places.iter().map(|_| Countdown::new()).collect(),
             transit: (0..n_transfers).map(|_| UnsafeCell::default()).collect(),
             fetched: (0..n_fetches).map(|_| UnsafeCell::default()).collect(),
             observed: (0..n_observed).map(|_| UnsafeCell::default()).collect(),
@@ -174,7 +173,7 @@ impl Frame {
             // SAFETY: nobody reads it, and its writer is here.
             unsafe { &mut *self.slots[value].get() }.clear();
         }
-        self.n_readers_left[value].store(n_readers, Ordering::Relaxed);
+        self.n_readers_left[value].set(n_readers);
     }
 
     /// A reader is done with a value. What stands in memory of its own goes with its last reader, who gets it.
@@ -189,8 +188,7 @@ impl Frame {
         if unsafe { &*cell.get() }.state != OutputState::Own {
             return None;
         }
-        let before = self.n_readers_left[value as usize].fetch_sub(1, Ordering::AcqRel);
-        if before != 1 {
+        if !self.n_readers_left[value as usize].count() {
             return None;
         }
         // SAFETY: all other readers have left before; acquiring their decrements puts their reads before this.

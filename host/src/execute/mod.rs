@@ -6,11 +6,13 @@
 
 mod arena;
 mod compile;
+mod countdown;
 mod error;
 mod executor;
 #[cfg(test)]
 pub(crate) mod fake;
 mod frame;
+mod gate;
 mod listeners;
 mod load;
 mod memory;
@@ -20,6 +22,7 @@ mod prepare;
 mod ready;
 mod run;
 mod step;
+mod sync;
 #[cfg(test)]
 mod tests;
 mod variant;

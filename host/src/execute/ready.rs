@@ -3,8 +3,8 @@
 //! Ranks say who goes first, so the order that the policy asked for holds however many threads there are. Neither locks nor
 //! allocates: a bitmap of ranks, above it a bitmap of its words that are not zero, and so on up to a single word.
 
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::SeqCst;
+use super::sync::AtomicU64;
+use super::sync::Ordering::SeqCst;
 
 const BITS: usize = u64::BITS as usize;
 

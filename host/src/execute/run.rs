@@ -1,22 +1,17 @@
 //! One run: who executes which operation when.
 
 use std::sync::Arc;
-use std::sync::Condvar;
 use std::sync::Mutex;
-use std::sync::MutexGuard;
 use std::sync::PoisonError;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU32;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
-use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
-use std::time::Duration;
 use std::time::Instant;
 
 use super::compile::Compiled;
+use super::countdown::Countdown;
 use super::error::ExecuteError;
 use super::frame::Frame;
+use super::gate::Gate;
 use super::listeners::Listeners;
 use super::load::Load;
 use super::options::RunOptions;
@@ -24,13 +19,11 @@ use super::pool;
 use super::prepare::Program;
 use super::ready::ReadySet;
 use super::step;
+use super::sync::spin_until;
 use crate::tensor::Tensor;
 
 /// Work worth waking a parked thread for: waking costs 3 to 5 us, as measured.
 const WORTH_WAKING_NS: u64 = 10_000;
-
-/// How long a thread that ran out of work looks for more before it sleeps: about what waking it again would cost.
-const SPIN: Duration = Duration::from_micros(5);
 
 /// What a run can be done with, over and over: a frame, counters. One run at a time has it.
 #[derive(Debug)]
@@ -39,7 +32,7 @@ pub(super) struct Stage {
     pub(super) compiled: Arc<Compiled>,
     frame: Frame,
     /// Per operation the edges that still lead to it.
-    waits: Box<[AtomicU32]>,
+    waits: Box<[Countdown]>,
     ready: ReadySet,
     /// Per operation how long it took, in ns; empty unless somebody wants to know.
     pub(super) nanoseconds: Box<[AtomicU32]>,
@@ -61,15 +54,8 @@ pub(super) struct Run {
     pub(super) stage: Stage,
     pub(super) request: Request,
     deadline: Option<Instant>,
-    n_left: AtomicUsize,
-    /// Threads that execute operations, or are about to.
-    n_inside: AtomicUsize,
-    has_failed: AtomicBool,
+    gate: Gate,
     failure: Mutex<Option<ExecuteError>>,
-    /// Whether the caller sleeps until there is something for it.
-    caller_sleeps: AtomicBool,
-    sleep: Mutex<()>,
-    wake: Condvar,
 }
 
 impl Stage {
@@ -88,7 +74,7 @@ impl Stage {
                 plan.fetches().len(),
                 &program.devices,
             )?,
-            waits: compiled.n_waits.iter().map(|_| AtomicU32::new(0)).collect(),
+            waits: compiled.n_waits.iter().map(|_| Countdown::new()).collect(),
             ready: ReadySet::new(n_operations),
             nanoseconds: (0..n_timed).map(|_| AtomicU32::new(u32::MAX)).collect(),
             program: Arc::clone(program),
@@ -162,13 +148,8 @@ pub(super) fn run_with_helpers(
 ) -> (Stage, Result<(), ExecuteError>) {
     let run = Arc::new(Run {
         deadline: request.deadline(),
-        n_left: AtomicUsize::new(stage.compiled.operations.len()),
-        n_inside: AtomicUsize::new(0),
-        has_failed: AtomicBool::new(false),
+        gate: Gate::new(stage.compiled.operations.len()),
         failure: Mutex::default(),
-        caller_sleeps: AtomicBool::new(false),
-        sleep: Mutex::default(),
-        wake: Condvar::new(),
         stage,
         request,
     });
@@ -198,38 +179,35 @@ impl Run {
     fn start(&self) {
         let compiled = &self.stage.compiled;
         for (rank, (waits, &n_waits)) in (0..).zip(self.stage.waits.iter().zip(&compiled.n_waits)) {
-            waits.store(n_waits, Ordering::Relaxed);
+            waits.set(n_waits);
             if n_waits == 0 {
                 self.stage.ready.insert(rank);
             }
         }
     }
 
-    fn is_over(&self) -> bool {
-        self.n_left.load(SeqCst) == 0 || self.has_failed.load(SeqCst)
+    /// Whether there is something to do, or never will be.
+    fn is_news(&self) -> bool {
+        self.gate.is_over() || !self.stage.ready.is_empty()
     }
 
     /// The caller's part: works, and sleeps while others work and nothing is left for it.
     fn drive(self: &Arc<Self>, helpers: &pool::Shared) {
         loop {
             self.work(helpers);
-            if self.is_over() {
+            if self.gate.is_over() {
                 break;
             }
-            self.sleep_until(|| self.is_over() || !self.stage.ready.is_empty());
+            self.gate.sleep_until(|| self.is_news());
         }
-        self.sleep_until(|| self.n_inside.load(SeqCst) == 0);
+        self.gate.sleep_until(|| self.gate.is_deserted());
     }
 
     /// Called by helpers.
     pub(super) fn help(self: &Arc<Self>, helpers: &pool::Shared) {
         loop {
             self.work(helpers);
-            let started = Instant::now();
-            while !self.is_over() && self.stage.ready.is_empty() && started.elapsed() < SPIN {
-                std::hint::spin_loop();
-            }
-            if self.is_over() || self.stage.ready.is_empty() {
+            if !spin_until(|| self.is_news()) || self.gate.is_over() {
                 return;
             }
         }
@@ -237,13 +215,13 @@ impl Run {
 
     /// Executes what is ready until nothing is.
     fn work(self: &Arc<Self>, helpers: &pool::Shared) {
-        self.n_inside.fetch_add(1, SeqCst);
+        self.gate.enter();
         let _busy = self.request.load.enter();
         let _subscriber = self.request.listeners.enter();
         let mut events = Vec::new();
         let mut n_ended = 0;
         let mut next = None;
-        while !self.has_failed.load(Ordering::Relaxed) {
+        while !self.gate.has_failed() {
             let Some(rank) = next.take().or_else(|| self.stage.ready.pop()) else {
                 break;
             };
@@ -255,16 +233,18 @@ impl Run {
             match outcome {
                 Ok(()) => next = self.release(rank, helpers),
                 Err(failure) => {
-                    lock(&self.failure).get_or_insert(failure);
-                    self.has_failed.store(true, SeqCst);
+                    // No code that may panic runs under the lock, so poisoning carries no news.
+                    let failed = self.failure.lock();
+                    failed
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .get_or_insert(failure);
+                    self.gate.fail();
                 }
             }
         }
         // Recorded before the thread leaves: when the caller sees the end of the run, it sees all its events.
         self.request.listeners.hand_on(events);
-        self.n_left.fetch_sub(n_ended, SeqCst);
-        self.n_inside.fetch_sub(1, SeqCst);
-        self.wake_caller();
+        self.gate.leave(n_ended);
     }
 
     /// Counts the edges from an operation that has ended. The first of those that became ready, in the order of ranks, is for
@@ -274,9 +254,8 @@ impl Run {
         let mut next: Option<u32> = None;
         let (mut n_offered, mut offered_ns) = (0, 0);
         for &successor in compiled.successors.row(rank as usize) {
-            // Release and acquire: who sees the count at zero sees everything that the counted operations wrote.
             let is_ready = compiled.n_waits[successor as usize] == 1
-                || self.stage.waits[successor as usize].fetch_sub(1, Ordering::AcqRel) == 1;
+                || self.stage.waits[successor as usize].count();
             if !is_ready {
                 continue;
             }
@@ -296,11 +275,10 @@ impl Run {
             offered_ns += compiled.cost_ns(offered).unwrap_or(WORTH_WAKING_NS);
         }
         if n_offered > 0 {
-            if self.caller_sleeps.load(SeqCst) {
-                self.wake_caller();
+            if self.gate.wake_caller() {
                 n_offered -= 1;
             }
-            let n_inside = self.n_inside.load(Ordering::Relaxed);
+            let n_inside = self.gate.n_inside();
             let n_helpers_max = helpers.n_threads();
             if n_offered > 0 && n_inside <= n_helpers_max && offered_ns >= WORTH_WAKING_NS {
                 helpers.ask(self, n_offered.min(n_helpers_max + 1 - n_inside));
@@ -308,39 +286,6 @@ impl Run {
         }
         next
     }
-
-    fn wake_caller(&self) {
-        if self.caller_sleeps.load(SeqCst) {
-            let _sleep = lock(&self.sleep);
-            self.wake.notify_one();
-        }
-    }
-
-    /// For the caller alone.
-    fn sleep_until(&self, is_reached: impl Fn() -> bool) {
-        let started = Instant::now();
-        while started.elapsed() < SPIN {
-            if is_reached() {
-                return;
-            }
-            std::hint::spin_loop();
-        }
-        let mut sleep = lock(&self.sleep);
-        // Announced before the last look: who makes the condition true after it sees that somebody sleeps.
-        self.caller_sleeps.store(true, SeqCst);
-        while !is_reached() {
-            sleep = self
-                .wake
-                .wait(sleep)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
-        self.caller_sleeps.store(false, SeqCst);
-    }
-}
-
-/// No code that may panic runs under these locks, so poisoning carries no news.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn to_u32(n: usize) -> u32 {

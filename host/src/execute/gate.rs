@@ -1,0 +1,111 @@
+//! How the threads of one run agree that it is over, and how the one that called sleeps meanwhile.
+
+use super::sync::AtomicBool;
+use super::sync::AtomicUsize;
+use super::sync::Condvar;
+use super::sync::Mutex;
+use super::sync::MutexGuard;
+use super::sync::Ordering::Relaxed;
+use super::sync::Ordering::SeqCst;
+use super::sync::PoisonError;
+use super::sync::between_write_and_read;
+use super::sync::spin_until;
+
+/// Who is inside, what is left, and whether the caller sleeps.
+#[derive(Debug)]
+pub(super) struct Gate {
+    n_left: AtomicUsize,
+    /// Threads that execute operations, or are about to.
+    n_inside: AtomicUsize,
+    has_failed: AtomicBool,
+    /// Whether the caller sleeps until there is something for it.
+    caller_sleeps: AtomicBool,
+    sleep: Mutex<()>,
+    wake: Condvar,
+}
+
+impl Gate {
+    /// Of a run of so many operations.
+    pub(super) fn new(n_operations: usize) -> Self {
+        Self {
+            n_left: AtomicUsize::new(n_operations),
+            n_inside: AtomicUsize::new(0),
+            has_failed: AtomicBool::new(false),
+            caller_sleeps: AtomicBool::new(false),
+            sleep: Mutex::new(()),
+            wake: Condvar::new(),
+        }
+    }
+
+    /// A thread begins to execute operations.
+    pub(super) fn enter(&self) {
+        self.n_inside.fetch_add(1, SeqCst);
+    }
+
+    /// A thread is done with `n_ended` operations and executes no more, until it enters again. Whatever it did, the caller sees it
+    /// when it sees the run over or deserted.
+    pub(super) fn leave(&self, n_ended: usize) {
+        self.n_left.fetch_sub(n_ended, SeqCst);
+        self.n_inside.fetch_sub(1, SeqCst);
+        self.wake_caller();
+    }
+
+    /// The run is over before its end.
+    pub(super) fn fail(&self) {
+        self.has_failed.store(true, SeqCst);
+    }
+
+    #[inline]
+    pub(super) fn has_failed(&self) -> bool {
+        self.has_failed.load(Relaxed)
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.n_left.load(SeqCst) == 0 || self.has_failed.load(SeqCst)
+    }
+
+    /// Whether no thread executes operations.
+    pub(super) fn is_deserted(&self) -> bool {
+        self.n_inside.load(SeqCst) == 0
+    }
+
+    /// How many threads execute operations, about.
+    pub(super) fn n_inside(&self) -> usize {
+        self.n_inside.load(Relaxed)
+    }
+
+    /// Wakes the caller, if it sleeps; after making true what it may wait for. Whether it slept.
+    pub(super) fn wake_caller(&self) -> bool {
+        between_write_and_read();
+        let is_asleep = self.caller_sleeps.load(SeqCst);
+        if is_asleep {
+            // Under the lock: between its last look and its sleep, the caller would not hear.
+            let _sleep = self.lock();
+            self.wake.notify_one();
+        }
+        is_asleep
+    }
+
+    /// For the caller alone.
+    pub(super) fn sleep_until(&self, is_reached: impl Fn() -> bool) {
+        if spin_until(&is_reached) {
+            return;
+        }
+        let mut sleep = self.lock();
+        // Announced before the last look: who makes the condition true after it sees that somebody sleeps.
+        self.caller_sleeps.store(true, SeqCst);
+        between_write_and_read();
+        while !is_reached() {
+            sleep = self
+                .wake
+                .wait(sleep)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        self.caller_sleeps.store(false, SeqCst);
+    }
+
+    /// No code that may panic runs under it, so poisoning carries no news.
+    fn lock(&self) -> MutexGuard<'_, ()> {
+        self.sleep.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

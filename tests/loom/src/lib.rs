@@ -1,0 +1,271 @@
+//! Models of the executor's lock-free parts: their own sources, with the atomics and locks of a model checker, which runs each
+//! model once per order of steps that the memory model allows.
+//!
+//! A model is a function that panics where an order breaks what it claims; `tests/models.rs` calls them. What is not modelled are
+//! the pool of helping threads, which is a queue under a mutex, and the frame's cells, of which the readers' countdown is.
+
+#![allow(dead_code, reason = "models use a part of what they include")]
+#![expect(
+    unsafe_code,
+    reason = "the checker's cells are read and written through pointers; it panics where two threads do so at once"
+)]
+
+#[path = "../../../host/src/execute/countdown.rs"]
+mod countdown;
+#[path = "../../../host/src/execute/gate.rs"]
+mod gate;
+#[path = "../../../host/src/execute/ready.rs"]
+mod ready;
+mod sync;
+
+use loom::cell::UnsafeCell;
+use loom::model::Builder;
+use loom::sync::Arc;
+use loom::sync::atomic::AtomicUsize;
+use loom::sync::atomic::Ordering::Relaxed;
+use loom::thread;
+
+use crate::countdown::Countdown;
+use crate::gate::Gate;
+use crate::ready::ReadySet;
+
+/// Interruptions of threads in one order of steps. Two find nearly all that goes wrong in practice, and each further one multiplies
+/// the orders; with three, all models together take less than a second.
+const N_PREEMPTIONS_MAX: usize = 3;
+
+/// Runs a model under every order.
+fn check(model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = Builder::new();
+    builder.preemption_bound = Some(N_PREEMPTIONS_MAX);
+    builder.check(model);
+}
+
+/// Numbers in two words, so that there is a bitmap above.
+const FAR: u32 = 70;
+const BOUND: usize = 128;
+
+/// Two threads add and take: each number is taken once, and none is lost.
+pub fn every_number_is_taken_once() {
+    check(|| {
+        let set = Arc::new(ReadySet::new(BOUND));
+        set.insert(1);
+        let other = {
+            let set = Arc::clone(&set);
+            thread::spawn(move || {
+                set.insert(FAR);
+                set.pop()
+            })
+        };
+        let mine = set.pop();
+        let both = [mine, other.join().unwrap()];
+        let mut taken: Vec<u32> = both.into_iter().flatten().collect();
+        taken.extend(std::iter::from_fn(|| set.pop()));
+        taken.sort_unstable();
+        assert_eq!(taken, [1, FAR]);
+        assert!(set.is_empty());
+    });
+}
+
+/// One thread empties a word while another one fills it: what it put there is found.
+pub fn a_word_that_is_emptied_and_filled_at_one_time_is_not_lost() {
+    check(|| {
+        let set = Arc::new(ReadySet::new(BOUND));
+        set.insert(FAR);
+        let other = {
+            let set = Arc::clone(&set);
+            thread::spawn(move || set.insert(FAR + 1))
+        };
+        assert!(set.pop().is_some_and(|number| number >= FAR));
+        other.join().unwrap();
+        assert!(!set.is_empty());
+        assert!(set.pop().is_some_and(|number| number >= FAR));
+        assert_eq!(set.pop(), None);
+    });
+}
+
+/// The last of three to count sees what the others wrote, and may change it: readers of a value, edges to an operation.
+pub fn who_counts_the_last_has_it_alone() {
+    check(|| {
+        let shared = Arc::new((Countdown::new(), UnsafeCell::new(0)));
+        shared.0.set(3);
+        let count = |shared: &(Countdown, UnsafeCell<u32>)| {
+            shared.1.with(|value| {
+                // SAFETY: the checker panics if somebody writes meanwhile.
+                assert_eq!(unsafe { *value }, 0);
+            });
+            if shared.0.count() {
+                // SAFETY: as above.
+                shared.1.with_mut(|value| unsafe { *value = 1 });
+                true
+            } else {
+                false
+            }
+        };
+        let others: Vec<_> = (0..2)
+            .map(|_| {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || count(&shared))
+            })
+            .collect();
+        let mut n_last = usize::from(count(&shared));
+        for other in others {
+            n_last += usize::from(other.join().unwrap());
+        }
+        assert_eq!(n_last, 1);
+    });
+}
+
+/// A run of operations that wait for each other, as `Run` in the host has it: what `execute/run.rs` does between the parts that
+/// are included here, without kernels, deadlines and pool.
+struct Crew {
+    gate: Gate,
+    ready: ReadySet,
+    /// Per operation the edges that lead to it, and those that are left.
+    waits: Vec<(usize, Countdown)>,
+    successors: &'static [&'static [u32]],
+    /// Per operation how often it was executed, and what its executors wrote.
+    executed: Vec<(AtomicUsize, UnsafeCell<u32>)>,
+    fails_at: Option<u32>,
+}
+
+impl Crew {
+    fn new(successors: &'static [&'static [u32]], fails_at: Option<u32>) -> Arc<Self> {
+        let n_waits = |rank: u32| {
+            let edges = successors.iter().flat_map(|row| row.iter());
+            edges.filter(|&&successor| successor == rank).count()
+        };
+        let ranks = 0..u32::try_from(successors.len()).unwrap();
+        let crew = Self {
+            gate: Gate::new(successors.len()),
+            ready: ReadySet::new(successors.len()),
+            waits: ranks
+                .map(|rank| (n_waits(rank), Countdown::new()))
+                .collect(),
+            executed: successors
+                .iter()
+                .map(|_| (AtomicUsize::new(0), UnsafeCell::new(0)))
+                .collect(),
+            successors,
+            fails_at,
+        };
+        for (rank, (n_waits, waits)) in (0..).zip(&crew.waits) {
+            waits.set(u32::try_from(*n_waits).unwrap());
+            if *n_waits == 0 {
+                crew.ready.insert(rank);
+            }
+        }
+        Arc::new(crew)
+    }
+
+    /// What the thread that called does.
+    fn drive(&self) {
+        loop {
+            self.work();
+            if self.gate.is_over() {
+                break;
+            }
+            self.gate
+                .sleep_until(|| self.gate.is_over() || !self.ready.is_empty());
+        }
+        self.gate.sleep_until(|| self.gate.is_deserted());
+    }
+
+    fn work(&self) {
+        self.gate.enter();
+        let (mut n_ended, mut next) = (0, None);
+        while !self.gate.has_failed() {
+            let Some(rank) = next.take().or_else(|| self.ready.pop()) else {
+                break;
+            };
+            n_ended += 1;
+            if self.execute(rank) {
+                next = self.release(rank);
+            } else {
+                self.gate.fail();
+            }
+        }
+        self.gate.leave(n_ended);
+    }
+
+    /// Writes its value, which nobody else may look at, and reads those of the operations before.
+    fn execute(&self, rank: u32) -> bool {
+        let (n_executed, value) = &self.executed[rank as usize];
+        assert_eq!(
+            n_executed.fetch_add(1, Relaxed),
+            0,
+            "{rank} is executed twice"
+        );
+        // SAFETY: the checker panics if somebody else has it meanwhile.
+        value.with_mut(|value| unsafe { *value = 1 });
+        for (before, successors) in self.successors.iter().enumerate() {
+            if successors.contains(&rank) {
+                // SAFETY: as above.
+                let read = self.executed[before].1.with(|value| unsafe { *value });
+                assert_eq!(read, 1, "{rank} is executed before {before}");
+            }
+        }
+        self.fails_at != Some(rank)
+    }
+
+    fn release(&self, rank: u32) -> Option<u32> {
+        let (mut next, mut n_offered) = (None, 0);
+        for &successor in self.successors[rank as usize] {
+            // One edge needs no counting, as in the host.
+            let (n_waits, waits) = &self.waits[successor as usize];
+            if *n_waits > 1 && !waits.count() {
+                continue;
+            }
+            if next.is_none() {
+                next = Some(successor);
+            } else {
+                self.ready.insert(successor);
+                n_offered += 1;
+            }
+        }
+        if n_offered > 0 {
+            self.gate.wake_caller();
+        }
+        next
+    }
+}
+
+/// The caller and one helper; the helper works once, as if it had been asked at the start.
+fn run(successors: &'static [&'static [u32]], fails_at: Option<u32>) {
+    check(move || {
+        let crew = Crew::new(successors, fails_at);
+        let helper = {
+            let crew = Arc::clone(&crew);
+            thread::spawn(move || crew.work())
+        };
+        crew.drive();
+        assert!(crew.gate.is_over());
+        for (n_executed, value) in &crew.executed {
+            let n_executed = n_executed.load(Relaxed);
+            assert!(
+                fails_at.is_some() || n_executed == 1,
+                "an operation is lost"
+            );
+            if crew.gate.is_deserted() {
+                // SAFETY: the checker panics if a helper still writes.
+                let written = value.with(|value| unsafe { *value });
+                assert_eq!(written as usize, n_executed);
+            }
+        }
+        helper.join().unwrap();
+    });
+}
+
+/// 0, then 1 and 2 on any thread, then 3: the caller never sleeps for ever, and sees everything when it returns.
+pub fn a_run_ends_and_the_caller_sees_it() {
+    run(&[&[1, 2], &[3], &[3], &[]], None);
+}
+
+/// Two operations that may start at once.
+pub fn independent_operations_are_shared() {
+    run(&[&[], &[]], None);
+}
+
+/// A failure ends the run, whoever waits.
+pub fn a_run_that_fails_ends() {
+    run(&[&[1, 2], &[3], &[3], &[]], Some(1));
+}

@@ -1,0 +1,22 @@
+//! The model checker's atomics and locks, under the names of `host/src/execute/sync.rs`.
+
+pub(super) use std::sync::PoisonError;
+
+pub(super) use loom::sync::Condvar;
+pub(super) use loom::sync::Mutex;
+pub(super) use loom::sync::MutexGuard;
+pub(super) use loom::sync::atomic::AtomicBool;
+pub(super) use loom::sync::atomic::AtomicU32;
+pub(super) use loom::sync::atomic::AtomicU64;
+pub(super) use loom::sync::atomic::AtomicUsize;
+pub(super) use loom::sync::atomic::Ordering;
+
+/// One look: the checker has no clock, and looking again changes nothing.
+pub(super) fn spin_until(is_reached: impl Fn() -> bool) -> bool {
+    is_reached()
+}
+
+/// The checker takes `SeqCst` accesses for `AcqRel`; only its fence is what they are.
+pub(super) fn between_write_and_read() {
+    loom::sync::atomic::fence(Ordering::SeqCst);
+}

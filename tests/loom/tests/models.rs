@@ -1,0 +1,31 @@
+//! Runs the models.
+
+#[test]
+fn every_number_is_taken_once() {
+    placewright_loom::every_number_is_taken_once();
+}
+
+#[test]
+fn a_word_that_is_emptied_and_filled_at_one_time_is_not_lost() {
+    placewright_loom::a_word_that_is_emptied_and_filled_at_one_time_is_not_lost();
+}
+
+#[test]
+fn who_counts_the_last_has_it_alone() {
+    placewright_loom::who_counts_the_last_has_it_alone();
+}
+
+#[test]
+fn a_run_ends_and_the_caller_sees_it() {
+    placewright_loom::a_run_ends_and_the_caller_sees_it();
+}
+
+#[test]
+fn independent_operations_are_shared() {
+    placewright_loom::independent_operations_are_shared();
+}
+
+#[test]
+fn a_run_that_fails_ends() {
+    placewright_loom::a_run_that_fails_ends();
+}
