@@ -163,7 +163,7 @@ fn a_graph_that_is_dealt_out_moves_tensors_between_devices() {
 
 #[test]
 fn a_memory_plan_is_what_runs_hold() {
-    for (name, n_cpus) in [("lenet", 1), ("lenet", 3), ("bert_tiny", 2)] {
+    for (name, n_cpus) in [("lenet", 1), ("lenet", 3), ("mlp", 2)] {
         let mut options = DeviceOptions::default();
         options.device_count.insert("CPU".to_owned(), n_cpus);
         let policy = ShippedPolicy::find("round-robin").unwrap();

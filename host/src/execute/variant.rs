@@ -69,7 +69,7 @@ enum Mode {
     /// By several threads, while it is measured. Per rank the least so far, in ns, and how many runs were measured.
     Measuring(Vec<u32>, u32),
     /// By several threads, and by one that has the pool's help inside kernels, in turn.
-    Trying(Trials),
+    Trying(Box<Trials>),
     Serial,
     Shared,
 }
@@ -227,7 +227,7 @@ impl Variant {
             if *n_measured >= N_MEASURED {
                 let costs = std::mem::take(least);
                 state.mode = if sharing_pays(&state.compiled, &costs, n_threads) {
-                    Mode::Trying(Trials::default())
+                    Mode::Trying(Box::default())
                 } else {
                     Mode::Serial
                 };

@@ -150,6 +150,19 @@ impl Broadcast {
     }
 }
 
+/// A short row from element `first` on, again and again, until it is long or there are `n` elements; whole rows.
+#[inline(never)]
+fn side_by_side<R: Copy>(row: &[R], first: usize, n: usize) -> SmallVec<[R; 4 * SHORT]> {
+    let n_repeats = (4 * SHORT / row.len()).min(n.div_ceil(row.len()));
+    let (head, tail) = row.split_at(first);
+    let mut repeated = SmallVec::new();
+    for _ in 0..n_repeats {
+        repeated.extend(tail.iter().copied());
+        repeated.extend(head.iter().copied());
+    }
+    repeated
+}
+
 /// Short rows: the row of the right operand, side by side until loops over it are worth vectors.
 #[inline(always)]
 fn apply_repeated<L: Copy, R: Copy, O>(
@@ -159,15 +172,14 @@ fn apply_repeated<L: Copy, R: Copy, O>(
     out: &mut [O],
     f: &impl Fn(L, R) -> O,
 ) {
-    let first = start % rhs.len();
-    let n_repeats = (4 * SHORT / rhs.len()).min(out.len().div_ceil(rhs.len()));
-    let row = rhs.iter().cycle().skip(first).copied();
-    let row: SmallVec<[R; 4 * SHORT]> = row.take(n_repeats * rhs.len()).collect();
+    let row = side_by_side(rhs, start % rhs.len(), out.len());
     let lhs = &lhs[start..start + out.len()];
-    for (out, lhs) in out.chunks_mut(row.len()).zip(lhs.chunks(row.len())) {
-        for ((o, &l), &r) in out.iter_mut().zip(lhs).zip(&row) {
-            *o = f(l, r);
-        }
+    let (mut out, mut lhs) = (out, lhs);
+    while !out.is_empty() {
+        let (to, others) = std::mem::take(&mut out).split_at_mut(row.len().min(lhs.len()));
+        let (from, rest) = lhs.split_at(to.len());
+        apply_row(from, true, &row, true, to, f);
+        (out, lhs) = (others, rest);
     }
 }
 

@@ -60,10 +60,9 @@ pub(crate) fn gemm<T: GemmElement>(
         } else {
             [share(m, part, n_parts, 16), 0..n]
         };
-        let target = target;
         if block.iter().all(|range| !range.is_empty()) {
             // SAFETY: as above; the blocks of two parts have no element in common.
-            unsafe { multiply_block(lhs, rhs, target.0, row_stride, block) };
+            unsafe { multiply_block(lhs, rhs, target.start(), row_stride, block) };
         }
     });
 }
@@ -84,6 +83,13 @@ pub(super) fn share(n: usize, part: usize, n_parts: usize, unit: usize) -> Range
 /// The first element of a result that several threads write parts of.
 #[derive(Debug)]
 pub(super) struct Target<T>(pub(super) *mut T);
+
+impl<T> Target<T> {
+    /// Not the field: a closure would borrow the pointer alone, which is nobody's to send.
+    pub(super) fn start(self) -> *mut T {
+        self.0
+    }
+}
 
 impl<T> Clone for Target<T> {
     fn clone(&self) -> Self {

@@ -246,7 +246,7 @@ impl SimdOp for Product<'_> {
                     *start = self.lhs.data[at..at + extent].as_ptr();
                 }
                 // SAFETY: `multiply_packed` has compared the shape of the result, and this row and column lie in it.
-                let out = unsafe { self.out.0.add(row * self.row_stride + first) };
+                let out = unsafe { self.out.start().add(row * self.row_stride + first) };
                 let tile = Tile {
                     rows,
                     segments: self.lhs.segments,
@@ -255,6 +255,10 @@ impl SimdOp for Product<'_> {
                     row_stride: self.row_stride,
                     n_columns,
                 };
+                #[expect(
+                    clippy::multiple_unsafe_ops_per_block,
+                    reason = "one of these calls is made"
+                )]
                 // SAFETY: each of these rows has `extent` elements, the panel its vectors for the whole inner dimension, and the
                 // result these rows and columns.
                 unsafe {
@@ -313,6 +317,10 @@ impl Tile<'_> {
     /// The first `R` rows have all segments, the panel has `V` vectors per inner element, and the result has `R` rows of
     /// `n_columns` elements: at most `V` vectors, and more than `V - 1`.
     #[inline(always)]
+    #[expect(
+        clippy::needless_range_loop,
+        reason = "loops over registers, by their number"
+    )]
     unsafe fn fill<I: Isa, const R: usize, const V: usize>(&self, isa: I) {
         let ops = isa.f32();
         let lanes = ops.len();
