@@ -9,7 +9,7 @@ use crate::kernels::Multiply;
 use crate::kernels::Threads;
 
 /// Multiplications that are worth handing to another thread: some 20 us.
-const GRAIN_PRODUCTS: usize = 256 * 1024;
+const GRAIN_PRODUCTS: usize = 1 << 20;
 
 /// Multiplications of one product from which on its own threads are of more use than a thread per product.
 const LARGE_PRODUCTS: usize = 8 * 1024 * 1024;

@@ -8,8 +8,15 @@ use crate::device::KernelContext;
 use crate::device::KernelDevice;
 use crate::kernels::team;
 
-/// Work that a helper is worth asking for: asking costs the caller some 3 us, and helpers take about 10 us to come.
-const WORTH_HELP_NS: u64 = 15_000;
+/// Work from which on helpers are asked for. Asking costs the caller some 3 us; a thread that sleeps takes 10 us and more to come,
+/// and finds cold caches: kernels of 40 us were slower with its help than without, measured on two cores.
+const WORTH_HELP_NS: u64 = 60_000;
+
+/// Parts per thread: they even out what each costs, when a helper comes, and what else the machine does.
+const PARTS_PER_THREAD: usize = 4;
+
+/// Grains of a loop from which on helpers are asked for.
+const GRAINS_WORTH_HELP: usize = 3;
 
 /// The threads that a device lends to loops inside its kernels. Asking starts the pool, so small work never does.
 #[derive(Clone, Copy, Default)]
@@ -37,16 +44,13 @@ impl<'a> Threads<'a> {
         (pool.current_num_threads() > 1).then_some(pool)
     }
 
-    /// How many parts work of so many ns on one thread is worth being divided into, one per thread.
+    /// How many parts work of so many ns on one thread is worth being divided into: one, or some for each thread.
     pub(crate) fn parts_for(self, work_ns: u64) -> usize {
-        let n_worth = usize::try_from(work_ns / WORTH_HELP_NS).unwrap_or(usize::MAX);
-        if n_worth < 2 {
+        if work_ns < WORTH_HELP_NS {
             return 1;
         }
-        let n_threads = self
-            .pool()
-            .map_or(1, rayon::ThreadPool::current_num_threads);
-        n_worth.min(n_threads)
+        self.pool()
+            .map_or(1, |pool| PARTS_PER_THREAD * pool.current_num_threads())
     }
 
     /// Calls `body(part)` for each part of `0..n_parts`, on all threads.
@@ -59,13 +63,16 @@ impl<'a> Threads<'a> {
 
     /// Calls `fill(start, part)` for parts of `out` that together are all of it, `start` being the index of the part's
     /// first element. Parts begin at multiples of `unit` elements, and none is split off below `grain` elements, which
-    /// should be worth some 20 us of work.
+    /// should be worth some 20 us of work; fewer than three grains stay on this thread.
     pub fn fill<T, F>(self, out: &mut [T], unit: usize, grain: usize, fill: F)
     where
         T: Send,
         F: Fn(usize, &mut [T]) + Sync,
     {
-        match (out.len() > grain).then(|| self.pool()).flatten() {
+        match (out.len() >= grain.saturating_mul(GRAINS_WORTH_HELP))
+            .then(|| self.pool())
+            .flatten()
+        {
             Some(pool) => fill_with(pool, out, unit, grain, &fill),
             None => fill(0, out),
         }
@@ -81,10 +88,9 @@ fn fill_with<T: Send>(
     grain: usize,
     fill: &(dyn Fn(usize, &mut [T]) + Sync),
 ) {
-    // A few parts per thread even out what each costs and what else the machine does.
     let len = out
         .len()
-        .div_ceil(4 * pool.current_num_threads())
+        .div_ceil(PARTS_PER_THREAD * pool.current_num_threads())
         .max(grain)
         .max(1)
         .next_multiple_of(unit.max(1));

@@ -195,7 +195,7 @@ pub(crate) fn multiply_packed(
     if n_parts < 2 {
         multiply(0..n_rows, 0..n_panels);
     } else if n_panels >= n_parts {
-        // Each thread reads its part of the right side, which then stays in its cache from run to run.
+        // Each part reads its own piece of the right side.
         threads.for_each(n_parts, |part| {
             multiply(0..n_rows, share(n_panels, part, n_parts, 1));
         });
