@@ -33,6 +33,10 @@ const N_MEASURED: u32 = 3;
 /// Runs that are timed each way where several threads may be faster.
 const N_TRIALS: usize = 7;
 
+/// Runs after which both ways are timed again: what else the machine does changes. Twice as many after each time, up to the most.
+const N_SETTLED_MIN: u32 = 128;
+const N_SETTLED_MAX: u32 = 8_192;
+
 /// What an operation costs beyond its kernel when one thread executes all, and when several do: as measured on empty kernels.
 const SERIAL_OVERHEAD_NS: u64 = 10;
 const SHARED_OVERHEAD_NS: u64 = 300;
@@ -70,13 +74,21 @@ enum Mode {
     Measuring(Vec<u32>, u32),
     /// By several threads, and by one that has the pool's help inside kernels, in turn.
     Trying(Box<Trials>),
+    /// As the last trials say, for so many runs more.
+    Settled {
+        is_shared: bool,
+        n_left: u32,
+        n_settled: u32,
+    },
     Serial,
     Shared,
 }
 
 /// Whole runs, both ways.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 struct Trials {
+    /// For how many runs the verdict will hold.
+    n_settled: u32,
     n_started: usize,
     shared: SmallVec<[Duration; N_TRIALS]>,
     serial: SmallVec<[Duration; N_TRIALS]>,
@@ -92,6 +104,15 @@ pub(super) struct Way {
 }
 
 impl Trials {
+    fn new(n_settled: u32) -> Box<Self> {
+        Box::new(Self {
+            n_settled,
+            n_started: 0,
+            shared: SmallVec::new(),
+            serial: SmallVec::new(),
+        })
+    }
+
     fn add(&mut self, way: Way, duration: Duration) {
         if way.is_shared {
             self.shared.push(duration);
@@ -164,7 +185,25 @@ impl Variant {
     /// A stage to run on, and how.
     pub(super) fn take_stage(&self, program: &Arc<Program>) -> Result<(Stage, Way), ExecuteError> {
         let mut state = lock(&self.state);
+        if let Mode::Settled {
+            n_left: 0,
+            n_settled,
+            ..
+        } = state.mode
+        {
+            let n_settled = n_settled.saturating_mul(2).min(N_SETTLED_MAX);
+            state.mode = Mode::Trying(Trials::new(n_settled));
+        }
         let way = match &mut state.mode {
+            Mode::Settled {
+                is_shared, n_left, ..
+            } => {
+                *n_left -= 1;
+                Way {
+                    is_shared: *is_shared,
+                    is_trial: false,
+                }
+            }
             Mode::Serial => Way {
                 is_shared: false,
                 is_trial: false,
@@ -227,7 +266,7 @@ impl Variant {
             if *n_measured >= N_MEASURED {
                 let costs = std::mem::take(least);
                 state.mode = if sharing_pays(&state.compiled, &costs, n_threads) {
-                    Mode::Trying(Box::default())
+                    Mode::Trying(Trials::new(N_SETTLED_MIN))
                 } else {
                     Mode::Serial
                 };
@@ -240,15 +279,14 @@ impl Variant {
         }
         if let (Mode::Trying(trials), Some((way, duration))) = (&mut state.mode, trial) {
             trials.add(way, duration);
-            match trials.sharing_wins() {
-                None => {}
-                Some(true) => state.mode = Mode::Shared, // Compiled for that already.
-                Some(false) => {
-                    state.mode = Mode::Serial;
-                    let mut compiled = Compiled::new(&stage.program, &state.shapes, false);
-                    compiled.costs.clone_from(&state.compiled.costs);
-                    state.replace(compiled);
-                }
+            if let Some(is_shared) = trials.sharing_wins() {
+                // Compiled for several threads in any case, so that they can be tried again.
+                let n_settled = trials.n_settled;
+                state.mode = Mode::Settled {
+                    is_shared,
+                    n_left: n_settled,
+                    n_settled,
+                };
             }
             return;
         }
