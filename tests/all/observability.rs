@@ -7,6 +7,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::Mutex;
+use std::sync::Once;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -156,6 +157,13 @@ impl Listener {
 
     /// What was heard while `work` was done.
     fn listen<T>(&self, work: impl FnOnce() -> T) -> T {
+        // While a single subscriber lives, `tracing` asks the thread that first meets an event whether anybody hears it, and
+        // keeps the answer: another test's thread would answer for this one. So there is always a second subscriber.
+        static DEAF: Once = Once::new();
+        DEAF.call_once(|| {
+            tracing::subscriber::set_global_default(Self::new(|_| false))
+                .expect("no other test sets the process's subscriber");
+        });
         tracing::subscriber::with_default(self.clone(), work)
     }
 
