@@ -342,4 +342,20 @@ mod tests {
             "{error}"
         );
     }
+
+    #[test]
+    fn a_short_row_goes_on_where_a_part_of_the_result_begins() {
+        for columns in [1, 3, 7, 63] {
+            let lhs: Vec<u32> = (0..900).collect();
+            let rhs: Vec<u32> = (0..columns).map(|j| 10_000 * (j + 1)).collect();
+            for (start, n) in [(0, 900), (1, 500), (columns as usize, 1), (64, 0), (899, 1)] {
+                let mut out = vec![0; n];
+                apply_repeated(&lhs, &rhs, start, &mut out, &|l: u32, r: u32| l + r);
+                let expected: Vec<u32> = (start..start + n)
+                    .map(|i| lhs[i] + rhs[i % rhs.len()])
+                    .collect();
+                assert_eq!(out, expected, "{columns} columns, from {start}");
+            }
+        }
+    }
 }

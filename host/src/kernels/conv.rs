@@ -81,9 +81,9 @@ impl Convolution {
 
     /// Whether [`Self::apply_packed`] may be used: there is one group, and what the windows reach over is mostly image.
     pub fn is_dense(&self) -> bool {
+        // Not by the dilated window: padding and dilation together may be anything, and what is copied must not.
         let is_dense = |axis: &WindowAxis| {
-            let window = axis.size.saturating_mul(axis.dilation);
-            let most = axis.input.saturating_add(window).saturating_mul(4);
+            let most = axis.input.saturating_add(axis.size).saturating_mul(4);
             axis.span(axis.output) <= most
         };
         self.filter_channels == self.input_channels
@@ -218,7 +218,10 @@ impl Convolution {
         let n_copied = line.min(padded_line.saturating_sub(before));
         for (index, target) in padded.chunks_exact_mut(padded_line).enumerate() {
             let row = (rows.start * self.rows.stride + index).checked_sub(self.rows.pad_before);
-            if let Some(row) = row.filter(|&row| row < self.rows.input) {
+            // No column is copied where the windows end before the image begins.
+            if n_copied > 0
+                && let Some(row) = row.filter(|&row| row < self.rows.input)
+            {
                 target[before..before + n_copied]
                     .copy_from_slice(&image[row * line..row * line + n_copied]);
             }
@@ -452,33 +455,56 @@ mod tests {
         }
     }
 
+    fn alone(rows: WindowAxis, columns: WindowAxis) -> Convolution {
+        Convolution {
+            batch: 1,
+            rows,
+            columns,
+            input_channels: 1,
+            filter_channels: 1,
+            output_channels: 1,
+        }
+    }
+
     #[test]
     fn paddings_that_dwarf_the_image_are_not_copied() {
-        let axis = |padding| {
+        let axis = |stride, dilation, padding| {
             let spec = WindowSpec {
                 size: 3,
-                stride: 1 << 40,
-                dilation: 1,
+                stride,
+                dilation,
                 padding: Padding::Explicit(padding, padding),
             };
             spec.over(5).unwrap()
         };
-        let c = Convolution {
-            batch: 1,
-            rows: axis(0),
-            columns: axis(1 << 41),
-            input_channels: 1,
-            filter_channels: 1,
-            output_channels: 1,
+        for columns in [axis(1 << 40, 1, 1 << 41), axis(1, 1 << 40, (1 << 40) - 2)] {
+            let c = alone(axis(1, 1, 0), columns);
+            assert!(!c.is_dense());
+            let mut out = vec![f32::NAN; c.rows.output * c.columns.output];
+            c.apply(&[1.0; 25], &[1.0; 9], &mut out, Threads::single())
+                .unwrap();
+            assert_eq!(out, plain(&c, &[1.0; 25], &[1.0; 9]));
+            let packed = vec![1.0; packed_len(9, 1).unwrap()];
+            c.apply_packed(&[1.0; 25], &packed, &mut out, Threads::single())
+                .unwrap_err();
+        }
+    }
+
+    #[test]
+    fn windows_may_all_lie_in_the_padding_before_the_image() {
+        let spec = WindowSpec {
+            size: 2,
+            stride: 9,
+            dilation: 1,
+            padding: Padding::Explicit(4, 0),
         };
-        assert!(!c.is_dense());
-        let mut out = vec![f32::NAN; c.columns.output];
-        c.apply(&[1.0; 25], &[1.0; 9], &mut out, Threads::single())
+        let c = alone(spec.over(1).unwrap(), spec.over(1).unwrap());
+        assert!(c.is_dense() && c.columns.span(c.columns.output) < c.columns.pad_before);
+        let packed = vec![1.0; packed_len(4, 1).unwrap()];
+        let mut out = [f32::NAN];
+        c.apply_packed(&[7.0], &packed, &mut out, Threads::single())
             .unwrap();
-        assert_eq!(out, plain(&c, &[1.0; 25], &[1.0; 9]));
-        let packed = vec![1.0; packed_len(9, 1).unwrap()];
-        c.apply_packed(&[1.0; 25], &packed, &mut out, Threads::single())
-            .unwrap_err();
+        assert_eq!(out, [0.0]);
     }
 
     #[test]
