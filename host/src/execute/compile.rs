@@ -18,7 +18,6 @@ use crate::plan::StepKind;
 use crate::tensor::DType;
 use crate::tensor::Shape;
 use crate::tensor::Tensor;
-use crate::trace::meters;
 use crate::trace::targets;
 
 /// Tensors below this many bytes stand together, not each on a cache line of its own.
@@ -102,7 +101,6 @@ impl Compiled {
             arena_bytes = field::Empty,
         );
         let _entered = span.enter();
-        meters::add_variant();
         let plan = &program.plan;
         let order = serial_order(program);
         span.record("operations", order.len());

@@ -77,8 +77,8 @@ impl Executor {
         self.workshop.prepare(plan).map(Arc::new)
     }
 
-    /// What the runs of a plan hold, by memory, for feeds of the shapes that the graph says. Each run allocates that much before it
-    /// starts, or fails with [`ExecuteError::Arena`].
+    /// What the runs of a plan hold at most, by memory, for feeds of the shapes that the graph says. A run's own part is allocated
+    /// before it starts, or it fails with [`ExecuteError::Arena`].
     pub fn memory_plan(&self, prepared: &PreparedPlan) -> MemoryPlan {
         let is_shared = !matches!(self.scheduling, Scheduling::Serial);
         MemoryPlan::new(&prepared.program, is_shared)

@@ -20,6 +20,7 @@ use super::ready::ReadySet;
 use super::run::Stage;
 use crate::tensor::Shape;
 use crate::tensor::Tensor;
+use crate::trace::meters;
 
 /// Combinations of shapes that a plan is kept compiled for.
 const N_VARIANTS_MAX: usize = 16;
@@ -103,6 +104,64 @@ pub(super) struct Way {
     pub(super) is_trial: bool,
 }
 
+impl Mode {
+    /// Several threads or one with help, to be tried.
+    fn trying() -> Self {
+        Self::Trying(Trials::new(N_SETTLED_MIN))
+    }
+
+    /// Whether plans are compiled for operations that overlap. Also where one thread has won for now: several are tried again.
+    fn is_for_threads(&self) -> bool {
+        !matches!(self, Self::Serial)
+    }
+
+    /// How the next run goes.
+    fn next_way(&mut self) -> Way {
+        if let Self::Settled {
+            n_left: 0,
+            n_settled,
+            ..
+        } = *self
+        {
+            let n_settled = n_settled.saturating_mul(2).min(N_SETTLED_MAX);
+            *self = Self::Trying(Trials::new(n_settled));
+        }
+        let is_trial = matches!(self, Self::Trying(_));
+        let is_shared = match self {
+            Self::Settled {
+                is_shared, n_left, ..
+            } => {
+                *n_left -= 1;
+                *is_shared
+            }
+            Self::Trying(trials) => {
+                trials.n_started += 1;
+                trials.n_started.is_multiple_of(2)
+            }
+            Self::Serial => false,
+            Self::Measuring(..) | Self::Shared => true,
+        };
+        Way {
+            is_shared,
+            is_trial,
+        }
+    }
+
+    /// A trial has ended; one that ends when all is settled is late, and counts no more.
+    fn add_trial(&mut self, way: Way, duration: Duration) {
+        if let Self::Trying(trials) = self {
+            trials.add(way, duration);
+            if let Some(is_shared) = trials.sharing_wins() {
+                *self = Self::Settled {
+                    is_shared,
+                    n_left: trials.n_settled,
+                    n_settled: trials.n_settled,
+                };
+            }
+        }
+    }
+}
+
 impl Trials {
     fn new(n_settled: u32) -> Box<Self> {
         Box::new(Self {
@@ -169,11 +228,10 @@ impl Variant {
             Scheduling::Serial => Mode::Serial,
             Scheduling::Shared => Mode::Shared,
         };
-        let with_threads = !matches!(mode, Mode::Serial);
         Self {
             feeds: feeds.iter().map(|tensor| tensor.shape().clone()).collect(),
             state: Mutex::new(State {
-                compiled: Arc::new(Compiled::new(program, &shapes, with_threads)),
+                compiled: Arc::new(compile(program, &shapes, &mode)),
                 mode,
                 shapes,
                 has_learned_shapes: false,
@@ -185,41 +243,7 @@ impl Variant {
     /// A stage to run on, and how.
     pub(super) fn take_stage(&self, program: &Arc<Program>) -> Result<(Stage, Way), ExecuteError> {
         let mut state = lock(&self.state);
-        if let Mode::Settled {
-            n_left: 0,
-            n_settled,
-            ..
-        } = state.mode
-        {
-            let n_settled = n_settled.saturating_mul(2).min(N_SETTLED_MAX);
-            state.mode = Mode::Trying(Trials::new(n_settled));
-        }
-        let way = match &mut state.mode {
-            Mode::Settled {
-                is_shared, n_left, ..
-            } => {
-                *n_left -= 1;
-                Way {
-                    is_shared: *is_shared,
-                    is_trial: false,
-                }
-            }
-            Mode::Serial => Way {
-                is_shared: false,
-                is_trial: false,
-            },
-            Mode::Trying(trials) => {
-                trials.n_started += 1;
-                Way {
-                    is_shared: trials.n_started.is_multiple_of(2),
-                    is_trial: true,
-                }
-            }
-            Mode::Measuring(..) | Mode::Shared => Way {
-                is_shared: true,
-                is_trial: false,
-            },
-        };
+        let way = state.mode.next_way();
         if let Some(stage) = state.idle.pop() {
             return Ok((stage, way));
         }
@@ -266,33 +290,20 @@ impl Variant {
             if *n_measured >= N_MEASURED {
                 let costs = std::mem::take(least);
                 state.mode = if sharing_pays(&state.compiled, &costs, n_threads) {
-                    Mode::Trying(Trials::new(N_SETTLED_MIN))
+                    Mode::trying()
                 } else {
                     Mode::Serial
                 };
-                let with_threads = !matches!(state.mode, Mode::Serial);
-                let mut compiled = Compiled::new(&stage.program, &state.shapes, with_threads);
-                compiled.costs = costs.into();
-                state.replace(compiled);
+                state.compile(&stage.program, costs);
                 return;
             }
         }
-        if let (Mode::Trying(trials), Some((way, duration))) = (&mut state.mode, trial) {
-            trials.add(way, duration);
-            if let Some(is_shared) = trials.sharing_wins() {
-                // Compiled for several threads in any case, so that they can be tried again.
-                let n_settled = trials.n_settled;
-                state.mode = Mode::Settled {
-                    is_shared,
-                    n_left: n_settled,
-                    n_settled,
-                };
-            }
+        if let Some((way, duration)) = trial {
+            state.mode.add_trial(way, duration);
             return;
         }
         if is_new {
-            let with_threads = !matches!(state.mode, Mode::Serial);
-            state.replace(Compiled::new(&stage.program, &state.shapes, with_threads));
+            state.compile(&stage.program, Vec::new());
         }
     }
 
@@ -308,10 +319,18 @@ impl Variant {
 }
 
 impl State {
-    fn replace(&mut self, compiled: Compiled) {
+    /// Compiles again, for what has been learned. `costs`: per rank, as far as measured.
+    fn compile(&mut self, program: &Program, costs: Vec<u32>) {
+        let mut compiled = compile(program, &self.shapes, &self.mode);
+        compiled.costs = costs.into();
         self.compiled = Arc::new(compiled);
         self.idle.clear();
     }
+}
+
+fn compile(program: &Program, shapes: &[Option<Shape>], mode: &Mode) -> Compiled {
+    meters::add_variant();
+    Compiled::new(program, shapes, mode.is_for_threads())
 }
 
 /// Whether several threads are worth their overhead: list scheduling of the operations, as measured.
@@ -355,4 +374,81 @@ fn sharing_pays(compiled: &Compiled, costs: &[u32], n_threads: usize) -> bool {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lets a plan whose runs take so long, in us, go through `n_runs` runs; how many went by several threads, and were trials.
+    fn go(mode: &mut Mode, n_runs: u32, shared_us: u64, serial_us: u64) -> (u32, u32) {
+        let (mut n_shared, mut n_trials) = (0, 0);
+        for _ in 0..n_runs {
+            let way = mode.next_way();
+            n_shared += u32::from(way.is_shared);
+            n_trials += u32::from(way.is_trial);
+            if way.is_trial {
+                let took = if way.is_shared { shared_us } else { serial_us };
+                mode.add_trial(way, Duration::from_micros(took));
+            }
+        }
+        (n_shared, n_trials)
+    }
+
+    const N_BOTH: u32 = 2 * N_TRIALS as u32;
+
+    #[test]
+    fn the_faster_way_is_taken_and_the_other_one_tried_again_ever_more_rarely() {
+        let half = N_BOTH / 2;
+        for (shared_us, serial_us, is_shared) in
+            [(50, 100, true), (100, 50, false), (98, 100, false)]
+        {
+            let mut mode = Mode::trying();
+            for n_settled in [N_SETTLED_MIN, 2 * N_SETTLED_MIN, 4 * N_SETTLED_MIN] {
+                assert_eq!(go(&mut mode, N_BOTH, shared_us, serial_us), (half, N_BOTH));
+                let n_shared = if is_shared { n_settled } else { 0 };
+                assert_eq!(
+                    go(&mut mode, n_settled, shared_us, serial_us),
+                    (n_shared, 0)
+                );
+            }
+            assert!(mode.is_for_threads());
+        }
+    }
+
+    #[test]
+    fn a_verdict_changes_with_the_machine_and_holds_for_a_while_at_most() {
+        let mut mode = Mode::trying();
+        go(&mut mode, N_BOTH, 100, 50);
+        assert_eq!(go(&mut mode, N_SETTLED_MIN, 50, 100), (0, 0));
+        go(&mut mode, N_BOTH, 50, 100);
+        assert_eq!(go(&mut mode, N_SETTLED_MIN, 50, 100), (N_SETTLED_MIN, 0));
+        let mut mode = Mode::Trying(Trials::new(N_SETTLED_MAX));
+        go(&mut mode, N_BOTH + N_SETTLED_MAX + N_BOTH, 50, 100);
+        assert_eq!(go(&mut mode, N_SETTLED_MAX + 1, 50, 100).1, 1);
+    }
+
+    #[test]
+    fn one_lucky_run_of_several_threads_wins_nothing_and_a_late_trial_changes_nothing() {
+        let mut mode = Mode::trying();
+        let way = |is_shared| Way {
+            is_shared,
+            is_trial: true,
+        };
+        mode.add_trial(way(true), Duration::from_micros(1));
+        go(&mut mode, N_BOTH, 100, 50);
+        assert!(
+            matches!(
+                mode,
+                Mode::Settled {
+                    is_shared: false,
+                    ..
+                }
+            ),
+            "{mode:?}"
+        );
+        let before = format!("{mode:?}");
+        mode.add_trial(way(true), Duration::from_micros(1));
+        assert_eq!(format!("{mode:?}"), before);
+    }
 }
