@@ -1,11 +1,11 @@
 //! Pools: the largest, or the mean, of each window, channels last.
 
-use std::ops::Range;
-
 use crate::kernels::Number;
 use crate::kernels::Real;
 use crate::kernels::Threads;
+use crate::kernels::simd::vectorize;
 use crate::kernels::window::WindowAxis;
+use crate::tensor::Element;
 
 /// Elements of a result that are worth handing to another thread.
 const GRAIN: usize = 8 * 1024;
@@ -30,22 +30,19 @@ impl Pool {
     /// # Panics
     /// If a slice has another length than its shape.
     pub fn max<T: Number>(&self, input: &[T], out: &mut [T], threads: Threads<'_>) {
-        self.windows(out, threads, |lines, columns, out, _: &mut ()| {
-            out.fill(T::LOWEST);
-            let mut is_first = true;
-            for line in lines {
-                let line = &input[line..];
-                for x in columns.clone() {
-                    let element = &line[x * self.channels..][..out.len()];
-                    for (o, &x) in out.iter_mut().zip(element) {
-                        if is_first || x > *o || o.is_not_a_number() {
-                            *o = x;
-                        }
-                    }
-                    is_first = false;
-                }
+        let larger = |largest: T, x: T| {
+            if x > largest || largest.is_not_a_number() {
+                x
+            } else {
+                largest
             }
-        });
+        };
+        let fold = Fold {
+            start: |x| x,
+            plus: larger,
+            end: |largest: Option<T>, _| largest.unwrap_or(T::LOWEST),
+        };
+        self.windows(input, out, threads, &fold);
     }
 
     /// The mean of the elements of each window that are not in the padding (TensorFlow `AvgPool`, `NHWC`); sums of short
@@ -54,91 +51,126 @@ impl Pool {
     /// # Panics
     /// If a slice has another length than its shape.
     pub fn mean<T: Real>(&self, input: &[T], out: &mut [T], threads: Threads<'_>) {
-        self.windows(
-            out,
-            threads,
-            |lines, columns, out, sums: &mut Vec<T::Wide>| {
-                sums.clear();
-                sums.resize(out.len(), T::Wide::ZERO);
-                let mut count = 0i64;
-                for line in lines {
-                    let line = &input[line..];
-                    for x in columns.clone() {
-                        count += 1;
-                        let element = &line[x * self.channels..][..out.len()];
-                        for (sum, &x) in sums.iter_mut().zip(element) {
-                            *sum = sum.plus(x.widen());
-                        }
-                    }
-                }
-                let count = T::Wide::from_i64(count);
-                for (o, &sum) in out.iter_mut().zip(&*sums) {
-                    *o = T::narrow(sum.over(count));
-                }
+        let fold = Fold {
+            start: T::widen,
+            plus: T::Wide::plus,
+            end: |sum: Option<T::Wide>, n: i64| {
+                T::narrow(sum.unwrap_or(T::Wide::ZERO).over(T::Wide::from_i64(n)))
             },
-        );
+        };
+        self.windows(input, out, threads, &fold);
     }
 
-    /// Calls `fill(where the lines under the window start, its columns, channels of the result, scratch)` for all windows, on all
-    /// threads.
-    fn windows<T: Send, S: Default>(
+    /// Folds all windows, on all threads. The lines under a window are folded first, for whole lines of windows: neighbours stand
+    /// side by side there.
+    fn windows<T: Element, S: Element>(
         &self,
+        input: &[T],
         out: &mut [T],
         threads: Threads<'_>,
-        fill: impl Fn(Lines, Range<usize>, &mut [T], &mut S) + Sync,
+        fold: &Fold<
+            impl Fn(T) -> S + Sync,
+            impl Fn(S, S) -> S + Sync,
+            impl Fn(Option<S>, i64) -> T + Sync,
+        >,
     ) {
         if out.is_empty() {
             return;
         }
-        threads.fill(out, self.channels, GRAIN, |start, part| {
-            let mut scratch = S::default();
-            let first = start / self.channels;
-            let mut column = first % self.columns.output;
-            let mut row = first / self.columns.output % self.rows.output;
-            let mut image = first / self.columns.output / self.rows.output;
-            for channels in part.chunks_exact_mut(self.channels) {
-                let lines = Lines {
-                    rows: self.rows.inputs_of(row),
-                    first: image * self.rows.input,
-                    len: self.columns.input * self.channels,
-                };
-                fill(
-                    lines,
-                    self.columns.inputs_of(column),
-                    channels,
-                    &mut scratch,
-                );
-                column += 1;
-                if column == self.columns.output {
-                    (column, row) = (0, row + 1);
+        let line = self.columns.output * self.channels;
+        let input_line = self.columns.input * self.channels;
+        threads.fill(out, line, GRAIN, |first, part| {
+            let (mut folded, mut window) = (Vec::new(), Vec::new());
+            for (index, out) in (first / line..).zip(part.chunks_exact_mut(line)) {
+                let (image, row) = (index / self.rows.output, index % self.rows.output);
+                let rows = self.rows.inputs_of(row);
+                if rows.is_empty() {
+                    out.fill((fold.end)(None, 0));
+                    continue;
                 }
-                if row == self.rows.output {
-                    (row, image) = (0, image + 1);
-                }
+                let top = (image * self.rows.input + rows.start) * input_line;
+                let lines = &input[top..top + rows.len() * input_line];
+                vectorize::<S, _>(|| {
+                    fold.pixels(lines, input_line, &mut folded);
+                    for (column, out) in out.chunks_exact_mut(self.channels).enumerate() {
+                        let columns = self.columns.inputs_of(column);
+                        if columns.is_empty() {
+                            out.fill((fold.end)(None, 0));
+                            continue;
+                        }
+                        let n = i64::try_from(rows.len() * columns.len())
+                            .expect("windows are smaller than tensors");
+                        let pixels = columns.start * self.channels..columns.end * self.channels;
+                        fold.window(&folded[pixels], n, out, &mut window);
+                    }
+                });
             }
         });
     }
 }
 
-/// Where the lines under a window start in the input.
-#[derive(Debug, Clone)]
-struct Lines {
-    rows: Range<usize>,
-    first: usize,
-    len: usize,
+/// What the elements of a window become: `end(plus(start(a), start(b)) .., how many)`.
+struct Fold<Start, Plus, End> {
+    start: Start,
+    plus: Plus,
+    end: End,
 }
 
-impl Iterator for Lines {
-    type Item = usize;
+impl<Start, Plus, End> Fold<Start, Plus, End> {
+    /// Folds lines of `len` elements into one.
+    #[inline(always)]
+    fn pixels<T: Element, S: Element>(&self, lines: &[T], len: usize, folded: &mut Vec<S>)
+    where
+        Start: Fn(T) -> S,
+        Plus: Fn(S, S) -> S,
+    {
+        let (first, others) = lines.split_at(len.min(lines.len()));
+        folded.clear();
+        folded.extend(first.iter().map(|&x| (self.start)(x)));
+        for line in others.chunks_exact(len.max(1)) {
+            for (folded, &x) in folded.iter_mut().zip(line) {
+                *folded = (self.plus)(*folded, (self.start)(x));
+            }
+        }
+    }
 
-    fn next(&mut self) -> Option<usize> {
-        let row = self.rows.next()?;
-        Some((self.first + row) * self.len)
+    /// Folds pixels, which are `n` elements per channel, into one. `scratch`: whatever.
+    #[inline(always)]
+    fn window<T: Element, S: Element>(
+        &self,
+        pixels: &[S],
+        n: i64,
+        out: &mut [T],
+        scratch: &mut Vec<S>,
+    ) where
+        Plus: Fn(S, S) -> S,
+        End: Fn(Option<S>, i64) -> T,
+    {
+        let (first, others) = pixels.split_at(out.len());
+        // Nearly all pools are of two columns.
+        if others.len() == out.len() {
+            for ((out, &a), &b) in out.iter_mut().zip(first).zip(others) {
+                *out = (self.end)(Some((self.plus)(a, b)), n);
+            }
+            return;
+        }
+        scratch.clear();
+        scratch.extend_from_slice(first);
+        for pixel in others.chunks_exact(out.len()) {
+            for (folded, &x) in scratch.iter_mut().zip(pixel) {
+                *folded = (self.plus)(*folded, x);
+            }
+        }
+        for (out, &folded) in out.iter_mut().zip(&*scratch) {
+            *out = (self.end)(Some(folded), n);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::kernels::window::Padding;
     use crate::kernels::window::WindowSpec;
@@ -180,5 +212,92 @@ mod tests {
             Threads::single(),
         );
         assert_eq!(out, [-5, -4, -2, -1]);
+    }
+
+    fn axis() -> impl Strategy<Value = WindowAxis> {
+        let padding = prop_oneof![
+            Just(Padding::Same),
+            Just(Padding::Valid),
+            (0usize..5, 0usize..5).prop_map(|(before, after)| Padding::Explicit(before, after)),
+        ];
+        (0usize..8, 1usize..5, 1usize..4, padding).prop_filter_map(
+            "a window that fits",
+            |(input, size, stride, padding)| {
+                WindowSpec {
+                    size,
+                    stride,
+                    dilation: 1,
+                    padding,
+                }
+                .over(input)
+                .ok()
+            },
+        )
+    }
+
+    /// The elements of each window that are not in the padding, window by window.
+    fn plain(pool: &Pool, input: &[f32]) -> Vec<Vec<f32>> {
+        let mut windows = Vec::new();
+        for image in 0..pool.batch {
+            for row in 0..pool.rows.output {
+                for column in 0..pool.columns.output {
+                    for channel in 0..pool.channels {
+                        let mut window = Vec::new();
+                        for y in 0..pool.rows.size {
+                            for x in 0..pool.columns.size {
+                                let y = pool.rows.input_of(row, y);
+                                let Some((y, x)) = y.zip(pool.columns.input_of(column, x)) else {
+                                    continue;
+                                };
+                                let pixel = (image * pool.rows.input + y) * pool.columns.input + x;
+                                window.push(input[pixel * pool.channels + channel]);
+                            }
+                        }
+                        windows.push(window);
+                    }
+                }
+            }
+        }
+        windows
+    }
+
+    proptest! {
+        #[test]
+        fn lines_first_is_the_same_as_window_by_window(
+            batch in 0usize..3, rows in axis(), columns in axis(), channels in 1usize..20, seed in 0u8..7,
+        ) {
+            let pool = Pool { batch, rows, columns, channels };
+            // Small whole numbers are exact in any order of summation; some are none.
+            let input: Vec<f32> = (0..batch * rows.input * columns.input * channels)
+                .map(|i| f32::from(u8::try_from((i * 7 + usize::from(seed)) % 11).unwrap()) - 5.0)
+                .collect();
+            let with_nan: Vec<f32> =
+                input.iter().map(|&x| if x > 1.0 { f32::NAN } else { x }).collect();
+            let mut out = vec![7.0; batch * rows.output * columns.output * channels];
+            let bits = |values: &[f32]| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+            // 0 / 0 has another sign than the constant.
+            let canonical = |x: f32| if x.is_nan() { f32::NAN } else { x };
+
+            pool.mean(&input, &mut out, Threads::single());
+            let expected = plain(&pool, &input).into_iter().map(|window| {
+                let n = f32::from(u8::try_from(window.len()).unwrap());
+                canonical(window.iter().sum::<f32>() / n)
+            });
+            let found: Vec<f32> = out.iter().copied().map(canonical).collect();
+            // Adding 0 gives both zeroes one sign.
+            let expected: Vec<f32> = expected.map(|x| x + 0.0).collect();
+            let found: Vec<f32> = found.into_iter().map(|x| x + 0.0).collect();
+            prop_assert_eq!(bits(&found), bits(&expected));
+
+            pool.max(&with_nan, &mut out, Threads::single());
+            let expected: Vec<f32> = plain(&pool, &with_nan)
+                .into_iter()
+                .map(|window| match &window[..] {
+                    [] => f32::NEG_INFINITY,
+                    window => window.iter().copied().fold(f32::NAN, f32::max),
+                })
+                .collect();
+            prop_assert_eq!(bits(&out), bits(&expected));
+        }
     }
 }
