@@ -17,31 +17,22 @@ use tracing::Subscriber;
 use tracing::dispatcher;
 use tracing::span;
 
+use crate::builder::GraphBuilder;
 use crate::cli::output::Output;
 use crate::cli::output::align_right;
 use crate::cli::output::new_table;
 use crate::cli::timing::median;
 use crate::cli::timing::timed;
 use crate::execute::RunOptions;
-use crate::graph::AttrSet;
-use crate::graph::AttrValue;
 use crate::graph::Graph;
-use crate::graph::GraphAssembler;
-use crate::graph::Input;
-use crate::graph::NodeId;
-use crate::graph::NodeSpec;
-use crate::graph::Output as NodeOutput;
-use crate::graph::Work;
 use crate::session::Session;
-use crate::tensor::DType;
-use crate::tensor::PartialShape;
 use crate::tensor::Tensor;
 use crate::trace::EventKind;
 use crate::trace::Recorder;
 use crate::trace::targets;
 
 /// Nodes of a layer.
-const WIDTH: u32 = 100;
+const WIDTH: usize = 100;
 
 /// Rows and columns of the matrices: a power of two, so that products of matrices of `1 / SIDE` are exact.
 const SIDE: usize = 64;
@@ -76,7 +67,7 @@ pub(super) fn measure(
     repetitions: u32,
     session: impl FnOnce(Graph) -> Result<Session>,
 ) -> Result<TracingRow> {
-    let session = session(graph(n_nodes))?;
+    let session = session(graph(n_nodes)?)?;
     let n_kernels = u64::from(n_nodes) + 1; // `done` is one, too.
     let counter = Counter::default();
     let timed_run = |recorder: &Recorder| {
@@ -164,57 +155,28 @@ fn recorded_kernels(recorder: &Recorder) -> u64 {
 }
 
 /// `x`, then layers of products of two neighbours of the layer before; the last one is `last`. `done` after all of the last layer.
-fn graph(n_nodes: u32) -> Graph {
-    let mut assembler = GraphAssembler::new("matmul");
-    let matrix = [NodeOutput {
-        dtype: DType::F32,
-        is_ref: false,
-        shape: PartialShape::new(&[Some(SIDE), Some(SIDE)]),
-    }];
-    let number = AttrValue::Type {
-        dtype: DType::F32,
-        is_ref: false,
-    };
-    let attr = |name: &str| AttrSet::new([(name.into(), number.clone())]);
-    let mut add = |name: &str, op: &str, inputs: &[Input], attrs, outputs: &[NodeOutput]| {
-        let spec = NodeSpec {
-            name,
-            op,
-            inputs,
-            requested_device: "",
-            attrs,
-            outputs,
-            stateful: false,
-            work: Work::default(),
-        };
-        assembler.add_node(&spec).expect("the graph is well made")
-    };
-    let x = add("x", "Placeholder", &[], attr("dtype"), &matrix);
-    let mut before = vec![x];
-    let mut layer: Vec<NodeId> = Vec::new();
-    let mut first = 0;
+fn graph(n_nodes: u32) -> Result<Graph> {
+    let builder = GraphBuilder::new("matmul");
+    let mut before = vec![builder.placeholder::<f32>("x", [SIDE, SIDE])?];
+    let mut layer = Vec::new();
     for index in 0..n_nodes {
-        let data = |place: u32| Input::Data {
-            node: before[place as usize % before.len()],
-            slot: 0,
-        };
-        let inputs = [data(index - first), data(index - first + 1)];
+        let place = layer.len();
+        let of_layer = |place: usize| before[place % before.len()];
         let name = if index + 1 == n_nodes {
             "last".to_owned()
         } else {
             format!("a{index}")
         };
-        layer.push(add(&name, "MatMul", &inputs, attr("T"), &matrix));
-        if layer.len() == WIDTH as usize && index + 1 < n_nodes {
+        let product = builder.named(name);
+        layer.push(product.matmul(of_layer(place), of_layer(place + 1))?);
+        if layer.len() == WIDTH && index + 1 < n_nodes {
             before = std::mem::take(&mut layer);
-            first = index + 1;
         }
     }
     // Of a last layer that is not full, some of the one before have no reader.
-    let unread = before.iter().chain(&layer);
-    let controls: Vec<Input> = unread.map(|&node| Input::Control(node)).collect();
-    add("done", "NoOp", &controls, AttrSet::default(), &[]);
-    assembler.finish()
+    let unread = before.into_iter().chain(layer);
+    builder.control_dependencies(unread).named("done").no_op()?;
+    Ok(builder.finish())
 }
 
 /// Counts the spans of kernels, and wants all others, too.
