@@ -20,6 +20,7 @@ use placewright::device::DeviceError;
 use placewright::device::DeviceFactory;
 use placewright::device::DeviceOptions;
 use placewright::device::DeviceProfile;
+use placewright::device::IntraOpPool;
 use placewright::device::Kernel;
 use placewright::device::KernelContext;
 use placewright::device::KernelDevice;
@@ -125,7 +126,7 @@ impl KernelDevice for StrictCpu {
         self.inner.copy_to_host(tensor)
     }
 
-    fn intra_op_pool(&self) -> Option<&rayon::ThreadPool> {
+    fn intra_op_pool(&self) -> Option<&IntraOpPool> {
         self.inner.intra_op_pool()
     }
 }

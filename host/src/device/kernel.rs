@@ -165,7 +165,19 @@ pub struct KernelContext<'a> {
     packed: &'a [Option<Tensor>],
     outputs: RefCell<Outputs<'a>>,
     outputs_on_host: &'a [bool],
-    may_use_pool: bool,
+    help: Help,
+}
+
+/// Who may help inside a kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Help {
+    /// Nobody: other kernels keep the machine's cores busy.
+    None,
+    /// The threads of the pool, which are woken where it pays.
+    #[default]
+    Pool,
+    /// The same, and for less work those of them that attend.
+    Attendants,
 }
 
 impl<'a> KernelContext<'a> {
@@ -184,7 +196,7 @@ impl<'a> KernelContext<'a> {
             packed: &[],
             outputs: RefCell::new(Outputs::Owned(outputs.collect())),
             outputs_on_host,
-            may_use_pool: true,
+            help: Help::default(),
         }
     }
 
@@ -197,7 +209,7 @@ impl<'a> KernelContext<'a> {
         packed: &'a [Option<Tensor>],
         outputs: &'a mut [OutputSlot],
         outputs_on_host: &'a [bool],
-        may_use_pool: bool,
+        help: Help,
     ) -> Self {
         Self {
             device,
@@ -206,14 +218,18 @@ impl<'a> KernelContext<'a> {
             packed,
             outputs: RefCell::new(Outputs::Borrowed(outputs)),
             outputs_on_host,
-            may_use_pool,
+            help,
         }
     }
 
     /// Whether loops inside the kernel may ask [`KernelDevice::intra_op_pool`] for help: not where other kernels keep the
     /// machine's cores busy.
     pub fn may_use_pool(&self) -> bool {
-        self.may_use_pool
+        self.help != Help::None
+    }
+
+    pub(crate) fn help(&self) -> Help {
+        self.help
     }
 
     /// The device that runs it.

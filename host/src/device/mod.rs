@@ -3,6 +3,7 @@
 mod attributes;
 mod error;
 mod factory;
+mod intra_op;
 mod kernel;
 mod kernel_registry;
 mod manager;
@@ -16,8 +17,9 @@ pub use factory::{
     DeviceFactory, DeviceOptions, FactoryRegistry, PhysicalDevice, PhysicalListing, RegisterError,
     Registration,
 };
+pub use intra_op::IntraOpPool;
 pub use kernel::{AsyncKernel, Done, Kernel, KernelConstruction, KernelContext};
-pub(crate) use kernel::{OutputSlot, OutputState, unset_output};
+pub(crate) use kernel::{Help, OutputSlot, OutputState, unset_output};
 pub use kernel_registry::{KernelDef, KernelFactory, KernelLookupError, KernelRegistry};
 pub use manager::DeviceManager;
 pub use profile::{DeviceProfile, LinkProfile};

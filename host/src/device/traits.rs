@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::attributes::DeviceAttributes;
 use super::error::{DeviceError, KernelError};
+use super::intra_op::IntraOpPool;
 use super::kernel::{Done, Kernel, KernelContext};
 use super::profile::DeviceProfile;
 use crate::names::DeviceName;
@@ -108,7 +109,7 @@ pub trait KernelDevice: Device {
     fn copy_to_host(&self, tensor: &Tensor) -> Result<Tensor, KernelError>;
 
     /// Threads for loops inside a kernel; `None` = the kernel runs on the calling thread alone.
-    fn intra_op_pool(&self) -> Option<&rayon::ThreadPool> {
+    fn intra_op_pool(&self) -> Option<&IntraOpPool> {
         None
     }
 }

@@ -18,6 +18,7 @@ use super::options::{ExecutorOptions, RunOptions, Scheduling};
 use super::pool::HelperPool;
 use super::prepare::{PreparedPlan, Workshop};
 use super::run::{Request, run_serially, run_with_helpers};
+use super::variant::{Crew, Means};
 use crate::device::{DeviceSet, KernelRegistry};
 use crate::graph::Graph;
 use crate::plan::{Fetch, Plan};
@@ -32,7 +33,7 @@ pub struct Executor {
     workshop: Workshop,
     helpers: HelperPool,
     recorder: Recorder,
-    scheduling: Scheduling,
+    means: Means,
     n_runs: AtomicU64,
     load: Arc<Load>,
 }
@@ -55,12 +56,20 @@ impl Executor {
         // The thread that calls `run` is one of them.
         let helpers = HelperPool::new(n_threads - 1)
             .map_err(|error| ExecuteError::Threads(error.to_string()))?;
-        let scheduling = match (options.scheduling, n_threads) {
-            (_, 1) => Scheduling::Serial,
-            (scheduling, _) => scheduling,
-        };
+        let may_attend = options.allow_spinning
+            && devices.iter().any(|(_, device)| {
+                let device = device.as_kernel_device();
+                device.is_some_and(|device| device.intra_op_pool().is_some())
+            });
         Ok(Self {
-            scheduling,
+            means: Means {
+                scheduling: match (options.scheduling, n_threads) {
+                    (Scheduling::Shared, 1) => Scheduling::Serial,
+                    (scheduling, _) => scheduling,
+                },
+                n_threads,
+                may_attend,
+            },
             workshop: Workshop::new(graph, devices, registry),
             helpers,
             recorder: options.recorder.clone(),
@@ -80,7 +89,8 @@ impl Executor {
     /// What the runs of a plan hold at most, by memory, for feeds of the shapes that the graph says. A run's own part is allocated
     /// before it starts, or it fails with [`ExecuteError::Arena`].
     pub fn memory_plan(&self, prepared: &PreparedPlan) -> MemoryPlan {
-        let is_shared = !matches!(self.scheduling, Scheduling::Serial);
+        let is_shared =
+            self.means.n_threads > 1 && !matches!(self.means.scheduling, Scheduling::Serial);
         MemoryPlan::new(&prepared.program, is_shared)
     }
 
@@ -137,7 +147,7 @@ impl Executor {
         self.check_feeds(prepared, feeds)?;
         let recorder = options.recorder.as_ref().unwrap_or(&self.recorder);
         let program = &prepared.program;
-        let variant = prepared.variants.find(program, feeds, self.scheduling);
+        let variant = prepared.variants.find(program, feeds, self.means);
         let (stage, way) = variant.take_stage(program)?;
         let trial_started = way.is_trial.then(Instant::now);
         let request = Request {
@@ -145,8 +155,9 @@ impl Executor {
             options: options.clone(),
             listeners: listen(recorder, stage.compiled.operations.len()),
             load: Arc::clone(&self.load),
+            is_attended: way.crew == Crew::Attended,
         };
-        let (mut stage, outcome) = if way.is_shared {
+        let (mut stage, outcome) = if way.crew == Crew::Shared {
             run_with_helpers(stage, request, self.helpers.shared())
         } else {
             let outcome = run_serially(&stage, &request);
@@ -185,7 +196,7 @@ impl Executor {
             })
             .collect();
         let trial = trial_started.map(|started| (way, started.elapsed()));
-        variant.learn(&mut stage, self.helpers.shared().n_threads() + 1, trial);
+        variant.learn(&mut stage, self.means, trial);
         variant.give_back(stage);
         Ok((fetched, totals))
     }

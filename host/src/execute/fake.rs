@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::candidates::HostMemory;
 use crate::device::{
-    AllocatorAttributes, Device, DeviceAttributes, DeviceProfile, DeviceSet, Kernel, KernelContext,
-    KernelDef, KernelDevice, KernelError, KernelRegistry,
+    AllocatorAttributes, Device, DeviceAttributes, DeviceProfile, DeviceSet, IntraOpPool, Kernel,
+    KernelContext, KernelDef, KernelDevice, KernelError, KernelRegistry,
 };
 use crate::graph::{AttrSet, AttrValue, Graph, GraphAssembler, Input, NodeSpec, Output, Work};
 use crate::names::DeviceName;
@@ -25,7 +25,7 @@ pub(crate) struct FakeDevice {
     host: Arc<HostAllocator>,
     /// Type other than CPU: the host cannot read its memory.
     is_opaque: bool,
-    pool: rayon::ThreadPool,
+    pool: IntraOpPool,
 }
 
 /// Host memory that does not say so.
@@ -77,10 +77,7 @@ impl FakeDevice {
             host: Arc::new(HostAllocator::new("host", u64::MAX)),
             is_opaque: device_type != "CPU",
             name,
-            pool: rayon::ThreadPoolBuilder::new()
-                .num_threads(1)
-                .build()
-                .unwrap(),
+            pool: IntraOpPool::new(2),
         })
     }
 
@@ -160,7 +157,7 @@ impl KernelDevice for FakeDevice {
             &self.values(tensor),
         )?)
     }
-    fn intra_op_pool(&self) -> Option<&rayon::ThreadPool> {
+    fn intra_op_pool(&self) -> Option<&IntraOpPool> {
         Some(&self.pool)
     }
 }

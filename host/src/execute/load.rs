@@ -32,7 +32,12 @@ impl Load {
     /// Whether a core has nothing to do: helpers inside a kernel would take turns with other kernels otherwise.
     #[inline]
     pub(super) fn has_free_core(&self) -> bool {
-        self.n_busy.load(Ordering::Relaxed) < self.n_cores
+        self.has_core_for(0)
+    }
+
+    /// The same, while so many attend already.
+    pub(super) fn has_core_for(&self, attendant: usize) -> bool {
+        self.n_busy.load(Ordering::Relaxed) + attendant < self.n_cores
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::trace::Recorder;
 
 /// How an executor is made.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct ExecutorOptions {
     /// Steps of one run that may execute at one time, the caller's thread included (TensorFlow
     /// `inter_op_parallelism_threads`); 0 = one per core. More help wide graphs of small kernels; fewer leave the cores to
@@ -15,6 +15,10 @@ pub struct ExecutorOptions {
     pub inter_op_parallelism_threads: usize,
     /// Whether several threads work on one run.
     pub scheduling: Scheduling,
+    /// Whether the devices' threads may look for the next loop, busily, for 100 us after the last one (ONNX Runtime
+    /// `session.intra_op.allow_spinning`); with [`Scheduling::Measured`], where whole runs are measured to be faster so. True by
+    /// default; an app that needs the cores for something else says no.
+    pub allow_spinning: bool,
     /// Hears of kernels, transfers and runs.
     pub recorder: Recorder,
 }
@@ -33,6 +37,17 @@ pub enum Scheduling {
     Shared,
 }
 
+impl Default for ExecutorOptions {
+    fn default() -> Self {
+        Self {
+            inter_op_parallelism_threads: 0,
+            scheduling: Scheduling::default(),
+            allow_spinning: true,
+            recorder: Recorder::default(),
+        }
+    }
+}
+
 impl ExecutorOptions {
     /// The same, with this number of threads; 0 = one per core.
     #[must_use]
@@ -45,6 +60,13 @@ impl ExecutorOptions {
     #[must_use]
     pub fn with_scheduling(mut self, scheduling: Scheduling) -> Self {
         self.scheduling = scheduling;
+        self
+    }
+
+    /// The same, with or without threads that look for work.
+    #[must_use]
+    pub fn with_spinning(mut self, is_allowed: bool) -> Self {
+        self.allow_spinning = is_allowed;
         self
     }
 

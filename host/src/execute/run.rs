@@ -20,6 +20,8 @@ use super::prepare::Program;
 use super::ready::ReadySet;
 use super::step;
 use super::sync::spin_until;
+use crate::device::Help;
+use crate::device::KernelDevice;
 use crate::tensor::Tensor;
 
 /// Work worth waking a parked thread for: waking costs 3 to 5 us, as measured.
@@ -46,6 +48,8 @@ pub(super) struct Request {
     pub(super) listeners: Listeners,
     /// What the executor's runs keep busy.
     pub(super) load: Arc<Load>,
+    /// Whether threads of the devices' pools attend.
+    pub(super) is_attended: bool,
 }
 
 /// A run that is under way.
@@ -104,6 +108,32 @@ impl Request {
         Instant::now().checked_add(timeout)
     }
 
+    /// Who may help inside the next kernel: nobody where helpers would take turns with other kernels.
+    #[inline]
+    pub(super) fn help(&self) -> Help {
+        match (self.load.has_free_core(), self.is_attended) {
+            (false, _) => Help::None,
+            (true, false) => Help::Pool,
+            (true, true) => Help::Attendants,
+        }
+    }
+
+    /// Asks the pools of these devices to attend, as far as the machine has cores for it.
+    fn gather(&self, program: &Program) {
+        for partition in program.plan.partitions() {
+            let device = program.devices.get(partition.device);
+            let device = device.and_then(|device| device.as_kernel_device());
+            if let Some(pool) = device.and_then(KernelDevice::intra_op_pool)
+                && self.load.has_free_core()
+            {
+                pool.gather(|| {
+                    let load = Arc::clone(&self.load);
+                    move |attendant| load.has_core_for(attendant)
+                });
+            }
+        }
+    }
+
     #[inline]
     fn check_interrupts(&self, deadline: Option<Instant>) -> Result<(), ExecuteError> {
         if let Some(token) = &self.options.cancel
@@ -123,6 +153,9 @@ impl Request {
 /// Executes all operations in the order of their ranks, on this thread.
 pub(super) fn run_serially(stage: &Stage, request: &Request) -> Result<(), ExecuteError> {
     let _busy = request.load.enter();
+    if request.is_attended {
+        request.gather(&stage.program);
+    }
     let deadline = request.deadline();
     let n_operations = stage.compiled.operations.len();
     let mut events = request.listeners.room(n_operations);

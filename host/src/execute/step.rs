@@ -216,9 +216,9 @@ impl<'a> Visit<'a> {
         }
         let name = self.program.graph.node_name(node);
         let packed = &self.program.packed[self.operation.step.index()];
-        let may_use_pool = self.request.load.has_free_core();
+        let help = self.request.help();
         let mut context =
-            KernelContext::on_slots(device, name, &inputs, packed, slots, on_host, may_use_pool);
+            KernelContext::on_slots(device, name, &inputs, packed, slots, on_host, help);
         match catch_unwind(AssertUnwindSafe(|| device.compute(kernel, &mut context))) {
             Ok(Ok(())) => Ok(()),
             Ok(Err(source)) => Err(self.failed(node, &inputs, source)),

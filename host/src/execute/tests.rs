@@ -385,7 +385,7 @@ fn kernels_that_wait_for_one_small_pool_do_not_stop_each_other() {
     let mut world = FakeWorld::new(&["CPU", "CPU"]);
     world.add("Pooled", |device: &FakeDevice, inputs| {
         use crate::device::KernelDevice;
-        let pool = device.intra_op_pool().unwrap();
+        let pool = device.intra_op_pool().unwrap().rayon().unwrap();
         Ok(pool.install(|| rayon::join(|| inputs[0].clone(), || ()).0))
     });
     let mut text = "c = Const() @ 0\n".to_owned();

@@ -31,10 +31,13 @@ const N_IDLE_MAX: usize = 16;
 /// Runs that are measured before it is decided how the others go. The first one finds cold caches.
 const N_MEASURED: u32 = 3;
 
-/// Runs that are timed each way where several threads may be faster.
+/// Runs of each crew that are timed where several may be fastest.
 const N_TRIALS: usize = 7;
 
-/// Runs after which both ways are timed again: what else the machine does changes. Twice as many after each time, up to the most.
+/// Runs of a crew before them, which are not: threads have to be started and woken, and find the caches as another crew left them.
+const N_UNTIMED: usize = 7;
+
+/// Runs after which all are timed again: what else the machine does changes. Twice as many after each time, up to the most.
 const N_SETTLED_MIN: u32 = 128;
 const N_SETTLED_MAX: u32 = 8_192;
 
@@ -44,6 +47,9 @@ const SHARED_OVERHEAD_NS: u64 = 300;
 
 /// What it costs that others join, and leave again.
 const JOIN_NS: u64 = 10_000;
+
+/// Operations that threads which attend can shorten: far longer than it takes to show them.
+const ATTENDED_NS: u32 = 4_000;
 
 /// What reading the clock twice adds to a measurement.
 const CLOCK_NS: u32 = 30;
@@ -69,139 +75,217 @@ struct State {
     idle: Vec<Stage>,
 }
 
-#[derive(Debug, Clone)]
-enum Mode {
-    /// By several threads, while it is measured. Per rank the least so far, in ns, and how many runs were measured.
-    Measuring(Vec<u32>, u32),
-    /// By several threads, and by one that has the pool's help inside kernels, in turn.
-    Trying(Box<Trials>),
-    /// As the last trials say, for so many runs more.
-    Settled {
-        is_shared: bool,
-        n_left: u32,
-        n_settled: u32,
-    },
-    Serial,
+/// Which threads a run goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Crew {
+    /// The caller's; the pool is woken inside long kernels.
+    Caller,
+    /// The caller's, while threads of the pool attend: they help inside shorter kernels, too.
+    Attended,
+    /// Several execute operations.
     Shared,
 }
 
-/// Whole runs, both ways.
+/// How runs go.
+#[derive(Debug, Clone)]
+enum Mode {
+    Measuring(Measurements),
+    /// All ways that may pay, one after the other.
+    Trying(Box<Trials>),
+    /// As the last trials say.
+    Settled(Verdict),
+    /// Always so.
+    Fixed(Crew),
+}
+
+/// Single operations, of runs by this crew.
+#[derive(Debug, Clone)]
+struct Measurements {
+    crew: Crew,
+    /// Per rank the least so far, in ns.
+    least: Vec<u32>,
+    n_runs: u32,
+}
+
+type Crews = SmallVec<[Crew; 3]>;
+
+/// Whole runs, by each crew.
 #[derive(Debug, Clone)]
 struct Trials {
+    crews: Crews,
+    durations: SmallVec<[Vec<Duration>; 3]>,
+    n_started: usize,
     /// For how many runs the verdict will hold.
     n_settled: u32,
-    n_started: usize,
-    shared: SmallVec<[Duration; N_TRIALS]>,
-    serial: SmallVec<[Duration; N_TRIALS]>,
+}
+
+/// What trials have shown.
+#[derive(Debug, Clone)]
+struct Verdict {
+    crew: Crew,
+    /// What was tried, and will be again.
+    crews: Crews,
+    /// For how many runs it holds: more, and in all.
+    n_left: u32,
+    n_settled: u32,
 }
 
 /// How a run goes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Way {
-    /// Whether several threads may execute operations.
-    pub(super) is_shared: bool,
+    pub(super) crew: Crew,
     /// Whether it matters how long the run takes.
     pub(super) is_trial: bool,
 }
 
+/// What an executor's runs may use.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Means {
+    pub(super) scheduling: Scheduling,
+    /// Threads that execute operations, at most.
+    pub(super) n_threads: usize,
+    /// Whether devices have threads that may attend.
+    pub(super) may_attend: bool,
+}
+
+impl Crew {
+    /// What a duration counts as, in twentieths: a crew costs the machine more than the time that it takes, so it must be faster
+    /// than the caller alone by that much.
+    fn weight(self) -> u32 {
+        match self {
+            Self::Caller => 20,
+            Self::Shared => 21,
+            // Threads that attend are busy even where there is nothing to do.
+            Self::Attended => 22,
+        }
+    }
+}
+
 impl Mode {
-    /// Several threads or one with help, to be tried.
-    fn trying() -> Self {
-        Self::Trying(Trials::new(N_SETTLED_MIN))
+    fn new(means: Means) -> Self {
+        let measuring = |crew| {
+            Self::Measuring(Measurements {
+                crew,
+                least: Vec::new(),
+                n_runs: 0,
+            })
+        };
+        match means.scheduling {
+            Scheduling::Serial => Self::Fixed(Crew::Caller),
+            Scheduling::Shared => Self::Fixed(Crew::Shared),
+            Scheduling::Measured if means.n_threads > 1 => measuring(Crew::Shared),
+            Scheduling::Measured if means.may_attend => measuring(Crew::Caller),
+            Scheduling::Measured => Self::Fixed(Crew::Caller),
+        }
     }
 
-    /// Whether plans are compiled for operations that overlap. Also where one thread has won for now: several are tried again.
+    /// These are to be tried, if there are several.
+    fn trying(crews: Crews) -> Self {
+        match crews[..] {
+            [only] => Self::Fixed(only),
+            _ => Self::Trying(Trials::new(crews, N_SETTLED_MIN)),
+        }
+    }
+
+    /// Whether plans are compiled for operations that overlap. Also where another crew has won for now: they are tried again.
     fn is_for_threads(&self) -> bool {
-        !matches!(self, Self::Serial)
+        match self {
+            Self::Measuring(measurements) => measurements.crew == Crew::Shared,
+            Self::Trying(trials) => trials.crews.contains(&Crew::Shared),
+            Self::Settled(verdict) => verdict.crews.contains(&Crew::Shared),
+            Self::Fixed(crew) => *crew == Crew::Shared,
+        }
     }
 
     /// How the next run goes.
     fn next_way(&mut self) -> Way {
-        if let Self::Settled {
-            n_left: 0,
-            n_settled,
-            ..
-        } = *self
+        if let Self::Settled(verdict) = self
+            && verdict.n_left == 0
         {
-            let n_settled = n_settled.saturating_mul(2).min(N_SETTLED_MAX);
-            *self = Self::Trying(Trials::new(n_settled));
+            let n_settled = verdict.n_settled.saturating_mul(2).min(N_SETTLED_MAX);
+            *self = Self::Trying(Trials::new(verdict.crews.clone(), n_settled));
         }
-        let is_trial = matches!(self, Self::Trying(_));
-        let is_shared = match self {
-            Self::Settled {
-                is_shared, n_left, ..
-            } => {
-                *n_left -= 1;
-                *is_shared
-            }
-            Self::Trying(trials) => {
-                trials.n_started += 1;
-                trials.n_started.is_multiple_of(2)
-            }
-            Self::Serial => false,
-            Self::Measuring(..) | Self::Shared => true,
+        let untimed = |crew| Way {
+            crew,
+            is_trial: false,
         };
-        Way {
-            is_shared,
-            is_trial,
+        match self {
+            Self::Measuring(measurements) => untimed(measurements.crew),
+            Self::Trying(trials) => trials.next_way(),
+            Self::Settled(verdict) => {
+                verdict.n_left -= 1;
+                untimed(verdict.crew)
+            }
+            Self::Fixed(crew) => untimed(*crew),
         }
     }
 
     /// A trial has ended; one that ends when all is settled is late, and counts no more.
     fn add_trial(&mut self, way: Way, duration: Duration) {
         if let Self::Trying(trials) = self {
-            trials.add(way, duration);
-            if let Some(is_shared) = trials.sharing_wins() {
-                *self = Self::Settled {
-                    is_shared,
+            trials.add(way.crew, duration);
+            if let Some(crew) = trials.fastest() {
+                *self = Self::Settled(Verdict {
+                    crew,
+                    crews: trials.crews.clone(),
                     n_left: trials.n_settled,
                     n_settled: trials.n_settled,
-                };
+                });
             }
         }
     }
 }
 
 impl Trials {
-    fn new(n_settled: u32) -> Box<Self> {
+    fn new(crews: Crews, n_settled: u32) -> Box<Self> {
         Box::new(Self {
-            n_settled,
+            durations: crews.iter().map(|_| Vec::with_capacity(N_TRIALS)).collect(),
+            crews,
             n_started: 0,
-            shared: SmallVec::new(),
-            serial: SmallVec::new(),
+            n_settled,
         })
     }
 
-    fn add(&mut self, way: Way, duration: Duration) {
-        if way.is_shared {
-            self.shared.push(duration);
-        } else {
-            self.serial.push(duration);
+    /// One crew's runs follow each other, as they will when it has won: what stands in caches, and who attends, is its own.
+    fn next_way(&mut self) -> Way {
+        const N_BLOCK: usize = N_UNTIMED + N_TRIALS;
+        let (block, index) = (self.n_started / N_BLOCK, self.n_started % N_BLOCK);
+        self.n_started += 1;
+        Way {
+            crew: self.crews[block % self.crews.len()],
+            is_trial: index >= N_UNTIMED,
         }
     }
 
-    /// Whether several threads are faster by a twentieth at least: they cost the machine more than the time that they take.
-    fn sharing_wins(&mut self) -> Option<bool> {
-        if self.shared.len().min(self.serial.len()) < N_TRIALS {
+    fn add(&mut self, crew: Crew, duration: Duration) {
+        if let Some(index) = self.crews.iter().position(|&tried| tried == crew) {
+            self.durations[index].push(duration);
+        }
+    }
+
+    /// When all have been tried often enough.
+    fn fastest(&mut self) -> Option<Crew> {
+        if self.durations.iter().any(|tried| tried.len() < N_TRIALS) {
             return None;
         }
-        // Medians: the shortest run of several threads is a lucky one.
-        let median = |durations: &mut [Duration]| {
+        let crews = self.crews.iter().zip(&mut self.durations);
+        let weighed = crews.map(|(&crew, durations)| {
+            // Medians: the shortest run of several threads is a lucky one.
             let middle = durations.len() / 2;
-            *durations.select_nth_unstable(middle).1
-        };
-        Some(median(&mut self.shared) * 20 < median(&mut self.serial) * 19)
+            (
+                *durations.select_nth_unstable(middle).1 * crew.weight(),
+                crew,
+            )
+        });
+        weighed
+            .min_by_key(|&(weighed, _)| weighed)
+            .map(|(_, crew)| crew)
     }
 }
 
 impl Variants {
     /// The variant for these feeds, compiled if it is new.
-    pub(super) fn find(
-        &self,
-        program: &Program,
-        feeds: &[Tensor],
-        scheduling: Scheduling,
-    ) -> Arc<Variant> {
+    pub(super) fn find(&self, program: &Program, feeds: &[Tensor], means: Means) -> Arc<Variant> {
         let mut variants = lock(&self.0);
         let fits = |variant: &Arc<Variant>| {
             let shapes = variant.feeds.iter();
@@ -213,7 +297,7 @@ impl Variants {
             variants[..=index].rotate_right(1);
             return Arc::clone(&variants[0]);
         }
-        let variant = Arc::new(Variant::new(program, feeds, scheduling));
+        let variant = Arc::new(Variant::new(program, feeds, means));
         variants.truncate(N_VARIANTS_MAX - 1);
         variants.insert(0, Arc::clone(&variant));
         variant
@@ -221,13 +305,9 @@ impl Variants {
 }
 
 impl Variant {
-    fn new(program: &Program, feeds: &[Tensor], scheduling: Scheduling) -> Self {
+    fn new(program: &Program, feeds: &[Tensor], means: Means) -> Self {
         let shapes = value_shapes(program, |feed| Some(feeds[feed as usize].shape().clone()));
-        let mode = match scheduling {
-            Scheduling::Measured => Mode::Measuring(Vec::new(), 0),
-            Scheduling::Serial => Mode::Serial,
-            Scheduling::Shared => Mode::Shared,
-        };
+        let mode = Mode::new(means);
         Self {
             feeds: feeds.iter().map(|tensor| tensor.shape().clone()).collect(),
             state: Mutex::new(State {
@@ -254,12 +334,7 @@ impl Variant {
     }
 
     /// After a run that ended well: what it has shown about shapes and times. `trial`: how it went, and how long it took.
-    pub(super) fn learn(
-        &self,
-        stage: &mut Stage,
-        n_threads: usize,
-        trial: Option<(Way, Duration)>,
-    ) {
+    pub(super) fn learn(&self, stage: &mut Stage, means: Means, trial: Option<(Way, Duration)>) {
         let is_partial = stage.compiled.is_partial;
         if !is_partial && stage.nanoseconds.is_empty() && trial.is_none() {
             return;
@@ -280,20 +355,16 @@ impl Variant {
             state.has_learned_shapes = true;
             is_new = true;
         }
-        if let Mode::Measuring(least, n_measured) = &mut state.mode {
+        if let Mode::Measuring(Measurements { least, n_runs, .. }) = &mut state.mode {
             least.resize(stage.nanoseconds.len(), u32::MAX);
             for (least, measured) in least.iter_mut().zip(&stage.nanoseconds) {
                 let measured = measured.load(Ordering::Relaxed).saturating_sub(CLOCK_NS);
                 *least = measured.min(*least);
             }
-            *n_measured += 1;
-            if *n_measured >= N_MEASURED {
+            *n_runs += 1;
+            if *n_runs >= N_MEASURED {
                 let costs = std::mem::take(least);
-                state.mode = if sharing_pays(&state.compiled, &costs, n_threads) {
-                    Mode::trying()
-                } else {
-                    Mode::Serial
-                };
+                state.mode = Mode::trying(crews_worth_trying(&state.compiled, &costs, means));
                 state.compile(&stage.program, costs);
                 return;
             }
@@ -331,6 +402,18 @@ impl State {
 fn compile(program: &Program, shapes: &[Option<Shape>], mode: &Mode) -> Compiled {
     meters::add_variant();
     Compiled::new(program, shapes, mode.is_for_threads())
+}
+
+/// The caller alone, and what may be faster.
+fn crews_worth_trying(compiled: &Compiled, costs: &[u32], means: Means) -> Crews {
+    let mut crews = Crews::from_slice(&[Crew::Caller]);
+    if means.may_attend && costs.iter().any(|&cost| cost >= ATTENDED_NS) {
+        crews.push(Crew::Attended);
+    }
+    if means.n_threads > 1 && sharing_pays(compiled, costs, means.n_threads) {
+        crews.push(Crew::Shared);
+    }
+    crews
 }
 
 /// Whether several threads are worth their overhead: list scheduling of the operations, as measured.
@@ -380,75 +463,127 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
 
-    /// Lets a plan whose runs take so long, in us, go through `n_runs` runs; how many went by several threads, and were trials.
-    fn go(mode: &mut Mode, n_runs: u32, shared_us: u64, serial_us: u64) -> (u32, u32) {
-        let (mut n_shared, mut n_trials) = (0, 0);
-        for _ in 0..n_runs {
-            let way = mode.next_way();
-            n_shared += u32::from(way.is_shared);
-            n_trials += u32::from(way.is_trial);
-            if way.is_trial {
-                let took = if way.is_shared { shared_us } else { serial_us };
-                mode.add_trial(way, Duration::from_micros(took));
-            }
-        }
-        (n_shared, n_trials)
+    /// Trials of a crew, and all its runs meanwhile.
+    const TRIALS: u32 = N_TRIALS as u32;
+    const N: u32 = N_UNTIMED as u32 + TRIALS;
+
+    /// How long a run takes, in us.
+    fn took(crew: Crew, [caller, attended, shared]: [u64; 3]) -> Duration {
+        Duration::from_micros(match crew {
+            Crew::Caller => caller,
+            Crew::Attended => attended,
+            Crew::Shared => shared,
+        })
     }
 
-    const N_BOTH: u32 = 2 * N_TRIALS as u32;
+    /// Lets a plan whose runs take so long go through `n_runs` runs; how many went by each crew, and were trials.
+    fn go(mode: &mut Mode, n_runs: u32, us: [u64; 3]) -> ([u32; 3], u32) {
+        let (mut n_by, mut n_trials) = ([0; 3], 0);
+        for _ in 0..n_runs {
+            let way = mode.next_way();
+            n_by[way.crew as usize] += 1;
+            n_trials += u32::from(way.is_trial);
+            if way.is_trial {
+                mode.add_trial(way, took(way.crew, us));
+            }
+        }
+        (n_by, n_trials)
+    }
+
+    fn trying(crews: &[Crew]) -> Mode {
+        Mode::trying(Crews::from_slice(crews))
+    }
+
+    const ALL: [Crew; 3] = [Crew::Caller, Crew::Attended, Crew::Shared];
 
     #[test]
-    fn the_faster_way_is_taken_and_the_other_one_tried_again_ever_more_rarely() {
-        let half = N_BOTH / 2;
-        for (shared_us, serial_us, is_shared) in
-            [(50, 100, true), (100, 50, false), (98, 100, false)]
-        {
-            let mut mode = Mode::trying();
+    fn the_fastest_crew_is_taken_and_all_are_tried_again_ever_more_rarely() {
+        for (us, winner) in [
+            ([100, 90, 50], Crew::Shared),
+            ([100, 50, 90], Crew::Attended),
+            ([50, 100, 90], Crew::Caller),
+            // Not by enough.
+            ([100, 92, 96], Crew::Caller),
+            ([100, 70, 72], Crew::Shared),
+        ] {
+            let mut mode = trying(&ALL);
             for n_settled in [N_SETTLED_MIN, 2 * N_SETTLED_MIN, 4 * N_SETTLED_MIN] {
-                assert_eq!(go(&mut mode, N_BOTH, shared_us, serial_us), (half, N_BOTH));
-                let n_shared = if is_shared { n_settled } else { 0 };
-                assert_eq!(
-                    go(&mut mode, n_settled, shared_us, serial_us),
-                    (n_shared, 0)
-                );
+                assert_eq!(go(&mut mode, 3 * N, us), ([N; 3], 3 * TRIALS));
+                let mut n_by = [0; 3];
+                n_by[winner as usize] = n_settled;
+                assert_eq!(go(&mut mode, n_settled, us), (n_by, 0));
             }
             assert!(mode.is_for_threads());
         }
     }
 
     #[test]
-    fn a_verdict_changes_with_the_machine_and_holds_for_a_while_at_most() {
-        let mut mode = Mode::trying();
-        go(&mut mode, N_BOTH, 100, 50);
-        assert_eq!(go(&mut mode, N_SETTLED_MIN, 50, 100), (0, 0));
-        go(&mut mode, N_BOTH, 50, 100);
-        assert_eq!(go(&mut mode, N_SETTLED_MIN, 50, 100), (N_SETTLED_MIN, 0));
-        let mut mode = Mode::Trying(Trials::new(N_SETTLED_MAX));
-        go(&mut mode, N_BOTH + N_SETTLED_MAX + N_BOTH, 50, 100);
-        assert_eq!(go(&mut mode, N_SETTLED_MAX + 1, 50, 100).1, 1);
+    fn what_cannot_be_faster_is_not_tried() {
+        let mut mode = trying(&[Crew::Caller, Crew::Attended]);
+        assert!(!mode.is_for_threads());
+        let n_runs = 2 * N + N_SETTLED_MIN;
+        let n_by = [N + N_SETTLED_MIN, N, 0];
+        assert_eq!(go(&mut mode, n_runs, [50, 100, 1]), (n_by, 2 * TRIALS));
+        assert!(!mode.is_for_threads());
+        assert_eq!(
+            go(&mut trying(&[Crew::Caller]), 1_000, [100, 1, 1]),
+            ([1_000, 0, 0], 0)
+        );
     }
 
     #[test]
-    fn one_lucky_run_of_several_threads_wins_nothing_and_a_late_trial_changes_nothing() {
-        let mut mode = Mode::trying();
-        let way = |is_shared| Way {
-            is_shared,
+    fn who_chooses_a_scheduling_gets_it() {
+        let mode = |scheduling, n_threads, may_attend| {
+            Mode::new(Means {
+                scheduling,
+                n_threads,
+                may_attend,
+            })
+        };
+        for may_attend in [false, true] {
+            let mut serial = mode(Scheduling::Serial, 4, may_attend);
+            assert_eq!(serial.next_way().crew, Crew::Caller);
+            assert!(!serial.is_for_threads());
+            let mut shared = mode(Scheduling::Shared, 1, may_attend);
+            assert_eq!(shared.next_way().crew, Crew::Shared);
+            assert!(shared.is_for_threads());
+            assert!(mode(Scheduling::Measured, 2, may_attend).is_for_threads());
+            // One thread keeps the order of steps.
+            let mut alone = mode(Scheduling::Measured, 1, may_attend);
+            assert_eq!(alone.next_way().crew, Crew::Caller);
+            assert_eq!(matches!(alone, Mode::Measuring(_)), may_attend);
+            assert!(!alone.is_for_threads());
+        }
+    }
+
+    #[test]
+    fn a_verdict_changes_with_the_machine_and_holds_for_a_while_at_most() {
+        let two = [Crew::Caller, Crew::Shared];
+        let mut mode = trying(&two);
+        go(&mut mode, 2 * N, [50, 0, 100]);
+        let (slow, fast) = ([N_SETTLED_MIN, 0, 0], [0, 0, N_SETTLED_MIN]);
+        assert_eq!(go(&mut mode, N_SETTLED_MIN, [100, 0, 50]), (slow, 0));
+        go(&mut mode, 2 * N, [100, 0, 50]);
+        assert_eq!(go(&mut mode, N_SETTLED_MIN, [100, 0, 50]), (fast, 0));
+        let mut mode = Mode::Trying(Trials::new(Crews::from_slice(&two), N_SETTLED_MAX));
+        go(&mut mode, 2 * N + N_SETTLED_MAX + 2 * N, [100, 0, 50]);
+        assert_eq!(go(&mut mode, N_SETTLED_MAX + N, [100, 0, 50]).1, TRIALS);
+    }
+
+    #[test]
+    fn one_lucky_run_wins_nothing_and_a_late_trial_changes_nothing() {
+        let mut mode = trying(&ALL);
+        let lucky = Way {
+            crew: Crew::Shared,
             is_trial: true,
         };
-        mode.add_trial(way(true), Duration::from_micros(1));
-        go(&mut mode, N_BOTH, 100, 50);
-        assert!(
-            matches!(
-                mode,
-                Mode::Settled {
-                    is_shared: false,
-                    ..
-                }
-            ),
-            "{mode:?}"
-        );
+        mode.add_trial(lucky, Duration::from_micros(1));
+        go(&mut mode, 3 * N, [50, 100, 100]);
+        let is_settled =
+            |mode: &Mode| matches!(mode, Mode::Settled(verdict) if verdict.crew == Crew::Caller);
+        assert!(is_settled(&mode), "{mode:?}");
         let before = format!("{mode:?}");
-        mode.add_trial(way(true), Duration::from_micros(1));
+        mode.add_trial(lucky, Duration::from_micros(1));
         assert_eq!(format!("{mode:?}"), before);
     }
 }

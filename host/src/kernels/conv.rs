@@ -114,7 +114,9 @@ impl Convolution {
             return Ok(());
         }
         let line = self.columns.output * self.output_channels;
-        let grain = GRAIN_PRODUCTS / patch.max(1);
+        // Narrow filters fill a part of their vectors.
+        let width = self.output_channels.next_multiple_of(8);
+        let grain = GRAIN_PRODUCTS / patch.max(1) * self.output_channels / width;
         threads.fill(out, line, grain, |start, part| {
             self.lines(input, filter, start / line, part);
         });

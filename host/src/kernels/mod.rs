@@ -69,8 +69,6 @@ pub mod spread;
 
 pub mod strided;
 
-mod team;
-
 pub mod unary;
 
 pub mod window;

@@ -222,6 +222,14 @@ impl SessionBuilder {
         self
     }
 
+    /// Whether threads may look for work busily between the kernels of one run and the next
+    /// ([`ExecutorOptions::allow_spinning`]); true by default.
+    #[must_use]
+    pub fn with_spinning(mut self, is_allowed: bool) -> Self {
+        self.executor_options.allow_spinning = is_allowed;
+        self
+    }
+
     /// Hears of stages, policy calls, kernels and transfers.
     #[must_use]
     pub fn with_recorder(mut self, recorder: Recorder) -> Self {

@@ -14,6 +14,8 @@
 mod countdown;
 #[path = "../../../host/src/execute/gate.rs"]
 mod gate;
+#[path = "../../../host/src/device/intra_op/lease.rs"]
+mod lease;
 #[path = "../../../host/src/execute/ready.rs"]
 mod ready;
 mod sync;
@@ -27,6 +29,7 @@ use loom::thread;
 
 use crate::countdown::Countdown;
 use crate::gate::Gate;
+use crate::lease::Lease;
 use crate::ready::ReadySet;
 
 /// Interruptions of threads in one order of steps. Two find nearly all that goes wrong in practice, and each further one multiplies
@@ -112,6 +115,53 @@ pub fn who_counts_the_last_has_it_alone() {
             n_last += usize::from(other.join().unwrap());
         }
         assert_eq!(n_last, 1);
+    });
+}
+
+/// The thread that owns something writes it, lends it to two others, and takes it back: it is not used any more, and what was written
+/// is seen. Whoever comes later is refused.
+pub fn what_is_lent_comes_back() {
+    check(|| {
+        let shared = Arc::new((
+            Lease::new(),
+            UnsafeCell::new(0),
+            [(); 2].map(|()| UnsafeCell::new(0)),
+        ));
+        // SAFETY: nobody else has it yet; the checker panics otherwise.
+        shared.1.with_mut(|lent| unsafe { *lent = 1 });
+        let helpers: Vec<_> = (0..2)
+            .map(|helper| {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    let (lease, lent, written) = &*shared;
+                    if lease.enter() {
+                        // SAFETY: the checker panics if the owner writes meanwhile.
+                        let lent = lent.with(|lent| unsafe { *lent });
+                        assert_eq!(lent, 1, "what is lent is seen");
+                        // SAFETY: as above.
+                        written[helper].with_mut(|written| unsafe { *written = lent });
+                        lease.leave();
+                    }
+                })
+            })
+            .collect();
+        shared.0.close();
+        // SAFETY: as above.
+        shared.1.with_mut(|lent| unsafe { *lent = 2 });
+        // SAFETY: as above.
+        let written = shared
+            .2
+            .each_ref()
+            .map(|written| written.with(|written| unsafe { *written }));
+        assert!(!shared.0.enter(), "it is closed");
+        for helper in helpers {
+            helper.join().unwrap();
+        }
+        for (before, written) in written.into_iter().zip(&shared.2) {
+            // SAFETY: as above.
+            let after = written.with(|written| unsafe { *written });
+            assert_eq!(before, after, "the owner has seen all that was written");
+        }
     });
 }
 

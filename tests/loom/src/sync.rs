@@ -1,4 +1,4 @@
-//! The model checker's atomics and locks, under the names of `host/src/execute/sync.rs`.
+//! The model checker's atomics and locks, under the names of `host/src/execute/sync.rs` and `host/src/device/intra_op/sync.rs`.
 
 pub(super) use std::sync::PoisonError;
 
@@ -10,6 +10,9 @@ pub(super) use loom::sync::atomic::AtomicU32;
 pub(super) use loom::sync::atomic::AtomicU64;
 pub(super) use loom::sync::atomic::AtomicUsize;
 pub(super) use loom::sync::atomic::Ordering;
+pub(super) use loom::thread::Thread;
+pub(super) use loom::thread::current;
+pub(super) use loom::thread::park;
 
 /// One look: the checker has no clock, and looking again changes nothing.
 pub(super) fn spin_until(is_reached: impl Fn() -> bool) -> bool {

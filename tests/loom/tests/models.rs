@@ -16,6 +16,11 @@ fn who_counts_the_last_has_it_alone() {
 }
 
 #[test]
+fn what_is_lent_comes_back() {
+    placewright_loom::what_is_lent_comes_back();
+}
+
+#[test]
 fn a_run_ends_and_the_caller_sees_it() {
     placewright_loom::a_run_ends_and_the_caller_sees_it();
 }

@@ -1,12 +1,12 @@
 //! The CPU device: memory, threads, copies.
 
 use std::sync::Arc;
-use std::sync::OnceLock;
 
 use crate::device::AllocatorAttributes;
 use crate::device::Device;
 use crate::device::DeviceAttributes;
 use crate::device::DeviceProfile;
+use crate::device::IntraOpPool;
 use crate::device::Kernel;
 use crate::device::KernelContext;
 use crate::device::KernelDevice;
@@ -24,13 +24,6 @@ const NOMINAL_MEMORY_LIMIT_BYTES: u64 = 256 << 20;
 /// What a machine is taken to have where it does not tell.
 const ASSUMED_MEMORY_BYTES: u64 = 4 << 30;
 
-/// The threads that devices lend to loops inside their kernels. Started when first asked for.
-#[derive(Debug)]
-pub struct IntraOpPool {
-    n_threads: usize,
-    pool: OnceLock<Option<rayon::ThreadPool>>,
-}
-
 /// A CPU device (TensorFlow `ThreadPoolDevice`): runs kernels on the calling thread, with the help of a pool.
 #[derive(Debug)]
 pub struct ThreadPoolDevice {
@@ -40,41 +33,6 @@ pub struct ThreadPoolDevice {
     capacity_bytes: u64,
     pool: Arc<IntraOpPool>,
     profile: DeviceProfile,
-}
-
-impl IntraOpPool {
-    /// A pool of `n_threads` threads; 0 = one per core that this process may run on.
-    pub fn new(n_threads: usize) -> Self {
-        let n_threads = match n_threads {
-            0 => std::thread::available_parallelism().map_or(1, usize::from),
-            n => n,
-        };
-        Self {
-            n_threads,
-            pool: OnceLock::new(),
-        }
-    }
-
-    /// Number of threads.
-    pub fn n_threads(&self) -> usize {
-        self.n_threads
-    }
-
-    /// The pool; `None` for a single thread, which the caller has already, and where the system refuses threads.
-    pub fn get(&self) -> Option<&rayon::ThreadPool> {
-        if self.n_threads == 1 {
-            return None;
-        }
-        self.pool
-            .get_or_init(|| {
-                rayon::ThreadPoolBuilder::new()
-                    .num_threads(self.n_threads)
-                    .thread_name(|index| format!("intra-op-{index}"))
-                    .build()
-                    .ok()
-            })
-            .as_ref()
-    }
 }
 
 impl ThreadPoolDevice {
@@ -205,8 +163,9 @@ impl KernelDevice for ThreadPoolDevice {
         )?)
     }
 
-    fn intra_op_pool(&self) -> Option<&rayon::ThreadPool> {
-        self.pool.get()
+    fn intra_op_pool(&self) -> Option<&IntraOpPool> {
+        // A single thread is the caller.
+        (self.pool.n_threads() > 1).then_some(&*self.pool)
     }
 }
 

@@ -9,6 +9,7 @@ use crate::device::Device;
 use crate::device::DeviceError;
 use crate::device::DeviceFactory;
 use crate::device::DeviceOptions;
+use crate::device::IntraOpPool;
 use crate::device::KernelRegistry;
 use crate::device::PhysicalDevice;
 use crate::names::DeviceName;
@@ -17,7 +18,6 @@ mod device;
 #[cfg(feature = "kernels")]
 mod kernels;
 
-pub use device::IntraOpPool;
 pub use device::ThreadPoolDevice;
 
 /// The type of these devices.
@@ -257,7 +257,7 @@ mod tests {
             .iter()
             .map(|device| device.intra_op_pool().unwrap())
             .collect();
-        assert_eq!(pools[0].current_num_threads(), 3);
+        assert_eq!(pools[0].n_threads(), 3);
         let whole = crate::device::DeviceProfile::default_cpu(3);
         for device in &devices {
             let part = device.profile();

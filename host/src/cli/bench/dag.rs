@@ -8,6 +8,7 @@ use serde::Deserialize;
 use super::work::Work;
 use crate::candidates::Proposal;
 use crate::cli::timing::timed;
+use crate::device::DeviceOptions;
 use crate::device::KernelDef;
 use crate::execute::RunOptions;
 use crate::graph::AttrSet;
@@ -136,6 +137,10 @@ pub(super) fn session(graph: Graph, threads: usize, kernels: &[KernelDef]) -> Re
         .with_graph(graph)
         .with_kernels(kernels.iter().cloned())
         .with_proposal(proposal)
+        .with_device_options(DeviceOptions {
+            intra_op_parallelism_threads: threads,
+            ..DeviceOptions::default()
+        })
         .with_inter_op_parallelism_threads(threads)
         .build()?)
 }

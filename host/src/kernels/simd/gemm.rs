@@ -38,7 +38,8 @@ pub(crate) fn gemm<T: GemmElement>(
         return;
     }
     let row_stride = out.row_stride();
-    let n_parts = threads.parts_for(estimate_ns(m, k, n));
+    let work_ns = estimate_ns(m, k, n);
+    let n_parts = threads.parts_for(work_ns);
     if n_parts < 2 {
         // SAFETY: the shapes agree and no dimension is zero; the views hold what they say.
         unsafe {
@@ -53,7 +54,7 @@ pub(crate) fn gemm<T: GemmElement>(
         return;
     }
     let target = Target(out.data_mut().as_mut_ptr());
-    threads.for_each(n_parts, |part| {
+    threads.for_each(work_ns, n_parts, |part| {
         // Blocks of whole tiles of the crate's products.
         let block = if n >= m {
             [0..m, share(n, part, n_parts, 16)]

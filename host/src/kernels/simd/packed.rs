@@ -9,6 +9,8 @@ use std::ops::Range;
 
 use rten_simd::Isa;
 use rten_simd::SimdOp;
+#[cfg(target_arch = "x86_64")]
+use rten_simd::isa::Avx2Isa;
 use rten_simd::ops::BitOps;
 use rten_simd::ops::NumOps;
 
@@ -106,10 +108,21 @@ pub(crate) fn lanes() -> usize {
     Lanes.dispatch()
 }
 
+/// Lanes of the vectors that a matrix of so many columns is multiplied in. Half of an AVX-512 vector would be empty for up to 8
+/// columns, and on cores that execute it as two halves each empty one costs what a full one does.
+fn lanes_for(columns: usize) -> usize {
+    #[cfg(target_arch = "x86_64")]
+    if columns <= 8 && Avx2Isa::new().is_some() {
+        return 8;
+    }
+    let _ = columns;
+    lanes()
+}
+
 /// Elements that [`pack`] writes; `None` beyond this machine's numbers.
 pub(crate) fn packed_len(inner: usize, columns: usize) -> Option<usize> {
     columns
-        .checked_next_multiple_of(lanes())?
+        .checked_next_multiple_of(lanes_for(columns))?
         .checked_mul(inner)
 }
 
@@ -119,7 +132,7 @@ pub(crate) fn packed_len(inner: usize, columns: usize) -> Option<usize> {
 /// If `packed` has another length than [`packed_len`].
 pub(crate) fn pack(matrix: MatrixView<'_, f32>, packed: &mut [f32]) {
     let (inner, columns) = (matrix.rows(), matrix.columns());
-    let lanes = lanes();
+    let lanes = lanes_for(columns);
     assert_eq!(
         Some(packed.len()),
         packed_len(inner, columns),
@@ -154,7 +167,7 @@ impl<'a> Packed<'a> {
 
     /// Number of panels: what a product can be divided by without reading anything twice.
     pub(crate) fn n_panels(&self) -> usize {
-        let lanes = lanes();
+        let lanes = lanes_for(self.columns);
         self.columns.div_ceil(panel_vectors(lanes) * lanes)
     }
 }
@@ -188,19 +201,21 @@ pub(crate) fn multiply_packed(
             out,
             row_stride,
         }
-        .dispatch();
+        .multiply();
     };
     let n_panels = rhs.n_panels();
-    let n_parts = threads.parts_for(estimate_ns(n_rows, inner, rhs.columns));
+    let work_ns = estimate_ns(n_rows, inner, rhs.columns);
+    let n_parts = threads.parts_for(work_ns);
     if n_parts < 2 {
         multiply(0..n_rows, 0..n_panels);
-    } else if n_panels >= n_parts {
+    } else if n_panels >= n_parts.min(n_rows.div_ceil(ROWS_MAX)) {
         // Each part reads its own piece of the right side.
-        threads.for_each(n_parts, |part| {
+        let n_parts = n_parts.min(n_panels);
+        threads.for_each(work_ns, n_parts, |part| {
             multiply(0..n_rows, share(n_panels, part, n_parts, 1));
         });
     } else {
-        threads.for_each(n_parts, |part| {
+        threads.for_each(work_ns, n_parts, |part| {
             multiply(share(n_rows, part, n_parts, ROWS_MAX), 0..n_panels);
         });
     }
@@ -214,6 +229,28 @@ struct Product<'a> {
     panels: Range<usize>,
     out: Target<f32>,
     row_stride: usize,
+}
+
+impl Product<'_> {
+    /// With vectors of as many lanes as [`lanes_for`] says.
+    fn multiply(self) {
+        #[cfg(target_arch = "x86_64")]
+        if lanes_for(self.rhs.columns) == 8
+            && let Some(isa) = Avx2Isa::new()
+        {
+            // SAFETY: the machine has what the type stands for.
+            return unsafe { multiply_in_avx2(isa, self) };
+        }
+        self.dispatch();
+    }
+}
+
+/// # Safety
+/// The machine has these features, which are those of [`Avx2Isa::new`].
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,avx,fma,f16c")]
+unsafe fn multiply_in_avx2(isa: Avx2Isa, product: Product<'_>) {
+    product.eval(isa);
 }
 
 impl SimdOp for Product<'_> {
@@ -247,6 +284,12 @@ impl SimdOp for Product<'_> {
                 }
                 // SAFETY: `multiply_packed` has compared the shape of the result, and this row and column lie in it.
                 let out = unsafe { self.out.start().add(row * self.row_stride + first) };
+                // Rows without gaps, whose ends are written before the rows that follow.
+                let n_writable = if self.rhs.columns == n_columns && self.row_stride == n_columns {
+                    (self.rows.end - row) * n_columns
+                } else {
+                    0
+                };
                 let tile = Tile {
                     rows,
                     segments: self.lhs.segments,
@@ -254,13 +297,14 @@ impl SimdOp for Product<'_> {
                     out,
                     row_stride: self.row_stride,
                     n_columns,
+                    n_writable,
                 };
                 #[expect(
                     clippy::multiple_unsafe_ops_per_block,
                     reason = "one of these calls is made"
                 )]
                 // SAFETY: each of these rows has `extent` elements, the panel its vectors for the whole inner dimension, and the
-                // result these rows and columns.
+                // result these rows and columns; the `n_writable` elements from here on are of rows that are written now or later.
                 unsafe {
                     match (n_vectors, n_rows) {
                         (4, 6) => tile.fill::<I, 6, 4>(isa),
@@ -297,6 +341,9 @@ struct Tile<'a> {
     out: *mut f32,
     row_stride: usize,
     n_columns: usize,
+    /// Elements of the result, from the tile's first on, that whole vectors may be written to: what lies beyond the columns is
+    /// written again.
+    n_writable: usize,
 }
 
 /// The body once for each row of a tile. A loop of this length is not always unrolled, and then the sums leave the registers.
@@ -315,7 +362,8 @@ macro_rules! for_rows {
 impl Tile<'_> {
     /// # Safety
     /// The first `R` rows have all segments, the panel has `V` vectors per inner element, and the result has `R` rows of
-    /// `n_columns` elements: at most `V` vectors, and more than `V - 1`.
+    /// `n_columns` elements: at most `V` vectors, and more than `V - 1`. The result has `n_writable` elements, and those beyond this
+    /// tile's are not written yet.
     #[inline(always)]
     #[expect(
         clippy::needless_range_loop,
@@ -354,10 +402,12 @@ impl Tile<'_> {
         let n_whole = self.n_columns / lanes;
         for_rows!(r, {
             for v in 0..V {
+                let offset = r * self.row_stride + v * lanes;
                 // SAFETY: the row has elements from here on.
-                let to = unsafe { self.out.add(r * self.row_stride + v * lanes) };
-                if v < n_whole {
-                    // SAFETY: a whole vector of them.
+                let to = unsafe { self.out.add(offset) };
+                // Many cores take tens of cycles to store a part of a vector.
+                if v < n_whole || offset + lanes <= self.n_writable {
+                    // SAFETY: a whole vector of them, or of what may be written.
                     unsafe { ops.store_ptr(sums[r][v], to) };
                 } else {
                     let mask = ops.first_n_mask(self.n_columns - v * lanes);
