@@ -195,7 +195,7 @@ fn a_memory_plan_is_what_runs_hold() {
 }
 
 #[test]
-fn a_run_that_does_not_fit_beside_its_constants_is_refused_with_the_device() {
+fn constants_are_packed_where_runs_leave_room_and_a_run_without_room_is_refused_with_the_device() {
     let build = |capacity: u64| {
         let mut options = DeviceOptions::default();
         options.memory_bytes.insert("CPU:0".to_owned(), capacity);
@@ -210,15 +210,33 @@ fn a_run_that_does_not_fit_beside_its_constants_is_refused_with_the_device() {
     let (feeds, fetches) = (names(&fed), names(&expected));
     let plan = build(1 << 30).memory_plan(&feeds, &fetches, &[]).unwrap();
     let memory = plan.memories[0];
-    let fits = build(memory.peak_bytes() + 4096); // Fetched tensors are the caller's, and made there.
-    fits.run(&by_str(&fed), &fetches).unwrap();
-    let session = build(memory.peak_bytes() - 1);
+    let unpacked = memory.constant_bytes + memory.run_bytes;
+    assert!(memory.packed_bytes > 16_384);
+    // Fetched tensors are the caller's, and made there.
+    for (room, is_packed) in [
+        (memory.peak_bytes() + 4_096, true),
+        (memory.peak_bytes() - 1, false),
+        (unpacked + 4_096, false),
+    ] {
+        let session = build(room);
+        check(&session, "lenet", "tight");
+        let plan = session.memory_plan(&feeds, &fetches, &[]).unwrap();
+        let packed = plan.memories[0].packed_bytes;
+        assert_eq!(packed == memory.packed_bytes, is_packed, "{packed}");
+        assert!(unpacked + packed <= room);
+    }
+    let session = build(unpacked + 4_096);
+    let device = session.devices().get(memory.device).unwrap();
+    let allocator = device.allocator(AllocatorAttributes::default());
+    let taken = allocator.allocate(8_192).unwrap();
     let error = session.run(&by_str(&fed), &fetches).unwrap_err();
     assert!(
         matches!(&error, Error::Execute(ExecuteError::Arena { device, bytes, .. })
             if device.ends_with("CPU:0") && *bytes as u64 == memory.run_bytes),
         "{error}"
     );
+    drop(taken);
+    check(&session, "lenet", "with room again");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What a plan needs and does not change from run to run.
 
 use std::any::Any;
+use std::cell::OnceCell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustc_hash::FxHashMap;
 
 use super::error::{ExecuteError, NodeSite};
+use super::memory::MemoryPlan;
 use super::step;
 use super::variant::Variants;
 use crate::device::{
@@ -17,7 +19,7 @@ use crate::device::{
 use crate::graph::{Graph, NodeId, TensorId};
 use crate::names::DeviceId;
 use crate::plan::{MemorySpace, Payload, Plan, Step, StepKind, Transfer};
-use crate::tensor::{DType, Tensor};
+use crate::tensor::{DType, Tensor, TensorError};
 
 /// What executing a node comes to.
 #[derive(Clone)]
@@ -96,6 +98,35 @@ pub(super) struct Workshop {
     packed: Mutex<FxHashMap<(NodeId, DeviceId, usize), Option<Tensor>>>,
 }
 
+/// What runs of a program need besides constants, found out when it is first asked for.
+struct Room<'a> {
+    program: &'a Program,
+    plan: OnceCell<MemoryPlan>,
+}
+
+impl<'a> Room<'a> {
+    fn new(program: &'a Program) -> Self {
+        Self {
+            program,
+            plan: OnceCell::new(),
+        }
+    }
+
+    /// Whether a device has room for a run beside what it holds now.
+    fn is_left(&self, id: DeviceId, device: &dyn KernelDevice) -> bool {
+        let plan = self
+            .plan
+            .get_or_init(|| MemoryPlan::new(self.program, true));
+        let capacity = device.memory_capacity_bytes();
+        let allocator = device.allocator(AllocatorAttributes::default());
+        let free = capacity.saturating_sub(allocator.stats().in_use_bytes);
+        let memories = plan.memories.iter().filter(|memory| memory.device == id);
+        let needed: u64 = memories.map(|memory| memory.run_bytes).sum();
+        // What has no place yet may need as much as there is, so half of the memory is left for it.
+        needed <= free && (plan.n_unplanned == 0 || free >= capacity / 2)
+    }
+}
+
 impl Workshop {
     pub(super) fn new(
         graph: Arc<Graph>,
@@ -165,7 +196,6 @@ impl Workshop {
             });
         }
         let (fixed, is_settled) = self.settle(plan, &actions)?;
-        let packed = self.pack(plan, &actions, &fixed)?;
         let mut is_fetched = vec![false; plan.values().len()];
         for step in plan.steps() {
             if matches!(step.kind, StepKind::Fetch(_)) {
@@ -174,17 +204,19 @@ impl Workshop {
                 }
             }
         }
-        Ok(Program {
+        let mut program = Program {
             graph: Arc::clone(&self.graph),
             devices: Arc::clone(&self.devices),
             plan: Arc::clone(plan),
+            packed: vec![Box::default(); actions.len()],
             actions,
-            packed,
             is_on_host,
             fixed,
             is_settled,
             is_fetched,
-        })
+        };
+        program.packed = self.pack(&program)?;
+        Ok(program)
     }
 
     /// What is the same in all runs: per value its tensor, and per step whether that is all it has to do.
@@ -230,23 +262,20 @@ impl Workshop {
         Ok((fixed, is_settled))
     }
 
-    /// Has kernels pack those of their inputs that are the same in all runs.
-    fn pack(
-        &self,
-        plan: &Plan,
-        actions: &[Option<Action>],
-        fixed: &[Option<Tensor>],
-    ) -> Result<Vec<Box<[Option<Tensor>]>>, ExecuteError> {
-        let packs = plan.steps().iter().zip(actions).map(|(step, action)| {
+    /// Has kernels pack those of their inputs that are the same in all runs, as long as the memory that runs need is left.
+    fn pack(&self, program: &Program) -> Result<Vec<Box<[Option<Tensor>]>>, ExecuteError> {
+        let room = Room::new(program);
+        let steps = program.plan.steps().iter();
+        let packs = steps.zip(&program.actions).map(|(step, action)| {
             let (StepKind::Execute(node), Some(Action::Kernel(kernel))) = (step.kind, action)
             else {
                 return Ok(Box::default());
             };
             let mut packs: Vec<Option<Tensor>> = Vec::new();
             for (index, value) in step.inputs.iter().enumerate() {
-                if let Some(constant) = &fixed[value.index()]
+                if let Some(constant) = &program.fixed[value.index()]
                     && let Some(pack) =
-                        self.packed_input(node, step.device, &**kernel, index, constant)?
+                        self.packed_input(node, step.device, &**kernel, index, constant, &room)?
                 {
                     packs.resize(index, None);
                     packs.push(Some(pack));
@@ -264,6 +293,7 @@ impl Workshop {
         kernel: &dyn Kernel,
         index: usize,
         constant: &Tensor,
+        room: &Room<'_>,
     ) -> Result<Option<Tensor>, ExecuteError> {
         let mut packed = self.packed.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(pack) = packed.get(&(node, device_id, index)) {
@@ -282,11 +312,18 @@ impl Workshop {
                 "the kernel panicked while it packed input {index}: {}",
                 panic_message(&*panic)
             )))
-        })
-        .map_err(|source| ExecuteError::Prepare {
-            site: self.site(node, device),
-            source: Box::new(source),
-        })?;
+        });
+        let pack = match pack {
+            // Kernels read what is not packed, too, if more slowly.
+            Err(KernelError::Tensor(TensorError::OutOfMemory(_))) => None,
+            Err(source) => {
+                return Err(ExecuteError::Prepare {
+                    site: self.site(node, device),
+                    source: Box::new(source),
+                });
+            }
+            Ok(pack) => pack.filter(|_| room.is_left(device_id, device)),
+        };
         packed.insert((node, device_id, index), pack.clone());
         Ok(pack)
     }

@@ -33,6 +33,7 @@ use crate::tensor::DType;
 use crate::tensor::Element;
 use crate::tensor::Shape;
 use crate::tensor::Tensor;
+use crate::tensor::TensorError;
 
 /// Types that TensorFlow's CPU convolution takes.
 pub(super) const CONVOLVED: [DType; 5] =
@@ -198,10 +199,16 @@ impl Kernel for FloatConvolution {
         let packed_here;
         let packed = match context.packed_input(1) {
             Some(packed) => packed,
-            None => {
-                packed_here = packed_filter(context.input(1)?, context.device())?;
-                &packed_here
-            }
+            None => match packed_filter(context.input(1)?, context.device()) {
+                // The device has no room for it, which is no reason to fail.
+                Err(KernelError::Tensor(TensorError::OutOfMemory(_))) => {
+                    return convolve::<f32>(context, self.windows);
+                }
+                packed => {
+                    packed_here = packed?;
+                    &packed_here
+                }
+            },
         };
         let (x, f) = (context.input(0)?.as_slice()?, packed.as_slice()?);
         output(context, shape, |out| {
