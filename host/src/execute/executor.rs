@@ -117,8 +117,8 @@ impl Executor {
             outcome = field::Empty,
         );
         let _entered = span.enter();
-        let listen = |recorder: &Recorder, n_operations| {
-            Listeners::new(run, started, recorder, &span, n_operations)
+        let listen = |recorder: &Recorder, n_operations, is_alone| {
+            Listeners::new(run, started, recorder, &span, n_operations, is_alone)
         };
         let ended = self.execute(prepared, feeds, options, run, started, listen);
         let outcome = match &ended {
@@ -142,7 +142,7 @@ impl Executor {
         options: &RunOptions,
         run: u64,
         started: Instant,
-        listen: impl FnOnce(&Recorder, usize) -> Listeners,
+        listen: impl FnOnce(&Recorder, usize, bool) -> Listeners,
     ) -> Result<(Vec<Tensor>, RunTotals), ExecuteError> {
         self.check_feeds(prepared, feeds)?;
         let recorder = options.recorder.as_ref().unwrap_or(&self.recorder);
@@ -153,7 +153,11 @@ impl Executor {
         let request = Request {
             feeds: feeds.to_vec(),
             options: options.clone(),
-            listeners: listen(recorder, stage.compiled.operations.len()),
+            listeners: listen(
+                recorder,
+                stage.compiled.operations.len(),
+                way.crew != Crew::Shared,
+            ),
             load: Arc::clone(&self.load),
             is_attended: way.crew == Crew::Attended,
         };

@@ -32,6 +32,8 @@ pub(super) struct Listeners {
     spans: Option<KernelSpans>,
     /// Whether anybody hears of single operations.
     is_any: bool,
+    /// Whether one thread executes all operations.
+    is_alone: bool,
     started: Instant,
     /// `started` on the recorder's clock.
     started_ns: u64,
@@ -47,13 +49,14 @@ struct KernelSpans {
 }
 
 impl Listeners {
-    /// Asks who listens to the calling thread. `span`: the run's.
+    /// Asks who listens to the calling thread. `span`: the run's. `is_alone`: no other thread executes operations.
     pub(super) fn new(
         run: u64,
         started: Instant,
         recorder: &Recorder,
         span: &Span,
         n_operations: usize,
+        is_alone: bool,
     ) -> Self {
         let spans = span_enabled!(target: targets::KERNEL, Level::TRACE).then(|| KernelSpans {
             dispatch: dispatcher::get_default(Dispatch::clone),
@@ -67,6 +70,7 @@ impl Listeners {
             recorder: recorder.clone(),
             spans,
             is_any,
+            is_alone,
             started,
             ready_ns: (0..n_heard).map(|_| AtomicU64::new(0)).collect(),
         }
@@ -126,9 +130,16 @@ impl Listeners {
     /// An operation that these wait for has ended. Called before the edges are counted: who sees an operation ready sees when it
     /// became so.
     pub(super) fn ended(&self, at_ns: u64, successors: &[u32]) {
-        if self.is_any {
-            for &successor in successors {
-                self.ready_ns[successor as usize].fetch_max(at_ns, Ordering::Relaxed);
+        if !self.is_any {
+            return;
+        }
+        for &successor in successors {
+            let ready_ns = &self.ready_ns[successor as usize];
+            if self.is_alone {
+                // Later than all before it.
+                ready_ns.store(at_ns, Ordering::Relaxed);
+            } else {
+                ready_ns.fetch_max(at_ns, Ordering::Relaxed);
             }
         }
     }
