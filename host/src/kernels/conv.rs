@@ -20,6 +20,9 @@ const PATCH_ELEMENTS: usize = 64 * 1024;
 /// Multiplications that are worth handing to another thread.
 const GRAIN_PRODUCTS: usize = 1 << 20;
 
+/// Lines of a result that are shared out as they are; fewer are divided.
+const N_LINES_MIN: usize = 16;
+
 /// A convolution whose shapes have been compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Convolution {
@@ -86,9 +89,16 @@ impl Convolution {
             let most = axis.input.saturating_add(axis.size).saturating_mul(4);
             axis.span(axis.output) <= most
         };
+        let area = |rows: usize, columns: usize| rows.saturating_mul(columns);
+        // A line of windows may be as high as the image and as wide as the window, which is neither's size.
+        let line = area(self.rows.span(1), self.columns.span(self.columns.output));
+        let tensors = area(self.rows.input, self.columns.input)
+            .saturating_add(area(self.rows.size, self.columns.size))
+            .saturating_add(area(self.rows.output, self.columns.output));
         self.filter_channels == self.input_channels
             && is_dense(&self.rows)
             && is_dense(&self.columns)
+            && line <= tensors.saturating_mul(16)
     }
 
     /// The same with a filter of one group that [`matmul::pack`](crate::kernels::matmul::pack) has put in order, as a
@@ -117,36 +127,56 @@ impl Convolution {
         // Narrow filters fill a part of their vectors.
         let width = self.output_channels.next_multiple_of(8);
         let grain = GRAIN_PRODUCTS / patch.max(1) * self.output_channels / width;
-        threads.fill(out, line, grain, |start, part| {
-            self.lines(input, filter, start / line, part);
+        let line_or_pixel = if self.batch * self.rows.output < N_LINES_MIN {
+            self.output_channels
+        } else {
+            line
+        };
+        threads.fill(out, line_or_pixel, grain, |start, part| {
+            self.pixels(input, filter, start / self.output_channels, part);
         });
         Ok(())
     }
 
-    /// Lines of output pixels, from line `first` of the batch on.
-    fn lines(&self, input: &[f32], filter: Packed<'_>, first: usize, out: &mut [f32]) {
+    /// Output pixels, from pixel `first` of the batch on.
+    fn pixels(&self, input: &[f32], filter: Packed<'_>, first: usize, out: &mut [f32]) {
         let line = self.columns.output * self.output_channels;
         // As many lines at a time as keep the padded input in the second-level cache.
         let padded_line = self.padded_columns() * self.input_channels;
-        let most = (PATCH_ELEMENTS / (padded_line * self.rows.stride).max(1)).max(1);
+        let most = (PATCH_ELEMENTS / padded_line.saturating_mul(self.rows.stride).max(1)).max(1);
         let mut scratch = Scratch::default();
-        let (mut first, mut rest) = (first, out);
+        let (mut pixel, mut rest) = (first, out);
         while !rest.is_empty() {
-            let (image, row) = (first / self.rows.output, first % self.rows.output);
-            let n_rows = (self.rows.output - row).min(rest.len() / line).min(most);
-            let (band, others) = rest.split_at_mut(n_rows * line);
-            self.band(input, filter, image, row..row + n_rows, band, &mut scratch);
-            (first, rest) = (first + n_rows, others);
+            let (line_of_batch, column) =
+                (pixel / self.columns.output, pixel % self.columns.output);
+            let (image, row) = (
+                line_of_batch / self.rows.output,
+                line_of_batch % self.rows.output,
+            );
+            // Whole lines, or a part of one.
+            let n_left = rest.len() / self.output_channels;
+            let (n_rows, n_columns) = if column == 0 && rest.len() >= line {
+                let n_rows = (self.rows.output - row).min(rest.len() / line).min(most);
+                (n_rows, self.columns.output)
+            } else {
+                (1, n_left.min(self.columns.output - column))
+            };
+            let (band, others) = rest.split_at_mut(n_rows * n_columns * self.output_channels);
+            let (rows, columns) = (row..row + n_rows, column..column + n_columns);
+            self.band(input, filter, image, rows, columns, band, &mut scratch);
+            (pixel, rest) = (pixel + n_rows * n_columns, others);
         }
     }
 
-    /// Some rows of output pixels of one image: a product of the pixels under each window, where they stand, with the filter.
+    /// Some rows and columns of output pixels of one image: a product of the pixels under each window, where they stand, with the filter.
+    #[expect(clippy::too_many_arguments, reason = "one of them is scratch")]
     fn band(
         &self,
         input: &[f32],
         filter: Packed<'_>,
         image: usize,
         rows: Range<usize>,
+        columns: Range<usize>,
         out: &mut [f32],
         scratch: &mut Scratch,
     ) {
@@ -159,7 +189,7 @@ impl Convolution {
         let image = &input[image * self.rows.input * self.columns.input * channels..]
             [..self.rows.input * self.columns.input * channels];
         let is_inside = self.rows.is_inside() && self.columns.is_inside();
-        let (data, columns, first_row) = if is_inside {
+        let (data, width, first_row) = if is_inside {
             (image, self.columns.input, rows.start * self.rows.stride)
         } else {
             self.pad(image, &rows, padded);
@@ -167,13 +197,13 @@ impl Convolution {
         };
         starts.clear();
         for row in 0..rows.len() {
-            let line = (first_row + row * self.rows.stride) * columns;
-            let pixels = (0..self.columns.output).map(|column| column * self.columns.stride);
+            let line = (first_row + row * self.rows.stride) * width;
+            let pixels = columns.clone().map(|column| column * self.columns.stride);
             starts.extend(pixels.map(|pixel| (line + pixel) * channels));
         }
         segments.clear();
         for y in 0..self.rows.size {
-            let line = y * self.rows.dilation * columns;
+            let line = y * self.rows.dilation * width;
             if self.columns.dilation == 1 {
                 segments.push(Segment {
                     offset: line * channels,
@@ -452,6 +482,13 @@ mod tests {
             let outcome = c.apply_packed(&input, &packed, &mut out, Threads::single());
             prop_assert_eq!(outcome.is_ok(), c.is_dense());
             if outcome.is_ok() {
+                prop_assert_eq!(&out, &expected);
+                // The same from any pixel on.
+                let middle = out.len() / c.output_channels / 2;
+                let filter = Packed::new(&packed, inner, c.output_channels).unwrap();
+                let part = &mut out[middle * c.output_channels..];
+                part.fill(f32::NAN);
+                c.pixels(&input, filter, middle, part);
                 prop_assert_eq!(out, expected);
             }
         }
@@ -490,6 +527,23 @@ mod tests {
             c.apply_packed(&[1.0; 25], &packed, &mut out, Threads::single())
                 .unwrap_err();
         }
+    }
+
+    #[test]
+    fn a_window_as_high_and_a_line_as_wide_as_can_be_are_not_copied_together() {
+        let same = |input, size| {
+            let spec = WindowSpec {
+                size,
+                stride: 1,
+                dilation: 1,
+                padding: Padding::Same,
+            };
+            spec.over(input).unwrap()
+        };
+        // One line of windows reaches over 10^10 pixels, nearly all of them padding.
+        assert!(!alone(same(1, 100_000), same(100_000, 1)).is_dense());
+        assert!(alone(same(28, 5), same(28, 5)).is_dense());
+        assert!(alone(same(1, 1), same(100_000, 5)).is_dense());
     }
 
     #[test]

@@ -10,6 +10,9 @@ use crate::tensor::Element;
 /// Elements of a result that are worth handing to another thread.
 const GRAIN: usize = 8 * 1024;
 
+/// Lines of a result that are shared out as they are; fewer are divided.
+const N_LINES_MIN: usize = 16;
+
 /// A pool whose shapes have been compared; windows are not dilated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pool {
@@ -77,35 +80,67 @@ impl Pool {
         if out.is_empty() {
             return;
         }
-        let line = self.columns.output * self.channels;
-        let input_line = self.columns.input * self.channels;
-        threads.fill(out, line, GRAIN, |first, part| {
+        let lines_or_pixels = if self.batch * self.rows.output < N_LINES_MIN {
+            self.channels
+        } else {
+            self.columns.output * self.channels
+        };
+        threads.fill(out, lines_or_pixels, GRAIN, |start, part| {
             let (mut folded, mut window) = (Vec::new(), Vec::new());
-            for (index, out) in (first / line..).zip(part.chunks_exact_mut(line)) {
-                let (image, row) = (index / self.rows.output, index % self.rows.output);
-                let rows = self.rows.inputs_of(row);
-                if rows.is_empty() {
-                    out.fill((fold.end)(None, 0));
-                    continue;
-                }
-                let top = (image * self.rows.input + rows.start) * input_line;
-                let lines = &input[top..top + rows.len() * input_line];
+            let (mut pixel, mut rest) = (start / self.channels, part);
+            while !rest.is_empty() {
+                let (line, column) = (pixel / self.columns.output, pixel % self.columns.output);
+                let n = (self.columns.output - column).min(rest.len() / self.channels);
+                let (out, others) = rest.split_at_mut(n * self.channels);
                 vectorize::<S, _>(|| {
-                    fold.pixels(lines, input_line, &mut folded);
-                    for (column, out) in out.chunks_exact_mut(self.channels).enumerate() {
-                        let columns = self.columns.inputs_of(column);
-                        if columns.is_empty() {
-                            out.fill((fold.end)(None, 0));
-                            continue;
-                        }
-                        let n = i64::try_from(rows.len() * columns.len())
-                            .expect("windows are smaller than tensors");
-                        let pixels = columns.start * self.channels..columns.end * self.channels;
-                        fold.window(&folded[pixels], n, out, &mut window);
-                    }
+                    self.line(input, line, column, out, fold, &mut folded, &mut window);
                 });
+                (pixel, rest) = (pixel + n, others);
             }
         });
+    }
+
+    /// Windows next to each other, from `column` of line `line` of the result on.
+    #[inline(always)]
+    #[expect(clippy::too_many_arguments, reason = "two of them are scratch")]
+    fn line<T: Element, S: Element>(
+        &self,
+        input: &[T],
+        line: usize,
+        column: usize,
+        out: &mut [T],
+        fold: &Fold<impl Fn(T) -> S, impl Fn(S, S) -> S, impl Fn(Option<S>, i64) -> T>,
+        folded: &mut Vec<S>,
+        scratch: &mut Vec<S>,
+    ) {
+        let (image, row) = (line / self.rows.output, line % self.rows.output);
+        let rows = self.rows.inputs_of(row);
+        if rows.is_empty() {
+            out.fill((fold.end)(None, 0));
+            return;
+        }
+        let n_columns = out.len() / self.channels;
+        let left = self.columns.inputs_of(column).start.min(self.columns.input);
+        let right = self.columns.inputs_of(column + n_columns - 1).end.max(left);
+        let len = self.columns.input * self.channels;
+        let top = (image * self.rows.input + rows.start) * len;
+        let lines = input[top..top + rows.len() * len].chunks_exact(len.max(1));
+        fold.pixels(
+            lines.map(|line| &line[left * self.channels..right * self.channels]),
+            folded,
+        );
+        for (column, out) in (column..).zip(out.chunks_exact_mut(self.channels)) {
+            let columns = self.columns.inputs_of(column);
+            if columns.is_empty() {
+                out.fill((fold.end)(None, 0));
+                continue;
+            }
+            let n = i64::try_from(rows.len() * columns.len())
+                .expect("windows are smaller than tensors");
+            let pixels =
+                (columns.start - left) * self.channels..(columns.end - left) * self.channels;
+            fold.window(&folded[pixels], n, out, scratch);
+        }
     }
 }
 
@@ -117,17 +152,20 @@ struct Fold<Start, Plus, End> {
 }
 
 impl<Start, Plus, End> Fold<Start, Plus, End> {
-    /// Folds lines of `len` elements into one.
+    /// Folds lines of one length into one.
     #[inline(always)]
-    fn pixels<T: Element, S: Element>(&self, lines: &[T], len: usize, folded: &mut Vec<S>)
-    where
+    fn pixels<'a, T: Element, S: Element>(
+        &self,
+        mut lines: impl Iterator<Item = &'a [T]>,
+        folded: &mut Vec<S>,
+    ) where
         Start: Fn(T) -> S,
         Plus: Fn(S, S) -> S,
     {
-        let (first, others) = lines.split_at(len.min(lines.len()));
         folded.clear();
+        let first = lines.next().unwrap_or_default();
         folded.extend(first.iter().map(|&x| (self.start)(x)));
-        for line in others.chunks_exact(len.max(1)) {
+        for line in lines {
             for (folded, &x) in folded.iter_mut().zip(line) {
                 *folded = (self.plus)(*folded, (self.start)(x));
             }
@@ -288,6 +326,22 @@ mod tests {
             let expected: Vec<f32> = expected.map(|x| x + 0.0).collect();
             let found: Vec<f32> = found.into_iter().map(|x| x + 0.0).collect();
             prop_assert_eq!(bits(&found), bits(&expected));
+
+            // The same from any window on.
+            let middle = out.len() / channels / 2;
+            if middle > 0 {
+                let (line, column) = (middle / columns.output, middle % columns.output);
+                let mut part = vec![f32::NAN; (columns.output - column) * channels];
+                let fold = Fold { start: |x: f32| x, plus: |a, b| a + b, end: |sum: Option<f32>, _| sum.unwrap_or(0.0) };
+                pool.line(&input, line, column, &mut part, &fold, &mut Vec::new(), &mut Vec::new());
+                let sums: Vec<f32> = plain(&pool, &input)
+                    .iter()
+                    .skip(middle * channels)
+                    .take(part.len())
+                    .map(|window| window.iter().sum::<f32>())
+                    .collect();
+                prop_assert_eq!(part, sums);
+            }
 
             pool.max(&with_nan, &mut out, Threads::single());
             let expected: Vec<f32> = plain(&pool, &with_nan)
