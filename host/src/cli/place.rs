@@ -88,6 +88,7 @@ struct MemoryRow {
     constant_bytes: u64,
     packed_bytes: u64,
     run_bytes: u64,
+    fetched_bytes: u64,
     peak_bytes: u64,
     /// What the device may hold; `null` for host memory.
     capacity_bytes: Option<u64>,
@@ -199,6 +200,7 @@ fn memory(session: &Session, fetches: &[String]) -> Result<MemoryView> {
             constant_bytes: memory.constant_bytes,
             packed_bytes: memory.packed_bytes,
             run_bytes: memory.run_bytes,
+            fetched_bytes: memory.fetched_bytes,
             peak_bytes: memory.peak_bytes(),
             capacity_bytes: (!memory.on_host).then(|| device.memory_capacity_bytes()),
         })
@@ -297,7 +299,7 @@ impl MemoryView {
                 format!("{}{of_host}", row.device),
                 show_bytes(row.constant_bytes),
                 show_bytes(row.packed_bytes),
-                show_bytes(row.run_bytes),
+                show_bytes(row.run_bytes.saturating_add(row.fetched_bytes)),
                 show_bytes(row.peak_bytes),
                 row.capacity_bytes.map_or("-".to_owned(), show_bytes),
             ]);

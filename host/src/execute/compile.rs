@@ -163,11 +163,11 @@ impl Compiled {
         compiled
     }
 
-    /// Tensors that will have a place once their shapes are known.
+    /// Tensors that are made in each run and whose size is not known.
     pub(super) fn n_unplanned(&self, program: &Program, shapes: &[Option<Shape>]) -> usize {
         let values = shapes.iter().zip(&self.places).enumerate();
         let is_unplanned = |&(value, (shape, place)): &(usize, (&Option<Shape>, &Place))| {
-            shape.is_none() && matches!(place, Place::Anywhere) && program.may_be_planned(value)
+            shape.is_none() && matches!(place, Place::Anywhere) && program.has_size(value)
         };
         values.filter(is_unplanned).count()
     }
@@ -196,12 +196,28 @@ impl Operation {
 }
 
 impl Program {
-    /// Whether a value of elements of fixed size may have a place in an arena, once its shape is known: what is handed to the
-    /// caller may not, for the caller keeps it.
-    fn may_be_planned(&self, value: usize) -> bool {
+    /// Whether a value is made in each run, of elements of fixed size.
+    fn has_size(&self, value: usize) -> bool {
         let tensor = self.plan.values()[value].tensor;
         let dtype = self.graph.tensor_dtypes()[tensor.index()];
-        dtype.size_bytes().is_some() && !self.is_fetched[value] && self.fixed[value].is_none()
+        dtype.size_bytes().is_some() && self.fixed[value].is_none()
+    }
+
+    /// Whether such a value may have a place in an arena, once its shape is known: what is handed to the caller may not, for the
+    /// caller keeps it.
+    fn may_be_planned(&self, value: usize) -> bool {
+        self.has_size(value) && !self.is_fetched[value]
+    }
+
+    /// What the caller gets of a value of this shape, in bytes.
+    pub(super) fn fetched_bytes(&self, value: usize, shape: &Shape) -> u64 {
+        let tensor = self.plan.values()[value].tensor;
+        let dtype = self.graph.tensor_dtypes()[tensor.index()];
+        if !self.is_fetched[value] || !self.has_size(value) {
+            return 0;
+        }
+        let bytes = shape.size_bytes(dtype).unwrap_or(usize::MAX);
+        u64::try_from(bytes).unwrap_or(u64::MAX)
     }
 }
 

@@ -17,9 +17,9 @@ use super::memory::MemoryPlan;
 use super::options::{ExecutorOptions, RunOptions, Scheduling};
 use super::pool::HelperPool;
 use super::prepare::{PreparedPlan, Workshop};
-use super::run::{Request, run_serially, run_with_helpers};
-use super::variant::{Crew, Means};
-use crate::device::{DeviceSet, KernelRegistry};
+use super::run::{Request, pools, run_serially, run_with_helpers};
+use super::variant::{Crew, Means, Trial};
+use crate::device::{DeviceSet, IntraOpPool, KernelRegistry};
 use crate::graph::Graph;
 use crate::plan::{Fetch, Plan};
 use crate::tensor::Tensor;
@@ -149,7 +149,16 @@ impl Executor {
         let program = &prepared.program;
         let variant = prepared.variants.find(program, feeds, self.means);
         let (stage, way) = variant.take_stage(program)?;
-        let trial_started = way.is_trial.then(Instant::now);
+        let trial_started = way.trial.map(|round| (round, Instant::now()));
+        let trial_ended = || {
+            trial_started.map(|(round, started)| Trial {
+                round,
+                crew: way.crew,
+                duration: started.elapsed(),
+                is_deserted: way.crew == Crew::Attended
+                    && !pools(program).any(IntraOpPool::is_attended),
+            })
+        };
         let request = Request {
             feeds: feeds.to_vec(),
             options: options.clone(),
@@ -169,6 +178,11 @@ impl Executor {
         };
         recorder.record_since(started, EventKind::Run { run });
         if let Err(failure) = outcome {
+            if let (ExecuteError::TimedOut(_), Some(mut trial)) = (&failure, trial_ended()) {
+                // Nobody knows how long it would have taken; another crew may be faster.
+                trial.duration *= 2;
+                variant.time_out(trial);
+            }
             // Tensors that are left over may be an app's, and panic when they are let go.
             let cleared = catch_unwind(AssertUnwindSafe(move || {
                 stage.clear();
@@ -199,8 +213,7 @@ impl Executor {
                 Fetch::Fed(_, feed) => feeds[feed as usize].clone(),
             })
             .collect();
-        let trial = trial_started.map(|started| (way, started.elapsed()));
-        variant.learn(&mut stage, self.means, trial);
+        variant.learn(&mut stage, self.means, trial_ended());
         variant.give_back(stage);
         Ok((fetched, totals))
     }

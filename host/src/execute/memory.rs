@@ -15,8 +15,8 @@ use crate::tensor::Tensor;
 pub struct MemoryPlan {
     /// In the order of devices; a device's own memory before the host's.
     pub memories: Vec<PlannedMemory>,
-    /// Tensors that have no place yet, because their shapes depend on what is fed or computed. They are allocated while the first
-    /// run goes on, and get places after it.
+    /// Tensors that have no size yet, because their shapes depend on what is fed or computed. They are allocated while the first
+    /// run goes on; all but those for the caller get places after it.
     pub n_unplanned: usize,
 }
 
@@ -31,8 +31,10 @@ pub struct PlannedMemory {
     pub constant_bytes: u64,
     /// Constants in the order in which kernels read them, in bytes: once, for all runs.
     pub packed_bytes: u64,
-    /// Peak of all other tensors, in bytes: for each run at one time.
+    /// Peak of the tensors that a run makes for itself, in bytes: for each run at one time.
     pub run_bytes: u64,
+    /// Tensors that a run makes for the caller, in bytes: until the caller lets them go.
+    pub fetched_bytes: u64,
 }
 
 impl PlannedMemory {
@@ -41,6 +43,7 @@ impl PlannedMemory {
         self.constant_bytes
             .saturating_add(self.packed_bytes)
             .saturating_add(self.run_bytes)
+            .saturating_add(self.fetched_bytes)
     }
 }
 
@@ -73,6 +76,15 @@ impl MemoryPlan {
             memories.get(arena.device, arena.on_host).run_bytes +=
                 u64::try_from(arena.len_bytes).unwrap_or(u64::MAX);
         }
+        for (value, shape) in shapes.iter().enumerate() {
+            let bytes = shape.as_ref();
+            let bytes = bytes.map_or(0, |shape| program.fetched_bytes(value, shape));
+            if bytes > 0 {
+                let place = &plan.values()[value];
+                let memory = memories.get(place.device, place.space == MemorySpace::Host);
+                memory.fetched_bytes = memory.fetched_bytes.saturating_add(bytes);
+            }
+        }
         Self {
             memories: memories.0.into_values().collect(),
             n_unplanned: compiled.n_unplanned(program, &shapes),
@@ -92,6 +104,7 @@ impl Memories {
             constant_bytes: 0,
             packed_bytes: 0,
             run_bytes: 0,
+            fetched_bytes: 0,
         })
     }
 }

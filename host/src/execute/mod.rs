@@ -32,3 +32,4 @@ pub use executor::Executor;
 pub use memory::{MemoryPlan, PlannedMemory};
 pub use options::{CancelToken, ExecutorOptions, RunOptions, Scheduling};
 pub use prepare::PreparedPlan;
+pub use variant::N_RUNS_TO_SETTLE;

@@ -121,7 +121,9 @@ impl<'a> Room<'a> {
         let allocator = device.allocator(AllocatorAttributes::default());
         let free = capacity.saturating_sub(allocator.stats().in_use_bytes);
         let memories = plan.memories.iter().filter(|memory| memory.device == id);
-        let needed: u64 = memories.map(|memory| memory.run_bytes).sum();
+        let needed: u64 = memories
+            .map(|memory| memory.run_bytes + memory.fetched_bytes)
+            .sum();
         // What has no place yet may need as much as there is, so half of the memory is left for it.
         needed <= free && (plan.n_unplanned == 0 || free >= capacity / 2)
     }

@@ -21,7 +21,7 @@ use super::ready::ReadySet;
 use super::step;
 use super::sync::spin_until;
 use crate::device::Help;
-use crate::device::KernelDevice;
+use crate::device::IntraOpPool;
 use crate::tensor::Tensor;
 
 /// Work worth waking a parked thread for: waking costs 3 to 5 us, as measured.
@@ -120,17 +120,14 @@ impl Request {
 
     /// Asks the pools of these devices to attend, as far as the machine has cores for it.
     fn gather(&self, program: &Program) {
-        for partition in program.plan.partitions() {
-            let device = program.devices.get(partition.device);
-            let device = device.and_then(|device| device.as_kernel_device());
-            if let Some(pool) = device.and_then(KernelDevice::intra_op_pool)
-                && self.load.has_free_core()
-            {
-                pool.gather(|| {
-                    let load = Arc::clone(&self.load);
-                    move |attendant| load.has_core_for(attendant)
-                });
-            }
+        if !self.load.has_free_core() {
+            return;
+        }
+        for pool in pools(program) {
+            pool.gather(|| {
+                let load = Arc::clone(&self.load);
+                move |attendant| load.has_core_for(attendant)
+            });
         }
     }
 
@@ -148,6 +145,14 @@ impl Request {
             _ => Ok(()),
         }
     }
+}
+
+/// The pools of a program's devices; one that several share comes several times.
+pub(super) fn pools(program: &Program) -> impl Iterator<Item = &IntraOpPool> {
+    program.plan.partitions().iter().filter_map(|partition| {
+        let device = program.devices.get(partition.device)?;
+        device.as_kernel_device()?.intra_op_pool()
+    })
 }
 
 /// Executes all operations in the order of their ranks, on this thread.

@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use smallvec::SmallVec;
+use tracing::debug;
 
 use super::compile::Compiled;
 use super::error::ExecuteError;
@@ -21,6 +22,7 @@ use super::run::Stage;
 use crate::tensor::Shape;
 use crate::tensor::Tensor;
 use crate::trace::meters;
+use crate::trace::targets;
 
 /// Combinations of shapes that a plan is kept compiled for.
 const N_VARIANTS_MAX: usize = 16;
@@ -37,9 +39,16 @@ const N_TRIALS: usize = 7;
 /// Runs of a crew before them, which are not: threads have to be started and woken, and find the caches as another crew left them.
 const N_UNTIMED: usize = 7;
 
+/// Trials that are not counted because nobody came: waking a thread of a busy machine takes many runs of a small plan.
+const N_DESERTED_MAX: usize = 64;
+
 /// Runs after which all are timed again: what else the machine does changes. Twice as many after each time, up to the most.
 const N_SETTLED_MIN: u32 = 128;
 const N_SETTLED_MAX: u32 = 8_192;
+
+/// Runs of a plan, for one combination of fed shapes, after which it is settled how the next ones go ([`Scheduling::Measured`]), where
+/// threads come when they are asked. Benchmarks begin after them.
+pub const N_RUNS_TO_SETTLE: u32 = N_MEASURED + 3 * (N_UNTIMED + N_TRIALS) as u32;
 
 /// What an operation costs beyond its kernel when one thread executes all, and when several do: as measured on empty kernels.
 const SERIAL_OVERHEAD_NS: u64 = 10;
@@ -112,17 +121,27 @@ type Crews = SmallVec<[Crew; 3]>;
 /// Whole runs, by each crew.
 #[derive(Debug, Clone)]
 struct Trials {
-    crews: Crews,
-    durations: SmallVec<[Vec<Duration>; 3]>,
-    n_started: usize,
+    /// Which trials of the plan these are: runs of earlier ones may still be under way.
+    round: u32,
+    tried: SmallVec<[Tried; 3]>,
     /// For how many runs the verdict will hold.
     n_settled: u32,
+}
+
+/// The runs of one crew.
+#[derive(Debug, Clone)]
+struct Tried {
+    crew: Crew,
+    n_started: usize,
+    n_deserted: usize,
+    durations: SmallVec<[Duration; N_TRIALS]>,
 }
 
 /// What trials have shown.
 #[derive(Debug, Clone)]
 struct Verdict {
     crew: Crew,
+    round: u32,
     /// What was tried, and will be again.
     crews: Crews,
     /// For how many runs it holds: more, and in all.
@@ -134,8 +153,18 @@ struct Verdict {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Way {
     pub(super) crew: Crew,
-    /// Whether it matters how long the run takes.
-    pub(super) is_trial: bool,
+    /// Of which trials it is one; `None` where it does not matter how long the run takes.
+    pub(super) trial: Option<u32>,
+}
+
+/// How a run of [`Way::trial`] went.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Trial {
+    pub(super) round: u32,
+    pub(super) crew: Crew,
+    pub(super) duration: Duration,
+    /// Whether threads were to attend, and none did.
+    pub(super) is_deserted: bool,
 }
 
 /// What an executor's runs may use.
@@ -183,7 +212,7 @@ impl Mode {
     fn trying(crews: Crews) -> Self {
         match crews[..] {
             [only] => Self::Fixed(only),
-            _ => Self::Trying(Trials::new(crews, N_SETTLED_MIN)),
+            _ => Self::Trying(Trials::new(0, crews, N_SETTLED_MIN)),
         }
     }
 
@@ -191,7 +220,7 @@ impl Mode {
     fn is_for_threads(&self) -> bool {
         match self {
             Self::Measuring(measurements) => measurements.crew == Crew::Shared,
-            Self::Trying(trials) => trials.crews.contains(&Crew::Shared),
+            Self::Trying(trials) => trials.crews().contains(&Crew::Shared),
             Self::Settled(verdict) => verdict.crews.contains(&Crew::Shared),
             Self::Fixed(crew) => *crew == Crew::Shared,
         }
@@ -203,12 +232,10 @@ impl Mode {
             && verdict.n_left == 0
         {
             let n_settled = verdict.n_settled.saturating_mul(2).min(N_SETTLED_MAX);
-            *self = Self::Trying(Trials::new(verdict.crews.clone(), n_settled));
+            let round = verdict.round.wrapping_add(1);
+            *self = Self::Trying(Trials::new(round, verdict.crews.clone(), n_settled));
         }
-        let untimed = |crew| Way {
-            crew,
-            is_trial: false,
-        };
+        let untimed = |crew| Way { crew, trial: None };
         match self {
             Self::Measuring(measurements) => untimed(measurements.crew),
             Self::Trying(trials) => trials.next_way(),
@@ -221,13 +248,17 @@ impl Mode {
     }
 
     /// A trial has ended; one that ends when all is settled is late, and counts no more.
-    fn add_trial(&mut self, way: Way, duration: Duration) {
-        if let Self::Trying(trials) = self {
-            trials.add(way.crew, duration);
+    fn add_trial(&mut self, trial: Trial) {
+        if let Self::Trying(trials) = self
+            && trials.round == trial.round
+        {
+            trials.add(trial);
             if let Some(crew) = trials.fastest() {
+                debug!(target: targets::EXECUTE, ?crew, ?trials, "a plan has been tried");
                 *self = Self::Settled(Verdict {
                     crew,
-                    crews: trials.crews.clone(),
+                    round: trials.round,
+                    crews: trials.crews(),
                     n_left: trials.n_settled,
                     n_settled: trials.n_settled,
                 });
@@ -237,45 +268,69 @@ impl Mode {
 }
 
 impl Trials {
-    fn new(crews: Crews, n_settled: u32) -> Box<Self> {
-        Box::new(Self {
-            durations: crews.iter().map(|_| Vec::with_capacity(N_TRIALS)).collect(),
-            crews,
+    fn new(round: u32, crews: Crews, n_settled: u32) -> Box<Self> {
+        let tried = crews.into_iter().map(|crew| Tried {
+            crew,
             n_started: 0,
+            n_deserted: 0,
+            durations: SmallVec::new(),
+        });
+        Box::new(Self {
+            round,
+            tried: tried.collect(),
             n_settled,
         })
     }
 
-    /// One crew's runs follow each other, as they will when it has won: what stands in caches, and who attends, is its own.
+    fn crews(&self) -> Crews {
+        self.tried.iter().map(|tried| tried.crew).collect()
+    }
+
+    /// One crew's runs are started one after the other, as they will be when it has won: what stands in caches, and who attends, is
+    /// its own.
     fn next_way(&mut self) -> Way {
-        const N_BLOCK: usize = N_UNTIMED + N_TRIALS;
-        let (block, index) = (self.n_started / N_BLOCK, self.n_started % N_BLOCK);
-        self.n_started += 1;
-        Way {
-            crew: self.crews[block % self.crews.len()],
-            is_trial: index >= N_UNTIMED,
+        let mut tried = self.tried.iter_mut();
+        match tried.find(|tried| tried.durations.len() < N_TRIALS) {
+            Some(tried) => {
+                tried.n_started += 1;
+                Way {
+                    crew: tried.crew,
+                    trial: (tried.n_started > N_UNTIMED).then_some(self.round),
+                }
+            }
+            // The verdict is due.
+            None => Way {
+                crew: Crew::Caller,
+                trial: None,
+            },
         }
     }
 
-    fn add(&mut self, crew: Crew, duration: Duration) {
-        if let Some(index) = self.crews.iter().position(|&tried| tried == crew) {
-            self.durations[index].push(duration);
+    fn add(&mut self, trial: Trial) {
+        let mut tried = self.tried.iter_mut();
+        if let Some(tried) = tried.find(|tried| tried.crew == trial.crew) {
+            if trial.is_deserted && tried.n_deserted < N_DESERTED_MAX {
+                tried.n_deserted += 1;
+            } else {
+                tried.durations.push(trial.duration);
+            }
         }
     }
 
     /// When all have been tried often enough.
     fn fastest(&mut self) -> Option<Crew> {
-        if self.durations.iter().any(|tried| tried.len() < N_TRIALS) {
+        if self
+            .tried
+            .iter()
+            .any(|tried| tried.durations.len() < N_TRIALS)
+        {
             return None;
         }
-        let crews = self.crews.iter().zip(&mut self.durations);
-        let weighed = crews.map(|(&crew, durations)| {
+        let weighed = self.tried.iter_mut().map(|tried| {
             // Medians: the shortest run of several threads is a lucky one.
-            let middle = durations.len() / 2;
-            (
-                *durations.select_nth_unstable(middle).1 * crew.weight(),
-                crew,
-            )
+            let middle = tried.durations.len() / 2;
+            let median = *tried.durations.select_nth_unstable(middle).1;
+            (median * tried.crew.weight(), tried.crew)
         });
         weighed
             .min_by_key(|&(weighed, _)| weighed)
@@ -333,8 +388,8 @@ impl Variant {
         Ok((Stage::new(program, &compiled, is_measured)?, way))
     }
 
-    /// After a run that ended well: what it has shown about shapes and times. `trial`: how it went, and how long it took.
-    pub(super) fn learn(&self, stage: &mut Stage, means: Means, trial: Option<(Way, Duration)>) {
+    /// After a run that ended well: what it has shown about shapes and times.
+    pub(super) fn learn(&self, stage: &mut Stage, means: Means, trial: Option<Trial>) {
         let is_partial = stage.compiled.is_partial;
         if !is_partial && stage.nanoseconds.is_empty() && trial.is_none() {
             return;
@@ -369,13 +424,18 @@ impl Variant {
                 return;
             }
         }
-        if let Some((way, duration)) = trial {
-            state.mode.add_trial(way, duration);
+        if let Some(trial) = trial {
+            state.mode.add_trial(trial);
             return;
         }
         if is_new {
             state.compile(&stage.program, Vec::new());
         }
+    }
+
+    /// After a trial that ran out of time.
+    pub(super) fn time_out(&self, trial: Trial) {
+        lock(&self.state).mode.add_trial(trial);
     }
 
     /// Keeps a stage for the next run.
@@ -482,9 +542,14 @@ mod tests {
         for _ in 0..n_runs {
             let way = mode.next_way();
             n_by[way.crew as usize] += 1;
-            n_trials += u32::from(way.is_trial);
-            if way.is_trial {
-                mode.add_trial(way, took(way.crew, us));
+            n_trials += u32::from(way.trial.is_some());
+            if let Some(round) = way.trial {
+                mode.add_trial(Trial {
+                    round,
+                    crew: way.crew,
+                    duration: took(way.crew, us),
+                    is_deserted: false,
+                });
             }
         }
         (n_by, n_trials)
@@ -565,7 +630,7 @@ mod tests {
         assert_eq!(go(&mut mode, N_SETTLED_MIN, [100, 0, 50]), (slow, 0));
         go(&mut mode, 2 * N, [100, 0, 50]);
         assert_eq!(go(&mut mode, N_SETTLED_MIN, [100, 0, 50]), (fast, 0));
-        let mut mode = Mode::Trying(Trials::new(Crews::from_slice(&two), N_SETTLED_MAX));
+        let mut mode = Mode::Trying(Trials::new(0, Crews::from_slice(&two), N_SETTLED_MAX));
         go(&mut mode, 2 * N + N_SETTLED_MAX + 2 * N, [100, 0, 50]);
         assert_eq!(go(&mut mode, N_SETTLED_MAX + N, [100, 0, 50]).1, TRIALS);
     }
@@ -573,17 +638,54 @@ mod tests {
     #[test]
     fn one_lucky_run_wins_nothing_and_a_late_trial_changes_nothing() {
         let mut mode = trying(&ALL);
-        let lucky = Way {
+        let lucky = Trial {
+            round: 0,
             crew: Crew::Shared,
-            is_trial: true,
+            duration: Duration::from_micros(1),
+            is_deserted: false,
         };
-        mode.add_trial(lucky, Duration::from_micros(1));
+        mode.add_trial(lucky);
         go(&mut mode, 3 * N, [50, 100, 100]);
         let is_settled =
             |mode: &Mode| matches!(mode, Mode::Settled(verdict) if verdict.crew == Crew::Caller);
         assert!(is_settled(&mode), "{mode:?}");
         let before = format!("{mode:?}");
-        mode.add_trial(lucky, Duration::from_micros(1));
+        mode.add_trial(lucky);
         assert_eq!(format!("{mode:?}"), before);
+        // Nor in the next round, of which it is none.
+        go(&mut mode, N_SETTLED_MIN + 1, [50, 100, 100]);
+        let before = format!("{mode:?}");
+        mode.add_trial(lucky);
+        assert_eq!(format!("{mode:?}"), before);
+        assert!(matches!(mode, Mode::Trying(_)));
+    }
+
+    #[test]
+    fn trials_to_which_nobody_came_are_not_counted_unless_nobody_ever_comes() {
+        let attended = |us, is_deserted| Trial {
+            round: 0,
+            crew: Crew::Attended,
+            duration: Duration::from_micros(us),
+            is_deserted,
+        };
+        for n_deserted in [N_DESERTED_MAX, 10 * N_DESERTED_MAX] {
+            let mut mode = trying(&[Crew::Caller, Crew::Attended]);
+            go(&mut mode, N, [100, 0, 0]);
+            for _ in 0..n_deserted {
+                assert_eq!(mode.next_way().crew, Crew::Attended);
+                mode.add_trial(attended(100, true));
+                if matches!(mode, Mode::Settled(_)) {
+                    break;
+                }
+            }
+            for _ in 0..TRIALS {
+                mode.add_trial(attended(50, false));
+            }
+            let Mode::Settled(verdict) = mode else {
+                panic!("it is settled: {mode:?}")
+            };
+            let is_hopeless = n_deserted > N_DESERTED_MAX;
+            assert_eq!(verdict.crew == Crew::Caller, is_hopeless);
+        }
     }
 }

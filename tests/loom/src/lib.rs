@@ -2,7 +2,8 @@
 //! model once per order of steps that the memory model allows.
 //!
 //! A model is a function that panics where an order breaks what it claims; `tests/models.rs` calls them. What is not modelled are
-//! the pool of helping threads, which is a queue under a mutex, and the frame's cells, of which the readers' countdown is.
+//! the pools of threads (queues and lists under a mutex, and which parts of a loop are taken, one flag each), and the frame's cells,
+//! of which the readers' countdown is.
 
 #![allow(dead_code, reason = "models use a part of what they include")]
 #![expect(

@@ -4,16 +4,22 @@ mod lease;
 mod sync;
 mod team;
 
+use std::io;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::OnceLock;
 use std::sync::PoisonError;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Acquire;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::Ordering::Release;
+use std::sync::mpsc;
+use std::sync::mpsc::Sender;
+use std::thread;
+use std::thread::JoinHandle;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -26,37 +32,49 @@ const ATTENDANCE: Duration = Duration::from_micros(100);
 /// Looks between two readings of the clock.
 const N_LOOKS: u32 = 64;
 
-/// Threads that may attend: bits of [`Board::slots`].
-const N_ATTENDANTS_MAX: usize = 64;
-
 /// The threads that devices lend to loops inside their kernels (TensorFlow `intra_op_parallelism_threads`): a rayon pool, started
 /// when first asked for.
 ///
-/// Waking a thread that sleeps takes longer than most kernels. So threads may *attend*: look for loops, busily, for 100 us after the
+/// Waking a thread that sleeps takes longer than most kernels. So others may *attend*: look for loops, busily, for 100 us after the
 /// last one. An executor asks for that where it has measured that it pays.
 #[derive(Debug)]
 pub struct IntraOpPool {
     n_threads: usize,
     threads: OnceLock<Option<rayon::ThreadPool>>,
+    attendants: OnceLock<Vec<Attendant>>,
     board: Arc<Board>,
 }
 
 /// Where loops are shown to the threads that attend.
 #[derive(Debug, Default)]
 struct Board {
-    /// The loop that was shown last, while it goes on.
-    team: Mutex<Option<Arc<Team>>>,
+    /// The loops that go on.
+    teams: Mutex<Vec<Arc<Team>>>,
     /// Loops shown so far.
     n_shown: AtomicU64,
     /// Threads that look at this moment.
     n_looking: AtomicUsize,
-    /// One bit per thread that attends, or has been asked to.
-    slots: AtomicU64,
 }
 
-/// Takes down what is shown when it is dropped: the loop is over, or has panicked. Another caller's that was shown meanwhile goes on
-/// with whom it has.
-struct Shown<'a>(&'a Board);
+/// A thread that may attend. Not one of rayon's: what waits there for a part of its loop executes whatever else there is to do, and
+/// would attend instead of going on.
+#[derive(Debug)]
+struct Attendant {
+    /// Whether it attends, or has been asked to.
+    is_asked: Arc<AtomicBool>,
+    /// Wakes it; dropped, ends it.
+    ask: Option<Sender<Wish>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Whether it is still wanted.
+type Wish = Box<dyn Fn() -> bool + Send>;
+
+/// Takes down what is shown when it is dropped: the loop is over, or has panicked.
+struct Shown<'a> {
+    board: &'a Board,
+    team: Arc<Team>,
+}
 
 impl IntraOpPool {
     /// A pool of `n_threads` threads; 0 = one per core that this process may run on.
@@ -68,6 +86,7 @@ impl IntraOpPool {
         Self {
             n_threads,
             threads: OnceLock::new(),
+            attendants: OnceLock::new(),
             board: Arc::default(),
         }
     }
@@ -101,23 +120,22 @@ impl IntraOpPool {
     /// If `body` does.
     pub fn for_each(&self, n_parts: usize, body: &(dyn Fn(usize) + Sync)) {
         let n_helpers = (self.n_threads - 1).min(n_parts.saturating_sub(1));
-        let _shown = Shown(&self.board);
         team::for_each(n_parts, body, |team| {
-            let n_looking = self.board.show(team);
-            let Some(threads) = self.rayon() else { return };
-            for helper in n_looking..n_helpers {
-                let team = Arc::clone(team);
-                threads.spawn(move || team.help(helper, n_helpers));
+            let shown = self.board.show(team);
+            let n_looking = self.board.n_looking.load(Relaxed);
+            if let Some(threads) = self.rayon() {
+                for helper in n_looking..n_helpers {
+                    let team = Arc::clone(team);
+                    threads.spawn(move || team.help(helper, n_helpers));
+                }
             }
+            shown
         });
     }
 
     /// The same, without waking a thread that sleeps: those that attend come.
     pub(crate) fn for_each_attended(&self, n_parts: usize, body: &(dyn Fn(usize) + Sync)) {
-        let _shown = Shown(&self.board);
-        team::for_each(n_parts, body, |team| {
-            self.board.show(team);
-        });
+        team::for_each(n_parts, body, |team| self.board.show(team));
     }
 
     /// Whether threads look for work at this moment.
@@ -125,43 +143,85 @@ impl IntraOpPool {
         self.board.n_looking.load(Relaxed) > 0
     }
 
-    /// Asks all threads but one, which the caller stands for, to attend. Thread `i` of them leaves before its time when
-    /// `make_wish()(i)` is false.
+    /// Asks threads to attend: one fewer than the pool has, as the caller works, too, and of those the first for whose number
+    /// `make_wish()` says yes. Each leaves before its time when it says no.
     pub(crate) fn gather<W>(&self, make_wish: impl Fn() -> W)
     where
         W: Fn(usize) -> bool + Send + 'static,
     {
-        let n_wanted = (self.n_threads - 1).min(N_ATTENDANTS_MAX);
-        while let Some(slot) = self.board.take_slot(n_wanted) {
-            let Some(threads) = self.rayon() else { return };
-            let (board, is_wanted) = (Arc::clone(&self.board), make_wish());
-            threads.spawn(move || {
-                board.attend(slot, n_wanted, || is_wanted(slot));
-                board.slots.fetch_and(!(1 << slot), Relaxed);
-            });
+        let attendants = self.attendants.get_or_init(|| self.hire());
+        for (number, attendant) in attendants.iter().enumerate() {
+            if attendant.is_asked.load(Relaxed) || attendant.is_asked.swap(true, Acquire) {
+                continue;
+            }
+            let wish = make_wish();
+            if !wish(number) {
+                attendant.is_asked.store(false, Relaxed);
+                return;
+            }
+            attendant.ask(Box::new(move || wish(number)));
+        }
+    }
+
+    /// Starts the threads that may attend, as many of them as the system gives.
+    fn hire(&self) -> Vec<Attendant> {
+        let n = self.n_threads - 1;
+        let hired = (0..n).map_while(|number| Attendant::hire(number, n, &self.board).ok());
+        hired.collect()
+    }
+}
+
+impl Attendant {
+    fn hire(number: usize, n: usize, board: &Arc<Board>) -> io::Result<Self> {
+        let is_asked = Arc::new(AtomicBool::new(false));
+        let (ask, wishes) = mpsc::channel::<Wish>();
+        let (asked, board) = (Arc::clone(&is_asked), Arc::clone(board));
+        let thread = thread::Builder::new()
+            .name(format!("attendant-{number}"))
+            .spawn(move || {
+                for is_wanted in wishes {
+                    board.attend(number, n, is_wanted);
+                    asked.store(false, Release);
+                }
+            })?;
+        Ok(Self {
+            is_asked,
+            ask: Some(ask),
+            thread: Some(thread),
+        })
+    }
+
+    fn ask(&self, wish: Wish) {
+        if let Some(ask) = &self.ask {
+            // It listens until the pool is dropped.
+            let _ = ask.send(wish);
+        }
+    }
+}
+
+impl Drop for Attendant {
+    fn drop(&mut self) {
+        self.ask = None;
+        if let Some(thread) = self.thread.take() {
+            // Panics of a loop's body go to the loop's caller.
+            let _ = thread.join();
         }
     }
 }
 
 impl Board {
-    /// The first slot below `n` that nobody has.
-    fn take_slot(&self, n: usize) -> Option<usize> {
-        let free = |slots: u64| slots.trailing_ones() as usize;
-        let slots = self.slots.fetch_update(Relaxed, Relaxed, |slots| {
-            (free(slots) < n).then(|| slots | 1 << free(slots))
-        });
-        slots.ok().map(free)
-    }
-
-    /// Shows a loop; how many threads look.
-    fn show(&self, team: &Arc<Team>) -> usize {
-        *self.lock() = Some(Arc::clone(team));
+    /// Shows a loop, until what comes back is dropped.
+    fn show(&self, team: &Arc<Team>) -> Shown<'_> {
+        self.lock().push(Arc::clone(team));
         self.n_shown.fetch_add(1, Release);
-        self.n_looking.load(Relaxed)
+        Shown {
+            board: self,
+            team: Arc::clone(team),
+        }
     }
 
-    /// Helps with what is shown, as helper `slot` of `n_slots`, until nothing has been for a while.
-    fn attend(&self, slot: usize, n_slots: usize, is_wanted: impl Fn() -> bool) {
+    /// Helps with what is shown, as helper `number` of `n`, until nothing has been for a while.
+    fn attend(&self, number: usize, n: usize, is_wanted: impl Fn() -> bool) {
         let mut n_seen = 0;
         let mut idle_since = Instant::now();
         self.n_looking.fetch_add(1, Relaxed);
@@ -172,28 +232,29 @@ impl Board {
                     std::hint::spin_loop();
                     continue;
                 }
-                n_seen = n_shown;
-                let team = self.lock().clone();
-                if let Some(team) = team {
-                    self.n_looking.fetch_sub(1, Relaxed);
-                    team.help(slot, n_slots);
-                    self.n_looking.fetch_add(1, Relaxed);
-                    idle_since = Instant::now();
-                }
+                let open = self.lock().iter().find(|team| team.is_open()).cloned();
+                let Some(team) = open else {
+                    n_seen = n_shown;
+                    continue;
+                };
+                self.n_looking.fetch_sub(1, Relaxed);
+                team.help(number, n);
+                self.n_looking.fetch_add(1, Relaxed);
+                idle_since = Instant::now();
             }
         }
         self.n_looking.fetch_sub(1, Relaxed);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Arc<Team>>> {
-        self.team.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Team>>> {
+        self.teams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Shown<'_> {
     fn drop(&mut self) {
-        let team = self.0.lock().take();
-        drop(team); // Without the lock.
+        let mut teams = self.board.lock();
+        teams.retain(|team| !Arc::ptr_eq(team, &self.team));
     }
 }
 
@@ -253,10 +314,10 @@ mod tests {
             if !pool.is_attended() {
                 return false;
             }
-            let caller = std::thread::current().id();
+            let caller = thread::current().id();
             let is_alone = AtomicBool::new(true);
             pool.for_each_attended(2, &|_| {
-                if std::thread::current().id() == caller {
+                if thread::current().id() == caller {
                     let started = Instant::now();
                     while is_alone.load(Relaxed) && started.elapsed() < ATTENDANCE {
                         std::hint::spin_loop();
@@ -273,7 +334,7 @@ mod tests {
         }
         is_wanted.store(false, Relaxed);
         while pool.is_attended() {
-            std::thread::yield_now();
+            thread::yield_now();
         }
         // Whoever is gone is free for others.
         pool.for_each(2, &|_| {
@@ -282,14 +343,34 @@ mod tests {
     }
 
     #[test]
-    fn no_more_threads_attend_than_the_pool_has_beside_the_caller() {
-        let pool = IntraOpPool::new(3);
-        assert_eq!(pool.board.take_slot(2), Some(0));
-        assert_eq!(pool.board.take_slot(2), Some(1));
-        assert_eq!(pool.board.take_slot(2), None);
-        pool.board.slots.fetch_and(!1, Relaxed);
-        assert_eq!(pool.board.take_slot(2), Some(0));
+    fn who_is_not_wanted_is_not_asked() {
+        let pool = IntraOpPool::new(4);
+        let n_wishes = AtomicU32::new(0);
+        pool.gather(|| {
+            n_wishes.fetch_add(1, Relaxed);
+            |number| number < 1
+        });
+        assert_eq!(n_wishes.into_inner(), 2, "the first is, the second is not");
+        let asked = |pool: &IntraOpPool| {
+            let attendants = pool.attendants.get().unwrap().iter();
+            attendants.skip(1).any(|other| other.is_asked.load(Relaxed))
+        };
+        assert!(!asked(&pool));
         IntraOpPool::new(1).gather(|| |_| unreachable!("a pool of one thread has none to ask"));
+    }
+
+    #[test]
+    fn loops_of_several_callers_are_shown_at_one_time() {
+        let board = Board::default();
+        team::for_each(1, &|_| (), |outer| {
+            let shown = board.show(outer);
+            team::for_each(1, &|_| (), |inner| board.show(inner));
+            let left = board.lock();
+            assert!(left.len() == 1 && Arc::ptr_eq(&left[0], outer));
+            drop(left);
+            shown
+        });
+        assert!(board.lock().is_empty());
     }
 
     #[test]

@@ -36,17 +36,18 @@ unsafe impl Send for Team {}
 // SAFETY: as above; the other fields are `Sync`.
 unsafe impl Sync for Team {}
 
-/// Calls `body(part)` once for each part of `0..n_parts`, on this thread and on those to whom `ask` gives the team.
+/// Calls `body(part)` once for each part of `0..n_parts`, on this thread and on those to whom `ask` gives the team. What `ask` makes
+/// is dropped when the loop is over.
 ///
 /// # Panics
 /// If `body` does, when no thread is in it any more.
-pub(super) fn for_each(
+pub(super) fn for_each<Asked>(
     n_parts: usize,
     body: &(dyn Fn(usize) + Sync),
-    ask: impl FnOnce(&Arc<Team>),
+    ask: impl FnOnce(&Arc<Team>) -> Asked,
 ) {
     let body: *const (dyn Fn(usize) + Sync + '_) = body;
-    // SAFETY: the types differ in the lifetime alone. Nobody calls it after `close`, which waits for all who do.
+    // SAFETY: the types differ in the lifetime alone. Nobody calls it after `Loan` is dropped, which waits for all who do.
     let body: *const (dyn Fn(usize) + Sync + 'static) = unsafe { std::mem::transmute(body) };
     let team = Arc::new(Team {
         body,
@@ -54,9 +55,11 @@ pub(super) fn for_each(
         is_taken: (0..n_parts).map(|_| AtomicBool::new(false)).collect(),
         panic: Mutex::default(),
     });
-    ask(&team);
+    let loan = Loan(&team.lease);
+    let asked = ask(&team);
     team.work(0..n_parts);
-    team.lease.close();
+    drop(loan);
+    drop(asked);
     let panic = team
         .panic
         .lock()
@@ -67,7 +70,21 @@ pub(super) fn for_each(
     }
 }
 
+/// Takes back what is lent when it is dropped: also where asking for help panics.
+struct Loan<'a>(&'a Lease);
+
+impl Drop for Loan<'_> {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
 impl Team {
+    /// Whether there are parts that nobody has taken.
+    pub(super) fn is_open(&self) -> bool {
+        self.is_taken.iter().any(|is_taken| !is_taken.load(Relaxed))
+    }
+
     /// Works on parts until none is left, unless the loop is over. The same parts go to the same helper in each loop of as many
     /// parts, as far as all are equally fast: their data may stand in its core's caches. The caller begins with the first parts,
     /// helper 0 of `n_helpers` with the last.
