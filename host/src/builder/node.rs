@@ -301,7 +301,10 @@ impl<'a> OpBuilder<'a> {
             let inherited = graph.graph().attrs(with.node).list(CLASS);
             let inherited = inherited.unwrap_or_default().iter();
             let inherited = inherited.filter_map(|group| match group {
-                AttrValue::Bytes(group) => Some(String::from_utf8_lossy(group).into_owned()),
+                // Other entries say nothing of where it is.
+                AttrValue::Bytes(group) if group.starts_with(b"loc:@") => {
+                    Some(String::from_utf8_lossy(group).into_owned())
+                }
                 _ => None,
             });
             let n_before = groups.len();

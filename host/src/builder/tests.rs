@@ -177,12 +177,17 @@ fn colocated_operations_share_groups_and_requests() {
         .named("third")
         .relu(y)
         .unwrap();
+    // Classes that are no groups are not inherited, and do not stand for one.
+    let tagged = b.op("Relu").name("tagged").input(y).attr("_class", ["tag"]);
+    let tagged = tagged.value::<f32>().unwrap();
+    b.colocate_with(tagged).named("fourth").relu(y).unwrap();
     let graph = b.finish();
     let class = |name| graph.attrs(node(&graph, name)).get("_class");
     let groups = |groups: &[&str]| AttrValue::from(groups);
     assert_eq!(class("first"), Some(&groups(&["loc:@x"])));
     assert_eq!(class("second"), Some(&groups(&["loc:@x"])));
     assert_eq!(class("third"), Some(&groups(&["loc:@x", "loc:@y"])));
+    assert_eq!(class("fourth"), Some(&groups(&["loc:@tagged"])));
     for name in ["first", "second", "third"] {
         assert_eq!(
             graph.requested(node(&graph, name)),
