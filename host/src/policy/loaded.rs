@@ -292,6 +292,7 @@ impl LoadedPolicy {
             "call",
             policy = self.name(),
             call = "place",
+            is_native = false,
             nodes = candidates.graph().n_nodes(),
             outcome = field::Empty,
         );

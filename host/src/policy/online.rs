@@ -47,6 +47,7 @@ impl LoadedPolicy {
             "call",
             policy = self.name(),
             call = "begin",
+            is_native = false,
             nodes = candidates.graph().n_nodes(),
             outcome = field::Empty,
         );
