@@ -85,6 +85,11 @@ class Lineup:
             worker.end()
         self.workers = {}
 
+    def end_worker(self, worker):
+        """Of one that did not do what it was asked; the next side that needs one gets another."""
+        self.workers = {key: other for key, other in self.workers.items() if other is not worker}
+        worker.end()
+
 
 class Side:
     """One framework with one setting in one row."""
@@ -118,15 +123,29 @@ def fastest(lineup, framework, settings, threads, command, trial, spread=False):
     if threads == 1:
         # Operators at one time take two threads, and one thread has nobody to wait for.
         settings = [setting for setting in settings if setting in ("default", "single-threaded", "sequential")]
-    tried = []
+    tried, failed = [], []
     for setting in settings:
         side = Side(lineup, framework, framework, setting, threads, spread)
-        side.open(command)
-        tried.append((min(trial(side) for _ in range(2)), setting, side))
-        side.worker.ask({"do": "close"})
-    _, _, best = min(tried, key=lambda row: row[:2])
+        try:
+            side.open(command)
+            tried.append((min(trial(side) for _ in range(2)), setting))
+            side.worker.ask({"do": "close"})
+        except WorkerError as error:
+            failed.append(f"{setting}: {error}")
+            lineup.end_worker(side.worker)
+    if not tried:
+        raise WorkerError("; ".join(failed))
+    best = Side(lineup, framework, framework, min(tried)[1], threads, spread)
     best.open(command)
     return best
+
+
+class SideError(Exception):
+    """A side that did not get through its turns."""
+
+    def __init__(self, side, reason):
+        super().__init__(f"{side.name}: {reason}")
+        self.side, self.reason = side, str(reason)
 
 
 def measure(lineup, sides, n_rounds, turn):
@@ -138,7 +157,10 @@ def measure(lineup, sides, n_rounds, turn):
         for side in order if number % 2 == 0 else reversed(order):
             # Threads of the one before may spin on for a while.
             time.sleep(0.01)
-            answers[side.name].append(turn(side))
+            try:
+                answers[side.name].append(turn(side))
+            except WorkerError as error:
+                raise SideError(side, error) from None
     elapsed = time.monotonic() - started
     others = (busy_seconds() - busy - (lineup.cpu_seconds() - own)) / elapsed
     return answers, max(others, 0.0)
@@ -174,7 +196,22 @@ class Bench:
 
     def close(self, sides):
         for side in sides:
-            side.worker.ask({"do": "close"})
+            try:
+                side.worker.ask({"do": "close"})
+            except WorkerError:
+                self.lineup.end_worker(side.worker)
+
+    def measure(self, what, threads, sides, turn):
+        """As `measure` does, without peers that fail: they are taken out of the row, with the reason, and the others start anew."""
+        while True:
+            try:
+                return measure(self.lineup, sides, self.args.rounds, turn)
+            except SideError as error:
+                self.lineup.end_worker(error.side.worker)
+                if error.side.name == OURS:
+                    raise
+                self.lineup.absent[f"{error.side.name} from {what}, {threads} threads"] = error.reason
+                sides.remove(error.side)
 
     def opened(self, what, framework, settings, threads, command, trial, spread=False):
         """The best side of a peer, as a list; empty, with the reason, if it cannot take part in this row."""
@@ -203,7 +240,7 @@ class Bench:
             sides = [self.own_side(threads, command)]
             sides += self.opened(case, "TensorFlow", TENSORFLOW, threads, command, self.latency_trial)
             sides += self.opened(case, "ONNX Runtime", ONNX_RUNTIME, threads, command, self.latency_trial)
-            answers, others = measure(self.lineup, sides, self.args.rounds, self.turn)
+            answers, others = self.measure(case, threads, sides, self.turn)
             scale = 1 / NODES
             row = row_of("dispatch", case, threads, "ns/node", "median_ns", answers, others, sides, scale)
             self.close(sides[1:])
@@ -218,7 +255,10 @@ class Bench:
                     row["peers"].update(other["peers"])
                     row["others_busy_cores"] = max(row["others_busy_cores"], other["others_busy_cores"])
                     self.close([starpu])
-                except WorkerError as error:
+                except (SideError, WorkerError) as error:
+                    if isinstance(error, SideError) and error.side.name == OURS:
+                        raise
+                    self.lineup.end_worker(starpu.worker)
                     self.lineup.absent[f"StarPU {scheduler} from {case}, {threads} threads"] = str(error)
             self.close(sides[:1])
             self.add(row)
@@ -229,7 +269,7 @@ class Bench:
             sides = [self.own_side(threads, command)]
             sides += self.opened(model, "TensorFlow", TENSORFLOW, threads, command, self.latency_trial)
             sides += self.opened(model, "ONNX Runtime", ONNX_RUNTIME, threads, command, self.latency_trial)
-            answers, others = measure(self.lineup, sides, self.args.rounds, self.turn)
+            answers, others = self.measure(model, threads, sides, self.turn)
             self.add(row_of("latency", model, threads, "us", "median_ns", answers, others, sides, 1e-3))
             self.close(sides)
 
@@ -247,7 +287,7 @@ class Bench:
                 trial = lambda side: -side.worker.ask(ask)["requests_per_s"]
                 sides = [self.own_side(threads, command, spread=True)]
                 sides += self.opened(what, "ONNX Runtime", ONNX_RUNTIME, threads, command, trial, spread=True)
-                answers, others = measure(self.lineup, sides, self.args.rounds, turn)
+                answers, others = self.measure(what, threads, sides, turn)
                 rate = row_of("requests", what, threads, "1/s", "requests_per_s", answers, others, sides, more_is_better=True)
                 self.add(rate)
                 self.add(row_of("p99", what, threads, "us", "p99_ns", answers, others, sides, 1e-3))
@@ -331,11 +371,14 @@ def main():
     lineup = Lineup(args)
     make_models(args, lineup)
     bench = Bench(args, lineup)
+    failure = None
     try:
         for threads in args.threads:
             for part in args.only:
                 getattr(bench, part)(threads)
             lineup.end()
+    except (SideError, WorkerError) as error:
+        failure = error  # Of our own side: what was measured so far is shown, and the run has failed.
     finally:
         lineup.end()
     rows = sorted(bench.rows, key=lambda row: ["dispatch", "latency", "requests", "p99"].index(row["kind"]))
@@ -349,6 +392,8 @@ def main():
     report = {"machine": machine, "versions": lineup.versions, "absent": lineup.absent, "rows": rows}
     results.write_text(json.dumps(report, indent=1) + "\n")
     print(f"\nwritten: {results}", file=sys.stderr)
+    if failure:
+        sys.exit(f"error: {failure}")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ MODEL.arrays.json with its arrays, and CASE-NODES.onnx for the graphs of additio
 """
 
 import json
+import hashlib
 import logging
 import os
 import sys
@@ -57,6 +58,10 @@ def tensor_name(name):
     return name if ":" in name else name + ":0"
 
 
+def digest(paths):
+    return hashlib.sha256(b"".join(hashlib.sha256(path.read_bytes()).digest() for path in paths)).hexdigest()
+
+
 def write_arrays(archive, folder, model):
     """Each array of the archive as a file of little-endian elements, and a list of them."""
     listed = {"inputs": [], "outputs": []}
@@ -72,8 +77,11 @@ def write_arrays(archive, folder, model):
 
 def write_model(source, target, model):
     paths = [target / f"{model}{end}" for end in (".pb", ".arrays.json", ".onnx")]
-    if all(path.exists() for path in paths):
+    sources = [source / f"{model}.skel.pb", source / f"{model}.npz", Path(__file__)]
+    made_of, stamp = digest(sources), target / f"{model}.made-of"
+    if stamp.exists() and stamp.read_text() == made_of and all(path.exists() for path in paths):
         return
+    stamp.unlink(missing_ok=True)
     graph = expand((source / f"{model}.skel.pb").read_bytes())
     paths[0].write_bytes(graph.SerializeToString())
     archive = np.load(source / f"{model}.npz")
@@ -82,6 +90,7 @@ def write_model(source, target, model):
     inputs, outputs = ([tensor_name(name) for side, name in entries if side == wanted] for wanted in ("in", "out"))
     converted, _ = tf2onnx.convert.from_graph_def(graph, input_names=inputs, output_names=outputs, opset=18)
     onnx.save(converted, paths[2])
+    stamp.write_text(made_of)  # Last: what was interrupted is made again.
     print(f"made {model}", flush=True)
 
 
@@ -93,7 +102,9 @@ def write_additions(target, case, n_nodes):
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [])
     last = helper.make_tensor_value_info(f"a{n_nodes - 1}", TensorProto.FLOAT, [])
     graph = helper.make_graph(nodes, case, [x], [last])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), path)
+    unfinished = path.with_suffix(".unfinished")
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), unfinished)
+    unfinished.rename(path)
 
 
 def main():

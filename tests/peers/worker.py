@@ -66,7 +66,10 @@ class Worker:
 
     def end(self):
         """Ends the process: it does so at the end of its input."""
-        self.process.stdin.close()
+        try:
+            self.process.stdin.close()
+        except BrokenPipeError:
+            pass  # It has ended, with a command unread.
         try:
             self.process.wait(30)
         except subprocess.TimeoutExpired:
