@@ -53,6 +53,40 @@ fn benchmarks_have_the_documented_rows() {
     }
 }
 
+#[test]
+fn dispatch_has_a_row_per_case_and_number_of_threads() {
+    let line = "bench dispatch --nodes 200 --repetitions 2 --threads 1,2 --json";
+    let report = placewright(args(line, &[])).expect(0).json();
+    assert_eq!(report["bench"], "dispatch");
+    let rows = report["rows"].as_array().expect("rows");
+    let mut found = Vec::new();
+    for row in rows {
+        found.push((
+            row["case"].as_str().expect("a case"),
+            row["threads"].as_u64(),
+        ));
+        // Counted by the recorder, while all of them ran.
+        assert_eq!(
+            (row["nodes"].as_u64(), row["kernels"].as_u64()),
+            (Some(200), Some(200))
+        );
+        assert!(row["ns_per_node"].as_f64() > Some(0.0), "{row}");
+        assert!(row.get("metg50_ns").is_some(), "{row}");
+    }
+    found.sort_unstable();
+    let cases = ["chain", "independent", "layered"];
+    let wanted = cases
+        .into_iter()
+        .flat_map(|case| [(case, Some(1)), (case, Some(2))]);
+    assert_eq!(found, wanted.collect::<Vec<_>>());
+    let tracing = report["tracing"].as_array().expect("rows about tracing");
+    assert_eq!(tracing.len(), 2);
+    for row in tracing {
+        assert_eq!(row["kernels"].as_u64(), Some(201), "{row}");
+    }
+    placewright(args("bench dispatch --threads 0", &[])).expect(2);
+}
+
 /// `tiny_add` in a folder of its own, expecting another last number than its graph computes.
 fn model_that_differs(folder: &TempDir) -> String {
     let graph = folder.path().join("tiny_add.pb");

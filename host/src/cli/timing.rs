@@ -65,6 +65,12 @@ pub(super) fn quantile(sorted: &[Duration], n: usize, d: usize) -> Duration {
     sorted[rank - 1]
 }
 
+/// The same, to divide by.
+#[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
+pub(super) fn nanoseconds_f64(duration: Duration) -> f64 {
+    duration.as_nanos() as f64
+}
+
 /// As a number for reports.
 pub(super) fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)

@@ -60,6 +60,14 @@ impl Case {
             Self::Layered => WIDTH as usize,
         }
     }
+
+    /// Nodes whose sum can be checked: sums of layers double from each to the next.
+    pub(super) fn n_nodes_max(self) -> u32 {
+        match self {
+            Self::Chain | Self::Independent => u32::MAX,
+            Self::Layered => 120 * WIDTH,
+        }
+    }
 }
 
 /// A graph of additions, ready to run.
@@ -73,7 +81,15 @@ pub(super) struct Additions {
 
 impl Additions {
     /// Opens a session in which one run may use `threads` threads.
+    ///
+    /// # Errors
+    /// If there are so many nodes that their sum is no number.
     pub(super) fn open(case: Case, n_nodes: u32, threads: usize) -> Result<Self> {
+        anyhow::ensure!(
+            n_nodes <= case.n_nodes_max(),
+            "{n_nodes} nodes in layers add up to infinity; {} at most do not",
+            case.n_nodes_max()
+        );
         Ok(Self {
             session: session(graph(case, n_nodes, "AddV2"), threads, &[])?,
             case,

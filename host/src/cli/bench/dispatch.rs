@@ -23,17 +23,20 @@ use super::dag::session;
 use super::tracing;
 use super::tracing::TracingRow;
 use super::work::Work;
+use super::work::settle;
 use crate::cli::Outcome;
 use crate::cli::output::Output;
 use crate::cli::output::align_right;
 use crate::cli::output::new_table;
 use crate::cli::progress::Progress;
 use crate::cli::timing::median;
+use crate::cli::timing::nanoseconds_f64;
 use crate::cli::timing::timed;
 use crate::device::Kernel;
 use crate::device::KernelContext;
 use crate::device::KernelDef;
 use crate::device::KernelError;
+use crate::execute::N_RUNS_TO_SETTLE;
 use crate::execute::RunOptions;
 use crate::tensor::Shape;
 use crate::tensor::Tensor;
@@ -44,7 +47,7 @@ use crate::trace::Recorder;
 const METG_NODES: u32 = 2_000;
 
 /// Durations of a task that METG is looked for between, in ns.
-const METG_RANGE_NS: (f64, f64) = (5.0, 200_000.0);
+const METG_RANGE_NS: (f64, f64) = (5.0, 20_000.0);
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct DispatchBench {
@@ -52,8 +55,14 @@ pub(in crate::cli) struct DispatchBench {
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(2..=1_000_000))]
     nodes: u32,
     /// Threads that one run may use.
-    #[arg(long, value_name = "N,..", value_delimiter = ',', default_values_t = [1, 2])]
-    threads: Vec<usize>,
+    #[arg(
+        long,
+        value_name = "N,..",
+        value_delimiter = ',',
+        default_values_t = [1, 2],
+        value_parser = clap::value_parser!(u16).range(1..=1_024)
+    )]
+    threads: Vec<u16>,
     /// Runs per row, of which the median counts; a third of them where tracing is measured.
     #[arg(long, value_name = "N", default_value_t = 101, value_parser = clap::value_parser!(u32).range(1..))]
     repetitions: u32,
@@ -88,14 +97,14 @@ pub(super) fn run(args: &DispatchBench, output: &mut Output) -> Result<Outcome> 
     let ns_per_iteration = calibrate();
     let mut rows = Vec::new();
     for case in Case::ALL {
-        for &threads in &args.threads {
+        for threads in args.threads.iter().copied().map(usize::from) {
             progress.set_message(format!("{}, {threads} threads", case.name()));
             rows.push(measure(case, threads, args, ns_per_iteration)?);
             progress.advance();
         }
     }
     let mut tracing_rows = Vec::new();
-    for &threads in &args.threads {
+    for threads in args.threads.iter().copied().map(usize::from) {
         progress.set_message(format!("cost of tracing, {threads} threads"));
         // A run is some hundred times as long as those above.
         let repetitions = args.repetitions.div_ceil(3);
@@ -117,15 +126,13 @@ pub(super) fn run(args: &DispatchBench, output: &mut Output) -> Result<Outcome> 
 }
 
 fn measure(case: Case, threads: usize, args: &DispatchBench, ns_per_iteration: f64) -> Result<Row> {
-    let work = Additions::open(case, args.nodes, threads)?;
-    let mut times = Vec::new();
-    for repetition in 0..u64::from(args.repetitions) + 10 {
-        let time = work.run(repetition)?;
-        // The first ones make the plan and measure it.
-        if repetition >= 10 {
-            times.push(time);
-        }
-    }
+    let n_nodes = args.nodes.min(case.n_nodes_max());
+    let work = Additions::open(case, n_nodes, threads)?;
+    settle(&work)?;
+    let times: Result<Vec<_>> = (0..args.repetitions.into())
+        .map(|repetition| work.run(repetition))
+        .collect();
+    let mut times = times?;
     let recorder = Recorder::on();
     work.run_with(1.0, &RunOptions::default().with_recorder(recorder.clone()))?;
     let is_addition = |node| work.graph().op(node) == "AddV2";
@@ -135,14 +142,13 @@ fn measure(case: Case, threads: usize, args: &DispatchBench, ns_per_iteration: f
         .filter(|event| matches!(event.kind, EventKind::Kernel { node, .. } if is_addition(node)));
     let kernels = kernels.count();
     anyhow::ensure!(
-        kernels == args.nodes as usize,
-        "{kernels} kernels ran, not {}",
-        args.nodes
+        kernels == n_nodes as usize,
+        "{kernels} kernels ran, not {n_nodes}"
     );
-    let per_node = |time: Duration| nanoseconds(time) / f64::from(args.nodes);
+    let per_node = |time: Duration| nanoseconds_f64(time) / f64::from(n_nodes);
     Ok(Row {
         case: case.name(),
-        nodes: args.nodes,
+        nodes: n_nodes,
         threads,
         ns_per_node: per_node(median(&mut times)),
         best_ns_per_node: per_node(times[0]),
@@ -155,24 +161,27 @@ fn measure(case: Case, threads: usize, args: &DispatchBench, ns_per_iteration: f
 fn metg(case: Case, threads: usize, ns_per_iteration: f64) -> Result<Option<f64>> {
     let n_busy = threads.min(case.width());
     let efficiency = |grain_ns: f64| -> Result<f64> {
-        let iterations = Arc::new(AtomicU64::new(to_u64(grain_ns / ns_per_iteration).max(1)));
+        let n_iterations = (grain_ns / ns_per_iteration).floor().max(1.0);
+        let iterations = Arc::new(AtomicU64::new(to_u64(n_iterations)));
         let kernel = KernelDef::new("Spin", "CPU").with_factory(move |_| {
             let iterations = Arc::clone(&iterations);
             Ok(Box::new(Spin { iterations }))
         });
         let session = session(graph(case, METG_NODES, "Spin"), threads, &[kernel])?;
         let mut times = Vec::new();
-        for repetition in 0..10 {
+        for repetition in 0..N_RUNS_TO_SETTLE + 5 {
             let fed = Tensor::from_values(Shape::scalar(), &[1f32])?;
             let (fetched, time) =
                 timed(|| session.run_with(&[("x", fed)], &[], &["done"], &RunOptions::default()));
             fetched?;
-            if repetition >= 5 {
+            if repetition >= N_RUNS_TO_SETTLE {
                 times.push(time);
             }
         }
+        // Of the iterations that there are: short grains are few of them.
+        let grain_ns = n_iterations * ns_per_iteration;
         let ideal = f64::from(METG_NODES) * grain_ns / to_f64(n_busy);
-        Ok(ideal / nanoseconds(median(&mut times)))
+        Ok(ideal / nanoseconds_f64(median(&mut times)))
     };
     let (mut low, mut high) = METG_RANGE_NS;
     if efficiency(high)? < 0.5 {
@@ -220,7 +229,7 @@ fn calibrate() -> f64 {
             started.elapsed()
         })
         .collect();
-    nanoseconds(median(&mut times)) / f64::from(N)
+    nanoseconds_f64(median(&mut times)) / f64::from(N)
 }
 
 fn show(rows: &[Row], output: &mut Output) -> Result<()> {
@@ -238,11 +247,6 @@ fn show(rows: &[Row], output: &mut Output) -> Result<()> {
         ]);
     }
     output.table(&table)
-}
-
-#[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
-fn nanoseconds(duration: Duration) -> f64 {
-    duration.as_nanos() as f64
 }
 
 #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]

@@ -16,6 +16,7 @@ use super::model::models_in;
 use super::parse_seconds;
 use super::work::Work;
 use super::work::repeat;
+use super::work::settle;
 use crate::cli::Outcome;
 use crate::cli::output::Output;
 use crate::cli::output::align_right;
@@ -81,6 +82,7 @@ pub(super) fn run(args: &ModelsBench, output: &mut Output) -> Result<Outcome> {
 
 fn measure(model: &Model, args: &ModelsBench) -> Result<Row> {
     let first = model.run(0)?;
+    settle(model)?;
     repeat(model, args.seconds / 10)?;
     let times = repeat(model, args.seconds)?;
     Ok(Row {

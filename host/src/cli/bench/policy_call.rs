@@ -20,6 +20,7 @@ use crate::cli::output::align_right;
 use crate::cli::output::new_table;
 use crate::cli::progress::Progress;
 use crate::cli::timing::median;
+use crate::cli::timing::nanoseconds_f64;
 use crate::cli::timing::timed;
 use crate::graph::NONE;
 use crate::policy::LoadedPolicy;
@@ -114,7 +115,7 @@ fn calls(args: &PolicyCallBench, progress: &Progress) -> Result<Vec<Row>> {
             } else {
                 format!("pick-batch({batch})")
             },
-            ns_per_task: nanoseconds(median(&mut times)) / to_f64(n_asked),
+            ns_per_task: nanoseconds_f64(median(&mut times)) / to_f64(n_asked),
         });
     }
     Ok(rows)
@@ -144,11 +145,11 @@ fn loads(repetitions: u32, progress: &Progress) -> Result<Vec<Row>> {
     Ok(vec![
         Row::Load {
             call: "load, cold".to_owned(),
-            ms: nanoseconds(median(&mut cold_times)) / 1e6,
+            ms: nanoseconds_f64(median(&mut cold_times)) / 1e6,
         },
         Row::Load {
             call: "load, cached".to_owned(),
-            ms: nanoseconds(median(&mut cached_times)) / 1e6,
+            ms: nanoseconds_f64(median(&mut cached_times)) / 1e6,
         },
     ])
 }
@@ -217,11 +218,6 @@ impl Drop for TemporaryCache<'_> {
         // In the system's folder for temporary files: what stays behind is removed sooner or later.
         let _ = std::fs::remove_dir_all(self.0);
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
-fn nanoseconds(duration: Duration) -> f64 {
-    duration.as_nanos() as f64
 }
 
 #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]

@@ -14,6 +14,7 @@ use super::model::ModelArgs;
 use super::model::archive_beside;
 use super::parse_seconds;
 use super::work::serve;
+use super::work::settle;
 use crate::cli::Outcome;
 use crate::cli::output::Output;
 use crate::cli::output::align_right;
@@ -32,7 +33,7 @@ pub(in crate::cli) struct ServeBench {
         value_name = "N,..",
         value_delimiter = ',',
         default_values_t = [1, 2, 8],
-        value_parser = clap::value_parser!(u16).range(1..)
+        value_parser = clap::value_parser!(u16).range(1..=1_024)
     )]
     callers: Vec<u16>,
     /// How long each number of callers is measured, after a tenth of it to warm up.
@@ -62,6 +63,7 @@ pub(super) fn run(args: &ServeBench, output: &mut Output) -> Result<Outcome> {
     let progress = Progress::steps(args.callers.len() as u64, "serving");
     let mut rows = Vec::new();
     for &callers in &args.callers {
+        settle(&model)?;
         serve(&model, callers.into(), args.seconds / 10)?;
         let served = serve(&model, callers.into(), args.seconds)?;
         rows.push(Row {

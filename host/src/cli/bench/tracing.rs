@@ -6,7 +6,6 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use anyhow::Result;
 use serde::Serialize;
@@ -22,6 +21,7 @@ use crate::cli::output::Output;
 use crate::cli::output::align_right;
 use crate::cli::output::new_table;
 use crate::cli::timing::median;
+use crate::cli::timing::nanoseconds_f64;
 use crate::cli::timing::timed;
 use crate::execute::RunOptions;
 use crate::graph::Graph;
@@ -98,14 +98,14 @@ pub(super) fn measure(
             subscribed.push(times[2]);
         }
     }
-    let alone = nanoseconds(median(&mut alone));
+    let alone = nanoseconds_f64(median(&mut alone));
     Ok(TracingRow {
         case: "matmul",
         nodes: n_nodes,
         threads,
         ns_per_node: alone / f64::from(n_nodes),
-        recorder_ratio: nanoseconds(median(&mut recorded)) / alone,
-        subscriber_ratio: nanoseconds(median(&mut subscribed)) / alone,
+        recorder_ratio: nanoseconds_f64(median(&mut recorded)) / alone,
+        subscriber_ratio: nanoseconds_f64(median(&mut subscribed)) / alone,
         kernels: n_kernels,
     })
 }
@@ -216,9 +216,4 @@ impl Subscriber for Counter {
     fn enter(&self, _span: &span::Id) {}
 
     fn exit(&self, _span: &span::Id) {}
-}
-
-#[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
-fn nanoseconds(duration: Duration) -> f64 {
-    duration.as_nanos() as f64
 }

@@ -1,16 +1,21 @@
 //! What is timed: one piece of work, again and again, by one caller or by several at one time.
 
-use std::sync::Barrier;
+use std::sync::RwLock;
 use std::thread;
 use std::time::Duration;
 use std::time::Instant;
 
+use anyhow::Context as _;
 use anyhow::Result;
 use anyhow::anyhow;
 
 use crate::cli::timing::median;
 use crate::cli::timing::nanoseconds;
 use crate::cli::timing::quantile;
+use crate::execute::N_RUNS_TO_SETTLE;
+
+/// How long [`settle`] takes at most.
+const SETTLING_MAX: Duration = Duration::from_secs(10);
 
 /// Work that any number of threads may repeat at one time.
 pub(super) trait Work: Sync {
@@ -32,6 +37,18 @@ pub(super) fn repeat(work: &dyn Work, duration: Duration) -> Result<Vec<Duration
     Ok(times)
 }
 
+/// Repeats `work` until it is settled how its runs go, or for a while at most: runs before that are tried in several ways.
+pub(super) fn settle(work: &dyn Work) -> Result<()> {
+    let started = Instant::now();
+    for number in 0..N_RUNS_TO_SETTLE.into() {
+        if started.elapsed() > SETTLING_MAX {
+            break;
+        }
+        work.run(number)?;
+    }
+    Ok(())
+}
+
 /// What several callers got of one session.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Served {
@@ -44,14 +61,19 @@ pub(super) struct Served {
 
 /// A closed loop: each of `n_callers` threads repeats `work` for a while, and begins the next run once it has checked the last.
 pub(super) fn serve(work: &dyn Work, n_callers: usize, duration: Duration) -> Result<Served> {
-    let barrier = Barrier::new(n_callers + 1);
+    // Callers that have come wait until all have, or one could not be started.
+    let gate = RwLock::new(());
     let (times, elapsed) = thread::scope(|scope| {
         let call = || {
-            barrier.wait();
+            drop(gate.read());
             repeat(work, duration)
         };
-        let callers: Vec<_> = (0..n_callers).map(|_| scope.spawn(call)).collect();
-        barrier.wait();
+        let closed = gate.write();
+        let callers: Result<Vec<_>, _> = (0..n_callers)
+            .map(|_| thread::Builder::new().spawn_scoped(scope, call))
+            .collect();
+        drop(closed);
+        let callers = callers.context("the system has no thread for another caller")?;
         let started = Instant::now();
         let mut times = Vec::new();
         for caller in callers {
