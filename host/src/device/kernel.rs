@@ -228,8 +228,10 @@ impl<'a> KernelContext<'a> {
         self.help != Help::None
     }
 
-    pub(crate) fn help(&self) -> Help {
-        self.help
+    /// Whether threads of the pool may look for loops, so that shorter ones are worth sharing
+    /// ([`IntraOpPool::for_each_attended`](super::IntraOpPool::for_each_attended)).
+    pub fn is_attended(&self) -> bool {
+        self.help == Help::Attendants
     }
 
     /// The device that runs it.

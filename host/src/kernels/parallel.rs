@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 
-use crate::device::Help;
 use crate::device::IntraOpPool;
 use crate::device::KernelContext;
 
@@ -28,7 +27,8 @@ const GRAIN_NS: usize = 20_000;
 #[derive(Clone, Copy, Default)]
 pub struct Threads<'a> {
     pool: Option<&'a IntraOpPool>,
-    help: Help,
+    /// Whether threads of the pool may attend.
+    is_attended: bool,
 }
 
 impl<'a> Threads<'a> {
@@ -36,24 +36,23 @@ impl<'a> Threads<'a> {
     pub const fn single() -> Self {
         Self {
             pool: None,
-            help: Help::None,
+            is_attended: false,
         }
     }
 
     /// Those of an execution: its device's pool, if it has one and the machine has cores that are not busy.
     pub fn of(context: &KernelContext<'a>) -> Self {
-        let help = context.help();
         let pool = || context.device().intra_op_pool();
         Self {
-            pool: (help != Help::None).then(pool).flatten(),
-            help,
+            pool: context.may_use_pool().then(pool).flatten(),
+            is_attended: context.is_attended(),
         }
     }
 
     /// How many parts work of so many ns on one thread is worth being divided into: one, or some for each thread.
     pub(crate) fn parts_for(self, work_ns: u64) -> usize {
         let Some(pool) = self.pool else { return 1 };
-        let is_attended = || self.help == Help::Attendants && pool.is_attended();
+        let is_attended = || self.is_attended && pool.is_attended();
         if work_ns < WORTH_WAKING_NS && (work_ns < WORTH_SHOWING_NS || !is_attended()) {
             return 1;
         }
@@ -118,7 +117,7 @@ impl fmt::Debug for Threads<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Threads")
             .field("n_threads", &self.pool.map_or(1, IntraOpPool::n_threads))
-            .field("help", &self.help)
+            .field("is_attended", &self.is_attended)
             .finish()
     }
 }

@@ -133,13 +133,17 @@ impl IntraOpPool {
         });
     }
 
-    /// The same, without waking a thread that sleeps: those that attend come.
-    pub(crate) fn for_each_attended(&self, n_parts: usize, body: &(dyn Fn(usize) + Sync)) {
+    /// The same, without waking a thread that sleeps: those that attend come. It is worth it for work of some 4 us, `for_each` for
+    /// some 60 us.
+    ///
+    /// # Panics
+    /// If `body` does.
+    pub fn for_each_attended(&self, n_parts: usize, body: &(dyn Fn(usize) + Sync)) {
         team::for_each(n_parts, body, |team| self.board.show(team));
     }
 
     /// Whether threads look for work at this moment.
-    pub(crate) fn is_attended(&self) -> bool {
+    pub fn is_attended(&self) -> bool {
         self.board.n_looking.load(Relaxed) > 0
     }
 
