@@ -40,6 +40,16 @@ pub enum NameError {
         "`{0}` is no device name; expected `/job:J/replica:R/task:T/device:TYPE:INDEX`, any part of it, or `TYPE:INDEX`"
     )]
     Malformed(String),
+    /// Not a specification of the front end.
+    #[error("`{spec}` is no device specification: `{piece}`: {reason}")]
+    Spec {
+        /// All of it.
+        spec: String,
+        /// The piece at fault.
+        piece: String,
+        /// What is expected.
+        reason: &'static str,
+    },
     /// A full name is needed.
     #[error("`{0}` is not fully specified")]
     NotFull(String),
