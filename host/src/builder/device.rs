@@ -1,73 +1,122 @@
 //! Nested device scopes.
 
-use crate::names::DeviceName;
+use std::fmt;
+use std::rc::Rc;
+
+use crate::names::DeviceSpec;
 use crate::names::NameError;
+
+/// An operation that is about to be added, as a device function sees it ([`super::Scope::device_function`]).
+#[derive(Debug, Clone, Copy)]
+pub struct NewOperation<'a> {
+    pub(super) name: &'a str,
+    pub(super) op: &'a str,
+    pub(super) device: &'a str,
+}
 
 /// The device scopes that an operation stands in.
 ///
 /// They are kept as they were entered and walked when an operation is added, from the innermost outwards: an entry may then
 /// depend on the operation.
 #[derive(Debug, Clone, Default)]
-pub(super) struct DeviceStack(Vec<DeviceName>);
+pub(super) struct DeviceStack(Vec<Entry>);
+
+#[derive(Clone)]
+enum Entry {
+    /// What scopes inside leave open.
+    Merge(DeviceSpec),
+    /// Scopes outside do not count.
+    Reset,
+    /// What it gives replaces what scopes inside say.
+    Function(Rc<Function>),
+}
+
+type Function = dyn Fn(&NewOperation<'_>) -> Option<String>;
+
+/// Why scopes give no device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum ScopeError {
+    Name(NameError),
+    /// A function gave none.
+    NoDevice,
+}
+
+impl<'a> NewOperation<'a> {
+    /// Its name.
+    pub fn name(&self) -> &'a str {
+        self.name
+    }
+
+    /// Its op.
+    pub fn op(&self) -> &'a str {
+        self.op
+    }
+
+    /// The device that it asks for so far, by the scopes inside this one; may be empty.
+    pub fn device(&self) -> &'a str {
+        self.device
+    }
+}
 
 impl DeviceStack {
     /// The same with one more scope inside.
     pub(super) fn entered(&self, device: &str) -> Result<Self, NameError> {
-        let mut stack = self.clone();
-        stack.0.push(DeviceName::parse_full_or_local(device)?);
-        Ok(stack)
+        Ok(self.merging(device.parse()?))
     }
 
-    /// What an operation in these scopes asks for: each part of the name is that of the innermost scope that sets it.
-    pub(super) fn requested(&self) -> DeviceName {
-        let mut requested = DeviceName::default();
-        for scope in self.0.iter().rev() {
-            requested.merge_unset(scope);
+    pub(super) fn merging(&self, spec: DeviceSpec) -> Self {
+        self.with(Entry::Merge(spec))
+    }
+
+    pub(super) fn reset(&self) -> Self {
+        self.with(Entry::Reset)
+    }
+
+    pub(super) fn replacing(
+        &self,
+        function: impl Fn(&NewOperation<'_>) -> Option<String> + 'static,
+    ) -> Self {
+        self.with(Entry::Function(Rc::new(function)))
+    }
+
+    fn with(&self, entry: Entry) -> Self {
+        let mut stack = self.clone();
+        stack.0.push(entry);
+        stack
+    }
+
+    /// What an operation in these scopes asks for (TensorFlow `Graph._apply_device_functions`). What a function gives stays as it is
+    /// spelled until it is merged.
+    pub(super) fn requested(&self, name: &str, op: &str) -> Result<String, ScopeError> {
+        let mut device = String::new();
+        for entry in self.0.iter().rev() {
+            match entry {
+                Entry::Merge(spec) if spec.is_empty() => {}
+                Entry::Merge(spec) => {
+                    let inner: DeviceSpec = device.parse().map_err(ScopeError::Name)?;
+                    device = spec.merged(&inner).to_string();
+                }
+                Entry::Reset => break,
+                Entry::Function(function) => {
+                    let operation = NewOperation {
+                        name,
+                        op,
+                        device: &device,
+                    };
+                    device = function(&operation).ok_or(ScopeError::NoDevice)?;
+                }
+            }
         }
-        requested
+        Ok(device)
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn inner_scopes_win_part_by_part() {
-        // What TensorFlow 2.21 gives for the same nesting, outermost first.
-        let rows: [(&[&str], &str); 9] = [
-            (&[], ""),
-            (&["/device:GPU:*"], "/device:GPU:*"),
-            (
-                &["/job:worker", "/device:GPU:0"],
-                "/job:worker/device:GPU:0",
-            ),
-            (
-                &["/device:GPU:0", "/job:worker"],
-                "/job:worker/device:GPU:0",
-            ),
-            (
-                &["/job:worker/device:CPU:0", "/job:ps/device:GPU:0"],
-                "/job:ps/device:GPU:0",
-            ),
-            (&["/gpu:0", "/gpu:1"], "/device:GPU:1"),
-            (
-                &["/job:a/task:1", "/task:2", "/replica:3"],
-                "/job:a/replica:3/task:2",
-            ),
-            (&["/gpu:0", ""], "/device:GPU:0"),
-            (&["/"], ""),
-        ];
-        for (scopes, expected) in rows {
-            let stack = scopes
-                .iter()
-                .try_fold(DeviceStack::default(), |stack, scope| stack.entered(scope));
-            assert_eq!(
-                stack.unwrap().requested().to_string(),
-                expected,
-                "{scopes:?}"
-            );
+impl fmt::Debug for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Merge(spec) => write!(f, "{spec}"),
+            Self::Reset => f.write_str("reset"),
+            Self::Function(_) => f.write_str("function"),
         }
-        assert!(DeviceStack::default().entered("/nonsense").is_err());
     }
 }

@@ -145,6 +145,16 @@ pub enum BuildError {
         /// What is wrong with its name.
         source: NameError,
     },
+    /// A device function that gave no device; one that wants none gives an empty text.
+    #[error(
+        "node `{node}` ({op}): a device function gave nothing; an empty text asks for no device, and the operation's own leaves it"
+    )]
+    NoDevice {
+        /// The node.
+        node: String,
+        /// Its op.
+        op: String,
+    },
     /// An output that the operation does not have.
     #[error("node `{node}` ({op}) has no output {slot}, it has {n_outputs}")]
     NoSuchOutput {

@@ -14,6 +14,7 @@ use crate::graph::GraphAssembler;
 use crate::graph::NodeId;
 use crate::graph::Output;
 use crate::graph::is_node_name;
+use crate::names::DeviceSpec;
 use crate::ops::OpAssembler;
 use crate::ops::OpRegistry;
 use crate::tensor::DType;
@@ -35,6 +36,7 @@ use self::device::DeviceStack;
 use self::unique::UniqueNames;
 use self::value::BuilderId;
 
+pub use self::device::NewOperation;
 pub use self::error::BuildError;
 pub use self::error::TypeMismatch;
 pub use self::math::Axes;
@@ -182,8 +184,8 @@ impl Scope {
         }
     }
 
-    /// A scope whose operations ask for this device, in any spelling and possibly partial: `/job:worker/task:1`, `/gpu:0`,
-    /// `CPU:1`. Of nested scopes, the innermost that sets a part of the name decides on that part.
+    /// A scope whose operations ask for this device (`tf.device`), in any spelling of [`DeviceSpec`] and possibly partial:
+    /// `/job:worker/task:1`, `/gpu:0`, `CPU:1`. Of nested scopes, the innermost that sets a part of the name decides on that part.
     ///
     /// # Errors
     /// [`BuildError::Device`].
@@ -200,6 +202,53 @@ impl Scope {
             devices,
             ..self.clone()
         })
+    }
+
+    /// The same, by a specification that the app has made.
+    #[must_use]
+    pub fn device_spec(&self, spec: DeviceSpec) -> Self {
+        Self {
+            devices: self.devices.merging(spec),
+            ..self.clone()
+        }
+    }
+
+    /// A scope whose operations ask for what scopes inside it say, whatever those outside do (`tf.device(None)`).
+    #[must_use]
+    pub fn without_device(&self) -> Self {
+        Self {
+            devices: self.devices.reset(),
+            ..self.clone()
+        }
+    }
+
+    /// A scope whose operations ask for the device that a function gives (`tf.device` of a function). It *replaces* what scopes
+    /// inside say, which the function sees ([`NewOperation::device`]), and is stored as it is spelled unless a scope outside is
+    /// merged with it. Where it gives `None`, the operation is refused with [`BuildError::NoDevice`].
+    ///
+    /// ```
+    /// use placewright::builder::GraphBuilder;
+    ///
+    /// let b = GraphBuilder::new("by op");
+    /// let by_op = b.device("/job:worker")?.device_function(|operation| {
+    ///     let device = if operation.op() == "MatMul" { "/gpu:0" } else { operation.device() };
+    ///     Some(device.to_owned())
+    /// });
+    /// let x = by_op.placeholder::<f32>("x", [2, 2])?;
+    /// by_op.named("y").matmul(x, x)?;
+    /// let graph = b.finish();
+    /// assert_eq!(graph.requested(graph.find_node("y").unwrap()), "/job:worker/device:GPU:0");
+    /// # Ok::<(), placewright::builder::BuildError>(())
+    /// ```
+    #[must_use]
+    pub fn device_function(
+        &self,
+        function: impl Fn(&NewOperation<'_>) -> Option<String> + 'static,
+    ) -> Self {
+        Self {
+            devices: self.devices.replacing(function),
+            ..self.clone()
+        }
     }
 
     /// A scope whose operations run after these, besides what this scope says already. Constants that operations get as
@@ -222,6 +271,16 @@ impl Scope {
     pub fn colocate_with(&self, operation: impl Into<Operation>) -> Self {
         let mut scope = self.clone();
         scope.colocated.push(operation.into());
+        scope.devices = DeviceStack::default();
+        scope
+    }
+
+    /// A scope whose operations are not colocated with those of scopes outside
+    /// (`tf.compat.v1.colocate_with(None, ignore_existing=True)`); devices are those of a scope without any.
+    #[must_use]
+    pub fn without_colocation(&self) -> Self {
+        let mut scope = self.clone();
+        scope.colocated.clear();
         scope.devices = DeviceStack::default();
         scope
     }
@@ -330,7 +389,7 @@ impl fmt::Debug for Scope {
         f.debug_struct("Scope")
             .field("prefix", &self.prefix)
             .field("name", &self.name)
-            .field("device", &self.devices.requested().to_string())
+            .field("devices", &self.devices)
             .finish_non_exhaustive()
     }
 }

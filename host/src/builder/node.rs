@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::builder::Scope;
 use crate::builder::State;
+use crate::builder::device::ScopeError;
 use crate::builder::error::BuildError;
 use crate::builder::signature::Argument;
 use crate::builder::signature::Call;
@@ -178,13 +179,16 @@ impl<'a> OpBuilder<'a> {
         check: impl FnOnce(&str, &str, &[Output]) -> Result<(), BuildError>,
     ) -> Result<Operation, BuildError> {
         let scope = self.scope;
-        let mut state = scope.state.borrow_mut();
-        let State { ops, graph, names } = &mut *state;
-        let graph = graph.as_mut().ok_or(BuildError::Finished)?;
         let wanted = format!("{}{}", scope.prefix, self.name);
         if self.name.is_empty() || !is_node_name(wanted.as_bytes()) {
             return Err(BuildError::InvalidName(wanted));
         }
+        // Before the graph is borrowed: functions of device scopes may look at it, and add to it.
+        let node = scope.state.borrow().names.unique(&wanted);
+        let by_scopes = self.device_by_scopes(&node);
+        let mut state = scope.state.borrow_mut();
+        let State { ops, graph, names } = &mut *state;
+        let graph = graph.as_mut().ok_or(BuildError::Finished)?;
         let node = names.unique(&wanted);
         let op = ops.get(&self.op).ok_or_else(|| BuildError::UnknownOp {
             node: node.clone(),
@@ -195,7 +199,7 @@ impl<'a> OpBuilder<'a> {
                 .map(|known| known.name().to_owned()),
         })?;
         self.check_handles(&node, op)?;
-        let device = self.requested_device(graph, &node)?;
+        let device = self.requested_device(graph, by_scopes?);
         self.add_class(graph);
         let prepared = prepare(&node, op, self.arguments, graph, ops.get(CONST))?;
         let call = Call {
@@ -270,25 +274,33 @@ impl<'a> OpBuilder<'a> {
         Ok(())
     }
 
-    /// The device of the node and its scopes, unless it is colocated with a node that asks for one.
-    fn requested_device(&self, graph: &OpAssembler, node: &str) -> Result<String, BuildError> {
+    /// The device that the node and its scopes ask for.
+    fn device_by_scopes(&self, node: &str) -> Result<String, BuildError> {
+        let refuse = |error| match error {
+            ScopeError::Name(source) => BuildError::Device {
+                place: format!("node `{node}` ({})", self.op),
+                source,
+            },
+            ScopeError::NoDevice => BuildError::NoDevice {
+                node: node.to_owned(),
+                op: self.op.clone(),
+            },
+        };
         let mut devices = self.scope.devices.clone();
         for device in &self.devices {
-            devices = devices
-                .entered(device)
-                .map_err(|source| BuildError::Device {
-                    place: format!("node `{node}` ({})", self.op),
-                    source,
-                })?;
+            let entered = devices.entered(device);
+            devices = entered.map_err(|source| refuse(ScopeError::Name(source)))?;
         }
+        devices.requested(node, &self.op).map_err(refuse)
+    }
+
+    /// That device, unless the node is colocated with one that asks for another.
+    fn requested_device(&self, graph: &OpAssembler, by_scopes: String) -> String {
         let colocated = self.scope.colocated.iter().rev();
         let theirs = colocated
             .map(|with| graph.graph().requested(with.node))
             .find(|device| !device.is_empty());
-        Ok(match theirs {
-            Some(device) => device.to_owned(),
-            None => devices.requested().to_string(),
-        })
+        theirs.map_or(by_scopes, str::to_owned)
     }
 
     /// The colocation groups of the nodes that it is colocated with; a node without one stands for a group of its own name.

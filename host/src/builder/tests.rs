@@ -429,16 +429,43 @@ fn names_ops_devices_and_outputs_that_are_none_are_refused() {
         b.op("Frobnicate").name("f").finish(),
         "node `f`: op `Frobnicate` is not known; register it in the OpRegistry if it is your own",
     );
-    let expected =
-        "expected `/job:J/replica:R/task:T/device:TYPE:INDEX`, any part of it, or `TYPE:INDEX`";
+    let expected = "`job:J`, `replica:R`, `task:T`, `device:TYPE:INDEX`, or a short type such as `cpu:0` is expected";
     refused(
-        b.op("Relu").input(x).device("gpu").finish(),
-        &format!("node `Relu` (Relu): `gpu` is no device name; {expected}"),
+        b.op("Relu").input(x).device("/device:GPU").finish(),
+        &format!(
+            "node `Relu` (Relu): `/device:GPU` is no device specification: `device:GPU`: {expected}"
+        ),
     );
     refused(
-        b.name_scope("fc").unwrap().device("//"),
-        &format!("device scope in `fc/`: `//` is no device name; {expected}"),
+        b.name_scope("fc").unwrap().device("/job:a/fpga:0"),
+        &format!(
+            "device scope in `fc/`: `/job:a/fpga:0` is no device specification: `fpga:0`: {expected}"
+        ),
     );
+    let nowhere = b.device_function(|_| None);
+    refused(
+        nowhere.relu(x),
+        "node `Relu` (Relu): a device function gave nothing; an empty text asks for no device, and the operation's own leaves it",
+    );
+    let verbatim = b
+        .device("/job:a")
+        .unwrap()
+        .device_function(|_| Some("/fpga".to_owned()));
+    refused(
+        verbatim.relu(x),
+        &format!("node `Relu` (Relu): `/fpga` is no device specification: `fpga`: {expected}"),
+    );
+    // A function may use the builder that asks it.
+    let other = b.clone();
+    let curious = b.device_function(move |operation| {
+        let n = other.op("NoOp").name("seen").finish();
+        Some(format!(
+            "/task:{}{}",
+            u8::from(n.is_ok()),
+            operation.device()
+        ))
+    });
+    curious.named("curious").relu(x).unwrap();
     let operation = b.op("Relu").input(x).finish().unwrap();
     refused(
         b.output::<f32>(operation, 1),
