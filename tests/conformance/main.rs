@@ -2,13 +2,19 @@
 
 mod device_factory;
 mod device_name;
+mod device_scope;
 mod device_set;
+mod device_spec;
 #[expect(dead_code, reason = "other suites use the rest")]
 #[path = "../support/fakes.rs"]
 mod fakes;
 mod partition;
 
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::PoisonError;
 
 use libtest_mimic::Arguments;
 use libtest_mimic::Failed;
@@ -18,13 +24,16 @@ use serde_json::Value;
 /// Runs one case; the error says what differs.
 type Check = fn(&Value) -> Result<(), String>;
 
-const FILES: [(&str, Check); 4] = [
+const FILES: [(&str, Check); 6] = [
     ("device_factory.json", device_factory::check),
     ("device_name.json", device_name::check),
+    ("device_scope.json", device_scope::check),
     ("device_set.json", device_set::check),
+    ("device_spec.json", device_spec::check),
     ("partition.json", partition::check),
 ];
 
+#[expect(clippy::print_stdout, reason = "the report of a test program")]
 fn main() {
     let arguments = Arguments::from_args();
     let folder = std::env::var_os("PLACEWRIGHT_CASES").map_or_else(
@@ -46,10 +55,60 @@ fn main() {
             }
         }
     }
-    libtest_mimic::run(&arguments, trials).exit();
+    // Reported, not passed.
+    for file in files_without_check(&folder) {
+        let cases = read(&folder.join(&file)).unwrap_or_default();
+        for case in cases {
+            count(&case, |counts| counts.n_not_built += 1);
+            trials.push(Trial::test(id(&case), || Ok(())).with_ignored_flag(true));
+        }
+    }
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    if !arguments.list {
+        for (area, counts) in &*COUNTS.lock().unwrap_or_else(PoisonError::into_inner) {
+            println!("{area}: {counts}");
+        }
+    }
+    conclusion.exit();
 }
 
-fn read(path: &std::path::Path) -> Result<Vec<Value>, String> {
+/// What became of the cases of one area.
+#[derive(Debug, Default)]
+struct Counts {
+    n_passed: usize,
+    n_failed: usize,
+    n_not_built: usize,
+}
+
+static COUNTS: Mutex<BTreeMap<String, Counts>> = Mutex::new(BTreeMap::new());
+
+impl std::fmt::Display for Counts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.n_not_built > 0 {
+            return write!(f, "{} cases, not built", self.n_not_built);
+        }
+        write!(f, "{} passed, {} failed", self.n_passed, self.n_failed)
+    }
+}
+
+fn count(case: &Value, change: impl FnOnce(&mut Counts)) {
+    let area = case["area"].as_str().unwrap_or("no area").to_owned();
+    let mut counts = COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
+    change(counts.entry(area).or_default());
+}
+
+/// Files of cases for which nothing is built here.
+fn files_without_check(folder: &Path) -> Vec<String> {
+    let listed = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let names = listed.filter_map(|entry| entry.file_name().into_string().ok());
+    let mut names: Vec<String> = names
+        .filter(|name| name.ends_with(".json") && FILES.iter().all(|(file, _)| file != name))
+        .collect();
+    names.sort_unstable();
+    names
+}
+
+fn read(path: &Path) -> Result<Vec<Value>, String> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| format!("reading {}: {error}", path.display()))?;
     let cases: Vec<Value> = serde_json::from_str(&text)
@@ -60,13 +119,19 @@ fn read(path: &std::path::Path) -> Result<Vec<Value>, String> {
     Ok(cases)
 }
 
+fn id(case: &Value) -> String {
+    let id = case["id"].as_str();
+    id.unwrap_or("a case without id").to_owned()
+}
+
 fn trial(case: Value, check: Check) -> Trial {
-    let id = case["id"]
-        .as_str()
-        .unwrap_or("a case without id")
-        .to_owned();
-    Trial::test(id, move || {
-        check(&case).map_err(|message| Failed::from(format!("{message}\ncase: {case:#}")))
+    Trial::test(id(&case), move || {
+        let outcome = check(&case);
+        count(&case, |counts| match &outcome {
+            Ok(()) => counts.n_passed += 1,
+            Err(_) => counts.n_failed += 1,
+        });
+        outcome.map_err(|message| Failed::from(format!("{message}\ncase: {case:#}")))
     })
 }
 
@@ -87,6 +152,16 @@ fn equal<T: PartialEq + std::fmt::Debug>(
         Ok(())
     } else {
         Err(format!("{what}: expected {expected:?}, found {found:?}"))
+    }
+}
+
+/// Checks that an error is of the kind that a case names.
+fn category(error: &Value, found: &str) -> Result<(), String> {
+    match error["category"].as_str() {
+        Some(expected) if expected != found => {
+            Err(format!("the error is of category {found}, not {expected}"))
+        }
+        _ => Ok(()),
     }
 }
 
