@@ -87,8 +87,8 @@ fn dispatch_has_a_row_per_case_and_number_of_threads() {
     placewright(args("bench dispatch --threads 0", &[])).expect(2);
 }
 
-/// `tiny_add` in a folder of its own, expecting another last number than its graph computes.
-fn model_that_differs(folder: &TempDir) -> String {
+/// `tiny_add` in a folder of its own, expecting `last` as its last number, which its graph does not compute.
+fn model_that_differs(folder: &TempDir, last: f32) -> String {
     let graph = folder.path().join("tiny_add.pb");
     fs::copy(model("tiny_add.pb"), &graph).expect("copied");
     let original = File::open(model("tiny_add.npz")).expect("an archive");
@@ -100,8 +100,8 @@ fn model_that_differs(folder: &TempDir) -> String {
         let mut bytes = Vec::new();
         entry.read_to_end(&mut bytes).expect("bytes");
         if entry.name().starts_with("out/") {
-            let last = bytes.len() - 4;
-            bytes[last..].copy_from_slice(&1000f32.to_le_bytes());
+            let start = bytes.len() - 4;
+            bytes[start..].copy_from_slice(&last.to_le_bytes());
         }
         let options = zip::write::FileOptions::default();
         archive.start_file(entry.name(), options).expect("an entry");
@@ -207,7 +207,11 @@ fn callers_have_a_row_each() {
 #[test]
 fn results_that_differ_are_no_measurement() {
     let folder = folder();
-    let graph = model_that_differs(&folder);
+    // To a relative tolerance of infinity anything would be close.
+    let graph = model_that_differs(&folder, f32::INFINITY);
+    let parts = ["tiny_add", "y:0", "[2]", "expected inf"];
+    placewright(args("bench models {} --seconds 0", &[&graph])).expect_error(1, &parts);
+    let graph = model_that_differs(&folder, 1000.0);
     let parts = ["tiny_add", "y:0", "[2]", "expected 1000"];
     for line in [
         "bench models {} --seconds 0",
@@ -237,6 +241,7 @@ fn what_cannot_be_measured_says_why() {
     for line in [
         "bench serve",
         "bench serve {} --callers 0",
+        "bench serve {} --callers 1025",
         "bench serve {} --callers 1,x",
         "bench serve {} --seconds -1",
         "bench models {} --seconds soon",
