@@ -1,6 +1,7 @@
 //! TensorFlow's rules, case by case: one test per case of `cases/*.json`, or of the folder that `PLACEWRIGHT_CASES` names.
 
 mod device_factory;
+mod device_mgr;
 mod device_name;
 mod device_scope;
 mod device_set;
@@ -9,6 +10,7 @@ mod device_spec;
 #[path = "../support/fakes.rs"]
 mod fakes;
 mod partition;
+mod resource_mgr;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -24,13 +26,15 @@ use serde_json::Value;
 /// Runs one case; the error says what differs.
 type Check = fn(&Value) -> Result<(), String>;
 
-const FILES: [(&str, Check); 6] = [
+const FILES: &[(&str, Check)] = &[
     ("device_factory.json", device_factory::check),
+    ("device_mgr_renamed_remote.json", device_mgr::check),
     ("device_name.json", device_name::check),
     ("device_scope.json", device_scope::check),
     ("device_set.json", device_set::check),
     ("device_spec.json", device_spec::check),
     ("partition.json", partition::check),
+    ("resource_mgr.json", resource_mgr::check),
 ];
 
 #[expect(clippy::print_stdout, reason = "the report of a test program")]
@@ -46,7 +50,7 @@ fn main() {
         PathBuf::from,
     );
     let mut trials = Vec::new();
-    for (file, check) in FILES {
+    for &(file, check) in FILES {
         match read(&folder.join(file)) {
             Ok(cases) => trials.extend(cases.into_iter().map(|case| trial(case, check))),
             Err(message) => {

@@ -129,7 +129,10 @@ impl Bench {
                 if def.host_memory_args.iter().any(|arg| arg == name) {
                     on_host(device, tensor)
                 } else {
-                    device.copy_from_host(tensor).map_err(|e| e.to_string())
+                    device
+                        .default_context()
+                        .copy_from_host(tensor)
+                        .map_err(|e| e.to_string())
                 }
             })
             .collect::<Result<Vec<_>, _>>()?;
@@ -160,7 +163,10 @@ impl Bench {
                 if output.buffer().is_some_and(|b| b.memory_id() != memory) {
                     return Err("an output is not in the device's memory".to_owned());
                 }
-                device.copy_to_host(output).map_err(|e| e.to_string())
+                device
+                    .default_context()
+                    .copy_to_host(output)
+                    .map_err(|e| e.to_string())
             })
             .collect()
     }

@@ -1,8 +1,7 @@
-//! Devices and factories for tests: they have names, rates and capacities, and run nothing.
+//! Devices and factories for tests.
 
 use std::sync::Arc;
 
-use placewright::device::AllocatorAttributes;
 use placewright::device::Device;
 use placewright::device::DeviceAttributes;
 use placewright::device::DeviceError;
@@ -11,24 +10,22 @@ use placewright::device::DeviceOptions;
 use placewright::device::DeviceProfile;
 use placewright::device::KernelRegistry;
 use placewright::device::PhysicalDevice;
+use placewright::device::SimpleDevice;
 use placewright::names::DeviceName;
-use placewright::tensor::Allocator;
-use placewright::tensor::HostAllocator;
 
 /// TensorFlow's nominal memory of a CPU.
 const NOMINAL_MEMORY_BYTES: u64 = 256 << 20;
 
-/// A device that runs nothing.
+/// A device on its way: rates of one CPU thread and 1 GiB of memory, unless something else is said.
 #[derive(Debug)]
 pub(crate) struct FakeDevice {
     attributes: DeviceAttributes,
-    name: DeviceName,
     profile: DeviceProfile,
     capacity_bytes: u64,
 }
 
 impl FakeDevice {
-    /// A device of this type, which may differ from the type in its name; rates of one CPU thread, 1 GiB.
+    /// A device of this type, which may differ from the type in its name.
     ///
     /// # Panics
     /// If the name is malformed.
@@ -36,7 +33,6 @@ impl FakeDevice {
         let name = DeviceName::parse_full(name).expect("tests spell names well");
         Self {
             attributes: DeviceAttributes::new(&name, device_type, NOMINAL_MEMORY_BYTES),
-            name,
             profile: DeviceProfile::default_cpu(1),
             capacity_bytes: 1 << 30,
         }
@@ -64,30 +60,13 @@ impl FakeDevice {
     }
 
     /// As sets and managers take it.
+    ///
+    /// # Panics
+    /// If the name lacks parts.
     pub(crate) fn shared(self) -> Arc<dyn Device> {
-        Arc::new(self)
-    }
-}
-
-impl Device for FakeDevice {
-    fn attributes(&self) -> &DeviceAttributes {
-        &self.attributes
-    }
-
-    fn name(&self) -> &DeviceName {
-        &self.name
-    }
-
-    fn allocator(&self, _: AllocatorAttributes) -> Arc<dyn Allocator> {
-        Arc::new(HostAllocator::new("fake", self.capacity_bytes))
-    }
-
-    fn memory_capacity_bytes(&self) -> u64 {
-        self.capacity_bytes
-    }
-
-    fn profile(&self) -> DeviceProfile {
-        self.profile
+        let device = SimpleDevice::new(self.attributes).expect("tests spell names well");
+        let device = device.with_memory_capacity_bytes(self.capacity_bytes);
+        Arc::new(device.with_profile(self.profile))
     }
 }
 

@@ -15,7 +15,8 @@ use placewright::backend::cpu::ThreadPoolDevice;
 use placewright::backend::cpu::ThreadPoolDeviceFactory;
 use placewright::device::AllocatorAttributes;
 use placewright::device::Device;
-use placewright::device::DeviceAttributes;
+use placewright::device::DeviceBase;
+use placewright::device::DeviceContext;
 use placewright::device::DeviceError;
 use placewright::device::DeviceFactory;
 use placewright::device::DeviceOptions;
@@ -27,7 +28,6 @@ use placewright::device::KernelDevice;
 use placewright::device::KernelError;
 use placewright::device::KernelRegistry;
 use placewright::device::PhysicalDevice;
-use placewright::names::DeviceName;
 use placewright::tensor::Allocator;
 use placewright::tensor::DType;
 use placewright::tensor::Literal;
@@ -71,12 +71,8 @@ impl StrictCpu {
 }
 
 impl Device for StrictCpu {
-    fn attributes(&self) -> &DeviceAttributes {
-        self.inner.attributes()
-    }
-
-    fn name(&self) -> &DeviceName {
-        self.inner.name()
+    fn base(&self) -> &DeviceBase {
+        self.inner.base()
     }
 
     fn allocator(&self, attributes: AllocatorAttributes) -> Arc<dyn Allocator> {
@@ -97,6 +93,10 @@ impl Device for StrictCpu {
 }
 
 impl KernelDevice for StrictCpu {
+    fn default_context(&self) -> &Arc<dyn DeviceContext> {
+        self.inner.default_context()
+    }
+
     fn compute(
         &self,
         kernel: &dyn Kernel,
@@ -116,14 +116,6 @@ impl KernelDevice for StrictCpu {
         attributes: AllocatorAttributes,
     ) -> Result<Tensor, KernelError> {
         self.inner.make_tensor(literal, attributes)
-    }
-
-    fn copy_from_host(&self, tensor: &Tensor) -> Result<Tensor, KernelError> {
-        self.inner.copy_from_host(tensor)
-    }
-
-    fn copy_to_host(&self, tensor: &Tensor) -> Result<Tensor, KernelError> {
-        self.inner.copy_to_host(tensor)
     }
 
     fn intra_op_pool(&self) -> Option<&IntraOpPool> {
@@ -186,7 +178,7 @@ mod tests {
         let devices = devices();
         let device = devices[0].as_kernel_device().unwrap();
         let fed = Tensor::from_values([2], &[1.0f32, 2.0]).unwrap();
-        let own = device.copy_from_host(&fed).unwrap();
+        let own = device.default_context().copy_from_host(&fed).unwrap();
         assert_eq!(
             seen_by_kernel(device, &own).as_slice::<f32>().unwrap(),
             [1.0, 2.0]
@@ -201,7 +193,7 @@ mod tests {
             devices[1].as_kernel_device().unwrap(),
         );
         let floats = Tensor::from_values([2], &[1.0f32, 2.0]).unwrap();
-        let foreign = first.copy_from_host(&floats).unwrap();
+        let foreign = first.default_context().copy_from_host(&floats).unwrap();
         let seen = seen_by_kernel(second, &foreign);
         assert!(seen.as_slice::<f32>().unwrap().iter().all(|x| x.is_nan()));
         // What an app feeds is no device's either.

@@ -4,7 +4,6 @@
 
 use std::sync::Arc;
 
-use crate::device::AllocatorAttributes;
 use crate::device::Device;
 use crate::device::DeviceAttributes;
 use crate::device::DeviceProfile;
@@ -12,6 +11,7 @@ use crate::device::DeviceSet;
 use crate::device::KernelDef;
 use crate::device::KernelRegistry;
 use crate::device::LinkProfile;
+use crate::device::SimpleDevice;
 use crate::graph::AttrSet;
 use crate::graph::Graph;
 use crate::graph::GraphAssembler;
@@ -21,9 +21,7 @@ use crate::graph::NodeSpec;
 use crate::graph::Output;
 use crate::graph::Work;
 use crate::names::DeviceName;
-use crate::tensor::Allocator;
 use crate::tensor::DType;
-use crate::tensor::HostAllocator;
 use crate::tensor::PartialShape;
 
 /// Types of the synthetic devices, with the priorities of TensorFlow's factories.
@@ -155,21 +153,19 @@ pub fn devices(n: u32) -> DeviceSet {
             _ => index / 4,
         };
         let name = DeviceName::full("localhost", 0, 0, device_type, ordinal);
-        Arc::new(SyntheticDevice {
-            attributes: DeviceAttributes::new(&name, device_type, 1 << 40),
-            name,
-            profile: DeviceProfile {
-                flops_per_s,
-                memory_bytes_per_s,
-                launch_ns,
-                is_calibrated: false,
-                queues: 1,
-                host_link: LinkProfile {
-                    latency_ns: 10_000.0,
-                    ns_per_byte: 0.08 + 0.001 * f64::from(index),
-                },
+        let attributes = DeviceAttributes::new(&name, device_type, 1 << 40);
+        let device = SimpleDevice::new(attributes).expect("the name is full");
+        Arc::new(device.with_profile(DeviceProfile {
+            flops_per_s,
+            memory_bytes_per_s,
+            launch_ns,
+            is_calibrated: false,
+            queues: 1,
+            host_link: LinkProfile {
+                latency_ns: 10_000.0,
+                ns_per_byte: 0.08 + 0.001 * f64::from(index),
             },
-        })
+        }))
     };
     DeviceSet::new((0..n).map(device)).with_type_priorities(TYPES)
 }
@@ -183,36 +179,6 @@ pub fn kernels() -> KernelRegistry {
         }
     }
     registry
-}
-
-/// A device to place on, not to run on.
-#[derive(Debug)]
-struct SyntheticDevice {
-    attributes: DeviceAttributes,
-    name: DeviceName,
-    profile: DeviceProfile,
-}
-
-impl Device for SyntheticDevice {
-    fn attributes(&self) -> &DeviceAttributes {
-        &self.attributes
-    }
-
-    fn name(&self) -> &DeviceName {
-        &self.name
-    }
-
-    fn allocator(&self, _: AllocatorAttributes) -> Arc<dyn Allocator> {
-        Arc::new(HostAllocator::new("synthetic", 0))
-    }
-
-    fn memory_capacity_bytes(&self) -> u64 {
-        self.attributes.memory_limit_bytes
-    }
-
-    fn profile(&self) -> DeviceProfile {
-        self.profile
-    }
 }
 
 /// The generator `SplitMix64` (Steele et al. 2014): three lines, and the same everywhere.

@@ -1,5 +1,7 @@
 //! What a device says about itself.
 
+use std::fmt;
+
 use serde::Serialize;
 
 use crate::names::DeviceName;
@@ -55,6 +57,21 @@ impl DeviceAttributes {
             incarnation: new_incarnation(),
             physical_description: String::new(),
         }
+    }
+}
+
+impl fmt::Display for DeviceAttributes {
+    /// One line: name, type, memory in bytes, incarnation in hexadecimal, and the description where there is one.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} ({}, {} bytes, incarnation {:016x})",
+            self.name, self.device_type, self.memory_limit_bytes, self.incarnation
+        )?;
+        if !self.physical_description.is_empty() {
+            write!(f, ": {}", self.physical_description)?;
+        }
+        Ok(())
     }
 }
 

@@ -2,11 +2,17 @@
 
 use std::cell::RefCell;
 use std::fmt;
+use std::sync::Arc;
 
+use super::async_kernel::AsyncKernel;
+use super::context::DeviceContext;
+use super::error::DeviceError;
 use super::error::KernelError;
+use super::resource::ResourceManager;
+use super::step::{DeviceStep, StepNumber};
 use super::traits::{AllocatorAttributes, KernelDevice};
 use crate::graph::AttrSet;
-use crate::tensor::{DType, Element, Shape, Tensor, TensorError};
+use crate::tensor::{Allocator, DType, Element, Shape, Tensor, TensorError};
 
 /// What a kernel finds in its outputs while debugging: NaN in some types, far from 0 in all.
 const UNWRITTEN: u8 = 0xff;
@@ -41,20 +47,11 @@ pub trait Kernel: Send + Sync {
         Ok(None)
     }
 
-    /// The kernel as one that ends later, if it is one. The executor refuses those when it prepares a plan; what drives them
-    /// itself calls [`KernelDevice::compute_async`].
+    /// The kernel as one that ends later, if it is one: then it is started with [`KernelDevice::compute_async`], and
+    /// [`Self::compute`] is not called.
     fn as_async(&self) -> Option<&dyn AsyncKernel> {
         None
     }
-}
-
-/// Called when an asynchronous kernel has ended, exactly once.
-pub type Done = Box<dyn FnOnce(KernelContext<'static>, Result<(), KernelError>) + Send>;
-
-/// A kernel whose thread does not wait for the result (a receive, a queue).
-pub trait AsyncKernel: Kernel {
-    /// Starts; calls `done` exactly once, possibly from another thread.
-    fn compute_async(&self, context: KernelContext<'static>, done: Done);
 }
 
 /// What a kernel is made from.
@@ -137,6 +134,7 @@ impl OutputSlot {
 /// The tensors that a kernel reads.
 enum Inputs<'a> {
     Borrowed(&'a [&'a Tensor]),
+    Slice(&'a [Tensor]),
     Owned(Vec<Tensor>),
 }
 
@@ -166,6 +164,18 @@ pub struct KernelContext<'a> {
     outputs: RefCell<Outputs<'a>>,
     outputs_on_host: &'a [bool],
     help: Help,
+    surroundings: Surroundings<'a>,
+}
+
+/// What an execution finds around it besides tensors.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Surroundings<'a> {
+    /// The run, as far as this device is concerned; `None` outside of runs.
+    pub(crate) step: Option<&'a DeviceStep>,
+    /// The node's context, where it has one of its own.
+    pub(crate) context: Option<&'a Arc<dyn DeviceContext>>,
+    /// Takes temporaries, where the device wants to know them.
+    pub(crate) temporaries: Option<&'a RefCell<Vec<Tensor>>>,
 }
 
 /// Who may help inside a kernel.
@@ -197,6 +207,7 @@ impl<'a> KernelContext<'a> {
             outputs: RefCell::new(Outputs::Owned(outputs.collect())),
             outputs_on_host,
             help: Help::default(),
+            surroundings: Surroundings::default(),
         }
     }
 
@@ -210,6 +221,7 @@ impl<'a> KernelContext<'a> {
         outputs: &'a mut [OutputSlot],
         outputs_on_host: &'a [bool],
         help: Help,
+        surroundings: Surroundings<'a>,
     ) -> Self {
         Self {
             device,
@@ -219,6 +231,28 @@ impl<'a> KernelContext<'a> {
             outputs: RefCell::new(Outputs::Borrowed(outputs)),
             outputs_on_host,
             help,
+            surroundings,
+        }
+    }
+
+    /// The same on tensors that stand together.
+    pub(crate) fn on_tensors(
+        device: &'a dyn KernelDevice,
+        node: &'a str,
+        inputs: &'a [Tensor],
+        outputs: &'a mut [OutputSlot],
+        outputs_on_host: &'a [bool],
+        surroundings: Surroundings<'a>,
+    ) -> Self {
+        Self {
+            device,
+            node,
+            inputs: Inputs::Slice(inputs),
+            packed: &[],
+            outputs: RefCell::new(Outputs::Borrowed(outputs)),
+            outputs_on_host,
+            help: Help::Pool,
+            surroundings,
         }
     }
 
@@ -244,10 +278,41 @@ impl<'a> KernelContext<'a> {
         self.node
     }
 
+    /// How the device's memory is reached: the node's own context, or the device's default.
+    pub fn device_context(&self) -> &'a Arc<dyn DeviceContext> {
+        let own = self.surroundings.context;
+        own.unwrap_or_else(|| self.device.default_context())
+    }
+
+    /// Variables, tables and queues of the device.
+    ///
+    /// # Errors
+    /// [`DeviceError::InvalidArgument`] for a device of another process.
+    pub fn resource_manager(&self) -> Result<&'a Arc<ResourceManager>, DeviceError> {
+        self.device.resource_manager()
+    }
+
+    /// The run that this execution is part of; `None` outside of runs.
+    pub fn step_number(&self) -> Option<StepNumber> {
+        self.surroundings.step.map(DeviceStep::number)
+    }
+
+    /// The container of [`Self::resource_manager`] whose resources are dropped when the run ends (TensorFlow
+    /// `ScopedStepContainer`).
+    ///
+    /// # Errors
+    /// [`KernelError::InvalidArgument`] outside of runs.
+    pub fn step_container(&self) -> Result<&'a str, KernelError> {
+        let step = self.surroundings.step;
+        step.map(DeviceStep::container)
+            .ok_or_else(|| KernelError::invalid("resources of a run are made in runs only"))
+    }
+
     /// Number of data inputs.
     pub fn n_inputs(&self) -> usize {
         match &self.inputs {
             Inputs::Borrowed(inputs) => inputs.len(),
+            Inputs::Slice(inputs) => inputs.len(),
             Inputs::Owned(inputs) => inputs.len(),
         }
     }
@@ -260,6 +325,7 @@ impl<'a> KernelContext<'a> {
     pub fn input(&self, index: usize) -> Result<&Tensor, KernelError> {
         let input = match &self.inputs {
             Inputs::Borrowed(inputs) => inputs.get(index).copied(),
+            Inputs::Slice(inputs) => inputs.get(index),
             Inputs::Owned(inputs) => inputs.get(index),
         };
         input.ok_or_else(|| {
@@ -281,6 +347,7 @@ impl<'a> KernelContext<'a> {
     pub fn inputs(&self) -> impl ExactSizeIterator<Item = &Tensor> {
         (0..self.n_inputs()).map(|index| match &self.inputs {
             Inputs::Borrowed(inputs) => inputs[index],
+            Inputs::Slice(inputs) => &inputs[index],
             Inputs::Owned(inputs) => &inputs[index],
         })
     }
@@ -292,8 +359,13 @@ impl<'a> KernelContext<'a> {
     pub fn replace_input(&mut self, index: usize, tensor: Tensor) -> Result<(), KernelError> {
         self.input(index)?;
         self.packed = &[]; // One of them was made of what is exchanged.
-        if let Inputs::Borrowed(inputs) = self.inputs {
-            self.inputs = Inputs::Owned(inputs.iter().map(|&input| input.clone()).collect());
+        match self.inputs {
+            Inputs::Borrowed(inputs) => {
+                let inputs = inputs.iter().map(|&input| input.clone());
+                self.inputs = Inputs::Owned(inputs.collect());
+            }
+            Inputs::Slice(inputs) => self.inputs = Inputs::Owned(inputs.to_vec()),
+            Inputs::Owned(_) => {}
         }
         if let Inputs::Owned(inputs) = &mut self.inputs {
             inputs[index] = tensor;
@@ -424,16 +496,25 @@ impl<'a> KernelContext<'a> {
         Ok(Tensor::zeros(&*allocator, dtype, shape)?)
     }
 
-    /// Scratch memory of the device.
+    /// Scratch memory of the device, zeroed, for this run: what kernels of the run have done with is used again.
     ///
     /// # Errors
     /// Without room.
     pub fn allocate_temporary(&self, dtype: DType, shape: Shape) -> Result<Tensor, KernelError> {
-        Ok(Tensor::zeros(
-            &*self.device.allocator(AllocatorAttributes::default()),
-            dtype,
-            shape,
-        )?)
+        let tensor = match self.surroundings.step {
+            Some(step) => {
+                let allocator: &Arc<dyn Allocator> = step.allocator(self.device);
+                Tensor::zeros(&**allocator, dtype, shape)?
+            }
+            None => {
+                let allocator = self.device.allocator(AllocatorAttributes::default());
+                Tensor::zeros(&*allocator, dtype, shape)?
+            }
+        };
+        if let Some(temporaries) = self.surroundings.temporaries {
+            temporaries.borrow_mut().push(tensor.clone());
+        }
+        Ok(tensor)
     }
 
     /// Hands over output `index`.

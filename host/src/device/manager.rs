@@ -2,69 +2,73 @@
 
 use std::fmt::Write as _;
 use std::sync::Arc;
+use std::sync::PoisonError;
+use std::sync::RwLock;
+use std::sync::RwLockReadGuard;
+use std::sync::RwLockWriteGuard;
 
 use hashbrown::HashMap;
+use tracing::warn;
 
-use crate::device::error::DeviceError;
-use crate::device::traits::Device;
+use super::attributes::DeviceAttributes;
+use super::error::DeviceError;
+use super::set::DeviceSet;
+use super::traits::Device;
+use crate::trace::targets;
 
-/// The devices of one process, by name (TensorFlow `DeviceMgr`).
+/// The devices of one process, by name (TensorFlow `DeviceMgr` and `DynamicDeviceMgr`). Devices may come and go while others use
+/// it.
 ///
 /// Each is known under four spellings: full, legacy full, local and legacy local. Of several devices under one spelling the
 /// last has it, so the local ones mean the last device of that type and index. (A [`super::DeviceSet`] keeps the first.)
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub struct DeviceManager {
+    state: RwLock<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
     devices: Vec<Arc<dyn Device>>,
-    by_name: HashMap<String, usize>,
+    by_name: HashMap<String, Arc<dyn Device>>,
 }
 
 impl DeviceManager {
     /// A manager of these devices.
     pub fn new(devices: impl IntoIterator<Item = Arc<dyn Device>>) -> Self {
-        let devices: Vec<_> = devices.into_iter().collect();
-        let mut by_name = HashMap::new();
-        for (index, device) in devices.iter().enumerate() {
-            let name = device.name();
-            for key in name
-                .mapping_names()
-                .into_iter()
-                .chain(name.local_mapping_names())
-            {
-                by_name.insert(key, index);
-            }
+        Self {
+            state: RwLock::new(State::of(devices.into_iter().collect())),
         }
-        Self { devices, by_name }
     }
 
-    /// The devices, in the order they were handed in.
-    pub fn devices(&self) -> &[Arc<dyn Device>] {
-        &self.devices
+    /// A manager of the devices of a set.
+    pub fn of_set(set: &DeviceSet) -> Self {
+        Self::new(set.iter().map(|(_, device)| Arc::clone(device)))
+    }
+
+    /// The devices, in the order in which they came.
+    pub fn devices(&self) -> Vec<Arc<dyn Device>> {
+        self.read().devices.clone()
+    }
+
+    /// What the devices say about themselves, in the order in which they came.
+    pub fn list_device_attributes(&self) -> Vec<DeviceAttributes> {
+        let state = self.read();
+        let devices = state.devices.iter();
+        devices.map(|device| device.attributes().clone()).collect()
     }
 
     /// The device known under this spelling; nothing is parsed.
     ///
     /// # Errors
     /// [`DeviceError::InvalidArgument`] with the name, and the names there are.
-    pub fn lookup(&self, name: &str) -> Result<&Arc<dyn Device>, DeviceError> {
-        self.by_name
-            .get(name)
-            .map(|&index| &self.devices[index])
-            .ok_or_else(|| {
-                let known: Vec<_> = self
-                    .devices
-                    .iter()
-                    .map(|device| device.attributes().name.as_str())
-                    .collect();
-                DeviceError::InvalidArgument(format!(
-                    "`{name}` unknown device; devices are: {}",
-                    known.join(", ")
-                ))
-            })
+    pub fn lookup(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
+        self.read().lookup(name)
     }
 
     /// Number of devices of a type.
     pub fn n_devices_of_type(&self, device_type: &str) -> usize {
-        self.devices
+        self.read()
+            .devices
             .iter()
             .filter(|device| device.attributes().device_type == device_type)
             .count()
@@ -72,7 +76,8 @@ impl DeviceManager {
 
     /// Whether a device of this incarnation is here.
     pub fn contains_incarnation(&self, incarnation: u64) -> bool {
-        self.devices
+        self.read()
+            .devices
             .iter()
             .any(|device| device.attributes().incarnation == incarnation)
     }
@@ -80,7 +85,7 @@ impl DeviceManager {
     /// `NAME -> DESCRIPTION`, one line per device that describes itself.
     pub fn mapping_text(&self) -> String {
         let mut text = String::new();
-        for device in &self.devices {
+        for device in &self.read().devices {
             let attributes = device.attributes();
             if !attributes.physical_description.is_empty() {
                 writeln!(
@@ -95,9 +100,154 @@ impl DeviceManager {
     }
 
     /// The first CPU device of index 0.
-    pub fn host_cpu(&self) -> Option<&Arc<dyn Device>> {
+    pub fn host_cpu(&self) -> Option<Arc<dyn Device>> {
+        self.read().host_cpu().map(Arc::clone)
+    }
+
+    /// Drops these containers of resources on every device; without any, each device's default one. A container that a device
+    /// does not have is as good as dropped; what cannot be dropped is told in the log.
+    pub fn clear_containers(&self, containers: &[&str]) {
+        for device in self.devices() {
+            let cleared = device.resource_manager().map(|manager| {
+                let default = [manager.default_container()];
+                let names = if containers.is_empty() {
+                    &default[..]
+                } else {
+                    containers
+                };
+                names.iter().try_for_each(|name| manager.cleanup(name))
+            });
+            let problem = match cleared {
+                Ok(Ok(())) => continue,
+                Ok(Err(error)) => error.to_string(),
+                // A device of another process has its resources there.
+                Err(_) if !device.is_local() => continue,
+                Err(error) => error.to_string(),
+            };
+            let name = &device.attributes().name;
+            warn!(target: targets::SESSION, device = name, problem, "containers were not cleared");
+        }
+    }
+
+    /// Adds devices, in order.
+    ///
+    /// # Errors
+    /// [`DeviceError::InvalidArgument`] for the first whose name a device has already; those before it stay.
+    pub fn add_devices(
+        &self,
+        devices: impl IntoIterator<Item = Arc<dyn Device>>,
+    ) -> Result<(), DeviceError> {
+        let mut state = self.write();
+        for device in devices {
+            let name = &device.attributes().name;
+            let spellings = device.name().mapping_names();
+            if spellings
+                .iter()
+                .any(|name| state.by_name.contains_key(name))
+            {
+                return Err(DeviceError::InvalidArgument(format!(
+                    "a device named {name} is there already; remove it first, or name the new one otherwise"
+                )));
+            }
+            state.add(device);
+        }
+        Ok(())
+    }
+
+    /// Takes devices out, all or none. Who uses one keeps it, and is told at the next run.
+    ///
+    /// # Errors
+    /// [`DeviceError::InvalidArgument`] for a device that is not here, and for the host's CPU, which stays.
+    pub fn remove_devices(&self, devices: &[Arc<dyn Device>]) -> Result<(), DeviceError> {
+        let mut state = self.write();
+        state.remove(devices)
+    }
+
+    /// The same, by any of their spellings.
+    ///
+    /// # Errors
+    /// As [`Self::remove_devices`].
+    pub fn remove_devices_by_name(&self, names: &[&str]) -> Result<(), DeviceError> {
+        let mut state = self.write();
+        let devices = names.iter().map(|name| state.lookup(name));
+        let devices: Vec<_> = devices.collect::<Result<_, _>>()?;
+        state.remove(&devices)
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn of(devices: Vec<Arc<dyn Device>>) -> Self {
+        let mut state = Self::default();
+        for device in devices {
+            state.add(device);
+        }
+        state
+    }
+
+    fn add(&mut self, device: Arc<dyn Device>) {
+        let name = device.name();
+        let spellings = name.mapping_names().into_iter();
+        for spelling in spellings.chain(name.local_mapping_names()) {
+            self.by_name.insert(spelling, Arc::clone(&device));
+        }
+        self.devices.push(device);
+    }
+
+    fn lookup(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
+        self.by_name.get(name).map(Arc::clone).ok_or_else(|| {
+            let known: Vec<_> = self
+                .devices
+                .iter()
+                .map(|device| device.attributes().name.as_str())
+                .collect();
+            DeviceError::InvalidArgument(format!(
+                "`{name}` unknown device; devices are: {}",
+                known.join(", ")
+            ))
+        })
+    }
+
+    fn host_cpu(&self) -> Option<&Arc<dyn Device>> {
         self.devices.iter().find(|device| {
             device.attributes().device_type == "CPU" && device.name().index == Some(0)
         })
+    }
+
+    fn remove(&mut self, devices: &[Arc<dyn Device>]) -> Result<(), DeviceError> {
+        let is_one_of = |device: &Arc<dyn Device>, others: &[Arc<dyn Device>]| {
+            others.iter().any(|other| Arc::ptr_eq(device, other))
+        };
+        for device in devices {
+            let name = &device.attributes().name;
+            let problem = if !is_one_of(device, &self.devices) {
+                "is not one of this manager's devices"
+            } else if self
+                .host_cpu()
+                .is_some_and(|host| Arc::ptr_eq(host, device))
+            {
+                "is the host's CPU, which cannot be removed"
+            } else {
+                continue;
+            };
+            return Err(DeviceError::InvalidArgument(format!("{name} {problem}")));
+        }
+        let left = std::mem::take(&mut self.devices);
+        let (removed, left): (Vec<_>, Vec<_>) = left
+            .into_iter()
+            .partition(|device| is_one_of(device, devices));
+        for device in removed {
+            device.base().mark_removed();
+        }
+        // Short names of a removed device mean the last of the others again.
+        *self = Self::of(left);
+        Ok(())
     }
 }

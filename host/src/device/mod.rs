@@ -1,27 +1,56 @@
 //! Devices, kernels and their registries: the traits, and what is common to all backends. No backend.
 
+mod async_kernel;
 mod attributes;
+mod base;
+mod cancel;
+mod context;
 mod error;
 mod factory;
 mod intra_op;
 mod kernel;
 mod kernel_registry;
 mod manager;
+mod op_segment;
+mod partition_graph;
 mod profile;
+mod remote;
+mod renamed;
+mod resource;
 mod set;
+mod simple;
+mod step;
 mod traits;
 
+pub use async_kernel::{AsyncKernel, AsyncKernelContext, Done};
 pub use attributes::{DeviceAttributes, DeviceLocality, LocalLink};
+pub use base::DeviceBase;
+pub use cancel::{CancelToken, OnCancel};
+pub use context::{
+    AcceleratorInfo, AccessedTensors, DeviceContext, DeviceContextMap, EventManager,
+    HostMemoryContext, Stream,
+};
 pub use error::{DeviceError, KernelError};
 pub use factory::{
     DeviceFactory, DeviceOptions, FactoryRegistry, PhysicalDevice, PhysicalListing, RegisterError,
     Registration,
 };
 pub use intra_op::IntraOpPool;
-pub use kernel::{AsyncKernel, Done, Kernel, KernelConstruction, KernelContext};
-pub(crate) use kernel::{Help, OutputSlot, OutputState, unset_output};
+pub(crate) use kernel::{Help, OutputSlot, OutputState, Surroundings, unset_output};
+pub use kernel::{Kernel, KernelConstruction, KernelContext};
 pub use kernel_registry::{KernelDef, KernelFactory, KernelLookupError, KernelRegistry};
 pub use manager::DeviceManager;
+pub use op_segment::{NoSuchSession, OpSegment};
+pub(crate) use partition_graph::PlanIndex;
+pub use partition_graph::{FuseError, FusedNode, PartitionGraph};
 pub use profile::{DeviceProfile, LinkProfile};
+pub use remote::{
+    DiscoveryOptions, GetStatusDone, Once, RemoteDevice, Worker, WorkerCache, discover_devices,
+    new_remote_devices,
+};
+pub use renamed::RenamedDevice;
+pub use resource::{ContainerInfo, Resource, ResourceError, ResourceManager};
 pub use set::{DeviceSet, UNREGISTERED_TYPE_PRIORITY};
+pub use simple::SimpleDevice;
+pub use step::{DeviceStep, StepAllocator, StepNumber};
 pub use traits::{AllocatorAttributes, Device, KernelDevice};

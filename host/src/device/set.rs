@@ -50,6 +50,13 @@ impl DeviceSet {
         self
     }
 
+    /// The same, with the priorities of another set's device types.
+    #[must_use]
+    pub fn with_type_priorities_of(mut self, other: &Self) -> Self {
+        self.type_priorities.clone_from(&other.type_priorities);
+        self
+    }
+
     /// The same, with the device where the client's values are.
     ///
     /// # Panics

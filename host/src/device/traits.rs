@@ -3,13 +3,33 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::async_kernel::AsyncKernel;
+use super::async_kernel::AsyncKernelContext;
+use super::async_kernel::Done;
 use super::attributes::DeviceAttributes;
-use super::error::{DeviceError, KernelError};
+use super::base::DeviceBase;
+use super::context::AcceleratorInfo;
+use super::context::AccessedTensors;
+use super::context::DeviceContext;
+use super::context::DeviceContextMap;
+use super::error::DeviceError;
+use super::error::KernelError;
 use super::intra_op::IntraOpPool;
-use super::kernel::{Done, Kernel, KernelContext};
+use super::kernel::Kernel;
+use super::kernel::KernelContext;
+use super::op_segment::OpSegment;
+use super::partition_graph::PartitionGraph;
 use super::profile::DeviceProfile;
+use super::resource::ResourceManager;
+use super::step::StepAllocator;
+use super::step::StepNumber;
+use crate::graph::Function;
+use crate::graph::Graph;
+use crate::graph::NodeId;
 use crate::names::DeviceName;
-use crate::tensor::{Allocator, Literal, Tensor};
+use crate::tensor::Allocator;
+use crate::tensor::Literal;
+use crate::tensor::Tensor;
 
 /// Which of a device's allocators (TensorFlow `AllocatorAttributes`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -20,13 +40,10 @@ pub struct AllocatorAttributes {
     pub gpu_compatible: bool,
 }
 
-/// A device of one process. Shared by sessions; every method may be called from any thread.
+/// A device. Shared by sessions; every method may be called from any thread.
 pub trait Device: Send + Sync + fmt::Debug {
-    /// What it says about itself.
-    fn attributes(&self) -> &DeviceAttributes;
-
-    /// Its parsed name, fully specified.
-    fn name(&self) -> &DeviceName;
+    /// Attributes, name, resources and stateful kernels.
+    fn base(&self) -> &DeviceBase;
 
     /// Memory for its tensors.
     fn allocator(&self, attributes: AllocatorAttributes) -> Arc<dyn Allocator>;
@@ -36,6 +53,53 @@ pub trait Device: Send + Sync + fmt::Debug {
 
     /// Rates that costs are computed from.
     fn profile(&self) -> DeviceProfile;
+
+    /// What it says about itself.
+    fn attributes(&self) -> &DeviceAttributes {
+        self.base().attributes()
+    }
+
+    /// Its parsed name; fully specified for devices that run graphs.
+    fn name(&self) -> &DeviceName {
+        self.base().name()
+    }
+
+    /// Variables, tables and queues that stand on it.
+    ///
+    /// # Errors
+    /// [`DeviceError::InvalidArgument`] for a device of another process.
+    fn resource_manager(&self) -> Result<&Arc<ResourceManager>, DeviceError> {
+        self.base().resource_manager()
+    }
+
+    /// Stateful kernels of the sessions that use it.
+    fn op_segment(&self) -> &Arc<OpSegment> {
+        self.base().op_segment()
+    }
+
+    /// Temporary memory for one run; what it has left goes back to the device when it is dropped, at the end of the run.
+    fn step_allocator(
+        &self,
+        attributes: AllocatorAttributes,
+        step: StepNumber,
+    ) -> Arc<dyn Allocator> {
+        Arc::new(StepAllocator::new(self.allocator(attributes), step))
+    }
+
+    /// Whether it was taken out of its manager; runs on it are refused then.
+    fn is_removed(&self) -> bool {
+        self.base().is_removed()
+    }
+
+    /// Whether it belongs to this process.
+    fn is_local(&self) -> bool {
+        true
+    }
+
+    /// Streams and events, for a device that has them.
+    fn accelerator_info(&self) -> Option<&AcceleratorInfo> {
+        None
+    }
 
     /// Returns when all work submitted before has ended.
     ///
@@ -51,9 +115,48 @@ pub trait Device: Send + Sync + fmt::Debug {
     }
 }
 
+impl fmt::Display for dyn Device {
+    /// As [`DeviceAttributes`].
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self.attributes(), f)
+    }
+}
+
 /// A device that executes node by node with kernels of the registry (CPU, GPU, SYCL, and devices that apps add).
 pub trait KernelDevice: Device {
-    /// Runs a kernel to its end, on the calling thread.
+    /// How tensors get in and out, for nodes that have no context of their own.
+    fn default_context(&self) -> &Arc<dyn DeviceContext>;
+
+    /// Contexts of those `nodes` of a graph that shall have one of their own (a GPU that gives nodes to several streams). Asked
+    /// once per plan, before its kernels are made.
+    ///
+    /// # Errors
+    /// [`DeviceError`], with which the plan is refused.
+    fn fill_context_map(
+        &self,
+        graph: &Graph,
+        nodes: &[NodeId],
+    ) -> Result<DeviceContextMap, DeviceError> {
+        let _ = (graph, nodes);
+        Ok(DeviceContextMap::default())
+    }
+
+    /// Replaces nodes of its part of a plan by others that compute the same (fused kernels). Asked once per plan, after the cut
+    /// and before kernels are made; `library` holds the functions of the graph. Results must not depend on whether this is
+    /// called.
+    ///
+    /// # Errors
+    /// [`DeviceError`], with which the plan is refused.
+    fn maybe_rewrite_graph(
+        &self,
+        library: &[Function],
+        graph: &mut PartitionGraph<'_>,
+    ) -> Result<(), DeviceError> {
+        let _ = (library, graph);
+        Ok(())
+    }
+
+    /// Runs a kernel to its end, on the calling thread; on an accelerator, up to where its work is given to the device.
     ///
     /// # Errors
     /// The kernel's.
@@ -65,15 +168,9 @@ pub trait KernelDevice: Device {
         kernel.compute(context)
     }
 
-    /// Starts a kernel; `done` is called exactly once, possibly from another thread, possibly before this returns.
-    fn compute_async(&self, kernel: &dyn Kernel, mut context: KernelContext<'static>, done: Done) {
-        match kernel.as_async() {
-            Some(kernel) => kernel.compute_async(context, done),
-            None => {
-                let result = self.compute(kernel, &mut context);
-                done(context, result);
-            }
-        }
+    /// Starts a kernel that ends later; `done` may be called from another thread, and before this returns.
+    fn compute_async(&self, kernel: &dyn AsyncKernel, context: AsyncKernelContext, done: Done) {
+        kernel.compute_async(context, done);
     }
 
     /// The tensor of a constant, in this device's memory unless `on_host` (TensorFlow `MakeTensorFromProto`).
@@ -92,21 +189,20 @@ pub trait KernelDevice: Device {
         if attributes.on_host {
             Ok(host)
         } else {
-            self.copy_from_host(&host)
+            self.default_context().copy_from_host(&host)
         }
     }
 
-    /// A copy of a host tensor in this device's memory.
-    ///
-    /// # Errors
-    /// Without room, or when the device is lost.
-    fn copy_from_host(&self, tensor: &Tensor) -> Result<Tensor, KernelError>;
+    /// Whether kernels' work may still be under way when [`Self::compute`] has returned, so that what they read and wrote must be
+    /// handed to [`Self::consume_accessed_tensors`].
+    fn records_accessed_tensors(&self) -> bool {
+        false
+    }
 
-    /// A copy of one of this device's tensors in memory that the host can read.
-    ///
-    /// # Errors
-    /// Without room, or when the device is lost.
-    fn copy_to_host(&self, tensor: &Tensor) -> Result<Tensor, KernelError>;
+    /// Takes what a kernel has read and written; the device drops it when the work of `context` has come so far.
+    fn consume_accessed_tensors(&self, context: &dyn DeviceContext, tensors: AccessedTensors) {
+        let _ = (context, tensors);
+    }
 
     /// Threads for loops inside a kernel; `None` = the kernel runs on the calling thread alone.
     fn intra_op_pool(&self) -> Option<&IntraOpPool> {

@@ -206,7 +206,9 @@ impl Program {
     /// Whether such a value may have a place in an arena, once its shape is known: what is handed to the caller may not, for the
     /// caller keeps it.
     fn may_be_planned(&self, value: usize) -> bool {
-        self.has_size(value) && !self.is_fetched[value]
+        // Nor may what a device may still use when the place is another tensor's.
+        let device = self.plan.values()[value].device;
+        self.has_size(value) && !self.is_fetched[value] && !self.is_recording(device)
     }
 
     /// What the caller gets of a value of this shape, in bytes.

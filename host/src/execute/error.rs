@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::device::{KernelError, KernelLookupError};
+use crate::device::{DeviceError, KernelError, KernelLookupError, NoSuchSession};
 use crate::tensor::{DType, OutOfMemory};
 
 /// Why a plan cannot be prepared, or why a run ended without its fetches.
@@ -139,6 +139,38 @@ pub enum ExecuteError {
         bytes: usize,
         /// What the allocator says.
         source: Box<OutOfMemory>,
+    },
+    /// A device was taken out of its manager.
+    #[error(
+        "device {device} was removed; build the session anew on the devices that are left, or add it again"
+    )]
+    DeviceRemoved {
+        /// The device.
+        device: String,
+    },
+    /// A device failed at something that concerns no single node.
+    #[error("device {device}, {doing}: {source}")]
+    Device {
+        /// The device.
+        device: String,
+        /// What it was asked for.
+        doing: &'static str,
+        /// Why.
+        source: Box<DeviceError>,
+    },
+    /// The session was closed.
+    #[error("the session is closed; build another one")]
+    Closed,
+    /// A device does not keep the session's stateful kernels.
+    #[error(transparent)]
+    NoSession(#[from] NoSuchSession),
+    /// What a run made for itself alone could not be dropped at its end.
+    #[error("device {device}: the resources of the run were not dropped: {message}")]
+    StepResources {
+        /// The device.
+        device: String,
+        /// Why.
+        message: String,
     },
     /// The caller cancelled the run.
     #[error("the run was cancelled")]

@@ -16,10 +16,10 @@ use super::load::Load;
 use super::memory::MemoryPlan;
 use super::options::{ExecutorOptions, RunOptions, Scheduling};
 use super::pool::HelperPool;
-use super::prepare::{PreparedPlan, Workshop};
+use super::prepare::{PreparedPlan, Program, Workshop};
 use super::run::{Request, pools, run_serially, run_with_helpers};
 use super::variant::{Crew, Means, Trial};
-use crate::device::{DeviceSet, IntraOpPool, KernelRegistry};
+use crate::device::{CancelToken, DeviceSet, IntraOpPool, KernelRegistry};
 use crate::graph::Graph;
 use crate::plan::{Fetch, Plan};
 use crate::tensor::Tensor;
@@ -36,6 +36,9 @@ pub struct Executor {
     means: Means,
     n_runs: AtomicU64,
     load: Arc<Load>,
+    /// Whose stateful kernels are used.
+    session: Arc<str>,
+    closed: CancelToken,
 }
 
 impl Executor {
@@ -56,6 +59,14 @@ impl Executor {
         // The thread that calls `run` is one of them.
         let helpers = HelperPool::new(n_threads - 1)
             .map_err(|error| ExecuteError::Threads(error.to_string()))?;
+        let session = options
+            .session_handle
+            .clone()
+            .unwrap_or_else(new_session_handle);
+        // Kept until the executor is dropped: the devices' stateful kernels of this session.
+        for (_, device) in devices.iter() {
+            device.op_segment().add_hold(&session);
+        }
         let may_attend = options.allow_spinning
             && devices.iter().any(|(_, device)| {
                 let device = device.as_kernel_device();
@@ -70,12 +81,19 @@ impl Executor {
                 n_threads,
                 may_attend,
             },
-            workshop: Workshop::new(graph, devices, registry),
+            workshop: Workshop::new(graph, devices, registry, Arc::clone(&session)),
+            session,
+            closed: options.closed.clone(),
             helpers,
             recorder: options.recorder.clone(),
             n_runs: AtomicU64::new(0),
             load: Arc::new(Load::new()),
         })
+    }
+
+    /// The handle under which devices keep stateful kernels for this executor.
+    pub fn session_handle(&self) -> &Arc<str> {
+        &self.session
     }
 
     /// Makes the kernels and constants of a plan that do not exist yet.
@@ -144,11 +162,19 @@ impl Executor {
         started: Instant,
         listen: impl FnOnce(&Recorder, usize, bool) -> Listeners,
     ) -> Result<(Vec<Tensor>, RunTotals), ExecuteError> {
+        if self.closed.is_cancelled() {
+            return Err(ExecuteError::Closed);
+        }
         self.check_feeds(prepared, feeds)?;
+        self.check_devices(&prepared.program)?;
         let recorder = options.recorder.as_ref().unwrap_or(&self.recorder);
         let program = &prepared.program;
-        let variant = prepared.variants.find(program, feeds, self.means);
-        let (stage, way) = variant.take_stage(program)?;
+        let variant = prepared
+            .variants
+            .find(program, feeds, self.means_for(program));
+        let (mut stage, way) = variant.take_stage(program)?;
+        // Another number than in other executors, whose runs may be on the same devices.
+        stage.begin(next_step_number());
         let trial_started = way.trial.map(|round| (round, Instant::now()));
         let trial_ended = || {
             trial_started.map(|(round, started)| Trial {
@@ -169,6 +195,8 @@ impl Executor {
             ),
             load: Arc::clone(&self.load),
             is_attended: way.crew == Crew::Attended,
+            closed: self.closed.clone(),
+            async_cancel: CancelToken::default(),
         };
         let (mut stage, outcome) = if way.crew == Crew::Shared {
             run_with_helpers(stage, request, self.helpers.shared())
@@ -177,6 +205,7 @@ impl Executor {
             (stage, outcome)
         };
         recorder.record_since(started, EventKind::Run { run });
+        let outcome = outcome.and(stage.finish());
         if let Err(failure) = outcome {
             if let (ExecuteError::TimedOut(_), Some(mut trial)) = (&failure, trial_ended()) {
                 // Nobody knows how long it would have taken; another crew may be faster.
@@ -213,9 +242,33 @@ impl Executor {
                 Fetch::Fed(_, feed) => feeds[feed as usize].clone(),
             })
             .collect();
-        variant.learn(&mut stage, self.means, trial_ended());
+        variant.learn(&mut stage, self.means_for(program), trial_ended());
         variant.give_back(stage);
         Ok((fetched, totals))
+    }
+
+    /// With an asynchronous kernel no thread may wait for one operation, as those of the serial order do.
+    fn means_for(&self, program: &Program) -> Means {
+        match program.is_async {
+            true => Means {
+                scheduling: Scheduling::Shared,
+                ..self.means
+            },
+            false => self.means,
+        }
+    }
+
+    /// Those who use a removed device are told.
+    fn check_devices(&self, program: &Program) -> Result<(), ExecuteError> {
+        for partition in program.plan.partitions() {
+            let device = self.workshop.devices().get(partition.device);
+            if let Some(device) = device.filter(|device| device.is_removed()) {
+                return Err(ExecuteError::DeviceRemoved {
+                    device: device.attributes().name.clone(),
+                });
+            }
+        }
+        Ok(())
     }
 
     fn check_feeds(&self, prepared: &PreparedPlan, feeds: &[Tensor]) -> Result<(), ExecuteError> {
@@ -245,4 +298,23 @@ impl Executor {
         }
         Ok(())
     }
+}
+
+impl Drop for Executor {
+    fn drop(&mut self) {
+        for (_, device) in self.workshop.devices().iter() {
+            device.op_segment().remove_hold(&self.session);
+        }
+    }
+}
+
+/// Identities only: no state is shared through them.
+fn new_session_handle() -> Arc<str> {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    format!("direct/{}", NEXT.fetch_add(1, Ordering::Relaxed)).into()
+}
+
+fn next_step_number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use crate::candidates::HostMemory;
 use crate::device::{
-    AllocatorAttributes, Device, DeviceAttributes, DeviceProfile, DeviceSet, IntraOpPool, Kernel,
-    KernelContext, KernelDef, KernelDevice, KernelError, KernelRegistry,
+    AllocatorAttributes, Device, DeviceAttributes, DeviceBase, DeviceContext, DeviceProfile,
+    DeviceSet, IntraOpPool, Kernel, KernelContext, KernelDef, KernelDevice, KernelError,
+    KernelRegistry,
 };
 use crate::graph::{AttrSet, AttrValue, Graph, GraphAssembler, Input, NodeSpec, Output, Work};
 use crate::names::DeviceName;
@@ -19,8 +20,8 @@ use crate::tensor::{
 /// A device that refuses every tensor that is not in its own memory.
 #[derive(Debug)]
 pub(crate) struct FakeDevice {
-    attributes: DeviceAttributes,
-    name: DeviceName,
+    base: DeviceBase,
+    context: Arc<dyn DeviceContext>,
     pub(crate) own: Arc<HostAllocator>,
     host: Arc<HostAllocator>,
     /// Type other than CPU: the host cannot read its memory.
@@ -68,21 +69,47 @@ impl Allocator for OpaqueAllocator {
 impl FakeDevice {
     pub(crate) fn new(device_type: &str, index: u32) -> Arc<Self> {
         let name = DeviceName::full("localhost", 0, 0, device_type, index);
+        let attributes = DeviceAttributes::new(&name, device_type, 1 << 28);
+        let own = HostAllocator::new(format!("{device_type}:{index}"), u64::MAX);
+        let own = Arc::new(own);
+        let is_opaque = device_type != "CPU";
         Arc::new(Self {
-            attributes: DeviceAttributes::new(&name, device_type, 1 << 28),
-            own: Arc::new(HostAllocator::new(
-                format!("{device_type}:{index}"),
-                u64::MAX,
-            )),
+            base: DeviceBase::new(attributes).unwrap(),
+            context: Arc::new(FakeContext {
+                own: Arc::clone(&own),
+                is_opaque,
+            }),
+            own,
             host: Arc::new(HostAllocator::new("host", u64::MAX)),
-            is_opaque: device_type != "CPU",
-            name,
+            is_opaque,
             pool: IntraOpPool::new(2),
         })
     }
 
     /// A copy of the values in this device's memory.
     pub(crate) fn tensor(&self, shape: &Shape, values: &[f32]) -> Tensor {
+        let context = FakeContext {
+            own: Arc::clone(&self.own),
+            is_opaque: self.is_opaque,
+        };
+        context.tensor(shape, values)
+    }
+
+    /// The values of a tensor in this device's memory, whatever that is.
+    pub(crate) fn values(&self, tensor: &Tensor) -> Vec<f32> {
+        values(tensor)
+    }
+}
+
+/// Copies as the devices do.
+#[derive(Debug)]
+struct FakeContext {
+    own: Arc<HostAllocator>,
+    is_opaque: bool,
+}
+
+impl FakeContext {
+    fn tensor(&self, shape: &Shape, values: &[f32]) -> Tensor {
         let mut tensor = Tensor::zeros(&*self.own, DType::F32, shape.clone()).unwrap();
         tensor.as_slice_mut().unwrap().copy_from_slice(values);
         if !self.is_opaque {
@@ -91,28 +118,36 @@ impl FakeDevice {
         let opaque = Opaque(tensor.buffer().unwrap().clone());
         Tensor::from_buffer(DType::F32, shape.clone(), Buffer::new(Arc::new(opaque))).unwrap()
     }
+}
 
-    /// The values of a tensor in this device's memory, whatever that is.
-    pub(crate) fn values(&self, tensor: &Tensor) -> Vec<f32> {
-        let buffer = tensor.buffer().unwrap();
-        let opaque = buffer.memory().and_then(|memory| {
-            let memory: &dyn std::any::Any = &**memory;
-            memory.downcast_ref::<Opaque>()
-        });
-        let bytes = match opaque {
-            Some(opaque) => opaque.0.as_host_bytes().unwrap(),
-            None => tensor.as_bytes().unwrap(),
-        };
-        bytemuck::cast_slice(bytes).to_vec()
+impl DeviceContext for FakeContext {
+    fn copy_from_host(&self, tensor: &Tensor) -> Result<Tensor, KernelError> {
+        Ok(self.tensor(tensor.shape(), tensor.as_slice()?))
+    }
+    fn copy_to_host(&self, tensor: &Tensor) -> Result<Tensor, KernelError> {
+        Ok(Tensor::from_values(
+            tensor.shape().clone(),
+            &values(tensor),
+        )?)
     }
 }
 
+fn values(tensor: &Tensor) -> Vec<f32> {
+    let buffer = tensor.buffer().unwrap();
+    let opaque = buffer.memory().and_then(|memory| {
+        let memory: &dyn std::any::Any = &**memory;
+        memory.downcast_ref::<Opaque>()
+    });
+    let bytes = match opaque {
+        Some(opaque) => opaque.0.as_host_bytes().unwrap(),
+        None => tensor.as_bytes().unwrap(),
+    };
+    bytemuck::cast_slice(bytes).to_vec()
+}
+
 impl Device for FakeDevice {
-    fn attributes(&self) -> &DeviceAttributes {
-        &self.attributes
-    }
-    fn name(&self) -> &DeviceName {
-        &self.name
+    fn base(&self) -> &DeviceBase {
+        &self.base
     }
     fn allocator(&self, attributes: AllocatorAttributes) -> Arc<dyn Allocator> {
         if attributes.on_host {
@@ -135,6 +170,9 @@ impl Device for FakeDevice {
 }
 
 impl KernelDevice for FakeDevice {
+    fn default_context(&self) -> &Arc<dyn DeviceContext> {
+        &self.context
+    }
     fn compute(
         &self,
         kernel: &dyn Kernel,
@@ -147,15 +185,6 @@ impl KernelDevice for FakeDevice {
             }
         }
         kernel.compute(context)
-    }
-    fn copy_from_host(&self, tensor: &Tensor) -> Result<Tensor, KernelError> {
-        Ok(self.tensor(tensor.shape(), tensor.as_slice()?))
-    }
-    fn copy_to_host(&self, tensor: &Tensor) -> Result<Tensor, KernelError> {
-        Ok(Tensor::from_values(
-            tensor.shape().clone(),
-            &self.values(tensor),
-        )?)
     }
     fn intra_op_pool(&self) -> Option<&IntraOpPool> {
         Some(&self.pool)
@@ -177,7 +206,7 @@ impl Kernel for FakeKernel {
         let device = self
             .devices
             .iter()
-            .find(|device| &device.name == name)
+            .find(|device| device.name() == name)
             .unwrap();
         let inputs: Vec<Vec<f32>> = context
             .inputs()

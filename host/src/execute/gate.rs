@@ -1,5 +1,7 @@
 //! How the threads of one run agree that it is over, and how the one that called sleeps meanwhile.
 
+use std::time::Instant;
+
 use super::sync::AtomicBool;
 use super::sync::AtomicUsize;
 use super::sync::Condvar;
@@ -100,6 +102,29 @@ impl Gate {
                 .wake
                 .wait(sleep)
                 .unwrap_or_else(PoisonError::into_inner);
+        }
+        self.caller_sleeps.store(false, SeqCst);
+    }
+
+    /// The same, but not longer than until `deadline`.
+    pub(super) fn sleep_until_deadline(
+        &self,
+        is_reached: impl Fn() -> bool,
+        deadline: Option<Instant>,
+    ) {
+        let Some(deadline) = deadline else {
+            return self.sleep_until(is_reached);
+        };
+        let mut sleep = self.lock();
+        self.caller_sleeps.store(true, SeqCst);
+        between_write_and_read();
+        while !is_reached() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            let woken = self.wake.wait_timeout(sleep, left);
+            (sleep, _) = woken.unwrap_or_else(PoisonError::into_inner);
         }
         self.caller_sleeps.store(false, SeqCst);
     }

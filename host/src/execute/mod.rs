@@ -30,6 +30,8 @@ mod variant;
 pub use error::{ExecuteError, NodeSite};
 pub use executor::Executor;
 pub use memory::{MemoryPlan, PlannedMemory};
-pub use options::{CancelToken, ExecutorOptions, RunOptions, Scheduling};
+pub use options::{ExecutorOptions, RunOptions, Scheduling};
+
+pub use crate::device::CancelToken;
 pub use prepare::PreparedPlan;
 pub use variant::N_RUNS_TO_SETTLE;

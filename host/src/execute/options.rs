@@ -1,9 +1,9 @@
 //! What a user may choose about executing.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::device::CancelToken;
 use crate::trace::Recorder;
 
 /// How an executor is made.
@@ -21,6 +21,11 @@ pub struct ExecutorOptions {
     pub allow_spinning: bool,
     /// Hears of kernels, transfers and runs.
     pub recorder: Recorder,
+    /// Whose stateful kernels are used: executors of one handle on the same devices share them, as long as one of them lives.
+    /// `None` = a handle of its own.
+    pub session_handle: Option<Arc<str>>,
+    /// Ends all runs, and refuses others, once it is cancelled.
+    pub closed: CancelToken,
 }
 
 /// Whether several threads work on one run. Runs of different callers go on at one time in any case.
@@ -44,6 +49,8 @@ impl Default for ExecutorOptions {
             scheduling: Scheduling::default(),
             allow_spinning: true,
             recorder: Recorder::default(),
+            session_handle: None,
+            closed: CancelToken::default(),
         }
     }
 }
@@ -109,26 +116,5 @@ impl RunOptions {
     pub fn with_recorder(mut self, recorder: Recorder) -> Self {
         self.recorder = Some(recorder);
         self
-    }
-}
-
-/// Cancels runs from another thread. Cloning shares.
-#[derive(Debug, Clone, Default)]
-pub struct CancelToken(Arc<AtomicBool>);
-
-impl CancelToken {
-    /// A token that is not set.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Cancels every run that has this token, for good.
-    pub fn cancel(&self) {
-        self.0.store(true, Ordering::Release);
-    }
-
-    /// Whether it is set.
-    pub fn is_cancelled(&self) -> bool {
-        self.0.load(Ordering::Acquire)
     }
 }

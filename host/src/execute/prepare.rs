@@ -13,12 +13,12 @@ use super::memory::MemoryPlan;
 use super::step;
 use super::variant::Variants;
 use crate::device::{
-    AllocatorAttributes, DeviceSet, Kernel, KernelConstruction, KernelDevice, KernelError,
-    KernelFactory, KernelRegistry,
+    AllocatorAttributes, DeviceContext, DeviceSet, FusedNode, Kernel, KernelConstruction,
+    KernelDevice, KernelError, KernelFactory, KernelRegistry, PartitionGraph, PlanIndex,
 };
-use crate::graph::{Graph, NodeId, TensorId};
+use crate::graph::{AttrSet, Graph, NodeId, TensorId};
 use crate::names::DeviceId;
-use crate::plan::{MemorySpace, Payload, Plan, Step, StepKind, Transfer};
+use crate::plan::{MemorySpace, Payload, Plan, Step, StepId, StepKind, Transfer};
 use crate::tensor::{DType, Tensor, TensorError};
 
 /// What executing a node comes to.
@@ -54,16 +54,43 @@ pub(super) struct Program {
     pub(super) is_settled: Vec<bool>,
     /// Per value whether it is handed to the caller.
     pub(super) is_fetched: Vec<bool>,
+    /// Per step its context, where the node has one of its own; empty where none has.
+    pub(super) contexts: Vec<Option<Arc<dyn DeviceContext>>>,
+    /// Per device whether its work may still be under way when a kernel has returned; empty where all work is done then.
+    pub(super) is_recording: Vec<bool>,
+    /// Steps whose kernel computes several nodes.
+    pub(super) fused: FusedSteps,
+    /// Whether a kernel ends later than its start.
+    pub(super) is_async: bool,
 }
 
 impl PreparedPlan {
-    /// The plan.
+    /// The plan, as the devices have rewritten it.
     pub fn plan(&self) -> &Arc<Plan> {
         &self.program.plan
     }
 }
 
 impl Program {
+    /// Whether a device's work may still be under way when a kernel has returned.
+    #[inline]
+    pub(super) fn is_recording(&self, device: DeviceId) -> bool {
+        let is_recording = self.is_recording.get(device.index());
+        is_recording.copied().unwrap_or(false)
+    }
+
+    /// The context of the node that a step executes, or of the one that has made what it moves.
+    #[inline]
+    pub(super) fn context(&self, step: StepId) -> Option<&Arc<dyn DeviceContext>> {
+        self.contexts.get(step.index())?.as_ref()
+    }
+
+    /// The op whose kernel a step calls.
+    pub(super) fn op(&self, step: StepId, node: NodeId) -> &str {
+        let fused = self.fused.get(&step);
+        fused.map_or_else(|| self.graph.op(node), |fused| &fused.op)
+    }
+
     pub(super) fn device_name(&self, device: DeviceId) -> &str {
         self.devices
             .get(device)
@@ -91,12 +118,37 @@ pub(super) struct Workshop {
     graph: Arc<Graph>,
     devices: Arc<DeviceSet>,
     registry: Arc<KernelRegistry>,
-    made: Mutex<FxHashMap<(NodeId, DeviceId), Action>>,
+    /// Whose stateful kernels these are.
+    session: Arc<str>,
+    made: Mutex<FxHashMap<KernelKey, Action>>,
     /// Constants in other memories than that of their node.
     copies: Mutex<FxHashMap<(TensorId, DeviceId, MemorySpace), Tensor>>,
     /// Constants as their readers packed them, by input; `None` where the reader takes them as they are.
-    packed: Mutex<FxHashMap<(NodeId, DeviceId, usize), Option<Tensor>>>,
+    packed: Mutex<FxHashMap<(KernelKey, usize), Option<Tensor>>>,
 }
+
+/// What a kernel computes, and where.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct KernelKey {
+    node: NodeId,
+    device: DeviceId,
+    /// The other nodes that it computes.
+    inner: Box<[NodeId]>,
+}
+
+impl KernelKey {
+    fn new(node: NodeId, device: DeviceId, fused: Option<&FusedNode>) -> Self {
+        let nodes = fused.map_or(&[][..], |fused| &fused.nodes);
+        Self {
+            node,
+            device,
+            inner: nodes[..nodes.len().saturating_sub(1)].into(),
+        }
+    }
+}
+
+/// What steps compute that stand for several nodes.
+type FusedSteps = FxHashMap<StepId, Arc<FusedNode>>;
 
 /// What runs of a program need besides constants, found out when it is first asked for.
 struct Room<'a> {
@@ -134,11 +186,13 @@ impl Workshop {
         graph: Arc<Graph>,
         devices: Arc<DeviceSet>,
         registry: Arc<KernelRegistry>,
+        session: Arc<str>,
     ) -> Self {
         Self {
             graph,
             devices,
             registry,
+            session,
             made: Mutex::default(),
             copies: Mutex::default(),
             packed: Mutex::default(),
@@ -169,6 +223,11 @@ impl Workshop {
                 .devices
                 .get(partition.device)
                 .ok_or(ExecuteError::ForeignPlan)?;
+            if device.is_removed() {
+                return Err(ExecuteError::DeviceRemoved {
+                    device: device.attributes().name.clone(),
+                });
+            }
             if device.as_kernel_device().is_none() {
                 return Err(ExecuteError::NotAKernelDevice {
                     device: device.attributes().name.clone(),
@@ -176,14 +235,18 @@ impl Workshop {
                 });
             }
         }
+        let (plan, fused) = self.rewritten(plan)?;
         let is_on_host: Vec<bool> = plan
             .values()
             .iter()
             .map(|value| value.space == MemorySpace::Host)
             .collect();
         let mut actions = Vec::with_capacity(plan.steps().len());
-        for step in plan.steps() {
+        for (id, step) in plan.step_ids().map(StepId).zip(plan.steps()) {
             actions.push(match step.kind {
+                StepKind::Execute(node) if fused.contains_key(&id) => {
+                    Some(self.fused_action(node, step.device, &fused[&id])?)
+                }
                 StepKind::Execute(node) => {
                     if !self.fits(node, step) {
                         return Err(ExecuteError::ForeignPlan);
@@ -197,7 +260,11 @@ impl Workshop {
                 _ => None,
             });
         }
-        let (fixed, is_settled) = self.settle(plan, &actions)?;
+        let (fixed, is_settled) = self.settle(&plan, &actions)?;
+        let is_async = actions.iter().any(|action| match action {
+            Some(Action::Kernel(kernel)) => kernel.as_async().is_some(),
+            _ => false,
+        });
         let mut is_fetched = vec![false; plan.values().len()];
         for step in plan.steps() {
             if matches!(step.kind, StepKind::Fetch(_)) {
@@ -209,7 +276,11 @@ impl Workshop {
         let mut program = Program {
             graph: Arc::clone(&self.graph),
             devices: Arc::clone(&self.devices),
-            plan: Arc::clone(plan),
+            contexts: self.contexts(&plan)?,
+            is_recording: self.recording(&plan),
+            fused,
+            is_async,
+            plan,
             packed: vec![Box::default(); actions.len()],
             actions,
             is_on_host,
@@ -219,6 +290,88 @@ impl Workshop {
         };
         program.packed = self.pack(&program)?;
         Ok(program)
+    }
+
+    /// The plan as its devices want it, and which nodes a step executes besides its own.
+    fn rewritten(&self, plan: &Arc<Plan>) -> Result<(Arc<Plan>, FusedSteps), ExecuteError> {
+        let index = PlanIndex::new(plan);
+        let (mut nodes, mut steps) = (Vec::new(), Vec::new());
+        for partition in plan.partitions() {
+            let device = kernel_device(&self.devices, partition.device)?;
+            let mut part = PartitionGraph::new(&self.graph, plan, partition.device, &index);
+            device
+                .maybe_rewrite_graph(self.graph.functions(), &mut part)
+                .map_err(|source| ExecuteError::Device {
+                    device: device.attributes().name.clone(),
+                    doing: "rewriting its part of the graph",
+                    source: Box::new(source),
+                })?;
+            for (node, step) in part.finish() {
+                nodes.push(Arc::new(node));
+                steps.push(step);
+            }
+        }
+        if steps.is_empty() {
+            return Ok((Arc::clone(plan), FusedSteps::default()));
+        }
+        let (plan, executed) = plan.with_fused(&steps);
+        Ok((Arc::new(plan), executed.into_iter().zip(nodes).collect()))
+    }
+
+    /// Per step the context that its device gives its node; for a transfer, what the sender gives the node that made the tensor.
+    fn contexts(&self, plan: &Plan) -> Result<Vec<Option<Arc<dyn DeviceContext>>>, ExecuteError> {
+        let mut contexts = Vec::new();
+        for partition in plan.partitions() {
+            let device = kernel_device(&self.devices, partition.device)?;
+            let nodes = partition
+                .steps
+                .iter()
+                .filter_map(|&id| match plan.step(id).kind {
+                    StepKind::Execute(node) => Some(node),
+                    _ => None,
+                });
+            let nodes: Vec<NodeId> = nodes.collect();
+            let own = device
+                .fill_context_map(&self.graph, &nodes)
+                .map_err(|source| ExecuteError::Device {
+                    device: device.attributes().name.clone(),
+                    doing: "giving nodes their contexts",
+                    source: Box::new(source),
+                })?;
+            if own.is_empty() {
+                continue;
+            }
+            contexts.resize(plan.steps().len(), None);
+            for &id in &partition.steps {
+                let node = match plan.step(id).kind {
+                    StepKind::Execute(node) => Some(node),
+                    StepKind::Send(transfer) => match plan.transfers()[transfer.index()].payload {
+                        Payload::Tensor(tensor) => Some(self.graph.producer(tensor).0),
+                        Payload::Control(_) => None,
+                    },
+                    StepKind::Fetch(fetch) => {
+                        let tensor = plan.fetches()[fetch as usize].tensor();
+                        Some(self.graph.producer(tensor).0)
+                    }
+                    StepKind::Receive(_) | StepKind::Feed(_) => None,
+                };
+                contexts[id.index()] = node.and_then(|node| own.get(&node).cloned());
+            }
+        }
+        Ok(contexts)
+    }
+
+    fn recording(&self, plan: &Plan) -> Vec<bool> {
+        let mut recording = Vec::new();
+        for partition in plan.partitions() {
+            let device = self.devices.get(partition.device);
+            let device = device.and_then(|device| device.as_kernel_device());
+            if device.is_some_and(KernelDevice::records_accessed_tensors) {
+                recording.resize(self.devices.len(), false);
+                recording[partition.device.index()] = true;
+            }
+        }
+        recording
     }
 
     /// What is the same in all runs: per value its tensor, and per step whether that is all it has to do.
@@ -268,44 +421,47 @@ impl Workshop {
     fn pack(&self, program: &Program) -> Result<Vec<Box<[Option<Tensor>]>>, ExecuteError> {
         let room = Room::new(program);
         let steps = program.plan.steps().iter();
-        let packs = steps.zip(&program.actions).map(|(step, action)| {
-            let (StepKind::Execute(node), Some(Action::Kernel(kernel))) = (step.kind, action)
-            else {
-                return Ok(Box::default());
-            };
-            let mut packs: Vec<Option<Tensor>> = Vec::new();
-            for (index, value) in step.inputs.iter().enumerate() {
-                if let Some(constant) = &program.fixed[value.index()]
-                    && let Some(pack) =
-                        self.packed_input(node, step.device, &**kernel, index, constant, &room)?
-                {
-                    packs.resize(index, None);
-                    packs.push(Some(pack));
+        let ids = program.plan.step_ids().map(StepId);
+        let packs = ids
+            .zip(steps)
+            .zip(&program.actions)
+            .map(|((id, step), action)| {
+                let (StepKind::Execute(node), Some(Action::Kernel(kernel))) = (step.kind, action)
+                else {
+                    return Ok(Box::default());
+                };
+                let fused = program.fused.get(&id).map(|fused| &**fused);
+                let key = KernelKey::new(node, step.device, fused);
+                let mut packs: Vec<Option<Tensor>> = Vec::new();
+                for (index, value) in step.inputs.iter().enumerate() {
+                    if let Some(constant) = &program.fixed[value.index()]
+                        && let Some(pack) =
+                            self.packed_input(&key, &**kernel, index, constant, &room)?
+                    {
+                        packs.resize(index, None);
+                        packs.push(Some(pack));
+                    }
                 }
-            }
-            Ok(packs.into_boxed_slice())
-        });
+                Ok(packs.into_boxed_slice())
+            });
         packs.collect()
     }
 
     fn packed_input(
         &self,
-        node: NodeId,
-        device_id: DeviceId,
+        key: &KernelKey,
         kernel: &dyn Kernel,
         index: usize,
         constant: &Tensor,
         room: &Room<'_>,
     ) -> Result<Option<Tensor>, ExecuteError> {
         let mut packed = self.packed.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(pack) = packed.get(&(node, device_id, index)) {
+        let key = (key.clone(), index);
+        if let Some(pack) = packed.get(&key) {
             return Ok(pack.clone());
         }
-        let device = self
-            .devices
-            .get(device_id)
-            .and_then(|device| device.as_kernel_device())
-            .ok_or(ExecuteError::ForeignPlan)?;
+        let (node, device_id) = (key.0.node, key.0.device);
+        let device = kernel_device(&self.devices, device_id)?;
         let pack = catch_unwind(AssertUnwindSafe(|| {
             kernel.pack_input(index, constant, device)
         }))
@@ -326,7 +482,7 @@ impl Workshop {
             }
             Ok(pack) => pack.filter(|_| room.is_left(device_id, device)),
         };
-        packed.insert((node, device_id, index), pack.clone());
+        packed.insert(key, pack.clone());
         Ok(pack)
     }
 
@@ -349,7 +505,8 @@ impl Workshop {
             return Ok(copy.clone());
         }
         let lost = |source| step::lost(&self.graph, &self.devices, transfer, source);
-        let on_host = step::to_host(&self.devices, transfer.source, constant).map_err(lost)?;
+        let on_host =
+            step::to_host(&self.devices, transfer.source, None, constant).map_err(lost)?;
         let copy = step::from_host(
             &self.devices,
             transfer.destination,
@@ -376,16 +533,37 @@ impl Workshop {
     ) -> Result<Action, ExecuteError> {
         // Held while making: two plans that are prepared at one time must not make one constant twice.
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(action) = made.get(&(node, device_id)) {
+        let key = KernelKey::new(node, device_id, None);
+        if let Some(action) = made.get(&key) {
             return Ok(action.clone());
         }
-        let device = self
-            .devices
-            .get(device_id)
-            .and_then(|device| device.as_kernel_device())
-            .ok_or(ExecuteError::ForeignPlan)?;
+        let device = kernel_device(&self.devices, device_id)?;
         let action = self.make(node, device, on_host)?;
-        made.insert((node, device_id), action.clone());
+        made.insert(key, action.clone());
+        Ok(action)
+    }
+
+    /// The kernel of several nodes.
+    fn fused_action(
+        &self,
+        node: NodeId,
+        device_id: DeviceId,
+        fused: &FusedNode,
+    ) -> Result<Action, ExecuteError> {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = KernelKey::new(node, device_id, Some(fused));
+        if let Some(action) = made.get(&key) {
+            return Ok(action.clone());
+        }
+        let device = kernel_device(&self.devices, device_id)?;
+        let inputs = fused.inputs.iter().map(|&(node, index)| {
+            let tensor = self.graph.data_inputs(node).nth(index);
+            tensor.expect("fusing has looked at them")
+        });
+        let inputs: Vec<TensorId> = inputs.collect();
+        let kernel = self.kernel(node, device, &fused.op, &fused.attrs, &inputs)?;
+        let action = Action::Kernel(Arc::from(kernel));
+        made.insert(key, action.clone());
         Ok(action)
     }
 
@@ -417,6 +595,40 @@ impl Workshop {
                 .map(Action::Constant)
                 .map_err(failed);
         }
+        let inputs: Vec<TensorId> = self.graph.data_inputs(node).collect();
+        let create = || {
+            let kernel = self.kernel(node, device, op, attrs, &inputs)?;
+            Ok(Arc::from(kernel))
+        };
+        // What a stateful kernel remembers outlives this executor, when the session's graph grows.
+        let is_kept = self.graph.class(node).stateful && self.graph.find_function(op).is_none();
+        let kernel = if is_kept {
+            let name = self.graph.node_name(node);
+            device
+                .op_segment()
+                .find_or_create::<ExecuteError>(&self.session, name, create)?
+        } else {
+            create()?
+        };
+        Ok(Action::Kernel(kernel))
+    }
+
+    /// A kernel of `op` for a node of this name and these attributes that reads `inputs`.
+    fn kernel(
+        &self,
+        node: NodeId,
+        device: &dyn KernelDevice,
+        op: &str,
+        attrs: &AttrSet,
+        inputs: &[TensorId],
+    ) -> Result<Box<dyn Kernel>, ExecuteError> {
+        let site = || {
+            Box::new(NodeSite {
+                node: self.graph.node_name(node).to_owned(),
+                op: op.to_owned(),
+                device: device.attributes().name.clone(),
+            })
+        };
         let device_type = &device.attributes().device_type;
         let def = self
             .registry
@@ -433,42 +645,19 @@ impl Workshop {
             .factory
             .as_ref()
             .ok_or_else(|| ExecuteError::PlacementOnly { site: site() })?;
-        let kernel = self.construct(node, device, factory).map_err(failed)?;
-        if kernel.as_async().is_some() {
-            // Running it as if it were none would block a thread that its author meant to be free.
-            return Err(failed(KernelError::Unimplemented(
-                "kernels that end later (`Kernel::as_async`); make one that waits for its result"
-                    .to_owned(),
-            )));
-        }
-        Ok(Action::Kernel(Arc::from(kernel)))
-    }
-
-    fn construct(
-        &self,
-        node: NodeId,
-        device: &dyn KernelDevice,
-        factory: &KernelFactory,
-    ) -> Result<Box<dyn Kernel>, KernelError> {
         let dtypes = self.graph.tensor_dtypes();
-        let input_dtypes: Vec<DType> = self
-            .graph
-            .data_inputs(node)
-            .map(|tensor| dtypes[tensor.index()])
-            .collect();
+        let input_dtypes: Vec<DType> = inputs.iter().map(|tensor| dtypes[tensor.index()]).collect();
         let construction = KernelConstruction {
             node: self.graph.node_name(node),
-            op: self.graph.op(node),
-            attrs: self.graph.attrs(node),
+            op,
+            attrs,
             input_dtypes: &input_dtypes,
             output_dtypes: &dtypes[self.graph.output_range(node)],
             device,
         };
-        catch_unwind(AssertUnwindSafe(|| factory(&construction))).unwrap_or_else(|panic| {
-            Err(KernelError::invalid(format!(
-                "the kernel panicked while it was made: {}",
-                panic_message(&*panic)
-            )))
+        construct(factory, &construction).map_err(|source| ExecuteError::Prepare {
+            site: site(),
+            source: Box::new(source),
         })
     }
 
@@ -499,6 +688,25 @@ impl fmt::Debug for Workshop {
             .field("devices", &self.devices)
             .finish_non_exhaustive()
     }
+}
+
+fn construct(
+    factory: &KernelFactory,
+    construction: &KernelConstruction<'_>,
+) -> Result<Box<dyn Kernel>, KernelError> {
+    catch_unwind(AssertUnwindSafe(|| factory(construction))).unwrap_or_else(|panic| {
+        Err(KernelError::invalid(format!(
+            "the kernel panicked while it was made: {}",
+            panic_message(&*panic)
+        )))
+    })
+}
+
+fn kernel_device(devices: &DeviceSet, device: DeviceId) -> Result<&dyn KernelDevice, ExecuteError> {
+    devices
+        .get(device)
+        .and_then(|device| device.as_kernel_device())
+        .ok_or(ExecuteError::ForeignPlan)
 }
 
 /// Ops whose meaning is which tensors are dead. Executing them as if all were alive would give wrong numbers.

@@ -1,8 +1,11 @@
 //! One run: who executes which operation when.
 
+use std::panic::AssertUnwindSafe;
+use std::panic::catch_unwind;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
+use std::sync::Weak;
 use std::sync::atomic::AtomicU32;
 use std::thread;
 use std::time::Instant;
@@ -20,8 +23,16 @@ use super::prepare::Program;
 use super::ready::ReadySet;
 use super::step;
 use super::sync::spin_until;
+use crate::device::AsyncKernelContext;
+use crate::device::CancelToken;
+use crate::device::DeviceStep;
+use crate::device::Done;
 use crate::device::Help;
 use crate::device::IntraOpPool;
+use crate::device::KernelError;
+use crate::device::OnCancel;
+use crate::device::StepNumber;
+use crate::names::DeviceId;
 use crate::tensor::Tensor;
 
 /// Work worth waking a parked thread for: waking costs 3 to 5 us, as measured.
@@ -36,6 +47,8 @@ pub(super) struct Stage {
     /// Per operation the edges that still lead to it.
     waits: Box<[Countdown]>,
     ready: ReadySet,
+    /// Per device what the run has there; `None` for those that have no part in it.
+    steps: Box<[Option<Arc<DeviceStep>>]>,
     /// Per operation how long it took, in ns; empty unless somebody wants to know.
     pub(super) nanoseconds: Box<[AtomicU32]>,
 }
@@ -50,6 +63,10 @@ pub(super) struct Request {
     pub(super) load: Arc<Load>,
     /// Whether threads of the devices' pools attend.
     pub(super) is_attended: bool,
+    /// Ends all runs of the session.
+    pub(super) closed: CancelToken,
+    /// Is cancelled when asynchronous kernels of the run are not waited for any more.
+    pub(super) async_cancel: CancelToken,
 }
 
 /// A run that is under way.
@@ -60,6 +77,8 @@ pub(super) struct Run {
     deadline: Option<Instant>,
     gate: Gate,
     failure: Mutex<Option<ExecuteError>>,
+    /// For asynchronous kernels, which may end when the run is over.
+    own: Weak<Self>,
 }
 
 impl Stage {
@@ -71,7 +90,12 @@ impl Stage {
         let plan = &program.plan;
         let n_operations = compiled.operations.len();
         let n_timed = if is_timed { n_operations } else { 0 };
+        let mut steps = vec![None; program.devices.len()];
+        for partition in plan.partitions() {
+            steps[partition.device.index()] = Some(Arc::default());
+        }
         Ok(Self {
+            steps: steps.into(),
             frame: Frame::new(
                 compiled,
                 plan.transfers().len(),
@@ -84,6 +108,45 @@ impl Stage {
             program: Arc::clone(program),
             compiled: Arc::clone(compiled),
         })
+    }
+
+    /// A run of this number begins.
+    pub(super) fn begin(&mut self, run: StepNumber) {
+        for partition in self.program.plan.partitions() {
+            if let Some(step) = &self.steps[partition.device.index()] {
+                step.begin(run);
+            }
+        }
+    }
+
+    /// A run is over: what it had for itself alone goes back to the devices.
+    pub(super) fn finish(&mut self) -> Result<(), ExecuteError> {
+        let mut outcome = Ok(());
+        for partition in self.program.plan.partitions() {
+            let slot = &mut self.steps[partition.device.index()];
+            let (Some(shared), Some(device)) = (slot, self.program.devices.get(partition.device))
+            else {
+                continue;
+            };
+            if Arc::get_mut(shared).is_none() {
+                // An asynchronous kernel that nobody waits for has it still; its memory goes with it.
+                *shared = Arc::new(shared.handed_on());
+            }
+            let finished = Arc::get_mut(shared).map(|step| step.finish(&**device));
+            if let Some(Err(error)) = finished {
+                outcome = Err(ExecuteError::StepResources {
+                    device: device.attributes().name.clone(),
+                    message: error.to_string(),
+                });
+            }
+        }
+        outcome
+    }
+
+    /// What the run has on a device.
+    #[inline]
+    pub(super) fn step(&self, device: DeviceId) -> Option<&Arc<DeviceStep>> {
+        self.steps.get(device.index())?.as_ref()
     }
 
     pub(super) fn frame(&self) -> &Frame {
@@ -138,6 +201,9 @@ impl Request {
         {
             return Err(ExecuteError::Cancelled);
         }
+        if self.closed.is_cancelled() {
+            return Err(ExecuteError::Closed);
+        }
         match (deadline, self.options.timeout) {
             (Some(deadline), Some(timeout)) if Instant::now() >= deadline => {
                 Err(ExecuteError::TimedOut(timeout))
@@ -184,18 +250,21 @@ pub(super) fn run_with_helpers(
     request: Request,
     helpers: &pool::Shared,
 ) -> (Stage, Result<(), ExecuteError>) {
-    let run = Arc::new(Run {
+    let run = Arc::new_cyclic(|own| Run {
         deadline: request.deadline(),
         gate: Gate::new(stage.compiled.operations.len()),
         failure: Mutex::default(),
+        own: Weak::clone(own),
         stage,
         request,
     });
     run.start();
+    let waits = run.hear_of_interrupts();
     let n_ready = run.stage.compiled.n_waits.iter();
     let n_ready = n_ready.filter(|&&n_waits| n_waits == 0).count();
     helpers.ask(&run, helpers.n_threads().min(n_ready.saturating_sub(1)));
     run.drive(helpers);
+    drop(waits);
     // A helper that comes now finds the run over and goes; the caller's tensors are not held any more when it has.
     let mut run = run;
     let run = loop {
@@ -236,9 +305,129 @@ impl Run {
             if self.gate.is_over() {
                 break;
             }
-            self.gate.sleep_until(|| self.is_news());
+            if !self.stage.program.is_async {
+                self.gate.sleep_until(|| self.is_news());
+                continue;
+            }
+            // Nobody executes anything while asynchronous kernels are waited for, so that nobody looks at the clock.
+            let is_news = || self.is_news() || self.is_interrupted();
+            self.gate.sleep_until_deadline(is_news, self.deadline);
+            if let Err(interrupt) = self.request.check_interrupts(self.deadline) {
+                self.fail(interrupt);
+            }
         }
         self.gate.sleep_until(|| self.gate.is_deserted());
+    }
+
+    /// Wakes the caller when somebody cancels the run, where it may sleep although no thread works.
+    fn hear_of_interrupts(&self) -> Vec<OnCancel> {
+        if !self.stage.program.is_async {
+            return Vec::new();
+        }
+        let tokens = self.request.options.cancel.iter();
+        let tokens = tokens.chain([&self.request.closed]);
+        let wake = || {
+            let run = Weak::clone(&self.own);
+            move || {
+                if let Some(run) = run.upgrade() {
+                    run.gate.wake_caller();
+                }
+            }
+        };
+        tokens.map(|token| token.on_cancel(wake())).collect()
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.request.check_interrupts(None).is_err()
+    }
+
+    fn fail(&self, failure: ExecuteError) {
+        // No code that may panic runs under the lock, so poisoning carries no news.
+        let failed = self.failure.lock();
+        failed
+            .unwrap_or_else(PoisonError::into_inner)
+            .get_or_insert(failure);
+        self.gate.fail();
+        if self.stage.program.is_async {
+            self.request.async_cancel.cancel();
+        }
+    }
+
+    /// Starts an asynchronous kernel, if this operation is one; it ends on whichever thread, and then counts as ended.
+    fn start_async(&self, rank: u32) -> Option<Result<(), ExecuteError>> {
+        let (kernel, context) = step::async_start(&self.stage, &self.request, rank)?;
+        let context = match context {
+            Ok(context) => context,
+            Err(failure) => return Some(Err(failure)),
+        };
+        let start_ns = match self.request.listeners.is_any() {
+            true => self.request.listeners.now_ns(),
+            false => 0,
+        };
+        let run = Weak::clone(&self.own);
+        let done = Done::new(move |context, result| {
+            // A run that is over does not care.
+            if let Some(run) = run.upgrade() {
+                run.end_async(rank, start_ns, context, result);
+            }
+        });
+        let device = self.stage.compiled.operations[rank as usize].device;
+        let device = self.stage.program.devices.get(device);
+        let device = device.and_then(|device| device.as_kernel_device());
+        let device = device.expect("preparing has looked at the devices");
+        let started = catch_unwind(AssertUnwindSafe(|| {
+            device.compute_async(kernel, context, done);
+        }));
+        // A kernel that panics has dropped its callback, which has failed the run already, unless it leaked it.
+        Some(
+            started
+                .map_err(|panic| step::async_panicked(&self.stage, &self.request, rank, &*panic)),
+        )
+    }
+
+    fn end_async(
+        &self,
+        rank: u32,
+        start_ns: u64,
+        context: Option<AsyncKernelContext>,
+        result: Result<(), KernelError>,
+    ) {
+        self.gate.enter();
+        if self.gate.has_failed() {
+            self.gate.leave(0);
+            return;
+        }
+        let mut events = Vec::new();
+        let ended = step::async_end(
+            &self.stage,
+            &self.request,
+            rank,
+            start_ns,
+            context,
+            result,
+            &mut events,
+        );
+        match ended {
+            // The kernel's thread is not ours: others execute what has become ready.
+            Ok(()) => {
+                let successors = self.stage.compiled.successors.row(rank as usize);
+                for &successor in successors {
+                    if self.counts_to_ready(successor) {
+                        self.stage.ready.insert(successor);
+                    }
+                }
+            }
+            Err(failure) => self.fail(failure),
+        }
+        self.request.listeners.hand_on(events);
+        self.gate.leave(1);
+    }
+
+    /// Counts an edge to an operation; whether it was the last.
+    #[inline]
+    fn counts_to_ready(&self, successor: u32) -> bool {
+        self.stage.compiled.n_waits[successor as usize] == 1
+            || self.stage.waits[successor as usize].count()
     }
 
     /// Called by helpers.
@@ -263,21 +452,23 @@ impl Run {
             let Some(rank) = next.take().or_else(|| self.stage.ready.pop()) else {
                 break;
             };
-            let outcome = self
-                .request
-                .check_interrupts(self.deadline)
+            let interrupted = self.request.check_interrupts(self.deadline);
+            if self.stage.program.is_async
+                && interrupted.is_ok()
+                && let Some(started) = self.start_async(rank)
+            {
+                // It counts as ended when it has ended.
+                if let Err(failure) = started {
+                    self.fail(failure);
+                }
+                continue;
+            }
+            let outcome = interrupted
                 .and_then(|()| step::execute(&self.stage, &self.request, rank, &mut events));
             n_ended += 1;
             match outcome {
                 Ok(()) => next = self.release(rank, helpers),
-                Err(failure) => {
-                    // No code that may panic runs under the lock, so poisoning carries no news.
-                    let failed = self.failure.lock();
-                    failed
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .get_or_insert(failure);
-                    self.gate.fail();
-                }
+                Err(failure) => self.fail(failure),
             }
         }
         // Recorded before the thread leaves: when the caller sees the end of the run, it sees all its events.
@@ -292,9 +483,7 @@ impl Run {
         let mut next: Option<u32> = None;
         let (mut n_offered, mut offered_ns) = (0, 0);
         for &successor in compiled.successors.row(rank as usize) {
-            let is_ready = compiled.n_waits[successor as usize] == 1
-                || self.stage.waits[successor as usize].count();
-            if !is_ready {
+            if !self.counts_to_ready(successor) {
                 continue;
             }
             let offered = match next {

@@ -4,8 +4,10 @@
     reason = "an operation reads and writes the values that the plan gives it, as `frame` asks"
 )]
 
+use std::cell::RefCell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
@@ -16,8 +18,8 @@ use super::frame::Times;
 use super::prepare::{Action, Program, panic_message};
 use super::run::{Request, Stage};
 use crate::device::{
-    DeviceSet, Kernel, KernelContext, KernelDevice, KernelError, OutputSlot, OutputState,
-    unset_output,
+    AccessedTensors, AsyncKernel, AsyncKernelContext, DeviceContext, DeviceSet, Kernel,
+    KernelContext, KernelDevice, KernelError, OutputSlot, OutputState, Surroundings, unset_output,
 };
 use crate::graph::{Graph, NodeId};
 use crate::names::DeviceId;
@@ -45,6 +47,66 @@ pub(super) fn execute(
         } else {
             visit.execute_and_tell(events)
         }
+    }))
+    .unwrap_or_else(|panic| Err(Visit::new(stage, request, rank).panicked(panic_message(&*panic))))
+}
+
+/// What an asynchronous operation is started with, and its kernel; `None` for all other operations.
+pub(super) fn async_start<'a>(
+    stage: &'a Stage,
+    request: &Request,
+    rank: u32,
+) -> Option<(
+    &'a dyn AsyncKernel,
+    Result<AsyncKernelContext, ExecuteError>,
+)> {
+    let visit = Visit::new(stage, request, rank);
+    let StepKind::Execute(node) = visit.operation.kind else {
+        return None;
+    };
+    let Some(Action::Kernel(kernel)) = &stage.program.actions[visit.operation.step.index()] else {
+        return None;
+    };
+    let kernel = kernel.as_async()?;
+    let context = catch_unwind(AssertUnwindSafe(|| {
+        Visit::new(stage, request, rank).async_context(node)
+    }));
+    let context = context.unwrap_or_else(|panic| {
+        Err(Visit::new(stage, request, rank).panicked(panic_message(&*panic)))
+    });
+    Some((kernel, context))
+}
+
+/// The error for an asynchronous kernel that panicked when it was started.
+pub(super) fn async_panicked(
+    stage: &Stage,
+    request: &Request,
+    rank: u32,
+    panic: &(dyn std::any::Any + Send),
+) -> ExecuteError {
+    Visit::new(stage, request, rank).panicked(panic_message(panic))
+}
+
+/// Takes the outputs of an asynchronous operation that has ended, and tells who listens.
+pub(super) fn async_end(
+    stage: &Stage,
+    request: &Request,
+    rank: u32,
+    start_ns: u64,
+    context: Option<AsyncKernelContext>,
+    result: Result<(), KernelError>,
+    events: &mut Vec<Event>,
+) -> Result<(), ExecuteError> {
+    catch_unwind(AssertUnwindSafe(|| {
+        let visit = Visit::new(stage, request, rank);
+        let StepKind::Execute(node) = visit.operation.kind else {
+            unreachable!("only kernels are asynchronous");
+        };
+        let bytes = visit.take_outputs(node, context, result)?;
+        if !stage.nanoseconds.is_empty() || request.listeners.is_any() {
+            visit.tell(start_ns, bytes, events);
+        }
+        Ok(())
     }))
     .unwrap_or_else(|panic| Err(Visit::new(stage, request, rank).panicked(panic_message(&*panic))))
 }
@@ -88,6 +150,14 @@ impl<'a> Visit<'a> {
             }
             _ => self.execute()?,
         };
+        self.tell(start_ns, bytes, events);
+        Ok(())
+    }
+
+    /// Tells who listens that the operation has ended, and measures it.
+    fn tell(self, start_ns: u64, bytes: u64, events: &mut Vec<Event>) {
+        let listeners = &self.request.listeners;
+        let queue_wait_ns = start_ns.saturating_sub(listeners.ready_ns(self.rank));
         let end_ns = listeners.now_ns();
         let times = Times {
             queue_wait_ns,
@@ -111,7 +181,6 @@ impl<'a> Visit<'a> {
                 duration_ns: end_ns - since_ns,
             });
         }
-        Ok(())
     }
 
     /// What happened, and since when, in ns since the run started.
@@ -189,11 +258,17 @@ impl<'a> Visit<'a> {
             None => unreachable!("nodes have been prepared"),
         }
         let bytes = self.finish_outputs(node)?;
+        self.leave_inputs();
+        Ok(bytes)
+    }
+
+    /// The inputs are not read any more.
+    #[inline]
+    fn leave_inputs(self) {
         for &input in self.stage.compiled.inputs(self.operation) {
             // SAFETY: this executes an operation that reads it, once per entry, and is done with it.
-            drop(unsafe { frame.leave(input) });
+            drop(unsafe { self.stage.frame().leave(input) });
         }
-        Ok(bytes)
     }
 
     /// Calls a kernel.
@@ -218,17 +293,129 @@ impl<'a> Visit<'a> {
         let name = self.program.graph.node_name(node);
         let packed = &self.program.packed[self.operation.step.index()];
         let help = self.request.help();
-        let mut context =
-            KernelContext::on_slots(device, name, &inputs, packed, slots, on_host, help);
-        match catch_unwind(AssertUnwindSafe(|| device.compute(kernel, &mut context))) {
+        let mut surroundings = Surroundings {
+            step: self.stage.step(self.operation.device).map(|step| &**step),
+            context: self.program.context(self.operation.step),
+            temporaries: None,
+        };
+        let is_recording = self.program.is_recording(self.operation.device);
+        let temporaries = RefCell::default();
+        if is_recording {
+            surroundings.temporaries = Some(&temporaries);
+        }
+        let mut context = KernelContext::on_slots(
+            device,
+            name,
+            &inputs,
+            packed,
+            slots,
+            on_host,
+            help,
+            surroundings,
+        );
+        let called = self.compute(node, device, kernel, &inputs, &mut context);
+        if is_recording {
+            // Also after a failure: part of the kernel may be under way.
+            let context = context.device_context();
+            self.hand_accessed(device, &**context, &inputs, temporaries.take());
+        }
+        called
+    }
+
+    #[inline]
+    fn compute(
+        self,
+        node: NodeId,
+        device: &dyn KernelDevice,
+        kernel: &dyn Kernel,
+        inputs: &[&Tensor],
+        context: &mut KernelContext<'_>,
+    ) -> Result<(), ExecuteError> {
+        match catch_unwind(AssertUnwindSafe(|| device.compute(kernel, context))) {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(source)) => Err(self.failed(node, &inputs, source)),
+            Ok(Err(source)) => Err(self.failed(node, inputs, source)),
             Err(panic) => Err(ExecuteError::Panic {
                 site: self.site(node),
-                inputs: tensors_in_words(&inputs),
+                inputs: tensors_in_words(inputs),
                 message: panic_message(&*panic),
             }),
         }
+    }
+
+    /// Hands what a kernel has read and made to its device, which is done with it later.
+    #[cold]
+    fn hand_accessed(
+        self,
+        device: &dyn KernelDevice,
+        context: &dyn DeviceContext,
+        inputs: &[&Tensor],
+        temporaries: Vec<Tensor>,
+    ) {
+        let mut accessed = temporaries;
+        accessed.extend(inputs.iter().map(|&input| input.clone()));
+        // SAFETY: this executes the operation that writes them, and the kernel's reference is not used any more.
+        let slots = unsafe { self.stage.frame().outputs(self.operation.outputs()) };
+        accessed.extend(slots.iter().filter_map(OutputSlot::tensor).cloned());
+        device.consume_accessed_tensors(context, AccessedTensors(accessed));
+    }
+
+    /// What an asynchronous kernel is started with: copies of its inputs where they stand in an arena.
+    fn async_context(self, node: NodeId) -> Result<AsyncKernelContext, ExecuteError> {
+        let frame = self.stage.frame();
+        let inputs = self.stage.compiled.inputs(self.operation).iter();
+        let inputs = inputs.map(|&input| {
+            // SAFETY: this executes an operation that reads it.
+            let input = unsafe { frame.read(input) };
+            input.expect("a value is written before it is read").clone()
+        });
+        let inputs: Vec<Tensor> = inputs.collect();
+        let device = self.program.devices.get(self.operation.device);
+        let device = device.expect("preparing has looked at the devices");
+        let on_host = self.program.is_on_host[self.operation.outputs()].to_vec();
+        let name = self.program.graph.node_name(node);
+        let step = self.stage.step(self.operation.device);
+        let step = step.expect("devices of the plan have a step");
+        let context = self.program.context(self.operation.step);
+        AsyncKernelContext::new(Arc::clone(device), name, inputs, on_host)
+            .map(|started| {
+                started.in_run(
+                    Arc::clone(step),
+                    context.cloned(),
+                    self.request.async_cancel.clone(),
+                )
+            })
+            .map_err(|source| self.failed(node, &[], source))
+    }
+
+    /// Takes what an asynchronous kernel has made; gives its bytes.
+    fn take_outputs(
+        self,
+        node: NodeId,
+        context: Option<AsyncKernelContext>,
+        result: Result<(), KernelError>,
+    ) -> Result<u64, ExecuteError> {
+        let range = self.operation.outputs();
+        let made = result.and_then(|()| match context {
+            Some(mut context) => context.kernel_context().into_outputs(),
+            None => Ok(Vec::new()),
+        });
+        let made = made.map_err(|source| self.failed(node, &self.inputs(), source))?;
+        // SAFETY: this executes the operation that writes them.
+        let slots = unsafe { self.stage.frame().outputs(range) };
+        for (slot, tensor) in slots.iter_mut().zip(made) {
+            slot.set_own(tensor);
+        }
+        let bytes = self.finish_outputs(node)?;
+        self.leave_inputs();
+        Ok(bytes)
+    }
+
+    fn inputs(&self) -> Vec<&'a Tensor> {
+        let frame = self.stage.frame();
+        let inputs = self.stage.compiled.inputs(self.operation).iter();
+        // SAFETY: this executes an operation that reads them.
+        let read = |&input: &u32| unsafe { frame.read(input) };
+        inputs.filter_map(read).collect()
     }
 
     #[cold]
@@ -267,11 +454,7 @@ impl<'a> Visit<'a> {
             // SAFETY: this executes the operation that writes it.
             let output = unsafe { &frame.outputs(value..value + 1)[0] };
             let Some(output_tensor) = output.tensor() else {
-                // SAFETY: this executes an operation that reads them.
-                let read = |&input: &u32| unsafe { frame.read(input) };
-                let inputs = self.stage.compiled.inputs(self.operation).iter();
-                let inputs: Vec<&Tensor> = inputs.filter_map(read).collect();
-                return Err(self.failed(node, &inputs, unset_output(slot)));
+                return Err(self.failed(node, &self.inputs(), unset_output(slot)));
             };
             let (expected, found) = (graph.tensor_dtypes()[tensor], output_tensor.dtype());
             if found != expected {
@@ -309,8 +492,14 @@ impl<'a> Visit<'a> {
         if stays && unsafe { frame.is_planned(sent.0) } {
             return Ok(0); // The receiver reads it where it is, which stays its place until then.
         }
-        let on_host = to_host(&self.program.devices, self.operation.device, tensor)
-            .map_err(|source| self.lost(transfer, source))?;
+        let context = self.program.context(self.operation.step);
+        let on_host = to_host(
+            &self.program.devices,
+            self.operation.device,
+            context,
+            tensor,
+        )
+        .map_err(|source| self.lost(transfer, source))?;
         // SAFETY: this executes the send.
         unsafe { frame.transit(id.index()) }.tensor = Some(on_host);
         // SAFETY: this executes an operation that reads it, and is done with it.
@@ -391,8 +580,14 @@ impl<'a> Visit<'a> {
                 // SAFETY: this executes an operation that reads it, and is done with it.
                 unsafe { frame.leave(value) }.unwrap_or(shared)
             } else {
-                let on_host = to_host(&self.program.devices, self.operation.device, tensor)
-                    .map_err(|source| self.fetch_lost(fetch, source))?;
+                let context = self.program.context(self.operation.step);
+                let on_host = to_host(
+                    &self.program.devices,
+                    self.operation.device,
+                    context,
+                    tensor,
+                )
+                .map_err(|source| self.fetch_lost(fetch, source))?;
                 // SAFETY: this executes an operation that reads it, and is done with it.
                 drop(unsafe { frame.leave(value) });
                 on_host
@@ -429,7 +624,7 @@ impl<'a> Visit<'a> {
         let graph = &self.program.graph;
         Box::new(NodeSite {
             node: graph.node_name(node).to_owned(),
-            op: graph.op(node).to_owned(),
+            op: self.program.op(self.operation.step, node).to_owned(),
             device: self.program.device_name(self.operation.device).to_owned(),
         })
     }
@@ -486,14 +681,16 @@ fn is_readable(tensor: &Tensor) -> bool {
 pub(super) fn to_host(
     devices: &DeviceSet,
     device: DeviceId,
+    context: Option<&Arc<dyn DeviceContext>>,
     tensor: &Tensor,
 ) -> Result<Tensor, KernelError> {
     guarded(|| {
         if is_readable(tensor) {
-            Ok(tensor.clone())
-        } else {
-            kernel_device(devices, device).copy_to_host(tensor)
+            return Ok(tensor.clone());
         }
+        let device = kernel_device(devices, device);
+        let context = context.unwrap_or_else(|| device.default_context());
+        context.copy_to_host(tensor)
     })
 }
 
@@ -507,7 +704,10 @@ pub(super) fn from_host(
     if space == MemorySpace::Host || tensor.buffer().is_none() {
         return Ok(tensor.clone());
     }
-    guarded(|| kernel_device(devices, device).copy_from_host(tensor))
+    guarded(|| {
+        let context = kernel_device(devices, device).default_context();
+        context.copy_from_host(tensor)
+    })
 }
 
 /// A panic of a device is its failure, not ours.

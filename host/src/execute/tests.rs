@@ -11,8 +11,6 @@ use super::fake::FakeDevice;
 use super::fake::FakeWorld;
 use super::fake::Sketch;
 use super::*;
-use crate::device::AsyncKernel;
-use crate::device::Done;
 use crate::device::Kernel;
 use crate::device::KernelContext;
 use crate::device::KernelDef;
@@ -28,6 +26,7 @@ use crate::trace::EventKind;
 use crate::trace::Recorder;
 
 mod constants;
+mod later;
 
 /// A sketch on its devices, ready to run.
 struct Bench {
@@ -282,35 +281,6 @@ fn a_fed_tensor_is_the_callers_alone_when_the_run_is_over() {
             assert!(fed[0].as_bytes_mut().is_some(), "somebody else holds it");
         }
     }
-}
-
-#[test]
-fn kernels_that_end_later_are_refused_before_the_run() {
-    struct Later;
-    impl Kernel for Later {
-        fn compute(&self, _: &mut KernelContext<'_>) -> Result<(), KernelError> {
-            Ok(())
-        }
-        fn as_async(&self) -> Option<&dyn AsyncKernel> {
-            Some(self)
-        }
-    }
-    impl AsyncKernel for Later {
-        fn compute_async(&self, context: KernelContext<'static>, done: Done) {
-            done(context, Ok(()));
-        }
-    }
-    let mut world = FakeWorld::new(&["CPU"]);
-    let def = KernelDef::new("Later", "CPU").with_factory(|_| Ok(Box::new(Later)));
-    world.registry.register(def);
-    let text = "c = Const() @ 0\n l = Later(c) @ 0\n n = Neg(c) @ 0";
-    let bench = Bench::new(world, Sketch::parse(text), &threads(1));
-    let error = bench.prepare(&[], &["l"], &[]).unwrap_err().to_string();
-    assert!(
-        error.contains("`l` (Later)") && error.contains("as_async"),
-        "{error}"
-    );
-    assert!(bench.prepare(&[], &["n"], &[]).is_ok());
 }
 
 #[test]

@@ -16,9 +16,11 @@
 //! - [`Plan::back_edges`]: the loops' back edges, which no step waits for. They are kept so that nothing is lost; plans
 //!   that have some cannot be executed yet, and [`crate::execute`] says so.
 
+mod fuse;
 #[expect(clippy::module_inception, reason = "the type gives the file its name")]
 mod plan;
 mod transfer;
 
+pub(crate) use fuse::FusedStep;
 pub use plan::{Feed, Fetch, Partition, Plan, Step, StepId, StepKind, Value, ValueId};
 pub use transfer::{MemorySpace, Payload, Transfer, TransferId};

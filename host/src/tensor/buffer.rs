@@ -351,6 +351,13 @@ impl HostAllocator {
     }
 }
 
+impl HostAllocator {
+    /// Bytes that it hands out at most.
+    pub fn limit_bytes(&self) -> u64 {
+        self.limit_bytes
+    }
+}
+
 impl Allocator for HostAllocator {
     fn name(&self) -> &str {
         &self.name

@@ -5,7 +5,11 @@ use std::sync::Arc;
 use crate::device::AllocatorAttributes;
 use crate::device::Device;
 use crate::device::DeviceAttributes;
+use crate::device::DeviceBase;
+use crate::device::DeviceContext;
+use crate::device::DeviceError;
 use crate::device::DeviceProfile;
+use crate::device::HostMemoryContext;
 use crate::device::IntraOpPool;
 use crate::device::Kernel;
 use crate::device::KernelContext;
@@ -16,7 +20,6 @@ use crate::tensor::Allocator;
 use crate::tensor::HostAllocator;
 use crate::tensor::Literal;
 use crate::tensor::Tensor;
-use crate::tensor::TensorError;
 
 /// What TensorFlow says of every CPU device, whatever the machine has.
 const NOMINAL_MEMORY_LIMIT_BYTES: u64 = 256 << 20;
@@ -27,29 +30,37 @@ const ASSUMED_MEMORY_BYTES: u64 = 4 << 30;
 /// A CPU device (TensorFlow `ThreadPoolDevice`): runs kernels on the calling thread, with the help of a pool.
 #[derive(Debug)]
 pub struct ThreadPoolDevice {
-    attributes: DeviceAttributes,
-    name: DeviceName,
+    base: DeviceBase,
     allocator: Arc<HostAllocator>,
+    context: Arc<dyn DeviceContext>,
     capacity_bytes: u64,
     pool: Arc<IntraOpPool>,
     profile: DeviceProfile,
 }
 
 impl ThreadPoolDevice {
-    /// A device of this fully specified name, with a memory of its own of `capacity_bytes`.
-    pub fn new(name: DeviceName, capacity_bytes: u64, pool: Arc<IntraOpPool>) -> Self {
+    /// A device of this name, with a memory of its own of `capacity_bytes`.
+    ///
+    /// # Errors
+    /// [`DeviceError::InvalidArgument`] for a name that does not read as it prints: an index without a type.
+    pub fn new(
+        name: &DeviceName,
+        capacity_bytes: u64,
+        pool: Arc<IntraOpPool>,
+    ) -> Result<Self, DeviceError> {
         let attributes =
-            DeviceAttributes::new(&name, super::DEVICE_TYPE, NOMINAL_MEMORY_LIMIT_BYTES);
+            DeviceAttributes::new(name, super::DEVICE_TYPE, NOMINAL_MEMORY_LIMIT_BYTES);
         let allocator = HostAllocator::new(attributes.name.clone(), capacity_bytes);
+        let allocator = Arc::new(allocator);
         let profile = DeviceProfile::default_cpu(pool.n_threads());
-        Self {
-            attributes,
-            name,
-            allocator: Arc::new(allocator),
+        Ok(Self {
+            base: DeviceBase::new(attributes)?,
+            context: Arc::new(HostMemoryContext::new(Arc::clone(&allocator))),
+            allocator,
             capacity_bytes,
             pool,
             profile,
-        }
+        })
     }
 
     /// Whether a tensor is in this device's memory. Strings are the host's, whatever the device.
@@ -73,12 +84,8 @@ impl ThreadPoolDevice {
 }
 
 impl Device for ThreadPoolDevice {
-    fn attributes(&self) -> &DeviceAttributes {
-        &self.attributes
-    }
-
-    fn name(&self) -> &DeviceName {
-        &self.name
+    fn base(&self) -> &DeviceBase {
+        &self.base
     }
 
     /// The same allocator for host and device: to a CPU device its own memory is the host's.
@@ -100,6 +107,10 @@ impl Device for ThreadPoolDevice {
 }
 
 impl KernelDevice for ThreadPoolDevice {
+    fn default_context(&self) -> &Arc<dyn DeviceContext> {
+        &self.context
+    }
+
     /// Refuses inputs of another memory: a transfer is missing. The same for outputs, so that the kernel at fault is named rather
     /// than the next one.
     fn compute(
@@ -110,8 +121,8 @@ impl KernelDevice for ThreadPoolDevice {
         for (index, tensor) in context.inputs().enumerate() {
             if !self.holds(tensor) {
                 return Err(KernelError::invalid(format!(
-                    "input {index} is not in the memory of {}; transfer it first (`KernelDevice::copy_from_host`)",
-                    self.attributes.name
+                    "input {index} is not in the memory of {}; transfer it first (`DeviceContext::copy_from_host`)",
+                    self.attributes().name
                 )));
             }
         }
@@ -123,7 +134,7 @@ impl KernelDevice for ThreadPoolDevice {
             {
                 return Err(KernelError::invalid(format!(
                     "output {index} is not in the memory of {}; make it with `KernelContext::allocate_output`",
-                    self.attributes.name
+                    self.attributes().name
                 )));
             }
         }
@@ -136,31 +147,6 @@ impl KernelDevice for ThreadPoolDevice {
         _: AllocatorAttributes,
     ) -> Result<Tensor, KernelError> {
         Ok(literal.to_tensor(&*self.allocator)?)
-    }
-
-    /// Always a copy, even of a tensor that stands in this memory: its bytes are then this device's alone.
-    fn copy_from_host(&self, tensor: &Tensor) -> Result<Tensor, KernelError> {
-        // Strings belong to the host, whatever the device.
-        if tensor.buffer().is_none() {
-            return Ok(tensor.clone());
-        }
-        let mut copy = Tensor::zeros(&*self.allocator, tensor.dtype(), tensor.shape().clone())?;
-        copy.as_bytes_mut()
-            .ok_or(TensorError::NotOnHost)?
-            .copy_from_slice(tensor.as_bytes()?);
-        Ok(copy)
-    }
-
-    /// A copy outside every device's memory.
-    fn copy_to_host(&self, tensor: &Tensor) -> Result<Tensor, KernelError> {
-        if tensor.buffer().is_none() {
-            return Ok(tensor.clone());
-        }
-        Ok(Tensor::from_bytes(
-            tensor.dtype(),
-            tensor.shape().clone(),
-            tensor.as_bytes()?,
-        )?)
     }
 
     fn intra_op_pool(&self) -> Option<&IntraOpPool> {

@@ -71,7 +71,7 @@ impl ThreadPoolDeviceFactory {
                         ))
                     })?;
                 let capacity = options.memory_bytes_of(&name)?.unwrap_or(share);
-                let device = ThreadPoolDevice::new(name, capacity, Arc::clone(&pool));
+                let device = ThreadPoolDevice::new(&name, capacity, Arc::clone(&pool))?;
                 Ok(device.as_one_of(n_devices))
             })
             .collect()
@@ -189,15 +189,15 @@ mod tests {
             .collect();
         assert_ne!(ids[0], ids[1]);
         let fed = Tensor::from_values([3], &[1.0f32, 2.0, 3.0]).unwrap();
-        let first = devices[0].copy_from_host(&fed).unwrap();
-        let second = devices[1].copy_from_host(&first).unwrap();
+        let first = devices[0].default_context().copy_from_host(&fed).unwrap();
+        let second = devices[1].default_context().copy_from_host(&first).unwrap();
         assert_eq!(first.buffer().unwrap().memory_id(), ids[0]);
         assert_eq!(second.buffer().unwrap().memory_id(), ids[1]);
         assert_ne!(
             first.as_bytes().unwrap().as_ptr(),
             second.as_bytes().unwrap().as_ptr()
         );
-        let back = devices[1].copy_to_host(&second).unwrap();
+        let back = devices[1].default_context().copy_to_host(&second).unwrap();
         assert_eq!(back.as_slice::<f32>().unwrap(), [1.0, 2.0, 3.0]);
         assert_ne!(back.buffer().unwrap().memory_id(), ids[1]);
     }
@@ -230,9 +230,12 @@ mod tests {
             device.compute(&Through { makes_its_own }, &mut context)
         };
         let fed = Tensor::from_values([1], &[1.0f32]).unwrap();
-        let own = device.copy_from_host(&fed).unwrap();
+        let own = device.default_context().copy_from_host(&fed).unwrap();
         assert_eq!(compute(false, &own), Ok(()));
-        for foreign in [&fed, &devices[0].copy_from_host(&fed).unwrap()] {
+        for foreign in [
+            &fed,
+            &devices[0].default_context().copy_from_host(&fed).unwrap(),
+        ] {
             let error = compute(false, foreign).unwrap_err().to_string();
             assert!(
                 error.contains("input 0") && error.contains("CPU:1"),

@@ -1,0 +1,152 @@
+//! Kernels whose thread does not wait for the result.
+
+use std::fmt;
+use std::sync::Arc;
+use std::thread;
+
+use super::cancel::CancelToken;
+use super::context::DeviceContext;
+use super::error::KernelError;
+use super::kernel::Kernel;
+use super::kernel::KernelContext;
+use super::kernel::OutputSlot;
+use super::kernel::Surroundings;
+use super::step::DeviceStep;
+use super::traits::Device;
+use crate::tensor::Tensor;
+
+/// A kernel that ends later than its start returns (a receive, a queue, a timer): no thread waits for it.
+pub trait AsyncKernel: Kernel {
+    /// Starts. The result is handed over with [`Done::call`], from whichever thread, also before this returns. A kernel that
+    /// waits for something gives up when [`AsyncKernelContext::cancel_token`] is cancelled.
+    fn compute_async(&self, context: AsyncKernelContext, done: Done);
+}
+
+/// An execution that outlives the call that starts it: it owns its tensors.
+pub struct AsyncKernelContext {
+    device: Arc<dyn Device>,
+    node: Arc<str>,
+    inputs: Vec<Tensor>,
+    outputs: Vec<OutputSlot>,
+    outputs_on_host: Vec<bool>,
+    step: Option<Arc<DeviceStep>>,
+    context: Option<Arc<dyn DeviceContext>>,
+    cancel: CancelToken,
+}
+
+impl AsyncKernelContext {
+    /// An execution of node `node` on `device`, which executes node by node. `outputs_on_host[i]` = output `i` is a host-memory
+    /// argument.
+    ///
+    /// # Errors
+    /// [`KernelError::InvalidArgument`] for a device that executes whole partitions.
+    pub fn new(
+        device: Arc<dyn Device>,
+        node: impl Into<Arc<str>>,
+        inputs: Vec<Tensor>,
+        outputs_on_host: Vec<bool>,
+    ) -> Result<Self, KernelError> {
+        if device.as_kernel_device().is_none() {
+            return Err(KernelError::invalid(format!(
+                "{} does not execute single nodes",
+                device.attributes().name
+            )));
+        }
+        let outputs = outputs_on_host.iter().map(|_| OutputSlot::default());
+        Ok(Self {
+            device,
+            node: node.into(),
+            inputs,
+            outputs: outputs.collect(),
+            outputs_on_host,
+            step: None,
+            context: None,
+            cancel: CancelToken::new(),
+        })
+    }
+
+    /// The same in a run.
+    pub(crate) fn in_run(
+        mut self,
+        step: Arc<DeviceStep>,
+        context: Option<Arc<dyn DeviceContext>>,
+        cancel: CancelToken,
+    ) -> Self {
+        self.step = Some(step);
+        self.context = context;
+        self.cancel = cancel;
+        self
+    }
+
+    /// Inputs, outputs and device, as kernels see them.
+    pub fn kernel_context(&mut self) -> KernelContext<'_> {
+        let device = self.device.as_kernel_device();
+        KernelContext::on_tensors(
+            device.expect("`new` has looked"),
+            &self.node,
+            &self.inputs,
+            &mut self.outputs,
+            &self.outputs_on_host,
+            Surroundings {
+                step: self.step.as_deref(),
+                context: self.context.as_ref(),
+                temporaries: None,
+            },
+        )
+    }
+
+    /// Is cancelled when the run ends without this execution.
+    pub fn cancel_token(&self) -> &CancelToken {
+        &self.cancel
+    }
+}
+
+impl fmt::Debug for AsyncKernelContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AsyncKernelContext")
+            .field("node", &self.node)
+            .field("device", &self.device.attributes().name)
+            .field("inputs", &self.inputs)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Takes the result of an asynchronous kernel, once. Dropping it without a call is a failure of the kernel: nobody waits for ever.
+pub struct Done(Option<Callback>);
+
+type Callback =
+    Box<dyn FnOnce(Option<AsyncKernelContext>, Result<(), KernelError>) + Send + 'static>;
+
+impl Done {
+    /// What is called with the execution, `None` if the kernel has lost it, and how it ended.
+    pub fn new(
+        callback: impl FnOnce(Option<AsyncKernelContext>, Result<(), KernelError>) + Send + 'static,
+    ) -> Self {
+        Self(Some(Box::new(callback)))
+    }
+
+    /// The kernel has ended.
+    pub fn call(mut self, context: AsyncKernelContext, result: Result<(), KernelError>) {
+        if let Some(callback) = self.0.take() {
+            callback(Some(context), result);
+        }
+    }
+}
+
+impl Drop for Done {
+    fn drop(&mut self) {
+        if let Some(callback) = self.0.take() {
+            let lost = match thread::panicking() {
+                true => "the asynchronous kernel panicked before it called its callback",
+                false => "the asynchronous kernel has dropped its callback instead of calling it",
+            };
+            callback(None, Err(KernelError::invalid(lost)));
+        }
+    }
+}
+
+impl fmt::Debug for Done {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Done")
+    }
+}

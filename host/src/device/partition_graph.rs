@@ -1,0 +1,256 @@
+//! A device's part of a plan, as the device may rewrite it.
+
+use std::fmt;
+
+use rustc_hash::FxHashMap;
+use rustc_hash::FxHashSet;
+
+use crate::graph::AttrSet;
+use crate::graph::Graph;
+use crate::graph::NodeId;
+use crate::names::DeviceId;
+use crate::plan::FusedStep;
+use crate::plan::Plan;
+use crate::plan::StepId;
+use crate::plan::StepKind;
+use crate::plan::ValueId;
+
+/// The nodes that a device executes in one plan, and who reads what of them ([`super::KernelDevice::maybe_rewrite_graph`]).
+///
+/// The graph stays as it is; what is replaced is which kernels the plan calls.
+pub struct PartitionGraph<'a> {
+    graph: &'a Graph,
+    plan: &'a Plan,
+    device: DeviceId,
+    index: &'a PlanIndex,
+    fused: Vec<FusedNode>,
+    taken: FxHashSet<NodeId>,
+}
+
+/// Several nodes that one kernel computes.
+#[derive(Debug, Clone)]
+pub struct FusedNode {
+    /// The nodes, in topological order. The last one's outputs are what the kernel makes; nobody sees those of the others.
+    pub nodes: Vec<NodeId>,
+    /// The op whose kernel it is.
+    pub op: String,
+    /// Its attributes.
+    pub attrs: AttrSet,
+    /// Per data input of the kernel, which input of which of the nodes it is.
+    pub inputs: Vec<(NodeId, usize)>,
+}
+
+/// Why nodes cannot be replaced by one.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("fusing {nodes} into `{op}`: {problem}")]
+pub struct FuseError {
+    /// The nodes.
+    pub nodes: String,
+    /// The op that was to replace them.
+    pub op: String,
+    /// What stands in the way.
+    pub problem: String,
+}
+
+/// Who writes and who reads each value of a plan, and which step executes a node.
+#[derive(Debug)]
+pub(crate) struct PlanIndex {
+    writers: Vec<StepId>,
+    readers: Vec<Vec<StepId>>,
+    steps: FxHashMap<NodeId, StepId>,
+}
+
+impl PlanIndex {
+    pub(crate) fn new(plan: &Plan) -> Self {
+        let mut index = Self {
+            writers: vec![StepId(u32::MAX); plan.values().len()],
+            readers: vec![Vec::new(); plan.values().len()],
+            steps: FxHashMap::default(),
+        };
+        for (id, step) in plan.step_ids().map(StepId).zip(plan.steps()) {
+            for value in step.outputs() {
+                index.writers[value.index()] = id;
+            }
+            for &value in &step.inputs {
+                index.readers[value.index()].push(id);
+            }
+            if let StepKind::Execute(node) = step.kind {
+                index.steps.insert(node, id);
+            }
+        }
+        index
+    }
+}
+
+impl<'a> PartitionGraph<'a> {
+    pub(crate) fn new(
+        graph: &'a Graph,
+        plan: &'a Plan,
+        device: DeviceId,
+        index: &'a PlanIndex,
+    ) -> Self {
+        Self {
+            graph,
+            plan,
+            device,
+            index,
+            fused: Vec::new(),
+            taken: FxHashSet::default(),
+        }
+    }
+
+    /// The whole graph, for ops, attributes, types and shapes of nodes.
+    pub fn graph(&self) -> &'a Graph {
+        self.graph
+    }
+
+    /// The nodes that the device executes, in topological order.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeId> + use<'a> {
+        let device = self.device;
+        let nodes = self.plan.nodes();
+        nodes.filter_map(move |(node, on)| (on == device).then_some(node))
+    }
+
+    /// The node of this device whose output data input `index` of `node` is, and which of its outputs; `None` where the tensor is
+    /// fed or comes from elsewhere, and if there is no such input.
+    pub fn input_node(&self, node: NodeId, index: usize) -> Option<(NodeId, usize)> {
+        let value = self.read_value(node, index)?;
+        let writer = self.plan.step(self.index.writers[value.index()]);
+        match writer.kind {
+            StepKind::Execute(node) => Some((node, value.index() - writer.first_output as usize)),
+            _ => None,
+        }
+    }
+
+    /// Whether `reader` alone needs `node`: it reads each output that is read at all, and nothing else waits for it.
+    pub fn is_read_only_by(&self, node: NodeId, reader: NodeId) -> bool {
+        let step_of = |node| self.index.steps.get(&node).copied();
+        let (Some(step), Some(reader)) = (step_of(node), step_of(reader)) else {
+            return false;
+        };
+        let successors = self.plan.successors().row(step.index());
+        successors.iter().all(|&successor| successor == reader.0) && !successors.is_empty()
+    }
+
+    /// Has one kernel compute several nodes.
+    ///
+    /// # Errors
+    /// [`FuseError`] if one of them is not this device's, or replaced already, or stateful; if they are not in topological order;
+    /// if anything else needs one of them but the last; or if an input is not one that they have from outside.
+    pub fn fuse(&mut self, fused: FusedNode) -> Result<(), FuseError> {
+        if let Err(problem) = self.check(&fused) {
+            let names: Vec<_> = fused
+                .nodes
+                .iter()
+                .map(|&node| format!("`{}`", self.node_name(node)))
+                .collect();
+            return Err(FuseError {
+                nodes: names.join(", "),
+                op: fused.op,
+                problem,
+            });
+        }
+        self.taken.extend(&fused.nodes);
+        self.fused.push(fused);
+        Ok(())
+    }
+
+    /// What was replaced, and the same for the plan.
+    pub(crate) fn finish(self) -> Vec<(FusedNode, FusedStep)> {
+        let Self {
+            plan, index, fused, ..
+        } = self;
+        let steps = fused.iter().map(|fused| {
+            let value =
+                |&(node, input): &(NodeId, usize)| plan.step(index.steps[&node]).inputs[input];
+            FusedStep {
+                steps: fused.nodes.iter().map(|node| index.steps[node]).collect(),
+                inputs: fused.inputs.iter().map(value).collect(),
+            }
+        });
+        let steps: Vec<_> = steps.collect();
+        fused.into_iter().zip(steps).collect()
+    }
+
+    fn node_name(&self, node: NodeId) -> &str {
+        if node.index() < self.graph.n_nodes() {
+            self.graph.node_name(node)
+        } else {
+            "no such node"
+        }
+    }
+
+    fn read_value(&self, node: NodeId, index: usize) -> Option<ValueId> {
+        let step = self.plan.step(*self.index.steps.get(&node)?);
+        step.inputs.get(index).copied()
+    }
+
+    fn check(&self, fused: &FusedNode) -> Result<(), String> {
+        let Some((_, inner)) = fused.nodes.split_last() else {
+            return Err("no node is named".to_owned());
+        };
+        let mut previous = None;
+        for &node in &fused.nodes {
+            let name = self.node_name(node);
+            let step = self.index.steps.get(&node);
+            let Some(&step) = step.filter(|step| self.plan.step(**step).device == self.device)
+            else {
+                return Err(format!("`{name}` is not in this partition"));
+            };
+            if self.taken.contains(&node) {
+                return Err(format!("`{name}` is replaced already"));
+            }
+            if self.graph.class(node).stateful {
+                return Err(format!("`{name}` is stateful"));
+            }
+            if previous.is_some_and(|previous| previous >= step) {
+                return Err(format!("`{name}` is not in topological order"));
+            }
+            previous = Some(step);
+        }
+        let steps: FxHashSet<StepId> = fused.nodes.iter().map(|n| self.index.steps[n]).collect();
+        for node in inner {
+            let step = self.index.steps[node];
+            let mut successors = self.plan.successors().row(step.index()).iter();
+            if let Some(&other) = successors.find(|&&successor| !steps.contains(&StepId(successor)))
+            {
+                let waits = match self.plan.step(StepId(other)).kind {
+                    StepKind::Execute(node) => format!("`{}`", self.node_name(node)),
+                    StepKind::Send(_) => "another device".to_owned(),
+                    _ => "the caller".to_owned(),
+                };
+                return Err(format!("{waits} needs `{}`, too", self.node_name(*node)));
+            }
+        }
+        for &(node, index) in &fused.inputs {
+            let value = fused
+                .nodes
+                .contains(&node)
+                .then(|| self.read_value(node, index))
+                .flatten();
+            let Some(value) = value else {
+                return Err(format!(
+                    "input {index} of `{}` is none of theirs",
+                    self.node_name(node)
+                ));
+            };
+            if steps.contains(&self.index.writers[value.index()]) {
+                return Err(format!(
+                    "input {index} of `{}` is made by one of them",
+                    self.node_name(node)
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for PartitionGraph<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PartitionGraph")
+            .field("graph", &self.graph.name())
+            .field("device", &self.device)
+            .field("fused", &self.fused)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,299 @@
+//! Devices of other processes.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::Duration;
+use std::time::Instant;
+
+use tracing::warn;
+
+use super::attributes::DeviceAttributes;
+use super::base::DeviceBase;
+use super::error::DeviceError;
+use super::profile::DeviceProfile;
+use super::set::DeviceSet;
+use super::traits::AllocatorAttributes;
+use super::traits::Device;
+use crate::names::DeviceName;
+use crate::tensor::Allocator;
+use crate::tensor::HostAllocator;
+use crate::trace::targets;
+
+/// Workers that have not answered are named in the log this often.
+const SILENCE_TOLD_AFTER: Duration = Duration::from_secs(10);
+
+/// A device of another process: it is placed on and sent to, and runs nothing here (TensorFlow `RemoteDevice`).
+#[derive(Debug)]
+pub struct RemoteDevice {
+    base: DeviceBase,
+    allocator: Arc<HostAllocator>,
+    profile: DeviceProfile,
+}
+
+/// The processes of a cluster, by name (TensorFlow `WorkerCacheInterface`).
+pub trait WorkerCache: Send + Sync + fmt::Debug {
+    /// Names of all workers, `/job:J/replica:R/task:T`.
+    fn list_workers(&self) -> Vec<String>;
+
+    /// The worker of this name, until the reference is dropped; `None` if there is none.
+    fn get_or_create_worker(&self, name: &str) -> Option<Arc<dyn Worker>>;
+}
+
+/// Another process.
+pub trait Worker: Send + Sync + fmt::Debug {
+    /// Asks what devices it has. `done` gets the answer, from whichever thread.
+    fn get_status(&self, done: GetStatusDone);
+}
+
+/// Takes a worker's answer. Dropping it says that there is none.
+pub type GetStatusDone = Once<Vec<DeviceAttributes>>;
+
+/// A callback that is called exactly once: with what it is given, or, when it is dropped, with the news that nothing comes.
+pub struct Once<T> {
+    callback: Option<Callback<T>>,
+    /// Who does not answer, when it is dropped.
+    whom: String,
+}
+
+type Callback<T> = Box<dyn FnOnce(Result<T, DeviceError>) + Send>;
+
+impl<T> Once<T> {
+    /// `whom`: who is to blame if no answer comes.
+    pub fn new(
+        whom: impl Into<String>,
+        callback: impl FnOnce(Result<T, DeviceError>) + Send + 'static,
+    ) -> Self {
+        Self {
+            callback: Some(Box::new(callback)),
+            whom: whom.into(),
+        }
+    }
+
+    /// Hands the answer over.
+    pub fn call(mut self, answer: Result<T, DeviceError>) {
+        if let Some(callback) = self.callback.take() {
+            callback(answer);
+        }
+    }
+}
+
+impl<T> Drop for Once<T> {
+    fn drop(&mut self) {
+        if let Some(callback) = self.callback.take() {
+            callback(Err(DeviceError::Failed {
+                device: std::mem::take(&mut self.whom),
+                message: "the call ended without an answer".to_owned(),
+            }));
+        }
+    }
+}
+
+impl<T> fmt::Debug for Once<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Once")
+            .field("whom", &self.whom)
+            .finish_non_exhaustive()
+    }
+}
+
+impl RemoteDevice {
+    /// A device with the attributes that its process has told.
+    ///
+    /// # Errors
+    /// [`DeviceError::InvalidArgument`] unless `attributes.name` is a device's full name.
+    pub fn new(attributes: DeviceAttributes) -> Result<Self, DeviceError> {
+        Ok(Self {
+            allocator: Arc::new(HostAllocator::new(attributes.name.clone(), 0)),
+            // What a device of another machine can do is not among its attributes.
+            profile: DeviceProfile::default_cpu(1),
+            base: DeviceBase::new(attributes)?.without_resources(),
+        })
+    }
+
+    /// The same, with rates that are known otherwise.
+    #[must_use]
+    pub fn with_profile(mut self, profile: DeviceProfile) -> Self {
+        self.profile = profile;
+        self
+    }
+}
+
+impl Device for RemoteDevice {
+    fn base(&self) -> &DeviceBase {
+        &self.base
+    }
+
+    /// One without room: memory of another process cannot be had here.
+    fn allocator(&self, _: AllocatorAttributes) -> Arc<dyn Allocator> {
+        Arc::clone(&self.allocator) as Arc<dyn Allocator>
+    }
+
+    fn memory_capacity_bytes(&self) -> u64 {
+        self.attributes().memory_limit_bytes
+    }
+
+    fn profile(&self) -> DeviceProfile {
+        self.profile
+    }
+
+    fn is_local(&self) -> bool {
+        false
+    }
+}
+
+/// Asks a worker for its devices (TensorFlow `NewRemoteDevices`). Those that it names under another job, replica or task than its
+/// own get its own; those of its own keep the name as it was sent, legacy spelling included. `done` is called once, from whichever
+/// thread, with the devices in the order in which they were told, or with
+/// - [`DeviceError::NotFound`] if the cache has no such worker,
+/// - what the worker failed with,
+/// - [`DeviceError::InvalidArgument`] for a worker whose name lacks job, replica or task, or that names a device badly.
+pub fn new_remote_devices(
+    cache: &dyn WorkerCache,
+    worker_name: &str,
+    done: impl FnOnce(Result<Vec<RemoteDevice>, DeviceError>) + Send + 'static,
+) {
+    let done = Once::new(worker_name, done);
+    let Some(worker) = cache.get_or_create_worker(worker_name) else {
+        done.call(Err(DeviceError::NotFound(format!(
+            "worker {worker_name} is not in the cluster; check its name, or start it"
+        ))));
+        return;
+    };
+    let name = worker_name.to_owned();
+    // The worker is held until it has answered.
+    let held = Arc::clone(&worker);
+    worker.get_status(Once::new(worker_name, move |answer| {
+        drop(held);
+        done.call(answer.and_then(|attributes| remote_devices(&name, attributes)));
+    }));
+}
+
+fn remote_devices(
+    worker: &str,
+    attributes: Vec<DeviceAttributes>,
+) -> Result<Vec<RemoteDevice>, DeviceError> {
+    let task = DeviceName::parse_full(worker).map_err(|error| bad_worker(worker, &error))?;
+    if task.job.is_none() || task.replica.is_none() || task.task.is_none() {
+        return Err(bad_worker(worker, &"job, replica and task are needed"));
+    }
+    let devices = attributes.into_iter().map(|mut told| {
+        let name = DeviceName::parse_full(&told.name).map_err(|error| {
+            DeviceError::InvalidArgument(format!("a device of worker {worker}: {error}"))
+        })?;
+        if !name.is_same_address_space(&task) {
+            told.name = DeviceName {
+                device_type: name.device_type,
+                index: name.index,
+                ..task.clone()
+            }
+            .to_string();
+        }
+        RemoteDevice::new(told)
+    });
+    devices.collect()
+}
+
+fn bad_worker(worker: &str, problem: &dyn fmt::Display) -> DeviceError {
+    DeviceError::InvalidArgument(format!("worker `{worker}`: {problem}"))
+}
+
+/// How the devices of a cluster are found.
+#[derive(Debug, Clone, Default)]
+pub struct DiscoveryOptions {
+    /// Names, possibly partial; devices that none of them could mean are left out. Empty = all.
+    pub device_filters: Vec<String>,
+    /// How long to wait for the slowest worker; `None` = for ever, as TensorFlow does.
+    pub timeout: Option<Duration>,
+}
+
+/// The devices that a session of a cluster may use (TensorFlow `MasterSession` discovery): those of other processes in the order
+/// in which they answered, then `local`, whose first device is the client device. All workers that the filters leave are asked at
+/// one time; those that have not answered are named in the log every 10 s.
+///
+/// # Errors
+/// [`DeviceError::InvalidArgument`] for a filter that is no device name; the first worker's that fails;
+/// [`DeviceError::Failed`] naming the workers that did not answer in time.
+pub fn discover_devices(
+    cache: &dyn WorkerCache,
+    local: &DeviceSet,
+    options: &DiscoveryOptions,
+) -> Result<DeviceSet, DeviceError> {
+    let filters = options.device_filters.iter().map(|filter| {
+        DeviceName::parse_full(filter)
+            .map_err(|error| DeviceError::InvalidArgument(format!("device option filter: {error}")))
+    });
+    let filters: Vec<DeviceName> = filters.collect::<Result<_, _>>()?;
+    let own_task = local
+        .iter()
+        .next()
+        .map(|(_, device)| device.name().address_space());
+    let is_wanted = |name: &DeviceName| {
+        filters.is_empty() || filters.iter().any(|filter| filter.is_compatible_with(name))
+    };
+    let mut silent = BTreeSet::new();
+    let (sender, answers) = mpsc::channel();
+    for worker in cache.list_workers() {
+        let name = DeviceName::parse_full(&worker).map_err(|error| bad_worker(&worker, &error))?;
+        let is_own = own_task.as_ref() == Some(&name);
+        if is_own || !is_wanted(&name) || !silent.insert(worker.clone()) {
+            continue;
+        }
+        let sender = sender.clone();
+        let told_as = worker.clone();
+        new_remote_devices(cache, &worker, move |devices| {
+            // Nobody listens any more once another worker has failed.
+            let _ = sender.send((told_as, devices));
+        });
+    }
+    drop(sender);
+    let mut found = DeviceSet::new([]);
+    let deadline = options.timeout.map(|timeout| Instant::now() + timeout);
+    while !silent.is_empty() {
+        let (worker, devices) = next_answer(&answers, &silent, deadline)?;
+        silent.remove(&worker);
+        for device in devices? {
+            let name = &device.attributes().name;
+            if local.find_by_name(name).is_none() && is_wanted(device.name()) {
+                found.add(Arc::new(device));
+            }
+        }
+    }
+    let first_local = found.len();
+    for (_, device) in local.iter() {
+        found.add(Arc::clone(device));
+    }
+    let client = found.iter().nth(first_local).map(|(id, _)| id);
+    let found = found.with_type_priorities_of(local);
+    Ok(match client {
+        Some(client) => found.with_client_device(client),
+        None => found,
+    })
+}
+
+type Answer = (String, Result<Vec<RemoteDevice>, DeviceError>);
+
+fn next_answer(
+    answers: &mpsc::Receiver<Answer>,
+    silent: &BTreeSet<String>,
+    deadline: Option<Instant>,
+) -> Result<Answer, DeviceError> {
+    let names = || silent.iter().cloned().collect::<Vec<_>>().join(", ");
+    loop {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let wait = left.map_or(SILENCE_TOLD_AFTER, |left| left.min(SILENCE_TOLD_AFTER));
+        match answers.recv_timeout(wait) {
+            Ok(answer) => return Ok(answer),
+            Err(mpsc::RecvTimeoutError::Timeout) if left.is_none_or(|left| left > wait) => {
+                warn!(target: targets::SESSION, workers = names(), "workers have not answered yet");
+            }
+            Err(_) => {
+                return Err(DeviceError::Failed {
+                    device: names(),
+                    message: "no answer in time; check that the workers run, or leave them out with device filters".to_owned(),
+                });
+            }
+        }
+    }
+}

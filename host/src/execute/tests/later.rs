@@ -1,0 +1,257 @@
+//! Kernels that end later.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+
+use super::Bench;
+use super::threads;
+use crate::device::AsyncKernel;
+use crate::device::AsyncKernelContext;
+use crate::device::CancelToken;
+use crate::device::Done;
+use crate::device::Kernel;
+use crate::device::KernelContext;
+use crate::device::KernelDef;
+use crate::device::KernelError;
+use crate::execute::ExecuteError;
+use crate::execute::RunOptions;
+use crate::execute::fake::FakeWorld;
+use crate::execute::fake::Sketch;
+use crate::trace::EventKind;
+use crate::trace::Recorder;
+
+type Start = dyn Fn(AsyncKernelContext, Done) + Send + Sync;
+
+struct Later(Arc<Start>);
+
+impl Kernel for Later {
+    fn compute(&self, _: &mut KernelContext<'_>) -> Result<(), KernelError> {
+        Err(KernelError::invalid("called as if it were none"))
+    }
+
+    fn as_async(&self) -> Option<&dyn AsyncKernel> {
+        Some(self)
+    }
+}
+
+impl AsyncKernel for Later {
+    fn compute_async(&self, context: AsyncKernelContext, done: Done) {
+        (self.0)(context, done);
+    }
+}
+
+fn world(start: impl Fn(AsyncKernelContext, Done) + Send + Sync + 'static) -> FakeWorld {
+    let mut world = FakeWorld::new(&["CPU"]);
+    add(&mut world, "Later", start);
+    world
+}
+
+fn add(
+    world: &mut FakeWorld,
+    op: &str,
+    start: impl Fn(AsyncKernelContext, Done) + Send + Sync + 'static,
+) {
+    let start: Arc<Start> = Arc::new(start);
+    let factory = move |_: &_| Ok(Box::new(Later(Arc::clone(&start))) as Box<dyn Kernel>);
+    world
+        .registry
+        .register(KernelDef::new(op, "CPU").with_factory(factory));
+}
+
+/// Hands on the first input, times ten.
+fn finish(mut context: AsyncKernelContext, done: Done) {
+    let computed = multiply(&context.kernel_context());
+    done.call(context, computed);
+}
+
+fn multiply(context: &KernelContext<'_>) -> Result<(), KernelError> {
+    let input = context.input(0)?;
+    let values: Vec<f32> = input.as_slice::<f32>()?.to_vec();
+    context.fill_output(0, input.shape(), |output: &mut [f32]| {
+        for (output, value) in output.iter_mut().zip(values) {
+            *output = value * 10.0;
+        }
+        Ok(())
+    })
+}
+
+fn ones() -> (&'static str, [f32; 4]) {
+    ("x", [1.0; 4])
+}
+
+#[test]
+fn what_ends_on_another_thread_goes_on_here() {
+    for n_threads in [1, 2] {
+        let world = world(|context, done| {
+            thread::spawn(move || {
+                thread::sleep(Duration::from_millis(2));
+                finish(context, done);
+            });
+        });
+        let text = "
+            x = Neg() @ 0
+            n = Neg(x) @ 0
+            l = Later(n) @ 0
+            s = Sum(l, x) @ 0
+        ";
+        let bench = Bench::new(world, Sketch::parse(text), &threads(n_threads));
+        let prepared = bench.prepare(&["x"], &["s"], &[]).unwrap();
+        for _ in 0..20 {
+            let fetched = bench.run_prepared(&prepared, &[ones()], &RunOptions::default());
+            assert_eq!(fetched.unwrap()[0], [-9.0; 4]);
+        }
+    }
+}
+
+#[test]
+fn no_thread_waits_for_one_that_has_not_ended() {
+    // Each ends when the other has started; with one thread that thread must start both.
+    for n_threads in [1, 2] {
+        let waiting: Arc<Mutex<Vec<(AsyncKernelContext, Done)>>> = Arc::default();
+        let world = world(move |context, done| {
+            let mut waiting = waiting.lock().unwrap();
+            waiting.push((context, done));
+            if waiting.len() == 2 {
+                for (context, done) in waiting.drain(..) {
+                    finish(context, done);
+                }
+            }
+        });
+        let text = "
+            x = Neg() @ 0
+            a = Later(x) @ 0
+            b = Later(x) @ 0
+            s = Sum(a, b) @ 0
+        ";
+        let bench = Bench::new(world, Sketch::parse(text), &threads(n_threads));
+        let prepared = bench.prepare(&["x"], &["s"], &[]).unwrap();
+        for _ in 0..5 {
+            let fetched = bench.run_prepared(&prepared, &[ones()], &RunOptions::default());
+            assert_eq!(fetched.unwrap()[0], [20.0; 4]);
+        }
+    }
+}
+
+/// One that never ends, and says when the run does not wait for it any more.
+fn never() -> (FakeWorld, Arc<AtomicBool>) {
+    let was_told = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&was_told);
+    let kept = Mutex::new(Vec::new());
+    let world = world(move |context, done| {
+        let told = Arc::clone(&told);
+        let waiting = context.cancel_token().on_cancel(move || {
+            told.store(true, Ordering::Relaxed);
+        });
+        kept.lock().unwrap().push((context, done, waiting));
+    });
+    (world, was_told)
+}
+
+#[test]
+fn a_cancelled_run_does_not_wait_for_them() {
+    let (world, was_told) = never();
+    let text = "x = Neg() @ 0\n l = Later(x) @ 0";
+    let bench = Bench::new(world, Sketch::parse(text), &threads(1));
+    let prepared = bench.prepare(&["x"], &["l"], &[]).unwrap();
+    let token = CancelToken::new();
+    let options = RunOptions::default().with_cancel(token.clone());
+    let canceller = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(20));
+        token.cancel();
+    });
+    let error = bench.run_prepared(&prepared, &[ones()], &options);
+    assert_eq!(error.unwrap_err(), ExecuteError::Cancelled);
+    assert!(was_told.load(Ordering::Relaxed));
+    canceller.join().unwrap();
+}
+
+#[test]
+fn a_run_that_takes_too_long_does_not_wait_for_them() {
+    let (world, was_told) = never();
+    let text = "x = Neg() @ 0\n l = Later(x) @ 0";
+    let bench = Bench::new(world, Sketch::parse(text), &threads(2));
+    let prepared = bench.prepare(&["x"], &["l"], &[]).unwrap();
+    let timeout = Duration::from_millis(20);
+    let options = RunOptions::default().with_timeout(timeout);
+    let error = bench.run_prepared(&prepared, &[ones()], &options);
+    assert_eq!(error.unwrap_err(), ExecuteError::TimedOut(timeout));
+    assert!(was_told.load(Ordering::Relaxed));
+}
+
+#[test]
+fn one_that_ends_when_nobody_waits_any_more_changes_nothing() {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let sender = Mutex::new(sender);
+    let mut world = world(move |context, done| {
+        sender.lock().unwrap().send((context, done)).unwrap();
+    });
+    add(&mut world, "Soon", finish);
+    let text = "x = Neg() @ 0\n l = Later(x) @ 0\n f = Fail(x) @ 0\n s = Soon(x) @ 0";
+    let bench = Bench::new(world, Sketch::parse(text), &threads(1));
+    let failing = bench.prepare(&["x"], &["l", "f"], &[]).unwrap();
+    let good = bench.prepare(&["x"], &["s"], &[]).unwrap();
+    for _ in 0..10 {
+        let error = bench.run_prepared(&failing, &[ones()], &RunOptions::default());
+        assert!(error.unwrap_err().to_string().contains("Tuesday"));
+        // It may not have been started.
+        if let Ok((context, done)) = receiver.try_recv() {
+            finish(context, done);
+        }
+        let fetched = bench.run_prepared(&good, &[ones()], &RunOptions::default());
+        assert_eq!(fetched.unwrap()[0], [10.0; 4]);
+    }
+}
+
+#[test]
+fn one_that_loses_its_callback_fails_the_run() {
+    let world = world(|context, done| drop((context, done)));
+    let text = "x = Neg() @ 0\n l = Later(x) @ 0";
+    let bench = Bench::new(world, Sketch::parse(text), &threads(1));
+    let prepared = bench.prepare(&["x"], &["l"], &[]).unwrap();
+    let error = bench.run_prepared(&prepared, &[ones()], &RunOptions::default());
+    let error = error.unwrap_err().to_string();
+    assert!(
+        error.contains("`l` (Later)") && error.contains("dropped its callback"),
+        "{error}"
+    );
+}
+
+#[test]
+fn one_that_panics_fails_the_run() {
+    let world = world(|_, _| panic!("out of cheese"));
+    let text = "x = Neg() @ 0\n l = Later(x) @ 0";
+    let bench = Bench::new(world, Sketch::parse(text), &threads(1));
+    let prepared = bench.prepare(&["x"], &["l"], &[]).unwrap();
+    let error = bench.run_prepared(&prepared, &[ones()], &RunOptions::default());
+    let error = error.unwrap_err().to_string();
+    assert!(
+        error.contains("`l` (Later)") && error.contains("panicked"),
+        "{error}"
+    );
+}
+
+#[test]
+fn they_are_recorded_from_start_to_end() {
+    let world = world(|context, done| {
+        thread::spawn(move || {
+            thread::sleep(Duration::from_millis(3));
+            finish(context, done);
+        });
+    });
+    let text = "x = Neg() @ 0\n l = Later(x) @ 0";
+    let bench = Bench::new(world, Sketch::parse(text), &threads(1));
+    let prepared = bench.prepare(&["x"], &["l"], &[]).unwrap();
+    let recorder = Recorder::new();
+    let options = RunOptions::default().with_recorder(recorder.clone());
+    bench.run_prepared(&prepared, &[ones()], &options).unwrap();
+    let events = recorder.events();
+    let kernel = events
+        .iter()
+        .find(|event| matches!(event.kind, EventKind::Kernel { .. }))
+        .unwrap();
+    assert!(kernel.duration_ns >= 3_000_000, "{kernel:?}");
+}

@@ -1,0 +1,143 @@
+//! The same plan with fewer steps.
+
+use rustc_hash::FxHashMap;
+
+use super::plan::Fetch;
+use super::plan::Plan;
+use super::plan::StepId;
+use super::plan::ValueId;
+use crate::graph::Csr;
+
+/// Steps that execute one node each, replaced by the last of them.
+#[derive(Debug, Clone)]
+pub(crate) struct FusedStep {
+    /// In the order of the plan; nothing else reads the values of any but the last, or waits for one.
+    pub(crate) steps: Vec<StepId>,
+    /// What the last one reads from now on.
+    pub(crate) inputs: Vec<ValueId>,
+}
+
+/// A step that is gone.
+const GONE: u32 = u32::MAX;
+
+impl Plan {
+    /// The same plan with each of these sets of steps in one step; also, per set, that step.
+    pub(crate) fn with_fused(&self, fused: &[FusedStep]) -> (Self, Vec<StepId>) {
+        // Per step the one that is executed in its place.
+        let mut stands_for: Vec<u32> = self.step_ids().collect();
+        let mut inputs_of = FxHashMap::default();
+        for set in fused {
+            if let Some((last, inner)) = set.steps.split_last() {
+                inputs_of.insert(*last, &set.inputs);
+                for step in inner {
+                    stands_for[step.index()] = last.0;
+                }
+            }
+        }
+        let is_left = |step: u32| stands_for[step as usize] == step;
+        let mut new_step = vec![GONE; self.steps.len()];
+        let mut new_value = vec![GONE; self.values.len()];
+        let (mut n_steps, mut n_values) = (0, 0);
+        for (id, step) in self.step_ids().zip(&self.steps) {
+            if is_left(id) {
+                new_step[id as usize] = n_steps;
+                n_steps += 1;
+                for value in step.output_range() {
+                    new_value[value] = n_values;
+                    n_values += 1;
+                }
+            }
+        }
+        let step_now = |step: StepId| StepId(new_step[stands_for[step.index()] as usize]);
+        let value_now = |value: ValueId| ValueId(new_value[value.index()]);
+
+        let mut plan = Self {
+            back_edges: self.back_edges.clone(),
+            transfers: self.transfers.clone(),
+            feeds: self.feeds.clone(),
+            fetches: self.fetches.clone(),
+            partitions: self.partitions.clone(),
+            ..Self::default()
+        };
+        let values = self.values.iter().zip(&new_value);
+        let values = values.filter(|&(_, &new)| new != GONE);
+        plan.values = values.map(|(value, _)| value.clone()).collect();
+        for (id, step) in self.step_ids().zip(&self.steps) {
+            if !is_left(id) {
+                continue;
+            }
+            let mut step = step.clone();
+            if let Some(inputs) = inputs_of.get(&StepId(id)) {
+                step.inputs = inputs.iter().copied().collect();
+            }
+            step.inputs
+                .iter_mut()
+                .for_each(|value| *value = value_now(*value));
+            step.first_output = match step.n_outputs {
+                0 => 0,
+                _ => value_now(ValueId(step.first_output)).0,
+            };
+            step.n_waits = 0;
+            plan.steps.push(step);
+        }
+        plan.link(self, &stands_for, &new_step);
+        plan.values.iter_mut().for_each(|value| value.n_readers = 0);
+        for step in &plan.steps {
+            for value in &step.inputs {
+                plan.values[value.index()].n_readers += 1;
+            }
+        }
+        for transfer in &mut plan.transfers {
+            transfer.sent = transfer.sent.map(value_now);
+            transfer.received = transfer.received.map(value_now);
+        }
+        for partition in &mut plan.partitions {
+            partition.steps.retain(|step| is_left(step.0));
+            partition
+                .steps
+                .iter_mut()
+                .for_each(|step| *step = step_now(*step));
+        }
+        for feed in &mut plan.feeds {
+            feed.steps
+                .iter_mut()
+                .for_each(|step| *step = step_now(*step));
+        }
+        for fetch in &mut plan.fetches {
+            if let Fetch::Step(_, step) = fetch {
+                *step = step_now(*step);
+            }
+        }
+        let last = |set: &FusedStep| {
+            set.steps
+                .last()
+                .map_or(StepId(GONE), |&last| step_now(last))
+        };
+        (plan, fused.iter().map(last).collect())
+    }
+
+    /// Edges as in `old`, between what is left of its steps; those within a set are gone.
+    fn link(&mut self, old: &Self, stands_for: &[u32], new_step: &[u32]) {
+        let mut rows: Vec<Vec<u32>> = vec![Vec::new(); self.steps.len()];
+        for id in old.step_ids() {
+            let from = stands_for[id as usize];
+            for &successor in old.successors.row(id as usize) {
+                let to = stands_for[successor as usize];
+                if from != to {
+                    let to = new_step[to as usize];
+                    rows[new_step[from as usize] as usize].push(to);
+                    self.steps[to as usize].n_waits += 1;
+                }
+            }
+        }
+        let mut successors = Csr::default();
+        for row in rows {
+            successors.items.extend(row);
+            let end = u32::try_from(successors.items.len());
+            successors
+                .offsets
+                .push(end.expect("no more edges than before"));
+        }
+        self.successors = successors;
+    }
+}
