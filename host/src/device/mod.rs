@@ -20,6 +20,7 @@ mod resource;
 mod set;
 mod simple;
 mod step;
+mod status;
 mod traits;
 
 pub use async_kernel::{AsyncKernel, AsyncKernelContext, Done};
@@ -53,4 +54,5 @@ pub use resource::{ContainerInfo, Resource, ResourceError, ResourceManager};
 pub use set::{DeviceSet, UNREGISTERED_TYPE_PRIORITY};
 pub use simple::SimpleDevice;
 pub use step::{DeviceStep, StepAllocator, StepNumber};
+pub use status::StatusCode;
 pub use traits::{AllocatorAttributes, Device, KernelDevice};

@@ -1,5 +1,7 @@
 //! Errors about resources.
 
+use crate::device::status::StatusCode;
+
 /// Why a resource cannot be had, made or deleted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -114,4 +116,22 @@ pub enum ResourceError {
         /// The type that the handle names.
         found: String,
     },
+}
+
+impl ResourceError {
+    /// Its category.
+    pub fn code(&self) -> StatusCode {
+        match self {
+            Self::NoContainer { .. } | Self::NotFound { .. } | Self::Expired { .. } => {
+                StatusCode::NotFound
+            }
+            Self::AlreadyExists { .. } => StatusCode::AlreadyExists,
+            Self::NotOwned { .. } => StatusCode::Internal,
+            Self::Finalized { .. } | Self::CalledBack { .. } => StatusCode::FailedPrecondition,
+            Self::MalformedContainer(_)
+            | Self::ReservedName(_)
+            | Self::OtherDevice { .. }
+            | Self::OtherType { .. } => StatusCode::InvalidArgument,
+        }
+    }
 }

@@ -1,0 +1,213 @@
+//! Status categories: the small set of numbers by which TensorFlow and its clients sort errors.
+
+use std::fmt;
+
+use crate::device::error::DeviceError;
+use crate::device::error::KernelError;
+use crate::device::factory::RegisterError;
+use crate::device::kernel_registry::KernelLookupError;
+use crate::names::NameError;
+use crate::tensor::TensorError;
+
+/// Category of an error (TensorFlow `error.Code`, which is gRPC's). The text of an error says what happened; the category is
+/// what a program decides by, and what crosses a wire as a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum StatusCode {
+    /// No error.
+    Ok = 0,
+    /// The caller called it off.
+    Cancelled = 1,
+    /// An error of no known category.
+    Unknown = 2,
+    /// What was given is wrong, whatever state the system is in.
+    InvalidArgument = 3,
+    /// It took longer than allowed.
+    DeadlineExceeded = 4,
+    /// What was named does not exist.
+    NotFound = 5,
+    /// What was to be made exists already.
+    AlreadyExists = 6,
+    /// The caller may not do this.
+    PermissionDenied = 7,
+    /// Something is used up: memory, handles.
+    ResourceExhausted = 8,
+    /// The system is not in the state that this needs.
+    FailedPrecondition = 9,
+    /// Given up because of something that happened at the same time; may be tried again.
+    Aborted = 10,
+    /// Past the end of what is there.
+    OutOfRange = 11,
+    /// Allowed, but not implemented.
+    Unimplemented = 12,
+    /// Something that must hold does not: a bug, or a broken device.
+    Internal = 13,
+    /// Not reachable now; may be tried again.
+    Unavailable = 14,
+    /// Data are lost or damaged.
+    DataLoss = 15,
+    /// The caller did not say who it is.
+    Unauthenticated = 16,
+}
+
+impl StatusCode {
+    /// All of them, by number.
+    pub const ALL: [Self; 17] = [
+        Self::Ok,
+        Self::Cancelled,
+        Self::Unknown,
+        Self::InvalidArgument,
+        Self::DeadlineExceeded,
+        Self::NotFound,
+        Self::AlreadyExists,
+        Self::PermissionDenied,
+        Self::ResourceExhausted,
+        Self::FailedPrecondition,
+        Self::Aborted,
+        Self::OutOfRange,
+        Self::Unimplemented,
+        Self::Internal,
+        Self::Unavailable,
+        Self::DataLoss,
+        Self::Unauthenticated,
+    ];
+
+    /// The number on the wire (`error.Code`).
+    pub const fn number(self) -> i32 {
+        self as i32
+    }
+
+    /// The category of a number; `None` if there is none (a newer peer may send others: take them as [`Self::Unknown`]).
+    pub fn from_number(number: i32) -> Option<Self> {
+        let index = usize::try_from(number).ok()?;
+        Self::ALL.get(index).copied()
+    }
+
+    /// `InvalidArgument`, `NotFound` and so on.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "Ok",
+            Self::Cancelled => "Cancelled",
+            Self::Unknown => "Unknown",
+            Self::InvalidArgument => "InvalidArgument",
+            Self::DeadlineExceeded => "DeadlineExceeded",
+            Self::NotFound => "NotFound",
+            Self::AlreadyExists => "AlreadyExists",
+            Self::PermissionDenied => "PermissionDenied",
+            Self::ResourceExhausted => "ResourceExhausted",
+            Self::FailedPrecondition => "FailedPrecondition",
+            Self::Aborted => "Aborted",
+            Self::OutOfRange => "OutOfRange",
+            Self::Unimplemented => "Unimplemented",
+            Self::Internal => "Internal",
+            Self::Unavailable => "Unavailable",
+            Self::DataLoss => "DataLoss",
+            Self::Unauthenticated => "Unauthenticated",
+        }
+    }
+}
+
+impl fmt::Display for StatusCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl DeviceError {
+    /// Its category.
+    pub fn code(&self) -> StatusCode {
+        match self {
+            Self::Absent { .. } => StatusCode::FailedPrecondition,
+            Self::InvalidArgument(_) => StatusCode::InvalidArgument,
+            Self::NotFound(_) => StatusCode::NotFound,
+            Self::Failed { .. } => StatusCode::Internal,
+            Self::OutOfMemory(_) => StatusCode::ResourceExhausted,
+        }
+    }
+}
+
+impl KernelError {
+    /// Its category.
+    pub fn code(&self) -> StatusCode {
+        match self {
+            Self::InvalidArgument(_) => StatusCode::InvalidArgument,
+            Self::Unimplemented(_) => StatusCode::Unimplemented,
+            Self::Tensor(error) => of_tensor(error),
+            Self::Device(error) => error.code(),
+            Self::Cancelled => StatusCode::Cancelled,
+        }
+    }
+}
+
+fn of_tensor(error: &TensorError) -> StatusCode {
+    match error {
+        TensorError::OutOfMemory(_) => StatusCode::ResourceExhausted,
+        // A kernel read what its device never handed it.
+        TensorError::NotOnHost => StatusCode::Internal,
+        TensorError::NoFixedSize(_) => StatusCode::Unimplemented,
+        TensorError::TooLarge(_)
+        | TensorError::LengthMismatch { .. }
+        | TensorError::WrongDType { .. } => StatusCode::InvalidArgument,
+    }
+}
+
+impl KernelLookupError {
+    /// Its category.
+    pub fn code(&self) -> StatusCode {
+        match self {
+            Self::Ambiguous { .. } | Self::BadConstraint { .. } => StatusCode::InvalidArgument,
+        }
+    }
+}
+
+impl RegisterError {
+    /// Its category.
+    pub fn code(&self) -> StatusCode {
+        StatusCode::AlreadyExists
+    }
+}
+
+impl NameError {
+    /// Its category.
+    pub fn code(&self) -> StatusCode {
+        StatusCode::InvalidArgument
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names::DeviceName;
+    use crate::tensor::OutOfMemory;
+
+    #[test]
+    fn numbers_are_those_of_the_wire() {
+        for (number, code) in (0..).zip(StatusCode::ALL) {
+            assert_eq!(code.number(), number);
+            assert_eq!(StatusCode::from_number(number), Some(code));
+        }
+        assert_eq!(StatusCode::InvalidArgument.number(), 3);
+        assert_eq!(StatusCode::Unauthenticated.number(), 16);
+        assert_eq!(StatusCode::from_number(17), None);
+        assert_eq!(StatusCode::from_number(-1), None);
+        assert_eq!(format!("{:>9}", StatusCode::NotFound), " NotFound");
+    }
+
+    #[test]
+    fn an_error_has_the_category_of_what_caused_it() {
+        let full = OutOfMemory {
+            allocator: "CPU:0".to_owned(),
+            requested_bytes: 2,
+            in_use_bytes: 0,
+            limit_bytes: 1,
+        };
+        let error = KernelError::Tensor(TensorError::OutOfMemory(full.clone()));
+        assert_eq!(error.code(), StatusCode::ResourceExhausted);
+        let error = KernelError::Device(DeviceError::OutOfMemory(full));
+        assert_eq!(error.code(), StatusCode::ResourceExhausted);
+        let error = KernelError::Device(DeviceError::NotFound("no such".to_owned()));
+        assert_eq!(error.code(), StatusCode::NotFound);
+        let error = DeviceName::parse_full("nonsense").unwrap_err();
+        assert_eq!(error.code(), StatusCode::InvalidArgument);
+    }
+}
