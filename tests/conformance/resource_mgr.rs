@@ -116,7 +116,7 @@ fn call(manager: &mut ResourceManager, step: &Value) -> Result<Outcome, String> 
 /// Container and name of a stateful op's resource, as `CONTAINER/NAME`.
 fn info(manager: &ResourceManager, step: &Value) -> Outcome {
     let text = |key: &str| step[key].as_str().unwrap_or("").to_owned();
-    let string = |text: String| AttrValue::String(Arc::from(text.into_bytes()));
+    let string = |text: String| AttrValue::from(text.as_str());
     let attrs = AttrSet::new([
         ("container".into(), string(text("container"))),
         ("shared_name".into(), string(text("shared_name"))),

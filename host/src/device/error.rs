@@ -1,5 +1,6 @@
 //! Errors of devices and kernels.
 
+use super::resource::ResourceError;
 use crate::tensor::{OutOfMemory, TensorError};
 
 /// Why a device cannot be had, or does not answer.
@@ -51,6 +52,9 @@ pub enum KernelError {
     /// The device failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// A resource is not there, or is there already.
+    #[error(transparent)]
+    Resource(#[from] ResourceError),
     /// The run was cancelled.
     #[error("cancelled")]
     Cancelled,

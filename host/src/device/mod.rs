@@ -19,8 +19,8 @@ mod renamed;
 mod resource;
 mod set;
 mod simple;
-mod step;
 mod status;
+mod step;
 mod traits;
 
 pub use async_kernel::{AsyncKernel, AsyncKernelContext, Done};
@@ -50,9 +50,9 @@ pub use remote::{
     new_remote_devices,
 };
 pub use renamed::RenamedDevice;
-pub use resource::{ContainerInfo, Resource, ResourceError, ResourceManager};
+pub use resource::{ContainerInfo, Resource, ResourceError, ResourceManager, make_resource_handle};
 pub use set::{DeviceSet, UNREGISTERED_TYPE_PRIORITY};
 pub use simple::SimpleDevice;
-pub use step::{DeviceStep, StepAllocator, StepNumber};
 pub use status::StatusCode;
+pub use step::{DeviceStep, StepAllocator, StepNumber};
 pub use traits::{AllocatorAttributes, Device, KernelDevice};

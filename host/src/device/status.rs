@@ -134,6 +134,7 @@ impl KernelError {
             Self::Unimplemented(_) => StatusCode::Unimplemented,
             Self::Tensor(error) => of_tensor(error),
             Self::Device(error) => error.code(),
+            Self::Resource(error) => error.code(),
             Self::Cancelled => StatusCode::Cancelled,
         }
     }

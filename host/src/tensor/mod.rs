@@ -5,6 +5,7 @@
 mod buffer;
 mod dtype;
 mod element;
+mod handle;
 mod literal;
 mod shape;
 mod value;
@@ -15,6 +16,7 @@ pub use buffer::{
 };
 pub use dtype::DType;
 pub use element::{Boolean, Complex64, Complex128, Element};
+pub use handle::ResourceHandle;
 pub use literal::{Literal, LiteralData, LiteralError, Procedural, SharedBytes};
 pub(crate) use shape::RANK_MAX;
 pub use shape::{PartialShape, Shape, ShapeTooLarge};

@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::{
-    Allocator, Buffer, DType, Element, HostMemory, MemoryId, OutOfMemory, Shape, ShapeTooLarge,
+    Allocator, Buffer, DType, Element, HostMemory, MemoryId, OutOfMemory, ResourceHandle, Shape,
+    ShapeTooLarge,
 };
 
 /// Why a tensor cannot be made or read.
@@ -46,6 +47,8 @@ enum Data {
     Buffer(Buffer),
     /// Strings live on the host, whatever the device: TensorFlow's rule.
     Strings(Arc<[Box<[u8]>]>),
+    /// So do handles.
+    Handle(Arc<ResourceHandle>),
 }
 
 /// An n-dimensional array, row-major. Cloning shares the bytes.
@@ -153,6 +156,15 @@ impl Tensor {
         })
     }
 
+    /// A scalar of type `resource`.
+    pub fn from_handle(handle: ResourceHandle) -> Self {
+        Self {
+            dtype: DType::Resource,
+            shape: Shape::default(),
+            data: Data::Handle(Arc::new(handle)),
+        }
+    }
+
     /// Element type.
     pub fn dtype(&self) -> DType {
         self.dtype
@@ -168,14 +180,15 @@ impl Tensor {
         match &self.data {
             Data::Buffer(buffer) => buffer.len_bytes(),
             Data::Strings(values) => values.iter().map(|value| value.len()).sum(),
+            Data::Handle(_) => 0,
         }
     }
 
-    /// The memory; `None` for strings, which are the host's.
+    /// The memory; `None` for strings and handles, which are the host's.
     pub fn buffer(&self) -> Option<&Buffer> {
         match &self.data {
             Data::Buffer(buffer) => Some(buffer),
-            Data::Strings(_) => None,
+            Data::Strings(_) | Data::Handle(_) => None,
         }
     }
 
@@ -204,7 +217,7 @@ impl Tensor {
     pub fn as_bytes(&self) -> Result<&[u8], TensorError> {
         match &self.data {
             Data::Buffer(buffer) => buffer.as_host_bytes().ok_or(TensorError::NotOnHost),
-            Data::Strings(_) => Err(TensorError::NoFixedSize(self.dtype)),
+            Data::Strings(_) | Data::Handle(_) => Err(TensorError::NoFixedSize(self.dtype)),
         }
     }
 
@@ -233,8 +246,22 @@ impl Tensor {
     pub fn as_strings(&self) -> Result<&[Box<[u8]>], TensorError> {
         match &self.data {
             Data::Strings(values) => Ok(values),
-            Data::Buffer(_) => Err(TensorError::WrongDType {
+            Data::Buffer(_) | Data::Handle(_) => Err(TensorError::WrongDType {
                 expected: DType::String,
+                found: self.dtype,
+            }),
+        }
+    }
+
+    /// The element of a scalar of type `resource`.
+    ///
+    /// # Errors
+    /// [`TensorError::WrongDType`] for another type.
+    pub fn as_handle(&self) -> Result<&ResourceHandle, TensorError> {
+        match &self.data {
+            Data::Handle(handle) => Ok(handle),
+            Data::Buffer(_) | Data::Strings(_) => Err(TensorError::WrongDType {
+                expected: DType::Resource,
                 found: self.dtype,
             }),
         }
@@ -244,7 +271,7 @@ impl Tensor {
     pub fn as_bytes_mut(&mut self) -> Option<&mut [u8]> {
         match &mut self.data {
             Data::Buffer(buffer) => buffer.as_host_bytes_mut(),
-            Data::Strings(_) => None,
+            Data::Strings(_) | Data::Handle(_) => None,
         }
     }
 

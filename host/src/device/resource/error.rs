@@ -106,6 +106,16 @@ pub enum ResourceError {
         /// The device that uses it.
         device: String,
     },
+    /// A variable was read before it was assigned.
+    #[error(
+        "variable `{container}/{name}` is not initialized; assign it first, in a run before or with a control dependency"
+    )]
+    Uninitialized {
+        /// The container.
+        container: String,
+        /// The variable.
+        name: String,
+    },
     /// A handle to a resource of another type.
     #[error("resource `{name}` is of type {found}, not {expected}")]
     OtherType {
@@ -127,7 +137,9 @@ impl ResourceError {
             }
             Self::AlreadyExists { .. } => StatusCode::AlreadyExists,
             Self::NotOwned { .. } => StatusCode::Internal,
-            Self::Finalized { .. } | Self::CalledBack { .. } => StatusCode::FailedPrecondition,
+            Self::Finalized { .. } | Self::CalledBack { .. } | Self::Uninitialized { .. } => {
+                StatusCode::FailedPrecondition
+            }
             Self::MalformedContainer(_)
             | Self::ReservedName(_)
             | Self::OtherDevice { .. }

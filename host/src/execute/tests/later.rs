@@ -56,10 +56,9 @@ fn add(
     start: impl Fn(AsyncKernelContext, Done) + Send + Sync + 'static,
 ) {
     let start: Arc<Start> = Arc::new(start);
-    let factory = move |_: &_| Ok(Box::new(Later(Arc::clone(&start))) as Box<dyn Kernel>);
-    world
-        .registry
-        .register(KernelDef::new(op, "CPU").with_factory(factory));
+    let def = KernelDef::new(op, "CPU");
+    let def = def.with_factory(move |_| Ok(Box::new(Later(Arc::clone(&start)))));
+    world.registry.register(def);
 }
 
 /// Hands on the first input, times ten.
@@ -245,7 +244,7 @@ fn they_are_recorded_from_start_to_end() {
     let text = "x = Neg() @ 0\n l = Later(x) @ 0";
     let bench = Bench::new(world, Sketch::parse(text), &threads(1));
     let prepared = bench.prepare(&["x"], &["l"], &[]).unwrap();
-    let recorder = Recorder::new();
+    let recorder = Recorder::on();
     let options = RunOptions::default().with_recorder(recorder.clone());
     bench.run_prepared(&prepared, &[ones()], &options).unwrap();
     let events = recorder.events();

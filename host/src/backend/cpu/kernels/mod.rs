@@ -83,6 +83,7 @@ mod reduce;
 mod select;
 mod slice;
 mod state;
+mod variable;
 
 /// TensorFlow's real floating-point types.
 const REALS: [DType; 4] = [DType::F32, DType::F64, DType::F16, DType::BF16];
@@ -140,6 +141,7 @@ const INDICES: [DType; 2] = [DType::I32, DType::I64];
 /// Adds all kernels of CPU devices.
 pub(super) fn register(registry: &mut KernelRegistry) {
     state::register(registry);
+    variable::register(registry);
     array::register(registry);
     math::register(registry);
     elementwise::register(registry);

@@ -1,0 +1,254 @@
+//! Variables: tensors that stay on the device between runs.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+
+use crate::backend::cpu::kernels::Made;
+use crate::backend::cpu::kernels::NUMBERS;
+use crate::backend::cpu::kernels::bool_attr;
+use crate::backend::cpu::kernels::def;
+use crate::backend::cpu::kernels::kernel;
+use crate::backend::cpu::kernels::type_attr;
+use crate::device::ContainerInfo;
+use crate::device::KernelConstruction;
+use crate::device::KernelContext;
+use crate::device::KernelError;
+use crate::device::KernelRegistry;
+use crate::device::Resource;
+use crate::device::ResourceError;
+use crate::device::make_resource_handle;
+use crate::kernels::Number;
+use crate::tensor::DType;
+use crate::tensor::PartialShape;
+use crate::tensor::Shape;
+use crate::tensor::Tensor;
+use crate::tensor::TensorError;
+
+pub(super) fn register(registry: &mut KernelRegistry) {
+    registry.register(def("VarHandleOp").with_factory(handle));
+    registry.register(
+        def("ReadVariableOp")
+            .with_factory(|_| kernel(|context| context.set_output(0, read(context)?))),
+    );
+    registry.register(def("AssignVariableOp").with_factory(assign));
+    for op in ["AssignAddVariableOp", "AssignSubVariableOp"] {
+        registry.register(
+            def(op)
+                .with_types("dtype", &NUMBERS)
+                .with_factory(move |node| update(node, op == "AssignAddVariableOp")),
+        );
+    }
+    registry.register(def("VarIsInitializedOp").with_factory(|_| kernel(is_initialized)));
+    registry.register(
+        def("VariableShape")
+            .with_types("out_type", &[DType::I32, DType::I64])
+            .with_factory(shape),
+    );
+    registry.register(def("DestroyResourceOp").with_factory(destroy));
+}
+
+/// A tensor of a fixed type, once it was assigned one (TensorFlow `Var`).
+#[derive(Debug)]
+struct Variable {
+    dtype: DType,
+    value: Mutex<Option<Tensor>>,
+}
+
+impl Variable {
+    fn new(dtype: DType) -> Self {
+        Self {
+            dtype,
+            value: Mutex::default(),
+        }
+    }
+
+    /// A kernel that panics leaves the old value, or the new one.
+    fn lock(&self) -> MutexGuard<'_, Option<Tensor>> {
+        self.value.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Resource for Variable {
+    fn describe(&self) -> String {
+        match &*self.lock() {
+            Some(value) => format!("{value:?}"),
+            None => format!("variable of {}, not initialized", self.dtype),
+        }
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        self.lock()
+            .as_ref()
+            .map_or(0, |value| value.len_bytes() as u64)
+    }
+}
+
+/// TensorFlow `VarHandleOp`: says where the variable is; assigning makes it.
+fn handle(node: &KernelConstruction<'_>) -> Made {
+    let manager = node.device.resource_manager()?;
+    let info = ContainerInfo::resolve(manager, node.node, node.attrs, true)?;
+    let dtype = type_attr(node, "dtype")?;
+    let shape = node.attrs.shape("shape").cloned();
+    let handle = make_resource_handle::<Variable>(
+        &node.device.attributes().name,
+        &info,
+        vec![(dtype, shape.unwrap_or_else(PartialShape::unknown))],
+    );
+    let tensor = Tensor::from_handle(handle);
+    kernel(move |context| context.set_output(0, tensor.clone()))
+}
+
+/// The variable of input 0, which must exist.
+fn variable(context: &KernelContext<'_>) -> Result<Arc<Variable>, KernelError> {
+    context
+        .resource::<Variable>(0)
+        .map_err(|error| match error {
+            KernelError::Resource(
+                ResourceError::NotFound {
+                    container, name, ..
+                }
+                | ResourceError::NoContainer {
+                    container, name, ..
+                },
+            ) => uninitialized(container, name),
+            other => other,
+        })
+}
+
+fn uninitialized(container: String, name: String) -> KernelError {
+    KernelError::Resource(ResourceError::Uninitialized { container, name })
+}
+
+fn no_value(context: &KernelContext<'_>) -> KernelError {
+    match context.resource_handle::<Variable>(0) {
+        Ok(handle) => uninitialized(handle.container.clone(), handle.name.clone()),
+        Err(error) => error,
+    }
+}
+
+/// What the variable holds now; later assignments do not change it.
+fn read(context: &KernelContext<'_>) -> Result<Tensor, KernelError> {
+    let variable = variable(context)?;
+    let value = variable.lock().clone();
+    value.ok_or_else(|| no_value(context))
+}
+
+/// TensorFlow `AssignVariableOp`.
+fn assign(node: &KernelConstruction<'_>) -> Made {
+    let dtype = type_attr(node, "dtype")?;
+    let validate_shape = bool_attr(node, "validate_shape", false)?;
+    kernel(move |context| {
+        let handle = context.resource_handle::<Variable>(0)?;
+        let value = context.input(1)?;
+        if let Some((declared, shape)) = handle.dtypes_and_shapes.first() {
+            if *declared != dtype {
+                return Err(KernelError::invalid(format!(
+                    "variable `{}` is of type {declared}, the value is {dtype}",
+                    handle.name
+                )));
+            }
+            if validate_shape && !shape.matches(value.shape()) {
+                return Err(KernelError::invalid(format!(
+                    "variable `{}` has shape {shape}, the value has {}",
+                    handle.name,
+                    value.shape()
+                )));
+            }
+        }
+        // In the device's memory, and counted there; runs reuse the place of what they are given.
+        let value = context.device_context().copy_on_device(value)?;
+        let variable: Arc<Variable> = context.resource_manager()?.lookup_or_create(
+            &handle.container,
+            &handle.name,
+            || Ok::<_, KernelError>(Variable::new(dtype)),
+        )?;
+        *variable.lock() = Some(value);
+        Ok(())
+    })
+}
+
+/// TensorFlow `AssignAddVariableOp` and `AssignSubVariableOp`: one after the other, however many runs there are.
+fn update(node: &KernelConstruction<'_>, is_sum: bool) -> Made {
+    dispatch_number!(type_attr(node, "dtype")?, T => kernel(move |context| {
+        let combine = if is_sum { T::plus } else { T::minus };
+        update_with::<T>(context, combine)
+    }))
+}
+
+fn update_with<T: Number>(
+    context: &KernelContext<'_>,
+    combine: impl Fn(T, T) -> T,
+) -> Result<(), KernelError> {
+    let variable = variable(context)?;
+    let delta = context.input(1)?;
+    let mut value = variable.lock();
+    let held = value.as_mut().ok_or_else(|| no_value(context))?;
+    if held.shape() != delta.shape() {
+        return Err(KernelError::invalid(format!(
+            "the variable has shape {}, the value has {}",
+            held.shape(),
+            delta.shape()
+        )));
+    }
+    // Who has read the variable keeps what it has read.
+    if held.as_slice_mut::<T>().is_none() {
+        *held = context.device_context().copy_on_device(held)?;
+    }
+    let delta = delta.as_slice::<T>()?;
+    let elements = held.as_slice_mut::<T>();
+    let elements = elements.ok_or(TensorError::NotOnHost)?;
+    for (element, &delta) in elements.iter_mut().zip(delta) {
+        *element = combine(*element, delta);
+    }
+    Ok(())
+}
+
+/// TensorFlow `VarIsInitializedOp`.
+fn is_initialized(context: &KernelContext<'_>) -> Result<(), KernelError> {
+    let is_initialized = match context.resource::<Variable>(0) {
+        Ok(variable) => variable.lock().is_some(),
+        Err(KernelError::Resource(
+            ResourceError::NotFound { .. } | ResourceError::NoContainer { .. },
+        )) => false,
+        Err(error) => return Err(error),
+    };
+    context.fill_output_bytes(0, DType::Bool, &Shape::default(), |bytes| {
+        bytes[0] = u8::from(is_initialized);
+        Ok(())
+    })
+}
+
+/// TensorFlow `VariableShape`.
+fn shape(node: &KernelConstruction<'_>) -> Made {
+    dispatch!(type_attr(node, "out_type")?, [I32: i32, I64: i64], T => kernel(|context| {
+        let value = read(context)?;
+        let dims = value.shape().dims();
+        let sizes: Result<Vec<T>, _> = dims.iter().map(|&size| T::try_from(size)).collect();
+        let sizes = sizes.map_err(|_| {
+            KernelError::invalid(format!("shape {} does not fit into {}", value.shape(), DType::I32))
+        })?;
+        context.fill_output(0, &Shape::from([sizes.len()]), |out| {
+            out.copy_from_slice(&sizes);
+            Ok(())
+        })
+    }))
+}
+
+/// TensorFlow `DestroyResourceOp`.
+fn destroy(node: &KernelConstruction<'_>) -> Made {
+    let ignore_lookup_error = bool_attr(node, "ignore_lookup_error", true)?;
+    kernel(move |context| {
+        let handle = context.resource_handle::<Variable>(0)?;
+        let manager = context.resource_manager()?;
+        match manager.delete::<Variable>(&handle.container, &handle.name) {
+            Err(ResourceError::NotFound { .. } | ResourceError::NoContainer { .. })
+                if ignore_lookup_error =>
+            {
+                Ok(())
+            }
+            result => Ok(result?),
+        }
+    })
+}
