@@ -289,7 +289,7 @@ fn wrong_command_lines_end_in_status_2() {
         "run",
         "run {} --device-count CPU",
         "run {} --device-count cpu=2",
-        "devices --device-count TPU=2",
+        "devices --device-count NPU=2",
         "run {} --memory CPU:0=lots",
         "run {} --atol 1e-4",
         "run {} --policy-config k",
@@ -310,6 +310,32 @@ fn wrong_command_lines_end_in_status_2() {
             "{line}: {}",
             ran.stdout
         );
+    }
+}
+
+#[test]
+fn device_types_that_are_absent_are_shown_and_asking_for_one_says_what_to_do() {
+    let absent = ["GPU", "SYCL", "TPU", "XLA_CPU", "XLA_GPU", "XLA_EXEC"];
+    let shown = placewright(["devices"]).expect(0).stdout;
+    let json = placewright(["devices", "--json"]).expect(0).json();
+    for device_type in absent {
+        let line = shown
+            .lines()
+            .find(|line| line.starts_with(&format!("no {device_type}: ")));
+        let line = line.unwrap_or_else(|| panic!("{device_type} is not in\n{shown}"));
+        assert!(line.contains("Registry::with"), "{line}");
+        let rows = json["without_devices"].as_array().expect("rows");
+        let row = rows.iter().find(|row| row["device_type"] == device_type);
+        let remedy = row.and_then(|row| row["remedy"].as_str()).expect("a row");
+        assert!(remedy.contains(device_type), "{remedy}");
+        let count = |n: u32| {
+            placewright(args(
+                &format!("devices --device-count {device_type}={n}"),
+                &[],
+            ))
+        };
+        count(1).expect_error(1, &[device_type, "no backend", "Registry::with"]);
+        count(0).expect(0);
     }
 }
 

@@ -1,13 +1,20 @@
 //! The device registry and manager: what they grant, and what they refuse.
 
+use std::process::Command;
 use std::sync::Arc;
 
+use placewright::Error;
+use placewright::backend::default_factories;
+use placewright::builder::GraphBuilder;
 use placewright::device::DeviceError;
 use placewright::device::DeviceManager;
 use placewright::device::DeviceOptions;
+use placewright::device::ENABLED_TYPES_VARIABLE;
 use placewright::device::FactoryRegistry;
+use placewright::device::PhysicalDevice;
 use placewright::device::Registration;
 use placewright::names::DeviceName;
+use placewright::session::Session;
 
 use crate::fakes::FakeDevice;
 use crate::fakes::FakeFactory;
@@ -111,6 +118,118 @@ fn only_enabled_types_exist() {
     );
     let all = self::registry().with_enabled_types("");
     assert_eq!(all.priority("GPU"), 210);
+}
+
+/// Set for the process in which the test below runs itself.
+const CHILD: &str = "PLACEWRIGHT_TEST_ENABLED_TYPES";
+
+#[test]
+fn a_session_without_factories_reads_the_enabled_types_from_the_environment() {
+    if std::env::var_os(CHILD).is_some() {
+        let b = GraphBuilder::new("one");
+        b.placeholder::<f32>("x", [1]).unwrap();
+        let graph = Arc::new(b.finish());
+        let session = || Session::builder().with_graph(Arc::clone(&graph));
+        let error = session().build().unwrap_err();
+        assert!(
+            matches!(&error, Error::Device(DeviceError::NotFound(message)) if message.contains("CPU")),
+            "{error}"
+        );
+        // What the app hands in is the app's.
+        let own = session().with_factories(default_factories());
+        assert!(own.build().is_ok());
+        return;
+    }
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "devices::a_session_without_factories_reads_the_enabled_types_from_the_environment",
+        ])
+        .env(CHILD, "1")
+        .env(ENABLED_TYPES_VARIABLE, "GPU,cpu")
+        .output()
+        .unwrap();
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{stdout}");
+    assert!(stdout.contains("1 passed"), "{stdout}");
+}
+
+#[test]
+fn physical_devices_are_numbered_from_the_cpu_on_and_have_details() {
+    let mut registry = registry();
+    let xpu = Arc::new(FakeFactory::of("XPU", 1));
+    registry.register_pluggable("XPU", 220, xpu).unwrap();
+    let listed = |devices: Result<Vec<PhysicalDevice>, DeviceError>| -> Vec<String> {
+        let names = devices.unwrap().into_iter();
+        names.map(|device| device.name).collect()
+    };
+    assert_eq!(
+        listed(registry.physical_devices()),
+        ["CPU:0", "XPU:0", "GPU:0", "GPU:1"].map(|name| format!("/physical_device:{name}"))
+    );
+    assert_eq!(
+        listed(registry.pluggable_physical_devices()),
+        ["/physical_device:XPU:0"]
+    );
+    let name = |index| {
+        let details = registry.device_details(index)?;
+        Ok(details.get("device_name").cloned())
+    };
+    assert_eq!(name(0), Ok(None));
+    assert_eq!(name(1), Ok(Some("Fake XPU 0".to_owned())));
+    assert_eq!(name(3), Ok(Some("Fake GPU 1".to_owned())));
+    let Err(DeviceError::InvalidArgument(message)) = name(4) else {
+        panic!("device 4 exists")
+    };
+    assert!(message.contains("device 4 ") && message.contains("there are 4"));
+}
+
+#[test]
+fn listing_without_cpu_is_refused_as_creating_is() {
+    let empty = FactoryRegistry::empty();
+    let disabled = registry().with_enabled_types("GPU");
+    let mut blind = FactoryRegistry::empty();
+    blind
+        .register("CPU", 60, Arc::new(FakeFactory::of("CPU", 0)))
+        .unwrap();
+    for registry in [empty, disabled, blind] {
+        let error = registry.physical_devices().unwrap_err();
+        assert!(matches!(error, DeviceError::NotFound(_)), "{error}");
+    }
+}
+
+#[test]
+fn a_placeholder_says_what_is_missing_and_yields_to_any_factory() {
+    let absent = || {
+        Arc::new(FakeFactory {
+            n_physical: None,
+            ..FakeFactory::of("XPU", 0)
+        })
+    };
+    let mut registry = registry();
+    let placed = registry.register_placeholder("XPU", 210, absent());
+    assert_eq!(placed, Ok(Registration::Added));
+    assert_eq!(registry.priority("XPU"), 210);
+    let listing = registry.list_physical();
+    let xpu = listing.iter().find(|listing| listing.device_type == "XPU");
+    assert!(xpu.unwrap().is_placeholder && xpu.unwrap().devices.is_err());
+    let without = names(&registry, &DeviceOptions::default()).unwrap();
+    assert_eq!(without, ["CPU:0", "GPU:0", "GPU:1"]);
+    let error = names(&registry, &count("XPU", 1)).unwrap_err().to_string();
+    assert!(error.contains("LD_LIBRARY_PATH"), "{error}");
+    for priority in [10, 210, 300] {
+        let mut registry = registry.clone();
+        let own = Arc::new(FakeFactory::of("XPU", 1));
+        assert_eq!(
+            registry.register("XPU", priority, own),
+            Ok(Registration::Replaced)
+        );
+        assert_eq!(registry.priority("XPU"), priority);
+        let again = registry.register_placeholder("XPU", 999, absent());
+        assert_eq!(again, Ok(Registration::Outranked));
+        let found = names(&registry, &DeviceOptions::default()).unwrap();
+        assert!(found.contains(&"XPU:0".to_owned()), "{found:?}");
+    }
 }
 
 #[test]

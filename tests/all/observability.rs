@@ -562,3 +562,26 @@ fn a_policy_that_is_stopped_is_a_warning_and_counts_as_cut_off() {
     assert_eq!(events[0].fields["policy"], "ends-after-offer");
     assert!(events[0].fields["reason"].contains("no better plan"));
 }
+
+#[test]
+fn each_factory_that_is_not_enabled_is_told_once() {
+    let listener = Listener::new(|metadata| metadata.target() == targets::DEVICE);
+    listener.listen(|| {
+        let factories = FactoryRegistry::empty();
+        let mut factories = factories.with_enabled_types("CPU,SYCL");
+        for device_type in ["CPU", "GPU", "SYCL"] {
+            let factory = Arc::new(StrictCpuFactory);
+            factories.register(device_type, 60, factory).unwrap();
+        }
+        let absent = Arc::new(StrictCpuFactory);
+        factories.register_placeholder("TPU", 50, absent).unwrap();
+        let _ = factories.with_enabled_types("CPU");
+    });
+    let told: Vec<_> = listener
+        .events()
+        .into_iter()
+        .map(|event| (event.level, event.fields["device_type"].clone()))
+        .collect();
+    let info = |name: &str| ("INFO".to_owned(), name.to_owned());
+    assert_eq!(told, [info("GPU"), info("SYCL")]);
+}

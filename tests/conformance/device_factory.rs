@@ -7,7 +7,7 @@ use placewright::backend::default_factories;
 use placewright::device::DeviceError;
 use placewright::device::DeviceOptions;
 use placewright::device::FactoryRegistry;
-use placewright::device::PhysicalListing;
+use placewright::device::PhysicalDevice;
 use serde_json::Value;
 use serde_json::json;
 
@@ -81,19 +81,18 @@ fn run(registry: &mut FactoryRegistry, step: &Value) -> Result<(), String> {
             first_then_any_order(&names, expect)
         }
         "list_all_physical_devices" => {
-            first_then_any_order(&physical_names(registry.list_physical())?, expect)
+            first_then_any_order(&physical_names(registry.physical_devices())?, expect)
         }
-        "list_pluggable_physical_devices" => {
-            let mut listings = registry.list_physical();
-            listings.retain(|listing| listing.is_pluggable);
-            first_then_any_order(&physical_names(listings)?, expect)
-        }
+        "list_pluggable_physical_devices" => first_then_any_order(
+            &physical_names(registry.pluggable_physical_devices())?,
+            expect,
+        ),
         "get_any_device_details" => {
             let index = step["index"].as_i64().ok_or("step has no index")?;
             // A negative index cannot be asked for.
             let found = usize::try_from(index)
                 .map_err(|error| DeviceError::InvalidArgument(error.to_string()))
-                .and_then(|index| registry.physical_device(index));
+                .and_then(|index| registry.device_details(index));
             if expect["error"].is_object() {
                 return match found {
                     Err(DeviceError::InvalidArgument(_)) => mentions(found, &expect["error"]),
@@ -142,13 +141,9 @@ fn options(step: &Value) -> Result<DeviceOptions, String> {
     Ok(options)
 }
 
-fn physical_names(listings: Vec<PhysicalListing>) -> Result<Vec<String>, String> {
-    let mut names = Vec::new();
-    for listing in listings {
-        let devices = listing.devices.map_err(|error| error.to_string())?;
-        names.extend(devices.into_iter().map(|device| device.name));
-    }
-    Ok(names)
+fn physical_names(listed: Result<Vec<PhysicalDevice>, DeviceError>) -> Result<Vec<String>, String> {
+    let devices = listed.map_err(|error| error.to_string())?;
+    Ok(devices.into_iter().map(|device| device.name).collect())
 }
 
 fn first_then_any_order(found: &[String], expect: &Value) -> Result<(), String> {

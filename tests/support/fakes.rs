@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use placewright::device::Device;
 use placewright::device::DeviceAttributes;
+use placewright::device::DeviceDetails;
 use placewright::device::DeviceError;
 use placewright::device::DeviceFactory;
 use placewright::device::DeviceOptions;
@@ -110,6 +111,16 @@ impl DeviceFactory for FakeFactory {
             description: String::new(),
         };
         Ok((0..self.present()?).map(physical).collect())
+    }
+
+    /// Says which one it is, and nothing of a CPU.
+    fn details(&self, index: usize) -> Result<DeviceDetails, DeviceError> {
+        let mut details = DeviceDetails::new();
+        if self.device_type != "CPU" {
+            let name = format!("Fake {} {index}", self.device_type);
+            details.insert("device_name".to_owned(), name);
+        }
+        Ok(details)
     }
 
     fn create(

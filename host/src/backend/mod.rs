@@ -7,9 +7,23 @@ use std::sync::Arc;
 
 use crate::device::FactoryRegistry;
 
+mod absent;
 pub mod cpu;
 
-/// The factories of all backends that this build has, at TensorFlow's priorities.
+pub use absent::AbsentDeviceFactory;
+
+/// Types of TensorFlow that no backend here makes yet, with its priorities.
+const ABSENT: [(&str, i32, &str); 6] = [
+    ("GPU", 210, "GPUs"),
+    ("SYCL", 200, "OpenCL devices"),
+    ("TPU", 50, "TPUs"),
+    ("XLA_CPU", 50, "CPU devices that compile with XLA"),
+    ("XLA_GPU", 50, "GPUs that compile with XLA"),
+    ("XLA_EXEC", 40, "executors of XLA"),
+];
+
+/// The factories of all backends that this build has, at TensorFlow's priorities, and a placeholder for each type of
+/// TensorFlow that it lacks. A pure function: the environment is read by [`FactoryRegistry::with_enabled_types_from_env`].
 pub fn default_factories() -> FactoryRegistry {
     let mut registry = FactoryRegistry::empty();
     registry
@@ -19,18 +33,40 @@ pub fn default_factories() -> FactoryRegistry {
             Arc::new(cpu::ThreadPoolDeviceFactory),
         )
         .expect("each type stands once in this list");
+    for (device_type, priority, kind) in ABSENT {
+        let absent = AbsentDeviceFactory::no_backend(device_type, kind);
+        registry
+            .register_placeholder(device_type, priority, Arc::new(absent))
+            .expect("each type stands once in this list");
+    }
     registry
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::DeviceError;
     use crate::device::DeviceOptions;
+    use crate::device::Registration;
+
+    const PREFIX: &str = "/job:localhost/replica:0/task:0";
+
+    fn created(
+        factories: &FactoryRegistry,
+        device_type: &str,
+        n: u32,
+    ) -> Result<Vec<String>, DeviceError> {
+        let mut options = DeviceOptions::default();
+        options.device_count.insert(device_type.to_owned(), n);
+        let set = factories.create_devices(&options, PREFIX)?;
+        let names = set.iter().map(|(_, device)| device.name().to_string());
+        Ok(names.collect())
+    }
 
     #[test]
     fn the_default_is_one_cpu_device() {
         let set = default_factories()
-            .create_devices(&DeviceOptions::default(), "/job:localhost/replica:0/task:0")
+            .create_devices(&DeviceOptions::default(), PREFIX)
             .unwrap();
         let names: Vec<_> = set
             .iter()
@@ -38,5 +74,46 @@ mod tests {
             .collect();
         assert_eq!(names, ["/job:localhost/replica:0/task:0/device:CPU:0"]);
         assert_eq!(default_factories().priority("CPU"), 60);
+    }
+
+    #[test]
+    fn types_without_a_backend_have_tensorflows_priority_and_say_what_to_do() {
+        let factories = default_factories();
+        for (device_type, priority) in [
+            ("GPU", 210),
+            ("SYCL", 200),
+            ("TPU", 50),
+            ("XLA_CPU", 50),
+            ("XLA_GPU", 50),
+            ("XLA_EXEC", 40),
+        ] {
+            assert_eq!(factories.priority(device_type), priority, "{device_type}");
+            assert_eq!(created(&factories, device_type, 0).unwrap().len(), 1);
+            let error = created(&factories, device_type, 1).unwrap_err();
+            assert!(matches!(error, DeviceError::Absent { .. }), "{error}");
+            let text = error.to_string();
+            assert!(text.contains(device_type) && text.contains("`Registry::with`"));
+        }
+        assert_eq!(factories.physical_devices().unwrap().len(), 1);
+        let error = factories.device_details(1).unwrap_err().to_string();
+        assert!(error.contains("device 1 "), "{error}");
+    }
+
+    #[test]
+    fn an_apps_factory_takes_the_place_of_an_absent_one_at_any_priority() {
+        for priority in [1, 210, 500] {
+            let mut factories = default_factories();
+            // Which devices it makes does not matter here.
+            let own = Arc::new(cpu::ThreadPoolDeviceFactory);
+            let outcome = factories.register("GPU", priority, own).unwrap();
+            assert_eq!(outcome, Registration::Replaced);
+            assert_eq!(factories.priority("GPU"), priority);
+            let listing = factories.list_physical();
+            assert!(
+                listing
+                    .iter()
+                    .any(|row| row.device_type == "GPU" && row.devices.is_ok())
+            );
+        }
     }
 }

@@ -15,6 +15,7 @@ use super::units::show_bytes;
 use super::units::show_ns;
 use crate::backend::default_factories;
 use crate::device::DeviceAttributes;
+use crate::device::DeviceError;
 use crate::device::DeviceOptions;
 use crate::device::DeviceProfile;
 use crate::device::FactoryRegistry;
@@ -49,12 +50,13 @@ struct DeviceRow {
 struct AbsentType {
     device_type: String,
     reason: String,
+    /// What to do; none where the driver is there and found no device.
+    remedy: Option<String>,
 }
 
 /// The factories of this build, less the types that the environment switches off.
 pub(super) fn factories() -> FactoryRegistry {
-    let enabled = std::env::var("TF_ENABLED_DEVICE_TYPES").unwrap_or_default();
-    default_factories().with_enabled_types(&enabled)
+    default_factories().with_enabled_types_from_env()
 }
 
 impl DeviceArgs {
@@ -103,14 +105,16 @@ pub(super) fn run(args: &DevicesArgs, output: &mut Output) -> Result<Outcome> {
             .list_physical()
             .into_iter()
             .filter_map(|listing| {
-                let reason = match listing.devices {
+                let (reason, remedy) = match listing.devices {
                     Ok(devices) if !devices.is_empty() => return None,
-                    Ok(_) => "no such device on this machine".to_owned(),
-                    Err(err) => err.to_string(),
+                    Ok(_) => ("no such device on this machine".to_owned(), None),
+                    Err(DeviceError::Absent { what, remedy, .. }) => (what, Some(remedy)),
+                    Err(err) => (err.to_string(), None),
                 };
                 Some(AbsentType {
                     device_type: listing.device_type,
                     reason,
+                    remedy,
                 })
             })
             .collect(),
@@ -157,7 +161,14 @@ fn show(report: &Report, output: &mut Output) -> Result<()> {
     }
     output.line(count(report.devices.len(), "device"))?;
     for absent in &report.without_devices {
-        output.line(format_args!("no {}: {}", absent.device_type, absent.reason))?;
+        let remedy = absent.remedy.as_deref();
+        output.line(format_args!(
+            "no {}: {}{}{}",
+            absent.device_type,
+            absent.reason,
+            if remedy.is_some() { "; " } else { "" },
+            remedy.unwrap_or_default()
+        ))?;
     }
     Ok(())
 }

@@ -6,12 +6,18 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
+use tracing::info;
+
 use crate::device::error::DeviceError;
 use crate::device::kernel_registry::KernelRegistry;
 use crate::device::set::DeviceSet;
 use crate::device::set::UNREGISTERED_TYPE_PRIORITY;
 use crate::device::traits::Device;
 use crate::names::DeviceName;
+use crate::trace::targets;
+
+/// Lists the device types that are enabled, separated by commas; unset or empty = all. TensorFlow's variable.
+pub const ENABLED_TYPES_VARIABLE: &str = "TF_ENABLED_DEVICE_TYPES";
 
 /// What a user asks of all factories.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -76,18 +82,35 @@ pub struct PhysicalDevice {
     pub description: String,
 }
 
-/// Makes the devices of one type.
+/// What is known of a physical device, by TensorFlow's keys: a GPU has a `device_name` and a `compute_capability`, written
+/// `MAJOR.MINOR`. Empty for a CPU.
+pub type DeviceDetails = BTreeMap<String, String>;
+
+/// Makes the devices of one type (TensorFlow `DeviceFactory`).
 pub trait DeviceFactory: Send + Sync + fmt::Debug {
-    /// What is there. Cheap; may name devices that [`Self::create`] later cannot open.
+    /// What is there (TensorFlow `ListPhysicalDevices`). Cheap; may name devices that [`Self::create`] later cannot open.
     ///
     /// # Errors
     /// [`DeviceError::Absent`], with the remedy, where a driver is missing.
+    #[doc(alias = "ListPhysicalDevices")]
     fn list_physical(&self) -> Result<Vec<PhysicalDevice>, DeviceError>;
 
-    /// Opens devices, named `{prefix}/device:TYPE:i`.
+    /// What is known of device `index` of [`Self::list_physical`] (TensorFlow `GetDeviceDetails`). Asked for listings only; a
+    /// factory that knows nothing has nothing to do.
+    ///
+    /// # Errors
+    /// [`DeviceError::InvalidArgument`] if there are fewer devices; [`DeviceError::Absent`] where a driver is missing.
+    #[doc(alias = "GetDeviceDetails")]
+    fn details(&self, index: usize) -> Result<DeviceDetails, DeviceError> {
+        let _ = index;
+        Ok(DeviceDetails::new())
+    }
+
+    /// Opens devices, named `{prefix}/device:TYPE:i` (TensorFlow `CreateDevices`).
     ///
     /// # Errors
     /// [`DeviceError`], in words that a user can act on.
+    #[doc(alias = "CreateDevices")]
     fn create(
         &self,
         options: &DeviceOptions,
@@ -115,9 +138,9 @@ pub struct RegisterError {
 pub enum Registration {
     /// The first factory of its type.
     Added,
-    /// It replaced one of lower priority.
+    /// It replaced one of lower priority, or a placeholder.
     Replaced,
-    /// One of higher priority stands, so it was ignored.
+    /// One of higher priority stands, or it is a placeholder and a factory stands, so it was ignored.
     Outranked,
     /// Its type is not enabled, so it was ignored.
     Disabled,
@@ -132,6 +155,8 @@ pub struct PhysicalListing {
     pub priority: i32,
     /// Whether the factory was registered as a plug-in.
     pub is_pluggable: bool,
+    /// Whether the type has no factory here, only a placeholder that says what is missing.
+    pub is_placeholder: bool,
     /// The devices, or the reason why there are none, with its remedy.
     pub devices: Result<Vec<PhysicalDevice>, DeviceError>,
 }
@@ -139,11 +164,36 @@ pub struct PhysicalListing {
 #[derive(Debug, Clone)]
 struct Registered {
     priority: i32,
-    is_pluggable: bool,
+    role: Role,
     factory: Arc<dyn DeviceFactory>,
 }
 
+/// What a registered factory is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    /// One of this build, or of the app.
+    Own,
+    /// One that a plug-in brought.
+    Plugin,
+    /// None: it says why there are no devices of this type, and yields to any other.
+    Placeholder,
+}
+
 /// The factories, one per device type. A value, not process-wide state; `backend::default_factories` gives the usual one.
+///
+/// | TensorFlow's `DeviceFactory` | here |
+/// |---|---|
+/// | `Register` | [`Self::register`], [`Self::register_pluggable`] |
+/// | `GetFactory` | [`Self::factory`] |
+/// | `AddCpuDevices` | [`Self::create_cpu_devices`] |
+/// | `AddDevices` | [`Self::create_devices`] |
+/// | `NewDevice` | [`Self::new_device`] |
+/// | `ListAllPhysicalDevices` | [`Self::physical_devices`]; [`Self::list_physical`] also says why a type has none |
+/// | `ListPluggablePhysicalDevices` | [`Self::pluggable_physical_devices`] |
+/// | `GetAnyDeviceDetails` | [`Self::device_details`] |
+/// | `DevicePriority` | [`Self::priority`] |
+/// | `IsPluggableDevice` | [`Self::is_pluggable`] |
+/// | `CreateDevices`, `ListPhysicalDevices`, `GetDeviceDetails` of one type | [`DeviceFactory`] |
 #[derive(Debug, Clone, Default)]
 pub struct FactoryRegistry {
     factories: BTreeMap<String, Registered>,
@@ -157,9 +207,9 @@ impl FactoryRegistry {
         Self::default()
     }
 
-    /// The same, with these types alone: the value of the environment variable `TF_ENABLED_DEVICE_TYPES`, which the caller
-    /// reads. Types are separated by commas and matched exactly; an empty list enables all. Without CPU no devices can be
-    /// made.
+    /// The same, with these types alone. They are separated by commas and matched exactly; an empty list enables all. Other
+    /// factories are as if they were not registered, now or later, and an event of level INFO names each. Without CPU no
+    /// devices can be made.
     #[must_use]
     pub fn with_enabled_types(mut self, list: &str) -> Self {
         self.enabled_types = (!list.is_empty()).then(|| {
@@ -168,13 +218,30 @@ impl FactoryRegistry {
                 .map(str::to_owned)
                 .collect()
         });
+        for (device_type, registered) in &self.factories {
+            if registered.role != Role::Placeholder && !self.is_enabled(device_type) {
+                tell_disabled(device_type, registered.priority);
+            }
+        }
         self
     }
 
-    /// Registers a factory: one of higher priority replaces, one of lower is ignored.
+    /// The same, with the types that [`ENABLED_TYPES_VARIABLE`] lists; as it is, where the variable is not set. The program and
+    /// sessions that are given no factories start so; an app that hands in its own factories decides itself.
+    #[must_use]
+    pub fn with_enabled_types_from_env(self) -> Self {
+        match std::env::var_os(ENABLED_TYPES_VARIABLE) {
+            Some(list) => self.with_enabled_types(&list.to_string_lossy()),
+            None => self,
+        }
+    }
+
+    /// Registers a factory (TensorFlow `Register`): one of higher priority replaces, one of lower is ignored. A placeholder is
+    /// replaced whatever its priority.
     ///
     /// # Errors
     /// [`RegisterError`] if the type has a factory of equal priority.
+    #[doc(alias = "REGISTER_LOCAL_DEVICE_FACTORY")]
     pub fn register(
         &mut self,
         device_type: impl Into<String>,
@@ -185,7 +252,7 @@ impl FactoryRegistry {
             device_type.into(),
             Registered {
                 priority,
-                is_pluggable: false,
+                role: Role::Own,
                 factory,
             },
         )
@@ -205,25 +272,50 @@ impl FactoryRegistry {
             device_type.into(),
             Registered {
                 priority,
-                is_pluggable: true,
+                role: Role::Plugin,
                 factory,
             },
         )
     }
 
-    /// Priority of a type's factory: larger is preferred; -1 without one.
+    /// Registers what stands in for the factory of a type that this build lacks: it makes nothing, and its errors say what is
+    /// missing and what to do. Any factory replaces it, whatever the priorities, so an app that brings one need not know of it;
+    /// it never replaces a factory.
+    ///
+    /// # Errors
+    /// [`RegisterError`] if the type has a placeholder of equal priority.
+    pub fn register_placeholder(
+        &mut self,
+        device_type: impl Into<String>,
+        priority: i32,
+        placeholder: Arc<dyn DeviceFactory>,
+    ) -> Result<Registration, RegisterError> {
+        self.insert(
+            device_type.into(),
+            Registered {
+                priority,
+                role: Role::Placeholder,
+                factory: placeholder,
+            },
+        )
+    }
+
+    /// Priority of a type's factory, or placeholder (TensorFlow `DevicePriority`): larger is preferred; -1 without one.
+    #[doc(alias = "DevicePriority")]
     pub fn priority(&self, device_type: &str) -> i32 {
         self.get(device_type)
             .map_or(UNREGISTERED_TYPE_PRIORITY, |registered| registered.priority)
     }
 
-    /// Whether a type's factory came from a plug-in.
+    /// Whether a type's factory came from a plug-in (TensorFlow `IsPluggableDevice`); false without one.
+    #[doc(alias = "IsPluggableDevice")]
     pub fn is_pluggable(&self, device_type: &str) -> bool {
         self.get(device_type)
-            .is_some_and(|registered| registered.is_pluggable)
+            .is_some_and(|registered| registered.role == Role::Plugin)
     }
 
-    /// The factory of a type.
+    /// The factory of a type, or its placeholder (TensorFlow `GetFactory`).
+    #[doc(alias = "GetFactory")]
     pub fn factory(&self, device_type: &str) -> Option<&Arc<dyn DeviceFactory>> {
         self.get(device_type).map(|registered| &registered.factory)
     }
@@ -234,39 +326,76 @@ impl FactoryRegistry {
             .map(|(device_type, registered)| PhysicalListing {
                 device_type: device_type.to_owned(),
                 priority: registered.priority,
-                is_pluggable: registered.is_pluggable,
+                is_pluggable: registered.role == Role::Plugin,
+                is_placeholder: registered.role == Role::Placeholder,
                 devices: registered.factory.list_physical(),
             })
             .collect()
     }
 
-    /// Physical device `index` of all that are there, in the order of [`Self::list_physical`].
+    /// All physical devices that are there, in the order of [`Self::list_physical`] (TensorFlow `ListAllPhysicalDevices`). A
+    /// type whose driver is absent contributes none.
     ///
     /// # Errors
-    /// [`DeviceError::InvalidArgument`] with the index, if there are fewer.
-    pub fn physical_device(&self, index: usize) -> Result<PhysicalDevice, DeviceError> {
-        let mut devices: Vec<_> = self
-            .list_physical()
-            .into_iter()
-            .filter_map(|listing| listing.devices.ok())
-            .flatten()
-            .collect();
-        if index >= devices.len() {
-            return Err(DeviceError::InvalidArgument(format!(
-                "physical device {index} does not exist, there are {}",
-                devices.len()
-            )));
+    /// [`DeviceError::NotFound`] without a CPU factory, or if it lists nothing; any other error of a factory.
+    #[doc(alias = "ListAllPhysicalDevices")]
+    pub fn physical_devices(&self) -> Result<Vec<PhysicalDevice>, DeviceError> {
+        let mut all = self.cpu_factory()?.factory.list_physical()?;
+        if all.is_empty() {
+            return Err(DeviceError::NotFound(
+                "the CPU factory lists no CPU; register one that does".to_owned(),
+            ));
         }
-        Ok(devices.swap_remove(index))
+        for (_, registered) in self.in_order().filter(|&(name, _)| name != "CPU") {
+            all.extend(present(registered)?);
+        }
+        Ok(all)
     }
 
-    /// Opens the devices of all types, named `{prefix}/device:TYPE:i`: CPU first, then by priority and name. A local session's
-    /// prefix is `/job:localhost/replica:0/task:0`. A `device_count` of a type without factory is ignored. A type whose driver
+    /// The physical devices of plug-ins alone (TensorFlow `ListPluggablePhysicalDevices`).
+    ///
+    /// # Errors
+    /// Those of the factories; a driver that is absent is none.
+    #[doc(alias = "ListPluggablePhysicalDevices")]
+    pub fn pluggable_physical_devices(&self) -> Result<Vec<PhysicalDevice>, DeviceError> {
+        let mut all = Vec::new();
+        for (_, registered) in self.in_order() {
+            if registered.role == Role::Plugin {
+                all.extend(present(registered)?);
+            }
+        }
+        Ok(all)
+    }
+
+    /// What is known of device `index` of [`Self::physical_devices`] (TensorFlow `GetAnyDeviceDetails`).
+    ///
+    /// # Errors
+    /// [`DeviceError::InvalidArgument`] with the index, if there are fewer; those of [`Self::physical_devices`] and of
+    /// [`DeviceFactory::details`].
+    #[doc(alias = "GetAnyDeviceDetails")]
+    pub fn device_details(&self, index: usize) -> Result<DeviceDetails, DeviceError> {
+        self.cpu_factory()?;
+        let mut n_before = 0;
+        for (_, registered) in self.in_order() {
+            let n = present(registered)?.len();
+            if index < n_before + n {
+                return registered.factory.details(index - n_before);
+            }
+            n_before += n;
+        }
+        Err(DeviceError::InvalidArgument(format!(
+            "physical device {index} does not exist, there are {n_before}, numbered from 0"
+        )))
+    }
+
+    /// Opens the devices of all types, named `{prefix}/device:TYPE:i` (TensorFlow `AddDevices`): CPU first, then by priority and
+    /// name. A local session's prefix is `/job:localhost/replica:0/task:0`. A `device_count` of a type without factory is ignored. A type whose driver
     /// is absent contributes nothing, unless `device_count` asks for it.
     ///
     /// # Errors
     /// [`DeviceError::NotFound`] without a CPU factory or CPU device; a factory's error; [`DeviceError::InvalidArgument`] for
     /// a malformed filter, or a `memory_bytes` key that names no device.
+    #[doc(alias = "AddDevices")]
     pub fn create_devices(
         &self,
         options: &DeviceOptions,
@@ -281,7 +410,7 @@ impl FactoryRegistry {
             .iter()
             .filter_map(|filter| filter.device_type.as_deref())
             .collect();
-        let mut set = self.device_set(self.create_cpus(options, prefix)?);
+        let mut set = self.device_set(self.create_cpu_devices(options, prefix)?);
         for (device_type, registered) in self.in_order() {
             let skipped = !wanted_types.is_empty() && !wanted_types.contains(device_type);
             if device_type == "CPU" || skipped {
@@ -316,6 +445,26 @@ impl FactoryRegistry {
         Ok(set)
     }
 
+    /// Opens the CPU devices alone (TensorFlow `AddCpuDevices`).
+    ///
+    /// # Errors
+    /// [`DeviceError::NotFound`] without a CPU factory, or if it makes no device; the factory's error.
+    #[doc(alias = "AddCpuDevices")]
+    pub fn create_cpu_devices(
+        &self,
+        options: &DeviceOptions,
+        prefix: &str,
+    ) -> Result<Vec<Arc<dyn Device>>, DeviceError> {
+        let devices = self.cpu_factory()?.factory.create(options, prefix)?;
+        if devices.is_empty() {
+            return Err(DeviceError::NotFound(
+                "the CPU factory made no CPU device; ask for at least one (device count CPU=1)"
+                    .to_owned(),
+            ));
+        }
+        Ok(devices)
+    }
+
     /// A set of devices at hand, with this registry's type priorities.
     pub fn device_set(&self, devices: impl IntoIterator<Item = Arc<dyn Device>>) -> DeviceSet {
         DeviceSet::new(devices).with_type_priorities(
@@ -324,10 +473,11 @@ impl FactoryRegistry {
         )
     }
 
-    /// One device of a type, whatever `device_count` says; `None` without a factory.
+    /// One device of a type, whatever `device_count` says (TensorFlow `NewDevice`); `None` without a factory.
     ///
     /// # Errors
-    /// The factory's.
+    /// The factory's; a placeholder's says what is missing.
+    #[doc(alias = "NewDevice")]
     pub fn new_device(
         &self,
         device_type: &str,
@@ -358,12 +508,23 @@ impl FactoryRegistry {
         new: Registered,
     ) -> Result<Registration, RegisterError> {
         if !self.is_enabled(&device_type) {
+            if new.role != Role::Placeholder {
+                tell_disabled(&device_type, new.priority);
+            }
             return Ok(Registration::Disabled);
         }
         let Some(old) = self.factories.get(&device_type) else {
             self.factories.insert(device_type, new);
             return Ok(Registration::Added);
         };
+        match (old.role, new.role) {
+            (Role::Placeholder, Role::Own | Role::Plugin) => {
+                self.factories.insert(device_type, new);
+                return Ok(Registration::Replaced);
+            }
+            (Role::Own | Role::Plugin, Role::Placeholder) => return Ok(Registration::Outranked),
+            _ => {}
+        }
         match new.priority.cmp(&old.priority) {
             std::cmp::Ordering::Greater => {
                 self.factories.insert(device_type, new);
@@ -377,26 +538,15 @@ impl FactoryRegistry {
         }
     }
 
-    fn create_cpus(
-        &self,
-        options: &DeviceOptions,
-        prefix: &str,
-    ) -> Result<Vec<Arc<dyn Device>>, DeviceError> {
-        let not_found = |message: &str| Err(DeviceError::NotFound(message.to_owned()));
-        let Some(registered) = self.get("CPU") else {
-            return not_found(if self.is_enabled("CPU") {
+    fn cpu_factory(&self) -> Result<&Registered, DeviceError> {
+        self.get("CPU").ok_or_else(|| {
+            DeviceError::NotFound(if self.is_enabled("CPU") {
                 "no factory for device type CPU; register one, or start from the default registry"
+                    .to_owned()
             } else {
-                "device type CPU is not among the enabled types; add it to TF_ENABLED_DEVICE_TYPES"
-            });
-        };
-        let devices = registered.factory.create(options, prefix)?;
-        if devices.is_empty() {
-            return not_found(
-                "the CPU factory made no CPU device; ask for at least one (device count CPU=1)",
-            );
-        }
-        Ok(devices)
+                format!("device type CPU is not among the enabled types; add it to {ENABLED_TYPES_VARIABLE}")
+            })
+        })
     }
 
     fn is_enabled(&self, device_type: &str) -> bool {
@@ -423,4 +573,21 @@ impl FactoryRegistry {
         });
         factories.into_iter()
     }
+}
+
+/// What a factory lists; nothing where its driver is absent.
+fn present(registered: &Registered) -> Result<Vec<PhysicalDevice>, DeviceError> {
+    match registered.factory.list_physical() {
+        Err(DeviceError::Absent { .. }) => Ok(Vec::new()),
+        listed => listed,
+    }
+}
+
+fn tell_disabled(device_type: &str, priority: i32) {
+    info!(
+        target: targets::DEVICE,
+        device_type,
+        priority,
+        "device type is not enabled ({ENABLED_TYPES_VARIABLE}), its factory is ignored"
+    );
 }

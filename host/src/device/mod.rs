@@ -33,8 +33,8 @@ pub use context::{
 };
 pub use error::{DeviceError, KernelError};
 pub use factory::{
-    DeviceFactory, DeviceOptions, FactoryRegistry, PhysicalDevice, PhysicalListing, RegisterError,
-    Registration,
+    DeviceDetails, DeviceFactory, DeviceOptions, ENABLED_TYPES_VARIABLE, FactoryRegistry,
+    PhysicalDevice, PhysicalListing, RegisterError, Registration,
 };
 pub use intra_op::IntraOpPool;
 pub(crate) use kernel::{Help, OutputSlot, OutputState, Surroundings, unset_output};

@@ -131,7 +131,8 @@ impl SessionBuilder {
         self
     }
 
-    /// Where devices and their kernels come from, instead of [`backend::default_factories`].
+    /// Where devices and their kernels come from, instead of [`backend::default_factories`], less the types that the
+    /// environment switches off ([`FactoryRegistry::with_enabled_types_from_env`]).
     #[must_use]
     pub fn with_factories(mut self, factories: FactoryRegistry) -> Self {
         self.factories = Some(factories);
@@ -361,7 +362,7 @@ impl SessionBuilder {
         let factories = self
             .factories
             .take()
-            .unwrap_or_else(backend::default_factories);
+            .unwrap_or_else(|| backend::default_factories().with_enabled_types_from_env());
         let devices = match self.devices.take() {
             Some(devices) => devices,
             None => Arc::new(factories.create_devices(&self.device_options, LOCAL_PREFIX)?),

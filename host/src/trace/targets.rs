@@ -3,6 +3,9 @@
 /// Building sessions and cutting plans.
 pub const SESSION: &str = "placewright::session";
 
+/// Device types that are ignored, where devices sit, and what their threads run on.
+pub const DEVICE: &str = "placewright::device";
+
 /// Loading, asking and checking policies, and the ladder.
 pub const POLICY: &str = "placewright::policy";
 
