@@ -14,6 +14,7 @@ use crate::placement::SavedPlacementError;
 use crate::placement::Violation;
 use crate::policy::LadderError;
 use crate::policy::PolicyError;
+use crate::registry::RegistryError;
 
 /// What a session may end in: the error of the stage that failed, which says where, what, and what to do.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +36,9 @@ pub enum Error {
     /// A node that an app adds to a graph is wrong. No session says so; it is here for apps that build graphs.
     #[error(transparent)]
     Build(#[from] BuildError),
+    /// What a registrar brings cannot be registered. No session says so; it is here for apps that make a registry.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
     /// A device cannot be had.
     #[error(transparent)]
     Device(#[from] DeviceError),

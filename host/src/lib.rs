@@ -2,7 +2,7 @@
 //! device runs each op.
 //!
 //! Most apps need [`session::Session`] alone: graph in, placement and runs out. Those that write their graphs in Rust take
-//! [`builder::GraphBuilder`], and register ops of their own in an [`ops::OpRegistry`]. Services that place graphs of their own
+//! [`builder::GraphBuilder`]; those with ops, devices or kernels of their own add them to a [`registry::Registry`]. Services that place graphs of their own
 //! and execute them elsewhere take [`graph::GraphAssembler`], [`candidates`], [`policy`] and [`placement`], without default
 //! features.
 //!
@@ -45,6 +45,8 @@ pub mod trace;
 pub mod store;
 
 pub mod device;
+
+pub mod registry;
 
 #[cfg(feature = "kernels")]
 pub mod kernels;

@@ -3,47 +3,52 @@
 //! In come device options, out go devices and the registrations of their kernels. A backend knows `device` and
 //! `kernels`, and no graph beyond the attributes of the node whose kernel it makes.
 
-use std::sync::Arc;
-
 use crate::device::FactoryRegistry;
+use crate::ops::OpRegistry;
+use crate::registry::Registry;
 
 mod absent;
 pub mod cpu;
 
 pub use absent::AbsentDeviceFactory;
 
-/// Types of TensorFlow that no backend here makes yet, with its priorities.
-const ABSENT: [(&str, i32, &str); 6] = [
-    ("GPU", 210, "GPUs"),
-    ("SYCL", 200, "OpenCL devices"),
-    ("TPU", 50, "TPUs"),
-    ("XLA_CPU", 50, "CPU devices that compile with XLA"),
-    ("XLA_GPU", 50, "GPUs that compile with XLA"),
-    ("XLA_EXEC", 40, "executors of XLA"),
-];
-
-/// The factories of all backends that this build has, at TensorFlow's priorities, and a placeholder for each type of
-/// TensorFlow that it lacks. A pure function: the environment is read by [`FactoryRegistry::with_enabled_types_from_env`].
-pub fn default_factories() -> FactoryRegistry {
-    let mut registry = FactoryRegistry::empty();
-    registry
-        .register(
-            cpu::DEVICE_TYPE,
-            cpu::PRIORITY,
-            Arc::new(cpu::ThreadPoolDeviceFactory),
-        )
-        .expect("each type stands once in this list");
-    for (device_type, priority, kind) in ABSENT {
-        let absent = AbsentDeviceFactory::no_backend(device_type, kind);
-        registry
-            .register_placeholder(device_type, priority, Arc::new(absent))
-            .expect("each type stands once in this list");
+crate::registrar! {
+    /// All backends that this build has, at TensorFlow's priorities, and a placeholder for each type of TensorFlow that it lacks.
+    pub const BACKENDS = {
+        device_factory cpu::DEVICE_TYPE, cpu::PRIORITY => cpu::ThreadPoolDeviceFactory;
+        placeholder "GPU", 210 => AbsentDeviceFactory::no_backend("GPU", "GPUs");
+        placeholder "SYCL", 200 => AbsentDeviceFactory::no_backend("SYCL", "OpenCL devices");
+        placeholder "TPU", 50 => AbsentDeviceFactory::no_backend("TPU", "TPUs");
+        placeholder "XLA_CPU", 50 => AbsentDeviceFactory::no_backend("XLA_CPU", "CPU devices that compile with XLA");
+        placeholder "XLA_GPU", 50 => AbsentDeviceFactory::no_backend("XLA_GPU", "GPUs that compile with XLA");
+        placeholder "XLA_EXEC", 40 => AbsentDeviceFactory::no_backend("XLA_EXEC", "executors of XLA");
     }
-    registry
+}
+
+impl Default for Registry {
+    /// What ships: the ops of [`OpRegistry::default`], and [`BACKENDS`]. A pure function: the environment is read by
+    /// [`Registry::with_enabled_types_from_env`].
+    fn default() -> Self {
+        Self::of_ops(OpRegistry::default())
+            .with(BACKENDS)
+            .expect("each type stands once in the list")
+    }
+}
+
+/// The factories of [`BACKENDS`] alone. A pure function: the environment is read by
+/// [`FactoryRegistry::with_enabled_types_from_env`].
+pub fn default_factories() -> FactoryRegistry {
+    let backends = Registry::empty().with(BACKENDS);
+    let (_, factories, _) = backends
+        .expect("each type stands once in the list")
+        .into_parts();
+    factories
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::device::DeviceError;
     use crate::device::DeviceOptions;

@@ -72,7 +72,12 @@ pub enum KernelLookupError {
 /// All registrations. A value, not process-wide state.
 #[derive(Debug, Clone, Default)]
 pub struct KernelRegistry {
+    /// All that a look-up finds, copies included.
     by_op: HashMap<Box<str>, Vec<Arc<KernelDef>>>,
+    /// What was registered, in that order.
+    originals: Vec<Arc<KernelDef>>,
+    /// From which device type to which registrations are copied.
+    mirrors: Vec<(String, String)>,
 }
 
 impl KernelDef {
@@ -190,12 +195,54 @@ impl KernelRegistry {
         Self::default()
     }
 
+    /// Registers all kernels of one device type for another one, too, those that are registered later and those that are copied
+    /// from a third type included: what XLA's device types do with the kernels of their symbolic types, as
+    /// `mirror("XLA_CPU_JIT", "XLA_CPU")`. A copy keeps label, priority, constraints, host-memory arguments and what makes the
+    /// kernel. The factory of such a type calls this in
+    /// [`DeviceFactory::register_kernels`](super::DeviceFactory::register_kernels). A kernel that is registered for `to` itself
+    /// must differ from the copy in priority, as any two must.
+    #[doc(alias = "RegisterCompilationKernels")]
+    pub fn mirror(&mut self, from: &str, to: &str) {
+        self.mirrors.push((from.to_owned(), to.to_owned()));
+        self.by_op.clear();
+        for def in self.originals.clone() {
+            self.file(&def);
+        }
+    }
+
     /// Adds a registration.
     pub fn register(&mut self, def: KernelDef) {
-        self.by_op
-            .entry_ref(def.op.as_str())
-            .or_default()
-            .push(Arc::new(def));
+        let def = Arc::new(def);
+        self.file(&def);
+        self.originals.push(def);
+    }
+
+    /// Makes a registration be found, and its copies.
+    fn file(&mut self, def: &Arc<KernelDef>) {
+        let copies = self.mirrors_of(&def.device_type);
+        let filed = self.by_op.entry_ref(def.op.as_str()).or_default();
+        filed.push(Arc::clone(def));
+        filed.extend(copies.into_iter().map(|device_type| {
+            Arc::new(KernelDef {
+                device_type,
+                ..(**def).clone()
+            })
+        }));
+    }
+
+    /// The types that kernels of this one are copied to, directly or by way of others; each once, and never itself.
+    fn mirrors_of(&self, device_type: &str) -> Vec<String> {
+        let mut reached = vec![device_type.to_owned()];
+        let mut n_followed = 0;
+        while let Some(from) = reached.get(n_followed).cloned() {
+            for (_, to) in self.mirrors.iter().filter(|(other, _)| *other == from) {
+                if !reached.contains(to) {
+                    reached.push(to.clone());
+                }
+            }
+            n_followed += 1;
+        }
+        reached.split_off(1)
     }
 
     /// All registrations of an op.
@@ -255,5 +302,88 @@ impl KernelRegistry {
             }
         }
         Ok(best.map(Arc::clone))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn jit(op: &str) -> KernelDef {
+        KernelDef::new(op, "XLA_CPU_JIT")
+            .with_types("T", &[DType::F32])
+            .with_host_memory("shape")
+            .with_priority(3)
+    }
+
+    fn types_of(registry: &KernelRegistry, op: &str) -> Vec<String> {
+        let defs = registry.of_op(op).iter();
+        let mut types: Vec<_> = defs.map(|def| def.device_type.clone()).collect();
+        types.sort();
+        types
+    }
+
+    #[test]
+    fn mirrored_kernels_are_those_before_and_after_with_all_that_they_say() {
+        let mut registry = KernelRegistry::empty();
+        registry.register(jit("Before").with_label("fast"));
+        registry.register(KernelDef::new("Other", "CPU"));
+        registry.mirror("XLA_CPU_JIT", "XLA_CPU");
+        registry.register(jit("After"));
+        assert_eq!(types_of(&registry, "Before"), ["XLA_CPU", "XLA_CPU_JIT"]);
+        assert_eq!(types_of(&registry, "After"), ["XLA_CPU", "XLA_CPU_JIT"]);
+        assert_eq!(types_of(&registry, "Other"), ["CPU"]);
+        let find = |label: Option<&str>, dtype| {
+            let label_attr = label.map(|label| ("_kernel".into(), AttrValue::from(label)));
+            let constrained = ("T".into(), AttrValue::from(dtype));
+            let attrs = AttrSet::new([constrained].into_iter().chain(label_attr));
+            let op = if label.is_some() { "Before" } else { "After" };
+            registry.find(op, "XLA_CPU", &attrs).unwrap()
+        };
+        let labelled = find(Some("fast"), DType::F32).unwrap();
+        assert_eq!((labelled.priority, labelled.label.as_str()), (3, "fast"));
+        assert_eq!(labelled.host_memory_args, ["shape"]);
+        assert!(find(None, DType::F32).is_some());
+        assert!(find(None, DType::F64).is_none(), "constraints are kept");
+        assert!(find(Some("slow"), DType::F32).is_none());
+    }
+
+    #[test]
+    fn mirrors_of_mirrors_and_circles_copy_once() {
+        let mut registry = KernelRegistry::empty();
+        registry.register(KernelDef::new("Op", "A"));
+        for (from, to) in [
+            ("A", "B"),
+            ("B", "C"),
+            ("A", "C"),
+            ("C", "A"),
+            ("A", "A"),
+            ("A", "B"),
+        ] {
+            registry.mirror(from, to);
+        }
+        assert_eq!(types_of(&registry, "Op"), ["A", "B", "C"]);
+        registry.register(KernelDef::new("Other", "C"));
+        assert_eq!(types_of(&registry, "Other"), ["A", "B", "C"]);
+    }
+
+    #[test]
+    fn a_kernel_of_the_type_itself_is_told_from_a_copy_by_its_priority() {
+        let mut registry = KernelRegistry::empty();
+        registry.mirror("XLA_CPU_JIT", "XLA_CPU");
+        registry.register(KernelDef::new("Op", "XLA_CPU_JIT"));
+        let own = KernelDef::new("Op", "XLA_CPU").with_host_memory("x");
+        registry.register(own.clone().with_priority(1));
+        let find = |registry: &KernelRegistry| registry.find("Op", "XLA_CPU", &AttrSet::default());
+        let found = find(&registry).unwrap().unwrap();
+        assert_eq!(found.host_memory_args, ["x"]);
+        registry.register(own);
+        assert!(find(&registry).is_ok(), "the higher priority is alone");
+        let mut equal = KernelRegistry::empty();
+        equal.mirror("XLA_CPU_JIT", "XLA_CPU");
+        equal.register(KernelDef::new("Op", "XLA_CPU_JIT"));
+        equal.register(KernelDef::new("Op", "XLA_CPU"));
+        let error = find(&equal).unwrap_err();
+        assert!(matches!(error, KernelLookupError::Ambiguous { .. }));
     }
 }

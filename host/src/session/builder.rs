@@ -43,6 +43,7 @@ use crate::policy::PolicyEngine;
 use crate::policy::PolicyLimits;
 use crate::policy::PolicyRequest;
 use crate::policy::ShippedPolicy;
+use crate::registry::Registry;
 use crate::trace::Recorder;
 use crate::trace::describe_metrics;
 use crate::trace::targets;
@@ -128,6 +129,18 @@ impl SessionBuilder {
     #[must_use]
     pub fn with_ops(mut self, ops: impl Into<Arc<OpRegistry>>) -> Self {
         self.ops = Some(ops.into());
+        self
+    }
+
+    /// The ops that are known, where devices come from, and all kernels: what the app made of [`Registry::default`]. As it is: which
+    /// types the environment enables is for [`Registry::with_enabled_types_from_env`] to say. Of this, [`Self::with_ops`] and
+    /// [`Self::with_factories`] the last counts.
+    #[must_use]
+    pub fn with_registry(mut self, registry: Registry) -> Self {
+        let (ops, factories, kernels) = registry.into_parts();
+        self.ops = Some(ops);
+        self.factories = Some(factories);
+        self.more_kernels.extend(kernels);
         self
     }
 
