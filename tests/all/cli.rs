@@ -167,10 +167,19 @@ models! {
 
 #[test]
 fn round_robin_spreads_a_graph_and_transfers_are_counted() {
-    let line = "place {} --policy round-robin --device-count CPU=4 --json";
+    let line = "place {} --policy round-robin --device-count CPU=4 --transfers --json";
     let report = placewright(args(line, &[&model("lenet.pb")]))
         .expect(0)
         .json();
+    let transfers = report["transfers"].as_array().expect("transfers");
+    assert!(transfers.len() > 1);
+    for transfer in transfers {
+        let text = |key: &str| transfer[key].as_str().expect("a text");
+        let (source, destination) = (text("source"), text("destination"));
+        let start = format!("{source};0000000000000001;{destination};edge_");
+        assert!(text("key").starts_with(&start), "{transfer}");
+        assert!(text("key").ends_with(";0:0"), "{transfer}");
+    }
     let devices = report["placement"]["devices"].as_array().expect("devices");
     assert!(
         devices

@@ -331,6 +331,51 @@ fn transferred_bytes_are_those_that_moved() {
 }
 
 #[test]
+fn transfers_have_the_keys_of_the_plan_in_the_trace() {
+    let session = session("lenet.pb", 2)
+        .with_policy(shipped("round-robin"))
+        .with_recorder(Recorder::on())
+        .build()
+        .unwrap();
+    let image = Tensor::from_values([1, 28, 28, 1], &[0.5f32; 784]).unwrap();
+    session.run(&[("x", image)], &["probs"]).unwrap();
+    let mut json = Vec::new();
+    session.trace().write_chrome(&mut json).unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    let events = json["traceEvents"].as_array().unwrap();
+    let recorded: BTreeSet<String> = events
+        .iter()
+        .filter(|event| event["cat"] == "transfer")
+        .map(|event| event["args"]["key"].as_str().expect("a key").to_owned())
+        .collect();
+
+    let plan = session.plan(&["x"], &["probs"], &[]).unwrap();
+    let name = |id| &session.devices().get(id).unwrap().attributes().name;
+    let planned: BTreeSet<String> = plan
+        .transfers()
+        .iter()
+        .map(|transfer| {
+            let (from, to) = (name(transfer.source), name(transfer.destination));
+            let key = transfer
+                .payload
+                .key(session.graph(), transfer.edge, from, to)
+                .unwrap();
+            let producer = session
+                .graph()
+                .node_name(transfer.payload.producer(session.graph()));
+            assert_eq!(
+                key.edge_name(),
+                format!("edge_{}_{producer}", transfer.edge)
+            );
+            key.to_string()
+        })
+        .collect();
+    assert_eq!(planned.len(), plan.transfers().len());
+    // Constants are moved before any run.
+    assert!(!recorded.is_empty() && recorded.is_subset(&planned));
+}
+
+#[test]
 fn a_policy_that_misbehaves_is_counted_by_what_it_did() {
     let count = |name: &str| {
         let meter = Meter::default();

@@ -10,6 +10,7 @@ mod device_spec;
 #[path = "../support/fakes.rs"]
 mod fakes;
 mod partition;
+mod rendezvous;
 mod resource_mgr;
 
 use std::collections::BTreeMap;
@@ -35,6 +36,7 @@ const FILES: &[(&str, Check)] = &[
     ("device_spec.json", device_spec::check),
     ("partition.json", partition::check),
     ("resource_mgr.json", resource_mgr::check),
+    ("rendezvous.json", rendezvous::check),
 ];
 
 #[expect(clippy::print_stdout, reason = "the report of a test program")]

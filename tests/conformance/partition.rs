@@ -161,20 +161,20 @@ fn transfers(plan: &Plan, graph: &Graph, names: &[&str], device: &str, op: &str)
         name(end) == device
     });
     let listed = ends.map(|transfer| {
-        let source = match transfer.payload {
-            Payload::Tensor(tensor) => graph.producer(tensor).0,
-            Payload::Control(node) => node,
-        };
-        let source = graph.node_name(source);
+        let source = graph.node_name(transfer.payload.producer(graph));
+        let (from, to) = (name(transfer.source), name(transfer.destination));
+        let key = transfer.payload.key(graph, transfer.edge, from, to);
+        let key = key.expect("nodes of cases have plain names");
+        let edge = transfer.edge.to_string();
         json!({
             "op": op,
             "inputs": usize::from(op == "_Send"),
             "src": source,
-            "dst": graph.node_name(transfer.first_consumer),
-            "send_device": name(transfer.source),
-            "recv_device": name(transfer.destination),
+            "dst": graph.node_name(transfer.first_consumer(graph)),
+            "send_device": key.source(),
+            "recv_device": key.destination(),
             "client_terminated": false,
-            "tensor_name": format!("edge_<edge id>_{source}"),
+            "tensor_name": key.edge_name().replacen(&edge, "<edge id>", 1),
         })
     });
     sorted(&listed.collect())

@@ -1,5 +1,6 @@
 //! `placewright place`: where everything would be.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -22,8 +23,10 @@ use super::output::new_table;
 use super::summary::PlacementView;
 use super::units::count;
 use super::units::show_bytes;
+use crate::graph::Graph;
 use crate::graph::NONE;
 use crate::graph::NodeId;
+use crate::names::DeviceId;
 use crate::placement::Placement;
 use crate::placement::PlacementDiff;
 use crate::session::Session;
@@ -39,6 +42,9 @@ pub(super) struct PlaceCommand {
     /// List every node.
     #[arg(long, help_heading = "Placement")]
     nodes: bool,
+    /// List every transfer of a run of the whole graph, with the key under which the one device sends and the other receives.
+    #[arg(long, help_heading = "Placement")]
+    transfers: bool,
     /// List the nodes that a saved placement has elsewhere.
     #[arg(long, value_name = "F.json", value_hint = ValueHint::FilePath, help_heading = "Placement")]
     diff: Option<PathBuf>,
@@ -58,6 +64,8 @@ struct Report {
     no_memory_plan: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     nodes: Option<Vec<NodeRow>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    transfers: Option<Vec<TransferRow>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     diff: Option<PlacementDiff>,
 }
@@ -105,6 +113,21 @@ struct NodeRow {
     reasons: Vec<String>,
 }
 
+/// What moves once in a run.
+#[derive(Debug, Serialize)]
+struct TransferRow {
+    /// `SOURCE;INCARNATION;DESTINATION;EDGE;FRAME:ITERATION`.
+    key: String,
+    source: String,
+    destination: String,
+    /// `NODE:SLOT`, or `^NODE` where only control is carried.
+    carries: String,
+    /// The first of the nodes that it is for.
+    first_consumer: String,
+    /// `null` where the shape is not known before the run.
+    bytes: Option<u64>,
+}
+
 /// Runs the command.
 pub(super) fn run(command: &PlaceCommand, output: &mut Output) -> Result<Outcome> {
     if command.run.only_matters_when_running() {
@@ -126,6 +149,10 @@ pub(super) fn run(command: &PlaceCommand, output: &mut Output) -> Result<Outcome
         Some(path) => Some(read_saved(path)?.diff(&opened.to_saved(args))),
         None => None,
     };
+    let transfers = command
+        .transfers
+        .then(|| transfers(&opened.session, &command.run.fetch))
+        .transpose()?;
     let (memory, no_memory_plan) = match memory(&opened.session, &command.run.fetch) {
         Ok(memory) => (Some(memory), None),
         Err(error) => (None, Some(format!("{error:#}"))),
@@ -136,6 +163,7 @@ pub(super) fn run(command: &PlaceCommand, output: &mut Output) -> Result<Outcome
         memory,
         no_memory_plan,
         nodes: command.nodes.then(|| nodes(placement)),
+        transfers,
         diff,
     };
     report.show(output)?;
@@ -178,19 +206,58 @@ fn links(placement: &Placement) -> Vec<LinkRow> {
         .collect()
 }
 
+/// A run that is fed all placeholders and fetches these tensors, or else all that nobody reads.
+#[derive(Debug)]
+struct WholeRun<'a> {
+    feeds: Vec<&'a str>,
+    fetches: Cow<'a, [String]>,
+}
+
+impl<'a> WholeRun<'a> {
+    fn new(graph: &'a Graph, fetches: &'a [String]) -> Self {
+        let is_placeholder = |node: &NodeId| graph.op(*node).starts_with("Placeholder");
+        let placeholders = graph.nodes().filter(is_placeholder);
+        Self {
+            feeds: placeholders.map(|node| graph.node_name(node)).collect(),
+            fetches: if fetches.is_empty() {
+                default_fetches(graph).into()
+            } else {
+                fetches.into()
+            },
+        }
+    }
+
+    fn fetches(&self) -> Vec<&str> {
+        self.fetches.iter().map(String::as_str).collect()
+    }
+}
+
+fn transfers(session: &Session, fetches: &[String]) -> Result<Vec<TransferRow>> {
+    let (graph, placement) = (session.graph(), session.placement());
+    let run = WholeRun::new(graph, fetches);
+    let plan = session.plan(&run.feeds, &run.fetches(), &[])?;
+    let name = |device: DeviceId| placement.candidates().device_name(device.0);
+    let rows = plan.transfers().iter().map(|transfer| {
+        let (source, destination) = (name(transfer.source), name(transfer.destination));
+        let payload = transfer.payload;
+        Ok(TransferRow {
+            key: payload
+                .key(graph, transfer.edge, source, destination)?
+                .to_string(),
+            source: source.to_owned(),
+            destination: destination.to_owned(),
+            carries: payload.name(graph),
+            first_consumer: graph.node_name(transfer.first_consumer(graph)).to_owned(),
+            bytes: transfer.bytes,
+        })
+    });
+    rows.collect()
+}
+
 /// What runs hold that are fed all placeholders and fetch these tensors, or else all that nobody reads.
 fn memory(session: &Session, fetches: &[String]) -> Result<MemoryView> {
-    let graph = session.graph();
-    let is_placeholder = |node: &NodeId| graph.op(*node).starts_with("Placeholder");
-    let placeholders = graph.nodes().filter(is_placeholder);
-    let feeds: Vec<&str> = placeholders.map(|node| graph.node_name(node)).collect();
-    let all = if fetches.is_empty() {
-        default_fetches(graph)
-    } else {
-        fetches.to_vec()
-    };
-    let fetches: Vec<&str> = all.iter().map(String::as_str).collect();
-    let plan = session.memory_plan(&feeds, &fetches, &[])?;
+    let run = WholeRun::new(session.graph(), fetches);
+    let plan = session.memory_plan(&run.feeds, &run.fetches(), &[])?;
     let rows = plan.memories.iter().map(|memory| {
         let device = session.devices().get(memory.device);
         let device = device.context("the plan names a device that is gone")?;
@@ -270,6 +337,20 @@ impl Report {
                     node.device.clone(),
                     node.requested.clone(),
                     node.reasons.join("; "),
+                ]);
+            }
+            output.table(&table)?;
+        }
+        if let Some(transfers) = &self.transfers {
+            output.line("")?;
+            let mut table = new_table(["transfer", "carries", "for", "size"]);
+            align_right(&mut table, &[3]);
+            for transfer in transfers {
+                table.add_row([
+                    transfer.key.clone(),
+                    transfer.carries.clone(),
+                    transfer.first_consumer.clone(),
+                    transfer.bytes.map_or("unknown".to_owned(), show_bytes),
                 ]);
             }
             output.table(&table)?;

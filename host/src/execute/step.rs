@@ -23,7 +23,7 @@ use crate::device::{
 };
 use crate::graph::{Graph, NodeId};
 use crate::names::DeviceId;
-use crate::plan::{MemorySpace, Payload, StepKind, Transfer, TransferId};
+use crate::plan::{MemorySpace, StepKind, Transfer, TransferId};
 use crate::tensor::{DType, Tensor};
 use crate::trace::{Event, EventKind};
 
@@ -206,6 +206,7 @@ impl<'a> Visit<'a> {
                 let kind = EventKind::Transfer {
                     run,
                     payload: transfer.payload,
+                    edge: transfer.edge,
                     source: transfer.source,
                     destination: transfer.destination,
                     bytes,
@@ -727,18 +728,20 @@ pub(super) fn lost(
     transfer: &Transfer,
     source: KernelError,
 ) -> ExecuteError {
-    let what = match transfer.payload {
-        Payload::Tensor(tensor) => graph.tensor_name(tensor),
-        Payload::Control(node) => format!("^{}", graph.node_name(node)),
-    };
     let name = |device: DeviceId| {
         let device = devices.get(device);
         device.map_or_else(String::new, |device| device.attributes().name.clone())
     };
+    let (from, to) = (name(transfer.source), name(transfer.destination));
+    let what = transfer.payload.name(graph);
+    let what = match transfer.payload.key(graph, transfer.edge, &from, &to) {
+        Ok(key) => format!("transfer of `{what}` (key `{key}`)"),
+        Err(_) => format!("transfer of `{what}`"),
+    };
     ExecuteError::Transfer {
-        what: format!("transfer of `{what}`"),
-        source_device: name(transfer.source),
-        destination_device: name(transfer.destination),
+        what,
+        source_device: from,
+        destination_device: to,
         source: Box::new(source),
     }
 }

@@ -240,6 +240,8 @@ fn memory_that_panics_fails_its_run_on_whichever_thread() {
             error.contains("transfer of `e") && error.contains("do not look"),
             "{error}"
         );
+        let key = ";0000000000000001;/job:localhost/replica:0/task:0/device:CPU:1;edge_";
+        assert!(error.contains(key), "{error}");
         let error = bench.run(&[], &["e3"]).unwrap_err().to_string();
         assert!(
             error.contains("fetch `e3:0`") && error.contains("do not look"),

@@ -76,6 +76,19 @@ impl Csr {
         self.offsets[index] as usize..self.offsets[index + 1] as usize
     }
 
+    /// The row that position `position` of `items` belongs to; binary search.
+    ///
+    /// # Panics
+    /// If there is no such position.
+    pub fn row_of(&self, position: usize) -> usize {
+        assert!(position < self.items.len(), "the position is one of items");
+        // Rows may be empty, so several may start at one position; the last of them has it.
+        let starts = self
+            .offsets
+            .partition_point(|&start| start as usize <= position);
+        starts - 1
+    }
+
     /// Number of rows.
     pub fn n_rows(&self) -> usize {
         self.offsets.len() - 1

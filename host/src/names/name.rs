@@ -50,6 +50,16 @@ pub enum NameError {
         /// What is expected.
         reason: &'static str,
     },
+    /// Not a key of a transfer.
+    #[error(
+        "`{key}` is no rendezvous key: {reason}; expected `SOURCE;INCARNATION;DESTINATION;EDGE;FRAME:ITERATION`"
+    )]
+    Key {
+        /// All of it.
+        key: String,
+        /// What is wrong.
+        reason: &'static str,
+    },
     /// A full name is needed.
     #[error("`{0}` is not fully specified")]
     NotFull(String),

@@ -84,11 +84,11 @@ impl<'a> Cutter<'a> {
         for (slot, edge) in graph.predecessors().range(node.index()).enumerate() {
             let producer = NodeId(graph.predecessors().items[edge]);
             match graph.edge_tensors()[edge] {
-                NONE => waits.extend(self.control_arrival(producer, device, node)?),
+                NONE => waits.extend(self.control_arrival(producer, device, to_u32(edge)?)?),
                 tensor => {
                     let tensor = TensorId(tensor);
                     let space = self.input_space(node, slot, tensor);
-                    inputs.push(self.arrival(tensor, device, space, node)?);
+                    inputs.push(self.arrival(tensor, device, space, to_u32(edge)?)?);
                 }
             }
         }
@@ -131,7 +131,7 @@ impl<'a> Cutter<'a> {
         tensor: TensorId,
         device: DeviceId,
         space: MemorySpace,
-        consumer: NodeId,
+        edge: u32,
     ) -> Result<ValueId, PartitionError> {
         let key = (tensor, device, space);
         if let Some(&feed) = self.pruned.fed.get(&tensor) {
@@ -165,7 +165,7 @@ impl<'a> Cutter<'a> {
             destination: device,
             destination_space: space,
             bytes: shape.size_bytes(dtype),
-            first_consumer: consumer,
+            edge,
             sent: Some(sent),
             received: None,
         })?;
@@ -182,7 +182,7 @@ impl<'a> Cutter<'a> {
         &mut self,
         producer: NodeId,
         device: DeviceId,
-        consumer: NodeId,
+        edge: u32,
     ) -> Result<Option<StepId>, PartitionError> {
         if self
             .pruned
@@ -205,7 +205,7 @@ impl<'a> Cutter<'a> {
             destination: device,
             destination_space: MemorySpace::Device,
             bytes: Some(0),
-            first_consumer: consumer,
+            edge,
             sent: None,
             received: None,
         })?;

@@ -136,11 +136,10 @@ mod tests {
         plan.transfers()
             .iter()
             .map(|transfer| {
-                let what = match transfer.payload {
-                    Payload::Tensor(tensor) => sketch.graph.tensor_name(tensor),
-                    Payload::Control(node) => format!("^{}", sketch.graph.node_name(node)),
-                };
-                let consumer = sketch.graph.node_name(transfer.first_consumer);
+                let what = transfer.payload.name(&sketch.graph);
+                let consumer = sketch
+                    .graph
+                    .node_name(transfer.first_consumer(&sketch.graph));
                 let (source, destination) = (transfer.source, transfer.destination);
                 let bytes = transfer
                     .bytes
@@ -176,6 +175,45 @@ mod tests {
         ];
         assert_eq!(transfers(&plan, &sketch), expected);
         assert_eq!(plan.transfer_bytes(), (32, 0));
+    }
+
+    #[test]
+    fn keys_name_both_devices_and_the_edge_that_a_transfer_was_made_for() {
+        let sketch = Sketch::parse(
+            "
+            a = Const() @ 0
+            b = Neg(a) @ 0
+            c = Sum(a, b, ^a) @ 1
+            d = Sum(b, b) @ 1
+        ",
+        );
+        let plan = sketch
+            .cut(&ONE_MEMORY, &sketch.request(&[], &["c", "d"], &[]))
+            .unwrap();
+        let names = ["/job:a/task:0/cpu:0", "/device:CPU:1"];
+        let keys: Vec<String> = plan
+            .transfers()
+            .iter()
+            .map(|transfer| {
+                let (from, to) = (transfer.source, transfer.destination);
+                let key = transfer.payload.key(
+                    &sketch.graph,
+                    transfer.edge,
+                    names[from.index()],
+                    names[to.index()],
+                );
+                key.unwrap().to_string()
+            })
+            .collect();
+        // Edge 0 is within device 0; `d` shares what `c` had sent for.
+        assert_eq!(
+            keys,
+            [
+                "/job:a/task:0/cpu:0;0000000000000001;/device:CPU:1;edge_1_a;0:0",
+                "/job:a/task:0/cpu:0;0000000000000001;/device:CPU:1;edge_2_b;0:0",
+                "/job:a/task:0/cpu:0;0000000000000001;/device:CPU:1;edge_3_a;0:0",
+            ]
+        );
     }
 
     #[test]
@@ -354,7 +392,22 @@ mod tests {
 
         // One pair per tensor, destination and memory, each with a reader.
         let mut pairs = BTreeSet::new();
+        let mut edges = BTreeSet::new();
         for transfer in plan.transfers() {
+            assert!(edges.insert(transfer.edge), "two transfers have one key");
+            let edge = transfer.edge as usize;
+            let tensor = match transfer.payload {
+                Payload::Tensor(tensor) => tensor.0,
+                Payload::Control(_) => NONE,
+            };
+            assert_eq!(graph.edge_tensors()[edge], tensor);
+            assert_eq!(
+                graph.predecessors().items[edge],
+                transfer.payload.producer(graph).0
+            );
+            let consumer = transfer.first_consumer(graph);
+            assert!(graph.predecessors().range(consumer.index()).contains(&edge));
+            assert_eq!(placed[&consumer], transfer.destination);
             let same_place = (transfer.source, transfer.source_space)
                 == (transfer.destination, transfer.destination_space);
             assert!(!same_place);

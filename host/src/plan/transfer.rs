@@ -1,9 +1,15 @@
 //! What crosses from one device, or one memory, to another.
 
-use crate::graph::{NodeId, TensorId};
+use crate::graph::{Graph, NodeId, TensorId};
 use crate::names::DeviceId;
+use crate::names::FrameIteration;
+use crate::names::NameError;
+use crate::names::RendezvousKey;
 
 use super::ValueId;
+
+/// What local sessions write for the incarnation of the source, as in TensorFlow: both ends are of this process.
+const LOCAL_INCARNATION: u64 = 1;
 
 /// A transfer of one plan: its position in [`super::Plan::transfers`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -36,6 +42,51 @@ pub enum Payload {
     Control(NodeId),
 }
 
+impl Payload {
+    /// The node that it comes from.
+    ///
+    /// # Panics
+    /// If the graph has no such tensor.
+    pub fn producer(self, graph: &Graph) -> NodeId {
+        match self {
+            Self::Tensor(tensor) => graph.producer(tensor).0,
+            Self::Control(node) => node,
+        }
+    }
+
+    /// `NODE:SLOT`, or `^NODE` for control.
+    ///
+    /// # Panics
+    /// If the graph has no such tensor or node.
+    pub fn name(self, graph: &Graph) -> String {
+        match self {
+            Self::Tensor(tensor) => graph.tensor_name(tensor),
+            Self::Control(node) => format!("^{}", graph.node_name(node)),
+        }
+    }
+
+    /// The key of its transfer between the devices of these names, outside of loops. The edge is
+    /// `edge_EDGE_NODE` with [`Transfer::edge`] and the producer. Made when somebody wants to see it: plans keep no texts.
+    ///
+    /// # Errors
+    /// [`NameError::Key`], where the producer's name has a semicolon. Imported graphs have no such names, own graphs may.
+    ///
+    /// # Panics
+    /// If the graph has no such tensor or node.
+    pub fn key(
+        self,
+        graph: &Graph,
+        edge: u32,
+        source: &str,
+        destination: &str,
+    ) -> Result<RendezvousKey, NameError> {
+        let producer = graph.node_name(self.producer(graph));
+        let edge_name = format!("edge_{edge}_{producer}");
+        let when = FrameIteration::default();
+        RendezvousKey::new(source, LOCAL_INCARNATION, destination, &edge_name, when)
+    }
+}
+
 /// One send/receive pair (TensorFlow `_Send` and `_Recv`): a tensor on its way to one device, whatever the number of its
 /// consumers there, or a control edge.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,10 +103,22 @@ pub struct Transfer {
     pub destination_space: MemorySpace,
     /// Bytes; `None` where unknown before the run, 0 for control.
     pub bytes: Option<u64>,
-    /// The first consumer, in node order (`_dst` in TensorFlow).
-    pub first_consumer: NodeId,
+    /// The edge that it was made for, a position in [`Graph::predecessors`]: the first, in node order, of those that it serves.
+    /// No two transfers of a plan have one edge.
+    pub edge: u32,
     /// The value that is sent; `None` for control.
     pub sent: Option<ValueId>,
     /// The value that arrives; `None` for control.
     pub received: Option<ValueId>,
+}
+
+impl Transfer {
+    /// The first consumer, in node order (`_dst` in TensorFlow).
+    ///
+    /// # Panics
+    /// If the graph is not the plan's.
+    #[expect(clippy::cast_possible_truncation, reason = "node ids are 32 bits wide")]
+    pub fn first_consumer(&self, graph: &Graph) -> NodeId {
+        NodeId(graph.predecessors().row_of(self.edge as usize) as u32)
+    }
 }

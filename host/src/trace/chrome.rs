@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 
 use super::event::{Event, EventKind};
 use super::recorder::{Trace, TraceNames};
+use crate::names::DeviceId;
 use crate::plan::Payload;
 
 /// Process ids: the session, the transfers, then the devices.
@@ -302,6 +303,7 @@ fn describe(kind: &EventKind, names: &TraceNames) -> (String, &'static str, Valu
         EventKind::Transfer {
             run,
             payload,
+            edge,
             source,
             destination,
             bytes,
@@ -313,6 +315,7 @@ fn describe(kind: &EventKind, names: &TraceNames) -> (String, &'static str, Valu
             "transfer",
             json!({
                 "run": run,
+                "key": key(*payload, *edge, *source, *destination, names),
                 "source": names.device(*source),
                 "destination": names.device(*destination),
                 "bytes": bytes,
@@ -354,6 +357,23 @@ fn payload_name(payload: Payload, names: &TraceNames) -> String {
     }
 }
 
+/// `None` for ids that the graph does not have, and for names that no key can hold.
+fn key(
+    payload: Payload,
+    edge: u32,
+    source: DeviceId,
+    destination: DeviceId,
+    names: &TraceNames,
+) -> Option<String> {
+    let is_known = match payload {
+        Payload::Tensor(tensor) => tensor.index() < names.graph.n_tensors(),
+        Payload::Control(node) => node.index() < names.graph.n_nodes(),
+    };
+    let (source, destination) = (names.device(source), names.device(destination));
+    let key = is_known.then(|| payload.key(&names.graph, edge, source, destination));
+    key.and_then(Result::ok).map(|key| key.to_string())
+}
+
 /// The format's unit; a double holds the ns of a trace of months exactly enough.
 #[expect(
     clippy::cast_precision_loss,
@@ -369,7 +389,6 @@ mod tests {
 
     use super::*;
     use crate::graph::{AttrSet, GraphAssembler, NodeId, NodeSpec, Output, TensorId, Work};
-    use crate::names::DeviceId;
     use crate::tensor::{DType, PartialShape};
 
     fn names() -> TraceNames {
@@ -391,7 +410,7 @@ mod tests {
         assembler.add_node(&node).unwrap();
         TraceNames {
             graph: Arc::new(assembler.finish()),
-            devices: ["CPU:0", "CPU:1"].map(String::from).into(),
+            devices: ["/device:CPU:0", "/device:CPU:1"].map(String::from).into(),
         }
     }
 
@@ -446,6 +465,7 @@ mod tests {
             kind: EventKind::Transfer {
                 run: 1,
                 payload: Payload::Tensor(TensorId(0)),
+                edge: 3,
                 source: DeviceId(0),
                 destination: DeviceId(1),
                 bytes: 4096,
@@ -457,8 +477,9 @@ mod tests {
             duration_ns: 1_000,
         };
         let events = parse(vec![kernel(1, 1_500, 250), transfer]);
-        let is_process =
-            |event: &&Value| event["name"] == "process_name" && event["args"]["name"] == "CPU:1";
+        let is_process = |event: &&Value| {
+            event["name"] == "process_name" && event["args"]["name"] == "/device:CPU:1"
+        };
         let process = &events.iter().find(is_process).unwrap()["pid"];
         let complete: Vec<&Value> = events.iter().filter(|event| event["ph"] == "X").collect();
         assert_eq!(&complete[0]["pid"], process);
@@ -471,6 +492,10 @@ mod tests {
         );
         assert_eq!(complete[1]["name"], "dense \"1\":0");
         assert_eq!(complete[1]["args"]["bytes"], 4096);
+        assert_eq!(
+            complete[1]["args"]["key"],
+            "/device:CPU:0;0000000000000001;/device:CPU:1;edge_3_dense \"1\";0:0"
+        );
     }
 
     /// Lane, category, start and duration of what is drawn, by start.
@@ -518,6 +543,7 @@ mod tests {
         let kind = EventKind::Transfer {
             run: 1,
             payload: Payload::Tensor(TensorId(0)),
+            edge: 0,
             source: DeviceId(0),
             destination: DeviceId(1),
             bytes: 4,

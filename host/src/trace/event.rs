@@ -60,6 +60,8 @@ pub enum EventKind {
         run: u64,
         /// What is carried.
         payload: Payload,
+        /// [`crate::plan::Transfer::edge`].
+        edge: u32,
         /// The device that sent.
         source: DeviceId,
         /// The device that received.

@@ -165,6 +165,7 @@ mod tests {
             kind: EventKind::Transfer {
                 run: 0,
                 payload: Payload::Tensor(TensorId(0)),
+                edge: 0,
                 source: DeviceId(0),
                 destination: DeviceId(1),
                 bytes: 12,
