@@ -9,6 +9,7 @@ mod device_spec;
 #[expect(dead_code, reason = "other suites use the rest")]
 #[path = "../support/fakes.rs"]
 mod fakes;
+mod gpu;
 mod partition;
 mod rendezvous;
 mod resource_mgr;
@@ -34,6 +35,7 @@ const FILES: &[(&str, Check)] = &[
     ("device_scope.json", device_scope::check),
     ("device_set.json", device_set::check),
     ("device_spec.json", device_spec::check),
+    ("gpu.json", gpu::check),
     ("partition.json", partition::check),
     ("resource_mgr.json", resource_mgr::check),
     ("rendezvous.json", rendezvous::check),

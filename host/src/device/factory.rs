@@ -9,6 +9,7 @@ use std::sync::Arc;
 use tracing::info;
 
 use crate::device::error::DeviceError;
+use crate::device::gpu::GpuOptions;
 use crate::device::kernel_registry::KernelRegistry;
 use crate::device::set::DeviceSet;
 use crate::device::set::UNREGISTERED_TYPE_PRIORITY;
@@ -30,6 +31,8 @@ pub struct DeviceOptions {
     pub memory_bytes: BTreeMap<String, u64>,
     /// Names, full or local, possibly partial. If any names a type, only factories of the types named are asked; CPU always is.
     pub device_filters: Vec<String>,
+    /// What is asked of GPUs.
+    pub gpu: GpuOptions,
 }
 
 impl DeviceOptions {

@@ -7,6 +7,7 @@ mod cancel;
 mod context;
 mod error;
 mod factory;
+pub mod gpu;
 mod intra_op;
 mod kernel;
 mod kernel_registry;

@@ -1,0 +1,53 @@
+//! What a user asks of the GPUs.
+
+/// The release whose rules count, where they differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub enum GpuEra {
+    /// Before TensorFlow 1.0.
+    V0,
+    /// From TensorFlow 1.0 to the first releases of 2.
+    V1,
+    /// Later releases of TensorFlow 2.
+    #[default]
+    V2Late,
+}
+
+/// TensorFlow `GPUOptions`, as far as they decide which devices there are. The default is one device per GPU, with all of its memory
+/// but a reserve.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct GpuOptions {
+    /// Ids of the GPUs that may be used, in this order, separated by commas (`3,1`); empty = all, in the driver's order.
+    pub visible_device_list: String,
+    /// Share of a GPU's memory that its device may take; 0 = all but a reserve, more than 1 = beyond what there is, by unified memory.
+    pub per_process_memory_fraction: f64,
+    /// How to split the usable GPUs, one entry each, in the order in which they are used; empty = not.
+    pub virtual_devices: Vec<VirtualGpus>,
+    /// Devices of equal memory to split each GPU into that [`Self::virtual_devices`] gives no limits; 0 and 1 = do not split.
+    pub n_virtual_devices_per_gpu: u32,
+    /// Whether memory is shared with the host, so that devices may take more than there is.
+    pub use_unified_memory: bool,
+    /// MiB of each GPU that its device leaves to others, instead of what all else says; 0 = as all else says.
+    pub system_memory_mib: u32,
+    /// Streams for copies from GPU to GPU, 1 to 4; 0 = 1.
+    pub n_copy_streams: u32,
+    /// Value of the environment variable `TF_MIN_GPU_MULTIPROCESSOR_COUNT`, which the caller reads: GPUs with fewer multiprocessors are
+    /// not used.
+    pub min_multiprocessor_count: Option<String>,
+    /// Value of the environment variable `TF_DEVICE_MIN_SYS_MEMORY_IN_MB`, which the caller reads: as [`Self::system_memory_mib`], and
+    /// counts instead of it.
+    pub min_system_memory_mib: Option<String>,
+    /// Whose rules count.
+    pub era: GpuEra,
+}
+
+/// The devices that one GPU is split into (TensorFlow `GPUOptions.Experimental.VirtualDevices`). Ordinals and priorities go with the
+/// limits one by one, or are not given for any GPU.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct VirtualGpus {
+    /// MiB per device, rounded down; empty = the GPU is not split by limits.
+    pub memory_limits_mib: Vec<f32>,
+    /// Devices of all GPUs are numbered by their ordinals, then in the order in which they stand here.
+    pub device_ordinals: Vec<i32>,
+    /// Priorities of the devices' streams, in the range that the GPU has.
+    pub priorities: Vec<i32>,
+}
