@@ -5,11 +5,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use hashbrown::HashMap;
-
 use crate::device::traits::Device;
 use crate::names::DeviceId;
 use crate::names::DeviceName;
+use crate::names::NameArena;
 
 /// Priority of a device type that no factory of the registry makes.
 pub const UNREGISTERED_TYPE_PRIORITY: i32 = -1;
@@ -21,7 +20,10 @@ pub const UNREGISTERED_TYPE_PRIORITY: i32 = -1;
 #[derive(Clone, Default)]
 pub struct DeviceSet {
     devices: Vec<Arc<dyn Device>>,
-    by_name: HashMap<String, DeviceId>,
+    /// Canonical and legacy spellings.
+    spellings: NameArena,
+    /// The device of each spelling.
+    spelled: Vec<DeviceId>,
     type_priorities: BTreeMap<String, i32>,
     client_device: Option<DeviceId>,
 }
@@ -75,7 +77,10 @@ impl DeviceSet {
     pub fn add(&mut self, device: Arc<dyn Device>) -> DeviceId {
         let id = DeviceId(u32::try_from(self.devices.len()).expect("far fewer than 2^32 devices"));
         for name in device.name().mapping_names() {
-            self.by_name.entry(name).or_insert(id);
+            let (_, is_new) = self.spellings.insert(&name).expect("far fewer than 4 GiB");
+            if is_new {
+                self.spelled.push(id);
+            }
         }
         self.devices.push(device);
         id
@@ -111,7 +116,8 @@ impl DeviceSet {
     /// The device of exactly this name: its full name, canonical or legacy. Partial, local and reordered names find
     /// nothing; see [`Self::find_matching`].
     pub fn find_by_name(&self, name: &str) -> Option<DeviceId> {
-        self.by_name.get(name).copied()
+        let spelling = self.spellings.find(name)?;
+        Some(self.spelled[spelling as usize])
     }
 
     /// The devices that a possibly partial name matches, in the order they were added.

@@ -1,13 +1,10 @@
 //! Puts a graph together, node by node, and checks it.
 
-use std::hash::BuildHasher;
-
-use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
+use hashbrown::HashMap;
 
 use super::attr::AttrSet;
 use super::columns::{BackEdge, EdgeKind, Graph, NONE, NodeClass, NodeId};
 use super::function::Function;
-use super::strings::Strings;
 use crate::tensor::{DType, PartialShape};
 
 /// One node, on its way into a graph.
@@ -98,30 +95,6 @@ pub enum GraphError {
         "node `{0}`: the graph has more nodes, edges, tensors or text than 32-bit ids can name"
     )]
     TooLarge(String),
-}
-
-/// Finds nodes by name without a second copy of the names.
-#[derive(Debug, Clone, Default)]
-pub(super) struct NameIndex {
-    table: HashTable<u32>,
-    hasher: DefaultHashBuilder,
-}
-
-impl NameIndex {
-    pub(super) fn find(&self, name: &str, names: &Strings) -> Option<NodeId> {
-        self.table
-            .find(self.hasher.hash_one(name), |&id| {
-                names.get(id as usize) == name
-            })
-            .map(|&id| NodeId(id))
-    }
-
-    fn insert(&mut self, id: u32, names: &Strings) {
-        let hash = self.hasher.hash_one(names.get(id as usize));
-        let hasher = &self.hasher;
-        self.table
-            .insert_unique(hash, id, |&id| hasher.hash_one(names.get(id as usize)));
-    }
 }
 
 /// Puts a [`Graph`] together. Nodes come in topological order; only [`Self::add_back_edge`] may close a loop. Types, shapes and
@@ -245,8 +218,8 @@ impl GraphAssembler {
         let id = self.check(spec)?;
         let too_large = || GraphError::TooLarge(spec.name.to_owned());
         let graph = &mut self.graph;
+        // `check` has looked it up.
         graph.node_names.push(spec.name).ok_or_else(too_large)?;
-        graph.name_index.insert(id.0, &graph.node_names);
         let op = intern(&mut self.op_ids, &mut graph.op_names, spec.op);
         graph.op.push(op);
         let n_classes = graph.classes.len();
@@ -399,7 +372,7 @@ impl GraphAssembler {
             .map(|output| output.shape.rank().unwrap_or(1))
             .sum();
         below_limit(graph.dim_sizes.len() + n_dims)?;
-        below_limit(graph.node_names.text().len() + spec.name.len())?;
+        below_limit(graph.node_names().text().len() + spec.name.len())?;
         if graph.find_node(spec.name).is_some() {
             return Err(GraphError::DuplicateName(spec.name.to_owned()));
         }

@@ -7,7 +7,8 @@ use hashbrown::HashMap;
 
 use super::attr::AttrSet;
 use super::function::Function;
-use super::strings::Strings;
+use crate::names::NameArena;
+use crate::names::Strings;
 use crate::tensor::{DType, PartialShape};
 
 /// Absent, in columns of indices.
@@ -139,8 +140,7 @@ pub struct BackEdge {
 #[derive(Debug, Clone, Default)]
 pub struct Graph {
     pub(super) name: String,
-    pub(super) node_names: Strings,
-    pub(super) name_index: super::assemble::NameIndex,
+    pub(super) node_names: NameArena,
     pub(super) op: Vec<u32>,
     pub(super) op_names: Vec<Box<str>>,
     pub(super) class: Vec<u32>,
@@ -201,17 +201,17 @@ impl Graph {
 
     /// Name of a node.
     pub fn node_name(&self, node: NodeId) -> &str {
-        self.node_names.get(node.index())
+        self.node_names.names().get(node.index())
     }
 
     /// Names of all nodes.
     pub fn node_names(&self) -> &Strings {
-        &self.node_names
+        self.node_names.names()
     }
 
     /// The node of this name.
     pub fn find_node(&self, name: &str) -> Option<NodeId> {
-        self.name_index.find(name, &self.node_names)
+        self.node_names.find(name).map(NodeId)
     }
 
     /// Op of a node.

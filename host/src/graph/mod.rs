@@ -8,13 +8,11 @@ mod attr;
 mod attr_from;
 mod columns;
 mod function;
-mod strings;
 
 pub use assemble::{GraphAssembler, GraphError, Input, NodeSpec, Output, Work};
 pub use attr::{AttrSet, AttrValue};
 pub use columns::{BackEdge, Csr, EdgeKind, Graph, NONE, NodeClass, NodeId, TensorId};
 pub use function::{Function, FunctionArg, FunctionNode};
-pub use strings::Strings;
 
 /// Whether a node may have this name. TensorFlow's rule: letters, digits and `_ . - / >`, not starting with `- / >`.
 pub(crate) fn is_node_name(name: &[u8]) -> bool {

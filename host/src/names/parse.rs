@@ -144,6 +144,8 @@ fn number(text: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn parse(text: &str) -> Option<String> {
@@ -213,5 +215,94 @@ mod tests {
             DeviceName::canonicalize("/gpu:3", "/job:a"),
             Err(NameError::NotFull("/job:a".to_owned()))
         );
+    }
+
+    const NUMBER_MAX: u32 = i32::MAX as u32;
+
+    fn any_name() -> impl Strategy<Value = DeviceName> {
+        let text = || prop::option::of("[a-zA-Z][a-zA-Z0-9_]{0,6}");
+        let number = || prop::option::of(prop_oneof![0..20u32, 0..=NUMBER_MAX]);
+        (text(), number(), number(), text(), number()).prop_map(
+            |(job, replica, task, device_type, index)| DeviceName {
+                job: job.map(Into::into),
+                replica,
+                task,
+                device_type: device_type.map(Into::into),
+                index,
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_printed_is_read_back(mut name in any_name()) {
+            if name.device_type.is_none() {
+                // It would not be printed.
+                name.index = None;
+            }
+            prop_assert_eq!(DeviceName::parse_full(&name.to_string()), Ok(name.clone()));
+            prop_assert_eq!(DeviceName::parse_full_or_local(&name.to_string()), Ok(name.clone()));
+            if let (Some(device_type), Some(index)) = (&name.device_type, name.index) {
+                let local = DeviceName::local(device_type, index);
+                prop_assert_eq!(
+                    DeviceName::parse_local(&name.legacy_local_name().unwrap()),
+                    Ok(local.clone())
+                );
+                prop_assert_eq!(DeviceName::parse_full(&name.local_name().unwrap()), Ok(local));
+            }
+        }
+
+        #[test]
+        fn parts_may_come_in_any_order(
+            name in any_name().prop_filter("all of it is printed", |name| name.device_type.is_some()),
+            seed in any::<prop::sample::Index>(),
+        ) {
+            let printed = name.to_string();
+            let mut parts: Vec<&str> = printed.split_inclusive('/').collect();
+            parts.remove(0);
+            let mut parts: Vec<&str> = parts.iter().map(|part| part.trim_end_matches('/')).collect();
+            let middle = seed.index(parts.len());
+            parts.rotate_left(middle);
+            let turned: String = parts.iter().map(|part| format!("/{part}")).collect();
+            prop_assert_eq!(DeviceName::parse_full(&turned), Ok(name));
+        }
+
+        #[test]
+        fn what_is_accepted_prints_canonically(text in "(/(job|replica|task|device|cpu|GPU)?:?[a0*:_]{0,3}){0,4}") {
+            if let Ok(name) = DeviceName::parse_full(&text) {
+                let printed = name.to_string();
+                let again = DeviceName::parse_full(&printed).unwrap();
+                prop_assert_eq!(again.to_string(), printed);
+                prop_assert!(name.is_specification_of(&again));
+            }
+        }
+
+        #[test]
+        fn no_text_makes_a_parser_panic(text in "\\PC{0,40}") {
+            let full = DeviceName::parse_full(&text);
+            let local = DeviceName::parse_local(&text);
+            prop_assert!(full.is_err() || local.is_err());
+            prop_assert_eq!(
+                DeviceName::parse_full_or_local(&text).is_ok(),
+                full.is_ok() || local.is_ok()
+            );
+        }
+
+        #[test]
+        fn canonical_names_are_full_and_stay_as_they_are(
+            name in any_name(),
+            base in any_name().prop_map(|name| DeviceName {
+                job: name.job.or(Some("j".into())),
+                replica: name.replica.or(Some(0)),
+                task: name.task.or(Some(0)),
+                device_type: name.device_type.or(Some("CPU".into())),
+                index: name.index.or(Some(0)),
+            }),
+        ) {
+            let base = base.to_string();
+            let canonical = DeviceName::canonicalize(&name.to_string(), &base).unwrap();
+            prop_assert!(canonical.is_fully_specified());
+            prop_assert_eq!(DeviceName::canonicalize(&canonical.to_string(), &base), Ok(canonical));
+        }
     }
 }

@@ -146,6 +146,8 @@ fn take<T: Clone>(target: &mut Option<T>, other: Option<&T>) {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn name(text: &str) -> DeviceName {
@@ -207,5 +209,128 @@ mod tests {
         assert_eq!(filled, name("/job:a/task:1/gpu:0"));
         filled.ensure_specification(&name("/cpu:1"));
         assert_eq!(filled, name("/job:a/task:1/cpu:1"));
+    }
+
+    /// Names of few values, so that any two often agree and often differ.
+    fn any_name() -> impl Strategy<Value = DeviceName> {
+        let text = || prop::option::of(prop::sample::select(vec!["a", "b"]));
+        let number = || prop::option::of(0u32..2);
+        (text(), number(), number(), text(), number()).prop_map(
+            |(job, replica, task, device_type, index)| DeviceName {
+                job: job.map(Into::into),
+                replica,
+                task,
+                device_type: device_type.map(Into::into),
+                index,
+            },
+        )
+    }
+
+    fn merge(target: &DeviceName, other: &DeviceName, mode: MergeMode) -> Option<DeviceName> {
+        let mut target = target.clone();
+        target.merge(other, mode).ok().map(|()| target)
+    }
+
+    const MODES: [MergeMode; 3] = [MergeMode::Hard, MergeMode::Soft, MergeMode::Override];
+
+    proptest! {
+        #[test]
+        fn merging_with_itself_or_with_nothing_changes_nothing(a in any_name()) {
+            for mode in MODES {
+                prop_assert_eq!(merge(&a, &a, mode), Some(a.clone()));
+                prop_assert_eq!(merge(&a, &DeviceName::default(), mode), Some(a.clone()));
+                prop_assert_eq!(merge(&DeviceName::default(), &a, mode), Some(a.clone()));
+            }
+        }
+
+        #[test]
+        fn hard_merges_commute_and_are_what_both_ask_for(a in any_name(), b in any_name()) {
+            let merged = merge(&a, &b, MergeMode::Hard);
+            prop_assert_eq!(&merged, &merge(&b, &a, MergeMode::Hard));
+            prop_assert_eq!(merged.is_some(), a.is_compatible_with(&b));
+            if let Some(merged) = merged {
+                prop_assert!(merged.is_specification_of(&a) && merged.is_specification_of(&b));
+                // Nothing that is not asked for: it is the least such name.
+                let mut filled = a.clone();
+                filled.merge_unset(&b);
+                prop_assert_eq!(&merged, &filled);
+                // Where nothing conflicts, the modes are one.
+                prop_assert_eq!(merge(&a, &b, MergeMode::Soft), Some(merged.clone()));
+                prop_assert_eq!(merge(&a, &b, MergeMode::Override), Some(merged));
+            }
+        }
+
+        #[test]
+        fn hard_merges_are_associative(a in any_name(), b in any_name(), c in any_name()) {
+            let left = merge(&a, &b, MergeMode::Hard).and_then(|ab| merge(&ab, &c, MergeMode::Hard));
+            let right = merge(&b, &c, MergeMode::Hard).and_then(|bc| merge(&a, &bc, MergeMode::Hard));
+            prop_assert_eq!(left, right);
+        }
+
+        #[test]
+        fn soft_merges_commute_and_never_invent(a in any_name(), b in any_name()) {
+            let merged = merge(&a, &b, MergeMode::Soft);
+            prop_assert_eq!(&merged, &merge(&b, &a, MergeMode::Soft));
+            // Only address spaces can fail them.
+            prop_assert_eq!(merged.is_none(), a.is_different_address_space(&b));
+            if let Some(merged) = merged {
+                let types_differ = a.device_type.is_some()
+                    && b.device_type.is_some()
+                    && a.device_type != b.device_type;
+                if types_differ {
+                    prop_assert_eq!((&merged.device_type, merged.index), (&None, None));
+                }
+                prop_assert!(merged.job.is_none() || merged.job == a.job || merged.job == b.job);
+                prop_assert!(
+                    merged.index.is_none() || merged.index == a.index || merged.index == b.index
+                );
+            }
+        }
+
+        #[test]
+        fn overriding_does_what_the_other_says(a in any_name(), b in any_name()) {
+            let merged = merge(&a, &b, MergeMode::Override);
+            prop_assert_eq!(merged.is_none(), a.is_different_address_space(&b));
+            if let Some(merged) = merged {
+                let mut expected = a.clone();
+                expected.ensure_specification(&b);
+                prop_assert_eq!(&merged, &expected);
+                prop_assert!(merged.is_specification_of(&b));
+                prop_assert_eq!(merge(&merged, &b, MergeMode::Override), Some(merged.clone()));
+            }
+        }
+
+        #[test]
+        fn specification_is_a_partial_order(a in any_name(), b in any_name(), c in any_name()) {
+            prop_assert!(a.is_specification_of(&a));
+            prop_assert!(a.is_specification_of(&DeviceName::default()));
+            if a.is_specification_of(&b) && b.is_specification_of(&a) {
+                prop_assert_eq!(&a, &b);
+            }
+            if a.is_specification_of(&b) && b.is_specification_of(&c) {
+                prop_assert!(a.is_specification_of(&c));
+            }
+            prop_assert_eq!(b.matches(&a), a.is_specification_of(&b));
+        }
+
+        #[test]
+        fn compatibility_is_symmetric_and_follows_from_specification(a in any_name(), b in any_name()) {
+            prop_assert_eq!(a.is_compatible_with(&b), b.is_compatible_with(&a));
+            if a.is_specification_of(&b) {
+                prop_assert!(a.is_compatible_with(&b));
+            }
+            prop_assert_eq!(a.is_same_address_space(&b), b.is_same_address_space(&a));
+            prop_assert!(!(a.is_same_address_space(&b) && a.is_different_address_space(&b)));
+        }
+
+        #[test]
+        fn filling_keeps_what_is_set(a in any_name(), b in any_name()) {
+            let mut filled = a.clone();
+            filled.merge_unset(&b);
+            prop_assert!(filled.is_specification_of(&a));
+            let mut overwritten = b.clone();
+            overwritten.ensure_specification(&a);
+            prop_assert_eq!(filled, overwritten, "two ways to say it");
+        }
     }
 }

@@ -1,0 +1,88 @@
+//! Names that are found by their text.
+
+use std::hash::BuildHasher;
+
+use hashbrown::DefaultHashBuilder;
+use hashbrown::HashTable;
+
+use crate::names::strings::Strings;
+
+/// Distinct names in one allocation, numbered in the order in which they came. Finding one allocates nothing, and the index
+/// holds no second copy of them.
+#[derive(Debug, Clone, Default)]
+pub struct NameArena {
+    names: Strings,
+    index: HashTable<u32>,
+    hasher: DefaultHashBuilder,
+}
+
+impl NameArena {
+    /// The number of a name, which is added unless it is there, and whether it was added. `None` once all together exceed 4 GiB.
+    pub fn insert(&mut self, name: &str) -> Option<(u32, bool)> {
+        if let Some(id) = self.find(name) {
+            return Some((id, false));
+        }
+        Some((self.push(name)?, true))
+    }
+
+    /// The same for a name that is known not to be there: it is not looked up.
+    pub(crate) fn push(&mut self, name: &str) -> Option<u32> {
+        debug_assert!(self.find(name).is_none(), "`{name}` is there");
+        let id = u32::try_from(self.names.len()).ok()?;
+        self.names.push(name)?;
+        let (names, hasher) = (&self.names, &self.hasher);
+        self.index.insert_unique(hasher.hash_one(name), id, |&id| {
+            hasher.hash_one(names.get(id as usize))
+        });
+        Some(id)
+    }
+
+    /// The number of a name.
+    pub fn find(&self, name: &str) -> Option<u32> {
+        let is_it = |&id: &u32| self.names.get(id as usize) == name;
+        self.index.find(self.hasher.hash_one(name), is_it).copied()
+    }
+
+    /// All names, by number.
+    pub fn names(&self) -> &Strings {
+        &self.names
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn names_keep_their_numbers() {
+        let mut arena = NameArena::default();
+        assert_eq!(arena.insert("a"), Some((0, true)));
+        assert_eq!(arena.insert(""), Some((1, true)));
+        assert_eq!(arena.insert("a"), Some((0, false)));
+        assert_eq!(arena.find("b"), None);
+        assert_eq!(arena.names().iter().collect::<Vec<_>>(), ["a", ""]);
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_added_first_is_found(names in proptest::collection::vec("[ab]{0,4}", 0..80)) {
+            let mut arena = NameArena::default();
+            let mut distinct: Vec<&str> = Vec::new();
+            for name in &names {
+                let known = distinct.iter().position(|other| other == name);
+                let expected = known.unwrap_or(distinct.len()) as u32;
+                prop_assert_eq!(arena.insert(name), Some((expected, known.is_none())));
+                if known.is_none() {
+                    distinct.push(name);
+                }
+            }
+            for (id, name) in distinct.iter().enumerate() {
+                prop_assert_eq!(arena.find(name), Some(id as u32));
+                prop_assert_eq!(arena.names().get(id), *name);
+            }
+            prop_assert_eq!(arena.find("c"), None);
+        }
+    }
+}
