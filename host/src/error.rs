@@ -1,11 +1,14 @@
 //! Any stage's error.
 
 #[cfg(feature = "graphdef")]
+use std::io;
+#[cfg(feature = "graphdef")]
 use std::path::PathBuf;
 
 use crate::builder::BuildError;
 use crate::candidates::CandidatesError;
 use crate::device::DeviceError;
+use crate::device::StatusCode;
 use crate::execute::ExecuteError;
 #[cfg(feature = "graphdef")]
 use crate::import::ImportError;
@@ -27,7 +30,7 @@ pub enum Error {
         /// The file.
         path: PathBuf,
         /// Why.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// The GraphDef is not one, or holds what is not supported.
     #[cfg(feature = "graphdef")]
@@ -100,6 +103,35 @@ pub enum Error {
         /// Number of its outputs.
         n_outputs: usize,
     },
+}
+
+impl Error {
+    /// Its category, for programs that decide by it and for peers that are told a number.
+    pub fn code(&self) -> StatusCode {
+        match self {
+            #[cfg(feature = "graphdef")]
+            Self::Read { source, .. } => match source.kind() {
+                io::ErrorKind::NotFound => StatusCode::NotFound,
+                io::ErrorKind::PermissionDenied => StatusCode::PermissionDenied,
+                _ => StatusCode::Unknown,
+            },
+            #[cfg(feature = "graphdef")]
+            Self::Import(_) => StatusCode::InvalidArgument,
+            Self::Device(error) => error.code(),
+            Self::Candidates(error) => error.code(),
+            Self::Execute(error) => error.code(),
+            // The caller handed in the policy, but what it does is not an argument.
+            Self::Policy(_) | Self::Ladder(_) => StatusCode::Internal,
+            Self::UnknownNode { .. } | Self::NoSuchOutput { .. } => StatusCode::NotFound,
+            Self::Build(_)
+            | Self::Proposal(_)
+            | Self::SavedPlacement(_)
+            | Self::Partition(_)
+            | Self::Registry(_)
+            | Self::NoGraph
+            | Self::BesideCandidates { .. } => StatusCode::InvalidArgument,
+        }
+    }
 }
 
 fn suggest(suggestion: Option<&str>) -> String {

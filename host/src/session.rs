@@ -7,6 +7,7 @@
 mod builder;
 mod names;
 mod op_arguments;
+mod placement_log;
 mod recent;
 mod report;
 
@@ -118,6 +119,17 @@ impl Session {
     /// Where every node is.
     pub fn placement(&self) -> &Placement {
         &self.placement
+    }
+
+    /// The devices that describe themselves, a line `NAME -> DESCRIPTION` for each, after a line `Device mapping:`; or
+    /// `Device mapping: no known devices.` where none does, as CPU devices do not.
+    pub fn device_mapping(&self) -> String {
+        placement_log::device_mapping(self.devices())
+    }
+
+    /// The device of every node, in node order: `NODE: (OP): DEVICE`.
+    pub fn placement_lines(&self) -> impl Iterator<Item = String> + '_ {
+        placement_log::lines(&self.placement)
     }
 
     /// How the session came about.

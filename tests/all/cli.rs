@@ -309,6 +309,11 @@ fn wrong_command_lines_end_in_status_2() {
         "run {} --policy no-such-policy",
         "run {} --policy heft --policy-config no-such-key=1",
         "run {} --threads -1",
+        "run {} --inter-op-threads -1",
+        "run {} --intra-op-threads many",
+        "run {} --session-inter-op-pool 2 --inter-op-threads 2",
+        "place {} --session-inter-op-pool 5000",
+        "run {} --inter-op-pool first",
         "cache empty",
     ] {
         let paths = [graph.as_str()];
@@ -408,14 +413,36 @@ fn a_saved_placement_comes_back_and_differences_are_listed() {
 
 #[test]
 fn every_node_is_logged_as_tensorflow_does() {
-    let line = "place {} --log-device-placement --json";
-    let ran = placewright(args(line, &[&model("tiny_add.pb")])).expect(0);
-    let logged = "y: (AddV2): /job:localhost/replica:0/task:0/device:CPU:0";
-    assert!(
-        ran.stderr.lines().any(|line| line == logged),
-        "{}",
-        ran.stderr
-    );
+    for command in ["place", "run"] {
+        let line = format!("{command} {{}} --log-device-placement --json");
+        let ran = placewright(args(&line, &[&model("tiny_add.pb")])).expect(0);
+        let mut logged = ran.stderr.lines().filter(|line| !line.starts_with("note:"));
+        // CPU devices do not describe themselves.
+        assert_eq!(logged.next(), Some("Device mapping: no known devices."));
+        let node = "y: (AddV2): /job:localhost/replica:0/task:0/device:CPU:0";
+        assert!(logged.any(|line| line == node), "{}", ran.stderr);
+    }
+}
+
+#[test]
+fn threads_pools_and_filters_are_flags() {
+    let graph = model("tiny_add.pb");
+    let check = model("tiny_add.npz");
+    let run = |flags: &str| {
+        let line = format!("run {{}} --check {{}} {flags}");
+        placewright(args(&line, &[&graph, &check]))
+    };
+    run("--inter-op-threads 2 --intra-op-threads 1").expect(0);
+    run("--threads 1 --inter-op-threads 0").expect(0);
+    run("--device-filter /device:CPU:*").expect(0);
+    run("--device-filter nonsense").expect_error(1, &["nonsense", "device name"]);
+    let pools = "--session-inter-op-pool 1 --session-inter-op-pool 2 --repeat 3";
+    for pool in ["-1", "0", "1"] {
+        run(&format!("{pools} --inter-op-pool {pool}")).expect(0);
+    }
+    run(&format!("{pools} --inter-op-pool 2"))
+        .expect_error(1, &["invalid inter_op_thread_pool: 2", "there are 2"]);
+    run("--inter-op-pool 1").expect_error(1, &["invalid inter_op_thread_pool: 1", "there are 1"]);
 }
 
 #[test]

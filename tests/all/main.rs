@@ -11,6 +11,7 @@ mod devices;
 mod fakes;
 #[cfg(feature = "graphdef")]
 mod import;
+mod kernel_choice;
 mod misbehaving;
 #[cfg(feature = "cli")]
 #[path = "../support/npz.rs"]
@@ -25,6 +26,7 @@ mod policy;
 mod sample;
 #[cfg(feature = "cli")]
 mod session;
+mod session_options;
 #[path = "../support/strict_cpu.rs"]
 mod strict_cpu;
 mod tidy;

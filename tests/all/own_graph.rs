@@ -8,6 +8,7 @@ use placewright::candidates::PlacementOptions;
 use placewright::device::DeviceOptions;
 use placewright::device::Kernel;
 use placewright::device::KernelContext;
+use placewright::device::KernelCreationError;
 use placewright::device::KernelDef;
 use placewright::device::KernelError;
 use placewright::execute::ExecuteError;
@@ -102,7 +103,11 @@ fn an_app_places_and_runs_its_own_ops() {
     assert_eq!(fetched[0].as_slice::<u8>().unwrap(), [12, 112, 6]);
     let error = session.run(&[], &["step3"]).unwrap_err();
     assert!(
-        matches!(&error, Error::Execute(ExecuteError::PlacementOnly { site }) if site.node == "camera"),
+        matches!(
+            &error,
+            Error::Execute(ExecuteError::Create { site, source })
+                if site.node == "camera" && **source == KernelCreationError::PlacementOnly
+        ),
         "{error}"
     );
 }

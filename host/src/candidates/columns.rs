@@ -121,6 +121,7 @@ impl Candidates {
                 legal[set * words_per_set + device as usize / 64] |= 1 << (device % 64);
             }
         }
+        let host_memory = Arc::new(HostMemory::of_nodes(&graph));
         Self {
             graph,
             device_set,
@@ -129,7 +130,7 @@ impl Candidates {
             options: options.into(),
             legal: legal.into(),
             words_per_set,
-            host_memory: Arc::default(),
+            host_memory,
         }
     }
 

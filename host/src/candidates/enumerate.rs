@@ -66,6 +66,7 @@ pub fn enumerate(
         devices: device_set,
         kernels,
         types: &types,
+        arguments,
         requests: &requests,
     };
     presume_elsewhere(
@@ -224,12 +225,12 @@ fn presume_elsewhere(
         let name = &facts.requests[request];
         let is_remote = local.is_some_and(|local| local.is_different_address_space(name));
         if !is_remote || supports.refused[support as usize] {
-            return Err(facts.no_kernel(node));
+            return Err(facts.no_kernel(node, supports.refused[support as usize]));
         }
         if supports.of_request[request] == NONE {
             let presumed = supports.elsewhere(name.device_type.as_deref(), facts.types);
             if supports.sets[presumed as usize].is_empty() {
-                return Err(facts.no_kernel(node));
+                return Err(facts.no_such_device(node, name));
             }
             supports.of_request[request] = presumed;
         }

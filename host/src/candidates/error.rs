@@ -1,7 +1,9 @@
 //! Why some node has no device.
 
 use crate::device::KernelLookupError;
+use crate::device::StatusCode;
 use crate::names::NameError;
+use crate::ops::NodeDefError;
 
 /// Why candidates cannot be listed. Each names the node, what it asked for, and what there is.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -20,7 +22,8 @@ pub enum CandidatesError {
     },
     /// No device type of the set has a kernel for the node.
     #[error(
-        "node `{node}`: no kernel for op `{op}` ({dtypes}) on device types [{device_types}]; registered: {registered}"
+        "node `{node}`: no kernel for op `{op}` ({dtypes}) on device types [{device_types}]{}; registered:{registered}",
+        mismatch_text(*.has_mismatch)
     )]
     NoKernel {
         /// The node.
@@ -31,8 +34,20 @@ pub enum CandidatesError {
         dtypes: String,
         /// Device types of the set.
         device_types: String,
-        /// The op's registrations, or `<no registered kernels>`.
+        /// Whether kernels of these types were found that do not take the node's attributes.
+        has_mismatch: bool,
+        /// The op's registrations, as [`crate::device::KernelRegistry::listing`] gives them.
         registered: Box<str>,
+    },
+    /// A node that nothing has a kernel for contradicts the definition of its op.
+    #[error("node `{node}` ({op}): {source}")]
+    NodeDef {
+        /// The node.
+        node: String,
+        /// Its op.
+        op: String,
+        /// The contradiction.
+        source: Box<NodeDefError>,
     },
     /// The kernel registry has no single answer for the node.
     #[error("node `{node}`: {source}")]
@@ -57,7 +72,7 @@ pub enum CandidatesError {
     },
     /// The requested device exists, but has no kernel for the node, or for its colocation group.
     #[error(
-        "cannot assign a device for operation {node}: no kernel for op `{op}` on the requested device `{request}`; device types with a kernel for it and its colocation group: [{supported}]; registered: {registered}; allow soft placement to use another device"
+        "cannot assign a device for operation {node}: no kernel for op `{op}` on the requested device `{request}`; device types with a kernel for it and its colocation group: [{supported}]; allow soft placement to use another device; registered:{registered}"
     )]
     NoKernelForRequest {
         /// The node.
@@ -158,6 +173,24 @@ pub enum CandidatesError {
     /// The default local device is no device of the set.
     #[error("default local device {0} does not exist in the device set")]
     NoSuchDefaultDevice(u32),
+}
+
+fn mismatch_text(has_mismatch: bool) -> &'static str {
+    if has_mismatch {
+        " takes the node's attributes (kernels were found, but attributes did not match)"
+    } else {
+        ""
+    }
+}
+
+impl CandidatesError {
+    /// Its category.
+    pub fn code(&self) -> StatusCode {
+        match self {
+            Self::KernelLookup { source, .. } => source.code(),
+            _ => StatusCode::InvalidArgument,
+        }
+    }
 }
 
 /// TensorFlow says so when a GPU is asked for in a build without GPUs.

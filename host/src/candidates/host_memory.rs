@@ -7,9 +7,10 @@ use hashbrown::HashMap;
 use crate::candidates::columns::NodeColumns;
 use crate::candidates::options::OpArguments;
 use crate::candidates::support::TypeTable;
-use crate::candidates::support::to_u32;
 use crate::device::KernelDef;
 use crate::device::KernelRegistry;
+use crate::graph::AttrSet;
+use crate::graph::AttrValue;
 use crate::graph::EdgeKind;
 use crate::graph::Graph;
 use crate::graph::NONE;
@@ -18,56 +19,90 @@ use crate::graph::TensorId;
 use crate::names::DeviceId;
 use crate::tensor::DType;
 
-/// Host-memory arguments by node and device, for whoever knows where a node was placed. Empty where there are no kernels.
+/// Ops that call functions: what their arguments are is the functions' business, so their kernels do not say.
+const FUNCTION_CALLS: [&str; 4] = [
+    "PartitionedCall",
+    "StatefulPartitionedCall",
+    "SymbolicGradient",
+    "While",
+];
+
+/// Host-memory arguments by node and device, for whoever knows where a node was placed (TensorFlow `MemoryTypesForNode`).
+/// Strings and resources, which are in host memory whatever the node, are left to the reader.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct HostMemory {
     type_of_device: Vec<u32>,
-    /// The kernels with host-memory arguments, by class of nodes and device type. Without those of type CPU, whose memory is
-    /// the host's.
-    kernels: HashMap<(u32, u32), Arc<KernelDef>>,
+    /// By class of nodes and device type, where some argument may be in host memory. Without type CPU, whose memory is the
+    /// host's.
+    rules: HashMap<(u32, u32), Rule>,
+    /// By class, the slots that the nodes themselves put in host memory.
+    by_attrs: HashMap<u32, Slots>,
     arguments: Option<Arc<dyn OpArguments>>,
 }
 
+/// Which arguments of a node are in host memory.
+#[derive(Debug, Clone)]
+enum Rule {
+    /// Those that the kernel names.
+    Kernel(Arc<KernelDef>),
+    /// Those of type `int32`: shapes and indices, as nothing says otherwise.
+    Int32,
+}
+
+/// Attributes `_input_hostmem` and `_output_hostmem`.
+#[derive(Debug, Clone, Default)]
+struct Slots {
+    inputs: Vec<usize>,
+    outputs: Vec<usize>,
+}
+
 impl HostMemory {
-    /// Looks up each class whose op has such kernels, once per device type.
+    /// What the nodes themselves say. No kernels are asked: for candidates that an app made.
+    pub(super) fn of_nodes(graph: &Graph) -> Self {
+        let classes = (0u32..).zip(graph.classes());
+        let by_attrs = classes.filter_map(|(id, class)| {
+            let slots = Slots {
+                inputs: slots_of(&class.attrs, "_input_hostmem"),
+                outputs: slots_of(&class.attrs, "_output_hostmem"),
+            };
+            let is_empty = slots.inputs.is_empty() && slots.outputs.is_empty();
+            (!is_empty).then_some((id, slots))
+        });
+        Self {
+            by_attrs: by_attrs.collect(),
+            ..Self::default()
+        }
+    }
+
+    /// The same, with what kernels say, looked up once per class and device type.
     pub(super) fn of(
         graph: &Graph,
         types: &TypeTable,
         registry: &KernelRegistry,
         arguments: Option<&Arc<dyn OpArguments>>,
     ) -> Self {
-        let has_host_arguments = |op: &str| {
-            let mut defs = registry.of_op(op).iter();
-            defs.any(|def| !def.host_memory_args.is_empty())
-        };
-        let of_op: Vec<bool> = graph
-            .op_names()
-            .iter()
-            .map(|op| has_host_arguments(op))
+        let mut rules = HashMap::new();
+        let others: Vec<(u32, &String)> = (0u32..)
+            .zip(&types.names)
+            .filter(|(_, device_type)| *device_type != "CPU")
             .collect();
-        let mut kernels = HashMap::new();
-        for (class_id, class) in graph.classes().iter().enumerate() {
-            if !of_op[class.op as usize] {
-                continue;
-            }
+        for (class_id, class) in (0u32..).zip(graph.classes()) {
             let op = &graph.op_names()[class.op as usize];
-            for (number, device_type) in types.names.iter().enumerate() {
-                if device_type != "CPU"
-                    && let Ok(Some(def)) = registry.find(op, device_type, &class.attrs)
-                    && !def.host_memory_args.is_empty()
-                {
-                    kernels.insert((to_u32(class_id), to_u32(number)), def);
+            for &(number, device_type) in &others {
+                if let Some(rule) = rule(op, device_type, &class.attrs, registry) {
+                    rules.insert((class_id, number), rule);
                 }
             }
         }
         Self {
             type_of_device: types.of_device.clone(),
-            kernels,
+            rules,
             arguments: arguments.map(Arc::clone),
+            ..Self::of_nodes(graph)
         }
     }
 
-    /// Whether the kernel that a node has on a device takes data input `slot` in host memory.
+    /// Whether data input `slot` of a node is in host memory when the node runs on a device.
     pub(crate) fn has_input(
         &self,
         graph: &Graph,
@@ -75,19 +110,27 @@ impl HostMemory {
         device: DeviceId,
         slot: usize,
     ) -> bool {
-        let Some(kernel) = self.kernel(graph, node, device) else {
-            return false;
+        if let Some(slots) = self.slots(graph, node)
+            && slots.inputs.contains(&slot)
+        {
+            return true;
+        }
+        let tensor = || graph.data_inputs(node).nth(slot);
+        let kernel = match self.rule(graph, node, device) {
+            None => return false,
+            Some(Rule::Int32) => return is_int32(graph, tensor()),
+            Some(Rule::Kernel(kernel)) => kernel,
         };
         let (op, attrs) = (graph.op(node), graph.attrs(node));
         let known = self.arguments.as_deref();
         match known.and_then(|known| known.input(op, attrs, slot)) {
             Some(argument) => keeps_on_host(kernel, argument.name),
             // Without names: the arguments that kernels keep in host memory are shapes, axes and permutations.
-            None => is_int32(graph, graph.data_inputs(node).nth(slot)),
+            None => is_int32(graph, tensor()),
         }
     }
 
-    /// Whether the kernel that a node has on a device leaves output `slot` in host memory.
+    /// Whether output `slot` of a node is in host memory when the node runs on a device.
     pub(crate) fn has_output(
         &self,
         graph: &Graph,
@@ -95,8 +138,16 @@ impl HostMemory {
         device: DeviceId,
         slot: usize,
     ) -> bool {
-        let Some(kernel) = self.kernel(graph, node, device) else {
-            return false;
+        if let Some(slots) = self.slots(graph, node)
+            && slots.outputs.contains(&slot)
+        {
+            return true;
+        }
+        let tensor = || graph.output(node, slot);
+        let kernel = match self.rule(graph, node, device) {
+            None => return false,
+            Some(Rule::Int32) => return is_int32(graph, tensor()),
+            Some(Rule::Kernel(kernel)) => kernel,
         };
         let (op, attrs) = (graph.op(node), graph.attrs(node));
         let known = self.arguments.as_deref();
@@ -105,20 +156,51 @@ impl HostMemory {
             // Without names the kernel means its `int32` inputs, if it has any.
             None => {
                 let mut inputs = graph.data_inputs(node);
-                is_int32(graph, graph.output(node, slot))
-                    && !inputs.any(|input| is_int32(graph, Some(input)))
+                is_int32(graph, tensor()) && !inputs.any(|input| is_int32(graph, Some(input)))
             }
         }
     }
 
-    fn kernel(&self, graph: &Graph, node: NodeId, device: DeviceId) -> Option<&KernelDef> {
-        if self.kernels.is_empty() {
+    fn slots(&self, graph: &Graph, node: NodeId) -> Option<&Slots> {
+        if self.by_attrs.is_empty() {
+            return None;
+        }
+        self.by_attrs.get(&graph.class_ids()[node.index()])
+    }
+
+    fn rule(&self, graph: &Graph, node: NodeId, device: DeviceId) -> Option<&Rule> {
+        if self.rules.is_empty() {
             return None;
         }
         let device_type = *self.type_of_device.get(device.index())?;
         let class = graph.class_ids()[node.index()];
-        self.kernels.get(&(class, device_type)).map(|def| &**def)
+        self.rules.get(&(class, device_type))
     }
+}
+
+/// `None`: everything is in the device's memory.
+fn rule(op: &str, device_type: &str, attrs: &AttrSet, registry: &KernelRegistry) -> Option<Rule> {
+    // What cannot be looked up has been refused before.
+    let kernel = registry.find(op, device_type, attrs).ok().flatten();
+    match kernel {
+        Some(kernel) if !FUNCTION_CALLS.contains(&op) => {
+            (!kernel.host_memory_args.is_empty()).then_some(Rule::Kernel(kernel))
+        }
+        // Compilers keep integers beside everything else.
+        _ if device_type == "TPU" || attrs.bool("_XlaMustCompile") == Some(true) => None,
+        _ => Some(Rule::Int32),
+    }
+}
+
+/// The slots that a `list(int)` attribute names; what is no slot number names none.
+fn slots_of(attrs: &AttrSet, attr: &str) -> Vec<usize> {
+    let slots = attrs.list(attr).unwrap_or_default().iter();
+    slots
+        .filter_map(|slot| match slot {
+            AttrValue::Int(slot) => usize::try_from(*slot).ok(),
+            _ => None,
+        })
+        .collect()
 }
 
 fn keeps_on_host(kernel: &KernelDef, argument: &str) -> bool {
@@ -146,13 +228,14 @@ pub(super) fn edge_kinds(graph: &Graph, nodes: &NodeColumns, host_memory: &HostM
             }
         }
     }
-    if host_memory.kernels.is_empty() {
+    if host_memory.rules.is_empty() && host_memory.by_attrs.is_empty() {
         return kinds;
     }
     for node in graph.nodes() {
         let first = nodes.sets.row(nodes.candidate_set[node.index()] as usize)[0];
         let device = DeviceId(first);
-        if host_memory.kernel(graph, node, device).is_none() {
+        let is_ruled = host_memory.rule(graph, node, device).is_some();
+        if !is_ruled && host_memory.slots(graph, node).is_none() {
             continue;
         }
         for (slot, edge) in graph.predecessors().range(node.index()).enumerate() {

@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use crate::cost::CostModel;
 use crate::graph::AttrSet;
+use crate::graph::Graph;
 use crate::graph::NodeId;
 use crate::names::DeviceId;
 use crate::names::DeviceName;
+use crate::ops::NodeDefError;
 
 /// Options of [`super::enumerate`].
 #[derive(Debug, Clone, Default)]
@@ -77,8 +79,19 @@ impl PlacementOptions {
 /// Without it, every input that carries a reference counts as a reference, and of a kernel with host-memory arguments the
 /// `int32` inputs count as those, or, where it has none, the `int32` outputs.
 pub trait OpArguments: fmt::Debug + Send + Sync {
-    /// Whether the op is defined at all. One that is not, such as a function's name, runs on any device type.
+    /// Whether the op is defined at all. One that is not, such as a function's name, and has no kernel either, runs on any device
+    /// type.
     fn is_known(&self, op: &str) -> bool;
+
+    /// Whether a node agrees with the definition of its op. Asked of the first node that no device type has a kernel for: what
+    /// is wrong with the node says more than that.
+    ///
+    /// # Errors
+    /// The first contradiction.
+    fn check_node(&self, graph: &Graph, node: NodeId) -> Result<(), NodeDefError> {
+        let _ = (graph, node);
+        Ok(())
+    }
 
     /// The argument that data input `slot` belongs to; `None` if the op is unknown or has fewer inputs.
     fn input(&self, op: &str, attrs: &AttrSet, slot: usize) -> Option<Argument<'_>>;

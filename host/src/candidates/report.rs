@@ -2,6 +2,7 @@
 
 use crate::candidates::error::CandidatesError;
 use crate::candidates::groups::Groups;
+use crate::candidates::options::OpArguments;
 use crate::candidates::support::Supports;
 use crate::candidates::support::TypeTable;
 use crate::device::DeviceSet;
@@ -21,6 +22,8 @@ pub(super) struct Facts<'a> {
     pub(super) devices: &'a DeviceSet,
     pub(super) kernels: &'a KernelRegistry,
     pub(super) types: &'a TypeTable,
+    /// What is known of ops.
+    pub(super) arguments: Option<&'a dyn OpArguments>,
     /// Parsed requests, by requested id.
     pub(super) requests: &'a [DeviceName],
 }
@@ -33,8 +36,18 @@ impl<'a> Facts<'a> {
             .name()
     }
 
-    pub(super) fn no_kernel(&self, node: NodeId) -> CandidatesError {
+    /// Why a node has no kernel anywhere: it is wrong, or nobody registered one.
+    pub(super) fn no_kernel(&self, node: NodeId, has_mismatch: bool) -> CandidatesError {
         let graph = self.graph;
+        if let Some(arguments) = self.arguments
+            && let Err(source) = arguments.check_node(graph, node)
+        {
+            return CandidatesError::NodeDef {
+                node: graph.node_name(node).to_owned(),
+                op: graph.op(node).to_owned(),
+                source: Box::new(source),
+            };
+        }
         let dtypes = graph.tensor_dtypes();
         let inputs: Vec<_> = graph
             .data_inputs(node)
@@ -49,6 +62,7 @@ impl<'a> Facts<'a> {
             op: graph.op(node).to_owned(),
             dtypes: format!("{} -> {}", inputs.join(", "), outputs.join(", ")),
             device_types: self.types.names.join(", "),
+            has_mismatch,
             registered: self.registered(node),
         }
     }
@@ -68,6 +82,17 @@ impl<'a> Facts<'a> {
                 "op `{op}` has no kernel there, only on [{}]",
                 supports.names(support, self.types)
             ),
+        }
+    }
+
+    /// A request that no device bears the name of.
+    pub(super) fn no_such_device(&self, node: NodeId, request: &DeviceName) -> CandidatesError {
+        let mut available = self.device_names();
+        available.sort_unstable();
+        CandidatesError::NoSuchDevice {
+            node: self.graph.node_name(node).to_owned(),
+            request: request.to_string(),
+            available: available.join(", "),
         }
     }
 
@@ -96,13 +121,7 @@ impl<'a> Facts<'a> {
             };
         }
         if self.devices.find_matching(own).is_empty() {
-            let mut available = self.device_names();
-            available.sort_unstable();
-            return CandidatesError::NoSuchDevice {
-                node: name,
-                request: own.to_string(),
-                available: available.join(", "),
-            };
+            return self.no_such_device(node, own);
         }
         CandidatesError::NoKernelForRequest {
             node: name,
@@ -114,12 +133,7 @@ impl<'a> Facts<'a> {
     }
 
     fn registered(&self, node: NodeId) -> Box<str> {
-        let defs = self.kernels.of_op(self.graph.op(node));
-        if defs.is_empty() {
-            return "<no registered kernels>".into();
-        }
-        let lines: Vec<_> = defs.iter().map(ToString::to_string).collect();
-        lines.join("; ").into()
+        self.kernels.listing(self.graph.op(node)).into()
     }
 
     fn device_names(&self) -> Vec<&'a str> {

@@ -118,7 +118,7 @@ impl Supports {
                     })?;
                     let (found, refused) = match found {
                         (found, refused)
-                            if found.is_empty() && runs_anywhere(graph, op, arguments) =>
+                            if found.is_empty() && runs_anywhere(graph, op, kernels, arguments) =>
                         {
                             let all = (0..to_u32(types.names.len())).map(|number| (number, 0));
                             (all.collect(), refused)
@@ -280,24 +280,29 @@ fn lookup(
     kernels: &KernelRegistry,
 ) -> Result<(SupportedTypes, bool), KernelLookupError> {
     let mut found = SupportedTypes::new();
+    let mut has_mismatch = false;
     for (number, device_type) in types.names.iter().enumerate() {
-        if let Some(def) = kernels.find(op, device_type, attrs)? {
+        let looked_up = kernels.look_up(op, device_type, attrs)?;
+        has_mismatch |= looked_up.has_mismatch;
+        if let Some(def) = looked_up.kernel {
             found.push((to_u32(number), def.priority));
         }
     }
     found.sort_by_key(|&(_, priority)| Reverse(priority));
-    let label = attrs.text("_kernel").unwrap_or("");
-    let refused = found.is_empty()
-        && kernels
-            .of_op(op)
-            .iter()
-            .any(|def| def.label == label && types.names.contains(&def.device_type));
+    let refused = found.is_empty() && has_mismatch;
     Ok((found, refused))
 }
 
-/// A function, or an op that nobody defines, is no op whose kernels could be missing.
-fn runs_anywhere(graph: &Graph, op: &str, arguments: Option<&dyn OpArguments>) -> bool {
-    graph.find_function(op).is_some() || arguments.is_some_and(|arguments| !arguments.is_known(op))
+/// A function, or an op that nobody defines, is no op whose kernels could be missing. (An app may register kernels for an op
+/// without defining it: then those count.)
+fn runs_anywhere(
+    graph: &Graph,
+    op: &str,
+    kernels: &KernelRegistry,
+    arguments: Option<&dyn OpArguments>,
+) -> bool {
+    let is_undefined = || arguments.is_some_and(|arguments| !arguments.is_known(op));
+    kernels.of_op(op).is_empty() && (graph.find_function(op).is_some() || is_undefined())
 }
 
 fn first_of_class(graph: &Graph, class: usize) -> String {

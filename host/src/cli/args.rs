@@ -20,6 +20,18 @@ pub(super) struct DeviceArgs {
     /// Threads: steps of one run at one time, and loops inside kernels; 0 = one per core.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=4096))]
     pub(super) threads: u32,
+    /// Threads of loops inside kernels, if not --threads.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=4096))]
+    pub(super) intra_op_threads: Option<u32>,
+    /// Only devices of the types that these names say, besides CPU devices, such as /device:GPU:*. Repeatable.
+    #[arg(long, value_name = "NAME")]
+    pub(super) device_filter: Vec<String>,
+}
+
+impl DeviceArgs {
+    pub(super) fn intra_op_threads(&self) -> usize {
+        self.intra_op_threads.unwrap_or(self.threads) as usize
+    }
 }
 
 /// Where nodes go, and who decides.
@@ -27,6 +39,19 @@ pub(super) struct DeviceArgs {
 pub(super) struct PlacementArgs {
     #[command(flatten)]
     pub(super) devices: DeviceArgs,
+    /// Steps of one run at one time, if not --threads.
+    #[arg(long, value_name = "N", help_heading = "Devices", value_parser = clap::value_parser!(u32).range(..=4096))]
+    pub(super) inter_op_threads: Option<u32>,
+    /// A pool of threads for steps of runs, of this size, instead of the one of --inter-op-threads. Repeatable: `run
+    /// --inter-op-pool` chooses.
+    #[arg(
+        long,
+        value_name = "N",
+        help_heading = "Devices",
+        conflicts_with = "inter_op_threads",
+        value_parser = clap::value_parser!(u32).range(..=4096)
+    )]
+    pub(super) session_inter_op_pool: Vec<u32>,
     /// The outermost device scope: nodes without a request get this one, partial requests are completed by it.
     #[arg(long, value_name = "NAME", help_heading = "Devices")]
     pub(super) device: Option<String>,
@@ -79,7 +104,7 @@ pub(super) struct PlacementArgs {
     /// Save the placement.
     #[arg(long, value_name = "F.json", value_hint = ValueHint::FilePath, help_heading = "Placement")]
     pub(super) save_placement: Option<PathBuf>,
-    /// Print the device of every node, as TensorFlow does.
+    /// Print the devices that describe themselves, and the device of every node, as TensorFlow does.
     #[arg(long, help_heading = "Placement")]
     pub(super) log_device_placement: bool,
 }
@@ -114,6 +139,14 @@ pub(super) struct RunArgs {
     /// Runs that are not timed, between the first one and the timed ones.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(super) warmup: u32,
+    /// Which pool of --session-inter-op-pool helps the runs, from 0; -1 = none, one thread executes everything.
+    #[arg(
+        long,
+        value_name = "I",
+        default_value_t = 0,
+        allow_negative_numbers = true
+    )]
+    pub(super) inter_op_pool: i32,
     /// Write a Chrome trace of stages, policy calls, kernels and transfers, for chrome://tracing and Perfetto.
     #[arg(long, value_name = "F.json", value_hint = ValueHint::FilePath)]
     pub(super) trace: Option<PathBuf>,
@@ -128,6 +161,7 @@ impl RunArgs {
             || self.output.is_some()
             || self.repeat > 0
             || self.warmup > 0
+            || self.inter_op_pool != 0
     }
 }
 

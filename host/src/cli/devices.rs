@@ -82,7 +82,8 @@ impl DeviceArgs {
         Ok(DeviceOptions {
             device_count: self.device_count.iter().cloned().collect(),
             memory_bytes: self.memory.iter().cloned().collect(),
-            intra_op_parallelism_threads: self.threads as usize,
+            intra_op_parallelism_threads: self.intra_op_threads(),
+            device_filters: self.device_filter.clone(),
             ..DeviceOptions::default()
         })
     }

@@ -17,6 +17,7 @@ use super::progress::Progress;
 use super::summary::PlacementView;
 use crate::candidates::PlacementOptions;
 use crate::error::Error;
+use crate::execute::InterOpPool;
 use crate::import::ImportOptions;
 use crate::names::DeviceName;
 use crate::placement::SavedPlacement;
@@ -60,7 +61,10 @@ pub(super) fn open(
         .with_factories(factories)
         .with_device_options(device_options)
         .with_placement_options(placement_options(args)?)
-        .with_inter_op_parallelism_threads(args.devices.threads as usize)
+        .with_inter_op_parallelism_threads(
+            args.inter_op_threads.unwrap_or(args.devices.threads) as usize
+        )
+        .with_session_inter_op_pools(inter_op_pools(args)?)
         .with_recorder(recorder);
     let mut saved_options = BTreeMap::new();
     let (asked, seed) = match &args.placement {
@@ -143,15 +147,11 @@ impl Opened {
     /// What `--save-placement` and `--log-device-placement` ask for.
     pub(super) fn save_and_log(&self, args: &PlacementArgs, output: &Output) -> Result<()> {
         if args.log_device_placement {
-            let placement = self.session.placement();
-            let graph = self.session.graph();
-            for node in graph.nodes() {
-                output.log(format_args!(
-                    "{}: ({}): {}",
-                    graph.node_name(node),
-                    graph.op(node),
-                    placement.candidates().device_name(placement.device(node).0)
-                ));
+            for line in self.session.device_mapping().lines() {
+                output.log(line);
+            }
+            for line in self.session.placement_lines() {
+                output.log(line);
             }
         }
         if let Some(path) = &args.save_placement {
@@ -179,6 +179,12 @@ pub(super) fn read_saved(path: &Path) -> Result<SavedPlacement> {
     let context = || format!("reading {}", path.display());
     let text = fs::read_to_string(path).with_context(context)?;
     SavedPlacement::from_json(&text).with_context(context)
+}
+
+fn inter_op_pools(args: &PlacementArgs) -> Result<Vec<InterOpPool>> {
+    let sizes = args.session_inter_op_pool.iter();
+    let pools = sizes.map(|&n_threads| InterOpPool::new(n_threads as usize));
+    Ok(pools.collect::<Result<_, _>>()?)
 }
 
 fn placement_options(args: &PlacementArgs) -> Result<PlacementOptions> {

@@ -33,6 +33,7 @@ use super::timing::timed;
 use super::units::count;
 use super::units::show_ns;
 use super::values::first_values;
+use crate::execute::RunOptions;
 use crate::graph::Graph;
 use crate::session::find_tensor;
 use crate::tensor::Tensor;
@@ -236,7 +237,9 @@ fn execute(opened: &Opened, work: &Work, args: &RunArgs) -> Result<(Vec<Tensor>,
         .map(|(name, tensor)| (name.as_str(), tensor.clone()))
         .collect();
     let fetches: Vec<&str> = work.fetches.iter().map(String::as_str).collect();
-    let run = || -> Result<Vec<Tensor>> { Ok(opened.session.run(&feeds, &fetches)?) };
+    let options = RunOptions::default().with_inter_op_thread_pool(args.inter_op_pool);
+    let run =
+        || -> Result<Vec<Tensor>> { Ok(opened.session.run_with(&feeds, &fetches, &[], &options)?) };
     let n_runs = 1 + u64::from(args.warmup) + u64::from(args.repeat);
     let progress = if n_runs > 1 {
         Progress::steps(n_runs, "running")

@@ -10,6 +10,9 @@ use super::kernel::{Kernel, KernelConstruction};
 use crate::graph::{AttrSet, AttrValue};
 use crate::tensor::DType;
 
+/// Registrations for this stand for all device types that have none that matches.
+const DEFAULT_TYPE: &str = "DEFAULT";
+
 /// Makes the kernel of one node.
 pub type KernelFactory =
     Arc<dyn Fn(&KernelConstruction<'_>) -> Result<Box<dyn Kernel>, KernelError> + Send + Sync>;
@@ -21,11 +24,12 @@ pub struct KernelDef {
     pub op: String,
     /// Device type; `DEFAULT` = any type that has no registration of its own.
     pub device_type: String,
-    /// Only nodes whose attribute `_kernel` says the same see it; empty = nodes without one.
+    /// Only nodes whose attribute `_kernel` says the same see it; empty = nodes without one, or whose `_kernel` is no string.
     pub label: String,
     /// Larger wins.
     pub priority: i32,
-    /// Per type attribute the element types that it takes.
+    /// Per attribute of kind `type` or `list(type)` the element types that it takes, at least one. All of a list must be among
+    /// them; references never are.
     pub constraints: Vec<(String, Vec<DType>)>,
     /// Arguments (inputs or outputs, by the op's name for them) that are in host memory.
     pub host_memory_args: Vec<String>,
@@ -33,13 +37,13 @@ pub struct KernelDef {
     pub factory: Option<KernelFactory>,
 }
 
-/// Why the registry cannot say which kernel a node takes.
+/// Why the registry cannot say which kernel a node takes. Callers add the node's name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KernelLookupError {
     /// Two registrations of equal priority match.
     #[error(
-        "multiple kernels of priority {priority} match op `{op}` on device type {device_type}: {first} and {second}"
+        "multiple kernels of priority {priority} match op `{op}` on device type {device_type}: {first} and {second}; give one another priority"
     )]
     Ambiguous {
         /// The op.
@@ -53,9 +57,23 @@ pub enum KernelLookupError {
         /// The other one.
         second: String,
     },
+    /// The type has no registration that matches, and two for `DEFAULT` do. Priorities do not count there.
+    #[error(
+        "multiple DEFAULT kernels match op `{op}`, which has none for device type {device_type}: {first} and {second}; constrain one, or register it for the type"
+    )]
+    AmbiguousDefault {
+        /// The op.
+        op: String,
+        /// The device type.
+        device_type: String,
+        /// One of them.
+        first: String,
+        /// The other one.
+        second: String,
+    },
     /// A registration constrains an attribute that the node lacks, or that is no type.
     #[error(
-        "op `{op}`: kernel for {device_type} constrains attribute `{attr}`, which the node {problem}"
+        "op `{op}`: kernel for {device_type} constrains attribute `{attr}`, which the node {problem}; only attributes of kind type or list(type) can be constrained"
     )]
     BadConstraint {
         /// The op.
@@ -67,6 +85,39 @@ pub enum KernelLookupError {
         /// What is wrong with it.
         problem: &'static str,
     },
+    /// A registration constrains an attribute to no type at all.
+    #[error(
+        "op `{op}`: kernel for {device_type} constrains attribute `{attr}` without listing a type; list those that it takes, or leave the constraint out"
+    )]
+    EmptyConstraint {
+        /// The op.
+        op: String,
+        /// The device type.
+        device_type: String,
+        /// The attribute.
+        attr: String,
+    },
+    /// A registration keeps an argument in host memory that the op does not have.
+    #[error(
+        "op `{op}`: kernel for {device_type} keeps argument `{arg}` in host memory, but the op has neither an input nor an output of this name"
+    )]
+    UnknownHostMemoryArg {
+        /// The op.
+        op: String,
+        /// The device type.
+        device_type: String,
+        /// The argument.
+        arg: String,
+    },
+}
+
+/// What [`KernelRegistry::look_up`] found.
+#[derive(Debug, Clone, Default)]
+pub struct KernelMatch {
+    /// The kernel that the node takes.
+    pub kernel: Option<Arc<KernelDef>>,
+    /// Whether a registration of the type (or of `DEFAULT`, where that was asked) does not take the node's attributes.
+    pub has_mismatch: bool,
 }
 
 /// All registrations. A value, not process-wide state.
@@ -146,8 +197,15 @@ impl KernelDef {
             })
         };
         for (attr, allowed) in &self.constraints {
+            if allowed.is_empty() {
+                return Err(KernelLookupError::EmptyConstraint {
+                    op: self.op.clone(),
+                    device_type: self.device_type.clone(),
+                    attr: attr.clone(),
+                });
+            }
             let allows = |value: &AttrValue| match value {
-                AttrValue::Type { dtype, .. } => Some(allowed.contains(dtype)),
+                AttrValue::Type { dtype, is_ref } => Some(!is_ref && allowed.contains(dtype)),
                 _ => None,
             };
             let matched = match attrs.get(attr) {
@@ -166,6 +224,24 @@ impl KernelDef {
         }
         Ok(true)
     }
+
+    /// That every host-memory argument is one of the op's, which `has_argument` knows.
+    ///
+    /// # Errors
+    /// [`KernelLookupError::UnknownHostMemoryArg`] with the first that is not.
+    pub fn check_host_memory_args(
+        &self,
+        has_argument: impl Fn(&str) -> bool,
+    ) -> Result<(), KernelLookupError> {
+        match self.host_memory_args.iter().find(|arg| !has_argument(arg)) {
+            None => Ok(()),
+            Some(arg) => Err(KernelLookupError::UnknownHostMemoryArg {
+                op: self.op.clone(),
+                device_type: self.device_type.clone(),
+                arg: arg.clone(),
+            }),
+        }
+    }
 }
 
 impl fmt::Debug for KernelDef {
@@ -175,18 +251,23 @@ impl fmt::Debug for KernelDef {
 }
 
 impl fmt::Display for KernelDef {
-    /// `device='CPU', label='L', T in [float, double]`, as TensorFlow lists registrations.
+    /// `device='CPU'; label='L'; T in [DT_FLOAT, DT_DOUBLE]`, as TensorFlow lists registrations.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "device='{}'", self.device_type)?;
         if !self.label.is_empty() {
-            write!(f, ", label='{}'", self.label)?;
+            write!(f, "; label='{}'", self.label)?;
         }
         for (attr, dtypes) in &self.constraints {
-            let names: Vec<_> = dtypes.iter().map(|dtype| dtype.name()).collect();
-            write!(f, ", {attr} in [{}]", names.join(", "))?;
+            let names: Vec<String> = dtypes.iter().map(|&dtype| enum_name(dtype)).collect();
+            write!(f, "; {attr} in [{}]", names.join(", "))?;
         }
         Ok(())
     }
+}
+
+/// `DT_FLOAT`, as attributes spell the type.
+fn enum_name(dtype: DType) -> String {
+    format!("DT_{}", dtype.name().to_uppercase())
 }
 
 impl KernelRegistry {
@@ -257,56 +338,298 @@ impl KernelRegistry {
         ops
     }
 
-    /// The kernel that a node of this op with these attributes takes on a device type: the highest priority of those
-    /// that match, else the same among the `DEFAULT` registrations (not for symbolic `*_JIT` types).
+    /// All registrations of an op, one to a line, each line indented and after a line break: text that goes on after
+    /// `registered:`.
+    pub fn listing(&self, op: &str) -> String {
+        let defs = self.of_op(op);
+        if defs.is_empty() {
+            return "\n  <no registered kernels>".to_owned();
+        }
+        defs.iter().map(|def| format!("\n  {def}")).collect()
+    }
+
+    /// The kernel that a node of this op with these attributes takes on a device type, as [`Self::look_up`] finds it.
     ///
     /// # Errors
-    /// [`KernelLookupError`] if two of equal priority match, or a constraint does not fit the node.
+    /// As [`Self::look_up`].
     pub fn find(
         &self,
         op: &str,
         device_type: &str,
         attrs: &AttrSet,
     ) -> Result<Option<Arc<KernelDef>>, KernelLookupError> {
-        let found = self.find_exact(op, device_type, attrs)?;
-        if found.is_some() || device_type.ends_with("_JIT") {
-            return Ok(found);
-        }
-        self.find_exact(op, "DEFAULT", attrs)
+        Ok(self.look_up(op, device_type, attrs)?.kernel)
     }
 
-    fn find_exact(
+    /// The kernel that a node of this op with these attributes takes on a device type: among the registrations of the type with
+    /// the node's label that take its attributes, the one of highest priority; if there is none, and the type is not symbolic
+    /// (`*_JIT`), the `DEFAULT` registration.
+    ///
+    /// # Errors
+    /// [`KernelLookupError`] if two of equal priority match, or two of `DEFAULT`, or a constraint does not fit the node.
+    pub fn look_up(
         &self,
         op: &str,
         device_type: &str,
         attrs: &AttrSet,
-    ) -> Result<Option<Arc<KernelDef>>, KernelLookupError> {
-        let label = attrs.text("_kernel").unwrap_or("");
-        let mut best: Option<&Arc<KernelDef>> = None;
-        for def in self.of_op(op) {
-            if def.device_type != device_type || def.label != label || !def.matches(attrs)? {
+    ) -> Result<KernelMatch, KernelLookupError> {
+        let mut found = KernelMatch::default();
+        for def in self.labelled(op, device_type, attrs) {
+            if !def.matches(attrs)? {
+                found.has_mismatch = true;
                 continue;
             }
-            match best {
-                Some(other) if other.priority == def.priority => {
+            match &found.kernel {
+                Some(best) if best.priority == def.priority => {
                     return Err(KernelLookupError::Ambiguous {
                         op: op.to_owned(),
                         device_type: device_type.to_owned(),
                         priority: def.priority,
-                        first: other.to_string(),
+                        first: best.to_string(),
                         second: def.to_string(),
                     });
                 }
-                Some(other) if other.priority > def.priority => {}
-                _ => best = Some(def),
+                Some(best) if best.priority > def.priority => {}
+                _ => found.kernel = Some(Arc::clone(def)),
             }
         }
-        Ok(best.map(Arc::clone))
+        if found.kernel.is_some() || is_symbolic(device_type) {
+            return Ok(found);
+        }
+        for def in self.labelled(op, DEFAULT_TYPE, attrs) {
+            if !def.matches(attrs)? {
+                found.has_mismatch = true;
+                continue;
+            }
+            if let Some(first) = &found.kernel {
+                return Err(KernelLookupError::AmbiguousDefault {
+                    op: op.to_owned(),
+                    device_type: device_type.to_owned(),
+                    first: first.to_string(),
+                    second: def.to_string(),
+                });
+            }
+            found.kernel = Some(Arc::clone(def));
+        }
+        Ok(found)
     }
+
+    /// The registrations of one key: op, device type, and the label that the node asks for.
+    fn labelled<'a>(
+        &'a self,
+        op: &str,
+        device_type: &'a str,
+        attrs: &'a AttrSet,
+    ) -> impl Iterator<Item = &'a Arc<KernelDef>> {
+        let label = match attrs.get("_kernel") {
+            Some(AttrValue::Bytes(label)) => &**label,
+            _ => b"",
+        };
+        let defs = self.of_op(op).iter();
+        defs.filter(move |def| def.device_type == device_type && def.label.as_bytes() == label)
+    }
+}
+
+/// Whether a device type stands for compiling rather than for devices.
+pub(crate) fn is_symbolic(device_type: &str) -> bool {
+    device_type.ends_with("_JIT")
 }
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+    use crate::device::status::StatusCode;
+
+    fn dtype(dtype: DType) -> AttrValue {
+        AttrValue::Type {
+            dtype,
+            is_ref: false,
+        }
+    }
+
+    fn attrs<const N: usize>(attrs: [(&str, AttrValue); N]) -> AttrSet {
+        AttrSet::new(attrs.map(|(name, value)| (name.into(), value)))
+    }
+
+    fn registry(defs: impl IntoIterator<Item = KernelDef>) -> KernelRegistry {
+        let mut registry = KernelRegistry::empty();
+        for def in defs {
+            registry.register(def);
+        }
+        registry
+    }
+
+    fn cpu() -> KernelDef {
+        KernelDef::new("Op", "CPU")
+    }
+
+    fn priority(registry: &KernelRegistry, device_type: &str, attrs: &AttrSet) -> Option<i32> {
+        let found = registry.find("Op", device_type, attrs).unwrap();
+        found.map(|def| def.priority)
+    }
+
+    fn refusal(registry: &KernelRegistry, device_type: &str, attrs: &AttrSet) -> KernelLookupError {
+        registry.look_up("Op", device_type, attrs).unwrap_err()
+    }
+
+    #[test]
+    fn labelled_kernels_and_unlabelled_nodes_do_not_see_each_other() {
+        let registry = registry([
+            cpu().with_priority(1),
+            cpu().with_priority(2).with_label("fast"),
+        ]);
+        let label = |value| attrs([("_kernel", value)]);
+        let text = |text: &[u8]| label(AttrValue::Bytes(text.into()));
+        assert_eq!(priority(&registry, "CPU", &attrs([])), Some(1));
+        assert_eq!(priority(&registry, "CPU", &text(b"fast")), Some(2));
+        assert_eq!(priority(&registry, "CPU", &text(b"slow")), None);
+        assert_eq!(priority(&registry, "CPU", &text(b"\xff")), None);
+        assert_eq!(priority(&registry, "CPU", &text(b"")), Some(1));
+        // What is no string is no label.
+        assert_eq!(
+            priority(&registry, "CPU", &label(AttrValue::Int(1))),
+            Some(1)
+        );
+    }
+
+    #[test]
+    fn constraints_hold_for_types_and_for_every_type_of_a_list() {
+        let registry = registry([cpu().with_types("T", &[DType::F32, DType::F64])]);
+        let of = |value: AttrValue| {
+            let found = registry
+                .look_up("Op", "CPU", &attrs([("T", value)]))
+                .unwrap();
+            (found.kernel.is_some(), found.has_mismatch)
+        };
+        let list = |dtypes: &[DType]| AttrValue::List(dtypes.iter().map(|&d| dtype(d)).collect());
+        assert_eq!(of(dtype(DType::F64)), (true, false));
+        assert_eq!(of(dtype(DType::I32)), (false, true));
+        assert_eq!(of(list(&[DType::F32, DType::F64])), (true, false));
+        assert_eq!(of(list(&[DType::F32, DType::I32])), (false, true));
+        assert_eq!(of(list(&[])), (true, false));
+        let reference = AttrValue::Type {
+            dtype: DType::F32,
+            is_ref: true,
+        };
+        assert_eq!(of(reference), (false, true));
+    }
+
+    #[test]
+    fn constraints_that_cannot_be_judged_are_errors() {
+        let constrained = registry([cpu().with_types("T", &[DType::F32])]);
+        let missing = refusal(&constrained, "CPU", &attrs([]));
+        assert_eq!(missing.code(), StatusCode::InvalidArgument);
+        assert!(
+            missing
+                .to_string()
+                .contains("`T`, which the node does not have")
+        );
+        for value in [
+            AttrValue::Int(1),
+            AttrValue::List([AttrValue::Int(1)].into()),
+        ] {
+            let other = refusal(&constrained, "CPU", &attrs([("T", value)]));
+            assert_eq!(other.code(), StatusCode::InvalidArgument);
+            assert!(other.to_string().contains("other than a type"), "{other}");
+        }
+        // Judged before the node is looked at.
+        let empty = registry([cpu().with_types("T", &[])]);
+        let error = refusal(&empty, "CPU", &attrs([]));
+        assert_eq!(error.code(), StatusCode::Unimplemented);
+        assert!(error.to_string().contains("without listing a type"));
+        // A constraint before it that refuses the node hides it, as it does in TensorFlow.
+        let hidden = registry([cpu().with_types("T", &[DType::F32]).with_types("U", &[])]);
+        let found = hidden.look_up("Op", "CPU", &attrs([("T", dtype(DType::I32))]));
+        assert!(found.unwrap().kernel.is_none());
+    }
+
+    #[test]
+    fn the_highest_priority_wins_and_equal_ones_are_an_error() {
+        let none = attrs([]);
+        let ranked = registry([1, 3, 2].map(|priority| cpu().with_priority(priority)));
+        assert_eq!(priority(&ranked, "CPU", &none), Some(3));
+        // Two that tie below the best one do not matter once the best is known.
+        let late_tie = registry([3, 1, 1].map(|priority| cpu().with_priority(priority)));
+        assert_eq!(priority(&late_tie, "CPU", &none), Some(3));
+        let tie = registry([
+            cpu().with_types("T", &[DType::F32]),
+            cpu().with_types("T", &[DType::F32, DType::F64]),
+        ]);
+        assert_eq!(
+            priority(&tie, "CPU", &attrs([("T", dtype(DType::F64))])),
+            Some(0)
+        );
+        let error = refusal(&tie, "CPU", &attrs([("T", dtype(DType::F32))]));
+        assert_eq!(error.code(), StatusCode::InvalidArgument);
+        let text = error.to_string();
+        assert!(
+            text.starts_with("multiple kernels of priority 0 match op `Op`"),
+            "{text}"
+        );
+        assert!(text.contains(
+            "device='CPU'; T in [DT_FLOAT] and device='CPU'; T in [DT_FLOAT, DT_DOUBLE]"
+        ));
+    }
+
+    #[test]
+    fn default_kernels_serve_types_without_a_match_but_no_symbolic_ones() {
+        let any = || KernelDef::new("Op", "DEFAULT");
+        let float = attrs([("T", dtype(DType::F32))]);
+        let one = registry([
+            cpu().with_types("T", &[DType::I32]).with_priority(1),
+            any().with_priority(7),
+            any().with_label("other"),
+        ]);
+        assert_eq!(
+            priority(&one, "CPU", &attrs([("T", dtype(DType::I32))])),
+            Some(1)
+        );
+        assert_eq!(priority(&one, "CPU", &float), Some(7));
+        assert_eq!(priority(&one, "GPU", &float), Some(7));
+        assert_eq!(priority(&one, "XLA_GPU_JIT", &float), None);
+        // Their priorities do not decide.
+        let two = registry([any(), any().with_priority(1)]);
+        let error = refusal(&two, "GPU", &float);
+        assert_eq!(error.code(), StatusCode::InvalidArgument);
+        assert!(
+            error
+                .to_string()
+                .starts_with("multiple DEFAULT kernels match op `Op`")
+        );
+        assert!(two.look_up("Op", "XLA_CPU_JIT", &float).is_ok());
+        let mismatch = registry([any().with_types("T", &[DType::I32])]);
+        assert!(mismatch.look_up("Op", "GPU", &float).unwrap().has_mismatch);
+    }
+
+    #[test]
+    fn registrations_are_listed_as_tensorflow_does() {
+        let registry = registry([
+            cpu()
+                .with_label("fast")
+                .with_types("T", &[DType::F32, DType::F16]),
+            KernelDef::new("Op", "GPU"),
+        ]);
+        assert_eq!(
+            registry.listing("Op"),
+            "\n  device='CPU'; label='fast'; T in [DT_FLOAT, DT_HALF]\n  device='GPU'"
+        );
+        assert_eq!(registry.listing("None"), "\n  <no registered kernels>");
+    }
+
+    #[test]
+    fn host_memory_arguments_must_be_the_ops() {
+        let def = cpu().with_host_memory("shape").with_host_memory("axis");
+        assert_eq!(def.check_host_memory_args(|_| true), Ok(()));
+        let error = def
+            .check_host_memory_args(|arg| arg == "shape")
+            .unwrap_err();
+        assert_eq!(error.code(), StatusCode::InvalidArgument);
+        assert!(error.to_string().contains("keeps argument `axis`"));
+    }
+}
+
+#[cfg(test)]
+mod mirror_tests {
     use super::*;
 
     fn jit(op: &str) -> KernelDef {

@@ -5,6 +5,7 @@ use std::fmt;
 use crate::device::error::DeviceError;
 use crate::device::error::KernelError;
 use crate::device::factory::RegisterError;
+use crate::device::kernel_creation::KernelCreationError;
 use crate::device::kernel_registry::KernelLookupError;
 use crate::names::NameError;
 use crate::tensor::TensorError;
@@ -156,7 +157,24 @@ impl KernelLookupError {
     /// Its category.
     pub fn code(&self) -> StatusCode {
         match self {
-            Self::Ambiguous { .. } | Self::BadConstraint { .. } => StatusCode::InvalidArgument,
+            Self::EmptyConstraint { .. } => StatusCode::Unimplemented,
+            Self::Ambiguous { .. }
+            | Self::AmbiguousDefault { .. }
+            | Self::BadConstraint { .. }
+            | Self::UnknownHostMemoryArg { .. } => StatusCode::InvalidArgument,
+        }
+    }
+}
+
+impl KernelCreationError {
+    /// Its category.
+    pub fn code(&self) -> StatusCode {
+        match self {
+            Self::NodeDef(_) => StatusCode::InvalidArgument,
+            Self::Lookup(error) => error.code(),
+            Self::NotFound { .. } => StatusCode::NotFound,
+            Self::PlacementOnly => StatusCode::Unimplemented,
+            Self::Kernel(error) => error.code(),
         }
     }
 }

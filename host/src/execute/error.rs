@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::device::{DeviceError, KernelError, KernelLookupError, NoSuchSession};
+use crate::device::{DeviceError, KernelCreationError, KernelError, NoSuchSession, StatusCode};
 use crate::tensor::{DType, OutOfMemory};
 
 /// Why a plan cannot be prepared, or why a run ended without its fetches.
@@ -26,29 +26,13 @@ pub enum ExecuteError {
         /// Steps of the plan on it.
         n_steps: usize,
     },
-    /// The registry has no kernel for the node.
-    #[error("{site}: no kernel fits; registered: {registered}")]
-    NoKernel {
-        /// Which node, and where.
-        site: Box<NodeSite>,
-        /// The kernels that are registered for the op, in words.
-        registered: String,
-    },
-    /// The registration is good for placing only.
-    #[error(
-        "{site}: the kernel is registered for placement only; register it with a factory to execute it"
-    )]
-    PlacementOnly {
-        /// Which node, and where.
-        site: Box<NodeSite>,
-    },
-    /// The registry cannot say which kernel to take.
+    /// The node contradicts its op, or has no kernel there.
     #[error("{site}: {source}")]
-    Lookup {
+    Create {
         /// Which node, and where.
         site: Box<NodeSite>,
         /// Why.
-        source: Box<KernelLookupError>,
+        source: Box<KernelCreationError>,
     },
     /// A kernel cannot be made, or a constant has no room.
     #[error("{site}: cannot be prepared: {source}")]
@@ -65,6 +49,16 @@ pub enum ExecuteError {
         node: String,
         /// Its op.
         op: String,
+    },
+    /// The run asks for a pool of threads that the executor does not have.
+    #[error(
+        "invalid inter_op_thread_pool: {pool}; there are {n_pools}, numbered from 0, and -1 means the caller's thread alone"
+    )]
+    NoSuchPool {
+        /// What the run asks for.
+        pool: i32,
+        /// Pools that there are.
+        n_pools: usize,
     },
     /// Another number of tensors is fed than the plan takes.
     #[error("the plan takes {expected} fed tensors, {found} were given")]
@@ -178,6 +172,31 @@ pub enum ExecuteError {
     /// The run took longer than allowed.
     #[error("the run did not end within {0:?}")]
     TimedOut(Duration),
+}
+
+impl ExecuteError {
+    /// Its category.
+    pub fn code(&self) -> StatusCode {
+        match self {
+            Self::Threads(_) | Self::Arena { .. } => StatusCode::ResourceExhausted,
+            Self::ForeignPlan
+            | Self::NoSuchPool { .. }
+            | Self::FeedCount { .. }
+            | Self::FeedMismatch { .. } => StatusCode::InvalidArgument,
+            Self::NotAKernelDevice { .. } | Self::ControlFlow { .. } => StatusCode::Unimplemented,
+            Self::Create { source, .. } => source.code(),
+            Self::Prepare { source, .. }
+            | Self::Kernel { source, .. }
+            | Self::Transfer { source, .. } => source.code(),
+            Self::Panic { .. } | Self::WrongOutput { .. } => StatusCode::Internal,
+            Self::DeviceRemoved { .. } => StatusCode::Unavailable,
+            Self::Device { source, .. } => source.code(),
+            Self::NoSession(_) => StatusCode::NotFound,
+            Self::StepResources { .. } => StatusCode::Internal,
+            Self::Closed | Self::Cancelled => StatusCode::Cancelled,
+            Self::TimedOut(_) => StatusCode::DeadlineExceeded,
+        }
+    }
 }
 
 /// A node on the device where it was placed, for messages.

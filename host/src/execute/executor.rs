@@ -3,7 +3,6 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
 use std::time::Instant;
 
 use tracing::debug_span;
@@ -15,12 +14,13 @@ use super::listeners::Listeners;
 use super::load::Load;
 use super::memory::MemoryPlan;
 use super::options::{ExecutorOptions, RunOptions, Scheduling};
-use super::pool::HelperPool;
+use super::pool::InterOpPool;
 use super::prepare::{PreparedPlan, Program, Workshop};
 use super::run::{Request, pools, run_serially, run_with_helpers};
 use super::variant::{Crew, Means, Trial};
 use crate::device::{CancelToken, DeviceSet, IntraOpPool, KernelRegistry};
 use crate::graph::Graph;
+use crate::ops::OpRegistry;
 use crate::plan::{Fetch, Plan};
 use crate::tensor::Tensor;
 use crate::trace::meters::{self, RunOutcome, RunTotals};
@@ -31,9 +31,11 @@ use crate::trace::{EventKind, Recorder};
 #[derive(Debug)]
 pub struct Executor {
     workshop: Workshop,
-    helpers: HelperPool,
+    /// What runs choose from; at least one.
+    pools: Vec<InterOpPool>,
     recorder: Recorder,
-    means: Means,
+    scheduling: Scheduling,
+    may_attend: bool,
     n_runs: AtomicU64,
     load: Arc<Load>,
     /// Whose stateful kernels are used.
@@ -52,13 +54,13 @@ impl Executor {
         registry: Arc<KernelRegistry>,
         options: &ExecutorOptions,
     ) -> Result<Self, ExecuteError> {
-        let n_threads = match options.inter_op_parallelism_threads {
-            0 => thread::available_parallelism().map_or(1, usize::from),
-            n_threads => n_threads,
-        };
-        // The thread that calls `run` is one of them.
-        let helpers = HelperPool::new(n_threads - 1)
-            .map_err(|error| ExecuteError::Threads(error.to_string()))?;
+        let mut pools = options.session_inter_op_pools.clone();
+        if pools.is_empty() {
+            pools.push(match &options.inter_op_pool {
+                Some(pool) if !options.use_per_session_threads => pool.clone(),
+                _ => InterOpPool::new(options.inter_op_parallelism_threads)?,
+            });
+        }
         let session = options
             .session_handle
             .clone()
@@ -73,18 +75,12 @@ impl Executor {
                 device.is_some_and(|device| device.intra_op_pool().is_some())
             });
         Ok(Self {
-            means: Means {
-                scheduling: match (options.scheduling, n_threads) {
-                    (Scheduling::Shared, 1) => Scheduling::Serial,
-                    (scheduling, _) => scheduling,
-                },
-                n_threads,
-                may_attend,
-            },
+            scheduling: options.scheduling,
+            may_attend,
             workshop: Workshop::new(graph, devices, registry, Arc::clone(&session)),
             session,
             closed: options.closed.clone(),
-            helpers,
+            pools,
             recorder: options.recorder.clone(),
             n_runs: AtomicU64::new(0),
             load: Arc::new(Load::new()),
@@ -94,6 +90,14 @@ impl Executor {
     /// The handle under which devices keep stateful kernels for this executor.
     pub fn session_handle(&self) -> &Arc<str> {
         &self.session
+    }
+
+    /// The same, which holds the nodes of a graph that is not checked ([`Graph::is_checked`]) to these ops before it makes their
+    /// kernels.
+    #[must_use]
+    pub fn with_ops(mut self, ops: Arc<OpRegistry>) -> Self {
+        self.workshop.ops = Some(ops);
+        self
     }
 
     /// Makes the kernels and constants of a plan that do not exist yet.
@@ -107,8 +111,8 @@ impl Executor {
     /// What the runs of a plan hold at most, by memory, for feeds of the shapes that the graph says. A run's own part is allocated
     /// before it starts, or it fails with [`ExecuteError::Arena`].
     pub fn memory_plan(&self, prepared: &PreparedPlan) -> MemoryPlan {
-        let is_shared =
-            self.means.n_threads > 1 && !matches!(self.means.scheduling, Scheduling::Serial);
+        let has_helpers = self.pools.iter().any(|pool| pool.n_threads() > 1);
+        let is_shared = has_helpers && !matches!(self.scheduling, Scheduling::Serial);
         MemoryPlan::new(&prepared.program, is_shared)
     }
 
@@ -169,9 +173,9 @@ impl Executor {
         self.check_devices(&prepared.program)?;
         let recorder = options.recorder.as_ref().unwrap_or(&self.recorder);
         let program = &prepared.program;
-        let variant = prepared
-            .variants
-            .find(program, feeds, self.means_for(program));
+        let pool = self.pool(program, options)?;
+        let means = self.means(program, pool);
+        let variant = prepared.variants.find(program, feeds, means);
         let (mut stage, way) = variant.take_stage(program)?;
         // Another number than in other executors, whose runs may be on the same devices.
         stage.begin(next_step_number());
@@ -198,11 +202,14 @@ impl Executor {
             closed: self.closed.clone(),
             async_cancel: CancelToken::default(),
         };
-        let (mut stage, outcome) = if way.crew == Crew::Shared {
-            run_with_helpers(stage, request, self.helpers.shared())
-        } else {
-            let outcome = run_serially(&stage, &request);
-            (stage, outcome)
+        let (mut stage, outcome) = match pool {
+            Some(pool) if way.crew == Crew::Shared => {
+                run_with_helpers(stage, request, pool.shared())
+            }
+            _ => {
+                let outcome = run_serially(&stage, &request);
+                (stage, outcome)
+            }
         };
         recorder.record_since(started, EventKind::Run { run });
         let outcome = outcome.and(stage.finish());
@@ -242,20 +249,9 @@ impl Executor {
                 Fetch::Fed(_, feed) => feeds[feed as usize].clone(),
             })
             .collect();
-        variant.learn(&mut stage, self.means_for(program), trial_ended());
+        variant.learn(&mut stage, means, trial_ended());
         variant.give_back(stage);
         Ok((fetched, totals))
-    }
-
-    /// With an asynchronous kernel no thread may wait for one operation, as those of the serial order do.
-    fn means_for(&self, program: &Program) -> Means {
-        match program.is_async {
-            true => Means {
-                scheduling: Scheduling::Shared,
-                ..self.means
-            },
-            false => self.means,
-        }
     }
 
     /// Those who use a removed device are told.
@@ -269,6 +265,39 @@ impl Executor {
             }
         }
         Ok(())
+    }
+
+    /// The pool that helps a run; `None` = none.
+    fn pool(
+        &self,
+        program: &Program,
+        options: &RunOptions,
+    ) -> Result<Option<&InterOpPool>, ExecuteError> {
+        let wanted = options.inter_op_thread_pool;
+        if wanted == -1 {
+            // Asynchronous kernels end on other threads than the caller's in any case.
+            return Ok(self.pools.first().filter(|_| program.is_async));
+        }
+        let pool = usize::try_from(wanted).ok();
+        let pool = pool.and_then(|index| self.pools.get(index));
+        pool.map(Some).ok_or(ExecuteError::NoSuchPool {
+            pool: wanted,
+            n_pools: self.pools.len(),
+        })
+    }
+
+    fn means(&self, program: &Program, pool: Option<&InterOpPool>) -> Means {
+        let n_threads = pool.map_or(1, InterOpPool::n_threads);
+        Means {
+            scheduling: match (self.scheduling, n_threads) {
+                // No thread may wait for one operation, as those of the serial order do.
+                _ if program.is_async => Scheduling::Shared,
+                (Scheduling::Shared, 1) => Scheduling::Serial,
+                (scheduling, _) => scheduling,
+            },
+            n_threads,
+            may_attend: self.may_attend,
+        }
     }
 
     fn check_feeds(&self, prepared: &PreparedPlan, feeds: &[Tensor]) -> Result<(), ExecuteError> {

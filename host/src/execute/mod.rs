@@ -27,11 +27,11 @@ mod sync;
 mod tests;
 mod variant;
 
+pub use crate::device::CancelToken;
 pub use error::{ExecuteError, NodeSite};
 pub use executor::Executor;
 pub use memory::{MemoryPlan, PlannedMemory};
 pub use options::{ExecutorOptions, RunOptions, Scheduling};
-
-pub use crate::device::CancelToken;
+pub use pool::InterOpPool;
 pub use prepare::PreparedPlan;
 pub use variant::N_RUNS_TO_SETTLE;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::device::CancelToken;
+use crate::execute::pool::InterOpPool;
 use crate::trace::Recorder;
 
 /// How an executor is made.
@@ -13,6 +14,16 @@ pub struct ExecutorOptions {
     /// `inter_op_parallelism_threads`); 0 = one per core. More help wide graphs of small kernels; fewer leave the cores to
     /// the threads inside kernels. With 1 the order of steps is fixed.
     pub inter_op_parallelism_threads: usize,
+    /// Threads that help runs, shared with whatever else has this pool, instead of threads of the executor's own; the number of
+    /// threads is then the pool's. Where one process has many sessions, one pool keeps them from having a thread per core each.
+    pub inter_op_pool: Option<InterOpPool>,
+    /// Threads of its own in spite of [`Self::inter_op_pool`] (TensorFlow `use_per_session_threads`): runs wait for nobody else's
+    /// kernels.
+    pub use_per_session_threads: bool,
+    /// Pools that runs choose from by [`RunOptions::inter_op_thread_pool`] (TensorFlow `session_inter_op_thread_pool`): large and
+    /// urgent runs need not wait for one another's threads. Empty = the one pool that the options above say, which is then number
+    /// 0; otherwise those are not used.
+    pub session_inter_op_pools: Vec<InterOpPool>,
     /// Whether several threads work on one run.
     pub scheduling: Scheduling,
     /// Whether the devices' threads may look for the next loop, busily, for 100 us after the last one (ONNX Runtime
@@ -46,6 +57,9 @@ impl Default for ExecutorOptions {
     fn default() -> Self {
         Self {
             inter_op_parallelism_threads: 0,
+            inter_op_pool: None,
+            use_per_session_threads: false,
+            session_inter_op_pools: Vec::new(),
             scheduling: Scheduling::default(),
             allow_spinning: true,
             recorder: Recorder::default(),
@@ -60,6 +74,30 @@ impl ExecutorOptions {
     #[must_use]
     pub fn with_inter_op_parallelism_threads(mut self, n_threads: usize) -> Self {
         self.inter_op_parallelism_threads = n_threads;
+        self
+    }
+
+    /// The same, with the threads of this pool.
+    #[must_use]
+    pub fn with_inter_op_pool(mut self, pool: InterOpPool) -> Self {
+        self.inter_op_pool = Some(pool);
+        self
+    }
+
+    /// The same, with threads of its own in spite of [`Self::inter_op_pool`], or not.
+    #[must_use]
+    pub fn with_per_session_threads(mut self, is_wanted: bool) -> Self {
+        self.use_per_session_threads = is_wanted;
+        self
+    }
+
+    /// The same, with these pools for runs to choose from.
+    #[must_use]
+    pub fn with_session_inter_op_pools(
+        mut self,
+        pools: impl IntoIterator<Item = InterOpPool>,
+    ) -> Self {
+        self.session_inter_op_pools = pools.into_iter().collect();
         self
     }
 
@@ -94,6 +132,9 @@ pub struct RunOptions {
     pub timeout: Option<Duration>,
     /// Hears of this run, instead of the executor's recorder.
     pub recorder: Option<Recorder>,
+    /// Which of the executor's pools helps (TensorFlow `inter_op_thread_pool`): a position in
+    /// [`ExecutorOptions::session_inter_op_pools`], 0 by default; -1 = none, the caller's thread executes everything.
+    pub inter_op_thread_pool: i32,
 }
 
 impl RunOptions {
@@ -115,6 +156,13 @@ impl RunOptions {
     #[must_use]
     pub fn with_recorder(mut self, recorder: Recorder) -> Self {
         self.recorder = Some(recorder);
+        self
+    }
+
+    /// The same, helped by this one of the executor's pools; -1 = by none.
+    #[must_use]
+    pub fn with_inter_op_thread_pool(mut self, pool: i32) -> Self {
+        self.inter_op_thread_pool = pool;
         self
     }
 }

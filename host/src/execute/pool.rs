@@ -7,11 +7,54 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 
+use super::error::ExecuteError;
 use super::run::Run;
+
+/// Threads that help runs: of one session, or of all that are given the same pool. Cloning shares; the threads end with the last
+/// clone. Runs take turns in the order in which they asked for help, and go on without it where all threads are busy: the thread
+/// that calls a run never waits for a thread of the pool to begin.
+///
+/// ```
+/// use placewright::execute::ExecutorOptions;
+/// use placewright::execute::InterOpPool;
+///
+/// let pool = InterOpPool::new(2)?;
+/// let options = || ExecutorOptions::default().with_inter_op_pool(pool.clone());
+/// assert_eq!(options().inter_op_pool.map(|pool| pool.n_threads()), Some(2));
+/// # Ok::<(), placewright::execute::ExecuteError>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct InterOpPool(Arc<HelperPool>);
+
+impl InterOpPool {
+    /// A pool in which `n_threads` steps of one run may execute at one time, the caller's thread included (so 1 has no threads of
+    /// its own); 0 = one per core.
+    ///
+    /// # Errors
+    /// [`ExecuteError::Threads`] if the system has no threads to give.
+    pub fn new(n_threads: usize) -> Result<Self, ExecuteError> {
+        let n_threads = match n_threads {
+            0 => thread::available_parallelism().map_or(1, usize::from),
+            n_threads => n_threads,
+        };
+        let helpers = HelperPool::new(n_threads - 1)
+            .map_err(|error| ExecuteError::Threads(error.to_string()))?;
+        Ok(Self(Arc::new(helpers)))
+    }
+
+    /// Steps of one run that may execute at one time, the caller's thread included.
+    pub fn n_threads(&self) -> usize {
+        self.0.threads.len() + 1
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.0.shared
+    }
+}
 
 /// Threads that wait for runs to help. Dropping it ends them once their runs need them no more.
 #[derive(Debug)]
-pub(super) struct HelperPool {
+struct HelperPool {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -34,7 +77,7 @@ struct State {
 
 impl HelperPool {
     /// Starts `n_threads` threads.
-    pub(super) fn new(n_threads: usize) -> io::Result<Self> {
+    fn new(n_threads: usize) -> io::Result<Self> {
         let mut pool = Self {
             shared: Arc::default(),
             threads: Vec::with_capacity(n_threads),
@@ -49,10 +92,6 @@ impl HelperPool {
         }
         Ok(pool)
     }
-
-    pub(super) fn shared(&self) -> &Arc<Shared> {
-        &self.shared
-    }
 }
 
 impl Drop for HelperPool {
@@ -60,6 +99,10 @@ impl Drop for HelperPool {
         self.shared.lock().is_closed = true;
         self.shared.wake.notify_all();
         for thread in self.threads.drain(..) {
+            if thread.thread().id() == thread::current().id() {
+                // A kernel had the last clone. The thread ends when it looks for its next run.
+                continue;
+            }
             // A kernel's panic is caught where it runs; there is nobody left to tell of another one.
             let _ = thread.join();
         }

@@ -1,6 +1,5 @@
 //! What a plan needs and does not change from run to run.
 
-use std::any::Any;
 use std::cell::OnceCell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,10 +13,12 @@ use super::step;
 use super::variant::Variants;
 use crate::device::{
     AllocatorAttributes, DeviceContext, DeviceSet, FusedNode, Kernel, KernelConstruction,
-    KernelDevice, KernelError, KernelFactory, KernelRegistry, PartitionGraph, PlanIndex,
+    KernelCreationError, KernelDevice, KernelError, KernelRegistry, PartitionGraph, PlanIndex,
+    check_constant, construct_kernel, create_kernel, panic_message,
 };
-use crate::graph::{AttrSet, Graph, NodeId, TensorId};
+use crate::graph::{Graph, NodeId, TensorId};
 use crate::names::DeviceId;
+use crate::ops::OpRegistry;
 use crate::plan::{MemorySpace, Payload, Plan, Step, StepId, StepKind, Transfer};
 use crate::tensor::{DType, Tensor, TensorError};
 
@@ -120,6 +121,8 @@ pub(super) struct Workshop {
     registry: Arc<KernelRegistry>,
     /// Whose stateful kernels these are.
     session: Arc<str>,
+    /// Nodes of graphs that are not checked yet are held to these.
+    pub(super) ops: Option<Arc<OpRegistry>>,
     made: Mutex<FxHashMap<KernelKey, Action>>,
     /// Constants in other memories than that of their node.
     copies: Mutex<FxHashMap<(TensorId, DeviceId, MemorySpace), Tensor>>,
@@ -193,6 +196,7 @@ impl Workshop {
             devices,
             registry,
             session,
+            ops: None,
             made: Mutex::default(),
             copies: Mutex::default(),
             packed: Mutex::default(),
@@ -556,12 +560,28 @@ impl Workshop {
             return Ok(action.clone());
         }
         let device = kernel_device(&self.devices, device_id)?;
+        let dtypes = self.graph.tensor_dtypes();
         let inputs = fused.inputs.iter().map(|&(node, index)| {
             let tensor = self.graph.data_inputs(node).nth(index);
-            tensor.expect("fusing has looked at them")
+            dtypes[tensor.expect("fusing has looked at them").index()]
         });
-        let inputs: Vec<TensorId> = inputs.collect();
-        let kernel = self.kernel(node, device, &fused.op, &fused.attrs, &inputs)?;
+        let input_dtypes: Vec<DType> = inputs.collect();
+        let construction = KernelConstruction {
+            node: self.graph.node_name(node),
+            op: &fused.op,
+            attrs: &fused.attrs,
+            input_dtypes: &input_dtypes,
+            output_dtypes: &dtypes[self.graph.output_range(node)],
+            device,
+        };
+        let site = || {
+            Box::new(NodeSite {
+                op: fused.op.clone(),
+                ..*self.site(node, device)
+            })
+        };
+        let kernel = construct_kernel(&self.registry, None, &construction)
+            .map_err(|source| refused(site(), source))?;
         let action = Action::Kernel(Arc::from(kernel));
         made.insert(key, action.clone());
         Ok(action)
@@ -583,9 +603,12 @@ impl Workshop {
             site: site(),
             source: Box::new(source),
         };
+        let refused = |source| refused(site(), source);
+        let ops = self.ops.as_deref();
         if op == "Const"
             && let Some(literal) = attrs.tensor("value")
         {
+            check_constant(ops, &self.graph, node, literal).map_err(refused)?;
             let attributes = AllocatorAttributes {
                 on_host,
                 ..AllocatorAttributes::default()
@@ -595,10 +618,9 @@ impl Workshop {
                 .map(Action::Constant)
                 .map_err(failed);
         }
-        let inputs: Vec<TensorId> = self.graph.data_inputs(node).collect();
         let create = || {
-            let kernel = self.kernel(node, device, op, attrs, &inputs)?;
-            Ok(Arc::from(kernel))
+            let kernel = create_kernel(&self.registry, ops, &self.graph, node, device);
+            kernel.map(Arc::from).map_err(refused)
         };
         // What a stateful kernel remembers outlives this executor, when the session's graph grows.
         let is_kept = self.graph.class(node).stateful && self.graph.find_function(op).is_none();
@@ -611,66 +633,6 @@ impl Workshop {
             create()?
         };
         Ok(Action::Kernel(kernel))
-    }
-
-    /// A kernel of `op` for a node of this name and these attributes that reads `inputs`.
-    fn kernel(
-        &self,
-        node: NodeId,
-        device: &dyn KernelDevice,
-        op: &str,
-        attrs: &AttrSet,
-        inputs: &[TensorId],
-    ) -> Result<Box<dyn Kernel>, ExecuteError> {
-        let site = || {
-            Box::new(NodeSite {
-                node: self.graph.node_name(node).to_owned(),
-                op: op.to_owned(),
-                device: device.attributes().name.clone(),
-            })
-        };
-        let device_type = &device.attributes().device_type;
-        let def = self
-            .registry
-            .find(op, device_type, attrs)
-            .map_err(|source| ExecuteError::Lookup {
-                site: site(),
-                source: Box::new(source),
-            })?
-            .ok_or_else(|| ExecuteError::NoKernel {
-                site: site(),
-                registered: self.registered(op),
-            })?;
-        let factory = def
-            .factory
-            .as_ref()
-            .ok_or_else(|| ExecuteError::PlacementOnly { site: site() })?;
-        let dtypes = self.graph.tensor_dtypes();
-        let input_dtypes: Vec<DType> = inputs.iter().map(|tensor| dtypes[tensor.index()]).collect();
-        let construction = KernelConstruction {
-            node: self.graph.node_name(node),
-            op,
-            attrs,
-            input_dtypes: &input_dtypes,
-            output_dtypes: &dtypes[self.graph.output_range(node)],
-            device,
-        };
-        construct(factory, &construction).map_err(|source| ExecuteError::Prepare {
-            site: site(),
-            source: Box::new(source),
-        })
-    }
-
-    fn registered(&self, op: &str) -> String {
-        let kernels = self.registry.of_op(op);
-        if kernels.is_empty() {
-            return "<no registered kernels>".to_owned();
-        }
-        kernels
-            .iter()
-            .map(ToString::to_string)
-            .collect::<Vec<_>>()
-            .join("; ")
     }
 
     fn control_flow(&self, node: NodeId) -> ExecuteError {
@@ -690,16 +652,17 @@ impl fmt::Debug for Workshop {
     }
 }
 
-fn construct(
-    factory: &KernelFactory,
-    construction: &KernelConstruction<'_>,
-) -> Result<Box<dyn Kernel>, KernelError> {
-    catch_unwind(AssertUnwindSafe(|| factory(construction))).unwrap_or_else(|panic| {
-        Err(KernelError::invalid(format!(
-            "the kernel panicked while it was made: {}",
-            panic_message(&*panic)
-        )))
-    })
+fn refused(site: Box<NodeSite>, source: KernelCreationError) -> ExecuteError {
+    match source {
+        KernelCreationError::Kernel(source) => ExecuteError::Prepare {
+            site,
+            source: Box::new(source),
+        },
+        source => ExecuteError::Create {
+            site,
+            source: Box::new(source),
+        },
+    }
 }
 
 fn kernel_device(devices: &DeviceSet, device: DeviceId) -> Result<&dyn KernelDevice, ExecuteError> {
@@ -716,13 +679,4 @@ fn is_control_flow(op: &str) -> bool {
         op,
         "Switch" | "_SwitchN" | "Merge" | "Enter" | "Exit" | "NextIteration" | "LoopCond"
     )
-}
-
-/// What a panic said.
-pub(super) fn panic_message(panic: &(dyn Any + Send)) -> String {
-    panic
-        .downcast_ref::<&str>()
-        .map(|text| (*text).to_owned())
-        .or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "no message".to_owned())
 }

@@ -15,8 +15,9 @@ use smallvec::SmallVec;
 use super::compile::Operation;
 use super::error::{ExecuteError, NodeSite};
 use super::frame::Times;
-use super::prepare::{Action, Program, panic_message};
+use super::prepare::{Action, Program};
 use super::run::{Request, Stage};
+use crate::device::panic_message;
 use crate::device::{
     AccessedTensors, AsyncKernel, AsyncKernelContext, DeviceContext, DeviceSet, Kernel,
     KernelContext, KernelDevice, KernelError, OutputSlot, OutputState, Surroundings, unset_output,

@@ -652,8 +652,8 @@ fn what_cannot_run_says_why() {
     };
     assert_eq!(
         message("m"),
-        "node `m` (MissingOp) on /job:localhost/replica:0/task:0/device:CPU:0: no kernel fits; \
-         registered: <no registered kernels>"
+        "node `m` (MissingOp) on /job:localhost/replica:0/task:0/device:CPU:0: no kernel for op `MissingOp` is registered for \
+         device type CPU; registered:\n  <no registered kernels>"
     );
     assert_eq!(
         message("s"),

@@ -67,10 +67,11 @@ const CLOCK_NS: u32 = 30;
 #[derive(Debug, Default)]
 pub(super) struct Variants(Mutex<Vec<Arc<Variant>>>);
 
-/// A plan for fed tensors of certain shapes.
+/// A plan for fed tensors of certain shapes, run with certain means.
 #[derive(Debug)]
 pub(super) struct Variant {
     feeds: Vec<Shape>,
+    means: Means,
     state: Mutex<State>,
 }
 
@@ -167,8 +168,8 @@ pub(super) struct Trial {
     pub(super) is_deserted: bool,
 }
 
-/// What an executor's runs may use.
-#[derive(Debug, Clone, Copy)]
+/// What a run may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Means {
     pub(super) scheduling: Scheduling,
     /// Threads that execute operations, at most.
@@ -343,10 +344,8 @@ impl Variants {
     pub(super) fn find(&self, program: &Program, feeds: &[Tensor], means: Means) -> Arc<Variant> {
         let mut variants = lock(&self.0);
         let fits = |variant: &Arc<Variant>| {
-            let shapes = variant.feeds.iter();
-            shapes
-                .zip(feeds)
-                .all(|(shape, tensor)| shape == tensor.shape())
+            let mut shapes = variant.feeds.iter().zip(feeds);
+            variant.means == means && shapes.all(|(shape, tensor)| shape == tensor.shape())
         };
         if let Some(index) = variants.iter().position(fits) {
             variants[..=index].rotate_right(1);
@@ -365,6 +364,7 @@ impl Variant {
         let mode = Mode::new(means);
         Self {
             feeds: feeds.iter().map(|tensor| tensor.shape().clone()).collect(),
+            means,
             state: Mutex::new(State {
                 compiled: Arc::new(compile(program, &shapes, &mode)),
                 mode,

@@ -327,7 +327,17 @@ impl GraphAssembler {
 
     /// The finished graph.
     pub fn finish(self) -> Graph {
+        self.finish_as(false)
+    }
+
+    /// The graph of a caller who has held every node to the definition of its op.
+    pub(crate) fn finish_checked(self) -> Graph {
+        self.finish_as(true)
+    }
+
+    fn finish_as(self, is_checked: bool) -> Graph {
         let mut graph = self.graph;
+        graph.is_checked = is_checked;
         graph.back_inputs.sort_by_key(|edge| (edge.to, edge.input));
         let n_nodes = graph.n_nodes();
         let mut offsets = vec![0u32; n_nodes + 1];

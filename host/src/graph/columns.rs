@@ -167,12 +167,19 @@ pub struct Graph {
     pub(super) workspace_bytes: Vec<u64>,
     pub(super) functions: Vec<Function>,
     pub(super) function_ids: HashMap<Arc<str>, u32>,
+    pub(super) is_checked: bool,
 }
 
 impl Graph {
     /// Name for reports: the file's, or what the app said.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Whether every node was held to the definition of its op when it was added: graphs of the graph builder and the importer.
+    /// What a [`super::GraphAssembler`] puts together may contain anything.
+    pub fn is_checked(&self) -> bool {
+        self.is_checked
     }
 
     /// Number of nodes.

@@ -92,7 +92,7 @@ impl OpAssembler {
 
     /// The finished graph.
     pub(crate) fn finish(self) -> Graph {
-        self.assembler.finish()
+        self.assembler.finish_checked()
     }
 
     /// What is known of the value of an output.

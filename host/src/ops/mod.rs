@@ -7,6 +7,7 @@
 mod array;
 mod assemble;
 mod attr_def;
+mod check;
 mod control;
 mod definition;
 mod fold;
@@ -34,6 +35,7 @@ pub(crate) use assemble::OpNode;
 pub(crate) use assemble::OpNodeError;
 pub(crate) use assemble::input_shapes;
 pub use attr_def::{AttrDef, AttrKind};
+pub use check::NodeDefError;
 pub(crate) use definition::AttrFault;
 pub use definition::{ArgDef, ArgType, OpDef, OpDefError, SignatureError, TypedSlot};
 pub use infer::{InferenceContext, IntTensor, Known, OpInput, ShapeError};

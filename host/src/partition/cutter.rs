@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use super::prune::Pruned;
 use super::{Assignment, PartitionError, RunRequest};
-use crate::graph::{AttrValue, Csr, NONE, NodeId, TensorId};
+use crate::graph::{Csr, NONE, NodeId, TensorId};
 use crate::names::DeviceId;
 use crate::plan::{
     Feed, Fetch, MemorySpace, Partition, Payload, Plan, Step, StepId, StepKind, Transfer,
@@ -301,13 +301,7 @@ impl<'a> Cutter<'a> {
         } = self.assignment;
         let slot = graph.producer(tensor).1;
         let device = self.assignment.device(node);
-        let on_host = host_memory.has_output(graph, node, device, slot)
-            || matches!(
-                graph.attrs(node).list("_output_hostmem"),
-                Some(slots) if slots.iter().any(
-                    |entry| matches!(entry, AttrValue::Int(index) if usize::try_from(*index) == Ok(slot))
-                )
-            );
+        let on_host = host_memory.has_output(graph, node, device, slot);
         self.space(device, on_host || self.is_host_only(tensor))
     }
 

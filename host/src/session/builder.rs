@@ -6,11 +6,13 @@ use std::time::Instant;
 use tracing::Span;
 use tracing::debug_span;
 use tracing::field;
+use tracing::info;
 use tracing::info_span;
 use tracing::warn;
 
 use super::Session;
-use super::op_arguments::GraphOps;
+use super::op_arguments::SessionOps;
+use super::placement_log;
 use super::report::PlacedBy;
 use super::report::SessionReport;
 use super::report::StageClock;
@@ -29,6 +31,7 @@ use crate::device::KernelRegistry;
 use crate::error::Error;
 use crate::execute::Executor;
 use crate::execute::ExecutorOptions;
+use crate::execute::InterOpPool;
 use crate::graph::Graph;
 #[cfg(feature = "graphdef")]
 use crate::import;
@@ -67,6 +70,8 @@ pub struct SessionBuilder {
     kernels: Option<KernelRegistry>,
     more_kernels: Vec<KernelDef>,
     placement_options: Option<PlacementOptions>,
+    allow_soft_placement: Option<bool>,
+    log_device_placement: bool,
     candidates: Option<Candidates>,
     assignment: Assignment,
     policy_engine: Option<PolicyEngine>,
@@ -159,6 +164,33 @@ impl SessionBuilder {
         self
     }
 
+    /// How many devices of a type ([`DeviceOptions::device_count`]), on top of [`Self::with_device_options`] before.
+    #[must_use]
+    pub fn with_device_count(mut self, device_type: impl Into<String>, count: u32) -> Self {
+        self.device_options
+            .device_count
+            .insert(device_type.into(), count);
+        self
+    }
+
+    /// Which devices there may be ([`DeviceOptions::device_filters`]), on top of [`Self::with_device_options`] before.
+    #[must_use]
+    pub fn with_device_filters<S: Into<String>>(
+        mut self,
+        filters: impl IntoIterator<Item = S>,
+    ) -> Self {
+        self.device_options.device_filters = filters.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Threads for loops inside one kernel, per pool of the devices; 0 = one per core
+    /// ([`DeviceOptions::intra_op_parallelism_threads`]), on top of [`Self::with_device_options`] before.
+    #[must_use]
+    pub fn with_intra_op_parallelism_threads(mut self, n_threads: usize) -> Self {
+        self.device_options.intra_op_parallelism_threads = n_threads;
+        self
+    }
+
     /// These devices, instead of those that factories make; other sessions may share them.
     #[must_use]
     pub fn with_devices(mut self, devices: impl Into<Arc<DeviceSet>>) -> Self {
@@ -184,6 +216,23 @@ impl SessionBuilder {
     #[must_use]
     pub fn with_placement_options(mut self, options: PlacementOptions) -> Self {
         self.placement_options = Some(options);
+        self
+    }
+
+    /// Whether nodes go elsewhere when the device that they ask for cannot run them
+    /// ([`PlacementOptions::allow_soft_placement`], over which this prevails); false by default.
+    #[must_use]
+    pub fn with_soft_placement(mut self, allow: bool) -> Self {
+        self.allow_soft_placement = Some(allow);
+        self
+    }
+
+    /// Whether [`Self::build`] tells the log of the devices and of the device of every node, as `tracing` events of level INFO
+    /// and target `placewright::session`; false by default. [`Session::device_mapping`] and [`Session::placement_lines`] give
+    /// the same lines.
+    #[must_use]
+    pub fn with_log_device_placement(mut self, is_wanted: bool) -> Self {
+        self.log_device_placement = is_wanted;
         self
     }
 
@@ -233,6 +282,32 @@ impl SessionBuilder {
     #[must_use]
     pub fn with_inter_op_parallelism_threads(mut self, n_threads: usize) -> Self {
         self.executor_options.inter_op_parallelism_threads = n_threads;
+        self
+    }
+
+    /// Threads that help runs, shared with other sessions, instead of threads of its own ([`ExecutorOptions::inter_op_pool`]).
+    #[must_use]
+    pub fn with_inter_op_pool(mut self, pool: InterOpPool) -> Self {
+        self.executor_options.inter_op_pool = Some(pool);
+        self
+    }
+
+    /// Whether the session has threads of its own in spite of [`Self::with_inter_op_pool`]
+    /// ([`ExecutorOptions::use_per_session_threads`]); false by default.
+    #[must_use]
+    pub fn with_per_session_threads(mut self, is_wanted: bool) -> Self {
+        self.executor_options.use_per_session_threads = is_wanted;
+        self
+    }
+
+    /// Pools that runs choose from, by [`crate::execute::RunOptions::inter_op_thread_pool`]
+    /// ([`ExecutorOptions::session_inter_op_pools`]).
+    #[must_use]
+    pub fn with_session_inter_op_pools(
+        mut self,
+        pools: impl IntoIterator<Item = InterOpPool>,
+    ) -> Self {
+        self.executor_options.session_inter_op_pools = pools.into_iter().collect();
         self
     }
 
@@ -292,6 +367,9 @@ impl SessionBuilder {
             || self.open_devices(),
         )?;
         span.record("devices", devices.len());
+        if self.log_device_placement {
+            info!(target: targets::SESSION, "{}", placement_log::device_mapping(&devices));
+        }
         let candidates = match self.candidates.take() {
             Some(made) => {
                 self.check_beside(&made, &graph, &devices)?;
@@ -300,11 +378,17 @@ impl SessionBuilder {
             None => clock.time(
                 "enumerate",
                 &debug_span!(target: targets::SESSION, "enumerate"),
-                || self.enumerate(&graph, &devices, &kernels, ops),
+                || self.enumerate(&graph, &devices, &kernels, Arc::clone(&ops)),
             )?,
         };
         let (placement, placed_by) = self.place(&candidates, &mut clock)?;
-        let executor = Executor::new(graph, devices, Arc::new(kernels), &self.executor_options)?;
+        if self.log_device_placement {
+            for line in placement_log::lines(&placement) {
+                info!(target: targets::SESSION, "{line}");
+            }
+        }
+        let executor =
+            Executor::new(graph, devices, Arc::new(kernels), &self.executor_options)?.with_ops(ops);
         let report = SessionReport {
             stages: clock.stages,
             placed_by,
@@ -330,6 +414,8 @@ impl SessionBuilder {
             ("devices", "with_devices")
         } else if self.placement_options.is_some() {
             ("placement options", "with_placement_options")
+        } else if self.allow_soft_placement.is_some() {
+            ("placement options", "with_soft_placement")
         } else {
             return Ok(());
         };
@@ -395,12 +481,12 @@ impl SessionBuilder {
         ops: Arc<OpRegistry>,
     ) -> Result<Candidates, CandidatesError> {
         let mut options = self.placement_options.take().unwrap_or_default();
-        options.op_arguments.get_or_insert_with(|| {
-            Arc::new(GraphOps {
-                graph: Arc::clone(graph),
-                ops,
-            })
-        });
+        if let Some(allow) = self.allow_soft_placement {
+            options.allow_soft_placement = allow;
+        }
+        options
+            .op_arguments
+            .get_or_insert_with(|| Arc::new(SessionOps(ops)));
         candidates::enumerate(graph, devices, kernels, &options)
     }
 

@@ -9,11 +9,19 @@ use placewright::candidates::enumerate;
 use placewright::device::KernelDef;
 use placewright::device::KernelRegistry;
 use placewright::graph::AttrSet;
+use placewright::graph::AttrValue;
+use placewright::graph::GraphAssembler;
+use placewright::graph::Input;
+use placewright::graph::NodeSpec;
+use placewright::graph::Output;
+use placewright::graph::Work;
 use placewright::partition::RunRequest;
 use placewright::partition::cut;
 use placewright::placement::check;
 use placewright::plan::MemorySpace;
 use placewright::plan::StepKind;
+use placewright::tensor::DType;
+use placewright::tensor::PartialShape;
 
 use super::Builder;
 use super::CPU0;
@@ -27,7 +35,7 @@ struct Names;
 
 impl OpArguments for Names {
     fn is_known(&self, op: &str) -> bool {
-        op != "Any"
+        !matches!(op, "Any" | "Undefined")
     }
 
     fn input(&self, op: &str, _: &AttrSet, slot: usize) -> Option<Argument<'_>> {
@@ -128,4 +136,99 @@ fn the_kernel_of_the_placed_device_decides_for_inputs_and_outputs() {
         let (steps, _) = spaces([GPU0, CPU0, GPU0], arguments);
         assert_eq!(steps, ["Any:  -> d", "Shape: d -> d", "Reshape: dh -> d"]);
     }
+}
+
+/// Whether each data input and each output of node `n` is in host memory (`h`) or the device's (`d`), on a GPU.
+fn of_node(op: &str, attrs: &[(&str, AttrValue)], inputs: &[DType], outputs: &[DType]) -> String {
+    let mut assembler = GraphAssembler::new("one node");
+    let mut add = |name: &str, op: &str, inputs: &[Input], attrs: AttrSet, dtypes: &[DType]| {
+        let outputs: Vec<Output> = dtypes
+            .iter()
+            .map(|&dtype| Output {
+                dtype,
+                is_ref: false,
+                shape: PartialShape::scalar(),
+            })
+            .collect();
+        let spec = NodeSpec {
+            name,
+            op,
+            inputs,
+            requested_device: "",
+            attrs,
+            outputs: &outputs,
+            stateful: false,
+            work: Work::default(),
+        };
+        assembler.add_node(&spec).unwrap()
+    };
+    let source = add("source", "Any", &[], AttrSet::default(), inputs);
+    let inputs: Vec<Input> = (0..)
+        .take(inputs.len())
+        .map(|slot| Input::Data { node: source, slot })
+        .collect();
+    let attrs = attrs
+        .iter()
+        .map(|(name, value)| ((*name).into(), value.clone()));
+    let node = add("n", op, &inputs, AttrSet::new(attrs), outputs);
+    let graph = Arc::new(assembler.finish());
+    let mut kernels = kernels();
+    kernels.register(KernelDef::new("While", "GPU").with_host_memory("input"));
+    let options = PlacementOptions::default().with_op_arguments(Arc::new(Names));
+    let found = enumerate(&graph, &devices(), &kernels, &options).unwrap();
+    let placement = check(&found, propose(&[GPU0, GPU0])).unwrap();
+    let request = RunRequest {
+        targets: graph.nodes().collect(),
+        ..RunRequest::default()
+    };
+    let plan = cut(&placement, &request).unwrap();
+    let letter = |value: usize| match plan.values()[value].space {
+        MemorySpace::Device => 'd',
+        MemorySpace::Host => 'h',
+    };
+    let mut steps = plan.steps().iter();
+    let step = steps
+        .find(|step| matches!(step.kind, StepKind::Execute(other) if other == node))
+        .unwrap();
+    let inputs = step.inputs.iter().map(|value| letter(value.index()));
+    let outputs = step.output_range().map(letter);
+    inputs.chain(['-', '>']).chain(outputs).collect()
+}
+
+#[test]
+fn integers_stay_on_the_host_where_no_kernel_says_otherwise() {
+    let (float, int) = (DType::F32, DType::I32);
+    // A kernel without host-memory arguments has everything on the device.
+    assert_eq!(of_node("Any", &[], &[float, int], &[int]), "dd->d");
+    // An op without a kernel, as it may be a function or exist elsewhere, and ops that call functions, whatever kernels say.
+    for op in ["Undefined", "While"] {
+        assert_eq!(of_node(op, &[], &[float, int], &[int, float]), "dh->hd");
+    }
+    let compiled = [("_XlaMustCompile", AttrValue::Bool(true))];
+    assert_eq!(of_node("Undefined", &compiled, &[int], &[int]), "d->d");
+    let not_compiled = [("_XlaMustCompile", AttrValue::Bool(false))];
+    assert_eq!(of_node("Undefined", &not_compiled, &[int], &[int]), "h->h");
+}
+
+#[test]
+fn strings_and_resources_stay_on_the_host() {
+    let dtypes = [DType::String, DType::Resource, DType::F32];
+    assert_eq!(of_node("Any", &[], &dtypes, &dtypes), "hhd->hhd");
+}
+
+#[test]
+fn a_node_may_name_slots_of_its_own_and_those_out_of_range_do_not_matter() {
+    let slots = |slots: &[i64]| {
+        let slots = slots.iter().map(|&slot| AttrValue::Int(slot));
+        AttrValue::List(slots.collect())
+    };
+    let attrs = [
+        ("_input_hostmem", slots(&[1, 7, -1])),
+        ("_output_hostmem", slots(&[0])),
+    ];
+    let floats = [DType::F32; 2];
+    assert_eq!(of_node("Any", &attrs, &floats, &floats), "dh->hd");
+    // What is no list of numbers names nothing.
+    let text = [("_input_hostmem", AttrValue::Bytes(b"1".as_slice().into()))];
+    assert_eq!(of_node("Any", &text, &floats, &floats), "dd->dd");
 }

@@ -1,0 +1,29 @@
+//! What TensorFlow logs with `log_device_placement`.
+
+use crate::device::DeviceManager;
+use crate::device::DeviceSet;
+use crate::placement::Placement;
+
+/// The devices that describe themselves, or that there are none.
+pub(super) fn device_mapping(devices: &DeviceSet) -> String {
+    let devices = devices.iter().map(|(_, device)| device.clone());
+    let mapping = DeviceManager::new(devices).mapping_text();
+    if mapping.is_empty() {
+        "Device mapping: no known devices.".to_owned()
+    } else {
+        format!("Device mapping:\n{}", mapping.trim_end())
+    }
+}
+
+/// One line per node, in node order.
+pub(super) fn lines(placement: &Placement) -> impl Iterator<Item = String> + '_ {
+    let graph = placement.graph();
+    graph.nodes().map(move |node| {
+        format!(
+            "{}: ({}): {}",
+            graph.node_name(node),
+            graph.op(node),
+            placement.candidates().device_name(placement.device(node).0)
+        )
+    })
+}
