@@ -20,6 +20,8 @@ use placewright::graph::Input;
 use placewright::graph::NodeSpec;
 use placewright::graph::Output;
 use placewright::graph::Work;
+#[cfg(feature = "kernels")]
+use placewright::ops::AttrKind;
 use placewright::ops::OpDef;
 use placewright::ops::OpRegistry;
 use placewright::session::Session;
@@ -342,4 +344,32 @@ fn a_kernel_that_cannot_be_made_says_so_with_its_category() {
     let (code, text) = refusal("Own", &[], [KernelDef::new("Own", "CPU")]);
     assert_eq!(code, StatusCode::Unimplemented);
     assert!(text.contains("registered for placement only"));
+}
+
+/// A registration that contradicts its op would show only once a graph has such a node.
+#[cfg(feature = "kernels")]
+#[test]
+fn kernels_that_ship_constrain_and_name_what_their_ops_have() {
+    let (ops, kernels) = (OpRegistry::default(), default_factories().kernels());
+    let mut n_checked = 0;
+    for op in kernels.ops() {
+        let Some(op_def) = ops.get(op) else {
+            continue;
+        };
+        let has_argument = |name: &str| {
+            let mut args = op_def.inputs().iter().chain(op_def.outputs());
+            args.any(|arg| *arg.name == *name)
+        };
+        for kernel in kernels.of_op(op) {
+            kernel.check_host_memory_args(has_argument).unwrap();
+            for (attr, dtypes) in &kernel.constraints {
+                let attr_def = op_def.attr(attr);
+                let attr_def = attr_def.unwrap_or_else(|| panic!("{op}: no attribute {attr}"));
+                assert_eq!(attr_def.kind, AttrKind::Type, "{op}: {attr}");
+                assert!(!dtypes.is_empty(), "{op}: {attr}");
+            }
+            n_checked += 1;
+        }
+    }
+    assert!(n_checked > 100, "{n_checked}");
 }

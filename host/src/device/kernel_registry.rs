@@ -431,7 +431,7 @@ impl KernelRegistry {
 }
 
 /// Whether a device type stands for compiling rather than for devices.
-pub(crate) fn is_symbolic(device_type: &str) -> bool {
+fn is_symbolic(device_type: &str) -> bool {
     device_type.ends_with("_JIT")
 }
 
