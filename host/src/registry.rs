@@ -398,7 +398,7 @@ mod tests {
             const MALFORMED = { op OpDef::new("Op", &["no type"], &[], &[]); }
         }
         crate::registrar! {
-            const SAME_PRIORITY = { device_factory "CPU", 60 => ThreadPoolDeviceFactory; }
+            const SAME_PRIORITY = { device_factory "CPU", 60 => ThreadPoolDeviceFactory::default(); }
         }
         crate::registrar! {
             const OUTER = { registrar SAME_OP; }

@@ -37,7 +37,7 @@ pub(crate) struct Backend {
 pub(crate) const ALL: &[Backend] = &[
     Backend {
         name: "CPU",
-        factory: || Arc::new(ThreadPoolDeviceFactory),
+        factory: || Arc::new(ThreadPoolDeviceFactory::default()),
         unsupported: &[],
         expected_failures: &[],
     },

@@ -125,7 +125,7 @@ impl KernelDevice for StrictCpu {
 
 impl DeviceFactory for StrictCpuFactory {
     fn list_physical(&self) -> Result<Vec<PhysicalDevice>, DeviceError> {
-        ThreadPoolDeviceFactory.list_physical()
+        ThreadPoolDeviceFactory::default().list_physical()
     }
 
     fn create(
@@ -133,7 +133,7 @@ impl DeviceFactory for StrictCpuFactory {
         options: &DeviceOptions,
         prefix: &str,
     ) -> Result<Vec<Arc<dyn Device>>, DeviceError> {
-        let devices = ThreadPoolDeviceFactory.create_cpus(options, prefix)?;
+        let devices = ThreadPoolDeviceFactory::default().create_cpus(options, prefix)?;
         Ok(devices
             .into_iter()
             .map(|inner| Arc::new(StrictCpu { inner }) as Arc<dyn Device>)
@@ -141,7 +141,7 @@ impl DeviceFactory for StrictCpuFactory {
     }
 
     fn register_kernels(&self, registry: &mut KernelRegistry) {
-        ThreadPoolDeviceFactory.register_kernels(registry);
+        ThreadPoolDeviceFactory::default().register_kernels(registry);
     }
 }
 

@@ -15,7 +15,7 @@ pub use absent::AbsentDeviceFactory;
 crate::registrar! {
     /// All backends that this build has, at TensorFlow's priorities, and a placeholder for each type of TensorFlow that it lacks.
     pub const BACKENDS = {
-        device_factory cpu::DEVICE_TYPE, cpu::PRIORITY => cpu::ThreadPoolDeviceFactory;
+        device_factory cpu::DEVICE_TYPE, cpu::PRIORITY => cpu::ThreadPoolDeviceFactory::default();
         placeholder "GPU", 210 => AbsentDeviceFactory::no_backend("GPU", "GPUs");
         placeholder "SYCL", 200 => AbsentDeviceFactory::no_backend("SYCL", "OpenCL devices");
         placeholder "TPU", 50 => AbsentDeviceFactory::no_backend("TPU", "TPUs");
@@ -109,7 +109,7 @@ mod tests {
         for priority in [1, 210, 500] {
             let mut factories = default_factories();
             // Which devices it makes does not matter here.
-            let own = Arc::new(cpu::ThreadPoolDeviceFactory);
+            let own = Arc::new(cpu::ThreadPoolDeviceFactory::default());
             let outcome = factories.register("GPU", priority, own).unwrap();
             assert_eq!(outcome, Registration::Replaced);
             assert_eq!(factories.priority("GPU"), priority);

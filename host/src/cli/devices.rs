@@ -92,7 +92,10 @@ impl DeviceArgs {
 /// Runs the command.
 pub(super) fn run(args: &DevicesArgs, output: &mut Output) -> Result<Outcome> {
     let factories = factories();
-    let devices = factories.create_devices(&args.devices.to_options(&factories)?, PREFIX)?;
+    let devices = factories.create_devices(
+        &args.devices.to_options(&factories)?.completed_from_env()?,
+        PREFIX,
+    )?;
     let report = Report {
         devices: devices
             .iter()

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
+use super::traits::Device;
 use crate::names::DeviceName;
 
 /// TensorFlow's `DeviceAttributes`.
@@ -46,6 +47,40 @@ pub struct LocalLink {
     pub strength: i32,
 }
 
+impl DeviceLocality {
+    /// On this NUMA node. The bus is numbered one higher, as TensorFlow does, so that 0 stays unknown.
+    pub fn on_numa_node(node: u32) -> Self {
+        let numa_node = i32::try_from(node).unwrap_or(i32::MAX - 1);
+        Self {
+            bus_id: numa_node.saturating_add(1),
+            numa_node,
+            links: Vec::new(),
+        }
+    }
+}
+
+impl fmt::Display for DeviceAttributes {
+    /// One line: `/job:localhost/replica:0/task:0/device:CPU:0, type CPU, 268435456 bytes, incarnation 17, description ""`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}, type {}, {} bytes, incarnation {}, description {:?}",
+            self.name,
+            self.device_type,
+            self.memory_limit_bytes,
+            self.incarnation,
+            self.physical_description
+        )
+    }
+}
+
+impl fmt::Display for dyn Device + '_ {
+    /// What its attributes show.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self.attributes(), f)
+    }
+}
+
 impl DeviceAttributes {
     /// Attributes of a device of this name, with a fresh incarnation, no locality and no description.
     pub fn new(name: &DeviceName, device_type: impl Into<String>, memory_limit_bytes: u64) -> Self {
@@ -60,21 +95,6 @@ impl DeviceAttributes {
     }
 }
 
-impl fmt::Display for DeviceAttributes {
-    /// One line: name, type, memory in bytes, incarnation in hexadecimal, and the description where there is one.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} ({}, {} bytes, incarnation {:016x})",
-            self.name, self.device_type, self.memory_limit_bytes, self.incarnation
-        )?;
-        if !self.physical_description.is_empty() {
-            write!(f, ": {}", self.physical_description)?;
-        }
-        Ok(())
-    }
-}
-
 /// Random, and never 0, which TensorFlow reserves for "unknown".
 fn new_incarnation() -> u64 {
     loop {
@@ -86,5 +106,31 @@ fn new_incarnation() -> u64 {
         if drawn != 0 {
             return drawn;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_are_one_line_whatever_the_description() {
+        let name = DeviceName::full("a", 0, 1, "GPU", 2);
+        let mut attributes = DeviceAttributes::new(&name, "GPU", 1024);
+        attributes.physical_description = "device: 2,\nname: \"X\"".to_owned();
+        attributes.incarnation = 7;
+        assert_eq!(
+            attributes.to_string(),
+            r#"/job:a/replica:0/task:1/device:GPU:2, type GPU, 1024 bytes, incarnation 7, description "device: 2,\nname: \"X\"""#
+        );
+    }
+
+    #[test]
+    fn buses_are_numbered_from_one() {
+        let locality = DeviceLocality::on_numa_node(1);
+        assert_eq!((locality.numa_node, locality.bus_id), (1, 2));
+        let last = DeviceLocality::on_numa_node(u32::MAX);
+        assert!(last.bus_id > last.numa_node);
+        assert_eq!(DeviceLocality::default().bus_id, 0);
     }
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
 
 use super::attributes::DeviceAttributes;
+use super::attributes::DeviceLocality;
 use super::error::DeviceError;
 use super::op_segment::OpSegment;
 use super::resource::ResourceManager;
@@ -43,6 +44,13 @@ impl DeviceBase {
             attributes,
             is_removed: AtomicBool::new(false),
         })
+    }
+
+    /// The same, at another place of the machine.
+    #[must_use]
+    pub fn with_locality(mut self, locality: DeviceLocality) -> Self {
+        self.attributes.locality = locality;
+        self
     }
 
     /// The same, for a device whose resources are in another process.

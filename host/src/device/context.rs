@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::error::DeviceError;
 use super::error::KernelError;
 use crate::graph::NodeId;
-use crate::tensor::HostAllocator;
+use crate::tensor::Allocator;
 use crate::tensor::Tensor;
 use crate::tensor::TensorError;
 
@@ -38,12 +38,12 @@ pub trait DeviceContext: Send + Sync + fmt::Debug {
 /// Copies between host memory that belongs to no device and host memory that belongs to one.
 #[derive(Debug, Clone)]
 pub struct HostMemoryContext {
-    memory: Arc<HostAllocator>,
+    memory: Arc<dyn Allocator>,
 }
 
 impl HostMemoryContext {
     /// Of a device with this memory.
-    pub fn new(memory: Arc<HostAllocator>) -> Self {
+    pub fn new(memory: Arc<dyn Allocator>) -> Self {
         Self { memory }
     }
 }

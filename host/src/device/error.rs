@@ -1,5 +1,6 @@
 //! Errors of devices and kernels.
 
+use super::numa::TopologyError;
 use super::resource::ResourceError;
 use crate::tensor::{OutOfMemory, TensorError};
 
@@ -31,6 +32,9 @@ pub enum DeviceError {
         /// What happened.
         message: String,
     },
+    /// What the system says of the machine is not understood.
+    #[error("NUMA affinity: {0}")]
+    Topology(#[from] TopologyError),
     /// No room on the device.
     #[error(transparent)]
     OutOfMemory(#[from] OutOfMemory),

@@ -1,32 +1,37 @@
 //! Where devices come from.
 
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::collections::BTreeSet;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
-
-use tracing::info;
 
 use crate::device::error::DeviceError;
 use crate::device::gpu::GpuOptions;
+use crate::device::intra_op::IntraOpPool;
 use crate::device::kernel_registry::KernelRegistry;
-use crate::device::set::DeviceSet;
-use crate::device::set::UNREGISTERED_TYPE_PRIORITY;
 use crate::device::traits::Device;
 use crate::names::DeviceName;
-use crate::trace::targets;
-
-/// Lists the device types that are enabled, separated by commas; unset or empty = all. TensorFlow's variable.
-pub const ENABLED_TYPES_VARIABLE: &str = "TF_ENABLED_DEVICE_TYPES";
+use crate::tensor::Allocator;
 
 /// What a user asks of all factories.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct DeviceOptions {
     /// Devices per type: exact for CPU (default 1), an upper bound for GPU, exact for SYCL (TensorFlow `device_count`).
     pub device_count: BTreeMap<String, u32>,
-    /// Threads for loops inside one kernel, per device; 0 = one per core.
+    /// Threads for loops inside one kernel, per pool; 0 = one per core, or with [`Self::use_numa_affinity`] one per core of a
+    /// node. Where devices share a pool that is there already, its number counts.
     pub intra_op_parallelism_threads: usize,
+    /// Whose threads those are.
+    pub intra_op_pools: IntraOpPools,
+    /// Whether CPU devices are dealt out to NUMA nodes: device `i` says that it is on node `i` modulo their number, and its threads
+    /// run there. TensorFlow's option. Worth it where each device's data stays on its node; a single device is faster without.
+    pub use_numa_affinity: bool,
+    /// Where the system tells of NUMA nodes and cards; `None` = [`SYSTEM_ROOT`](super::SYSTEM_ROOT). Tests and containers may have
+    /// a copy elsewhere.
+    pub system_root: Option<PathBuf>,
+    /// Whether all memory of CPU devices is pinned, where a GPU brings such memory; TensorFlow's option. Copies to and from the GPU
+    /// are faster; pinned memory is scarce, and slow to get.
+    pub force_gpu_compatible: bool,
     /// Memory capacity in bytes by device (`CPU:0`, or any fuller spelling), where it shall differ from the device's own.
     pub memory_bytes: BTreeMap<String, u64>,
     /// Names, full or local, possibly partial. If any names a type, only factories of the types named are asked; CPU always is.
@@ -35,7 +40,78 @@ pub struct DeviceOptions {
     pub gpu: GpuOptions,
 }
 
+/// Whose threads CPU devices lend to loops inside their kernels.
+#[derive(Debug, Clone, Default)]
+pub enum IntraOpPools {
+    /// One pool of the factory's, with [`DeviceOptions::use_numa_affinity`] one per node: all devices that it makes share it, those
+    /// of other sessions included, as long as one of them lives. The first session's number of threads counts.
+    #[default]
+    Shared,
+    /// A pool for each device (TensorFlow `TF_OVERRIDE_GLOBAL_THREADPOOL`): devices do not wait for each other's loops, and compete
+    /// for the cores.
+    PerDevice,
+    /// The app's own ([`IntraOpPool::from_rayon`]), for all devices.
+    App(Arc<IntraOpPool>),
+}
+
+impl PartialEq for IntraOpPools {
+    /// An app's pool equals itself alone.
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Shared, Self::Shared) | (Self::PerDevice, Self::PerDevice) => true,
+            (Self::App(own), Self::App(others)) => Arc::ptr_eq(own, others),
+            _ => false,
+        }
+    }
+}
+
 impl DeviceOptions {
+    /// The same, with what the environment says where nothing was asked for: the number of threads (TensorFlow
+    /// `TF_NUM_INTRAOP_THREADS`), and whether each device has its own pool (`TF_OVERRIDE_GLOBAL_THREADPOOL`). Sessions that make
+    /// their devices, and the program, do this.
+    ///
+    /// # Errors
+    /// [`DeviceError::InvalidArgument`] with the variable, for a value that is none.
+    pub fn completed_from_env(self) -> Result<Self, DeviceError> {
+        self.completed_from(|name| {
+            let value = std::env::var_os(name)?;
+            Some(value.to_string_lossy().into_owned())
+        })
+    }
+
+    fn completed_from(
+        mut self,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<Self, DeviceError> {
+        let wrong = |name: &str, value: &str, expected: &str| {
+            Err(DeviceError::InvalidArgument(format!(
+                "environment variable {name} is `{value}`; give {expected}, or unset it"
+            )))
+        };
+        let set = |name| variable(name).filter(|value| !value.is_empty());
+        let name = "TF_NUM_INTRAOP_THREADS";
+        if self.intra_op_parallelism_threads == 0
+            && !matches!(self.intra_op_pools, IntraOpPools::App(_))
+            && let Some(value) = set(name)
+        {
+            let Ok(n) = value.parse() else {
+                return wrong(name, &value, "a number of threads");
+            };
+            self.intra_op_parallelism_threads = n;
+        }
+        let name = "TF_OVERRIDE_GLOBAL_THREADPOOL";
+        if self.intra_op_pools == IntraOpPools::Shared
+            && let Some(value) = set(name)
+        {
+            match value.to_ascii_lowercase().as_str() {
+                "1" | "true" => self.intra_op_pools = IntraOpPools::PerDevice,
+                "0" | "false" => {}
+                _ => return wrong(name, &value, "true or false"),
+            }
+        }
+        Ok(self)
+    }
+
     /// The capacity that [`Self::memory_bytes`] gives a device: that of the key that matches and sets most parts.
     ///
     /// # Errors
@@ -71,7 +147,7 @@ impl DeviceOptions {
     }
 }
 
-fn parse_option(option: &str, text: &str) -> Result<DeviceName, DeviceError> {
+pub(super) fn parse_option(option: &str, text: &str) -> Result<DeviceName, DeviceError> {
     DeviceName::parse_full_or_local(text)
         .map_err(|error| DeviceError::InvalidArgument(format!("device option {option}: {error}")))
 }
@@ -88,6 +164,14 @@ pub struct PhysicalDevice {
 /// What is known of a physical device, by TensorFlow's keys: a GPU has a `device_name` and a `compute_capability`, written
 /// `MAJOR.MINOR`. Empty for a CPU.
 pub type DeviceDetails = BTreeMap<String, String>;
+
+/// Memory of the host that a card copies from and to by itself, because the system does not move it (pinned, page-locked). The
+/// driver of the card hands it out; CPU devices take allocators of it.
+pub trait PinnedHostMemory: Send + Sync + fmt::Debug {
+    /// An allocator of this name, with a memory of its own, that hands out `limit_bytes` at most. The host reads and writes what it
+    /// hands out. Called once for each CPU device.
+    fn allocator(&self, name: &str, limit_bytes: u64) -> Arc<dyn Allocator>;
+}
 
 /// Makes the devices of one type (TensorFlow `DeviceFactory`).
 pub trait DeviceFactory: Send + Sync + fmt::Debug {
@@ -122,475 +206,76 @@ pub trait DeviceFactory: Send + Sync + fmt::Debug {
 
     /// Adds the kernels of this device type.
     fn register_kernels(&self, registry: &mut KernelRegistry);
+
+    /// Host memory that these devices copy from and to without staging; `None` where they need none, or there are none. Asked
+    /// before CPU devices are made.
+    fn pinned_host_memory(&self) -> Option<Arc<dyn PinnedHostMemory>> {
+        None
+    }
+
+    /// For a factory of CPU devices: the one that makes them with `memory` for what GPUs copy. `None`: it makes no such devices.
+    fn gpu_compatible(&self, memory: Arc<dyn PinnedHostMemory>) -> Option<Arc<dyn DeviceFactory>> {
+        let _ = memory;
+        None
+    }
 }
 
-/// Why a factory cannot be registered.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "device type {device_type} has a factory of priority {priority} already; register with another priority"
-)]
-pub struct RegisterError {
-    /// The type.
-    pub device_type: String,
-    /// The priority that both have.
-    pub priority: i32,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// What became of a registration that is no error.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Registration {
-    /// The first factory of its type.
-    Added,
-    /// It replaced one of lower priority, or a placeholder.
-    Replaced,
-    /// One of higher priority stands, or it is a placeholder and a factory stands, so it was ignored.
-    Outranked,
-    /// Its type is not enabled, so it was ignored.
-    Disabled,
-}
-
-/// What a factory says is there, for one device type.
-#[derive(Debug, Clone)]
-pub struct PhysicalListing {
-    /// The type.
-    pub device_type: String,
-    /// Priority of its factory.
-    pub priority: i32,
-    /// Whether the factory was registered as a plug-in.
-    pub is_pluggable: bool,
-    /// Whether the type has no factory here, only a placeholder that says what is missing.
-    pub is_placeholder: bool,
-    /// The devices, or the reason why there are none, with its remedy.
-    pub devices: Result<Vec<PhysicalDevice>, DeviceError>,
-}
-
-#[derive(Debug, Clone)]
-struct Registered {
-    priority: i32,
-    role: Role,
-    factory: Arc<dyn DeviceFactory>,
-}
-
-/// What a registered factory is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Role {
-    /// One of this build, or of the app.
-    Own,
-    /// One that a plug-in brought.
-    Plugin,
-    /// None: it says why there are no devices of this type, and yields to any other.
-    Placeholder,
-}
-
-/// The factories, one per device type. A value, not process-wide state; `backend::default_factories` gives the usual one.
-///
-/// | TensorFlow's `DeviceFactory` | here |
-/// |---|---|
-/// | `Register` | [`Self::register`], [`Self::register_pluggable`] |
-/// | `GetFactory` | [`Self::factory`] |
-/// | `AddCpuDevices` | [`Self::create_cpu_devices`] |
-/// | `AddDevices` | [`Self::create_devices`] |
-/// | `NewDevice` | [`Self::new_device`] |
-/// | `ListAllPhysicalDevices` | [`Self::physical_devices`]; [`Self::list_physical`] also says why a type has none |
-/// | `ListPluggablePhysicalDevices` | [`Self::pluggable_physical_devices`] |
-/// | `GetAnyDeviceDetails` | [`Self::device_details`] |
-/// | `DevicePriority` | [`Self::priority`] |
-/// | `IsPluggableDevice` | [`Self::is_pluggable`] |
-/// | `CreateDevices`, `ListPhysicalDevices`, `GetDeviceDetails` of one type | [`DeviceFactory`] |
-#[derive(Debug, Clone, Default)]
-pub struct FactoryRegistry {
-    factories: BTreeMap<String, Registered>,
-    /// `None` = all.
-    enabled_types: Option<BTreeSet<String>>,
-}
-
-impl FactoryRegistry {
-    /// A registry without factories.
-    pub fn empty() -> Self {
-        Self::default()
+    fn completed(
+        options: DeviceOptions,
+        variables: &[(&str, &str)],
+    ) -> Result<DeviceOptions, String> {
+        let find = |name: &str| variables.iter().find(|(other, _)| *other == name);
+        options
+            .completed_from(|name| find(name).map(|(_, value)| (*value).to_owned()))
+            .map_err(|error| error.to_string())
     }
 
-    /// The same, with these types alone. They are separated by commas and matched exactly; an empty list enables all. Other
-    /// factories are as if they were not registered, now or later, and an event of level INFO names each. Without CPU no
-    /// devices can be made.
-    #[must_use]
-    pub fn with_enabled_types(mut self, list: &str) -> Self {
-        self.enabled_types = (!list.is_empty()).then(|| {
-            list.split(',')
-                .filter(|device_type| !device_type.is_empty())
-                .map(str::to_owned)
-                .collect()
-        });
-        for (device_type, registered) in &self.factories {
-            if registered.role != Role::Placeholder && !self.is_enabled(device_type) {
-                tell_disabled(device_type, registered.priority);
-            }
-        }
-        self
-    }
-
-    /// The same, with the types that [`ENABLED_TYPES_VARIABLE`] lists; as it is, where the variable is not set. The program and
-    /// sessions that are given no factories start so; an app that hands in its own factories decides itself.
-    #[must_use]
-    pub fn with_enabled_types_from_env(self) -> Self {
-        match std::env::var_os(ENABLED_TYPES_VARIABLE) {
-            Some(list) => self.with_enabled_types(&list.to_string_lossy()),
-            None => self,
-        }
-    }
-
-    /// Registers a factory (TensorFlow `Register`): one of higher priority replaces, one of lower is ignored. A placeholder is
-    /// replaced whatever its priority.
-    ///
-    /// # Errors
-    /// [`RegisterError`] if the type has a factory of equal priority.
-    #[doc(alias = "REGISTER_LOCAL_DEVICE_FACTORY")]
-    pub fn register(
-        &mut self,
-        device_type: impl Into<String>,
-        priority: i32,
-        factory: Arc<dyn DeviceFactory>,
-    ) -> Result<Registration, RegisterError> {
-        self.insert(
-            device_type.into(),
-            Registered {
-                priority,
-                role: Role::Own,
-                factory,
-            },
-        )
-    }
-
-    /// The same, for a factory that a plug-in brings. TensorFlow gives such types priority 220.
-    ///
-    /// # Errors
-    /// [`RegisterError`] if the type has a factory of equal priority.
-    pub fn register_pluggable(
-        &mut self,
-        device_type: impl Into<String>,
-        priority: i32,
-        factory: Arc<dyn DeviceFactory>,
-    ) -> Result<Registration, RegisterError> {
-        self.insert(
-            device_type.into(),
-            Registered {
-                priority,
-                role: Role::Plugin,
-                factory,
-            },
-        )
-    }
-
-    /// Registers what stands in for the factory of a type that this build lacks: it makes nothing, and its errors say what is
-    /// missing and what to do. Any factory replaces it, whatever the priorities, so an app that brings one need not know of it;
-    /// it never replaces a factory.
-    ///
-    /// # Errors
-    /// [`RegisterError`] if the type has a placeholder of equal priority.
-    pub fn register_placeholder(
-        &mut self,
-        device_type: impl Into<String>,
-        priority: i32,
-        placeholder: Arc<dyn DeviceFactory>,
-    ) -> Result<Registration, RegisterError> {
-        self.insert(
-            device_type.into(),
-            Registered {
-                priority,
-                role: Role::Placeholder,
-                factory: placeholder,
-            },
-        )
-    }
-
-    /// Priority of a type's factory, or placeholder (TensorFlow `DevicePriority`): larger is preferred; -1 without one.
-    #[doc(alias = "DevicePriority")]
-    pub fn priority(&self, device_type: &str) -> i32 {
-        self.get(device_type)
-            .map_or(UNREGISTERED_TYPE_PRIORITY, |registered| registered.priority)
-    }
-
-    /// Whether a type's factory came from a plug-in (TensorFlow `IsPluggableDevice`); false without one.
-    #[doc(alias = "IsPluggableDevice")]
-    pub fn is_pluggable(&self, device_type: &str) -> bool {
-        self.get(device_type)
-            .is_some_and(|registered| registered.role == Role::Plugin)
-    }
-
-    /// The factory of a type, or its placeholder (TensorFlow `GetFactory`).
-    #[doc(alias = "GetFactory")]
-    pub fn factory(&self, device_type: &str) -> Option<&Arc<dyn DeviceFactory>> {
-        self.get(device_type).map(|registered| &registered.factory)
-    }
-
-    /// What is there, per type: CPU first, then by priority and name. Opens nothing.
-    pub fn list_physical(&self) -> Vec<PhysicalListing> {
-        self.in_order()
-            .map(|(device_type, registered)| PhysicalListing {
-                device_type: device_type.to_owned(),
-                priority: registered.priority,
-                is_pluggable: registered.role == Role::Plugin,
-                is_placeholder: registered.role == Role::Placeholder,
-                devices: registered.factory.list_physical(),
-            })
-            .collect()
-    }
-
-    /// All physical devices that are there, in the order of [`Self::list_physical`] (TensorFlow `ListAllPhysicalDevices`). A
-    /// type whose driver is absent contributes none.
-    ///
-    /// # Errors
-    /// [`DeviceError::NotFound`] without a CPU factory, or if it lists nothing; any other error of a factory.
-    #[doc(alias = "ListAllPhysicalDevices")]
-    pub fn physical_devices(&self) -> Result<Vec<PhysicalDevice>, DeviceError> {
-        let mut all = self.cpu_factory()?.factory.list_physical()?;
-        if all.is_empty() {
-            return Err(DeviceError::NotFound(
-                "the CPU factory lists no CPU; register one that does".to_owned(),
-            ));
-        }
-        for (_, registered) in self.in_order().filter(|&(name, _)| name != "CPU") {
-            all.extend(present(registered)?);
-        }
-        Ok(all)
-    }
-
-    /// The physical devices of plug-ins alone (TensorFlow `ListPluggablePhysicalDevices`).
-    ///
-    /// # Errors
-    /// Those of the factories; a driver that is absent is none.
-    #[doc(alias = "ListPluggablePhysicalDevices")]
-    pub fn pluggable_physical_devices(&self) -> Result<Vec<PhysicalDevice>, DeviceError> {
-        let mut all = Vec::new();
-        for (_, registered) in self.in_order() {
-            if registered.role == Role::Plugin {
-                all.extend(present(registered)?);
-            }
-        }
-        Ok(all)
-    }
-
-    /// What is known of device `index` of [`Self::physical_devices`] (TensorFlow `GetAnyDeviceDetails`).
-    ///
-    /// # Errors
-    /// [`DeviceError::InvalidArgument`] with the index, if there are fewer; those of [`Self::physical_devices`] and of
-    /// [`DeviceFactory::details`].
-    #[doc(alias = "GetAnyDeviceDetails")]
-    pub fn device_details(&self, index: usize) -> Result<DeviceDetails, DeviceError> {
-        self.cpu_factory()?;
-        let mut n_before = 0;
-        for (_, registered) in self.in_order() {
-            let n = present(registered)?.len();
-            if index < n_before + n {
-                return registered.factory.details(index - n_before);
-            }
-            n_before += n;
-        }
-        Err(DeviceError::InvalidArgument(format!(
-            "physical device {index} does not exist, there are {n_before}, numbered from 0"
-        )))
-    }
-
-    /// Opens the devices of all types, named `{prefix}/device:TYPE:i` (TensorFlow `AddDevices`): CPU first, then by priority and
-    /// name. A local session's prefix is `/job:localhost/replica:0/task:0`. A `device_count` of a type without factory is ignored. A type whose driver
-    /// is absent contributes nothing, unless `device_count` asks for it.
-    ///
-    /// # Errors
-    /// [`DeviceError::NotFound`] without a CPU factory or CPU device; a factory's error; [`DeviceError::InvalidArgument`] for
-    /// a malformed filter, or a `memory_bytes` key that names no device.
-    #[doc(alias = "AddDevices")]
-    pub fn create_devices(
-        &self,
-        options: &DeviceOptions,
-        prefix: &str,
-    ) -> Result<DeviceSet, DeviceError> {
-        let filters = options
-            .device_filters
-            .iter()
-            .map(|filter| parse_option("filter", filter))
-            .collect::<Result<Vec<_>, _>>()?;
-        let wanted_types: BTreeSet<_> = filters
-            .iter()
-            .filter_map(|filter| filter.device_type.as_deref())
-            .collect();
-        let mut set = self.device_set(self.create_cpu_devices(options, prefix)?);
-        for (device_type, registered) in self.in_order() {
-            let skipped = !wanted_types.is_empty() && !wanted_types.contains(device_type);
-            if device_type == "CPU" || skipped {
-                continue;
-            }
-            let asked_for = options
-                .device_count
-                .get(device_type)
-                .is_some_and(|&n| n > 0);
-            match registered.factory.create(options, prefix) {
-                Ok(devices) => {
-                    for device in devices {
-                        set.add(device);
-                    }
-                }
-                Err(DeviceError::Absent { .. }) if !asked_for => {}
-                Err(error) => return Err(error),
-            }
-        }
-        for key in options.memory_bytes.keys() {
-            if set.find_matching(&parse_option("memory", key)?).is_empty() {
-                let names: Vec<_> = set
-                    .iter()
-                    .map(|(_, device)| device.attributes().name.as_str())
-                    .collect();
-                return Err(DeviceError::InvalidArgument(format!(
-                    "device option memory: `{key}` matches no device; devices are: {}",
-                    names.join(", ")
-                )));
-            }
-        }
-        Ok(set)
-    }
-
-    /// Opens the CPU devices alone (TensorFlow `AddCpuDevices`).
-    ///
-    /// # Errors
-    /// [`DeviceError::NotFound`] without a CPU factory, or if it makes no device; the factory's error.
-    #[doc(alias = "AddCpuDevices")]
-    pub fn create_cpu_devices(
-        &self,
-        options: &DeviceOptions,
-        prefix: &str,
-    ) -> Result<Vec<Arc<dyn Device>>, DeviceError> {
-        let devices = self.cpu_factory()?.factory.create(options, prefix)?;
-        if devices.is_empty() {
-            return Err(DeviceError::NotFound(
-                "the CPU factory made no CPU device; ask for at least one (device count CPU=1)"
-                    .to_owned(),
-            ));
-        }
-        Ok(devices)
-    }
-
-    /// A set of devices at hand, with this registry's type priorities.
-    pub fn device_set(&self, devices: impl IntoIterator<Item = Arc<dyn Device>>) -> DeviceSet {
-        DeviceSet::new(devices).with_type_priorities(
-            self.in_order()
-                .map(|(device_type, registered)| (device_type, registered.priority)),
-        )
-    }
-
-    /// One device of a type, whatever `device_count` says (TensorFlow `NewDevice`); `None` without a factory.
-    ///
-    /// # Errors
-    /// The factory's; a placeholder's says what is missing.
-    #[doc(alias = "NewDevice")]
-    pub fn new_device(
-        &self,
-        device_type: &str,
-        options: &DeviceOptions,
-        prefix: &str,
-    ) -> Result<Option<Arc<dyn Device>>, DeviceError> {
-        let Some(registered) = self.get(device_type) else {
-            return Ok(None);
+    #[test]
+    fn the_environment_says_what_options_leave_open() {
+        let threads = ("TF_NUM_INTRAOP_THREADS", "3");
+        let private = ("TF_OVERRIDE_GLOBAL_THREADPOOL", "True");
+        let both = completed(DeviceOptions::default(), &[threads, private]).unwrap();
+        assert_eq!(both.intra_op_parallelism_threads, 3);
+        assert_eq!(both.intra_op_pools, IntraOpPools::PerDevice);
+        let asked = DeviceOptions {
+            intra_op_parallelism_threads: 2,
+            ..DeviceOptions::default()
         };
-        let mut options = options.clone();
-        options.device_count.insert(device_type.to_owned(), 1);
-        let devices = registered.factory.create(&options, prefix)?;
-        Ok(devices.into_iter().next())
-    }
-
-    /// The kernels of all enabled types.
-    pub fn kernels(&self) -> KernelRegistry {
-        let mut kernels = KernelRegistry::empty();
-        for (_, registered) in self.in_order() {
-            registered.factory.register_kernels(&mut kernels);
-        }
-        kernels
-    }
-
-    fn insert(
-        &mut self,
-        device_type: String,
-        new: Registered,
-    ) -> Result<Registration, RegisterError> {
-        if !self.is_enabled(&device_type) {
-            if new.role != Role::Placeholder {
-                tell_disabled(&device_type, new.priority);
-            }
-            return Ok(Registration::Disabled);
-        }
-        let Some(old) = self.factories.get(&device_type) else {
-            self.factories.insert(device_type, new);
-            return Ok(Registration::Added);
+        let asked = completed(asked, &[threads]).unwrap();
+        assert_eq!(asked.intra_op_parallelism_threads, 2);
+        let pool = IntraOpPools::App(Arc::new(IntraOpPool::new(2)));
+        let own = DeviceOptions {
+            intra_op_pools: pool.clone(),
+            ..DeviceOptions::default()
         };
-        match (old.role, new.role) {
-            (Role::Placeholder, Role::Own | Role::Plugin) => {
-                self.factories.insert(device_type, new);
-                return Ok(Registration::Replaced);
+        let own = completed(own, &[threads, private]).unwrap();
+        assert_eq!(own.intra_op_parallelism_threads, 0);
+        assert_eq!(own.intra_op_pools, pool);
+        let empty = [
+            ("TF_NUM_INTRAOP_THREADS", ""),
+            ("TF_OVERRIDE_GLOBAL_THREADPOOL", "0"),
+        ];
+        assert_eq!(
+            completed(DeviceOptions::default(), &empty),
+            Ok(DeviceOptions::default())
+        );
+    }
+
+    #[test]
+    fn nonsense_in_the_environment_names_the_variable_and_what_to_give() {
+        for (name, value, expected) in [
+            ("TF_NUM_INTRAOP_THREADS", "-1", "a number"),
+            ("TF_NUM_INTRAOP_THREADS", "many", "a number"),
+            ("TF_OVERRIDE_GLOBAL_THREADPOOL", "yes", "true or false"),
+        ] {
+            let error = completed(DeviceOptions::default(), &[(name, value)]).unwrap_err();
+            for part in [name, value, expected] {
+                assert!(error.contains(part), "{error} lacks {part}");
             }
-            (Role::Own | Role::Plugin, Role::Placeholder) => return Ok(Registration::Outranked),
-            _ => {}
-        }
-        match new.priority.cmp(&old.priority) {
-            std::cmp::Ordering::Greater => {
-                self.factories.insert(device_type, new);
-                Ok(Registration::Replaced)
-            }
-            std::cmp::Ordering::Less => Ok(Registration::Outranked),
-            std::cmp::Ordering::Equal => Err(RegisterError {
-                device_type,
-                priority: new.priority,
-            }),
         }
     }
-
-    fn cpu_factory(&self) -> Result<&Registered, DeviceError> {
-        self.get("CPU").ok_or_else(|| {
-            DeviceError::NotFound(if self.is_enabled("CPU") {
-                "no factory for device type CPU; register one, or start from the default registry"
-                    .to_owned()
-            } else {
-                format!("device type CPU is not among the enabled types; add it to {ENABLED_TYPES_VARIABLE}")
-            })
-        })
-    }
-
-    fn is_enabled(&self, device_type: &str) -> bool {
-        self.enabled_types
-            .as_ref()
-            .is_none_or(|types| types.contains(device_type))
-    }
-
-    fn get(&self, device_type: &str) -> Option<&Registered> {
-        self.factories
-            .get(device_type)
-            .filter(|_| self.is_enabled(device_type))
-    }
-
-    fn in_order(&self) -> impl Iterator<Item = (&str, &Registered)> {
-        let mut factories: Vec<(&str, &Registered)> = self
-            .factories
-            .iter()
-            .filter(|(device_type, _)| self.is_enabled(device_type))
-            .map(|(device_type, registered)| (device_type.as_str(), registered))
-            .collect();
-        factories.sort_by_key(|&(device_type, registered)| {
-            (device_type != "CPU", Reverse(registered.priority))
-        });
-        factories.into_iter()
-    }
-}
-
-/// What a factory lists; nothing where its driver is absent.
-fn present(registered: &Registered) -> Result<Vec<PhysicalDevice>, DeviceError> {
-    match registered.factory.list_physical() {
-        Err(DeviceError::Absent { .. }) => Ok(Vec::new()),
-        listed => listed,
-    }
-}
-
-fn tell_disabled(device_type: &str, priority: i32) {
-    info!(
-        target: targets::DEVICE,
-        device_type,
-        priority,
-        "device type is not enabled ({ENABLED_TYPES_VARIABLE}), its factory is ignored"
-    );
 }

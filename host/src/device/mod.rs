@@ -7,12 +7,14 @@ mod cancel;
 mod context;
 mod error;
 mod factory;
+mod factory_registry;
 pub mod gpu;
 mod intra_op;
 mod kernel;
 mod kernel_creation;
 mod kernel_registry;
 mod manager;
+mod numa;
 mod op_segment;
 mod partition_graph;
 mod profile;
@@ -35,8 +37,11 @@ pub use context::{
 };
 pub use error::{DeviceError, KernelError};
 pub use factory::{
-    DeviceDetails, DeviceFactory, DeviceOptions, ENABLED_TYPES_VARIABLE, FactoryRegistry,
-    PhysicalDevice, PhysicalListing, RegisterError, Registration,
+    DeviceDetails, DeviceFactory, DeviceOptions, IntraOpPools, PhysicalDevice, PinnedHostMemory,
+};
+pub use factory_registry::{
+    ENABLED_TYPES_VARIABLE, FactoryRegistry, GPU_COMPATIBLE_CPU_PRIORITY, PhysicalListing,
+    RegisterError, Registration,
 };
 pub use intra_op::IntraOpPool;
 pub(crate) use kernel::{Help, OutputSlot, OutputState, Surroundings, unset_output};
@@ -49,6 +54,10 @@ pub(crate) use kernel_creation::panic_message;
 pub use kernel_registry::KernelMatch;
 pub use kernel_registry::{KernelDef, KernelFactory, KernelLookupError, KernelRegistry};
 pub use manager::DeviceManager;
+pub use numa::{
+    NumaNode, NumaTopology, PciDevice, SYSTEM_ROOT, TopologyError, parse_cpu_list, pci_devices,
+    pci_numa_node, schedulable_cpus,
+};
 pub use op_segment::{NoSuchSession, OpSegment};
 pub(crate) use partition_graph::PlanIndex;
 pub use partition_graph::{FuseError, FusedNode, PartitionGraph};

@@ -35,7 +35,7 @@ impl SimpleDevice {
         Ok(Self {
             base: DeviceBase::new(attributes)?,
             profile: DeviceProfile::default_cpu(1),
-            context: Arc::new(HostMemoryContext::new(Arc::clone(&memory))),
+            context: Arc::new(HostMemoryContext::new(Arc::clone(&memory) as _)),
             memory,
         })
     }
@@ -52,7 +52,7 @@ impl SimpleDevice {
     pub fn with_memory_capacity_bytes(mut self, bytes: u64) -> Self {
         let name = self.base.attributes().name.clone();
         self.memory = Arc::new(HostAllocator::new(name, bytes));
-        self.context = Arc::new(HostMemoryContext::new(Arc::clone(&self.memory)));
+        self.context = Arc::new(HostMemoryContext::new(Arc::clone(&self.memory) as _));
         self
     }
 }

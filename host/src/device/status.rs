@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::device::error::DeviceError;
 use crate::device::error::KernelError;
-use crate::device::factory::RegisterError;
+use crate::device::factory_registry::RegisterError;
 use crate::device::kernel_creation::KernelCreationError;
 use crate::device::kernel_registry::KernelLookupError;
 use crate::names::NameError;
@@ -118,7 +118,7 @@ impl DeviceError {
     /// Its category.
     pub fn code(&self) -> StatusCode {
         match self {
-            Self::Absent { .. } => StatusCode::FailedPrecondition,
+            Self::Absent { .. } | Self::Topology(_) => StatusCode::FailedPrecondition,
             Self::InvalidArgument(_) => StatusCode::InvalidArgument,
             Self::NotFound(_) => StatusCode::NotFound,
             Self::Failed { .. } => StatusCode::Internal,

@@ -115,13 +115,6 @@ pub trait Device: Send + Sync + fmt::Debug {
     }
 }
 
-impl fmt::Display for dyn Device {
-    /// As [`DeviceAttributes`].
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self.attributes(), f)
-    }
-}
-
 /// A device that executes node by node with kernels of the registry (CPU, GPU, SYCL, and devices that apps add).
 pub trait KernelDevice: Device {
     /// How tensors get in and out, for nodes that have no context of their own.

@@ -157,7 +157,8 @@ impl SessionBuilder {
         self
     }
 
-    /// How many devices of which type, with how much memory.
+    /// How many devices of which type, with how much memory. What they leave open, the environment may say
+    /// ([`DeviceOptions::completed_from_env`]).
     #[must_use]
     pub fn with_device_options(mut self, options: DeviceOptions) -> Self {
         self.device_options = options;
@@ -464,7 +465,10 @@ impl SessionBuilder {
             .unwrap_or_else(|| backend::default_factories().with_enabled_types_from_env());
         let devices = match self.devices.take() {
             Some(devices) => devices,
-            None => Arc::new(factories.create_devices(&self.device_options, LOCAL_PREFIX)?),
+            None => {
+                let options = std::mem::take(&mut self.device_options).completed_from_env()?;
+                Arc::new(factories.create_devices(&options, LOCAL_PREFIX)?)
+            }
         };
         let mut kernels = self.kernels.take().unwrap_or_else(|| factories.kernels());
         for kernel in self.more_kernels.drain(..) {

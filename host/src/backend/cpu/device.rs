@@ -8,6 +8,7 @@ use crate::device::DeviceAttributes;
 use crate::device::DeviceBase;
 use crate::device::DeviceContext;
 use crate::device::DeviceError;
+use crate::device::DeviceLocality;
 use crate::device::DeviceProfile;
 use crate::device::HostMemoryContext;
 use crate::device::IntraOpPool;
@@ -31,8 +32,11 @@ const ASSUMED_MEMORY_BYTES: u64 = 4 << 30;
 #[derive(Debug)]
 pub struct ThreadPoolDevice {
     base: DeviceBase,
-    allocator: Arc<HostAllocator>,
     context: Arc<dyn DeviceContext>,
+    /// What kernels' tensors stand in.
+    allocator: Arc<dyn Allocator>,
+    /// What GPUs copy from and to; the same, where there are none.
+    pinned: Arc<dyn Allocator>,
     capacity_bytes: u64,
     pool: Arc<IntraOpPool>,
     profile: DeviceProfile,
@@ -51,11 +55,12 @@ impl ThreadPoolDevice {
         let attributes =
             DeviceAttributes::new(name, super::DEVICE_TYPE, NOMINAL_MEMORY_LIMIT_BYTES);
         let allocator = HostAllocator::new(attributes.name.clone(), capacity_bytes);
-        let allocator = Arc::new(allocator);
+        let allocator: Arc<dyn Allocator> = Arc::new(allocator);
         let profile = DeviceProfile::default_cpu(pool.n_threads());
         Ok(Self {
             base: DeviceBase::new(attributes)?,
             context: Arc::new(HostMemoryContext::new(Arc::clone(&allocator))),
+            pinned: Arc::clone(&allocator),
             allocator,
             capacity_bytes,
             pool,
@@ -65,10 +70,29 @@ impl ThreadPoolDevice {
 
     /// Whether a tensor is in this device's memory. Strings are the host's, whatever the device.
     fn holds(&self, tensor: &Tensor) -> bool {
-        let own = self.allocator.memory_id();
-        tensor
-            .buffer()
-            .is_none_or(|buffer| buffer.memory_id() == own)
+        tensor.buffer().is_none_or(|buffer| {
+            let id = buffer.memory_id();
+            id == self.allocator.memory_id() || id == self.pinned.memory_id()
+        })
+    }
+
+    /// The same, at this place of the machine.
+    #[must_use]
+    pub fn with_locality(mut self, locality: DeviceLocality) -> Self {
+        self.base = self.base.with_locality(locality);
+        self
+    }
+
+    /// The same, taking from `pinned` what is to be compatible with GPUs, or everything (TensorFlow `GPUCompatibleCPUDevice`). It
+    /// is this device's memory, too: its kernels read and write it.
+    #[must_use]
+    pub fn with_pinned_memory(mut self, pinned: Arc<dyn Allocator>, for_all: bool) -> Self {
+        if for_all {
+            self.allocator = Arc::clone(&pinned);
+            self.context = Arc::new(HostMemoryContext::new(Arc::clone(&pinned)));
+        }
+        self.pinned = pinned;
+        self
     }
 
     /// The same, as one of `n_devices` that share the pool and the machine's memory bus: each is taken to have that part of
@@ -89,8 +113,12 @@ impl Device for ThreadPoolDevice {
     }
 
     /// The same allocator for host and device: to a CPU device its own memory is the host's.
-    fn allocator(&self, _: AllocatorAttributes) -> Arc<dyn Allocator> {
-        Arc::clone(&self.allocator) as Arc<dyn Allocator>
+    fn allocator(&self, attributes: AllocatorAttributes) -> Arc<dyn Allocator> {
+        Arc::clone(if attributes.gpu_compatible {
+            &self.pinned
+        } else {
+            &self.allocator
+        })
     }
 
     fn memory_capacity_bytes(&self) -> u64 {
@@ -144,9 +172,9 @@ impl KernelDevice for ThreadPoolDevice {
     fn make_tensor(
         &self,
         literal: &Literal,
-        _: AllocatorAttributes,
+        attributes: AllocatorAttributes,
     ) -> Result<Tensor, KernelError> {
-        Ok(literal.to_tensor(&*self.allocator)?)
+        Ok(literal.to_tensor(&*self.allocator(attributes))?)
     }
 
     fn intra_op_pool(&self) -> Option<&IntraOpPool> {

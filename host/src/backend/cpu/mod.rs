@@ -3,22 +3,34 @@
 //! In come device options, out go [`ThreadPoolDevice`]s and, with feature `kernels`, the registrations of what they can
 //! execute.
 
+use std::path::Path;
 use std::sync::Arc;
 
+use tracing::info;
+
+use self::pools::SharedPools;
 use crate::device::Device;
 use crate::device::DeviceError;
 use crate::device::DeviceFactory;
+use crate::device::DeviceLocality;
 use crate::device::DeviceOptions;
-use crate::device::IntraOpPool;
 use crate::device::KernelRegistry;
+use crate::device::NumaNode;
+use crate::device::NumaTopology;
 use crate::device::PhysicalDevice;
+use crate::device::PinnedHostMemory;
+use crate::device::SYSTEM_ROOT;
 use crate::names::DeviceName;
+use crate::trace::targets;
 
 mod device;
+mod gpu_compatible;
 #[cfg(feature = "kernels")]
 mod kernels;
+mod pools;
 
 pub use device::ThreadPoolDevice;
+pub use gpu_compatible::GpuCompatibleCpuDeviceFactory;
 
 /// The type of these devices.
 pub const DEVICE_TYPE: &str = "CPU";
@@ -30,10 +42,12 @@ pub const PRIORITY: i32 = 60;
 const MAX_COUNT: usize = 4096;
 
 /// Makes CPU devices (TensorFlow `ThreadPoolDeviceFactory`): `device_count["CPU"]` of them, by default one, however many
-/// cores there are. Those of one call share one intra-op pool, and each states its part of the rates; each has a memory of its
-/// own, so that tensors are transferred between them as between any devices.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct ThreadPoolDeviceFactory;
+/// cores there are. They share threads as [`DeviceOptions::intra_op_pools`] says, and each states its part of the rates; each has a
+/// memory of its own, so that tensors are transferred between them as between any devices. Clones share pools.
+#[derive(Debug, Clone, Default)]
+pub struct ThreadPoolDeviceFactory {
+    pools: Arc<SharedPools>,
+}
 
 impl ThreadPoolDeviceFactory {
     /// The same as [`DeviceFactory::create`], with the devices' own type.
@@ -57,7 +71,13 @@ impl ThreadPoolDeviceFactory {
                 options.intra_op_parallelism_threads
             )));
         }
-        let pool = Arc::new(IntraOpPool::new(options.intra_op_parallelism_threads));
+        let nodes = if options.use_numa_affinity {
+            let root = options.system_root.as_deref();
+            let root = root.unwrap_or_else(|| Path::new(SYSTEM_ROOT));
+            nodes_with_cpus(root)?
+        } else {
+            Vec::new()
+        };
         let share = device::system_memory_bytes() / u64::from(n_devices.max(1));
         (0..n_devices)
             .map(|index| {
@@ -71,11 +91,50 @@ impl ThreadPoolDeviceFactory {
                         ))
                     })?;
                 let capacity = options.memory_bytes_of(&name)?.unwrap_or(share);
-                let device = ThreadPoolDevice::new(&name, capacity, Arc::clone(&pool))?;
-                Ok(device.as_one_of(n_devices))
+                let (node, n_sharing) = node_of(index, n_devices, &nodes);
+                let pool = self.pools.pool(options, node, nodes.len())?;
+                let mut device = ThreadPoolDevice::new(&name, capacity, pool)?;
+                if let Some(node) = node {
+                    device = device.with_locality(DeviceLocality::on_numa_node(node.id));
+                }
+                Ok(device.as_one_of(n_sharing))
             })
             .collect()
     }
+}
+
+/// The nodes that CPU devices are dealt out to.
+fn nodes_with_cpus(root: &Path) -> Result<Vec<NumaNode>, DeviceError> {
+    let topology = NumaTopology::read(root)?;
+    let nodes: Vec<_> = topology.nodes_with_cpus().into_iter().cloned().collect();
+    if nodes.is_empty() {
+        info!(
+            target: targets::DEVICE,
+            root = %root.display(),
+            "the system names no NUMA node with processors, so CPU devices are on none"
+        );
+    }
+    Ok(nodes)
+}
+
+/// The node of CPU device `index` of `n_devices`, and how many devices share it; without nodes, all share the machine.
+fn node_of(index: u32, n_devices: u32, nodes: &[NumaNode]) -> (Option<&NumaNode>, u32) {
+    let n_nodes = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
+    if n_nodes == 0 {
+        return (None, n_devices);
+    }
+    let position = index % n_nodes;
+    let node = nodes.get(position as usize);
+    if index >= n_nodes {
+        info!(
+            target: targets::DEVICE,
+            device = index,
+            numa_node = node.map(|node| node.id),
+            n_nodes,
+            "there are more CPU devices than NUMA nodes, so devices share one"
+        );
+    }
+    (node, (n_devices - position).div_ceil(n_nodes))
 }
 
 impl DeviceFactory for ThreadPoolDeviceFactory {
@@ -104,6 +163,13 @@ impl DeviceFactory for ThreadPoolDeviceFactory {
         #[cfg(not(feature = "kernels"))]
         let _ = registry;
     }
+
+    fn gpu_compatible(&self, memory: Arc<dyn PinnedHostMemory>) -> Option<Arc<dyn DeviceFactory>> {
+        Some(Arc::new(GpuCompatibleCpuDeviceFactory::new(
+            self.clone(),
+            memory,
+        )))
+    }
 }
 
 #[cfg(test)]
@@ -126,7 +192,7 @@ mod tests {
 
     #[test]
     fn device_count_is_exact_and_may_exceed_the_cores() {
-        let devices = ThreadPoolDeviceFactory
+        let devices = ThreadPoolDeviceFactory::default()
             .create(&options(64), PREFIX)
             .unwrap();
         assert_eq!(devices.len(), 64);
@@ -137,18 +203,24 @@ mod tests {
         assert_eq!(attributes.physical_description, "");
         assert_ne!(attributes.incarnation, devices[0].attributes().incarnation);
         assert!(
-            ThreadPoolDeviceFactory
+            ThreadPoolDeviceFactory::default()
                 .create(&options(0), PREFIX)
                 .unwrap()
                 .is_empty()
         );
-        assert_eq!(ThreadPoolDeviceFactory.list_physical().unwrap().len(), 1);
+        assert_eq!(
+            ThreadPoolDeviceFactory::default()
+                .list_physical()
+                .unwrap()
+                .len(),
+            1
+        );
     }
 
     #[test]
     fn absurd_options_are_refused_with_a_remedy() {
         let refused = |options: &DeviceOptions, prefix: &str| {
-            ThreadPoolDeviceFactory
+            ThreadPoolDeviceFactory::default()
                 .create(options, prefix)
                 .unwrap_err()
                 .to_string()
@@ -166,7 +238,9 @@ mod tests {
     fn memory_is_shared_evenly_unless_options_say_otherwise() {
         let mut options = options(2);
         options.memory_bytes.insert("CPU:1".to_owned(), 1000);
-        let devices = ThreadPoolDeviceFactory.create(&options, PREFIX).unwrap();
+        let devices = ThreadPoolDeviceFactory::default()
+            .create(&options, PREFIX)
+            .unwrap();
         assert_eq!(
             devices[0].memory_capacity_bytes(),
             device::system_memory_bytes() / 2
@@ -180,7 +254,7 @@ mod tests {
 
     #[test]
     fn a_copy_to_another_device_is_a_copy_in_its_own_memory() {
-        let devices = ThreadPoolDeviceFactory
+        let devices = ThreadPoolDeviceFactory::default()
             .create_cpus(&options(2), PREFIX)
             .unwrap();
         let ids: Vec<_> = devices
@@ -220,7 +294,7 @@ mod tests {
 
     #[test]
     fn kernels_read_and_write_the_memory_of_their_device_alone() {
-        let devices = ThreadPoolDeviceFactory
+        let devices = ThreadPoolDeviceFactory::default()
             .create_cpus(&options(2), PREFIX)
             .unwrap();
         let device = &devices[1];
@@ -253,7 +327,7 @@ mod tests {
     fn devices_of_one_call_share_one_pool_and_a_single_thread_needs_none() {
         let mut options = options(2);
         options.intra_op_parallelism_threads = 3;
-        let devices = ThreadPoolDeviceFactory
+        let devices = ThreadPoolDeviceFactory::default()
             .create_cpus(&options, PREFIX)
             .unwrap();
         let pools: Vec<_> = devices
@@ -269,9 +343,91 @@ mod tests {
         }
         assert!(std::ptr::eq(pools[0], pools[1]));
         options.intra_op_parallelism_threads = 1;
-        let devices = ThreadPoolDeviceFactory
+        let devices = ThreadPoolDeviceFactory::default()
             .create_cpus(&options, PREFIX)
             .unwrap();
         assert!(devices[0].intra_op_pool().is_none());
+    }
+
+    /// A system folder with two nodes that have processors, and one that has none.
+    fn two_nodes() -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for (node, cpus) in [("node0", "0"), ("node1", ""), ("node4", "1-3")] {
+            let folder = root.path().join("devices/system/node").join(node);
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(folder.join("cpulist"), cpus).unwrap();
+        }
+        root
+    }
+
+    fn on_nodes(n_devices: u32, root: &Path) -> DeviceOptions {
+        DeviceOptions {
+            use_numa_affinity: true,
+            system_root: Some(root.to_owned()),
+            ..options(n_devices)
+        }
+    }
+
+    #[test]
+    fn with_affinity_devices_are_dealt_out_to_the_nodes_that_have_processors() {
+        let root = two_nodes();
+        let create = |options: &DeviceOptions| {
+            let factory = ThreadPoolDeviceFactory::default();
+            factory.create(options, PREFIX).unwrap()
+        };
+        let places = |devices: &[Arc<dyn Device>]| -> Vec<(i32, i32)> {
+            let localities = devices.iter().map(|device| &device.attributes().locality);
+            localities
+                .map(|locality| (locality.numa_node, locality.bus_id))
+                .collect()
+        };
+        let devices = create(&on_nodes(3, root.path()));
+        assert_eq!(places(&devices), [(0, 1), (4, 5), (0, 1)]);
+        // Two share the first node, and one has the second.
+        let rate = |index: usize| devices[index].profile().memory_bytes_per_s;
+        assert_eq!(rate(0) * 2.0, rate(1));
+        assert_eq!(rate(0), rate(2));
+        let plain = DeviceOptions {
+            use_numa_affinity: false,
+            ..on_nodes(2, root.path())
+        };
+        assert_eq!(places(&create(&plain)), [(0, 0), (0, 0)]);
+    }
+
+    #[test]
+    fn a_machine_without_nodes_needs_no_affinity_and_a_broken_one_is_named() {
+        let empty = tempfile::tempdir().unwrap();
+        let factory = ThreadPoolDeviceFactory::default();
+        let devices = factory.create(&on_nodes(2, empty.path()), PREFIX).unwrap();
+        assert_eq!(devices[1].attributes().locality, DeviceLocality::default());
+        let broken = two_nodes();
+        let file = broken.path().join("devices/system/node/node0/cpulist");
+        std::fs::write(file, "some").unwrap();
+        let error = factory
+            .create(&on_nodes(1, broken.path()), PREFIX)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("node0/cpulist") && error.contains("`some`"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn devices_on_one_node_share_its_pool_and_others_have_their_own() {
+        let root = two_nodes();
+        let mut options = on_nodes(3, root.path());
+        options.intra_op_parallelism_threads = 2;
+        let factory = ThreadPoolDeviceFactory::default();
+        let devices = factory.create_cpus(&options, PREFIX).unwrap();
+        let pool = |index: usize| devices[index].intra_op_pool().unwrap();
+        assert!(std::ptr::eq(pool(0), pool(2)));
+        assert!(!std::ptr::eq(pool(0), pool(1)));
+        // Another session of the same factory shares them, one of another factory does not.
+        let again = factory.clone().create_cpus(&options, PREFIX).unwrap();
+        assert!(std::ptr::eq(pool(0), again[0].intra_op_pool().unwrap()));
+        let other = ThreadPoolDeviceFactory::default();
+        let other = other.create_cpus(&options, PREFIX).unwrap();
+        assert!(!std::ptr::eq(pool(0), other[0].intra_op_pool().unwrap()));
     }
 }

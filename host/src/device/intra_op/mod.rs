@@ -24,6 +24,10 @@ use std::time::Duration;
 use std::time::Instant;
 
 use team::Team;
+use tracing::warn;
+
+use crate::device::numa::pin_this_thread;
+use crate::trace::targets;
 
 /// How long a thread that attends looks for work after the last. ONNX Runtime's threads look for longer; in a run, and from one run
 /// to the next of a caller that only runs, the pauses are of some us.
@@ -40,7 +44,11 @@ const N_LOOKS: u32 = 64;
 #[derive(Debug)]
 pub struct IntraOpPool {
     n_threads: usize,
-    threads: OnceLock<Option<rayon::ThreadPool>>,
+    /// Processors that its threads run on; none = all.
+    cpus: Arc<[u32]>,
+    /// Whether the threads are an app's, which has not asked for more of them.
+    is_lent: bool,
+    threads: OnceLock<Option<Arc<rayon::ThreadPool>>>,
     attendants: OnceLock<Vec<Attendant>>,
     board: Arc<Board>,
 }
@@ -85,10 +93,37 @@ impl IntraOpPool {
         };
         Self {
             n_threads,
+            cpus: Arc::default(),
+            is_lent: false,
             threads: OnceLock::new(),
             attendants: OnceLock::new(),
             board: Arc::default(),
         }
+    }
+
+    /// An app's own pool, which it may use for other work, too: nothing here waits for a thread of it that is busy. No thread is
+    /// started beside it, so none attends. A kernel that panics on one of its threads fails its run, whatever the pool does with
+    /// panics of its own work.
+    pub fn from_rayon(threads: Arc<rayon::ThreadPool>) -> Self {
+        let n_threads = threads.current_num_threads();
+        Self {
+            is_lent: true,
+            threads: OnceLock::from(Some(threads)),
+            ..Self::new(n_threads)
+        }
+    }
+
+    /// The same, with threads that run on these processors alone; none = all. An app's own threads run where they did. Where the
+    /// system refuses, an event of level WARN says so, and they run anywhere.
+    #[must_use]
+    pub fn with_cpus(mut self, cpus: &[u32]) -> Self {
+        self.cpus = cpus.into();
+        self
+    }
+
+    /// The processors that its threads run on; none = all.
+    pub fn cpus(&self) -> &[u32] {
+        &self.cpus
     }
 
     /// Number of threads that work on one loop at most, the caller's included.
@@ -104,13 +139,15 @@ impl IntraOpPool {
         }
         self.threads
             .get_or_init(|| {
-                rayon::ThreadPoolBuilder::new()
+                let cpus = Arc::clone(&self.cpus);
+                let threads = rayon::ThreadPoolBuilder::new()
                     .num_threads(self.n_threads)
                     .thread_name(|index| format!("intra-op-{index}"))
-                    .build()
-                    .ok()
+                    .start_handler(move |_| settle_on(&cpus))
+                    .build();
+                threads.ok().map(Arc::new)
             })
-            .as_ref()
+            .as_deref()
     }
 
     /// Calls `body(part)` once for each part of `0..n_parts`, on this thread and on those of the pool that come. It never waits for
@@ -169,20 +206,38 @@ impl IntraOpPool {
 
     /// Starts the threads that may attend, as many of them as the system gives.
     fn hire(&self) -> Vec<Attendant> {
-        let n = self.n_threads - 1;
-        let hired = (0..n).map_while(|number| Attendant::hire(number, n, &self.board).ok());
+        let n = if self.is_lent { 0 } else { self.n_threads - 1 };
+        let hired =
+            (0..n).map_while(|number| Attendant::hire(number, n, &self.board, &self.cpus).ok());
         hired.collect()
     }
 }
 
+/// Lets the calling thread run on these processors alone; none = all.
+fn settle_on(cpus: &[u32]) {
+    if cpus.is_empty() {
+        return;
+    }
+    if let Err(error) = pin_this_thread(cpus) {
+        warn!(
+            target: targets::DEVICE,
+            ?cpus,
+            error = %error,
+            "a thread of a device cannot be kept on its processors, it runs on any"
+        );
+    }
+}
+
 impl Attendant {
-    fn hire(number: usize, n: usize, board: &Arc<Board>) -> io::Result<Self> {
+    fn hire(number: usize, n: usize, board: &Arc<Board>, cpus: &Arc<[u32]>) -> io::Result<Self> {
         let is_asked = Arc::new(AtomicBool::new(false));
         let (ask, wishes) = mpsc::channel::<Wish>();
         let (asked, board) = (Arc::clone(&is_asked), Arc::clone(board));
+        let cpus = Arc::clone(cpus);
         let thread = thread::Builder::new()
             .name(format!("attendant-{number}"))
             .spawn(move || {
+                settle_on(&cpus);
                 for is_wanted in wishes {
                     board.attend(number, n, is_wanted);
                     asked.store(false, Release);
@@ -375,6 +430,81 @@ mod tests {
             shown
         });
         assert!(board.lock().is_empty());
+    }
+
+    #[test]
+    fn an_apps_pool_works_and_starts_no_thread_beside_it() {
+        let apps = rayon::ThreadPoolBuilder::new()
+            .num_threads(3)
+            .thread_name(|index| format!("app-{index}"))
+            .build()
+            .unwrap();
+        let apps = Arc::new(apps);
+        let pool = IntraOpPool::from_rayon(Arc::clone(&apps));
+        assert_eq!(pool.n_threads(), 3);
+        assert!(std::ptr::eq(pool.rayon().unwrap(), &*apps));
+        // Each part waits for the other, so a thread of the app's must come.
+        let barrier = Barrier::new(2);
+        let caller = thread::current().id();
+        let n_of_app = AtomicU32::new(0);
+        pool.for_each(2, &|_| {
+            barrier.wait();
+            let this = thread::current();
+            if this.id() != caller {
+                assert!(this.name().unwrap().starts_with("app-"));
+                n_of_app.fetch_add(1, Relaxed);
+            }
+        });
+        assert_eq!(n_of_app.into_inner(), 1);
+        pool.gather(|| |_| -> bool { unreachable!("nobody is asked to attend") });
+        assert!(!pool.is_attended());
+    }
+
+    #[test]
+    fn a_panic_on_an_apps_thread_reaches_the_caller_and_the_pool_lives_on() {
+        let apps = rayon::ThreadPoolBuilder::new().num_threads(2).build();
+        let pool = IntraOpPool::from_rayon(Arc::new(apps.unwrap()));
+        let barrier = Barrier::new(2);
+        let caller = thread::current().id();
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            pool.for_each(2, &|_| {
+                barrier.wait();
+                assert!(thread::current().id() == caller, "on the app's thread");
+            });
+        }));
+        assert_eq!(
+            outcome.unwrap_err().downcast_ref::<&str>(),
+            Some(&"on the app's thread")
+        );
+        // As a kernel does that shares its loop with rayon's own means.
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            pool.rayon().unwrap().install(|| panic!("inside rayon"))
+        }));
+        assert!(outcome.is_err());
+        let sum = AtomicU32::new(0);
+        pool.for_each(10, &|part| {
+            sum.fetch_add(u32::try_from(part).unwrap(), Relaxed);
+        });
+        assert_eq!(sum.into_inner(), 45);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn threads_run_on_their_processors_alone() {
+        use crate::device::numa::schedulable_cpus;
+
+        let before = schedulable_cpus();
+        let first = [before[0]];
+        let pool = IntraOpPool::new(2).with_cpus(&first);
+        let found = pool.rayon().unwrap().broadcast(|_| schedulable_cpus());
+        assert_eq!(found, [first, first]);
+        assert_eq!(schedulable_cpus(), before, "the caller runs where it did");
+        // A processor that there is not: the system refuses, and the work is done all the same.
+        let pool = IntraOpPool::new(2).with_cpus(&[1023]);
+        if !before.contains(&1023) {
+            let found = pool.rayon().unwrap().broadcast(|_| schedulable_cpus());
+            assert_eq!(found, [before.clone(), before]);
+        }
     }
 
     #[test]

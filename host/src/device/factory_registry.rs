@@ -1,0 +1,554 @@
+//! The factories of a process, one per device type.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use tracing::info;
+
+use crate::device::error::DeviceError;
+use crate::device::factory::DeviceDetails;
+use crate::device::factory::DeviceFactory;
+use crate::device::factory::DeviceOptions;
+use crate::device::factory::PhysicalDevice;
+use crate::device::factory::parse_option;
+use crate::device::kernel_registry::KernelRegistry;
+use crate::device::set::DeviceSet;
+use crate::device::set::UNREGISTERED_TYPE_PRIORITY;
+use crate::device::traits::Device;
+use crate::trace::targets;
+
+/// Lists the device types that are enabled, separated by commas; unset or empty = all. TensorFlow's variable.
+pub const ENABLED_TYPES_VARIABLE: &str = "TF_ENABLED_DEVICE_TYPES";
+
+/// Priority of the CPU factory that hands out a GPU's pinned memory (TensorFlow `GPUCompatibleCPUDeviceFactory`): it steps in for
+/// a CPU factory of lower priority.
+pub const GPU_COMPATIBLE_CPU_PRIORITY: i32 = 70;
+
+/// Why a factory cannot be registered.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "device type {device_type} has a factory of priority {priority} already; register with another priority"
+)]
+pub struct RegisterError {
+    /// The type.
+    pub device_type: String,
+    /// The priority that both have.
+    pub priority: i32,
+}
+
+/// What became of a registration that is no error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Registration {
+    /// The first factory of its type.
+    Added,
+    /// It replaced one of lower priority, or a placeholder.
+    Replaced,
+    /// One of higher priority stands, or it is a placeholder and a factory stands, so it was ignored.
+    Outranked,
+    /// Its type is not enabled, so it was ignored.
+    Disabled,
+}
+
+/// What a factory says is there, for one device type.
+#[derive(Debug, Clone)]
+pub struct PhysicalListing {
+    /// The type.
+    pub device_type: String,
+    /// Priority of its factory.
+    pub priority: i32,
+    /// Whether the factory was registered as a plug-in.
+    pub is_pluggable: bool,
+    /// Whether the type has no factory here, only a placeholder that says what is missing.
+    pub is_placeholder: bool,
+    /// The devices, or the reason why there are none, with its remedy.
+    pub devices: Result<Vec<PhysicalDevice>, DeviceError>,
+}
+
+#[derive(Debug, Clone)]
+struct Registered {
+    priority: i32,
+    role: Role,
+    factory: Arc<dyn DeviceFactory>,
+}
+
+/// What a registered factory is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    /// One of this build, or of the app.
+    Own,
+    /// One that a plug-in brought.
+    Plugin,
+    /// None: it says why there are no devices of this type, and yields to any other.
+    Placeholder,
+}
+
+/// The factories, one per device type. A value, not process-wide state; `backend::default_factories` gives the usual one.
+///
+/// | TensorFlow's `DeviceFactory` | here |
+/// |---|---|
+/// | `Register` | [`Self::register`], [`Self::register_pluggable`] |
+/// | `GetFactory` | [`Self::factory`] |
+/// | `AddCpuDevices` | [`Self::create_cpu_devices`] |
+/// | `AddDevices` | [`Self::create_devices`] |
+/// | `NewDevice` | [`Self::new_device`] |
+/// | `ListAllPhysicalDevices` | [`Self::physical_devices`]; [`Self::list_physical`] also says why a type has none |
+/// | `ListPluggablePhysicalDevices` | [`Self::pluggable_physical_devices`] |
+/// | `GetAnyDeviceDetails` | [`Self::device_details`] |
+/// | `DevicePriority` | [`Self::priority`] |
+/// | `IsPluggableDevice` | [`Self::is_pluggable`] |
+/// | `CreateDevices`, `ListPhysicalDevices`, `GetDeviceDetails` of one type | [`DeviceFactory`] |
+#[derive(Debug, Clone, Default)]
+pub struct FactoryRegistry {
+    factories: BTreeMap<String, Registered>,
+    /// `None` = all.
+    enabled_types: Option<BTreeSet<String>>,
+}
+
+impl FactoryRegistry {
+    /// A registry without factories.
+    pub fn empty() -> Self {
+        Self::default()
+    }
+
+    /// The same, with these types alone. They are separated by commas and matched exactly; an empty list enables all. Other
+    /// factories are as if they were not registered, now or later, and an event of level INFO names each. Without CPU no
+    /// devices can be made.
+    #[must_use]
+    pub fn with_enabled_types(mut self, list: &str) -> Self {
+        self.enabled_types = (!list.is_empty()).then(|| {
+            list.split(',')
+                .filter(|device_type| !device_type.is_empty())
+                .map(str::to_owned)
+                .collect()
+        });
+        for (device_type, registered) in &self.factories {
+            if registered.role != Role::Placeholder && !self.is_enabled(device_type) {
+                tell_disabled(device_type, registered.priority);
+            }
+        }
+        self
+    }
+
+    /// The same, with the types that [`ENABLED_TYPES_VARIABLE`] lists; as it is, where the variable is not set. The program and
+    /// sessions that are given no factories start so; an app that hands in its own factories decides itself.
+    #[must_use]
+    pub fn with_enabled_types_from_env(self) -> Self {
+        match std::env::var_os(ENABLED_TYPES_VARIABLE) {
+            Some(list) => self.with_enabled_types(&list.to_string_lossy()),
+            None => self,
+        }
+    }
+
+    /// Registers a factory (TensorFlow `Register`): one of higher priority replaces, one of lower is ignored. A placeholder is
+    /// replaced whatever its priority.
+    ///
+    /// # Errors
+    /// [`RegisterError`] if the type has a factory of equal priority.
+    #[doc(alias = "REGISTER_LOCAL_DEVICE_FACTORY")]
+    pub fn register(
+        &mut self,
+        device_type: impl Into<String>,
+        priority: i32,
+        factory: Arc<dyn DeviceFactory>,
+    ) -> Result<Registration, RegisterError> {
+        self.insert(
+            device_type.into(),
+            Registered {
+                priority,
+                role: Role::Own,
+                factory,
+            },
+        )
+    }
+
+    /// The same, for a factory that a plug-in brings. TensorFlow gives such types priority 220.
+    ///
+    /// # Errors
+    /// [`RegisterError`] if the type has a factory of equal priority.
+    pub fn register_pluggable(
+        &mut self,
+        device_type: impl Into<String>,
+        priority: i32,
+        factory: Arc<dyn DeviceFactory>,
+    ) -> Result<Registration, RegisterError> {
+        self.insert(
+            device_type.into(),
+            Registered {
+                priority,
+                role: Role::Plugin,
+                factory,
+            },
+        )
+    }
+
+    /// Registers what stands in for the factory of a type that this build lacks: it makes nothing, and its errors say what is
+    /// missing and what to do. Any factory replaces it, whatever the priorities, so an app that brings one need not know of it;
+    /// it never replaces a factory.
+    ///
+    /// # Errors
+    /// [`RegisterError`] if the type has a placeholder of equal priority.
+    pub fn register_placeholder(
+        &mut self,
+        device_type: impl Into<String>,
+        priority: i32,
+        placeholder: Arc<dyn DeviceFactory>,
+    ) -> Result<Registration, RegisterError> {
+        self.insert(
+            device_type.into(),
+            Registered {
+                priority,
+                role: Role::Placeholder,
+                factory: placeholder,
+            },
+        )
+    }
+
+    /// Priority of a type's factory, or placeholder (TensorFlow `DevicePriority`): larger is preferred; -1 without one.
+    #[doc(alias = "DevicePriority")]
+    pub fn priority(&self, device_type: &str) -> i32 {
+        self.get(device_type)
+            .map_or(UNREGISTERED_TYPE_PRIORITY, |registered| registered.priority)
+    }
+
+    /// Whether a type's factory came from a plug-in (TensorFlow `IsPluggableDevice`); false without one.
+    #[doc(alias = "IsPluggableDevice")]
+    pub fn is_pluggable(&self, device_type: &str) -> bool {
+        self.get(device_type)
+            .is_some_and(|registered| registered.role == Role::Plugin)
+    }
+
+    /// The factory of a type, or its placeholder (TensorFlow `GetFactory`).
+    #[doc(alias = "GetFactory")]
+    pub fn factory(&self, device_type: &str) -> Option<&Arc<dyn DeviceFactory>> {
+        self.get(device_type).map(|registered| &registered.factory)
+    }
+
+    /// What is there, per type: CPU first, then by priority and name. Opens nothing.
+    pub fn list_physical(&self) -> Vec<PhysicalListing> {
+        self.in_order()
+            .map(|(device_type, registered)| PhysicalListing {
+                device_type: device_type.to_owned(),
+                priority: registered.priority,
+                is_pluggable: registered.role == Role::Plugin,
+                is_placeholder: registered.role == Role::Placeholder,
+                devices: registered.factory.list_physical(),
+            })
+            .collect()
+    }
+
+    /// All physical devices that are there, in the order of [`Self::list_physical`] (TensorFlow `ListAllPhysicalDevices`). A
+    /// type whose driver is absent contributes none.
+    ///
+    /// # Errors
+    /// [`DeviceError::NotFound`] without a CPU factory, or if it lists nothing; any other error of a factory.
+    #[doc(alias = "ListAllPhysicalDevices")]
+    pub fn physical_devices(&self) -> Result<Vec<PhysicalDevice>, DeviceError> {
+        let mut all = self.cpu_factory()?.factory.list_physical()?;
+        if all.is_empty() {
+            return Err(DeviceError::NotFound(
+                "the CPU factory lists no CPU; register one that does".to_owned(),
+            ));
+        }
+        for (_, registered) in self.in_order().filter(|&(name, _)| name != "CPU") {
+            all.extend(present(registered)?);
+        }
+        Ok(all)
+    }
+
+    /// The physical devices of plug-ins alone (TensorFlow `ListPluggablePhysicalDevices`).
+    ///
+    /// # Errors
+    /// Those of the factories; a driver that is absent is none.
+    #[doc(alias = "ListPluggablePhysicalDevices")]
+    pub fn pluggable_physical_devices(&self) -> Result<Vec<PhysicalDevice>, DeviceError> {
+        let mut all = Vec::new();
+        for (_, registered) in self.in_order() {
+            if registered.role == Role::Plugin {
+                all.extend(present(registered)?);
+            }
+        }
+        Ok(all)
+    }
+
+    /// What is known of device `index` of [`Self::physical_devices`] (TensorFlow `GetAnyDeviceDetails`).
+    ///
+    /// # Errors
+    /// [`DeviceError::InvalidArgument`] with the index, if there are fewer; those of [`Self::physical_devices`] and of
+    /// [`DeviceFactory::details`].
+    #[doc(alias = "GetAnyDeviceDetails")]
+    pub fn device_details(&self, index: usize) -> Result<DeviceDetails, DeviceError> {
+        self.cpu_factory()?;
+        let mut n_before = 0;
+        for (_, registered) in self.in_order() {
+            let n = present(registered)?.len();
+            if index < n_before + n {
+                return registered.factory.details(index - n_before);
+            }
+            n_before += n;
+        }
+        Err(DeviceError::InvalidArgument(format!(
+            "physical device {index} does not exist, there are {n_before}, numbered from 0"
+        )))
+    }
+
+    /// Opens the devices of all types, named `{prefix}/device:TYPE:i` (TensorFlow `AddDevices`): CPU first, then by priority and
+    /// name. A local session's prefix is `/job:localhost/replica:0/task:0`. A `device_count` of a type without factory is ignored. A type whose driver
+    /// is absent contributes nothing, unless `device_count` asks for it.
+    ///
+    /// # Errors
+    /// [`DeviceError::NotFound`] without a CPU factory or CPU device; a factory's error; [`DeviceError::InvalidArgument`] for
+    /// a malformed filter, or a `memory_bytes` key that names no device.
+    #[doc(alias = "AddDevices")]
+    pub fn create_devices(
+        &self,
+        options: &DeviceOptions,
+        prefix: &str,
+    ) -> Result<DeviceSet, DeviceError> {
+        let wanted = WantedTypes::of(options)?;
+        let (cpu_priority, cpus) = self.make_cpus(options, &wanted, prefix)?;
+        let priorities = self.in_order().map(|(device_type, registered)| {
+            let is_cpu = device_type == "CPU";
+            let priority = if is_cpu {
+                cpu_priority
+            } else {
+                registered.priority
+            };
+            (device_type, priority)
+        });
+        let mut set = DeviceSet::new(cpus).with_type_priorities(priorities);
+        for (device_type, registered) in self.in_order() {
+            if device_type == "CPU" || !wanted.contains(device_type) {
+                continue;
+            }
+            let asked_for = options
+                .device_count
+                .get(device_type)
+                .is_some_and(|&n| n > 0);
+            match registered.factory.create(options, prefix) {
+                Ok(devices) => {
+                    for device in devices {
+                        set.add(device);
+                    }
+                }
+                Err(DeviceError::Absent { .. }) if !asked_for => {}
+                Err(error) => return Err(error),
+            }
+        }
+        for key in options.memory_bytes.keys() {
+            if set.find_matching(&parse_option("memory", key)?).is_empty() {
+                let names: Vec<_> = set
+                    .iter()
+                    .map(|(_, device)| device.attributes().name.as_str())
+                    .collect();
+                return Err(DeviceError::InvalidArgument(format!(
+                    "device option memory: `{key}` matches no device; devices are: {}",
+                    names.join(", ")
+                )));
+            }
+        }
+        Ok(set)
+    }
+
+    /// Opens the CPU devices alone (TensorFlow `AddCpuDevices`).
+    ///
+    /// # Errors
+    /// [`DeviceError::NotFound`] without a CPU factory, or if it makes no device; the factory's error.
+    #[doc(alias = "AddCpuDevices")]
+    pub fn create_cpu_devices(
+        &self,
+        options: &DeviceOptions,
+        prefix: &str,
+    ) -> Result<Vec<Arc<dyn Device>>, DeviceError> {
+        let (_, cpus) = self.make_cpus(options, &WantedTypes::of(options)?, prefix)?;
+        Ok(cpus)
+    }
+
+    /// A set of devices at hand, with this registry's type priorities.
+    pub fn device_set(&self, devices: impl IntoIterator<Item = Arc<dyn Device>>) -> DeviceSet {
+        DeviceSet::new(devices).with_type_priorities(
+            self.in_order()
+                .map(|(device_type, registered)| (device_type, registered.priority)),
+        )
+    }
+
+    /// One device of a type, whatever `device_count` says (TensorFlow `NewDevice`); `None` without a factory.
+    ///
+    /// # Errors
+    /// The factory's; a placeholder's says what is missing.
+    #[doc(alias = "NewDevice")]
+    pub fn new_device(
+        &self,
+        device_type: &str,
+        options: &DeviceOptions,
+        prefix: &str,
+    ) -> Result<Option<Arc<dyn Device>>, DeviceError> {
+        let Some(registered) = self.get(device_type) else {
+            return Ok(None);
+        };
+        let mut options = options.clone();
+        options.device_count.insert(device_type.to_owned(), 1);
+        let devices = registered.factory.create(&options, prefix)?;
+        Ok(devices.into_iter().next())
+    }
+
+    /// The kernels of all enabled types.
+    pub fn kernels(&self) -> KernelRegistry {
+        let mut kernels = KernelRegistry::empty();
+        for (_, registered) in self.in_order() {
+            registered.factory.register_kernels(&mut kernels);
+        }
+        kernels
+    }
+
+    fn insert(
+        &mut self,
+        device_type: String,
+        new: Registered,
+    ) -> Result<Registration, RegisterError> {
+        if !self.is_enabled(&device_type) {
+            if new.role != Role::Placeholder {
+                tell_disabled(&device_type, new.priority);
+            }
+            return Ok(Registration::Disabled);
+        }
+        let Some(old) = self.factories.get(&device_type) else {
+            self.factories.insert(device_type, new);
+            return Ok(Registration::Added);
+        };
+        match (old.role, new.role) {
+            (Role::Placeholder, Role::Own | Role::Plugin) => {
+                self.factories.insert(device_type, new);
+                return Ok(Registration::Replaced);
+            }
+            (Role::Own | Role::Plugin, Role::Placeholder) => return Ok(Registration::Outranked),
+            _ => {}
+        }
+        match new.priority.cmp(&old.priority) {
+            std::cmp::Ordering::Greater => {
+                self.factories.insert(device_type, new);
+                Ok(Registration::Replaced)
+            }
+            std::cmp::Ordering::Less => Ok(Registration::Outranked),
+            std::cmp::Ordering::Equal => Err(RegisterError {
+                device_type,
+                priority: new.priority,
+            }),
+        }
+    }
+
+    /// The CPU devices, and the priority of the factory that made them.
+    fn make_cpus(
+        &self,
+        options: &DeviceOptions,
+        wanted: &WantedTypes,
+        prefix: &str,
+    ) -> Result<(i32, Vec<Arc<dyn Device>>), DeviceError> {
+        let registered = self.cpu_factory()?;
+        let (priority, factory) = self
+            .gpu_compatible(registered, options, wanted)
+            .unwrap_or_else(|| (registered.priority, Arc::clone(&registered.factory)));
+        let devices = factory.create(options, prefix)?;
+        if devices.is_empty() {
+            return Err(DeviceError::NotFound(
+                "the CPU factory made no CPU device; ask for at least one (device count CPU=1)"
+                    .to_owned(),
+            ));
+        }
+        Ok((priority, devices))
+    }
+
+    /// The factory that steps in for a CPU factory where devices of another type will be there that bring pinned memory.
+    fn gpu_compatible(
+        &self,
+        cpu: &Registered,
+        options: &DeviceOptions,
+        wanted: &WantedTypes,
+    ) -> Option<(i32, Arc<dyn DeviceFactory>)> {
+        if cpu.priority >= GPU_COMPATIBLE_CPU_PRIORITY {
+            return None;
+        }
+        let will_be_there = |device_type: &str| {
+            device_type != "CPU"
+                && wanted.contains(device_type)
+                && options.device_count.get(device_type) != Some(&0)
+        };
+        let memory = self
+            .in_order()
+            .filter(|&(device_type, _)| will_be_there(device_type))
+            .find_map(|(_, registered)| registered.factory.pinned_host_memory())?;
+        let factory = cpu.factory.gpu_compatible(memory)?;
+        Some((GPU_COMPATIBLE_CPU_PRIORITY, factory))
+    }
+
+    fn cpu_factory(&self) -> Result<&Registered, DeviceError> {
+        self.get("CPU").ok_or_else(|| {
+            DeviceError::NotFound(if self.is_enabled("CPU") {
+                "no factory for device type CPU; register one, or start from the default registry"
+                    .to_owned()
+            } else {
+                format!("device type CPU is not among the enabled types; add it to {ENABLED_TYPES_VARIABLE}")
+            })
+        })
+    }
+
+    fn is_enabled(&self, device_type: &str) -> bool {
+        self.enabled_types
+            .as_ref()
+            .is_none_or(|types| types.contains(device_type))
+    }
+
+    fn get(&self, device_type: &str) -> Option<&Registered> {
+        self.factories
+            .get(device_type)
+            .filter(|_| self.is_enabled(device_type))
+    }
+
+    fn in_order(&self) -> impl Iterator<Item = (&str, &Registered)> {
+        let mut factories: Vec<(&str, &Registered)> = self
+            .factories
+            .iter()
+            .filter(|(device_type, _)| self.is_enabled(device_type))
+            .map(|(device_type, registered)| (device_type.as_str(), registered))
+            .collect();
+        factories.sort_by_key(|&(device_type, registered)| {
+            (device_type != "CPU", Reverse(registered.priority))
+        });
+        factories.into_iter()
+    }
+}
+
+/// The types that device filters let through; all where no filter names one.
+struct WantedTypes(BTreeSet<Arc<str>>);
+
+impl WantedTypes {
+    fn of(options: &DeviceOptions) -> Result<Self, DeviceError> {
+        let mut types = BTreeSet::new();
+        for filter in &options.device_filters {
+            types.extend(parse_option("filter", filter)?.device_type);
+        }
+        Ok(Self(types))
+    }
+
+    fn contains(&self, device_type: &str) -> bool {
+        self.0.is_empty() || self.0.contains(device_type)
+    }
+}
+
+/// What a factory lists; nothing where its driver is absent.
+fn present(registered: &Registered) -> Result<Vec<PhysicalDevice>, DeviceError> {
+    match registered.factory.list_physical() {
+        Err(DeviceError::Absent { .. }) => Ok(Vec::new()),
+        listed => listed,
+    }
+}
+
+fn tell_disabled(device_type: &str, priority: i32) {
+    info!(
+        target: targets::DEVICE,
+        device_type,
+        priority,
+        "device type is not enabled ({ENABLED_TYPES_VARIABLE}), its factory is ignored"
+    );
+}
