@@ -79,6 +79,17 @@ pub enum Error {
         /// The builder's method.
         call: &'static str,
     },
+    /// The graph that a session shall go on with is not its own with more nodes.
+    #[error("the session cannot be extended: node `{node}` {problem} in the new graph")]
+    NotAnExtension {
+        /// The node.
+        node: String,
+        /// What is different.
+        problem: &'static str,
+    },
+    /// The session cannot go on with a larger graph.
+    #[error("the session cannot be extended: {0}")]
+    CannotExtend(&'static str),
     /// A feed, fetch or target names no node.
     #[error("{role} `{name}`: the graph has no node `{node}`{}", suggest(.suggestion.as_deref()))]
     UnknownNode {
@@ -122,6 +133,7 @@ impl Error {
             Self::Execute(error) => error.code(),
             // The caller handed in the policy, but what it does is not an argument.
             Self::Policy(_) | Self::Ladder(_) => StatusCode::Internal,
+            Self::CannotExtend(_) => StatusCode::FailedPrecondition,
             Self::UnknownNode { .. } | Self::NoSuchOutput { .. } => StatusCode::NotFound,
             Self::Build(_)
             | Self::Proposal(_)
@@ -129,6 +141,7 @@ impl Error {
             | Self::Partition(_)
             | Self::Registry(_)
             | Self::NoGraph
+            | Self::NotAnExtension { .. }
             | Self::BesideCandidates { .. } => StatusCode::InvalidArgument,
         }
     }

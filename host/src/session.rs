@@ -5,6 +5,8 @@
 //! constants.
 
 mod builder;
+mod group;
+mod lifecycle;
 mod names;
 mod op_arguments;
 mod placement_log;
@@ -12,6 +14,7 @@ mod recent;
 mod report;
 
 pub use builder::SessionBuilder;
+pub use group::SessionGroup;
 pub use names::find_tensor;
 pub use report::PlacedBy;
 pub use report::SessionReport;
@@ -19,12 +22,15 @@ pub use report::StageTime;
 
 use std::sync::Arc;
 use std::sync::Mutex;
+use std::sync::OnceLock;
 use std::sync::PoisonError;
 use std::time::Instant;
 
 use tracing::debug_span;
 
+use self::group::Member;
 use self::recent::Recent;
+use crate::device::DeviceManager;
 use crate::device::DeviceSet;
 use crate::error::Error;
 use crate::execute::Executor;
@@ -83,6 +89,10 @@ pub struct Session {
     report: SessionReport,
     recorder: Recorder,
     plans: Mutex<Recent<RunRequest, Arc<PreparedPlan>>>,
+    /// How it is built again with a larger graph.
+    recipe: SessionBuilder,
+    member: Arc<Member>,
+    device_manager: OnceLock<Arc<DeviceManager>>,
 }
 
 impl Session {
@@ -96,6 +106,8 @@ impl Session {
         executor: Executor,
         report: SessionReport,
         recorder: Recorder,
+        recipe: SessionBuilder,
+        member: Arc<Member>,
     ) -> Self {
         Self {
             placement,
@@ -103,6 +115,9 @@ impl Session {
             report,
             recorder,
             plans: Mutex::new(Recent::new(N_PLANS_MAX)),
+            recipe,
+            member,
+            device_manager: OnceLock::new(),
         }
     }
 

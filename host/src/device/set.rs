@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::device::error::DeviceError;
+use crate::device::renamed::RenamedDevice;
 use crate::device::traits::Device;
 use crate::names::DeviceId;
 use crate::names::DeviceName;
@@ -57,6 +59,22 @@ impl DeviceSet {
     pub fn with_type_priorities_of(mut self, other: &Self) -> Self {
         self.type_priorities.clone_from(&other.type_priorities);
         self
+    }
+
+    /// The same devices under the same names, with resources and stateful kernels of their own.
+    ///
+    /// # Errors
+    /// [`DeviceError::InvalidArgument`] for a device whose name is no full name.
+    pub fn isolated(&self) -> Result<Self, DeviceError> {
+        let devices = self.iter().map(|(_, device)| {
+            let task = device.name().address_space().to_string();
+            let isolated = RenamedDevice::isolated(&task, Arc::clone(device))?;
+            Ok(Arc::new(isolated) as Arc<dyn Device>)
+        });
+        let devices: Vec<_> = devices.collect::<Result<_, DeviceError>>()?;
+        let mut set = Self::new(devices).with_type_priorities_of(self);
+        set.client_device = self.client_device;
+        Ok(set)
     }
 
     /// The same, with the device where the client's values are.

@@ -11,6 +11,9 @@ use tracing::info_span;
 use tracing::warn;
 
 use super::Session;
+use super::group::Member;
+use super::group::SessionGroup;
+use super::lifecycle;
 use super::op_arguments::SessionOps;
 use super::placement_log;
 use super::report::PlacedBy;
@@ -23,11 +26,15 @@ use crate::candidates::Candidates;
 use crate::candidates::CandidatesError;
 use crate::candidates::PlacementOptions;
 use crate::candidates::Proposal;
+use crate::device::DeviceManager;
 use crate::device::DeviceOptions;
 use crate::device::DeviceSet;
+use crate::device::DiscoveryOptions;
 use crate::device::FactoryRegistry;
 use crate::device::KernelDef;
 use crate::device::KernelRegistry;
+use crate::device::WorkerCache;
+use crate::device::discover_devices;
 use crate::error::Error;
 use crate::execute::Executor;
 use crate::execute::ExecutorOptions;
@@ -37,6 +44,7 @@ use crate::graph::Graph;
 use crate::import;
 #[cfg(feature = "graphdef")]
 use crate::import::ImportOptions;
+use crate::names::DeviceId;
 use crate::ops::OpRegistry;
 use crate::placement;
 use crate::placement::Placement;
@@ -58,7 +66,7 @@ const DEFAULT_POLICY: &str = "priority";
 const LOCAL_PREFIX: &str = "/job:localhost/replica:0/task:0";
 
 /// Assembles a [`Session`]. A graph is needed; everything else has a default.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct SessionBuilder {
     graph: Option<GraphSource>,
     ops: Option<Arc<OpRegistry>>,
@@ -67,7 +75,11 @@ pub struct SessionBuilder {
     factories: Option<FactoryRegistry>,
     devices: Option<Arc<DeviceSet>>,
     device_options: DeviceOptions,
-    kernels: Option<KernelRegistry>,
+    device_manager: Option<Arc<DeviceManager>>,
+    workers: Option<(Arc<dyn WorkerCache>, DiscoveryOptions)>,
+    isolate_session_state: bool,
+    group: Option<SessionGroup>,
+    kernels: Option<Arc<KernelRegistry>>,
     more_kernels: Vec<KernelDef>,
     placement_options: Option<PlacementOptions>,
     allow_soft_placement: Option<bool>,
@@ -76,9 +88,14 @@ pub struct SessionBuilder {
     assignment: Assignment,
     policy_engine: Option<PolicyEngine>,
     executor_options: ExecutorOptions,
+    /// Nodes that keep the devices that they had before the graph grew, by name.
+    pub(super) kept: Vec<(String, DeviceId)>,
+    /// The GraphDef that the graph of the session came from.
+    #[cfg(feature = "graphdef")]
+    graph_def: Option<bytes::Bytes>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum GraphSource {
     Graph(Arc<Graph>),
     #[cfg(feature = "graphdef")]
@@ -88,7 +105,7 @@ enum GraphSource {
 }
 
 /// Who says where nodes go.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 enum Assignment {
     #[default]
     DefaultPolicy,
@@ -199,10 +216,41 @@ impl SessionBuilder {
         self
     }
 
+    /// The devices that this manager has now, in place of what factories make. When it loses one, the next run that uses it is
+    /// told ([`ExecuteError::DeviceRemoved`](crate::execute::ExecuteError::DeviceRemoved)).
+    #[must_use]
+    pub fn with_device_manager(mut self, manager: impl Into<Arc<DeviceManager>>) -> Self {
+        self.device_manager = Some(manager.into());
+        self
+    }
+
+    /// The devices of other processes, too: they come before those of this one, and graphs may be placed on them. Runs are refused
+    /// as long as the executor cannot send there.
+    #[must_use]
+    pub fn with_workers(mut self, cache: Arc<dyn WorkerCache>, options: DiscoveryOptions) -> Self {
+        self.workers = Some((cache, options));
+        self
+    }
+
+    /// Whether the session has variables, tables and stateful kernels of its own on devices that other sessions use, too
+    /// (TensorFlow `isolate_session_state`); false by default.
+    #[must_use]
+    pub fn with_isolated_session_state(mut self, is_isolated: bool) -> Self {
+        self.isolate_session_state = is_isolated;
+        self
+    }
+
+    /// The sessions with which it is reset.
+    #[must_use]
+    pub fn with_group(mut self, group: &SessionGroup) -> Self {
+        self.group = Some(group.clone());
+        self
+    }
+
     /// These kernels, instead of those that come with the factories.
     #[must_use]
     pub fn with_kernel_registry(mut self, kernels: KernelRegistry) -> Self {
-        self.kernels = Some(kernels);
+        self.kernels = Some(Arc::new(kernels));
         self
     }
 
@@ -368,6 +416,7 @@ impl SessionBuilder {
             || self.open_devices(),
         )?;
         span.record("devices", devices.len());
+        let recipe = self.recipe(&ops, &devices, &kernels);
         if self.log_device_placement {
             info!(target: targets::SESSION, "{}", placement_log::device_mapping(&devices));
         }
@@ -388,8 +437,16 @@ impl SessionBuilder {
                 info!(target: targets::SESSION, "{line}");
             }
         }
+        let member = Arc::new(Member {
+            devices: Arc::clone(&devices),
+            closed: self.executor_options.closed.clone(),
+        });
+        if let Some(group) = &self.group {
+            group.add(&member);
+        }
         let executor =
-            Executor::new(graph, devices, Arc::new(kernels), &self.executor_options)?.with_ops(ops);
+            Executor::new(graph, devices, kernels, &self.executor_options)?.with_ops(ops);
+        let recipe = recipe.of_session(executor.session_handle());
         let report = SessionReport {
             stages: clock.stages,
             placed_by,
@@ -399,7 +456,62 @@ impl SessionBuilder {
             executor,
             report,
             self.executor_options.recorder,
+            recipe,
+            member,
         ))
+    }
+
+    /// How the session is built again, with another graph on the same devices.
+    fn recipe(
+        &self,
+        ops: &Arc<OpRegistry>,
+        devices: &Arc<DeviceSet>,
+        kernels: &Arc<KernelRegistry>,
+    ) -> Self {
+        Self {
+            ops: Some(Arc::clone(ops)),
+            devices: Some(Arc::clone(devices)),
+            kernels: Some(Arc::clone(kernels)),
+            // They are in what was made with them.
+            workers: None,
+            isolate_session_state: false,
+            kept: Vec::new(),
+            ..self.clone()
+        }
+    }
+
+    fn of_session(mut self, handle: &Arc<str>) -> Self {
+        self.executor_options.session_handle = Some(Arc::clone(handle));
+        self
+    }
+
+    /// Why the session that this has built cannot be built again with another graph, if so.
+    pub(super) fn is_bound_to_graph(&self) -> Option<&'static str> {
+        match self.assignment {
+            Assignment::Saved(_) => {
+                Some("a saved placement places it; build another session with a policy")
+            }
+            Assignment::Proposal(_) => {
+                Some("the app has placed it; build another session with the larger graph")
+            }
+            _ if self.candidates.is_some() => {
+                Some("the app has made its candidates; build another session")
+            }
+            _ => None,
+        }
+    }
+
+    pub(super) fn group(&self) -> Option<&SessionGroup> {
+        self.group.as_ref()
+    }
+
+    pub(super) fn device_manager(&self) -> Option<Arc<DeviceManager>> {
+        self.device_manager.clone()
+    }
+
+    #[cfg(feature = "graphdef")]
+    pub(super) fn graph_def_bytes(&self) -> Option<&bytes::Bytes> {
+        self.graph_def.as_ref()
     }
 
     /// Enumerating anew would drop the pins and costs of candidates that the app made.
@@ -433,17 +545,22 @@ impl SessionBuilder {
         match self.graph.take() {
             None => Err(Error::NoGraph),
             Some(GraphSource::Graph(graph)) => Ok(graph),
-            Some(GraphSource::Bytes(bytes)) => clock.time(
-                "import",
-                &debug_span!(target: targets::SESSION, "import"),
-                || Ok(Arc::new(import::import_graph(bytes, ops, options)?)),
-            ),
+            Some(GraphSource::Bytes(bytes)) => {
+                self.graph_def = Some(bytes.clone());
+                clock.time(
+                    "import",
+                    &debug_span!(target: targets::SESSION, "import"),
+                    || Ok(Arc::new(import::import_graph(bytes, ops, options)?)),
+                )
+            }
             Some(GraphSource::File(path)) => clock.time(
                 "import",
                 &debug_span!(target: targets::SESSION, "import"),
                 || {
                     let bytes =
                         std::fs::read(&path).map_err(|source| Error::Read { path, source })?;
+                    let bytes = bytes::Bytes::from(bytes);
+                    self.graph_def = Some(bytes.clone());
                     Ok(Arc::new(import::import_graph(bytes, ops, options)?))
                 },
             ),
@@ -458,21 +575,31 @@ impl SessionBuilder {
         }
     }
 
-    fn open_devices(&mut self) -> Result<(Arc<DeviceSet>, KernelRegistry), Error> {
+    fn open_devices(&mut self) -> Result<(Arc<DeviceSet>, Arc<KernelRegistry>), Error> {
         let factories = self
             .factories
             .take()
             .unwrap_or_else(|| backend::default_factories().with_enabled_types_from_env());
-        let devices = match self.devices.take() {
-            Some(devices) => devices,
-            None => {
+        let mut devices = match (self.devices.take(), &self.device_manager) {
+            (Some(devices), _) => devices,
+            (None, Some(manager)) => Arc::new(factories.device_set(manager.devices())),
+            (None, None) => {
                 let options = std::mem::take(&mut self.device_options).completed_from_env()?;
                 Arc::new(factories.create_devices(&options, LOCAL_PREFIX)?)
             }
         };
-        let mut kernels = self.kernels.take().unwrap_or_else(|| factories.kernels());
+        if self.isolate_session_state {
+            devices = Arc::new(devices.isolated()?);
+        }
+        if let Some((cache, options)) = self.workers.take() {
+            devices = Arc::new(discover_devices(&*cache, &devices, &options)?);
+        }
+        let mut kernels = match self.kernels.take() {
+            Some(kernels) => kernels,
+            None => Arc::new(factories.kernels()),
+        };
         for kernel in self.more_kernels.drain(..) {
-            kernels.register(kernel);
+            Arc::make_mut(&mut kernels).register(kernel);
         }
         Ok((devices, kernels))
     }
@@ -488,6 +615,7 @@ impl SessionBuilder {
         if let Some(allow) = self.allow_soft_placement {
             options.allow_soft_placement = allow;
         }
+        lifecycle::pin_kept(&mut options, graph, &self.kept);
         options
             .op_arguments
             .get_or_insert_with(|| Arc::new(SessionOps(ops)));

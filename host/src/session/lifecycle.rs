@@ -1,0 +1,171 @@
+//! What happens to a session between its first run and its end.
+
+use std::sync::Arc;
+
+use super::Session;
+use super::builder::SessionBuilder;
+use crate::candidates::PlacementOptions;
+use crate::device::DeviceManager;
+use crate::error::Error;
+use crate::graph::EdgeKind;
+use crate::graph::Graph;
+use crate::graph::NodeId;
+use crate::names::DeviceId;
+
+impl Session {
+    /// Goes on with a larger graph (TensorFlow `Session::Extend`): `graph` is the session's graph with more nodes. Everything is
+    /// placed again; stateful nodes keep their devices, and what their kernels and resources remember.
+    ///
+    /// # Errors
+    /// [`Error::NotAnExtension`] naming the first node that is missing or different; [`Error::CannotExtend`] where somebody else
+    /// than a policy has placed the graph; what [`SessionBuilder::build`] may end in. The session remains as it was.
+    pub fn extend(&mut self, graph: impl Into<Arc<Graph>>) -> Result<(), Error> {
+        let graph = graph.into();
+        self.check_extension(&graph)?;
+        let builder = self.recipe.clone().with_graph(graph);
+        self.rebuild(builder)
+    }
+
+    /// The same for a session that was built from a GraphDef: `bytes` is a GraphDef of the nodes to add, whose inputs may be nodes
+    /// of the session's graph.
+    ///
+    /// # Errors
+    /// [`Error::CannotExtend`] for a session that was built otherwise; [`Error::Import`], also for a node whose name is there
+    /// already; as [`Self::extend`].
+    #[cfg(feature = "graphdef")]
+    pub fn extend_graph_def(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        let Some(old) = self.recipe.graph_def_bytes() else {
+            return Err(Error::CannotExtend(
+                "it was not built from a GraphDef; use `extend` with the larger graph",
+            ));
+        };
+        // Protobuf merges messages that stand one after the other: the nodes of both.
+        let both = [&old[..], bytes].concat();
+        let builder = self.recipe.clone().with_graph_def(both);
+        self.rebuild(builder)
+    }
+
+    fn rebuild(&mut self, mut builder: SessionBuilder) -> Result<(), Error> {
+        if self.is_closed() {
+            return Err(Error::CannotExtend("it is closed; build another one"));
+        }
+        if let Some(problem) = self.recipe.is_bound_to_graph() {
+            return Err(Error::CannotExtend(problem));
+        }
+        builder.keep_in_place(self.stateful_nodes());
+        let mut extended = builder.build()?;
+        // What was heard so far belongs to the same session.
+        extended
+            .report
+            .stages
+            .splice(0..0, std::mem::take(&mut self.report.stages));
+        *self = extended;
+        Ok(())
+    }
+
+    /// Names of stateful nodes, with the names of their devices.
+    fn stateful_nodes(&self) -> Vec<(String, DeviceId)> {
+        let graph = self.graph();
+        let nodes = graph.nodes().filter(|&node| graph.class(node).stateful);
+        nodes
+            .map(|node| {
+                let device = self.placement().device(node);
+                (graph.node_name(node).to_owned(), device)
+            })
+            .collect()
+    }
+
+    fn check_extension(&self, graph: &Graph) -> Result<(), Error> {
+        let old = self.graph();
+        for node in old.nodes() {
+            let name = old.node_name(node);
+            let problem = match graph.find_node(name) {
+                None => "is missing",
+                Some(found) => match difference(old, node, graph, found) {
+                    Some(problem) => problem,
+                    None => continue,
+                },
+            };
+            return Err(Error::NotAnExtension {
+                node: name.to_owned(),
+                problem,
+            });
+        }
+        Ok(())
+    }
+
+    /// Ends the session: runs that are under way, and all later ones, fail with
+    /// [`ExecuteError::Closed`](crate::execute::ExecuteError::Closed). Its devices, and what stands on them, stay.
+    pub fn close(&self) {
+        self.member.closed.cancel();
+    }
+
+    /// Whether it was closed, or reset.
+    pub fn is_closed(&self) -> bool {
+        self.member.closed.is_cancelled()
+    }
+
+    /// Drops these containers of resources on the session's devices (without any, each device's default one), and closes the
+    /// session and all others of its [`super::SessionGroup`] (TensorFlow `Session::Reset`).
+    pub fn reset(&self, containers: &[&str]) {
+        match self.recipe.group() {
+            Some(group) => {
+                group.reset(containers);
+            }
+            None => self.member.reset(containers),
+        }
+    }
+
+    /// The session's devices by name; the app's own manager, where it has handed one in.
+    pub fn device_manager(&self) -> &Arc<DeviceManager> {
+        self.device_manager.get_or_init(|| {
+            let given = self.recipe.device_manager();
+            given.unwrap_or_else(|| Arc::new(DeviceManager::of_set(self.devices())))
+        })
+    }
+}
+
+/// What a node of a larger graph has changed, if anything.
+fn difference(old: &Graph, node: NodeId, new: &Graph, found: NodeId) -> Option<&'static str> {
+    if old.op(node) != new.op(found) {
+        return Some("has another op");
+    }
+    if old.attrs(node) != new.attrs(found) {
+        return Some("has other attributes");
+    }
+    if old.requested(node) != new.requested(found) {
+        return Some("requests another device");
+    }
+    (inputs(old, node) != inputs(new, found)).then_some("has other inputs")
+}
+
+/// Data inputs in slot order, then control inputs by name.
+fn inputs(graph: &Graph, node: NodeId) -> (Vec<String>, Vec<&str>) {
+    let data = graph.all_data_inputs(node).into_iter();
+    let data = data.map(|tensor| graph.tensor_name(tensor)).collect();
+    let edges = graph.predecessors().range(node.index());
+    let is_control = |&edge: &usize| graph.edge_kinds()[edge] & EdgeKind::CONTROL != 0;
+    let controls = edges.filter(is_control);
+    let mut controls: Vec<&str> = controls
+        .map(|edge| graph.node_name(NodeId(graph.predecessors().items[edge])))
+        .collect();
+    controls.sort_unstable();
+    (data, controls)
+}
+
+impl SessionBuilder {
+    /// Fixes nodes to devices, by name, in the graph that is yet to come.
+    fn keep_in_place(&mut self, nodes: Vec<(String, DeviceId)>) {
+        self.kept = nodes;
+    }
+}
+
+/// Adds pins for nodes that keep their devices.
+pub(super) fn pin_kept(options: &mut PlacementOptions, graph: &Graph, kept: &[(String, DeviceId)]) {
+    for (name, device) in kept {
+        if let Some(node) = graph.find_node(name) {
+            options.pins.retain(|&(pinned, _)| pinned != node);
+            options.pins.push((node, *device));
+        }
+    }
+}
