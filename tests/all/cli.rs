@@ -475,6 +475,12 @@ fn json_is_one_document_everywhere() {
             "devices --device-count CPU=3 --json",
             "/devices/2/incarnation",
         ),
+        ("devices --json", "/types/1/is_placeholder"),
+        ("devices --json", "/physical_devices/0/details"),
+        (
+            "devices --numa-affinity --json",
+            "/devices/0/locality/numa_node",
+        ),
         ("place {} --json", "/placement/transfer_bytes"),
         ("place {} --json", "/memory/memories/0/peak_bytes"),
         ("run {} --json", "/outputs/0/first_values/0"),

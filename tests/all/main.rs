@@ -18,6 +18,8 @@ mod misbehaving;
 mod npz;
 #[cfg(feature = "cli")]
 mod observability;
+#[cfg(feature = "cli")]
+mod own_device;
 mod own_graph;
 #[cfg(unix)]
 mod packaging;

@@ -1,5 +1,7 @@
 //! `placewright devices`: what there is to place on, and what keeps the rest away.
 
+use std::path::Path;
+
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
@@ -13,12 +15,17 @@ use super::output::new_table;
 use super::units::count;
 use super::units::show_bytes;
 use super::units::show_ns;
-use crate::backend::default_factories;
 use crate::device::DeviceAttributes;
+use crate::device::DeviceDetails;
 use crate::device::DeviceError;
 use crate::device::DeviceOptions;
 use crate::device::DeviceProfile;
 use crate::device::FactoryRegistry;
+use crate::device::NumaNode;
+use crate::device::NumaTopology;
+use crate::device::PhysicalListing;
+use crate::device::SYSTEM_ROOT;
+use crate::registry::Registry;
 
 /// Prefix of the devices of this process, TensorFlow's for a local session.
 pub(super) const PREFIX: &str = "/job:localhost/replica:0/task:0";
@@ -34,6 +41,9 @@ pub(super) struct DevicesArgs {
 struct Report {
     devices: Vec<DeviceRow>,
     without_devices: Vec<AbsentType>,
+    types: Vec<TypeRow>,
+    physical_devices: Vec<PhysicalRow>,
+    numa_nodes: Vec<NumaNode>,
 }
 
 #[derive(Debug, Serialize)]
@@ -45,6 +55,23 @@ struct DeviceRow {
     profile: DeviceProfile,
 }
 
+/// A device type with a factory or a placeholder, in the order in which devices are made.
+#[derive(Debug, Serialize)]
+struct TypeRow {
+    device_type: String,
+    priority: i32,
+    is_pluggable: bool,
+    is_placeholder: bool,
+}
+
+/// What factories found.
+#[derive(Debug, Serialize)]
+struct PhysicalRow {
+    name: String,
+    description: String,
+    details: DeviceDetails,
+}
+
 /// A device type that this build knows and this machine has no device of.
 #[derive(Debug, Serialize)]
 struct AbsentType {
@@ -52,11 +79,6 @@ struct AbsentType {
     reason: String,
     /// What to do; none where the driver is there and found no device.
     remedy: Option<String>,
-}
-
-/// The factories of this build, less the types that the environment switches off.
-pub(super) fn factories() -> FactoryRegistry {
-    default_factories().with_enabled_types_from_env()
 }
 
 impl DeviceArgs {
@@ -84,18 +106,20 @@ impl DeviceArgs {
             memory_bytes: self.memory.iter().cloned().collect(),
             intra_op_parallelism_threads: self.intra_op_threads(),
             device_filters: self.device_filter.clone(),
+            use_numa_affinity: self.numa_affinity,
             ..DeviceOptions::default()
         })
     }
 }
 
 /// Runs the command.
-pub(super) fn run(args: &DevicesArgs, output: &mut Output) -> Result<Outcome> {
-    let factories = factories();
+pub(super) fn run(args: &DevicesArgs, registry: &Registry, output: &mut Output) -> Result<Outcome> {
+    let factories = registry.factories();
     let devices = factories.create_devices(
-        &args.devices.to_options(&factories)?.completed_from_env()?,
+        &args.devices.to_options(factories)?.completed_from_env()?,
         PREFIX,
     )?;
+    let listings = factories.list_physical();
     let report = Report {
         devices: devices
             .iter()
@@ -105,27 +129,51 @@ pub(super) fn run(args: &DevicesArgs, output: &mut Output) -> Result<Outcome> {
                 profile: device.profile(),
             })
             .collect(),
-        without_devices: factories
-            .list_physical()
-            .into_iter()
-            .filter_map(|listing| {
-                let (reason, remedy) = match listing.devices {
-                    Ok(devices) if !devices.is_empty() => return None,
-                    Ok(_) => ("no such device on this machine".to_owned(), None),
-                    Err(DeviceError::Absent { what, remedy, .. }) => (what, Some(remedy)),
-                    Err(err) => (err.to_string(), None),
-                };
-                Some(AbsentType {
-                    device_type: listing.device_type,
-                    reason,
-                    remedy,
-                })
+        types: listings
+            .iter()
+            .map(|listing| TypeRow {
+                device_type: listing.device_type.clone(),
+                priority: listing.priority,
+                is_pluggable: listing.is_pluggable,
+                is_placeholder: listing.is_placeholder,
             })
             .collect(),
+        without_devices: listings.into_iter().filter_map(absent).collect(),
+        physical_devices: physical_devices(factories)?,
+        numa_nodes: NumaTopology::read(Path::new(SYSTEM_ROOT))
+            .map_err(DeviceError::from)?
+            .nodes()
+            .to_vec(),
     };
     show(&report, output)?;
     output.json(&report)?;
     Ok(Outcome::Done)
+}
+
+fn absent(listing: PhysicalListing) -> Option<AbsentType> {
+    let (reason, remedy) = match listing.devices {
+        Ok(devices) if !devices.is_empty() => return None,
+        Ok(_) => ("no such device on this machine".to_owned(), None),
+        Err(DeviceError::Absent { what, remedy, .. }) => (what, Some(remedy)),
+        Err(err) => (err.to_string(), None),
+    };
+    Some(AbsentType {
+        device_type: listing.device_type,
+        reason,
+        remedy,
+    })
+}
+
+fn physical_devices(factories: &FactoryRegistry) -> Result<Vec<PhysicalRow>> {
+    let found = factories.physical_devices()?.into_iter().enumerate();
+    let rows = found.map(|(index, device)| {
+        Ok(PhysicalRow {
+            name: device.name,
+            description: device.description,
+            details: factories.device_details(index)?,
+        })
+    });
+    rows.collect()
 }
 
 fn show(report: &Report, output: &mut Output) -> Result<()> {

@@ -21,6 +21,7 @@ mod timing;
 mod units;
 mod values;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::LazyLock;
 
@@ -30,6 +31,7 @@ use clap::Subcommand;
 use self::output::Format;
 use self::output::Output;
 use crate::policy::CONTRACT_VERSION;
+use crate::registry::Registry;
 
 /// Version of the program and of the contract that its policies speak.
 static VERSION: LazyLock<String> = LazyLock::new(|| {
@@ -93,15 +95,34 @@ enum Outcome {
 #[error("{0}")]
 struct UsageError(String);
 
-/// Runs the program with the arguments of this process.
+/// Runs the program with the arguments of this process, on what ships.
 pub fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    ExitCode::from(run(Registry::default(), std::env::args_os()))
+}
+
+/// Runs the program on what an app knows: its ops, devices and kernels are there in every command as what ships is, less the
+/// device types that the environment switches off. The first of `args` is the name of the program; returned is the exit status.
+///
+/// ```no_run
+/// use placewright::registry::Registry;
+///
+/// # const NPU: placewright::registry::Registrar = placewright::registry::Registrar::new("NPU", |_| Ok(()));
+/// fn main() -> Result<std::process::ExitCode, placewright::registry::RegistryError> {
+///     let registry = Registry::default().with(NPU)?;
+///     Ok(placewright::cli::run(registry, std::env::args_os()).into())
+/// }
+/// ```
+pub fn run<S>(registry: Registry, args: impl IntoIterator<Item = S>) -> u8
+where
+    S: Into<OsString> + Clone,
+{
+    let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(err) => {
             // Help and version go to standard output with status 0, errors to standard error with status 2. A closed pipe
             // leaves nobody to tell.
             let _ = err.print();
-            return ExitCode::from(if err.use_stderr() { 2 } else { 0 });
+            return if err.use_stderr() { 2 } else { 0 };
         }
     };
     let format = if cli.json {
@@ -110,21 +131,22 @@ pub fn main() -> ExitCode {
         Format::Human
     };
     let mut output = Output::new(format);
+    let registry = registry.with_enabled_types_from_env();
     let result = match cli.command {
-        Command::Devices(args) => devices::run(&args, &mut output),
-        Command::Run(command) => run::run(&command, &mut output),
-        Command::Place(command) => place::run(&command, &mut output),
+        Command::Devices(args) => devices::run(&args, &registry, &mut output),
+        Command::Run(command) => run::run(&command, &registry, &mut output),
+        Command::Place(command) => place::run(&command, &registry, &mut output),
         Command::Policy(command) => policy::run(&command, &mut output),
         Command::Cache(args) => cache::run(&args, &mut output),
         Command::Bench(command) => bench::run(&command, &mut output),
     };
     match result {
-        Ok(Outcome::Done) => ExitCode::SUCCESS,
-        Ok(Outcome::Negative) => ExitCode::from(1),
-        Ok(Outcome::FellBack) => ExitCode::from(3),
+        Ok(Outcome::Done) => 0,
+        Ok(Outcome::Negative) => 1,
+        Ok(Outcome::FellBack) => 3,
         Err(err) => {
             output::print_error(&err);
-            ExitCode::from(if err.is::<UsageError>() { 2 } else { 1 })
+            if err.is::<UsageError>() { 2 } else { 1 }
         }
     }
 }

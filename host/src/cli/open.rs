@@ -11,7 +11,6 @@ use anyhow::Result;
 use super::UsageError;
 use super::args::PlacementArgs;
 use super::cache;
-use super::devices::factories;
 use super::output::Output;
 use super::progress::Progress;
 use super::summary::PlacementView;
@@ -30,6 +29,7 @@ use crate::policy::PolicyLimits;
 use crate::policy::PolicyRequest;
 use crate::policy::PolicySource;
 use crate::policy::Rung;
+use crate::registry::Registry;
 use crate::session::Session;
 use crate::trace::Recorder;
 
@@ -49,16 +49,16 @@ pub(super) fn open(
     graph: &Path,
     args: &PlacementArgs,
     explain_wanted: bool,
+    registry: &Registry,
     recorder: Recorder,
     output: &Output,
 ) -> Result<Opened> {
-    let factories = factories();
-    let device_options = args.devices.to_options(&factories)?;
+    let device_options = args.devices.to_options(registry.factories())?;
     let progress = Progress::spinner(format!("placing {}", graph.display()));
     let mut builder = Session::builder()
         .with_graph_def_file(graph)
         .with_import_options(ImportOptions::default().with_name(name_of(graph)))
-        .with_factories(factories)
+        .with_registry(registry.clone())
         .with_device_options(device_options)
         .with_placement_options(placement_options(args)?)
         .with_inter_op_parallelism_threads(

@@ -29,6 +29,7 @@ use crate::graph::NodeId;
 use crate::names::DeviceId;
 use crate::placement::Placement;
 use crate::placement::PlacementDiff;
+use crate::registry::Registry;
 use crate::session::Session;
 use crate::trace::Recorder;
 
@@ -129,7 +130,11 @@ struct TransferRow {
 }
 
 /// Runs the command.
-pub(super) fn run(command: &PlaceCommand, output: &mut Output) -> Result<Outcome> {
+pub(super) fn run(
+    command: &PlaceCommand,
+    registry: &Registry,
+    output: &mut Output,
+) -> Result<Outcome> {
     if command.run.only_matters_when_running() {
         output.note("nothing is run, so the flags for feeds, fetches, checks and repetitions have no effect");
     }
@@ -139,7 +144,14 @@ pub(super) fn run(command: &PlaceCommand, output: &mut Output) -> Result<Outcome
         Recorder::off()
     };
     let args = &command.placement;
-    let opened = open(&command.graph, args, command.nodes, recorder, output)?;
+    let opened = open(
+        &command.graph,
+        args,
+        command.nodes,
+        registry,
+        recorder,
+        output,
+    )?;
     opened.save_and_log(args, output)?;
     if let Some(path) = &command.run.trace {
         opened.write_trace(path)?;

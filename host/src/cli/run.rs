@@ -35,6 +35,7 @@ use super::units::show_ns;
 use super::values::first_values;
 use crate::execute::RunOptions;
 use crate::graph::Graph;
+use crate::registry::Registry;
 use crate::session::find_tensor;
 use crate::tensor::Tensor;
 use crate::trace::Recorder;
@@ -91,14 +92,25 @@ struct Work {
 }
 
 /// Runs the command.
-pub(super) fn run(command: &RunCommand, output: &mut Output) -> Result<Outcome> {
+pub(super) fn run(
+    command: &RunCommand,
+    registry: &Registry,
+    output: &mut Output,
+) -> Result<Outcome> {
     let args = &command.run;
     let recorder = if args.trace.is_some() {
         Recorder::on()
     } else {
         Recorder::off()
     };
-    let opened = open(&command.graph, &command.placement, false, recorder, output)?;
+    let opened = open(
+        &command.graph,
+        &command.placement,
+        false,
+        registry,
+        recorder,
+        output,
+    )?;
     opened.save_and_log(&command.placement, output)?;
     let work = Work::new(opened.session.graph(), args, command.placement.seed, output)?;
     let executed = execute(&opened, &work, args);
