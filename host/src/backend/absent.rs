@@ -2,6 +2,7 @@
 //!
 //! In goes what is missing, out comes that answer, wherever a device of the type is asked for.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::device::Device;
@@ -11,6 +12,8 @@ use crate::device::DeviceFactory;
 use crate::device::DeviceOptions;
 use crate::device::KernelRegistry;
 use crate::device::PhysicalDevice;
+use crate::device::pci_devices;
+use crate::device::pci_numa_node;
 
 /// Stands in for the factory of a type that a build lacks ([`crate::device::FactoryRegistry::register_placeholder`]).
 #[derive(Debug, Clone)]
@@ -18,7 +21,15 @@ pub struct AbsentDeviceFactory {
     device_type: String,
     what: String,
     remedy: String,
+    /// The system folder, where cards on the bus of it could be devices of this type.
+    cards_of: Option<PathBuf>,
 }
+
+/// Classes of cards that could be GPUs: display controllers, accelerators.
+const GPU_CLASSES: [u32; 2] = [0x03, 0x12];
+
+/// Makers of GPUs that compute: NVIDIA, AMD. Of others' cards, most show the console of a server and no more.
+const GPU_VENDORS: [u32; 2] = [0x10de, 0x1002];
 
 impl AbsentDeviceFactory {
     /// Nothing makes devices of this type, because `what` is missing; `remedy` is what the user can do. Both are parts of a
@@ -32,7 +43,34 @@ impl AbsentDeviceFactory {
             device_type: device_type.into(),
             what: what.into(),
             remedy: remedy.into(),
+            cards_of: None,
         }
+    }
+
+    /// The same, naming the cards on the PCI bus of this system folder that could be GPUs.
+    pub(super) fn with_gpus_of(mut self, root: impl Into<PathBuf>) -> Self {
+        self.cards_of = Some(root.into());
+        self
+    }
+
+    /// Where cards are that nothing here drives. A bus that cannot be read has none: the answer is the same without.
+    fn cards(&self) -> String {
+        let Some(root) = &self.cards_of else {
+            return String::new();
+        };
+        let found = pci_devices(root, &GPU_CLASSES).unwrap_or_default();
+        let gpus = found
+            .iter()
+            .filter(|card| GPU_VENDORS.contains(&card.vendor));
+        let places = gpus.filter_map(|card| {
+            let node = pci_numa_node(root, &card.address).ok()?;
+            Some(format!("{} on NUMA node {node}", card.address))
+        });
+        let places: Vec<_> = places.collect();
+        if places.is_empty() {
+            return String::new();
+        }
+        format!(", such as that at PCI address {}", places.join(", "))
     }
 
     /// A type for whose devices this build has no backend.
@@ -49,7 +87,7 @@ impl AbsentDeviceFactory {
     fn absent<T>(&self) -> Result<T, DeviceError> {
         Err(DeviceError::Absent {
             device_type: self.device_type.clone(),
-            what: self.what.clone(),
+            what: self.what.clone() + &self.cards(),
             remedy: self.remedy.clone(),
         })
     }
@@ -69,4 +107,36 @@ impl DeviceFactory for AbsentDeviceFactory {
     }
 
     fn register_kernels(&self, _: &mut KernelRegistry) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn cards_that_nothing_drives_are_named_with_their_place() {
+        let root = tempfile::tempdir().unwrap();
+        let said = || {
+            let absent = AbsentDeviceFactory::no_backend("GPU", "GPUs").with_gpus_of(root.path());
+            absent.list_physical().unwrap_err().to_string()
+        };
+        assert!(!said().contains("PCI"), "{}", said());
+        for (address, vendor, class, node) in [
+            ("0000:3b:00.0", "0x10de", "0x030200", "1"),
+            ("0000:5e:00.0", "0x1002", "0x120000", "-1"),
+            ("0000:00:02.0", "0x1a03", "0x030000", "0"), // the console of a server
+            ("0000:00:1f.0", "0x10de", "0x060100", "0"), // a bridge
+        ] {
+            let folder = root.path().join("bus/pci/devices").join(address);
+            fs::create_dir_all(&folder).unwrap();
+            for (file, text) in [("vendor", vendor), ("class", class), ("numa_node", node)] {
+                fs::write(folder.join(file), text).unwrap();
+            }
+        }
+        let cards = "0000:3b:00.0 on NUMA node 1, 0000:5e:00.0 on NUMA node 0;";
+        assert!(said().contains(cards), "{}", said());
+        assert!(!said().contains("0000:00"), "{}", said());
+    }
 }

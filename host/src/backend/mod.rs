@@ -4,6 +4,7 @@
 //! `kernels`, and no graph beyond the attributes of the node whose kernel it makes.
 
 use crate::device::FactoryRegistry;
+use crate::device::SYSTEM_ROOT;
 use crate::ops::OpRegistry;
 use crate::registry::Registry;
 
@@ -16,7 +17,7 @@ crate::registrar! {
     /// All backends that this build has, at TensorFlow's priorities, and a placeholder for each type of TensorFlow that it lacks.
     pub const BACKENDS = {
         device_factory cpu::DEVICE_TYPE, cpu::PRIORITY => cpu::ThreadPoolDeviceFactory::default();
-        placeholder "GPU", 210 => AbsentDeviceFactory::no_backend("GPU", "GPUs");
+        placeholder "GPU", 210 => AbsentDeviceFactory::no_backend("GPU", "GPUs").with_gpus_of(SYSTEM_ROOT);
         placeholder "SYCL", 200 => AbsentDeviceFactory::no_backend("SYCL", "OpenCL devices");
         placeholder "TPU", 50 => AbsentDeviceFactory::no_backend("TPU", "TPUs");
         placeholder "XLA_CPU", 50 => AbsentDeviceFactory::no_backend("XLA_CPU", "CPU devices that compile with XLA");
