@@ -21,6 +21,8 @@ use placewright::builder::GraphBuilder;
 use placewright::device::AllocatorAttributes;
 use placewright::device::Device;
 use placewright::device::DeviceAttributes;
+use placewright::device::DeviceBase;
+use placewright::device::DeviceContext;
 use placewright::device::DeviceDetails;
 use placewright::device::DeviceError;
 use placewright::device::DeviceFactory;
@@ -178,7 +180,7 @@ impl DeviceFactory for NpuFactory {
             let name = DeviceName::parse_full(&format!("{prefix}/device:NPU:{index}"))
                 .map_err(|error| DeviceError::InvalidArgument(error.to_string()))?;
             let bytes = options.memory_bytes_of(&name)?.unwrap_or(MEMORY_BYTES);
-            Ok(Arc::new(Npu::open(name, index, bytes)) as Arc<dyn Device>)
+            Ok(Arc::new(Npu::open(&name, index, bytes)?) as Arc<dyn Device>)
         };
         (0..wanted.min(N_NPUS)).map(open).collect()
     }
@@ -201,16 +203,16 @@ fn description(index: u32) -> String {
 /// An open device.
 #[derive(Debug)]
 struct Npu {
-    attributes: DeviceAttributes,
-    name: DeviceName,
+    base: DeviceBase,
     memory: Arc<NpuAllocator>,
+    context: Arc<dyn DeviceContext>,
     /// For arguments of kernels that are in host memory.
     host: Arc<HostAllocator>,
 }
 
 impl Npu {
-    fn open(name: DeviceName, index: u32, memory_bytes: u64) -> Self {
-        let mut attributes = DeviceAttributes::new(&name, "NPU", memory_bytes);
+    fn open(name: &DeviceName, index: u32, memory_bytes: u64) -> Result<Self, DeviceError> {
+        let mut attributes = DeviceAttributes::new(name, "NPU", memory_bytes);
         attributes.physical_description = description(index);
         let memory = NpuAllocator {
             name: attributes.name.clone(),
@@ -221,22 +223,19 @@ impl Npu {
             n_allocations: AtomicU64::new(0),
         };
         let host = HostAllocator::new(format!("{} (host)", attributes.name), u64::MAX);
-        Self {
-            attributes,
-            name,
-            memory: Arc::new(memory),
+        let memory = Arc::new(memory);
+        Ok(Self {
+            base: DeviceBase::new(attributes)?,
+            context: Arc::new(NpuContext(Arc::clone(&memory))),
+            memory,
             host: Arc::new(host),
-        }
+        })
     }
 }
 
 impl Device for Npu {
-    fn attributes(&self) -> &DeviceAttributes {
-        &self.attributes
-    }
-
-    fn name(&self) -> &DeviceName {
-        &self.name
+    fn base(&self) -> &DeviceBase {
+        &self.base
     }
 
     fn allocator(&self, attributes: AllocatorAttributes) -> Arc<dyn Allocator> {
@@ -270,12 +269,22 @@ impl Device for Npu {
 }
 
 impl KernelDevice for Npu {
+    fn default_context(&self) -> &Arc<dyn DeviceContext> {
+        &self.context
+    }
+}
+
+/// The way in and out of one device's memory.
+#[derive(Debug)]
+struct NpuContext(Arc<NpuAllocator>);
+
+impl DeviceContext for NpuContext {
     fn copy_from_host(&self, tensor: &Tensor) -> Result<Tensor, KernelError> {
         // Strings belong to the host, whatever the device.
         if tensor.buffer().is_none() {
             return Ok(tensor.clone());
         }
-        let buffer = self.memory.filled(tensor.as_bytes()?);
+        let buffer = self.0.filled(tensor.as_bytes()?);
         let buffer = buffer.map_err(DeviceError::from)?;
         Ok(Tensor::from_buffer(
             tensor.dtype(),
