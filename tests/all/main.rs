@@ -28,6 +28,8 @@ mod policy;
 mod sample;
 #[cfg(feature = "cli")]
 mod session;
+#[cfg(feature = "cli")]
+mod session_lifecycle;
 mod session_options;
 #[path = "../support/strict_cpu.rs"]
 mod strict_cpu;

@@ -160,7 +160,7 @@ fn candidates_of_the_app_are_placed_and_nothing_is_executed() {
     assert!(Arc::ptr_eq(session.graph(), &graph));
     let error = session.run(&[], &["step1"]).unwrap_err();
     assert!(
-        matches!(error, Error::Execute(ExecuteError::NotAKernelDevice { .. })),
+        matches!(error, Error::Execute(ExecuteError::Create { .. })),
         "{error}"
     );
 }

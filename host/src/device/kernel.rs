@@ -435,6 +435,35 @@ impl<'a> KernelContext<'a> {
         Ok(())
     }
 
+    /// Changes output `index`, which is set already, in its place; `update` gets its shape and elements.
+    ///
+    /// # Errors
+    /// Those of `update`; [`KernelError`] if the output is not set, or of another type, or not this kernel's alone, or not where
+    /// the host can write.
+    ///
+    /// # Panics
+    /// If `update` sets an output itself.
+    pub fn update_output<T: Element>(
+        &self,
+        index: usize,
+        update: impl FnOnce(&Shape, &mut [T]) -> Result<(), KernelError>,
+    ) -> Result<(), KernelError> {
+        let mut outputs = self.outputs.borrow_mut();
+        let slots = outputs.slots();
+        let n_outputs = slots.len();
+        let slot = slots.get_mut(index);
+        let slot = slot.ok_or_else(|| no_such_output(index, n_outputs))?;
+        let tensor = match slot.state {
+            OutputState::Unset => None,
+            OutputState::Planned => slot.planned.as_mut(),
+            OutputState::Own => slot.own.as_deref_mut(),
+        };
+        let tensor = tensor.ok_or_else(|| unset_output(index))?;
+        let shape = tensor.shape().clone();
+        let elements = tensor.as_slice_mut::<T>().ok_or(TensorError::NotOnHost)?;
+        update(&shape, elements)
+    }
+
     /// Hands on input `input` as output `output`, under another shape with as many elements. The bytes are shared where
     /// they can be.
     ///

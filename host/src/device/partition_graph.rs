@@ -5,6 +5,7 @@ use std::fmt;
 use rustc_hash::FxHashMap;
 use rustc_hash::FxHashSet;
 
+use super::kernel_registry::KernelRegistry;
 use crate::graph::AttrSet;
 use crate::graph::Graph;
 use crate::graph::NodeId;
@@ -22,6 +23,8 @@ pub struct PartitionGraph<'a> {
     graph: &'a Graph,
     plan: &'a Plan,
     device: DeviceId,
+    device_type: &'a str,
+    registry: &'a KernelRegistry,
     index: &'a PlanIndex,
     fused: Vec<FusedNode>,
     taken: FxHashSet<NodeId>,
@@ -86,13 +89,17 @@ impl<'a> PartitionGraph<'a> {
     pub(crate) fn new(
         graph: &'a Graph,
         plan: &'a Plan,
-        device: DeviceId,
+        device: (DeviceId, &'a str),
+        registry: &'a KernelRegistry,
         index: &'a PlanIndex,
     ) -> Self {
+        let (device, device_type) = device;
         Self {
             graph,
             plan,
             device,
+            device_type,
+            registry,
             index,
             fused: Vec::new(),
             taken: FxHashSet::default(),
@@ -132,10 +139,21 @@ impl<'a> PartitionGraph<'a> {
         successors.iter().all(|&successor| successor == reader.0) && !successors.is_empty()
     }
 
+    /// Whether the kernel of a node is one without label and of priority 0: not one that an app has registered to be taken instead of
+    /// the device's own.
+    pub fn has_plain_kernel(&self, node: NodeId) -> bool {
+        let found = self.registry.find(
+            self.graph.op(node),
+            self.device_type,
+            self.graph.attrs(node),
+        );
+        matches!(found, Ok(Some(def)) if def.priority == 0 && def.label.is_empty())
+    }
+
     /// Has one kernel compute several nodes.
     ///
     /// # Errors
-    /// [`FuseError`] if one of them is not this device's, or replaced already, or stateful; if they are not in topological order;
+    /// [`FuseError`] if no kernel for the op is registered; if one of them is not this device's, or replaced already, or stateful; if they are not in topological order;
     /// if anything else needs one of them but the last; or if an input is not one that they have from outside.
     pub fn fuse(&mut self, fused: FusedNode) -> Result<(), FuseError> {
         if let Err(problem) = self.check(&fused) {
@@ -189,6 +207,14 @@ impl<'a> PartitionGraph<'a> {
         let Some((_, inner)) = fused.nodes.split_last() else {
             return Err("no node is named".to_owned());
         };
+        match self
+            .registry
+            .find(&fused.op, self.device_type, &fused.attrs)
+        {
+            Ok(Some(_)) => {}
+            Ok(None) => return Err(format!("no kernel for it on {}", self.device_type)),
+            Err(error) => return Err(error.to_string()),
+        }
         let mut previous = None;
         for &node in &fused.nodes {
             let name = self.node_name(node);

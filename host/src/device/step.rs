@@ -66,6 +66,15 @@ impl DeviceStep {
             .get_or_init(|| format!("__per_step_{}", self.number()))
     }
 
+    /// What the run has used: the method of the device, and of what there is to drop.
+    pub(crate) fn describe_use(&self) -> Option<(&'static str, String)> {
+        if let Some(container) = self.container.get() {
+            return Some(("resource_manager.cleanup", container.clone()));
+        }
+        let allocator = self.allocator.get()?;
+        Some(("step_allocator", allocator.name().to_owned()))
+    }
+
     /// Ends the run: temporary memory goes back to the device, resources of the run are dropped.
     pub(crate) fn finish(&mut self, device: &dyn Device) -> Result<(), StepError> {
         drop(self.allocator.take());

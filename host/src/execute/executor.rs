@@ -77,7 +77,13 @@ impl Executor {
         Ok(Self {
             scheduling: options.scheduling,
             may_attend,
-            workshop: Workshop::new(graph, devices, registry, Arc::clone(&session)),
+            workshop: Workshop::new(
+                graph,
+                devices,
+                registry,
+                Arc::clone(&session),
+                options.recorder.clone(),
+            ),
             session,
             closed: options.closed.clone(),
             pools,
@@ -212,7 +218,7 @@ impl Executor {
             }
         };
         recorder.record_since(started, EventKind::Run { run });
-        let outcome = outcome.and(stage.finish());
+        let outcome = outcome.and(stage.finish(recorder));
         if let Err(failure) = outcome {
             if let (ExecuteError::TimedOut(_), Some(mut trial)) = (&failure, trial_ended()) {
                 // Nobody knows how long it would have taken; another crew may be faster.

@@ -4,6 +4,7 @@ use std::cell::OnceCell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use rustc_hash::FxHashMap;
 
@@ -21,6 +22,7 @@ use crate::names::DeviceId;
 use crate::ops::OpRegistry;
 use crate::plan::{MemorySpace, Payload, Plan, Step, StepId, StepKind, Transfer};
 use crate::tensor::{DType, Tensor, TensorError};
+use crate::trace::{EventKind, Recorder};
 
 /// What executing a node comes to.
 #[derive(Clone)]
@@ -121,6 +123,8 @@ pub(super) struct Workshop {
     registry: Arc<KernelRegistry>,
     /// Whose stateful kernels these are.
     session: Arc<str>,
+    /// Hears what devices are asked for.
+    recorder: Recorder,
     /// Nodes of graphs that are not checked yet are held to these.
     pub(super) ops: Option<Arc<OpRegistry>>,
     made: Mutex<FxHashMap<KernelKey, Action>>,
@@ -190,8 +194,10 @@ impl Workshop {
         devices: Arc<DeviceSet>,
         registry: Arc<KernelRegistry>,
         session: Arc<str>,
+        recorder: Recorder,
     ) -> Self {
         Self {
+            recorder,
             graph,
             devices,
             registry,
@@ -302,7 +308,15 @@ impl Workshop {
         let (mut nodes, mut steps) = (Vec::new(), Vec::new());
         for partition in plan.partitions() {
             let device = kernel_device(&self.devices, partition.device)?;
-            let mut part = PartitionGraph::new(&self.graph, plan, partition.device, &index);
+            let started = Instant::now();
+            let device_type = device.attributes().device_type.as_str();
+            let mut part = PartitionGraph::new(
+                &self.graph,
+                plan,
+                (partition.device, device_type),
+                &self.registry,
+                &index,
+            );
             device
                 .maybe_rewrite_graph(self.graph.functions(), &mut part)
                 .map_err(|source| ExecuteError::Device {
@@ -311,6 +325,20 @@ impl Workshop {
                     source: Box::new(source),
                 })?;
             for (node, step) in part.finish() {
+                self.tell(
+                    started,
+                    partition.device,
+                    "maybe_rewrite_graph",
+                    node.nodes.last(),
+                    || {
+                        let names: Vec<_> = node
+                            .nodes
+                            .iter()
+                            .map(|&n| self.graph.node_name(n))
+                            .collect();
+                        format!("{} computes {}", node.op, names.join(", "))
+                    },
+                );
                 nodes.push(Arc::new(node));
                 steps.push(step);
             }
@@ -335,6 +363,7 @@ impl Workshop {
                     _ => None,
                 });
             let nodes: Vec<NodeId> = nodes.collect();
+            let started = Instant::now();
             let own = device
                 .fill_context_map(&self.graph, &nodes)
                 .map_err(|source| ExecuteError::Device {
@@ -342,6 +371,14 @@ impl Workshop {
                     doing: "giving nodes their contexts",
                     source: Box::new(source),
                 })?;
+            self.tell(started, partition.device, "fill_context_map", None, || {
+                format!(
+                    "{} of {} nodes have a context of their own, all others {:?}",
+                    own.len(),
+                    nodes.len(),
+                    device.default_context()
+                )
+            });
             if own.is_empty() {
                 continue;
             }
@@ -542,9 +579,48 @@ impl Workshop {
             return Ok(action.clone());
         }
         let device = kernel_device(&self.devices, device_id)?;
+        let started = Instant::now();
         let action = self.make(node, device, on_host)?;
+        let call = match &action {
+            Action::Constant(_) => "make_tensor",
+            Action::Kernel(_) if self.is_kept(node) => "op_segment.find_or_create",
+            Action::Kernel(_) => "create_kernel",
+        };
+        self.tell(started, device_id, call, Some(&node), || match &action {
+            Action::Constant(tensor) => format!("{tensor:?}, {} bytes", tensor.len_bytes()),
+            Action::Kernel(_) if self.is_kept(node) => {
+                format!("{} of session {}", self.graph.op(node), self.session)
+            }
+            Action::Kernel(_) => self.graph.op(node).to_owned(),
+        });
         made.insert(key, action.clone());
         Ok(action)
+    }
+
+    /// Whether the device keeps the node's kernel: what a stateful kernel remembers outlives this executor, when the session's graph
+    /// grows.
+    fn is_kept(&self, node: NodeId) -> bool {
+        let op = self.graph.op(node);
+        self.graph.class(node).stateful && self.graph.find_function(op).is_none()
+    }
+
+    fn tell(
+        &self,
+        started: Instant,
+        device: DeviceId,
+        call: &'static str,
+        node: Option<&NodeId>,
+        detail: impl FnOnce() -> String,
+    ) {
+        if self.recorder.is_on() {
+            let kind = EventKind::Device {
+                device,
+                call,
+                node: node.copied(),
+                detail: detail().into(),
+            };
+            self.recorder.record_since(started, kind);
+        }
     }
 
     /// The kernel of several nodes.
@@ -580,8 +656,12 @@ impl Workshop {
                 ..*self.site(node, device)
             })
         };
+        let started = Instant::now();
         let kernel = construct_kernel(&self.registry, None, &construction)
             .map_err(|source| refused(site(), source))?;
+        self.tell(started, device_id, "create_kernel", Some(&node), || {
+            fused.op.clone()
+        });
         let action = Action::Kernel(Arc::from(kernel));
         made.insert(key, action.clone());
         Ok(action)
@@ -622,9 +702,7 @@ impl Workshop {
             let kernel = create_kernel(&self.registry, ops, &self.graph, node, device);
             kernel.map(Arc::from).map_err(refused)
         };
-        // What a stateful kernel remembers outlives this executor, when the session's graph grows.
-        let is_kept = self.graph.class(node).stateful && self.graph.find_function(op).is_none();
-        let kernel = if is_kept {
+        let kernel = if self.is_kept(node) {
             let name = self.graph.node_name(node);
             device
                 .op_segment()

@@ -34,6 +34,8 @@ use crate::device::OnCancel;
 use crate::device::StepNumber;
 use crate::names::DeviceId;
 use crate::tensor::Tensor;
+use crate::trace::EventKind;
+use crate::trace::Recorder;
 
 /// Work worth waking a parked thread for: waking costs 3 to 5 us, as measured.
 const WORTH_WAKING_NS: u64 = 10_000;
@@ -120,7 +122,7 @@ impl Stage {
     }
 
     /// A run is over: what it had for itself alone goes back to the devices.
-    pub(super) fn finish(&mut self) -> Result<(), ExecuteError> {
+    pub(super) fn finish(&mut self, recorder: &Recorder) -> Result<(), ExecuteError> {
         let mut outcome = Ok(());
         for partition in self.program.plan.partitions() {
             let slot = &mut self.steps[partition.device.index()];
@@ -132,7 +134,18 @@ impl Stage {
                 // An asynchronous kernel that nobody waits for has it still; its memory goes with it.
                 *shared = Arc::new(shared.handed_on());
             }
+            let started = Instant::now();
+            let used = shared.describe_use().filter(|_| recorder.is_on());
             let finished = Arc::get_mut(shared).map(|step| step.finish(&**device));
+            if let Some((call, detail)) = used {
+                let kind = EventKind::Device {
+                    device: partition.device,
+                    call,
+                    node: None,
+                    detail: detail.into(),
+                };
+                recorder.record_since(started, kind);
+            }
             if let Some(Err(error)) = finished {
                 outcome = Err(ExecuteError::StepResources {
                     device: device.attributes().name.clone(),

@@ -24,6 +24,7 @@ pub mod conv;
 pub mod depthwise;
 
 pub mod einsum;
+pub mod epilogue;
 
 pub mod gather;
 

@@ -34,6 +34,19 @@ pub(super) fn ops() -> Vec<OpDef> {
         })
         .with_work(|context, outputs| product_work(context, outputs, "transpose_a")),
         op(
+            "_FusedMatMul",
+            "a: T, b: T, args: num_args * T",
+            "product: T",
+            "T: {half, bfloat16, float, double}; transpose_a: bool = false; transpose_b: bool = false; \
+             num_args: int >= 0; fused_ops: list(string) = []; epsilon: float = 0.0001; leakyrelu_alpha: float = 0.2",
+        )
+        .with_shape(|context| {
+            context.shape_of_rank(0, 2)?;
+            context.shape_of_rank(1, 2)?;
+            product(context, "transpose_a", "transpose_b")
+        })
+        .with_work(|context, outputs| product_work(context, outputs, "transpose_a")),
+        op(
             "BatchMatMul",
             "x: T, y: T",
             "output: T",

@@ -39,6 +39,14 @@ pub(super) fn ops() -> Vec<OpDef> {
         op("Conv2D", "input: T, filter: T", "output: T", CONV)
             .with_shape(convolved)
             .with_work(convolution_work),
+        op(
+            "_FusedConv2D",
+            "input: T, filter: T, args: num_args * T",
+            "output: T",
+            &format!("{CONV}; num_args: int >= 0; fused_ops: list(string) = []; epsilon: float = 0.0001; leakyrelu_alpha: float = 0.2"),
+        )
+            .with_shape(convolved)
+            .with_work(convolution_work),
         op("DepthwiseConv2dNative", "input: T, filter: T", "output: T", DEPTHWISE)
             .with_shape(convolved_by_channel)
             .with_work(|context, outputs| {

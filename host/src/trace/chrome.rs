@@ -192,6 +192,7 @@ impl Lane {
             EventKind::Stage { .. } => (SESSION, "stages"),
             EventKind::PolicyCall { .. } => (SESSION, "policy calls"),
             EventKind::Run { .. } => (SESSION, "runs"),
+            EventKind::Device { device, .. } => (FIRST_DEVICE + device.index(), "device"),
             EventKind::Kernel { device, .. } => (FIRST_DEVICE + device.index(), "kernels"),
             EventKind::Transfer { .. } => (TRANSFERS, "between devices"),
             EventKind::Feed { .. } => (TRANSFERS, "feeds"),
@@ -282,6 +283,18 @@ fn describe(kind: &EventKind, names: &TraceNames) -> (String, &'static str, Valu
             "policy",
             json!({"policy": policy, "call": call, "outcome": outcome}),
         ),
+        EventKind::Device {
+            device,
+            call,
+            node,
+            detail,
+        } => {
+            let mut args = json!({"device": names.device(*device), "detail": detail});
+            if let Some(node) = node {
+                args["node"] = names.node(*node).into();
+            }
+            ((*call).to_owned(), "device", args)
+        }
         EventKind::Run { run } => (format!("run {run}"), "run", json!({"run": run})),
         EventKind::Kernel {
             run,

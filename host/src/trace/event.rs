@@ -35,6 +35,18 @@ pub enum EventKind {
         /// How it ended, in words.
         outcome: String,
     },
+    /// What a device was asked for besides executing nodes: `make_tensor`, `create_kernel`, `maybe_rewrite_graph`,
+    /// `step_allocator` and so on, by the names of its methods.
+    Device {
+        /// The device.
+        device: DeviceId,
+        /// The method.
+        call: &'static str,
+        /// The node that it was for, if it was for one.
+        node: Option<NodeId>,
+        /// What came of it, in words.
+        detail: Box<str>,
+    },
     /// One run of a plan, first step to last.
     Run {
         /// Number of the run in its executor.

@@ -16,6 +16,10 @@ use crate::device::Kernel;
 use crate::device::KernelContext;
 use crate::device::KernelDevice;
 use crate::device::KernelError;
+#[cfg(feature = "kernels")]
+use crate::device::PartitionGraph;
+#[cfg(feature = "kernels")]
+use crate::graph::Function;
 use crate::names::DeviceName;
 use crate::tensor::Allocator;
 use crate::tensor::HostAllocator;
@@ -166,6 +170,16 @@ impl KernelDevice for ThreadPoolDevice {
                 )));
             }
         }
+        Ok(())
+    }
+
+    #[cfg(feature = "kernels")]
+    fn maybe_rewrite_graph(
+        &self,
+        _: &[Function],
+        graph: &mut PartitionGraph<'_>,
+    ) -> Result<(), DeviceError> {
+        super::fuse::fuse_products(graph);
         Ok(())
     }
 

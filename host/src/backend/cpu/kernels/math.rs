@@ -230,7 +230,7 @@ pub(super) fn real_function(node: &KernelConstruction<'_>, function: RealFunctio
 }
 
 /// TensorFlow `MatMul`: `[m, k] x [k, n] -> [m, n]`, each operand transposed first if its attribute says so.
-fn mat_mul(node: &KernelConstruction<'_>) -> Made {
+pub(super) fn mat_mul(node: &KernelConstruction<'_>) -> Made {
     let transpose = (
         bool_attr(node, "transpose_a", false)?,
         bool_attr(node, "transpose_b", false)?,

@@ -70,6 +70,7 @@ mod concat;
 mod conv;
 mod elementwise;
 mod fill;
+mod fused;
 mod gather;
 mod image;
 mod logic;
@@ -149,6 +150,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     cast::register(registry);
     reduce::register(registry);
     fill::register(registry);
+    fused::register(registry);
     pack::register(registry);
     select::register(registry);
     concat::register(registry);

@@ -167,7 +167,7 @@ fn softmax<T: SoftmaxRow>(
 }
 
 /// TensorFlow `Conv2D`, channels last; the filter's channels may divide the image's (groups).
-fn conv_2d(node: &KernelConstruction<'_>) -> Made {
+pub(super) fn conv_2d(node: &KernelConstruction<'_>) -> Made {
     channels_last(node)?;
     let windows = ConvolutionWindows {
         strides: spatial(node, "strides", None)?,

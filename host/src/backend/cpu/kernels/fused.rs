@@ -1,0 +1,103 @@
+//! Products with what follows them, as one kernel: TensorFlow's `_FusedMatMul` and `_FusedConv2D`.
+
+use crate::backend::cpu::fuse::FUSED_OPS;
+use crate::backend::cpu::kernels::Made;
+use crate::backend::cpu::kernels::REALS;
+use crate::backend::cpu::kernels::bad_attr;
+use crate::backend::cpu::kernels::def;
+use crate::backend::cpu::kernels::math;
+use crate::backend::cpu::kernels::nn;
+use crate::backend::cpu::kernels::type_attr;
+use crate::device::Kernel;
+use crate::device::KernelConstruction;
+use crate::device::KernelContext;
+use crate::device::KernelDevice;
+use crate::device::KernelError;
+use crate::device::KernelRegistry;
+use crate::graph::AttrValue;
+use crate::kernels::Threads;
+use crate::kernels::epilogue;
+use crate::kernels::epilogue::Activation;
+use crate::tensor::DType;
+use crate::tensor::Tensor;
+
+pub(super) fn register(registry: &mut KernelRegistry) {
+    for (op, base) in [
+        (
+            "_FusedMatMul",
+            math::mat_mul as fn(&KernelConstruction<'_>) -> Made,
+        ),
+        ("_FusedConv2D", nn::conv_2d),
+    ] {
+        registry.register(
+            def(op)
+                .with_types("T", &REALS)
+                .with_factory(move |node| fused(node, base)),
+        );
+    }
+}
+
+/// A product whose bias is the input after its own two, and what is done with the sums.
+struct Fused {
+    product: Box<dyn Kernel>,
+    dtype: DType,
+    activation: Activation,
+}
+
+fn fused(node: &KernelConstruction<'_>, base: fn(&KernelConstruction<'_>) -> Made) -> Made {
+    let fused_ops = node.attrs.list(FUSED_OPS).unwrap_or(&[]);
+    let names: Option<Vec<&str>> = fused_ops
+        .iter()
+        .map(|op| match op {
+            AttrValue::Bytes(name) => std::str::from_utf8(name).ok(),
+            _ => None,
+        })
+        .collect();
+    let activation = match names.as_deref() {
+        Some(["BiasAdd"]) => Activation::Identity,
+        Some(["BiasAdd", "Relu"]) => Activation::Relu,
+        Some(["BiasAdd", "Relu6"]) => Activation::Relu6,
+        _ => {
+            return Err(bad_attr(
+                node,
+                FUSED_OPS,
+                "list of BiasAdd and at most one of Relu and Relu6",
+            ));
+        }
+    };
+    Ok(Box::new(Fused {
+        product: base(node)?,
+        dtype: type_attr(node, "T")?,
+        activation,
+    }))
+}
+
+impl Kernel for Fused {
+    fn compute(&self, context: &mut KernelContext<'_>) -> Result<(), KernelError> {
+        self.product.compute(context)?;
+        let bias = context.input(2)?;
+        dispatch_real!(self.dtype, T => {
+            let values = bias.as_slice::<T>()?;
+            let threads = Threads::of(context);
+            context.update_output(0, |shape, out: &mut [T]| {
+                if bias.shape().dims() != shape.dims().last().map_or(&[][..], std::slice::from_ref) {
+                    return Err(KernelError::invalid(format!(
+                        "Must provide as many biases as the last dimension of the input tensor: {} vs. {shape}",
+                        bias.shape()
+                    )));
+                }
+                epilogue::apply(out, values, self.activation, threads);
+                Ok(())
+            })
+        })
+    }
+
+    fn pack_input(
+        &self,
+        index: usize,
+        constant: &Tensor,
+        device: &dyn KernelDevice,
+    ) -> Result<Option<Tensor>, KernelError> {
+        self.product.pack_input(index, constant, device)
+    }
+}

@@ -1,0 +1,114 @@
+//! What follows a product on its elements: a bias per column, then an activation.
+
+use super::Number;
+use super::Threads;
+use super::binary;
+
+/// What is done with a sum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Activation {
+    /// Nothing.
+    Identity,
+    /// `max(x, 0)`.
+    Relu,
+    /// `min(max(x, 0), 6)`.
+    Relu6,
+}
+
+/// Elements that a thread should have at least.
+const GRAIN: usize = 40_000;
+
+/// Biases fewer than this are repeated, so that the loop over them is worth vectors.
+const NARROW: usize = 64;
+
+/// `out[r, c] = activation(out[r, c] + bias[c])`, row-major with rows of `bias.len()` elements; the same operations, in the same
+/// order, as a bias and an activation of their own.
+pub fn apply<T: Number>(out: &mut [T], bias: &[T], activation: Activation, threads: Threads<'_>) {
+    match activation {
+        Activation::Identity => apply_with(out, bias, threads, |x| x),
+        Activation::Relu => apply_with(out, bias, threads, |x| binary::maximum(x, T::ZERO)),
+        Activation::Relu6 => {
+            let six = T::from_i64(6);
+            apply_with(out, bias, threads, |x| {
+                binary::minimum(binary::maximum(x, T::ZERO), six)
+            });
+        }
+    }
+}
+
+fn apply_with<T: Number>(
+    out: &mut [T],
+    bias: &[T],
+    threads: Threads<'_>,
+    activate: impl Fn(T) -> T + Sync,
+) {
+    if bias.is_empty() {
+        return;
+    }
+    let repeated: Vec<T>;
+    let pattern = if bias.len() < NARROW && out.len() > NARROW {
+        repeated = bias.repeat(2 * NARROW / bias.len());
+        &repeated
+    } else {
+        bias
+    };
+    threads.fill(out, bias.len(), GRAIN, |_, part| {
+        for elements in part.chunks_mut(pattern.len()) {
+            for (element, &bias) in elements.iter_mut().zip(pattern) {
+                *element = activate(element.plus(bias));
+            }
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plain(out: &[f32], bias: &[f32], activation: Activation) -> Vec<f32> {
+        let columns = bias.len();
+        let sums = out.iter().enumerate().map(|(i, x)| x + bias[i % columns]);
+        sums.map(|x| match activation {
+            Activation::Identity => x,
+            Activation::Relu => x.max(0.0),
+            Activation::Relu6 => x.clamp(0.0, 6.0),
+        })
+        .collect()
+    }
+
+    #[test]
+    fn it_is_what_a_plain_loop_gives_for_narrow_and_wide_rows() {
+        for (rows, columns) in [
+            (1, 1),
+            (7, 3),
+            (784, 6),
+            (50, 63),
+            (50, 64),
+            (3, 1000),
+            (0, 5),
+        ] {
+            let values = (0..rows * columns).map(|i| ((i * 37 % 101) as f32 - 50.0) / 7.0);
+            let values: Vec<f32> = values.collect();
+            let bias: Vec<f32> = (0..columns).map(|i| (i % 5) as f32 - 2.0).collect();
+            for activation in [Activation::Identity, Activation::Relu, Activation::Relu6] {
+                let mut out = values.clone();
+                apply(&mut out, &bias, activation, Threads::single());
+                let expected = plain(&values, &bias, activation);
+                assert_eq!(out, expected, "{rows} x {columns} {activation:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_number_stays_so() {
+        let mut out = [f32::NAN, 1.0];
+        apply(&mut out, &[0.0, 0.0], Activation::Relu, Threads::single());
+        assert!(out[0].is_nan());
+        assert_eq!(out[1], 1.0);
+    }
+
+    #[test]
+    fn no_columns_are_no_elements() {
+        apply::<f32>(&mut [], &[], Activation::Relu, Threads::single());
+    }
+}

@@ -1,0 +1,478 @@
+//! Sessions that grow, end, and share devices: variables, `extend`, `close`, `reset`, isolation.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use placewright::candidates::Proposal;
+use placewright::device::DeviceManager;
+use placewright::device::DeviceOptions;
+use placewright::device::DeviceSet;
+use placewright::device::Kernel;
+use placewright::device::KernelContext;
+use placewright::device::KernelDef;
+use placewright::device::KernelError;
+use placewright::device::StatusCode;
+use placewright::error::Error;
+use placewright::execute::ExecuteError;
+use placewright::execute::RunOptions;
+use placewright::graph::AttrSet;
+use placewright::graph::AttrValue;
+use placewright::graph::Graph;
+use placewright::graph::GraphAssembler;
+use placewright::graph::Input;
+use placewright::graph::NodeSpec;
+use placewright::graph::Output;
+use placewright::graph::Work;
+use placewright::session::Session;
+use placewright::session::SessionBuilder;
+use placewright::session::SessionGroup;
+use placewright::tensor::DType;
+use placewright::tensor::PartialShape;
+use placewright::tensor::Tensor;
+
+const PREFIX: &str = "/job:localhost/replica:0/task:0";
+
+/// A node: name, op, inputs, device, output type, and whether it is stateful.
+type Line<'a> = (
+    &'a str,
+    &'a str,
+    &'a [&'a str],
+    &'a str,
+    Option<DType>,
+    bool,
+);
+
+/// A counter `v` that `init` sets to what is fed as `x`, `add` adds `x` to, and `read` shows.
+const COUNTER: [Line<'static>; 5] = [
+    ("x", "Placeholder", &[], "", Some(DType::F32), false),
+    ("v", "VarHandleOp", &[], "", Some(DType::Resource), true),
+    ("init", "AssignVariableOp", &["v", "x"], "", None, true),
+    ("add", "AssignAddVariableOp", &["v", "x"], "", None, true),
+    ("read", "ReadVariableOp", &["v"], "", Some(DType::F32), true),
+];
+
+fn graph(lines: &[Line<'_>]) -> Graph {
+    let mut assembler = GraphAssembler::new("lines");
+    for &(name, op, inputs, device, dtype, stateful) in lines {
+        let inputs: Vec<Input> = inputs
+            .iter()
+            .map(|input| Input::Data {
+                node: assembler.find_node(input).expect("inputs come first"),
+                slot: 0,
+            })
+            .collect();
+        let shape = PartialShape::new(&[Some(2)]);
+        let float = |name: &str| (Arc::from(name), AttrValue::from(DType::F32));
+        let shape_attr = || (Arc::from("shape"), AttrValue::Shape(shape.clone()));
+        let attrs = match op {
+            "Placeholder" | "VarHandleOp" => AttrSet::new([float("dtype"), shape_attr()]),
+            "Neg" | "Relu" => AttrSet::new([float("T")]),
+            "Count" => AttrSet::default(),
+            _ => AttrSet::new([float("dtype")]),
+        };
+        let shape = match dtype {
+            Some(DType::Resource) => PartialShape::new(&[]),
+            _ => shape,
+        };
+        let outputs: Vec<Output> = dtype
+            .map(|dtype| Output {
+                dtype,
+                is_ref: false,
+                shape,
+            })
+            .into_iter()
+            .collect();
+        let spec = NodeSpec {
+            name,
+            op,
+            inputs: &inputs,
+            requested_device: device,
+            attrs,
+            outputs: &outputs,
+            stateful,
+            work: Work::default(),
+        };
+        assembler
+            .add_node(&spec)
+            .expect("the lines are well-formed");
+    }
+    assembler.finish()
+}
+
+fn cpus(n: u32) -> DeviceOptions {
+    let mut options = DeviceOptions::default();
+    options.device_count.insert("CPU".to_owned(), n);
+    options
+}
+
+fn devices(n: u32) -> Arc<DeviceSet> {
+    let factories = placewright::backend::default_factories();
+    Arc::new(factories.create_devices(&cpus(n), PREFIX).unwrap())
+}
+
+fn counter_on(devices: &Arc<DeviceSet>) -> SessionBuilder {
+    Session::builder()
+        .with_graph(graph(&COUNTER))
+        .with_devices(Arc::clone(devices))
+}
+
+fn x(value: f32) -> (&'static str, Tensor) {
+    ("x", Tensor::from_values([2], &[value; 2]).unwrap())
+}
+
+fn run(session: &Session, target: &str, value: f32) {
+    let options = RunOptions::default();
+    session
+        .run_with(&[x(value)], &[], &[target], &options)
+        .unwrap();
+}
+
+fn read(session: &Session) -> Result<f32, Box<Error>> {
+    Ok(session.run(&[], &["read"]).map_err(Box::new)?[0]
+        .as_slice::<f32>()
+        .unwrap()[0])
+}
+
+#[test]
+fn a_variable_keeps_its_value_between_runs() {
+    let session = counter_on(&devices(1)).build().unwrap();
+    let error = read(&session).unwrap_err();
+    assert_eq!(error.code(), StatusCode::FailedPrecondition);
+    assert!(
+        error
+            .to_string()
+            .contains("`localhost/v` is not initialized"),
+        "{error}"
+    );
+    run(&session, "init", 1.0);
+    for _ in 0..3 {
+        run(&session, "add", 2.0);
+    }
+    assert_eq!(read(&session).unwrap(), 7.0);
+}
+
+#[test]
+fn what_was_read_does_not_change_with_the_variable() {
+    let session = counter_on(&devices(1)).build().unwrap();
+    run(&session, "init", 1.0);
+    let before = session.run(&[], &["read"]).unwrap();
+    run(&session, "add", 5.0);
+    assert_eq!(before[0].as_slice::<f32>().unwrap(), [1.0, 1.0]);
+    assert_eq!(read(&session).unwrap(), 6.0);
+}
+
+#[test]
+fn sessions_on_the_same_devices_share_variables_unless_they_are_isolated() {
+    let devices = devices(1);
+    let first = counter_on(&devices).build().unwrap();
+    let second = counter_on(&devices).build().unwrap();
+    let alone = counter_on(&devices)
+        .with_isolated_session_state(true)
+        .build()
+        .unwrap();
+    run(&first, "init", 1.0);
+    assert_eq!(read(&second).unwrap(), 1.0);
+    assert!(read(&alone).is_err());
+    run(&alone, "init", 9.0);
+    assert_eq!(read(&first).unwrap(), 1.0);
+    assert_eq!(read(&alone).unwrap(), 9.0);
+    let names = |session: &Session| {
+        session
+            .devices()
+            .iter()
+            .next()
+            .unwrap()
+            .1
+            .name()
+            .to_string()
+    };
+    assert_eq!(names(&alone), names(&first));
+}
+
+#[test]
+fn many_threads_add_without_losing_anything() {
+    let session = counter_on(&devices(1)).build().unwrap();
+    run(&session, "init", 0.0);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..50 {
+                    run(&session, "add", 1.0);
+                }
+            });
+        }
+    });
+    assert_eq!(read(&session).unwrap(), 200.0);
+}
+
+/// Counts its executions, and who made it.
+struct Count {
+    made: u32,
+    calls: AtomicU32,
+}
+
+impl Kernel for Count {
+    fn compute(&self, context: &mut KernelContext<'_>) -> Result<(), KernelError> {
+        let calls = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
+        let values = [self.made as f32, calls as f32];
+        let shape = placewright::tensor::Shape::from([2]);
+        context.fill_output(0, &shape, |out: &mut [f32]| {
+            out.copy_from_slice(&values);
+            Ok(())
+        })
+    }
+}
+
+/// A kernel that remembers how often it was called, and how many were made before it.
+fn count() -> KernelDef {
+    let n_made = AtomicU32::new(0);
+    KernelDef::new("Count", "CPU").with_factory(move |_| {
+        Ok(Box::new(Count {
+            made: n_made.fetch_add(1, Ordering::Relaxed),
+            calls: AtomicU32::new(0),
+        }))
+    })
+}
+
+fn counted(session: &Session) -> [f32; 2] {
+    let fetched = session.run(&[], &["c"]).unwrap();
+    let values = fetched[0].as_slice::<f32>().unwrap();
+    [values[0], values[1]]
+}
+
+#[test]
+fn a_session_that_is_extended_keeps_its_stateful_nodes_where_they_are() {
+    for device in ["/device:CPU:0", "/device:CPU:1"] {
+        let old = [("c", "Count", &[][..], "", Some(DType::F32), true)];
+        let devices = devices(2);
+        let on = devices.find_by_name(&format!("{PREFIX}{device}")).unwrap();
+        let mut session = Session::builder()
+            .with_graph(graph(&old))
+            .with_devices(Arc::clone(&devices))
+            .with_kernels([count()])
+            .with_placement_options(
+                placewright::candidates::PlacementOptions::default()
+                    .with_pin(placewright::graph::NodeId(0), on),
+            )
+            .build()
+            .unwrap();
+        assert_eq!(counted(&session), [0.0, 1.0]);
+        let larger = graph(&[
+            // Other nodes may come before: names count, not numbers.
+            ("p", "Placeholder", &[], "", Some(DType::F32), false),
+            old[0],
+            ("n", "Neg", &["c"], "/device:CPU:0", Some(DType::F32), false),
+        ]);
+        session.extend(larger).unwrap();
+        let node = session.graph().find_node("c").unwrap();
+        assert_eq!(session.placement().device(node), on);
+        let fetched = session.run(&[], &["n"]).unwrap();
+        assert_eq!(fetched[0].as_slice::<f32>().unwrap(), [-0.0, -2.0]);
+        assert_eq!(counted(&session), [0.0, 3.0]);
+    }
+}
+
+#[test]
+fn other_sessions_have_stateful_kernels_of_their_own() {
+    let lines = [("c", "Count", &[][..], "", Some(DType::F32), true)];
+    let (devices, kernel) = (devices(1), count());
+    let session = || {
+        Session::builder()
+            .with_graph(graph(&lines))
+            .with_devices(Arc::clone(&devices))
+            .with_kernels([kernel.clone()])
+            .build()
+            .unwrap()
+    };
+    let (first, second) = (session(), session());
+    assert_eq!(counted(&first), [0.0, 1.0]);
+    assert_eq!(counted(&second), [1.0, 1.0]);
+    assert_eq!(counted(&first), [0.0, 2.0]);
+    drop(first);
+    assert_eq!(counted(&session()), [2.0, 1.0]);
+}
+
+#[test]
+fn what_is_no_extension_is_refused_and_the_session_goes_on() {
+    let mut session = counter_on(&devices(1)).build().unwrap();
+    run(&session, "init", 3.0);
+    let mut refused = |lines: &[Line<'_>], node: &str, problem: &str| {
+        let error = session.extend(graph(lines)).unwrap_err().to_string();
+        assert!(error.contains(node) && error.contains(problem), "{error}");
+        assert_eq!(read(&session).unwrap(), 3.0);
+    };
+    refused(&COUNTER[..4], "`read`", "is missing");
+    let mut lines = COUNTER;
+    lines[3].1 = "AssignSubVariableOp";
+    refused(&lines, "`add`", "has another op");
+    let mut lines = COUNTER;
+    lines[4].3 = "/device:CPU:0";
+    refused(&lines, "`read`", "requests another device");
+    let y = ("y", "Placeholder", &[][..], "", Some(DType::F32), false);
+    let mut lines = vec![y];
+    lines.extend(COUNTER);
+    lines[3].2 = &["v", "y"];
+    refused(&lines, "`init`", "has other inputs");
+    let mut placed_by_app = counter_on(&devices(1))
+        .with_proposal(Proposal {
+            devices: vec![0; COUNTER.len()],
+            ..Proposal::default()
+        })
+        .build()
+        .unwrap();
+    let error = placed_by_app.extend(graph(&COUNTER)).unwrap_err();
+    assert_eq!(error.code(), StatusCode::FailedPrecondition);
+}
+
+#[test]
+fn a_closed_session_refuses_runs_and_ends_those_under_way() {
+    let mut lines = vec![("c0", "Sleep", &[][..], "", Some(DType::F32), true)];
+    let names: Vec<String> = (1..200).map(|i| format!("c{i}")).collect();
+    for name in &names {
+        lines.push((name.as_str(), "Sleep", &[], "", Some(DType::F32), true));
+    }
+    struct Sleep;
+    impl Kernel for Sleep {
+        fn compute(&self, context: &mut KernelContext<'_>) -> Result<(), KernelError> {
+            std::thread::sleep(Duration::from_millis(5));
+            let shape = placewright::tensor::Shape::from([2]);
+            context.fill_output(0, &shape, |out: &mut [f32]| {
+                out.fill(0.0);
+                Ok(())
+            })
+        }
+    }
+    let session = Session::builder()
+        .with_graph(graph(&lines))
+        .with_kernels([KernelDef::new("Sleep", "CPU").with_factory(|_| Ok(Box::new(Sleep)))])
+        .build()
+        .unwrap();
+    let targets: Vec<&str> = lines.iter().map(|line| line.0).collect();
+    let ended = std::thread::scope(|scope| {
+        let options = RunOptions::default();
+        let run = || {
+            session
+                .run_with(&[], &[], &targets, &options)
+                .map_err(Box::new)
+        };
+        let run = scope.spawn(run);
+        std::thread::sleep(Duration::from_millis(30));
+        session.close();
+        run.join().unwrap()
+    });
+    let refused = session.run(&[], &["c0"]).unwrap_err();
+    for error in [*ended.unwrap_err(), refused] {
+        assert!(
+            matches!(error, Error::Execute(ExecuteError::Closed)),
+            "{error}"
+        );
+    }
+    assert!(session.is_closed());
+}
+
+#[test]
+fn a_reset_clears_containers_and_closes_the_sessions_of_the_group() {
+    let devices = devices(1);
+    let group = SessionGroup::new();
+    let member = || counter_on(&devices).with_group(&group).build().unwrap();
+    let (first, second) = (member(), member());
+    let other = counter_on(&devices).build().unwrap();
+    run(&first, "init", 4.0);
+    assert_eq!(group.reset(&["nothing is here"]), 2);
+    assert!(first.is_closed() && second.is_closed() && !other.is_closed());
+    assert!(matches!(
+        *read(&first).unwrap_err(),
+        Error::Execute(ExecuteError::Closed)
+    ));
+    assert_eq!(read(&other).unwrap(), 4.0, "another container was cleared");
+    let again = member();
+    assert_eq!(read(&again).unwrap(), 4.0);
+    again.reset(&[]);
+    assert!(again.is_closed());
+    assert_eq!(
+        read(&other).unwrap_err().code(),
+        StatusCode::FailedPrecondition,
+        "the default container was cleared"
+    );
+    assert_eq!(group.reset(&[]), 0);
+}
+
+#[test]
+fn a_session_without_group_is_reset_alone() {
+    let devices = devices(1);
+    let (first, second) = (
+        counter_on(&devices).build().unwrap(),
+        counter_on(&devices).build().unwrap(),
+    );
+    run(&first, "init", 4.0);
+    first.reset(&["localhost"]);
+    assert!(first.is_closed() && !second.is_closed());
+    assert!(read(&second).is_err(), "the container was cleared");
+    run(&second, "init", 5.0);
+    assert_eq!(read(&second).unwrap(), 5.0);
+}
+
+#[test]
+fn who_uses_a_removed_device_is_told_at_the_next_run() {
+    let manager = Arc::new(DeviceManager::of_set(&devices(2)));
+    let second = format!("{PREFIX}/device:CPU:1");
+    let lines = [
+        ("x", "Placeholder", &[][..], "", Some(DType::F32), false),
+        ("n", "Neg", &["x"], second.as_str(), Some(DType::F32), false),
+        ("m", "Neg", &["x"], "/device:CPU:0", Some(DType::F32), false),
+    ];
+    let session = Session::builder()
+        .with_graph(graph(&lines))
+        .with_device_manager(Arc::clone(&manager))
+        .build()
+        .unwrap();
+    assert!(Arc::ptr_eq(session.device_manager(), &manager));
+    session.run(&[x(1.0)], &["n"]).unwrap();
+    manager.remove_devices_by_name(&["CPU:1"]).unwrap();
+    let error = session.run(&[x(1.0)], &["n"]).unwrap_err();
+    assert!(error.to_string().contains(&second), "{error}");
+    assert_eq!(error.code(), StatusCode::Unavailable);
+    session.run(&[x(1.0)], &["m"]).unwrap();
+    assert_eq!(manager.devices().len(), 1);
+}
+
+#[test]
+fn a_graph_def_grows_by_another_one() {
+    // y = a + b, and then z = -y: one message behind the other.
+    let base = include_bytes!("../models/tiny_add.pb");
+    let mut session = Session::builder()
+        .with_graph_def(&base[..])
+        .build()
+        .unwrap();
+    let node = |name: &str, op: &str, input: &str| {
+        // NodeDef { name, op, input, attr { T: float } } as field 1 of a GraphDef.
+        let mut attr = vec![0x0a, 1, b'T', 0x12, 2, 0x30, 1];
+        let mut body = Vec::new();
+        for (tag, text) in [(0x0a, name), (0x12, op), (0x1a, input)] {
+            body.extend([tag, u8::try_from(text.len()).unwrap()]);
+            body.extend(text.as_bytes());
+        }
+        body.extend([0x2a, u8::try_from(attr.len()).unwrap()]);
+        body.append(&mut attr);
+        let mut message = vec![0x0a, u8::try_from(body.len()).unwrap()];
+        message.append(&mut body);
+        message
+    };
+    session.extend_graph_def(&node("z", "Neg", "y")).unwrap();
+    let a = Tensor::from_values([3], &[1f32, 2.0, 3.0]).unwrap();
+    let b = Tensor::from_values([3], &[10f32, 20.0, 30.0]).unwrap();
+    let fetched = session.run(&[("a", a), ("b", b)], &["z"]).unwrap();
+    assert_eq!(fetched[0].as_slice::<f32>().unwrap(), [-11.0, -22.0, -33.0]);
+    // A second extension stands on the first; a name that is there is refused.
+    session.extend_graph_def(&node("w", "Neg", "z")).unwrap();
+    let error = session
+        .extend_graph_def(&node("z", "Neg", "y"))
+        .unwrap_err();
+    assert!(error.to_string().contains("`z`"), "{error}");
+    assert!(session.graph().find_node("w").is_some());
+    let mut built = counter_on(&devices(1)).build().unwrap();
+    let error = built.extend_graph_def(&node("z", "Neg", "x")).unwrap_err();
+    assert_eq!(error.code(), StatusCode::FailedPrecondition);
+}
