@@ -464,6 +464,11 @@ fn a_trace_has_a_lane_per_device_transfers_stages_and_the_policy() {
     for lane in ["CPU:0", "CPU:1", "round-robin", "enumerate", "Conv2D"] {
         assert!(text.contains(lane), "{lane} is not in the trace");
     }
+    // What the devices were asked for besides.
+    let is_there = |call: &str| events.iter().any(|event| event["name"] == call);
+    for call in ["make_tensor", "create_kernel", "fill_context_map"] {
+        assert!(is_there(call), "{call} is not in the trace");
+    }
 }
 
 #[test]

@@ -9,6 +9,8 @@ mod cli;
 mod devices;
 #[path = "../support/fakes.rs"]
 mod fakes;
+#[cfg(feature = "cli")]
+mod fusion;
 #[cfg(feature = "graphdef")]
 mod import;
 mod kernel_choice;

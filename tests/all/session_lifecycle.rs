@@ -350,8 +350,8 @@ fn a_closed_session_refuses_runs_and_ends_those_under_way() {
         .build()
         .unwrap();
     let targets: Vec<&str> = lines.iter().map(|line| line.0).collect();
+    let options = RunOptions::default();
     let ended = std::thread::scope(|scope| {
-        let options = RunOptions::default();
         let run = || {
             session
                 .run_with(&[], &[], &targets, &options)

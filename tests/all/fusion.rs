@@ -1,0 +1,258 @@
+//! Nodes that CPU devices compute together: the same numbers as one by one, and only where nobody can tell.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering;
+
+use placewright::builder::BuildError;
+use placewright::builder::Conv2d;
+use placewright::builder::Float;
+use placewright::builder::GraphBuilder;
+use placewright::builder::Padding;
+use placewright::builder::Scalar;
+use placewright::device::DeviceOptions;
+use placewright::device::FactoryRegistry;
+use placewright::device::Kernel;
+use placewright::device::KernelContext;
+use placewright::device::KernelDef;
+use placewright::device::KernelError;
+use placewright::execute::RunOptions;
+use placewright::graph::Graph;
+use placewright::session::Session;
+use placewright::session::SessionBuilder;
+use placewright::tensor::DType;
+use placewright::tensor::Shape;
+use placewright::tensor::Tensor;
+use placewright::trace::EventKind;
+use placewright::trace::Recorder;
+
+use crate::strict_cpu::StrictCpuFactory;
+
+/// `dense` = relu(x w + b), `plain` = x w + b of another product.
+fn layers<T: Float + Scalar>() -> Result<Graph, BuildError> {
+    let b = GraphBuilder::new("layers");
+    let x = b.placeholder::<T>("x", [4, 8])?;
+    let w = b.placeholder::<T>("w", [8, 5])?;
+    let bias = b.placeholder::<T>("b", [5])?;
+    let product = b.named("product").matmul(x, w)?;
+    let sum = b.named("sum").bias_add(product, bias)?;
+    b.named("dense").relu(sum)?;
+    let other = b.named("other").matmul(x, w)?;
+    b.named("plain").bias_add(other, bias)?;
+    Ok(b.finish())
+}
+
+fn image() -> Result<Graph, BuildError> {
+    let b = GraphBuilder::new("image");
+    let x = b.placeholder::<f32>("x", [2, 9, 9, 3])?;
+    let w = b.placeholder::<f32>("w", [3, 3, 3, 7])?;
+    let bias = b.placeholder::<f32>("b", [7])?;
+    let product = b
+        .named("product")
+        .conv2d(x, w, Conv2d::new(Padding::Same))?;
+    let sum = b.named("sum").bias_add(product, bias)?;
+    b.named("dense").relu(sum)?;
+    Ok(b.finish())
+}
+
+/// Numbers of both signs, of any type.
+fn values(dtype: DType, shape: &[usize], seed: usize) -> Tensor {
+    let n: usize = shape.iter().product();
+    let numbers = (0..n).map(|i| ((i * 31 + seed * 17) % 23) as f32 / 4.0 - 2.75);
+    let shape = Shape::from(shape);
+    match dtype {
+        DType::F32 => Tensor::from_values(shape, &numbers.collect::<Vec<f32>>()),
+        DType::F64 => {
+            let numbers: Vec<f64> = numbers.map(f64::from).collect();
+            Tensor::from_values(shape, &numbers)
+        }
+        _ => {
+            let numbers: Vec<half::f16> = numbers.map(half::f16::from_f32).collect();
+            Tensor::from_values(shape, &numbers)
+        }
+    }
+    .unwrap()
+}
+
+fn feeds(dtype: DType) -> Vec<(&'static str, Tensor)> {
+    vec![
+        ("x", values(dtype, &[4, 8], 1)),
+        ("w", values(dtype, &[8, 5], 2)),
+        ("b", values(dtype, &[5], 3)),
+    ]
+}
+
+/// The devices of tests, which compute node by node.
+fn one_by_one() -> SessionBuilder {
+    let mut factories = FactoryRegistry::empty();
+    factories
+        .register("CPU", 60, Arc::new(StrictCpuFactory))
+        .unwrap();
+    Session::builder().with_factories(factories)
+}
+
+/// Fetched bytes, and what was computed together.
+fn run(
+    builder: SessionBuilder,
+    graph: Graph,
+    feeds: &[(&str, Tensor)],
+    fetches: &[&str],
+    targets: &[&str],
+) -> (Vec<Vec<u8>>, Vec<String>) {
+    let recorder = Recorder::on();
+    let session = builder
+        .with_graph(graph)
+        .with_recorder(recorder.clone())
+        .build()
+        .unwrap();
+    let options = RunOptions::default();
+    let fetched = session.run_with(feeds, fetches, targets, &options).unwrap();
+    let bytes = fetched
+        .iter()
+        .map(|tensor| tensor.as_bytes().unwrap().to_vec());
+    let together = recorder
+        .events()
+        .into_iter()
+        .filter_map(|event| match event.kind {
+            EventKind::Device {
+                call: "maybe_rewrite_graph",
+                detail,
+                ..
+            } => Some(detail.into_string()),
+            _ => None,
+        });
+    (bytes.collect(), together.collect())
+}
+
+fn cpu() -> SessionBuilder {
+    let mut options = DeviceOptions::default();
+    options.device_count.insert("CPU".to_owned(), 1);
+    Session::builder().with_device_options(options)
+}
+
+#[test]
+fn products_biases_and_activations_give_the_same_bits_together() {
+    for (dtype, graph) in [
+        (
+            DType::F32,
+            layers::<f32> as fn() -> Result<Graph, BuildError>,
+        ),
+        (DType::F64, layers::<f64>),
+        (DType::F16, layers::<half::f16>),
+    ] {
+        let graph = || graph().unwrap();
+        let fetches = ["dense", "plain"];
+        let (expected, none) = run(one_by_one(), graph(), &feeds(dtype), &fetches, &[]);
+        let (found, mut together) = run(cpu(), graph(), &feeds(dtype), &fetches, &[]);
+        assert_eq!(found, expected, "{dtype}");
+        assert_eq!(none, [""; 0]);
+        together.sort_unstable();
+        assert_eq!(
+            together,
+            [
+                "_FusedMatMul computes other, plain",
+                "_FusedMatMul computes product, sum, dense"
+            ]
+        );
+    }
+}
+
+#[test]
+fn so_do_convolutions() {
+    let feeds = [
+        ("x", values(DType::F32, &[2, 9, 9, 3], 1)),
+        ("w", values(DType::F32, &[3, 3, 3, 7], 2)),
+        ("b", values(DType::F32, &[7], 3)),
+    ];
+    let graph = || image().unwrap();
+    let (expected, _) = run(one_by_one(), graph(), &feeds, &["dense"], &[]);
+    let (found, together) = run(cpu(), graph(), &feeds, &["dense"], &[]);
+    assert_eq!(found, expected);
+    assert_eq!(together, ["_FusedConv2D computes product, sum, dense"]);
+}
+
+#[test]
+fn what_somebody_else_reads_is_computed_by_itself() {
+    let graph = || layers::<f32>().unwrap();
+    let feeds = feeds(DType::F32);
+    for (fetches, together) in [
+        (
+            &["dense", "sum"][..],
+            &["_FusedMatMul computes product, sum"][..],
+        ),
+        (&["dense", "product"], &[]),
+        (&["dense"], &["_FusedMatMul computes product, sum, dense"]),
+    ] {
+        let (expected, _) = run(one_by_one(), graph(), &feeds, fetches, &[]);
+        let (found, heard) = run(cpu(), graph(), &feeds, fetches, &[]);
+        assert_eq!(found, expected, "{fetches:?}");
+        assert_eq!(heard, together, "{fetches:?}");
+    }
+    // What is fed is not computed, whoever made it.
+    let mut fed = feeds.clone();
+    fed.push(("product:0", values(DType::F32, &[4, 5], 9)));
+    let (expected, _) = run(one_by_one(), graph(), &fed, &["dense"], &[]);
+    let (found, heard) = run(cpu(), graph(), &fed, &["dense"], &[]);
+    assert_eq!((found, heard), (expected, Vec::new()));
+}
+
+#[test]
+fn one_graph_is_run_both_ways_by_one_session() {
+    let session = cpu().with_graph(layers::<f32>().unwrap()).build().unwrap();
+    let feeds = feeds(DType::F32);
+    let together = session.run(&feeds, &["dense"]).unwrap();
+    let apart = session.run(&feeds, &["product", "sum", "dense"]).unwrap();
+    assert_eq!(
+        together[0].as_bytes().unwrap(),
+        apart[2].as_bytes().unwrap()
+    );
+    let again = session.run(&feeds, &["dense"]).unwrap();
+    assert_eq!(
+        together[0].as_bytes().unwrap(),
+        again[0].as_bytes().unwrap()
+    );
+}
+
+#[test]
+fn the_kernel_of_an_app_is_called_and_not_computed_around() {
+    static N_CALLS: AtomicU32 = AtomicU32::new(0);
+    struct Own;
+    impl Kernel for Own {
+        fn compute(&self, context: &mut KernelContext<'_>) -> Result<(), KernelError> {
+            N_CALLS.fetch_add(1, Ordering::Relaxed);
+            context.fill_output(0, &Shape::from([4, 5]), |out: &mut [f32]| {
+                out.fill(1.0);
+                Ok(())
+            })
+        }
+    }
+    let own = KernelDef::new("MatMul", "CPU").with_priority(1);
+    let builder = cpu().with_kernels([own.with_factory(|_| Ok(Box::new(Own)))]);
+    let graph = layers::<f32>().unwrap();
+    let (_, together) = run(builder, graph, &feeds(DType::F32), &["dense"], &[]);
+    assert_eq!(together, [""; 0]);
+    assert_eq!(N_CALLS.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn a_bias_that_does_not_fit_is_refused_with_node_and_shapes() {
+    let b = GraphBuilder::new("unknown");
+    let x = b.placeholder::<f32>("x", [4, 8]).unwrap();
+    let w = b.placeholder::<f32>("w", [8, 5]).unwrap();
+    let bias = b
+        .placeholder::<f32>("b", placewright::tensor::PartialShape::unknown())
+        .unwrap();
+    let product = b.named("product").matmul(x, w).unwrap();
+    b.named("sum").bias_add(product, bias).unwrap();
+    let session = cpu().with_graph(b.finish()).build().unwrap();
+    for shape in [&[4][..], &[1, 5], &[]] {
+        let mut feeds = feeds(DType::F32);
+        feeds[2].1 = values(DType::F32, shape, 3);
+        let error = session.run(&feeds, &["sum"]).unwrap_err().to_string();
+        assert!(
+            error.contains("`sum` (_FusedMatMul)") && error.contains("[4,5]"),
+            "{error}"
+        );
+    }
+    session.run(&feeds(DType::F32), &["sum"]).unwrap();
+}
