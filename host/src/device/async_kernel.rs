@@ -1,10 +1,14 @@
 //! Kernels whose thread does not wait for the result.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
 use std::thread;
 
+use tracing::warn;
+
 use super::cancel::CancelToken;
+use super::context::AccessedTensors;
 use super::context::DeviceContext;
 use super::error::KernelError;
 use super::kernel::Kernel;
@@ -14,6 +18,7 @@ use super::kernel::Surroundings;
 use super::step::DeviceStep;
 use super::traits::Device;
 use crate::tensor::Tensor;
+use crate::trace::targets;
 
 /// A kernel that ends later than its start returns (a receive, a queue, a timer): no thread waits for it.
 pub trait AsyncKernel: Kernel {
@@ -32,6 +37,9 @@ pub struct AsyncKernelContext {
     step: Option<Arc<DeviceStep>>,
     context: Option<Arc<dyn DeviceContext>>,
     cancel: CancelToken,
+    /// What came into being, where the device wants to know it.
+    temporaries: RefCell<Vec<Tensor>>,
+    is_recording: bool,
 }
 
 impl AsyncKernelContext {
@@ -46,12 +54,13 @@ impl AsyncKernelContext {
         inputs: Vec<Tensor>,
         outputs_on_host: Vec<bool>,
     ) -> Result<Self, KernelError> {
-        if device.as_kernel_device().is_none() {
+        let Some(kernel_device) = device.as_kernel_device() else {
             return Err(KernelError::invalid(format!(
                 "{} does not execute single nodes",
                 device.attributes().name
             )));
-        }
+        };
+        let is_recording = kernel_device.records_accessed_tensors();
         let outputs = outputs_on_host.iter().map(|_| OutputSlot::default());
         Ok(Self {
             device,
@@ -62,6 +71,8 @@ impl AsyncKernelContext {
             step: None,
             context: None,
             cancel: CancelToken::new(),
+            temporaries: RefCell::default(),
+            is_recording,
         })
     }
 
@@ -90,7 +101,7 @@ impl AsyncKernelContext {
             Surroundings {
                 step: self.step.as_deref(),
                 context: self.context.as_ref(),
-                temporaries: None,
+                temporaries: self.is_recording.then_some(&self.temporaries),
             },
         )
     }
@@ -98,6 +109,36 @@ impl AsyncKernelContext {
     /// Is cancelled when the run ends without this execution.
     pub fn cancel_token(&self) -> &CancelToken {
         &self.cancel
+    }
+
+    /// Hands what the kernel has read and made to a device that may not be done with it; once.
+    pub(crate) fn hand_accessed(&mut self) {
+        if !std::mem::take(&mut self.is_recording) {
+            return;
+        }
+        let Some(device) = self.device.as_kernel_device() else {
+            return;
+        };
+        let mut accessed = self.temporaries.take();
+        accessed.extend(self.inputs.iter().cloned());
+        accessed.extend(self.outputs.iter().filter_map(OutputSlot::tensor).cloned());
+        let context = self.context.as_ref();
+        let context = context.unwrap_or_else(|| device.default_context());
+        device.consume_accessed_tensors(&**context, AccessedTensors(accessed));
+    }
+}
+
+impl Drop for AsyncKernelContext {
+    /// Also where the kernel has lost it, or has ended when its run was over.
+    fn drop(&mut self) {
+        self.hand_accessed();
+        // A run that ends without this execution has left it the rest: what it made after that.
+        if let Some(mut step) = self.step.take().and_then(Arc::into_inner)
+            && let Err(error) = step.finish(&*self.device)
+        {
+            let device = &self.device.attributes().name;
+            warn!(target: targets::EXECUTE, device, error = %error, "resources of a run were not dropped");
+        }
     }
 }
 

@@ -101,6 +101,11 @@ impl DeviceBase {
         self.is_removed.store(true, Ordering::Release);
     }
 
+    /// It is there again.
+    pub(crate) fn mark_added(&self) {
+        self.is_removed.store(false, Ordering::Release);
+    }
+
     /// Whether it was taken out of its manager ([`super::DeviceManager::remove_devices`]).
     pub fn is_removed(&self) -> bool {
         self.is_removed.load(Ordering::Acquire)

@@ -12,7 +12,7 @@ use super::resource::ResourceManager;
 use super::step::{DeviceStep, StepNumber};
 use super::traits::{AllocatorAttributes, KernelDevice};
 use crate::graph::AttrSet;
-use crate::tensor::{Allocator, DType, Element, Shape, Tensor, TensorError};
+use crate::tensor::{Allocator, Buffer, DType, Element, Shape, Tensor, TensorError};
 
 /// What a kernel finds in its outputs while debugging: NaN in some types, far from 0 in all.
 const UNWRITTEN: u8 = 0xff;
@@ -174,7 +174,7 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) step: Option<&'a DeviceStep>,
     /// The node's context, where it has one of its own.
     pub(crate) context: Option<&'a Arc<dyn DeviceContext>>,
-    /// Takes temporaries, where the device wants to know them.
+    /// Takes tensors that come into being in the execution, where the device wants to know them.
     pub(crate) temporaries: Option<&'a RefCell<Vec<Tensor>>>,
 }
 
@@ -358,6 +358,7 @@ impl<'a> KernelContext<'a> {
     /// [`KernelError::InvalidArgument`] if the node has fewer.
     pub fn replace_input(&mut self, index: usize, tensor: Tensor) -> Result<(), KernelError> {
         self.input(index)?;
+        self.record(&tensor);
         self.packed = &[]; // One of them was made of what is exchanged.
         match self.inputs {
             Inputs::Borrowed(inputs) => {
@@ -522,7 +523,14 @@ impl<'a> KernelContext<'a> {
             on_host,
             gpu_compatible: false,
         });
-        Ok(Tensor::zeros(&*allocator, dtype, shape)?)
+        let tensor = Tensor::zeros(&*allocator, dtype, shape)?;
+        // Also what a kernel that fails never hands over: the device may write it already. What the host writes it must be
+        // alone with.
+        let is_opaque = |buffer: &Buffer| buffer.as_host_bytes().is_none();
+        if tensor.buffer().is_some_and(is_opaque) {
+            self.record(&tensor);
+        }
+        Ok(tensor)
     }
 
     /// Scratch memory of the device, zeroed, for this run: what kernels of the run have done with is used again.
@@ -540,10 +548,14 @@ impl<'a> KernelContext<'a> {
                 Tensor::zeros(&*allocator, dtype, shape)?
             }
         };
+        self.record(&tensor);
+        Ok(tensor)
+    }
+
+    fn record(&self, tensor: &Tensor) {
         if let Some(temporaries) = self.surroundings.temporaries {
             temporaries.borrow_mut().push(tensor.clone());
         }
-        Ok(tensor)
     }
 
     /// Hands over output `index`.

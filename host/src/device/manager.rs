@@ -129,7 +129,7 @@ impl DeviceManager {
         }
     }
 
-    /// Adds devices, in order.
+    /// Adds devices, in order. One that was removed before can be used again.
     ///
     /// # Errors
     /// [`DeviceError::InvalidArgument`] for the first whose name a device has already; those before it stay.
@@ -149,6 +149,7 @@ impl DeviceManager {
                     "a device named {name} is there already; remove it first, or name the new one otherwise"
                 )));
             }
+            device.base().mark_added();
             state.add(device);
         }
         Ok(())
@@ -249,5 +250,80 @@ impl State {
         // Short names of a removed device mean the last of the others again.
         *self = Self::of(left);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::SimpleDevice;
+    use crate::names::DeviceName;
+
+    fn device(job: &str, device_type: &str, index: u32) -> Arc<dyn Device> {
+        let name = DeviceName::full(job, 0, 0, device_type, index);
+        let attributes = DeviceAttributes::new(&name, device_type, 1 << 20);
+        Arc::new(SimpleDevice::new(attributes).unwrap())
+    }
+
+    fn is_same(found: &Arc<dyn Device>, expected: &Arc<dyn Device>) -> bool {
+        Arc::ptr_eq(found, expected)
+    }
+
+    #[test]
+    fn short_names_mean_the_remaining_device_again() {
+        let (first, second) = (device("a", "TOY", 0), device("b", "TOY", 0));
+        let manager = DeviceManager::new([Arc::clone(&first), Arc::clone(&second)]);
+        assert!(is_same(&manager.lookup("/device:TOY:0").unwrap(), &second));
+        manager
+            .remove_devices(std::slice::from_ref(&second))
+            .unwrap();
+        assert!(is_same(&manager.lookup("/device:TOY:0").unwrap(), &first));
+        let full = "/job:b/replica:0/task:0/device:TOY:0";
+        let error = manager.lookup(full).unwrap_err().to_string();
+        assert!(error.contains(full) && error.contains("/job:a/"), "{error}");
+        assert!(second.is_removed() && !first.is_removed());
+    }
+
+    #[test]
+    fn devices_are_removed_all_or_none() {
+        let host = device("a", "CPU", 0);
+        let (toy, stranger) = (device("a", "TOY", 0), device("a", "TOY", 1));
+        let manager = DeviceManager::new([Arc::clone(&host), Arc::clone(&toy)]);
+        for other in [&stranger, &host] {
+            let both = [Arc::clone(&toy), Arc::clone(other)];
+            let error = manager.remove_devices(&both).unwrap_err().to_string();
+            assert!(error.starts_with(&other.attributes().name), "{error}");
+        }
+        assert!(
+            manager
+                .remove_devices_by_name(&["/device:TOY:0", "/device:TOY:9"])
+                .is_err()
+        );
+        assert!(!toy.is_removed());
+        assert_eq!(manager.devices().len(), 2);
+        // One that is named twice goes once.
+        manager
+            .remove_devices_by_name(&["/device:TOY:0", &toy.attributes().name])
+            .unwrap();
+        assert!(toy.is_removed());
+        assert_eq!(manager.devices().len(), 1);
+    }
+
+    #[test]
+    fn a_device_that_is_added_again_can_be_used_again() {
+        let (host, toy) = (device("a", "CPU", 0), device("a", "TOY", 0));
+        let manager = DeviceManager::new([host, Arc::clone(&toy)]);
+        let again = || manager.add_devices([Arc::clone(&toy)]);
+        assert!(
+            again()
+                .unwrap_err()
+                .to_string()
+                .contains("is there already")
+        );
+        manager.remove_devices(std::slice::from_ref(&toy)).unwrap();
+        assert!(toy.is_removed());
+        again().unwrap();
+        assert!(!toy.is_removed());
+        assert!(is_same(&manager.lookup("/device:TOY:0").unwrap(), &toy));
     }
 }

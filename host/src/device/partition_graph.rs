@@ -31,7 +31,7 @@ pub struct PartitionGraph<'a> {
 }
 
 /// Several nodes that one kernel computes.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct FusedNode {
     /// The nodes, in topological order. The last one's outputs are what the kernel makes; nobody sees those of the others.
     pub nodes: Vec<NodeId>,

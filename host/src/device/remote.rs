@@ -249,7 +249,10 @@ pub fn discover_devices(
     }
     drop(sender);
     let mut found = DeviceSet::new([]);
-    let deadline = options.timeout.map(|timeout| Instant::now() + timeout);
+    // A time beyond the clock's range is as good as none.
+    let deadline = options
+        .timeout
+        .and_then(|timeout| Instant::now().checked_add(timeout));
     while !silent.is_empty() {
         let (worker, devices) = next_answer(&answers, &silent, deadline)?;
         silent.remove(&worker);
@@ -295,5 +298,197 @@ fn next_answer(
                 });
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::SimpleDevice;
+    use std::collections::BTreeMap;
+    use std::sync::Mutex;
+
+    /// How a worker answers.
+    #[derive(Debug, Clone)]
+    enum Manner {
+        Tells(Vec<&'static str>),
+        Fails,
+        Drops,
+        Silent,
+    }
+
+    #[derive(Debug)]
+    struct Fake {
+        manner: Manner,
+        kept: Mutex<Vec<GetStatusDone>>,
+    }
+
+    impl Worker for Fake {
+        fn get_status(&self, done: GetStatusDone) {
+            match &self.manner {
+                Manner::Tells(names) => {
+                    let told = names.iter().map(|name| attributes(name));
+                    done.call(Ok(told.collect()));
+                }
+                Manner::Fails => done.call(Err(DeviceError::NotFound("no licence".to_owned()))),
+                Manner::Drops => drop(done),
+                Manner::Silent => self.kept.lock().unwrap().push(done),
+            }
+        }
+    }
+
+    #[derive(Debug, Default)]
+    struct Cluster {
+        workers: BTreeMap<String, Arc<Fake>>,
+        asked: Mutex<Vec<String>>,
+    }
+
+    impl WorkerCache for Cluster {
+        fn list_workers(&self) -> Vec<String> {
+            let names: Vec<String> = self.workers.keys().cloned().collect();
+            // A list may name one twice.
+            names.iter().chain(&names).cloned().collect()
+        }
+
+        fn get_or_create_worker(&self, name: &str) -> Option<Arc<dyn Worker>> {
+            self.asked.lock().unwrap().push(name.to_owned());
+            let worker = self.workers.get(name)?;
+            Some(Arc::clone(worker) as Arc<dyn Worker>)
+        }
+    }
+
+    fn attributes(name: &str) -> DeviceAttributes {
+        let mut attributes = DeviceAttributes::new(&DeviceName::default(), "CPU", 1 << 20);
+        name.clone_into(&mut attributes.name);
+        attributes
+    }
+
+    fn task(number: u32) -> String {
+        format!("/job:worker/replica:0/task:{number}")
+    }
+
+    fn cluster(manners: &[Manner]) -> Cluster {
+        let workers = (0..).zip(manners).map(|(number, manner)| {
+            let fake = Fake {
+                manner: manner.clone(),
+                kept: Mutex::default(),
+            };
+            (task(number), Arc::new(fake))
+        });
+        Cluster {
+            workers: workers.collect(),
+            asked: Mutex::default(),
+        }
+    }
+
+    fn local(names: &[&str]) -> DeviceSet {
+        let devices = names.iter().map(|name| {
+            let device = SimpleDevice::new(attributes(name)).unwrap();
+            Arc::new(device) as Arc<dyn Device>
+        });
+        DeviceSet::new(devices)
+    }
+
+    fn names(set: &DeviceSet) -> Vec<String> {
+        let names = set
+            .iter()
+            .map(|(_, device)| device.attributes().name.clone());
+        names.collect()
+    }
+
+    fn filtered(filters: &[&str]) -> DiscoveryOptions {
+        DiscoveryOptions {
+            device_filters: filters.iter().map(|&filter| filter.to_owned()).collect(),
+            timeout: Some(Duration::from_millis(30)),
+        }
+    }
+
+    const TASK_0: &str = "/job:worker/replica:0/task:0/device:CPU:0";
+    const TASK_1: &str = "/job:worker/replica:0/task:1/device:CPU:0";
+    const TASK_1_MORE: &str = "/job:worker/replica:0/task:1/device:CPU:1";
+
+    #[test]
+    fn devices_of_others_come_first_and_the_first_local_one_is_the_clients() {
+        // The own task is not asked: it would not answer.
+        let cluster = cluster(&[Manner::Silent, Manner::Tells(vec![TASK_1, TASK_1_MORE])]);
+        let local = local(&[TASK_0]);
+        let found = discover_devices(&cluster, &local, &filtered(&[])).unwrap();
+        assert_eq!(names(&found), [TASK_1, TASK_1_MORE, TASK_0]);
+        assert_eq!(found.client_device(), found.find_by_name(TASK_0));
+        assert_eq!(*cluster.asked.lock().unwrap(), [task(1)]);
+        let is_local: Vec<bool> = found.iter().map(|(_, device)| device.is_local()).collect();
+        assert_eq!(is_local, [false, false, true]);
+    }
+
+    #[test]
+    fn filters_leave_out_devices_and_do_not_ask_workers_in_vain() {
+        let tells = Manner::Tells(vec![TASK_1, TASK_1_MORE]);
+        let cluster = cluster(&[Manner::Silent, tells, Manner::Silent]);
+        let found =
+            |filters: &[&str]| discover_devices(&cluster, &local(&[TASK_0]), &filtered(filters));
+        let wanted = found(&["/job:worker/task:1"]).unwrap();
+        assert_eq!(names(&wanted), [TASK_1, TASK_1_MORE, TASK_0]);
+        let wanted = found(&["/job:worker/task:1/device:CPU:1", "/job:other"]).unwrap();
+        assert_eq!(names(&wanted), [TASK_1_MORE, TASK_0]);
+        assert_eq!(names(&found(&["/job:other"]).unwrap()), [TASK_0]);
+        assert_eq!(*cluster.asked.lock().unwrap(), [task(1), task(1)]);
+        let error = found(&["/jobs"]).unwrap_err().to_string();
+        assert!(error.starts_with("device option filter: "), "{error}");
+    }
+
+    #[test]
+    fn silent_workers_are_named_when_the_time_is_over() {
+        let cluster = cluster(&[Manner::Tells(vec![]), Manner::Silent, Manner::Silent]);
+        let error = discover_devices(&cluster, &local(&[]), &filtered(&[])).unwrap_err();
+        let DeviceError::Failed { device, message } = error else {
+            panic!("{error}");
+        };
+        assert_eq!(device, format!("{}, {}", task(1), task(2)));
+        assert!(message.contains("device filters"), "{message}");
+    }
+
+    #[test]
+    fn what_a_worker_says_or_does_not_say_is_passed_on() {
+        let outcome = |manner: Manner, timeout| {
+            let options = DiscoveryOptions {
+                timeout,
+                ..DiscoveryOptions::default()
+            };
+            let found = discover_devices(&cluster(&[manner]), &local(&[]), &options);
+            found
+                .map(|found| names(&found))
+                .map_err(|error| error.to_string())
+        };
+        assert_eq!(outcome(Manner::Fails, None).unwrap_err(), "no licence");
+        let dropped = format!("{}: the call ended without an answer", task(0));
+        assert_eq!(outcome(Manner::Drops, None).unwrap_err(), dropped);
+        let badly_named = outcome(Manner::Tells(vec!["cpu:zero"]), None).unwrap_err();
+        assert!(
+            badly_named.contains(&format!("a device of worker {}", task(0))),
+            "{badly_named}"
+        );
+        // A time that no clock reaches.
+        let told = outcome(Manner::Tells(vec![TASK_0]), Some(Duration::MAX));
+        assert_eq!(told.unwrap(), [TASK_0]);
+    }
+
+    #[test]
+    fn what_is_known_locally_is_not_told_again() {
+        let cluster = cluster(&[Manner::Silent, Manner::Tells(vec![TASK_1, TASK_1_MORE])]);
+        let local = local(&[TASK_0, TASK_1]);
+        let found = discover_devices(&cluster, &local, &filtered(&[])).unwrap();
+        assert_eq!(names(&found), [TASK_1_MORE, TASK_0, TASK_1]);
+        assert_eq!(found.client_device(), found.find_by_name(TASK_0));
+    }
+
+    #[test]
+    fn nothing_runs_on_a_device_of_another_process() {
+        let device = RemoteDevice::new(attributes(TASK_1)).unwrap();
+        assert!(device.as_kernel_device().is_none());
+        assert!(device.resource_manager().is_err());
+        let memory = device.allocator(AllocatorAttributes::default());
+        assert!(memory.allocate(1).is_err());
+        assert_eq!(device.memory_capacity_bytes(), 1 << 20);
+        assert!(RemoteDevice::new(attributes("somewhere")).is_err());
     }
 }

@@ -208,3 +208,116 @@ impl KernelDevice for RenamedDevice {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::Resource;
+    use crate::device::SimpleDevice;
+
+    struct Note;
+
+    impl Resource for Note {
+        fn describe(&self) -> String {
+            "a note".to_owned()
+        }
+    }
+
+    const BASE: &str = "/job:worker/replica:2/task:3/device:GPU:7";
+
+    fn simple() -> Arc<dyn Device> {
+        let name = DeviceName::full("localhost", 0, 0, "CPU", 1);
+        let attributes = DeviceAttributes::new(&name, "CPU", 1 << 20);
+        Arc::new(SimpleDevice::new(attributes).unwrap())
+    }
+
+    #[test]
+    fn only_job_replica_and_task_are_renamed() {
+        let device = simple();
+        let renamed = RenamedDevice::new(BASE, Arc::clone(&device)).unwrap();
+        let expected = DeviceAttributes {
+            name: "/job:worker/replica:2/task:3/device:CPU:1".to_owned(),
+            ..device.attributes().clone()
+        };
+        assert_eq!(*renamed.attributes(), expected);
+        assert_eq!(renamed.name().to_string(), expected.name);
+        let error = RenamedDevice::new("worker", device)
+            .unwrap_err()
+            .to_string();
+        assert!(error.starts_with("renaming a device: "), "{error}");
+    }
+
+    #[test]
+    fn state_is_shared_unless_it_is_isolated() {
+        let device = simple();
+        let shared = RenamedDevice::new(BASE, Arc::clone(&device)).unwrap();
+        let isolated = RenamedDevice::isolated(BASE, Arc::clone(&device)).unwrap();
+        let manager = device.resource_manager().unwrap();
+        manager.create("c", "n", Arc::new(Note)).unwrap();
+        device.op_segment().add_hold("session");
+        let found = |device: &dyn Device| {
+            let manager = device.resource_manager().unwrap();
+            let n_kernels = device.op_segment().n_kernels("session");
+            (manager.lookup::<Note>("c", "n").is_ok(), n_kernels)
+        };
+        assert_eq!(found(&shared), (true, Some(0)));
+        assert_eq!(found(&isolated), (false, None));
+        // Each has its job as default.
+        let default = |device: &dyn Device| {
+            let manager = device.resource_manager().unwrap();
+            manager.default_container().to_owned()
+        };
+        assert_eq!(default(&isolated), "worker");
+        assert_eq!(default(&shared), "localhost");
+    }
+
+    #[test]
+    fn memory_contexts_and_rates_are_those_of_the_device_behind() {
+        let device = simple();
+        for renamed in [
+            RenamedDevice::new(BASE, Arc::clone(&device)).unwrap(),
+            RenamedDevice::isolated(BASE, Arc::clone(&device)).unwrap(),
+        ] {
+            let own = AllocatorAttributes::default();
+            let memory = renamed.allocator(own);
+            let held = memory.allocate(256).unwrap();
+            assert_eq!(held.memory_id(), device.allocator(own).memory_id());
+            assert_eq!(device.allocator(own).stats().in_use_bytes, 256);
+            assert_eq!(
+                renamed.memory_capacity_bytes(),
+                device.memory_capacity_bytes()
+            );
+            assert_eq!(renamed.profile(), device.profile());
+            let kernels = |device: &dyn Device| {
+                let device = device.as_kernel_device().unwrap();
+                Arc::as_ptr(device.default_context()).cast::<()>()
+            };
+            assert_eq!(kernels(&renamed), kernels(&*device));
+        }
+    }
+
+    #[test]
+    fn a_pool_of_its_own_is_used_instead() {
+        let renamed = |n_threads| {
+            let pool = Arc::new(IntraOpPool::new(n_threads));
+            let renamed = RenamedDevice::new(BASE, simple()).unwrap();
+            let renamed = renamed.with_intra_op_pool(pool);
+            renamed.intra_op_pool().map(IntraOpPool::n_threads)
+        };
+        assert_eq!(renamed(3), Some(3));
+        // One thread is the calling one.
+        assert_eq!(renamed(1), None);
+    }
+
+    #[test]
+    fn it_goes_with_the_device_behind_and_not_the_other_way_round() {
+        let device = simple();
+        let renamed = RenamedDevice::new(BASE, Arc::clone(&device)).unwrap();
+        renamed.base().mark_removed();
+        assert!(renamed.is_removed() && !device.is_removed());
+        let other = RenamedDevice::isolated(BASE, Arc::clone(&device)).unwrap();
+        assert!(!other.is_removed());
+        device.base().mark_removed();
+        assert!(other.is_removed());
+    }
+}

@@ -140,8 +140,11 @@ impl ResourceManager {
         name: &str,
         resource: Held,
     ) -> Result<(), ResourceError> {
-        let mut state = self.lock()?;
-        state.insert::<R>(container, name, resource)
+        let mut resource = Some(resource);
+        let outcome = self.lock()?.insert::<R>(container, name, &mut resource);
+        // Outside the lock, as all that is dropped: it may ask the manager.
+        drop(resource);
+        outcome
     }
 
     /// The resource of this type and name.
@@ -196,7 +199,8 @@ impl ResourceManager {
         let resource = Arc::new(created?);
         // What has expired makes room.
         state.remove_expired::<R>(container, name);
-        state.insert::<R>(container, name, Held::Owned(Arc::clone(&resource) as _))?;
+        let mut held = Some(Held::Owned(Arc::clone(&resource) as _));
+        state.insert::<R>(container, name, &mut held)?;
         Ok(resource)
     }
 
@@ -243,31 +247,36 @@ impl ResourceManager {
 
     /// One line per resource: `CONTAINER/NAME TYPE: DESCRIPTION`, sorted. Empty while a resource is being made by this thread.
     pub fn describe(&self) -> Vec<String> {
-        let Ok(state) = self.lock() else {
-            return Vec::new();
-        };
-        let mut lines = Vec::new();
-        for (container, entries) in &state.containers {
-            for (key, entry) in entries {
-                let resource = entry.resource.get();
-                let said = resource.map_or_else(|| "gone".to_owned(), |held| held.describe());
-                lines.push(format!(
-                    "{container}/{} {}: {said}",
-                    key.name, entry.type_name
-                ));
-            }
-        }
-        lines
+        let listed = self.listed().into_iter();
+        let lines = listed.map(|(label, resource)| {
+            let said = resource.map_or_else(|| "gone".to_owned(), |held| held.describe());
+            format!("{label}: {said}")
+        });
+        lines.collect()
     }
 
     /// Bytes that the resources hold, as far as they know.
     pub fn memory_bytes(&self) -> u64 {
-        let Ok(state) = self.lock() else { return 0 };
-        let entries = state.containers.values().flat_map(BTreeMap::values);
-        entries
-            .filter_map(|entry| entry.resource.get())
+        let resources = self.listed().into_iter();
+        resources
+            .filter_map(|(_, resource)| resource)
             .map(|resource| resource.memory_bytes())
             .fold(0, u64::saturating_add)
+    }
+
+    /// What there is, with `CONTAINER/NAME TYPE`; held, so that it can be asked, and let go, without the lock.
+    fn listed(&self) -> Vec<(String, Option<Arc<dyn Resource>>)> {
+        let Ok(state) = self.lock() else {
+            return Vec::new();
+        };
+        let containers = state.containers.iter();
+        let listed = containers.flat_map(|(container, entries)| {
+            entries.iter().map(move |(key, entry)| {
+                let label = format!("{container}/{} {}", key.name, entry.type_name);
+                (label, entry.resource.get())
+            })
+        });
+        listed.collect()
     }
 
     /// Numbers the resources that have no name, from 0.
@@ -316,6 +325,14 @@ impl Held {
             Self::Unowned(resource) => resource.upgrade(),
         }
     }
+
+    /// Asked without holding it, which would make this the last holder where the owner lets go meanwhile.
+    fn is_gone(&self) -> bool {
+        match self {
+            Self::Owned(_) => false,
+            Self::Unowned(resource) => resource.strong_count() == 0,
+        }
+    }
 }
 
 fn key<R: Resource>(name: &str) -> Key {
@@ -341,7 +358,7 @@ impl State {
         &mut self,
         container: &str,
         name: &str,
-        resource: Held,
+        resource: &mut Option<Held>,
     ) -> Result<(), ResourceError> {
         self.check_open::<R>(container, name)?;
         self.remove_expired::<R>(container, name);
@@ -355,7 +372,7 @@ impl State {
             btree_map::Entry::Vacant(vacant) => {
                 vacant.insert(Entry {
                     type_name: type_name::<R>(),
-                    resource,
+                    resource: resource.take().expect("it is handed in"),
                 });
                 Ok(())
             }
@@ -367,7 +384,7 @@ impl State {
             let key = key::<R>(name);
             if entries
                 .get(&key)
-                .is_some_and(|entry| entry.resource.get().is_none())
+                .is_some_and(|entry| entry.resource.is_gone())
             {
                 entries.remove(&key);
             }

@@ -10,3 +10,6 @@ pub use error::ResourceError;
 pub use handle::make_resource_handle;
 pub use manager::Resource;
 pub use manager::ResourceManager;
+
+#[cfg(test)]
+mod tests;
