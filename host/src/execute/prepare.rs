@@ -13,9 +13,9 @@ use super::memory::MemoryPlan;
 use super::step;
 use super::variant::Variants;
 use crate::device::{
-    AllocatorAttributes, DeviceContext, DeviceSet, FusedNode, Kernel, KernelConstruction,
-    KernelCreationError, KernelDevice, KernelError, KernelRegistry, PartitionGraph, PlanIndex,
-    check_constant, construct_kernel, create_kernel, panic_message,
+    AllocatorAttributes, DeviceContext, DeviceError, DeviceSet, FusedNode, Kernel,
+    KernelConstruction, KernelCreationError, KernelDevice, KernelError, KernelRegistry,
+    PartitionGraph, PlanIndex, check_constant, construct_kernel, create_kernel, panic_message,
 };
 use crate::graph::{Graph, NodeId, TensorId};
 use crate::names::DeviceId;
@@ -139,17 +139,16 @@ pub(super) struct Workshop {
 struct KernelKey {
     node: NodeId,
     device: DeviceId,
-    /// The other nodes that it computes.
-    inner: Box<[NodeId]>,
+    /// How, where it computes other nodes, too: devices may fuse a node otherwise in another plan.
+    fused: Option<Arc<FusedNode>>,
 }
 
 impl KernelKey {
-    fn new(node: NodeId, device: DeviceId, fused: Option<&FusedNode>) -> Self {
-        let nodes = fused.map_or(&[][..], |fused| &fused.nodes);
+    fn new(node: NodeId, device: DeviceId, fused: Option<&Arc<FusedNode>>) -> Self {
         Self {
             node,
             device,
-            inner: nodes[..nodes.len().saturating_sub(1)].into(),
+            fused: fused.cloned(),
         }
     }
 }
@@ -245,6 +244,14 @@ impl Workshop {
                 });
             }
         }
+        // Before devices see it: they rely on its nodes.
+        for step in plan.steps() {
+            if let StepKind::Execute(node) = step.kind
+                && !self.fits(node, step)
+            {
+                return Err(ExecuteError::ForeignPlan);
+            }
+        }
         let (plan, fused) = self.rewritten(plan)?;
         let is_on_host: Vec<bool> = plan
             .values()
@@ -258,9 +265,6 @@ impl Workshop {
                     Some(self.fused_action(node, step.device, &fused[&id])?)
                 }
                 StepKind::Execute(node) => {
-                    if !self.fits(node, step) {
-                        return Err(ExecuteError::ForeignPlan);
-                    }
                     let first_on_host = step
                         .outputs()
                         .next()
@@ -317,13 +321,9 @@ impl Workshop {
                 &self.registry,
                 &index,
             );
-            device
-                .maybe_rewrite_graph(self.graph.functions(), &mut part)
-                .map_err(|source| ExecuteError::Device {
-                    device: device.attributes().name.clone(),
-                    doing: "rewriting its part of the graph",
-                    source: Box::new(source),
-                })?;
+            asked(device, "rewriting its part of the graph", || {
+                device.maybe_rewrite_graph(self.graph.functions(), &mut part)
+            })?;
             for (node, step) in part.finish() {
                 self.tell(
                     started,
@@ -364,13 +364,9 @@ impl Workshop {
                 });
             let nodes: Vec<NodeId> = nodes.collect();
             let started = Instant::now();
-            let own = device
-                .fill_context_map(&self.graph, &nodes)
-                .map_err(|source| ExecuteError::Device {
-                    device: device.attributes().name.clone(),
-                    doing: "giving nodes their contexts",
-                    source: Box::new(source),
-                })?;
+            let own = asked(device, "giving nodes their contexts", || {
+                device.fill_context_map(&self.graph, &nodes)
+            })?;
             self.tell(started, partition.device, "fill_context_map", None, || {
                 format!(
                     "{} of {} nodes have a context of their own, all others {:?}",
@@ -471,8 +467,7 @@ impl Workshop {
                 else {
                     return Ok(Box::default());
                 };
-                let fused = program.fused.get(&id).map(|fused| &**fused);
-                let key = KernelKey::new(node, step.device, fused);
+                let key = KernelKey::new(node, step.device, program.fused.get(&id));
                 let mut packs: Vec<Option<Tensor>> = Vec::new();
                 for (index, value) in step.inputs.iter().enumerate() {
                     if let Some(constant) = &program.fixed[value.index()]
@@ -546,8 +541,14 @@ impl Workshop {
             return Ok(copy.clone());
         }
         let lost = |source| step::lost(&self.graph, &self.devices, transfer, source);
-        let on_host =
-            step::to_host(&self.devices, transfer.source, None, constant).map_err(lost)?;
+        let on_host = step::to_host(
+            &self.devices,
+            transfer.source,
+            transfer.source_space,
+            None,
+            constant,
+        )
+        .map_err(lost)?;
         let copy = step::from_host(
             &self.devices,
             transfer.destination,
@@ -628,7 +629,7 @@ impl Workshop {
         &self,
         node: NodeId,
         device_id: DeviceId,
-        fused: &FusedNode,
+        fused: &Arc<FusedNode>,
     ) -> Result<Action, ExecuteError> {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         let key = KernelKey::new(node, device_id, Some(fused));
@@ -741,6 +742,27 @@ fn refused(site: Box<NodeSite>, source: KernelCreationError) -> ExecuteError {
             source: Box::new(source),
         },
     }
+}
+
+/// What a device says when it is asked about a whole plan. A panic is its failure, not ours.
+fn asked<T>(
+    device: &dyn KernelDevice,
+    doing: &'static str,
+    ask: impl FnOnce() -> Result<T, DeviceError>,
+) -> Result<T, ExecuteError> {
+    let name = || device.attributes().name.clone();
+    catch_unwind(AssertUnwindSafe(ask))
+        .unwrap_or_else(|panic| {
+            Err(DeviceError::Failed {
+                device: name(),
+                message: format!("it panicked: {}", panic_message(&*panic)),
+            })
+        })
+        .map_err(|source| ExecuteError::Device {
+            device: name(),
+            doing,
+            source: Box::new(source),
+        })
 }
 
 fn kernel_device(devices: &DeviceSet, device: DeviceId) -> Result<&dyn KernelDevice, ExecuteError> {

@@ -32,6 +32,7 @@ use crate::device::IntraOpPool;
 use crate::device::KernelError;
 use crate::device::OnCancel;
 use crate::device::StepNumber;
+use crate::device::panic_message;
 use crate::names::DeviceId;
 use crate::tensor::Tensor;
 use crate::trace::EventKind;
@@ -136,7 +137,11 @@ impl Stage {
             }
             let started = Instant::now();
             let used = shared.describe_use().filter(|_| recorder.is_on());
-            let finished = Arc::get_mut(shared).map(|step| step.finish(&**device));
+            let Some(step) = Arc::get_mut(shared) else {
+                continue;
+            };
+            // Memory and resources may be an app's, and panic when they are let go.
+            let finished = catch_unwind(AssertUnwindSafe(|| step.finish(&**device)));
             if let Some((call, detail)) = used {
                 let kind = EventKind::Device {
                     device: partition.device,
@@ -146,12 +151,15 @@ impl Stage {
                 };
                 recorder.record_since(started, kind);
             }
-            if let Some(Err(error)) = finished {
-                outcome = Err(ExecuteError::StepResources {
-                    device: device.attributes().name.clone(),
-                    message: error.to_string(),
-                });
-            }
+            let message = match finished {
+                Ok(Ok(())) => continue,
+                Ok(Err(error)) => error.to_string(),
+                Err(panic) => format!("one of them panicked: {}", panic_message(&*panic)),
+            };
+            outcome = Err(ExecuteError::StepResources {
+                device: device.attributes().name.clone(),
+                message,
+            });
         }
         outcome
     }
@@ -378,7 +386,11 @@ impl Run {
             false => 0,
         };
         let run = Weak::clone(&self.own);
-        let done = Done::new(move |context, result| {
+        let done = Done::new(move |mut context: Option<AsyncKernelContext>, result| {
+            // Before anybody else lets go of the tensors.
+            if let Some(context) = &mut context {
+                context.hand_accessed();
+            }
             // A run that is over does not care.
             if let Some(run) = run.upgrade() {
                 run.end_async(rank, start_ns, context, result);

@@ -355,6 +355,8 @@ impl<'a> Visit<'a> {
     ) {
         let mut accessed = temporaries;
         accessed.extend(inputs.iter().map(|&input| input.clone()));
+        let packed = &self.program.packed[self.operation.step.index()];
+        accessed.extend(packed.iter().flatten().cloned());
         // SAFETY: this executes the operation that writes them, and the kernel's reference is not used any more.
         let slots = unsafe { self.stage.frame().outputs(self.operation.outputs()) };
         accessed.extend(slots.iter().filter_map(OutputSlot::tensor).cloned());
@@ -498,6 +500,7 @@ impl<'a> Visit<'a> {
         let on_host = to_host(
             &self.program.devices,
             self.operation.device,
+            transfer.source_space,
             context,
             tensor,
         )
@@ -575,9 +578,14 @@ impl<'a> Visit<'a> {
             let tensor = unsafe { frame.read(value) };
             let tensor = tensor.expect("a value is written before it is read");
             n_bytes += tensor.len_bytes() as u64;
-            let is_readable = guarded(|| Ok(is_readable(tensor)))
-                .map_err(|source| self.fetch_lost(fetch, source))?;
-            let tensor = if is_readable {
+            let space = self.program.plan.values()[value as usize].space;
+            let device = self.operation.device;
+            let is_at_hand = guarded(|| {
+                let devices = &self.program.devices;
+                Ok(is_at_hand(devices, device, space, tensor))
+            })
+            .map_err(|source| self.fetch_lost(fetch, source))?;
+            let tensor = if is_at_hand {
                 let shared = tensor.clone();
                 // SAFETY: this executes an operation that reads it, and is done with it.
                 unsafe { frame.leave(value) }.unwrap_or(shared)
@@ -586,6 +594,7 @@ impl<'a> Visit<'a> {
                 let on_host = to_host(
                     &self.program.devices,
                     self.operation.device,
+                    space,
                     context,
                     tensor,
                 )
@@ -672,22 +681,26 @@ fn tensors_in_words(tensors: &[&Tensor]) -> String {
     )
 }
 
-/// Memory that the host reads anyway, and strings, which stand there always.
-fn is_readable(tensor: &Tensor) -> bool {
-    tensor
-        .buffer()
-        .is_none_or(|buffer| buffer.as_host_bytes().is_some())
+/// Whether the host can read a tensor now: strings, which are always the host's, and memory that it sees, unless the device may
+/// be writing there still.
+fn is_at_hand(devices: &DeviceSet, device: DeviceId, space: MemorySpace, tensor: &Tensor) -> bool {
+    tensor.buffer().is_none_or(|buffer| {
+        buffer.as_host_bytes().is_some()
+            && (space == MemorySpace::Host
+                || !kernel_device(devices, device).records_accessed_tensors())
+    })
 }
 
 /// The tensor where the host can read it; a copy unless it is there.
 pub(super) fn to_host(
     devices: &DeviceSet,
     device: DeviceId,
+    space: MemorySpace,
     context: Option<&Arc<dyn DeviceContext>>,
     tensor: &Tensor,
 ) -> Result<Tensor, KernelError> {
     guarded(|| {
-        if is_readable(tensor) {
+        if is_at_hand(devices, device, space, tensor) {
             return Ok(tensor.clone());
         }
         let device = kernel_device(devices, device);

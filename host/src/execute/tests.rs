@@ -25,7 +25,10 @@ use crate::tensor::Tensor;
 use crate::trace::EventKind;
 use crate::trace::Recorder;
 
+mod accessed;
 mod constants;
+mod contexts;
+mod fusion;
 mod later;
 
 /// A sketch on its devices, ready to run.

@@ -1,0 +1,553 @@
+//! Devices whose work is still under way when a kernel has returned.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::Condvar;
+use std::sync::Mutex;
+use std::sync::Weak;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+use std::thread;
+
+use super::threads;
+use crate::device::AcceleratorInfo;
+use crate::device::AccessedTensors;
+use crate::device::AllocatorAttributes;
+use crate::device::AsyncKernel;
+use crate::device::AsyncKernelContext;
+use crate::device::Device;
+use crate::device::DeviceAttributes;
+use crate::device::DeviceBase;
+use crate::device::DeviceContext;
+use crate::device::DeviceError;
+use crate::device::DeviceProfile;
+use crate::device::DeviceSet;
+use crate::device::Done;
+use crate::device::EventManager;
+use crate::device::Kernel;
+use crate::device::KernelContext;
+use crate::device::KernelDef;
+use crate::device::KernelDevice;
+use crate::device::KernelError;
+use crate::device::KernelRegistry;
+use crate::device::RenamedDevice;
+use crate::device::Stream;
+use crate::execute::Executor;
+use crate::execute::PreparedPlan;
+use crate::execute::RunOptions;
+use crate::execute::fake::Sketch;
+use crate::names::DeviceName;
+use crate::tensor::Allocator;
+use crate::tensor::AllocatorStats;
+use crate::tensor::Buffer;
+use crate::tensor::DType;
+use crate::tensor::HostAllocator;
+use crate::tensor::Memory;
+use crate::tensor::MemoryId;
+use crate::tensor::OutOfMemory;
+use crate::tensor::Tensor;
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// Work that a thread does in the order in which it is given, unless it is held.
+#[derive(Debug)]
+struct Queue {
+    state: Arc<State>,
+    jobs: Mutex<mpsc::Sender<Job>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    n_given: AtomicU64,
+    progress: Mutex<Progress>,
+    changed: Condvar,
+    /// Memory that went back, or was not there any more, before the queue was done with it.
+    n_too_early: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Progress {
+    n_done: u64,
+    is_held: bool,
+}
+
+impl Queue {
+    fn new() -> Arc<Self> {
+        let (sender, jobs) = mpsc::channel::<Job>();
+        let state = Arc::new(State::default());
+        let shared = Arc::clone(&state);
+        thread::spawn(move || {
+            for job in jobs {
+                let progress = shared.progress.lock().unwrap();
+                drop(
+                    shared
+                        .changed
+                        .wait_while(progress, |progress| progress.is_held),
+                );
+                job();
+                shared.progress.lock().unwrap().n_done += 1;
+                shared.changed.notify_all();
+            }
+        });
+        Arc::new(Self {
+            state,
+            jobs: Mutex::new(sender),
+        })
+    }
+
+    fn give(&self, job: impl FnOnce() + Send + 'static) {
+        let jobs = self.jobs.lock().unwrap();
+        self.state.n_given.fetch_add(1, Ordering::Relaxed);
+        jobs.send(Box::new(job)).unwrap();
+    }
+
+    /// `to` becomes what `f` makes of `from`, later. The queue keeps neither.
+    fn give_loop(&self, from: &Tensor, to: &Tensor, f: fn(f32) -> f32) {
+        let next = self.state.n_given.load(Ordering::Relaxed) + 1;
+        let memories = [from, to].map(|tensor| {
+            cells(&memory(tensor))
+                .last_use
+                .fetch_max(next, Ordering::Relaxed);
+            Arc::downgrade(&memory(tensor))
+        });
+        let state = Arc::clone(&self.state);
+        self.give(move || {
+            let [Some(from), Some(to)] = memories.each_ref().map(Weak::upgrade) else {
+                state.n_too_early.fetch_add(1, Ordering::Relaxed);
+                return;
+            };
+            let made: Vec<f32> = cells(&from)
+                .values
+                .lock()
+                .unwrap()
+                .iter()
+                .map(|&x| f(x))
+                .collect();
+            *cells(&to).values.lock().unwrap() = made;
+        });
+    }
+
+    fn hold(&self, is_held: bool) {
+        self.state.progress.lock().unwrap().is_held = is_held;
+        self.state.changed.notify_all();
+    }
+
+    fn n_too_early(&self) -> u64 {
+        self.state.n_too_early.load(Ordering::Relaxed)
+    }
+
+    fn n_done(&self) -> u64 {
+        self.state.progress.lock().unwrap().n_done
+    }
+}
+
+impl Stream for Queue {
+    fn synchronize(&self) -> Result<(), DeviceError> {
+        let n_given = self.state.n_given.load(Ordering::Relaxed);
+        let progress = self.state.progress.lock().unwrap();
+        drop(
+            self.state
+                .changed
+                .wait_while(progress, |progress| progress.n_done < n_given),
+        );
+        Ok(())
+    }
+}
+
+/// Events are jobs of the queue that they watch.
+#[derive(Debug)]
+struct Events(Arc<Queue>);
+
+impl EventManager for Events {
+    fn then_execute(&self, _: &Arc<dyn Stream>, callback: Job) -> Result<(), DeviceError> {
+        self.0.give(callback);
+        Ok(())
+    }
+}
+
+/// Numbers that the host cannot see.
+#[derive(Debug)]
+struct Cells {
+    id: MemoryId,
+    values: Mutex<Vec<f32>>,
+    len_bytes: usize,
+    last_use: AtomicU64,
+    state: Arc<State>,
+    in_use_bytes: Arc<AtomicU64>,
+}
+
+impl Memory for Cells {
+    fn id(&self) -> MemoryId {
+        self.id
+    }
+    fn len_bytes(&self) -> usize {
+        self.len_bytes
+    }
+    fn as_host_bytes(&self) -> Option<&[u8]> {
+        None
+    }
+    fn as_host_bytes_mut(&mut self) -> Option<&mut [u8]> {
+        None
+    }
+}
+
+impl Drop for Cells {
+    fn drop(&mut self) {
+        let n_done = self.state.progress.lock().unwrap().n_done;
+        if n_done < self.last_use.load(Ordering::Relaxed) {
+            self.state.n_too_early.fetch_add(1, Ordering::Relaxed);
+        }
+        self.in_use_bytes
+            .fetch_sub(self.len_bytes as u64, Ordering::Relaxed);
+    }
+}
+
+fn memory(tensor: &Tensor) -> Arc<dyn Memory> {
+    Arc::clone(tensor.buffer().unwrap().memory().unwrap())
+}
+
+fn cells(memory: &Arc<dyn Memory>) -> &Cells {
+    let memory: &dyn Any = &**memory;
+    memory.downcast_ref().expect("the device's own memory")
+}
+
+#[derive(Debug)]
+struct CellAllocator {
+    id: MemoryId,
+    state: Arc<State>,
+    in_use_bytes: Arc<AtomicU64>,
+}
+
+impl Allocator for CellAllocator {
+    fn name(&self) -> &str {
+        "cells"
+    }
+    fn memory_id(&self) -> MemoryId {
+        self.id
+    }
+    fn allocate(&self, len_bytes: usize) -> Result<Buffer, OutOfMemory> {
+        self.in_use_bytes
+            .fetch_add(len_bytes as u64, Ordering::Relaxed);
+        Ok(Buffer::new(Arc::new(Cells {
+            id: self.id,
+            values: Mutex::new(vec![0.0; len_bytes / 4]),
+            len_bytes,
+            last_use: AtomicU64::new(0),
+            state: Arc::clone(&self.state),
+            in_use_bytes: Arc::clone(&self.in_use_bytes),
+        })))
+    }
+    fn stats(&self) -> AllocatorStats {
+        AllocatorStats {
+            in_use_bytes: self.in_use_bytes.load(Ordering::Relaxed),
+            ..AllocatorStats::default()
+        }
+    }
+}
+
+/// Copies that the host waits for.
+#[derive(Debug)]
+struct QueueContext {
+    queue: Arc<Queue>,
+    own: Arc<CellAllocator>,
+}
+
+impl DeviceContext for QueueContext {
+    fn copy_from_host(&self, tensor: &Tensor) -> Result<Tensor, KernelError> {
+        let copy = Tensor::zeros(&*self.own, DType::F32, tensor.shape().clone())?;
+        *cells(&memory(&copy)).values.lock().unwrap() = tensor.as_slice::<f32>()?.to_vec();
+        Ok(copy)
+    }
+    fn copy_to_host(&self, tensor: &Tensor) -> Result<Tensor, KernelError> {
+        self.queue.synchronize()?;
+        let values = cells(&memory(tensor)).values.lock().unwrap().clone();
+        Ok(Tensor::from_values(tensor.shape().clone(), &values)?)
+    }
+}
+
+/// An accelerator with one queue.
+#[derive(Debug)]
+struct Accelerator {
+    base: DeviceBase,
+    queue: Arc<Queue>,
+    own: Arc<CellAllocator>,
+    host: Arc<HostAllocator>,
+    info: AcceleratorInfo,
+}
+
+impl Accelerator {
+    fn new() -> Arc<Self> {
+        let name = DeviceName::full("localhost", 0, 0, "ACC", 0);
+        let queue = Queue::new();
+        let own = Arc::new(CellAllocator {
+            id: MemoryId::new(),
+            state: Arc::clone(&queue.state),
+            in_use_bytes: Arc::default(),
+        });
+        let context = Arc::new(QueueContext {
+            queue: Arc::clone(&queue),
+            own: Arc::clone(&own),
+        });
+        Arc::new(Self {
+            base: DeviceBase::new(DeviceAttributes::new(&name, "ACC", 1 << 28)).unwrap(),
+            info: AcceleratorInfo {
+                id: 0,
+                stream: Arc::clone(&queue) as _,
+                default_context: context,
+                event_manager: Arc::new(Events(Arc::clone(&queue))),
+            },
+            host: Arc::new(HostAllocator::new("host", u64::MAX)),
+            own,
+            queue,
+        })
+    }
+
+    fn in_use_bytes(&self) -> u64 {
+        self.own.stats().in_use_bytes
+    }
+}
+
+impl Device for Accelerator {
+    fn base(&self) -> &DeviceBase {
+        &self.base
+    }
+    fn allocator(&self, attributes: AllocatorAttributes) -> Arc<dyn Allocator> {
+        match attributes.on_host {
+            true => Arc::clone(&self.host) as _,
+            false => Arc::clone(&self.own) as _,
+        }
+    }
+    fn memory_capacity_bytes(&self) -> u64 {
+        1 << 40
+    }
+    fn profile(&self) -> DeviceProfile {
+        DeviceProfile::default_cpu(1)
+    }
+    fn accelerator_info(&self) -> Option<&AcceleratorInfo> {
+        Some(&self.info)
+    }
+    fn sync(&self) -> Result<(), DeviceError> {
+        self.info.stream.synchronize()
+    }
+    fn as_kernel_device(&self) -> Option<&dyn KernelDevice> {
+        Some(self)
+    }
+}
+
+impl KernelDevice for Accelerator {
+    fn default_context(&self) -> &Arc<dyn DeviceContext> {
+        &self.info.default_context
+    }
+    fn records_accessed_tensors(&self) -> bool {
+        true
+    }
+    fn consume_accessed_tensors(&self, _: &dyn DeviceContext, tensors: AccessedTensors) {
+        let drop_later = Box::new(move || drop(tensors));
+        let stream = &self.info.stream;
+        self.info
+            .event_manager
+            .then_execute(stream, drop_later)
+            .unwrap();
+    }
+}
+
+/// Gives work to the queue: the input, negated by way of a temporary. Fails afterwards if it is to.
+struct Negate {
+    queue: Arc<Queue>,
+    fails: bool,
+    is_async: bool,
+}
+
+impl Negate {
+    fn start(&self, context: &KernelContext<'_>) -> Result<(), KernelError> {
+        let input = context.input(0)?;
+        let temporary = context.allocate_temporary(DType::F32, input.shape().clone())?;
+        let output = context.allocate_output(0, DType::F32, input.shape().clone())?;
+        self.queue.give_loop(input, &temporary, |x| -x);
+        self.queue.give_loop(&temporary, &output, |x| x);
+        if self.fails {
+            return Err(KernelError::invalid("it is Tuesday"));
+        }
+        context.set_output(0, output)
+    }
+}
+
+impl Kernel for Negate {
+    fn compute(&self, context: &mut KernelContext<'_>) -> Result<(), KernelError> {
+        self.start(context)
+    }
+    fn as_async(&self) -> Option<&dyn AsyncKernel> {
+        self.is_async.then_some(self)
+    }
+}
+
+impl AsyncKernel for Negate {
+    fn compute_async(&self, mut context: AsyncKernelContext, done: Done) {
+        let started = self.start(&context.kernel_context());
+        done.call(context, started);
+    }
+}
+
+struct Bench {
+    device: Arc<Accelerator>,
+    executor: Executor,
+    sketch: Sketch,
+}
+
+impl fmt::Debug for Bench {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Bench").field(&self.device).finish()
+    }
+}
+
+const CHAIN: &str = "
+    x = Placeholder() @ 0
+    c = Const() @ 0
+    a = QNeg(x) @ 0
+    b = QNeg(a) @ 0
+    d = QNeg(b) @ 0
+    later = QLater(d) @ 0
+    k = QNeg(c) @ 0
+    bad = QFail(d) @ 0
+";
+
+impl Bench {
+    fn new(wrap: impl Fn(Arc<Accelerator>) -> Arc<dyn Device>) -> Self {
+        let device = Accelerator::new();
+        let mut registry = KernelRegistry::empty();
+        for (op, fails, is_async) in [
+            ("QNeg", false, false),
+            ("QFail", true, false),
+            ("QLater", false, true),
+        ] {
+            let queue = Arc::clone(&device.queue);
+            let def = KernelDef::new(op, "ACC").with_factory(move |_| {
+                Ok(Box::new(Negate {
+                    queue: Arc::clone(&queue),
+                    fails,
+                    is_async,
+                }))
+            });
+            registry.register(def);
+        }
+        let sketch = Sketch::parse(CHAIN);
+        let devices = Arc::new(DeviceSet::new([wrap(Arc::clone(&device))]));
+        let graph = Arc::clone(&sketch.graph);
+        let executor = Executor::new(graph, devices, Arc::new(registry), &threads(2));
+        Self {
+            device,
+            executor: executor.unwrap(),
+            sketch,
+        }
+    }
+
+    fn prepare(&self, fetches: &[&str], targets: &[&str]) -> Arc<PreparedPlan> {
+        let request = self.sketch.request(&["x"], fetches, targets);
+        let plan = self.sketch.cut(&[false], &request).unwrap();
+        self.executor.prepare(&Arc::new(plan)).unwrap()
+    }
+
+    fn run(&self, prepared: &Arc<PreparedPlan>, x: f32) -> Result<Vec<Vec<f32>>, String> {
+        let fed = Tensor::from_values([4], &[x; 4]).unwrap();
+        let fetched = self.executor.run(prepared, &[fed], &RunOptions::default());
+        let fetched = fetched.map_err(|error| error.to_string())?;
+        Ok(fetched
+            .iter()
+            .map(|tensor| tensor.as_slice().unwrap().to_vec())
+            .collect())
+    }
+}
+
+fn as_it_is(device: Arc<Accelerator>) -> Arc<dyn Device> {
+    device
+}
+
+fn renamed(device: Arc<Accelerator>) -> Arc<dyn Device> {
+    Arc::new(RenamedDevice::new("/job:worker/replica:0/task:1", device).unwrap())
+}
+
+#[test]
+fn nothing_goes_back_before_the_queue_is_done_with_it() {
+    for wrap in [as_it_is, renamed] {
+        let bench = Bench::new(wrap);
+        let plans = [bench.prepare(&[], &["d"]), bench.prepare(&[], &["later"])];
+        for (prepared, n_kernels) in plans.iter().zip([3, 4]) {
+            let before = bench.device.in_use_bytes();
+            let n_done = bench.device.queue.n_done();
+            bench.device.queue.hold(true);
+            for _ in 0..10 {
+                bench.run(prepared, 1.0).unwrap();
+            }
+            // The fed tensor, and a temporary and an output per kernel: all wait for the queue.
+            let per_run = 16 * (1 + 2 * n_kernels);
+            assert_eq!(bench.device.in_use_bytes(), before + 10 * per_run);
+            assert_eq!(bench.device.queue.n_done(), n_done);
+            assert_eq!(bench.device.queue.n_too_early(), 0);
+            bench.device.queue.hold(false);
+            bench.device.sync().unwrap();
+            assert_eq!(bench.device.in_use_bytes(), before);
+            assert_eq!(bench.device.queue.n_too_early(), 0);
+        }
+    }
+}
+
+#[test]
+fn constants_outlive_the_plan_while_the_queue_reads_them() {
+    let bench = Bench::new(as_it_is);
+    let device = Arc::clone(&bench.device);
+    device.queue.hold(true);
+    let prepared = bench.prepare(&[], &["k"]);
+    bench.run(&prepared, 0.0).unwrap();
+    drop((prepared, bench));
+    assert_eq!(device.in_use_bytes(), 3 * 16);
+    device.queue.hold(false);
+    device.sync().unwrap();
+    assert_eq!(device.in_use_bytes(), 0);
+    assert_eq!(device.queue.n_too_early(), 0);
+}
+
+#[test]
+fn results_are_those_of_the_finished_work() {
+    for wrap in [as_it_is, renamed] {
+        let bench = Bench::new(wrap);
+        let prepared = bench.prepare(&["d", "later", "k"], &[]);
+        thread::scope(|scope| {
+            for caller in 0u8..3 {
+                let (bench, prepared) = (&bench, &prepared);
+                scope.spawn(move || {
+                    for run in 0u8..50 {
+                        let x = f32::from(caller) * 64.0 + f32::from(run);
+                        let expected = [vec![-x; 4], vec![x; 4], vec![-1.0, -2.0, -3.0, -4.0]];
+                        assert_eq!(bench.run(prepared, x).unwrap(), expected);
+                    }
+                });
+            }
+        });
+        bench.device.sync().unwrap();
+        assert_eq!(bench.device.queue.n_too_early(), 0);
+    }
+}
+
+#[test]
+fn a_kernel_that_fails_leaves_its_memory_to_the_queue() {
+    let bench = Bench::new(as_it_is);
+    let (bad, good) = (bench.prepare(&["bad"], &[]), bench.prepare(&["d"], &[]));
+    let before = bench.device.in_use_bytes();
+    for run in 0u8..20 {
+        bench.device.queue.hold(true);
+        let error = bench.run(&bad, 1.0).unwrap_err();
+        assert!(
+            error.contains("`bad` (QFail)") && error.contains("Tuesday"),
+            "{error}"
+        );
+        assert!(bench.device.in_use_bytes() > before);
+        bench.device.queue.hold(false);
+        let x = f32::from(run);
+        assert_eq!(bench.run(&good, x).unwrap(), [vec![-x; 4]]);
+    }
+    bench.device.sync().unwrap();
+    assert_eq!(bench.device.queue.n_too_early(), 0);
+    assert_eq!(bench.device.in_use_bytes(), before);
+}
