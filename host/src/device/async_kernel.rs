@@ -2,6 +2,8 @@
 
 use std::cell::RefCell;
 use std::fmt;
+use std::panic::AssertUnwindSafe;
+use std::panic::catch_unwind;
 use std::sync::Arc;
 use std::thread;
 
@@ -15,6 +17,7 @@ use super::kernel::Kernel;
 use super::kernel::KernelContext;
 use super::kernel::OutputSlot;
 use super::kernel::Surroundings;
+use super::kernel_creation::panic_message;
 use super::step::DeviceStep;
 use super::traits::Device;
 use crate::tensor::Tensor;
@@ -23,7 +26,8 @@ use crate::trace::targets;
 /// A kernel that ends later than its start returns (a receive, a queue, a timer): no thread waits for it.
 pub trait AsyncKernel: Kernel {
     /// Starts. The result is handed over with [`Done::call`], from whichever thread, also before this returns. A kernel that
-    /// waits for something gives up when [`AsyncKernelContext::cancel_token`] is cancelled.
+    /// waits for something gives up when [`AsyncKernelContext::cancel_token`] is cancelled; it registers for that without holding
+    /// a lock that its callback takes, as the callback is called at once where the token is cancelled already.
     fn compute_async(&self, context: AsyncKernelContext, done: Done);
 }
 
@@ -34,12 +38,32 @@ pub struct AsyncKernelContext {
     inputs: Vec<Tensor>,
     outputs: Vec<OutputSlot>,
     outputs_on_host: Vec<bool>,
+    around: Around,
+    cancel: CancelToken,
+}
+
+/// What is around the execution.
+#[derive(Default)]
+struct Around {
     step: Option<Arc<DeviceStep>>,
     context: Option<Arc<dyn DeviceContext>>,
-    cancel: CancelToken,
     /// What came into being, where the device wants to know it.
     temporaries: RefCell<Vec<Tensor>>,
     is_recording: bool,
+}
+
+impl Surroundings for Around {
+    fn step(&self) -> Option<&DeviceStep> {
+        self.step.as_deref()
+    }
+
+    fn context(&self) -> Option<&Arc<dyn DeviceContext>> {
+        self.context.as_ref()
+    }
+
+    fn temporaries(&self) -> Option<&RefCell<Vec<Tensor>>> {
+        self.is_recording.then_some(&self.temporaries)
+    }
 }
 
 impl AsyncKernelContext {
@@ -68,11 +92,11 @@ impl AsyncKernelContext {
             inputs,
             outputs: outputs.collect(),
             outputs_on_host,
-            step: None,
-            context: None,
+            around: Around {
+                is_recording,
+                ..Around::default()
+            },
             cancel: CancelToken::new(),
-            temporaries: RefCell::default(),
-            is_recording,
         })
     }
 
@@ -83,8 +107,8 @@ impl AsyncKernelContext {
         context: Option<Arc<dyn DeviceContext>>,
         cancel: CancelToken,
     ) -> Self {
-        self.step = Some(step);
-        self.context = context;
+        self.around.step = Some(step);
+        self.around.context = context;
         self.cancel = cancel;
         self
     }
@@ -98,11 +122,7 @@ impl AsyncKernelContext {
             &self.inputs,
             &mut self.outputs,
             &self.outputs_on_host,
-            Surroundings {
-                step: self.step.as_deref(),
-                context: self.context.as_ref(),
-                temporaries: self.is_recording.then_some(&self.temporaries),
-            },
+            &self.around,
         )
     }
 
@@ -113,16 +133,16 @@ impl AsyncKernelContext {
 
     /// Hands what the kernel has read and made to a device that may not be done with it; once.
     pub(crate) fn hand_accessed(&mut self) {
-        if !std::mem::take(&mut self.is_recording) {
+        if !std::mem::take(&mut self.around.is_recording) {
             return;
         }
         let Some(device) = self.device.as_kernel_device() else {
             return;
         };
-        let mut accessed = self.temporaries.take();
+        let mut accessed = self.around.temporaries.take();
         accessed.extend(self.inputs.iter().cloned());
         accessed.extend(self.outputs.iter().filter_map(OutputSlot::tensor).cloned());
-        let context = self.context.as_ref();
+        let context = self.around.context.as_ref();
         let context = context.unwrap_or_else(|| device.default_context());
         device.consume_accessed_tensors(&**context, AccessedTensors(accessed));
     }
@@ -131,14 +151,24 @@ impl AsyncKernelContext {
 impl Drop for AsyncKernelContext {
     /// Also where the kernel has lost it, or has ended when its run was over.
     fn drop(&mut self) {
-        self.hand_accessed();
-        // A run that ends without this execution has left it the rest: what it made after that.
-        if let Some(mut step) = self.step.take().and_then(Arc::into_inner)
-            && let Err(error) = step.finish(&*self.device)
-        {
-            let device = &self.device.attributes().name;
-            warn!(target: targets::EXECUTE, device, error = %error, "resources of a run were not dropped");
-        }
+        // The device's code and the app's may panic, and this may run while a kernel's panic unwinds.
+        let dropped = catch_unwind(AssertUnwindSafe(|| {
+            self.hand_accessed();
+            // A run that ends without this execution has left it the rest: what it made after that.
+            match self.around.step.take().and_then(Arc::into_inner) {
+                Some(mut step) => step
+                    .finish(&*self.device)
+                    .map_err(|error| error.to_string()),
+                None => Ok(()),
+            }
+        }));
+        let problem = match dropped {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => error,
+            Err(panic) => panic_message(&*panic),
+        };
+        let device = &self.device.attributes().name;
+        warn!(target: targets::EXECUTE, device, problem, "what a kernel used was not dropped");
     }
 }
 

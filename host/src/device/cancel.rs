@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::panic::AssertUnwindSafe;
+use std::panic::catch_unwind;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
@@ -9,6 +11,11 @@ use std::sync::PoisonError;
 use std::sync::Weak;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
+
+use tracing::warn;
+
+use super::kernel_creation::panic_message;
+use crate::trace::targets;
 
 /// Cancels runs, and what asynchronous kernels wait for, from another thread. Cloning shares.
 #[derive(Clone, Default)]
@@ -45,7 +52,11 @@ impl CancelToken {
         let waiting = std::mem::take(&mut self.0.lock().waiting);
         // Outside the lock: a callback may ask the token.
         for callback in waiting.into_values() {
-            callback();
+            // One that panics must not keep the others from hearing.
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(callback)) {
+                let message = panic_message(&*panic);
+                warn!(target: targets::EXECUTE, message, "a callback of a cancellation panicked");
+            }
         }
     }
 
@@ -127,6 +138,15 @@ mod tests {
         assert_eq!(count.load(Ordering::Relaxed), 0);
         token.cancel();
         token.clone().cancel();
+        assert_eq!(count.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn one_that_panics_does_not_keep_the_others_from_hearing() {
+        let token = CancelToken::new();
+        let _panics = token.on_cancel(|| panic!("out of cheese"));
+        let (count, _waiting) = counted(&token);
+        token.cancel();
         assert_eq!(count.load(Ordering::Relaxed), 1);
     }
 

@@ -164,18 +164,22 @@ pub struct KernelContext<'a> {
     outputs: RefCell<Outputs<'a>>,
     outputs_on_host: &'a [bool],
     help: Help,
-    surroundings: Surroundings<'a>,
+    /// `None` outside of runs.
+    surroundings: Option<&'a dyn Surroundings>,
 }
 
-/// What an execution finds around it besides tensors.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Surroundings<'a> {
-    /// The run, as far as this device is concerned; `None` outside of runs.
-    pub(crate) step: Option<&'a DeviceStep>,
+/// What an execution finds around it besides tensors; asked when a kernel wants it.
+pub(crate) trait Surroundings {
+    /// The run, as far as this device is concerned.
+    fn step(&self) -> Option<&DeviceStep>;
+
     /// The node's context, where it has one of its own.
-    pub(crate) context: Option<&'a Arc<dyn DeviceContext>>,
+    fn context(&self) -> Option<&Arc<dyn DeviceContext>>;
+
     /// Takes tensors that come into being in the execution, where the device wants to know them.
-    pub(crate) temporaries: Option<&'a RefCell<Vec<Tensor>>>,
+    fn temporaries(&self) -> Option<&RefCell<Vec<Tensor>>> {
+        None
+    }
 }
 
 /// Who may help inside a kernel.
@@ -207,7 +211,7 @@ impl<'a> KernelContext<'a> {
             outputs: RefCell::new(Outputs::Owned(outputs.collect())),
             outputs_on_host,
             help: Help::default(),
-            surroundings: Surroundings::default(),
+            surroundings: None,
         }
     }
 
@@ -221,7 +225,7 @@ impl<'a> KernelContext<'a> {
         outputs: &'a mut [OutputSlot],
         outputs_on_host: &'a [bool],
         help: Help,
-        surroundings: Surroundings<'a>,
+        surroundings: &'a dyn Surroundings,
     ) -> Self {
         Self {
             device,
@@ -231,7 +235,7 @@ impl<'a> KernelContext<'a> {
             outputs: RefCell::new(Outputs::Borrowed(outputs)),
             outputs_on_host,
             help,
-            surroundings,
+            surroundings: Some(surroundings),
         }
     }
 
@@ -242,7 +246,7 @@ impl<'a> KernelContext<'a> {
         inputs: &'a [Tensor],
         outputs: &'a mut [OutputSlot],
         outputs_on_host: &'a [bool],
-        surroundings: Surroundings<'a>,
+        surroundings: &'a dyn Surroundings,
     ) -> Self {
         Self {
             device,
@@ -252,7 +256,7 @@ impl<'a> KernelContext<'a> {
             outputs: RefCell::new(Outputs::Borrowed(outputs)),
             outputs_on_host,
             help: Help::Pool,
-            surroundings,
+            surroundings: Some(surroundings),
         }
     }
 
@@ -278,9 +282,13 @@ impl<'a> KernelContext<'a> {
         self.node
     }
 
+    fn step(&self) -> Option<&'a DeviceStep> {
+        self.surroundings.and_then(|around| around.step())
+    }
+
     /// How the device's memory is reached: the node's own context, or the device's default.
     pub fn device_context(&self) -> &'a Arc<dyn DeviceContext> {
-        let own = self.surroundings.context;
+        let own = self.surroundings.and_then(|around| around.context());
         own.unwrap_or_else(|| self.device.default_context())
     }
 
@@ -294,7 +302,7 @@ impl<'a> KernelContext<'a> {
 
     /// The run that this execution is part of; `None` outside of runs.
     pub fn step_number(&self) -> Option<StepNumber> {
-        self.surroundings.step.map(DeviceStep::number)
+        self.step().map(DeviceStep::number)
     }
 
     /// The container of [`Self::resource_manager`] whose resources are dropped when the run ends (TensorFlow
@@ -303,7 +311,7 @@ impl<'a> KernelContext<'a> {
     /// # Errors
     /// [`KernelError::InvalidArgument`] outside of runs.
     pub fn step_container(&self) -> Result<&'a str, KernelError> {
-        let step = self.surroundings.step;
+        let step = self.step();
         step.map(DeviceStep::container)
             .ok_or_else(|| KernelError::invalid("resources of a run are made in runs only"))
     }
@@ -538,7 +546,7 @@ impl<'a> KernelContext<'a> {
     /// # Errors
     /// Without room.
     pub fn allocate_temporary(&self, dtype: DType, shape: Shape) -> Result<Tensor, KernelError> {
-        let tensor = match self.surroundings.step {
+        let tensor = match self.step() {
             Some(step) => {
                 let allocator: &Arc<dyn Allocator> = step.allocator(self.device);
                 Tensor::zeros(&**allocator, dtype, shape)?
@@ -553,7 +561,7 @@ impl<'a> KernelContext<'a> {
     }
 
     fn record(&self, tensor: &Tensor) {
-        if let Some(temporaries) = self.surroundings.temporaries {
+        if let Some(temporaries) = self.surroundings.and_then(|around| around.temporaries()) {
             temporaries.borrow_mut().push(tensor.clone());
         }
     }

@@ -156,7 +156,7 @@ pub(crate) fn check_constant(
 }
 
 /// The node's attributes, complete, if this is the first check of the node.
-fn check_node(
+pub(crate) fn check_node(
     ops: Option<&OpRegistry>,
     graph: &Graph,
     node: NodeId,

@@ -48,6 +48,7 @@ pub(crate) use kernel::{Help, OutputSlot, OutputState, Surroundings, unset_outpu
 pub use kernel::{Kernel, KernelConstruction, KernelContext};
 pub use kernel_creation::KernelCreationError;
 pub(crate) use kernel_creation::check_constant;
+pub(crate) use kernel_creation::check_node;
 pub(crate) use kernel_creation::construct_kernel;
 pub use kernel_creation::create_kernel;
 pub(crate) use kernel_creation::panic_message;

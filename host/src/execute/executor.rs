@@ -36,6 +36,7 @@ pub struct Executor {
     recorder: Recorder,
     scheduling: Scheduling,
     may_attend: bool,
+    sync_on_finish: bool,
     n_runs: AtomicU64,
     load: Arc<Load>,
     /// Whose stateful kernels are used.
@@ -76,6 +77,7 @@ impl Executor {
             });
         Ok(Self {
             scheduling: options.scheduling,
+            sync_on_finish: options.sync_on_finish,
             may_attend,
             workshop: Workshop::new(
                 graph,
@@ -118,7 +120,8 @@ impl Executor {
     /// before it starts, or it fails with [`ExecuteError::Arena`].
     pub fn memory_plan(&self, prepared: &PreparedPlan) -> MemoryPlan {
         let has_helpers = self.pools.iter().any(|pool| pool.n_threads() > 1);
-        let is_shared = has_helpers && !matches!(self.scheduling, Scheduling::Serial);
+        let may_share = has_helpers && !matches!(self.scheduling, Scheduling::Serial);
+        let is_shared = prepared.program.is_async || may_share;
         MemoryPlan::new(&prepared.program, is_shared)
     }
 
@@ -218,7 +221,12 @@ impl Executor {
             }
         };
         recorder.record_since(started, EventKind::Run { run });
-        let outcome = outcome.and(stage.finish(recorder));
+        let outcome = match self.sync_on_finish {
+            true => outcome.and_then(|()| stage.sync(recorder)),
+            false => outcome,
+        };
+        let finished = stage.finish(recorder);
+        let outcome = outcome.and(finished);
         if let Err(failure) = outcome {
             if let (ExecuteError::TimedOut(_), Some(mut trial)) = (&failure, trial_ended()) {
                 // Nobody knows how long it would have taken; another crew may be faster.

@@ -30,6 +30,9 @@ pub struct ExecutorOptions {
     /// `session.intra_op.allow_spinning`); with [`Scheduling::Measured`], where whole runs are measured to be faster so. True by
     /// default; an app that needs the cores for something else says no.
     pub allow_spinning: bool,
+    /// Whether a run ends only when its devices are done with what they were given, where kernels return before that (TensorFlow
+    /// `TF_SYNC_ON_FINISH`). True by default, so that a device that fails fails the run; what is fetched is there in any case.
+    pub sync_on_finish: bool,
     /// Hears of kernels, transfers and runs.
     pub recorder: Recorder,
     /// Whose stateful kernels are used: executors of one handle on the same devices share them, as long as one of them lives.
@@ -62,6 +65,7 @@ impl Default for ExecutorOptions {
             session_inter_op_pools: Vec::new(),
             scheduling: Scheduling::default(),
             allow_spinning: true,
+            sync_on_finish: true,
             recorder: Recorder::default(),
             session_handle: None,
             closed: CancelToken::default(),
@@ -115,6 +119,13 @@ impl ExecutorOptions {
         self
     }
 
+    /// The same, with or without waiting for devices at the end of runs.
+    #[must_use]
+    pub fn with_sync_on_finish(mut self, is_wanted: bool) -> Self {
+        self.sync_on_finish = is_wanted;
+        self
+    }
+
     /// The same, recording into `recorder`.
     #[must_use]
     pub fn with_recorder(mut self, recorder: Recorder) -> Self {
@@ -133,7 +144,8 @@ pub struct RunOptions {
     /// Hears of this run, instead of the executor's recorder.
     pub recorder: Option<Recorder>,
     /// Which of the executor's pools helps (TensorFlow `inter_op_thread_pool`): a position in
-    /// [`ExecutorOptions::session_inter_op_pools`], 0 by default; -1 = none, the caller's thread executes everything.
+    /// [`ExecutorOptions::session_inter_op_pools`], 0 by default; -1 = none, the caller's thread executes everything
+    /// but asynchronous kernels and what the first pool helps them with.
     pub inter_op_thread_pool: i32,
 }
 

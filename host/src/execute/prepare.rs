@@ -15,7 +15,8 @@ use super::variant::Variants;
 use crate::device::{
     AllocatorAttributes, DeviceContext, DeviceError, DeviceSet, FusedNode, Kernel,
     KernelConstruction, KernelCreationError, KernelDevice, KernelError, KernelRegistry,
-    PartitionGraph, PlanIndex, check_constant, construct_kernel, create_kernel, panic_message,
+    PartitionGraph, PlanIndex, check_constant, check_node, construct_kernel, create_kernel,
+    panic_message,
 };
 use crate::graph::{Graph, NodeId, TensorId};
 use crate::names::DeviceId;
@@ -253,6 +254,7 @@ impl Workshop {
             }
         }
         let (plan, fused) = self.rewritten(plan)?;
+        let contexts = self.contexts(&plan)?;
         let is_on_host: Vec<bool> = plan
             .values()
             .iter()
@@ -290,7 +292,7 @@ impl Workshop {
         let mut program = Program {
             graph: Arc::clone(&self.graph),
             devices: Arc::clone(&self.devices),
-            contexts: self.contexts(&plan)?,
+            contexts,
             is_recording: self.recording(&plan),
             fused,
             is_async,
@@ -637,6 +639,14 @@ impl Workshop {
             return Ok(action.clone());
         }
         let device = kernel_device(&self.devices, device_id)?;
+        for &node in &fused.nodes {
+            check_node(self.ops.as_deref(), &self.graph, node).map_err(|source| {
+                refused(
+                    self.site(node, device),
+                    KernelCreationError::NodeDef(source),
+                )
+            })?;
+        }
         let dtypes = self.graph.tensor_dtypes();
         let inputs = fused.inputs.iter().map(|&(node, index)| {
             let tensor = self.graph.data_inputs(node).nth(index);

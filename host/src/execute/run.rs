@@ -25,6 +25,7 @@ use super::step;
 use super::sync::spin_until;
 use crate::device::AsyncKernelContext;
 use crate::device::CancelToken;
+use crate::device::DeviceError;
 use crate::device::DeviceStep;
 use crate::device::Done;
 use crate::device::Help;
@@ -82,6 +83,8 @@ pub(super) struct Run {
     failure: Mutex<Option<ExecuteError>>,
     /// For asynchronous kernels, which may end when the run is over.
     own: Weak<Self>,
+    /// The same, whose end may make something ready for others.
+    helpers: Option<Arc<pool::Shared>>,
 }
 
 impl Stage {
@@ -120,6 +123,41 @@ impl Stage {
                 step.begin(run);
             }
         }
+    }
+
+    /// Waits for the work of devices that may not be done when their kernels have returned.
+    pub(super) fn sync(&self, recorder: &Recorder) -> Result<(), ExecuteError> {
+        for partition in self.program.plan.partitions() {
+            let device = self.program.devices.get(partition.device);
+            let Some(device) = device.filter(|_| self.program.is_recording(partition.device))
+            else {
+                continue;
+            };
+            let started = Instant::now();
+            let synced = catch_unwind(AssertUnwindSafe(|| device.sync()));
+            let name = || device.attributes().name.clone();
+            let synced = synced.unwrap_or_else(|panic| {
+                Err(DeviceError::Failed {
+                    device: name(),
+                    message: format!("it panicked: {}", panic_message(&*panic)),
+                })
+            });
+            synced.map_err(|source| ExecuteError::Device {
+                device: name(),
+                doing: "finishing the work of a run",
+                source: Box::new(source),
+            })?;
+            if recorder.is_on() {
+                let kind = EventKind::Device {
+                    device: partition.device,
+                    call: "sync",
+                    node: None,
+                    detail: "the work of the run".into(),
+                };
+                recorder.record_since(started, kind);
+            }
+        }
+        Ok(())
     }
 
     /// A run is over: what it had for itself alone goes back to the devices.
@@ -269,13 +307,14 @@ pub(super) fn run_serially(stage: &Stage, request: &Request) -> Result<(), Execu
 pub(super) fn run_with_helpers(
     stage: Stage,
     request: Request,
-    helpers: &pool::Shared,
+    helpers: &Arc<pool::Shared>,
 ) -> (Stage, Result<(), ExecuteError>) {
     let run = Arc::new_cyclic(|own| Run {
         deadline: request.deadline(),
         gate: Gate::new(stage.compiled.operations.len()),
         failure: Mutex::default(),
         own: Weak::clone(own),
+        helpers: stage.program.is_async.then(|| Arc::clone(helpers)),
         stage,
         request,
     });
@@ -338,6 +377,10 @@ impl Run {
             }
         }
         self.gate.sleep_until(|| self.gate.is_deserted());
+        if self.stage.program.is_async && self.gate.has_failed() {
+            // Here, where no lock is held: what kernels do then may take those that they hold while they end.
+            self.request.async_cancel.cancel();
+        }
     }
 
     /// Wakes the caller when somebody cancels the run, where it may sleep although no thread works.
@@ -369,9 +412,6 @@ impl Run {
             .unwrap_or_else(PoisonError::into_inner)
             .get_or_insert(failure);
         self.gate.fail();
-        if self.stage.program.is_async {
-            self.request.async_cancel.cancel();
-        }
     }
 
     /// Starts an asynchronous kernel, if this operation is one; it ends on whichever thread, and then counts as ended.
@@ -387,10 +427,21 @@ impl Run {
         };
         let run = Weak::clone(&self.own);
         let done = Done::new(move |mut context: Option<AsyncKernelContext>, result| {
-            // Before anybody else lets go of the tensors.
-            if let Some(context) = &mut context {
-                context.hand_accessed();
-            }
+            // Before anybody else lets go of the tensors. The device's code may panic, and the run waits for this.
+            let handed = catch_unwind(AssertUnwindSafe(|| {
+                if let Some(context) = &mut context {
+                    context.hand_accessed();
+                }
+            }));
+            let result = handed.map_or_else(
+                |panic| {
+                    let message = panic_message(&*panic);
+                    Err(KernelError::invalid(format!(
+                        "the device panicked: {message}"
+                    )))
+                },
+                |()| result,
+            );
             // A run that is over does not care.
             if let Some(run) = run.upgrade() {
                 run.end_async(rank, start_ns, context, result);
@@ -411,7 +462,7 @@ impl Run {
     }
 
     fn end_async(
-        &self,
+        self: &Arc<Self>,
         rank: u32,
         start_ns: u64,
         context: Option<AsyncKernelContext>,
@@ -436,10 +487,16 @@ impl Run {
             // The kernel's thread is not ours: others execute what has become ready.
             Ok(()) => {
                 let successors = self.stage.compiled.successors.row(rank as usize);
+                let mut n_offered = 0;
                 for &successor in successors {
                     if self.counts_to_ready(successor) {
                         self.stage.ready.insert(successor);
+                        n_offered += 1;
                     }
+                }
+                // The caller takes one.
+                if let Some(helpers) = self.helpers.as_ref().filter(|_| n_offered > 1) {
+                    helpers.ask(self, helpers.n_threads().min(n_offered - 1));
                 }
             }
             Err(failure) => self.fail(failure),

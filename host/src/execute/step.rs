@@ -19,7 +19,7 @@ use super::prepare::{Action, Program};
 use super::run::{Request, Stage};
 use crate::device::panic_message;
 use crate::device::{
-    AccessedTensors, AsyncKernel, AsyncKernelContext, DeviceContext, DeviceSet, Kernel,
+    AccessedTensors, AsyncKernel, AsyncKernelContext, DeviceContext, DeviceSet, DeviceStep, Kernel,
     KernelContext, KernelDevice, KernelError, OutputSlot, OutputState, Surroundings, unset_output,
 };
 use crate::graph::{Graph, NodeId};
@@ -120,6 +120,39 @@ struct Visit<'a> {
     request: &'a Request,
     operation: &'a Operation,
     rank: u32,
+}
+
+impl Surroundings for Visit<'_> {
+    fn step(&self) -> Option<&DeviceStep> {
+        self.stage.step(self.operation.device).map(|step| &**step)
+    }
+
+    fn context(&self) -> Option<&Arc<dyn DeviceContext>> {
+        self.program.context(self.operation.step)
+    }
+}
+
+/// A visit that takes note of tensors that come into being.
+struct Recorded<'a> {
+    visit: Visit<'a>,
+    temporaries: RefCell<Vec<Tensor>>,
+}
+
+impl Surroundings for Recorded<'_> {
+    fn step(&self) -> Option<&DeviceStep> {
+        self.visit
+            .stage
+            .step(self.visit.operation.device)
+            .map(|step| &**step)
+    }
+
+    fn context(&self) -> Option<&Arc<dyn DeviceContext>> {
+        self.visit.program.context(self.visit.operation.step)
+    }
+
+    fn temporaries(&self) -> Option<&RefCell<Vec<Tensor>>> {
+        Some(&self.temporaries)
+    }
 }
 
 impl<'a> Visit<'a> {
@@ -276,6 +309,19 @@ impl<'a> Visit<'a> {
     /// Calls a kernel.
     #[inline]
     fn call(self, node: NodeId, kernel: &dyn Kernel) -> Result<(), ExecuteError> {
+        if self.program.is_recording(self.operation.device) {
+            return self.call_recorded(node, kernel);
+        }
+        self.call_within(node, kernel, &self)
+    }
+
+    #[inline]
+    fn call_within(
+        self,
+        node: NodeId,
+        kernel: &dyn Kernel,
+        around: &dyn Surroundings,
+    ) -> Result<(), ExecuteError> {
         let frame = self.stage.frame();
         let device = kernel_device(&self.program.devices, self.operation.device);
         let range = self.operation.outputs();
@@ -295,32 +341,25 @@ impl<'a> Visit<'a> {
         let name = self.program.graph.node_name(node);
         let packed = &self.program.packed[self.operation.step.index()];
         let help = self.request.help();
-        let mut surroundings = Surroundings {
-            step: self.stage.step(self.operation.device).map(|step| &**step),
-            context: self.program.context(self.operation.step),
-            temporaries: None,
+        let mut context =
+            KernelContext::on_slots(device, name, &inputs, packed, slots, on_host, help, around);
+        self.compute(node, device, kernel, &inputs, &mut context)
+    }
+
+    /// The same on a device that may not be done with the tensors when the kernel has returned.
+    #[cold]
+    fn call_recorded(self, node: NodeId, kernel: &dyn Kernel) -> Result<(), ExecuteError> {
+        let around = Recorded {
+            visit: self,
+            temporaries: RefCell::default(),
         };
-        let is_recording = self.program.is_recording(self.operation.device);
-        let temporaries = RefCell::default();
-        if is_recording {
-            surroundings.temporaries = Some(&temporaries);
-        }
-        let mut context = KernelContext::on_slots(
-            device,
-            name,
-            &inputs,
-            packed,
-            slots,
-            on_host,
-            help,
-            surroundings,
-        );
-        let called = self.compute(node, device, kernel, &inputs, &mut context);
-        if is_recording {
-            // Also after a failure: part of the kernel may be under way.
-            let context = context.device_context();
-            self.hand_accessed(device, &**context, &inputs, temporaries.take());
-        }
+        let called = self.call_within(node, kernel, &around);
+        // Also after a failure: part of the kernel may be under way.
+        let device = kernel_device(&self.program.devices, self.operation.device);
+        let context = around.context();
+        let context = context.unwrap_or_else(|| device.default_context());
+        let inputs = self.inputs();
+        self.hand_accessed(device, &**context, &inputs, around.temporaries.take());
         called
     }
 

@@ -414,7 +414,12 @@ const CHAIN: &str = "
 ";
 
 impl Bench {
+    /// Whose runs do not wait for the queue, which tests may hold.
     fn new(wrap: impl Fn(Arc<Accelerator>) -> Arc<dyn Device>) -> Self {
+        Self::with_sync(wrap, false)
+    }
+
+    fn with_sync(wrap: impl Fn(Arc<Accelerator>) -> Arc<dyn Device>, sync_on_finish: bool) -> Self {
         let device = Accelerator::new();
         let mut registry = KernelRegistry::empty();
         for (op, fails, is_async) in [
@@ -435,7 +440,8 @@ impl Bench {
         let sketch = Sketch::parse(CHAIN);
         let devices = Arc::new(DeviceSet::new([wrap(Arc::clone(&device))]));
         let graph = Arc::clone(&sketch.graph);
-        let executor = Executor::new(graph, devices, Arc::new(registry), &threads(2));
+        let options = threads(2).with_sync_on_finish(sync_on_finish);
+        let executor = Executor::new(graph, devices, Arc::new(registry), &options);
         Self {
             device,
             executor: executor.unwrap(),
@@ -466,6 +472,17 @@ fn as_it_is(device: Arc<Accelerator>) -> Arc<dyn Device> {
 
 fn renamed(device: Arc<Accelerator>) -> Arc<dyn Device> {
     Arc::new(RenamedDevice::new("/job:worker/replica:0/task:1", device).unwrap())
+}
+
+#[test]
+fn a_run_ends_when_the_queue_is_done_unless_nobody_wants_that() {
+    let bench = Bench::with_sync(as_it_is, true);
+    // Nothing is fetched, so nothing else makes the run wait.
+    let prepared = bench.prepare(&[], &["d"]);
+    for n_runs in 1..=20 {
+        bench.run(&prepared, 1.0).unwrap();
+        assert_eq!(bench.device.queue.n_done(), 3 * n_runs);
+    }
 }
 
 #[test]
