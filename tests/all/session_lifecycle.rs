@@ -373,6 +373,26 @@ fn a_closed_session_refuses_runs_and_ends_those_under_way() {
 }
 
 #[test]
+fn sessions_of_one_builder_end_each_for_itself() {
+    let builder = counter_on(&devices(1));
+    let mut first = builder.clone().build().unwrap();
+    let second = builder.clone().build().unwrap();
+    run(&second, "init", 2.0);
+    let mut lines = COUNTER.to_vec();
+    lines.push(("n", "Neg", &["read"], "", Some(DType::F32), false));
+    first.extend(graph(&lines)).unwrap();
+    assert_eq!(read(&first).unwrap(), 2.0);
+    first.close();
+    assert!(first.is_closed() && !second.is_closed());
+    assert_eq!(read(&second).unwrap(), 2.0);
+    let later = builder.build().unwrap();
+    assert_eq!(read(&later).unwrap(), 2.0);
+    // What is closed is not opened by an extension.
+    let error = first.extend(graph(&lines)).unwrap_err();
+    assert_eq!(error.code(), StatusCode::FailedPrecondition);
+}
+
+#[test]
 fn a_reset_clears_containers_and_closes_the_sessions_of_the_group() {
     let devices = devices(1);
     let group = SessionGroup::new();

@@ -26,6 +26,7 @@ use crate::candidates::Candidates;
 use crate::candidates::CandidatesError;
 use crate::candidates::PlacementOptions;
 use crate::candidates::Proposal;
+use crate::device::CancelToken;
 use crate::device::DeviceManager;
 use crate::device::DeviceOptions;
 use crate::device::DeviceSet;
@@ -88,6 +89,8 @@ pub struct SessionBuilder {
     assignment: Assignment,
     policy_engine: Option<PolicyEngine>,
     executor_options: ExecutorOptions,
+    /// Whether it builds a session again that is there already, with its handle and its end, rather than a new one.
+    is_rebuild: bool,
     /// Nodes that keep the devices that they had before the graph grew, by name.
     pub(super) kept: Vec<(String, DeviceId)>,
     /// The GraphDef that the graph of the session came from.
@@ -416,6 +419,10 @@ impl SessionBuilder {
             || self.open_devices(),
         )?;
         span.record("devices", devices.len());
+        if !self.is_rebuild {
+            // Builders are cloned; each of their sessions ends for itself.
+            self.executor_options.closed = CancelToken::default();
+        }
         let recipe = self.recipe(&ops, &devices, &kernels);
         if self.log_device_placement {
             info!(target: targets::SESSION, "{}", placement_log::device_mapping(&devices));
@@ -482,6 +489,7 @@ impl SessionBuilder {
 
     fn of_session(mut self, handle: &Arc<str>) -> Self {
         self.executor_options.session_handle = Some(Arc::clone(handle));
+        self.is_rebuild = true;
         self
     }
 
