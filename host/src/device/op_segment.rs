@@ -1,6 +1,7 @@
 //! Kernels that outlive the plans that use them.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -77,8 +78,14 @@ impl OpSegment {
         let mut sessions = self.lock();
         // The hold may have ended meanwhile.
         let held = sessions.get_mut(session).ok_or_else(unknown)?;
-        let winner = held.kernels.entry(node.to_owned());
-        Ok(Arc::clone(winner.or_insert(made)))
+        let (winner, lost) = match held.kernels.entry(node.to_owned()) {
+            Entry::Occupied(winner) => (Arc::clone(winner.get()), Some(made)),
+            Entry::Vacant(place) => (Arc::clone(place.insert(made)), None),
+        };
+        drop(sessions);
+        // Outside the lock: kernels are an app's code.
+        drop(lost);
+        Ok(winner)
     }
 
     /// Number of kernels of a session; `None` without a hold.
@@ -177,6 +184,45 @@ mod tests {
         let winner = segment.find_or_create("s1", "v", fail).unwrap();
         assert!(Arc::ptr_eq(&found, &winner));
         assert_eq!(Arc::strong_count(&lost), 1);
+    }
+
+    /// Looks at its segment when it goes, as an app's kernel may.
+    struct Nosy {
+        segment: Arc<OpSegment>,
+        seen: Arc<Mutex<Option<usize>>>,
+    }
+
+    impl Kernel for Nosy {
+        fn compute(&self, _: &mut KernelContext<'_>) -> Result<(), KernelError> {
+            Ok(())
+        }
+    }
+
+    impl Drop for Nosy {
+        fn drop(&mut self) {
+            // To fail rather than to wait forever.
+            if self.segment.sessions.try_lock().is_ok() {
+                *self.seen.lock().unwrap() = self.segment.n_kernels("s1");
+            }
+        }
+    }
+
+    #[test]
+    fn a_kernel_that_is_not_used_may_look_at_the_segment_when_it_goes() {
+        let segment = Arc::new(OpSegment::default());
+        segment.add_hold("s1");
+        let seen = Arc::default();
+        segment
+            .find_or_create("s1", "v", || {
+                segment.find_or_create("s1", "v", || make(1))?;
+                let lost = Nosy {
+                    segment: Arc::clone(&segment),
+                    seen: Arc::clone(&seen),
+                };
+                Ok::<_, NoSuchSession>(Arc::new(lost) as Arc<dyn Kernel>)
+            })
+            .unwrap();
+        assert_eq!(*seen.lock().unwrap(), Some(1));
     }
 
     #[test]
