@@ -54,6 +54,11 @@ const COUNTER: [Line<'static>; 5] = [
 ];
 
 fn graph(lines: &[Line<'_>]) -> Graph {
+    graph_of(lines, DType::F32)
+}
+
+/// The same, whose attributes say that everything is of this type.
+fn graph_of(lines: &[Line<'_>], of: DType) -> Graph {
     let mut assembler = GraphAssembler::new("lines");
     for &(name, op, inputs, device, dtype, stateful) in lines {
         let inputs: Vec<Input> = inputs
@@ -64,13 +69,13 @@ fn graph(lines: &[Line<'_>]) -> Graph {
             })
             .collect();
         let shape = PartialShape::new(&[Some(2)]);
-        let float = |name: &str| (Arc::from(name), AttrValue::from(DType::F32));
+        let type_attr = |name: &str| (Arc::from(name), AttrValue::from(of));
         let shape_attr = || (Arc::from("shape"), AttrValue::Shape(shape.clone()));
         let attrs = match op {
-            "Placeholder" | "VarHandleOp" => AttrSet::new([float("dtype"), shape_attr()]),
-            "Neg" | "Relu" => AttrSet::new([float("T")]),
+            "Placeholder" | "VarHandleOp" => AttrSet::new([type_attr("dtype"), shape_attr()]),
+            "Neg" | "Relu" => AttrSet::new([type_attr("T")]),
             "Count" => AttrSet::default(),
-            _ => AttrSet::new([float("dtype")]),
+            _ => AttrSet::new([type_attr("dtype")]),
         };
         let shape = match dtype {
             Some(DType::Resource) => PartialShape::new(&[]),
@@ -151,6 +156,39 @@ fn a_variable_keeps_its_value_between_runs() {
         run(&session, "add", 2.0);
     }
     assert_eq!(read(&session).unwrap(), 7.0);
+}
+
+#[test]
+fn a_variable_keeps_its_type() {
+    let devices = devices(1);
+    let floats = counter_on(&devices).build().unwrap();
+    run(&floats, "init", 1.0);
+    // The same variable, said to be of integers.
+    let of_integers = COUNTER.map(|(name, op, inputs, device, dtype, stateful)| {
+        let is_float = dtype == Some(DType::F32);
+        let dtype = if is_float { Some(DType::I32) } else { dtype };
+        (name, op, inputs, device, dtype, stateful)
+    });
+    let integers = Session::builder()
+        .with_graph(graph_of(&of_integers, DType::I32))
+        .with_devices(Arc::clone(&devices))
+        .build()
+        .unwrap();
+    let x = ("x", Tensor::from_values([2], &[1i32; 2]).unwrap());
+    let options = RunOptions::default();
+    for (target, problem) in [
+        ("init", "`v` is of type float, the value is int32"),
+        ("add", "`v` is of type float, the value is int32"),
+        ("read", "`v` is of type float, it is read as int32"),
+    ] {
+        let error = integers
+            .run_with(std::slice::from_ref(&x), &[], &[target], &options)
+            .unwrap_err();
+        assert_eq!(error.code(), StatusCode::InvalidArgument);
+        assert!(error.to_string().contains(problem), "{error}");
+    }
+    run(&floats, "add", 2.0);
+    assert_eq!(read(&floats).unwrap(), 3.0);
 }
 
 #[test]

@@ -28,10 +28,7 @@ use crate::tensor::TensorError;
 
 pub(super) fn register(registry: &mut KernelRegistry) {
     registry.register(def("VarHandleOp").with_factory(handle));
-    registry.register(
-        def("ReadVariableOp")
-            .with_factory(|_| kernel(|context| context.set_output(0, read(context)?))),
-    );
+    registry.register(def("ReadVariableOp").with_factory(read_variable));
     registry.register(def("AssignVariableOp").with_factory(assign));
     for op in ["AssignAddVariableOp", "AssignSubVariableOp"] {
         registry.register(
@@ -128,11 +125,32 @@ fn no_value(context: &KernelContext<'_>) -> KernelError {
     }
 }
 
+/// A node is of another type than the variable. `is` says what of the node.
+fn wrong_type(variable: &str, dtype: DType, is: &str, given: DType) -> KernelError {
+    KernelError::invalid(format!(
+        "variable `{variable}` is of type {dtype}, {is} {given}"
+    ))
+}
+
 /// What the variable holds now; later assignments do not change it.
 fn read(context: &KernelContext<'_>) -> Result<Tensor, KernelError> {
     let variable = variable(context)?;
     let value = variable.lock().clone();
     value.ok_or_else(|| no_value(context))
+}
+
+/// TensorFlow `ReadVariableOp`.
+fn read_variable(node: &KernelConstruction<'_>) -> Made {
+    let dtype = type_attr(node, "dtype")?;
+    kernel(move |context| {
+        let value = read(context)?;
+        if value.dtype() != dtype {
+            let handle = context.resource_handle::<Variable>(0)?;
+            let error = wrong_type(&handle.name, value.dtype(), "it is read as", dtype);
+            return Err(error);
+        }
+        context.set_output(0, value)
+    })
 }
 
 /// TensorFlow `AssignVariableOp`.
@@ -144,10 +162,7 @@ fn assign(node: &KernelConstruction<'_>) -> Made {
         let value = context.input(1)?;
         if let Some((declared, shape)) = handle.dtypes_and_shapes.first() {
             if *declared != dtype {
-                return Err(KernelError::invalid(format!(
-                    "variable `{}` is of type {declared}, the value is {dtype}",
-                    handle.name
-                )));
+                return Err(wrong_type(&handle.name, *declared, "the value is", dtype));
             }
             if validate_shape && !shape.matches(value.shape()) {
                 return Err(KernelError::invalid(format!(
@@ -164,6 +179,14 @@ fn assign(node: &KernelConstruction<'_>) -> Made {
             &handle.name,
             || Ok::<_, KernelError>(Variable::new(dtype)),
         )?;
+        if variable.dtype != dtype {
+            return Err(wrong_type(
+                &handle.name,
+                variable.dtype,
+                "the value is",
+                dtype,
+            ));
+        }
         *variable.lock() = Some(value);
         Ok(())
     })
@@ -185,6 +208,15 @@ fn update_with<T: Number>(
     let delta = context.input(1)?;
     let mut value = variable.lock();
     let held = value.as_mut().ok_or_else(|| no_value(context))?;
+    if held.dtype() != T::DTYPE {
+        let handle = context.resource_handle::<Variable>(0)?;
+        return Err(wrong_type(
+            &handle.name,
+            held.dtype(),
+            "the value is",
+            T::DTYPE,
+        ));
+    }
     if held.shape() != delta.shape() {
         return Err(KernelError::invalid(format!(
             "the variable has shape {}, the value has {}",
