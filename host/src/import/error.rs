@@ -170,7 +170,7 @@ pub enum ImportError {
     /// An input shape of the options is for a node that is not there.
     #[error("a shape is given for input `{0}`, which is no placeholder of the graph")]
     NoSuchPlaceholder(String),
-    /// Two functions of one name, or one that is called like an op.
+    /// Two different functions of one name, or one that is called like an op.
     #[error("function `{0}` of the library has the name of another function or op")]
     DuplicateFunction(String),
     /// Something in the body or signature of a function.

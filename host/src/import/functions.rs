@@ -213,6 +213,40 @@ impl<'a> Ops<'a> {
     }
 }
 
+/// Leaves out functions that were there before, equal in all that is read: GraphDefs that are read together often bring the same
+/// ones.
+pub(super) fn drop_repeated(library: &mut Vec<proto::FunctionDef>) -> Result<(), ImportError> {
+    let mut first: HashMap<String, usize> = HashMap::with_capacity(library.len());
+    let mut is_kept = Vec::with_capacity(library.len());
+    for (index, function) in library.iter().enumerate() {
+        let name = function.signature.as_ref().map_or("", |s| &s.name);
+        let first = *first.entry_ref(name).or_insert(index);
+        if first != index && !is_same(&library[first], function) {
+            return Err(ImportError::DuplicateFunction(name.to_owned()));
+        }
+        is_kept.push(first == index);
+    }
+    let mut is_kept = is_kept.into_iter();
+    library.retain(|_| is_kept.next().unwrap_or(true));
+    Ok(())
+}
+
+/// Whether two definitions say the same. Entries of maps have no order.
+fn is_same(left: &proto::FunctionDef, right: &proto::FunctionDef) -> bool {
+    let ordered = |function: &proto::FunctionDef| {
+        let mut function = function.clone();
+        let attrs = function.node_def.iter_mut().map(|node| &mut node.attr);
+        for attrs in attrs.chain([&mut function.attr]) {
+            attrs.sort_by(|left, right| left.key.cmp(&right.key));
+        }
+        for entries in [&mut function.ret, &mut function.control_ret] {
+            entries.sort_by(|left, right| left.key.cmp(&right.key));
+        }
+        function
+    };
+    left == right || ordered(left) == ordered(right)
+}
+
 /// The functions that an attribute names, and those that their attributes name.
 fn named(value: &AttrValue, names: &mut Vec<Arc<str>>) {
     match value {

@@ -110,7 +110,8 @@ pub fn import_graph(
         });
     }
     recognise::refuse_other_formats(&bytes)?;
-    let parts = wire::cut(&bytes, options)?;
+    let mut parts = wire::cut(&bytes, options)?;
+    functions::drop_repeated(&mut parts.functions)?;
     if parts.nodes.is_empty() {
         return Err(ImportError::Empty);
     }

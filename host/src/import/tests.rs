@@ -425,7 +425,7 @@ fn functions_that_are_wrong_are_named() {
          register it in the OpRegistry if it is your own"
     );
     assert_eq!(
-        refused(x(), vec![twice("AddV2"), twice("AddV2")]),
+        refused(x(), vec![twice("AddV2"), twice("Mul")]),
         "function `twice` of the library has the name of another function or op"
     );
     let mut without_name = twice("AddV2");
@@ -469,6 +469,23 @@ fn functions_that_are_wrong_are_named() {
         refused(nodes, vec![]),
         "node `call` (PartitionedCall): attribute `f` names function `thrice`, which is not in the library"
     );
+}
+
+#[test]
+fn a_function_that_comes_twice_is_one_function() {
+    let nodes = || vec![placeholder("x", &[2]), node("y", "twice", &["x"], t())];
+    let mut again = twice("AddV2");
+    let label = |value: &'static str| attr(value, Value::S(value.into()));
+    // Entries of maps come in any order.
+    let mut first = twice("AddV2");
+    first.attr = vec![label("a"), label("b")];
+    again.attr = vec![label("b"), label("a")];
+    let library = vec![first.clone(), again.clone(), first.clone()];
+    let graph = import(&with_library(nodes(), library)).unwrap();
+    assert_eq!(graph.functions().len(), 1);
+    again.attr.pop();
+    let error = import(&with_library(nodes(), vec![first, again])).unwrap_err();
+    assert!(matches!(error, ImportError::DuplicateFunction(_)));
 }
 
 #[test]
