@@ -1,5 +1,6 @@
 //! Any stage's error.
 
+use std::borrow::Cow;
 #[cfg(feature = "graphdef")]
 use std::io;
 #[cfg(feature = "graphdef")]
@@ -89,7 +90,7 @@ pub enum Error {
     },
     /// The session cannot go on with a larger graph.
     #[error("the session cannot be extended: {0}")]
-    CannotExtend(&'static str),
+    CannotExtend(Cow<'static, str>),
     /// A feed, fetch or target names no node.
     #[error("{role} `{name}`: the graph has no node `{node}`{}", suggest(.suggestion.as_deref()))]
     UnknownNode {

@@ -93,6 +93,8 @@ pub struct Session {
     recipe: SessionBuilder,
     member: Arc<Member>,
     device_manager: OnceLock<Arc<DeviceManager>>,
+    /// When the nodes got the numbers that they have, by the recorder's clock; `None` = they never had others.
+    trace_after_ns: Option<u64>,
 }
 
 impl Session {
@@ -118,6 +120,7 @@ impl Session {
             recipe,
             member,
             device_manager: OnceLock::new(),
+            trace_after_ns: None,
         }
     }
 
@@ -152,10 +155,15 @@ impl Session {
         &self.report
     }
 
-    /// What the recorder heard so far, with names; empty without a recorder.
+    /// What the recorder heard so far, with names; empty without a recorder. An extension ([`Self::extend`]) that gives old nodes
+    /// other numbers starts it anew: earlier events would be called by wrong names. [`Recorder::events`] has them all.
     pub fn trace(&self) -> Trace {
+        let mut events = self.recorder.events();
+        if let Some(after_ns) = self.trace_after_ns {
+            events.retain(|event| event.start_ns > after_ns);
+        }
         Trace {
-            events: self.recorder.events(),
+            events,
             names: TraceNames {
                 graph: Arc::clone(self.graph()),
                 devices: self

@@ -25,12 +25,17 @@ use placewright::graph::Input;
 use placewright::graph::NodeSpec;
 use placewright::graph::Output;
 use placewright::graph::Work;
+use placewright::import::ImportOptions;
+use placewright::import::import_graph;
+use placewright::ops::OpRegistry;
 use placewright::session::Session;
 use placewright::session::SessionBuilder;
 use placewright::session::SessionGroup;
 use placewright::tensor::DType;
 use placewright::tensor::PartialShape;
 use placewright::tensor::Tensor;
+use placewright::trace::EventKind;
+use placewright::trace::Recorder;
 
 const PREFIX: &str = "/job:localhost/replica:0/task:0";
 
@@ -312,6 +317,72 @@ fn a_session_that_is_extended_keeps_its_stateful_nodes_where_they_are() {
     }
 }
 
+/// `n` is the negative of `x`, after this many nodes that have nothing to do with it.
+fn negative_after(n_others: usize) -> Graph {
+    let others = &["p", "q", "r"][..n_others];
+    let placeholder = |&name| (name, "Placeholder", &[][..], "", Some(DType::F32), false);
+    let mut lines: Vec<Line<'_>> = others.iter().map(placeholder).collect();
+    lines.push(placeholder(&"x"));
+    lines.push(("n", "Neg", &["x"], "", Some(DType::F32), false));
+    graph(&lines)
+}
+
+#[test]
+fn pins_follow_their_nodes_into_a_larger_graph() {
+    let devices = devices(2);
+    let device = |index| {
+        let name = format!("{PREFIX}/device:CPU:{index}");
+        devices.find_by_name(&name).unwrap()
+    };
+    let pins = placewright::candidates::PlacementOptions::default()
+        .with_pin(placewright::graph::NodeId(0), device(0))
+        .with_pin(placewright::graph::NodeId(1), device(1));
+    let mut session = Session::builder()
+        .with_graph(negative_after(0))
+        .with_devices(Arc::clone(&devices))
+        .with_placement_options(pins)
+        .build()
+        .unwrap();
+    for n_others in [0, 1, 3] {
+        session.extend(negative_after(n_others)).unwrap();
+        let on = |name| {
+            let node = session.graph().find_node(name).unwrap();
+            session.placement().device(node)
+        };
+        assert_eq!((on("x"), on("n")), (device(0), device(1)), "{n_others}");
+    }
+}
+
+#[test]
+fn a_trace_calls_no_node_by_the_name_of_another() {
+    let recorder = Recorder::on();
+    let mut session = Session::builder()
+        .with_graph(negative_after(0))
+        .with_devices(devices(1))
+        .with_recorder(recorder.clone())
+        .build()
+        .unwrap();
+    let kernels = |session: &Session| -> Vec<String> {
+        let trace = session.trace();
+        let nodes = trace.events.iter().filter_map(|event| match event.kind {
+            EventKind::Kernel { node, .. } => Some(trace.names.node(node).to_owned()),
+            _ => None,
+        });
+        nodes.collect()
+    };
+    session.run(&[x(1.0)], &["n"]).unwrap();
+    assert_eq!(kernels(&session), ["n"]);
+    session.extend(negative_after(0)).unwrap();
+    assert_eq!(kernels(&session), ["n"], "all nodes have their numbers");
+    session.extend(negative_after(1)).unwrap();
+    assert!(kernels(&session).is_empty());
+    assert!(!session.trace().events.is_empty(), "the extension itself");
+    session.run(&[x(1.0)], &["n"]).unwrap();
+    session.extend(negative_after(1)).unwrap();
+    assert_eq!(kernels(&session), ["n"]);
+    assert!(recorder.events().len() > session.trace().events.len());
+}
+
 #[test]
 fn other_sessions_have_stateful_kernels_of_their_own() {
     let lines = [("c", "Count", &[][..], "", Some(DType::F32), true)];
@@ -348,6 +419,9 @@ fn what_is_no_extension_is_refused_and_the_session_goes_on() {
     let mut lines = COUNTER;
     lines[4].3 = "/device:CPU:0";
     refused(&lines, "`read`", "requests another device");
+    let mut lines = COUNTER;
+    lines[4].4 = Some(DType::I32);
+    refused(&lines, "`read`", "has outputs of other types or shapes");
     let y = ("y", "Placeholder", &[][..], "", Some(DType::F32), false);
     let mut lines = vec![y];
     lines.extend(COUNTER);
@@ -496,28 +570,27 @@ fn who_uses_a_removed_device_is_told_at_the_next_run() {
     assert_eq!(manager.devices().len(), 1);
 }
 
+const TINY_ADD: &[u8] = include_bytes!("../models/tiny_add.pb");
+
+/// `NodeDef { name, op, input, attr { T: float } }` as field 1 of a GraphDef.
+fn node(name: &str, op: &str, input: &str) -> Vec<u8> {
+    let mut attr = vec![0x0a, 1, b'T', 0x12, 2, 0x30, 1];
+    let mut body = Vec::new();
+    for (tag, text) in [(0x0a, name), (0x12, op), (0x1a, input)] {
+        body.extend([tag, u8::try_from(text.len()).unwrap()]);
+        body.extend(text.as_bytes());
+    }
+    body.extend([0x2a, u8::try_from(attr.len()).unwrap()]);
+    body.append(&mut attr);
+    let mut message = vec![0x0a, u8::try_from(body.len()).unwrap()];
+    message.append(&mut body);
+    message
+}
+
 #[test]
 fn a_graph_def_grows_by_another_one() {
     // y = a + b, and then z = -y: one message behind the other.
-    let base = include_bytes!("../models/tiny_add.pb");
-    let mut session = Session::builder()
-        .with_graph_def(&base[..])
-        .build()
-        .unwrap();
-    let node = |name: &str, op: &str, input: &str| {
-        // NodeDef { name, op, input, attr { T: float } } as field 1 of a GraphDef.
-        let mut attr = vec![0x0a, 1, b'T', 0x12, 2, 0x30, 1];
-        let mut body = Vec::new();
-        for (tag, text) in [(0x0a, name), (0x12, op), (0x1a, input)] {
-            body.extend([tag, u8::try_from(text.len()).unwrap()]);
-            body.extend(text.as_bytes());
-        }
-        body.extend([0x2a, u8::try_from(attr.len()).unwrap()]);
-        body.append(&mut attr);
-        let mut message = vec![0x0a, u8::try_from(body.len()).unwrap()];
-        message.append(&mut body);
-        message
-    };
+    let mut session = Session::builder().with_graph_def(TINY_ADD).build().unwrap();
     session.extend_graph_def(&node("z", "Neg", "y")).unwrap();
     let a = Tensor::from_values([3], &[1f32, 2.0, 3.0]).unwrap();
     let b = Tensor::from_values([3], &[10f32, 20.0, 30.0]).unwrap();
@@ -533,4 +606,60 @@ fn a_graph_def_grows_by_another_one() {
     let mut built = counter_on(&devices(1)).build().unwrap();
     let error = built.extend_graph_def(&node("z", "Neg", "x")).unwrap_err();
     assert_eq!(error.code(), StatusCode::FailedPrecondition);
+}
+
+#[test]
+fn a_graph_def_is_not_grown_once_a_graph_has_taken_its_place() {
+    let mut session = Session::builder().with_graph_def(TINY_ADD).build().unwrap();
+    let larger = import_graph(
+        [TINY_ADD, &node("z", "Neg", "y")].concat(),
+        &OpRegistry::default(),
+        &ImportOptions::default(),
+    );
+    session.extend(larger.unwrap()).unwrap();
+    let error = session
+        .extend_graph_def(&node("w", "Neg", "y"))
+        .unwrap_err();
+    assert_eq!(error.code(), StatusCode::FailedPrecondition);
+    assert!(error.to_string().contains("use `extend`"), "{error}");
+    assert!(session.graph().find_node("z").is_some());
+    // The same for a builder that is given first the one, then the other.
+    let mut session = Session::builder()
+        .with_graph_def(TINY_ADD)
+        .with_graph(graph(&COUNTER))
+        .build()
+        .unwrap();
+    assert!(session.extend_graph_def(&node("w", "Neg", "x")).is_err());
+}
+
+#[test]
+fn a_graph_def_of_another_time_is_refused_as_an_extension() {
+    // `versions { producer }`, as field 4 of a GraphDef.
+    let versions = |producer: u8| [0x22, 2, 0x08, producer];
+    let of = |producer| [TINY_ADD, &versions(producer)].concat();
+    let refused = |old, added| {
+        let mut session = Session::builder().with_graph_def(of(old)).build().unwrap();
+        let bytes = [&node("z", "Neg", "y")[..], &versions(added)].concat();
+        let error = session.extend_graph_def(&bytes).unwrap_err();
+        assert!(session.graph().find_node("z").is_none());
+        assert_eq!(error.code(), StatusCode::FailedPrecondition);
+        error.to_string()
+    };
+    let error = refused(30, 23);
+    assert!(
+        error.contains("version 30") && error.contains("of 23"),
+        "{error}"
+    );
+    let error = refused(23, 24);
+    assert!(
+        error.contains("version 23") && error.contains("of 24"),
+        "{error}"
+    );
+    let mut session = Session::builder().with_graph_def(of(30)).build().unwrap();
+    for (name, versions) in [("z", &versions(24)[..]), ("w", &[0x22, 0]), ("u", &[])] {
+        let bytes = [&node(name, "Neg", "y"), versions].concat();
+        session.extend_graph_def(&bytes).unwrap();
+    }
+    let error = session.extend_graph_def(b"no graph").unwrap_err();
+    assert_eq!(error.code(), StatusCode::InvalidArgument);
 }

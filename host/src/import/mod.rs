@@ -132,6 +132,14 @@ pub fn import_graph(
     Ok(adder.assembler.finish())
 }
 
+/// The version of the producer of a GraphDef; 0 where it does not say. Nothing else is read.
+///
+/// # Errors
+/// [`ImportError::Malformed`] for bytes that are no protobuf message.
+pub(crate) fn producer_version(bytes: &Bytes) -> Result<i32, ImportError> {
+    wire::producer_version(bytes)
+}
+
 fn check_input_shapes(
     nodes: &[proto::NodeDef],
     options: &ImportOptions,

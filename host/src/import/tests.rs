@@ -643,3 +643,33 @@ fn old_placeholders_without_dimensions_have_any_shape() {
         ("<unknown>", "[]")
     );
 }
+
+#[test]
+fn versions_that_do_not_say_change_nothing() {
+    let of = |producer| GraphDef {
+        versions: Some(VersionDef { producer }),
+        ..GraphDef::default()
+    };
+    let nodes = graph(vec![placeholder("x", &[])]);
+    let import = |versions: &[i32]| {
+        let mut bytes = GraphDef {
+            versions: None,
+            ..nodes.clone()
+        }
+        .encode_to_vec();
+        for &producer in versions {
+            bytes.extend(of(producer).encode_to_vec());
+        }
+        let bytes = Bytes::from(bytes);
+        assert_eq!(
+            super::producer_version(&bytes).unwrap(),
+            super::wire::cut(&bytes, &ImportOptions::default())
+                .unwrap()
+                .producer_version
+        );
+        super::producer_version(&bytes).unwrap()
+    };
+    assert_eq!(import(&[]), 0);
+    assert_eq!(import(&[24, 0]), 24);
+    assert_eq!(import(&[0, 30, 24]), 24);
+}

@@ -66,17 +66,41 @@ pub(super) fn cut(bytes: &Bytes, options: &ImportOptions) -> Result<Parts, Impor
                 cut_library(library, offset, &mut parts.functions, options)?;
             }
             4 => {
-                let place = || "the versions".to_owned();
-                let message = take(&mut rest, offset, |_| place())?;
-                let versions =
-                    VersionDef::decode(message).map_err(|e| malformed(place(), offset, &e))?;
-                parts.producer_version = versions.producer;
+                merge_version(&mut parts.producer_version, &mut rest, offset)?;
             }
             _ => skip_field(wire_type, tag, &mut rest, DecodeContext::default())
                 .map_err(|e| malformed(place(), offset, &e))?,
         }
     }
     Ok(parts)
+}
+
+/// `versions.producer` of a GraphDef whose nodes are not looked at; 0 where it does not say.
+pub(super) fn producer_version(bytes: &Bytes) -> Result<i32, ImportError> {
+    let mut version = 0;
+    let mut rest = bytes.clone();
+    while rest.has_remaining() {
+        let offset = bytes.len() - rest.remaining();
+        let error = |e: prost::DecodeError| malformed("a GraphDef".to_owned(), offset, &e);
+        let (tag, wire_type) = decode_key(&mut rest).map_err(error)?;
+        if tag == 4 && wire_type == WireType::LengthDelimited {
+            merge_version(&mut version, &mut rest, offset)?;
+        } else {
+            skip_field(wire_type, tag, &mut rest, DecodeContext::default()).map_err(error)?;
+        }
+    }
+    Ok(version)
+}
+
+/// Reads one of the messages that say `versions`; the last one with a producer counts, as wherever protobuf merges messages.
+fn merge_version(version: &mut i32, rest: &mut Bytes, offset: usize) -> Result<(), ImportError> {
+    let place = || "the versions".to_owned();
+    let message = take(rest, offset, |_| place())?;
+    let versions = VersionDef::decode(message).map_err(|e| malformed(place(), offset, &e))?;
+    if versions.producer != 0 {
+        *version = versions.producer;
+    }
+    Ok(())
 }
 
 /// `FunctionDefLibrary`: gradients are skipped.

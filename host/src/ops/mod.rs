@@ -40,3 +40,7 @@ pub(crate) use definition::AttrFault;
 pub use definition::{ArgDef, ArgType, OpDef, OpDefError, SignatureError, TypedSlot};
 pub use infer::{InferenceContext, IntTensor, Known, OpInput, ShapeError};
 pub use registry::OpRegistry;
+#[cfg(feature = "graphdef")]
+pub(crate) use state::PLACEHOLDER_SHAPES_MEAN_WHAT_THEY_SAY;
+#[cfg(feature = "graphdef")]
+pub(crate) use state::has_legacy_placeholders;

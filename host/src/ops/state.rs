@@ -18,7 +18,12 @@ use crate::tensor::DType;
 use crate::tensor::PartialShape;
 
 /// GraphDefs of earlier producers write `shape {}` for a placeholder of any shape.
-const PLACEHOLDER_SHAPES_MEAN_WHAT_THEY_SAY: i32 = 24;
+pub(crate) const PLACEHOLDER_SHAPES_MEAN_WHAT_THEY_SAY: i32 = 24;
+
+/// Whether `shape {}` of a placeholder means any shape in a GraphDef of this producer version (0 = unknown), rather than a scalar.
+pub(crate) fn has_legacy_placeholders(producer_version: i32) -> bool {
+    producer_version < PLACEHOLDER_SHAPES_MEAN_WHAT_THEY_SAY
+}
 
 /// Ops of this family.
 pub(super) fn ops() -> Vec<OpDef> {
@@ -70,7 +75,7 @@ fn constants() -> Vec<OpDef> {
         )
         .with_shape(|context| {
             let shape = context.attrs().shape("shape").cloned().unwrap_or_default();
-            let is_legacy = context.producer_version() < PLACEHOLDER_SHAPES_MEAN_WHAT_THEY_SAY;
+            let is_legacy = has_legacy_placeholders(context.producer_version());
             if is_legacy && shape.rank() == Some(0) {
                 return Ok(vec![PartialShape::unknown()]);
             }

@@ -93,6 +93,8 @@ pub struct SessionBuilder {
     is_rebuild: bool,
     /// Nodes that keep the devices that they had before the graph grew, by name.
     pub(super) kept: Vec<(String, DeviceId)>,
+    /// Pins of the placement options, by name, while the graph is another one than theirs.
+    pub(super) moved_pins: Option<Vec<(String, DeviceId)>>,
     /// The GraphDef that the graph of the session came from.
     #[cfg(feature = "graphdef")]
     graph_def: Option<bytes::Bytes>,
@@ -123,6 +125,10 @@ impl SessionBuilder {
     #[must_use]
     pub fn with_graph(mut self, graph: impl Into<Arc<Graph>>) -> Self {
         self.graph = Some(GraphSource::Graph(graph.into()));
+        #[cfg(feature = "graphdef")]
+        {
+            self.graph_def = None;
+        }
         self
     }
 
@@ -411,6 +417,7 @@ impl SessionBuilder {
         let graph = self.open_graph(&ops, &mut clock)?;
         #[cfg(not(feature = "graphdef"))]
         let graph = self.open_graph()?;
+        self.attach_pins(&graph);
         span.record("graph", graph.name());
         span.record("nodes", graph.n_nodes());
         let (devices, kernels) = clock.time(
@@ -509,6 +516,10 @@ impl SessionBuilder {
         }
     }
 
+    pub(super) fn placement_options_mut(&mut self) -> Option<&mut PlacementOptions> {
+        self.placement_options.as_mut()
+    }
+
     pub(super) fn group(&self) -> Option<&SessionGroup> {
         self.group.as_ref()
     }
@@ -552,7 +563,11 @@ impl SessionBuilder {
         let options = &self.import_options;
         match self.graph.take() {
             None => Err(Error::NoGraph),
-            Some(GraphSource::Graph(graph)) => Ok(graph),
+            Some(GraphSource::Graph(graph)) => {
+                // An earlier one has not all of its nodes.
+                self.graph_def = None;
+                Ok(graph)
+            }
             Some(GraphSource::Bytes(bytes)) => {
                 self.graph_def = Some(bytes.clone());
                 clock.time(
