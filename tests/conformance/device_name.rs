@@ -6,6 +6,7 @@ use placewright::names::NameError;
 use serde_json::Value;
 use serde_json::json;
 
+use crate::category;
 use crate::equal;
 use crate::mentions;
 use crate::text;
@@ -78,7 +79,7 @@ pub(crate) fn check(case: &Value) -> Result<(), String> {
         "canonicalize" => {
             let found = DeviceName::canonicalize(text(case, "input")?, text(case, "basename")?);
             if expect["error"].is_object() {
-                return mentions(found, &expect["error"]);
+                return refused(found, &expect["error"]);
             }
             same_text(found.ok().map(|name| name.to_string()), expect, "result")
         }
@@ -127,7 +128,7 @@ pub(crate) fn check(case: &Value) -> Result<(), String> {
         "host_cpu_name" => {
             let found = DeviceName::host_cpu_of(text(case, "input")?);
             if expect["error"].is_object() {
-                return mentions(found, &expect["error"]);
+                return refused(found, &expect["error"]);
             }
             same_text(found.ok().map(|name| name.to_string()), expect, "result")
         }
@@ -175,6 +176,13 @@ fn parts(name: &DeviceName, expect: &Value) -> Result<(), String> {
     equal("parsed", &found, &expect["parsed"])
 }
 
+fn refused<T: std::fmt::Debug>(found: Result<T, NameError>, error: &Value) -> Result<(), String> {
+    if let Err(found) = &found {
+        category(error, found.code().name())?;
+    }
+    mentions(found, error)
+}
+
 fn merged(
     target: &DeviceName,
     other: &DeviceName,
@@ -184,7 +192,7 @@ fn merged(
     let mut name = target.clone();
     let result = name.merge(other, mode);
     if expect["error"].is_object() {
-        return mentions(result, &expect["error"]);
+        return refused(result, &expect["error"]);
     }
     result.map_err(|error| error.to_string())?;
     if expect["parsed"].is_object() {

@@ -1,4 +1,5 @@
-//! TensorFlow's rules, case by case: one test per case of `cases/*.json`, or of the folder that `PLACEWRIGHT_CASES` names.
+//! TensorFlow's rules, case by case: one test per case of `cases/*.json`, or of the folder that `PLACEWRIGHT_CASES` names. The
+//! `area` of a case says which part of the library it is about; files may be called anything.
 
 mod device_factory;
 mod device_mgr;
@@ -18,6 +19,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Mutex;
+use std::sync::MutexGuard;
 use std::sync::PoisonError;
 
 use libtest_mimic::Arguments;
@@ -28,61 +30,87 @@ use serde_json::Value;
 /// Runs one case; the error says what differs.
 type Check = fn(&Value) -> Result<(), String>;
 
-const FILES: &[(&str, Check)] = &[
-    ("device_factory.json", device_factory::check),
-    ("device_mgr_renamed_remote.json", device_mgr::check),
-    ("device_name.json", device_name::check),
-    ("device_scope.json", device_scope::check),
-    ("device_set.json", device_set::check),
-    ("device_spec.json", device_spec::check),
-    ("gpu.json", gpu::check),
-    ("partition.json", partition::check),
-    ("resource_mgr.json", resource_mgr::check),
-    ("rendezvous.json", rendezvous::check),
+/// What is checked, by the area that cases name.
+const AREAS: &[(&str, Check)] = &[
+    ("device_factory", device_factory::check),
+    ("device_mgr", device_mgr::check),
+    ("device_name", device_name::check),
+    ("device_scope", device_scope::check),
+    ("device_set", device_set::check),
+    ("device_spec", device_spec::check),
+    ("gpu_devices", gpu::check),
+    ("gpu_memory", gpu::check),
+    ("partition", partition::check),
+    ("remote_device", device_mgr::check),
+    ("renamed_device", device_mgr::check),
+    ("rendezvous", rendezvous::check),
+    ("resource_mgr", resource_mgr::check),
 ];
 
 #[expect(clippy::print_stdout, reason = "the report of a test program")]
 fn main() {
     let arguments = Arguments::from_args();
-    let folder = std::env::var_os("PLACEWRIGHT_CASES").map_or_else(
-        || {
-            PathBuf::from(concat!(
-                env!("CARGO_MANIFEST_DIR"),
-                "/../tests/conformance/cases"
-            ))
-        },
-        PathBuf::from,
-    );
-    let mut trials = Vec::new();
-    for &(file, check) in FILES {
-        match read(&folder.join(file)) {
-            Ok(cases) => trials.extend(cases.into_iter().map(|case| trial(case, check))),
-            Err(message) => {
-                let failure = move || Err(Failed::from(message));
-                trials.push(Trial::test(format!("read/{file}"), failure));
-            }
-        }
-    }
-    // Reported, not passed.
-    for file in files_without_check(&folder) {
-        let cases = read(&folder.join(&file)).unwrap_or_default();
-        for case in cases {
-            count(&case, |counts| counts.n_not_built += 1);
-            trials.push(Trial::test(id(&case), || Ok(())).with_ignored_flag(true));
-        }
+    let given = std::env::var_os("PLACEWRIGHT_CASES").map(PathBuf::from);
+    let built_in = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/conformance/cases");
+    let mut trials = trials(given.as_ref().unwrap_or(&built_in));
+    if given.is_none() {
+        trials.extend(AREAS.iter().map(|(area, _)| has_cases(area)));
     }
     let conclusion = libtest_mimic::run(&arguments, trials);
     if !arguments.list {
-        for (area, counts) in &*COUNTS.lock().unwrap_or_else(PoisonError::into_inner) {
+        for (area, counts) in &*counts() {
             println!("{area}: {counts}");
         }
     }
     conclusion.exit();
 }
 
+/// One test per case of a folder, and one that fails per file that cannot be read.
+fn trials(folder: &Path) -> Vec<Trial> {
+    let paths = match files(folder) {
+        Ok(paths) => paths,
+        Err(message) => return vec![failure("read/folder", message)],
+    };
+    let mut trials = Vec::new();
+    for path in paths {
+        match read(&path) {
+            Ok(cases) => trials.extend(cases.into_iter().map(trial)),
+            Err(message) => {
+                let file = path.file_name().unwrap_or_default().to_string_lossy();
+                trials.push(failure(&format!("read/{file}"), message));
+            }
+        }
+    }
+    trials
+}
+
+/// All `*.json` of a folder, in order.
+fn files(folder: &Path) -> Result<Vec<PathBuf>, String> {
+    let failed = |error| format!("reading {}: {error}", folder.display());
+    let mut paths = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if path
+            .extension()
+            .is_some_and(|extension| extension == "json")
+        {
+            paths.push(path);
+        }
+    }
+    if paths.is_empty() {
+        return Err(format!(
+            "{} has no cases; they are lists in files `*.json`",
+            folder.display()
+        ));
+    }
+    paths.sort_unstable();
+    Ok(paths)
+}
+
 /// What became of the cases of one area.
 #[derive(Debug, Default)]
 struct Counts {
+    n_read: usize,
     n_passed: usize,
     n_failed: usize,
     n_not_built: usize,
@@ -99,21 +127,13 @@ impl std::fmt::Display for Counts {
     }
 }
 
-fn count(case: &Value, change: impl FnOnce(&mut Counts)) {
-    let area = case["area"].as_str().unwrap_or("no area").to_owned();
-    let mut counts = COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
-    change(counts.entry(area).or_default());
+fn counts() -> MutexGuard<'static, BTreeMap<String, Counts>> {
+    COUNTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Files of cases for which nothing is built here.
-fn files_without_check(folder: &Path) -> Vec<String> {
-    let listed = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let names = listed.filter_map(|entry| entry.file_name().into_string().ok());
-    let mut names: Vec<String> = names
-        .filter(|name| name.ends_with(".json") && FILES.iter().all(|(file, _)| file != name))
-        .collect();
-    names.sort_unstable();
-    names
+fn count(case: &Value, change: impl FnOnce(&mut Counts)) {
+    let area = case["area"].as_str().unwrap_or("no area").to_owned();
+    change(counts().entry(area).or_default());
 }
 
 fn read(path: &Path) -> Result<Vec<Value>, String> {
@@ -132,7 +152,16 @@ fn id(case: &Value) -> String {
     id.unwrap_or("a case without id").to_owned()
 }
 
-fn trial(case: Value, check: Check) -> Trial {
+fn trial(case: Value) -> Trial {
+    let Some(area) = case["area"].as_str() else {
+        return failure(&id(&case), format!("case has no `area`: {case:#}"));
+    };
+    let Some(&(_, check)) = AREAS.iter().find(|(checked, _)| *checked == area) else {
+        // Reported, not passed.
+        count(&case, |counts| counts.n_not_built += 1);
+        return Trial::test(id(&case), || Ok(())).with_ignored_flag(true);
+    };
+    count(&case, |counts| counts.n_read += 1);
     Trial::test(id(&case), move || {
         let outcome = check(&case);
         count(&case, |counts| match &outcome {
@@ -141,6 +170,19 @@ fn trial(case: Value, check: Check) -> Trial {
         });
         outcome.map_err(|message| Failed::from(format!("{message}\ncase: {case:#}")))
     })
+}
+
+/// A check for which the project keeps no case would never run.
+fn has_cases(area: &'static str) -> Trial {
+    let n_read = counts().get(area).map_or(0, |counts| counts.n_read);
+    Trial::test(format!("cases/{area}"), move || match n_read {
+        0 => Err(Failed::from(format!("no case is about `{area}`"))),
+        _ => Ok(()),
+    })
+}
+
+fn failure(name: &str, message: String) -> Trial {
+    Trial::test(name, move || Err(Failed::from(message)))
 }
 
 /// A text of a case.

@@ -19,12 +19,9 @@ pub(crate) fn check(case: &Value) -> Result<(), String> {
     };
     let expect = &case["expect"];
     if expect["error"].is_object() {
-        // Whatever is wrong with a key is an invalid argument.
-        let found = match &result {
-            Err(NameError::Key { .. }) => "InvalidArgument",
-            _ => "OK",
-        };
-        category(&expect["error"], found)?;
+        if let Err(error) = &result {
+            category(&expect["error"], error.code().name())?;
+        }
         return mentions(result, &expect["error"]);
     }
     let key = result.map_err(|error| error.to_string())?;

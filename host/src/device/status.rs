@@ -189,7 +189,10 @@ impl RegisterError {
 impl NameError {
     /// Its category.
     pub fn code(&self) -> StatusCode {
-        StatusCode::InvalidArgument
+        match self {
+            Self::MalformedDevice(_) => StatusCode::Internal,
+            _ => StatusCode::InvalidArgument,
+        }
     }
 }
 
@@ -228,5 +231,7 @@ mod tests {
         assert_eq!(error.code(), StatusCode::NotFound);
         let error = DeviceName::parse_full("nonsense").unwrap_err();
         assert_eq!(error.code(), StatusCode::InvalidArgument);
+        let error = DeviceName::host_cpu_of("nonsense").unwrap_err();
+        assert_eq!(error.code(), StatusCode::Internal);
     }
 }

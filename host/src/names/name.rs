@@ -40,6 +40,11 @@ pub enum NameError {
         "`{0}` is no device name; expected `/job:J/replica:R/task:T/device:TYPE:INDEX`, any part of it, or `TYPE:INDEX`"
     )]
     Malformed(String),
+    /// Not a device name, where only names of devices that exist should come: a bug of the caller's.
+    #[error(
+        "`{0}` has no host CPU: it is no device name; expected `/job:J/replica:R/task:T/device:TYPE:INDEX`, or any part of it"
+    )]
+    MalformedDevice(String),
     /// Not a specification of the front end.
     #[error("`{spec}` is no device specification: `{piece}`: {reason}")]
     Spec {

@@ -58,9 +58,11 @@ impl DeviceName {
     /// CPU 0 of the task that a full name is in.
     ///
     /// # Errors
-    /// [`NameError::Malformed`].
+    /// [`NameError::MalformedDevice`].
     pub fn host_cpu_of(text: &str) -> Result<Self, NameError> {
-        Ok(Self::parse_full(text)?.host_cpu())
+        let name =
+            Self::full_grammar(text).ok_or_else(|| NameError::MalformedDevice(text.to_owned()))?;
+        Ok(name.host_cpu())
     }
 
     fn full_grammar(text: &str) -> Option<Self> {
