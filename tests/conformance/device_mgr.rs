@@ -8,6 +8,7 @@ use placewright::device::Device;
 use placewright::device::DeviceAttributes;
 use placewright::device::DeviceError;
 use placewright::device::DeviceManager;
+use placewright::device::DiscoveryOptions;
 use placewright::device::GetStatusDone;
 use placewright::device::RemoteDevice;
 use placewright::device::RenamedDevice;
@@ -242,7 +243,8 @@ fn discovered(case: &Value) -> Result<(), String> {
     type Found = Result<Vec<RemoteDevice>, DeviceError>;
     let answers: Arc<Mutex<Vec<Found>>> = Arc::default();
     let heard = Arc::clone(&answers);
-    new_remote_devices(&cluster, worker, move |found| {
+    let options = DiscoveryOptions::default();
+    new_remote_devices(&cluster, worker, &options, move |found| {
         heard.lock().expect("nobody panics under it").push(found);
     });
     let mut answers = std::mem::take(&mut *answers.lock().expect("as above"));

@@ -219,6 +219,16 @@ impl FactoryRegistry {
             .is_some_and(|registered| registered.role == Role::Plugin)
     }
 
+    /// Whether other processes may call functions on a device (TensorFlow `Device::IsRemoteCallAllowed`): on CPUs, GPUs, TPUs and
+    /// devices of plug-ins, and on those of other processes, whatever their type.
+    #[doc(alias = "IsRemoteCallAllowed")]
+    pub fn is_remote_call_allowed(&self, device: &dyn Device) -> bool {
+        let device_type = &*device.attributes().device_type;
+        !device.is_local()
+            || matches!(device_type, "CPU" | "GPU" | "TPU" | "TPU_SYSTEM")
+            || self.is_pluggable(device_type)
+    }
+
     /// The factory of a type, or its placeholder (TensorFlow `GetFactory`).
     #[doc(alias = "GetFactory")]
     pub fn factory(&self, device_type: &str) -> Option<&Arc<dyn DeviceFactory>> {

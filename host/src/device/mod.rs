@@ -64,8 +64,8 @@ pub(crate) use partition_graph::PlanIndex;
 pub use partition_graph::{FuseError, FusedNode, PartitionGraph};
 pub use profile::{DeviceProfile, LinkProfile};
 pub use remote::{
-    DiscoveryOptions, GetStatusDone, Once, RemoteDevice, Worker, WorkerCache, discover_devices,
-    new_remote_devices,
+    DiscoveryOptions, GetStatusDone, LEAVE_OUT_TPUS_VARIABLE, Once, RemoteDevice, Worker,
+    WorkerCache, devices_from_attributes, discover_devices, new_remote_devices,
 };
 pub use renamed::RenamedDevice;
 pub use resource::{ContainerInfo, Resource, ResourceError, ResourceManager, make_resource_handle};

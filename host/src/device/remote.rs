@@ -12,7 +12,9 @@ use tracing::warn;
 use super::attributes::DeviceAttributes;
 use super::base::DeviceBase;
 use super::error::DeviceError;
+use super::manager::DeviceManager;
 use super::profile::DeviceProfile;
+use super::renamed::RenamedDevice;
 use super::set::DeviceSet;
 use super::traits::AllocatorAttributes;
 use super::traits::Device;
@@ -144,14 +146,16 @@ impl Device for RemoteDevice {
 }
 
 /// Asks a worker for its devices (TensorFlow `NewRemoteDevices`). Those that it names under another job, replica or task than its
-/// own get its own; those of its own keep the name as it was sent, legacy spelling included. `done` is called once, from whichever
-/// thread, with the devices in the order in which they were told, or with
+/// own get its own; those of its own keep the name as it was sent, legacy spelling included. Of `options` only
+/// [`DiscoveryOptions::leave_out_renamed_tpus`] counts. `done` is called once, from whichever thread, with the devices in the order
+/// in which they were told, or with
 /// - [`DeviceError::NotFound`] if the cache has no such worker,
 /// - what the worker failed with,
 /// - [`DeviceError::InvalidArgument`] for a worker whose name lacks job, replica or task, or that names a device badly.
 pub fn new_remote_devices(
     cache: &dyn WorkerCache,
     worker_name: &str,
+    options: &DiscoveryOptions,
     done: impl FnOnce(Result<Vec<RemoteDevice>, DeviceError>) + Send + 'static,
 ) {
     let done = Once::new(worker_name, done);
@@ -162,27 +166,35 @@ pub fn new_remote_devices(
         return;
     };
     let name = worker_name.to_owned();
+    let leave_out_tpus = options.leave_out_renamed_tpus;
     // The worker is held until it has answered.
     let held = Arc::clone(&worker);
     worker.get_status(Once::new(worker_name, move |answer| {
         drop(held);
-        done.call(answer.and_then(|attributes| remote_devices(&name, attributes)));
+        done.call(answer.and_then(|told| remote_devices(&name, told, leave_out_tpus)));
     }));
 }
 
 fn remote_devices(
     worker: &str,
     attributes: Vec<DeviceAttributes>,
+    leave_out_tpus: bool,
 ) -> Result<Vec<RemoteDevice>, DeviceError> {
     let task = DeviceName::parse_full(worker).map_err(|error| bad_worker(worker, &error))?;
     if task.job.is_none() || task.replica.is_none() || task.task.is_none() {
         return Err(bad_worker(worker, &"job, replica and task are needed"));
     }
-    let devices = attributes.into_iter().map(|mut told| {
+    let may_rename_tpus = !leave_out_tpus || task.job.as_deref() == Some("worker");
+    let mut devices = Vec::with_capacity(attributes.len());
+    for mut told in attributes {
         let name = DeviceName::parse_full(&told.name).map_err(|error| {
             DeviceError::InvalidArgument(format!("a device of worker {worker}: {error}"))
         })?;
         if !name.is_same_address_space(&task) {
+            let device_type = name.device_type.as_deref();
+            if !may_rename_tpus && device_type.is_some_and(|name| name.contains("TPU")) {
+                continue;
+            }
             told.name = DeviceName {
                 device_type: name.device_type,
                 index: name.index,
@@ -190,7 +202,26 @@ fn remote_devices(
             }
             .to_string();
         }
-        RemoteDevice::new(told)
+        devices.push(RemoteDevice::new(told)?);
+    }
+    Ok(devices)
+}
+
+/// The devices of a cluster whose attributes are known already, in their order (TensorFlow does so for the attributes of a
+/// cluster that a session is created with): what `local` knows under the name is that device, which stays the manager's;
+/// anything else is of another process.
+///
+/// # Errors
+/// [`DeviceError::InvalidArgument`] for a name that is no device's full name.
+pub fn devices_from_attributes(
+    local: &DeviceManager,
+    attributes: Vec<DeviceAttributes>,
+) -> Result<Vec<Arc<dyn Device>>, DeviceError> {
+    let devices = attributes.into_iter().map(|told| {
+        Ok(match local.lookup(&told.name) {
+            Ok(device) => Arc::new(RenamedDevice::new(&told.name, device)?) as Arc<dyn Device>,
+            Err(_) => Arc::new(RemoteDevice::new(told)?),
+        })
     });
     devices.collect()
 }
@@ -199,6 +230,9 @@ fn bad_worker(worker: &str, problem: &dyn fmt::Display) -> DeviceError {
     DeviceError::InvalidArgument(format!("worker `{worker}`: {problem}"))
 }
 
+/// Set to anything, it leaves out TPUs ([`DiscoveryOptions::leave_out_renamed_tpus`]). TensorFlow's variable.
+pub const LEAVE_OUT_TPUS_VARIABLE: &str = "TPU_NO_POPULATE_DEVICE_LIST_FROM_CLUSTER_SPEC";
+
 /// How the devices of a cluster are found.
 #[derive(Debug, Clone, Default)]
 pub struct DiscoveryOptions {
@@ -206,6 +240,18 @@ pub struct DiscoveryOptions {
     pub device_filters: Vec<String>,
     /// How long to wait for the slowest worker; `None` = for ever, as TensorFlow does.
     pub timeout: Option<Duration>,
+    /// Whether devices with `TPU` in their type, which a worker names under another task than its own, are left out unless its
+    /// job is `worker`.
+    pub leave_out_renamed_tpus: bool,
+}
+
+impl DiscoveryOptions {
+    /// The same; what is open is as [`LEAVE_OUT_TPUS_VARIABLE`] says.
+    #[must_use]
+    pub fn completed_from_env(mut self) -> Self {
+        self.leave_out_renamed_tpus |= std::env::var_os(LEAVE_OUT_TPUS_VARIABLE).is_some();
+        self
+    }
 }
 
 /// The devices that a session of a cluster may use (TensorFlow `MasterSession` discovery): those of other processes in the order
@@ -242,7 +288,7 @@ pub fn discover_devices(
         }
         let sender = sender.clone();
         let told_as = worker.clone();
-        new_remote_devices(cache, &worker, move |devices| {
+        new_remote_devices(cache, &worker, options, move |devices| {
             // Nobody listens any more once another worker has failed.
             let _ = sender.send((told_as, devices));
         });
@@ -400,6 +446,7 @@ mod tests {
         DiscoveryOptions {
             device_filters: filters.iter().map(|&filter| filter.to_owned()).collect(),
             timeout: Some(Duration::from_millis(30)),
+            ..DiscoveryOptions::default()
         }
     }
 
@@ -479,6 +526,43 @@ mod tests {
         let found = discover_devices(&cluster, &local, &filtered(&[])).unwrap();
         assert_eq!(names(&found), [TASK_1_MORE, TASK_0, TASK_1]);
         assert_eq!(found.client_device(), found.find_by_name(TASK_0));
+    }
+
+    #[test]
+    fn renamed_tpus_are_left_out_unless_the_job_is_worker() {
+        let told = ["TPU_SYSTEM:0", "CPU:0"].map(|device| {
+            let (name, _) = device.split_once(':').unwrap();
+            attributes(&format!("/job:other/replica:0/task:0/device:{name}:0"))
+        });
+        let own = attributes("/job:ps/replica:0/task:0/device:TPU:0");
+        let told = [&told[..], &[own]].concat();
+        let found = |worker: &str, leave_out: bool| {
+            let found = remote_devices(worker, told.clone(), leave_out).unwrap();
+            found.len()
+        };
+        assert_eq!(found("/job:ps/replica:0/task:0", false), 3);
+        assert_eq!(found("/job:ps/replica:0/task:0", true), 2);
+        assert_eq!(found("/job:worker/replica:0/task:0", true), 3);
+        // To this worker, the TPU is another's, too.
+        assert_eq!(found("/job:ps/replica:0/task:1", true), 1);
+    }
+
+    #[test]
+    fn of_known_attributes_the_local_ones_are_the_devices_that_are_here() {
+        let here = DeviceManager::of_set(&local(&[TASK_0]));
+        let known = vec![attributes(TASK_0), attributes(TASK_1)];
+        let found = devices_from_attributes(&here, known).unwrap();
+        let described = |device: &Arc<dyn Device>| {
+            let name = device.attributes().name.clone();
+            (name, device.is_local())
+        };
+        let expected = [(TASK_0.to_owned(), true), (TASK_1.to_owned(), false)];
+        assert_eq!(found.iter().map(described).collect::<Vec<_>>(), expected);
+        // It shares the state of the device that is here.
+        let own = here.lookup(TASK_0).unwrap();
+        let managers = (found[0].resource_manager(), own.resource_manager());
+        assert!(Arc::ptr_eq(managers.0.unwrap(), managers.1.unwrap()));
+        assert!(devices_from_attributes(&here, vec![attributes("nowhere")]).is_err());
     }
 
     #[test]
