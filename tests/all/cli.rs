@@ -301,6 +301,8 @@ fn wrong_command_lines_end_in_status_2() {
         "run {} --device-count CPU",
         "run {} --device-count cpu=2",
         "devices --device-count NPU=2",
+        "devices --device-count CPU=1 --device-count CPU=3",
+        "run {} --memory CPU:0=1MiB --memory CPU:0=2MiB",
         "run {} --memory CPU:0=lots",
         "run {} --atol 1e-4",
         "run {} --policy-config k",

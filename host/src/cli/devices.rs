@@ -1,5 +1,6 @@
 //! `placewright devices`: what there is to place on, and what keeps the rest away.
 
+use std::fmt;
 use std::path::Path;
 
 use anyhow::Result;
@@ -44,6 +45,9 @@ struct Report {
     types: Vec<TypeRow>,
     physical_devices: Vec<PhysicalRow>,
     numa_nodes: Vec<NumaNode>,
+    /// Why nothing is known of NUMA nodes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    numa_error: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -70,6 +74,9 @@ struct PhysicalRow {
     name: String,
     description: String,
     details: DeviceDetails,
+    /// Why there are no details.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
 }
 
 /// A device type that this build knows and this machine has no device of.
@@ -85,8 +92,11 @@ impl DeviceArgs {
     /// The flags as the library takes them.
     ///
     /// # Errors
-    /// [`UsageError`] for a count of a type that this build does not have: the library, as TensorFlow, would ignore it.
+    /// [`UsageError`] for a count of a type that this build does not have, which the library, as TensorFlow, would ignore; for two
+    /// values of one type or device.
     pub(super) fn to_options(&self, factories: &FactoryRegistry) -> Result<DeviceOptions> {
+        check_once("--device-count", &self.device_count)?;
+        check_once("--memory", &self.memory)?;
         let is_unknown = |device_type: &str| factories.factory(device_type).is_none();
         if let Some((device_type, _)) = self.device_count.iter().find(|(name, _)| is_unknown(name))
         {
@@ -112,6 +122,22 @@ impl DeviceArgs {
     }
 }
 
+/// One thing may be said twice, but not two different ones.
+fn check_once<T: PartialEq + fmt::Display>(flag: &str, given: &[(String, T)]) -> Result<()> {
+    for (index, (name, value)) in given.iter().enumerate() {
+        let other = given[..index]
+            .iter()
+            .find(|(earlier, other)| earlier == name && other != value);
+        if let Some((_, other)) = other {
+            return Err(UsageError(format!(
+                "{flag}: `{name}` is given as {other} and as {value}; say it once"
+            ))
+            .into());
+        }
+    }
+    Ok(())
+}
+
 /// Runs the command.
 pub(super) fn run(args: &DevicesArgs, registry: &Registry, output: &mut Output) -> Result<Outcome> {
     let factories = registry.factories();
@@ -120,6 +146,11 @@ pub(super) fn run(args: &DevicesArgs, registry: &Registry, output: &mut Output) 
         PREFIX,
     )?;
     let listings = factories.list_physical();
+    // What one part fails with is told in its place: the rest may be what explains it.
+    let (numa_nodes, numa_error) = match NumaTopology::read(Path::new(SYSTEM_ROOT)) {
+        Ok(topology) => (topology.nodes().to_vec(), None),
+        Err(error) => (Vec::new(), Some(error.to_string())),
+    };
     let report = Report {
         devices: devices
             .iter()
@@ -138,12 +169,10 @@ pub(super) fn run(args: &DevicesArgs, registry: &Registry, output: &mut Output) 
                 is_placeholder: listing.is_placeholder,
             })
             .collect(),
+        physical_devices: physical_devices(factories, &listings),
         without_devices: listings.into_iter().filter_map(absent).collect(),
-        physical_devices: physical_devices(factories)?,
-        numa_nodes: NumaTopology::read(Path::new(SYSTEM_ROOT))
-            .map_err(DeviceError::from)?
-            .nodes()
-            .to_vec(),
+        numa_nodes,
+        numa_error,
     };
     show(&report, output)?;
     output.json(&report)?;
@@ -164,16 +193,26 @@ fn absent(listing: PhysicalListing) -> Option<AbsentType> {
     })
 }
 
-fn physical_devices(factories: &FactoryRegistry) -> Result<Vec<PhysicalRow>> {
-    let found = factories.physical_devices()?.into_iter().enumerate();
-    let rows = found.map(|(index, device)| {
-        Ok(PhysicalRow {
-            name: device.name,
-            description: device.description,
-            details: factories.device_details(index)?,
-        })
-    });
-    rows.collect()
+fn physical_devices(factories: &FactoryRegistry, listings: &[PhysicalListing]) -> Vec<PhysicalRow> {
+    let mut rows = Vec::new();
+    for listing in listings {
+        let found = listing.devices.iter().flatten().enumerate();
+        rows.extend(found.map(|(index, device)| {
+            let factory = factories.factory(&listing.device_type);
+            let details = factory.map(|factory| factory.details(index));
+            let (details, error) = match details.transpose() {
+                Ok(details) => (details.unwrap_or_default(), None),
+                Err(error) => (DeviceDetails::default(), Some(error.to_string())),
+            };
+            PhysicalRow {
+                name: device.name.clone(),
+                description: device.description.clone(),
+                details,
+                error,
+            }
+        }));
+    }
+    rows
 }
 
 fn show(report: &Report, output: &mut Output) -> Result<()> {
@@ -221,6 +260,14 @@ fn show(report: &Report, output: &mut Output) -> Result<()> {
             if remedy.is_some() { "; " } else { "" },
             remedy.unwrap_or_default()
         ))?;
+    }
+    for row in &report.physical_devices {
+        if let Some(error) = &row.error {
+            output.line(format_args!("no details of {}: {error}", row.name))?;
+        }
+    }
+    if let Some(error) = &report.numa_error {
+        output.line(format_args!("no NUMA nodes: {error}"))?;
     }
     Ok(())
 }
