@@ -80,6 +80,11 @@ pub enum Error {
         /// The builder's method.
         call: &'static str,
     },
+    /// Devices came from two sides.
+    #[error(
+        "both `with_devices` and `with_device_manager` say which devices there are; leave one of the two out"
+    )]
+    DevicesTwice,
     /// The graph that a session shall go on with is not its own with more nodes.
     #[error("the session cannot be extended: node `{node}` {problem} in the new graph")]
     NotAnExtension {
@@ -142,6 +147,7 @@ impl Error {
             | Self::Partition(_)
             | Self::Registry(_)
             | Self::NoGraph
+            | Self::DevicesTwice
             | Self::NotAnExtension { .. }
             | Self::BesideCandidates { .. } => StatusCode::InvalidArgument,
         }

@@ -663,3 +663,47 @@ fn a_graph_def_of_another_time_is_refused_as_an_extension() {
     let error = session.extend_graph_def(b"no graph").unwrap_err();
     assert_eq!(error.code(), StatusCode::InvalidArgument);
 }
+
+#[test]
+fn the_manager_of_an_isolated_session_has_its_own_devices() {
+    let manager = Arc::new(DeviceManager::of_set(&devices(1)));
+    let lines = [("x", "Placeholder", &[][..], "", Some(DType::F32), false)];
+    let builder = Session::builder()
+        .with_graph(graph(&lines))
+        .with_device_manager(Arc::clone(&manager));
+    let mut session = builder
+        .clone()
+        .with_isolated_session_state(true)
+        .build()
+        .unwrap();
+    let has_own_devices = |session: &Session| {
+        let (_, own) = session.devices().iter().next().unwrap();
+        let found = session.device_manager().lookup(&own.attributes().name);
+        let theirs = manager.lookup(&own.attributes().name).unwrap();
+        Arc::ptr_eq(&found.unwrap(), own) && !Arc::ptr_eq(&theirs, own)
+    };
+    assert!(has_own_devices(&session));
+    let larger = [
+        lines[0],
+        ("n", "Neg", &["x"][..], "", Some(DType::F32), false),
+    ];
+    session.extend(graph(&larger)).unwrap();
+    assert!(has_own_devices(&session));
+    let mut shared = builder.clone().build().unwrap();
+    shared.extend(graph(&larger)).unwrap();
+    assert!(Arc::ptr_eq(shared.device_manager(), &manager));
+    let error = builder.with_devices(devices(1)).build().unwrap_err();
+    assert!(error.to_string().contains("leave one"), "{error}");
+    assert_eq!(error.code(), StatusCode::InvalidArgument);
+}
+
+#[test]
+fn the_client_is_at_the_first_device_of_a_local_session() {
+    let lines = [("x", "Placeholder", &[][..], "", Some(DType::F32), false)];
+    let session = Session::builder()
+        .with_graph(graph(&lines))
+        .build()
+        .unwrap();
+    let (first, _) = session.devices().iter().next().unwrap();
+    assert_eq!(session.devices().client_device(), Some(first));
+}

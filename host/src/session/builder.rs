@@ -77,6 +77,8 @@ pub struct SessionBuilder {
     devices: Option<Arc<DeviceSet>>,
     device_options: DeviceOptions,
     device_manager: Option<Arc<DeviceManager>>,
+    /// The manager that a session to be built again has its devices from.
+    manager_of_devices: Option<Arc<DeviceManager>>,
     workers: Option<(Arc<dyn WorkerCache>, DiscoveryOptions)>,
     isolate_session_state: bool,
     group: Option<SessionGroup>,
@@ -218,7 +220,8 @@ impl SessionBuilder {
         self
     }
 
-    /// These devices, instead of those that factories make; other sessions may share them.
+    /// These devices, instead of those that factories make; other sessions may share them. [`Self::with_device_manager`] beside
+    /// them is an error of [`Self::build`].
     #[must_use]
     pub fn with_devices(mut self, devices: impl Into<Arc<DeviceSet>>) -> Self {
         self.devices = Some(devices.into());
@@ -486,7 +489,14 @@ impl SessionBuilder {
             ops: Some(Arc::clone(ops)),
             devices: Some(Arc::clone(devices)),
             kernels: Some(Arc::clone(kernels)),
+            // Of a session whose state is isolated, the app's manager has other devices.
+            manager_of_devices: self
+                .device_manager
+                .clone()
+                .filter(|_| !self.isolate_session_state)
+                .or_else(|| self.manager_of_devices.clone()),
             // They are in what was made with them.
+            device_manager: None,
             workers: None,
             isolate_session_state: false,
             kept: Vec::new(),
@@ -525,7 +535,7 @@ impl SessionBuilder {
     }
 
     pub(super) fn device_manager(&self) -> Option<Arc<DeviceManager>> {
-        self.device_manager.clone()
+        self.manager_of_devices.clone()
     }
 
     #[cfg(feature = "graphdef")]
@@ -604,13 +614,23 @@ impl SessionBuilder {
             .take()
             .unwrap_or_else(|| backend::default_factories().with_enabled_types_from_env());
         let mut devices = match (self.devices.take(), &self.device_manager) {
-            (Some(devices), _) => devices,
+            (Some(_), Some(_)) if self.candidates.is_some() => {
+                return Err(Error::BesideCandidates {
+                    part: "devices",
+                    call: "with_device_manager",
+                });
+            }
+            (Some(_), Some(_)) => return Err(Error::DevicesTwice),
+            (Some(devices), None) => devices,
             (None, Some(manager)) => Arc::new(factories.device_set(manager.devices())),
             (None, None) => {
                 let options = std::mem::take(&mut self.device_options).completed_from_env()?;
                 Arc::new(factories.create_devices(&options, LOCAL_PREFIX)?)
             }
         };
+        if self.candidates.is_none() {
+            devices = self.with_client(devices);
+        }
         if self.isolate_session_state {
             devices = Arc::new(devices.isolated()?);
         }
@@ -625,6 +645,20 @@ impl SessionBuilder {
             Arc::make_mut(&mut kernels).register(kernel);
         }
         Ok((devices, kernels))
+    }
+
+    /// The client's values are on the first device, as in TensorFlow's local sessions, unless something else is said.
+    fn with_client(&self, devices: Arc<DeviceSet>) -> Arc<DeviceSet> {
+        let options = self.placement_options.as_ref();
+        let is_told = options.is_some_and(|options| options.default_local_device.is_some());
+        if is_told || devices.client_device().is_some() {
+            return devices;
+        }
+        let first = devices.iter().next();
+        match first.filter(|(_, device)| device.is_local()) {
+            Some((id, _)) => Arc::new(DeviceSet::clone(&devices).with_client_device(id)),
+            None => devices,
+        }
     }
 
     fn enumerate(

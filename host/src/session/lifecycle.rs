@@ -149,7 +149,8 @@ impl Session {
         }
     }
 
-    /// The session's devices by name; the app's own manager, where it has handed one in.
+    /// The session's devices by name; the app's own manager, where it has handed one in and the session's state is not isolated
+    /// from it ([`SessionBuilder::with_isolated_session_state`]).
     pub fn device_manager(&self) -> &Arc<DeviceManager> {
         self.device_manager.get_or_init(|| {
             let given = self.recipe.device_manager();
