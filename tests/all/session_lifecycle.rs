@@ -1,10 +1,12 @@
 //! Sessions that grow, end, and share devices: variables, `extend`, `close`, `reset`, isolation.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use placewright::builder::GraphBuilder;
 use placewright::candidates::Proposal;
 use placewright::device::DeviceManager;
 use placewright::device::DeviceOptions;
@@ -13,6 +15,7 @@ use placewright::device::Kernel;
 use placewright::device::KernelContext;
 use placewright::device::KernelDef;
 use placewright::device::KernelError;
+use placewright::device::Resource;
 use placewright::device::StatusCode;
 use placewright::error::Error;
 use placewright::execute::ExecuteError;
@@ -33,6 +36,7 @@ use placewright::session::SessionBuilder;
 use placewright::session::SessionGroup;
 use placewright::tensor::DType;
 use placewright::tensor::PartialShape;
+use placewright::tensor::Shape;
 use placewright::tensor::Tensor;
 use placewright::trace::EventKind;
 use placewright::trace::Recorder;
@@ -706,4 +710,82 @@ fn the_client_is_at_the_first_device_of_a_local_session() {
         .unwrap();
     let (first, _) = session.devices().iter().next().unwrap();
     assert_eq!(session.devices().client_device(), Some(first));
+}
+
+/// Hands on its input, with the help of temporary memory and of a resource that ends with the run.
+struct Scratch;
+
+struct Mark;
+
+impl Resource for Mark {
+    fn describe(&self) -> String {
+        "a mark".to_owned()
+    }
+}
+
+impl Kernel for Scratch {
+    fn compute(&self, context: &mut KernelContext<'_>) -> Result<(), KernelError> {
+        let input = context.input(0)?.clone();
+        context.allocate_temporary(DType::F32, input.shape().clone())?;
+        let container = context.step_container()?;
+        context
+            .resource_manager()?
+            .create(container, "mark", Arc::new(Mark))?;
+        context.set_output(0, input)
+    }
+}
+
+#[test]
+fn a_trace_shows_what_devices_are_asked_for() {
+    let b = GraphBuilder::new("calls");
+    let x = b.placeholder::<f32>("x", [2, 2]).unwrap();
+    let w = b.constant([2, 2], &[1.0f32, 2.0, 3.0, 4.0]).unwrap();
+    let bias = b.placeholder::<f32>("b", [2]).unwrap();
+    let product = b.named("product").matmul(x, w).unwrap();
+    let sum = b.named("sum").bias_add(product, bias).unwrap();
+    b.named("scratch").neg(sum).unwrap();
+    let shape = AttrValue::Shape(PartialShape::new(&[Some(2)]));
+    let variable = b.op("VarHandleOp").name("v");
+    let variable = variable.attr("dtype", DType::F32).attr("shape", shape);
+    variable.finish().unwrap();
+    let recorder = Recorder::on();
+    let scratch = KernelDef::new("Neg", "CPU").with_priority(1);
+    let session = Session::builder()
+        .with_graph(b.finish())
+        .with_device_options(cpus(1))
+        .with_kernels([scratch.with_factory(|_| Ok(Box::new(Scratch)))])
+        .with_recorder(recorder.clone())
+        .build()
+        .unwrap();
+    let zeros = |shape: &[usize]| {
+        let values = vec![0.0f32; shape.iter().product()];
+        Tensor::from_values(Shape::from(shape), &values).unwrap()
+    };
+    let feeds = [("x", zeros(&[2, 2])), ("b", zeros(&[2]))];
+    let options = RunOptions::default();
+    session
+        .run_with(&feeds, &["scratch"], &["v"], &options)
+        .unwrap();
+    let calls: BTreeSet<&str> = recorder
+        .events()
+        .iter()
+        .filter_map(|event| match event.kind {
+            EventKind::Device { call, .. } => Some(call),
+            _ => None,
+        })
+        .collect();
+    let expected = [
+        "create_kernel",
+        "fill_context_map",
+        "make_tensor",
+        "maybe_rewrite_graph",
+        "op_segment.find_or_create",
+        "resource_manager.cleanup",
+        "step_allocator",
+    ];
+    assert_eq!(calls, BTreeSet::from(expected));
+    // What the run made is gone.
+    let (_, device) = session.devices().iter().next().unwrap();
+    let manager = device.resource_manager().unwrap();
+    assert!(!manager.describe().concat().contains("mark"));
 }

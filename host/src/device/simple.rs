@@ -84,3 +84,80 @@ impl KernelDevice for SimpleDevice {
         &self.context
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::Kernel;
+    use crate::device::KernelContext;
+    use crate::device::KernelError;
+    use crate::names::DeviceName;
+    use crate::tensor::DType;
+    use crate::tensor::Tensor;
+
+    fn attributes(device_type: &str) -> DeviceAttributes {
+        let name = DeviceName::full("localhost", 0, 0, "NPU", 3);
+        DeviceAttributes::new(&name, device_type, 1024)
+    }
+
+    #[test]
+    fn it_is_what_its_attributes_say_whatever_the_type() {
+        let device = SimpleDevice::new(attributes("ACCELERATOR")).unwrap();
+        assert_eq!(device.name().device_type.as_deref(), Some("NPU"));
+        assert_eq!(device.attributes().device_type, "ACCELERATOR");
+        assert!(device.is_local() && !device.is_removed());
+        let mut badly_named = attributes("NPU");
+        badly_named.name = "NPU:3".to_owned();
+        let error = SimpleDevice::new(badly_named).unwrap_err();
+        assert!(error.to_string().contains("`NPU:3`"), "{error}");
+    }
+
+    #[test]
+    fn memory_ends_where_the_attributes_or_the_app_say() {
+        let own = AllocatorAttributes::default();
+        let device = SimpleDevice::new(attributes("NPU")).unwrap();
+        let half = device.allocator(own).allocate(512).unwrap();
+        assert!(device.allocator(own).allocate(513).is_err());
+        drop(half);
+        device.allocator(own).allocate(1024).unwrap();
+        let larger = device.with_memory_capacity_bytes(4096);
+        assert_eq!(larger.memory_capacity_bytes(), 4096);
+        assert_eq!(larger.attributes().memory_limit_bytes, 1024);
+        larger.allocator(own).allocate(4096).unwrap();
+        assert!(larger.allocator(own).allocate(4097).is_err());
+    }
+
+    /// Doubles each number.
+    struct Double;
+
+    impl Kernel for Double {
+        fn compute(&self, context: &mut KernelContext<'_>) -> Result<(), KernelError> {
+            let input = context.input(0)?.clone();
+            let values = input.as_slice::<f32>()?;
+            context.fill_output::<f32>(0, input.shape(), |outputs| {
+                for (output, value) in outputs.iter_mut().zip(values) {
+                    *output = 2.0 * value;
+                }
+                Ok(())
+            })
+        }
+    }
+
+    #[test]
+    fn kernels_run_in_its_memory() {
+        let device = SimpleDevice::new(attributes("NPU")).unwrap();
+        let memory = device.allocator(AllocatorAttributes::default());
+        let mut input = Tensor::zeros(&*memory, DType::F32, [2].into()).unwrap();
+        input
+            .as_slice_mut::<f32>()
+            .unwrap()
+            .copy_from_slice(&[1.0, -3.0]);
+        let kernels = device.as_kernel_device().unwrap();
+        let mut context = KernelContext::new(kernels, "node", vec![input], &[false]);
+        kernels.compute(&Double, &mut context).unwrap();
+        let output = context.into_outputs().unwrap().remove(0);
+        assert_eq!(output.as_slice::<f32>().unwrap(), [2.0, -6.0]);
+        let buffer = output.buffer().unwrap();
+        assert_eq!(buffer.memory_id(), memory.memory_id());
+    }
+}

@@ -66,13 +66,16 @@ impl DeviceStep {
             .get_or_init(|| format!("__per_step_{}", self.number()))
     }
 
-    /// What the run has used: the method of the device, and of what there is to drop.
-    pub(crate) fn describe_use(&self) -> Option<(&'static str, String)> {
-        if let Some(container) = self.container.get() {
-            return Some(("resource_manager.cleanup", container.clone()));
-        }
-        let allocator = self.allocator.get()?;
-        Some(("step_allocator", allocator.name().to_owned()))
+    /// What the run has used, in the order in which it goes back: the method of the device, and of what there is to drop.
+    pub(crate) fn describe_use(&self) -> impl Iterator<Item = (&'static str, String)> + use<> {
+        let allocator = self.allocator.get();
+        let container = self.container.get();
+        [
+            allocator.map(|memory| ("step_allocator", memory.name().to_owned())),
+            container.map(|container| ("resource_manager.cleanup", container.clone())),
+        ]
+        .into_iter()
+        .flatten()
     }
 
     /// Ends the run: temporary memory goes back to the device, resources of the run are dropped.

@@ -180,7 +180,7 @@ impl Stage {
             };
             // Memory and resources may be an app's, and panic when they are let go.
             let finished = catch_unwind(AssertUnwindSafe(|| step.finish(&**device)));
-            if let Some((call, detail)) = used {
+            for (call, detail) in used {
                 let kind = EventKind::Device {
                     device: partition.device,
                     call,
