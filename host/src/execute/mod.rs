@@ -6,6 +6,7 @@
 
 mod arena;
 mod compile;
+mod copy;
 mod countdown;
 mod error;
 mod executor;

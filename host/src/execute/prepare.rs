@@ -8,9 +8,9 @@ use std::time::Instant;
 
 use rustc_hash::FxHashMap;
 
+use super::copy;
 use super::error::{ExecuteError, NodeSite};
 use super::memory::MemoryPlan;
-use super::step;
 use super::variant::Variants;
 use crate::device::{
     AllocatorAttributes, DeviceContext, DeviceError, DeviceSet, FusedNode, Kernel,
@@ -542,8 +542,8 @@ impl Workshop {
         if let Some(copy) = copies.get(&key) {
             return Ok(copy.clone());
         }
-        let lost = |source| step::lost(&self.graph, &self.devices, transfer, source);
-        let on_host = step::to_host(
+        let lost = |source| copy::lost(&self.graph, &self.devices, transfer, source);
+        let on_host = copy::to_host(
             &self.devices,
             transfer.source,
             transfer.source_space,
@@ -551,7 +551,7 @@ impl Workshop {
             constant,
         )
         .map_err(lost)?;
-        let copy = step::from_host(
+        let copy = copy::from_host(
             &self.devices,
             transfer.destination,
             transfer.destination_space,

@@ -13,17 +13,17 @@ use std::sync::atomic::Ordering;
 use smallvec::SmallVec;
 
 use super::compile::Operation;
+use super::copy::{from_host, guarded, is_at_hand, kernel_device, lost, to_host};
 use super::error::{ExecuteError, NodeSite};
 use super::frame::Times;
 use super::prepare::{Action, Program};
 use super::run::{Request, Stage};
 use crate::device::panic_message;
 use crate::device::{
-    AccessedTensors, AsyncKernel, AsyncKernelContext, DeviceContext, DeviceSet, DeviceStep, Kernel,
+    AccessedTensors, AsyncKernel, AsyncKernelContext, DeviceContext, DeviceStep, Kernel,
     KernelContext, KernelDevice, KernelError, OutputSlot, OutputState, Surroundings, unset_output,
 };
-use crate::graph::{Graph, NodeId};
-use crate::names::DeviceId;
+use crate::graph::NodeId;
 use crate::plan::{MemorySpace, StepKind, Transfer, TransferId};
 use crate::tensor::{DType, Tensor};
 use crate::trace::{Event, EventKind};
@@ -718,91 +718,4 @@ fn tensors_in_words(tensors: &[&Tensor]) -> String {
             .iter()
             .map(|tensor| (tensor.dtype(), tensor.shape())),
     )
-}
-
-/// Whether the host can read a tensor now: strings, which are always the host's, and memory that it sees, unless the device may
-/// be writing there still.
-fn is_at_hand(devices: &DeviceSet, device: DeviceId, space: MemorySpace, tensor: &Tensor) -> bool {
-    tensor.buffer().is_none_or(|buffer| {
-        buffer.as_host_bytes().is_some()
-            && (space == MemorySpace::Host
-                || !kernel_device(devices, device).records_accessed_tensors())
-    })
-}
-
-/// The tensor where the host can read it; a copy unless it is there.
-pub(super) fn to_host(
-    devices: &DeviceSet,
-    device: DeviceId,
-    space: MemorySpace,
-    context: Option<&Arc<dyn DeviceContext>>,
-    tensor: &Tensor,
-) -> Result<Tensor, KernelError> {
-    guarded(|| {
-        if is_at_hand(devices, device, space, tensor) {
-            return Ok(tensor.clone());
-        }
-        let device = kernel_device(devices, device);
-        let context = context.unwrap_or_else(|| device.default_context());
-        context.copy_to_host(tensor)
-    })
-}
-
-/// A copy of a host tensor in one of a device's memories.
-pub(super) fn from_host(
-    devices: &DeviceSet,
-    device: DeviceId,
-    space: MemorySpace,
-    tensor: &Tensor,
-) -> Result<Tensor, KernelError> {
-    if space == MemorySpace::Host || tensor.buffer().is_none() {
-        return Ok(tensor.clone());
-    }
-    guarded(|| {
-        let context = kernel_device(devices, device).default_context();
-        context.copy_from_host(tensor)
-    })
-}
-
-/// A panic of a device is its failure, not ours.
-fn guarded<T>(copy: impl FnOnce() -> Result<T, KernelError>) -> Result<T, KernelError> {
-    catch_unwind(AssertUnwindSafe(copy)).unwrap_or_else(|panic| {
-        Err(KernelError::invalid(format!(
-            "the device panicked: {}",
-            panic_message(&*panic)
-        )))
-    })
-}
-
-/// The error for a transfer that failed.
-pub(super) fn lost(
-    graph: &Graph,
-    devices: &DeviceSet,
-    transfer: &Transfer,
-    source: KernelError,
-) -> ExecuteError {
-    let name = |device: DeviceId| {
-        let device = devices.get(device);
-        device.map_or_else(String::new, |device| device.attributes().name.clone())
-    };
-    let (from, to) = (name(transfer.source), name(transfer.destination));
-    let what = transfer.payload.name(graph);
-    let what = match transfer.payload.key(graph, transfer.edge, &from, &to) {
-        Ok(key) => format!("transfer of `{what}` (key `{key}`)"),
-        Err(_) => format!("transfer of `{what}`"),
-    };
-    ExecuteError::Transfer {
-        what,
-        source_device: from,
-        destination_device: to,
-        source: Box::new(source),
-    }
-}
-
-#[inline]
-fn kernel_device(devices: &DeviceSet, device: DeviceId) -> &dyn KernelDevice {
-    devices
-        .get(device)
-        .and_then(|device| device.as_kernel_device())
-        .expect("preparing has checked that devices execute single nodes")
 }

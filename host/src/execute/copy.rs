@@ -1,0 +1,109 @@
+//! Tensors on their way between a device's memory and the host's.
+
+use std::panic::AssertUnwindSafe;
+use std::panic::catch_unwind;
+use std::sync::Arc;
+
+use super::error::ExecuteError;
+use crate::device::DeviceContext;
+use crate::device::DeviceSet;
+use crate::device::KernelDevice;
+use crate::device::KernelError;
+use crate::device::panic_message;
+use crate::graph::Graph;
+use crate::names::DeviceId;
+use crate::plan::MemorySpace;
+use crate::plan::Transfer;
+use crate::tensor::Tensor;
+
+/// Whether the host can read a tensor now: strings, which are always the host's, and memory that it sees, unless the device may
+/// be writing there still.
+pub(super) fn is_at_hand(
+    devices: &DeviceSet,
+    device: DeviceId,
+    space: MemorySpace,
+    tensor: &Tensor,
+) -> bool {
+    tensor.buffer().is_none_or(|buffer| {
+        buffer.as_host_bytes().is_some()
+            && (space == MemorySpace::Host
+                || !kernel_device(devices, device).records_accessed_tensors())
+    })
+}
+
+/// The tensor where the host can read it; a copy unless it is there.
+pub(super) fn to_host(
+    devices: &DeviceSet,
+    device: DeviceId,
+    space: MemorySpace,
+    context: Option<&Arc<dyn DeviceContext>>,
+    tensor: &Tensor,
+) -> Result<Tensor, KernelError> {
+    guarded(|| {
+        if is_at_hand(devices, device, space, tensor) {
+            return Ok(tensor.clone());
+        }
+        let device = kernel_device(devices, device);
+        let context = context.unwrap_or_else(|| device.default_context());
+        context.copy_to_host(tensor)
+    })
+}
+
+/// A copy of a host tensor in one of a device's memories.
+pub(super) fn from_host(
+    devices: &DeviceSet,
+    device: DeviceId,
+    space: MemorySpace,
+    tensor: &Tensor,
+) -> Result<Tensor, KernelError> {
+    if space == MemorySpace::Host || tensor.buffer().is_none() {
+        return Ok(tensor.clone());
+    }
+    guarded(|| {
+        let context = kernel_device(devices, device).default_context();
+        context.copy_from_host(tensor)
+    })
+}
+
+/// A panic of a device is its failure, not ours.
+pub(super) fn guarded<T>(copy: impl FnOnce() -> Result<T, KernelError>) -> Result<T, KernelError> {
+    catch_unwind(AssertUnwindSafe(copy)).unwrap_or_else(|panic| {
+        Err(KernelError::invalid(format!(
+            "the device panicked: {}",
+            panic_message(&*panic)
+        )))
+    })
+}
+
+/// The error for a transfer that failed.
+pub(super) fn lost(
+    graph: &Graph,
+    devices: &DeviceSet,
+    transfer: &Transfer,
+    source: KernelError,
+) -> ExecuteError {
+    let name = |device: DeviceId| {
+        let device = devices.get(device);
+        device.map_or_else(String::new, |device| device.attributes().name.clone())
+    };
+    let (from, to) = (name(transfer.source), name(transfer.destination));
+    let what = transfer.payload.name(graph);
+    let what = match transfer.payload.key(graph, transfer.edge, &from, &to) {
+        Ok(key) => format!("transfer of `{what}` (key `{key}`)"),
+        Err(_) => format!("transfer of `{what}`"),
+    };
+    ExecuteError::Transfer {
+        what,
+        source_device: from,
+        destination_device: to,
+        source: Box::new(source),
+    }
+}
+
+#[inline]
+pub(super) fn kernel_device(devices: &DeviceSet, device: DeviceId) -> &dyn KernelDevice {
+    devices
+        .get(device)
+        .and_then(|device| device.as_kernel_device())
+        .expect("preparing has checked that devices execute single nodes")
+}
