@@ -135,9 +135,9 @@ fn a_session_without_factories_reads_the_enabled_types_from_the_environment() {
             matches!(&error, Error::Device(DeviceError::NotFound(message)) if message.contains("CPU")),
             "{error}"
         );
-        // What the app hands in is the app's.
-        let own = session().with_factories(default_factories());
-        assert!(own.build().is_ok());
+        // What the app hands in is the app's: there are devices, though without kernels in a build that has none.
+        let own = session().with_factories(default_factories()).build();
+        assert!(!matches!(own, Err(Error::Device(_))));
         return;
     }
     let output = Command::new(std::env::current_exe().unwrap())
