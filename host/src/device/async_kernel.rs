@@ -34,7 +34,6 @@ pub trait AsyncKernel: Kernel {
 /// An execution that outlives the call that starts it: it owns its tensors.
 pub struct AsyncKernelContext {
     device: Arc<dyn Device>,
-    node: Arc<str>,
     inputs: Vec<Tensor>,
     outputs: Vec<OutputSlot>,
     outputs_on_host: Vec<bool>,
@@ -43,8 +42,8 @@ pub struct AsyncKernelContext {
 }
 
 /// What is around the execution.
-#[derive(Default)]
 struct Around {
+    node: Arc<str>,
     step: Option<Arc<DeviceStep>>,
     context: Option<Arc<dyn DeviceContext>>,
     /// What came into being, where the device wants to know it.
@@ -53,6 +52,10 @@ struct Around {
 }
 
 impl Surroundings for Around {
+    fn node(&self) -> &str {
+        &self.node
+    }
+
     fn step(&self) -> Option<&DeviceStep> {
         self.step.as_deref()
     }
@@ -88,13 +91,15 @@ impl AsyncKernelContext {
         let outputs = outputs_on_host.iter().map(|_| OutputSlot::default());
         Ok(Self {
             device,
-            node: node.into(),
             inputs,
             outputs: outputs.collect(),
             outputs_on_host,
             around: Around {
+                node: node.into(),
+                step: None,
+                context: None,
+                temporaries: RefCell::default(),
                 is_recording,
-                ..Around::default()
             },
             cancel: CancelToken::new(),
         })
@@ -118,7 +123,6 @@ impl AsyncKernelContext {
         let device = self.device.as_kernel_device();
         KernelContext::on_tensors(
             device.expect("`new` has looked"),
-            &self.node,
             &self.inputs,
             &mut self.outputs,
             &self.outputs_on_host,
@@ -175,7 +179,7 @@ impl Drop for AsyncKernelContext {
 impl fmt::Debug for AsyncKernelContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AsyncKernelContext")
-            .field("node", &self.node)
+            .field("node", &self.around.node)
             .field("device", &self.device.attributes().name)
             .field("inputs", &self.inputs)
             .finish_non_exhaustive()

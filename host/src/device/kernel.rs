@@ -157,19 +157,27 @@ impl Outputs<'_> {
 /// One execution of a kernel.
 pub struct KernelContext<'a> {
     device: &'a dyn KernelDevice,
-    node: &'a str,
     inputs: Inputs<'a>,
     /// Per input its packed form; may be shorter than the inputs are many.
     packed: &'a [Option<Tensor>],
     outputs: RefCell<Outputs<'a>>,
     outputs_on_host: &'a [bool],
     help: Help,
-    /// `None` outside of runs.
-    surroundings: Option<&'a dyn Surroundings>,
+    setting: Setting<'a>,
+}
+
+/// Where an execution happens.
+enum Setting<'a> {
+    /// Outside of runs, for the node of this name.
+    Alone(&'a str),
+    Run(&'a dyn Surroundings),
 }
 
 /// What an execution finds around it besides tensors; asked when a kernel wants it.
 pub(crate) trait Surroundings {
+    /// Name of the node.
+    fn node(&self) -> &str;
+
     /// The run, as far as this device is concerned.
     fn step(&self) -> Option<&DeviceStep>;
 
@@ -205,13 +213,12 @@ impl<'a> KernelContext<'a> {
         let outputs = outputs_on_host.iter().map(|_| OutputSlot::default());
         Self {
             device,
-            node,
             inputs: Inputs::Owned(inputs),
             packed: &[],
             outputs: RefCell::new(Outputs::Owned(outputs.collect())),
             outputs_on_host,
             help: Help::default(),
-            surroundings: None,
+            setting: Setting::Alone(node),
         }
     }
 
@@ -219,7 +226,6 @@ impl<'a> KernelContext<'a> {
     #[inline]
     pub(crate) fn on_slots(
         device: &'a dyn KernelDevice,
-        node: &'a str,
         inputs: &'a [&'a Tensor],
         packed: &'a [Option<Tensor>],
         outputs: &'a mut [OutputSlot],
@@ -229,20 +235,18 @@ impl<'a> KernelContext<'a> {
     ) -> Self {
         Self {
             device,
-            node,
             inputs: Inputs::Borrowed(inputs),
             packed,
             outputs: RefCell::new(Outputs::Borrowed(outputs)),
             outputs_on_host,
             help,
-            surroundings: Some(surroundings),
+            setting: Setting::Run(surroundings),
         }
     }
 
     /// The same on tensors that stand together.
     pub(crate) fn on_tensors(
         device: &'a dyn KernelDevice,
-        node: &'a str,
         inputs: &'a [Tensor],
         outputs: &'a mut [OutputSlot],
         outputs_on_host: &'a [bool],
@@ -250,13 +254,12 @@ impl<'a> KernelContext<'a> {
     ) -> Self {
         Self {
             device,
-            node,
             inputs: Inputs::Slice(inputs),
             packed: &[],
             outputs: RefCell::new(Outputs::Borrowed(outputs)),
             outputs_on_host,
             help: Help::Pool,
-            surroundings: Some(surroundings),
+            setting: Setting::Run(surroundings),
         }
     }
 
@@ -279,16 +282,26 @@ impl<'a> KernelContext<'a> {
 
     /// Name of the node.
     pub fn node(&self) -> &'a str {
-        self.node
+        match self.setting {
+            Setting::Alone(node) => node,
+            Setting::Run(surroundings) => surroundings.node(),
+        }
+    }
+
+    fn surroundings(&self) -> Option<&'a dyn Surroundings> {
+        match self.setting {
+            Setting::Alone(_) => None,
+            Setting::Run(surroundings) => Some(surroundings),
+        }
     }
 
     fn step(&self) -> Option<&'a DeviceStep> {
-        self.surroundings.and_then(|around| around.step())
+        self.surroundings().and_then(|around| around.step())
     }
 
     /// How the device's memory is reached: the node's own context, or the device's default.
     pub fn device_context(&self) -> &'a Arc<dyn DeviceContext> {
-        let own = self.surroundings.and_then(|around| around.context());
+        let own = self.surroundings().and_then(|around| around.context());
         own.unwrap_or_else(|| self.device.default_context())
     }
 
@@ -561,7 +574,7 @@ impl<'a> KernelContext<'a> {
     }
 
     fn record(&self, tensor: &Tensor) {
-        if let Some(temporaries) = self.surroundings.and_then(|around| around.temporaries()) {
+        if let Some(temporaries) = self.surroundings().and_then(|around| around.temporaries()) {
             temporaries.borrow_mut().push(tensor.clone());
         }
     }
@@ -618,7 +631,7 @@ pub(crate) fn unset_output(index: usize) -> KernelError {
 impl fmt::Debug for KernelContext<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KernelContext")
-            .field("node", &self.node)
+            .field("node", &self.node())
             .field("device", &self.device.attributes().name)
             .field("inputs", &self.inputs().collect::<Vec<_>>())
             .finish_non_exhaustive()

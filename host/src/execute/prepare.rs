@@ -30,8 +30,8 @@ use crate::trace::{EventKind, Recorder};
 pub(super) enum Action {
     /// A kernel to call.
     Kernel(Arc<dyn Kernel>),
-    /// A constant to hand out.
-    Constant(Tensor),
+    /// A constant to hand out; boxed, as every operation of every run looks at the kernels beside it.
+    Constant(Box<Tensor>),
 }
 
 /// A plan with its kernels and constants. Made by [`super::Executor::prepare`]; good for any number of runs, also at
@@ -429,7 +429,7 @@ impl Workshop {
             let output = step.first_output as usize;
             is_settled[index] = match (step.kind, action) {
                 (StepKind::Execute(_), Some(Action::Constant(tensor))) => {
-                    fixed[output] = Some(tensor.clone());
+                    fixed[output] = Some(Tensor::clone(tensor));
                     true
                 }
                 (StepKind::Send(id), _) => plan.transfers()[id.index()]
@@ -706,7 +706,7 @@ impl Workshop {
             };
             return device
                 .make_tensor(literal, attributes)
-                .map(Action::Constant)
+                .map(|tensor| Action::Constant(Box::new(tensor)))
                 .map_err(failed);
         }
         let create = || {

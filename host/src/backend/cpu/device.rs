@@ -24,6 +24,7 @@ use crate::names::DeviceName;
 use crate::tensor::Allocator;
 use crate::tensor::HostAllocator;
 use crate::tensor::Literal;
+use crate::tensor::MemoryId;
 use crate::tensor::Tensor;
 
 /// What TensorFlow says of every CPU device, whatever the machine has.
@@ -41,6 +42,8 @@ pub struct ThreadPoolDevice {
     allocator: Arc<dyn Allocator>,
     /// What GPUs copy from and to; the same, where there are none.
     pinned: Arc<dyn Allocator>,
+    /// Of both, for a look at every tensor of every kernel.
+    memory_ids: [MemoryId; 2],
     capacity_bytes: u64,
     pool: Arc<IntraOpPool>,
     profile: DeviceProfile,
@@ -65,6 +68,7 @@ impl ThreadPoolDevice {
             base: DeviceBase::new(attributes)?,
             context: Arc::new(HostMemoryContext::new(Arc::clone(&allocator))),
             pinned: Arc::clone(&allocator),
+            memory_ids: [allocator.memory_id(); 2],
             allocator,
             capacity_bytes,
             pool,
@@ -74,9 +78,10 @@ impl ThreadPoolDevice {
 
     /// Whether a tensor is in this device's memory. Strings are the host's, whatever the device.
     fn holds(&self, tensor: &Tensor) -> bool {
+        let [ordinary, pinned] = self.memory_ids;
         tensor.buffer().is_none_or(|buffer| {
             let id = buffer.memory_id();
-            id == self.allocator.memory_id() || id == self.pinned.memory_id()
+            id == ordinary || id == pinned
         })
     }
 
@@ -96,6 +101,7 @@ impl ThreadPoolDevice {
             self.context = Arc::new(HostMemoryContext::new(Arc::clone(&pinned)));
         }
         self.pinned = pinned;
+        self.memory_ids = [self.allocator.memory_id(), self.pinned.memory_id()];
         self
     }
 
