@@ -43,8 +43,8 @@ pub struct DeviceOptions {
 /// Whose threads CPU devices lend to loops inside their kernels.
 #[derive(Debug, Clone, Default)]
 pub enum IntraOpPools {
-    /// One pool of the factory's, with [`DeviceOptions::use_numa_affinity`] one per node: all devices that it makes share it, those
-    /// of other sessions included, as long as one of them lives. The first session's number of threads counts.
+    /// One pool of the process for each number of threads that is asked for, with [`DeviceOptions::use_numa_affinity`] one per
+    /// node: devices of all sessions share it, and it goes with the last of them.
     #[default]
     Shared,
     /// A pool for each device (TensorFlow `TF_OVERRIDE_GLOBAL_THREADPOOL`): devices do not wait for each other's loops, and compete

@@ -45,10 +45,18 @@ const MAX_COUNT: usize = 4096;
 
 /// Makes CPU devices (TensorFlow `ThreadPoolDeviceFactory`): `device_count["CPU"]` of them, by default one, however many
 /// cores there are. They share threads as [`DeviceOptions::intra_op_pools`] says, and each states its part of the rates; each has a
-/// memory of its own, so that tensors are transferred between them as between any devices. Clones share pools.
-#[derive(Debug, Clone, Default)]
+/// memory of its own, so that tensors are transferred between them as between any devices.
+#[derive(Debug, Clone)]
 pub struct ThreadPoolDeviceFactory {
     pools: Arc<SharedPools>,
+}
+
+impl Default for ThreadPoolDeviceFactory {
+    fn default() -> Self {
+        Self {
+            pools: Arc::clone(SharedPools::of_process()),
+        }
+    }
 }
 
 impl ThreadPoolDeviceFactory {
@@ -425,11 +433,12 @@ mod tests {
         let pool = |index: usize| devices[index].intra_op_pool().unwrap();
         assert!(std::ptr::eq(pool(0), pool(2)));
         assert!(!std::ptr::eq(pool(0), pool(1)));
-        // Another session of the same factory shares them, one of another factory does not.
-        let again = factory.clone().create_cpus(&options, PREFIX).unwrap();
-        assert!(std::ptr::eq(pool(0), again[0].intra_op_pool().unwrap()));
+        // So do those of another session of the process that wants as many threads.
         let other = ThreadPoolDeviceFactory::default();
-        let other = other.create_cpus(&options, PREFIX).unwrap();
-        assert!(!std::ptr::eq(pool(0), other[0].intra_op_pool().unwrap()));
+        let again = other.create_cpus(&options, PREFIX).unwrap();
+        assert!(std::ptr::eq(pool(0), again[0].intra_op_pool().unwrap()));
+        options.intra_op_parallelism_threads = 3;
+        let more = other.create_cpus(&options, PREFIX).unwrap();
+        assert!(!std::ptr::eq(pool(0), more[0].intra_op_pool().unwrap()));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::LazyLock;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::Weak;
@@ -17,12 +18,27 @@ use crate::device::NumaNode;
 use crate::device::schedulable_cpus;
 use crate::trace::targets;
 
-/// The pools that devices of one factory share, by NUMA node; the one without a node is for devices that are dealt out to none.
-/// They go with the last device.
+/// Pools that devices share, as long as one of them lives. Whoever wants as many threads on the same processors gets the same.
 #[derive(Debug, Default)]
-pub(super) struct SharedPools(Mutex<BTreeMap<Option<u32>, Weak<IntraOpPool>>>);
+pub(super) struct SharedPools(Mutex<BTreeMap<Threads, Weak<IntraOpPool>>>);
+
+/// What a pool consists of.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Threads {
+    n_threads: usize,
+    /// `None` for devices that are dealt out to no node.
+    numa_node: Option<u32>,
+    /// Where the threads are kept; none = anywhere.
+    cpus: Vec<u32>,
+}
 
 impl SharedPools {
+    /// The pools of this process: devices of all its sessions compete for the same cores.
+    pub(super) fn of_process() -> &'static Arc<Self> {
+        static POOLS: LazyLock<Arc<SharedPools>> = LazyLock::new(Arc::default);
+        &POOLS
+    }
+
     /// The pool of a device on this node of `n_nodes`, or on none.
     pub(super) fn pool(
         &self,
@@ -41,52 +57,55 @@ impl SharedPools {
                 }
                 Ok(Arc::clone(pool))
             }
-            IntraOpPools::PerDevice => Ok(Arc::new(new_pool(wanted, node, n_nodes))),
+            IntraOpPools::PerDevice => Ok(Arc::new(Threads::new(wanted, node, n_nodes).start())),
             IntraOpPools::Shared => {
+                let threads = Threads::new(wanted, node, n_nodes);
                 let mut pools = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-                let kept = pools.entry(node.map(|node| node.id)).or_default();
-                if let Some(pool) = kept.upgrade() {
-                    if wanted != 0 && wanted != pool.n_threads() {
-                        info!(
-                            target: targets::DEVICE,
-                            asked = wanted,
-                            has = pool.n_threads(),
-                            "devices share the pool of an earlier session, whose number of threads counts"
-                        );
-                    }
+                if let Some(pool) = pools.get(&threads).and_then(Weak::upgrade) {
                     return Ok(pool);
                 }
-                let pool = Arc::new(new_pool(wanted, node, n_nodes));
-                *kept = Arc::downgrade(&pool);
+                pools.retain(|_, pool| pool.strong_count() > 0);
+                let pool = Arc::new(threads.start());
+                pools.insert(threads, Arc::downgrade(&pool));
                 Ok(pool)
             }
         }
     }
 }
 
-fn new_pool(n_threads: usize, node: Option<&NumaNode>, n_nodes: usize) -> IntraOpPool {
-    let Some(node) = node else {
-        return IntraOpPool::new(n_threads);
-    };
-    let n_threads = match n_threads {
-        0 => {
-            let n_cores = thread::available_parallelism().map_or(1, usize::from);
-            (n_cores / n_nodes.max(1)).max(1)
+impl Threads {
+    /// `n_threads`: 0 for one per core, or per core of the node.
+    fn new(n_threads: usize, node: Option<&NumaNode>, n_nodes: usize) -> Self {
+        let n_threads = match n_threads {
+            0 => {
+                let n_cores = thread::available_parallelism().map_or(1, usize::from);
+                (n_cores / n_nodes.max(1)).max(1)
+            }
+            n => n,
+        };
+        let mut cpus = Vec::new();
+        if let Some(node) = node {
+            // The system refuses processors that this process may not use.
+            let allowed = schedulable_cpus();
+            cpus.extend(node.cpus.iter().filter(|cpu| allowed.contains(cpu)));
+            if cpus.is_empty() {
+                info!(
+                    target: targets::DEVICE,
+                    numa_node = node.id,
+                    "this process may use no processor of the NUMA node, so threads of its devices run on any"
+                );
+            }
         }
-        n => n,
-    };
-    // The system refuses processors that this process may not use.
-    let allowed = schedulable_cpus();
-    let mut cpus = node.cpus.clone();
-    cpus.retain(|cpu| allowed.contains(cpu));
-    if cpus.is_empty() {
-        info!(
-            target: targets::DEVICE,
-            numa_node = node.id,
-            "this process may use no processor of the NUMA node, so threads of its devices run on any"
-        );
+        Self {
+            n_threads,
+            numa_node: node.map(|node| node.id),
+            cpus,
+        }
     }
-    IntraOpPool::new(n_threads).with_cpus(&cpus)
+
+    fn start(&self) -> IntraOpPool {
+        IntraOpPool::new(self.n_threads).with_cpus(&self.cpus)
+    }
 }
 
 #[cfg(test)]
@@ -111,17 +130,22 @@ mod tests {
     }
 
     #[test]
-    fn the_first_session_says_how_many_threads_the_shared_pool_has_while_it_lives() {
+    fn who_wants_as_many_threads_shares_them_while_somebody_has_them() {
         let shared = SharedPools::default();
         let pool = |n| {
             shared
                 .pool(&options(n, IntraOpPools::Shared), None, 0)
                 .unwrap()
         };
-        let first = pool(3);
-        assert!(Arc::ptr_eq(&first, &pool(2)) && Arc::ptr_eq(&first, &pool(0)));
+        let n_cores = thread::available_parallelism().map_or(1, usize::from);
+        let first = pool(n_cores + 1);
+        assert!(Arc::ptr_eq(&first, &pool(n_cores + 1)));
+        let (all, other) = (pool(0), pool(n_cores));
+        assert!(Arc::ptr_eq(&all, &other) && !Arc::ptr_eq(&all, &first));
+        let gone = Arc::downgrade(&first);
         drop(first);
-        assert_eq!(pool(2).n_threads(), 2);
+        assert!(gone.upgrade().is_none());
+        assert_eq!(pool(n_cores + 1).n_threads(), n_cores + 1);
     }
 
     #[test]
