@@ -353,6 +353,18 @@ fn device_types_that_are_absent_are_shown_and_asking_for_one_says_what_to_do() {
             ))
         };
         count(1).expect_error(1, &[device_type, "no backend", "Registry::with"]);
+        // What is there is shown all the same.
+        let report = placewright(args(
+            &format!("devices --device-count {device_type}=1 --json"),
+            &[],
+        ));
+        let report = report.expect(1).json();
+        let error = report["devices_error"].as_str().expect("an error");
+        assert!(error.contains("no backend"), "{error}");
+        assert_eq!(
+            report["physical_devices"][0]["name"],
+            "/physical_device:CPU:0"
+        );
         count(0).expect(0);
     }
 }

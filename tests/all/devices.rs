@@ -6,6 +6,8 @@ use std::sync::Arc;
 use placewright::Error;
 use placewright::backend::default_factories;
 use placewright::builder::GraphBuilder;
+use placewright::device::Device;
+use placewright::device::DeviceAttributes;
 use placewright::device::DeviceError;
 use placewright::device::DeviceManager;
 use placewright::device::DeviceOptions;
@@ -13,6 +15,7 @@ use placewright::device::ENABLED_TYPES_VARIABLE;
 use placewright::device::FactoryRegistry;
 use placewright::device::PhysicalDevice;
 use placewright::device::Registration;
+use placewright::device::RemoteDevice;
 use placewright::names::DeviceName;
 use placewright::session::Session;
 
@@ -303,6 +306,14 @@ fn a_manager_knows_four_spellings_and_the_last_device_wins() {
         assert!(error.contains(&format!("`{unknown}`")), "{error}");
     }
     assert_eq!(manager.n_devices_of_type("Foo"), 2);
+    let listed = manager.list_device_attributes();
+    let listed = listed.iter().map(|attributes| &*attributes.name);
+    let manager_names = manager.devices();
+    assert!(
+        listed.eq(manager_names
+            .iter()
+            .map(|device| &*device.attributes().name))
+    );
     assert_eq!(
         manager.mapping_text(),
         "/job:a/replica:0/task:0/device:Foo:0 -> first\n"
@@ -310,4 +321,33 @@ fn a_manager_knows_four_spellings_and_the_last_device_wins() {
     assert!(manager.host_cpu().is_none());
     let incarnation = manager.devices()[0].attributes().incarnation;
     assert!(manager.contains_incarnation(incarnation) && !manager.contains_incarnation(0));
+}
+
+#[test]
+fn functions_are_called_from_elsewhere_on_known_types_plugins_and_devices_of_other_processes() {
+    let mut registry = registry();
+    let plugin = Arc::new(FakeFactory::of("NPU", 1));
+    registry.register_pluggable("NPU", 220, plugin).unwrap();
+    let toy = Arc::new(FakeFactory::of("TOY", 1));
+    registry.register("TOY", 50, toy).unwrap();
+    let is_allowed = |device: &dyn Device| registry.is_remote_call_allowed(device);
+    let set = registry
+        .create_devices(&DeviceOptions::default(), PREFIX)
+        .unwrap();
+    let allowed: Vec<_> = set
+        .iter()
+        .filter(|(_, device)| is_allowed(&***device))
+        .collect();
+    let types: Vec<_> = allowed
+        .iter()
+        .map(|(_, device)| &*device.attributes().device_type)
+        .collect();
+    assert_eq!(types, ["CPU", "NPU", "GPU", "GPU"]);
+    let worker = "/job:worker/replica:0/task:3/device:TOY:0";
+    let remote = RemoteDevice::new(DeviceAttributes::new(
+        &DeviceName::parse_full(worker).unwrap(),
+        "TOY",
+        0,
+    ));
+    assert!(is_allowed(&remote.unwrap()));
 }

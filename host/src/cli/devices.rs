@@ -21,6 +21,7 @@ use crate::device::DeviceDetails;
 use crate::device::DeviceError;
 use crate::device::DeviceOptions;
 use crate::device::DeviceProfile;
+use crate::device::DeviceSet;
 use crate::device::FactoryRegistry;
 use crate::device::NumaNode;
 use crate::device::NumaTopology;
@@ -41,6 +42,9 @@ pub(super) struct DevicesArgs {
 #[derive(Debug, Serialize)]
 struct Report {
     devices: Vec<DeviceRow>,
+    /// Why there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    devices_error: Option<String>,
     without_devices: Vec<AbsentType>,
     types: Vec<TypeRow>,
     physical_devices: Vec<PhysicalRow>,
@@ -141,12 +145,15 @@ fn check_once<T: PartialEq + fmt::Display>(flag: &str, given: &[(String, T)]) ->
 /// Runs the command.
 pub(super) fn run(args: &DevicesArgs, registry: &Registry, output: &mut Output) -> Result<Outcome> {
     let factories = registry.factories();
-    let devices = factories.create_devices(
-        &args.devices.to_options(factories)?.completed_from_env()?,
-        PREFIX,
-    )?;
-    let listings = factories.list_physical();
+    let options = args.devices.to_options(factories)?.completed_from_env()?;
     // What one part fails with is told in its place: the rest may be what explains it.
+    let (devices, error) = match factories.create_devices(&options, PREFIX) {
+        Ok(devices) => (devices, None),
+        // The flags are at fault.
+        Err(error @ DeviceError::InvalidArgument(_)) => return Err(error.into()),
+        Err(error) => (DeviceSet::default(), Some(error)),
+    };
+    let listings = factories.list_physical();
     let (numa_nodes, numa_error) = match NumaTopology::read(Path::new(SYSTEM_ROOT)) {
         Ok(topology) => (topology.nodes().to_vec(), None),
         Err(error) => (Vec::new(), Some(error.to_string())),
@@ -160,6 +167,7 @@ pub(super) fn run(args: &DevicesArgs, registry: &Registry, output: &mut Output) 
                 profile: device.profile(),
             })
             .collect(),
+        devices_error: error.as_ref().map(DeviceError::to_string),
         types: listings
             .iter()
             .map(|listing| TypeRow {
@@ -176,7 +184,7 @@ pub(super) fn run(args: &DevicesArgs, registry: &Registry, output: &mut Output) 
     };
     show(&report, output)?;
     output.json(&report)?;
-    Ok(Outcome::Done)
+    error.map_or(Ok(Outcome::Done), |error| Err(error.into()))
 }
 
 fn absent(listing: PhysicalListing) -> Option<AbsentType> {

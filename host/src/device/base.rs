@@ -28,7 +28,8 @@ impl DeviceBase {
     /// Of a device with these attributes, with no resources yet. Their default container is the job of the device's name.
     ///
     /// # Errors
-    /// [`DeviceError::InvalidArgument`] unless `attributes.name` is a device's full name.
+    /// [`DeviceError::InvalidArgument`] unless `attributes.name` reads as a device's name with its full labels (`/job:J/...`); parts
+    /// may be missing, as in TensorFlow.
     pub fn new(attributes: DeviceAttributes) -> Result<Self, DeviceError> {
         let name = DeviceName::parse_full(&attributes.name)
             .map_err(|error| DeviceError::InvalidArgument(format!("a device's name: {error}")))?;

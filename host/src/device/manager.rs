@@ -17,7 +17,8 @@ use super::traits::Device;
 use crate::trace::targets;
 
 /// The devices of one process, by name (TensorFlow `DeviceMgr` and `DynamicDeviceMgr`). Devices may come and go while others use
-/// it.
+/// it. Dropping it lets go of the devices; their resources are there for as long as somebody has them (TensorFlow's clears them, as
+/// nobody else may have a device).
 ///
 /// Each is known under four spellings: full, legacy full, local and legacy local. Of several devices under one spelling the
 /// last has it, so the local ones mean the last device of that type and index. (A [`super::DeviceSet`] keeps the first.)

@@ -237,7 +237,8 @@ impl SessionBuilder {
     }
 
     /// The devices of other processes, too: they come before those of this one, and graphs may be placed on them. Runs are refused
-    /// as long as the executor cannot send there.
+    /// as long as the executor cannot send there. What is open is as the environment says
+    /// ([`DiscoveryOptions::completed_from_env`]).
     #[must_use]
     pub fn with_workers(mut self, cache: Arc<dyn WorkerCache>, options: DiscoveryOptions) -> Self {
         self.workers = Some((cache, options));
@@ -635,6 +636,7 @@ impl SessionBuilder {
             devices = Arc::new(devices.isolated()?);
         }
         if let Some((cache, options)) = self.workers.take() {
+            let options = options.completed_from_env();
             devices = Arc::new(discover_devices(&*cache, &devices, &options)?);
         }
         let mut kernels = match self.kernels.take() {
