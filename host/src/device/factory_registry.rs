@@ -153,14 +153,7 @@ impl FactoryRegistry {
         priority: i32,
         factory: Arc<dyn DeviceFactory>,
     ) -> Result<Registration, RegisterError> {
-        self.insert(
-            device_type.into(),
-            Registered {
-                priority,
-                role: Role::Own,
-                factory,
-            },
-        )
+        self.insert(device_type.into(), priority, Role::Own, factory)
     }
 
     /// The same, for a factory that a plug-in brings. TensorFlow gives such types priority 220.
@@ -173,14 +166,7 @@ impl FactoryRegistry {
         priority: i32,
         factory: Arc<dyn DeviceFactory>,
     ) -> Result<Registration, RegisterError> {
-        self.insert(
-            device_type.into(),
-            Registered {
-                priority,
-                role: Role::Plugin,
-                factory,
-            },
-        )
+        self.insert(device_type.into(), priority, Role::Plugin, factory)
     }
 
     /// Registers what stands in for the factory of a type that this build lacks: it makes nothing, and its errors say what is
@@ -195,14 +181,7 @@ impl FactoryRegistry {
         priority: i32,
         placeholder: Arc<dyn DeviceFactory>,
     ) -> Result<Registration, RegisterError> {
-        self.insert(
-            device_type.into(),
-            Registered {
-                priority,
-                role: Role::Placeholder,
-                factory: placeholder,
-            },
-        )
+        self.insert(device_type.into(), priority, Role::Placeholder, placeholder)
     }
 
     /// Priority of a type's factory, or placeholder (TensorFlow `DevicePriority`): larger is preferred; -1 without one.
@@ -415,8 +394,15 @@ impl FactoryRegistry {
     fn insert(
         &mut self,
         device_type: String,
-        new: Registered,
+        priority: i32,
+        role: Role,
+        factory: Arc<dyn DeviceFactory>,
     ) -> Result<Registration, RegisterError> {
+        let new = Registered {
+            priority,
+            role,
+            factory,
+        };
         if !self.is_enabled(&device_type) {
             if new.role != Role::Placeholder {
                 tell_disabled(&device_type, new.priority);
