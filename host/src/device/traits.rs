@@ -77,7 +77,9 @@ pub trait Device: Send + Sync + fmt::Debug {
         self.base().op_segment()
     }
 
-    /// Temporary memory for one run; what it has left goes back to the device when it is dropped, at the end of the run.
+    /// Temporary memory for one run; what it has left goes back to the device when it is dropped, at the end of the run. Unless this
+    /// says otherwise, memory that the host sees is used again within the run, behind a [`Memory`](crate::tensor::Memory) of the
+    /// run's own: a device whose kernels look for their own type there gives its allocator here.
     fn step_allocator(
         &self,
         attributes: AllocatorAttributes,

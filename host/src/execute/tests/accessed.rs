@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::Condvar;
 use std::sync::Mutex;
 use std::sync::Weak;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
@@ -31,12 +32,14 @@ use crate::device::KernelContext;
 use crate::device::KernelDef;
 use crate::device::KernelDevice;
 use crate::device::KernelError;
-use crate::device::KernelRegistry;
 use crate::device::RenamedDevice;
+use crate::device::StepNumber;
 use crate::device::Stream;
+use crate::execute::ExecuteError;
 use crate::execute::Executor;
 use crate::execute::PreparedPlan;
 use crate::execute::RunOptions;
+use crate::execute::fake::FakeWorld;
 use crate::execute::fake::Sketch;
 use crate::names::DeviceName;
 use crate::tensor::Allocator;
@@ -71,6 +74,8 @@ struct State {
 struct Progress {
     n_done: u64,
     is_held: bool,
+    /// Threads that wait until something is done.
+    n_waiting: usize,
 }
 
 impl Queue {
@@ -138,6 +143,10 @@ impl Queue {
         self.state.n_too_early.load(Ordering::Relaxed)
     }
 
+    fn n_waiting(&self) -> usize {
+        self.state.progress.lock().unwrap().n_waiting
+    }
+
     fn n_done(&self) -> u64 {
         self.state.progress.lock().unwrap().n_done
     }
@@ -146,12 +155,11 @@ impl Queue {
 impl Stream for Queue {
     fn synchronize(&self) -> Result<(), DeviceError> {
         let n_given = self.state.n_given.load(Ordering::Relaxed);
-        let progress = self.state.progress.lock().unwrap();
-        drop(
-            self.state
-                .changed
-                .wait_while(progress, |progress| progress.n_done < n_given),
-        );
+        let mut progress = self.state.progress.lock().unwrap();
+        progress.n_waiting += 1;
+        let is_under_way = |progress: &mut Progress| progress.n_done < n_given;
+        let progress = self.state.changed.wait_while(progress, is_under_way);
+        progress.unwrap().n_waiting -= 1;
         Ok(())
     }
 }
@@ -167,11 +175,13 @@ impl EventManager for Events {
     }
 }
 
-/// Numbers that the host cannot see.
+/// Numbers that the device's context alone reads and writes.
 #[derive(Debug)]
 struct Cells {
     id: MemoryId,
     values: Mutex<Vec<f32>>,
+    /// What the host sees of them, if it sees them: NaN, as none of the device's work has reached it.
+    stale: Option<Box<[u8]>>,
     len_bytes: usize,
     last_use: AtomicU64,
     state: Arc<State>,
@@ -186,10 +196,10 @@ impl Memory for Cells {
         self.len_bytes
     }
     fn as_host_bytes(&self) -> Option<&[u8]> {
-        None
+        self.stale.as_deref()
     }
     fn as_host_bytes_mut(&mut self) -> Option<&mut [u8]> {
-        None
+        self.stale.as_deref_mut()
     }
 }
 
@@ -213,9 +223,17 @@ fn cells(memory: &Arc<dyn Memory>) -> &Cells {
     memory.downcast_ref().expect("the device's own memory")
 }
 
+/// Whether the host sees the device's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sight {
+    Hidden,
+    Visible,
+}
+
 #[derive(Debug)]
 struct CellAllocator {
     id: MemoryId,
+    sight: Sight,
     state: Arc<State>,
     in_use_bytes: Arc<AtomicU64>,
 }
@@ -233,6 +251,7 @@ impl Allocator for CellAllocator {
         Ok(Buffer::new(Arc::new(Cells {
             id: self.id,
             values: Mutex::new(vec![0.0; len_bytes / 4]),
+            stale: (self.sight == Sight::Visible).then(|| vec![0xFF; len_bytes].into()),
             len_bytes,
             last_use: AtomicU64::new(0),
             state: Arc::clone(&self.state),
@@ -275,14 +294,17 @@ struct Accelerator {
     own: Arc<CellAllocator>,
     host: Arc<HostAllocator>,
     info: AcceleratorInfo,
+    /// Cannot take what kernels have used.
+    is_cursed: AtomicBool,
 }
 
 impl Accelerator {
-    fn new() -> Arc<Self> {
+    fn new(sight: Sight) -> Arc<Self> {
         let name = DeviceName::full("localhost", 0, 0, "ACC", 0);
         let queue = Queue::new();
         let own = Arc::new(CellAllocator {
             id: MemoryId::new(),
+            sight,
             state: Arc::clone(&queue.state),
             in_use_bytes: Arc::default(),
         });
@@ -301,6 +323,7 @@ impl Accelerator {
             host: Arc::new(HostAllocator::new("host", u64::MAX)),
             own,
             queue,
+            is_cursed: AtomicBool::new(false),
         })
     }
 
@@ -318,6 +341,10 @@ impl Device for Accelerator {
             true => Arc::clone(&self.host) as _,
             false => Arc::clone(&self.own) as _,
         }
+    }
+    /// Its own memory as it is: its kernels look for the type behind it.
+    fn step_allocator(&self, attributes: AllocatorAttributes, _: StepNumber) -> Arc<dyn Allocator> {
+        self.allocator(attributes)
     }
     fn memory_capacity_bytes(&self) -> u64 {
         1 << 40
@@ -344,6 +371,7 @@ impl KernelDevice for Accelerator {
         true
     }
     fn consume_accessed_tensors(&self, _: &dyn DeviceContext, tensors: AccessedTensors) {
+        assert!(!self.is_cursed.load(Ordering::Relaxed), "no events left");
         let drop_later = Box::new(move || drop(tensors));
         let stream = &self.info.stream;
         self.info
@@ -353,11 +381,21 @@ impl KernelDevice for Accelerator {
     }
 }
 
-/// Gives work to the queue: the input, negated by way of a temporary. Fails afterwards if it is to.
+/// Gives work to the queue: the input, negated by way of a temporary.
 struct Negate {
     queue: Arc<Queue>,
-    fails: bool,
-    is_async: bool,
+    ending: Ending,
+}
+
+/// How a kernel ends that has given its work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    AtOnce,
+    Fails,
+    /// By its callback.
+    Later,
+    /// By losing its callback.
+    Never,
 }
 
 impl Negate {
@@ -367,7 +405,7 @@ impl Negate {
         let output = context.allocate_output(0, DType::F32, input.shape().clone())?;
         self.queue.give_loop(input, &temporary, |x| -x);
         self.queue.give_loop(&temporary, &output, |x| x);
-        if self.fails {
+        if self.ending == Ending::Fails {
             return Err(KernelError::invalid("it is Tuesday"));
         }
         context.set_output(0, output)
@@ -379,14 +417,16 @@ impl Kernel for Negate {
         self.start(context)
     }
     fn as_async(&self) -> Option<&dyn AsyncKernel> {
-        self.is_async.then_some(self)
+        matches!(self.ending, Ending::Later | Ending::Never).then_some(self)
     }
 }
 
 impl AsyncKernel for Negate {
     fn compute_async(&self, mut context: AsyncKernelContext, done: Done) {
         let started = self.start(&context.kernel_context());
-        done.call(context, started);
+        if self.ending == Ending::Later {
+            done.call(context, started);
+        }
     }
 }
 
@@ -411,34 +451,43 @@ const CHAIN: &str = "
     later = QLater(d) @ 0
     k = QNeg(c) @ 0
     bad = QFail(d) @ 0
+    soon = QLater(x) @ 0
+    lost = QLost(x) @ 0
+    n = Neg(a) @ 1
+    back = QNeg(n) @ 0
+    s = Sum(c, n) @ 1
 ";
 
+type Wrap = fn(Arc<Accelerator>) -> Arc<dyn Device>;
+
 impl Bench {
-    /// Whose runs do not wait for the queue, which tests may hold.
-    fn new(wrap: impl Fn(Arc<Accelerator>) -> Arc<dyn Device>) -> Self {
-        Self::with_sync(wrap, false)
+    /// An accelerator whose memory nobody sees, and runs that do not wait for its queue, which tests may hold.
+    fn new(wrap: Wrap) -> Self {
+        Self::build(Sight::Hidden, wrap, false)
     }
 
-    fn with_sync(wrap: impl Fn(Arc<Accelerator>) -> Arc<dyn Device>, sync_on_finish: bool) -> Self {
-        let device = Accelerator::new();
-        let mut registry = KernelRegistry::empty();
-        for (op, fails, is_async) in [
-            ("QNeg", false, false),
-            ("QFail", true, false),
-            ("QLater", false, true),
+    fn build(sight: Sight, wrap: Wrap, sync_on_finish: bool) -> Self {
+        let device = Accelerator::new(sight);
+        let cpu = FakeWorld::new(&["CPU"]);
+        let mut registry = cpu.registry.clone();
+        for (op, ending) in [
+            ("QNeg", Ending::AtOnce),
+            ("QFail", Ending::Fails),
+            ("QLater", Ending::Later),
+            ("QLost", Ending::Never),
         ] {
             let queue = Arc::clone(&device.queue);
             let def = KernelDef::new(op, "ACC").with_factory(move |_| {
                 Ok(Box::new(Negate {
                     queue: Arc::clone(&queue),
-                    fails,
-                    is_async,
+                    ending,
                 }))
             });
             registry.register(def);
         }
         let sketch = Sketch::parse(CHAIN);
-        let devices = Arc::new(DeviceSet::new([wrap(Arc::clone(&device))]));
+        let devices = [wrap(Arc::clone(&device)), Arc::clone(&cpu.devices[0]) as _];
+        let devices = Arc::new(DeviceSet::new(devices));
         let graph = Arc::clone(&sketch.graph);
         let options = threads(2).with_sync_on_finish(sync_on_finish);
         let executor = Executor::new(graph, devices, Arc::new(registry), &options);
@@ -451,14 +500,15 @@ impl Bench {
 
     fn prepare(&self, fetches: &[&str], targets: &[&str]) -> Arc<PreparedPlan> {
         let request = self.sketch.request(&["x"], fetches, targets);
-        let plan = self.sketch.cut(&[false], &request).unwrap();
+        let plan = self.sketch.cut(&[false, true], &request).unwrap();
         self.executor.prepare(&Arc::new(plan)).unwrap()
     }
 
-    fn run(&self, prepared: &Arc<PreparedPlan>, x: f32) -> Result<Vec<Vec<f32>>, String> {
+    fn run(&self, prepared: &Arc<PreparedPlan>, x: f32) -> Result<Vec<Vec<f32>>, ExecuteError> {
         let fed = Tensor::from_values([4], &[x; 4]).unwrap();
-        let fetched = self.executor.run(prepared, &[fed], &RunOptions::default());
-        let fetched = fetched.map_err(|error| error.to_string())?;
+        let fetched = self
+            .executor
+            .run(prepared, &[fed], &RunOptions::default())?;
         Ok(fetched
             .iter()
             .map(|tensor| tensor.as_slice().unwrap().to_vec())
@@ -474,9 +524,18 @@ fn renamed(device: Arc<Accelerator>) -> Arc<dyn Device> {
     Arc::new(RenamedDevice::new("/job:worker/replica:0/task:1", device).unwrap())
 }
 
+fn kinds() -> [(Sight, Wrap); 4] {
+    [
+        (Sight::Hidden, as_it_is),
+        (Sight::Hidden, renamed),
+        (Sight::Visible, as_it_is),
+        (Sight::Visible, renamed),
+    ]
+}
+
 #[test]
 fn a_run_ends_when_the_queue_is_done_unless_nobody_wants_that() {
-    let bench = Bench::with_sync(as_it_is, true);
+    let bench = Bench::build(Sight::Hidden, as_it_is, true);
     // Nothing is fetched, so nothing else makes the run wait.
     let prepared = bench.prepare(&[], &["d"]);
     let mut before = 0;
@@ -491,8 +550,8 @@ fn a_run_ends_when_the_queue_is_done_unless_nobody_wants_that() {
 
 #[test]
 fn nothing_goes_back_before_the_queue_is_done_with_it() {
-    for wrap in [as_it_is, renamed] {
-        let bench = Bench::new(wrap);
+    for (sight, wrap) in kinds() {
+        let bench = Bench::build(sight, wrap, false);
         let plans = [bench.prepare(&[], &["d"]), bench.prepare(&[], &["later"])];
         for (prepared, n_kernels) in plans.iter().zip([3, 4]) {
             let before = bench.device.in_use_bytes();
@@ -531,8 +590,8 @@ fn constants_outlive_the_plan_while_the_queue_reads_them() {
 
 #[test]
 fn results_are_those_of_the_finished_work() {
-    for wrap in [as_it_is, renamed] {
-        let bench = Bench::new(wrap);
+    for (sight, wrap) in kinds() {
+        let bench = Bench::build(sight, wrap, false);
         let prepared = bench.prepare(&["d", "later", "k"], &[]);
         thread::scope(|scope| {
             for caller in 0u8..3 {
@@ -558,7 +617,7 @@ fn a_kernel_that_fails_leaves_its_memory_to_the_queue() {
     let before = bench.device.in_use_bytes();
     for run in 0u8..20 {
         bench.device.queue.hold(true);
-        let error = bench.run(&bad, 1.0).unwrap_err();
+        let error = bench.run(&bad, 1.0).unwrap_err().to_string();
         assert!(
             error.contains("`bad` (QFail)") && error.contains("Tuesday"),
             "{error}"
@@ -571,4 +630,86 @@ fn a_kernel_that_fails_leaves_its_memory_to_the_queue() {
     bench.device.sync().unwrap();
     assert_eq!(bench.device.queue.n_too_early(), 0);
     assert_eq!(bench.device.in_use_bytes(), before);
+}
+
+#[test]
+fn what_the_host_sees_of_an_accelerator_is_copied_by_its_context_all_the_same() {
+    for (sight, wrap) in kinds() {
+        let bench = Bench::build(sight, wrap, false);
+        // From the accelerator to a CPU and back, a constant, and fetches from both.
+        let prepared = bench.prepare(&["n", "back", "s", "a"], &[]);
+        let before = bench.device.in_use_bytes();
+        for run in 0u8..50 {
+            let x = f32::from(run);
+            let sum = [1.0, 2.0, 3.0, 4.0].map(|c| c + x).to_vec();
+            let expected = [vec![x; 4], vec![-x; 4], sum, vec![-x; 4]];
+            assert_eq!(bench.run(&prepared, x).unwrap(), expected, "{sight:?}");
+        }
+        bench.device.sync().unwrap();
+        assert_eq!(bench.device.in_use_bytes(), before);
+        assert_eq!(bench.device.queue.n_too_early(), 0);
+    }
+}
+
+#[test]
+fn a_tensor_is_handed_out_when_the_queue_is_done_with_it() {
+    for (sight, wrap) in kinds() {
+        let bench = Bench::build(sight, wrap, false);
+        for (fetch, expected) in [("d", -5.0), ("n", 5.0)] {
+            let prepared = bench.prepare(&[fetch], &[]);
+            let queue = &bench.device.queue;
+            queue.hold(true);
+            thread::scope(|scope| {
+                let run = scope.spawn(|| bench.run(&prepared, 5.0));
+                while queue.n_waiting() == 0 && !run.is_finished() {
+                    thread::yield_now();
+                }
+                assert!(!run.is_finished(), "{fetch} was handed out too early");
+                queue.hold(false);
+                assert_eq!(run.join().unwrap().unwrap(), [[expected; 4]]);
+            });
+        }
+    }
+}
+
+#[test]
+fn a_device_that_panics_when_it_is_handed_tensors_fails_the_run() {
+    for (wrap, device) in [
+        (
+            as_it_is as Wrap,
+            "/job:localhost/replica:0/task:0/device:ACC:0",
+        ),
+        (renamed, "/job:worker/replica:0/task:1/device:ACC:0"),
+    ] {
+        let bench = Bench::new(wrap);
+        let prepared = ["a", "soon", "lost"].map(|node| bench.prepare(&[], &[node]));
+        let good = bench.prepare(&["d", "later"], &[]);
+        for round in 0u8..10 {
+            bench.device.is_cursed.store(true, Ordering::Relaxed);
+            for (prepared, (node, said)) in prepared.iter().zip([
+                ("`a` (QNeg)", "no events left"),
+                ("`soon` (QLater)", "no events left"),
+                // The device panics when the kernel has lost its tensors, where nobody can be told.
+                ("`lost` (QLost)", "dropped its callback"),
+            ]) {
+                let error = bench.run(prepared, 1.0).unwrap_err();
+                assert!(
+                    matches!(
+                        error,
+                        ExecuteError::Kernel { .. } | ExecuteError::Panic { .. }
+                    ),
+                    "{error:?}"
+                );
+                let error = error.to_string();
+                assert!(
+                    error.starts_with(&format!("node {node} on {device},")),
+                    "{error}"
+                );
+                assert!(error.contains(said), "{error}");
+            }
+            bench.device.is_cursed.store(false, Ordering::Relaxed);
+            let x = f32::from(round);
+            assert_eq!(bench.run(&good, x).unwrap(), [[-x; 4], [x; 4]]);
+        }
+    }
 }
