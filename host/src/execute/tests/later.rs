@@ -1,9 +1,11 @@
 //! Kernels that end later.
 
 use std::sync::Arc;
+use std::sync::Condvar;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
@@ -12,11 +14,13 @@ use super::threads;
 use crate::device::AsyncKernel;
 use crate::device::AsyncKernelContext;
 use crate::device::CancelToken;
+use crate::device::Device;
 use crate::device::Done;
 use crate::device::Kernel;
 use crate::device::KernelContext;
 use crate::device::KernelDef;
 use crate::device::KernelError;
+use crate::device::Resource;
 use crate::execute::ExecuteError;
 use crate::execute::RunOptions;
 use crate::execute::fake::FakeWorld;
@@ -183,7 +187,7 @@ fn a_run_that_takes_too_long_does_not_wait_for_them() {
 
 #[test]
 fn one_that_ends_when_nobody_waits_any_more_changes_nothing() {
-    let (sender, receiver) = std::sync::mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let sender = Mutex::new(sender);
     let mut world = world(move |context, done| {
         sender.lock().unwrap().send((context, done)).unwrap();
@@ -202,6 +206,160 @@ fn one_that_ends_when_nobody_waits_any_more_changes_nothing() {
         }
         let fetched = bench.run_prepared(&good, &[ones()], &RunOptions::default());
         assert_eq!(fetched.unwrap()[0], [10.0; 4]);
+    }
+}
+
+#[derive(Debug)]
+struct Note;
+
+impl Resource for Note {
+    fn describe(&self) -> String {
+        "a note".to_owned()
+    }
+}
+
+/// Leaves a note of this name in the container of the execution's run; gives its number.
+fn leave_note(context: &mut AsyncKernelContext, name: &str) -> u64 {
+    let context = context.kernel_context();
+    let container = context.step_container().unwrap();
+    let manager = context.resource_manager().unwrap();
+    manager.create(container, name, Arc::new(Note)).unwrap();
+    context.step_number().unwrap()
+}
+
+/// How a run is given up.
+#[derive(Debug, Clone, Copy)]
+enum GivenUp {
+    Cancelled,
+    TimedOut,
+}
+
+#[test]
+fn what_one_leaves_behind_after_its_run_goes_when_it_ends() {
+    let (sender, started) = mpsc::channel();
+    let sender = Mutex::new(sender);
+    let world = world(move |mut context, done| {
+        let x = context.kernel_context().input(0).unwrap().clone();
+        // Its value says whether it uses its run's container before the run is given up.
+        if x.as_slice::<f32>().unwrap()[0] > 0.0 {
+            leave_note(&mut context, "early");
+        }
+        sender.lock().unwrap().send((context, done)).unwrap();
+    });
+    let device = Arc::clone(&world.devices[0]);
+    let notes = || device.resource_manager().unwrap().describe();
+    let text = "x = Neg() @ 0\n l = Later(x) @ 0";
+    let bench = Bench::new(world, Sketch::parse(text), &threads(2));
+    let prepared = bench.prepare(&["x"], &["l"], &[]).unwrap();
+    let give_up = |given_up, x| match given_up {
+        GivenUp::Cancelled => {
+            let token = CancelToken::new();
+            let options = RunOptions::default().with_cancel(token.clone());
+            thread::scope(|scope| {
+                let run = scope.spawn(|| bench.run_prepared(&prepared, &[("x", x)], &options));
+                let started = started.recv().unwrap();
+                token.cancel();
+                let error = run.join().unwrap().unwrap_err();
+                assert_eq!(error, ExecuteError::Cancelled);
+                started
+            })
+        }
+        GivenUp::TimedOut => loop {
+            let timeout = Duration::from_millis(5);
+            let options = RunOptions::default().with_timeout(timeout);
+            let error = bench.run_prepared(&prepared, &[("x", x)], &options);
+            assert_eq!(error.unwrap_err(), ExecuteError::TimedOut(timeout));
+            // It may not have been started.
+            if let Ok(started) = started.try_recv() {
+                break started;
+            }
+        },
+    };
+    for round in 0..20 {
+        for given_up in [GivenUp::Cancelled, GivenUp::TimedOut] {
+            for x in [[1.0; 4], [-1.0; 4]] {
+                let (mut context, done) = give_up(given_up, x);
+                assert_eq!(notes(), Vec::<String>::new(), "the run's are gone");
+                let number = leave_note(&mut context, "late");
+                // Meanwhile the next run has a container of its own.
+                thread::scope(|scope| {
+                    let run = scope
+                        .spawn(|| bench.run_prepared(&prepared, &[ones()], &RunOptions::default()));
+                    let (mut next, next_done) = started.recv().unwrap();
+                    assert_ne!(leave_note(&mut next, "late"), number);
+                    let both = notes();
+                    assert_eq!(both.len(), 3, "{both:?}");
+                    finish(next, next_done);
+                    assert_eq!(run.join().unwrap().unwrap(), [[10.0; 4]]);
+                });
+                let left = notes();
+                let container = format!("__per_step_{number}/late ");
+                assert!(
+                    left.len() == 1 && left[0].starts_with(&container),
+                    "{left:?}"
+                );
+                match round % 2 {
+                    0 => finish(context, done),
+                    _ => drop((context, done)),
+                }
+                assert_eq!(notes(), Vec::<String>::new(), "{given_up:?}, {x:?}");
+            }
+        }
+    }
+}
+
+/// Where a given number of threads wait for each other.
+#[derive(Debug, Default)]
+struct Meeting {
+    n_there: Mutex<usize>,
+    changed: Condvar,
+}
+
+impl Meeting {
+    /// Whether `n` have come, in a time in which they would.
+    fn meet(&self, n: usize) -> bool {
+        let mut n_there = self.n_there.lock().unwrap();
+        *n_there += 1;
+        self.changed.notify_all();
+        let are_missing = |n_there: &mut usize| *n_there < n;
+        let patience = Duration::from_secs(60);
+        let waited = self
+            .changed
+            .wait_timeout_while(n_there, patience, are_missing);
+        !waited.unwrap().1.timed_out()
+    }
+}
+
+#[test]
+fn all_threads_execute_what_its_end_has_made_ready() {
+    const N: usize = 3;
+    let mut world = world(|context, done| {
+        thread::spawn(move || finish(context, done));
+    });
+    let meeting = Arc::new(Mutex::new(Arc::new(Meeting::default())));
+    let current = Arc::clone(&meeting);
+    // Each waits for the others, so that each wants a thread of its own.
+    world.add("Meet", move |_, inputs| {
+        let meeting = Arc::clone(&current.lock().unwrap());
+        match meeting.meet(N) {
+            true => Ok(inputs[0].clone()),
+            false => Err(KernelError::invalid("alone")),
+        }
+    });
+    let text = "
+        x = Neg() @ 0
+        l = Later(x) @ 0
+        a = Meet(l) @ 0
+        b = Meet(l) @ 0
+        c = Meet(l) @ 0
+        s = Sum(a, b, c) @ 0
+    ";
+    let bench = Bench::new(world, Sketch::parse(text), &threads(N));
+    let prepared = bench.prepare(&["x"], &["s"], &[]).unwrap();
+    for _ in 0..20 {
+        *meeting.lock().unwrap() = Arc::default();
+        let fetched = bench.run_prepared(&prepared, &[ones()], &RunOptions::default());
+        assert_eq!(fetched.unwrap(), [[30.0; 4]]);
     }
 }
 
