@@ -21,11 +21,16 @@ mod lease;
 mod ready;
 mod sync;
 
+use std::time::Duration;
+use std::time::Instant;
+
 use loom::cell::UnsafeCell;
 use loom::model::Builder;
 use loom::sync::Arc;
+use loom::sync::atomic::AtomicBool;
 use loom::sync::atomic::AtomicUsize;
 use loom::sync::atomic::Ordering::Relaxed;
+use loom::sync::atomic::Ordering::SeqCst;
 use loom::thread;
 
 use crate::countdown::Countdown;
@@ -34,7 +39,7 @@ use crate::lease::Lease;
 use crate::ready::ReadySet;
 
 /// Interruptions of threads in one order of steps. Two find nearly all that goes wrong in practice, and each further one multiplies
-/// the orders; with three, all models together take less than a second.
+/// the orders; with three, all models together take about a second.
 const N_PREEMPTIONS_MAX: usize = 3;
 
 /// Runs a model under every order.
@@ -167,7 +172,7 @@ pub fn what_is_lent_comes_back() {
 }
 
 /// A run of operations that wait for each other, as `Run` in the host has it: what `execute/run.rs` does between the parts that
-/// are included here, without kernels, deadlines and pool.
+/// are included here, without kernels, deadlines that pass, and pool.
 struct Crew {
     gate: Gate,
     ready: ReadySet,
@@ -219,6 +224,45 @@ impl Crew {
                 .sleep_until(|| self.gate.is_over() || !self.ready.is_empty());
         }
         self.gate.sleep_until(|| self.gate.is_deserted());
+    }
+
+    /// The same where operations may be asynchronous, and nobody executes anything while they are waited for; until somebody
+    /// interrupts it. The checker has no clock, so that nothing but a wake ends a sleep.
+    fn drive_async(&self, is_interrupted: impl Fn() -> bool) {
+        let deadline = Instant::now().checked_add(Duration::from_secs(1 << 20));
+        assert!(deadline.is_some());
+        loop {
+            self.work();
+            if self.gate.is_over() {
+                break;
+            }
+            let is_news = || self.gate.is_over() || !self.ready.is_empty() || is_interrupted();
+            self.gate.sleep_until_deadline(is_news, deadline);
+            if is_interrupted() {
+                self.gate.fail();
+            }
+        }
+        self.gate.sleep_until(|| self.gate.is_deserted());
+    }
+
+    /// An asynchronous operation ends, on a thread that executes nothing else.
+    fn end_async(&self, rank: u32) {
+        self.gate.enter();
+        if self.gate.has_failed() {
+            self.gate.leave(0);
+            return;
+        }
+        if self.execute(rank) {
+            for &successor in self.successors[rank as usize] {
+                let (n_waits, waits) = &self.waits[successor as usize];
+                if *n_waits == 1 || waits.count() {
+                    self.ready.insert(successor);
+                }
+            }
+        } else {
+            self.gate.fail();
+        }
+        self.gate.leave(1);
     }
 
     fn work(&self) {
@@ -319,4 +363,66 @@ pub fn independent_operations_are_shared() {
 /// A failure ends the run, whoever waits.
 pub fn a_run_that_fails_ends() {
     run(&[&[1, 2], &[3], &[3], &[]], Some(1));
+}
+
+/// A caller that waits for an asynchronous operation until a deadline is woken by its end, goes on with what that made ready, and
+/// sees everything when it returns; also where the operation fails.
+pub fn a_caller_with_a_deadline_hears_of_what_ends_later() {
+    for fails_at in [None, Some(0)] {
+        check(move || {
+            let crew = Crew::new(&[&[1], &[]], fails_at);
+            // Started already: the caller has taken it.
+            assert_eq!(crew.ready.pop(), Some(0));
+            let kernel = {
+                let crew = Arc::clone(&crew);
+                thread::spawn(move || crew.end_async(0))
+            };
+            crew.drive_async(|| false);
+            assert!(crew.gate.is_over() && crew.gate.is_deserted());
+            let counts = [1, usize::from(fails_at.is_none())];
+            for ((n_executed, value), expected) in crew.executed.iter().zip(counts) {
+                assert_eq!(n_executed.load(Relaxed), expected);
+                // SAFETY: the checker panics if somebody still writes.
+                let written = value.with(|value| unsafe { *value });
+                assert_eq!(written as usize, expected);
+            }
+            kernel.join().unwrap();
+        });
+    }
+}
+
+/// A caller that waits for an asynchronous operation is woken by who interrupts it, whether the operation ends meanwhile or not at
+/// all; nobody begins anything when it has returned.
+pub fn a_caller_with_a_deadline_hears_of_an_interrupt() {
+    for ends in [false, true] {
+        check(move || {
+            let crew = Crew::new(&[&[1], &[]], None);
+            assert_eq!(crew.ready.pop(), Some(0));
+            let is_interrupted = Arc::new(AtomicBool::new(false));
+            let interrupter = {
+                let (crew, is_interrupted) = (Arc::clone(&crew), Arc::clone(&is_interrupted));
+                thread::spawn(move || {
+                    is_interrupted.store(true, SeqCst);
+                    crew.gate.wake_caller();
+                })
+            };
+            let kernel = ends.then(|| {
+                let crew = Arc::clone(&crew);
+                thread::spawn(move || crew.end_async(0))
+            });
+            crew.drive_async(|| is_interrupted.load(SeqCst));
+            let n_executed = |rank: usize| crew.executed[rank].0.load(Relaxed);
+            let is_complete = n_executed(1) == 1;
+            assert!(is_complete || crew.gate.has_failed());
+            interrupter.join().unwrap();
+            if let Some(kernel) = kernel {
+                kernel.join().unwrap();
+            } else {
+                // Later than everybody else.
+                crew.end_async(0);
+                assert_eq!(n_executed(0), 0);
+            }
+            assert_eq!(n_executed(1) == 1, is_complete);
+        });
+    }
 }

@@ -34,3 +34,13 @@ fn independent_operations_are_shared() {
 fn a_run_that_fails_ends() {
     placewright_loom::a_run_that_fails_ends();
 }
+
+#[test]
+fn a_caller_with_a_deadline_hears_of_what_ends_later() {
+    placewright_loom::a_caller_with_a_deadline_hears_of_what_ends_later();
+}
+
+#[test]
+fn a_caller_with_a_deadline_hears_of_an_interrupt() {
+    placewright_loom::a_caller_with_a_deadline_hears_of_an_interrupt();
+}
