@@ -191,6 +191,33 @@ impl KernelDevice for FakeDevice {
     }
 }
 
+/// A device in front of a fake one, its field `device`, of which it has all but the way in which it executes nodes.
+macro_rules! in_front_of_a_fake_device {
+    ($front:ty) => {
+        impl $crate::device::Device for $front {
+            fn base(&self) -> &$crate::device::DeviceBase {
+                self.device.base()
+            }
+            fn allocator(
+                &self,
+                attributes: $crate::device::AllocatorAttributes,
+            ) -> ::std::sync::Arc<dyn $crate::tensor::Allocator> {
+                self.device.allocator(attributes)
+            }
+            fn memory_capacity_bytes(&self) -> u64 {
+                self.device.memory_capacity_bytes()
+            }
+            fn profile(&self) -> $crate::device::DeviceProfile {
+                self.device.profile()
+            }
+            fn as_kernel_device(&self) -> Option<&dyn $crate::device::KernelDevice> {
+                Some(self)
+            }
+        }
+    };
+}
+pub(crate) use in_front_of_a_fake_device;
+
 /// What a fake kernel does with its inputs, on which fake device.
 pub(crate) type FakeOp =
     dyn Fn(&FakeDevice, &[Vec<f32>]) -> Result<Vec<f32>, KernelError> + Send + Sync;

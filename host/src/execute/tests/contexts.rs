@@ -9,12 +9,10 @@ use super::threads;
 use crate::device::AllocatorAttributes;
 use crate::device::Device;
 use crate::device::DeviceAttributes;
-use crate::device::DeviceBase;
 use crate::device::DeviceContext;
 use crate::device::DeviceContextMap;
 use crate::device::DeviceError;
 use crate::device::DeviceManager;
-use crate::device::DeviceProfile;
 use crate::device::DeviceSet;
 use crate::device::Kernel;
 use crate::device::KernelContext;
@@ -32,10 +30,10 @@ use crate::execute::RunOptions;
 use crate::execute::fake::FakeDevice;
 use crate::execute::fake::FakeWorld;
 use crate::execute::fake::Sketch;
+use crate::execute::fake::in_front_of_a_fake_device;
 use crate::graph::Graph;
 use crate::graph::NodeId;
 use crate::names::DeviceName;
-use crate::tensor::Allocator;
 use crate::tensor::DType;
 use crate::tensor::Tensor;
 
@@ -69,23 +67,7 @@ struct Streaming {
     fails: AtomicBool,
 }
 
-impl Device for Streaming {
-    fn base(&self) -> &DeviceBase {
-        self.device.base()
-    }
-    fn allocator(&self, attributes: AllocatorAttributes) -> Arc<dyn Allocator> {
-        self.device.allocator(attributes)
-    }
-    fn memory_capacity_bytes(&self) -> u64 {
-        self.device.memory_capacity_bytes()
-    }
-    fn profile(&self) -> DeviceProfile {
-        self.device.profile()
-    }
-    fn as_kernel_device(&self) -> Option<&dyn KernelDevice> {
-        Some(self)
-    }
-}
+in_front_of_a_fake_device!(Streaming);
 
 impl KernelDevice for Streaming {
     fn default_context(&self) -> &Arc<dyn DeviceContext> {

@@ -9,12 +9,9 @@ use proptest::prelude::*;
 use rustc_hash::FxHashSet;
 
 use super::threads;
-use crate::device::AllocatorAttributes;
 use crate::device::Device;
-use crate::device::DeviceBase;
 use crate::device::DeviceContext;
 use crate::device::DeviceError;
-use crate::device::DeviceProfile;
 use crate::device::DeviceSet;
 use crate::device::FusedNode;
 use crate::device::KernelDevice;
@@ -26,6 +23,7 @@ use crate::execute::RunOptions;
 use crate::execute::fake::FakeDevice;
 use crate::execute::fake::FakeWorld;
 use crate::execute::fake::Sketch;
+use crate::execute::fake::in_front_of_a_fake_device;
 use crate::graph::AttrSet;
 use crate::graph::Function;
 use crate::graph::Graph;
@@ -36,7 +34,6 @@ use crate::graph::Work;
 use crate::partition::RunRequest;
 use crate::plan::Plan;
 use crate::plan::StepKind;
-use crate::tensor::Allocator;
 use crate::tensor::DType;
 use crate::tensor::PartialShape;
 use crate::tensor::Tensor;
@@ -55,23 +52,7 @@ impl std::fmt::Debug for Fusing {
     }
 }
 
-impl Device for Fusing {
-    fn base(&self) -> &DeviceBase {
-        self.device.base()
-    }
-    fn allocator(&self, attributes: AllocatorAttributes) -> Arc<dyn Allocator> {
-        self.device.allocator(attributes)
-    }
-    fn memory_capacity_bytes(&self) -> u64 {
-        self.device.memory_capacity_bytes()
-    }
-    fn profile(&self) -> DeviceProfile {
-        self.device.profile()
-    }
-    fn as_kernel_device(&self) -> Option<&dyn KernelDevice> {
-        Some(self)
-    }
-}
+in_front_of_a_fake_device!(Fusing);
 
 impl KernelDevice for Fusing {
     fn default_context(&self) -> &Arc<dyn DeviceContext> {

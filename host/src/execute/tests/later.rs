@@ -22,6 +22,7 @@ use crate::device::KernelDef;
 use crate::device::KernelError;
 use crate::device::Resource;
 use crate::execute::ExecuteError;
+use crate::execute::PreparedPlan;
 use crate::execute::RunOptions;
 use crate::execute::fake::FakeWorld;
 use crate::execute::fake::Sketch;
@@ -86,6 +87,47 @@ fn ones() -> (&'static str, [f32; 4]) {
     ("x", [1.0; 4])
 }
 
+/// Runs the nodes of `text`, the last of which is `s`, time after time, each after `begin`: its values are these each time.
+fn check(world: FakeWorld, text: &str, n_threads: usize, begin: impl Fn(), expected: f32) {
+    let bench = Bench::new(world, Sketch::parse(text), &threads(n_threads));
+    let prepared = bench.prepare(&["x"], &["s"], &[]).unwrap();
+    for _ in 0..20 {
+        begin();
+        let fetched = bench.run_prepared(&prepared, &[ones()], &RunOptions::default());
+        assert_eq!(fetched.unwrap(), [[expected; 4]]);
+    }
+}
+
+/// One `Later` behind what is fed.
+struct Single {
+    bench: Bench,
+    prepared: Arc<PreparedPlan>,
+}
+
+impl Single {
+    fn new(world: FakeWorld, n_threads: usize) -> Self {
+        let sketch = Sketch::parse("x = Neg() @ 0\n l = Later(x) @ 0");
+        let bench = Bench::new(world, sketch, &threads(n_threads));
+        let prepared = bench.prepare(&["x"], &["l"], &[]).unwrap();
+        Self { bench, prepared }
+    }
+
+    fn run(&self, x: [f32; 4], options: &RunOptions) -> Result<Vec<Vec<f32>>, ExecuteError> {
+        self.bench
+            .run_prepared(&self.prepared, &[("x", x)], options)
+    }
+
+    /// A run fails, and names the node.
+    fn check_failure(&self, said: &str) {
+        let outcome = self.run([1.0; 4], &RunOptions::default());
+        let error = outcome.unwrap_err().to_string();
+        assert!(
+            error.contains("`l` (Later)") && error.contains(said),
+            "{error}"
+        );
+    }
+}
+
 #[test]
 fn what_ends_on_another_thread_goes_on_here() {
     for n_threads in [1, 2] {
@@ -101,12 +143,7 @@ fn what_ends_on_another_thread_goes_on_here() {
             l = Later(n) @ 0
             s = Sum(l, x) @ 0
         ";
-        let bench = Bench::new(world, Sketch::parse(text), &threads(n_threads));
-        let prepared = bench.prepare(&["x"], &["s"], &[]).unwrap();
-        for _ in 0..20 {
-            let fetched = bench.run_prepared(&prepared, &[ones()], &RunOptions::default());
-            assert_eq!(fetched.unwrap()[0], [-9.0; 4]);
-        }
+        check(world, text, n_threads, || (), -9.0);
     }
 }
 
@@ -130,12 +167,7 @@ fn no_thread_waits_for_one_that_has_not_ended() {
             b = Later(x) @ 0
             s = Sum(a, b) @ 0
         ";
-        let bench = Bench::new(world, Sketch::parse(text), &threads(n_threads));
-        let prepared = bench.prepare(&["x"], &["s"], &[]).unwrap();
-        for _ in 0..5 {
-            let fetched = bench.run_prepared(&prepared, &[ones()], &RunOptions::default());
-            assert_eq!(fetched.unwrap()[0], [20.0; 4]);
-        }
+        check(world, text, n_threads, || (), 20.0);
     }
 }
 
@@ -157,16 +189,14 @@ fn never() -> (FakeWorld, Arc<AtomicBool>) {
 #[test]
 fn a_cancelled_run_does_not_wait_for_them() {
     let (world, was_told) = never();
-    let text = "x = Neg() @ 0\n l = Later(x) @ 0";
-    let bench = Bench::new(world, Sketch::parse(text), &threads(1));
-    let prepared = bench.prepare(&["x"], &["l"], &[]).unwrap();
+    let single = Single::new(world, 1);
     let token = CancelToken::new();
     let options = RunOptions::default().with_cancel(token.clone());
     let canceller = thread::spawn(move || {
         thread::sleep(Duration::from_millis(20));
         token.cancel();
     });
-    let error = bench.run_prepared(&prepared, &[ones()], &options);
+    let error = single.run([1.0; 4], &options);
     assert_eq!(error.unwrap_err(), ExecuteError::Cancelled);
     assert!(was_told.load(Ordering::Relaxed));
     canceller.join().unwrap();
@@ -175,12 +205,10 @@ fn a_cancelled_run_does_not_wait_for_them() {
 #[test]
 fn a_run_that_takes_too_long_does_not_wait_for_them() {
     let (world, was_told) = never();
-    let text = "x = Neg() @ 0\n l = Later(x) @ 0";
-    let bench = Bench::new(world, Sketch::parse(text), &threads(2));
-    let prepared = bench.prepare(&["x"], &["l"], &[]).unwrap();
+    let single = Single::new(world, 2);
     let timeout = Duration::from_millis(20);
     let options = RunOptions::default().with_timeout(timeout);
-    let error = bench.run_prepared(&prepared, &[ones()], &options);
+    let error = single.run([1.0; 4], &options);
     assert_eq!(error.unwrap_err(), ExecuteError::TimedOut(timeout));
     assert!(was_told.load(Ordering::Relaxed));
 }
@@ -248,15 +276,13 @@ fn what_one_leaves_behind_after_its_run_goes_when_it_ends() {
     });
     let device = Arc::clone(&world.devices[0]);
     let notes = || device.resource_manager().unwrap().describe();
-    let text = "x = Neg() @ 0\n l = Later(x) @ 0";
-    let bench = Bench::new(world, Sketch::parse(text), &threads(2));
-    let prepared = bench.prepare(&["x"], &["l"], &[]).unwrap();
+    let single = Single::new(world, 2);
     let give_up = |given_up, x| match given_up {
         GivenUp::Cancelled => {
             let token = CancelToken::new();
             let options = RunOptions::default().with_cancel(token.clone());
             thread::scope(|scope| {
-                let run = scope.spawn(|| bench.run_prepared(&prepared, &[("x", x)], &options));
+                let run = scope.spawn(|| single.run(x, &options));
                 let started = started.recv().unwrap();
                 token.cancel();
                 let error = run.join().unwrap().unwrap_err();
@@ -267,7 +293,7 @@ fn what_one_leaves_behind_after_its_run_goes_when_it_ends() {
         GivenUp::TimedOut => loop {
             let timeout = Duration::from_millis(5);
             let options = RunOptions::default().with_timeout(timeout);
-            let error = bench.run_prepared(&prepared, &[("x", x)], &options);
+            let error = single.run(x, &options);
             assert_eq!(error.unwrap_err(), ExecuteError::TimedOut(timeout));
             // It may not have been started.
             if let Ok(started) = started.try_recv() {
@@ -283,8 +309,7 @@ fn what_one_leaves_behind_after_its_run_goes_when_it_ends() {
                 let number = leave_note(&mut context, "late");
                 // Meanwhile the next run has a container of its own.
                 thread::scope(|scope| {
-                    let run = scope
-                        .spawn(|| bench.run_prepared(&prepared, &[ones()], &RunOptions::default()));
+                    let run = scope.spawn(|| single.run([1.0; 4], &RunOptions::default()));
                     let (mut next, next_done) = started.recv().unwrap();
                     assert_ne!(leave_note(&mut next, "late"), number);
                     let both = notes();
@@ -318,9 +343,14 @@ struct Meeting {
 impl Meeting {
     /// Whether `n` have come, in a time in which they would.
     fn meet(&self, n: usize) -> bool {
-        let mut n_there = self.n_there.lock().unwrap();
-        *n_there += 1;
+        *self.n_there.lock().unwrap() += 1;
         self.changed.notify_all();
+        self.wait_for(n)
+    }
+
+    /// The same of who does not count.
+    fn wait_for(&self, n: usize) -> bool {
+        let n_there = self.n_there.lock().unwrap();
         let are_missing = |n_there: &mut usize| *n_there < n;
         let patience = Duration::from_secs(60);
         let waited = self
@@ -330,22 +360,28 @@ impl Meeting {
     }
 }
 
+/// The meeting of the current run; `Meet` hands on its input when `n` of them have come.
+fn meetings(world: &mut FakeWorld, n: usize) -> Arc<Mutex<Arc<Meeting>>> {
+    let meetings = Arc::<Mutex<Arc<Meeting>>>::default();
+    let current = Arc::clone(&meetings);
+    world.add("Meet", move |_, inputs| {
+        let meeting = Arc::clone(&current.lock().unwrap());
+        match meeting.meet(n) {
+            true => Ok(inputs[0].clone()),
+            false => Err(KernelError::invalid("alone")),
+        }
+    });
+    meetings
+}
+
 #[test]
 fn all_threads_execute_what_its_end_has_made_ready() {
     const N: usize = 3;
     let mut world = world(|context, done| {
         thread::spawn(move || finish(context, done));
     });
-    let meeting = Arc::new(Mutex::new(Arc::new(Meeting::default())));
-    let current = Arc::clone(&meeting);
     // Each waits for the others, so that each wants a thread of its own.
-    world.add("Meet", move |_, inputs| {
-        let meeting = Arc::clone(&current.lock().unwrap());
-        match meeting.meet(N) {
-            true => Ok(inputs[0].clone()),
-            false => Err(KernelError::invalid("alone")),
-        }
-    });
+    let meetings = meetings(&mut world, N);
     let text = "
         x = Neg() @ 0
         l = Later(x) @ 0
@@ -354,41 +390,20 @@ fn all_threads_execute_what_its_end_has_made_ready() {
         c = Meet(l) @ 0
         s = Sum(a, b, c) @ 0
     ";
-    let bench = Bench::new(world, Sketch::parse(text), &threads(N));
-    let prepared = bench.prepare(&["x"], &["s"], &[]).unwrap();
-    for _ in 0..20 {
-        *meeting.lock().unwrap() = Arc::default();
-        let fetched = bench.run_prepared(&prepared, &[ones()], &RunOptions::default());
-        assert_eq!(fetched.unwrap(), [[30.0; 4]]);
-    }
+    let begin = || *meetings.lock().unwrap() = Arc::default();
+    check(world, text, N, begin, 30.0);
 }
 
 #[test]
 fn one_that_loses_its_callback_fails_the_run() {
     let world = world(|context, done| drop((context, done)));
-    let text = "x = Neg() @ 0\n l = Later(x) @ 0";
-    let bench = Bench::new(world, Sketch::parse(text), &threads(1));
-    let prepared = bench.prepare(&["x"], &["l"], &[]).unwrap();
-    let error = bench.run_prepared(&prepared, &[ones()], &RunOptions::default());
-    let error = error.unwrap_err().to_string();
-    assert!(
-        error.contains("`l` (Later)") && error.contains("dropped its callback"),
-        "{error}"
-    );
+    Single::new(world, 1).check_failure("dropped its callback");
 }
 
 #[test]
 fn one_that_panics_fails_the_run() {
     let world = world(|_, _| panic!("out of cheese"));
-    let text = "x = Neg() @ 0\n l = Later(x) @ 0";
-    let bench = Bench::new(world, Sketch::parse(text), &threads(1));
-    let prepared = bench.prepare(&["x"], &["l"], &[]).unwrap();
-    let error = bench.run_prepared(&prepared, &[ones()], &RunOptions::default());
-    let error = error.unwrap_err().to_string();
-    assert!(
-        error.contains("`l` (Later)") && error.contains("panicked"),
-        "{error}"
-    );
+    Single::new(world, 1).check_failure("panicked");
 }
 
 #[test]
@@ -399,12 +414,10 @@ fn they_are_recorded_from_start_to_end() {
             finish(context, done);
         });
     });
-    let text = "x = Neg() @ 0\n l = Later(x) @ 0";
-    let bench = Bench::new(world, Sketch::parse(text), &threads(1));
-    let prepared = bench.prepare(&["x"], &["l"], &[]).unwrap();
+    let single = Single::new(world, 1);
     let recorder = Recorder::on();
     let options = RunOptions::default().with_recorder(recorder.clone());
-    bench.run_prepared(&prepared, &[ones()], &options).unwrap();
+    single.run([1.0; 4], &options).unwrap();
     let events = recorder.events();
     let kernel = events
         .iter()
