@@ -145,7 +145,7 @@ fn number(text: &str) -> Option<u32> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(in crate::names) mod tests {
     use proptest::prelude::*;
 
     use super::*;
@@ -221,9 +221,13 @@ mod tests {
 
     const NUMBER_MAX: u32 = i32::MAX as u32;
 
-    fn any_name() -> impl Strategy<Value = DeviceName> {
-        let text = || prop::option::of("[a-zA-Z][a-zA-Z0-9_]{0,6}");
-        let number = || prop::option::of(prop_oneof![0..20u32, 0..=NUMBER_MAX]);
+    /// Names with some of these parts, of these texts and numbers.
+    pub(in crate::names) fn any_name_of<T: Into<Arc<str>>>(
+        text: impl Strategy<Value = T> + Clone,
+        number: impl Strategy<Value = u32> + Clone,
+    ) -> impl Strategy<Value = DeviceName> {
+        let text = || prop::option::of(text.clone());
+        let number = || prop::option::of(number.clone());
         (text(), number(), number(), text(), number()).prop_map(
             |(job, replica, task, device_type, index)| DeviceName {
                 job: job.map(Into::into),
@@ -232,6 +236,13 @@ mod tests {
                 device_type: device_type.map(Into::into),
                 index,
             },
+        )
+    }
+
+    fn any_name() -> impl Strategy<Value = DeviceName> {
+        any_name_of(
+            "[a-zA-Z][a-zA-Z0-9_]{0,6}",
+            prop_oneof![0..20u32, 0..=NUMBER_MAX],
         )
     }
 

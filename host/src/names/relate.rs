@@ -148,6 +148,7 @@ fn take<T: Clone>(target: &mut Option<T>, other: Option<&T>) {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::parse::tests::any_name_of;
     use super::*;
 
     fn name(text: &str) -> DeviceName {
@@ -213,17 +214,7 @@ mod tests {
 
     /// Names of few values, so that any two often agree and often differ.
     fn any_name() -> impl Strategy<Value = DeviceName> {
-        let text = || prop::option::of(prop::sample::select(vec!["a", "b"]));
-        let number = || prop::option::of(0u32..2);
-        (text(), number(), number(), text(), number()).prop_map(
-            |(job, replica, task, device_type, index)| DeviceName {
-                job: job.map(Into::into),
-                replica,
-                task,
-                device_type: device_type.map(Into::into),
-                index,
-            },
-        )
+        any_name_of(prop::sample::select(vec!["a", "b"]), 0u32..2)
     }
 
     fn merge(target: &DeviceName, other: &DeviceName, mode: MergeMode) -> Option<DeviceName> {
