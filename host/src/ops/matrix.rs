@@ -21,31 +21,19 @@ const TYPES: &str = "{bfloat16, half, float, double, int8, uint8, int16, uint16,
 pub(super) fn ops() -> Vec<OpDef> {
     let attrs = |rest: &str| format!("T: {TYPES}; {rest}");
     vec![
-        op(
+        of_two_matrices(op(
             "MatMul",
             "a: T, b: T",
             "product: T",
             &attrs("transpose_a: bool = false; transpose_b: bool = false; grad_a: bool = false; grad_b: bool = false"),
-        )
-        .with_shape(|context| {
-            context.shape_of_rank(0, 2)?;
-            context.shape_of_rank(1, 2)?;
-            product(context, "transpose_a", "transpose_b")
-        })
-        .with_work(|context, outputs| product_work(context, outputs, "transpose_a")),
-        op(
+        )),
+        of_two_matrices(op(
             "_FusedMatMul",
             "a: T, b: T, args: num_args * T",
             "product: T",
             "T: {half, bfloat16, float, double}; transpose_a: bool = false; transpose_b: bool = false; \
              num_args: int >= 0; fused_ops: list(string) = []; epsilon: float = 0.0001; leakyrelu_alpha: float = 0.2",
-        )
-        .with_shape(|context| {
-            context.shape_of_rank(0, 2)?;
-            context.shape_of_rank(1, 2)?;
-            product(context, "transpose_a", "transpose_b")
-        })
-        .with_work(|context, outputs| product_work(context, outputs, "transpose_a")),
+        )),
         op(
             "BatchMatMul",
             "x: T, y: T",
@@ -60,22 +48,18 @@ pub(super) fn ops() -> Vec<OpDef> {
             product(context, "adj_x", "adj_y")
         })
         .with_work(|context, outputs| product_work(context, outputs, "adj_x")),
-        op(
+        of_batches(op(
             "BatchMatMulV2",
             "x: T, y: T",
             "output: T",
             &attrs("adj_x: bool = false; adj_y: bool = false; grad_x: bool = false; grad_y: bool = false"),
-        )
-        .with_shape(|context| product(context, "adj_x", "adj_y"))
-        .with_work(|context, outputs| product_work(context, outputs, "adj_x")),
-        op(
+        )),
+        of_batches(op(
             "BatchMatMulV3",
             "x: Ta, y: Tb",
             "output: Tout",
             &format!("Ta: {TYPES}; Tb: {TYPES}; Tout: {TYPES}; adj_x: bool = false; adj_y: bool = false; grad_x: bool = false; grad_y: bool = false"),
-        )
-        .with_shape(|context| product(context, "adj_x", "adj_y"))
-        .with_work(|context, outputs| product_work(context, outputs, "adj_x")),
+        )),
         op("Einsum", "inputs: N * T", "output: T", "equation: string; N: int >= 1; T: type")
             .with_shape(|context| Ok(vec![Einsum::new(context)?.output]))
             .with_work(|context, outputs| {
@@ -85,6 +69,22 @@ pub(super) fn ops() -> Vec<OpDef> {
                 with_flops(context, outputs, n_factors * points)
             }),
     ]
+}
+
+/// The op multiplies two matrices.
+fn of_two_matrices(op: OpDef) -> OpDef {
+    op.with_shape(|context| {
+        context.shape_of_rank(0, 2)?;
+        context.shape_of_rank(1, 2)?;
+        product(context, "transpose_a", "transpose_b")
+    })
+    .with_work(|context, outputs| product_work(context, outputs, "transpose_a"))
+}
+
+/// The op multiplies batches of matrices, which it broadcasts.
+fn of_batches(op: OpDef) -> OpDef {
+    op.with_shape(|context| product(context, "adj_x", "adj_y"))
+        .with_work(|context, outputs| product_work(context, outputs, "adj_x"))
 }
 
 /// `[.., m, k] x [.., k, n] -> [.., m, n]`, batch dimensions broadcast; either side possibly transposed.
