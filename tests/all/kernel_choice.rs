@@ -49,13 +49,6 @@ fn number(op: &str, device_type: &str, number: f32) -> KernelDef {
     KernelDef::new(op, device_type).with_factory(move |_| Ok(Box::new(Number(number))))
 }
 
-fn dtype(dtype: DType) -> AttrValue {
-    AttrValue::Type {
-        dtype,
-        is_ref: false,
-    }
-}
-
 /// `y = op(x)`, both one float; nothing of it is checked.
 fn graph(op: &str, attrs: &[(&str, AttrValue)]) -> Graph {
     let mut assembler = GraphAssembler::new("kernel choice");
@@ -131,7 +124,7 @@ const CPU0: &str = "/job:localhost/replica:0/task:0/device:CPU:0";
 
 #[test]
 fn label_constraints_priority_and_default_choose_the_kernel() {
-    let float = ("T", dtype(DType::F32));
+    let float = ("T", DType::F32.into());
     let label = |label: &str| ("_kernel", AttrValue::Bytes(label.as_bytes().into()));
     let kernels = || {
         [
@@ -178,7 +171,7 @@ fn an_op_that_nobody_defined_and_nobody_has_a_kernel_for_is_placed_but_does_not_
 
 #[test]
 fn a_defined_op_without_a_kernel_that_takes_it_is_refused_when_it_is_placed() {
-    let float = [("T", dtype(DType::F32))];
+    let float = [("T", DType::F32.into())];
     let kernels = [
         number("Blur", "CPU", 1.0).with_types("T", &[DType::F64]),
         number("Blur", "GPU", 1.0).with_label("fast"),
@@ -201,7 +194,7 @@ fn a_defined_op_without_a_kernel_that_takes_it_is_refused_when_it_is_placed() {
 
 #[test]
 fn a_node_that_was_placed_without_asking_kernels_learns_what_there_is_when_it_runs() {
-    let graph = Arc::new(graph("Blur", &[("T", dtype(DType::F32))]));
+    let graph = Arc::new(graph("Blur", &[("T", DType::F32.into())]));
     let devices = default_factories().create_devices(&DeviceOptions::default(), TASK);
     let candidates = CandidatesBuilder::new(&graph, &Arc::new(devices.unwrap()));
     let session = Session::builder()
@@ -223,7 +216,7 @@ fn a_node_that_was_placed_without_asking_kernels_learns_what_there_is_when_it_ru
 
 #[test]
 fn kernels_of_one_priority_are_refused_with_both() {
-    let float = [("T", dtype(DType::F32))];
+    let float = [("T", DType::F32.into())];
     let constrained = || number("Blur", "CPU", 1.0).with_types("T", &[DType::F32]);
     let (code, text) = refusal("Blur", &float, [constrained(), number("Blur", "CPU", 2.0)]);
     assert_eq!(code, StatusCode::InvalidArgument);
@@ -244,7 +237,7 @@ fn kernels_of_one_priority_are_refused_with_both() {
 
 #[test]
 fn a_wrong_registration_is_refused_with_node_and_argument() {
-    let float = [("T", dtype(DType::F32))];
+    let float = [("T", DType::F32.into())];
     let kernel = || number("Blur", "CPU", 1.0);
     let rows = [
         (
@@ -292,7 +285,7 @@ fn a_node_is_held_to_its_op_before_its_kernel_is_made() {
             Ok(Box::new(Number(radius as f32)))
         })
     };
-    let float = ("T", dtype(DType::F32));
+    let float = ("T", DType::F32.into());
     let radius = |radius| ("radius", AttrValue::Int(radius));
     assert_eq!(
         run(session("Blur", std::slice::from_ref(&float), [kernel()])).unwrap(),
@@ -316,7 +309,7 @@ fn a_node_is_held_to_its_op_before_its_kernel_is_made() {
             "the op has no attribute `size`; attributes that are nobody's business start with `_`",
         ),
         (
-            &[("T", dtype(DType::F64))],
+            &[("T", DType::F64.into())],
             "input 0 is float, by the node's attributes the op has double",
         ),
     ];

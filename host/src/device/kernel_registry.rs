@@ -440,13 +440,6 @@ mod tests {
     use super::*;
     use crate::device::status::StatusCode;
 
-    fn dtype(dtype: DType) -> AttrValue {
-        AttrValue::Type {
-            dtype,
-            is_ref: false,
-        }
-    }
-
     fn attrs<const N: usize>(attrs: [(&str, AttrValue); N]) -> AttrSet {
         AttrSet::new(attrs.map(|(name, value)| (name.into(), value)))
     }
@@ -501,9 +494,9 @@ mod tests {
                 .unwrap();
             (found.kernel.is_some(), found.has_mismatch)
         };
-        let list = |dtypes: &[DType]| AttrValue::List(dtypes.iter().map(|&d| dtype(d)).collect());
-        assert_eq!(of(dtype(DType::F64)), (true, false));
-        assert_eq!(of(dtype(DType::I32)), (false, true));
+        let list = |dtypes: &[DType]| AttrValue::List(dtypes.iter().map(|&d| d.into()).collect());
+        assert_eq!(of(DType::F64.into()), (true, false));
+        assert_eq!(of(DType::I32.into()), (false, true));
         assert_eq!(of(list(&[DType::F32, DType::F64])), (true, false));
         assert_eq!(of(list(&[DType::F32, DType::I32])), (false, true));
         assert_eq!(of(list(&[])), (true, false));
@@ -539,7 +532,7 @@ mod tests {
         assert!(error.to_string().contains("without listing a type"));
         // A constraint before it that refuses the node hides it, as it does in TensorFlow.
         let hidden = registry([cpu().with_types("T", &[DType::F32]).with_types("U", &[])]);
-        let found = hidden.look_up("Op", "CPU", &attrs([("T", dtype(DType::I32))]));
+        let found = hidden.look_up("Op", "CPU", &attrs([("T", DType::I32.into())]));
         assert!(found.unwrap().kernel.is_none());
     }
 
@@ -556,10 +549,10 @@ mod tests {
             cpu().with_types("T", &[DType::F32, DType::F64]),
         ]);
         assert_eq!(
-            priority(&tie, "CPU", &attrs([("T", dtype(DType::F64))])),
+            priority(&tie, "CPU", &attrs([("T", DType::F64.into())])),
             Some(0)
         );
-        let error = refusal(&tie, "CPU", &attrs([("T", dtype(DType::F32))]));
+        let error = refusal(&tie, "CPU", &attrs([("T", DType::F32.into())]));
         assert_eq!(error.code(), StatusCode::InvalidArgument);
         let text = error.to_string();
         assert!(
@@ -574,14 +567,14 @@ mod tests {
     #[test]
     fn default_kernels_serve_types_without_a_match_but_no_symbolic_ones() {
         let any = || KernelDef::new("Op", "DEFAULT");
-        let float = attrs([("T", dtype(DType::F32))]);
+        let float = attrs([("T", DType::F32.into())]);
         let one = registry([
             cpu().with_types("T", &[DType::I32]).with_priority(1),
             any().with_priority(7),
             any().with_label("other"),
         ]);
         assert_eq!(
-            priority(&one, "CPU", &attrs([("T", dtype(DType::I32))])),
+            priority(&one, "CPU", &attrs([("T", DType::I32.into())])),
             Some(1)
         );
         assert_eq!(priority(&one, "CPU", &float), Some(7));

@@ -162,13 +162,6 @@ mod tests {
     use crate::tensor::DType;
     use crate::tensor::PartialShape;
 
-    fn dtype(dtype: DType) -> AttrValue {
-        AttrValue::Type {
-            dtype,
-            is_ref: false,
-        }
-    }
-
     fn output(dtype: DType, is_ref: bool) -> Output {
         Output {
             dtype,
@@ -236,7 +229,7 @@ mod tests {
     fn a_node_that_fits_gets_the_defaults() {
         let attrs = [
             ("N", AttrValue::Int(2)),
-            ("T", dtype(DType::F64)),
+            ("T", DType::F64.into()),
             ("_own", AttrValue::Bool(true)),
         ];
         // A reference may be read as a value.
@@ -248,7 +241,7 @@ mod tests {
     #[test]
     fn each_contradiction_is_named() {
         let float = output(DType::F32, false);
-        let (n, t) = (("N", AttrValue::Int(1)), ("T", dtype(DType::F32)));
+        let (n, t) = (("N", AttrValue::Int(1)), ("T", DType::F32.into()));
         let refused = |attrs: &[(&str, AttrValue)], n_images, found, outputs: &[Output]| {
             check(attrs, n_images, found, outputs).unwrap_err()
         };
@@ -289,7 +282,7 @@ mod tests {
             refused(&fits, 1, DType::F32, &[output(DType::F64, false)]),
             "output 0 is double, by the node's attributes the op has float"
         );
-        let many = [("N", AttrValue::Int(i64::MAX)), ("T", dtype(DType::F32))];
+        let many = [("N", AttrValue::Int(i64::MAX)), ("T", DType::F32.into())];
         let message = refused(&many, 1, DType::F32, &[output(DType::F32, false)]);
         assert!(
             message.starts_with("the node has 2 data inputs"),

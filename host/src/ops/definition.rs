@@ -515,13 +515,6 @@ mod tests {
         )
     }
 
-    fn dtype(dtype: DType) -> AttrValue {
-        AttrValue::Type {
-            dtype,
-            is_ref: false,
-        }
-    }
-
     #[test]
     fn argument_names_cover_the_slots_that_the_attributes_say() {
         let concat = op(
@@ -532,8 +525,8 @@ mod tests {
         );
         let attrs = attrs(&[
             ("N", AttrValue::Int(3)),
-            ("T", dtype(DType::F32)),
-            ("Tidx", dtype(DType::I32)),
+            ("T", DType::F32.into()),
+            ("Tidx", DType::I32.into()),
         ]);
         assert_eq!(concat.input_range("values", &attrs), Some(0..3));
         assert_eq!(concat.input_range("axis", &attrs), Some(3..4));
@@ -552,7 +545,7 @@ mod tests {
             "out: Ref(float)",
             "Tin: list(type)",
         );
-        let types = AttrValue::List([dtype(DType::F32), dtype(DType::I64)].into());
+        let types = AttrValue::List([DType::F32.into(), DType::I64.into()].into());
         let attrs = attrs(&[("Tin", types)]);
         let slots = op.input_slots(&attrs).unwrap();
         let found: Vec<_> = slots.iter().map(|slot| (slot.dtype, slot.is_ref)).collect();
