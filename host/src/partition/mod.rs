@@ -132,6 +132,15 @@ mod tests {
     /// `CPU`s have one memory, the device of index 3 has two.
     const ONE_MEMORY: [bool; 4] = [true, true, true, false];
 
+    fn cut_for(
+        sketch: &Sketch,
+        feeds: &[&str],
+        fetches: &[&str],
+        targets: &[&str],
+    ) -> Result<Plan, PartitionError> {
+        sketch.cut(&ONE_MEMORY, &sketch.request(feeds, fetches, targets))
+    }
+
     fn transfers(plan: &Plan, sketch: &Sketch) -> Vec<String> {
         plan.transfers()
             .iter()
@@ -165,8 +174,7 @@ mod tests {
             d = Neg(a, ^b) @ 2
         ",
         );
-        let request = sketch.request(&[], &["b", "c", "d"], &[]);
-        let plan = sketch.cut(&ONE_MEMORY, &request).unwrap();
+        let plan = cut_for(&sketch, &[], &["b", "c", "d"], &[]).unwrap();
         let expected = [
             "a:0 0->1 16 for b",
             "^a 0->1 0 for c",
@@ -187,9 +195,7 @@ mod tests {
             d = Sum(b, b) @ 1
         ",
         );
-        let plan = sketch
-            .cut(&ONE_MEMORY, &sketch.request(&[], &["c", "d"], &[]))
-            .unwrap();
+        let plan = cut_for(&sketch, &[], &["c", "d"], &[]).unwrap();
         let names = ["/job:a/task:0/cpu:0", "/device:CPU:1"];
         let keys: Vec<String> = plan
             .transfers()
@@ -229,8 +235,7 @@ mod tests {
         ",
         );
         let run = |feeds: &[&str], fetches: &[&str], targets: &[&str]| {
-            let request = sketch.request(feeds, fetches, targets);
-            let plan = sketch.cut(&ONE_MEMORY, &request).unwrap();
+            let plan = cut_for(&sketch, feeds, fetches, targets).unwrap();
             nodes(&plan, &sketch).join(" ")
         };
         assert_eq!(run(&["x"], &["y"], &[]), "w h y");
@@ -247,14 +252,12 @@ mod tests {
     #[test]
     fn an_unfed_placeholder_is_named() {
         let sketch = Sketch::parse("x = Placeholder() @ 0\ny = Neg(x) @ 0");
-        let request = sketch.request(&[], &["y"], &[]);
-        let error = sketch.cut(&ONE_MEMORY, &request).unwrap_err();
+        let error = cut_for(&sketch, &[], &["y"], &[]).unwrap_err();
         assert_eq!(
             error.to_string(),
             "placeholder `x` (float, shape [4]) is needed and not fed"
         );
-        let request = sketch.request(&["x", "x"], &["y"], &[]);
-        let error = sketch.cut(&ONE_MEMORY, &request).unwrap_err();
+        let error = cut_for(&sketch, &["x", "x"], &["y"], &[]).unwrap_err();
         assert_eq!(error, PartitionError::FedTwice("x:0".to_owned()));
         let request = RunRequest {
             fetches: vec![TensorId(7)],
@@ -276,8 +279,7 @@ mod tests {
             z = Const(^x) @ 1
         ",
         );
-        let request = sketch.request(&["x"], &["y", "z"], &["x"]);
-        let plan = sketch.cut(&ONE_MEMORY, &request).unwrap();
+        let plan = cut_for(&sketch, &["x"], &["y", "z"], &["x"]).unwrap();
         assert_eq!(nodes(&plan, &sketch), ["y", "z"]);
         assert!(plan.transfers().is_empty());
         assert_eq!(plan.feeds()[0].steps.len(), 1);

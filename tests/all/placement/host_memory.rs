@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use placewright::candidates::Argument;
+use placewright::candidates::Candidates;
 use placewright::candidates::OpArguments;
 use placewright::candidates::PlacementOptions;
 use placewright::candidates::enumerate;
@@ -19,6 +20,7 @@ use placewright::partition::RunRequest;
 use placewright::partition::cut;
 use placewright::placement::check;
 use placewright::plan::MemorySpace;
+use placewright::plan::Plan;
 use placewright::plan::StepKind;
 use placewright::tensor::DType;
 use placewright::tensor::PartialShape;
@@ -78,6 +80,24 @@ fn kernels() -> KernelRegistry {
     kernels
 }
 
+/// All nodes, placed so.
+fn plan(found: &Candidates, placed: &[u32]) -> Plan {
+    let placement = check(found, propose(placed)).unwrap();
+    let request = RunRequest {
+        targets: placement.graph().nodes().collect(),
+        ..RunRequest::default()
+    };
+    cut(&placement, &request).unwrap()
+}
+
+/// Where a value stands: `d` = in the device's memory, `h` = in the host's.
+fn letter(plan: &Plan, value: usize) -> char {
+    match plan.values()[value].space {
+        MemorySpace::Device => 'd',
+        MemorySpace::Host => 'h',
+    }
+}
+
 /// Per node `op: inputs -> outputs`, each `d` (in the device's memory) or `h` (in the host's); transfers within a device.
 fn spaces(placed: [u32; 3], arguments: Option<Arc<dyn OpArguments>>) -> (Vec<String>, usize) {
     let mut builder = Builder::new();
@@ -90,16 +110,8 @@ fn spaces(placed: [u32; 3], arguments: Option<Arc<dyn OpArguments>>) -> (Vec<Str
         ..PlacementOptions::default()
     };
     let found = enumerate(&graph, &devices(), &kernels(), &options).unwrap();
-    let placement = check(&found, propose(&placed)).unwrap();
-    let request = RunRequest {
-        targets: graph.nodes().collect(),
-        ..RunRequest::default()
-    };
-    let plan = cut(&placement, &request).unwrap();
-    let letter = |value: usize| match plan.values()[value].space {
-        MemorySpace::Device => 'd',
-        MemorySpace::Host => 'h',
-    };
+    let plan = plan(&found, &placed);
+    let letter = |value: usize| letter(&plan, value);
     let steps = plan.steps().iter().filter_map(|step| {
         let StepKind::Execute(node) = step.kind else {
             return None;
@@ -176,16 +188,8 @@ fn of_node(op: &str, attrs: &[(&str, AttrValue)], inputs: &[DType], outputs: &[D
     kernels.register(KernelDef::new("While", "GPU").with_host_memory("input"));
     let options = PlacementOptions::default().with_op_arguments(Arc::new(Names));
     let found = enumerate(&graph, &devices(), &kernels, &options).unwrap();
-    let placement = check(&found, propose(&[GPU0, GPU0])).unwrap();
-    let request = RunRequest {
-        targets: graph.nodes().collect(),
-        ..RunRequest::default()
-    };
-    let plan = cut(&placement, &request).unwrap();
-    let letter = |value: usize| match plan.values()[value].space {
-        MemorySpace::Device => 'd',
-        MemorySpace::Host => 'h',
-    };
+    let plan = plan(&found, &[GPU0, GPU0]);
+    let letter = |value: usize| letter(&plan, value);
     let mut steps = plan.steps().iter();
     let step = steps
         .find(|step| matches!(step.kind, StepKind::Execute(other) if other == node))
