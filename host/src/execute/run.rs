@@ -171,7 +171,12 @@ impl Stage {
             };
             if Arc::get_mut(shared).is_none() {
                 // An asynchronous kernel that nobody waits for has it still; its memory goes with it.
-                *shared = Arc::new(shared.handed_on());
+                let handed_on = Arc::new(shared.handed_on());
+                let held = std::mem::replace(shared, handed_on);
+                // Unless it has let go meanwhile, and left the rest to this.
+                if let Some(held) = Arc::into_inner(held) {
+                    *shared = Arc::new(held);
+                }
             }
             let started = Instant::now();
             let used = shared.describe_use().filter(|_| recorder.is_on());
@@ -494,9 +499,10 @@ impl Run {
                         n_offered += 1;
                     }
                 }
-                // The caller takes one.
-                if let Some(helpers) = self.helpers.as_ref().filter(|_| n_offered > 1) {
-                    helpers.ask(self, helpers.n_threads().min(n_offered - 1));
+                if let Some(helpers) = self.helpers.as_ref().filter(|_| n_offered > 0) {
+                    // The caller takes one, unless it executes something.
+                    let n_left = n_offered - usize::from(self.gate.wake_caller());
+                    helpers.ask(self, helpers.n_threads().min(n_left));
                 }
             }
             Err(failure) => self.fail(failure),

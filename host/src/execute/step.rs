@@ -367,8 +367,11 @@ impl<'a> Visit<'a> {
         let context = around.context();
         let context = context.unwrap_or_else(|| device.default_context());
         let inputs = self.inputs();
-        self.hand_accessed(device, &**context, &inputs, around.temporaries.take());
-        called
+        let handed = guarded(|| {
+            self.hand_accessed(device, &**context, &inputs, around.temporaries.take());
+            Ok(())
+        });
+        called.and_then(|()| handed.map_err(|source| self.failed(node, &inputs, source)))
     }
 
     #[inline(always)]

@@ -395,6 +395,30 @@ fn all_threads_execute_what_its_end_has_made_ready() {
 }
 
 #[test]
+fn a_helper_goes_on_behind_one_that_ends_while_the_caller_is_busy() {
+    let mut world = FakeWorld::new(&["CPU"]);
+    let meetings = meetings(&mut world, 2);
+    let current = Arc::clone(&meetings);
+    add(&mut world, "Later", move |context, done| {
+        let meeting = Arc::clone(&current.lock().unwrap());
+        thread::spawn(move || {
+            // Until somebody executes the other branch.
+            meeting.wait_for(1);
+            finish(context, done);
+        });
+    });
+    let text = "
+        x = Neg() @ 0
+        l = Later(x) @ 0
+        a = Meet(x) @ 0
+        b = Meet(l) @ 0
+        s = Sum(a, b) @ 0
+    ";
+    let begin = || *meetings.lock().unwrap() = Arc::default();
+    check(world, text, 2, begin, 11.0);
+}
+
+#[test]
 fn one_that_loses_its_callback_fails_the_run() {
     let world = world(|context, done| drop((context, done)));
     Single::new(world, 1).check_failure("dropped its callback");
