@@ -228,7 +228,7 @@ impl fmt::Debug for Registry {
 /// | row | registers | TensorFlow |
 /// |---|---|---|
 /// | `op DEF;` | an op; `DEF` gives `Result<OpDef, OpDefError>` | `REGISTER_OP` |
-/// | `device_factory TYPE, PRIORITY => FACTORY;` | a device factory | `REGISTER_LOCAL_DEVICE_FACTORY` |
+/// | `device_factory TYPE, PRIORITY => FACTORY;` | a device factory; of priority 50 where none is given | `REGISTER_LOCAL_DEVICE_FACTORY` |
 /// | `pluggable_device_factory TYPE, PRIORITY => FACTORY;` | the same, as a plug-in's | |
 /// | `placeholder TYPE, PRIORITY => FACTORY;` | what says why there is no such device | |
 /// | `kernel DEF;` | a `KernelDef` | `REGISTER_KERNEL_BUILDER` |
@@ -256,6 +256,11 @@ macro_rules! registrar {
         $(#[$attribute])*
         $registry.register_op($op?)?;
         $crate::registrar!(@rows $registry; $($rest)*);
+    };
+    (@rows $registry:ident; $(#[$attribute:meta])*
+     device_factory $device_type:expr => $factory:expr; $($rest:tt)*) => {
+        $crate::registrar!(@rows $registry; $(#[$attribute])*
+            device_factory $device_type, $crate::device::DEFAULT_FACTORY_PRIORITY => $factory; $($rest)*);
     };
     (@rows $registry:ident; $(#[$attribute:meta])*
      device_factory $device_type:expr, $priority:expr => $factory:expr; $($rest:tt)*) => {
@@ -358,6 +363,7 @@ mod tests {
             registrar NPU;
             registrar BACKENDS;
             pluggable_device_factory "XPU", 220 => Compiled;
+            device_factory "YPU" => Compiled;
             registrar NPU;
         }
     }

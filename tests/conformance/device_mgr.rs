@@ -63,11 +63,12 @@ pub(crate) fn check(case: &Value) -> Result<(), String> {
             is_done(manager.add_devices(added?), expected)
         }
         "dynamic_remove" => {
-            let removed: Result<Vec<_>, _> = names(&case["remove"])
-                .into_iter()
-                .map(|name| manager.lookup(name).map_err(|error| error.to_string()))
-                .collect();
-            is_done(manager.remove_devices(&removed?), expected)
+            let removed = names(&case["remove"]).into_iter();
+            let removed: Result<Vec<_>, _> = removed.map(|name| manager.lookup(name)).collect();
+            is_done(
+                removed.and_then(|removed| manager.remove_devices(&removed)),
+                expected,
+            )
         }
         "dynamic_remove_by_name" => is_done(
             manager.remove_devices_by_name(&names(&case["remove"])),
@@ -165,6 +166,9 @@ fn renamed(case: &Value) -> Result<(), String> {
     let told = &case["underlying"];
     let underlying = device(&told["name"], text(told, "type")?)?;
     let renamed = RenamedDevice::new(text(case, "new_base")?, Arc::clone(&underlying));
+    if !case["expect"]["error"].is_null() {
+        return is_error(renamed.map(|_| ()), &case["expect"]["error"]);
+    }
     let renamed = renamed.map_err(|error| error.to_string())?;
     let (old, new) = (underlying.attributes(), renamed.attributes());
     let expected = &case["expect"];

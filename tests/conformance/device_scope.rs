@@ -56,7 +56,8 @@ fn add_nested(
     {
         scope = match entry {
             Value::Null => scope.without_device(),
-            Value::Object(_) => scope.device_spec(changed(DeviceSpec::new(), entry)?),
+            Value::Object(_) => scope
+                .device_spec(changed(DeviceSpec::new(), entry).map_err(|(_, message)| message)?),
             Value::String(name) => match case["functions"][name].as_str() {
                 Some(function) => by_function(&scope, function)?,
                 None => match scope.device(name) {

@@ -25,8 +25,8 @@ pub(crate) fn check(case: &Value) -> Result<(), String> {
                 }
             }
         }
-        "construct" => is_as_expected(&changed(DeviceSpec::new(), &case["args"])?, expect),
-        "replace" => is_as_expected(&changed(spec(case, "base")?, &case["changes"])?, expect),
+        "construct" => made(changed(DeviceSpec::new(), &case["args"]), expect),
+        "replace" => made(changed(spec(case, "base")?, &case["changes"]), expect),
         "make_merged_spec" => {
             let merged = spec(case, "base")?.merged(&spec(case, "override")?);
             is_as_expected(&merged, expect)
@@ -37,9 +37,18 @@ pub(crate) fn check(case: &Value) -> Result<(), String> {
         }
         "canonical_name" => {
             let canonical = match &case["input"] {
-                Value::Null => String::new(),
-                _ => spec(case, "input")?.to_string(),
+                Value::Null => Ok(String::new()),
+                _ => text(case, "input")?
+                    .parse()
+                    .map(|spec: DeviceSpec| spec.to_string()),
             };
+            if expect["error"].is_object() {
+                if let Err(found) = &canonical {
+                    category(&expect["error"], name_error(found))?;
+                }
+                return mentions(canonical, &expect["error"]);
+            }
+            let canonical = canonical.map_err(|error| error.to_string())?;
             equal("canonical", &json!(canonical), &expect["result"])
         }
         other => Err(format!("unknown op `{other}`")),
@@ -54,31 +63,56 @@ pub(crate) fn name_error(error: &NameError) -> &'static str {
     }
 }
 
+/// What Python raises, and its text.
+pub(crate) type Raised = (&'static str, String);
+
+fn made(made: Result<DeviceSpec, Raised>, expect: &Value) -> Result<(), String> {
+    match (made, &expect["error"]) {
+        (Ok(spec), Value::Null) => is_as_expected(&spec, expect),
+        (Err((_, message)), Value::Null) => Err(message),
+        (made, error) => {
+            if let Err((found, _)) = &made {
+                category(error, found)?;
+            }
+            mentions(made.map_err(|(_, message)| message), error)
+        }
+    }
+}
+
 /// A specification of these components; texts where numbers are expected are converted, and numbers where texts are.
-pub(crate) fn changed(mut spec: DeviceSpec, changes: &Value) -> Result<DeviceSpec, String> {
-    for (component, value) in changes.as_object().ok_or("no components")? {
+pub(crate) fn changed(mut spec: DeviceSpec, changes: &Value) -> Result<DeviceSpec, Raised> {
+    for (component, value) in changes.as_object().into_iter().flatten() {
         let text = match value {
             Value::Null => None,
             Value::String(text) => Some(text.clone()),
             number => Some(number.to_string()),
         };
+        // By the grammar of specifications, whose numbers are Python's.
         let number = || {
-            let digits = text.as_ref();
-            digits.map(|digits| digits.parse::<i64>()).transpose()
+            let Some(digits) = &text else {
+                return Ok(None);
+            };
+            let parsed = format!("/task:{digits}").parse::<DeviceSpec>();
+            match parsed.map(|parsed| parsed.task) {
+                Ok(Some(number)) if !digits.contains('/') => Ok(Some(number)),
+                _ => Err((
+                    "ValueError",
+                    format!("{component}: `{digits}` is no number"),
+                )),
+            }
         };
-        let bad = |error| format!("{component}: {error}");
         match &**component {
             "job" => spec.job = text,
-            "replica" => spec.replica = number().map_err(bad)?,
-            "task" => spec.task = number().map_err(bad)?,
-            "device_index" => spec.device_index = number().map_err(bad)?,
+            "replica" => spec.replica = number()?,
+            "task" => spec.task = number()?,
+            "device_index" => spec.device_index = number()?,
             "device_type" => {
                 spec.device_type = None;
                 if let Some(device_type) = text {
                     spec = spec.with_device_type(&device_type);
                 }
             }
-            other => return Err(format!("unknown component `{other}`")),
+            other => return Err(("TypeError", format!("unknown component `{other}`"))),
         }
     }
     Ok(spec)

@@ -1,6 +1,7 @@
 //! `partition.json`: the transfers between the partitions of placed graphs.
 
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use placewright::candidates::CandidatesBuilder;
@@ -15,6 +16,7 @@ use placewright::graph::NodeSpec;
 use placewright::graph::Output;
 use placewright::graph::Work;
 use placewright::names::DeviceId;
+use placewright::names::DeviceName;
 use placewright::partition::RunRequest;
 use placewright::partition::cut;
 use placewright::placement;
@@ -51,12 +53,12 @@ pub(crate) fn check(case: &Value) -> Result<(), String> {
     let expected = case["expect"]["partitions"]
         .as_object()
         .ok_or("case expects no partitions")?;
-    let found: Vec<&str> = plan
-        .partitions()
-        .iter()
+    // In whichever order.
+    let partitions = plan.partitions().iter();
+    let found: BTreeSet<&str> = partitions
         .map(|partition| names[partition.device.index()])
         .collect();
-    let listed: Vec<&str> = expected.keys().map(String::as_str).collect();
+    let listed: BTreeSet<&str> = expected.keys().map(String::as_str).collect();
     equal("partitions", &found, &listed)?;
     for (device, expected) in expected {
         equal(
@@ -95,7 +97,7 @@ fn graph(case: &Value, devices: &[&str]) -> Result<(Arc<Graph>, Proposal), Strin
     }
     let mut assembler = GraphAssembler::new("case");
     let mut proposal = Proposal::default();
-    for node in nodes {
+    for node in producers_first(nodes)? {
         let name = text(node, "name")?;
         let mut inputs = Vec::new();
         for input in node["inputs"].as_array().into_iter().flatten() {
@@ -127,15 +129,38 @@ fn graph(case: &Value, devices: &[&str]) -> Result<(Arc<Graph>, Proposal), Strin
             .add_node(&spec)
             .map_err(|error| error.to_string())?;
         let wanted = text(node, "device")?;
+        let pattern = DeviceName::parse_full(wanted).map_err(|error| error.to_string())?;
         let device = devices
             .iter()
-            .position(|device| device.ends_with(wanted))
+            .position(|device| {
+                DeviceName::parse_full(device).is_ok_and(|name| pattern.matches(&name))
+            })
             .ok_or_else(|| format!("no device {wanted}"))?;
         proposal
             .devices
             .push(u32::try_from(device).map_err(|error| error.to_string())?);
     }
     Ok((Arc::new(assembler.finish()), proposal))
+}
+
+/// The nodes in an order in which each comes after those that it reads; otherwise as given.
+fn producers_first(nodes: &[Value]) -> Result<Vec<&Value>, String> {
+    let mut waiting: Vec<&Value> = nodes.iter().collect();
+    let (mut ordered, mut names) = (Vec::new(), BTreeSet::new());
+    while !waiting.is_empty() {
+        let next = waiting.iter().position(|node| {
+            let inputs = node["inputs"].as_array().into_iter().flatten();
+            let mut producers = inputs.filter_map(Value::as_str).filter_map(|input| {
+                let (producer, _) = split(input).ok()?;
+                Some(producer)
+            });
+            producers.all(|producer| names.contains(producer))
+        });
+        let node = waiting.remove(next.ok_or("nodes read each other, or what is not there")?);
+        names.insert(text(node, "name")?);
+        ordered.push(node);
+    }
+    Ok(ordered)
 }
 
 /// `node`, `node:slot` or `^node`; no slot = control.

@@ -49,7 +49,7 @@ pub(crate) fn check(case: &Value) -> Result<(), String> {
         let found = call(&mut manager, step)?;
         let compared = match (&expected["error"], found) {
             (Value::Null, Ok(value)) => match expected["value"].as_str() {
-                Some(expected) => equal("value", &value.as_deref(), &Some(expected)),
+                Some(expected) => same_value(value.as_deref(), expected),
                 None => Ok(()),
             },
             (Value::Null, Err((_, message))) => Err(message),
@@ -113,18 +113,54 @@ fn call(manager: &mut ResourceManager, step: &Value) -> Result<Outcome, String> 
     })
 }
 
-/// Container and name of a stateful op's resource, as `CONTAINER/NAME`.
+/// Container, name and privacy of a stateful op's resource, as TensorFlow's `ContainerInfo` prints them. The arguments are the
+/// attributes `container` and `shared_name`, whether the node's name is the default, and that name.
 fn info(manager: &ResourceManager, step: &Value) -> Outcome {
-    let text = |key: &str| step[key].as_str().unwrap_or("").to_owned();
+    let argument = |index: usize, key: &str| match &step["args"][index] {
+        Value::Null => step[key].clone(),
+        given => given.clone(),
+    };
+    let text = |index, key| argument(index, key).as_str().unwrap_or("").to_owned();
     let string = |text: String| AttrValue::from(text.as_str());
     let attrs = AttrSet::new([
-        ("container".into(), string(text("container"))),
-        ("shared_name".into(), string(text("shared_name"))),
+        ("container".into(), string(text(0, "container"))),
+        ("shared_name".into(), string(text(1, "shared_name"))),
     ]);
-    let use_node_name = step["use_node_name_as_default"].as_bool().unwrap_or(false);
+    let use_node_name = match argument(2, "use_node_name_as_default") {
+        Value::Bool(is_default) => is_default,
+        Value::String(text) => text == "true" || text == "1",
+        other => other == 1,
+    };
+    let node = match argument(3, "node") {
+        Value::String(node) => node,
+        _ => "foo".to_owned(),
+    };
     told(
-        ContainerInfo::resolve(manager, &text("node"), &attrs, use_node_name)
-            .map(|info| format!("{}/{}", info.container, info.name)),
+        ContainerInfo::resolve(manager, &node, &attrs, use_node_name).map(|info| {
+            let privacy = if info.is_private_to_kernel {
+                "private"
+            } else {
+                "public"
+            };
+            format!("[{},{},{privacy}]", info.container, info.name)
+        }),
+    )
+}
+
+/// The same value, but for the number in a private name, which counts what the process has made before.
+fn same_value(found: Option<&str>, expected: &str) -> Result<(), String> {
+    let without_number = |text: &str| -> String {
+        let is_private = text.ends_with(",private]");
+        let Some((head, tail)) = text.split_once(",_").filter(|_| is_private) else {
+            return text.to_owned();
+        };
+        let tail = tail.trim_start_matches(|c: char| c.is_ascii_digit());
+        format!("{head},_N{tail}")
+    };
+    equal(
+        "value",
+        &found.map(without_number),
+        &Some(without_number(expected)),
     )
 }
 

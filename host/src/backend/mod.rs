@@ -3,6 +3,7 @@
 //! In come device options, out go devices and the registrations of their kernels. A backend knows `device` and
 //! `kernels`, and no graph beyond the attributes of the node whose kernel it makes.
 
+use crate::device::DEFAULT_FACTORY_PRIORITY;
 use crate::device::FactoryRegistry;
 use crate::device::SYSTEM_ROOT;
 use crate::ops::OpRegistry;
@@ -19,9 +20,9 @@ crate::registrar! {
         device_factory cpu::DEVICE_TYPE, cpu::PRIORITY => cpu::ThreadPoolDeviceFactory::default();
         placeholder "GPU", 210 => AbsentDeviceFactory::no_backend("GPU", "GPUs").with_gpus_of(SYSTEM_ROOT);
         placeholder "SYCL", 200 => AbsentDeviceFactory::no_backend("SYCL", "OpenCL devices");
-        placeholder "TPU", 50 => AbsentDeviceFactory::no_backend("TPU", "TPUs");
-        placeholder "XLA_CPU", 50 => AbsentDeviceFactory::no_backend("XLA_CPU", "CPU devices that compile with XLA");
-        placeholder "XLA_GPU", 50 => AbsentDeviceFactory::no_backend("XLA_GPU", "GPUs that compile with XLA");
+        placeholder "TPU", DEFAULT_FACTORY_PRIORITY => AbsentDeviceFactory::no_backend("TPU", "TPUs");
+        placeholder "XLA_CPU", DEFAULT_FACTORY_PRIORITY => AbsentDeviceFactory::no_backend("XLA_CPU", "CPU devices that compile with XLA");
+        placeholder "XLA_GPU", DEFAULT_FACTORY_PRIORITY => AbsentDeviceFactory::no_backend("XLA_GPU", "GPUs that compile with XLA");
         placeholder "XLA_EXEC", 40 => AbsentDeviceFactory::no_backend("XLA_EXEC", "executors of XLA");
     }
 }

@@ -22,6 +22,9 @@ use crate::trace::targets;
 /// Lists the device types that are enabled, separated by commas; unset or empty = all. TensorFlow's variable.
 pub const ENABLED_TYPES_VARIABLE: &str = "TF_ENABLED_DEVICE_TYPES";
 
+/// Priority of a factory for which nothing else is said, TensorFlow's.
+pub const DEFAULT_FACTORY_PRIORITY: i32 = 50;
+
 /// Priority of the CPU factory that hands out a GPU's pinned memory (TensorFlow `GPUCompatibleCPUDeviceFactory`): it steps in for
 /// a CPU factory of lower priority.
 pub const GPU_COMPATIBLE_CPU_PRIORITY: i32 = 70;

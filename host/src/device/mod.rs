@@ -40,8 +40,8 @@ pub use factory::{
     DeviceDetails, DeviceFactory, DeviceOptions, IntraOpPools, PhysicalDevice, PinnedHostMemory,
 };
 pub use factory_registry::{
-    ENABLED_TYPES_VARIABLE, FactoryRegistry, GPU_COMPATIBLE_CPU_PRIORITY, PhysicalListing,
-    RegisterError, Registration,
+    DEFAULT_FACTORY_PRIORITY, ENABLED_TYPES_VARIABLE, FactoryRegistry, GPU_COMPATIBLE_CPU_PRIORITY,
+    PhysicalListing, RegisterError, Registration,
 };
 pub use intra_op::IntraOpPool;
 pub(crate) use kernel::{Help, OutputSlot, OutputState, Surroundings, unset_output};

@@ -92,8 +92,15 @@ impl RenamedDevice {
 fn renamed(new_base: &str, underlying: &Arc<dyn Device>) -> Result<DeviceAttributes, DeviceError> {
     let new_base = DeviceName::parse_full(new_base)
         .map_err(|error| DeviceError::InvalidArgument(format!("renaming a device: {error}")))?;
+    if new_base.job.is_none() {
+        return Err(DeviceError::InvalidArgument(format!(
+            "renaming a device: `{new_base}` names no job; expected `/job:J`, with `/replica:R/task:T` where they are not 0"
+        )));
+    }
     let own = underlying.name();
     let name = DeviceName {
+        replica: new_base.replica.or(Some(0)),
+        task: new_base.task.or(Some(0)),
         device_type: own.device_type.clone(),
         index: own.index,
         ..new_base

@@ -93,13 +93,15 @@ impl DeviceSpec {
             reason,
         };
         let mut spec = Self::default();
+        let number = |(piece, digits): (&str, &str)| {
+            python_int(digits).ok_or_else(|| refuse(piece, "a number of 64 bits is expected"))
+        };
+        // As texts: of several, only the last has to be a number.
+        let (mut replica, mut task) = (None, None);
         for piece in text.split('/') {
-            let number = |digits: &str| {
-                python_int(digits).ok_or_else(|| refuse(piece, "a number of 64 bits is expected"))
-            };
             let index = |text: &str| match text {
                 "*" => Ok(None),
-                digits => number(digits).map(Some),
+                digits => number((piece, digits)).map(Some),
             };
             let fields: Vec<&str> = piece.split(':').collect();
             let short_type = fields[0].to_uppercase();
@@ -111,11 +113,11 @@ impl DeviceSpec {
                     continue;
                 }
                 ["replica", digits] => {
-                    spec.replica = Some(number(digits)?);
+                    replica = Some((piece, digits));
                     continue;
                 }
                 ["task", digits] => {
-                    spec.task = Some(number(digits)?);
+                    task = Some((piece, digits));
                     continue;
                 }
                 [_] if is_short => (short_type, None),
@@ -135,6 +137,8 @@ impl DeviceSpec {
             // An index is never taken back: `*` says nothing of it.
             spec.device_index = device_index.or(spec.device_index);
         }
+        spec.replica = replica.map(number).transpose()?;
+        spec.task = task.map(number).transpose()?;
         Ok(spec)
     }
 
