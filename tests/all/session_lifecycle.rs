@@ -551,6 +551,45 @@ fn a_session_without_group_is_reset_alone() {
 }
 
 #[test]
+fn a_reset_ends_callers_that_go_on_calling_and_devices_serve_sessions_built_later() {
+    let devices = devices(1);
+    let group = SessionGroup::new();
+    let session = counter_on(&devices).with_group(&group).build().unwrap();
+    run(&session, "init", 1.0);
+    std::thread::scope(|scope| {
+        let callers: Vec<_> = (0..3)
+            .map(|_| {
+                scope.spawn(|| {
+                    loop {
+                        let options = RunOptions::default();
+                        if let Err(error) = session.run_with(&[x(1.0)], &[], &["add"], &options) {
+                            return error;
+                        }
+                    }
+                })
+            })
+            .collect();
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(group.reset(&[]), 1);
+        for caller in callers {
+            let error = caller.join().unwrap();
+            // One whose run was let through just before finds no variable.
+            assert!(
+                matches!(error, Error::Execute(ExecuteError::Closed))
+                    || error.code() == StatusCode::FailedPrecondition,
+                "{error}"
+            );
+        }
+    });
+    let later = counter_on(&devices).with_group(&group).build().unwrap();
+    assert!(read(&later).is_err(), "the variable is gone");
+    run(&later, "init", 3.0);
+    run(&later, "add", 1.0);
+    assert_eq!(read(&later).unwrap(), 4.0);
+    assert_eq!(group.reset(&[]), 1, "the earlier one is no member any more");
+}
+
+#[test]
 fn who_uses_a_removed_device_is_told_at_the_next_run() {
     let manager = Arc::new(DeviceManager::of_set(&devices(2)));
     let second = format!("{PREFIX}/device:CPU:1");
