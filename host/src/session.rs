@@ -8,7 +8,6 @@ mod builder;
 mod group;
 mod lifecycle;
 mod names;
-mod op_arguments;
 mod placement_log;
 mod recent;
 mod report;

@@ -7,6 +7,8 @@ use hashbrown::HashMap;
 use crate::candidates::choose::Choice;
 use crate::candidates::choose::Chooser;
 use crate::candidates::choose::Request;
+use crate::candidates::colocate::colocation_groups;
+use crate::candidates::colocate::parse_requests;
 use crate::candidates::columns::Candidates;
 use crate::candidates::columns::NodeColumns;
 use crate::candidates::columns::PlacementHint;
@@ -20,22 +22,23 @@ use crate::candidates::hints::fill_hints;
 use crate::candidates::hints::is_generator;
 use crate::candidates::host_memory::HostMemory;
 use crate::candidates::host_memory::edge_kinds;
+use crate::candidates::inspect::Inspector;
 use crate::candidates::options::PlacementOptions;
 use crate::candidates::report::Facts;
 use crate::candidates::support::Supports;
 use crate::candidates::support::TypeTable;
-use crate::candidates::support::to_u32;
 use crate::device::DeviceSet;
 use crate::device::KernelRegistry;
 use crate::graph::Graph;
 use crate::graph::NONE;
 use crate::graph::NodeId;
+use crate::names::DeviceId;
 use crate::names::DeviceName;
 
 /// Lists for each node the devices that may run it, most preferred first, with what it costs there.
 ///
 /// The rules are TensorFlow's: kernels by device type and priority, requested devices, colocation by `_class` and by
-/// reference and resource edges, soft placement, XLA types only on request. Item 0 of a node's set is the device that
+/// reference and resource edges, through function calls too where ops are defined, soft placement, XLA types only on request. Item 0 of a node's set is the device that
 /// TensorFlow's placer takes where no hint applies. Runs once per placement; the work is per class of nodes, per distinct
 /// request and per group, with a few table look-ups per node.
 ///
@@ -59,7 +62,6 @@ pub fn enumerate(
     let arguments = options.op_arguments.as_deref();
     let types = TypeTable::of(device_set);
     let requests = parse_requests(graph, &options.device_scope)?;
-    let mut supports = Supports::of(graph, &types, kernels, arguments)?;
     let pinned = pins(graph, device_set, options)?;
     let facts = Facts {
         graph,
@@ -68,26 +70,24 @@ pub fn enumerate(
         types: &types,
         arguments,
         requests: &requests,
+        is_body: false,
     };
-    presume_elsewhere(
-        &facts,
-        local_name(device_set, options).as_ref(),
-        &mut supports,
-    )?;
-    let mut groups = Groups::new(graph, &types, &requests, options.allow_soft_placement);
-    if let Some(pinned) = &pinned {
-        assign_pins(&facts, &mut groups, &supports, pinned)?;
-    }
-    groups.join_edges(&mut supports, arguments)?;
-    groups.join_classes(&mut supports)?;
-    groups.drop_xla(&mut supports);
+    let mut inspector = Inspector::new(graph, options);
+    let (mut supports, mut groups) =
+        colocation_groups(&facts, pinned.as_deref(), options, &mut inspector)?;
 
     let chooser = Chooser::new(
         device_set,
         options.default_local_device,
         options.allow_soft_placement,
     );
-    let mut nodes = choose_all(&facts, chooser, &mut groups, &mut supports)?;
+    let mut nodes = choose_all(
+        &facts,
+        chooser,
+        &mut groups,
+        &mut supports,
+        pinned.as_deref(),
+    )?;
     let group_pins = pinned.map(|pinned| spread_pins(&pinned, &nodes));
     nodes.pinned = group_pins.unwrap_or_else(|| vec![NONE; graph.n_nodes()]);
     nodes.follow = fill_hints(graph, &mut nodes.placement_hints);
@@ -122,42 +122,21 @@ pub fn enumerate(
     Ok(found.with_host_memory(host_memory))
 }
 
-/// Requested devices, parsed and inside the device scope; by requested id.
-fn parse_requests(graph: &Graph, scope: &DeviceName) -> Result<Vec<DeviceName>, CandidatesError> {
-    graph
-        .requested_texts()
-        .iter()
-        .enumerate()
-        .map(|(id, text)| {
-            let mut name = DeviceName::parse_full(text).map_err(|source| {
-                let node = graph
-                    .requested_ids()
-                    .iter()
-                    .position(|&requested| requested as usize == id);
-                CandidatesError::MalformedRequest {
-                    node: node.map_or_else(String::new, |node| {
-                        graph.node_name(NodeId(to_u32(node))).to_owned()
-                    }),
-                    source,
-                }
-            })?;
-            name.merge_unset(scope);
-            Ok(name)
-        })
-        .collect()
-}
-
 /// Device per node, [`NONE`] where not pinned; `None` without pins.
 fn pins(
     graph: &Graph,
     devices: &DeviceSet,
     options: &PlacementOptions,
 ) -> Result<Option<Vec<u32>>, CandidatesError> {
-    if options.pins.is_empty() {
+    if options.pins.is_empty() && options.assigned_devices.is_empty() {
         return Ok(None);
     }
     let mut pinned = vec![NONE; graph.n_nodes()];
-    for &(node, device) in &options.pins {
+    let mut pins = options.pins.clone();
+    for (node, name) in &options.assigned_devices {
+        pins.push((*node, assigned_device(graph, devices, *node, name)?));
+    }
+    for (node, device) in pins {
         let not_legal = |reason: &str| CandidatesError::PinNotLegal {
             node: if node.index() < graph.n_nodes() {
                 graph.node_name(node).to_owned()
@@ -183,6 +162,44 @@ fn pins(
     Ok(Some(pinned))
 }
 
+/// The device that an assigned name is the full name of.
+fn assigned_device(
+    graph: &Graph,
+    devices: &DeviceSet,
+    node: NodeId,
+    name: &str,
+) -> Result<DeviceId, CandidatesError> {
+    let wrong = |reason: String| {
+        let exists = node.index() < graph.n_nodes();
+        CandidatesError::AssignedDevice {
+            node: if exists {
+                graph.node_name(node).to_owned()
+            } else {
+                node.to_string()
+            },
+            op: if exists {
+                graph.op(node).to_owned()
+            } else {
+                "no node of the graph".to_owned()
+            },
+            reason: reason.into(),
+        }
+    };
+    if let Err(error) = DeviceName::parse_full(name) {
+        return Err(wrong(format!("malformed assigned device: {error}")));
+    }
+    devices.find_by_name(name).ok_or_else(|| {
+        let names: Vec<&str> = devices
+            .iter()
+            .map(|(_, device)| device.attributes().name.as_str())
+            .collect();
+        wrong(format!(
+            "its assigned device `{name}` does not match any device; give the full name of one of [{}]",
+            names.join(", ")
+        ))
+    })
+}
+
 /// Members of a group share the pin of one of them.
 fn spread_pins(pinned: &[u32], nodes: &NodeColumns) -> Vec<u32> {
     let mut of_group = vec![NONE; nodes.n_groups as usize];
@@ -196,69 +213,6 @@ fn spread_pins(pinned: &[u32], nodes: &NodeColumns) -> Vec<u32> {
         .iter()
         .map(|&group| of_group[group as usize])
         .collect()
-}
-
-/// The task that is "here", for ops whose kernels are presumed to be elsewhere.
-fn local_name(devices: &DeviceSet, options: &PlacementOptions) -> Option<DeviceName> {
-    let local = devices.client_device().or(options.default_local_device)?;
-    Some(devices.get(local)?.name().clone())
-}
-
-/// Checks that every node has a kernel somewhere. One without is presumed to have it in another task if it asks for a device
-/// there: then its types are the one it asks for, or all.
-fn presume_elsewhere(
-    facts: &Facts<'_>,
-    local: Option<&DeviceName>,
-    supports: &mut Supports,
-) -> Result<(), CandidatesError> {
-    if !supports.sets.iter().any(Vec::is_empty) {
-        return Ok(());
-    }
-    let graph = facts.graph;
-    supports.of_request = vec![NONE; facts.requests.len()];
-    for node in graph.nodes() {
-        let support = supports.of_class[graph.class_ids()[node.index()] as usize];
-        if !supports.sets[support as usize].is_empty() {
-            continue;
-        }
-        let request = graph.requested_ids()[node.index()] as usize;
-        let name = &facts.requests[request];
-        let is_remote = local.is_some_and(|local| local.is_different_address_space(name));
-        if !is_remote || supports.refused[support as usize] {
-            return Err(facts.no_kernel(node, supports.refused[support as usize]));
-        }
-        if supports.of_request[request] == NONE {
-            let presumed = supports.elsewhere(name.device_type.as_deref(), facts.types);
-            if supports.sets[presumed as usize].is_empty() {
-                return Err(facts.no_such_device(node, name));
-            }
-            supports.of_request[request] = presumed;
-        }
-    }
-    Ok(())
-}
-
-fn assign_pins(
-    facts: &Facts<'_>,
-    groups: &mut Groups<'_>,
-    supports: &Supports,
-    pinned: &[u32],
-) -> Result<(), CandidatesError> {
-    for (node, &device) in facts.graph.nodes().zip(pinned) {
-        if device == NONE {
-            continue;
-        }
-        let support = supports.of_node(facts.graph, node);
-        let device_type = facts.types.of_device[device as usize];
-        let runs = supports.sets[support as usize]
-            .iter()
-            .any(|&(number, _)| number == device_type);
-        if !runs {
-            return Err(facts.pin_without_kernel(node, device, supports, support));
-        }
-        groups.assign(node.0, facts.device_name(device), supports);
-    }
-    Ok(())
 }
 
 /// What was found for nodes that are alone, by kind of support and request.
@@ -275,6 +229,7 @@ fn choose_all(
     mut chooser: Chooser<'_>,
     groups: &mut Groups<'_>,
     supports: &mut Supports,
+    pinned: Option<&[u32]>,
 ) -> Result<NodeColumns, CandidatesError> {
     let graph = facts.graph;
     let n_nodes = graph.n_nodes();
@@ -326,12 +281,17 @@ fn choose_all(
                 _ => None,
             }
         };
+        let pin = pinned.map_or(NONE, |pinned| pinned[node.index()]);
         match choice {
             Some(choice) => {
                 columns.candidate_set.push(choice.set);
                 if choice.softened && facts.requests[request as usize].has_details() {
                     columns.placement_hints[node.index()] |= PlacementHint::SOFTENED;
                 }
+            }
+            // What is assigned is not asked again: the first member that is yet to be placed says what is wrong.
+            None if pin != NONE => {
+                columns.candidate_set.push(chooser.intern(vec![pin]));
             }
             // Generators are placed last, so another node's error comes first.
             None if is_generator(graph, node) => {

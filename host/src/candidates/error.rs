@@ -2,6 +2,7 @@
 
 use crate::device::KernelLookupError;
 use crate::device::StatusCode;
+use crate::graph::GraphError;
 use crate::names::NameError;
 use crate::ops::NodeDefError;
 
@@ -88,7 +89,7 @@ pub enum CandidatesError {
     },
     /// The colocation group needs a device that does not exist or has no kernel.
     #[error(
-        "cannot assign a device for operation {node}: it asked for `{request}`, but is colocated with a group that requires the incompatible device `{group_request}`; devices are [{devices}]; colocation group: {group}"
+        "cannot assign a device for operation {node}: Could not satisfy explicit device specification `{request}`, because the node is colocated with a group that requires the incompatible device `{group_request}`; devices are [{devices}]; colocation group: {group}"
     )]
     GroupRequest {
         /// The node.
@@ -128,6 +129,53 @@ pub enum CandidatesError {
         /// What is wrong.
         reason: String,
     },
+    /// A node was assigned before to a device that is none of the set, or cannot run it.
+    #[error("node `{node}` ({op}): {reason}")]
+    AssignedDevice {
+        /// The node.
+        node: String,
+        /// Its op.
+        op: String,
+        /// The device, and what is wrong with it.
+        reason: Box<str>,
+    },
+    /// A call names a function that does not exist, or that does not fit the call.
+    #[error("node `{node}` calls function `{function}`: {problem}")]
+    CalledFunction {
+        /// The call.
+        node: String,
+        /// The function.
+        function: String,
+        /// What is wrong.
+        problem: Box<str>,
+    },
+    /// A function calls itself, or calls nest too deep.
+    #[error(
+        "node `{node}` calls function `{function}` within the calls {stack}: recursive calls are not placed, nor calls of more than {depth_max} levels"
+    )]
+    RecursiveCall {
+        /// The call.
+        node: String,
+        /// The function.
+        function: String,
+        /// The functions around the call, outermost first.
+        stack: String,
+        /// Most levels.
+        depth_max: usize,
+    },
+    /// The body of a called function cannot be placed.
+    #[error("in function `{function}`, which node `{node}` calls: {source}")]
+    InFunction {
+        /// The function.
+        function: String,
+        /// The call.
+        node: String,
+        /// Why.
+        source: Box<CandidatesError>,
+    },
+    /// The graph cannot be put together with what placement adds to it.
+    #[error("isolating function calls: {0}")]
+    Graph(GraphError),
     /// A cost that cannot be compared.
     #[error(
         "node `{node}`: a cost of {cost_ns} ns is no duration; use +inf where the node cannot run"
@@ -187,6 +235,10 @@ impl CandidatesError {
     /// Its category.
     pub fn code(&self) -> StatusCode {
         match self {
+            Self::NoDevices => StatusCode::FailedPrecondition,
+            Self::AssignedDevice { .. } => StatusCode::Internal,
+            Self::RecursiveCall { .. } => StatusCode::Unimplemented,
+            Self::InFunction { source, .. } => source.code(),
             Self::KernelLookup { source, .. } => source.code(),
             _ => StatusCode::InvalidArgument,
         }

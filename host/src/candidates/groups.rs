@@ -3,6 +3,8 @@
 use hashbrown::HashMap;
 
 use crate::candidates::error::CandidatesError;
+use crate::candidates::inspect::CallGroups;
+use crate::candidates::inspect::GroupLimits;
 use crate::candidates::options::OpArguments;
 use crate::candidates::support::Supports;
 use crate::candidates::support::TypeTable;
@@ -45,6 +47,9 @@ const EXEMPT_OPS: [&str; 24] = [
     "ExperimentalParallelInterleaveDataset",
     "ExperimentalScanDataset",
 ];
+
+/// A device that stands for several physical ones.
+const COMPOSITE_TYPE: &str = "COMPOSITE";
 
 /// What a group of more than one node asks for, or a node that was assigned before.
 #[derive(Debug, Clone)]
@@ -101,11 +106,13 @@ impl<'a> Groups<'a> {
         state.resource = DeviceName::default();
     }
 
-    /// Joins the ends of reference and resource edges, and of variant edges between dataset ops.
+    /// Joins the ends of reference and resource edges, and of variant edges between dataset ops; edges of `calls`, which are in
+    /// order, wait until their functions have been looked into.
     pub(super) fn join_edges(
         &mut self,
         supports: &mut Supports,
         arguments: Option<&dyn OpArguments>,
+        calls: &[NodeId],
     ) -> Result<(), CandidatesError> {
         let graph = self.graph;
         let has_variants = graph.tensor_dtypes().contains(&DType::Variant);
@@ -113,13 +120,17 @@ impl<'a> Groups<'a> {
         if !has_variants && !kinds.iter().any(|kind| kind & EdgeKind::REFERENCE != 0) {
             return Ok(());
         }
-        for node in graph.nodes() {
+        let is_call = |node: NodeId| calls.binary_search(&node).is_ok();
+        for node in graph.nodes().filter(|&node| !is_call(node)) {
             for (slot, edge) in graph.predecessors().range(node.index()).enumerate() {
                 let is_reference = kinds[edge] & EdgeKind::REFERENCE != 0;
                 if graph.edge_tensors()[edge] == NONE || !(is_reference || has_variants) {
                     continue;
                 }
                 let producer = graph.predecessors().items[edge];
+                if is_call(NodeId(producer)) {
+                    continue;
+                }
                 let joins = if is_reference {
                     self.binds(node, slot, edge, arguments)
                 } else {
@@ -133,6 +144,118 @@ impl<'a> Groups<'a> {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Joins what feeds a call with what reads its results, where the body of its function joins argument and result; the body's
+    /// nodes ask for devices with them. The call itself may be anywhere.
+    pub(super) fn join_call(
+        &mut self,
+        call: NodeId,
+        found: &CallGroups,
+        supports: &mut Supports,
+    ) -> Result<(), CandidatesError> {
+        let graph = self.graph;
+        self.prepare();
+        // Per group of the body: a neighbour of the call, and whether it takes a reference or resource.
+        let mut members: Vec<Vec<(u32, bool)>> = vec![Vec::new(); found.groups.len()];
+        let is_reference = |edge: usize| graph.edge_kinds()[edge] & EdgeKind::REFERENCE != 0;
+        let inputs = graph.predecessors().range(call.index());
+        for (edge, &group) in inputs.zip(&found.args) {
+            if graph.edge_tensors()[edge] != NONE {
+                let producer = graph.predecessors().items[edge];
+                members[group as usize].push((producer, is_reference(edge)));
+            }
+        }
+        let outputs = graph.output_range(call);
+        for position in graph.successors().range(call.index()) {
+            let edge = graph.successor_edges()[position] as usize;
+            let tensor = graph.edge_tensors()[edge] as usize;
+            let slot = tensor.checked_sub(outputs.start);
+            // Control edges carry no tensor.
+            let group = slot.and_then(|slot| found.results.get(slot));
+            if let Some(&group) = group.filter(|_| outputs.contains(&tensor)) {
+                let consumer = graph.successors().items[position];
+                members[group as usize].push((consumer, is_reference(edge)));
+            }
+        }
+        for (members, limits) in members.iter().zip(&found.groups) {
+            let Some((&(first, _), others)) = members.split_first() else {
+                continue;
+            };
+            for &(member, is_reference) in others {
+                if is_reference {
+                    self.join_reference(first, member, supports)?;
+                } else {
+                    self.join_plainly(first, member, call, supports)?;
+                }
+            }
+            self.limit(first, limits, call, supports)?;
+        }
+        Ok(())
+    }
+
+    fn join_plainly(
+        &mut self,
+        first: u32,
+        second: u32,
+        call: NodeId,
+        supports: &mut Supports,
+    ) -> Result<(), CandidatesError> {
+        let (a, b) = (self.root(first), self.root(second));
+        if a == b {
+            return Ok(());
+        }
+        self.state_mut(a, supports);
+        self.state_mut(b, supports);
+        self.join(a, b, supports)
+            .map_err(|reason| CandidatesError::Conflict {
+                first: self.name(first),
+                second: self.name(second),
+                first_request: self.request_of(a),
+                second_request: self.request_of(b),
+                reason: format!(
+                    "the function that `{}` calls joins them, but {reason}",
+                    self.name(call.0)
+                )
+                .into(),
+            })
+    }
+
+    /// What nodes of a function ask for counts for a group outside. If no device type is left, choosing fails.
+    fn limit(
+        &mut self,
+        node: u32,
+        limits: &GroupLimits,
+        call: NodeId,
+        supports: &mut Supports,
+    ) -> Result<(), CandidatesError> {
+        let root = self.root(node);
+        let mut state = self.state_mut(root, supports).clone();
+        let mode = self.merge_mode();
+        let (requested, resource) = (&limits.requested, &limits.resource);
+        state
+            .requested
+            .merge(requested, mode)
+            .and_then(|()| state.resource.merge(resource, MergeMode::Hard))
+            .map_err(|error| CandidatesError::Conflict {
+                first: self.name(node),
+                second: self.name(call.0),
+                first_request: self.request_of(root),
+                second_request: requested.to_string(),
+                reason: format!(
+                    "nodes of the function that `{}` calls must share a device with `{}`: {error}",
+                    self.name(call.0),
+                    self.name(node)
+                )
+                .into(),
+            })?;
+        let supported = supports.intern(limits.supported.clone(), false);
+        state.support = match supports.intersect(state.support, supported, self.types) {
+            Some(common) => common,
+            None => supports.intern(Vec::new(), false),
+        };
+        self.state_of.insert(root, state);
         Ok(())
     }
 
@@ -205,6 +328,30 @@ impl<'a> Groups<'a> {
         self.state_of.get(&root)
     }
 
+    /// A node's group, and what it asks for, also of a node that is alone; after [`Self::drop_xla`].
+    pub(super) fn of_node(&mut self, node: u32, supports: &mut Supports) -> (u32, GroupState) {
+        self.prepare();
+        let root = self.root(node);
+        if let Some(state) = self.state_of.get(&root) {
+            return (root, state.clone());
+        }
+        let mut state = self.state_mut(root, supports).clone();
+        if !asks_for_xla(&state.requested) {
+            state.support = supports.without_xla(state.support, self.types);
+        }
+        self.state_of.insert(root, state.clone());
+        (root, state)
+    }
+
+    /// How requests of users are merged.
+    fn merge_mode(&self) -> MergeMode {
+        if self.soft {
+            MergeMode::Soft
+        } else {
+            MergeMode::Hard
+        }
+    }
+
     fn prepare(&mut self) {
         if self.parent.is_empty() {
             self.parent = (0..to_u32(self.graph.n_nodes())).collect();
@@ -265,6 +412,9 @@ impl<'a> Groups<'a> {
         }
         let source = self.state_mut(src, supports).clone();
         let mut target = self.state_mut(dst, supports).clone();
+        if is_copied_to_parts(&source, &target) {
+            return Ok(());
+        }
         let refused = if !source.assigned.is_compatible_with(&target.assigned) {
             Some(("assigned", &source.assigned, &target.assigned))
         } else if !source.resource.is_compatible_with(&target.resource) {
@@ -340,11 +490,7 @@ impl<'a> Groups<'a> {
         };
         let old = self.state_of[&child].clone();
         let mut new = self.state_of[&root].clone();
-        let mode = if self.soft {
-            MergeMode::Soft
-        } else {
-            MergeMode::Hard
-        };
+        let mode = self.merge_mode();
         new.assigned
             .merge(&old.assigned, MergeMode::Hard)
             .and_then(|()| new.resource.merge(&old.resource, MergeMode::Hard))
@@ -386,7 +532,21 @@ impl<'a> Groups<'a> {
 pub(super) fn asks_for_xla(name: &DeviceName) -> bool {
     name.device_type
         .as_deref()
-        .is_some_and(|device_type| is_xla(device_type) || device_type == "COMPOSITE")
+        .is_some_and(|device_type| is_xla(device_type) || device_type == COMPOSITE_TYPE)
+}
+
+/// Whether an edge leads from a composite device, which stands for several, to a physical one: those need not be the same.
+fn is_copied_to_parts(source: &GroupState, target: &GroupState) -> bool {
+    let leads = |source: &DeviceName, target: &DeviceName| {
+        source.device_type.as_deref() == Some(COMPOSITE_TYPE)
+            && target
+                .device_type
+                .as_deref()
+                .is_some_and(|device_type| device_type != COMPOSITE_TYPE)
+    };
+    leads(&source.assigned, &target.assigned)
+        || leads(&source.resource, &target.resource)
+        || leads(&source.requested, &target.requested)
 }
 
 /// No data inputs and one output, a reference or a resource.

@@ -3,8 +3,10 @@
 //! Takes a [`crate::graph::Graph`] and a [`crate::device::DeviceSet`]; gives [`Candidates`], the whole of what a policy
 //! may know. Knows no policy; [`Proposal`] stands here so that `policy` and `placement` do not need each other.
 
+mod body;
 mod builder;
 mod choose;
+mod colocate;
 mod columns;
 mod costs;
 mod devices;
@@ -13,6 +15,9 @@ mod error;
 mod groups;
 mod hints;
 mod host_memory;
+mod inspect;
+mod isolate;
+mod op_arguments;
 mod options;
 mod proposal;
 mod report;
@@ -24,5 +29,6 @@ pub use columns::{Candidates, DeviceColumns, NodeColumns, PlacementHint};
 pub use enumerate::enumerate;
 pub use error::CandidatesError;
 pub(crate) use host_memory::HostMemory;
+pub use isolate::isolate_function_calls;
 pub use options::{Argument, OpArguments, PlacementOptions};
 pub use proposal::{Explanation, Proposal};

@@ -10,6 +10,7 @@ use crate::graph::NodeId;
 use crate::names::DeviceId;
 use crate::names::DeviceName;
 use crate::ops::NodeDefError;
+use crate::ops::OpDef;
 
 /// Options of [`super::enumerate`].
 #[derive(Debug, Clone, Default)]
@@ -21,6 +22,8 @@ pub struct PlacementOptions {
     pub allow_soft_placement: bool,
     /// Devices fixed by the user or an earlier placement. A pin takes precedence over the node's request.
     pub pins: Vec<(NodeId, DeviceId)>,
+    /// The same by the full names of devices, as other processes hand placements over (TensorFlow `Node::assigned_device_name`).
+    pub assigned_devices: Vec<(NodeId, String)>,
     /// Preferred wherever it is legal, before priorities of kernels and device types.
     pub default_local_device: Option<DeviceId>,
     /// How work becomes nanoseconds.
@@ -48,6 +51,13 @@ impl PlacementOptions {
     #[must_use]
     pub fn with_pin(mut self, node: NodeId, device: DeviceId) -> Self {
         self.pins.push((node, device));
+        self
+    }
+
+    /// The same, with a node assigned before to the device of this full name.
+    #[must_use]
+    pub fn with_assigned_device(mut self, node: NodeId, device: impl Into<String>) -> Self {
+        self.assigned_devices.push((node, device.into()));
         self
     }
 
@@ -82,6 +92,13 @@ pub trait OpArguments: fmt::Debug + Send + Sync {
     /// Whether the op is defined at all. One that is not, such as a function's name, and has no kernel either, runs on any device
     /// type.
     fn is_known(&self, op: &str) -> bool;
+
+    /// The definition of an op. Where it is known, placement looks into the functions that are called: their bodies' nodes say
+    /// what they give only through it.
+    fn definition(&self, op: &str) -> Option<&OpDef> {
+        let _ = op;
+        None
+    }
 
     /// Whether a node agrees with the definition of its op. Asked of the first node that no device type has a kernel for: what
     /// is wrong with the node says more than that.

@@ -3,6 +3,7 @@
 use crate::candidates::error::CandidatesError;
 use crate::candidates::groups::Groups;
 use crate::candidates::options::OpArguments;
+use crate::candidates::options::PlacementOptions;
 use crate::candidates::support::Supports;
 use crate::candidates::support::TypeTable;
 use crate::device::DeviceSet;
@@ -26,6 +27,8 @@ pub(super) struct Facts<'a> {
     pub(super) arguments: Option<&'a dyn OpArguments>,
     /// Parsed requests, by requested id.
     pub(super) requests: &'a [DeviceName],
+    /// Whether the graph is the body of a function.
+    pub(super) is_body: bool,
 }
 
 impl<'a> Facts<'a> {
@@ -73,8 +76,23 @@ impl<'a> Facts<'a> {
         device: u32,
         supports: &Supports,
         support: u32,
+        options: &PlacementOptions,
     ) -> CandidatesError {
         let op = self.graph.op(node);
+        let mut assigned = options.assigned_devices.iter();
+        if assigned.any(|(assigned, _)| *assigned == node) {
+            return CandidatesError::AssignedDevice {
+                node: self.graph.node_name(node).to_owned(),
+                op: op.to_owned(),
+                reason: format!(
+                    "its assigned device `{}` has no kernel for the op, only [{}] have; registered:{}",
+                    self.device_name(device),
+                    supports.names(support, self.types),
+                    self.registered(node)
+                )
+                .into(),
+            };
+        }
         CandidatesError::PinNotLegal {
             node: self.graph.node_name(node).to_owned(),
             device: self.device_name(device).to_string(),

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use hashbrown::HashMap;
 
 use crate::candidates::error::CandidatesError;
-use crate::candidates::options::OpArguments;
+use crate::candidates::report::Facts;
 use crate::device::DeviceSet;
 use crate::device::KernelLookupError;
 use crate::device::KernelRegistry;
@@ -88,12 +88,8 @@ pub(super) struct Supports {
 
 impl Supports {
     /// Looks up each class once, and classes that differ only in attributes that no kernel of their op constrains together.
-    pub(super) fn of(
-        graph: &Graph,
-        types: &TypeTable,
-        kernels: &KernelRegistry,
-        arguments: Option<&dyn OpArguments>,
-    ) -> Result<Self, CandidatesError> {
+    pub(super) fn of(facts: &Facts<'_>) -> Result<Self, CandidatesError> {
+        let (graph, types, kernels) = (facts.graph, facts.types, facts.kernels);
         let mut supports = Self {
             of_class: Vec::with_capacity(graph.classes().len()),
             sets: Vec::new(),
@@ -117,9 +113,7 @@ impl Supports {
                         }
                     })?;
                     let (found, refused) = match found {
-                        (found, refused)
-                            if found.is_empty() && runs_anywhere(graph, op, kernels, arguments) =>
-                        {
+                        (found, refused) if found.is_empty() && runs_anywhere(facts, op) => {
                             let all = (0..to_u32(types.names.len())).map(|number| (number, 0));
                             (all.collect(), refused)
                         }
@@ -295,14 +289,13 @@ fn lookup(
 
 /// A function, or an op that nobody defines, is no op whose kernels could be missing. (An app may register kernels for an op
 /// without defining it: then those count.)
-fn runs_anywhere(
-    graph: &Graph,
-    op: &str,
-    kernels: &KernelRegistry,
-    arguments: Option<&dyn OpArguments>,
-) -> bool {
+fn runs_anywhere(facts: &Facts<'_>, op: &str) -> bool {
+    let arguments = facts.arguments;
     let is_undefined = || arguments.is_some_and(|arguments| !arguments.is_known(op));
-    kernels.of_op(op).is_empty() && (graph.find_function(op).is_some() || is_undefined())
+    // The ends of a body stand for what the caller wires.
+    let is_end = || facts.is_body && ["_Arg", "_Retval"].contains(&op);
+    facts.kernels.of_op(op).is_empty()
+        && (facts.graph.find_function(op).is_some() || is_undefined() || is_end())
 }
 
 fn first_of_class(graph: &Graph, class: usize) -> String {

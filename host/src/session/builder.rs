@@ -14,7 +14,6 @@ use super::Session;
 use super::group::Member;
 use super::group::SessionGroup;
 use super::lifecycle;
-use super::op_arguments::SessionOps;
 use super::placement_log;
 use super::report::PlacedBy;
 use super::report::SessionReport;
@@ -97,6 +96,8 @@ pub struct SessionBuilder {
     pub(super) kept: Vec<(String, DeviceId)>,
     /// Pins of the placement options, by name, while the graph is another one than theirs.
     pub(super) moved_pins: Option<Vec<(String, DeviceId)>>,
+    /// Assigned devices of the placement options, likewise.
+    pub(super) moved_assigned_devices: Vec<(String, String)>,
     /// The GraphDef that the graph of the session came from.
     #[cfg(feature = "graphdef")]
     graph_def: Option<bytes::Bytes>,
@@ -675,9 +676,7 @@ impl SessionBuilder {
             options.allow_soft_placement = allow;
         }
         lifecycle::pin_kept(&mut options, graph, &self.kept);
-        options
-            .op_arguments
-            .get_or_insert_with(|| Arc::new(SessionOps(ops)));
+        options.op_arguments.get_or_insert(ops);
         candidates::enumerate(graph, devices, kernels, &options)
     }
 

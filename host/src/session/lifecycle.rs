@@ -234,18 +234,29 @@ impl SessionBuilder {
         };
         let pins = options.pins.drain(..);
         let pins = pins.map(|(node, device)| (graph.node_name(node).to_owned(), device));
-        self.moved_pins = Some(pins.collect());
+        let pins = pins.collect();
+        let assigned = options.assigned_devices.drain(..);
+        let assigned = assigned.map(|(node, device)| (graph.node_name(node).to_owned(), device));
+        let assigned = assigned.collect();
+        self.moved_pins = Some(pins);
+        self.moved_assigned_devices = assigned;
     }
 
     /// Fixes nodes of `graph` to the devices that [`Self::detach_pins`] has noted.
     pub(super) fn attach_pins(&mut self, graph: &Graph) {
         let pins = self.moved_pins.take().unwrap_or_default();
+        let assigned = std::mem::take(&mut self.moved_assigned_devices);
         let Some(options) = self.placement_options_mut() else {
             return;
         };
         for (name, device) in pins {
             options
                 .pins
+                .extend(graph.find_node(&name).map(|node| (node, device)));
+        }
+        for (name, device) in assigned {
+            options
+                .assigned_devices
                 .extend(graph.find_node(&name).map(|node| (node, device)));
         }
     }
@@ -256,6 +267,9 @@ pub(super) fn pin_kept(options: &mut PlacementOptions, graph: &Graph, kept: &[(S
     for (name, device) in kept {
         if let Some(node) = graph.find_node(name) {
             options.pins.retain(|&(pinned, _)| pinned != node);
+            options
+                .assigned_devices
+                .retain(|(assigned, _)| *assigned != node);
             options.pins.push((node, *device));
         }
     }

@@ -1,0 +1,143 @@
+//! What must share a device in a graph, or in the body of a function that it calls (TensorFlow `ColocationGraph::Initialize`).
+
+use crate::candidates::error::CandidatesError;
+use crate::candidates::groups::Groups;
+use crate::candidates::inspect::Inspector;
+use crate::candidates::options::PlacementOptions;
+use crate::candidates::report::Facts;
+use crate::candidates::support::Supports;
+use crate::candidates::support::to_u32;
+use crate::device::DeviceSet;
+use crate::graph::Graph;
+use crate::graph::NONE;
+use crate::graph::NodeId;
+use crate::names::DeviceName;
+
+/// Supported types and colocation groups of a graph. Resource edges join before what users ask for, so the order counts.
+///
+/// # Errors
+/// [`CandidatesError`] for a node without a kernel, and for nodes that must share a device and cannot.
+pub(super) fn colocation_groups<'g>(
+    facts: &Facts<'g>,
+    pinned: Option<&[u32]>,
+    options: &PlacementOptions,
+    inspector: &mut Inspector<'_>,
+) -> Result<(Supports, Groups<'g>), CandidatesError> {
+    let (graph, arguments) = (facts.graph, facts.arguments);
+    let mut supports = Supports::of(facts)?;
+    presume_elsewhere(facts, pinned, options, &mut supports)?;
+    let soft = options.allow_soft_placement;
+    let mut groups = Groups::new(graph, facts.types, facts.requests, soft);
+    if let Some(pinned) = pinned {
+        assign_pins(facts, &mut groups, &supports, pinned, options)?;
+    }
+    let calls = inspector.calls(graph)?;
+    groups.join_edges(&mut supports, arguments, &calls)?;
+    for call in calls {
+        let found = inspector.look_into(facts, call)?;
+        groups.join_call(call, &found, &mut supports)?;
+    }
+    groups.join_classes(&mut supports)?;
+    groups.drop_xla(&mut supports);
+    Ok((supports, groups))
+}
+
+/// Requested devices, parsed and inside the device scope; by requested id.
+pub(super) fn parse_requests(
+    graph: &Graph,
+    scope: &DeviceName,
+) -> Result<Vec<DeviceName>, CandidatesError> {
+    graph
+        .requested_texts()
+        .iter()
+        .enumerate()
+        .map(|(id, text)| {
+            let mut name = DeviceName::parse_full(text).map_err(|source| {
+                let node = graph
+                    .requested_ids()
+                    .iter()
+                    .position(|&requested| requested as usize == id);
+                CandidatesError::MalformedRequest {
+                    node: node.map_or_else(String::new, |node| {
+                        graph.node_name(NodeId(to_u32(node))).to_owned()
+                    }),
+                    source,
+                }
+            })?;
+            name.merge_unset(scope);
+            Ok(name)
+        })
+        .collect()
+}
+
+/// The task that is "here", for ops whose kernels are presumed to be elsewhere.
+fn local_name(devices: &DeviceSet, options: &PlacementOptions) -> Option<DeviceName> {
+    let local = devices.client_device().or(options.default_local_device)?;
+    Some(devices.get(local)?.name().clone())
+}
+
+/// Checks that every node has a kernel somewhere. One without is presumed to have it in another task if it asks for a device
+/// there: then its types are the one it asks for, or all.
+fn presume_elsewhere(
+    facts: &Facts<'_>,
+    pinned: Option<&[u32]>,
+    options: &PlacementOptions,
+    supports: &mut Supports,
+) -> Result<(), CandidatesError> {
+    if !supports.sets.iter().any(Vec::is_empty) {
+        return Ok(());
+    }
+    let graph = facts.graph;
+    let local = local_name(facts.devices, options);
+    supports.of_request = vec![NONE; facts.requests.len()];
+    for node in graph.nodes() {
+        let support = supports.of_class[graph.class_ids()[node.index()] as usize];
+        if !supports.sets[support as usize].is_empty() {
+            continue;
+        }
+        let pin = pinned.map_or(NONE, |pinned| pinned[node.index()]);
+        if pin != NONE {
+            return Err(facts.pin_without_kernel(node, pin, supports, support, options));
+        }
+        let request = graph.requested_ids()[node.index()] as usize;
+        let name = &facts.requests[request];
+        let is_remote = local
+            .as_ref()
+            .is_some_and(|local| local.is_different_address_space(name));
+        if !is_remote || supports.refused[support as usize] {
+            return Err(facts.no_kernel(node, supports.refused[support as usize]));
+        }
+        if supports.of_request[request] == NONE {
+            let presumed = supports.elsewhere(name.device_type.as_deref(), facts.types);
+            if supports.sets[presumed as usize].is_empty() {
+                return Err(facts.no_such_device(node, name));
+            }
+            supports.of_request[request] = presumed;
+        }
+    }
+    Ok(())
+}
+
+fn assign_pins(
+    facts: &Facts<'_>,
+    groups: &mut Groups<'_>,
+    supports: &Supports,
+    pinned: &[u32],
+    options: &PlacementOptions,
+) -> Result<(), CandidatesError> {
+    for (node, &device) in facts.graph.nodes().zip(pinned) {
+        if device == NONE {
+            continue;
+        }
+        let support = supports.of_node(facts.graph, node);
+        let device_type = facts.types.of_device[device as usize];
+        let runs = supports.sets[support as usize]
+            .iter()
+            .any(|&(number, _)| number == device_type);
+        if !runs {
+            return Err(facts.pin_without_kernel(node, device, supports, support, options));
+        }
+        groups.assign(node.0, facts.device_name(device), supports);
+    }
+    Ok(())
+}
