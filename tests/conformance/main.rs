@@ -12,6 +12,8 @@ mod device_spec;
 mod fakes;
 mod gpu;
 mod partition;
+#[cfg(feature = "graphdef")]
+mod placer;
 mod rendezvous;
 mod resource_mgr;
 
@@ -41,6 +43,8 @@ const AREAS: &[(&str, Check)] = &[
     ("gpu_devices", gpu::check),
     ("gpu_memory", gpu::check),
     ("partition", partition::check),
+    #[cfg(feature = "graphdef")]
+    ("placer", placer::check),
     ("remote_device", device_mgr::check),
     ("renamed_device", device_mgr::check),
     ("rendezvous", rendezvous::check),
