@@ -32,6 +32,7 @@ use placewright::tensor::PartialShape;
 
 use crate::fakes::FakeDevice;
 
+mod calls;
 mod evaluator;
 mod host_memory;
 mod saved;

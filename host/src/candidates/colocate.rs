@@ -25,11 +25,13 @@ pub(super) fn colocation_groups<'g>(
 ) -> Result<(Supports, Groups<'g>), CandidatesError> {
     let (graph, arguments) = (facts.graph, facts.arguments);
     let mut supports = Supports::of(facts)?;
-    presume_elsewhere(facts, pinned, options, &mut supports)?;
+    check_kernels(facts, pinned, options, &mut supports)?;
     let soft = options.allow_soft_placement;
     let mut groups = Groups::new(graph, facts.types, facts.requests, soft);
-    if let Some(pinned) = pinned {
-        assign_pins(facts, &mut groups, &supports, pinned, options)?;
+    for (node, &device) in graph.nodes().zip(pinned.unwrap_or_default()) {
+        if device != NONE {
+            groups.assign(node.0, facts.device_name(device), &supports);
+        }
     }
     let calls = inspector.calls(graph)?;
     groups.join_edges(&mut supports, arguments, &calls)?;
@@ -76,68 +78,66 @@ fn local_name(devices: &DeviceSet, options: &PlacementOptions) -> Option<DeviceN
     Some(devices.get(local)?.name().clone())
 }
 
-/// Checks that every node has a kernel somewhere. One without is presumed to have it in another task if it asks for a device
-/// there: then its types are the one it asks for, or all.
-fn presume_elsewhere(
+/// Checks that every node has a kernel somewhere, and there where it is pinned. One without is presumed to have it in another
+/// task if it asks for a device there: then its types are the one it asks for, or all.
+fn check_kernels(
     facts: &Facts<'_>,
     pinned: Option<&[u32]>,
     options: &PlacementOptions,
     supports: &mut Supports,
 ) -> Result<(), CandidatesError> {
-    if !supports.sets.iter().any(Vec::is_empty) {
+    let lacks_some = supports.sets.iter().any(Vec::is_empty);
+    if pinned.is_none() && !lacks_some {
         return Ok(());
     }
-    let graph = facts.graph;
     let local = local_name(facts.devices, options);
-    supports.of_request = vec![NONE; facts.requests.len()];
-    for node in graph.nodes() {
-        let support = supports.of_class[graph.class_ids()[node.index()] as usize];
-        if !supports.sets[support as usize].is_empty() {
-            continue;
-        }
+    if lacks_some {
+        supports.of_request = vec![NONE; facts.requests.len()];
+    }
+    for node in facts.graph.nodes() {
         let pin = pinned.map_or(NONE, |pinned| pinned[node.index()]);
-        if pin != NONE {
-            return Err(facts.pin_without_kernel(node, pin, supports, support, options));
-        }
-        let request = graph.requested_ids()[node.index()] as usize;
-        let name = &facts.requests[request];
-        let is_remote = local
-            .as_ref()
-            .is_some_and(|local| local.is_different_address_space(name));
-        if !is_remote || supports.refused[support as usize] {
-            return Err(facts.no_kernel(node, supports.refused[support as usize]));
-        }
-        if supports.of_request[request] == NONE {
-            let presumed = supports.elsewhere(name.device_type.as_deref(), facts.types);
-            if supports.sets[presumed as usize].is_empty() {
-                return Err(facts.no_such_device(node, name));
+        let support = supports.of_class[facts.graph.class_ids()[node.index()] as usize];
+        if supports.sets[support as usize].is_empty() {
+            let is_presumed = presume_elsewhere(facts, node, support, local.as_ref(), supports)?;
+            if !is_presumed && pin != NONE {
+                return Err(facts.pin_without_kernel(node, pin, supports, support, options));
             }
-            supports.of_request[request] = presumed;
+            if !is_presumed {
+                return Err(facts.no_kernel(node, supports.refused[support as usize]));
+            }
+        }
+        if pin != NONE {
+            let support = supports.of_node(facts.graph, node);
+            let device_type = facts.types.of_device[pin as usize];
+            let mut supported = supports.sets[support as usize].iter();
+            if !supported.any(|&(number, _)| number == device_type) {
+                return Err(facts.pin_without_kernel(node, pin, supports, support, options));
+            }
         }
     }
     Ok(())
 }
 
-fn assign_pins(
+/// Whether a node without a kernel may have it in another task. Notes the types that its request stands for.
+fn presume_elsewhere(
     facts: &Facts<'_>,
-    groups: &mut Groups<'_>,
-    supports: &Supports,
-    pinned: &[u32],
-    options: &PlacementOptions,
-) -> Result<(), CandidatesError> {
-    for (node, &device) in facts.graph.nodes().zip(pinned) {
-        if device == NONE {
-            continue;
-        }
-        let support = supports.of_node(facts.graph, node);
-        let device_type = facts.types.of_device[device as usize];
-        let runs = supports.sets[support as usize]
-            .iter()
-            .any(|&(number, _)| number == device_type);
-        if !runs {
-            return Err(facts.pin_without_kernel(node, device, supports, support, options));
-        }
-        groups.assign(node.0, facts.device_name(device), supports);
+    node: NodeId,
+    support: u32,
+    local: Option<&DeviceName>,
+    supports: &mut Supports,
+) -> Result<bool, CandidatesError> {
+    let request = facts.graph.requested_ids()[node.index()] as usize;
+    let name = &facts.requests[request];
+    let is_remote = local.is_some_and(|local| local.is_different_address_space(name));
+    if !is_remote || supports.refused[support as usize] {
+        return Ok(false);
     }
-    Ok(())
+    if supports.of_request[request] == NONE {
+        let presumed = supports.elsewhere(name.device_type.as_deref(), facts.types);
+        if supports.sets[presumed as usize].is_empty() {
+            return Err(facts.no_such_device(node, name));
+        }
+        supports.of_request[request] = presumed;
+    }
+    Ok(true)
 }

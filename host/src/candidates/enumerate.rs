@@ -134,6 +134,13 @@ fn pins(
     let mut pinned = vec![NONE; graph.n_nodes()];
     let mut pins = options.pins.clone();
     for (node, name) in &options.assigned_devices {
+        if node.index() >= graph.n_nodes() {
+            return Err(CandidatesError::PinNotLegal {
+                node: node.to_string(),
+                device: name.clone(),
+                reason: "the graph has no node of this id".to_owned(),
+            });
+        }
         pins.push((*node, assigned_device(graph, devices, *node, name)?));
     }
     for (node, device) in pins {
@@ -169,21 +176,10 @@ fn assigned_device(
     node: NodeId,
     name: &str,
 ) -> Result<DeviceId, CandidatesError> {
-    let wrong = |reason: String| {
-        let exists = node.index() < graph.n_nodes();
-        CandidatesError::AssignedDevice {
-            node: if exists {
-                graph.node_name(node).to_owned()
-            } else {
-                node.to_string()
-            },
-            op: if exists {
-                graph.op(node).to_owned()
-            } else {
-                "no node of the graph".to_owned()
-            },
-            reason: reason.into(),
-        }
+    let wrong = |reason: String| CandidatesError::AssignedDevice {
+        node: graph.node_name(node).to_owned(),
+        op: graph.op(node).to_owned(),
+        reason: reason.into(),
     };
     if let Err(error) = DeviceName::parse_full(name) {
         return Err(wrong(format!("malformed assigned device: {error}")));
