@@ -37,10 +37,10 @@ use crate::names::DeviceName;
 
 /// Lists for each node the devices that may run it, most preferred first, with what it costs there.
 ///
-/// The rules are TensorFlow's: kernels by device type and priority, requested devices, colocation by `_class` and by
-/// reference and resource edges, through function calls too where ops are defined, soft placement, XLA types only on request. Item 0 of a node's set is the device that
-/// TensorFlow's placer takes where no hint applies. Runs once per placement; the work is per class of nodes, per distinct
-/// request and per group, with a few table look-ups per node.
+/// The rules are TensorFlow's: kernels by device type and priority, requested devices, colocation by `_class` and by reference and
+/// resource edges (through function calls too, where ops are defined), soft placement, XLA types only on request. Item 0 of a
+/// node's set is the device that TensorFlow's placer takes where no hint applies. Runs once per placement; the work is per class of
+/// nodes, per distinct request and per group, with a few table look-ups per node.
 ///
 /// # Errors
 /// [`CandidatesError`] for the first node, in node order, that no device may run (generators last), and for devices whose links
