@@ -101,7 +101,8 @@ pub fn main() -> ExitCode {
 }
 
 /// Runs the program on what an app knows: its ops, devices and kernels are there in every command as what ships is (but in `bench`,
-/// whose figures are those of this library), less the device types that the environment switches off. The first of `args` is the name of the program; returned is the exit status.
+/// whose figures are those of this library), less the device types that the environment switches off. The first of `args` is the
+/// name of the program; returned is the exit status.
 ///
 /// ```no_run
 /// use placewright::registry::Registry;
