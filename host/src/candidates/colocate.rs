@@ -1,5 +1,7 @@
 //! What must share a device in a graph, or in the body of a function that it calls (TensorFlow `ColocationGraph::Initialize`).
 
+use std::ops::ControlFlow;
+
 use crate::candidates::error::CandidatesError;
 use crate::candidates::groups::Groups;
 use crate::candidates::inspect::Inspector;
@@ -7,6 +9,7 @@ use crate::candidates::options::PlacementOptions;
 use crate::candidates::report::Facts;
 use crate::candidates::support::Supports;
 use crate::candidates::support::to_u32;
+use crate::candidates::ties::for_each_tie;
 use crate::device::DeviceSet;
 use crate::graph::Graph;
 use crate::graph::NONE;
@@ -23,7 +26,7 @@ pub(super) fn colocation_groups<'g>(
     options: &PlacementOptions,
     inspector: &mut Inspector<'_>,
 ) -> Result<(Supports, Groups<'g>), CandidatesError> {
-    let (graph, arguments) = (facts.graph, facts.arguments);
+    let graph = facts.graph;
     let mut supports = Supports::of(facts)?;
     check_kernels(facts, pinned, options, &mut supports)?;
     let soft = options.allow_soft_placement;
@@ -33,13 +36,15 @@ pub(super) fn colocation_groups<'g>(
             groups.assign(node.0, facts.device_name(device), &supports);
         }
     }
-    let calls = inspector.calls(graph)?;
-    groups.join_edges(&mut supports, arguments, &calls)?;
-    for call in calls {
-        let found = inspector.look_into(facts, call)?;
-        groups.join_call(call, &found, &mut supports)?;
+    let joined = for_each_tie(facts, inspector, |tie| {
+        match groups.join_tie(&tie, &mut supports) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(clash) => ControlFlow::Break(clash),
+        }
+    })?;
+    if let ControlFlow::Break(clash) = joined {
+        return Err(facts.conflict(clash));
     }
-    groups.join_classes(&mut supports)?;
     groups.drop_xla(&mut supports);
     Ok((supports, groups))
 }

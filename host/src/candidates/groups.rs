@@ -2,51 +2,19 @@
 
 use hashbrown::HashMap;
 
-use crate::candidates::error::CandidatesError;
 use crate::candidates::inspect::CallGroups;
 use crate::candidates::inspect::GroupLimits;
-use crate::candidates::options::OpArguments;
 use crate::candidates::support::Supports;
 use crate::candidates::support::TypeTable;
 use crate::candidates::support::is_xla;
 use crate::candidates::support::to_u32;
-use crate::graph::AttrValue;
-use crate::graph::EdgeKind;
+use crate::candidates::ties::Tie;
+use crate::candidates::ties::call_members;
 use crate::graph::Graph;
-use crate::graph::NONE;
 use crate::graph::NodeId;
 use crate::names::DeviceName;
 use crate::names::MergeMode;
 use crate::tensor::DType;
-
-/// Ops whose reference and resource inputs do not bind them to the producer's device (TensorFlow's input colocation
-/// exemption registry).
-const EXEMPT_OPS: [&str; 24] = [
-    "PartitionedCall",
-    "StatefulPartitionedCall",
-    "RpcServerRegister",
-    "FilterDataset",
-    "FlatMapDataset",
-    "GeneratorDataset",
-    "GroupByReducerDataset",
-    "GroupByWindowDataset",
-    "InterleaveDataset",
-    "MapAndBatchDataset",
-    "MapDataset",
-    "OneShotIterator",
-    "ParallelInterleaveDataset",
-    "ParallelInterleaveDatasetV2",
-    "ParallelMapDataset",
-    "ParallelMapDatasetV2",
-    "ReduceDataset",
-    "ScanDataset",
-    "TakeWhileDataset",
-    "ExperimentalGroupByReducerDataset",
-    "ExperimentalGroupByWindowDataset",
-    "ExperimentalMapAndBatchDataset",
-    "ExperimentalParallelInterleaveDataset",
-    "ExperimentalScanDataset",
-];
 
 /// A device that stands for several physical ones.
 const COMPOSITE_TYPE: &str = "COMPOSITE";
@@ -72,6 +40,20 @@ pub(super) struct Groups<'a> {
     parent: Vec<u32>,
     rank: Vec<u8>,
     state_of: HashMap<u32, GroupState>,
+    first_of_class: HashMap<&'a str, u32>,
+}
+
+/// Two nodes that must share a device, and cannot.
+#[derive(Debug)]
+pub(super) struct Clash {
+    pub(super) first: u32,
+    pub(super) second: u32,
+    /// What the first one's group asks for.
+    pub(super) first_request: String,
+    /// What the second one's group asks for.
+    pub(super) second_request: String,
+    /// Why they must share, and why they cannot.
+    pub(super) reason: String,
 }
 
 impl<'a> Groups<'a> {
@@ -89,6 +71,7 @@ impl<'a> Groups<'a> {
             parent: Vec::new(),
             rank: Vec::new(),
             state_of: HashMap::new(),
+            first_of_class: HashMap::new(),
         }
     }
 
@@ -106,79 +89,25 @@ impl<'a> Groups<'a> {
         state.resource = DeviceName::default();
     }
 
-    /// Joins the ends of reference and resource edges, and of variant edges between dataset ops; edges of `calls`, which are in
-    /// order, wait until their functions have been looked into.
-    pub(super) fn join_edges(
-        &mut self,
-        supports: &mut Supports,
-        arguments: Option<&dyn OpArguments>,
-        calls: &[NodeId],
-    ) -> Result<(), CandidatesError> {
-        let graph = self.graph;
-        let has_variants = graph.tensor_dtypes().contains(&DType::Variant);
-        let kinds = graph.edge_kinds();
-        if !has_variants && !kinds.iter().any(|kind| kind & EdgeKind::REFERENCE != 0) {
-            return Ok(());
+    /// Joins what a tie ties.
+    pub(super) fn join_tie(&mut self, tie: &Tie<'a>, supports: &mut Supports) -> Result<(), Clash> {
+        self.prepare();
+        match tie {
+            Tie::Edge { producer, consumer } => self.join_reference(*producer, *consumer, supports),
+            Tie::Call { call, found } => self.join_call(*call, found, supports),
+            Tie::Class { node, group } => self.join_class(group, *node, supports),
         }
-        let is_call = |node: NodeId| calls.binary_search(&node).is_ok();
-        for node in graph.nodes().filter(|&node| !is_call(node)) {
-            for (slot, edge) in graph.predecessors().range(node.index()).enumerate() {
-                let is_reference = kinds[edge] & EdgeKind::REFERENCE != 0;
-                if graph.edge_tensors()[edge] == NONE || !(is_reference || has_variants) {
-                    continue;
-                }
-                let producer = graph.predecessors().items[edge];
-                if is_call(NodeId(producer)) {
-                    continue;
-                }
-                let joins = if is_reference {
-                    self.binds(node, slot, edge, arguments)
-                } else {
-                    let dtype = graph.tensor_dtypes()[graph.edge_tensors()[edge] as usize];
-                    dtype == DType::Variant
-                        && is_dataset(graph, node)
-                        && is_dataset(graph, NodeId(producer))
-                };
-                if joins {
-                    self.join_reference(producer, node.0, supports)?;
-                }
-            }
-        }
-        Ok(())
     }
 
     /// Joins what feeds a call with what reads its results, where the body of its function joins argument and result; the body's
     /// nodes ask for devices with them. The call itself may be anywhere.
-    pub(super) fn join_call(
+    fn join_call(
         &mut self,
         call: NodeId,
         found: &CallGroups,
         supports: &mut Supports,
-    ) -> Result<(), CandidatesError> {
-        let graph = self.graph;
-        self.prepare();
-        // Per group of the body: a neighbour of the call, and whether it takes a reference or resource.
-        let mut members: Vec<Vec<(u32, bool)>> = vec![Vec::new(); found.groups.len()];
-        let is_reference = |edge: usize| graph.edge_kinds()[edge] & EdgeKind::REFERENCE != 0;
-        let inputs = graph.predecessors().range(call.index());
-        for (edge, &group) in inputs.zip(&found.args) {
-            if graph.edge_tensors()[edge] != NONE {
-                let producer = graph.predecessors().items[edge];
-                members[group as usize].push((producer, is_reference(edge)));
-            }
-        }
-        let outputs = graph.output_range(call);
-        for position in graph.successors().range(call.index()) {
-            let edge = graph.successor_edges()[position] as usize;
-            let tensor = graph.edge_tensors()[edge] as usize;
-            let slot = tensor.checked_sub(outputs.start);
-            // Control edges carry no tensor.
-            let group = slot.and_then(|slot| found.results.get(slot));
-            if let Some(&group) = group.filter(|_| outputs.contains(&tensor)) {
-                let consumer = graph.successors().items[position];
-                members[group as usize].push((consumer, is_reference(edge)));
-            }
-        }
+    ) -> Result<(), Clash> {
+        let members = call_members(self.graph, call, found);
         for (members, limits) in members.iter().zip(&found.groups) {
             let Some((&(first, _), others)) = members.split_first() else {
                 continue;
@@ -201,25 +130,18 @@ impl<'a> Groups<'a> {
         second: u32,
         call: NodeId,
         supports: &mut Supports,
-    ) -> Result<(), CandidatesError> {
+    ) -> Result<(), Clash> {
         let (a, b) = (self.root(first), self.root(second));
         if a == b {
             return Ok(());
         }
         self.state_mut(a, supports);
         self.state_mut(b, supports);
-        self.join(a, b, supports)
-            .map_err(|reason| CandidatesError::Conflict {
-                first: self.name(first),
-                second: self.name(second),
-                first_request: self.request_of(a),
-                second_request: self.request_of(b),
-                reason: format!(
-                    "the function that `{}` calls joins them, but {reason}",
-                    self.name(call.0)
-                )
-                .into(),
-            })
+        self.join(a, b, supports).map_err(|reason| {
+            let call = self.graph.node_name(call);
+            let reason = format!("the function that `{call}` calls joins them, but {reason}");
+            self.clash((first, a), (second, b), reason)
+        })
     }
 
     /// What nodes of a function ask for counts for a group outside. If no device type is left, choosing fails.
@@ -229,7 +151,7 @@ impl<'a> Groups<'a> {
         limits: &GroupLimits,
         call: NodeId,
         supports: &mut Supports,
-    ) -> Result<(), CandidatesError> {
+    ) -> Result<(), Clash> {
         let root = self.root(node);
         let mut state = self.state_mut(root, supports).clone();
         let mode = self.merge_mode();
@@ -238,17 +160,16 @@ impl<'a> Groups<'a> {
             .requested
             .merge(requested, mode)
             .and_then(|()| state.resource.merge(resource, MergeMode::Hard))
-            .map_err(|error| CandidatesError::Conflict {
-                first: self.name(node),
-                second: self.name(call.0),
+            .map_err(|error| Clash {
+                first: node,
+                second: call.0,
                 first_request: self.request_of(root),
                 second_request: requested.to_string(),
                 reason: format!(
                     "nodes of the function that `{}` calls must share a device with `{}`: {error}",
-                    self.name(call.0),
-                    self.name(node)
-                )
-                .into(),
+                    self.graph.node_name(call),
+                    self.graph.node_name(NodeId(node))
+                ),
             })?;
         let supported = supports.intern(limits.supported.clone(), false);
         state.support = match supports.intersect(state.support, supported, self.types) {
@@ -256,42 +177,6 @@ impl<'a> Groups<'a> {
             None => supports.intern(Vec::new(), false),
         };
         self.state_of.insert(root, state);
-        Ok(())
-    }
-
-    /// Joins nodes that name a common group in their attribute `_class`; each also is in the group of its own name.
-    pub(super) fn join_classes(&mut self, supports: &mut Supports) -> Result<(), CandidatesError> {
-        let graph = self.graph;
-        let named: Vec<Vec<&str>> = graph
-            .classes()
-            .iter()
-            .map(|class| {
-                class
-                    .attrs
-                    .get("_class")
-                    .map_or_else(Vec::new, groups_named)
-            })
-            .collect();
-        if named.iter().all(Vec::is_empty) {
-            return Ok(());
-        }
-        self.prepare();
-        // Nodes that are named by others but name no group themselves still are in the group of their own name.
-        let mut representative: HashMap<&str, u32> = HashMap::new();
-        let mut targets: HashMap<&str, ()> = HashMap::new();
-        for name in named.iter().flatten() {
-            targets.insert(name, ());
-        }
-        for node in graph.nodes() {
-            let class = graph.class_ids()[node.index()] as usize;
-            for name in &named[class] {
-                self.join_class(&mut representative, name, node.0, supports)?;
-            }
-            let own = graph.node_name(node);
-            if targets.contains_key(own) {
-                self.join_class(&mut representative, own, node.0, supports)?;
-            }
-        }
         Ok(())
     }
 
@@ -377,34 +262,12 @@ impl<'a> Groups<'a> {
         })
     }
 
-    /// Whether a reference or resource edge binds its ends.
-    fn binds(
-        &self,
-        node: NodeId,
-        slot: usize,
-        edge: usize,
-        arguments: Option<&dyn OpArguments>,
-    ) -> bool {
-        let op = self.graph.op(node);
-        if EXEMPT_OPS.contains(&op) {
-            return false;
-        }
-        let tensor = self.graph.edge_tensors()[edge] as usize;
-        if self.graph.tensor_dtypes()[tensor] == DType::Resource {
-            return true;
-        }
-        // A reference that is consumed as a value, through an input that is no reference, does not bind.
-        arguments
-            .and_then(|arguments| arguments.input(op, self.graph.attrs(node), slot))
-            .is_none_or(|argument| argument.is_ref)
-    }
-
     fn join_reference(
         &mut self,
         producer: u32,
         consumer: u32,
         supports: &mut Supports,
-    ) -> Result<(), CandidatesError> {
+    ) -> Result<(), Clash> {
         self.prepare();
         let (src, dst) = (self.root(producer), self.root(consumer));
         if src == dst {
@@ -423,15 +286,14 @@ impl<'a> Groups<'a> {
             None
         };
         if let Some((what, first, second)) = refused {
-            return Err(CandidatesError::Conflict {
-                first: self.name(producer),
-                second: self.name(consumer),
+            return Err(Clash {
+                first: producer,
+                second: consumer,
                 first_request: first.to_string(),
                 second_request: second.to_string(),
                 reason: format!(
                     "a reference or resource connection joins them, which have incompatible {what} devices"
-                )
-.into(),
+                ),
             });
         }
         if !source.requested.is_compatible_with(&target.requested) {
@@ -441,27 +303,21 @@ impl<'a> Groups<'a> {
             target.requested.ensure_specification(&target.resource);
             self.state_of.insert(dst, target);
         }
-        self.join(src, dst, supports)
-            .map_err(|reason| CandidatesError::Conflict {
-                first: self.name(producer),
-                second: self.name(consumer),
-                first_request: self.request_of(src),
-                second_request: self.request_of(dst),
-                reason: format!(
-                    "a reference or resource connection joins nodes on two different devices: {reason}"
-                )
-.into(),
-            })
+        self.join(src, dst, supports).map_err(|reason| {
+            let reason = format!(
+                "a reference or resource connection joins nodes on two different devices: {reason}"
+            );
+            self.clash((producer, src), (consumer, dst), reason)
+        })
     }
 
-    fn join_class<'n>(
+    fn join_class(
         &mut self,
-        representative: &mut HashMap<&'n str, u32>,
-        name: &'n str,
+        group: &'a str,
         node: u32,
         supports: &mut Supports,
-    ) -> Result<(), CandidatesError> {
-        let first = *representative.entry(name).or_insert(node);
+    ) -> Result<(), Clash> {
+        let first = *self.first_of_class.entry(group).or_insert(node);
         let (a, b) = (self.root(node), self.root(first));
         if a == b {
             return Ok(());
@@ -469,13 +325,10 @@ impl<'a> Groups<'a> {
         self.state_mut(a, supports);
         self.state_mut(b, supports);
         match self.join(a, b, supports) {
-            Err(reason) if !self.soft => Err(CandidatesError::Conflict {
-                first: self.name(node),
-                second: self.name(first),
-                first_request: self.request_of(a),
-                second_request: self.request_of(b),
-                reason: format!("both are in colocation group `{name}`, but {reason}").into(),
-            }),
+            Err(reason) if !self.soft => {
+                let reason = format!("both are in colocation group `{group}`, but {reason}");
+                Err(self.clash((node, a), (first, b), reason))
+            }
             // Soft placement drops a colocation request that cannot be met.
             _ => Ok(()),
         }
@@ -516,8 +369,15 @@ impl<'a> Groups<'a> {
         Ok(())
     }
 
-    fn name(&self, node: u32) -> String {
-        self.graph.node_name(NodeId(node)).to_owned()
+    /// Two nodes with their groups.
+    fn clash(&self, first: (u32, u32), second: (u32, u32), reason: String) -> Clash {
+        Clash {
+            first: first.0,
+            second: second.0,
+            first_request: self.request_of(first.1),
+            second_request: self.request_of(second.1),
+            reason,
+        }
     }
 
     fn request_of(&self, root: u32) -> String {
@@ -558,27 +418,4 @@ fn is_resource_generator(graph: &Graph, node: NodeId) -> bool {
             || graph
                 .output(node, 0)
                 .is_some_and(|tensor| graph.tensor_is_ref(tensor)))
-}
-
-/// One variant output, and named `...Dataset` or `...DatasetV` and a number.
-fn is_dataset(graph: &Graph, node: NodeId) -> bool {
-    let outputs = graph.output_range(node);
-    let op = graph.op(node);
-    let stem = op.trim_end_matches(|c: char| c.is_ascii_digit());
-    let named = op.ends_with("Dataset") || (stem.len() < op.len() && stem.ends_with("DatasetV"));
-    named && outputs.len() == 1 && graph.tensor_dtypes()[outputs.start] == DType::Variant
-}
-
-/// The `loc:@NAME` entries of a `_class` list; anything else is ignored, as in TensorFlow.
-fn groups_named(class: &AttrValue) -> Vec<&str> {
-    let AttrValue::List(values) = class else {
-        return Vec::new();
-    };
-    values
-        .iter()
-        .filter_map(|value| match value {
-            AttrValue::Bytes(bytes) => std::str::from_utf8(bytes).ok()?.strip_prefix("loc:@"),
-            _ => None,
-        })
-        .collect()
 }

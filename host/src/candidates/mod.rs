@@ -23,6 +23,7 @@ mod proposal;
 mod report;
 mod support;
 pub mod synthetic;
+mod ties;
 
 pub use builder::CandidatesBuilder;
 pub use columns::{Candidates, DeviceColumns, NodeColumns, PlacementHint};

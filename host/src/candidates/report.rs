@@ -1,6 +1,7 @@
 //! The texts of [`CandidatesError`]: what a user needs to see of the graph, the devices and the kernels.
 
 use crate::candidates::error::CandidatesError;
+use crate::candidates::groups::Clash;
 use crate::candidates::groups::Groups;
 use crate::candidates::options::OpArguments;
 use crate::candidates::options::PlacementOptions;
@@ -100,6 +101,18 @@ impl<'a> Facts<'a> {
                 "op `{op}` has no kernel there, only on [{}]",
                 supports.names(support, self.types)
             ),
+        }
+    }
+
+    /// Two nodes that must share a device, and cannot.
+    pub(super) fn conflict(&self, clash: Clash) -> CandidatesError {
+        let name = |node| self.graph.node_name(NodeId(node)).to_owned();
+        CandidatesError::Conflict {
+            first: name(clash.first),
+            second: name(clash.second),
+            first_request: clash.first_request,
+            second_request: clash.second_request,
+            reason: clash.reason.into(),
         }
     }
 

@@ -1,0 +1,245 @@
+//! What ties nodes together, one tie at a time, in the order in which TensorFlow's placer meets them: the order decides whose
+//! request counts.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use hashbrown::HashSet;
+
+use crate::candidates::error::CandidatesError;
+use crate::candidates::inspect::CallGroups;
+use crate::candidates::inspect::Inspector;
+use crate::candidates::options::OpArguments;
+use crate::candidates::report::Facts;
+use crate::graph::AttrValue;
+use crate::graph::EdgeKind;
+use crate::graph::Graph;
+use crate::graph::NONE;
+use crate::graph::NodeId;
+use crate::tensor::DType;
+
+/// Ops whose reference and resource inputs do not bind them to the producer's device (TensorFlow's input colocation
+/// exemption registry).
+const EXEMPT_OPS: [&str; 24] = [
+    "PartitionedCall",
+    "StatefulPartitionedCall",
+    "RpcServerRegister",
+    "FilterDataset",
+    "FlatMapDataset",
+    "GeneratorDataset",
+    "GroupByReducerDataset",
+    "GroupByWindowDataset",
+    "InterleaveDataset",
+    "MapAndBatchDataset",
+    "MapDataset",
+    "OneShotIterator",
+    "ParallelInterleaveDataset",
+    "ParallelInterleaveDatasetV2",
+    "ParallelMapDataset",
+    "ParallelMapDatasetV2",
+    "ReduceDataset",
+    "ScanDataset",
+    "TakeWhileDataset",
+    "ExperimentalGroupByReducerDataset",
+    "ExperimentalGroupByWindowDataset",
+    "ExperimentalMapAndBatchDataset",
+    "ExperimentalParallelInterleaveDataset",
+    "ExperimentalScanDataset",
+];
+
+/// A reason for which nodes must share a device.
+#[derive(Debug, Clone)]
+pub(super) enum Tie<'a> {
+    /// A reference or resource edge, or one that carries a variant from dataset op to dataset op.
+    Edge { producer: u32, consumer: u32 },
+    /// A call whose function ties what feeds it to what reads its results.
+    Call {
+        call: NodeId,
+        found: Arc<CallGroups>,
+    },
+    /// A node is in a colocation group.
+    Class { node: u32, group: &'a str },
+}
+
+/// Visits the ties of a graph until one breaks off.
+///
+/// # Errors
+/// Those of calls that are looked into.
+pub(super) fn for_each_tie<'g, B>(
+    facts: &Facts<'g>,
+    inspector: &mut Inspector<'_>,
+    mut visit: impl FnMut(Tie<'g>) -> ControlFlow<B>,
+) -> Result<ControlFlow<B>, CandidatesError> {
+    let graph = facts.graph;
+    let calls = inspector.calls(graph)?;
+    let mut found = for_each_edge(graph, facts.arguments, &calls, &mut visit);
+    for call in calls {
+        if found.is_break() {
+            return Ok(found);
+        }
+        let groups = inspector.look_into(facts, call)?;
+        found = visit(Tie::Call {
+            call,
+            found: groups,
+        });
+    }
+    if found.is_continue() {
+        found = for_each_class(graph, &mut visit);
+    }
+    Ok(found)
+}
+
+/// Edges of `calls`, which are in order, tie nothing: their functions do.
+fn for_each_edge<'g, B>(
+    graph: &'g Graph,
+    arguments: Option<&dyn OpArguments>,
+    calls: &[NodeId],
+    visit: &mut impl FnMut(Tie<'g>) -> ControlFlow<B>,
+) -> ControlFlow<B> {
+    let has_variants = graph.tensor_dtypes().contains(&DType::Variant);
+    let kinds = graph.edge_kinds();
+    if !has_variants && !kinds.iter().any(|kind| kind & EdgeKind::REFERENCE != 0) {
+        return ControlFlow::Continue(());
+    }
+    let is_call = |node: NodeId| calls.binary_search(&node).is_ok();
+    for node in graph.nodes().filter(|&node| !is_call(node)) {
+        for (slot, edge) in graph.predecessors().range(node.index()).enumerate() {
+            let is_reference = kinds[edge] & EdgeKind::REFERENCE != 0;
+            if graph.edge_tensors()[edge] == NONE || !(is_reference || has_variants) {
+                continue;
+            }
+            let producer = graph.predecessors().items[edge];
+            if is_call(NodeId(producer)) {
+                continue;
+            }
+            let ties = if is_reference {
+                binds(graph, node, slot, edge, arguments)
+            } else {
+                let dtype = graph.tensor_dtypes()[graph.edge_tensors()[edge] as usize];
+                dtype == DType::Variant
+                    && is_dataset(graph, node)
+                    && is_dataset(graph, NodeId(producer))
+            };
+            if ties {
+                visit(Tie::Edge {
+                    producer,
+                    consumer: node.0,
+                })?;
+            }
+        }
+    }
+    ControlFlow::Continue(())
+}
+
+/// The groups that nodes name in their attribute `_class`; each node that others name also is in the group of its own name.
+fn for_each_class<'g, B>(
+    graph: &'g Graph,
+    visit: &mut impl FnMut(Tie<'g>) -> ControlFlow<B>,
+) -> ControlFlow<B> {
+    let named: Vec<Vec<&str>> = graph
+        .classes()
+        .iter()
+        .map(|class| {
+            class
+                .attrs
+                .get("_class")
+                .map_or_else(Vec::new, groups_named)
+        })
+        .collect();
+    if named.iter().all(Vec::is_empty) {
+        return ControlFlow::Continue(());
+    }
+    let named_by_others: HashSet<&str> = named.iter().flatten().copied().collect();
+    for node in graph.nodes() {
+        let class = graph.class_ids()[node.index()] as usize;
+        for &group in &named[class] {
+            visit(Tie::Class {
+                node: node.0,
+                group,
+            })?;
+        }
+        let group = graph.node_name(node);
+        if named_by_others.contains(group) {
+            visit(Tie::Class {
+                node: node.0,
+                group,
+            })?;
+        }
+    }
+    ControlFlow::Continue(())
+}
+
+/// The neighbours of a call by group of the body of its function, and whether each takes or gives a reference or resource.
+pub(super) fn call_members(
+    graph: &Graph,
+    call: NodeId,
+    found: &CallGroups,
+) -> Vec<Vec<(u32, bool)>> {
+    let mut members: Vec<Vec<(u32, bool)>> = vec![Vec::new(); found.groups.len()];
+    let is_reference = |edge: usize| graph.edge_kinds()[edge] & EdgeKind::REFERENCE != 0;
+    let inputs = graph.predecessors().range(call.index());
+    for (edge, &group) in inputs.zip(&found.args) {
+        if graph.edge_tensors()[edge] != NONE {
+            let producer = graph.predecessors().items[edge];
+            members[group as usize].push((producer, is_reference(edge)));
+        }
+    }
+    let outputs = graph.output_range(call);
+    for position in graph.successors().range(call.index()) {
+        let edge = graph.successor_edges()[position] as usize;
+        let tensor = graph.edge_tensors()[edge] as usize;
+        let slot = tensor.checked_sub(outputs.start);
+        // Control edges carry no tensor.
+        let group = slot.and_then(|slot| found.results.get(slot));
+        if let Some(&group) = group.filter(|_| outputs.contains(&tensor)) {
+            let consumer = graph.successors().items[position];
+            members[group as usize].push((consumer, is_reference(edge)));
+        }
+    }
+    members
+}
+
+/// Whether a reference or resource edge binds its ends.
+fn binds(
+    graph: &Graph,
+    node: NodeId,
+    slot: usize,
+    edge: usize,
+    arguments: Option<&dyn OpArguments>,
+) -> bool {
+    let op = graph.op(node);
+    if EXEMPT_OPS.contains(&op) {
+        return false;
+    }
+    let tensor = graph.edge_tensors()[edge] as usize;
+    if graph.tensor_dtypes()[tensor] == DType::Resource {
+        return true;
+    }
+    // A reference that is consumed as a value, through an input that is no reference, does not bind.
+    arguments
+        .and_then(|arguments| arguments.input(op, graph.attrs(node), slot))
+        .is_none_or(|argument| argument.is_ref)
+}
+
+/// One variant output, and named `...Dataset` or `...DatasetV` and a number.
+fn is_dataset(graph: &Graph, node: NodeId) -> bool {
+    let outputs = graph.output_range(node);
+    let op = graph.op(node);
+    let stem = op.trim_end_matches(|c: char| c.is_ascii_digit());
+    let named = op.ends_with("Dataset") || (stem.len() < op.len() && stem.ends_with("DatasetV"));
+    named && outputs.len() == 1 && graph.tensor_dtypes()[outputs.start] == DType::Variant
+}
+
+/// The `loc:@NAME` entries of a `_class` list; anything else is ignored, as in TensorFlow.
+fn groups_named(class: &AttrValue) -> Vec<&str> {
+    let AttrValue::List(values) = class else {
+        return Vec::new();
+    };
+    values
+        .iter()
+        .filter_map(|value| match value {
+            AttrValue::Bytes(bytes) => std::str::from_utf8(bytes).ok()?.strip_prefix("loc:@"),
+            _ => None,
+        })
+        .collect()
+}
