@@ -35,6 +35,7 @@ use crate::fakes::FakeDevice;
 mod calls;
 mod evaluator;
 mod host_memory;
+mod refusals;
 mod saved;
 mod stated;
 

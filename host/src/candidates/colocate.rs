@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 
 use crate::candidates::error::CandidatesError;
+use crate::candidates::explain::Explainer;
 use crate::candidates::groups::Groups;
 use crate::candidates::inspect::Inspector;
 use crate::candidates::options::PlacementOptions;
@@ -28,7 +29,7 @@ pub(super) fn colocation_groups<'g>(
 ) -> Result<(Supports, Groups<'g>), CandidatesError> {
     let graph = facts.graph;
     let mut supports = Supports::of(facts)?;
-    check_kernels(facts, pinned, options, &mut supports)?;
+    check_kernels(facts, pinned, options, &mut supports, |_, error| Err(error))?;
     let soft = options.allow_soft_placement;
     let mut groups = Groups::new(graph, facts.types, facts.requests, soft);
     for (node, &device) in graph.nodes().zip(pinned.unwrap_or_default()) {
@@ -36,14 +37,19 @@ pub(super) fn colocation_groups<'g>(
             groups.assign(node.0, facts.device_name(device), &supports);
         }
     }
+    let mut n_ties = 0;
     let joined = for_each_tie(facts, inspector, |tie| {
+        n_ties += 1;
         match groups.join_tie(&tie, &mut supports) {
             Ok(()) => ControlFlow::Continue(()),
             Err(clash) => ControlFlow::Break(clash),
         }
     })?;
     if let ControlFlow::Break(clash) = joined {
-        return Err(facts.conflict(clash));
+        let node = clash.first;
+        let explainer = Explainer::new(facts, options, pinned, &supports, inspector, Some(n_ties));
+        let refusal = explainer.ok().and_then(|mut them| them.refusal(node));
+        return Err(facts.conflict(clash).with_refusal(refusal));
     }
     groups.drop_xla(&mut supports);
     Ok((supports, groups))
@@ -84,12 +90,13 @@ fn local_name(devices: &DeviceSet, options: &PlacementOptions) -> Option<DeviceN
 }
 
 /// Checks that every node has a kernel somewhere, and there where it is pinned. One without is presumed to have it in another
-/// task if it asks for a device there: then its types are the one it asks for, or all.
-fn check_kernels(
+/// task if it asks for a device there: then its types are the one it asks for, or all. Goes on as long as `report` does.
+pub(super) fn check_kernels(
     facts: &Facts<'_>,
     pinned: Option<&[u32]>,
     options: &PlacementOptions,
     supports: &mut Supports,
+    mut report: impl FnMut(NodeId, CandidatesError) -> Result<(), CandidatesError>,
 ) -> Result<(), CandidatesError> {
     let lacks_some = supports.sets.iter().any(Vec::is_empty);
     if pinned.is_none() && !lacks_some {
@@ -103,12 +110,18 @@ fn check_kernels(
         let pin = pinned.map_or(NONE, |pinned| pinned[node.index()]);
         let support = supports.of_class[facts.graph.class_ids()[node.index()] as usize];
         if supports.sets[support as usize].is_empty() {
-            let is_presumed = presume_elsewhere(facts, node, support, local.as_ref(), supports)?;
-            if !is_presumed && pin != NONE {
-                return Err(facts.pin_without_kernel(node, pin, supports, support, options));
-            }
-            if !is_presumed {
-                return Err(facts.no_kernel(node, supports.refused[support as usize]));
+            let presumed = presume_elsewhere(facts, node, support, local.as_ref(), supports);
+            let error = match presumed {
+                Ok(true) => None,
+                Ok(false) if pin != NONE => {
+                    Some(facts.pin_without_kernel(node, pin, supports, support, options))
+                }
+                Ok(false) => Some(facts.no_kernel(node, supports.refused[support as usize])),
+                Err(error) => Some(error),
+            };
+            if let Some(error) = error {
+                report(node, error)?;
+                continue;
             }
         }
         if pin != NONE {
@@ -116,7 +129,8 @@ fn check_kernels(
             let device_type = facts.types.of_device[pin as usize];
             let mut supported = supports.sets[support as usize].iter();
             if !supported.any(|&(number, _)| number == device_type) {
-                return Err(facts.pin_without_kernel(node, pin, supports, support, options));
+                let error = facts.pin_without_kernel(node, pin, supports, support, options);
+                report(node, error)?;
             }
         }
     }

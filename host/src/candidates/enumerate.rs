@@ -16,6 +16,7 @@ use crate::candidates::costs::CostRows;
 use crate::candidates::devices::check_links;
 use crate::candidates::devices::device_columns;
 use crate::candidates::error::CandidatesError;
+use crate::candidates::explain::Explainer;
 use crate::candidates::groups::Groups;
 use crate::candidates::groups::asks_for_xla;
 use crate::candidates::hints::fill_hints;
@@ -51,49 +52,33 @@ pub fn enumerate(
     kernels: &KernelRegistry,
     options: &PlacementOptions,
 ) -> Result<Candidates, CandidatesError> {
-    if device_set.is_empty() {
-        return Err(CandidatesError::NoDevices);
-    }
-    if let Some(device) = options.default_local_device
-        && device_set.get(device).is_none()
-    {
-        return Err(CandidatesError::NoSuchDefaultDevice(device.0));
-    }
-    let arguments = options.op_arguments.as_deref();
-    let types = TypeTable::of(device_set);
-    let requests = parse_requests(graph, &options.device_scope)?;
-    let pinned = pins(graph, device_set, options)?;
-    let facts = Facts {
-        graph,
-        devices: device_set,
-        kernels,
-        types: &types,
-        arguments,
-        requests: &requests,
-        is_body: false,
-    };
+    let asked = Asked::of(graph, device_set, options)?;
+    let facts = asked.facts(graph, device_set, kernels, options);
+    let (types, pinned) = (&asked.types, asked.pinned.as_deref());
     let mut inspector = Inspector::new(graph, options);
-    let (mut supports, mut groups) =
-        colocation_groups(&facts, pinned.as_deref(), options, &mut inspector)?;
+    let (mut supports, mut groups) = colocation_groups(&facts, pinned, options, &mut inspector)?;
 
     let chooser = Chooser::new(
         device_set,
         options.default_local_device,
         options.allow_soft_placement,
     );
-    let mut nodes = choose_all(
-        &facts,
-        chooser,
-        &mut groups,
-        &mut supports,
-        pinned.as_deref(),
-    )?;
-    let group_pins = pinned.map(|pinned| spread_pins(&pinned, &nodes));
+    let mut nodes = match choose_all(&facts, chooser, &mut groups, &mut supports, pinned) {
+        Ok(nodes) => nodes,
+        Err(node) => {
+            let explainer =
+                Explainer::new(&facts, options, pinned, &supports, &mut inspector, None);
+            let refusal = explainer.ok().and_then(|mut them| them.refusal(node.0));
+            let error = facts.no_candidate(node, &mut groups, &supports);
+            return Err(error.with_refusal(refusal));
+        }
+    };
+    let group_pins = pinned.map(|pinned| spread_pins(pinned, &nodes));
     nodes.pinned = group_pins.unwrap_or_else(|| vec![NONE; graph.n_nodes()]);
     nodes.follow = fill_hints(graph, &mut nodes.placement_hints);
     let (columns, cost_classes) = device_columns(device_set, &options.cost_model);
     check_links(&columns, device_set)?;
-    let mut rows = CostRows::new(options.cost_model, cost_classes, &types);
+    let mut rows = CostRows::new(options.cost_model, cost_classes, types);
     nodes.cost_row = graph
         .nodes()
         .zip(graph.flops().iter().zip(graph.traffic_bytes()))
@@ -104,7 +89,7 @@ pub fn enumerate(
         })
         .collect();
     nodes.costs = rows.costs;
-    let host_memory = HostMemory::of(graph, &types, kernels, options.op_arguments.as_ref());
+    let host_memory = HostMemory::of(graph, types, kernels, options.op_arguments.as_ref());
     nodes.edge_kinds = edge_kinds(graph, &nodes, &host_memory);
     let found = Candidates::new(
         Arc::clone(graph),
@@ -120,6 +105,58 @@ pub fn enumerate(
         ],
     );
     Ok(found.with_host_memory(host_memory))
+}
+
+/// What is asked of placement, parsed and checked as far as it stands for itself.
+#[derive(Debug)]
+pub(super) struct Asked {
+    types: TypeTable,
+    /// By requested id.
+    requests: Vec<DeviceName>,
+    /// Device per node, [`NONE`] where not pinned; `None` without pins.
+    pub(super) pinned: Option<Vec<u32>>,
+}
+
+impl Asked {
+    /// # Errors
+    /// [`CandidatesError`]: no devices, a malformed request, a pin or default device that does not exist.
+    pub(super) fn of(
+        graph: &Graph,
+        devices: &DeviceSet,
+        options: &PlacementOptions,
+    ) -> Result<Self, CandidatesError> {
+        if devices.is_empty() {
+            return Err(CandidatesError::NoDevices);
+        }
+        if let Some(device) = options.default_local_device
+            && devices.get(device).is_none()
+        {
+            return Err(CandidatesError::NoSuchDefaultDevice(device.0));
+        }
+        Ok(Self {
+            types: TypeTable::of(devices),
+            requests: parse_requests(graph, &options.device_scope)?,
+            pinned: pins(graph, devices, options)?,
+        })
+    }
+
+    pub(super) fn facts<'a>(
+        &'a self,
+        graph: &'a Graph,
+        devices: &'a DeviceSet,
+        kernels: &'a KernelRegistry,
+        options: &'a PlacementOptions,
+    ) -> Facts<'a> {
+        Facts {
+            graph,
+            devices,
+            kernels,
+            types: &self.types,
+            arguments: options.op_arguments.as_deref(),
+            requests: &self.requests,
+            is_body: false,
+        }
+    }
 }
 
 /// Device per node, [`NONE`] where not pinned; `None` without pins.
@@ -219,14 +256,15 @@ enum Entry {
     Known(Choice),
 }
 
-/// Candidate set, group and whether the request was softened, for every node.
+/// Candidate set, group and whether the request was softened, for every node; or the first node without a candidate, generators
+/// last.
 fn choose_all(
     facts: &Facts<'_>,
     mut chooser: Chooser<'_>,
     groups: &mut Groups<'_>,
     supports: &mut Supports,
     pinned: Option<&[u32]>,
-) -> Result<NodeColumns, CandidatesError> {
+) -> Result<NodeColumns, NodeId> {
     let graph = facts.graph;
     let n_nodes = graph.n_nodes();
     let n_requests = facts.requests.len();
@@ -251,15 +289,13 @@ fn choose_all(
         let state = if all_alone { None } else { groups.state(root) };
         let choice = if let Some(state) = state {
             let (group, choice) = *of_root.entry(root).or_insert_with(|| {
-                let request = Request {
-                    requested: &state.requested,
-                    assigned: &state.assigned,
-                    resource: &state.resource,
-                };
                 let supported = &supports.sets[state.support as usize];
                 let group = columns.n_groups;
                 columns.n_groups += 1;
-                (group, chooser.choose(supported, request, facts.types))
+                (
+                    group,
+                    chooser.choose(supported, state.request(), facts.types),
+                )
             });
             columns.group.push(group);
             choice
@@ -294,11 +330,11 @@ fn choose_all(
                 columns.candidate_set.push(NONE);
                 failed_generator.get_or_insert(node);
             }
-            None => return Err(facts.no_candidate(node, groups, supports)),
+            None => return Err(node),
         }
     }
     if let Some(node) = failed_generator {
-        return Err(facts.no_candidate(node, groups, supports));
+        return Err(node);
     }
     columns.sets = chooser.sets;
     Ok(columns)

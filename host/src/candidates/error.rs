@@ -1,5 +1,6 @@
 //! Why some node has no device.
 
+use crate::candidates::refusal::Refusal;
 use crate::device::KernelLookupError;
 use crate::device::StatusCode;
 use crate::graph::GraphError;
@@ -60,8 +61,9 @@ pub enum CandidatesError {
     },
     /// No device of the set bears the requested name.
     #[error(
-        "cannot assign a device for operation {node}: {{{{node {node}}}}} was explicitly assigned to `{request}`, but available devices are [{available}]{}",
-        gpu_remedy(request)
+        "cannot assign a device for operation {node}: {{{{node {node}}}}} was explicitly assigned to `{request}`, but available devices are [{available}]{}{}",
+        gpu_remedy(request),
+        clash_text(refusal)
     )]
     NoSuchDevice {
         /// The node.
@@ -70,10 +72,13 @@ pub enum CandidatesError {
         request: String,
         /// All devices, sorted.
         available: String,
+        /// What clashes, where that is known.
+        refusal: Option<Box<Refusal>>,
     },
     /// The requested device exists, but has no kernel for the node, or for its colocation group.
     #[error(
-        "cannot assign a device for operation {node}: no kernel for op `{op}` on the requested device `{request}`; device types with a kernel for it and its colocation group: [{supported}]; allow soft placement to use another device; registered:{registered}"
+        "cannot assign a device for operation {node}: no kernel for op `{op}` on the requested device `{request}`; device types with a kernel for it and its colocation group: [{supported}]; allow soft placement to use another device; registered:{registered}{}",
+        clash_text(refusal)
     )]
     NoKernelForRequest {
         /// The node.
@@ -83,13 +88,16 @@ pub enum CandidatesError {
         /// What it asked for.
         request: String,
         /// Device types that support all of the group.
-        supported: String,
+        supported: Box<str>,
         /// The op's registrations.
         registered: Box<str>,
+        /// What clashes, where that is known.
+        refusal: Option<Box<Refusal>>,
     },
     /// The colocation group needs a device that does not exist or has no kernel.
     #[error(
-        "cannot assign a device for operation {node}: Could not satisfy explicit device specification `{request}`, because the node is colocated with a group that requires the incompatible device `{group_request}`; devices are [{devices}]; colocation group: {group}"
+        "cannot assign a device for operation {node}: Could not satisfy explicit device specification `{request}`, because the node is colocated with a group that requires the incompatible device `{group_request}`; devices are [{devices}]; colocation group: {group}{}",
+        clash_text(refusal)
     )]
     GroupRequest {
         /// The node.
@@ -99,13 +107,16 @@ pub enum CandidatesError {
         /// What its group asked for.
         group_request: String,
         /// All devices, in set order.
-        devices: String,
+        devices: Box<str>,
         /// Op types of the group with their device types, and its members.
         group: Box<str>,
+        /// What clashes, where that is known.
+        refusal: Option<Box<Refusal>>,
     },
     /// Two nodes must share a device, and cannot.
     #[error(
-        "cannot colocate nodes `{first}` and `{second}`: {reason}; requested devices: `{first_request}` and `{second_request}`"
+        "cannot colocate nodes `{first}` and `{second}`: {reason}; requested devices: `{first_request}` and `{second_request}`{}",
+        clash_text(refusal)
     )]
     Conflict {
         /// One node.
@@ -113,11 +124,13 @@ pub enum CandidatesError {
         /// The other one.
         second: String,
         /// What the first one's group asked for.
-        first_request: String,
+        first_request: Box<str>,
         /// What the second one's group asked for.
-        second_request: String,
+        second_request: Box<str>,
         /// Why they must share, and why they cannot.
         reason: Box<str>,
+        /// The shortest chain of constraints that ties what clashes, where that is known.
+        refusal: Option<Box<Refusal>>,
     },
     /// A pin names no device of the set, no node of the graph, or a device that cannot run the node.
     #[error("cannot pin node `{node}` to `{device}`: {reason}")]
@@ -231,7 +244,38 @@ fn mismatch_text(has_mismatch: bool) -> &'static str {
     }
 }
 
+fn clash_text(refusal: &Option<Box<Refusal>>) -> String {
+    match refusal {
+        Some(refusal) => format!("; what clashes: {refusal}"),
+        None => String::new(),
+    }
+}
+
 impl CandidatesError {
+    /// The constraints that clash, as the smallest set, with suggestions; `None` where the error speaks for itself.
+    pub fn refusal(&self) -> Option<&Refusal> {
+        match self {
+            Self::NoSuchDevice { refusal, .. }
+            | Self::NoKernelForRequest { refusal, .. }
+            | Self::GroupRequest { refusal, .. }
+            | Self::Conflict { refusal, .. } => refusal.as_deref(),
+            Self::InFunction { source, .. } => source.refusal(),
+            _ => None,
+        }
+    }
+
+    /// The same, with what clashes.
+    pub(super) fn with_refusal(mut self, found: Option<Refusal>) -> Self {
+        if let Self::NoSuchDevice { refusal, .. }
+        | Self::NoKernelForRequest { refusal, .. }
+        | Self::GroupRequest { refusal, .. }
+        | Self::Conflict { refusal, .. } = &mut self
+        {
+            *refusal = found.map(Box::new);
+        }
+        self
+    }
+
     /// Its category.
     pub fn code(&self) -> StatusCode {
         match self {

@@ -1,7 +1,9 @@
 //! Colocation groups: which nodes must share a device, and what each group asks for (TensorFlow `ColocationGraph`).
 
 use hashbrown::HashMap;
+use hashbrown::HashSet;
 
+use crate::candidates::choose::Request;
 use crate::candidates::inspect::CallGroups;
 use crate::candidates::inspect::GroupLimits;
 use crate::candidates::support::Supports;
@@ -28,6 +30,16 @@ pub(super) struct GroupState {
     pub(super) requested: DeviceName,
 }
 
+impl GroupState {
+    pub(super) fn request(&self) -> Request<'_> {
+        Request {
+            requested: &self.requested,
+            assigned: &self.assigned,
+            resource: &self.resource,
+        }
+    }
+}
+
 /// Union-find over nodes; states stand at the roots. Only nodes that some rule touches have a state.
 #[derive(Debug)]
 pub(super) struct Groups<'a> {
@@ -41,6 +53,27 @@ pub(super) struct Groups<'a> {
     rank: Vec<u8>,
     state_of: HashMap<u32, GroupState>,
     first_of_class: HashMap<&'a str, u32>,
+    /// `None` = all count.
+    kept: Option<&'a KeptLimits>,
+}
+
+/// The nodes whose requests and kernels count, where not those of all nodes do.
+#[derive(Debug)]
+pub(super) struct KeptLimits {
+    pub(super) requests: HashSet<u32>,
+    pub(super) kernels: HashSet<u32>,
+    /// What the others support.
+    all_types: u32,
+}
+
+impl KeptLimits {
+    pub(super) fn new(all_types: u32) -> Self {
+        Self {
+            requests: HashSet::new(),
+            kernels: HashSet::new(),
+            all_types,
+        }
+    }
 }
 
 /// Two nodes that must share a device, and cannot.
@@ -72,7 +105,13 @@ impl<'a> Groups<'a> {
             rank: Vec::new(),
             state_of: HashMap::new(),
             first_of_class: HashMap::new(),
+            kept: None,
         }
+    }
+
+    /// Lifts the requests and kernels of all other nodes.
+    pub(super) fn keep_only(&mut self, kept: &'a KeptLimits) {
+        self.kept = Some(kept);
     }
 
     /// Whether any node is not alone, or was assigned.
@@ -93,9 +132,11 @@ impl<'a> Groups<'a> {
     pub(super) fn join_tie(&mut self, tie: &Tie<'a>, supports: &mut Supports) -> Result<(), Clash> {
         self.prepare();
         match tie {
-            Tie::Edge { producer, consumer } => self.join_reference(*producer, *consumer, supports),
+            Tie::Edge {
+                producer, consumer, ..
+            } => self.join_reference(*producer, *consumer, supports),
             Tie::Call { call, found } => self.join_call(*call, found, supports),
-            Tie::Class { node, group } => self.join_class(group, *node, supports),
+            Tie::Class { node, group, .. } => self.join_class(group, *node, supports),
         }
     }
 
@@ -215,7 +256,6 @@ impl<'a> Groups<'a> {
 
     /// A node's group, and what it asks for, also of a node that is alone; after [`Self::drop_xla`].
     pub(super) fn of_node(&mut self, node: u32, supports: &mut Supports) -> (u32, GroupState) {
-        self.prepare();
         let root = self.root(node);
         if let Some(state) = self.state_of.get(&root) {
             return (root, state.clone());
@@ -245,12 +285,19 @@ impl<'a> Groups<'a> {
     }
 
     fn state_mut(&mut self, node: u32, supports: &Supports) -> &mut GroupState {
-        let (graph, requests) = (self.graph, self.requests);
+        let (graph, requests, kept) = (self.graph, self.requests, self.kept);
         self.state_of.entry(node).or_insert_with(|| {
             let id = NodeId(node);
-            let requested = requests[graph.requested_ids()[id.index()] as usize].clone();
+            let requested = if kept.is_none_or(|kept| kept.requests.contains(&node)) {
+                requests[graph.requested_ids()[id.index()] as usize].clone()
+            } else {
+                DeviceName::default()
+            };
             GroupState {
-                support: supports.of_node(graph, id),
+                support: match kept {
+                    Some(kept) if !kept.kernels.contains(&node) => kept.all_types,
+                    _ => supports.of_node(graph, id),
+                },
                 assigned: DeviceName::default(),
                 resource: if is_resource_generator(graph, id) {
                     requested.clone()

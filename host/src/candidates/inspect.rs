@@ -100,6 +100,14 @@ fn called<'a>(
     }
 }
 
+/// The name of the function that a call names; empty if it names none.
+pub(super) fn called_name(graph: &Graph, call: NodeId) -> &str {
+    match graph.attrs(call).get("f") {
+        Some(AttrValue::Function(name, _)) => name,
+        _ => "",
+    }
+}
+
 fn called_function(
     graph: &Graph,
     call: NodeId,

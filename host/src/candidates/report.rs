@@ -110,9 +110,10 @@ impl<'a> Facts<'a> {
         CandidatesError::Conflict {
             first: name(clash.first),
             second: name(clash.second),
-            first_request: clash.first_request,
-            second_request: clash.second_request,
+            first_request: clash.first_request.into(),
+            second_request: clash.second_request.into(),
             reason: clash.reason.into(),
+            refusal: None,
         }
     }
 
@@ -124,6 +125,7 @@ impl<'a> Facts<'a> {
             node: self.graph.node_name(node).to_owned(),
             request: request.to_string(),
             available: available.join(", "),
+            refusal: None,
         }
     }
 
@@ -147,8 +149,9 @@ impl<'a> Facts<'a> {
                 node: name,
                 request: own.to_string(),
                 group_request: group_request.to_string(),
-                devices: self.device_names().join(", "),
+                devices: self.device_names().join(", ").into(),
                 group: self.describe_group(root, groups, supports).into(),
+                refusal: None,
             };
         }
         if self.devices.find_matching(own).is_empty() {
@@ -158,8 +161,9 @@ impl<'a> Facts<'a> {
             node: name,
             op: graph.op(node).to_owned(),
             request: own.to_string(),
-            supported: supports.names(support, self.types),
+            supported: supports.names(support, self.types).into(),
             registered: self.registered(node),
+            refusal: None,
         }
     }
 

@@ -12,6 +12,7 @@ use crate::device::KernelRegistry;
 use crate::graph::AttrSet;
 use crate::graph::AttrValue;
 use crate::graph::Graph;
+use crate::graph::NONE;
 use crate::graph::NodeId;
 
 /// Types used only on request, or where nothing else has a kernel.
@@ -74,7 +75,7 @@ pub(super) fn is_xla(device_type: &str) -> bool {
 pub(super) type SupportedTypes = Vec<(u32, i32)>;
 
 /// Supported types of every class of a graph, interned.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Supports {
     /// Per class an index into `sets`.
     pub(super) of_class: Vec<u32>,
@@ -136,6 +137,14 @@ impl Supports {
             self.of_request[graph.requested_ids()[node.index()] as usize]
         } else {
             support
+        }
+    }
+
+    /// Every type for the nodes that nothing has a kernel for.
+    pub(super) fn lift_missing(&mut self, types: &TypeTable) {
+        let all = self.elsewhere(None, types);
+        for support in self.of_request.iter_mut().filter(|id| **id == NONE) {
+            *support = all;
         }
     }
 
@@ -289,7 +298,7 @@ fn lookup(
 
 /// A function, or an op that nobody defines, is no op whose kernels could be missing. (An app may register kernels for an op
 /// without defining it: then those count.)
-fn runs_anywhere(facts: &Facts<'_>, op: &str) -> bool {
+pub(super) fn runs_anywhere(facts: &Facts<'_>, op: &str) -> bool {
     let arguments = facts.arguments;
     let is_undefined = || arguments.is_some_and(|arguments| !arguments.is_known(op));
     // The ends of a body stand for what the caller wires.

@@ -11,6 +11,7 @@ use crate::candidates::inspect::CallGroups;
 use crate::candidates::inspect::Inspector;
 use crate::candidates::options::OpArguments;
 use crate::candidates::report::Facts;
+use crate::candidates::support::to_u32;
 use crate::graph::AttrValue;
 use crate::graph::EdgeKind;
 use crate::graph::Graph;
@@ -51,14 +52,24 @@ const EXEMPT_OPS: [&str; 24] = [
 #[derive(Debug, Clone)]
 pub(super) enum Tie<'a> {
     /// A reference or resource edge, or one that carries a variant from dataset op to dataset op.
-    Edge { producer: u32, consumer: u32 },
+    Edge {
+        producer: u32,
+        consumer: u32,
+        /// Position among the predecessors.
+        edge: u32,
+    },
     /// A call whose function ties what feeds it to what reads its results.
     Call {
         call: NodeId,
         found: Arc<CallGroups>,
     },
     /// A node is in a colocation group.
-    Class { node: u32, group: &'a str },
+    Class {
+        node: u32,
+        group: &'a str,
+        /// Whether the group bears the node's own name, and nothing on the node says so.
+        is_own: bool,
+    },
 }
 
 /// Visits the ties of a graph until one breaks off.
@@ -124,6 +135,7 @@ fn for_each_edge<'g, B>(
                 visit(Tie::Edge {
                     producer,
                     consumer: node.0,
+                    edge: to_u32(edge),
                 })?;
             }
         }
@@ -156,6 +168,7 @@ fn for_each_class<'g, B>(
             visit(Tie::Class {
                 node: node.0,
                 group,
+                is_own: false,
             })?;
         }
         let group = graph.node_name(node);
@@ -163,6 +176,7 @@ fn for_each_class<'g, B>(
             visit(Tie::Class {
                 node: node.0,
                 group,
+                is_own: true,
             })?;
         }
     }

@@ -66,6 +66,14 @@ fn reads_back(name: &DeviceName) {
         printed.index = None;
     }
     assert_eq!(DeviceName::parse_full(&name.to_string()), Ok(printed));
+    // The short spelling of a device of such a type says something else, in TensorFlow too: `task:2` is a task.
+    let is_word = |device_type: &str| {
+        let words = ["device", "job", "replica", "task"];
+        words.contains(&&*device_type.to_ascii_lowercase())
+    };
+    if name.device_type.as_deref().is_some_and(is_word) {
+        return;
+    }
     for spelling in name.mapping_names() {
         let parsed = DeviceName::parse_full(&spelling);
         if let Ok(parsed) = parsed {

@@ -1,0 +1,735 @@
+//! The search for the smallest set of constraints that clash. Runs only where placing has failed.
+//!
+//! Constraints are lifted until what remains is needed, and the groups themselves ([`Groups`]) say whether a set clashes, so that
+//! what is printed follows the rules that placing follows. Two nodes and the shortest way between them come first: that is what
+//! most clashes are, and it is what a user can follow.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+
+use hashbrown::HashMap;
+use hashbrown::HashSet;
+
+use crate::candidates::choose::Chooser;
+use crate::candidates::error::CandidatesError;
+use crate::candidates::groups::Groups;
+use crate::candidates::groups::KeptLimits;
+use crate::candidates::inspect::Inspector;
+use crate::candidates::inspect::called_name;
+use crate::candidates::options::PlacementOptions;
+use crate::candidates::refusal::Constraint;
+use crate::candidates::refusal::Refusal;
+use crate::candidates::refusal::Suggestion;
+use crate::candidates::report::Facts;
+use crate::candidates::support::Supports;
+use crate::candidates::support::to_u32;
+use crate::candidates::ties::Tie;
+use crate::candidates::ties::call_members;
+use crate::candidates::ties::for_each_tie;
+use crate::graph::NONE;
+use crate::graph::NodeId;
+use crate::names::DeviceId;
+use crate::names::DeviceName;
+
+/// Kinds of nodes, by what they ask for, between which ways are looked for; graphs have few.
+const N_KINDS_MAX: usize = 48;
+
+/// Constraints applied before the search gives up, some seconds of work: a text is not worth more.
+const WORK_MAX: usize = 20_000_000;
+
+/// A constraint that can be lifted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Item {
+    Assigned(u32),
+    Request(u32),
+    Kernels(u32),
+    /// Index into the ties; never one that the user has not written.
+    Tie(u32),
+}
+
+/// The constraints of a graph.
+#[derive(Debug)]
+pub(super) struct Explainer<'e, 'g> {
+    facts: &'e Facts<'g>,
+    options: &'e PlacementOptions,
+    pinned: Option<&'e [u32]>,
+    supports: Supports,
+    all_types: u32,
+    ties: Vec<Tie<'g>>,
+    ties_of_node: HashMap<u32, Vec<u32>>,
+    ties_of_group: HashMap<&'g str, Vec<u32>>,
+    work: usize,
+}
+
+impl<'e, 'g> Explainer<'e, 'g> {
+    /// With the ties of the graph, or so many of them. Every node has a kernel, or is presumed to.
+    ///
+    /// # Errors
+    /// Those of calls that cannot be looked into.
+    pub(super) fn new(
+        facts: &'e Facts<'g>,
+        options: &'e PlacementOptions,
+        pinned: Option<&'e [u32]>,
+        supports: &Supports,
+        inspector: &mut Inspector<'_>,
+        n_ties: Option<usize>,
+    ) -> Result<Self, CandidatesError> {
+        let mut supports = supports.clone();
+        let all = (0..to_u32(facts.types.names.len())).map(|number| (number, 0));
+        let all_types = supports.intern(all.collect(), false);
+        let mut found = Self {
+            facts,
+            options,
+            pinned,
+            supports,
+            all_types,
+            ties: Vec::new(),
+            ties_of_node: HashMap::new(),
+            ties_of_group: HashMap::new(),
+            work: 0,
+        };
+        let _ = for_each_tie(facts, inspector, |tie| {
+            if n_ties.is_some_and(|n_ties| found.ties.len() >= n_ties) {
+                return ControlFlow::Break(());
+            }
+            found.add(tie);
+            ControlFlow::Continue(())
+        })?;
+        Ok(found)
+    }
+
+    fn add(&mut self, tie: Tie<'g>) {
+        let index = to_u32(self.ties.len());
+        if let Tie::Class { group, .. } = tie {
+            self.ties_of_group.entry(group).or_default().push(index);
+        }
+        self.ties.push(tie);
+        for node in self.nodes_of_tie(index) {
+            self.ties_of_node.entry(node).or_default().push(index);
+        }
+    }
+
+    /// The clash that leaves a node, or those that share its device, without one.
+    pub(super) fn refusal(&mut self, node: u32) -> Option<Refusal> {
+        let all = self.items_around(node);
+        let set = self.clash_among(node, &all)?;
+        Some(self.describe(node, &set, &all))
+    }
+
+    /// All clashes, each without what mends an earlier one; around these nodes, and all that placing comes upon.
+    pub(super) fn refusals(&mut self, mut culprits: Vec<u32>) -> Vec<Refusal> {
+        let mut found = Vec::new();
+        let mut known: HashSet<u32> = HashSet::new();
+        culprits.append(&mut self.culprits());
+        for culprit in culprits {
+            if known.contains(&culprit) {
+                continue;
+            }
+            let mut items = self.items_around(culprit);
+            while let Some(set) = self.clash_among(culprit, &items) {
+                found.push(self.describe(culprit, &set, &items));
+                // What a user would most likely change: the last request, else the last of all.
+                let is_request = |item: &&Item| matches!(item, Item::Request(_));
+                let Some(&lifted) = set.iter().rfind(is_request).or(set.last()) else {
+                    break;
+                };
+                items.retain(|&item| item != lifted);
+            }
+            known.extend(self.ways_from(&[culprit]).order);
+        }
+        found
+    }
+
+    /// Nodes that cannot join a group, or are left without a device.
+    fn culprits(&mut self) -> Vec<u32> {
+        let facts = self.facts;
+        let soft = self.options.allow_soft_placement;
+        let supports = &mut self.supports;
+        let mut culprits = Vec::new();
+        let mut groups = Groups::new(facts.graph, facts.types, facts.requests, soft);
+        for (node, &device) in facts.graph.nodes().zip(self.pinned.unwrap_or_default()) {
+            if device != NONE {
+                groups.assign(node.0, facts.device_name(device), supports);
+            }
+        }
+        for tie in &self.ties {
+            if let Err(clash) = groups.join_tie(tie, supports) {
+                culprits.push(clash.first);
+            }
+        }
+        groups.drop_xla(supports);
+        let mut chooser = Chooser::new(facts.devices, self.options.default_local_device, soft);
+        let mut has_choice: HashMap<u32, bool> = HashMap::new();
+        for node in facts.graph.nodes() {
+            let (root, state) = groups.of_node(node.0, supports);
+            let has_choice = *has_choice.entry(root).or_insert_with(|| {
+                let supported = &supports.sets[state.support as usize];
+                chooser
+                    .choose(supported, state.request(), facts.types)
+                    .is_some()
+            });
+            let is_pinned = self.pinned.is_some_and(|pins| pins[node.index()] != NONE);
+            if !has_choice && !is_pinned {
+                culprits.push(node.0);
+            }
+        }
+        culprits
+    }
+
+    /// The constraints of all nodes that a node is tied to, directly or not.
+    fn items_around(&self, node: u32) -> Vec<Item> {
+        let mut nodes = self.ways_from(&[node]).order;
+        nodes.sort_unstable();
+        let mut ties: Vec<u32> = nodes
+            .iter()
+            .filter_map(|node| self.ties_of_node.get(node))
+            .flatten()
+            .copied()
+            .filter(|&tie| !self.is_own(tie))
+            .collect();
+        ties.sort_unstable();
+        ties.dedup();
+        let limits = nodes.iter().flat_map(|&node| self.limits_of(node));
+        limits.chain(ties.into_iter().map(Item::Tie)).collect()
+    }
+
+    /// Nobody has written that a node is in the group of its own name, so nobody can change it.
+    fn is_own(&self, tie: u32) -> bool {
+        matches!(self.ties[tie as usize], Tie::Class { is_own: true, .. })
+    }
+
+    fn limits_of(&self, node: u32) -> Vec<Item> {
+        let (graph, id) = (self.facts.graph, NodeId(node));
+        let mut limits = Vec::new();
+        if self.pin(node) != NONE {
+            limits.push(Item::Assigned(node));
+        }
+        if *self.request(node) != DeviceName::default() {
+            limits.push(Item::Request(node));
+        }
+        let support = self.supports.of_node(graph, id);
+        if self.supports.sets[support as usize].len() < self.facts.types.names.len() {
+            limits.push(Item::Kernels(node));
+        }
+        limits
+    }
+
+    fn pin(&self, node: u32) -> u32 {
+        self.pinned.map_or(NONE, |pinned| pinned[node as usize])
+    }
+
+    fn request(&self, node: u32) -> &'g DeviceName {
+        let id = self.facts.graph.requested_ids()[node as usize];
+        &self.facts.requests[id as usize]
+    }
+
+    fn nodes_of_tie(&self, tie: u32) -> Vec<u32> {
+        match &self.ties[tie as usize] {
+            Tie::Edge {
+                producer, consumer, ..
+            } => vec![*producer, *consumer],
+            Tie::Class { node, .. } => vec![*node],
+            Tie::Call { call, found } => call_members(self.facts.graph, *call, found)
+                .into_iter()
+                .flatten()
+                .map(|(node, _)| node)
+                .collect(),
+        }
+    }
+
+    /// Breadth first from some nodes along all ties.
+    fn ways_from(&self, sources: &[u32]) -> Ways<'g> {
+        let mut ways = Ways::default();
+        let mut queue: VecDeque<u32> = VecDeque::new();
+        for &source in sources {
+            ways.visit(source, NONE, &[], &mut queue);
+        }
+        while let Some(node) = queue.pop_front() {
+            for &tie in self.ties_of_node.get(&node).into_iter().flatten() {
+                match &self.ties[tie as usize] {
+                    Tie::Class { group, .. } => {
+                        if ways.groups.insert(group) {
+                            for &other in &self.ties_of_group[group] {
+                                let member = self.nodes_of_tie(other)[0];
+                                ways.visit(member, node, &[tie, other], &mut queue);
+                            }
+                        }
+                    }
+                    Tie::Edge {
+                        producer, consumer, ..
+                    } => {
+                        let other = if *producer == node {
+                            consumer
+                        } else {
+                            producer
+                        };
+                        ways.visit(*other, node, &[tie], &mut queue);
+                    }
+                    Tie::Call { call, found } => {
+                        for members in call_members(self.facts.graph, *call, found) {
+                            if members.iter().any(|&(member, _)| member == node) {
+                                for (member, _) in members {
+                                    ways.visit(member, node, &[tie], &mut queue);
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        ways
+    }
+
+    /// The devices left for the group of `node` under these constraints alone; `None` where they clash.
+    fn devices_left(&mut self, items: &[Item], soft: bool, node: u32) -> Option<Vec<u32>> {
+        self.work = self.work.saturating_add(items.len());
+        let facts = self.facts;
+        let mut kept = KeptLimits::new(self.all_types);
+        let (mut nodes, mut ties, mut assigned) = (vec![node], Vec::new(), HashSet::new());
+        for &item in items {
+            match item {
+                Item::Assigned(node) => {
+                    assigned.insert(node);
+                    nodes.push(node);
+                }
+                Item::Request(node) => {
+                    kept.requests.insert(node);
+                    nodes.push(node);
+                }
+                Item::Kernels(node) => {
+                    kept.kernels.insert(node);
+                    nodes.push(node);
+                }
+                Item::Tie(tie) => {
+                    ties.push(tie);
+                    nodes.extend(self.nodes_of_tie(tie));
+                    if let Tie::Class { group, .. } = &self.ties[tie as usize] {
+                        let members = &self.ties_of_group[group];
+                        ties.extend(members.iter().find(|&&member| self.is_own(member)));
+                    }
+                }
+            }
+        }
+        for sorted in [&mut nodes, &mut ties] {
+            sorted.sort_unstable();
+            sorted.dedup();
+        }
+        let supports = &mut self.supports;
+        let mut groups = Groups::new(facts.graph, facts.types, facts.requests, soft);
+        groups.keep_only(&kept);
+        let device_of =
+            |pinned: Option<&[u32]>, node: u32| pinned.map_or(NONE, |pins| pins[node as usize]);
+        for &node in nodes.iter().filter(|node| assigned.contains(*node)) {
+            let device = facts.device_name(device_of(self.pinned, node));
+            groups.assign(node, device, supports);
+        }
+        for &tie in &ties {
+            groups.join_tie(&self.ties[tie as usize], supports).ok()?;
+        }
+        groups.drop_xla(supports);
+        let default = self.options.default_local_device;
+        let mut chooser = Chooser::new(facts.devices, default, soft);
+        let mut left = Vec::new();
+        let mut of_root: HashMap<u32, Option<u32>> = HashMap::new();
+        for member in nodes {
+            let (root, state) = groups.of_node(member, supports);
+            let supported = &supports.sets[state.support as usize];
+            let set = *of_root.entry(root).or_insert_with(|| {
+                let choice = chooser.choose(supported, state.request(), facts.types);
+                choice.map(|choice| choice.set)
+            });
+            match set {
+                Some(set) if member == node => left = chooser.sets.row(set as usize).to_vec(),
+                Some(_) => {}
+                // What is assigned is not asked again, but for its own kernel.
+                None if assigned.contains(&member) => {
+                    let pin = device_of(self.pinned, member);
+                    let device_type = facts.types.of_device[pin as usize];
+                    let own = supports.of_node(facts.graph, NodeId(member));
+                    let has_kernel = !kept.kernels.contains(&member)
+                        || supports.sets[own as usize]
+                            .iter()
+                            .any(|&(number, _)| number == device_type);
+                    if !has_kernel {
+                        return None;
+                    }
+                    if member == node {
+                        left = vec![pin];
+                    }
+                }
+                None => return None,
+            }
+        }
+        Some(left)
+    }
+
+    fn clashes(&mut self, items: &[Item]) -> bool {
+        let soft = self.options.allow_soft_placement;
+        let node = items.first().map(|&item| self.node_of(item));
+        node.is_some_and(|node| self.devices_left(items, soft, node).is_none())
+    }
+
+    fn node_of(&self, item: Item) -> u32 {
+        match item {
+            Item::Assigned(node) | Item::Request(node) | Item::Kernels(node) => node,
+            Item::Tie(tie) => match &self.ties[tie as usize] {
+                Tie::Edge { consumer, .. } => *consumer,
+                Tie::Class { node, .. } => *node,
+                Tie::Call { call, .. } => call.0,
+            },
+        }
+    }
+
+    /// A clash of one node with itself, or of two nodes by the shortest way, or else any; `None` without a clash.
+    fn clash_among(&mut self, culprit: u32, items: &[Item]) -> Option<Vec<Item>> {
+        let known: HashSet<Item> = items.iter().copied().collect();
+        let mut kinds: Vec<Vec<u32>> = Vec::new();
+        let mut kind_of: HashMap<u32, usize> = HashMap::new();
+        let mut numbers: HashMap<(u32, u32, u32, [bool; 3]), usize> = HashMap::new();
+        let nodes = items.iter().filter_map(|item| match *item {
+            Item::Assigned(node) | Item::Request(node) | Item::Kernels(node) => Some(node),
+            Item::Tie(_) => None,
+        });
+        for node in std::iter::once(culprit).chain(nodes) {
+            let limits = [
+                Item::Assigned(node),
+                Item::Request(node),
+                Item::Kernels(node),
+            ];
+            let kept = limits.map(|limit| known.contains(&limit));
+            if !kept.contains(&true) || kind_of.contains_key(&node) {
+                continue;
+            }
+            let support = self.supports.of_node(self.facts.graph, NodeId(node));
+            let request = self.facts.graph.requested_ids()[node as usize];
+            let key = (support, request, self.pin(node), kept);
+            let kind = *numbers.entry(key).or_insert_with(|| {
+                kinds.push(Vec::new());
+                kinds.len() - 1
+            });
+            kinds[kind].push(node);
+            kind_of.insert(node, kind);
+        }
+        let limits_of = |node: u32| {
+            let limits = [
+                Item::Assigned(node),
+                Item::Request(node),
+                Item::Kernels(node),
+            ];
+            limits.into_iter().filter(|limit| known.contains(limit))
+        };
+        for nodes in &kinds {
+            let own: Vec<Item> = limits_of(nodes[0]).collect();
+            if self.clashes(&own) {
+                return self.minimal(own);
+            }
+        }
+        let mut pairs: Vec<Vec<Item>> = Vec::new();
+        for (kind, nodes) in kinds.iter().enumerate().take(N_KINDS_MAX) {
+            let ways = self.ways_from(nodes);
+            let mut reached = HashSet::new();
+            for &end in &ways.order {
+                let Some(&other) = kind_of.get(&end) else {
+                    continue;
+                };
+                if other <= kind || !reached.insert(other) {
+                    continue;
+                }
+                let (start, ties) = ways.way_to(end);
+                let ties = ties.into_iter().map(Item::Tie);
+                let ties = ties.filter(|tie| known.contains(tie));
+                pairs.push(limits_of(start).chain(ties).chain(limits_of(end)).collect());
+            }
+        }
+        pairs.sort_by_key(Vec::len);
+        for pair in pairs {
+            if self.clashes(&pair) {
+                return self.minimal(pair);
+            }
+        }
+        if self.clashes(items) {
+            return self.minimal(items.to_vec());
+        }
+        None
+    }
+
+    /// What remains of a clash when everything that is not needed is lifted, in halves first, then one by one until nothing more
+    /// can be.
+    fn minimal(&mut self, mut items: Vec<Item>) -> Option<Vec<Item>> {
+        let mut n_lifted = items.len() / 2;
+        loop {
+            n_lifted = n_lifted.max(1);
+            let mut start = 0;
+            let mut has_lifted = false;
+            while start < items.len() {
+                let end = (start + n_lifted).min(items.len());
+                let mut others = items[..start].to_vec();
+                others.extend_from_slice(&items[end..]);
+                if self.clashes(&others) {
+                    items = others;
+                    has_lifted = true;
+                } else {
+                    start = end;
+                }
+                if self.work > WORK_MAX {
+                    return None;
+                }
+            }
+            // A tie that overrules a request may have hidden that others are not needed, so one by one goes on.
+            if n_lifted == 1 && !has_lifted {
+                return Some(items);
+            }
+            n_lifted /= 2;
+        }
+    }
+
+    fn describe(&mut self, culprit: u32, set: &[Item], all: &[Item]) -> Refusal {
+        let ordered = self.along_the_chain(culprit, set);
+        Refusal {
+            constraints: ordered.iter().map(|&item| self.constraint(item)).collect(),
+            suggestions: self.suggestions(&ordered, all),
+        }
+    }
+
+    /// From limit to limit: what the first node asks for, what ties it to the next, and so on.
+    fn along_the_chain(&self, culprit: u32, set: &[Item]) -> Vec<Item> {
+        let limited: Vec<u32> = set
+            .iter()
+            .filter(|item| !matches!(item, Item::Tie(_)))
+            .map(|&item| self.node_of(item))
+            .collect();
+        let start = limited.iter().copied().find(|&node| node == culprit);
+        let Some(start) = start.or(limited.first().copied()) else {
+            return set.to_vec();
+        };
+        let mut ordered = Vec::new();
+        let mut queue = VecDeque::from([start]);
+        let mut seen: HashSet<u32> = HashSet::from([start]);
+        while let Some(node) = queue.pop_front() {
+            let limits = set.iter().filter(|item| !matches!(item, Item::Tie(_)));
+            ordered.extend(limits.filter(|&&item| self.node_of(item) == node).copied());
+            let mut ties: Vec<(Item, Vec<u32>)> = set
+                .iter()
+                .filter(|item| !ordered.contains(*item))
+                .filter_map(|&item| Some((item, self.span(item, set)?)))
+                .filter(|(_, span)| span.contains(&node))
+                .collect();
+            // A node's own place in a group before those of others.
+            ties.sort_by_key(|&(item, _)| self.node_of(item) != node);
+            for (item, span) in ties {
+                ordered.push(item);
+                queue.extend(span.into_iter().filter(|&node| seen.insert(node)));
+            }
+        }
+        let rest = set.iter().filter(|item| !ordered.contains(*item)).copied();
+        let rest: Vec<Item> = rest.collect();
+        ordered.extend(rest);
+        ordered
+    }
+
+    /// The nodes that a tie of the set ties together with the others of the set.
+    fn span(&self, item: Item, set: &[Item]) -> Option<Vec<u32>> {
+        let Item::Tie(tie) = item else {
+            return None;
+        };
+        let mut span = self.nodes_of_tie(tie);
+        if let Tie::Class { group, .. } = &self.ties[tie as usize] {
+            let members = self.ties_of_group[group].iter().copied();
+            let counts = |tie: &u32| self.is_own(*tie) || set.contains(&Item::Tie(*tie));
+            span.extend(
+                members
+                    .filter(counts)
+                    .flat_map(|tie| self.nodes_of_tie(tie)),
+            );
+        }
+        Some(span)
+    }
+
+    fn constraint(&self, item: Item) -> Constraint {
+        let (facts, graph) = (self.facts, self.facts.graph);
+        let name = |node: u32| graph.node_name(NodeId(node)).to_owned();
+        let device_name = |id: DeviceId| facts.device_name(id.0).to_string();
+        match item {
+            Item::Assigned(node) => Constraint::Assigned {
+                node: name(node),
+                device: device_name(DeviceId(self.pin(node))),
+            },
+            Item::Request(node) => {
+                let request = self.request(node);
+                let devices = facts.devices.find_matching(request);
+                Constraint::Request {
+                    node: name(node),
+                    request: request.to_string(),
+                    devices: devices.into_iter().map(device_name).collect(),
+                }
+            }
+            Item::Kernels(node) => {
+                let support = self.supports.of_node(graph, NodeId(node));
+                let types = &self.supports.sets[support as usize];
+                Constraint::Kernels {
+                    node: name(node),
+                    op: graph.op(NodeId(node)).to_owned(),
+                    device_types: types
+                        .iter()
+                        .map(|&(number, _)| facts.types.names[number as usize].clone())
+                        .collect(),
+                }
+            }
+            Item::Tie(tie) => match &self.ties[tie as usize] {
+                Tie::Edge {
+                    producer,
+                    consumer,
+                    edge,
+                } => {
+                    let tensor = graph.edge_tensors()[*edge as usize] as usize;
+                    let slot = tensor - graph.output_range(NodeId(*producer)).start;
+                    let is_ref = graph
+                        .output(NodeId(*producer), slot)
+                        .is_some_and(|tensor| graph.tensor_is_ref(tensor));
+                    Constraint::Edge {
+                        tensor: format!("{}:{slot}", graph.node_name(NodeId(*producer))),
+                        consumer: name(*consumer),
+                        carries: if is_ref {
+                            "reference".to_owned()
+                        } else {
+                            graph.tensor_dtypes()[tensor].name().to_owned()
+                        },
+                    }
+                }
+                Tie::Class { node, group, .. } => Constraint::ColocationGroup {
+                    node: name(*node),
+                    group: (*group).to_owned(),
+                },
+                Tie::Call { call, .. } => Constraint::Call {
+                    node: graph.node_name(*call).to_owned(),
+                    function: called_name(graph, *call).to_owned(),
+                },
+            },
+        }
+    }
+
+    /// Each has been tried: on all constraints around, or, where others of them clash too, on this clash.
+    fn suggestions(&mut self, set: &[Item], all: &[Item]) -> Vec<Suggestion> {
+        let facts = self.facts;
+        let soft = self.options.allow_soft_placement;
+        let name = |node: u32| facts.graph.node_name(NodeId(node)).to_owned();
+        let (mut requests, mut groups, mut kernels) = (Vec::new(), Vec::new(), Vec::new());
+        for &item in set {
+            let node = self.node_of(item);
+            let without = |items: &[Item]| -> Vec<Item> {
+                items.iter().copied().filter(|&it| it != item).collect()
+            };
+            let left = self
+                .devices_left(&without(all), soft, node)
+                .or_else(|| self.devices_left(&without(set), soft, node))
+                .unwrap_or_default();
+            match item {
+                Item::Request(_) => {
+                    let request = self.request(node);
+                    requests.extend(nearest(facts, request, &left).map(|device| {
+                        Suggestion::Request {
+                            node: name(node),
+                            request: as_complete_as(request, device).to_string(),
+                        }
+                    }));
+                }
+                Item::Assigned(_) => {
+                    let pinned = facts.device_name(self.pin(node));
+                    requests.extend(nearest(facts, pinned, &left).map(|device| {
+                        Suggestion::Assign {
+                            node: name(node),
+                            device: device.to_string(),
+                        }
+                    }));
+                }
+                Item::Kernels(_) => kernels.extend(left.first().map(|&device| {
+                    let number = facts.types.of_device[device as usize];
+                    Suggestion::Kernel {
+                        op: facts.graph.op(NodeId(node)).to_owned(),
+                        device_type: facts.types.names[number as usize].clone(),
+                    }
+                })),
+                Item::Tie(tie) => {
+                    if let Tie::Class { group, .. } = &self.ties[tie as usize] {
+                        groups.push(Suggestion::LeaveGroup {
+                            node: name(node),
+                            group: (*group).to_owned(),
+                        });
+                    }
+                }
+            }
+        }
+        let mut suggestions = requests;
+        let culprit = set.first().map(|&item| self.node_of(item));
+        let helps = |culprit| !soft && self.devices_left(set, true, culprit).is_some();
+        if culprit.is_some_and(helps) {
+            suggestions.push(Suggestion::SoftPlacement);
+        }
+        suggestions.append(&mut groups);
+        suggestions.append(&mut kernels);
+        suggestions.dedup();
+        suggestions
+    }
+}
+
+/// Shortest ways from some nodes.
+#[derive(Debug, Default)]
+struct Ways<'g> {
+    /// Node before, [`NONE`] at a start, and the ties between.
+    before: HashMap<u32, (u32, Vec<u32>)>,
+    /// Nodes reached, nearest first.
+    order: Vec<u32>,
+    groups: HashSet<&'g str>,
+}
+
+impl Ways<'_> {
+    fn visit(&mut self, node: u32, before: u32, ties: &[u32], queue: &mut VecDeque<u32>) {
+        if let hashbrown::hash_map::Entry::Vacant(entry) = self.before.entry(node) {
+            entry.insert((before, ties.to_vec()));
+            self.order.push(node);
+            queue.push_back(node);
+        }
+    }
+
+    /// Where the way to a node starts, and its ties.
+    fn way_to(&self, end: u32) -> (u32, Vec<u32>) {
+        let mut ties = Vec::new();
+        let mut node = end;
+        while let Some((before, between)) = self.before.get(&node)
+            && *before != NONE
+        {
+            ties.extend(between.iter().rev());
+            node = *before;
+        }
+        ties.reverse();
+        (node, ties)
+    }
+}
+
+/// The device with the most parts in common, job first, then the smallest difference of indices.
+fn nearest<'g>(facts: &Facts<'g>, wanted: &DeviceName, devices: &[u32]) -> Option<&'g DeviceName> {
+    let distance = |name: &DeviceName| {
+        let differs = [
+            wanted.job.is_some() && wanted.job != name.job,
+            wanted.replica.is_some() && wanted.replica != name.replica,
+            wanted.task.is_some() && wanted.task != name.task,
+            wanted.device_type.is_some() && wanted.device_type != name.device_type,
+        ];
+        let index = name.index.unwrap_or(0);
+        let away = wanted.index.map_or(0, |wanted| wanted.abs_diff(index));
+        (differs, away)
+    };
+    let names = devices.iter().map(|&device| facts.device_name(device));
+    names.min_by_key(|name| distance(name))
+}
+
+/// The parts of a device's name that a request has; with an index, what it is an index of.
+fn as_complete_as(request: &DeviceName, device: &DeviceName) -> DeviceName {
+    DeviceName {
+        job: device.job.clone().filter(|_| request.job.is_some()),
+        replica: device.replica.filter(|_| request.replica.is_some()),
+        task: device.task.filter(|_| request.task.is_some()),
+        device_type: device.device_type.clone(),
+        index: device.index.filter(|_| request.index.is_some()),
+    }
+}

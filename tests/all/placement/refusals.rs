@@ -1,0 +1,431 @@
+//! What is said of a graph that cannot be placed: the smallest set of constraints that clash, and what mends it.
+
+use std::sync::Arc;
+
+use placewright::candidates::Constraint;
+use placewright::candidates::PlacementOptions;
+use placewright::candidates::Refusal;
+use placewright::candidates::Suggestion;
+use placewright::candidates::refusals;
+use placewright::candidates::unsupported_nodes;
+use placewright::graph::Graph;
+use placewright::graph::NodeId;
+use placewright::graph::Work;
+use placewright::names::DeviceId;
+use placewright::ops::OpRegistry;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use super::Builder;
+use super::CPU0;
+use super::TASK;
+use super::candidates;
+use super::devices;
+use super::kernels;
+use super::soft;
+
+fn all(graph: &Arc<Graph>, options: &PlacementOptions) -> Vec<Refusal> {
+    refusals(graph, &devices(), &kernels(), options).unwrap()
+}
+
+/// The one refusal of a graph, which is also what placing it says.
+fn only(graph: &Arc<Graph>, options: &PlacementOptions) -> Refusal {
+    let found = all(graph, options);
+    assert_eq!(found.len(), 1, "{found:?}");
+    let error = candidates(graph, options).unwrap_err();
+    assert_eq!(error.refusal(), Some(&found[0]), "{error}");
+    assert!(error.to_string().contains(&found[0].to_string()), "{error}");
+    found.into_iter().next().unwrap()
+}
+
+fn texts(refusal: &Refusal) -> Vec<String> {
+    refusal
+        .constraints
+        .iter()
+        .map(ToString::to_string)
+        .collect()
+}
+
+fn suggestions(refusal: &Refusal) -> Vec<String> {
+    refusal
+        .suggestions
+        .iter()
+        .map(ToString::to_string)
+        .collect()
+}
+
+#[test]
+fn a_graph_that_can_be_placed_has_no_refusals() {
+    let mut builder = Builder::new();
+    let a = builder.on("a", "Any", &[], "/cpu:1");
+    builder.with("b", "Any", &[a], "", "a");
+    let graph = builder.finish();
+    assert_eq!(all(&graph, &PlacementOptions::default()), []);
+    assert!(candidates(&graph, &PlacementOptions::default()).is_ok());
+}
+
+#[test]
+fn a_request_for_a_device_that_is_not_there_gets_the_nearest_that_is() {
+    let mut builder = Builder::new();
+    builder.on("n", "Any", &[], "/device:GPU:7");
+    let found = only(&builder.finish(), &PlacementOptions::default());
+    assert_eq!(
+        texts(&found),
+        ["`n` asks for `/device:GPU:7`, which no device is"]
+    );
+    assert_eq!(
+        suggestions(&found),
+        ["request `/device:GPU:1` for `n`", "allow soft placement"]
+    );
+}
+
+#[test]
+fn a_request_without_a_kernel_is_two_constraints() {
+    let mut builder = Builder::new();
+    builder.on("n", "CpuOnly", &[], &format!("{TASK}/device:GPU:1"));
+    let found = only(&builder.finish(), &PlacementOptions::default());
+    assert_eq!(
+        texts(&found),
+        [
+            format!("`n` asks for `{TASK}/device:GPU:1`"),
+            "`n` (CpuOnly) has kernels on [CPU] only".to_owned(),
+        ]
+    );
+    assert_eq!(
+        suggestions(&found),
+        [
+            format!("request `{TASK}/device:CPU:1` for `n`"),
+            "allow soft placement".to_owned(),
+            "register a kernel of `CpuOnly` for device type GPU".to_owned(),
+        ]
+    );
+}
+
+#[test]
+fn of_a_long_chain_the_shortest_way_between_the_ends_is_shown() {
+    let mut builder = Builder::new();
+    builder.on("first", "Any", &[], "/device:CPU:0");
+    // A long way round, and a short one.
+    let mut before = "first".to_owned();
+    for step in 0..30 {
+        let name = format!("step{step}");
+        builder.with(&name, "Any", &[], "", &before);
+        before = name;
+    }
+    builder.with("middle", "Any", &[], "", "first");
+    builder.full(
+        "last",
+        "Any",
+        &[],
+        "/device:CPU:1",
+        &["middle", &before],
+        Work::default(),
+    );
+    let found = only(&builder.finish(), &PlacementOptions::default());
+    assert_eq!(
+        texts(&found),
+        [
+            format!("`last` asks for `/device:CPU:1` ({TASK}/device:CPU:1)"),
+            "`last` is in colocation group `middle`".to_owned(),
+            "`middle` is in colocation group `first`".to_owned(),
+            format!("`first` asks for `/device:CPU:0` ({TASK}/device:CPU:0)"),
+        ]
+    );
+    assert_eq!(
+        suggestions(&found),
+        [
+            "request `/device:CPU:0` for `last`",
+            "request `/device:CPU:1` for `first`",
+            "allow soft placement",
+            "take `last` out of colocation group `middle`",
+            "take `middle` out of colocation group `first`",
+        ]
+    );
+}
+
+#[test]
+fn three_nodes_of_which_any_two_agree_are_shown_all_three() {
+    let set = {
+        let device = |device_type: &str| {
+            let name = format!("{TASK}/device:{device_type}:0");
+            crate::fakes::FakeDevice::new(&name, device_type).shared()
+        };
+        let set =
+            placewright::device::DeviceSet::new([device("CPU"), device("GPU"), device("SYCL")]);
+        Arc::new(set)
+    };
+    let mut kernels = placewright::device::KernelRegistry::empty();
+    for (op, types) in [
+        ("NotCpu", ["GPU", "SYCL"]),
+        ("NotGpu", ["CPU", "SYCL"]),
+        ("NotSycl", ["CPU", "GPU"]),
+    ] {
+        for device_type in types {
+            kernels.register(placewright::device::KernelDef::new(op, device_type));
+        }
+    }
+    let mut builder = Builder::new();
+    builder.node("a", "NotCpu", &[]);
+    builder.with("b", "NotGpu", &[], "", "a");
+    builder.with("c", "NotSycl", &[], "", "a");
+    let found = refusals(
+        &builder.finish(),
+        &set,
+        &kernels,
+        &PlacementOptions::default(),
+    )
+    .unwrap();
+    assert_eq!(found.len(), 1, "{found:?}");
+    let mut nodes: Vec<_> = found[0]
+        .constraints
+        .iter()
+        .filter_map(|constraint| match constraint {
+            Constraint::Kernels { op, .. } => Some(op.as_str()),
+            _ => None,
+        })
+        .collect();
+    nodes.sort_unstable();
+    assert_eq!(nodes, ["NotCpu", "NotGpu", "NotSycl"]);
+    assert_eq!(found[0].constraints.len(), 5, "{}", found[0]);
+}
+
+#[test]
+fn a_reference_edge_between_kernels_of_different_devices_is_a_tie() {
+    let mut builder = Builder::new();
+    let variable = builder.node("v", "Var", &[]);
+    builder.node("reader", "CpuOnly", &[variable]);
+    builder.with("other", "GpuOnly", &[], "", "v");
+    let found = only(&builder.finish(), &PlacementOptions::default());
+    let texts = texts(&found);
+    assert_eq!(texts.len(), 4, "{texts:?}");
+    for expected in [
+        "`reader` (CpuOnly) has kernels on [CPU] only",
+        "`reader` reads `v:0` (reference) where it is made",
+        "`other` is in colocation group `v`",
+        "`other` (GpuOnly) has kernels on [GPU] only",
+    ] {
+        assert!(
+            texts.iter().any(|text| text == expected),
+            "{expected} in {texts:?}"
+        );
+    }
+}
+
+#[test]
+fn a_pin_that_clashes_names_the_device_to_pin_to() {
+    let mut builder = Builder::new();
+    let a = builder.node("a", "Any", &[]);
+    builder.with("b", "GpuOnly", &[], "", "a");
+    let graph = builder.finish();
+    let options = PlacementOptions::default().with_pin(a, DeviceId(CPU0));
+    let found = only(&graph, &options);
+    assert_eq!(
+        texts(&found),
+        [
+            "`b` (GpuOnly) has kernels on [GPU] only".to_owned(),
+            "`b` is in colocation group `a`".to_owned(),
+            format!("`a` is assigned to `{TASK}/device:CPU:0`"),
+        ]
+    );
+    assert!(
+        suggestions(&found).contains(&format!("assign `a` to `{TASK}/device:GPU:0`")),
+        "{:?}",
+        found.suggestions
+    );
+}
+
+#[test]
+fn every_clash_of_a_graph_is_listed() {
+    let mut builder = Builder::new();
+    builder.node("strange", "Nothing", &[]);
+    builder.on("far", "Any", &[], "/job:other");
+    let a = builder.on("a", "Any", &[], "/cpu:0");
+    builder.with("b", "Any", &[a], "/cpu:1", "a");
+    builder.with("c", "GpuOnly", &[a], "", "a");
+    builder.node("fine", "Any", &[]);
+    let graph = builder.finish();
+    let found = all(&graph, &PlacementOptions::default());
+    let culprits: Vec<String> = found.iter().map(ToString::to_string).collect();
+    assert_eq!(found.len(), 4, "{culprits:#?}");
+    assert!(
+        culprits[0].starts_with("`strange` (Nothing) has no kernel"),
+        "{culprits:#?}"
+    );
+    // Soft placement gives up neither a job nor a missing kernel.
+    let soft: Vec<String> = all(&graph, &soft())
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(soft.len(), 2, "{soft:#?}");
+    assert!(soft[1].contains("/job:other"), "{soft:#?}");
+    assert!(!soft[1].contains("allow soft placement"), "{soft:#?}");
+}
+
+#[test]
+fn nodes_that_nothing_executes_are_listed_at_once() {
+    let mut builder = Builder::new();
+    builder.node("known", "Any", &[]);
+    builder.node("first", "Nothing", &[]);
+    builder.node("second", "Nothing", &[]);
+    let options = PlacementOptions::default().with_op_arguments(Arc::new(OpRegistry::default()));
+    let graph = builder.finish();
+    let found = unsupported_nodes(&graph, &devices(), &kernels(), &options).unwrap();
+    let rows: Vec<_> = found
+        .iter()
+        .map(|row| (&*row.node, &*row.op, &*row.reason))
+        .collect();
+    assert_eq!(
+        rows,
+        [
+            ("first", "Nothing", "the op is not defined"),
+            ("second", "Nothing", "the op is not defined"),
+        ]
+    );
+    let plain = PlacementOptions::default();
+    let found = unsupported_nodes(&graph, &devices(), &kernels(), &plain).unwrap();
+    assert_eq!(found[1].reason, "no kernel on [GPU, CPU]");
+}
+
+/// A node of a random graph.
+#[derive(Debug, Clone)]
+struct Drawn {
+    op: &'static str,
+    request: &'static str,
+    groups: Vec<String>,
+    /// Nodes before it, by how far back.
+    reads: Vec<usize>,
+    pin: Option<u32>,
+}
+
+fn drawn() -> impl Strategy<Value = Drawn> {
+    let op = select(vec!["Any", "Any", "Var", "Var", "CpuOnly", "GpuOnly"]);
+    let request = select(vec![
+        "",
+        "",
+        "",
+        "/cpu:0",
+        "/cpu:1",
+        "/gpu:0",
+        "/device:GPU:*",
+        "/device:GPU:9",
+        "/job:localhost",
+        "/job:other/cpu:0",
+    ]);
+    let group = select(vec!["n0", "n1", "n5", "x", "y"]).prop_map(str::to_owned);
+    let pin = prop_oneof![9 => Just(None), 1 => (0u32..4).prop_map(Some)];
+    (op, request, vec(group, 0..3), vec(1usize..6, 0..3), pin).prop_map(
+        |(op, request, groups, reads, pin)| Drawn {
+            op,
+            request,
+            groups,
+            reads,
+            pin,
+        },
+    )
+}
+
+/// The graph with all that was drawn, or with these constraints alone.
+fn built(
+    drawn: &[Drawn],
+    only: Option<&[&Constraint]>,
+    soft: bool,
+) -> (Arc<Graph>, PlacementOptions) {
+    let has =
+        |test: &dyn Fn(&Constraint) -> bool| only.is_none_or(|only| only.iter().any(|it| test(it)));
+    let mut builder = Builder::new();
+    let mut options = PlacementOptions::default().with_soft_placement(soft);
+    for (index, it) in drawn.iter().enumerate() {
+        let name = format!("n{index}");
+        let kept =
+            |test: &dyn Fn(&Constraint, &str) -> bool| has(&|constraint| test(constraint, &name));
+        let op = match it.op {
+            "CpuOnly" | "GpuOnly"
+                if !kept(
+                    &|it, name| matches!(it, Constraint::Kernels { node, .. } if node == name),
+                ) =>
+            {
+                "Any"
+            }
+            op => op,
+        };
+        let request = match it.request {
+            request
+                if kept(
+                    &|it, name| matches!(it, Constraint::Request { node, .. } if node == name),
+                ) =>
+            {
+                request
+            }
+            _ => "",
+        };
+        let groups: Vec<&str> = it
+            .groups
+            .iter()
+            .map(String::as_str)
+            .filter(|wanted| {
+                kept(&|it, name| matches!(it, Constraint::ColocationGroup { node, group } if node == name && group == wanted))
+            })
+            .collect();
+        let reads: Vec<NodeId> = it
+            .reads
+            .iter()
+            .filter(|&&back| back <= index)
+            .map(|back| index - back)
+            .filter(|producer| {
+                let wanted = format!("n{producer}:0");
+                kept(&|it, name| matches!(it, Constraint::Edge { tensor, consumer, .. } if *tensor == wanted && consumer == name))
+            })
+            .map(|producer| NodeId(u32::try_from(producer).unwrap()))
+            .collect();
+        let node = builder.full(&name, op, &reads, request, &groups, Work::default());
+        if let Some(pin) = it.pin
+            && kept(&|it, name| matches!(it, Constraint::Assigned { node, .. } if node == name))
+        {
+            options = options.with_pin(node, DeviceId(pin));
+        }
+    }
+    (builder.finish(), options)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn a_clash_is_real_and_without_any_one_of_its_constraints_there_is_none(
+        drawn in vec(drawn(), 1..14),
+        soft in any::<bool>(),
+    ) {
+        let (graph, options) = built(&drawn, None, soft);
+        let found = all(&graph, &options);
+        prop_assert_eq!(found.is_empty(), candidates(&graph, &options).is_ok());
+        for refusal in &found {
+            let set: Vec<&Constraint> = refusal.constraints.iter().collect();
+            let (graph, options) = built(&drawn, Some(&set), soft);
+            prop_assert!(candidates(&graph, &options).is_err(), "no clash: {}", refusal);
+            for without in 0..set.len() {
+                let mut others = set.clone();
+                let lifted = others.remove(without);
+                let (graph, options) = built(&drawn, Some(&others), soft);
+                let placed = candidates(&graph, &options);
+                prop_assert!(placed.is_ok(), "still without `{lifted}`: {refusal}: {placed:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_suggested_is_what_mends() {
+    let mut builder = Builder::new();
+    builder.on("a", "Any", &[], "/device:GPU:0");
+    builder.with("b", "CpuOnly", &[], "", "a");
+    let found = only(&builder.finish(), &PlacementOptions::default());
+    let Some(Suggestion::Request { node, request }) = found.suggestions.first() else {
+        panic!("{:?}", found.suggestions);
+    };
+    assert_eq!((node.as_str(), request.as_str()), ("a", "/device:CPU:0"));
+    let mut builder = Builder::new();
+    builder.on("a", "Any", &[], request);
+    builder.with("b", "CpuOnly", &[], "", "a");
+    assert!(candidates(&builder.finish(), &PlacementOptions::default()).is_ok());
+}
