@@ -1,6 +1,8 @@
 //! TensorFlow's rules, case by case: one test per case of `cases/*.json`, or of the folder that `PLACEWRIGHT_CASES` names. The
 //! `area` of a case says which part of the library it is about; files may be called anything.
 
+#[cfg(feature = "graphdef")]
+mod chooser;
 mod device_factory;
 mod device_mgr;
 mod device_name;
@@ -12,6 +14,8 @@ mod device_spec;
 mod fakes;
 mod gpu;
 mod partition;
+#[cfg(feature = "graphdef")]
+mod partition_graph;
 #[cfg(feature = "graphdef")]
 mod placer;
 mod rendezvous;
@@ -43,6 +47,8 @@ const AREAS: &[(&str, Check)] = &[
     ("gpu_devices", gpu::check),
     ("gpu_memory", gpu::check),
     ("partition", partition::check),
+    #[cfg(feature = "graphdef")]
+    ("partition_graph", partition_graph::check),
     #[cfg(feature = "graphdef")]
     ("placer", placer::check),
     ("remote_device", device_mgr::check),

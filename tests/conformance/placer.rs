@@ -5,9 +5,6 @@ mod graph_def;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::OnceLock;
-use std::sync::PoisonError;
 
 use placewright::candidates::Candidates;
 use placewright::candidates::CandidatesError;
@@ -23,32 +20,29 @@ use placewright::import::import_graph;
 use placewright::names::DeviceId;
 use placewright::ops::OpDef;
 use placewright::ops::OpRegistry;
-use placewright::placement;
-use placewright::policy::LoadedPolicy;
-use placewright::policy::PlaceOptions;
-use placewright::policy::PolicyEngine;
-use placewright::policy::PolicyLimits;
-use placewright::policy::ShippedPolicy;
-use placewright::policy::place_natively;
+use placewright::placement::Placement;
 use placewright::tensor::DType;
 use serde_json::Value;
 
 use crate::category;
+use crate::chooser::Chooser;
 use crate::equal;
 use crate::fakes::FakeDevice;
 use crate::mentions;
 use crate::text;
 
-/// Instructions that one placement may take: thousands of times what the largest case needs.
-const FUEL: u64 = 10_000_000_000;
-
 pub(crate) fn check(case: &Value) -> Result<(), String> {
+    check_chosen(case, Chooser::priority()?)
+}
+
+/// [`check`], whoever chooses.
+pub(crate) fn check_chosen(case: &Value, chooser: &Chooser) -> Result<(), String> {
     let expect = &case["expect"];
     let candidates = match (candidates(case)?, &expect["error"]) {
         (Ok(candidates), Value::Null) => candidates,
         (Err(error), Value::Null) => return Err(error.to_string()),
         (Ok(candidates), error) => {
-            let assignment = assignment(&candidates)?;
+            let assignment = assignment(&chooser.place(&candidates)?);
             return Err(format!("expected {error}, found {assignment:?}"));
         }
         (Err(found), error) => {
@@ -56,7 +50,7 @@ pub(crate) fn check(case: &Value) -> Result<(), String> {
             return mentions::<(), _>(Err(found), error);
         }
     };
-    let assignment = assignment(&candidates)?;
+    let assignment = assignment(&chooser.place(&candidates)?);
     let device = |node: &Value| {
         let name = node.as_str().ok_or("an expected node has no name")?;
         let device = assignment.get(name);
@@ -108,7 +102,7 @@ pub(crate) fn check(case: &Value) -> Result<(), String> {
 }
 
 /// What the host lists for the policy, or refuses.
-fn candidates(case: &Value) -> Result<Result<Candidates, CandidatesError>, String> {
+pub(crate) fn candidates(case: &Value) -> Result<Result<Candidates, CandidatesError>, String> {
     let devices = devices(case)?;
     let (ops, kernels) = (Arc::new(ops(case)?), kernels(case)?);
     let bytes = graph_def::graph_def(case)?;
@@ -234,44 +228,15 @@ fn int(value: &Value) -> Result<i32, String> {
     int.ok_or_else(|| format!("no number: {value}"))
 }
 
-/// The device of each node, by the policy in both of its forms.
-fn assignment(candidates: &Candidates) -> Result<BTreeMap<String, String>, String> {
-    let options = PlaceOptions::default();
-    let sandboxed = sandboxed()?
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .place(candidates, &options)
-        .map_err(|error| error.to_string())?;
-    let policy = ShippedPolicy::find("priority").map_err(|error| error.to_string())?;
-    let native = place_natively(policy, &[], candidates, &options, &limits());
-    let native = native.map_err(|error| error.to_string())?;
-    equal("the native twin", &native.proposal, &sandboxed.proposal)?;
-    let placement = placement::check(candidates, sandboxed.proposal);
-    let placement = placement.map_err(|error| error.to_string())?;
-    let graph = candidates.graph();
+/// The device of each node.
+fn assignment(placement: &Placement) -> BTreeMap<String, String> {
+    let (graph, devices) = (placement.graph(), placement.device_set());
     let name = |node| {
-        let device = candidates.device_set().get(placement.device(node));
+        let device = devices.get(placement.device(node));
         device.map_or_else(String::new, |device| device.attributes().name.clone())
     };
-    Ok(graph
+    graph
         .nodes()
         .map(|node| (graph.node_name(node).to_owned(), name(node)))
-        .collect())
-}
-
-/// By fuel rather than by the clock, so that no busy machine changes a plan.
-fn limits() -> PolicyLimits {
-    PolicyLimits::default().with_fuel(Some(FUEL))
-}
-
-/// The policy as it ships, compiled once for all cases.
-fn sandboxed() -> Result<&'static Mutex<LoadedPolicy>, String> {
-    static POLICY: OnceLock<Result<Mutex<LoadedPolicy>, String>> = OnceLock::new();
-    let loaded = POLICY.get_or_init(|| {
-        let policy = ShippedPolicy::find("priority").map_err(|error| error.to_string())?;
-        let engine = PolicyEngine::new(limits()).map_err(|error| error.to_string())?;
-        let loaded = engine.load(policy.name(), policy.wasm(), &[]);
-        Ok(Mutex::new(loaded.map_err(|error| error.to_string())?))
-    });
-    loaded.as_ref().map_err(Clone::clone)
+        .collect()
 }

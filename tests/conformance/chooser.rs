@@ -1,0 +1,69 @@
+//! Who chooses among what the host lists: a sandboxed policy, compiled once for all cases.
+
+use std::sync::Mutex;
+use std::sync::OnceLock;
+use std::sync::PoisonError;
+
+use placewright::candidates::Candidates;
+use placewright::placement;
+use placewright::placement::Placement;
+use placewright::policy::LoadedPolicy;
+use placewright::policy::PlaceOptions;
+use placewright::policy::PolicyEngine;
+use placewright::policy::PolicyLimits;
+use placewright::policy::ShippedPolicy;
+use placewright::policy::place_natively;
+
+use crate::equal;
+
+/// Instructions that one placement may take: thousands of times what the largest case needs.
+const FUEL: u64 = 10_000_000_000;
+
+/// A policy in the sandbox, and its native twin if it has one.
+pub(crate) struct Chooser {
+    policy: Mutex<LoadedPolicy>,
+    twin: Option<ShippedPolicy>,
+}
+
+impl Chooser {
+    /// The policy that chooses as TensorFlow does.
+    pub(crate) fn priority() -> Result<&'static Self, String> {
+        static PRIORITY: OnceLock<Result<Chooser, String>> = OnceLock::new();
+        let loaded = PRIORITY.get_or_init(|| {
+            let shipped = ShippedPolicy::find("priority").map_err(|error| error.to_string())?;
+            Self::load(shipped.name(), shipped.wasm(), Some(shipped))
+        });
+        loaded.as_ref().map_err(Clone::clone)
+    }
+
+    fn load(name: &str, wasm: &[u8], twin: Option<ShippedPolicy>) -> Result<Self, String> {
+        let engine = PolicyEngine::new(limits()).map_err(|error| error.to_string())?;
+        let loaded = engine.load(name, wasm, &[]);
+        Ok(Self {
+            policy: Mutex::new(loaded.map_err(|error| error.to_string())?),
+            twin,
+        })
+    }
+
+    /// What it chooses, and its twin alike, checked.
+    pub(crate) fn place(&self, candidates: &Candidates) -> Result<Placement, String> {
+        let options = PlaceOptions::default();
+        let sandboxed = self
+            .policy
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .place(candidates, &options)
+            .map_err(|error| error.to_string())?;
+        if let Some(twin) = self.twin {
+            let native = place_natively(twin, &[], candidates, &options, &limits());
+            let native = native.map_err(|error| error.to_string())?;
+            equal("the native twin", &native.proposal, &sandboxed.proposal)?;
+        }
+        placement::check(candidates, sandboxed.proposal).map_err(|error| error.to_string())
+    }
+}
+
+/// By fuel rather than by the clock, so that no busy machine changes a plan.
+fn limits() -> PolicyLimits {
+    PolicyLimits::default().with_fuel(Some(FUEL))
+}
