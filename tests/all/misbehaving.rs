@@ -76,6 +76,11 @@ misbehaving! {
     an_offer_is_the_answer_of_who_returns: "ends-after-offer", {}, |limits| limits
         => (Ok(answer) if answer.cut_off.is_none() && answer.n_offers == 1);
 
+    the_least_preferred_devices_may_lack_memory: "takes-last", {}, |limits| limits
+        => (Err(K::InvalidProposal { violation }) if violation.rule == "memory");
+    item_0_of_every_set_is_a_plan: "ignores-hints", {}, |limits| limits
+        => (Ok(answer) if answer.cut_off.is_none() && answer.n_offers == 1);
+
     a_hoarding_policy_meets_its_memory_limit: "hoards-memory", {}, |limits| limits.with_memory_bytes(64 << 20)
         => (Err(K::MemoryLimit { limit_bytes: 0x400_0000, requested_bytes }) if *requested_bytes > 64 << 20);
     a_hoard_meets_a_limit_below_it: "hoards-memory", {"bytes": "33554432"}, |limits| limits.with_memory_bytes(16 << 20)

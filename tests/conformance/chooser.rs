@@ -36,6 +36,11 @@ impl Chooser {
         loaded.as_ref().map_err(Clone::clone)
     }
 
+    /// A guest of the host's tests.
+    pub(crate) fn fixture(name: &str) -> Result<Self, String> {
+        Self::load(name, placewright_fixtures::wasm(name), None)
+    }
+
     fn load(name: &str, wasm: &[u8], twin: Option<ShippedPolicy>) -> Result<Self, String> {
         let engine = PolicyEngine::new(limits()).map_err(|error| error.to_string())?;
         let loaded = engine.load(name, wasm, &[]);

@@ -2,6 +2,8 @@
 //! `area` of a case says which part of the library it is about; files may be called anything.
 
 #[cfg(feature = "graphdef")]
+mod choice;
+#[cfg(feature = "graphdef")]
 mod chooser;
 mod device_factory;
 mod device_mgr;
@@ -65,6 +67,8 @@ fn main() {
     let mut trials = trials(given.as_ref().unwrap_or(&built_in));
     if given.is_none() {
         trials.extend(AREAS.iter().map(|(area, _)| has_cases(area)));
+        #[cfg(feature = "graphdef")]
+        trials.extend(choice::trials(&built_in));
     }
     let conclusion = libtest_mimic::run(&arguments, trials);
     if !arguments.list {
