@@ -14,6 +14,7 @@ use placewright::device::DeviceSet;
 use placewright::device::KernelDef;
 use placewright::device::KernelRegistry;
 use placewright::device::LinkProfile;
+use placewright::device::StatusCode;
 use placewright::graph::AttrSet;
 use placewright::graph::AttrValue;
 use placewright::graph::EdgeKind;
@@ -448,6 +449,33 @@ fn references_bind_their_consumers_to_the_producer() {
         [GPU0, GPU1],
         "soft placement moves the variable"
     );
+}
+
+/// What is asked for is met only by another device than the one assigned; soft placement lets both requests stand.
+#[test]
+fn what_is_assigned_overrules_what_a_resource_asks_for_if_it_is_placed_first() {
+    let mut builder = Builder::new();
+    let variable = builder.on("variable", "Var", &[], "/cpu:1");
+    let assign = builder.node("assign", "Any", &[variable]);
+    let options = soft().with_pin(assign, DeviceId(CPU0));
+    let error = candidates(&builder.finish(), &options).unwrap_err();
+    assert_eq!(error.code(), StatusCode::Internal);
+    let error = error.to_string();
+    for fragment in ["`variable`", "/device:CPU:1", "/device:CPU:0", "assigned"] {
+        assert!(error.contains(fragment), "{fragment} in {error}");
+    }
+
+    let mut builder = Builder::new();
+    let assigned = builder.node("assigned", "Var", &[]);
+    let variable = builder.on("variable", "Var", &[], "/cpu:1");
+    builder.node("assign", "Any", &[assigned, variable]);
+    let options = soft().with_pin(assigned, DeviceId(CPU0));
+    let found = candidates(&builder.finish(), &options).unwrap();
+    for node in found.graph().nodes() {
+        assert_eq!(found.of_node(node), [CPU0]);
+    }
+    let softened = found.nodes().placement_hints[variable.index()] & PlacementHint::SOFTENED;
+    assert_ne!(softened, 0);
 }
 
 #[test]

@@ -65,9 +65,14 @@ impl<'a> Chooser<'a> {
         request: Request<'_>,
         types: &TypeTable,
     ) -> Option<Choice> {
-        let mut softened = false;
-        let mut found = self.filtered(supported, request.requested, types);
-        if found.is_empty() && self.soft && request.requested.has_details() {
+        // What is assigned stays, also where soft placement has left what a resource asks for beside it.
+        let wanted = match request.assigned.has_details() {
+            true => request.assigned,
+            false => request.requested,
+        };
+        let mut softened = !wanted.is_compatible_with(request.requested);
+        let mut found = self.filtered(supported, wanted, types);
+        if found.is_empty() && self.soft && wanted.has_details() {
             softened = true;
             let keeps = |name: &DeviceName| (name.device_type.is_some(), name.index.is_some());
             let (assigned, resource) = (keeps(request.assigned), keeps(request.resource));
@@ -75,7 +80,7 @@ impl<'a> Chooser<'a> {
                 (assigned.0 || resource.0, assigned.1 || resource.1),
                 assigned,
             ] {
-                let mut relaxed = request.requested.clone();
+                let mut relaxed = wanted.clone();
                 if !keep_type {
                     relaxed.device_type = None;
                 }

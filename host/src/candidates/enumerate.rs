@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use hashbrown::HashMap;
+use hashbrown::HashSet;
 
 use crate::candidates::choose::Choice;
 use crate::candidates::choose::Chooser;
@@ -278,6 +279,7 @@ fn choose_all(
     };
     let all_alone = groups.is_trivial();
     let mut of_root: HashMap<u32, (u32, Option<Choice>)> = HashMap::new();
+    let mut overridden: HashSet<u32> = HashSet::new();
     let mut failed_generator = None;
     for node in graph.nodes() {
         let request = graph.requested_ids()[node.index()];
@@ -298,6 +300,17 @@ fn choose_all(
                 )
             });
             columns.group.push(group);
+            // Soft placement may leave what a resource asks for beside what a member is assigned to. Whichever is placed first
+            // decides; TensorFlow's placer then finds that the other one contradicts it, or overrides it.
+            if let Some(pinned) = pinned
+                && !state.requested.is_compatible_with(&state.assigned)
+            {
+                if pinned[node.index()] != NONE {
+                    overridden.insert(root);
+                } else if !is_generator(graph, node) && !overridden.contains(&root) {
+                    return Err(facts.assigned_elsewhere(node, state));
+                }
+            }
             choice
         } else {
             columns.group.push(columns.n_groups);

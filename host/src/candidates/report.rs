@@ -2,6 +2,7 @@
 
 use crate::candidates::error::CandidatesError;
 use crate::candidates::groups::Clash;
+use crate::candidates::groups::GroupState;
 use crate::candidates::groups::Groups;
 use crate::candidates::options::OpArguments;
 use crate::candidates::options::PlacementOptions;
@@ -126,6 +127,19 @@ impl<'a> Facts<'a> {
             request: request.to_string(),
             available: available.join(", "),
             refusal: None,
+        }
+    }
+
+    /// A member of a group that is placed before the one that is assigned to another device.
+    pub(super) fn assigned_elsewhere(&self, node: NodeId, state: &GroupState) -> CandidatesError {
+        CandidatesError::AssignedDevice {
+            node: self.graph.node_name(node).to_owned(),
+            op: self.graph.op(node).to_owned(),
+            reason: format!(
+                "its colocation group asks for `{}`, but a later node of it is assigned to `{}`; ask for that device, or for none",
+                state.requested, state.assigned
+            )
+            .into(),
         }
     }
 
