@@ -37,6 +37,7 @@ mod calls;
 mod evaluator;
 mod host_memory;
 mod refusals;
+mod random;
 mod saved;
 mod stated;
 

@@ -1,0 +1,111 @@
+//! Random graphs with random requests, groups, kernels, reference edges and pins, held to the rules by an oracle that is written
+//! from them and from nothing else: see `oracle.rs`. `PROPTEST_CASES` says how many.
+
+mod case;
+mod oracle;
+
+use std::cell::Cell;
+use std::cell::RefCell;
+
+use placewright::candidates::Candidates;
+use placewright::candidates::CandidatesError;
+use placewright::placement::check;
+use placewright::policy::LoadedPolicy;
+use placewright::policy::PlaceOptions;
+use placewright::policy::PolicyEngine;
+use placewright::policy::PolicyLimits;
+use placewright::policy::ShippedPolicy;
+use placewright::store::CacheFolder;
+use proptest::test_runner::TestCaseError;
+use proptest::test_runner::TestRunner;
+
+use case::Case;
+use oracle::Rules;
+
+/// What every policy is held to, and every refusal.
+#[test]
+fn placements_of_random_graphs_keep_every_rule_or_none_is_possible() {
+    let policies = RefCell::new(policies());
+    let (n_placed, n_refused) = (Cell::new(0), Cell::new(0));
+    let mut runner = TestRunner::default();
+    let outcome = runner.run(&case::arbitrary(), |case| {
+        match case.candidates() {
+            Ok(candidates) => {
+                n_placed.set(n_placed.get() + 1);
+                check_candidates(&case, &candidates)?;
+                for policy in policies.borrow_mut().iter_mut() {
+                    check_policy(&case, &candidates, policy)?;
+                }
+            }
+            Err(error) => {
+                n_refused.set(n_refused.get() + 1);
+                check_refusal(&case, &error)?;
+            }
+        }
+        Ok(())
+    });
+    if let Err(failure) = outcome {
+        panic!("{failure}");
+    }
+    // Shares of a test that sees both sides.
+    let (n_placed, n_refused) = (n_placed.get(), n_refused.get());
+    let fewest = (n_placed + n_refused) / 10;
+    assert!(
+        n_placed >= fewest && n_refused >= fewest,
+        "{n_placed} placed, {n_refused} refused"
+    );
+}
+
+/// Without soft placement the sets are exactly what the rules allow.
+fn check_candidates(case: &Case, candidates: &Candidates) -> Result<(), TestCaseError> {
+    let rules = match Rules::of(case) {
+        Ok(rules) => rules,
+        Err(_) if case.soft => return Ok(()),
+        Err(why) => return Err(fail(case, &format!("listed, although {why}"))),
+    };
+    for node in candidates.graph().nodes() {
+        let mut found = candidates.of_node(node).to_vec();
+        found.sort_unstable();
+        let expected = rules.legal(node.index());
+        if found != expected {
+            let name = candidates.graph().node_name(node);
+            let what = format!("{name} may be on {found:?}, the rules say {expected:?}");
+            return Err(fail(case, &what));
+        }
+    }
+    Ok(())
+}
+
+fn check_policy(
+    case: &Case,
+    candidates: &Candidates,
+    policy: &mut LoadedPolicy,
+) -> Result<(), TestCaseError> {
+    let by = |what: &str| fail(case, what);
+    let answer = policy.place(candidates, &PlaceOptions::default());
+    let answer = answer.map_err(|error| by(&error.to_string()))?;
+    let placement = check(candidates, answer.proposal).map_err(|error| by(&error.to_string()))?;
+    let broken = oracle::broken_rule(case, placement.devices());
+    broken.map_or(Ok(()), |what| Err(by(&what)))
+}
+
+/// A refusal is right where no device is left for some group: softly placed graphs are refused only if hard ones are.
+fn check_refusal(case: &Case, error: &CandidatesError) -> Result<(), TestCaseError> {
+    match Rules::of(case) {
+        Err(_) => Ok(()),
+        Ok(_) => Err(fail(case, &format!("refused, but possible: {error}"))),
+    }
+}
+
+fn fail(case: &Case, what: &str) -> TestCaseError {
+    TestCaseError::fail(format!("{what}\n{case}"))
+}
+
+/// Each as it ships, in the sandbox.
+fn policies() -> Vec<LoadedPolicy> {
+    let cache = CacheFolder::open(concat!(env!("CARGO_TARGET_TMPDIR"), "/policies")).ok();
+    let engine = PolicyEngine::with_cache(PolicyLimits::default(), cache).unwrap();
+    ShippedPolicy::all()
+        .map(|policy| engine.load(policy.name(), policy.wasm(), &[]).unwrap())
+        .collect()
+}

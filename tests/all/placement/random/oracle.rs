@@ -1,0 +1,314 @@
+//! The rules of placement once more, as directly as they can be written: sets of nodes, and every device tried.
+//!
+//! 1. A node runs where its op has a kernel. One without any that asks for another task than that of the default device is taken
+//!    to have kernels there: of the type that it asks for, or of all. XLA types count only if asked for, or if nothing else is left for its group.
+//! 2. A pinned node runs where it is pinned, whatever it requests.
+//! 3. A reference or resource edge ties producer and consumer. Where the groups of both ask for devices that contradict each
+//!    other, what the consumer's group asks for is void; what pins and generators of references or resources ask for is not.
+//! 4. Nodes that name a group in `_class`, and the node of that name, are tied.
+//! 5. A request that is not void is met, as are all that are tied to it.
+//!
+//! Edges go first, in order of their consumers. With soft placement a request may give up type and index, and 4 may be dropped.
+
+use std::collections::BTreeMap;
+
+use super::case::Case;
+use super::case::CaseNode;
+use super::case::Gives;
+use super::case::Parts;
+use super::case::TYPES;
+
+const XLA: usize = 0b1000;
+
+/// Tied nodes, and what is left of what they ask for.
+#[derive(Debug, Clone)]
+struct Group {
+    members: Vec<usize>,
+    /// Types with a kernel for every member.
+    kernels: usize,
+    /// What all members ask for.
+    asked: Parts,
+    /// The part of it that no producer makes void.
+    firm: Parts,
+}
+
+/// The groups of a case that can be placed without soft placement.
+#[derive(Debug)]
+pub(super) struct Rules<'a> {
+    case: &'a Case,
+    groups: Vec<Group>,
+    /// Nodes whose requests are void.
+    void: Vec<bool>,
+}
+
+impl<'a> Rules<'a> {
+    /// The groups, or why some node has no device.
+    pub(super) fn of(case: &'a Case) -> Result<Self, String> {
+        let mut rules = Self {
+            case,
+            groups: Vec::new(),
+            void: vec![false; case.nodes.len()],
+        };
+        for (index, node) in case.nodes.iter().enumerate() {
+            let group = rules.alone(index, node)?;
+            rules.groups.push(group);
+        }
+        for (consumer, node) in case.nodes.iter().enumerate() {
+            for &producer in &node.inputs {
+                if case.nodes[producer].gives != Gives::Value {
+                    rules.tie_edge(producer, consumer)?;
+                }
+            }
+        }
+        for mates in classes(case).values() {
+            for pair in mates.windows(2) {
+                rules.tie(pair[0], pair[1])?;
+            }
+        }
+        for group in &rules.groups {
+            if rules.legal_of(group).is_empty() {
+                return Err(format!("{group:?} has no device"));
+            }
+        }
+        Ok(rules)
+    }
+
+    /// The devices that a node may be on, ascending.
+    pub(super) fn legal(&self, node: usize) -> Vec<u32> {
+        self.legal_of(&self.groups[self.group_of(node)])
+    }
+
+    fn alone(&self, index: usize, node: &CaseNode) -> Result<Group, String> {
+        let kernels = kernels(self.case, node);
+        if kernels == 0 {
+            return Err(format!("n{index} has no kernel"));
+        }
+        let is_generator = node.inputs.is_empty() && node.gives != Gives::Value;
+        let (asked, firm) = match node.pin {
+            Some(pin) if kernels & 1 << type_of(&self.case.devices[pin]) == 0 => {
+                return Err(format!("n{index} has no kernel where it is pinned"));
+            }
+            Some(pin) => (
+                self.case.devices[pin].clone(),
+                self.case.devices[pin].clone(),
+            ),
+            None if is_generator => (node.request.clone(), node.request.clone()),
+            None => (node.request.clone(), Parts::default()),
+        };
+        Ok(Group {
+            members: vec![index],
+            kernels,
+            asked,
+            firm,
+        })
+    }
+
+    fn group_of(&self, node: usize) -> usize {
+        let found = self
+            .groups
+            .iter()
+            .position(|group| group.members.contains(&node));
+        found.expect("every node is in a group")
+    }
+
+    fn tie_edge(&mut self, producer: usize, consumer: usize) -> Result<(), String> {
+        let (source, target) = (self.group_of(producer), self.group_of(consumer));
+        let asked = self.groups[source].asked.clone();
+        if source != target && both(&asked, &self.groups[target].asked).is_none() {
+            let target = &mut self.groups[target];
+            for &member in &target.members {
+                self.void[member] = true;
+            }
+            let what = both(&asked, &target.firm);
+            target.asked = what.ok_or("what a producer asks for contradicts what is firm")?;
+        }
+        self.tie(producer, consumer)
+    }
+
+    fn tie(&mut self, a: usize, b: usize) -> Result<(), String> {
+        let (a, b) = (self.group_of(a), self.group_of(b));
+        if a == b {
+            return Ok(());
+        }
+        let joined = self.groups.remove(a.max(b));
+        let group = &mut self.groups[a.min(b)];
+        group.members.extend(&joined.members);
+        group.kernels &= joined.kernels;
+        group.asked = both(&group.asked, &joined.asked)
+            .ok_or_else(|| format!("{:?} contradict each other", group.members))?;
+        group.firm = both(&group.firm, &joined.firm).expect("the firm part is of what is asked");
+        if group.kernels == 0 {
+            return Err(format!(
+                "no type has kernels for all of {:?}",
+                group.members
+            ));
+        }
+        Ok(())
+    }
+
+    fn legal_of(&self, group: &Group) -> Vec<u32> {
+        let asks_for_xla = group.asked.device_type == Some(TYPES[3]);
+        let others = group.kernels & !XLA;
+        let kernels = if asks_for_xla || others == 0 {
+            group.kernels
+        } else {
+            others
+        };
+        let devices = (0..).zip(&self.case.devices);
+        devices
+            .filter(|(_, device)| kernels & 1 << type_of(device) != 0)
+            .filter(|(_, device)| meets(device, &group.asked))
+            .map(|(id, _)| id)
+            .collect()
+    }
+}
+
+/// The first rule that a placement breaks, by the constraints one by one rather than by groups.
+pub(super) fn broken_rule(case: &Case, devices: &[u32]) -> Option<String> {
+    let hard = Rules::of(case).ok();
+    let is_tied = tied(case);
+    for (index, node) in case.nodes.iter().enumerate() {
+        let id = devices[index];
+        let device = &case.devices[id as usize];
+        if kernels(case, node) & 1 << type_of(device) == 0 {
+            return Some(format!("n{index} is on {device} without a kernel"));
+        }
+        if node.pin.is_some_and(|pin| pin != id as usize) {
+            return Some(format!("n{index} is on {device}, not where it is pinned"));
+        }
+        for &producer in &node.inputs {
+            if case.nodes[producer].gives != Gives::Value && devices[producer] != id {
+                return Some(format!("n{index} is on {device}, n{producer} is not"));
+            }
+        }
+        if node.pin.is_some() {
+            continue;
+        }
+        // Where requests can be met, soft placement meets them all.
+        let is_met = match &hard {
+            Some(rules) => rules.void[index] || meets(device, &node.request),
+            None if is_tied[index] => continue,
+            None => meets(device, &softened(case, node)),
+        };
+        if !is_met {
+            return Some(format!("n{index} is on {device}, not as requested"));
+        }
+    }
+    if hard.is_some() {
+        for (name, mates) in classes(case) {
+            if mates.iter().any(|&mate| devices[mate] != devices[mates[0]]) {
+                return Some(format!("{mates:?} of group {name} are apart"));
+            }
+        }
+    }
+    None
+}
+
+/// The types that a node has kernels for, or is taken to have.
+fn kernels(case: &Case, node: &CaseNode) -> usize {
+    let devices = case.devices.iter();
+    let present = devices.fold(0, |bits, device| bits | 1 << type_of(device));
+    let is_elsewhere = |local: usize| {
+        let Parts { job, task, .. } = case.devices[local];
+        let differs = Parts {
+            job,
+            task,
+            ..Parts::default()
+        };
+        both(&differs, &node.request).is_none()
+    };
+    match node.request.device_type {
+        _ if node.kernels & present != 0 => node.kernels & present,
+        _ if !case.default_device.is_some_and(is_elsewhere) => 0,
+        None => present,
+        Some(name) => {
+            let bit = TYPES.iter().position(|&known| known == name);
+            bit.map_or(0, |bit| present & 1 << bit)
+        }
+    }
+}
+
+/// What a node that is alone still asks for: all of it, if some device can do that.
+fn softened(case: &Case, node: &CaseNode) -> Parts {
+    let alone = Case {
+        nodes: vec![CaseNode {
+            inputs: Vec::new(),
+            control: Vec::new(),
+            groups: Vec::new(),
+            ..node.clone()
+        }],
+        ..case.clone()
+    };
+    match Rules::of(&alone) {
+        Ok(_) => node.request.clone(),
+        Err(_) => Parts {
+            device_type: None,
+            index: None,
+            ..node.request.clone()
+        },
+    }
+}
+
+/// Whether each node is tied to any other.
+fn tied(case: &Case) -> Vec<bool> {
+    let mut tied = vec![false; case.nodes.len()];
+    for (consumer, node) in case.nodes.iter().enumerate() {
+        for &producer in &node.inputs {
+            if case.nodes[producer].gives != Gives::Value {
+                tied[producer] = true;
+                tied[consumer] = true;
+            }
+        }
+    }
+    for mates in classes(case).values().filter(|mates| mates.len() > 1) {
+        for &mate in mates {
+            tied[mate] = true;
+        }
+    }
+    tied
+}
+
+/// The members of each group that `_class` names, ascending.
+fn classes(case: &Case) -> BTreeMap<String, Vec<usize>> {
+    let mut classes: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    for node in &case.nodes {
+        for group in &node.groups {
+            classes.entry(group.clone()).or_default();
+        }
+    }
+    for (index, node) in case.nodes.iter().enumerate() {
+        for (name, members) in &mut classes {
+            if node.groups.contains(name) || *name == format!("n{index}") {
+                members.push(index);
+            }
+        }
+    }
+    classes
+}
+
+fn type_of(device: &Parts) -> usize {
+    let position = TYPES
+        .iter()
+        .position(|&known| Some(known) == device.device_type);
+    position.expect("devices are of these types")
+}
+
+/// All that both ask for, unless it contradicts itself.
+fn both(a: &Parts, b: &Parts) -> Option<Parts> {
+    fn part<T: Copy + PartialEq>(a: Option<T>, b: Option<T>) -> Option<Option<T>> {
+        match (a, b) {
+            (Some(a), Some(b)) if a != b => None,
+            _ => Some(a.or(b)),
+        }
+    }
+    Some(Parts {
+        job: part(a.job, b.job)?,
+        task: part(a.task, b.task)?,
+        device_type: part(a.device_type, b.device_type)?,
+        index: part(a.index, b.index)?,
+    })
+}
+
+fn meets(device: &Parts, asked: &Parts) -> bool {
+    both(device, asked).as_ref() == Some(device)
+}
