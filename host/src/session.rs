@@ -5,6 +5,7 @@
 //! constants.
 
 mod builder;
+mod diagnose;
 mod group;
 mod lifecycle;
 mod names;

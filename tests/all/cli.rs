@@ -1,6 +1,7 @@
 //! The program as users run it: the real binary, its output, its exit status.
 
 mod cache;
+mod refusals;
 
 use std::ffi::OsStr;
 use std::fs;

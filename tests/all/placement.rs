@@ -36,8 +36,8 @@ use crate::fakes::FakeDevice;
 mod calls;
 mod evaluator;
 mod host_memory;
-mod refusals;
 mod random;
+mod refusals;
 mod saved;
 mod stated;
 

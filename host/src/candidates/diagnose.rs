@@ -18,8 +18,10 @@ use crate::candidates::support::Supports;
 use crate::candidates::support::runs_anywhere;
 use crate::device::DeviceSet;
 use crate::device::KernelRegistry;
+use crate::device::create_kernel;
 use crate::graph::Graph;
 use crate::graph::NodeId;
+use crate::ops::OpRegistry;
 
 /// Every clash of a graph: nodes that nothing has a kernel for, then the sets of constraints that no device meets, each without
 /// what mends an earlier one. Empty where [`super::enumerate`] succeeds.
@@ -115,9 +117,10 @@ pub struct UnsupportedNode {
     pub reason: String,
 }
 
-/// Every node that no device of the set can execute, in node order, those of function bodies last. Placement lets an op that
-/// nobody defines, such as a function's name, be anywhere, as TensorFlow does; here it is listed. In a function body, whose element
-/// types depend on the call, ops alone are looked at.
+/// Every node that no device of the set can execute, in node order, those of function bodies last. Kernels are made, and dropped:
+/// one that refuses a node's attributes says so here already. Placement lets an op that nobody defines, such as a function's name,
+/// be anywhere, as TensorFlow does; here it is listed. In a function body, whose element types depend on the call, ops alone are
+/// looked at. `ops` fills in what nodes leave out, in a graph that has not been checked before.
 ///
 /// # Errors
 /// As [`refusals`].
@@ -126,6 +129,7 @@ pub fn unsupported_nodes(
     device_set: &Arc<DeviceSet>,
     kernels: &KernelRegistry,
     options: &PlacementOptions,
+    ops: Option<&OpRegistry>,
 ) -> Result<Vec<UnsupportedNode>, CandidatesError> {
     let asked = Asked::of(graph, device_set, options)?;
     let facts = asked.facts(graph, device_set, kernels, options);
@@ -145,6 +149,7 @@ pub fn unsupported_nodes(
                 false => "the op is not defined".to_owned(),
             })
         });
+        let reason = reason.or_else(|| refused_by_all(&facts, ops, node, &supports));
         found.extend(reason.map(|reason| UnsupportedNode {
             function: None,
             node: graph.node_name(node).to_owned(),
@@ -167,6 +172,34 @@ pub fn unsupported_nodes(
         }
     }
     Ok(found)
+}
+
+/// Why a kernel refuses a node, if those of all device types that have one do. Constants and what is fed need none.
+fn refused_by_all(
+    facts: &Facts<'_>,
+    ops: Option<&OpRegistry>,
+    node: NodeId,
+    supports: &Supports,
+) -> Option<String> {
+    let op = facts.graph.op(node);
+    if op == "Const" || op.starts_with("Placeholder") {
+        return None;
+    }
+    let supported = &supports.sets[supports.of_node(facts.graph, node) as usize];
+    let mut first_error = None;
+    for &(number, _) in supported {
+        let mut of_type = facts.devices.iter().zip(&facts.types.of_device);
+        let device = of_type.find(|&(_, &device_type)| device_type == number);
+        // A device that executes nothing itself may have any kernel.
+        let device = device.and_then(|((_, device), _)| device.as_kernel_device())?;
+        match create_kernel(facts.kernels, ops, facts.graph, node, device) {
+            Ok(_) => return None,
+            Err(error) => {
+                first_error.get_or_insert_with(|| error.to_string());
+            }
+        }
+    }
+    first_error
 }
 
 /// In one line, without what the row says already.

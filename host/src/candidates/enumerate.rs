@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use hashbrown::HashSet;
 
 use crate::candidates::choose::Choice;
 use crate::candidates::choose::Chooser;
@@ -19,6 +18,7 @@ use crate::candidates::devices::device_columns;
 use crate::candidates::error::CandidatesError;
 use crate::candidates::explain::Explainer;
 use crate::candidates::groups::Groups;
+use crate::candidates::groups::Overrides;
 use crate::candidates::groups::asks_for_xla;
 use crate::candidates::hints::fill_hints;
 use crate::candidates::hints::is_generator;
@@ -279,7 +279,7 @@ fn choose_all(
     };
     let all_alone = groups.is_trivial();
     let mut of_root: HashMap<u32, (u32, Option<Choice>)> = HashMap::new();
-    let mut overridden: HashSet<u32> = HashSet::new();
+    let mut overrides = Overrides::default();
     let mut failed_generator = None;
     for node in graph.nodes() {
         let request = graph.requested_ids()[node.index()];
@@ -300,16 +300,9 @@ fn choose_all(
                 )
             });
             columns.group.push(group);
-            // Soft placement may leave what a resource asks for beside what a member is assigned to. Whichever is placed first
-            // decides; TensorFlow's placer then finds that the other one contradicts it, or overrides it.
-            if let Some(pinned) = pinned
-                && !state.requested.is_compatible_with(&state.assigned)
-            {
-                if pinned[node.index()] != NONE {
-                    overridden.insert(root);
-                } else if !is_generator(graph, node) && !overridden.contains(&root) {
-                    return Err(facts.assigned_elsewhere(node, state));
-                }
+            let is_assigned = pinned.is_some_and(|pinned| pinned[node.index()] != NONE);
+            if overrides.contradicts(root, state, is_assigned, is_generator(graph, node)) {
+                return Err(node);
             }
             choice
         } else {

@@ -14,6 +14,8 @@ use crate::candidates::choose::Chooser;
 use crate::candidates::error::CandidatesError;
 use crate::candidates::groups::Groups;
 use crate::candidates::groups::KeptLimits;
+use crate::candidates::groups::Overrides;
+use crate::candidates::hints::is_generator;
 use crate::candidates::inspect::Inspector;
 use crate::candidates::inspect::called_name;
 use crate::candidates::options::PlacementOptions;
@@ -160,6 +162,7 @@ impl<'e, 'g> Explainer<'e, 'g> {
         groups.drop_xla(supports);
         let mut chooser = Chooser::new(facts.devices, self.options.default_local_device, soft);
         let mut has_choice: HashMap<u32, bool> = HashMap::new();
+        let mut overrides = Overrides::default();
         for node in facts.graph.nodes() {
             let (root, state) = groups.of_node(node.0, supports);
             let has_choice = *has_choice.entry(root).or_insert_with(|| {
@@ -169,7 +172,9 @@ impl<'e, 'g> Explainer<'e, 'g> {
                     .is_some()
             });
             let is_pinned = self.pinned.is_some_and(|pins| pins[node.index()] != NONE);
-            if !has_choice && !is_pinned {
+            let is_generator = is_generator(facts.graph, node);
+            let is_too_early = overrides.contradicts(root, &state, is_pinned, is_generator);
+            if is_too_early || !has_choice && !is_pinned {
                 culprits.push(node.0);
             }
         }
@@ -331,8 +336,13 @@ impl<'e, 'g> Explainer<'e, 'g> {
         let mut chooser = Chooser::new(facts.devices, default, soft);
         let mut left = Vec::new();
         let mut of_root: HashMap<u32, Option<u32>> = HashMap::new();
+        let mut overrides = Overrides::default();
         for member in nodes {
             let (root, state) = groups.of_node(member, supports);
+            let is_generator = is_generator(facts.graph, NodeId(member));
+            if overrides.contradicts(root, &state, assigned.contains(&member), is_generator) {
+                return None;
+            }
             let supported = &supports.sets[state.support as usize];
             let set = *of_root.entry(root).or_insert_with(|| {
                 let choice = chooser.choose(supported, state.request(), facts.types);

@@ -40,6 +40,31 @@ impl GroupState {
     }
 }
 
+/// Groups whose assigned device counts before what they ask for. Soft placement may leave what a resource asks for beside what a
+/// member is assigned to; whichever is placed first decides, and TensorFlow's placer then finds that the other one contradicts it,
+/// or overrides it.
+#[derive(Debug, Default)]
+pub(super) struct Overrides(HashSet<u32>);
+
+impl Overrides {
+    /// Whether a member is placed before the one that is assigned elsewhere; asked of all members in node order.
+    pub(super) fn contradicts(
+        &mut self,
+        root: u32,
+        state: &GroupState,
+        is_assigned: bool,
+        is_generator: bool,
+    ) -> bool {
+        if state.requested.is_compatible_with(&state.assigned) {
+            return false;
+        }
+        if is_assigned {
+            self.0.insert(root);
+        }
+        !is_assigned && !is_generator && !self.0.contains(&root)
+    }
+}
+
 /// Union-find over nodes; states stand at the roots. Only nodes that some rule touches have a state.
 #[derive(Debug)]
 pub(super) struct Groups<'a> {

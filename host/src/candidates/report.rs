@@ -131,7 +131,7 @@ impl<'a> Facts<'a> {
     }
 
     /// A member of a group that is placed before the one that is assigned to another device.
-    pub(super) fn assigned_elsewhere(&self, node: NodeId, state: &GroupState) -> CandidatesError {
+    fn assigned_elsewhere(&self, node: NodeId, state: &GroupState) -> CandidatesError {
         CandidatesError::AssignedDevice {
             node: self.graph.node_name(node).to_owned(),
             op: self.graph.op(node).to_owned(),
@@ -154,6 +154,9 @@ impl<'a> Facts<'a> {
         let own = &self.requests[graph.requested_ids()[node.index()] as usize];
         let root = groups.root(node.0);
         let (group_request, support) = match groups.state(root) {
+            Some(state) if !state.requested.is_compatible_with(&state.assigned) => {
+                return self.assigned_elsewhere(node, state);
+            }
             Some(state) => (state.requested.clone(), state.support),
             None => (own.clone(), supports.of_node(graph, node)),
         };

@@ -15,6 +15,7 @@ mod place;
 mod policy;
 mod progress;
 mod random;
+mod refusals;
 mod run;
 mod summary;
 mod timing;

@@ -31,6 +31,7 @@ use crate::policy::PolicySource;
 use crate::policy::Rung;
 use crate::registry::Registry;
 use crate::session::Session;
+use crate::session::SessionBuilder;
 use crate::trace::Recorder;
 
 /// A session, and who was to place its graph.
@@ -53,14 +54,9 @@ pub(super) fn open(
     recorder: Recorder,
     output: &Output,
 ) -> Result<Opened> {
-    let device_options = args.devices.to_options(registry.factories())?;
+    let mut builder = builder(graph, args, registry)?;
     let progress = Progress::spinner(format!("placing {}", graph.display()));
-    let mut builder = Session::builder()
-        .with_graph_def_file(graph)
-        .with_import_options(ImportOptions::default().with_name(name_of(graph)))
-        .with_registry(registry.clone())
-        .with_device_options(device_options)
-        .with_placement_options(placement_options(args)?)
+    builder = builder
         .with_inter_op_parallelism_threads(
             args.inter_op_threads.unwrap_or(args.devices.threads) as usize
         )
@@ -92,6 +88,21 @@ pub(super) fn open(
         seed,
         saved_options,
     })
+}
+
+/// A session as far as graph, devices and what users ask for go.
+pub(super) fn builder(
+    graph: &Path,
+    args: &PlacementArgs,
+    registry: &Registry,
+) -> Result<SessionBuilder> {
+    let device_options = args.devices.to_options(registry.factories())?;
+    Ok(Session::builder()
+        .with_graph_def_file(graph)
+        .with_import_options(ImportOptions::default().with_name(name_of(graph)))
+        .with_registry(registry.clone())
+        .with_device_options(device_options)
+        .with_placement_options(placement_options(args)?))
 }
 
 impl Opened {
@@ -227,7 +238,7 @@ fn engine(args: &PlacementArgs, output: &Output) -> Result<PolicyEngine> {
 }
 
 /// The session's error with the file that it is about, or as an error of the command line.
-fn in_words(err: Error, graph: &Path, args: &PlacementArgs) -> anyhow::Error {
+pub(super) fn in_words(err: Error, graph: &Path, args: &PlacementArgs) -> anyhow::Error {
     match err {
         Error::Ladder(LadderError::Request(err)) if is_usage(&err) => {
             UsageError(err.to_string()).into()

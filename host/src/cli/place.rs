@@ -20,6 +20,7 @@ use super::open::read_saved;
 use super::output::Output;
 use super::output::align_right;
 use super::output::new_table;
+use super::refusals;
 use super::summary::PlacementView;
 use super::units::count;
 use super::units::show_bytes;
@@ -46,6 +47,9 @@ pub(super) struct PlaceCommand {
     /// List every transfer of a run of the whole graph, with the key under which the one device sends and the other receives.
     #[arg(long, help_heading = "Placement")]
     transfers: bool,
+    /// Place nothing; list every node that no device here can execute, and why. Exit status 1 if there are any.
+    #[arg(long, help_heading = "Placement", conflicts_with_all = ["nodes", "transfers", "diff", "placement", "save_placement"])]
+    check_ops: bool,
     /// List the nodes that a saved placement has elsewhere.
     #[arg(long, value_name = "F.json", value_hint = ValueHint::FilePath, help_heading = "Placement")]
     diff: Option<PathBuf>,
@@ -144,6 +148,9 @@ pub(super) fn run(
         Recorder::off()
     };
     let args = &command.placement;
+    if command.check_ops {
+        return refusals::check_ops(&command.graph, args, registry, output);
+    }
     let opened = open(
         &command.graph,
         args,
@@ -151,7 +158,14 @@ pub(super) fn run(
         registry,
         recorder,
         output,
-    )?;
+    );
+    let opened = match opened {
+        Ok(opened) => opened,
+        Err(error) => {
+            refusals::show(&error, &command.graph, args, registry, output)?;
+            return Err(error);
+        }
+    };
     opened.save_and_log(args, output)?;
     if let Some(path) = &command.run.trace {
         opened.write_trace(path)?;

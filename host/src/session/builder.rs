@@ -122,6 +122,16 @@ enum Assignment {
     Proposal(Proposal),
 }
 
+/// What placing starts from.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) graph: Arc<Graph>,
+    pub(super) devices: Arc<DeviceSet>,
+    pub(super) kernels: Arc<KernelRegistry>,
+    pub(super) ops: Arc<OpRegistry>,
+    pub(super) options: PlacementOptions,
+}
+
 impl SessionBuilder {
     /// The graph, built with [`crate::builder::GraphBuilder`], put together with [`crate::graph::GraphAssembler`], or imported
     /// before.
@@ -671,13 +681,38 @@ impl SessionBuilder {
         kernels: &KernelRegistry,
         ops: Arc<OpRegistry>,
     ) -> Result<Candidates, CandidatesError> {
+        let options = self.take_placement_options(graph, ops);
+        candidates::enumerate(graph, devices, kernels, &options)
+    }
+
+    fn take_placement_options(&mut self, graph: &Graph, ops: Arc<OpRegistry>) -> PlacementOptions {
         let mut options = self.placement_options.take().unwrap_or_default();
         if let Some(allow) = self.allow_soft_placement {
             options.allow_soft_placement = allow;
         }
         lifecycle::pin_kept(&mut options, graph, &self.kept);
         options.op_arguments.get_or_insert(ops);
-        candidates::enumerate(graph, devices, kernels, &options)
+        options
+    }
+
+    /// What the graph is placed from; nothing is placed.
+    pub(super) fn open(mut self) -> Result<Opened, Error> {
+        let ops = self.ops.take();
+        let ops = ops.unwrap_or_else(|| Arc::new(OpRegistry::default()));
+        #[cfg(feature = "graphdef")]
+        let graph = self.open_graph(&ops, &mut StageClock::default())?;
+        #[cfg(not(feature = "graphdef"))]
+        let graph = self.open_graph()?;
+        self.attach_pins(&graph);
+        let (devices, kernels) = self.open_devices()?;
+        let options = self.take_placement_options(&graph, Arc::clone(&ops));
+        Ok(Opened {
+            graph,
+            devices,
+            kernels,
+            ops,
+            options,
+        })
     }
 
     fn place(

@@ -270,7 +270,7 @@ fn nodes_that_nothing_executes_are_listed_at_once() {
     builder.node("second", "Nothing", &[]);
     let options = PlacementOptions::default().with_op_arguments(Arc::new(OpRegistry::default()));
     let graph = builder.finish();
-    let found = unsupported_nodes(&graph, &devices(), &kernels(), &options).unwrap();
+    let found = unsupported_nodes(&graph, &devices(), &kernels(), &options, None).unwrap();
     let rows: Vec<_> = found
         .iter()
         .map(|row| (&*row.node, &*row.op, &*row.reason))
@@ -283,7 +283,7 @@ fn nodes_that_nothing_executes_are_listed_at_once() {
         ]
     );
     let plain = PlacementOptions::default();
-    let found = unsupported_nodes(&graph, &devices(), &kernels(), &plain).unwrap();
+    let found = unsupported_nodes(&graph, &devices(), &kernels(), &plain, None).unwrap();
     assert_eq!(found[1].reason, "no kernel on [GPU, CPU]");
 }
 

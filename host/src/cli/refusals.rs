@@ -1,0 +1,116 @@
+//! What `placewright place` says of a graph that cannot be placed, or not be executed.
+
+use std::path::Path;
+
+use anyhow::Result;
+use serde::Serialize;
+
+use super::Outcome;
+use super::args::PlacementArgs;
+use super::open::builder;
+use super::open::in_words;
+use super::output::Output;
+use super::output::chain;
+use super::output::new_table;
+use super::units::count;
+use crate::candidates::Refusal;
+use crate::candidates::Suggestion;
+use crate::candidates::UnsupportedNode;
+use crate::error::Error;
+use crate::registry::Registry;
+
+/// More clashes than this are counted; `--json` has all.
+const MAX_SHOWN: usize = 20;
+
+/// What `--json` prints instead of a placement.
+#[derive(Debug, Serialize)]
+struct RefusalReport<'a> {
+    error: String,
+    refusals: &'a [Refusal],
+}
+
+/// What `--json` prints for `--check-ops`.
+#[derive(Debug, Serialize)]
+struct OpsReport<'a> {
+    unsupported: &'a [UnsupportedNode],
+}
+
+/// Every clash, where clashes are why the graph was not placed.
+pub(super) fn show(
+    error: &anyhow::Error,
+    graph: &Path,
+    args: &PlacementArgs,
+    registry: &Registry,
+    output: &mut Output,
+) -> Result<()> {
+    if !matches!(error.downcast_ref::<Error>(), Some(Error::Candidates(_))) {
+        return Ok(());
+    }
+    // What is no clash has been told: the error itself says it.
+    let Ok(refusals) = builder(graph, args, registry)?.refusals() else {
+        return Ok(());
+    };
+    output.json(&RefusalReport {
+        error: chain(error),
+        refusals: &refusals,
+    })?;
+    output.line(format_args!(
+        "{} from being placed:",
+        match refusals.len() {
+            1 => "a clash keeps the graph".to_owned(),
+            n => format!("{n} clashes keep the graph"),
+        }
+    ))?;
+    for refusal in refusals.iter().take(MAX_SHOWN) {
+        output.line("")?;
+        for constraint in &refusal.constraints {
+            output.line(format_args!("  {constraint}"))?;
+        }
+        for (index, suggestion) in refusal.suggestions.iter().enumerate() {
+            let before = if index == 0 { "=> " } else { "or " };
+            let flag = match suggestion {
+                Suggestion::SoftPlacement => " (--soft-placement)",
+                _ => "",
+            };
+            output.line(format_args!("    {before}{suggestion}{flag}"))?;
+        }
+    }
+    if refusals.len() > MAX_SHOWN {
+        output.line(format_args!("\nand {} more", refusals.len() - MAX_SHOWN))?;
+    }
+    Ok(())
+}
+
+/// `--check-ops`.
+pub(super) fn check_ops(
+    graph: &Path,
+    args: &PlacementArgs,
+    registry: &Registry,
+    output: &mut Output,
+) -> Result<Outcome> {
+    let unsupported = builder(graph, args, registry)?
+        .unsupported_nodes()
+        .map_err(|err| in_words(err, graph, args))?;
+    output.json(&OpsReport {
+        unsupported: &unsupported,
+    })?;
+    if unsupported.is_empty() {
+        output.line("every node can be executed")?;
+        return Ok(Outcome::Done);
+    }
+    output.line(format_args!(
+        "{} cannot be executed here",
+        count(unsupported.len(), "node")
+    ))?;
+    let mut table = new_table(["node", "op", "in function", "why"]);
+    for node in &unsupported {
+        table.add_row([
+            node.node.as_str(),
+            node.op.as_str(),
+            node.function.as_deref().unwrap_or("-"),
+            node.reason.as_str(),
+        ]);
+    }
+    output.table(&table)?;
+    Ok(Outcome::Negative)
+}

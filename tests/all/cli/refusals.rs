@@ -1,0 +1,82 @@
+//! What users see of a graph that cannot be placed, or not be executed.
+
+use serde_json::Value;
+
+use super::args;
+use super::model;
+use super::placewright;
+
+#[test]
+fn every_clash_is_shown_with_what_mends_it() {
+    let graph = model("tiny_add.pb");
+    let ran = placewright(args("place {} --device /device:CPU:7", &[&graph]));
+    let shown = ran.stdout.clone();
+    ran.expect_error(1, &["/device:CPU:7", "available devices"]);
+    assert!(shown.starts_with("3 clashes keep the graph"), "{shown}");
+    for line in [
+        "  `y` asks for `/device:CPU:7`, which no device is",
+        "    => request `/device:CPU:0` for `y`",
+        "    or allow soft placement (--soft-placement)",
+    ] {
+        assert!(
+            shown.lines().any(|shown| shown == line),
+            "{line} in {shown}"
+        );
+    }
+    // Doing so places it.
+    placewright(args("place {} --device /device:CPU:0", &[&graph])).expect(0);
+    placewright(args(
+        "place {} --device /device:CPU:7 --soft-placement",
+        &[&graph],
+    ))
+    .expect(0);
+}
+
+#[test]
+fn clashes_are_listed_in_json_with_all_their_constraints() {
+    let graph = model("tiny_add.pb");
+    let ran = placewright(args("place {} --device /device:CPU:7 --json", &[&graph])).expect(1);
+    assert!(ran.stderr.starts_with("error: "), "{}", ran.stderr);
+    let report = ran.json();
+    assert!(
+        report["error"]
+            .as_str()
+            .is_some_and(|error| error.contains("CPU:7"))
+    );
+    let refusals = report["refusals"].as_array().unwrap();
+    assert_eq!(refusals.len(), 3);
+    let constraint = &refusals[0]["constraints"][0];
+    assert_eq!(constraint["kind"], "request");
+    assert_eq!(constraint["request"], "/device:CPU:7");
+    assert_eq!(constraint["devices"], Value::Array(Vec::new()));
+    assert_eq!(refusals[0]["suggestions"][1]["kind"], "soft-placement");
+}
+
+#[test]
+fn what_is_no_clash_is_an_error_alone() {
+    let ran = placewright(args(
+        "place {} --policy none-such",
+        &[&model("tiny_add.pb")],
+    ));
+    assert_eq!(ran.stdout, "");
+    ran.expect_error(2, &["none-such"]);
+}
+
+#[test]
+fn ops_that_nothing_executes_are_listed_at_once() {
+    let fine = placewright(args("place {} --check-ops", &[&model("lenet.pb")])).expect(0);
+    assert_eq!(fine.stdout, "every node can be executed\n");
+    let graph = model("cf_nested_v2.skel.pb");
+    let report = placewright(args("place {} --check-ops --json", &[&graph]))
+        .expect(1)
+        .json();
+    let rows = report["unsupported"].as_array().unwrap();
+    assert!(rows.len() > 1, "{report}");
+    let is_in_function = |row: &Value| row["function"].is_string();
+    assert!(rows.iter().any(is_in_function), "{report}");
+    assert!(!rows.iter().all(is_in_function), "{report}");
+    assert!(
+        rows.iter().all(|row| row["reason"] == "no kernel on [CPU]"),
+        "{report}"
+    );
+}
