@@ -14,6 +14,7 @@ use crate::execute::ExecuteError;
 #[cfg(feature = "graphdef")]
 use crate::import::ImportError;
 use crate::partition::PartitionError;
+use crate::placement::KeepError;
 use crate::placement::SavedPlacementError;
 use crate::placement::Violation;
 use crate::policy::LadderError;
@@ -61,6 +62,9 @@ pub enum Error {
     /// A saved placement does not fit.
     #[error(transparent)]
     SavedPlacement(#[from] SavedPlacementError),
+    /// A placement of before cannot be kept, and a node can go nowhere else.
+    #[error(transparent)]
+    Keep(#[from] KeepError),
     /// What was asked of a run does not fit the graph.
     #[error(transparent)]
     Partition(#[from] PartitionError),
@@ -96,6 +100,9 @@ pub enum Error {
     /// The session cannot go on with a larger graph.
     #[error("the session cannot be extended: {0}")]
     CannotExtend(Cow<'static, str>),
+    /// The session cannot go on with other devices.
+    #[error("the session cannot go on with other devices: {0}")]
+    CannotReplace(Cow<'static, str>),
     /// A feed, fetch or target names no node.
     #[error("{role} `{name}`: the graph has no node `{node}`{}", suggest(.suggestion.as_deref()))]
     UnknownNode {
@@ -139,7 +146,8 @@ impl Error {
             Self::Execute(error) => error.code(),
             // The caller handed in the policy, but what it does is not an argument.
             Self::Policy(_) | Self::Ladder(_) => StatusCode::Internal,
-            Self::CannotExtend(_) => StatusCode::FailedPrecondition,
+            Self::CannotExtend(_) | Self::CannotReplace(_) => StatusCode::FailedPrecondition,
+            Self::Keep(_) => StatusCode::ResourceExhausted,
             Self::UnknownNode { .. } | Self::NoSuchOutput { .. } => StatusCode::NotFound,
             Self::Build(_)
             | Self::Proposal(_)

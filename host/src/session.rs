@@ -11,7 +11,9 @@ mod lifecycle;
 mod names;
 mod placement_log;
 mod recent;
+mod replace;
 mod report;
+mod reuse;
 
 pub use builder::SessionBuilder;
 pub use group::SessionGroup;
@@ -41,6 +43,7 @@ use crate::graph::Graph;
 use crate::partition::RunRequest;
 use crate::partition::cut;
 use crate::placement::Placement;
+use crate::placement::PlacementIdentity;
 use crate::plan::Plan;
 use crate::tensor::Tensor;
 use crate::trace::EventKind;
@@ -148,6 +151,13 @@ impl Session {
     /// The device of every node, in node order: `NODE: (OP): DEVICE`.
     pub fn placement_lines(&self) -> impl Iterator<Item = String> + '_ {
         placement_log::lines(&self.placement)
+    }
+
+    /// What the placement was made from, for whoever wants to tell it from others; without the policy's part unless the policy
+    /// asked for has placed the graph, all of it. Computed anew on each call, in time proportional to the graph.
+    pub fn placement_identity(&self) -> PlacementIdentity {
+        let policy = self.report.policy().and_then(|report| report.identity);
+        PlacementIdentity::of(self.placement.candidates()).with_policy(policy)
     }
 
     /// How the session came about.

@@ -1,6 +1,7 @@
 //! The program as users run it: the real binary, its output, its exit status.
 
 mod cache;
+mod placement_identity;
 mod refusals;
 
 use std::ffi::OsStr;
@@ -95,7 +96,7 @@ pub(crate) fn file(folder: &TempDir, name: &str, content: &[u8]) -> String {
     path
 }
 
-fn path_in(folder: &TempDir, name: &str) -> String {
+pub(crate) fn path_in(folder: &TempDir, name: &str) -> String {
     let path: PathBuf = folder.path().join(name);
     path.into_os_string().into_string().expect("UTF-8")
 }

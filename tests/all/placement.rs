@@ -33,9 +33,12 @@ use placewright::tensor::PartialShape;
 
 use crate::fakes::FakeDevice;
 
+mod cache;
 mod calls;
 mod evaluator;
 mod host_memory;
+mod identity;
+mod keep;
 mod random;
 mod refusals;
 mod saved;

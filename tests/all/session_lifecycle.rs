@@ -39,6 +39,7 @@ use placewright::trace::EventKind;
 use placewright::trace::Recorder;
 
 mod grown_graph_def;
+mod replaced_devices;
 
 const PREFIX: &str = "/job:localhost/replica:0/task:0";
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::candidates::host_memory::HostMemory;
+use crate::candidates::origin::Origin;
 use crate::device::{DeviceSet, LinkProfile};
 use crate::graph::{Csr, Graph, NodeId};
 use crate::names::DeviceId;
@@ -104,6 +105,7 @@ pub struct Candidates {
     legal: Arc<[u64]>,
     words_per_set: usize,
     host_memory: Arc<HostMemory>,
+    origin: Arc<Origin>,
 }
 
 impl Candidates {
@@ -131,6 +133,7 @@ impl Candidates {
             legal: legal.into(),
             words_per_set,
             host_memory,
+            origin: Arc::new(Origin::Stated),
         }
     }
 
@@ -138,6 +141,33 @@ impl Candidates {
     pub(super) fn with_host_memory(mut self, host_memory: HostMemory) -> Self {
         self.host_memory = Arc::new(host_memory);
         self
+    }
+
+    /// The same, not stated by an app but made so.
+    pub(super) fn with_origin(mut self, origin: Origin) -> Self {
+        self.origin = Arc::new(origin);
+        self
+    }
+
+    /// What they were made from, beside graph and devices.
+    pub(crate) fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    /// The same, of other columns for the nodes.
+    pub(super) fn with_nodes(&self, nodes: NodeColumns) -> Self {
+        let made = Self::new(
+            Arc::clone(&self.graph),
+            Arc::clone(&self.device_set),
+            nodes,
+            DeviceColumns::clone(&self.devices),
+            self.options.to_vec(),
+        );
+        Self {
+            host_memory: Arc::clone(&self.host_memory),
+            origin: Arc::clone(&self.origin),
+            ..made
+        }
     }
 
     /// Host-memory arguments of nodes on any device.

@@ -26,6 +26,7 @@ use crate::candidates::host_memory::HostMemory;
 use crate::candidates::host_memory::edge_kinds;
 use crate::candidates::inspect::Inspector;
 use crate::candidates::options::PlacementOptions;
+use crate::candidates::origin::Origin;
 use crate::candidates::report::Facts;
 use crate::candidates::support::Supports;
 use crate::candidates::support::TypeTable;
@@ -105,7 +106,8 @@ pub fn enumerate(
             ("graph-name".to_owned(), graph.name().to_owned()),
         ],
     );
-    Ok(found.with_host_memory(host_memory))
+    let origin = Origin::enumerated(graph, kernels, options);
+    Ok(found.with_host_memory(host_memory).with_origin(origin))
 }
 
 /// What is asked of placement, parsed and checked as far as it stands for itself.

@@ -95,7 +95,11 @@ pub(super) struct PlacementArgs {
     #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Policy")]
     pub(super) seed: u64,
 
-    /// Use this saved placement; no policy is asked.
+    /// Take the answer of before where policy, graph, devices and options are the same, from the cache folder.
+    #[arg(long, help_heading = "Policy", requires = "policy_fuel")]
+    pub(super) placement_cache: bool,
+
+    /// Use this saved placement, made for the same graph, devices and options; no policy is asked.
     #[arg(
         long,
         value_name = "F.json",
@@ -104,6 +108,18 @@ pub(super) struct PlacementArgs {
         conflicts_with_all = ["policy", "policy_config", "policy_fuel", "policy_deadline_ms", "policy_memory", "strict_policy"]
     )]
     pub(super) placement: Option<PathBuf>,
+    /// Use --placement whatever it was made for, as far as its names fit.
+    #[arg(long, requires = "placement", help_heading = "Placement")]
+    pub(super) placement_unverified: bool,
+    /// Keep what this saved placement has where it can stay; the policy places only the rest.
+    #[arg(
+        long,
+        value_name = "F.json",
+        value_hint = ValueHint::FilePath,
+        help_heading = "Placement",
+        conflicts_with_all = ["placement", "placement_cache"]
+    )]
+    pub(super) keep: Option<PathBuf>,
     /// Save the placement.
     #[arg(long, value_name = "F.json", value_hint = ValueHint::FilePath, help_heading = "Placement")]
     pub(super) save_placement: Option<PathBuf>,

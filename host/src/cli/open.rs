@@ -19,9 +19,11 @@ use crate::error::Error;
 use crate::execute::InterOpPool;
 use crate::import::ImportOptions;
 use crate::names::DeviceName;
+use crate::placement::Digest;
 use crate::placement::SavedPlacement;
 use crate::policy::LadderError;
 use crate::policy::PlaceOptions;
+use crate::policy::PlacementCache;
 use crate::policy::PolicyEngine;
 use crate::policy::PolicyError;
 use crate::policy::PolicyErrorKind;
@@ -43,6 +45,8 @@ pub(super) struct Opened {
     seed: u64,
     /// The options that a saved placement names.
     saved_options: BTreeMap<String, String>,
+    /// The policy's part of the identity that a saved placement has.
+    policy_digest: Option<Digest>,
 }
 
 /// Opens a session on the graph in a file. `explain_wanted` = somebody will read the policy's reasons.
@@ -63,12 +67,18 @@ pub(super) fn open(
         .with_session_inter_op_pools(inter_op_pools(args)?)
         .with_recorder(recorder);
     let mut saved_options = BTreeMap::new();
+    let mut policy_digest = None;
     let (asked, seed) = match &args.placement {
         Some(path) => {
             let saved = read_saved(path)?;
             let of_file = (saved.policy.clone(), saved.seed);
             saved_options.clone_from(&saved.options);
-            builder = builder.with_saved_placement(saved);
+            if args.placement_unverified {
+                builder = builder.with_unverified_placement(saved);
+            } else {
+                policy_digest = saved.identity.and_then(|identity| identity.policy);
+                builder = builder.with_saved_placement(saved);
+            }
             of_file
         }
         None => {
@@ -77,6 +87,12 @@ pub(super) fn open(
             builder = builder
                 .with_policy(request)
                 .with_policy_engine(engine(args, output)?);
+            if args.placement_cache {
+                builder = builder.with_placement_cache(placement_cache(output));
+            }
+            if let Some(path) = &args.keep {
+                builder = builder.with_kept_placement(read_saved(path)?);
+            }
             (asked, args.seed)
         }
     };
@@ -87,6 +103,7 @@ pub(super) fn open(
         asked,
         seed,
         saved_options,
+        policy_digest,
     })
 }
 
@@ -116,8 +133,7 @@ impl Opened {
 
     /// What is shown of the placement.
     pub(super) fn view(&self) -> PlacementView {
-        let policy = self.session.report().policy();
-        PlacementView::new(self.session.placement(), &self.asked, policy)
+        PlacementView::new(self.session.placement(), &self.asked, self.session.report())
     }
 
     /// The placement by names, with who made it and how.
@@ -131,9 +147,20 @@ impl Opened {
             "allow-soft-placement",
             args.soft_placement.then(|| "true".to_owned()),
         );
-        add("device", args.device.clone());
-        let mut policy = self.asked.clone();
+        let scope = args.device.as_deref();
+        let scope = scope.map(|scope| match DeviceName::parse_full_or_local(scope) {
+            Ok(name) => name.to_string(),
+            Err(_) => scope.to_owned(),
+        });
+        add("device", scope);
+        // Where a policy lies is this machine's business.
+        let file = Path::new(&self.asked).file_name();
+        let mut policy = file.map_or(self.asked.clone(), |file| {
+            file.to_string_lossy().into_owned()
+        });
+        let mut policy_digest = self.policy_digest;
         if let Some(report) = self.session.report().policy() {
+            policy_digest = report.identity;
             let is_twin = report.answered_by == Rung::Sandboxed(self.asked.clone())
                 || matches!(report.answered_by, Rung::Native(name) if name == self.asked);
             // Another policy than the one asked for was asked without its settings.
@@ -153,6 +180,7 @@ impl Opened {
             }
         }
         SavedPlacement::new(self.session.placement(), &policy, self.seed, options)
+            .with_policy_digest(policy_digest)
     }
 
     /// What `--save-placement` and `--log-device-placement` ask for.
@@ -237,6 +265,22 @@ fn engine(args: &PlacementArgs, output: &Output) -> Result<PolicyEngine> {
     Ok(PolicyEngine::with_cache(limits, cache)?)
 }
 
+/// Answers of before, in the user's cache folder; in memory alone, hence for nothing, where there is none.
+fn placement_cache(output: &Output) -> PlacementCache {
+    match cache::open() {
+        Ok(Some(folder)) => PlacementCache::in_folder(folder),
+        Ok(None) => {
+            output
+                .note("there is no cache folder, so the policy is asked: see `placewright cache`");
+            PlacementCache::new()
+        }
+        Err(err) => {
+            output.note(format_args!("{err:#}; the policy is asked"));
+            PlacementCache::new()
+        }
+    }
+}
+
 /// The session's error with the file that it is about, or as an error of the command line.
 pub(super) fn in_words(err: Error, graph: &Path, args: &PlacementArgs) -> anyhow::Error {
     match err {
@@ -247,6 +291,11 @@ pub(super) fn in_words(err: Error, graph: &Path, args: &PlacementArgs) -> anyhow
         Error::SavedPlacement(err) => {
             let path = args.placement.as_deref().unwrap_or(Path::new(""));
             anyhow::Error::new(err).context(path.display().to_string())
+        }
+        Error::Keep(err) => {
+            let path = args.keep.as_deref().unwrap_or(Path::new(""));
+            let context = format!("keeping {}", path.display());
+            anyhow::Error::new(err).context(context)
         }
         err => err.into(),
     }

@@ -1,5 +1,7 @@
 //! What is shown of a placement: who made it, what is where, what moves.
 
+use std::collections::BTreeMap;
+
 use anyhow::Result;
 use serde::Serialize;
 
@@ -13,8 +15,10 @@ use super::units::show_ns;
 use crate::placement::Evaluator;
 use crate::placement::Placement;
 use crate::placement::PlacementSummary;
+use crate::placement::Replacement;
 use crate::policy::LoadReport;
 use crate::policy::PolicyReport;
+use crate::session::SessionReport;
 
 /// A placement, as `--json` prints it.
 #[derive(Debug, Serialize)]
@@ -24,6 +28,9 @@ pub(super) struct PlacementView {
     n_edges: usize,
     /// `null` where a saved placement was used.
     policy: Option<PolicyView>,
+    /// What became of the placement that was to be kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kept: Option<KeptView>,
     /// What the cost model expects of one run.
     expected_ns: f64,
     /// Whether all rates behind it were measured.
@@ -35,9 +42,30 @@ pub(super) struct PlacementView {
 }
 
 #[derive(Debug, Serialize)]
+struct KeptView {
+    n_kept: usize,
+    n_new: usize,
+    moved: Vec<MovedView>,
+}
+
+#[derive(Debug, Serialize)]
+struct MovedView {
+    node: String,
+    from: String,
+    to: String,
+    reason: String,
+    /// Whether it keeps state, which stays behind.
+    is_stateful: bool,
+}
+
+#[derive(Debug, Serialize)]
 struct PolicyView {
     asked: String,
     answered_by: String,
+    /// Whether nobody was asked, as the answer was in the cache of placements.
+    is_cached: bool,
+    /// Why that cache could not be used.
+    cache_problem: Option<String>,
     is_fallback: bool,
     failed: Vec<FailureView>,
     /// What ended the call after a plan had been offered.
@@ -75,8 +103,9 @@ struct LoadView {
 }
 
 impl PlacementView {
-    /// Of a placement that a policy made, or, without a report, of a saved one.
-    pub(super) fn new(placement: &Placement, asked: &str, report: Option<&PolicyReport>) -> Self {
+    /// Of a placement, with who made it.
+    pub(super) fn new(placement: &Placement, asked: &str, report: &SessionReport) -> Self {
+        let (policy, replacement) = (report.policy(), report.replacement.as_ref());
         let graph = placement.graph();
         let mut evaluator = Evaluator::new(placement.candidates());
         evaluator.set_devices(placement.devices());
@@ -90,7 +119,8 @@ impl PlacementView {
             expected_ns: evaluator.makespan_ns(),
             is_calibrated: devices.all(|(_, device)| device.profile().is_calibrated),
             expected_peak_bytes: evaluator.peak_bytes_per_device(),
-            policy: report.map(|report| PolicyView::new(placement, asked, report)),
+            policy: policy.map(|report| PolicyView::new(placement, asked, report)),
+            kept: replacement.map(|replacement| KeptView::new(placement, replacement)),
             summary: placement.summary(),
         }
     }
@@ -112,6 +142,9 @@ impl PlacementView {
         match &self.policy {
             Some(policy) => policy.show(output)?,
             None => output.line("placed as saved, no policy was asked")?,
+        }
+        if let Some(kept) = &self.kept {
+            kept.show(output)?;
         }
         let mut table = new_table(["device", "nodes", "parameters", "peak memory", "work"]);
         align_right(&mut table, &[1, 2, 3, 4]);
@@ -146,6 +179,47 @@ impl PlacementView {
     }
 }
 
+impl KeptView {
+    fn new(placement: &Placement, replacement: &Replacement) -> Self {
+        let moved = replacement.moved.iter().map(|moved| MovedView {
+            node: placement.graph().node_name(moved.node).to_owned(),
+            from: moved.from.to_string(),
+            to: placement.candidates().device_name(moved.to.0).to_owned(),
+            reason: moved.reason.to_string(),
+            is_stateful: moved.is_stateful,
+        });
+        Self {
+            n_kept: replacement.n_kept,
+            n_new: replacement.n_new,
+            moved: moved.collect(),
+        }
+    }
+
+    /// How many moved, by reason.
+    fn show(&self, output: &mut Output) -> Result<()> {
+        let mut n_by_reason: BTreeMap<&str, usize> = BTreeMap::new();
+        for moved in &self.moved {
+            *n_by_reason.entry(&moved.reason).or_default() += 1;
+        }
+        let mut line = format!("{} kept where saved", count(self.n_kept, "node"));
+        for (reason, n) in n_by_reason {
+            line.push_str(&format!(", {n} moved ({reason})"));
+        }
+        if self.n_new > 0 {
+            line.push_str(&format!(", {} new", self.n_new));
+        }
+        output.line(line)?;
+        let n_stateful = self.moved.iter().filter(|moved| moved.is_stateful).count();
+        if n_stateful > 0 {
+            output.note(format_args!(
+                "the state of {} stayed behind",
+                count(n_stateful, "node")
+            ));
+        }
+        Ok(())
+    }
+}
+
 impl PolicyView {
     fn new(placement: &Placement, asked: &str, report: &PolicyReport) -> Self {
         let answer = &report.answer;
@@ -158,6 +232,8 @@ impl PolicyView {
         Self {
             asked: asked.to_owned(),
             answered_by: report.answered_by.to_string(),
+            is_cached: report.is_cached,
+            cache_problem: report.cache_problem.clone(),
             is_fallback: report.is_fallback(),
             failed: report
                 .failed
@@ -196,14 +272,15 @@ impl PolicyView {
                 show_ns_u64(failed.elapsed_ns)
             ))?;
         }
+        let how = match (self.is_fallback, self.is_cached) {
+            (true, _) => "placed instead",
+            (false, true) => "answered by cache: placed before",
+            (false, false) => "placed",
+        };
         let mut line = format!(
-            "{} by policy {} in {}",
-            if self.is_fallback {
-                "placed instead"
-            } else {
-                "placed"
-            },
+            "{how} by policy {}{} {}",
             self.answered_by,
+            if self.is_cached { ", found in" } else { " in" },
             show_ns_u64(self.elapsed_ns)
         );
         if let Some(load) = &self.load {
@@ -228,6 +305,9 @@ impl PolicyView {
             .and_then(|load| load.cache_problem.as_ref())
         {
             output.note(format_args!("the compiled policy was not kept: {problem}"));
+        }
+        if let Some(problem) = &self.cache_problem {
+            output.note(format_args!("the cache of placements: {problem}"));
         }
         for message in &self.messages {
             output.line(format_args!("  {message}"))?;

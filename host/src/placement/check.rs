@@ -49,6 +49,18 @@ pub fn check(candidates: &Candidates, proposal: Proposal) -> Result<Placement, V
 }
 
 impl Placement {
+    /// The same, held to other candidates for the same graph and devices.
+    pub(super) fn checked_against(mut self, candidates: &Candidates) -> Result<Self, Violation> {
+        let plan = Plan {
+            devices: &self.devices,
+            start_order: self.start_order.as_deref(),
+            queues: self.queues.as_deref(),
+        };
+        first_violation(candidates, plan)?;
+        self.candidates = candidates.clone();
+        Ok(self)
+    }
+
     /// The graph that it is a placement of.
     pub fn graph(&self) -> &Arc<Graph> {
         self.candidates.graph()

@@ -4,8 +4,11 @@
 //! asks while it searches. Knows no policy and no file but a saved placement's text.
 
 mod check;
+mod digest;
 mod estimate;
 mod evaluator;
+mod identity;
+mod keep;
 mod legality;
 mod memory;
 mod peak;
@@ -15,7 +18,11 @@ mod transfers;
 mod violation;
 
 pub use check::{Placement, check};
+pub(crate) use digest::DigestWriter;
+pub use digest::{Digest, DigestError};
 pub use evaluator::Evaluator;
+pub use identity::{IdentityDifference, PlacementIdentity};
+pub use keep::{KeepError, Kept, MoveReason, MovedNode, Replacement};
 pub use saved::{PlacementDiff, SavedPlacement, SavedPlacementError};
 pub use summary::{DeviceSummary, PlacementSummary};
 pub use violation::Violation;

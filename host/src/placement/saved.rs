@@ -9,10 +9,16 @@ use crate::candidates::Candidates;
 use crate::candidates::Proposal;
 use crate::placement::check::Placement;
 use crate::placement::check::check;
+use crate::placement::digest::Digest;
+use crate::placement::identity::IdentityDifference;
+use crate::placement::identity::PlacementIdentity;
 use crate::placement::violation::Violation;
 
-/// Version of the format; a reader refuses others.
-const VERSION: u32 = 1;
+/// Version of the format that is written.
+const VERSION: u32 = 2;
+
+/// Versions that are read. The first one had no identity.
+const VERSIONS: std::ops::RangeInclusive<u64> = 1..=VERSION as u64;
 
 /// A placement by names: of nodes, and of devices. What was asked and how stands beside it, for the reader.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +35,9 @@ pub struct SavedPlacement {
     /// Options that mattered, by name.
     #[serde(default)]
     pub options: BTreeMap<String, String>,
+    /// What it was made from; `None` in files of version 1, which can be used unverified only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<PlacementIdentity>,
     /// Device, by full name, of every node, by name.
     pub devices: BTreeMap<String, String>,
     /// Start order, where the policy set one.
@@ -47,7 +56,9 @@ pub enum SavedPlacementError {
     #[error("no saved placement: {0}")]
     Malformed(String),
     /// Written by another version.
-    #[error("saved placement has format version {0}, this program reads version 1; save it again")]
+    #[error(
+        "saved placement has format version {0}, this program reads versions 1 and 2; save it again"
+    )]
     Version(u32),
     /// The file does not place a node of the graph.
     #[error("node `{0}` is in the graph, but not in the saved placement")]
@@ -65,10 +76,22 @@ pub enum SavedPlacementError {
         /// What there is.
         available: String,
     },
+    /// It was made for something else. It would fit, but a policy asked now might answer differently.
+    #[error("saved placement was made for {0}; {REMEDY}")]
+    MadeForOther(IdentityDifference),
+    /// An earlier version saved it, which did not note for what it was made.
+    #[error(
+        "saved placement is of format version 1, which does not say for what it was made; {REMEDY}"
+    )]
+    Unidentified,
     /// The placement breaks a rule here.
     #[error("saved placement breaks rule `{rule}`: {0}", rule = .0.rule())]
     Violation(#[from] Violation),
 }
+
+/// What to do about a placement that cannot be verified.
+const REMEDY: &str = "save it again here, keep what still fits of it (`place --keep`, `with_kept_placement`), or use it all the \
+    same (`--placement-unverified`, `with_unverified_placement`)";
 
 /// Nodes whose device differs between two saved placements.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
@@ -82,7 +105,7 @@ pub struct PlacementDiff {
 }
 
 impl SavedPlacement {
-    /// The names behind a placement.
+    /// The names behind a placement, and what it was made from; the policy's part of that is added by [`Self::with_policy_digest`].
     pub fn new(
         placement: &Placement,
         policy: &str,
@@ -104,10 +127,20 @@ impl SavedPlacement {
             policy: policy.to_owned(),
             seed,
             options: options.into_iter().collect(),
+            identity: Some(PlacementIdentity::of(candidates)),
             devices: named().zip(device_names).collect(),
             start_order: named().zip(start_order.iter().copied()).collect(),
             queues: named().zip(queues.iter().copied()).collect(),
         }
+    }
+
+    /// The same, made by this policy, asked so ([`crate::policy::PolicyReport::identity`]).
+    #[must_use]
+    pub fn with_policy_digest(mut self, policy: Option<Digest>) -> Self {
+        if let Some(identity) = &mut self.identity {
+            identity.policy = policy;
+        }
+        self
     }
 
     /// As JSON, with a line per node.
@@ -124,7 +157,7 @@ impl SavedPlacement {
             |error: serde_json::Error| SavedPlacementError::Malformed(error.to_string());
         let value: serde_json::Value = serde_json::from_str(text).map_err(malformed)?;
         if let Some(version) = value.get("version").and_then(serde_json::Value::as_u64)
-            && version != u64::from(VERSION)
+            && !VERSIONS.contains(&version)
         {
             return Err(SavedPlacementError::Version(
                 u32::try_from(version).unwrap_or(u32::MAX),
@@ -133,7 +166,20 @@ impl SavedPlacement {
         serde_json::from_value(value).map_err(malformed)
     }
 
-    /// The placement again, checked against a graph and devices. Devices are found by full name, canonical or legacy.
+    /// That it was made for the graph, devices and options of these candidates. Time proportional to the graph.
+    ///
+    /// # Errors
+    /// [`SavedPlacementError::MadeForOther`] or [`SavedPlacementError::Unidentified`].
+    pub fn verify(&self, candidates: &Candidates) -> Result<(), SavedPlacementError> {
+        let identity = self.identity.ok_or(SavedPlacementError::Unidentified)?;
+        match identity.difference(&PlacementIdentity::of(candidates)) {
+            None => Ok(()),
+            Some(difference) => Err(SavedPlacementError::MadeForOther(difference)),
+        }
+    }
+
+    /// The placement again, checked against a graph and devices, whatever it was made for ([`Self::verify`]). Devices are found by
+    /// full name, canonical or legacy.
     ///
     /// # Errors
     /// The first node, in node order, that does not fit.

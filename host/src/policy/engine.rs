@@ -22,6 +22,7 @@ use super::messages::{MessageBook, Messages};
 use super::stack::MainStack;
 use super::ticker::{CallEnd, Ticker, Ticking, ticks};
 use super::v0_1::{self, Prepared, State};
+use crate::placement::Digest;
 use crate::store::{CacheFolder, CacheKey};
 
 /// Part of every cache key beside the engine's own hash: the pinned version of the `wasmtime` dependency.
@@ -50,6 +51,8 @@ struct Shared {
 /// A compiled policy, and how it came to be.
 #[derive(Clone)]
 pub(super) struct Compiled {
+    /// Of the policy's bytes.
+    pub(super) wasm: Digest,
     pub(super) prepared: Prepared,
     pub(super) is_cached: bool,
     pub(super) encode: Duration,
@@ -120,10 +123,11 @@ impl PolicyEngine {
     pub(super) fn compile(&self, bytes: &[u8]) -> Result<Compiled, PolicyErrorKind> {
         let shared = &*self.shared;
         let started = Instant::now();
+        let wasm = Digest::of_bytes(bytes);
         let key = CacheKey::new(
             "policy",
             &[
-                bytes,
+                wasm.as_bytes(),
                 &shared.compatibility,
                 WASMTIME_VERSION.as_bytes(),
                 CONTRACT_VERSION.to_string().as_bytes(),
@@ -131,6 +135,7 @@ impl PolicyEngine {
         );
         if let Some(component) = self.load_cached(&key) {
             return Ok(Compiled {
+                wasm,
                 prepared: Prepared::new(&shared.linker, &component, CONTRACT_VERSION)?,
                 is_cached: true,
                 encode: Duration::ZERO,
@@ -163,6 +168,7 @@ impl PolicyEngine {
             written.err()
         });
         Ok(Compiled {
+            wasm,
             prepared,
             is_cached: false,
             encode,

@@ -8,6 +8,7 @@ use tracing::{debug_span, warn};
 use super::builtin::ShippedPolicy;
 use super::engine::PolicyEngine;
 use super::error::{Fault, PolicyError, PolicyErrorKind};
+use super::identity::policy_digest;
 use super::loaded::{LoadReport, PlaceOptions, PolicyAnswer};
 use super::messages::Messages;
 use super::native::place_natively;
@@ -15,6 +16,7 @@ use super::plan::to_wire;
 use super::source::PolicySource;
 use super::tell;
 use crate::candidates::Candidates;
+use crate::placement::Digest;
 use crate::placement::Placement;
 use crate::trace::targets;
 
@@ -110,6 +112,13 @@ pub struct PolicyReport {
     pub answer: PolicyAnswer,
     /// How the sandboxed policy was loaded, where it was; after a fallback, the one that failed.
     pub load: Option<LoadReport>,
+    /// The policy's part of the placement's identity ([`crate::placement::PlacementIdentity::policy`]); `None` after a fallback.
+    pub identity: Option<Digest>,
+    /// Whether the answer came from a [`super::PlacementCache`]: nobody was asked, and what the answer took is what finding it
+    /// took.
+    pub is_cached: bool,
+    /// Why such a cache could not be used, or the answer not be kept.
+    pub cache_problem: Option<String>,
 }
 
 impl PolicyReport {
@@ -269,11 +278,19 @@ impl Ladder<'_> {
                         "another policy than the one asked for placed the graph"
                     );
                 }
+                let load = self.load.take();
+                let asked = load.as_ref().filter(|_| self.failed.is_empty());
+                let limits = self.engine.limits();
                 let report = PolicyReport {
                     answered_by: rung,
+                    identity: asked.map(|load| {
+                        policy_digest(&load.wasm, self.request, limits, self.candidates)
+                    }),
                     failed: std::mem::take(&mut self.failed),
                     answer,
-                    load: self.load.take(),
+                    load,
+                    is_cached: false,
+                    cache_problem: None,
                 };
                 Ok(Some((placement, report)))
             }

@@ -16,6 +16,7 @@ use super::tell;
 use super::v0_1::{ConfigRefused, Exports, PolicyInfo, PolicySetting, State};
 use super::view::View;
 use crate::candidates::{Candidates, Proposal};
+use crate::placement::Digest;
 use crate::trace::targets;
 
 /// Bytes kept of the name of a guest's function; the longest of Rust are shorter.
@@ -132,8 +133,10 @@ pub struct Dropped {
 }
 
 /// How long loading took.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadReport {
+    /// Of the policy's bytes.
+    pub wasm: Digest,
     /// Whether the compiled code came from the cache.
     pub is_cached: bool,
     /// Wrapping a core module as a component, with all checks.
@@ -213,6 +216,7 @@ impl PolicyEngine {
             .compile(bytes)
             .map_err(|kind| PolicyError::new(name, kind, Messages::default()))?;
         let report = LoadReport {
+            wasm: compiled.wasm,
             is_cached: compiled.is_cached,
             encode: compiled.encode,
             compile: compiled.compile,
@@ -313,7 +317,7 @@ impl LoadedPolicy {
         }
         let limits = self.template.engine.limits().clone();
         let plan = PlanBook::new(candidates, options, &limits);
-        let view = View::new(candidates.clone());
+        let view = View::new(candidates.clone(), &limits);
         let started = Instant::now();
         let (outcome, plan, fuel_used, peak_memory_bytes) = {
             let mut live = self.take_live()?;

@@ -4,6 +4,7 @@
 //! [`crate::placement`] has checked it. Wasmtime lives only here. Knows nothing of partitions and execution.
 
 mod builtin;
+mod cache;
 #[expect(
     unsafe_code,
     reason = "loading compiled policies that we wrote ourselves"
@@ -11,6 +12,7 @@ mod builtin;
 mod engine;
 mod error;
 mod form;
+mod identity;
 mod inspect;
 mod ladder;
 mod limiter;
@@ -28,6 +30,7 @@ mod v0_1;
 mod view;
 
 pub use builtin::ShippedPolicy;
+pub use cache::PlacementCache;
 pub use engine::PolicyEngine;
 pub use error::{Fault, PolicyError, PolicyErrorKind};
 pub use form::{CONTRACT_VERSION, ContractVersion, WasmForm};

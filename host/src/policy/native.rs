@@ -59,7 +59,7 @@ fn call_place(
     let log = Log::new(messages.clone());
     let mut instance = policy.native();
     let plan = PlanBook::new(candidates, options, limits);
-    let view = View::new(candidates.clone());
+    let view = View::new(candidates.clone(), limits);
     // A panic must not take the host down: the sandboxed twin, which ran before, may have trapped for the same reason.
     // Instance, plan and view are dropped after one, so nobody sees them half changed.
     catch_unwind(AssertUnwindSafe(|| instance.configure(config, &log)))

@@ -75,7 +75,7 @@ impl LoadedPolicy {
             return Err(self.error(PolicyErrorKind::MissingExport { export: "online" }));
         }
         let ticking = self.template.engine.ticking();
-        let view = View::new(candidates.clone());
+        let view = View::new(candidates.clone(), self.template.engine.limits());
         let begun = self.call("begin", CallKind::Place, |live| {
             live.exports.begin(&mut live.store, run, view, seed)
         })?;

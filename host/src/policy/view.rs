@@ -8,6 +8,7 @@ use placewright_guest::source::{
 };
 use std::borrow::Cow;
 
+use super::limits::PolicyLimits;
 use crate::candidates::Candidates;
 use crate::device::LinkProfile;
 use crate::graph::NONE;
@@ -15,15 +16,24 @@ use crate::graph::NodeId;
 use crate::names::DeviceId;
 use crate::names::DeviceName;
 
+/// What stands for the incarnation of every device that is not shown; 0 would say that a device was never made.
+const INCARNATION_HIDDEN: u64 = 1;
+
 /// Graph and devices of one placement, as policies see them.
 #[derive(Debug, Clone)]
 pub(super) struct View {
     candidates: Candidates,
+    shows_incarnations: bool,
 }
 
 impl View {
-    pub(super) fn new(candidates: Candidates) -> Self {
-        Self { candidates }
+    /// `limits`: those of the call. Where it is metered by fuel, its answer is to come again in every process, so what only tells
+    /// processes apart is left out.
+    pub(super) fn new(candidates: Candidates, limits: &PolicyLimits) -> Self {
+        Self {
+            candidates,
+            shows_incarnations: limits.fuel.is_none(),
+        }
     }
 
     fn n_nodes(&self) -> usize {
@@ -234,7 +244,11 @@ impl DeviceSource for View {
                 numa_node: found.locality.numa_node,
                 links: links.collect(),
             },
-            incarnation: found.incarnation,
+            incarnation: if self.shows_incarnations {
+                found.incarnation
+            } else {
+                INCARNATION_HIDDEN
+            },
             physical_description: found.physical_description.clone(),
             type_preference: self
                 .candidates
@@ -407,4 +421,30 @@ fn or_constant<T: Clone>(column: &[T], constant: T, n_rows: usize) -> Cow<'_, [T
 )]
 fn id(count: usize) -> u32 {
     count as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::candidates::CandidatesBuilder;
+    use crate::candidates::synthetic;
+
+    #[test]
+    fn what_only_tells_processes_apart_is_hidden_under_fuel() {
+        let devices = Arc::new(synthetic::devices(3));
+        let builder = CandidatesBuilder::new(&synthetic::graph(2, 0), &devices);
+        let candidates = builder.build().unwrap();
+        let incarnations = |limits: &PolicyLimits| -> Vec<u64> {
+            let view = View::new(candidates.clone(), limits);
+            view.all().iter().map(|device| device.incarnation).collect()
+        };
+        let limits = PolicyLimits::default();
+        let own = devices.iter().map(|(_, device)| device.attributes());
+        let own: Vec<u64> = own.map(|attributes| attributes.incarnation).collect();
+        assert_eq!(incarnations(&limits), own);
+        let limits = limits.with_fuel(Some(1));
+        assert_eq!(incarnations(&limits), [INCARNATION_HIDDEN; 3]);
+    }
 }

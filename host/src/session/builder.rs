@@ -19,6 +19,8 @@ use super::report::PlacedBy;
 use super::report::SessionReport;
 use super::report::StageClock;
 use super::report::record_policy;
+use super::reuse::Before;
+use super::reuse::Reused;
 use crate::backend;
 use crate::candidates;
 use crate::candidates::Candidates;
@@ -48,8 +50,9 @@ use crate::names::DeviceId;
 use crate::ops::OpRegistry;
 use crate::placement;
 use crate::placement::Placement;
-use crate::placement::SavedPlacement;
+use crate::placement::Replacement;
 use crate::policy;
+use crate::policy::PlacementCache;
 use crate::policy::PolicyEngine;
 use crate::policy::PolicyLimits;
 use crate::policy::PolicyRequest;
@@ -89,6 +92,9 @@ pub struct SessionBuilder {
     candidates: Option<Candidates>,
     assignment: Assignment,
     policy_engine: Option<PolicyEngine>,
+    pub(super) placement_cache: Option<PlacementCache>,
+    /// A placement of which the new one keeps what it can.
+    pub(super) before: Option<Before>,
     executor_options: ExecutorOptions,
     /// Whether it builds a session again that is there already, with its handle and its end, rather than a new one.
     is_rebuild: bool,
@@ -118,7 +124,7 @@ enum Assignment {
     #[default]
     DefaultPolicy,
     Policy(PolicyRequest),
-    Saved(SavedPlacement),
+    Saved(Reused),
     Proposal(Proposal),
 }
 
@@ -336,13 +342,6 @@ impl SessionBuilder {
         self
     }
 
-    /// A placement of before, instead of a policy's.
-    #[must_use]
-    pub fn with_saved_placement(mut self, saved: SavedPlacement) -> Self {
-        self.assignment = Assignment::Saved(saved);
-        self
-    }
-
     /// The app's own assignment, instead of a policy's. It is checked as a policy's is.
     #[must_use]
     pub fn with_proposal(mut self, proposal: Proposal) -> Self {
@@ -460,7 +459,7 @@ impl SessionBuilder {
                 || self.enumerate(&graph, &devices, &kernels, Arc::clone(&ops)),
             )?,
         };
-        let (placement, placed_by) = self.place(&candidates, &mut clock)?;
+        let (placement, placed_by, replacement) = self.place(&candidates, &mut clock)?;
         if self.log_device_placement {
             for line in placement_log::lines(&placement) {
                 info!(target: targets::SESSION, "{line}");
@@ -479,6 +478,7 @@ impl SessionBuilder {
         let report = SessionReport {
             stages: clock.stages,
             placed_by,
+            replacement,
         };
         Ok(Session::assemble(
             placement,
@@ -512,6 +512,7 @@ impl SessionBuilder {
             workers: None,
             isolate_session_state: false,
             kept: Vec::new(),
+            before: None,
             ..self.clone()
         }
     }
@@ -536,6 +537,32 @@ impl SessionBuilder {
             }
             _ => None,
         }
+    }
+
+    pub(super) fn has_own_candidates(&self) -> bool {
+        self.candidates.is_some()
+    }
+
+    pub(super) fn with_reused(mut self, reused: Reused) -> Self {
+        self.assignment = Assignment::Saved(reused);
+        self
+    }
+
+    /// Asks a policy, whoever placed the graph before.
+    pub(super) fn use_policy(&mut self) {
+        if let Assignment::Saved(_) | Assignment::Proposal(_) = self.assignment {
+            self.assignment = Assignment::DefaultPolicy;
+        }
+    }
+
+    /// The GraphDef that the graph came from, of a builder for the same graph.
+    pub(super) fn take_graph_def(&mut self, other: &mut Self) {
+        #[cfg(feature = "graphdef")]
+        {
+            self.graph_def = other.graph_def.take();
+        }
+        #[cfg(not(feature = "graphdef"))]
+        let _ = other;
     }
 
     pub(super) fn placement_options_mut(&mut self) -> Option<&mut PlacementOptions> {
@@ -719,40 +746,45 @@ impl SessionBuilder {
         &mut self,
         candidates: &Candidates,
         clock: &mut StageClock,
-    ) -> Result<(Placement, PlacedBy), Error> {
+    ) -> Result<(Placement, PlacedBy, Option<Replacement>), Error> {
+        let span = debug_span!(target: targets::SESSION, "place");
         let request = match std::mem::take(&mut self.assignment) {
-            Assignment::Saved(saved) => {
-                let placement = clock.time(
-                    "place",
-                    &debug_span!(target: targets::SESSION, "place"),
-                    || saved.resolve(candidates),
-                )?;
-                return Ok((placement, PlacedBy::Saved));
+            Assignment::Saved(reused) => {
+                let placement = clock.time("place", &span, || reused.resolve(candidates))?;
+                return Ok((placement, PlacedBy::Saved, None));
             }
             Assignment::Proposal(proposal) => {
-                let placement = clock.time(
-                    "place",
-                    &debug_span!(target: targets::SESSION, "place"),
-                    || placement::check(candidates, proposal),
-                )?;
-                return Ok((placement, PlacedBy::App));
+                let check = || placement::check(candidates, proposal);
+                let placement = clock.time("place", &span, check)?;
+                return Ok((placement, PlacedBy::App, None));
             }
             Assignment::Policy(request) => request,
             Assignment::DefaultPolicy => PolicyRequest::new(ShippedPolicy::find(DEFAULT_POLICY)?),
         };
         let engine = self.policy_engine.take();
-        let (placement, report) = clock.time(
-            "place",
-            &debug_span!(target: targets::SESSION, "place"),
-            || {
-                let engine = match engine {
-                    Some(engine) => engine,
-                    None => PolicyEngine::new(PolicyLimits::default())?,
+        let (before, cache) = (self.before.take(), self.placement_cache.take());
+        let ask = || -> Result<_, Error> {
+            let engine = match engine {
+                Some(engine) => engine,
+                None => PolicyEngine::new(PolicyLimits::default())?,
+            };
+            let Some(before) = before else {
+                let (placement, report) = match cache {
+                    Some(cache) => cache.place(&engine, candidates, &request)?,
+                    None => policy::place_with_ladder(&engine, candidates, &request)?,
                 };
-                policy::place_with_ladder(&engine, candidates, &request).map_err(Error::from)
-            },
-        )?;
+                return Ok((placement, report, None));
+            };
+            let kept = before.keep(candidates)?;
+            let (placement, mut report) =
+                policy::place_with_ladder(&engine, kept.candidates(), &request)?;
+            // It is not the policy's answer for all of the graph.
+            report.identity = None;
+            let (placement, replacement) = kept.settle(placement)?;
+            Ok((placement, report, Some(replacement)))
+        };
+        let (placement, report, replacement) = clock.time("place", &span, ask)?;
         record_policy(&clock.recorder, Instant::now(), &report);
-        Ok((placement, PlacedBy::Policy(Box::new(report))))
+        Ok((placement, PlacedBy::Policy(Box::new(report)), replacement))
     }
 }

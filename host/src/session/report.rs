@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use tracing::Span;
 
+use crate::placement::Replacement;
 use crate::policy::PolicyReport;
 use crate::trace::EventKind;
 use crate::trace::Recorder;
@@ -16,6 +17,8 @@ pub struct SessionReport {
     pub stages: Vec<StageTime>,
     /// Who placed the graph.
     pub placed_by: PlacedBy,
+    /// What became of a placement of before, where one was to be kept.
+    pub replacement: Option<Replacement>,
 }
 
 /// One stage of the pipeline.
@@ -87,10 +90,11 @@ pub(super) fn record_policy(recorder: &Recorder, ended: Instant, report: &Policy
         start
     };
     let answer = &report.answer;
-    let outcome = answer
-        .cut_off
-        .as_ref()
-        .map_or_else(|| "answered".to_owned(), |cut_off| cut_off.to_string());
+    let outcome = match &answer.cut_off {
+        _ if report.is_cached => "answered by the cache".to_owned(),
+        Some(cut_off) => cut_off.to_string(),
+        None => "answered".to_owned(),
+    };
     let policy = report.answered_by.to_string();
     let mut start = call(ended, answer.elapsed, policy, "place", outcome);
     for failed in report.failed.iter().rev() {

@@ -168,6 +168,12 @@ impl CacheFolder {
         Some(payload)
     }
 
+    /// Whether there is an entry under a key, readable or not.
+    pub fn has(&self, key: &CacheKey) -> bool {
+        let name = key.file_name();
+        rustix::fs::statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+    }
+
     /// Stores bytes under a key, in place of what stood there. A reader sees the old entry or the new one, never a part.
     ///
     /// # Errors

@@ -14,6 +14,7 @@ use super::GPU1;
 use super::candidates;
 use super::diamond;
 use super::propose;
+use super::soft;
 
 #[test]
 fn a_saved_placement_comes_back_and_names_what_does_not_fit() {
@@ -52,10 +53,10 @@ fn a_saved_placement_comes_back_and_names_what_does_not_fit() {
     assert_eq!(diff.moved[0].0, "b");
     assert_eq!(missing.diff(&saved).only_after, ["c"]);
 
-    let text = saved.to_json().replace("\"version\": 1", "\"version\": 2");
+    let text = saved.to_json().replace("\"version\": 2", "\"version\": 3");
     assert_eq!(
         SavedPlacement::from_json(&text),
-        Err(SavedPlacementError::Version(2))
+        Err(SavedPlacementError::Version(3))
     );
     assert!(matches!(
         SavedPlacement::from_json("{}"),
@@ -81,4 +82,35 @@ fn a_saved_placement_is_held_to_the_rules() {
         }
         other => panic!("expected a violation, got {other:?}"),
     }
+}
+
+#[test]
+fn a_saved_placement_says_what_it_was_made_for() {
+    let hard = candidates(&diamond(), &PlacementOptions::default()).unwrap();
+    let placement = check(&hard, propose(&[CPU0, CPU0, CPU0, CPU0])).unwrap();
+    let saved = SavedPlacement::new(&placement, "mine", 0, []);
+    let again = candidates(&diamond(), &PlacementOptions::default()).unwrap();
+    assert_eq!(saved.verify(&again), Ok(()));
+
+    let softly = candidates(&diamond(), &soft()).unwrap();
+    let Err(SavedPlacementError::MadeForOther(difference)) = saved.verify(&softly) else {
+        panic!("the options differ");
+    };
+    assert_eq!(
+        (difference.graph, difference.devices, difference.options),
+        (false, false, true)
+    );
+    // It fits all the same.
+    assert!(saved.resolve(&softly).is_ok());
+
+    let text = saved.to_json().replace("\"version\": 2", "\"version\": 1");
+    let mut first: serde_json::Value = serde_json::from_str(&text).unwrap();
+    first.as_object_mut().unwrap().remove("identity");
+    let first = SavedPlacement::from_json(&first.to_string()).unwrap();
+    assert_eq!(first.verify(&again), Err(SavedPlacementError::Unidentified));
+    let hash = saved.identity.unwrap().devices.to_string();
+    let text = saved.to_json().replace(&hash, &hash[1..]);
+    assert!(
+        matches!(SavedPlacement::from_json(&text), Err(SavedPlacementError::Malformed(problem)) if problem.contains("SHA-256"))
+    );
 }

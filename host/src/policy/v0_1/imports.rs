@@ -637,7 +637,7 @@ mod tests {
         let candidates = enumerate(&graph, &devices, &kernels, &options).unwrap();
         let limits = PolicyLimits::default();
         let mut state = State::new(&limits, Arc::new(MessageBook::new(&limits)));
-        state.begin_call(View::new(candidates), None);
+        state.begin_call(View::new(candidates, &limits), None);
         state
     }
 
@@ -708,7 +708,7 @@ mod tests {
         let mut state = State::new(&limits, Arc::new(MessageBook::new(&limits)));
         let book = PlanBook::new(&candidates, &PlaceOptions::default(), &limits);
         book.set_devices(&[0; 100]);
-        state.begin_call(View::new(candidates), Some(book));
+        state.begin_call(View::new(candidates, &limits), Some(book));
         let mut left_after = |nodes: Vec<u32>, fuel| {
             state.set_host_fuel(Some(FUEL_PER_CALL + fuel));
             let moved = planning::HostPlan::move_(&mut state, Resource::new_borrow(0), nodes, 1);

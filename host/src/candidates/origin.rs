@@ -1,0 +1,49 @@
+//! What candidates were made from, beside graph and devices: what tells two of them apart.
+
+use std::sync::Arc;
+
+use hashbrown::HashSet;
+
+use crate::candidates::options::PlacementOptions;
+use crate::device::KernelDef;
+use crate::device::KernelRegistry;
+use crate::graph::Graph;
+
+/// Where candidates come from.
+#[derive(Debug, Clone)]
+pub(crate) enum Origin {
+    /// [`super::enumerate`], with these options, from the registrations of the ops of the graph and its functions.
+    Enumerated {
+        options: PlacementOptions,
+        kernels: Vec<Arc<KernelDef>>,
+    },
+    /// An app, which states sets and costs itself.
+    Stated,
+}
+
+impl Origin {
+    pub(super) fn enumerated(
+        graph: &Graph,
+        kernels: &KernelRegistry,
+        options: &PlacementOptions,
+    ) -> Self {
+        let of_ops = ops_of(graph).into_iter().flat_map(|op| kernels.of_op(op));
+        Self::Enumerated {
+            options: options.clone(),
+            kernels: of_ops.cloned().collect(),
+        }
+    }
+}
+
+/// The ops of a graph and of its functions' bodies, sorted.
+pub(crate) fn ops_of(graph: &Graph) -> Vec<&str> {
+    let of_bodies = graph
+        .functions()
+        .iter()
+        .flat_map(|function| &function.nodes);
+    let names = graph.op_names().iter().map(|op| &**op);
+    let all: HashSet<&str> = names.chain(of_bodies.map(|node| &*node.op)).collect();
+    let mut all: Vec<&str> = all.into_iter().collect();
+    all.sort_unstable();
+    all
+}

@@ -1,0 +1,57 @@
+//! Candidates with fewer choices: what a placement of before leaves open.
+
+use hashbrown::HashMap;
+
+use crate::candidates::columns::Candidates;
+use crate::candidates::host_memory::edge_kinds;
+use crate::candidates::origin::Origin;
+use crate::candidates::support::to_u32;
+
+/// What is left of a group's choice.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Restriction {
+    /// All of it.
+    None,
+    /// This device.
+    Pinned(u32),
+    /// These devices, in this order; at least one.
+    Among(Vec<u32>),
+}
+
+impl Candidates {
+    /// The same, with the choice of each group restricted; one entry per group. Devices that were not legal before do not become
+    /// so: that is for the caller to see to.
+    pub(crate) fn restricted(&self, of_group: &[Restriction]) -> Self {
+        let mut nodes = self.nodes().clone();
+        let mut sets: HashMap<&[u32], u32> = HashMap::new();
+        let mut added = nodes.sets.clone();
+        let set_of_group: Vec<Option<u32>> = of_group
+            .iter()
+            .map(|restriction| {
+                let devices = match restriction {
+                    Restriction::None => return None,
+                    Restriction::Pinned(device) => std::slice::from_ref(device),
+                    Restriction::Among(devices) => devices,
+                };
+                Some(*sets.entry(devices).or_insert_with(|| {
+                    added.items.extend_from_slice(devices);
+                    added.offsets.push(to_u32(added.items.len()));
+                    to_u32(added.n_rows() - 1)
+                }))
+            })
+            .collect();
+        nodes.sets = added;
+        for (index, &group) in self.nodes().group.iter().enumerate() {
+            if let Some(set) = set_of_group[group as usize] {
+                nodes.candidate_set[index] = set;
+            }
+            if let Restriction::Pinned(device) = of_group[group as usize] {
+                nodes.pinned[index] = device;
+            }
+        }
+        if let Origin::Enumerated { .. } = self.origin() {
+            nodes.edge_kinds = edge_kinds(self.graph(), &nodes, self.host_memory());
+        }
+        self.with_nodes(nodes)
+    }
+}

@@ -1,0 +1,551 @@
+//! Re-placement: what of a placement of before stays, and what is left for a policy to decide.
+//!
+//! Takes candidates for the devices that there are now, and where nodes were; gives the same candidates with the groups that stay
+//! pinned, for whichever policy is asked. Devices are found again by name. Nothing moves that need not:
+//!
+//! - Groups whose device is gone, or may not run them any more, are free; so are groups that were in no placement.
+//! - Where the nodes of one memory need more than it has now, groups give way until the rest fits: the smallest one that
+//!   suffices, by what it keeps resident, else the one that helps most, and so on; of equal ones that which comes first in the
+//!   graph. Groups that keep state, are pinned, or have nowhere else to go never give way.
+//! - A free group has as candidates the devices where it fits beside what stays, and not the one it gave way from.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+
+use crate::candidates::Candidates;
+use crate::candidates::PlacementHint;
+use crate::candidates::Restriction;
+use crate::graph::NONE;
+use crate::graph::NodeId;
+use crate::names::DeviceId;
+use crate::placement::check::Placement;
+use crate::placement::memory::capacity_of_domains;
+use crate::placement::saved::SavedPlacement;
+use crate::placement::violation::Violation;
+
+/// Why nothing can be kept as it is.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum KeepError {
+    /// What must stay in a memory needs more than it has.
+    #[error(
+        "node `{node}` cannot leave {device} ({why}), where such nodes need {needed_bytes} bytes and plans may use {capacity_bytes}; raise the capacity, or build anew, without what was kept"
+    )]
+    CannotMove {
+        /// The largest of the nodes that must stay.
+        node: String,
+        /// Its device.
+        device: String,
+        /// Why it must stay.
+        why: &'static str,
+        /// Bytes that stay, and the largest workspace.
+        needed_bytes: u64,
+        /// What plans may use.
+        capacity_bytes: u64,
+    },
+    /// A node that has to move fits nowhere beside what stays.
+    #[error(
+        "node `{node}` has to move ({reason}), but it and the {n_nodes} nodes of its colocation group keep {resident_bytes} bytes, for which none of the devices that may run it has room beside what stays: {devices}; raise a capacity, or place anew, keeping nothing"
+    )]
+    NoRoom {
+        /// First node of the group.
+        node: String,
+        /// Why it cannot stay.
+        reason: MoveReason,
+        /// Nodes of the group.
+        n_nodes: usize,
+        /// What they keep resident.
+        resident_bytes: u64,
+        /// The devices that may run it, with what is left of their memory.
+        devices: String,
+    },
+}
+
+/// Why a node does not stay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum MoveReason {
+    /// Its device is not there any more.
+    DeviceLost,
+    /// Its device may not run it any more: the request, the kernels or its group have changed.
+    NotLegal,
+    /// Its device has less memory than is needed.
+    Memory,
+    /// It is pinned elsewhere.
+    Pinned,
+    /// Other nodes of its colocation group were on another device.
+    Group,
+}
+
+impl std::fmt::Display for MoveReason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::DeviceLost => "its device is gone",
+            Self::NotLegal => "its device may not run it any more",
+            Self::Memory => "its device has too little memory",
+            Self::Pinned => "it is pinned elsewhere",
+            Self::Group => "its colocation group is elsewhere",
+        })
+    }
+}
+
+/// What became of a placement of before.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Replacement {
+    /// Nodes that are where they were.
+    pub n_kept: usize,
+    /// Nodes that were in no placement before.
+    pub n_new: usize,
+    /// Nodes that are elsewhere, in node order.
+    pub moved: Vec<MovedNode>,
+}
+
+/// A node that is not where it was.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MovedNode {
+    /// The node.
+    pub node: NodeId,
+    /// Full name of its device before.
+    pub from: Arc<str>,
+    /// Its device now.
+    pub to: DeviceId,
+    /// Why.
+    pub reason: MoveReason,
+    /// Whether it keeps state, which stays behind: what it kept must be set again.
+    pub is_stateful: bool,
+}
+
+/// What stays of a placement of before, for the candidates of now.
+#[derive(Debug, Clone)]
+pub struct Kept {
+    full: Candidates,
+    restricted: Candidates,
+    before: Vec<Before>,
+    names: Vec<Arc<str>>,
+    /// Of groups that cannot stay.
+    reasons: Vec<Option<MoveReason>>,
+}
+
+/// Where a node was.
+#[derive(Debug, Clone, Copy)]
+enum Before {
+    /// On this device of the set.
+    On(u32),
+    /// On a device that is gone, by its number among [`Kept::names`].
+    Lost(u32),
+    /// Nowhere.
+    New,
+}
+
+/// A colocation group, on its way.
+#[derive(Debug, Clone)]
+struct Group {
+    first: NodeId,
+    n_nodes: usize,
+    resident_bytes: u64,
+    workspace_bytes: u64,
+    is_stateful: bool,
+    is_pinned: bool,
+    /// Where it stays; [`NONE`] = it is free.
+    device: u32,
+    reason: Option<MoveReason>,
+}
+
+impl Kept {
+    /// What stays of a placement of the same graph, or of one with nodes of the same names.
+    ///
+    /// # Errors
+    /// [`KeepError`].
+    pub fn of_placement(candidates: &Candidates, before: &Placement) -> Result<Self, KeepError> {
+        let (graph, old) = (candidates.graph(), before.graph());
+        let mut devices = Devices::new(candidates);
+        let of_old: Vec<Before> = (0..before.candidates().n_devices())
+            .map(|device| {
+                let device = super::to_u32(device);
+                devices.find(before.candidates().device_name(device))
+            })
+            .collect();
+        let before = graph
+            .nodes()
+            .map(|node| {
+                let found = if Arc::ptr_eq(graph, old) {
+                    Some(node)
+                } else {
+                    old.find_node(graph.node_name(node))
+                };
+                found.map_or(Before::New, |old| of_old[before.device(old).index()])
+            })
+            .collect();
+        Self::new(candidates, before, devices.names)
+    }
+
+    /// What stays of a saved placement.
+    ///
+    /// # Errors
+    /// [`KeepError`].
+    pub fn of_saved(candidates: &Candidates, before: &SavedPlacement) -> Result<Self, KeepError> {
+        let graph = candidates.graph();
+        let mut devices = Devices::new(candidates);
+        let before = graph
+            .nodes()
+            .map(|node| match before.devices.get(graph.node_name(node)) {
+                Some(device) => devices.find(device),
+                None => Before::New,
+            })
+            .collect();
+        Self::new(candidates, before, devices.names)
+    }
+
+    fn new(
+        candidates: &Candidates,
+        before: Vec<Before>,
+        names: Vec<Arc<str>>,
+    ) -> Result<Self, KeepError> {
+        let mut groups = groups(candidates, &before);
+        let mut memories = Memories::new(candidates, &groups);
+        for domain in 0..memories.capacity_bytes.len() {
+            memories.make_fit(domain, &mut groups)?;
+        }
+        let restrictions = groups
+            .iter()
+            .map(|group| match group {
+                group if group.is_pinned => Ok(Restriction::None),
+                group if group.device != NONE => Ok(Restriction::Pinned(group.device)),
+                group => memories.room_for(group),
+            })
+            .collect::<Result<Vec<_>, KeepError>>()?;
+        Ok(Self {
+            full: candidates.clone(),
+            restricted: candidates.restricted(&restrictions),
+            before,
+            names,
+            reasons: groups.into_iter().map(|group| group.reason).collect(),
+        })
+    }
+
+    /// What a policy is to be asked with: all that stays is pinned.
+    pub fn candidates(&self) -> &Candidates {
+        &self.restricted
+    }
+
+    /// The placement that came of it, as one of all candidates, and what moved.
+    ///
+    /// # Errors
+    /// A [`Violation`] if `placement` is not one of [`Self::candidates`].
+    pub fn settle(self, placement: Placement) -> Result<(Placement, Replacement), Violation> {
+        let placement = placement.checked_against(&self.full)?;
+        let nodes = self.full.nodes();
+        let mut replacement = Replacement::default();
+        for (node, &before) in self.full.graph().nodes().zip(&self.before) {
+            let to = placement.device(node);
+            let reason = self.reasons[nodes.group[node.index()] as usize];
+            let (from, reason) = match before {
+                Before::On(device) if device == to.0 => {
+                    replacement.n_kept += 1;
+                    continue;
+                }
+                Before::New => {
+                    replacement.n_new += 1;
+                    continue;
+                }
+                Before::On(device) => (
+                    self.full.device_name(device).into(),
+                    reason
+                        .filter(|&reason| reason != MoveReason::DeviceLost)
+                        .unwrap_or(MoveReason::Group),
+                ),
+                Before::Lost(name) => (
+                    Arc::clone(&self.names[name as usize]),
+                    MoveReason::DeviceLost,
+                ),
+            };
+            replacement.moved.push(MovedNode {
+                node,
+                from,
+                to,
+                reason,
+                is_stateful: nodes.placement_hints[node.index()] & PlacementHint::STATEFUL != 0,
+            });
+        }
+        Ok((placement, replacement))
+    }
+}
+
+/// Finds devices again, by name.
+struct Devices<'a> {
+    candidates: &'a Candidates,
+    names: Vec<Arc<str>>,
+    lost: HashMap<Arc<str>, u32>,
+}
+
+impl<'a> Devices<'a> {
+    fn new(candidates: &'a Candidates) -> Self {
+        Self {
+            candidates,
+            names: Vec::new(),
+            lost: HashMap::new(),
+        }
+    }
+
+    fn find(&mut self, name: &str) -> Before {
+        if let Some(device) = self.candidates.device_set().find_by_name(name) {
+            return Before::On(device.0);
+        }
+        if let Some(&known) = self.lost.get(name) {
+            return Before::Lost(known);
+        }
+        let number = super::to_u32(self.names.len());
+        let name: Arc<str> = name.into();
+        self.names.push(Arc::clone(&name));
+        self.lost.insert(name, number);
+        Before::Lost(number)
+    }
+}
+
+/// Every group, with the device where it would stay.
+fn groups(candidates: &Candidates, before: &[Before]) -> Vec<Group> {
+    let (graph, nodes) = (candidates.graph(), candidates.nodes());
+    let empty = Group {
+        first: NodeId(NONE),
+        n_nodes: 0,
+        resident_bytes: 0,
+        workspace_bytes: 0,
+        is_stateful: false,
+        is_pinned: false,
+        device: NONE,
+        reason: None,
+    };
+    let mut groups = vec![empty; nodes.n_groups as usize];
+    for (node, &before) in graph.nodes().zip(before) {
+        let index = node.index();
+        let group = &mut groups[nodes.group[index] as usize];
+        if group.n_nodes == 0 {
+            group.first = node;
+        }
+        group.n_nodes += 1;
+        let resident_bytes = graph.resident_bytes()[index];
+        group.resident_bytes = group.resident_bytes.saturating_add(resident_bytes);
+        group.workspace_bytes = group.workspace_bytes.max(graph.workspace_bytes()[index]);
+        let is_stateful = nodes.placement_hints[index] & PlacementHint::STATEFUL != 0;
+        match before {
+            // Where members were apart, state decides, else the first one.
+            Before::On(device) if group.device == NONE || (is_stateful && !group.is_stateful) => {
+                group.device = device;
+                group.is_stateful = is_stateful;
+            }
+            Before::Lost(_) => group.reason = Some(MoveReason::DeviceLost),
+            Before::On(_) | Before::New => {}
+        }
+    }
+    for group in &mut groups {
+        let pin = nodes.pinned[group.first.index()];
+        if pin != NONE {
+            group.is_pinned = true;
+            if group.device != NONE && group.device != pin {
+                group.reason = Some(MoveReason::Pinned);
+            }
+            group.device = pin;
+        } else if group.device != NONE && !candidates.is_legal(group.first, group.device) {
+            group.reason = Some(MoveReason::NotLegal);
+            group.device = NONE;
+        }
+    }
+    groups
+}
+
+/// What is used of every memory, by what stays.
+struct Memories<'a> {
+    candidates: &'a Candidates,
+    capacity_bytes: Vec<u64>,
+    resident_bytes: Vec<u64>,
+    workspace_bytes: Vec<u64>,
+    /// Per memory the groups in it.
+    groups: Vec<Vec<usize>>,
+    /// The memory that a group gave way from.
+    left: HashMap<NodeId, u32>,
+}
+
+impl<'a> Memories<'a> {
+    fn new(candidates: &'a Candidates, groups: &[Group]) -> Self {
+        let capacity_bytes = capacity_of_domains(candidates);
+        let n_domains = capacity_bytes.len();
+        let mut memories = Self {
+            candidates,
+            capacity_bytes,
+            resident_bytes: vec![0; n_domains],
+            workspace_bytes: vec![0; n_domains],
+            groups: vec![Vec::new(); n_domains],
+            left: HashMap::new(),
+        };
+        for (index, group) in groups.iter().enumerate() {
+            if group.device != NONE {
+                let domain = memories.domain(group.device);
+                memories.groups[domain].push(index);
+            }
+        }
+        memories
+    }
+
+    fn domain(&self, device: u32) -> usize {
+        self.candidates.devices().memory_domain[device as usize] as usize
+    }
+
+    /// Why a group must stay in its memory, if it must.
+    fn tie(&self, group: &Group) -> Option<&'static str> {
+        let domain = self.domain(group.device);
+        let mut legal = self.candidates.of_node(group.first).iter();
+        if group.is_pinned {
+            Some("it is pinned there")
+        } else if group.is_stateful {
+            Some("it keeps state there")
+        } else if legal.all(|&device| self.domain(device) == domain) {
+            Some("no other device may run it")
+        } else {
+            None
+        }
+    }
+
+    /// Frees groups of one memory until the rest fits, and notes what that uses.
+    fn make_fit(&mut self, domain: usize, groups: &mut [Group]) -> Result<(), KeepError> {
+        let capacity = self.capacity_bytes[domain];
+        let members = std::mem::take(&mut self.groups[domain]);
+        let sum = |sum: u64, index: &usize| sum.saturating_add(groups[*index].resident_bytes);
+        let mut resident = members.iter().fold(0, sum);
+        let workspace_of = |index: &usize| groups[*index].workspace_bytes;
+        let mut workspace = members.iter().map(workspace_of).max().unwrap_or(0);
+        if resident.saturating_add(workspace) > capacity {
+            let (tied, movable): (Vec<usize>, Vec<usize>) = members
+                .into_iter()
+                .partition(|&index| self.tie(&groups[index]).is_some());
+            let tied_workspace = tied.iter().map(workspace_of).max().unwrap_or(0);
+            // Groups are numbered by their first nodes.
+            let mut by_resident: BTreeSet<(u64, usize)> = movable
+                .iter()
+                .map(|&index| (groups[index].resident_bytes, index))
+                .collect();
+            let mut by_workspace: BTreeSet<(u64, usize)> = movable
+                .iter()
+                .map(|&index| (groups[index].workspace_bytes, index))
+                .collect();
+            loop {
+                let mut largest = by_workspace.iter().rev();
+                let top = largest.next().copied();
+                let next_workspace = largest.next().map_or(0, |next| next.0).max(tied_workspace);
+                workspace = top.map_or(0, |top| top.0).max(tied_workspace);
+                let needed = resident.saturating_add(workspace);
+                let Some(excess) = needed.checked_sub(capacity).filter(|&excess| excess > 0) else {
+                    break;
+                };
+                let Some((_, top)) = top else {
+                    return Err(self.cannot_move(&tied, groups, needed, capacity));
+                };
+                let relief_of_top = groups[top]
+                    .resident_bytes
+                    .saturating_add(workspace.saturating_sub(next_workspace));
+                let leaving = choose(&by_resident, (relief_of_top, top), groups, excess);
+                let group = &mut groups[leaving];
+                by_resident.remove(&(group.resident_bytes, leaving));
+                by_workspace.remove(&(group.workspace_bytes, leaving));
+                resident = resident.saturating_sub(group.resident_bytes);
+                self.left.insert(group.first, super::to_u32(domain));
+                group.device = NONE;
+                group.reason = Some(MoveReason::Memory);
+            }
+        }
+        self.resident_bytes[domain] = resident;
+        self.workspace_bytes[domain] = workspace;
+        Ok(())
+    }
+
+    fn cannot_move(
+        &self,
+        tied: &[usize],
+        groups: &[Group],
+        needed_bytes: u64,
+        capacity_bytes: u64,
+    ) -> KeepError {
+        let size = |index: &&usize| {
+            let group = &groups[**index];
+            (
+                group.resident_bytes.max(group.workspace_bytes),
+                std::cmp::Reverse(**index),
+            )
+        };
+        let largest = tied
+            .iter()
+            .max_by_key(size)
+            .expect("something needs more than there is");
+        let group = &groups[*largest];
+        KeepError::CannotMove {
+            node: self.candidates.graph().node_name(group.first).to_owned(),
+            device: self.candidates.device_name(group.device).to_owned(),
+            why: self.tie(group).expect("it is tied"),
+            needed_bytes,
+            capacity_bytes,
+        }
+    }
+
+    /// Where a free group may go: where it fits beside what stays.
+    fn room_for(&self, group: &Group) -> Result<Restriction, KeepError> {
+        let legal = self.candidates.of_node(group.first);
+        let left = self.left.get(&group.first);
+        let fits = |device: &u32| {
+            let domain = self.domain(*device);
+            let workspace = self.workspace_bytes[domain].max(group.workspace_bytes);
+            let needed = self.resident_bytes[domain]
+                .saturating_add(group.resident_bytes)
+                .saturating_add(workspace);
+            left.is_none_or(|&left| left as usize != domain)
+                && needed <= self.capacity_bytes[domain]
+        };
+        let roomy: Vec<u32> = legal.iter().copied().filter(fits).collect();
+        if roomy.is_empty() {
+            let rooms = legal.iter().map(|&device| {
+                let domain = self.domain(device);
+                let used = self.resident_bytes[domain].saturating_add(self.workspace_bytes[domain]);
+                let left = self.capacity_bytes[domain].saturating_sub(used);
+                format!(
+                    "{} ({left} bytes left)",
+                    self.candidates.device_name(device)
+                )
+            });
+            return Err(KeepError::NoRoom {
+                node: self.candidates.graph().node_name(group.first).to_owned(),
+                reason: group.reason.unwrap_or(MoveReason::NotLegal),
+                n_nodes: group.n_nodes,
+                resident_bytes: group.resident_bytes,
+                devices: rooms.collect::<Vec<_>>().join(", "),
+            });
+        }
+        Ok(if roomy.len() == legal.len() {
+            Restriction::None
+        } else {
+            Restriction::Among(roomy)
+        })
+    }
+}
+
+/// The group that gives way next: of those that suffice alone that with the least resident, else the one that helps most; of
+/// equal ones the first. `top` is the one with the largest workspace, and how much its leaving helps: it alone helps by more than
+/// it keeps.
+fn choose(
+    by_resident: &BTreeSet<(u64, usize)>,
+    top: (u64, usize),
+    groups: &[Group],
+    excess: u64,
+) -> usize {
+    let first_from = |bytes: u64| by_resident.range((bytes, 0)..).next().copied();
+    let (relief, index) = top;
+    let top_suffices = (relief >= excess).then_some((groups[index].resident_bytes, index));
+    let sufficing = first_from(excess).into_iter().chain(top_suffices).min();
+    if let Some((_, index)) = sufficing {
+        return index;
+    }
+    let most = by_resident.last().map_or(0, |largest| largest.0);
+    match first_from(most) {
+        Some((bytes, first)) if bytes >= relief => first,
+        _ => index,
+    }
+}

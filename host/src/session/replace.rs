@@ -1,0 +1,97 @@
+//! A session whose devices change.
+
+use std::sync::Arc;
+
+use super::Session;
+use super::reuse::Before;
+use crate::candidates::PlacementOptions;
+use crate::device::DeviceSet;
+use crate::error::Error;
+use crate::names::DeviceId;
+use crate::placement::Replacement;
+
+impl Session {
+    /// Goes on with other devices, after one was lost or added, or has less memory or more. Devices are the same if their names
+    /// are. Nothing moves that need not ([`crate::placement::Kept`] says what must); for the rest the session's policy is asked, or
+    /// `priority` where a saved placement or the app had placed the graph. Pins, and the default local device, follow their devices
+    /// by name.
+    ///
+    /// What stateful kernels and resources remember stands on the devices: it is there as long as `devices` holds the same ones, and
+    /// nodes that keep state never move from a device that is still there. State of a lost device is lost:
+    /// [`crate::placement::MovedNode::is_stateful`] says whose. Where devices have other numbers than before, [`Self::trace`] leaves
+    /// out what was heard until now.
+    ///
+    /// The set brings its own priorities of device types ([`DeviceSet::with_type_priorities_of`]).
+    ///
+    /// # Errors
+    /// [`Error::CannotReplace`] for a session that is closed, whose candidates the app has made, or with a pin to a device that is
+    /// gone; [`Error::Candidates`] for a node that asks for one; [`Error::Keep`] where something can neither stay nor move; what
+    /// [`super::SessionBuilder::build`] may end in. The session remains as it was.
+    pub fn replace_devices(
+        &mut self,
+        devices: impl Into<Arc<DeviceSet>>,
+    ) -> Result<&Replacement, Error> {
+        let devices = devices.into();
+        if self.is_closed() {
+            return Err(Error::CannotReplace(
+                "it is closed; build another one".into(),
+            ));
+        }
+        if self.recipe.has_own_candidates() {
+            return Err(Error::CannotReplace(
+                "the app has made its candidates; build another session".into(),
+            ));
+        }
+        let mut builder = self.recipe.clone().with_graph(Arc::clone(self.graph()));
+        builder.use_policy();
+        if let Some(options) = builder.placement_options_mut() {
+            self.rename_devices(options, &devices)?;
+        }
+        let has_renumbered = self.devices().iter().any(|(id, device)| {
+            let new = devices.get(id);
+            new.is_none_or(|new| new.attributes().name != device.attributes().name)
+        });
+        let started_ns = self.recorder.now_ns();
+        let mut replaced = builder
+            .with_devices(devices)
+            .keeping(Before::Placement(self.placement.clone()))
+            .build()?;
+        replaced.trace_after_ns = if has_renumbered {
+            Some(started_ns)
+        } else {
+            self.trace_after_ns
+        };
+        // What was heard so far belongs to the same session, and so does the file that its graph came from.
+        replaced
+            .report
+            .stages
+            .splice(0..0, std::mem::take(&mut self.report.stages));
+        replaced.recipe.take_graph_def(&mut self.recipe);
+        *self = replaced;
+        let replacement = self.report.replacement.as_ref();
+        Ok(replacement.expect("a placement was kept"))
+    }
+
+    /// Pins hold devices by their numbers, which may be others now.
+    fn rename_devices(
+        &self,
+        options: &mut PlacementOptions,
+        devices: &DeviceSet,
+    ) -> Result<(), Error> {
+        let renamed = |device: DeviceId, what: &dyn Fn() -> String| {
+            let name = self.placement.candidates().device_name(device.0);
+            devices.find_by_name(name).ok_or_else(|| {
+                let problem = format!("{} `{name}`, which is not among the new devices", what());
+                Error::CannotReplace(problem.into())
+            })
+        };
+        for (node, device) in &mut options.pins {
+            let node = self.placement.graph().node_name(*node);
+            *device = renamed(*device, &|| format!("node `{node}` is pinned to"))?;
+        }
+        if let Some(device) = &mut options.default_local_device {
+            *device = renamed(*device, &|| "the default local device is".to_owned())?;
+        }
+        Ok(())
+    }
+}
