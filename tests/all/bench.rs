@@ -35,6 +35,14 @@ fn benchmarks_have_the_documented_rows() {
         assert!(row[key].as_f64() > Some(0.0), "{key}: {row}");
     }
     assert!(row.get("bytes_per_node").is_some());
+    let moved = |row: &Value| {
+        assert!(row["ms"].as_f64() > Some(0.0), "{row}");
+        (row["change"].clone(), row["moved"].as_u64() > Some(0))
+    };
+    let rows = report["replacement"].as_array().expect("rows");
+    let expected = [("lost", true), ("added", false), ("shrunk by half", true)];
+    let expected = expected.map(|(change, moves)| (Value::from(change), moves));
+    assert_eq!(rows.iter().map(moved).collect::<Vec<_>>(), expected);
 
     let report = placewright(args(
         "bench policy-call --tasks 64 --repetitions 1 --json",

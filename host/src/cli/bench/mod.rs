@@ -7,6 +7,7 @@ mod model;
 mod models;
 mod placement;
 mod policy_call;
+mod replacement;
 mod serve;
 mod tracing;
 mod work;

@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use super::Report;
 use super::memory::PeakMemory;
+use super::replacement;
 use crate::candidates::Candidates;
 use crate::candidates::PlacementOptions;
 use crate::candidates::enumerate;
@@ -79,6 +80,14 @@ struct Row {
     bytes_per_node: Option<f64>,
 }
 
+/// What `--json` prints.
+#[derive(Debug, Serialize)]
+struct Reports {
+    #[serde(flatten)]
+    of_graphs: Report<Row>,
+    replacement: Vec<replacement::Row>,
+}
+
 /// What one row is measured on.
 struct Subject {
     graph: Arc<Graph>,
@@ -107,9 +116,14 @@ pub(super) fn run(args: &PlacementBench, output: &mut Output) -> Result<Outcome>
     }
     drop(progress);
     show(&rows, output)?;
-    output.json(&Report {
-        bench: "placement",
-        rows,
+    let replacement = replacement::measure(args.repetitions, args.seed)?;
+    replacement::show(&replacement, output)?;
+    output.json(&Reports {
+        of_graphs: Report {
+            bench: "placement",
+            rows,
+        },
+        replacement,
     })?;
     Ok(Outcome::Done)
 }
