@@ -18,7 +18,9 @@ use placewright::execute::ExecuteError;
 use placewright::execute::RunOptions;
 use placewright::partition::PartitionError;
 use placewright::placement::SavedPlacement;
+use placewright::placement::SavedPlacementError;
 use placewright::plan::Payload;
+use placewright::policy::PlacementCache;
 use placewright::policy::PolicyEngine;
 use placewright::policy::PolicyLimits;
 use placewright::policy::PolicyRequest;
@@ -253,8 +255,41 @@ fn a_saved_placement_is_used_again() {
         .unwrap();
     assert_eq!(again.placement().devices(), first.placement().devices());
     check(&again, "lenet", "saved");
+    let softly = strict("lenet.pb", 4).with_soft_placement(true);
+    let error = softly.clone().with_saved_placement(saved.clone()).build();
+    assert!(matches!(
+        error,
+        Err(Error::SavedPlacement(SavedPlacementError::MadeForOther(difference)))
+            if difference.options && !difference.graph && !difference.devices
+    ));
+    let unverified = softly.with_unverified_placement(saved.clone()).build();
+    check(&unverified.unwrap(), "lenet", "unverified");
+    let kept = strict("lenet.pb", 4).with_kept_placement(saved.clone());
+    let kept = kept.build().unwrap();
+    assert_eq!(kept.placement().devices(), first.placement().devices());
+    let replacement = kept.report().replacement.as_ref().unwrap();
+    assert_eq!(replacement.n_kept, kept.graph().n_nodes());
     let error = strict("lenet.pb", 2).with_saved_placement(saved).build();
     assert!(matches!(error, Err(Error::SavedPlacement(_))));
+}
+
+#[test]
+fn sessions_share_a_cache_of_placements() {
+    let cache = PlacementCache::new();
+    let engine = PolicyLimits::default().with_fuel(Some(1_000_000_000));
+    let engine = PolicyEngine::new(engine).unwrap();
+    let build = || {
+        let heft = PolicyRequest::new(ShippedPolicy::find("heft").unwrap());
+        let builder = strict("lenet.pb", 3).with_policy(heft);
+        let builder = builder.with_policy_engine(engine.clone());
+        builder.with_placement_cache(cache.clone()).build().unwrap()
+    };
+    let (first, second) = (build(), build());
+    let is_cached = |session: &Session| session.report().policy().unwrap().is_cached;
+    assert!(!is_cached(&first) && is_cached(&second));
+    assert_eq!(first.placement().devices(), second.placement().devices());
+    assert_eq!(first.placement_identity(), second.placement_identity());
+    check(&second, "lenet", "answered by the cache");
 }
 
 /// Some tensor in the middle of lenet, with its producer's name.

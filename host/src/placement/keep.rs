@@ -6,7 +6,7 @@
 //! - Groups whose device is gone, or may not run them any more, are free; so are groups that were in no placement.
 //! - Where the nodes of one memory need more than it has now, groups give way until the rest fits: the smallest one that
 //!   suffices, by what it keeps resident, else the one that helps most, and so on; of equal ones that which comes first in the
-//!   graph. Groups that keep state, are pinned, or have nowhere else to go never give way.
+//!   graph. Groups that keep state, are pinned, or have no room elsewhere never give way.
 //! - A free group has as candidates the devices where it fits beside what stays, and not the one it gave way from.
 
 use std::collections::BTreeSet;
@@ -361,6 +361,8 @@ struct Memories<'a> {
     capacity_bytes: Vec<u64>,
     resident_bytes: Vec<u64>,
     workspace_bytes: Vec<u64>,
+    /// What all groups would use that are in each memory before any gives way: resident bytes, and the largest workspace.
+    wanted_bytes: Vec<(u64, u64)>,
     /// Per memory the groups in it.
     groups: Vec<Vec<usize>>,
     /// The memory that a group gave way from.
@@ -376,6 +378,7 @@ impl<'a> Memories<'a> {
             capacity_bytes,
             resident_bytes: vec![0; n_domains],
             workspace_bytes: vec![0; n_domains],
+            wanted_bytes: vec![(0, 0); n_domains],
             groups: vec![Vec::new(); n_domains],
             left: HashMap::new(),
         };
@@ -383,6 +386,9 @@ impl<'a> Memories<'a> {
             if group.device != NONE {
                 let domain = memories.domain(group.device);
                 memories.groups[domain].push(index);
+                let (resident, workspace) = &mut memories.wanted_bytes[domain];
+                *resident = resident.saturating_add(group.resident_bytes);
+                *workspace = group.workspace_bytes.max(*workspace);
             }
         }
         memories
@@ -394,17 +400,33 @@ impl<'a> Memories<'a> {
 
     /// Why a group must stay in its memory, if it must.
     fn tie(&self, group: &Group) -> Option<&'static str> {
-        let domain = self.domain(group.device);
-        let mut legal = self.candidates.of_node(group.first).iter();
+        let here = self.domain(group.device);
+        let legal = self.candidates.of_node(group.first).iter();
+        let elsewhere = || {
+            let domains = legal.clone().map(|&device| self.domain(device));
+            domains.filter(|&domain| domain != here)
+        };
         if group.is_pinned {
             Some("it is pinned there")
         } else if group.is_stateful {
             Some("it keeps state there")
-        } else if legal.all(|&device| self.domain(device) == domain) {
+        } else if elsewhere().next().is_none() {
             Some("no other device may run it")
+        } else if !elsewhere().any(|domain| self.may_have_room(domain, group)) {
+            Some("no other device that may run it has room for it")
         } else {
             None
         }
+    }
+
+    /// Whether a group may fit into another memory. One that groups give way from may have room for it in the end.
+    fn may_have_room(&self, domain: usize, group: &Group) -> bool {
+        let capacity = self.capacity_bytes[domain];
+        let (resident, workspace) = self.wanted_bytes[domain];
+        let with_group = resident
+            .saturating_add(group.resident_bytes)
+            .saturating_add(workspace.max(group.workspace_bytes));
+        with_group <= capacity || resident.saturating_add(workspace) > capacity
     }
 
     /// Frees groups of one memory until the rest fits, and notes what that uses.

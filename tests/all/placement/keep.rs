@@ -164,6 +164,35 @@ fn on_a_shrunk_device_the_smallest_group_that_suffices_gives_way() {
 }
 
 #[test]
+fn a_group_that_has_no_room_elsewhere_stays_and_another_goes() {
+    let mut builder = Builder::new();
+    let work = |resident_bytes| Work {
+        flops: 1e3,
+        resident_bytes,
+        ..Work::default()
+    };
+    // `small` would suffice, but its other device is full.
+    builder.full("small", "CpuOnly", &[], "", &[], work(300));
+    builder.full("large", "Any", &[], "", &[], work(400));
+    builder.full("full", "CpuOnly", &[], "/device:CPU:1", &[], work(900));
+    let graph = builder.finish();
+    let before = placed(&graph, &[0, 0, 1]);
+    let now = candidates_on(&graph, &devices(&[("CPU", 0, 500), FOUR[1], FOUR[2]]));
+    for (_, replacement) in settled(&Kept::of_placement(&now, &before).unwrap()) {
+        assert_eq!(
+            moved(&graph, &replacement),
+            [("large".to_owned(), MoveReason::Memory)]
+        );
+    }
+    let now = candidates_on(&graph, &devices(&[("CPU", 0, 200), FOUR[1], FOUR[2]]));
+    let error = Kept::of_placement(&now, &before).unwrap_err().to_string();
+    assert!(
+        error.contains("`small`") && error.contains("has room for it"),
+        "{error}"
+    );
+}
+
+#[test]
 fn groups_give_way_whole_and_workspaces_count() {
     let mut builder = Builder::new();
     let work = |resident_bytes, workspace_bytes| Work {
