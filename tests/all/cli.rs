@@ -165,6 +165,8 @@ models! {
     tiny_dtypes_gives_tensorflows_numbers_under_every_policy: "tiny_dtypes.skel.pb", "tiny_dtypes.npz";
     tiny_intbool_gives_tensorflows_numbers_under_every_policy: "tiny_intbool.skel.pb", "tiny_intbool.npz";
     tiny_embedding_gives_tensorflows_numbers_under_every_policy: "tiny_embedding.skel.pb", "tiny_embedding.npz";
+    lstm20_gives_tensorflows_numbers_under_every_policy: "lstm20.skel.pb", "lstm20.npz";
+    tiny_unknown_shape_gives_tensorflows_numbers_under_every_policy: "tiny_unknown_shape.skel.pb", "tiny_unknown_shape.npz";
     small_cnn_fbn_gives_tensorflows_numbers_under_every_policy: "small_cnn_fbn.skel.pb", "small_cnn_fbn.npz";
     bert_tiny_gives_tensorflows_numbers_under_every_policy: "bert_tiny.skel.pb", "bert_tiny.npz";
 }

@@ -11,6 +11,8 @@ mod devices;
 mod fakes;
 #[cfg(feature = "cli")]
 mod fusion;
+#[cfg(feature = "cli")]
+mod hard_requests;
 #[cfg(feature = "graphdef")]
 mod import;
 mod kernel_choice;

@@ -1,10 +1,11 @@
-//! Reads the NumPy archives beside the models: 32-bit floats, row-major, as `make_models.py` wrote them.
+//! Reads the NumPy archives beside the models: floats and integers, row-major, as `make_models.py` wrote them.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+use placewright::tensor::DType;
 use placewright::tensor::Shape;
 use placewright::tensor::Tensor;
 
@@ -28,10 +29,14 @@ fn array(bytes: &[u8]) -> Tensor {
     assert_eq!(&bytes[..8], b"\x93NUMPY\x01\x00");
     let end = 10 + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
     let header = std::str::from_utf8(&bytes[10..end]).unwrap();
-    assert!(
-        header.contains("'<f4'") && header.contains("'fortran_order': False"),
-        "{header}"
-    );
+    assert!(header.contains("'fortran_order': False"), "{header}");
+    let dtypes = [
+        ("'<f4'", DType::F32),
+        ("'<i4'", DType::I32),
+        ("'<i8'", DType::I64),
+    ];
+    let known = dtypes.iter().find(|(descr, _)| header.contains(descr));
+    let &(_, dtype) = known.unwrap_or_else(|| panic!("an unknown type: {header}"));
     let (_, dims) = header.split_once("'shape': (").unwrap();
     let (dims, _) = dims.split_once(')').unwrap();
     let shape: Shape = dims
@@ -40,9 +45,5 @@ fn array(bytes: &[u8]) -> Tensor {
         .filter(|dim| !dim.is_empty())
         .map(|dim| dim.parse::<usize>().unwrap())
         .collect();
-    let values: Vec<f32> = bytes[end..]
-        .chunks_exact(4)
-        .map(|chunk| f32::from_le_bytes(chunk.try_into().unwrap()))
-        .collect();
-    Tensor::from_values(shape, &values).unwrap()
+    Tensor::from_bytes(dtype, shape, &bytes[end..]).unwrap()
 }
