@@ -13,9 +13,11 @@ use crate::device::KernelRegistry;
 use crate::device::LinkProfile;
 use crate::device::SimpleDevice;
 use crate::graph::AttrSet;
+use crate::graph::AttrValue;
 use crate::graph::Graph;
 use crate::graph::GraphAssembler;
 use crate::graph::Input;
+use crate::graph::NONE;
 use crate::graph::NodeId;
 use crate::graph::NodeSpec;
 use crate::graph::Output;
@@ -27,15 +29,27 @@ use crate::tensor::PartialShape;
 /// Types of the synthetic devices, with the priorities of TensorFlow's factories.
 const TYPES: [(&str, i32); 3] = [("GPU", 210), ("SYCL", 200), ("CPU", 60)];
 
-/// Ops of the synthetic graphs: name, and the device types that have a kernel.
-const OPS: [(&str, &[&str]); 6] = [
+/// Ops of the synthetic graphs: name, and the device types that have a kernel. All have one on a CPU, so that nodes of any ops
+/// may form a group.
+const OPS: [(&str, &[&str]); 7] = [
     ("SyntheticSource", &["CPU", "GPU", "SYCL"]),
     ("SyntheticMatMul", &["CPU", "GPU", "SYCL"]),
     ("SyntheticConv", &["CPU", "GPU"]),
     ("SyntheticElementwise", &["CPU", "GPU", "SYCL"]),
     ("SyntheticReduce", &["CPU", "GPU", "SYCL"]),
     ("SyntheticDecode", &["CPU"]),
+    ("SyntheticVariable", &["CPU", "GPU", "SYCL"]),
 ];
+
+/// Position in [`OPS`].
+const SOURCE: usize = 0;
+const DECODE: usize = 5;
+const VARIABLE: usize = 6;
+
+/// Draws of groups and of readers do not disturb those of the layers: a graph with groups differs from the one without in
+/// nothing else.
+const GROUPS_SEED: u64 = 0x6772_6f75_7073;
+const READERS_SEED: u64 = 0x7265_6164_6572;
 
 /// Shape of a synthetic graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +58,10 @@ pub struct SyntheticGraph {
     pub n_nodes: u32,
     /// Nodes of one layer; 0 = the square root of the number of nodes.
     pub width: u32,
+    /// Colocation groups that nodes name in their attribute `_class`; at most half as many as nodes.
+    pub n_groups: u32,
+    /// Nodes that are variables, which come first, and tie those that read them; fewer than nodes.
+    pub n_variables: u32,
     /// What all draws follow from.
     pub seed: u64,
 }
@@ -54,6 +72,8 @@ impl SyntheticGraph {
         Self {
             n_nodes,
             width: 0,
+            n_groups: 0,
+            n_variables: 0,
             seed,
         }
     }
@@ -65,33 +85,77 @@ impl SyntheticGraph {
         self
     }
 
+    /// The same, with so many colocation groups.
+    #[must_use]
+    pub fn with_groups(mut self, n_groups: u32) -> Self {
+        self.n_groups = n_groups;
+        self
+    }
+
+    /// The same, with so many variables among its nodes.
+    #[must_use]
+    pub fn with_variables(mut self, n_variables: u32) -> Self {
+        self.n_variables = n_variables;
+        self
+    }
+
     /// The graph: layers whose nodes read two or three nodes, nine in ten from the layer before and the others from the three
     /// before that, about 2.5 edges a node. Work and tensor sizes spread log-uniformly over three orders of magnitude; one
     /// node in twenty holds parameters.
+    ///
+    /// Half of the groups have two members, the others three to eight, drawn from all nodes: one is named by the others, in a
+    /// list `_class` of one entry `loc:@NAME`. A variable gives a resource that three nodes read, on average, besides what
+    /// else they read.
+    ///
+    /// # Panics
+    /// With more groups or variables than the fields allow.
     pub fn build(&self) -> Graph {
+        let n_layered = self.n_nodes.saturating_sub(self.n_variables);
+        assert!(
+            self.n_variables == 0 || n_layered > 0,
+            "some nodes are no variables"
+        );
         let mut random = SplitMix(self.seed);
+        let mut readers = SplitMix(self.seed ^ READERS_SEED);
+        let named = self.named_groups();
         let width = match self.width {
-            0 => self.n_nodes.isqrt().max(1),
+            0 => n_layered.isqrt().max(1),
             width => width,
         };
         let mut assembler = GraphAssembler::new(format!("synthetic-{}", self.n_nodes));
-        let mut name = String::new();
+        for node in 0..self.n_variables {
+            let output = Output {
+                dtype: DType::Resource,
+                is_ref: false,
+                shape: PartialShape::scalar(),
+            };
+            let attrs = class_attrs(named.get(node as usize));
+            add(
+                &mut assembler,
+                VARIABLE,
+                attrs,
+                &[],
+                &output,
+                Work::default(),
+            );
+        }
         let mut inputs = Vec::new();
-        for index in 0..self.n_nodes {
+        for index in 0..n_layered {
             let layer_start = index / width * width;
             inputs.clear();
             if layer_start > 0 {
                 for _ in 0..2 + random.below(2) {
                     let producer = random.producer(layer_start, width);
-                    inputs.push(Input::Data {
-                        node: NodeId(producer),
-                        slot: 0,
-                    });
+                    inputs.push(first_output(self.n_variables + producer));
+                }
+                let reads = u64::from(readers.below(n_layered));
+                if reads < 3 * u64::from(self.n_variables) {
+                    inputs.push(first_output(readers.below(self.n_variables)));
                 }
             }
-            let kind = match (layer_start, random.below(20)) {
-                (0, _) => 0,
-                (_, 0) => 5,
+            let op = match (layer_start, random.below(20)) {
+                (0, _) => SOURCE,
+                (_, 0) => DECODE,
                 (_, draw) => 1 + draw as usize % 4,
             };
             let n_elements = random.log_uniform(1e3, 1e6);
@@ -101,34 +165,100 @@ impl SyntheticGraph {
                 shape: PartialShape::new(&[Some(n_elements as usize)]),
             };
             let holds_parameters = random.below(20) == 0;
-            name.clear();
-            name.push('n');
-            name.push_str(&index.to_string());
-            let spec = NodeSpec {
-                name: &name,
-                op: OPS[kind].0,
-                inputs: &inputs,
-                requested_device: "",
-                attrs: AttrSet::default(),
-                outputs: std::slice::from_ref(&output),
-                stateful: false,
-                work: Work {
-                    flops: random.log_uniform(1e6, 1e9),
-                    traffic_bytes: (n_elements * 12.0) as u64,
-                    resident_bytes: if holds_parameters {
-                        random.log_uniform(1e3, 1e6) as u64
-                    } else {
-                        0
-                    },
-                    workspace_bytes: 0,
+            let work = Work {
+                flops: random.log_uniform(1e6, 1e9),
+                traffic_bytes: (n_elements * 12.0) as u64,
+                resident_bytes: if holds_parameters {
+                    random.log_uniform(1e3, 1e6) as u64
+                } else {
+                    0
                 },
+                workspace_bytes: 0,
             };
-            assembler
-                .add_node(&spec)
-                .expect("layers read earlier layers, and names are numbers");
+            let attrs = class_attrs(named.get((self.n_variables + index) as usize));
+            add(&mut assembler, op, attrs, &inputs, &output, work);
         }
         assembler.finish()
     }
+
+    /// Per node the one whose group it names, or [`NONE`]; empty without groups.
+    fn named_groups(&self) -> Vec<u32> {
+        if self.n_groups == 0 {
+            return Vec::new();
+        }
+        assert!(
+            self.n_groups <= self.n_nodes / 2,
+            "a group has two members at least"
+        );
+        let mut random = SplitMix(self.seed ^ GROUPS_SEED);
+        let mut nodes: Vec<u32> = (0..self.n_nodes).collect();
+        let mut named = vec![NONE; nodes.len()];
+        let mut n_dealt = 0;
+        for group in 0..self.n_groups {
+            let drawn = match random.below(2) {
+                0 => 2,
+                _ => 3 + random.below(6),
+            };
+            // Every group to come has two nodes left.
+            let to_come = 2 * (self.n_groups - group - 1);
+            let n_members = drawn.min(self.n_nodes - n_dealt - to_come);
+            let members = n_dealt as usize..(n_dealt + n_members) as usize;
+            for position in members.clone() {
+                let other = n_dealt + random.below(self.n_nodes - n_dealt);
+                nodes.swap(position, other as usize);
+                n_dealt += 1;
+            }
+            let (head, others) = nodes[members]
+                .split_first()
+                .expect("a group has two members at least");
+            for &member in others {
+                named[member as usize] = *head;
+            }
+        }
+        named
+    }
+}
+
+fn first_output(node: u32) -> Input {
+    Input::Data {
+        node: NodeId(node),
+        slot: 0,
+    }
+}
+
+/// Attributes of a node that names the group of another.
+fn class_attrs(named: Option<&u32>) -> AttrSet {
+    match named {
+        None | Some(&NONE) => AttrSet::default(),
+        Some(head) => {
+            let entry = AttrValue::Bytes(format!("loc:@n{head}").into_bytes().into());
+            AttrSet::new([("_class".into(), AttrValue::List([entry].into()))])
+        }
+    }
+}
+
+/// Adds a node of this op, named by its number.
+fn add(
+    assembler: &mut GraphAssembler,
+    op: usize,
+    attrs: AttrSet,
+    inputs: &[Input],
+    output: &Output,
+    work: Work,
+) {
+    let spec = NodeSpec {
+        name: &format!("n{}", assembler.n_nodes()),
+        op: OPS[op].0,
+        inputs,
+        requested_device: "",
+        attrs,
+        outputs: std::slice::from_ref(output),
+        stateful: op == VARIABLE,
+        work,
+    };
+    assembler
+        .add_node(&spec)
+        .expect("layers read earlier layers, and names are numbers");
 }
 
 /// A layered random graph of so many nodes; see [`SyntheticGraph::build`].
@@ -218,6 +348,8 @@ impl SplitMix {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::candidates::PlacementOptions;
+    use crate::candidates::enumerate;
 
     #[test]
     fn equal_seeds_give_equal_graphs_of_the_promised_shape() {
@@ -227,6 +359,46 @@ mod tests {
         assert_ne!(a.flops(), c.flops());
         let edges_per_node = a.n_edges() as f64 / a.n_nodes() as f64;
         assert!((2.3..2.7).contains(&edges_per_node), "{edges_per_node}");
+    }
+
+    /// Groups of more than one node that candidates come in, by size.
+    fn group_sizes(graph: Graph) -> Vec<usize> {
+        let devices = Arc::new(devices(4));
+        let options = PlacementOptions::default();
+        let found = enumerate(&Arc::new(graph), &devices, &kernels(), &options).unwrap();
+        let mut sizes = vec![0; found.nodes().n_groups as usize];
+        for &group in &found.nodes().group {
+            sizes[group as usize] += 1;
+        }
+        sizes.retain(|&size| size > 1);
+        sizes.sort_unstable();
+        sizes
+    }
+
+    #[test]
+    fn so_many_groups_are_found_as_were_asked_for() {
+        let alone = SyntheticGraph::new(2000, 1);
+        let sizes = group_sizes(alone.with_groups(200).build());
+        assert_eq!(sizes.len(), 200);
+        assert!((80..120).contains(&sizes.partition_point(|&size| size == 2)));
+        assert!(sizes[199] == 8, "{sizes:?}");
+        // As many as there can be: then every node is in one.
+        assert_eq!(group_sizes(alone.with_groups(1000).build()), [2; 1000]);
+
+        let (grouped, alone) = (alone.with_groups(200).build(), alone.build());
+        assert_eq!(grouped.predecessors().items, alone.predecessors().items);
+        assert_eq!(grouped.flops(), alone.flops());
+    }
+
+    #[test]
+    fn variables_tie_their_readers() {
+        let graph = SyntheticGraph::new(2000, 1).with_variables(100).build();
+        assert_eq!(graph.n_nodes(), 2000);
+        let sizes = group_sizes(graph);
+        let n_readers: usize = sizes.iter().map(|size| size - 1).sum();
+        assert!((230..370).contains(&n_readers), "{n_readers}");
+        // Few are read by none.
+        assert!((85..=100).contains(&sizes.len()), "{sizes:?}");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! The policy is loaded and stays resident, as in a service. Its native twin runs in turn with it, so that both meet the
 //! same state of the machine; each figure is the median of the repetitions.
 
+use std::fmt;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +21,7 @@ use crate::candidates::Candidates;
 use crate::candidates::PlacementOptions;
 use crate::candidates::enumerate;
 use crate::candidates::synthetic;
+use crate::candidates::synthetic::SyntheticGraph;
 use crate::cli::Outcome;
 use crate::cli::output::Output;
 use crate::cli::output::align_right;
@@ -39,11 +41,31 @@ use crate::policy::PolicyLimits;
 use crate::policy::ShippedPolicy;
 use crate::policy::place_natively;
 
+/// Nodes and groups of the graphs of a benchmark that is told nothing.
+const DEFAULT_GRAPHS: [(u32, u32); 4] = [
+    (1_000, 0),
+    (100_000, 0),
+    (100_000, 10_000),
+    (LARGE, 100_000),
+];
+
+/// Unless it is asked for, a graph of so many nodes is left to the policy that the others are measured against: they take long.
+const LARGE: u32 = 1_000_000;
+const POLICY_FOR_LARGE: &str = "priority";
+
 #[derive(Debug, Args)]
 pub(in crate::cli) struct PlacementBench {
-    /// Nodes of the layered random graphs, about 2.5 edges each.
-    #[arg(long, value_name = "N,..", value_delimiter = ',', default_values_t = [1_000, 100_000])]
+    /// Nodes of the layered random graphs, about 2.5 edges each [default: 1000 and 100000 without groups, 100000 with 10000
+    /// groups, and for `priority` 1000000 with 100000 groups].
+    #[arg(long, value_name = "N,..", value_delimiter = ',')]
     nodes: Vec<u32>,
+    /// Colocation groups that nodes name in their attribute `_class`: half of them of two nodes, the others of three to eight,
+    /// drawn at random; at most half as many as nodes.
+    #[arg(long, value_name = "N,..", value_delimiter = ',', default_values_t = [0], requires = "nodes")]
+    groups: Vec<u32>,
+    /// Variables among the nodes, each a resource that ties the nodes that read it, three on average; fewer than nodes.
+    #[arg(long, value_name = "N,..", value_delimiter = ',', default_values_t = [0], requires = "nodes")]
+    variables: Vec<u32>,
     /// Devices: one CPU, then two kinds of GPU, SYCL devices and CPUs in turn.
     #[arg(long, value_name = "N,..", value_delimiter = ',', default_values_t = [8])]
     devices: Vec<u32>,
@@ -67,7 +89,11 @@ struct Row {
     nodes: usize,
     edges: usize,
     devices: usize,
+    /// All, those of a single node included.
     groups: u32,
+    /// Those of several nodes.
+    shared_groups: usize,
+    whole_ms: f64,
     /// The whole stage: the three parts below.
     us_per_node: f64,
     enumerate_us_per_node: f64,
@@ -89,6 +115,14 @@ struct Reports {
 }
 
 /// What one row is measured on.
+#[derive(Debug, Clone, Copy)]
+struct Case<'a> {
+    graph: SyntheticGraph,
+    n_devices: u32,
+    policy: &'a str,
+}
+
+/// The same, made.
 struct Subject {
     graph: Arc<Graph>,
     devices: Arc<DeviceSet>,
@@ -102,17 +136,12 @@ pub(super) fn run(args: &PlacementBench, output: &mut Output) -> Result<Outcome>
     if args.measure_memory {
         return measure_memory(args, output);
     }
-    let n_rows = args.nodes.len() * args.devices.len() * args.policy.len();
-    let progress = Progress::steps(n_rows as u64 * u64::from(args.repetitions), "placing");
+    let cases = cases(args)?;
+    let progress = Progress::steps(cases.len() as u64 * u64::from(args.repetitions), "placing");
     let mut rows = Vec::new();
-    for &n_nodes in &args.nodes {
-        for &n_devices in &args.devices {
-            for policy in &args.policy {
-                progress.set_message(format!("{policy}, {n_nodes} nodes, {n_devices} devices"));
-                let mut subject = Subject::new(n_nodes, n_devices, policy, args.seed)?;
-                rows.push(measure(&mut subject, args, &progress)?);
-            }
-        }
+    for case in &cases {
+        progress.set_message(case.to_string());
+        rows.push(measure(case, args.repetitions, &progress)?);
     }
     drop(progress);
     show(&rows, output)?;
@@ -128,14 +157,88 @@ pub(super) fn run(args: &PlacementBench, output: &mut Output) -> Result<Outcome>
     Ok(Outcome::Done)
 }
 
+/// One case per graph, number of devices and policy.
+fn cases(args: &PlacementBench) -> Result<Vec<Case<'_>>> {
+    let mut graphs = Vec::new();
+    for &n_nodes in &args.nodes {
+        for &n_groups in &args.groups {
+            for &n_variables in &args.variables {
+                graphs.push(
+                    SyntheticGraph::new(n_nodes, args.seed)
+                        .with_groups(n_groups)
+                        .with_variables(n_variables),
+                );
+            }
+        }
+    }
+    if args.nodes.is_empty() {
+        let default = DEFAULT_GRAPHS.iter();
+        graphs.extend(default.map(|&(n_nodes, n_groups)| {
+            SyntheticGraph::new(n_nodes, args.seed).with_groups(n_groups)
+        }));
+    }
+    let mut cases = Vec::new();
+    for graph in graphs {
+        for &n_devices in &args.devices {
+            for policy in &args.policy {
+                let case = Case {
+                    graph,
+                    n_devices,
+                    policy,
+                };
+                case.check()?;
+                let is_asked_for = !args.nodes.is_empty();
+                if is_asked_for || graph.n_nodes < LARGE || policy == POLICY_FOR_LARGE {
+                    cases.push(case);
+                }
+            }
+        }
+    }
+    Ok(cases)
+}
+
+impl Case<'_> {
+    fn check(&self) -> Result<()> {
+        let graph = &self.graph;
+        let (n_nodes, n_groups, n_variables) = (graph.n_nodes, graph.n_groups, graph.n_variables);
+        anyhow::ensure!(
+            n_nodes > 0 && self.n_devices > 0,
+            "there is nothing to place: give --nodes and --devices of 1 at least"
+        );
+        anyhow::ensure!(
+            n_groups <= n_nodes / 2,
+            "{n_nodes} nodes are too few for {n_groups} groups of two; give --groups {} at most",
+            n_nodes / 2
+        );
+        anyhow::ensure!(
+            n_variables < n_nodes,
+            "of {n_nodes} nodes {n_variables} cannot be variables and leave some to read them; give --variables {} at most",
+            n_nodes - 1
+        );
+        Ok(())
+    }
+}
+
+impl fmt::Display for Case<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let SyntheticGraph {
+            n_nodes, n_groups, ..
+        } = self.graph;
+        let (policy, n_devices) = (self.policy, self.n_devices);
+        write!(
+            f,
+            "{policy}, {n_nodes} nodes, {n_groups} groups, {n_devices} devices"
+        )
+    }
+}
+
 impl Subject {
-    fn new(n_nodes: u32, n_devices: u32, policy: &str, seed: u64) -> Result<Self> {
-        anyhow::ensure!(n_nodes > 0 && n_devices > 0, "there is nothing to place");
+    fn new(case: &Case<'_>) -> Result<Self> {
         let engine = PolicyEngine::new(PolicyLimits::default())?;
-        let shipped = ShippedPolicy::find(policy)?;
+        let shipped = ShippedPolicy::find(case.policy)?;
         Ok(Self {
-            graph: synthetic::graph(n_nodes, seed),
-            devices: Arc::new(synthetic::devices(n_devices)),
+            graph: Arc::new(case.graph.build()),
+            devices: Arc::new(synthetic::devices(case.n_devices)),
             kernels: synthetic::kernels(),
             policy: engine.load(shipped.name(), shipped.wasm(), &[])?,
             native: shipped,
@@ -164,14 +267,15 @@ impl Subject {
     }
 }
 
-fn measure(subject: &mut Subject, args: &PlacementBench, progress: &Progress) -> Result<Row> {
+fn measure(case: &Case<'_>, repetitions: u32, progress: &Progress) -> Result<Row> {
+    let mut subject = Subject::new(case)?;
     let n_nodes = subject.graph.n_nodes();
     let candidates = subject.candidates()?;
     let name = subject.policy.name().to_owned();
     let mut stages: [Vec<Duration>; 3] = Default::default();
     let mut whole = Vec::new();
     let mut native_times = Vec::new();
-    for repetition in 0..=args.repetitions {
+    for repetition in 0..=repetitions {
         let (placement, times) = subject.place()?;
         let limits = PolicyLimits::default();
         let options = PlaceOptions::default();
@@ -192,6 +296,7 @@ fn measure(subject: &mut Subject, args: &PlacementBench, progress: &Progress) ->
         }
     }
     let us_per_node = |times: &mut [Duration]| microseconds(median(times)) / to_f64(n_nodes);
+    let whole_us = microseconds(median(&mut whole));
     let [enumerated, asked, checked] = &mut stages;
     let policy_us_per_node = us_per_node(asked);
     let native_us_per_node = us_per_node(&mut native_times);
@@ -201,25 +306,46 @@ fn measure(subject: &mut Subject, args: &PlacementBench, progress: &Progress) ->
         edges: subject.graph.n_edges(),
         devices: subject.devices.len(),
         groups: candidates.nodes().n_groups,
-        us_per_node: us_per_node(&mut whole),
+        shared_groups: shared_groups(&candidates),
+        whole_ms: whole_us / 1e3,
+        us_per_node: whole_us / to_f64(n_nodes),
         enumerate_us_per_node: us_per_node(enumerated),
         policy_us_per_node,
         check_us_per_node: us_per_node(checked),
         native_us_per_node,
         wasm_over_native: policy_us_per_node / native_us_per_node,
-        bytes_per_node: ask_memory(n_nodes, subject.devices.len(), &name, args.seed)?,
+        bytes_per_node: ask_memory(case)?,
     })
 }
 
+/// Groups of several nodes.
+fn shared_groups(candidates: &Candidates) -> usize {
+    let columns = candidates.nodes();
+    let mut n_members = vec![0u32; columns.n_groups as usize];
+    for &group in &columns.group {
+        n_members[group as usize] += 1;
+    }
+    n_members.iter().filter(|&&n| n > 1).count()
+}
+
 /// Asks a fresh process, whose memory nothing else has grown before.
-fn ask_memory(n_nodes: usize, n_devices: usize, policy: &str, seed: u64) -> Result<Option<f64>> {
+fn ask_memory(case: &Case<'_>) -> Result<Option<f64>> {
     let program = std::env::current_exe().context("finding this program")?;
+    let graph = &case.graph;
     let answer = Command::new(program)
         .args(["bench", "placement", "--measure-memory", "--json"])
-        .args(["--nodes", &n_nodes.to_string()])
-        .args(["--devices", &n_devices.to_string()])
-        .args(["--policy", policy])
-        .args(["--seed", &seed.to_string()])
+        .args(["--nodes", &graph.n_nodes.to_string()])
+        .args(["--groups", &graph.n_groups.to_string()])
+        .args(["--variables", &graph.n_variables.to_string()])
+        .args(["--devices", &case.n_devices.to_string()])
+        .args(["--policy", case.policy])
+        .args(["--seed", &graph.seed.to_string()])
+        // What building the graph has freed goes back to the system at once: placement that used it again would seem to need
+        // less memory than it does. (`mallopt(3)`; elsewhere than with glibc it does nothing.)
+        .envs([
+            ("MALLOC_TRIM_THRESHOLD_", "0"),
+            ("MALLOC_MMAP_THRESHOLD_", "131072"),
+        ])
         .output()
         .context("starting this program again")?;
     anyhow::ensure!(
@@ -229,18 +355,13 @@ fn ask_memory(n_nodes: usize, n_devices: usize, policy: &str, seed: u64) -> Resu
     );
     let growth: Option<u64> = serde_json::from_slice(&answer.stdout)?;
     #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
-    Ok(growth.map(|bytes| bytes as f64 / to_f64(n_nodes)))
+    Ok(growth.map(|bytes| bytes as f64 / f64::from(graph.n_nodes)))
 }
 
 fn measure_memory(args: &PlacementBench, output: &mut Output) -> Result<Outcome> {
-    let (Some(&n_nodes), Some(&n_devices), Some(policy)) = (
-        args.nodes.first(),
-        args.devices.first(),
-        args.policy.first(),
-    ) else {
-        anyhow::bail!("there is nothing to place");
-    };
-    let mut subject = Subject::new(n_nodes, n_devices, policy, args.seed)?;
+    let cases = cases(args)?;
+    let case = cases.first().context("there is nothing to place")?;
+    let mut subject = Subject::new(case)?;
     let peak = PeakMemory::start();
     let placement = subject.place()?;
     let growth = peak.and_then(|peak| peak.growth_bytes());
@@ -253,7 +374,9 @@ fn show(rows: &[Row], output: &mut Output) -> Result<()> {
     let mut table = new_table([
         "policy",
         "nodes",
+        "groups",
         "devices",
+        "ms",
         "us/node",
         "candidates",
         "policy",
@@ -262,12 +385,14 @@ fn show(rows: &[Row], output: &mut Output) -> Result<()> {
         "wasm/native",
         "bytes/node",
     ]);
-    align_right(&mut table, &[1, 2, 3, 4, 5, 6, 7, 8, 9]);
+    align_right(&mut table, &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
     for row in rows {
         table.add_row([
             row.policy.clone(),
             row.nodes.to_string(),
+            row.shared_groups.to_string(),
             row.devices.to_string(),
+            format!("{:.1}", row.whole_ms),
             format!("{:.3}", row.us_per_node),
             format!("{:.3}", row.enumerate_us_per_node),
             format!("{:.3}", row.policy_us_per_node),
