@@ -11,6 +11,7 @@ use crate::candidates::devices::check_links;
 use crate::candidates::devices::device_columns;
 use crate::candidates::error::CandidatesError;
 use crate::candidates::hints::fill_hints;
+use crate::candidates::host_memory::HostMemory;
 use crate::candidates::support::to_u32;
 use crate::cost::CostModel;
 use crate::device::DeviceSet;
@@ -278,12 +279,14 @@ impl CandidatesBuilder {
         columns.executions = self.executions;
         columns.costs = self.costs;
         let options = vec![("graph-name".to_owned(), self.graph.name().to_owned())];
+        let host_memory = Arc::new(HostMemory::of_nodes(&self.graph));
         Ok(Candidates::new(
             self.graph,
             self.device_set,
             columns,
             self.devices,
             options,
+            host_memory,
         ))
     }
 

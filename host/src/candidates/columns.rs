@@ -115,6 +115,7 @@ impl Candidates {
         nodes: NodeColumns,
         devices: DeviceColumns,
         options: Vec<(String, String)>,
+        host_memory: Arc<HostMemory>,
     ) -> Self {
         let words_per_set = devices.cost_class.len().div_ceil(64);
         let mut legal = vec![0u64; nodes.sets.n_rows() * words_per_set];
@@ -123,7 +124,6 @@ impl Candidates {
                 legal[set * words_per_set + device as usize / 64] |= 1 << (device % 64);
             }
         }
-        let host_memory = Arc::new(HostMemory::of_nodes(&graph));
         Self {
             graph,
             device_set,
@@ -135,12 +135,6 @@ impl Candidates {
             host_memory,
             origin: Arc::new(Origin::Stated),
         }
-    }
-
-    /// The same, with what kernels say of host memory.
-    pub(super) fn with_host_memory(mut self, host_memory: HostMemory) -> Self {
-        self.host_memory = Arc::new(host_memory);
-        self
     }
 
     /// The same, not stated by an app but made so.
@@ -162,9 +156,9 @@ impl Candidates {
             nodes,
             DeviceColumns::clone(&self.devices),
             self.options.to_vec(),
+            Arc::clone(&self.host_memory),
         );
         Self {
-            host_memory: Arc::clone(&self.host_memory),
             origin: Arc::clone(&self.origin),
             ..made
         }

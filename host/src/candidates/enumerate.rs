@@ -91,7 +91,13 @@ pub fn enumerate(
         })
         .collect();
     nodes.costs = rows.costs;
-    let host_memory = HostMemory::of(graph, types, kernels, options.op_arguments.as_ref());
+    let host_memory = HostMemory::of(
+        graph,
+        types,
+        kernels,
+        options.op_arguments.as_ref(),
+        supports.kernels_of_class,
+    );
     nodes.edge_kinds = edge_kinds(graph, &nodes, &host_memory);
     let found = Candidates::new(
         Arc::clone(graph),
@@ -105,9 +111,9 @@ pub fn enumerate(
             ),
             ("graph-name".to_owned(), graph.name().to_owned()),
         ],
+        Arc::new(host_memory),
     );
-    let origin = Origin::enumerated(graph, kernels, options);
-    Ok(found.with_host_memory(host_memory).with_origin(origin))
+    Ok(found.with_origin(Origin::enumerated(graph, kernels, options)))
 }
 
 /// What is asked of placement, parsed and checked as far as it stands for itself.

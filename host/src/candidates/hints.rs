@@ -16,17 +16,18 @@ const CALL_OPS: [&str; 4] = [
 
 /// Adds the hints of every node to `hints`; gives for metadata ops the producer of the first input.
 pub(super) fn fill_hints(graph: &Graph, hints: &mut [u8]) -> Vec<u32> {
-    let of_class: Vec<u8> = graph
-        .classes()
-        .iter()
-        .map(|class| {
-            let op = &*graph.op_names()[class.op as usize];
+    let bit = |set: bool, bit: u8| if set { bit } else { 0 };
+    let ops = graph.op_names().iter().map(AsRef::as_ref);
+    let of_op: Vec<u8> = ops
+        .map(|op: &str| {
             let is_call = CALL_OPS.contains(&op) || graph.find_function(op).is_some();
-            let bit = |set: bool, bit: u8| if set { bit } else { 0 };
-            bit(class.stateful, PlacementHint::STATEFUL)
-                | bit(is_call, PlacementHint::FUNCTION_CALL)
+            bit(is_call, PlacementHint::FUNCTION_CALL)
                 | bit(METADATA_OPS.contains(&op), PlacementHint::METADATA)
         })
+        .collect();
+    let classes = graph.classes().iter();
+    let of_class: Vec<u8> = classes
+        .map(|class| of_op[class.op as usize] | bit(class.stateful, PlacementHint::STATEFUL))
         .collect();
     let mut follow = vec![NONE; graph.n_nodes()];
     for node in graph.nodes() {

@@ -6,6 +6,7 @@ use hashbrown::HashMap;
 
 use crate::candidates::columns::NodeColumns;
 use crate::candidates::options::OpArguments;
+use crate::candidates::support::COMPILED_ATTR;
 use crate::candidates::support::TypeTable;
 use crate::device::KernelDef;
 use crate::device::KernelRegistry;
@@ -32,9 +33,12 @@ const FUNCTION_CALLS: [&str; 4] = [
 #[derive(Debug, Clone, Default)]
 pub(crate) struct HostMemory {
     type_of_device: Vec<u32>,
-    /// By class of nodes and device type, where some argument may be in host memory. Without type CPU, whose memory is the
-    /// host's.
-    rules: HashMap<(u32, u32), Rule>,
+    /// By class of nodes: a row of `rules`; empty where no rule says anything.
+    row_of_class: Vec<u32>,
+    /// Numbers of kernels (`Supports::kernels_of_class`) x device types: the rule where some argument may be in host memory. Type
+    /// CPU has none: its memory is the host's.
+    rules: Vec<Option<Rule>>,
+    n_types: usize,
     /// By class, the slots that the nodes themselves put in host memory.
     by_attrs: HashMap<u32, Slots>,
     arguments: Option<Arc<dyn OpArguments>>,
@@ -74,29 +78,38 @@ impl HostMemory {
         }
     }
 
-    /// The same, with what kernels say, looked up once per class and device type.
+    /// The same, with what kernels say, looked up once per device type for classes that no kernel tells apart
+    /// (`Supports::kernels_of_class`).
     pub(super) fn of(
         graph: &Graph,
         types: &TypeTable,
         registry: &KernelRegistry,
         arguments: Option<&Arc<dyn OpArguments>>,
+        kernels_of_class: Vec<u32>,
     ) -> Self {
-        let mut rules = HashMap::new();
-        let others: Vec<(u32, &String)> = (0u32..)
-            .zip(&types.names)
-            .filter(|(_, device_type)| *device_type != "CPU")
-            .collect();
-        for (class_id, class) in (0u32..).zip(graph.classes()) {
-            let op = &graph.op_names()[class.op as usize];
-            for &(number, device_type) in &others {
-                if let Some(rule) = rule(op, device_type, &class.attrs, registry) {
-                    rules.insert((class_id, number), rule);
-                }
+        let mut rules = Vec::new();
+        for (class, &row) in graph.classes().iter().zip(&kernels_of_class) {
+            // Rows are numbered in the order of the first class of each.
+            if (row as usize) * types.names.len() < rules.len() {
+                continue;
             }
+            let op = &graph.op_names()[class.op as usize];
+            let names = types.names.iter();
+            rules.extend(names.map(|device_type| match device_type.as_str() {
+                "CPU" => None,
+                device_type => rule(op, device_type, &class.attrs, registry),
+            }));
         }
+        let is_ruled = rules.iter().any(Option::is_some);
         Self {
             type_of_device: types.of_device.clone(),
+            row_of_class: if is_ruled {
+                kernels_of_class
+            } else {
+                Vec::new()
+            },
             rules,
+            n_types: types.names.len(),
             arguments: arguments.map(Arc::clone),
             ..Self::of_nodes(graph)
         }
@@ -169,12 +182,10 @@ impl HostMemory {
     }
 
     fn rule(&self, graph: &Graph, node: NodeId, device: DeviceId) -> Option<&Rule> {
-        if self.rules.is_empty() {
-            return None;
-        }
-        let device_type = *self.type_of_device.get(device.index())?;
-        let class = graph.class_ids()[node.index()];
-        self.rules.get(&(class, device_type))
+        let class = graph.class_ids()[node.index()] as usize;
+        let row = *self.row_of_class.get(class)? as usize;
+        let device_type = *self.type_of_device.get(device.index())? as usize;
+        self.rules[row * self.n_types + device_type].as_ref()
     }
 }
 
@@ -187,7 +198,7 @@ fn rule(op: &str, device_type: &str, attrs: &AttrSet, registry: &KernelRegistry)
             (!kernel.host_memory_args.is_empty()).then_some(Rule::Kernel(kernel))
         }
         // Compilers keep integers beside everything else.
-        _ if device_type == "TPU" || attrs.bool("_XlaMustCompile") == Some(true) => None,
+        _ if device_type == "TPU" || attrs.bool(COMPILED_ATTR) == Some(true) => None,
         _ => Some(Rule::Int32),
     }
 }
@@ -228,7 +239,7 @@ pub(super) fn edge_kinds(graph: &Graph, nodes: &NodeColumns, host_memory: &HostM
             }
         }
     }
-    if host_memory.rules.is_empty() && host_memory.by_attrs.is_empty() {
+    if host_memory.row_of_class.is_empty() && host_memory.by_attrs.is_empty() {
         return kinds;
     }
     for node in graph.nodes() {

@@ -25,6 +25,9 @@ const XLA_TYPES: [&str; 6] = [
     "XLA_TPU_JIT",
 ];
 
+/// Marks nodes that a compiler turns into kernels of its own.
+pub(super) const COMPILED_ATTR: &str = "_XlaMustCompile";
+
 /// The device types of a set, most preferred first; a type's number is its position.
 #[derive(Debug)]
 pub(super) struct TypeTable {
@@ -79,6 +82,8 @@ pub(super) type SupportedTypes = Vec<(u32, i32)>;
 pub(super) struct Supports {
     /// Per class an index into `sets`.
     pub(super) of_class: Vec<u32>,
+    /// Per class a number that it shares with the classes of the same op that no kernel tells from it; numbered as they come.
+    pub(super) kernels_of_class: Vec<u32>,
     pub(super) sets: Vec<SupportedTypes>,
     /// Per entry of `sets` whether a kernel was refused because of the node's attributes; matters for the empty ones.
     pub(super) refused: Vec<bool>,
@@ -93,19 +98,23 @@ impl Supports {
         let (graph, types, kernels) = (facts.graph, facts.types, facts.kernels);
         let mut supports = Self {
             of_class: Vec::with_capacity(graph.classes().len()),
+            kernels_of_class: Vec::with_capacity(graph.classes().len()),
             sets: Vec::new(),
             refused: Vec::new(),
             of_request: Vec::new(),
             ids: HashMap::new(),
         };
+        let mut n_known = 0;
+        let mut key = Vec::new();
         let mut ops: Vec<Option<OpMemo<'_>>> = Vec::new();
         ops.resize_with(graph.op_names().len(), || None);
         for (index, class) in graph.classes().iter().enumerate() {
             let op = &*graph.op_names()[class.op as usize];
             let memo = ops[class.op as usize].get_or_insert_with(|| OpMemo::new(op, kernels));
-            let key = memo.key(&class.attrs);
-            let id = match memo.known.get(&key) {
-                Some(&id) => id,
+            key.clear();
+            key.extend(memo.constrained.iter().map(|attr| class.attrs.get(attr)));
+            let (id, number) = match memo.known.get(key.as_slice()) {
+                Some(&known) => known,
                 None => {
                     let found = lookup(op, &class.attrs, types, kernels).map_err(|source| {
                         CandidatesError::KernelLookup {
@@ -120,12 +129,14 @@ impl Supports {
                         }
                         found => found,
                     };
-                    let id = supports.intern(found, refused);
-                    memo.known.insert(key, id);
-                    id
+                    let found = (supports.intern(found, refused), n_known);
+                    n_known += 1;
+                    memo.known.insert(key.clone(), found);
+                    found
                 }
             };
             supports.of_class.push(id);
+            supports.kernels_of_class.push(number);
         }
         Ok(supports)
     }
@@ -245,10 +256,10 @@ impl Supports {
 
 /// What is known of the classes of one op.
 struct OpMemo<'a> {
-    /// Attributes that some kernel of the op looks at.
+    /// Attributes that what is found depends on: those that some kernel of the op looks at, and those that count for every op.
     constrained: Vec<&'a str>,
-    /// By the values of those, in their order.
-    known: HashMap<Vec<Option<AttrValue>>, u32>,
+    /// By the values of those, in their order: supported types, and the number of the kernels.
+    known: HashMap<Vec<Option<&'a AttrValue>>, (u32, u32)>,
 }
 
 impl<'a> OpMemo<'a> {
@@ -258,21 +269,13 @@ impl<'a> OpMemo<'a> {
             .iter()
             .flat_map(|def| def.constraints.iter().map(|(attr, _)| attr.as_str()))
             .collect();
-        constrained.push("_kernel");
+        constrained.extend(["_kernel", COMPILED_ATTR]);
         constrained.sort_unstable();
         constrained.dedup();
         Self {
             constrained,
             known: HashMap::new(),
         }
-    }
-
-    /// What lookups of a node with these attributes depend on.
-    fn key(&self, attrs: &AttrSet) -> Vec<Option<AttrValue>> {
-        self.constrained
-            .iter()
-            .map(|attr| attrs.get(attr).cloned())
-            .collect()
     }
 }
 
