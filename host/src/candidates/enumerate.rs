@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use hashbrown::HashMap;
-
 use crate::candidates::choose::Choice;
 use crate::candidates::choose::Chooser;
 use crate::candidates::choose::Request;
@@ -257,12 +255,18 @@ fn spread_pins(pinned: &[u32], nodes: &NodeColumns) -> Vec<u32> {
         .collect()
 }
 
-/// What was found for nodes that are alone, by kind of support and request.
+/// What was found for a group, by the number of its state, or for nodes that are alone, by kind of support and request.
 #[derive(Clone, Copy)]
 enum Entry {
     Unknown,
     Impossible,
     Known(Choice),
+}
+
+impl Entry {
+    fn of(choice: Option<Choice>) -> Self {
+        choice.map_or(Self::Impossible, Self::Known)
+    }
 }
 
 /// Candidate set, group and whether the request was softened, for every node; or the first node without a candidate, generators
@@ -286,7 +290,9 @@ fn choose_all(
         ..NodeColumns::default()
     };
     let all_alone = groups.is_trivial();
-    let mut of_root: HashMap<u32, (u32, Option<Choice>)> = HashMap::new();
+    let mut of_state = vec![Entry::Unknown; groups.n_states()];
+    // Numbers of groups, by root.
+    let mut group_of = vec![NONE; if all_alone { 0 } else { n_nodes }];
     let mut overrides = Overrides::default();
     let mut failed_generator = None;
     for node in graph.nodes() {
@@ -296,23 +302,26 @@ fn choose_all(
         } else {
             groups.root(node.0)
         };
-        let state = if all_alone { None } else { groups.state(root) };
-        let choice = if let Some(state) = state {
-            let (group, choice) = *of_root.entry(root).or_insert_with(|| {
-                let supported = &supports.sets[state.support as usize];
-                let group = columns.n_groups;
+        let entry = if let Some((number, state)) = groups.numbered_state(root) {
+            let group = &mut group_of[root as usize];
+            if *group == NONE {
+                *group = columns.n_groups;
                 columns.n_groups += 1;
-                (
-                    group,
-                    chooser.choose(supported, state.request(), facts.types),
-                )
-            });
-            columns.group.push(group);
-            let is_assigned = pinned.is_some_and(|pinned| pinned[node.index()] != NONE);
-            if overrides.contradicts(root, state, is_assigned, is_generator(graph, node)) {
-                return Err(node);
             }
-            choice
+            columns.group.push(*group);
+            // Nothing is assigned where nothing is pinned.
+            if let Some(pinned) = pinned {
+                let is_assigned = pinned[node.index()] != NONE;
+                if overrides.contradicts(root, state, is_assigned, is_generator(graph, node)) {
+                    return Err(node);
+                }
+            }
+            let entry = &mut of_state[number as usize];
+            if matches!(entry, Entry::Unknown) {
+                let supported = &supports.sets[state.support as usize];
+                *entry = Entry::of(chooser.choose(supported, state.request(), facts.types));
+            }
+            *entry
         } else {
             columns.group.push(columns.n_groups);
             columns.n_groups += 1;
@@ -322,10 +331,11 @@ fn choose_all(
                 let requested = &facts.requests[request as usize];
                 *entry = choose_single(facts, &mut chooser, supports, support, requested);
             }
-            match *entry {
-                Entry::Known(choice) => Some(choice),
-                _ => None,
-            }
+            *entry
+        };
+        let choice = match entry {
+            Entry::Known(choice) => Some(choice),
+            Entry::Impossible | Entry::Unknown => None,
         };
         let pin = pinned.map_or(NONE, |pinned| pinned[node.index()]);
         match choice {
@@ -373,8 +383,5 @@ fn choose_single(
         // A request on a generator of resources is harder to soften than others, but in the end both give way.
         resource: &none,
     };
-    match chooser.choose(&supports.sets[support as usize], request, facts.types) {
-        Some(choice) => Entry::Known(choice),
-        None => Entry::Impossible,
-    }
+    Entry::of(chooser.choose(&supports.sets[support as usize], request, facts.types))
 }

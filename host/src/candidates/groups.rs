@@ -13,6 +13,7 @@ use crate::candidates::support::to_u32;
 use crate::candidates::ties::Tie;
 use crate::candidates::ties::call_members;
 use crate::graph::Graph;
+use crate::graph::NONE;
 use crate::graph::NodeId;
 use crate::names::DeviceName;
 use crate::names::MergeMode;
@@ -22,7 +23,7 @@ use crate::tensor::DType;
 const COMPOSITE_TYPE: &str = "COMPOSITE";
 
 /// What a group of more than one node asks for, or a node that was assigned before.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct GroupState {
     pub(super) support: u32,
     pub(super) assigned: DeviceName,
@@ -76,8 +77,11 @@ pub(super) struct Groups<'a> {
     /// Empty as long as every node is alone.
     parent: Vec<u32>,
     rank: Vec<u8>,
-    state_of: HashMap<u32, GroupState>,
-    first_of_class: HashMap<&'a str, u32>,
+    /// By node, an index into `states` or [`NONE`]; counts at roots.
+    state_of: Vec<u32>,
+    states: States,
+    /// By number of the colocation group, the node that came first, or [`NONE`].
+    first_of_class: Vec<u32>,
     /// `None` = all count.
     kept: Option<&'a KeptLimits>,
 }
@@ -98,6 +102,47 @@ impl KeptLimits {
             kernels: HashSet::new(),
             all_types,
         }
+    }
+}
+
+/// Distinct states, numbered. A graph has few, however many groups it has, so that what is found for two of them is found once.
+#[derive(Debug, Default)]
+struct States {
+    all: Vec<GroupState>,
+    ids: HashMap<GroupState, u32>,
+    /// Of nodes that are alone.
+    alone: HashMap<Alone, u32>,
+    /// Of a group that another one has joined, by their states.
+    joined: HashMap<(u32, u32), u32>,
+}
+
+/// What a node asks for before it is tied to another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Alone {
+    support: u32,
+    /// Requested id, or [`NONE`] where its request does not count.
+    request: u32,
+    /// Whether the request is one for the resource that the node generates.
+    asks_for_resource: bool,
+}
+
+impl States {
+    fn intern(&mut self, state: GroupState) -> u32 {
+        if let Some(&id) = self.ids.get(&state) {
+            return id;
+        }
+        let id = to_u32(self.all.len());
+        self.all.push(state.clone());
+        self.ids.insert(state, id);
+        id
+    }
+}
+
+impl std::ops::Index<u32> for States {
+    type Output = GroupState;
+
+    fn index(&self, id: u32) -> &GroupState {
+        &self.all[id as usize]
     }
 }
 
@@ -128,8 +173,9 @@ impl<'a> Groups<'a> {
             soft,
             parent: Vec::new(),
             rank: Vec::new(),
-            state_of: HashMap::new(),
-            first_of_class: HashMap::new(),
+            state_of: Vec::new(),
+            states: States::default(),
+            first_of_class: Vec::new(),
             kept: None,
         }
     }
@@ -147,10 +193,13 @@ impl<'a> Groups<'a> {
     /// Fixes a node to a device.
     pub(super) fn assign(&mut self, node: u32, device: &DeviceName, supports: &Supports) {
         self.prepare();
-        let state = self.state_mut(node, supports);
-        state.assigned = device.clone();
-        state.requested = device.clone();
-        state.resource = DeviceName::default();
+        let state = GroupState {
+            support: self.alone(node, supports).support,
+            assigned: device.clone(),
+            resource: DeviceName::default(),
+            requested: device.clone(),
+        };
+        self.state_of[node as usize] = self.states.intern(state);
     }
 
     /// Joins what a tie ties.
@@ -161,7 +210,12 @@ impl<'a> Groups<'a> {
                 producer, consumer, ..
             } => self.join_reference(*producer, *consumer, supports),
             Tie::Call { call, found } => self.join_call(*call, found, supports),
-            Tie::Class { node, group, .. } => self.join_class(group, *node, supports),
+            Tie::Class {
+                node,
+                group,
+                number,
+                ..
+            } => self.join_class(group, *number, *node, supports),
         }
     }
 
@@ -201,8 +255,6 @@ impl<'a> Groups<'a> {
         if a == b {
             return Ok(());
         }
-        self.state_mut(a, supports);
-        self.state_mut(b, supports);
         self.join(a, b, supports).map_err(|reason| {
             let call = self.graph.node_name(call);
             let reason = format!("the function that `{call}` calls joins them, but {reason}");
@@ -219,7 +271,8 @@ impl<'a> Groups<'a> {
         supports: &mut Supports,
     ) -> Result<(), Clash> {
         let root = self.root(node);
-        let mut state = self.state_mut(root, supports).clone();
+        let id = self.state_id(root, supports);
+        let mut state = self.states[id].clone();
         let mode = self.merge_mode();
         let (requested, resource) = (&limits.requested, &limits.resource);
         state
@@ -242,18 +295,22 @@ impl<'a> Groups<'a> {
             Some(common) => common,
             None => supports.intern(Vec::new(), false),
         };
-        self.state_of.insert(root, state);
+        self.state_of[root as usize] = self.states.intern(state);
         Ok(())
     }
 
     /// Drops XLA types from groups that do not ask for one.
     pub(super) fn drop_xla(&mut self, supports: &mut Supports) {
-        for state in self.state_of.values_mut() {
-            let asks = [&state.requested, &state.assigned, &state.resource]
-                .iter()
-                .any(|name| asks_for_xla(name));
-            if !asks {
-                state.support = supports.without_xla(state.support, self.types);
+        let found = 0..self.states.all.len();
+        let without: Vec<u32> = found
+            .map(|id| {
+                let state = without_xla(self.states.all[id].clone(), supports, self.types);
+                self.states.intern(state)
+            })
+            .collect();
+        if (0u32..).zip(&without).any(|(id, &without)| id != without) {
+            for id in self.state_of.iter_mut().filter(|id| **id != NONE) {
+                *id = without[*id as usize];
             }
         }
     }
@@ -276,20 +333,30 @@ impl<'a> Groups<'a> {
 
     /// State of a group, if it has one of its own.
     pub(super) fn state(&self, root: u32) -> Option<&GroupState> {
-        self.state_of.get(&root)
+        self.numbered_state(root).map(|(_, state)| state)
+    }
+
+    /// The same with its number, which is below [`Self::n_states`]; equal states have equal numbers.
+    pub(super) fn numbered_state(&self, root: u32) -> Option<(u32, &GroupState)> {
+        let id = self.state_of.get(root as usize).copied();
+        id.filter(|&id| id != NONE).map(|id| (id, &self.states[id]))
+    }
+
+    /// Number of distinct states.
+    pub(super) fn n_states(&self) -> usize {
+        self.states.all.len()
     }
 
     /// A node's group, and what it asks for, also of a node that is alone; after [`Self::drop_xla`].
     pub(super) fn of_node(&mut self, node: u32, supports: &mut Supports) -> (u32, GroupState) {
         let root = self.root(node);
-        if let Some(state) = self.state_of.get(&root) {
-            return (root, state.clone());
-        }
-        let mut state = self.state_mut(root, supports).clone();
-        if !asks_for_xla(&state.requested) {
-            state.support = supports.without_xla(state.support, self.types);
-        }
-        self.state_of.insert(root, state.clone());
+        let state = match self.state(root) {
+            Some(state) => state.clone(),
+            None => {
+                let state = self.state_alone(self.alone(root, supports));
+                without_xla(state, supports, self.types)
+            }
+        };
         (root, state)
     }
 
@@ -306,32 +373,60 @@ impl<'a> Groups<'a> {
         if self.parent.is_empty() {
             self.parent = (0..to_u32(self.graph.n_nodes())).collect();
             self.rank = vec![0; self.graph.n_nodes()];
+            self.state_of = vec![NONE; self.graph.n_nodes()];
         }
     }
 
-    fn state_mut(&mut self, node: u32, supports: &Supports) -> &mut GroupState {
-        let (graph, requests, kept) = (self.graph, self.requests, self.kept);
-        self.state_of.entry(node).or_insert_with(|| {
-            let id = NodeId(node);
-            let requested = if kept.is_none_or(|kept| kept.requests.contains(&node)) {
-                requests[graph.requested_ids()[id.index()] as usize].clone()
+    /// The number of a root's state, which it gets if it had none.
+    fn state_id(&mut self, root: u32, supports: &Supports) -> u32 {
+        let known = self.state_of[root as usize];
+        if known != NONE {
+            return known;
+        }
+        let alone = self.alone(root, supports);
+        let id = match self.states.alone.get(&alone) {
+            Some(&id) => id,
+            None => {
+                let id = self.states.intern(self.state_alone(alone));
+                self.states.alone.insert(alone, id);
+                id
+            }
+        };
+        self.state_of[root as usize] = id;
+        id
+    }
+
+    fn alone(&self, node: u32, supports: &Supports) -> Alone {
+        let (graph, id, kept) = (self.graph, NodeId(node), self.kept);
+        let request = match kept {
+            Some(kept) if !kept.requests.contains(&node) => NONE,
+            _ => graph.requested_ids()[id.index()],
+        };
+        let requested = self.requests.get(request as usize);
+        let asks = requested.is_some_and(DeviceName::has_details);
+        Alone {
+            support: match kept {
+                Some(kept) if !kept.kernels.contains(&node) => kept.all_types,
+                _ => supports.of_node(graph, id),
+            },
+            request,
+            asks_for_resource: asks && is_resource_generator(graph, id),
+        }
+    }
+
+    fn state_alone(&self, alone: Alone) -> GroupState {
+        let requested = self.requests.get(alone.request as usize);
+        let requested = requested.cloned().unwrap_or_default();
+        GroupState {
+            support: alone.support,
+            assigned: DeviceName::default(),
+            resource: if alone.asks_for_resource {
+                requested.clone()
             } else {
                 DeviceName::default()
-            };
-            GroupState {
-                support: match kept {
-                    Some(kept) if !kept.kernels.contains(&node) => kept.all_types,
-                    _ => supports.of_node(graph, id),
-                },
-                assigned: DeviceName::default(),
-                resource: if is_resource_generator(graph, id) {
-                    requested.clone()
-                } else {
-                    DeviceName::default()
-                },
-                requested,
-            }
-        })
+            },
+            requested,
+        }
     }
 
     fn join_reference(
@@ -345,9 +440,9 @@ impl<'a> Groups<'a> {
         if src == dst {
             return Ok(());
         }
-        let source = self.state_mut(src, supports).clone();
-        let mut target = self.state_mut(dst, supports).clone();
-        if is_copied_to_parts(&source, &target) {
+        let (of_source, of_target) = (self.state_id(src, supports), self.state_id(dst, supports));
+        let (source, target) = (&self.states[of_source], &self.states[of_target]);
+        if is_copied_to_parts(source, target) {
             return Ok(());
         }
         let refused = if !source.assigned.is_compatible_with(&target.assigned) {
@@ -370,10 +465,14 @@ impl<'a> Groups<'a> {
         }
         if !source.requested.is_compatible_with(&target.requested) {
             // The producer wins, also without soft placement, and the consumer's whole request is dropped.
-            target.requested = source.requested;
-            target.requested.ensure_specification(&target.assigned);
-            target.requested.ensure_specification(&target.resource);
-            self.state_of.insert(dst, target);
+            let mut requested = source.requested.clone();
+            requested.ensure_specification(&target.assigned);
+            requested.ensure_specification(&target.resource);
+            let target = GroupState {
+                requested,
+                ..target.clone()
+            };
+            self.state_of[dst as usize] = self.states.intern(target);
         }
         self.join(src, dst, supports).map_err(|reason| {
             let reason = format!(
@@ -385,17 +484,24 @@ impl<'a> Groups<'a> {
 
     fn join_class(
         &mut self,
-        group: &'a str,
+        group: &str,
+        number: u32,
         node: u32,
         supports: &mut Supports,
     ) -> Result<(), Clash> {
-        let first = *self.first_of_class.entry(group).or_insert(node);
+        let number = number as usize;
+        if number >= self.first_of_class.len() {
+            self.first_of_class.resize(number + 1, NONE);
+        }
+        let first = &mut self.first_of_class[number];
+        if *first == NONE {
+            *first = node;
+        }
+        let first = *first;
         let (a, b) = (self.root(node), self.root(first));
         if a == b {
             return Ok(());
         }
-        self.state_mut(a, supports);
-        self.state_mut(b, supports);
         match self.join(a, b, supports) {
             Err(reason) if !self.soft => {
                 let reason = format!("both are in colocation group `{group}`, but {reason}");
@@ -406,15 +512,37 @@ impl<'a> Groups<'a> {
         }
     }
 
-    /// Makes two groups one; on failure both are as they were. Both have states.
+    /// Makes two groups, given by their roots, one; on failure both are as they were.
     fn join(&mut self, x: u32, y: u32, supports: &mut Supports) -> Result<(), String> {
         let (root, child) = if self.rank[x as usize] < self.rank[y as usize] {
             (y, x)
         } else {
             (x, y)
         };
-        let old = self.state_of[&child].clone();
-        let mut new = self.state_of[&root].clone();
+        let states = (
+            self.state_id(root, supports),
+            self.state_id(child, supports),
+        );
+        let joined = match self.states.joined.get(&states) {
+            Some(&joined) => joined,
+            None => {
+                let joined = self.joined(states.0, states.1, supports)?;
+                let joined = self.states.intern(joined);
+                self.states.joined.insert(states, joined);
+                joined
+            }
+        };
+        if self.rank[root as usize] == self.rank[child as usize] {
+            self.rank[root as usize] += 1;
+        }
+        self.parent[child as usize] = root;
+        self.state_of[root as usize] = joined;
+        Ok(())
+    }
+
+    /// The state of a group that another one joins.
+    fn joined(&self, new: u32, old: u32, supports: &mut Supports) -> Result<GroupState, String> {
+        let (mut new, old) = (self.states[new].clone(), &self.states[old]);
         let mode = self.merge_mode();
         new.assigned
             .merge(&old.assigned, MergeMode::Hard)
@@ -432,13 +560,7 @@ impl<'a> Groups<'a> {
                     supports.names(old.support, self.types)
                 )
             })?;
-        if self.rank[root as usize] == self.rank[child as usize] {
-            self.rank[root as usize] += 1;
-        }
-        self.parent[child as usize] = root;
-        self.state_of.remove(&child);
-        self.state_of.insert(root, new);
-        Ok(())
+        Ok(new)
     }
 
     /// Two nodes with their groups.
@@ -453,11 +575,19 @@ impl<'a> Groups<'a> {
     }
 
     fn request_of(&self, root: u32) -> String {
-        self.state_of
-            .get(&root)
+        self.state(root)
             .map(|state| state.requested.to_string())
             .unwrap_or_default()
     }
+}
+
+/// Without the XLA types, unless the group asks for one.
+fn without_xla(mut state: GroupState, supports: &mut Supports, types: &TypeTable) -> GroupState {
+    let names = [&state.requested, &state.assigned, &state.resource];
+    if !names.into_iter().any(asks_for_xla) {
+        state.support = supports.without_xla(state.support, types);
+    }
+    state
 }
 
 /// Whether a name asks for an XLA or composite type.

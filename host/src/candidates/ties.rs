@@ -4,7 +4,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use hashbrown::HashSet;
+use hashbrown::HashMap;
 
 use crate::candidates::error::CandidatesError;
 use crate::candidates::inspect::CallGroups;
@@ -13,6 +13,7 @@ use crate::candidates::options::OpArguments;
 use crate::candidates::report::Facts;
 use crate::candidates::support::to_u32;
 use crate::graph::AttrValue;
+use crate::graph::Csr;
 use crate::graph::EdgeKind;
 use crate::graph::Graph;
 use crate::graph::NONE;
@@ -67,6 +68,8 @@ pub(super) enum Tie<'a> {
     Class {
         node: u32,
         group: &'a str,
+        /// Dense number of the group.
+        number: u32,
         /// Whether the group bears the node's own name, and nothing on the node says so.
         is_own: bool,
     },
@@ -148,39 +151,64 @@ fn for_each_class<'g, B>(
     graph: &'g Graph,
     visit: &mut impl FnMut(Tie<'g>) -> ControlFlow<B>,
 ) -> ControlFlow<B> {
-    let named: Vec<Vec<&str>> = graph
-        .classes()
-        .iter()
-        .map(|class| {
-            class
-                .attrs
-                .get("_class")
-                .map_or_else(Vec::new, groups_named)
-        })
-        .collect();
-    if named.iter().all(Vec::is_empty) {
+    let classes = NamedGroups::of(graph);
+    if classes.names.is_empty() {
         return ControlFlow::Continue(());
     }
-    let named_by_others: HashSet<&str> = named.iter().flatten().copied().collect();
     for node in graph.nodes() {
         let class = graph.class_ids()[node.index()] as usize;
-        for &group in &named[class] {
+        let named = classes.of_class.row(class).iter();
+        let own = Some(classes.of_node[node.index()]).filter(|&own| own != NONE);
+        let all = named.map(|&number| (number, false));
+        for (number, is_own) in all.chain(own.map(|number| (number, true))) {
             visit(Tie::Class {
                 node: node.0,
-                group,
-                is_own: false,
-            })?;
-        }
-        let group = graph.node_name(node);
-        if named_by_others.contains(group) {
-            visit(Tie::Class {
-                node: node.0,
-                group,
-                is_own: true,
+                group: classes.names[number as usize],
+                number,
+                is_own,
             })?;
         }
     }
     ControlFlow::Continue(())
+}
+
+/// The colocation groups that nodes name.
+struct NamedGroups<'g> {
+    names: Vec<&'g str>,
+    /// Per class of nodes the groups that its attribute `_class` names.
+    of_class: Csr,
+    /// Per node the group that bears its name, or [`NONE`].
+    of_node: Vec<u32>,
+}
+
+impl<'g> NamedGroups<'g> {
+    fn of(graph: &'g Graph) -> Self {
+        let mut found = Self {
+            names: Vec::new(),
+            of_class: Csr::default(),
+            of_node: vec![NONE; graph.n_nodes()],
+        };
+        // Groups may also bear names that no node has.
+        let mut of_others: HashMap<&str, u32> = HashMap::new();
+        for class in graph.classes() {
+            for name in class.attrs.get("_class").into_iter().flat_map(groups_named) {
+                let number = match graph.find_node(name) {
+                    Some(node) => &mut found.of_node[node.index()],
+                    None => of_others.entry(name).or_insert(NONE),
+                };
+                if *number == NONE {
+                    *number = to_u32(found.names.len());
+                    found.names.push(name);
+                }
+                found.of_class.items.push(*number);
+            }
+            found
+                .of_class
+                .offsets
+                .push(to_u32(found.of_class.items.len()));
+        }
+        found
+    }
 }
 
 /// The neighbours of a call by group of the body of its function, and whether each takes or gives a reference or resource.
@@ -245,15 +273,13 @@ fn is_dataset(graph: &Graph, node: NodeId) -> bool {
 }
 
 /// The `loc:@NAME` entries of a `_class` list; anything else is ignored, as in TensorFlow.
-fn groups_named(class: &AttrValue) -> Vec<&str> {
-    let AttrValue::List(values) = class else {
-        return Vec::new();
+fn groups_named(class: &AttrValue) -> impl Iterator<Item = &str> {
+    let values: &[AttrValue] = match class {
+        AttrValue::List(values) => values,
+        _ => &[],
     };
-    values
-        .iter()
-        .filter_map(|value| match value {
-            AttrValue::Bytes(bytes) => std::str::from_utf8(bytes).ok()?.strip_prefix("loc:@"),
-            _ => None,
-        })
-        .collect()
+    values.iter().filter_map(|value| match value {
+        AttrValue::Bytes(bytes) => std::str::from_utf8(bytes).ok()?.strip_prefix("loc:@"),
+        _ => None,
+    })
 }
