@@ -278,13 +278,18 @@ fn nodes_that_nothing_executes_are_listed_at_once() {
     assert_eq!(
         rows,
         [
+            (
+                "known",
+                "Any",
+                "the kernel is registered for placement only; register it with a factory to execute it"
+            ),
             ("first", "Nothing", "the op is not defined"),
             ("second", "Nothing", "the op is not defined"),
         ]
     );
     let plain = PlacementOptions::default();
     let found = unsupported_nodes(&graph, &devices(), &kernels(), &plain, None).unwrap();
-    assert_eq!(found[1].reason, "no kernel on [GPU, CPU]");
+    assert_eq!(found[2].reason, "no kernel on [GPU, CPU]");
 }
 
 /// A node of a random graph.
@@ -335,6 +340,8 @@ fn built(
         |test: &dyn Fn(&Constraint) -> bool| only.is_none_or(|only| only.iter().any(|it| test(it)));
     let mut builder = Builder::new();
     let mut options = PlacementOptions::default().with_soft_placement(soft);
+    // What is read instead where an edge is lifted: a node that reads nothing is another kind of node, which is placed last.
+    let anchor = builder.node("anchor", "Any", &[]);
     for (index, it) in drawn.iter().enumerate() {
         let name = format!("n{index}");
         let kept =
@@ -371,12 +378,18 @@ fn built(
             .reads
             .iter()
             .filter(|&&back| back <= index)
-            .map(|back| index - back)
-            .filter(|producer| {
+            .map(|back| {
+                let producer = index - back;
                 let wanted = format!("n{producer}:0");
-                kept(&|it, name| matches!(it, Constraint::Edge { tensor, consumer, .. } if *tensor == wanted && consumer == name))
+                let is_kept = drawn[producer].op != "Var"
+                    || kept(&|it, name| {
+                        matches!(it, Constraint::Edge { tensor, consumer, .. } if *tensor == wanted && consumer == name)
+                    });
+                match is_kept {
+                    true => NodeId(anchor.0 + 1 + u32::try_from(producer).unwrap()),
+                    false => anchor,
+                }
             })
-            .map(|producer| NodeId(u32::try_from(producer).unwrap()))
             .collect();
         let node = builder.full(&name, op, &reads, request, &groups, Work::default());
         if let Some(pin) = it.pin
