@@ -35,7 +35,11 @@ use crate::fakes::FakeDevice;
 /// Device types; the last is used only on request, or alone.
 pub(super) const TYPES: [&str; 4] = ["CPU", "GPU", "FOO", "XLA_CPU"];
 
-const PRIORITIES: [(&str, i32); 4] = [("CPU", 60), ("GPU", 210), ("FOO", 60), ("XLA_CPU", 50)];
+/// The larger, the more preferred.
+pub(super) const TYPE_PRIORITIES: [i32; 4] = [60, 210, 60, 50];
+
+/// Metadata ops, with the types that they run on.
+const METADATA: [(&str, usize); 3] = [("Shape", 0b1111), ("Size", 0b0011), ("Rank", 0b0001)];
 
 /// What a node gives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,6 +81,7 @@ pub(super) struct CaseNode {
     /// Bit per entry of [`TYPES`].
     pub(super) kernels: usize,
     pub(super) gives: Gives,
+    pub(super) is_metadata: bool,
     /// Earlier nodes, in slot order.
     pub(super) inputs: Vec<usize>,
     pub(super) control: Vec<usize>,
@@ -110,8 +115,14 @@ impl fmt::Display for Case {
                 .collect();
             writeln!(
                 f,
-                "  n{index} = {:?}({:?}, after {:?}) on {kernels:?} requests `{}`, in {:?}, pinned {:?}",
-                node.gives, node.inputs, node.control, node.request, node.groups, node.pin
+                "  n{index} = {} {:?}({:?}, after {:?}) on {kernels:?} requests `{}`, in {:?}, pinned {:?}",
+                node.op(),
+                node.gives,
+                node.inputs,
+                node.control,
+                node.request,
+                node.groups,
+                node.pin
             )?;
         }
         Ok(())
@@ -137,11 +148,13 @@ impl Case {
             let device_type = self.devices[index].device_type.unwrap_or_default();
             FakeDevice::new(&self.full_name(index), device_type).shared()
         });
-        let devices = DeviceSet::new(devices).with_type_priorities(PRIORITIES);
+        let priorities = TYPES.into_iter().zip(TYPE_PRIORITIES);
+        let devices = DeviceSet::new(devices).with_type_priorities(priorities);
         enumerate(&self.graph(), &Arc::new(devices), &kernels(), &options)
     }
 
-    fn full_name(&self, device: usize) -> String {
+    /// The name of a device, with all its parts.
+    pub(super) fn full_name(&self, device: usize) -> String {
         let Parts { job, task, .. } = self.devices[device];
         let name = self.devices[device].to_string();
         let (_, local) = name.split_at(name.find("/device").unwrap_or_default());
@@ -178,7 +191,7 @@ impl Case {
             };
             let spec = NodeSpec {
                 name: &format!("n{index}"),
-                op: &format!("Op{}", node.kernels),
+                op: &node.op(),
                 inputs: &inputs,
                 requested_device: &node.request.to_string(),
                 attrs: AttrSet::new(class),
@@ -192,19 +205,38 @@ impl Case {
     }
 }
 
-/// `OpK` runs on the types of bits `K`. Priorities change the order of candidates, never the set.
+impl CaseNode {
+    fn op(&self) -> String {
+        let metadata = METADATA.iter().find(|(_, types)| *types == self.kernels);
+        match metadata {
+            Some((op, _)) if self.is_metadata => (*op).to_owned(),
+            _ => format!("Op{}", self.kernels),
+        }
+    }
+}
+
+/// `OpK` and metadata ops run on the types of bits `K`.
 fn kernels() -> KernelRegistry {
     let mut kernels = KernelRegistry::empty();
-    for bits in 0..1 << TYPES.len() {
-        for (bit, device_type) in TYPES.iter().enumerate() {
-            if bits & 1 << bit != 0 {
-                let priority = [0, 0, 2, 1][(bits + bit) % 4];
-                let kernel = KernelDef::new(format!("Op{bits}"), *device_type);
-                kernels.register(kernel.with_priority(priority));
+    let metadata = METADATA.map(|(op, types)| (op.to_owned(), types));
+    let ops = (0..1 << TYPES.len()).map(|types| (format!("Op{types}"), types));
+    for (op, types) in ops.chain(metadata) {
+        for (number, device_type) in TYPES.iter().enumerate() {
+            if types & 1 << number != 0 {
+                let kernel = KernelDef::new(&op, *device_type);
+                kernels.register(kernel.with_priority(kernel_priority(types, number)));
             }
         }
     }
     kernels
+}
+
+/// The priority of the kernel of a type, for an op with kernels of these types. Most ops have none.
+pub(super) fn kernel_priority(types: usize, number: usize) -> i32 {
+    match types {
+        0b1111 | 0b0001 => 0,
+        _ => [0, 0, 2, 1][(types + number) % 4],
+    }
 }
 
 fn node_id(index: usize) -> NodeId {
@@ -268,6 +300,7 @@ fn numbered(drafts: Vec<(usize, u32)>) -> Vec<Parts> {
 struct Draft {
     kernels: usize,
     gives: Gives,
+    is_metadata: bool,
     inputs: Vec<Index>,
     control: Option<Index>,
     wish: Wish,
@@ -303,6 +336,7 @@ fn node() -> impl Strategy<Value = Draft> {
     (
         kernels,
         gives,
+        prop_oneof![4 => Just(false), 1 => Just(true)],
         vec(any::<Index>(), 0..3),
         option::weighted(0.1, any::<Index>()),
         wish(),
@@ -310,9 +344,10 @@ fn node() -> impl Strategy<Value = Draft> {
         option::weighted(0.05, any::<Index>()),
     )
         .prop_map(
-            |(kernels, gives, inputs, control, wish, groups, pin)| Draft {
+            |(kernels, gives, is_metadata, inputs, control, wish, groups, pin)| Draft {
                 kernels,
                 gives,
+                is_metadata,
                 inputs,
                 control,
                 wish,
@@ -369,10 +404,13 @@ impl Draft {
             true => format!("n{}", at.index(16)),
             false => format!("g{}", at.index(3)),
         };
+        let inputs: Vec<usize> = self.inputs.iter().filter_map(earlier).collect();
+        let has_op = METADATA.iter().any(|(_, types)| *types == self.kernels);
         CaseNode {
             kernels: self.kernels,
             gives: self.gives,
-            inputs: self.inputs.iter().filter_map(earlier).collect(),
+            is_metadata: self.is_metadata && has_op && !inputs.is_empty(),
+            inputs,
             control: self.control.iter().filter_map(earlier).collect(),
             request,
             groups: self.groups.iter().map(group).collect(),

@@ -9,28 +9,36 @@
 //! 5. A request that is not void is met, as are all that are tied to it.
 //!
 //! Edges go first, in order of their consumers. With soft placement a request may give up type and index, and 4 may be dropped.
+//!
+//! Of the devices that are left for a group, the default one comes first, then those whose kernels have the largest priority (0 for
+//! all where members disagree), then those of the largest type priority, then by name.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use super::case::Case;
 use super::case::CaseNode;
 use super::case::Gives;
 use super::case::Parts;
+use super::case::TYPE_PRIORITIES;
 use super::case::TYPES;
+use super::case::kernel_priority;
 
-const XLA: usize = 0b1000;
+const XLA: usize = 3;
 
 /// Tied nodes, and what is left of what they ask for.
 #[derive(Debug, Clone)]
 struct Group {
     members: Vec<usize>,
-    /// Types with a kernel for every member.
-    kernels: usize,
+    /// Per type the priority of its kernels, if every member has one.
+    kernels: Priorities,
     /// What all members ask for.
     asked: Parts,
     /// The part of it that no producer makes void.
     firm: Parts,
 }
+
+type Priorities = [Option<i32>; TYPES.len()];
 
 /// The groups of a case that can be placed without soft placement.
 #[derive(Debug)]
@@ -60,9 +68,12 @@ impl<'a> Rules<'a> {
                 }
             }
         }
-        for mates in classes(case).values() {
-            for pair in mates.windows(2) {
-                rules.tie(pair[0], pair[1])?;
+        let mut first: BTreeMap<String, usize> = BTreeMap::new();
+        for (index, node) in case.nodes.iter().enumerate() {
+            let own = format!("n{index}");
+            for name in node.groups.iter().chain([&own]) {
+                let first = *first.entry(name.clone()).or_insert(index);
+                rules.tie(index, first)?;
             }
         }
         for group in &rules.groups {
@@ -73,19 +84,19 @@ impl<'a> Rules<'a> {
         Ok(rules)
     }
 
-    /// The devices that a node may be on, ascending.
+    /// The devices that a node may be on, most preferred first.
     pub(super) fn legal(&self, node: usize) -> Vec<u32> {
         self.legal_of(&self.groups[self.group_of(node)])
     }
 
     fn alone(&self, index: usize, node: &CaseNode) -> Result<Group, String> {
         let kernels = kernels(self.case, node);
-        if kernels == 0 {
+        if kernels == [None; TYPES.len()] {
             return Err(format!("n{index} has no kernel"));
         }
         let is_generator = node.inputs.is_empty() && node.gives != Gives::Value;
         let (asked, firm) = match node.pin {
-            Some(pin) if kernels & 1 << type_of(&self.case.devices[pin]) == 0 => {
+            Some(pin) if kernels[type_of(&self.case.devices[pin])].is_none() => {
                 return Err(format!("n{index} has no kernel where it is pinned"));
             }
             Some(pin) => (
@@ -133,11 +144,11 @@ impl<'a> Rules<'a> {
         let joined = self.groups.remove(a.max(b));
         let group = &mut self.groups[a.min(b)];
         group.members.extend(&joined.members);
-        group.kernels &= joined.kernels;
+        group.kernels = common(&group.kernels, &joined.kernels);
         group.asked = both(&group.asked, &joined.asked)
             .ok_or_else(|| format!("{:?} contradict each other", group.members))?;
         group.firm = both(&group.firm, &joined.firm).expect("the firm part is of what is asked");
-        if group.kernels == 0 {
+        if group.kernels == [None; TYPES.len()] {
             return Err(format!(
                 "no type has kernels for all of {:?}",
                 group.members
@@ -147,19 +158,67 @@ impl<'a> Rules<'a> {
     }
 
     fn legal_of(&self, group: &Group) -> Vec<u32> {
-        let asks_for_xla = group.asked.device_type == Some(TYPES[3]);
-        let others = group.kernels & !XLA;
-        let kernels = if asks_for_xla || others == 0 {
-            group.kernels
-        } else {
-            others
+        let asks_for_xla = group.asked.device_type == Some(TYPES[XLA]);
+        let mut kernels = group.kernels;
+        let xla = kernels[XLA].take();
+        if asks_for_xla || kernels == [None; TYPES.len()] {
+            kernels[XLA] = xla;
+        }
+        let mut found = Vec::new();
+        for (id, device) in self.case.devices.iter().enumerate() {
+            let number = type_of(device);
+            let Some(priority) = kernels[number].filter(|_| meets(device, &group.asked)) else {
+                continue;
+            };
+            let is_default = self.case.default_device == Some(id);
+            let preference = (is_default, priority, TYPE_PRIORITIES[number]);
+            found.push((Reverse(preference), self.case.full_name(id), id));
+        }
+        found.sort();
+        let ids = found.into_iter().map(|(_, _, id)| u32::try_from(id));
+        ids.collect::<Result<_, _>>().expect("cases are small")
+    }
+
+    /// Where TensorFlow's placer puts the nodes: first all but generators, in their order, then those; the first member of a group
+    /// decides for it. Metadata ops go where the producer of their first input is, if it is placed; generators where all that wait
+    /// for them are.
+    pub(super) fn tensorflows_choice(&self) -> Vec<u32> {
+        let nodes = &self.case.nodes;
+        let mut placed: Vec<Option<u32>> = vec![None; nodes.len()];
+        let mut of_group: Vec<Option<u32>> = vec![None; self.groups.len()];
+        let is_generator = |node: &CaseNode| {
+            node.inputs.is_empty() && node.gives != Gives::Reference && node.pin.is_none()
         };
-        let devices = (0..).zip(&self.case.devices);
-        devices
-            .filter(|(_, device)| kernels & 1 << type_of(device) != 0)
-            .filter(|(_, device)| meets(device, &group.asked))
-            .map(|(id, _)| id)
-            .collect()
+        for is_second in [false, true] {
+            for (index, node) in nodes.iter().enumerate() {
+                if is_generator(node) != is_second {
+                    continue;
+                }
+                let legal = self.legal(index);
+                let wish = match is_second {
+                    false if node.is_metadata => placed[node.inputs[0]],
+                    false => None,
+                    true => {
+                        let waits = |other: &&usize| {
+                            let CaseNode {
+                                inputs, control, ..
+                            } = &nodes[**other];
+                            inputs.contains(&index) || control.contains(&index)
+                        };
+                        let all: Vec<usize> = (0..nodes.len()).collect();
+                        let mut devices = all.iter().filter(waits).map(|&other| placed[other]);
+                        let first = devices.next().flatten();
+                        first.filter(|_| devices.all(|device| device == first))
+                    }
+                };
+                let wish = wish
+                    .filter(|device| legal.contains(device))
+                    .unwrap_or(legal[0]);
+                let device = *of_group[self.group_of(index)].get_or_insert(wish);
+                placed[index] = Some(device);
+            }
+        }
+        placed.into_iter().flatten().collect()
     }
 }
 
@@ -170,7 +229,7 @@ pub(super) fn broken_rule(case: &Case, devices: &[u32]) -> Option<String> {
     for (index, node) in case.nodes.iter().enumerate() {
         let id = devices[index];
         let device = &case.devices[id as usize];
-        if kernels(case, node) & 1 << type_of(device) == 0 {
+        if kernels(case, node)[type_of(device)].is_none() {
             return Some(format!("n{index} is on {device} without a kernel"));
         }
         if node.pin.is_some_and(|pin| pin != id as usize) {
@@ -204,27 +263,51 @@ pub(super) fn broken_rule(case: &Case, devices: &[u32]) -> Option<String> {
     None
 }
 
-/// The types that a node has kernels for, or is taken to have.
-fn kernels(case: &Case, node: &CaseNode) -> usize {
-    let devices = case.devices.iter();
-    let present = devices.fold(0, |bits, device| bits | 1 << type_of(device));
-    let is_elsewhere = |local: usize| {
+/// The kernels that a node has, or is taken to have.
+fn kernels(case: &Case, node: &CaseNode) -> Priorities {
+    let is_present = |number: usize| case.devices.iter().any(|device| type_of(device) == number);
+    let numbers = std::array::from_fn(|number| number);
+    let own = numbers.map(|number: usize| {
+        let is_there = is_present(number) && node.kernels & 1 << number != 0;
+        is_there.then(|| kernel_priority(node.kernels, number))
+    });
+    let is_elsewhere = case.default_device.is_some_and(|local| {
         let Parts { job, task, .. } = case.devices[local];
-        let differs = Parts {
+        let here = Parts {
             job,
             task,
             ..Parts::default()
         };
-        both(&differs, &node.request).is_none()
+        both(&here, &node.request).is_none()
+    });
+    if own != [None; TYPES.len()] || !is_elsewhere {
+        return own;
+    }
+    numbers.map(|number| {
+        let asked = node.request.device_type;
+        let is_meant = asked.is_none_or(|asked| asked == TYPES[number]);
+        (is_meant && is_present(number)).then_some(0)
+    })
+}
+
+/// The kernels that both have. Where both have priorities and they disagree on the order, there are none.
+fn common(a: &Priorities, b: &Priorities) -> Priorities {
+    let of = |one: &Priorities, other: &Priorities| -> Priorities {
+        std::array::from_fn(|number| one[number].filter(|_| other[number].is_some()))
     };
-    match node.request.device_type {
-        _ if node.kernels & present != 0 => node.kernels & present,
-        _ if !case.default_device.is_some_and(is_elsewhere) => 0,
-        None => present,
-        Some(name) => {
-            let bit = TYPES.iter().position(|&known| known == name);
-            bit.map_or(0, |bit| present & 1 << bit)
-        }
+    let has_any = |priorities: &Priorities| priorities.iter().flatten().any(|&one| one != 0);
+    let sequence = |priorities: &Priorities| {
+        let mut numbers: Vec<usize> = (0..TYPES.len())
+            .filter(|&n| priorities[n].is_some())
+            .collect();
+        numbers.sort_by_key(|&n| Reverse((priorities[n], TYPE_PRIORITIES[n], Reverse(TYPES[n]))));
+        numbers
+    };
+    let (a, b) = (of(a, b), of(b, a));
+    match (has_any(&a), has_any(&b)) {
+        (false, true) => b,
+        (true, true) if sequence(&a) != sequence(&b) => a.map(|priority| priority.and(Some(0))),
+        _ => a,
     }
 }
 
