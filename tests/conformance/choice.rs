@@ -19,7 +19,7 @@ use crate::placer;
 use crate::read;
 
 /// Cases in which a generator goes to its consumers, or a metadata op to its input, and neither is item 0.
-const HINT_CASES: [&str; 16] = [
+const HINT_CASES: [&str; 17] = [
     "placer/generator_follows_all_consumers",
     "placer/hint_generator_before_generator",
     "placer/hint_generator_beside_generator",
@@ -28,6 +28,7 @@ const HINT_CASES: [&str; 16] = [
     "placer/hint_generator_with_control_input",
     "placer/hint_generators_of_a_group",
     "placer/hint_metadata_decides_for_its_group",
+    "placer/hint_metadata_follows_an_assigned_input",
     "placer/hint_metadata_follows_input",
     "placer/hint_metadata_follows_metadata",
     "placer/hint_metadata_of_input_ahead",

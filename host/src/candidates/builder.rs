@@ -254,7 +254,7 @@ impl CandidatesBuilder {
             ..NodeColumns::default()
         };
         columns.follow = fill_hints(&self.graph, &mut columns.placement_hints);
-        let (legal, pins) = self.legal_of_groups(&group_of, columns.n_groups as usize)?;
+        let legal = self.legal_of_groups(&group_of, columns.n_groups as usize)?;
         let mut ids: HashMap<&[u32], u32> = HashMap::new();
         let sets = &mut columns.sets;
         let set_of_group: Vec<u32> = legal
@@ -267,14 +267,11 @@ impl CandidatesBuilder {
                 })
             })
             .collect();
-        let of_group = |column: &[u32]| {
-            group_of
-                .iter()
-                .map(|&group| column[group as usize])
-                .collect()
-        };
-        columns.candidate_set = of_group(&set_of_group);
-        columns.pinned = of_group(&pins);
+        columns.candidate_set = group_of
+            .iter()
+            .map(|&group| set_of_group[group as usize])
+            .collect();
+        columns.pinned = self.pinned;
         columns.group = group_of;
         columns.executions = self.executions;
         columns.costs = self.costs;
@@ -330,12 +327,12 @@ impl CandidatesBuilder {
         group_of
     }
 
-    /// Per group the devices that all members may use, most preferred first, and the pin.
+    /// Per group the devices that all members may use, most preferred first; of a pinned one that device alone.
     fn legal_of_groups(
         &self,
         group_of: &[u32],
         n_groups: usize,
-    ) -> Result<(Vec<Vec<u32>>, Vec<u32>), CandidatesError> {
+    ) -> Result<Vec<Vec<u32>>, CandidatesError> {
         let n_devices = self.device_set.len();
         let preferred: Vec<u32> = self
             .device_set
@@ -377,7 +374,7 @@ impl CandidatesBuilder {
                 legal[group] = vec![pin];
             }
         }
-        Ok((legal, pins))
+        Ok(legal)
     }
 
     fn bad_pin(&self, node: NodeId, device: u32, reason: &str) -> CandidatesError {

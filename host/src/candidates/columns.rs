@@ -36,7 +36,8 @@ pub struct NodeColumns {
     pub group: Vec<u32>,
     /// Number of groups.
     pub n_groups: u32,
-    /// Device fixed by the user or an earlier placement, or [`crate::graph::NONE`].
+    /// Device fixed by the user or an earlier placement, or [`crate::graph::NONE`]. Other members of its group are not pinned
+    /// themselves: that device is their only candidate.
     pub pinned: Vec<u32>,
     /// [`PlacementHint`] bits.
     pub placement_hints: Vec<u8>,

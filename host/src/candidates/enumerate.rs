@@ -73,8 +73,7 @@ pub fn enumerate(
             return Err(error.with_refusal(refusal));
         }
     };
-    let group_pins = pinned.map(|pinned| spread_pins(pinned, &nodes));
-    nodes.pinned = group_pins.unwrap_or_else(|| vec![NONE; graph.n_nodes()]);
+    nodes.pinned = pinned.map_or_else(|| vec![NONE; graph.n_nodes()], <[u32]>::to_vec);
     nodes.follow = fill_hints(graph, &mut nodes.placement_hints);
     let (columns, cost_classes) = device_columns(device_set, &options.cost_model);
     check_links(&columns, device_set)?;
@@ -238,21 +237,6 @@ fn assigned_device(
             names.join(", ")
         ))
     })
-}
-
-/// Members of a group share the pin of one of them.
-fn spread_pins(pinned: &[u32], nodes: &NodeColumns) -> Vec<u32> {
-    let mut of_group = vec![NONE; nodes.n_groups as usize];
-    for (&device, &group) in pinned.iter().zip(&nodes.group) {
-        if device != NONE {
-            of_group[group as usize] = device;
-        }
-    }
-    nodes
-        .group
-        .iter()
-        .map(|&group| of_group[group as usize])
-        .collect()
 }
 
 /// What was found for a group, by the number of its state, or for nodes that are alone, by kind of support and request.
