@@ -147,15 +147,29 @@ impl DigestWriter {
     }
 
     pub(crate) fn u32s(&mut self, values: &[u32]) {
-        self.list(values, |writer, value| writer.u32(*value));
+        self.column(values, |writer, value| writer.u32(value));
     }
 
     pub(crate) fn u64s(&mut self, values: &[u64]) {
-        self.list(values, |writer, value| writer.u64(*value));
+        self.column(values, |writer, value| writer.u64(value));
+    }
+
+    pub(crate) fn i64s(&mut self, values: &[i64]) {
+        self.column(values, |writer, value| writer.u64(value.cast_unsigned()));
     }
 
     pub(crate) fn f64s(&mut self, values: &[f64]) {
-        self.list(values, |writer, value| writer.f64(*value));
+        self.column(values, |writer, value| writer.f64(value));
+    }
+
+    /// Columns are long: where they lie in memory as they are hashed, they are not copied.
+    fn column<T: bytemuck::NoUninit>(&mut self, values: &[T], write: impl Fn(&mut Self, T)) {
+        if cfg!(target_endian = "little") {
+            self.length(values.len());
+            self.raw(bytemuck::cast_slice(values));
+        } else {
+            self.list(values, |writer, value| write(writer, *value));
+        }
     }
 
     pub(crate) fn finish(mut self) -> Digest {
@@ -220,6 +234,19 @@ mod tests {
             digest(&|writer| writer.u32s(&[])),
             digest(&|writer| writer.option(None::<u32>, DigestWriter::u32))
         );
+    }
+
+    #[test]
+    fn columns_are_hashed_like_their_values() {
+        let mut column = DigestWriter::new("test");
+        column.u32s(&[1, u32::MAX]);
+        column.i64s(&[-1]);
+        column.f64s(&[0.5]);
+        let mut values = DigestWriter::new("test");
+        values.list([1, u32::MAX], DigestWriter::u32);
+        values.list([u64::MAX], DigestWriter::u64);
+        values.list([0.5], DigestWriter::f64);
+        assert_eq!(column.finish(), values.finish());
     }
 
     #[test]

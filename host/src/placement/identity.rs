@@ -24,6 +24,8 @@ use crate::graph::AttrValue;
 use crate::graph::Function;
 use crate::graph::FunctionArg;
 use crate::graph::Graph;
+use crate::graph::NONE;
+use crate::graph::TensorId;
 use crate::names::DeviceId;
 use crate::names::DeviceName;
 use crate::ops::ArgDef;
@@ -129,14 +131,11 @@ fn graph_digest(candidates: &Candidates) -> Digest {
     writer.u32s(names.offsets());
     writer.text(names.text());
     write_classes(&mut writer, graph);
-    let mut requests = Ranks::default();
-    let ranks: Vec<u32> = graph
-        .requested_ids()
-        .iter()
-        .map(|&id| requests.rank(&*graph.requested_texts()[id as usize]))
-        .collect();
-    writer.u32s(&ranks);
-    writer.list(&requests.keys, |writer, text| writer.text(text));
+    let requests = Ranks::of(graph.requested_ids(), graph.requested_texts().len());
+    writer.u32s(&requests.ranks);
+    writer.list(&requests.order, |writer, &id| {
+        writer.text(&graph.requested_texts()[id as usize]);
+    });
     writer.u32s(&graph.predecessors().offsets);
     writer.u32s(&graph.predecessors().items);
     writer.u32s(graph.edge_tensors());
@@ -145,19 +144,17 @@ fn graph_digest(candidates: &Candidates) -> Digest {
     writer.list(graph.back_inputs(), |writer, edge| {
         writer.u32s(&[edge.from.0, edge.tensor.0, edge.to.0, edge.input]);
     });
-    writer.list(graph.nodes(), |writer, node| {
-        writer.u64(graph.output_range(node).len() as u64);
-    });
-    writer.list(graph.tensor_dtypes(), |writer, dtype| {
-        writer.u32(dtype.number());
-    });
-    writer.list(0..graph.n_tensors(), |writer, tensor| {
-        writer.flag(graph.tensor_is_ref(crate::graph::TensorId(super::to_u32(tensor))));
-    });
+    // Outputs of a node follow each other, so the nodes say where each one's begin.
+    writer.u32s(graph.tensor_nodes());
+    let dtypes = graph.tensor_dtypes().iter().map(|dtype| dtype.number());
+    writer.u32s(&dtypes.collect::<Vec<_>>());
+    let tensors = (0..super::to_u32(graph.n_tensors())).map(TensorId);
+    let is_ref = tensors.map(|tensor| u8::from(graph.tensor_is_ref(tensor)));
+    writer.bytes(&is_ref.collect::<Vec<_>>());
     writer.u64s(graph.tensor_bytes());
     let (offsets, sizes) = graph.tensor_dims();
     writer.u32s(offsets);
-    writer.list(sizes, |writer, size| writer.u64(size.cast_unsigned()));
+    writer.i64s(sizes);
     writer.f64s(graph.flops());
     writer.u64s(graph.traffic_bytes());
     writer.u64s(graph.resident_bytes());
@@ -180,30 +177,29 @@ fn graph_digest(candidates: &Candidates) -> Digest {
     writer.finish()
 }
 
-/// Numbers keys in the order in which they come up.
+/// Ids of a table, numbered anew in the order in which a column uses them.
 #[derive(Debug)]
-struct Ranks<K> {
-    of: HashMap<K, u32>,
-    keys: Vec<K>,
+struct Ranks {
+    /// Of each entry of the column.
+    ranks: Vec<u32>,
+    /// The ids, by rank.
+    order: Vec<u32>,
 }
 
-impl<K> Default for Ranks<K> {
-    fn default() -> Self {
-        Self {
-            of: HashMap::new(),
-            keys: Vec::new(),
-        }
-    }
-}
-
-impl<K: Copy + Eq + std::hash::Hash> Ranks<K> {
-    fn rank(&mut self, key: K) -> u32 {
-        let next = super::to_u32(self.keys.len());
-        let rank = *self.of.entry(key).or_insert(next);
-        if rank == next {
-            self.keys.push(key);
-        }
-        rank
+impl Ranks {
+    fn of(column: &[u32], n_ids: usize) -> Self {
+        let mut rank_of = vec![NONE; n_ids];
+        let mut order = Vec::new();
+        let ranks = column.iter().map(|&id| {
+            let rank = &mut rank_of[id as usize];
+            if *rank == NONE {
+                *rank = super::to_u32(order.len());
+                order.push(id);
+            }
+            *rank
+        });
+        let ranks = ranks.collect();
+        Self { ranks, order }
     }
 }
 
@@ -221,21 +217,17 @@ fn write_classes(writer: &mut DigestWriter, graph: &Graph) {
             writer.finish()
         })
         .collect();
-    let mut distinct = Ranks::default();
-    let rank_of_class: Vec<u32> = digests
-        .iter()
-        .map(|digest| distinct.rank(*digest))
+    let mut first_alike: HashMap<Digest, u32> = HashMap::new();
+    let alike: Vec<u32> = (0u32..)
+        .zip(&digests)
+        .map(|(class, &digest)| *first_alike.entry(digest).or_insert(class))
         .collect();
-    // Classes are numbered as they came up, and so are their ranks, unless a builder made one that no node is of.
-    let mut used = Ranks::default();
-    let ranks: Vec<u32> = graph
-        .class_ids()
-        .iter()
-        .map(|&class| used.rank(rank_of_class[class as usize]))
-        .collect();
-    writer.u32s(&ranks);
-    writer.list(&used.keys, |writer, &rank| {
-        writer.bytes(distinct.keys[rank as usize].as_bytes());
+    let of_nodes = graph.class_ids().iter();
+    let of_nodes: Vec<u32> = of_nodes.map(|&class| alike[class as usize]).collect();
+    let classes = Ranks::of(&of_nodes, digests.len());
+    writer.u32s(&classes.ranks);
+    writer.list(&classes.order, |writer, &class| {
+        writer.bytes(digests[class as usize].as_bytes());
     });
 }
 
@@ -348,11 +340,10 @@ fn write_definitions(writer: &mut DigestWriter, graph: &Graph, arguments: &Arc<d
             writer.list(definition.outputs(), write_arg);
         });
     });
-    let mut classes = Ranks::default();
+    let mut is_known = vec![false; graph.classes().len()];
     for node in graph.nodes() {
-        let class = graph.class_ids()[node.index()];
-        let n_seen = classes.keys.len();
-        if (classes.rank(class) as usize) < n_seen {
+        let is_known = &mut is_known[graph.class_ids()[node.index()] as usize];
+        if std::mem::replace(is_known, true) {
             continue;
         }
         let (op, attrs) = (graph.op(node), graph.attrs(node));
