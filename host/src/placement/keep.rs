@@ -147,7 +147,8 @@ struct Group {
     resident_bytes: u64,
     workspace_bytes: u64,
     is_stateful: bool,
-    is_pinned: bool,
+    /// Device that a member is pinned to, or [`NONE`].
+    pin: u32,
     /// Where it stays; [`NONE`] = it is free.
     device: u32,
     reason: Option<MoveReason>,
@@ -211,7 +212,7 @@ impl Kept {
         let restrictions = groups
             .iter()
             .map(|group| match group {
-                group if group.is_pinned => Ok(Restriction::None),
+                group if group.pin != NONE => Ok(Restriction::None),
                 group if group.device != NONE => Ok(Restriction::Pinned(group.device)),
                 group => memories.room_for(group),
             })
@@ -313,7 +314,7 @@ fn groups(candidates: &Candidates, before: &[Before]) -> Vec<Group> {
         resident_bytes: 0,
         workspace_bytes: 0,
         is_stateful: false,
-        is_pinned: false,
+        pin: NONE,
         device: NONE,
         reason: None,
     };
@@ -328,6 +329,9 @@ fn groups(candidates: &Candidates, before: &[Before]) -> Vec<Group> {
         let resident_bytes = graph.resident_bytes()[index];
         group.resident_bytes = group.resident_bytes.saturating_add(resident_bytes);
         group.workspace_bytes = group.workspace_bytes.max(graph.workspace_bytes()[index]);
+        if nodes.pinned[index] != NONE {
+            group.pin = nodes.pinned[index];
+        }
         let is_stateful = nodes.placement_hints[index] & PlacementHint::STATEFUL != 0;
         match before {
             // Where members were apart, state decides, else the first one.
@@ -340,13 +344,11 @@ fn groups(candidates: &Candidates, before: &[Before]) -> Vec<Group> {
         }
     }
     for group in &mut groups {
-        let pin = nodes.pinned[group.first.index()];
-        if pin != NONE {
-            group.is_pinned = true;
-            if group.device != NONE && group.device != pin {
+        if group.pin != NONE {
+            if group.device != NONE && group.device != group.pin {
                 group.reason = Some(MoveReason::Pinned);
             }
-            group.device = pin;
+            group.device = group.pin;
         } else if group.device != NONE && !candidates.is_legal(group.first, group.device) {
             group.reason = Some(MoveReason::NotLegal);
             group.device = NONE;
@@ -406,7 +408,7 @@ impl<'a> Memories<'a> {
             let domains = legal.clone().map(|&device| self.domain(device));
             domains.filter(|&domain| domain != here)
         };
-        if group.is_pinned {
+        if group.pin != NONE {
             Some("it is pinned there")
         } else if group.is_stateful {
             Some("it keeps state there")

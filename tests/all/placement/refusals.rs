@@ -292,7 +292,7 @@ fn nodes_that_nothing_executes_are_listed_at_once() {
     assert_eq!(found[2].reason, "no kernel on [GPU, CPU]");
 }
 
-/// A node of a random graph.
+/// A node of a random graph; `PROPTEST_CASES` says how many graphs.
 #[derive(Debug, Clone)]
 struct Drawn {
     op: &'static str,
@@ -402,8 +402,6 @@ fn built(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
-
     #[test]
     fn a_clash_is_real_and_without_any_one_of_its_constraints_there_is_none(
         drawn in vec(drawn(), 1..14),
