@@ -212,7 +212,8 @@ fn reason(error: &CandidatesError) -> String {
             registered,
             ..
         } => {
-            let lines: Vec<&str> = registered.lines().map(str::trim).collect();
+            let lines = registered.lines().map(str::trim);
+            let lines: Vec<&str> = lines.filter(|line| !line.is_empty()).collect();
             let registered = lines.join("; ");
             format!("no kernel for ({dtypes}) on [{device_types}]; registered: {registered}")
         }

@@ -307,7 +307,6 @@ impl<'e, 'g> Explainer<'e, 'g> {
                 }
                 Item::Tie(tie) => {
                     ties.push(tie);
-                    nodes.extend(self.nodes_of_tie(tie));
                     if let Tie::Class { group, .. } = &self.ties[tie as usize] {
                         let members = &self.ties_of_group[group];
                         ties.extend(members.iter().find(|&&member| self.is_own(member)));
@@ -315,6 +314,7 @@ impl<'e, 'g> Explainer<'e, 'g> {
                 }
             }
         }
+        nodes.extend(ties.iter().flat_map(|&tie| self.nodes_of_tie(tie)));
         for sorted in [&mut nodes, &mut ties] {
             sorted.sort_unstable();
             sorted.dedup();
