@@ -37,6 +37,7 @@ mod cache;
 mod calls;
 mod evaluator;
 mod host_memory;
+mod host_only;
 mod identity;
 mod keep;
 mod random;

@@ -23,8 +23,8 @@ use crate::graph::Graph;
 use crate::graph::NodeId;
 use crate::ops::OpRegistry;
 
-/// Every clash of a graph: nodes that nothing has a kernel for, then the sets of constraints that no device meets, each without
-/// what mends an earlier one. Empty where [`super::enumerate`] succeeds.
+/// The clashes of a graph: all nodes that nothing has a kernel for, then the sets of constraints that no device meets, each without
+/// what mends an earlier one; of nodes that are tied together the first 16. Empty where [`super::enumerate`] succeeds.
 ///
 /// # Errors
 /// [`CandidatesError`] for what is no clash: no devices, a malformed request, a pin or default device that does not exist, a call

@@ -36,6 +36,15 @@ use crate::names::DeviceName;
 /// Kinds of nodes, by what they ask for, between which ways are looked for; graphs have few.
 const N_KINDS_MAX: usize = 48;
 
+/// Clashes listed of nodes that are tied together: whoever has mended these sees further.
+const N_CLASHES_MAX: usize = 16;
+
+/// Ways longer than this are shown as they are: each tie of a shortest way is needed.
+const N_TRIED_MAX: usize = 256;
+
+/// Groups that it is suggested to leave; any tie of a long way would do.
+const N_GROUPS_SUGGESTED: usize = 4;
+
 /// Constraints applied before the search gives up, some seconds of work: a text is not worth more.
 const WORK_MAX: usize = 20_000_000;
 
@@ -118,7 +127,8 @@ impl<'e, 'g> Explainer<'e, 'g> {
         Some(self.describe(node, &set, &all))
     }
 
-    /// All clashes, each without what mends an earlier one; around these nodes, and all that placing comes upon.
+    /// Clashes, each without what mends an earlier one, up to a number for nodes that are tied together; around these nodes, and
+    /// all that placing comes upon.
     pub(super) fn refusals(&mut self, mut culprits: Vec<u32>) -> Vec<Refusal> {
         let mut found = Vec::new();
         let mut known: HashSet<u32> = HashSet::new();
@@ -128,7 +138,10 @@ impl<'e, 'g> Explainer<'e, 'g> {
                 continue;
             }
             let mut items = self.items_around(culprit);
-            while let Some(set) = self.clash_among(culprit, &items) {
+            for _ in 0..N_CLASHES_MAX {
+                let Some(set) = self.clash_among(culprit, &items) else {
+                    break;
+                };
                 found.push(self.describe(culprit, &set, &items));
                 // What a user would most likely change: the last request, else the last of all.
                 let is_request = |item: &&Item| matches!(item, Item::Request(_));
@@ -233,7 +246,7 @@ impl<'e, 'g> Explainer<'e, 'g> {
             Tie::Edge {
                 producer, consumer, ..
             } => vec![*producer, *consumer],
-            Tie::Class { node, .. } => vec![*node],
+            Tie::Class { node, .. } | Tie::HostOnly { node, .. } => vec![*node],
             Tie::Call { call, found } => call_members(self.facts.graph, *call, found)
                 .into_iter()
                 .flatten()
@@ -270,6 +283,7 @@ impl<'e, 'g> Explainer<'e, 'g> {
                         };
                         ways.visit(*other, node, &[tie], &mut queue);
                     }
+                    Tie::HostOnly { .. } => {}
                     Tie::Call { call, found } => {
                         for members in call_members(self.facts.graph, *call, found) {
                             if members.iter().any(|&(member, _)| member == node) {
@@ -384,7 +398,7 @@ impl<'e, 'g> Explainer<'e, 'g> {
             Item::Assigned(node) | Item::Request(node) | Item::Kernels(node) => node,
             Item::Tie(tie) => match &self.ties[tie as usize] {
                 Tie::Edge { consumer, .. } => *consumer,
-                Tie::Class { node, .. } => *node,
+                Tie::Class { node, .. } | Tie::HostOnly { node, .. } => *node,
                 Tie::Call { call, .. } => call.0,
             },
         }
@@ -454,7 +468,10 @@ impl<'e, 'g> Explainer<'e, 'g> {
         pairs.sort_by_key(Vec::len);
         for pair in pairs {
             if self.clashes(&pair) {
-                return self.minimal(pair);
+                return match pair.len() > N_TRIED_MAX {
+                    true => Some(pair),
+                    false => self.minimal(pair),
+                };
             }
         }
         if self.clashes(items) {
@@ -512,35 +529,38 @@ impl<'e, 'g> Explainer<'e, 'g> {
         let Some(start) = start.or(limited.first().copied()) else {
             return set.to_vec();
         };
+        let known: HashSet<Item> = set.iter().copied().collect();
+        let mut of_node: HashMap<u32, Vec<(Item, Vec<u32>)>> = HashMap::new();
+        for &item in set {
+            let span = self.span(item, &known);
+            for &node in &span {
+                of_node.entry(node).or_default().push((item, span.clone()));
+            }
+        }
         let mut ordered = Vec::new();
         let mut queue = VecDeque::from([start]);
         let mut seen: HashSet<u32> = HashSet::from([start]);
+        let mut told: HashSet<Item> = HashSet::new();
         while let Some(node) = queue.pop_front() {
-            let limits = set.iter().filter(|item| !matches!(item, Item::Tie(_)));
-            ordered.extend(limits.filter(|&&item| self.node_of(item) == node).copied());
-            let mut ties: Vec<(Item, Vec<u32>)> = set
-                .iter()
-                .filter(|item| !ordered.contains(*item))
-                .filter_map(|&item| Some((item, self.span(item, set)?)))
-                .filter(|(_, span)| span.contains(&node))
-                .collect();
-            // A node's own place in a group before those of others.
-            ties.sort_by_key(|&(item, _)| self.node_of(item) != node);
-            for (item, span) in ties {
-                ordered.push(item);
-                queue.extend(span.into_iter().filter(|&node| seen.insert(node)));
+            let mut here = of_node.remove(&node).unwrap_or_default();
+            // What the node asks for, then its own place in a group, then those of others.
+            let is_tie = |item: Item| matches!(item, Item::Tie(_));
+            here.sort_by_key(|&(item, _)| (is_tie(item), self.node_of(item) != node));
+            for (item, span) in here {
+                if told.insert(item) {
+                    ordered.push(item);
+                    queue.extend(span.into_iter().filter(|&node| seen.insert(node)));
+                }
             }
         }
-        let rest = set.iter().filter(|item| !ordered.contains(*item)).copied();
-        let rest: Vec<Item> = rest.collect();
-        ordered.extend(rest);
+        ordered.extend(set.iter().filter(|item| !told.contains(*item)));
         ordered
     }
 
-    /// The nodes that a tie of the set ties together with the others of the set.
-    fn span(&self, item: Item, set: &[Item]) -> Option<Vec<u32>> {
+    /// The nodes that a constraint of the set is about, or ties together by the others of the set.
+    fn span(&self, item: Item, set: &HashSet<Item>) -> Vec<u32> {
         let Item::Tie(tie) = item else {
-            return None;
+            return vec![self.node_of(item)];
         };
         let mut span = self.nodes_of_tie(tie);
         if let Tie::Class { group, .. } = &self.ties[tie as usize] {
@@ -552,7 +572,9 @@ impl<'e, 'g> Explainer<'e, 'g> {
                     .flat_map(|tie| self.nodes_of_tie(tie)),
             );
         }
-        Some(span)
+        span.sort_unstable();
+        span.dedup();
+        span
     }
 
     fn constraint(&self, item: Item) -> Constraint {
@@ -610,6 +632,11 @@ impl<'e, 'g> Explainer<'e, 'g> {
                     node: name(*node),
                     group: (*group).to_owned(),
                 },
+                Tie::HostOnly { node, list, dtype } => Constraint::HostOnly {
+                    node: name(*node),
+                    list: name(*list),
+                    element_dtype: dtype.name().to_owned(),
+                },
                 Tie::Call { call, .. } => Constraint::Call {
                     node: graph.node_name(*call).to_owned(),
                     function: called_name(graph, *call).to_owned(),
@@ -629,6 +656,17 @@ impl<'e, 'g> Explainer<'e, 'g> {
             let without = |items: &[Item]| -> Vec<Item> {
                 items.iter().copied().filter(|&it| it != item).collect()
             };
+            if let Item::Tie(tie) = item {
+                if let Tie::Class { group, .. } = &self.ties[tie as usize]
+                    && groups.len() < N_GROUPS_SUGGESTED
+                {
+                    groups.push(Suggestion::LeaveGroup {
+                        node: name(node),
+                        group: (*group).to_owned(),
+                    });
+                }
+                continue;
+            }
             let left = self
                 .devices_left(&without(all), soft, node)
                 .or_else(|| self.devices_left(&without(set), soft, node))
@@ -659,14 +697,7 @@ impl<'e, 'g> Explainer<'e, 'g> {
                         device_type: facts.types.names[number as usize].clone(),
                     }
                 })),
-                Item::Tie(tie) => {
-                    if let Tie::Class { group, .. } = &self.ties[tie as usize] {
-                        groups.push(Suggestion::LeaveGroup {
-                            node: name(node),
-                            group: (*group).to_owned(),
-                        });
-                    }
-                }
+                Item::Tie(_) => {}
             }
         }
         let mut suggestions = requests;

@@ -209,6 +209,10 @@ impl<'a> Groups<'a> {
             Tie::Edge {
                 producer, consumer, ..
             } => self.join_reference(*producer, *consumer, supports),
+            Tie::HostOnly { node, .. } => {
+                self.limit_to_cpu(*node, supports);
+                Ok(())
+            }
             Tie::Call { call, found } => self.join_call(*call, found, supports),
             Tie::Class {
                 node,
@@ -297,6 +301,15 @@ impl<'a> Groups<'a> {
         };
         self.state_of[root as usize] = self.states.intern(state);
         Ok(())
+    }
+
+    /// If no device type is left, choosing fails.
+    fn limit_to_cpu(&mut self, node: u32, supports: &mut Supports) {
+        let root = self.root(node);
+        let id = self.state_id(root, supports);
+        let mut state = self.states[id].clone();
+        state.support = supports.only(state.support, "CPU", self.types);
+        self.state_of[root as usize] = self.states.intern(state);
     }
 
     /// Drops XLA types from groups that do not ask for one.

@@ -17,6 +17,7 @@ mod explain;
 mod groups;
 mod hints;
 mod host_memory;
+mod host_only;
 mod inspect;
 mod isolate;
 mod op_arguments;

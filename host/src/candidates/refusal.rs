@@ -8,7 +8,7 @@ use serde::Serialize;
 const MAX_DEVICES_NAMED: usize = 8;
 
 /// The smallest set of constraints that leaves some nodes without a device: no device meets all of them, and without any one of
-/// them the others can be met.
+/// them the others can be met. (Where nodes are tied by hundreds of ties, the shortest way is shown untried.)
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Refusal {
     /// Along the chain that ties the nodes together: what the first node asks for, what ties it to the next, and so on.
@@ -71,6 +71,15 @@ pub enum Constraint {
         node: String,
         /// Name of the group; often that of another node, which is in it.
         group: String,
+    },
+    /// The node takes a list whose elements live on the host alone, so it runs on a CPU.
+    HostOnly {
+        /// The node.
+        node: String,
+        /// The node that says what the elements are.
+        list: String,
+        /// Their type.
+        element_dtype: String,
     },
     /// The function that a node calls ties what feeds the call to what reads its results.
     Call {
@@ -161,6 +170,14 @@ impl fmt::Display for Constraint {
             Self::ColocationGroup { node, group } => {
                 write!(f, "`{node}` is in colocation group `{group}`")
             }
+            Self::HostOnly {
+                node,
+                list,
+                element_dtype,
+            } => write!(
+                f,
+                "`{node}` takes a list of {element_dtype} (says `{list}`), which lives on a CPU"
+            ),
             Self::Call { node, function } => write!(
                 f,
                 "function `{function}`, which `{node}` calls, ties what it is given to what it gives"

@@ -211,6 +211,14 @@ impl Supports {
         Some(self.intern(kept, false))
     }
 
+    /// Of a list this type alone.
+    pub(super) fn only(&mut self, id: u32, device_type: &str, types: &TypeTable) -> u32 {
+        let wanted = types.number(device_type);
+        let kept = self.sets[id as usize].iter().copied();
+        let kept = kept.filter(|&(number, _)| Some(number) == wanted).collect();
+        self.intern(kept, false)
+    }
+
     /// Without the XLA types, if others remain.
     pub(super) fn without_xla(&mut self, id: u32, types: &TypeTable) -> u32 {
         let set = &self.sets[id as usize];

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use crate::candidates::error::CandidatesError;
+use crate::candidates::host_only::for_each_host_only;
 use crate::candidates::inspect::CallGroups;
 use crate::candidates::inspect::Inspector;
 use crate::candidates::options::OpArguments;
@@ -49,7 +50,7 @@ const EXEMPT_OPS: [&str; 24] = [
     "ExperimentalScanDataset",
 ];
 
-/// A reason for which nodes must share a device.
+/// A reason for which nodes must share a device, or one must be of a certain type, that only the graph as a whole tells.
 #[derive(Debug, Clone)]
 pub(super) enum Tie<'a> {
     /// A reference or resource edge, or one that carries a variant from dataset op to dataset op.
@@ -58,6 +59,13 @@ pub(super) enum Tie<'a> {
         consumer: u32,
         /// Position among the predecessors.
         edge: u32,
+    },
+    /// A node takes a variant whose elements live on the host alone, so it runs on a CPU.
+    HostOnly {
+        node: u32,
+        /// The node that says what the elements are.
+        list: u32,
+        dtype: DType,
     },
     /// A call whose function ties what feeds it to what reads its results.
     Call {
@@ -87,6 +95,9 @@ pub(super) fn for_each_tie<'g, B>(
     let graph = facts.graph;
     let calls = inspector.calls(graph)?;
     let mut found = for_each_edge(graph, facts.arguments, &calls, &mut visit);
+    if found.is_continue() {
+        found = for_each_host_only(graph, &mut visit);
+    }
     for call in calls {
         if found.is_break() {
             return Ok(found);

@@ -47,8 +47,9 @@ pub(super) fn show(
         return Ok(());
     }
     // What is no clash has been told: the error itself says it.
-    let Ok(refusals) = builder(graph, args, registry)?.refusals() else {
-        return Ok(());
+    let refusals = match builder(graph, args, registry)?.refusals() {
+        Ok(refusals) if !refusals.is_empty() => refusals,
+        _ => return Ok(()),
     };
     output.json(&RefusalReport {
         error: chain(error),

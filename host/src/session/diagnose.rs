@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::session::SessionBuilder;
 
 impl SessionBuilder {
-    /// Every clash that keeps the graph from being placed ([`candidates::refusals`]), where [`Self::build`] stops at the first.
+    /// The clashes that keep the graph from being placed ([`candidates::refusals`]), where [`Self::build`] stops at the first.
     /// Imports the graph and opens the devices; places nothing.
     ///
     /// # Errors

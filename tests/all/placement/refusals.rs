@@ -145,6 +145,29 @@ fn of_a_long_chain_the_shortest_way_between_the_ends_is_shown() {
 }
 
 #[test]
+fn large_groups_and_long_chains_are_explained_too() {
+    let mut builder = Builder::new();
+    builder.on("n0", "Any", &[], "/cpu:0");
+    let n = 3000;
+    for index in 1..n {
+        let request = if index + 1 == n { "/cpu:1" } else { "" };
+        let before = format!("n{}", index - 1);
+        builder.with(&format!("n{index}"), "Any", &[], request, &before);
+    }
+    let found = only(&builder.finish(), &PlacementOptions::default());
+    assert_eq!(found.constraints.len(), n + 1);
+
+    let mut builder = Builder::new();
+    for index in 0..500 {
+        let request = format!("/cpu:{}", index % 2);
+        builder.with(&format!("n{index}"), "Any", &[], &request, "all");
+    }
+    let found = all(&builder.finish(), &PlacementOptions::default());
+    assert_eq!(found.len(), 16, "250 requests clash with 250 others");
+    assert!(found.iter().all(|refusal| refusal.constraints.len() == 4));
+}
+
+#[test]
 fn three_nodes_of_which_any_two_agree_are_shown_all_three() {
     let set = {
         let device = |device_type: &str| {
