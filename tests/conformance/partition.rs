@@ -1,11 +1,10 @@
-//! `partition.json`: the transfers between the partitions of placed graphs.
+//! `partition.json`: the transfers between the partitions of placed graphs, each placed through the sandbox and natively.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use placewright::candidates::CandidatesBuilder;
-use placewright::candidates::Proposal;
 use placewright::device::DeviceSet;
 use placewright::graph::AttrSet;
 use placewright::graph::Graph;
@@ -19,7 +18,6 @@ use placewright::names::DeviceId;
 use placewright::names::DeviceName;
 use placewright::partition::RunRequest;
 use placewright::partition::cut;
-use placewright::placement;
 use placewright::plan::Payload;
 use placewright::plan::Plan;
 use placewright::tensor::DType;
@@ -27,6 +25,7 @@ use placewright::tensor::PartialShape;
 use serde_json::Value;
 use serde_json::json;
 
+use crate::chooser::Chooser;
 use crate::equal;
 use crate::fakes::FakeDevice;
 use crate::text;
@@ -39,11 +38,15 @@ pub(crate) fn check(case: &Value) -> Result<(), String> {
             .iter()
             .map(|name| FakeDevice::new(name, "CPU").shared()),
     ));
-    let (graph, proposal) = graph(case, &names)?;
-    let candidates = CandidatesBuilder::new(&graph, &devices)
-        .build()
-        .map_err(|error| error.to_string())?;
-    let placement = placement::check(&candidates, proposal).map_err(|error| error.to_string())?;
+    let (graph, wanted) = graph(case, &names)?;
+    // The case says where each node is; the policy is told so by pins.
+    let mut builder = CandidatesBuilder::new(&graph, &devices);
+    for (node, &device) in graph.nodes().zip(&wanted) {
+        builder = builder.with_pin(node, DeviceId(device));
+    }
+    let candidates = builder.build().map_err(|error| error.to_string())?;
+    let placement = Chooser::priority()?.place(&candidates)?;
+    equal("devices", &placement.devices(), &wanted.as_slice())?;
     let request = RunRequest {
         targets: graph.nodes().collect(),
         ..RunRequest::default()
@@ -83,7 +86,7 @@ pub(crate) fn check(case: &Value) -> Result<(), String> {
 }
 
 /// The graph of a case, and where its nodes ask to be.
-fn graph(case: &Value, devices: &[&str]) -> Result<(Arc<Graph>, Proposal), String> {
+fn graph(case: &Value, devices: &[&str]) -> Result<(Arc<Graph>, Vec<u32>), String> {
     let nodes = case["graph"].as_array().ok_or("case has no graph")?;
     let mut n_outputs: BTreeMap<&str, usize> = BTreeMap::new();
     for input in nodes
@@ -96,7 +99,7 @@ fn graph(case: &Value, devices: &[&str]) -> Result<(Arc<Graph>, Proposal), Strin
         *n = (*n).max(slot.map_or(1, |slot| slot as usize + 1));
     }
     let mut assembler = GraphAssembler::new("case");
-    let mut proposal = Proposal::default();
+    let mut placed = Vec::new();
     for node in producers_first(nodes)? {
         let name = text(node, "name")?;
         let mut inputs = Vec::new();
@@ -136,11 +139,9 @@ fn graph(case: &Value, devices: &[&str]) -> Result<(Arc<Graph>, Proposal), Strin
                 DeviceName::parse_full(device).is_ok_and(|name| pattern.matches(&name))
             })
             .ok_or_else(|| format!("no device {wanted}"))?;
-        proposal
-            .devices
-            .push(u32::try_from(device).map_err(|error| error.to_string())?);
+        placed.push(u32::try_from(device).map_err(|error| error.to_string())?);
     }
-    Ok((Arc::new(assembler.finish()), proposal))
+    Ok((Arc::new(assembler.finish()), placed))
 }
 
 /// The nodes in an order in which each comes after those that it reads; otherwise as given.
