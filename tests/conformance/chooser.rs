@@ -37,6 +37,7 @@ impl Chooser {
     }
 
     /// A guest of the host's tests.
+    #[cfg(feature = "graphdef")]
     pub(crate) fn fixture(name: &str) -> Result<Self, String> {
         Self::load(name, placewright_fixtures::wasm(name), None)
     }

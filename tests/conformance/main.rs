@@ -3,7 +3,6 @@
 
 #[cfg(feature = "graphdef")]
 mod choice;
-#[cfg(feature = "graphdef")]
 mod chooser;
 mod device_factory;
 mod device_mgr;
