@@ -26,6 +26,8 @@ use crate::ops::OpRegistry;
 /// The clashes of a graph: all nodes that nothing has a kernel for, then the sets of constraints that no device meets, each without
 /// what mends an earlier one; of nodes that are tied together the first 16. Empty where [`super::enumerate`] succeeds.
 ///
+/// The search is bounded by work, some seconds: what it does not get to is missing, and may be all of it.
+///
 /// # Errors
 /// [`CandidatesError`] for what is no clash: no devices, a malformed request, a pin or default device that does not exist, a call
 /// that cannot be looked into.
