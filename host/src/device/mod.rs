@@ -32,7 +32,7 @@ pub use attributes::{DeviceAttributes, DeviceLocality, LocalLink};
 pub use base::DeviceBase;
 pub use cancel::{CancelToken, OnCancel};
 pub use context::{
-    AcceleratorInfo, AccessedTensors, DeviceContext, DeviceContextMap, EventManager,
+    AcceleratorInfo, AccessedTensors, CopyDone, DeviceContext, DeviceContextMap, EventManager,
     HostMemoryContext, Stream,
 };
 pub use error::{DeviceError, KernelError};
