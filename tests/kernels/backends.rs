@@ -3,12 +3,15 @@
 use std::sync::Arc;
 
 use placewright::backend::cpu::ThreadPoolDeviceFactory;
+#[cfg(feature = "opencl")]
+use placewright::backend::opencl::SyclDeviceFactory;
 use placewright::device::AllocatorAttributes;
 use placewright::device::Device;
 use placewright::device::DeviceFactory;
 use placewright::device::DeviceOptions;
 use placewright::device::KernelConstruction;
 use placewright::device::KernelContext;
+use placewright::device::KernelDef;
 use placewright::device::KernelDevice;
 use placewright::device::KernelRegistry;
 use placewright::tensor::DType;
@@ -19,8 +22,11 @@ use crate::case::Expected;
 use crate::case::compare;
 use crate::strict_cpu::StrictCpuFactory;
 
-/// Case (or family) and why.
+/// Case (or family), op or element type, and why.
 type Reasons = &'static [(&'static str, &'static str)];
+
+/// Why SYCL devices leave an op to the CPU.
+const RARE: &str = "no model that is run needs it on a device; it runs on the CPU";
 
 /// One row: how to get devices, and what is known of them.
 pub(crate) struct Backend {
@@ -31,6 +37,10 @@ pub(crate) struct Backend {
     pub(crate) unsupported: Reasons,
     /// Cases that fail today; one that passes is an error, so that the list stays true.
     pub(crate) expected_failures: Reasons,
+    /// Ops that have no kernel. One that has is an error.
+    pub(crate) ops_without_kernels: Reasons,
+    /// Element types that kernels of other ops need not have: cases of these are run where there is a kernel.
+    pub(crate) unsupported_types: Reasons,
 }
 
 /// All backends.
@@ -40,6 +50,8 @@ pub(crate) const ALL: &[Backend] = &[
         factory: || Arc::new(ThreadPoolDeviceFactory::default()),
         unsupported: &[],
         expected_failures: &[],
+        ops_without_kernels: &[],
+        unsupported_types: &[],
     },
     // The same kernels where a tensor that was not transferred reads as poison: holds the suite itself to transferring.
     Backend {
@@ -47,6 +59,17 @@ pub(crate) const ALL: &[Backend] = &[
         factory: || Arc::new(StrictCpuFactory),
         unsupported: &[],
         expected_failures: &[],
+        ops_without_kernels: &[],
+        unsupported_types: &[],
+    },
+    #[cfg(feature = "opencl")]
+    Backend {
+        name: "SYCL",
+        factory: || Arc::new(SyclDeviceFactory),
+        unsupported: &[],
+        expected_failures: &[],
+        ops_without_kernels: &[],
+        unsupported_types: &[],
     },
 ];
 
@@ -61,13 +84,17 @@ pub(crate) fn reason(reasons: Reasons, case: &str) -> Option<&'static str> {
 /// A device with its kernels, ready for cases.
 pub(crate) struct Bench {
     device: Arc<dyn Device>,
-    registry: KernelRegistry,
+    registry: Arc<KernelRegistry>,
+    /// What trials call it: the backend's name, and the device's number where there are several.
+    pub(crate) name: String,
 }
 
 impl Backend {
-    /// The first device, with two threads for loops inside kernels, or why there is none.
-    pub(crate) fn open(&self) -> Result<Bench, String> {
+    /// All devices, with two threads for loops inside kernels, or why there are none.
+    pub(crate) fn open(&self) -> Result<Vec<Bench>, String> {
         let factory = (self.factory)();
+        // Says why there are none, which making no device does not.
+        factory.list_physical().map_err(|error| error.to_string())?;
         let options = DeviceOptions {
             intra_op_parallelism_threads: 2,
             ..DeviceOptions::default()
@@ -75,10 +102,56 @@ impl Backend {
         let devices = factory
             .create(&options, "/job:localhost/replica:0/task:0")
             .map_err(|error| error.to_string())?;
-        let device = devices.into_iter().next().ok_or("no device was made")?;
+        if devices.is_empty() {
+            return Err("no device was made".to_owned());
+        }
         let mut registry = KernelRegistry::empty();
         factory.register_kernels(&mut registry);
-        Ok(Bench { device, registry })
+        let registry = Arc::new(registry);
+        let is_alone = devices.len() == 1;
+        let benches = devices
+            .into_iter()
+            .enumerate()
+            .map(|(index, device)| Bench {
+                device,
+                registry: Arc::clone(&registry),
+                name: if is_alone {
+                    self.name.to_owned()
+                } else {
+                    format!("{}:{index}", self.name)
+                },
+            });
+        Ok(benches.collect())
+    }
+
+    /// Why the device need not run a case: no kernel takes it, and the op or one of its types is listed.
+    pub(crate) fn refuses(
+        &self,
+        bench: &Bench,
+        case: &Case,
+    ) -> Result<Option<&'static str>, String> {
+        let of_op = self
+            .ops_without_kernels
+            .iter()
+            .find(|(op, _)| *op == case.op);
+        let has_kernels = !bench.registry.of_op(case.op).is_empty();
+        match of_op {
+            Some((op, reason)) if has_kernels => {
+                return Err(format!(
+                    "{op} has a kernel, though listed without: {reason}"
+                ));
+            }
+            Some((_, reason)) => return Ok(Some(reason)),
+            None => {}
+        }
+        let found = bench.find(case);
+        if found.is_ok_and(|found| found.is_some()) {
+            return Ok(None);
+        }
+        let dtypes = case.dtypes();
+        let mut of_type = self.unsupported_types.iter();
+        let of_type = of_type.find(|(name, _)| dtypes.iter().any(|dtype| dtype.name() == *name));
+        Ok(of_type.map(|(_, reason)| *reason))
     }
 }
 
@@ -115,13 +188,16 @@ impl Bench {
         }
     }
 
+    fn find(&self, case: &Case) -> Result<Option<Arc<KernelDef>>, String> {
+        let device_type = &self.device.attributes().device_type;
+        self.registry
+            .find(case.op, device_type, &case.attrs())
+            .map_err(|error| error.to_string())
+    }
+
     fn outputs(&self, device: &dyn KernelDevice, case: &Case) -> Result<Vec<Tensor>, String> {
         let attrs = case.attrs();
-        let def = self
-            .registry
-            .find(case.op, &device.attributes().device_type, &attrs)
-            .map_err(|error| error.to_string())?
-            .ok_or("no kernel")?;
+        let def = self.find(case)?.ok_or("no kernel")?;
         let inputs = case
             .inputs
             .iter()

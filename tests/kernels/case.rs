@@ -147,6 +147,16 @@ impl Case {
         self
     }
 
+    /// Element types of attributes and inputs.
+    pub(crate) fn dtypes(&self) -> Vec<DType> {
+        let of_attrs = self.attrs.iter().filter_map(|(_, value)| match value {
+            AttrValue::Type { dtype, .. } => Some(*dtype),
+            _ => None,
+        });
+        let of_inputs = self.inputs.iter().map(|(_, tensor)| tensor.dtype());
+        of_attrs.chain(of_inputs).collect()
+    }
+
     pub(crate) fn attrs(&self) -> AttrSet {
         AttrSet::new(
             self.attrs

@@ -17,6 +17,8 @@ mod cases;
 #[path = "../support/strict_cpu.rs"]
 mod strict_cpu;
 
+use case::Case;
+
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let required = std::env::var("PLACEWRIGHT_REQUIRE").unwrap_or_default();
@@ -43,8 +45,8 @@ fn unknown(required: &str) -> Vec<Trial> {
 
 fn trials(backend: &'static backends::Backend, required: &str) -> Vec<Trial> {
     let is_required = required.split(',').any(|name| name.trim() == backend.name);
-    let bench = match backend.open() {
-        Ok(bench) => Arc::new(bench),
+    let benches = match backend.open() {
+        Ok(benches) => benches,
         Err(reason) => {
             let trial = if is_required {
                 let reason = format!("{} is required and absent: {reason}", backend.name);
@@ -58,23 +60,35 @@ fn trials(backend: &'static backends::Backend, required: &str) -> Vec<Trial> {
             return vec![trial];
         }
     };
-    cases::all()
-        .into_iter()
-        .map(|case| {
-            let name = format!("{}::{}", backend.name, case.name);
-            if let Some(reason) = backends::reason(backend.unsupported, &case.name) {
-                let name = format!("{name} (unsupported: {reason})");
-                return Trial::test(name, || Ok(())).with_ignored_flag(true);
-            }
-            let fails = backends::reason(backend.expected_failures, &case.name);
-            let bench = Arc::clone(&bench);
-            Trial::test(name, move || match (bench.run(&case), fails) {
-                (result, None) => result.map_err(Into::into),
-                (Err(_), Some(_)) => Ok(()),
-                (Ok(()), Some(reason)) => {
-                    Err(format!("passes, though listed as failing: {reason}").into())
-                }
-            })
+    let benches = benches.into_iter().map(Arc::new);
+    benches
+        .flat_map(|bench| {
+            let cases = cases::all().into_iter();
+            cases.map(move |case| trial(backend, &bench, case))
         })
         .collect()
+}
+
+/// A case on a device.
+fn trial(backend: &'static backends::Backend, bench: &Arc<backends::Bench>, case: Case) -> Trial {
+    let name = format!("{}::{}", bench.name, case.name);
+    let ignored = |reason: &str| {
+        let name = format!("{name} (unsupported: {reason})");
+        Trial::test(name, || Ok(())).with_ignored_flag(true)
+    };
+    if let Some(reason) = backends::reason(backend.unsupported, &case.name) {
+        return ignored(reason);
+    }
+    match backend.refuses(bench, &case) {
+        Ok(Some(reason)) => return ignored(reason),
+        Ok(None) => {}
+        Err(problem) => return Trial::test(name, move || Err(problem.into())),
+    }
+    let fails = backends::reason(backend.expected_failures, &case.name);
+    let bench = Arc::clone(bench);
+    Trial::test(name, move || match (bench.run(&case), fails) {
+        (result, None) => result.map_err(Into::into),
+        (Err(_), Some(_)) => Ok(()),
+        (Ok(()), Some(reason)) => Err(format!("passes, though listed as failing: {reason}").into()),
+    })
 }

@@ -11,6 +11,10 @@ use crate::registry::Registry;
 
 mod absent;
 pub mod cpu;
+#[cfg(feature = "opencl")]
+pub mod opencl;
+#[cfg(feature = "opencl")]
+mod source;
 
 pub use absent::AbsentDeviceFactory;
 
@@ -27,23 +31,34 @@ crate::registrar! {
     }
 }
 
+#[cfg(feature = "opencl")]
+crate::registrar! {
+    /// The backend of feature `opencl`.
+    pub const OPENCL_BACKEND = {
+        device_factory opencl::DEVICE_TYPE, opencl::PRIORITY => opencl::SyclDeviceFactory;
+    }
+}
+
+/// What this build has.
+fn with_backends(registry: Registry) -> Registry {
+    let registry = registry.with(BACKENDS);
+    #[cfg(feature = "opencl")]
+    let registry = registry.and_then(|registry| registry.with(OPENCL_BACKEND));
+    registry.expect("each type stands once in the lists")
+}
+
 impl Default for Registry {
     /// What ships: the ops of [`OpRegistry::default`], and [`BACKENDS`]. A pure function: the environment is read by
     /// [`Registry::with_enabled_types_from_env`].
     fn default() -> Self {
-        Self::of_ops(OpRegistry::default())
-            .with(BACKENDS)
-            .expect("each type stands once in the list")
+        with_backends(Self::of_ops(OpRegistry::default()))
     }
 }
 
 /// The factories of [`BACKENDS`] alone. A pure function: the environment is read by
 /// [`FactoryRegistry::with_enabled_types_from_env`].
 pub fn default_factories() -> FactoryRegistry {
-    let backends = Registry::empty().with(BACKENDS);
-    let (_, factories, _) = backends
-        .expect("each type stands once in the list")
-        .into_parts();
+    let (_, factories, _) = with_backends(Registry::empty()).into_parts();
     factories
 }
 

@@ -32,6 +32,36 @@ pub enum DeviceError {
         /// What happened.
         message: String,
     },
+    /// Work that was given to the device has failed there, after the kernel that gave it had returned.
+    #[error("{device}: the work of node `{node}` (op {op}) failed: {message}")]
+    Work {
+        /// Name of the device.
+        device: String,
+        /// Name of the node.
+        node: String,
+        /// Its op.
+        op: String,
+        /// What happened.
+        message: String,
+    },
+    /// A program does not compile for the device.
+    #[error("{device}: program {program} cannot be built: {message}")]
+    Build {
+        /// Name of the device.
+        device: String,
+        /// The program and its macros.
+        program: String,
+        /// What the driver and its compiler say.
+        message: String,
+    },
+    /// The device does not answer any more, and what stood in its memory is gone.
+    #[error("{device}: the device is lost: {message}; build the session anew")]
+    Lost {
+        /// Name of the device.
+        device: String,
+        /// What it was doing.
+        message: String,
+    },
     /// What the system says of the machine is not understood.
     #[error("NUMA affinity: {0}")]
     Topology(#[from] TopologyError),

@@ -11,6 +11,7 @@ use crate::device::intra_op::IntraOpPool;
 use crate::device::kernel_registry::KernelRegistry;
 use crate::device::traits::Device;
 use crate::names::DeviceName;
+use crate::store::CacheFolder;
 use crate::tensor::Allocator;
 
 /// What a user asks of all factories.
@@ -38,6 +39,8 @@ pub struct DeviceOptions {
     pub device_filters: Vec<String>,
     /// What is asked of GPUs.
     pub gpu: GpuOptions,
+    /// Where devices keep programs that they have compiled; `None` = they compile them in each process.
+    pub program_cache: Option<Arc<CacheFolder>>,
 }
 
 /// Whose threads CPU devices lend to loops inside their kernels.

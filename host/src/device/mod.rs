@@ -18,6 +18,7 @@ mod numa;
 mod op_segment;
 mod partition_graph;
 mod profile;
+mod program;
 mod remote;
 mod renamed;
 mod resource;
@@ -63,6 +64,10 @@ pub use op_segment::{NoSuchSession, OpSegment};
 pub(crate) use partition_graph::PlanIndex;
 pub use partition_graph::{FuseError, FusedNode, PartitionGraph};
 pub use profile::{DeviceProfile, LinkProfile};
+pub use program::{
+    ComputeTraits, DeviceFunction, KernelArg, Launch, LaunchSite, ProcessorKind, ProgramCode,
+    ProgramDevice, ProgramSource,
+};
 pub use remote::{
     DiscoveryOptions, GetStatusDone, LEAVE_OUT_TPUS_VARIABLE, Once, RemoteDevice, Worker,
     WorkerCache, devices_from_attributes, discover_devices, new_remote_devices,

@@ -18,6 +18,7 @@ use super::kernel::Kernel;
 use super::kernel::KernelContext;
 use super::partition_graph::PartitionGraph;
 use super::profile::DeviceProfile;
+use super::program::ProgramDevice;
 use super::step::StepNumber;
 use super::traits::AllocatorAttributes;
 use super::traits::Device;
@@ -206,6 +207,10 @@ impl KernelDevice for RenamedDevice {
     fn consume_accessed_tensors(&self, context: &dyn DeviceContext, tensors: AccessedTensors) {
         self.kernel_device()
             .consume_accessed_tensors(context, tensors);
+    }
+
+    fn as_program_device(&self) -> Option<&dyn ProgramDevice> {
+        self.kernel_device().as_program_device()
     }
 
     fn intra_op_pool(&self) -> Option<&IntraOpPool> {

@@ -121,7 +121,8 @@ impl DeviceError {
             Self::Absent { .. } | Self::Topology(_) => StatusCode::FailedPrecondition,
             Self::InvalidArgument(_) => StatusCode::InvalidArgument,
             Self::NotFound(_) => StatusCode::NotFound,
-            Self::Failed { .. } => StatusCode::Internal,
+            Self::Failed { .. } | Self::Work { .. } | Self::Build { .. } => StatusCode::Internal,
+            Self::Lost { .. } => StatusCode::Unavailable,
             Self::OutOfMemory(_) => StatusCode::ResourceExhausted,
         }
     }

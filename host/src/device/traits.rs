@@ -20,6 +20,7 @@ use super::kernel::KernelContext;
 use super::op_segment::OpSegment;
 use super::partition_graph::PartitionGraph;
 use super::profile::DeviceProfile;
+use super::program::ProgramDevice;
 use super::resource::ResourceManager;
 use super::step::StepAllocator;
 use super::step::StepNumber;
@@ -197,6 +198,11 @@ pub trait KernelDevice: Device {
     /// Takes what a kernel has read and written; the device drops it when the work of `context` has come so far.
     fn consume_accessed_tensors(&self, context: &dyn DeviceContext, tensors: AccessedTensors) {
         let _ = (context, tensors);
+    }
+
+    /// The device as one that compiles programs, if it is one: for kernels that are not Rust.
+    fn as_program_device(&self) -> Option<&dyn ProgramDevice> {
+        None
     }
 
     /// Threads for loops inside a kernel; `None` = the kernel runs on the calling thread alone.

@@ -63,6 +63,13 @@ pub struct CacheFolder {
     size_bytes_max: u64,
 }
 
+impl PartialEq for CacheFolder {
+    /// The same folder.
+    fn eq(&self, other: &Self) -> bool {
+        self.path == other.path
+    }
+}
+
 impl CacheFolder {
     /// What a folder holds at most unless told otherwise: some thousand compiled policies.
     pub const DEFAULT_SIZE_BYTES_MAX: u64 = 1 << 30;

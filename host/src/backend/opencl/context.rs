@@ -1,0 +1,221 @@
+//! The way into a device's memory and out of it.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::mpsc;
+
+use super::memory::MappedMemory;
+use super::memory::SyclAllocator;
+use super::memory::SyclMemory;
+use super::memory::memory_of;
+use super::stream::Arrived;
+use super::stream::Command;
+use super::stream::Stream;
+use crate::device::CopyDone;
+use crate::device::DeviceContext;
+use crate::device::DeviceError;
+use crate::device::KernelError;
+use crate::tensor::Allocator;
+use crate::tensor::Buffer;
+use crate::tensor::HostAllocator;
+use crate::tensor::Tensor;
+use crate::tensor::TensorError;
+
+/// Tensors of at least so many bytes are shared with a device that has the host's memory, rather than copied: making a buffer costs
+/// about as much as copying this.
+const SHARED_BYTES_MIN: usize = 16 << 10;
+
+/// The default context of a device, of which it has no other: one queue orders everything by what it reads and writes.
+#[derive(Debug)]
+pub(super) struct SyclContext {
+    name: String,
+    memory: Arc<SyclAllocator>,
+    stream: Arc<Stream>,
+    /// Memory for copies that the caller keeps.
+    host: HostAllocator,
+}
+
+impl SyclContext {
+    pub(super) fn new(name: &str, memory: Arc<SyclAllocator>, stream: Arc<Stream>) -> Self {
+        Self {
+            name: name.to_owned(),
+            memory,
+            stream,
+            host: HostAllocator::new(format!("{name} (copies)"), u64::MAX),
+        }
+    }
+
+    /// A tensor like this one in the device's memory, of whatever content.
+    fn like(&self, tensor: &Tensor) -> Result<Tensor, KernelError> {
+        let buffer = self.memory.uninitialized(tensor.len_bytes());
+        let buffer = buffer.map_err(TensorError::from)?;
+        Ok(Tensor::from_buffer(
+            tensor.dtype(),
+            tensor.shape().clone(),
+            buffer,
+        )?)
+    }
+
+    /// What a tensor of this device stands in.
+    fn parts<'a>(&self, tensor: &'a Tensor) -> Result<(&'a Buffer, &'a SyclMemory), KernelError> {
+        let own = parts(tensor).filter(|(buffer, _)| buffer.memory_id() == self.memory.memory_id());
+        own.ok_or_else(|| {
+            KernelError::invalid(format!(
+                "a tensor ({tensor:?}) is not in the memory of {}; transfer it first",
+                self.name
+            ))
+        })
+    }
+
+    /// Sends a copy to the host on its way.
+    fn start_copy(&self, tensor: &Tensor, done: CopyDone) {
+        let (buffer, memory) = match self.parts(tensor) {
+            Ok(parts) => parts,
+            Err(error) => return done.call(Err(error)),
+        };
+        let (dtype, shape) = (tensor.dtype(), tensor.shape().clone());
+        let len_bytes = buffer.len_bytes();
+        let from = Arc::clone(memory.raw());
+        let (owner, stream) = (buffer.clone(), Arc::clone(&self.stream));
+        let arrived = move |arrived: Result<Arrived, DeviceError>| {
+            let tensor = arrived.map_err(KernelError::from).and_then(|arrived| {
+                let buffer = match arrived {
+                    Arrived::Copied(buffer) => buffer,
+                    Arrived::Mapped(mapped) => {
+                        Buffer::new(Arc::new(MappedMemory::new(mapped, owner, stream)))
+                    }
+                };
+                Ok(Tensor::from_buffer(dtype, shape, buffer)?)
+            });
+            done.call(tensor);
+        };
+        let command = if self.memory.is_unified() && len_bytes >= SHARED_BYTES_MIN {
+            Command::Map {
+                of: from,
+                len_bytes,
+                done: Box::new(arrived),
+            }
+        } else {
+            match self.host.allocate(len_bytes) {
+                Ok(to) => Command::Read {
+                    from,
+                    to,
+                    done: Box::new(arrived),
+                },
+                Err(full) => return arrived(Err(full.into())),
+            }
+        };
+        if let Err((command, lost)) = self.stream.try_send(command) {
+            match command {
+                Command::Map { done, .. } | Command::Read { done, .. } => done(Err(lost)),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// The memory of some device of this backend behind a tensor.
+pub(super) fn parts(tensor: &Tensor) -> Option<(&Buffer, &SyclMemory)> {
+    let buffer = tensor.buffer()?;
+    Some((buffer, memory_of(buffer)?))
+}
+
+impl DeviceContext for SyclContext {
+    fn copy_from_host(&self, tensor: &Tensor) -> Result<Tensor, KernelError> {
+        // Strings and handles belong to the host, whatever the device.
+        if tensor.buffer().is_none() {
+            return Ok(tensor.clone());
+        }
+        let len_bytes = tensor.len_bytes();
+        if self.memory.is_unified() && len_bytes >= SHARED_BYTES_MIN {
+            let buffer = self.memory.over_host(tensor)?;
+            return Ok(Tensor::from_buffer(
+                tensor.dtype(),
+                tensor.shape().clone(),
+                buffer,
+            )?);
+        }
+        tensor.as_bytes()?;
+        let copy = self.like(tensor)?;
+        if len_bytes > 0 {
+            let (_, memory) = self.parts(&copy)?;
+            self.stream.send(Command::Write {
+                from: tensor.clone(),
+                to: Arc::clone(memory.raw()),
+            })?;
+        }
+        Ok(copy)
+    }
+
+    fn copy_to_host(&self, tensor: &Tensor) -> Result<Tensor, KernelError> {
+        let (sender, receiver) = mpsc::channel();
+        // Who is gone does not want it.
+        let done = CopyDone::new(move |copied| drop(sender.send(copied)));
+        self.copy_to_host_async(tensor, done);
+        receiver.recv().unwrap_or_else(|_| {
+            Err(KernelError::invalid(
+                "the device has lost the copy: it dropped the callback instead of calling it",
+            ))
+        })
+    }
+
+    fn copy_on_device(&self, tensor: &Tensor) -> Result<Tensor, KernelError> {
+        if tensor.buffer().is_none() {
+            return Ok(tensor.clone());
+        }
+        let (_, from) = self.parts(tensor)?;
+        let copy = self.like(tensor)?;
+        if tensor.len_bytes() > 0 {
+            let (_, to) = self.parts(&copy)?;
+            self.stream.send(Command::Copy {
+                from: Arc::clone(from.raw()),
+                to: Arc::clone(to.raw()),
+                len_bytes: tensor.len_bytes(),
+                after: None,
+            })?;
+        }
+        Ok(copy)
+    }
+
+    fn copies_are_async(&self) -> bool {
+        true
+    }
+
+    fn copy_to_host_async(&self, tensor: &Tensor, done: CopyDone) {
+        if tensor.buffer().is_none() {
+            return done.call(Ok(tensor.clone()));
+        }
+        if tensor.len_bytes() == 0 {
+            let empty = Tensor::from_bytes(tensor.dtype(), tensor.shape().clone(), &[]);
+            return done.call(empty.map_err(KernelError::from));
+        }
+        self.start_copy(tensor, done);
+    }
+
+    fn copy_from_device(
+        &self,
+        tensor: &Tensor,
+        source: &Arc<dyn DeviceContext>,
+    ) -> Option<Result<Tensor, KernelError>> {
+        let source: &dyn Any = &**source;
+        let source = source.downcast_ref::<Self>()?;
+        if !self.memory.shares_context_with(&source.memory) {
+            return None;
+        }
+        let (_, from) = source.parts(tensor).ok()?;
+        let copied = || {
+            let copy = self.like(tensor)?;
+            if tensor.len_bytes() > 0 {
+                let (_, to) = self.parts(&copy)?;
+                self.stream.send(Command::Copy {
+                    from: Arc::clone(from.raw()),
+                    to: Arc::clone(to.raw()),
+                    len_bytes: tensor.len_bytes(),
+                    after: Some(source.stream.now()),
+                })?;
+            }
+            Ok(copy)
+        };
+        Some(copied())
+    }
+}

@@ -1,0 +1,252 @@
+//! The SYCL device: memory, commands, programs.
+
+use std::sync::Arc;
+use std::sync::mpsc;
+
+use smallvec::SmallVec;
+
+use super::DEVICE_TYPE;
+use super::context::SyclContext;
+use super::context::parts;
+use super::discover::DeviceClass;
+use super::discover::DeviceFacts;
+use super::ffi::Context;
+use super::ffi::Queue;
+use super::memory::SyclAllocator;
+use super::program::Programs;
+use super::program::SyclFunction;
+use super::stream::Argument;
+use super::stream::Command;
+use super::stream::RawBuffer;
+use super::stream::Stream;
+use crate::device::AllocatorAttributes;
+use crate::device::ComputeTraits;
+use crate::device::Device;
+use crate::device::DeviceAttributes;
+use crate::device::DeviceBase;
+use crate::device::DeviceContext;
+use crate::device::DeviceError;
+use crate::device::DeviceFunction;
+use crate::device::DeviceLocality;
+use crate::device::DeviceProfile;
+use crate::device::KernelArg;
+use crate::device::KernelDevice;
+use crate::device::KernelError;
+use crate::device::Launch;
+use crate::device::LinkProfile;
+use crate::device::ProgramDevice;
+use crate::device::ProgramSource;
+use crate::device::StepNumber;
+use crate::names::DeviceName;
+use crate::store::CacheFolder;
+use crate::tensor::Allocator;
+use crate::tensor::DType;
+use crate::tensor::HostAllocator;
+use crate::tensor::Shape;
+use crate::tensor::Tensor;
+use crate::tensor::TensorError;
+
+/// An OpenCL device (TensorFlow `SYCLDevice`): runs kernels that are C of the dialect, or SPIR-V.
+#[derive(Debug)]
+pub struct SyclDevice {
+    base: DeviceBase,
+    facts: Arc<DeviceFacts>,
+    opencl: Arc<Context>,
+    stream: Arc<Stream>,
+    memory: Arc<SyclAllocator>,
+    /// For arguments of kernels that are in host memory.
+    host: Arc<HostAllocator>,
+    context: Arc<dyn DeviceContext>,
+    programs: Programs,
+}
+
+impl SyclDevice {
+    /// Opens a device in a context that holds it.
+    pub(super) fn open(
+        name: &DeviceName,
+        index: u32,
+        facts: DeviceFacts,
+        opencl: Arc<Context>,
+        capacity_bytes: Option<u64>,
+        locality: DeviceLocality,
+        cache: Option<Arc<CacheFolder>>,
+    ) -> Result<Self, DeviceError> {
+        let facts = Arc::new(facts);
+        let mut attributes = DeviceAttributes::new(name, DEVICE_TYPE, facts.memory_bytes);
+        // TensorFlow's start, then what tells the devices apart.
+        attributes.physical_description = format!(
+            "device: {index}, name SYCL, {}, {}",
+            facts.text(),
+            facts.version
+        );
+        let name = attributes.name.clone();
+        let queue = Queue::new(&opencl, facts.id).map_err(|code| DeviceError::Failed {
+            device: name.clone(),
+            message: format!("it gives no command queue: {code}"),
+        })?;
+        let stream = Arc::new(Stream::start(&name, queue)?);
+        let memory = Arc::new(SyclAllocator::new(
+            &name,
+            capacity_bytes.unwrap_or(facts.memory_bytes),
+            Arc::clone(&opencl),
+            Arc::clone(&stream),
+            facts.is_unified,
+        ));
+        let context = SyclContext::new(&name, Arc::clone(&memory), Arc::clone(&stream));
+        Ok(Self {
+            base: DeviceBase::new(attributes)?.with_locality(locality),
+            programs: Programs::new(&name, Arc::clone(&facts), Arc::clone(&opencl), cache),
+            host: Arc::new(HostAllocator::new(format!("{name} (host)"), u64::MAX)),
+            context: Arc::new(context),
+            facts,
+            opencl,
+            stream,
+            memory,
+        })
+    }
+
+    /// The buffer of a tensor of this device.
+    fn raw(&self, tensor: &Tensor) -> Result<Arc<RawBuffer>, KernelError> {
+        match parts(tensor) {
+            Some((buffer, memory)) if buffer.memory_id() == self.memory.memory_id() => {
+                Ok(Arc::clone(memory.raw()))
+            }
+            _ => Err(KernelError::invalid(format!(
+                "a tensor ({tensor:?}) is not in the memory of {}; transfer it first",
+                self.base
+            ))),
+        }
+    }
+}
+
+impl Device for SyclDevice {
+    fn base(&self) -> &DeviceBase {
+        &self.base
+    }
+
+    fn allocator(&self, attributes: AllocatorAttributes) -> Arc<dyn Allocator> {
+        if attributes.on_host {
+            Arc::clone(&self.host) as Arc<dyn Allocator>
+        } else {
+            Arc::clone(&self.memory) as Arc<dyn Allocator>
+        }
+    }
+
+    fn memory_capacity_bytes(&self) -> u64 {
+        self.memory.capacity_bytes()
+    }
+
+    /// Documented defaults: a core of a CPU computes 50 GFLOP/s under OpenCL, a CPU's memory gives 10 GB/s, a launch takes 5 us,
+    /// and a copy 10 us and 20 GB/s; a card computes 10 TFLOP/s, its memory gives 500 GB/s, and a copy goes at 20 GB/s.
+    fn profile(&self) -> DeviceProfile {
+        let host_link = LinkProfile {
+            latency_ns: 10_000.0,
+            ns_per_byte: 0.05,
+        };
+        let is_cpu = self.facts.class == DeviceClass::Cpu;
+        DeviceProfile {
+            flops_per_s: if is_cpu {
+                50e9 * f64::from(self.facts.traits.n_compute_units)
+            } else {
+                10e12
+            },
+            memory_bytes_per_s: if is_cpu { 10e9 } else { 500e9 },
+            launch_ns: 5_000.0,
+            is_calibrated: false,
+            queues: 1,
+            host_link,
+        }
+    }
+
+    /// Device memory is pooled already, and goes back in the order of the device's work.
+    fn step_allocator(&self, attributes: AllocatorAttributes, _: StepNumber) -> Arc<dyn Allocator> {
+        self.allocator(attributes)
+    }
+
+    fn sync(&self) -> Result<(), DeviceError> {
+        let (sender, receiver) = mpsc::channel();
+        let done = Box::new(move |finished| drop(sender.send(finished)));
+        self.stream.send(Command::Finish { done })?;
+        receiver.recv().unwrap_or_else(|_| {
+            Err(DeviceError::Failed {
+                device: self.attributes().name.clone(),
+                message: "the thread for its commands has ended".to_owned(),
+            })
+        })
+    }
+
+    fn as_kernel_device(&self) -> Option<&dyn KernelDevice> {
+        Some(self)
+    }
+}
+
+impl KernelDevice for SyclDevice {
+    fn default_context(&self) -> &Arc<dyn DeviceContext> {
+        &self.context
+    }
+
+    fn as_program_device(&self) -> Option<&dyn ProgramDevice> {
+        Some(self)
+    }
+}
+
+impl ProgramDevice for SyclDevice {
+    fn compute_traits(&self) -> &ComputeTraits {
+        &self.facts.traits
+    }
+
+    fn function(
+        &self,
+        source: &ProgramSource,
+        name: &str,
+    ) -> Result<Arc<dyn DeviceFunction>, KernelError> {
+        Ok(self.programs.function(source, name)?)
+    }
+
+    fn uninitialized(&self, dtype: DType, shape: Shape) -> Result<Tensor, KernelError> {
+        let len_bytes = shape.size_bytes(dtype).map_err(TensorError::from)?;
+        let buffer = self.memory.uninitialized(len_bytes);
+        let buffer = buffer.map_err(TensorError::from)?;
+        Ok(Tensor::from_buffer(dtype, shape, buffer)?)
+    }
+
+    fn launch(&self, launch: Launch<'_>) -> Result<(), KernelError> {
+        let function = Arc::clone(launch.function) as Arc<dyn std::any::Any + Send + Sync>;
+        let function = function
+            .downcast::<SyclFunction>()
+            .ok()
+            .filter(|function| function.is_of(&self.opencl))
+            .ok_or_else(|| {
+                KernelError::invalid(format!(
+                    "function `{}` is of another device than {}",
+                    launch.function.name(),
+                    self.base
+                ))
+            })?;
+        let mut arguments: SmallVec<[Argument; 8]> = SmallVec::new();
+        for arg in launch.args {
+            arguments.push(match *arg {
+                KernelArg::Read(tensor) => Argument::Read(self.raw(tensor)?),
+                KernelArg::Write(tensor) => Argument::Write(self.raw(tensor)?),
+                KernelArg::I32(number) => Argument::Word(number.to_ne_bytes()),
+                KernelArg::U32(number) => Argument::Word(number.to_ne_bytes()),
+                KernelArg::F32(number) => Argument::Word(number.to_ne_bytes()),
+                KernelArg::I64(number) => Argument::Long(number.to_ne_bytes()),
+                KernelArg::Bytes(bytes) => Argument::Bytes(bytes.into()),
+                KernelArg::Local(len_bytes) => Argument::Local(len_bytes),
+            });
+        }
+        // Drivers refuse calls of no work items; there is nothing to do then.
+        if launch.groups.contains(&0) {
+            return Ok(());
+        }
+        self.stream.send(Command::Launch {
+            site: Arc::clone(launch.site),
+            function,
+            groups: launch.groups,
+            group_size: launch.group_size,
+            arguments,
+        })?;
+        Ok(())
+    }
+}

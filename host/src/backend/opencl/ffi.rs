@@ -1,0 +1,573 @@
+//! All calls into OpenCL, behind types that release what they hold.
+//!
+//! In go handles of the same driver, out come handles and events; errors are the driver's codes. Nothing here knows tensors, and
+//! nothing above this file is unsafe. The objects of crate `opencl3` panic when the driver refuses to release something, which is
+//! what a driver does that has lost its device; so this uses that crate's functions, which answer with codes.
+
+use std::any::Any;
+use std::ffi::CStr;
+use std::ffi::CString;
+use std::ffi::c_void;
+use std::fmt;
+use std::panic::AssertUnwindSafe;
+use std::panic::catch_unwind;
+use std::ptr;
+use std::slice;
+
+use opencl3::command_queue;
+use opencl3::context::context;
+use opencl3::event;
+use opencl3::kernel;
+use opencl3::memory;
+use opencl3::program;
+use opencl3::types::CL_NON_BLOCKING;
+use opencl3::types::cl_command_queue;
+use opencl3::types::cl_context;
+use opencl3::types::cl_device_id;
+use opencl3::types::cl_event;
+use opencl3::types::cl_kernel;
+use opencl3::types::cl_mem;
+use opencl3::types::cl_program;
+
+/// A code of the driver's, with its name when it is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Code(pub(super) i32);
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = opencl3::error_codes::ClError(self.0).to_string();
+        write!(f, "{name} ({})", self.0)
+    }
+}
+
+impl From<i32> for Code {
+    fn from(code: i32) -> Self {
+        Self(code)
+    }
+}
+
+impl From<opencl3::error_codes::ClError> for Code {
+    fn from(error: opencl3::error_codes::ClError) -> Self {
+        Self(error.0)
+    }
+}
+
+/// A device of the driver's. It is the driver's for as long as the process lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct DeviceId(pub(super) cl_device_id);
+
+// SAFETY: an identity, which every function of the driver takes on every thread.
+unsafe impl Send for DeviceId {}
+// SAFETY: as above.
+unsafe impl Sync for DeviceId {}
+
+/// Declares the owner of a handle.
+macro_rules! owner {
+    ($(#[$doc:meta])* $name:ident, $handle:ty, $release:path) => {
+        $(#[$doc])*
+        #[derive(Debug)]
+        pub(super) struct $name($handle);
+
+        // SAFETY: OpenCL functions may be called from any thread, but for `clSetKernelArg`; see `Function`.
+        unsafe impl Send for $name {}
+        // SAFETY: as above.
+        unsafe impl Sync for $name {}
+
+        impl Drop for $name {
+            fn drop(&mut self) {
+                // SAFETY: the handle is this value's alone. A driver that refuses has lost it already.
+                let _ = unsafe { $release(self.0) };
+            }
+        }
+    };
+}
+
+owner!(
+    /// Devices of one platform that share memory and events.
+    Context,
+    cl_context,
+    context::release_context
+);
+
+owner!(
+    /// A queue of one device, whose commands wait for events alone.
+    Queue,
+    cl_command_queue,
+    command_queue::release_command_queue
+);
+
+owner!(
+    /// A buffer. The driver keeps it until commands that use it have ended.
+    Mem,
+    cl_mem,
+    memory::release_mem_object
+);
+
+owner!(
+    /// The end of a command.
+    Event,
+    cl_event,
+    event::release_event
+);
+
+owner!(
+    /// A program for one device.
+    Program,
+    cl_program,
+    program::release_program
+);
+
+owner!(
+    /// A function of a program with its arguments: who sets arguments and enqueues it must be alone with it.
+    Function,
+    cl_kernel,
+    kernel::release_kernel
+);
+
+impl Context {
+    pub(super) fn new(devices: &[DeviceId]) -> Result<Self, Code> {
+        let devices: Vec<cl_device_id> = devices.iter().map(|device| device.0).collect();
+        let created = context::create_context(&devices, ptr::null(), None, ptr::null_mut());
+        Ok(Self(created?))
+    }
+}
+
+impl Mem {
+    /// `len_bytes` bytes, at least 1, of whatever content, on the devices of a context; `on_host` asks for memory that the host
+    /// reaches without a copy.
+    pub(super) fn new(context: &Context, len_bytes: usize, on_host: bool) -> Result<Self, Code> {
+        let mut flags = memory::CL_MEM_READ_WRITE;
+        if on_host {
+            flags |= memory::CL_MEM_ALLOC_HOST_PTR;
+        }
+        // SAFETY: there is no host pointer.
+        let created =
+            unsafe { memory::create_buffer(context.0, flags, len_bytes, ptr::null_mut()) };
+        Ok(Self(created?))
+    }
+
+    /// A buffer over bytes of the host, which devices read and nobody writes. `owner` owns the bytes that `bytes` finds in it, and
+    /// is dropped when the driver is done with them.
+    pub(super) fn over<T: Any + Send + Sync>(
+        context: &Context,
+        owner: T,
+        bytes: impl FnOnce(&T) -> &[u8],
+    ) -> Result<Self, Code> {
+        extern "C" fn release<T>(_: cl_mem, owner: *mut c_void) {
+            // SAFETY: `over` has made it of such a box, and the driver calls this once.
+            let owner = unsafe { Box::from_raw(owner.cast::<T>()) };
+            // A panic must not cross the driver.
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(owner)));
+        }
+        let owner = Box::new(owner);
+        let bytes = bytes(&owner);
+        let flags = memory::CL_MEM_READ_ONLY | memory::CL_MEM_USE_HOST_PTR;
+        let (start, len) = (bytes.as_ptr().cast_mut().cast(), bytes.len());
+        // SAFETY: the bytes stay where they are until the driver calls `release`: their owner is boxed, and shares them with readers
+        // only. The flags promise that devices do not write.
+        let mem = Self(unsafe { memory::create_buffer(context.0, flags, len, start) }?);
+        let owner = Box::into_raw(owner);
+        // SAFETY: `release` takes what is given here.
+        let registered = unsafe {
+            memory::set_mem_object_destructor_callback(mem.0, release::<T>, owner.cast())
+        };
+        if let Err(code) = registered {
+            drop(mem);
+            // SAFETY: nobody else has it: the driver has not taken it, and no command uses the buffer.
+            drop(unsafe { Box::from_raw(owner) });
+            return Err(code.into());
+        }
+        Ok(mem)
+    }
+}
+
+/// How far a command has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// Not ended.
+    Pending,
+    Done,
+    /// It, or one that it waited for, has failed.
+    Failed(Code),
+}
+
+impl Event {
+    pub(super) fn progress(&self) -> Progress {
+        match event::get_event_info(self.0, event::CL_EVENT_COMMAND_EXECUTION_STATUS) {
+            Ok(status) => match i32::from(status) {
+                0 => Progress::Done,
+                code if code < 0 => Progress::Failed(Code(code)),
+                _ => Progress::Pending,
+            },
+            Err(code) => Progress::Failed(Code(code)),
+        }
+    }
+
+    /// Returns when the command has ended.
+    pub(super) fn wait(&self) -> Result<(), Code> {
+        Ok(event::wait_for_events(&[self.0])?)
+    }
+
+    /// Calls `then` once, when the command has ended, on a thread of the driver's, which it must not hold up.
+    pub(super) fn when_ended(&self, then: impl FnOnce(Result<(), Code>) + Send + 'static) {
+        type Then = Box<dyn FnOnce(Result<(), Code>) + Send>;
+        extern "C" fn ended(_: cl_event, status: i32, then: *mut c_void) {
+            // SAFETY: `when_ended` has made it of such a box, and the driver calls this once.
+            let then = unsafe { Box::from_raw(then.cast::<Then>()) };
+            let result = if status < 0 {
+                Err(Code(status))
+            } else {
+                Ok(())
+            };
+            // A panic must not cross the driver; who is called hears of it by what is dropped.
+            let _ = catch_unwind(AssertUnwindSafe(|| then(result)));
+        }
+        let then: Box<Then> = Box::new(Box::new(then));
+        let then = Box::into_raw(then);
+        let registered = event::set_event_callback(self.0, event::CL_COMPLETE, ended, then.cast());
+        if registered.is_err() {
+            // Whatever `then` owns may be in use until then.
+            let waited = self.wait();
+            // SAFETY: the driver has not taken it.
+            let then = unsafe { Box::from_raw(then) };
+            then(waited);
+        }
+    }
+}
+
+/// What a command waits for.
+#[derive(Debug, Default)]
+pub(super) struct Waits(Vec<cl_event>);
+
+// SAFETY: handles of events that the command's caller holds.
+unsafe impl Send for Waits {}
+
+impl Waits {
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    pub(super) fn push(&mut self, event: &Event) {
+        if !self.0.contains(&event.0) {
+            self.0.push(event.0);
+        }
+    }
+
+    fn parts(&self) -> (u32, *const cl_event) {
+        let n = u32::try_from(self.0.len()).unwrap_or(u32::MAX);
+        let start = if n == 0 { ptr::null() } else { self.0.as_ptr() };
+        (n, start)
+    }
+}
+
+/// Bytes of a buffer that the host reads where they are, until [`Queue::unmap`].
+#[derive(Debug)]
+pub(super) struct Mapped {
+    start: *const u8,
+    len_bytes: usize,
+}
+
+// SAFETY: bytes that nobody writes while they are mapped.
+unsafe impl Send for Mapped {}
+// SAFETY: as above.
+unsafe impl Sync for Mapped {}
+
+impl Mapped {
+    pub(super) fn bytes(&self) -> &[u8] {
+        // SAFETY: the driver has mapped so many bytes for reading, and unmaps them when this value is given back.
+        unsafe { slice::from_raw_parts(self.start, self.len_bytes) }
+    }
+}
+
+impl Queue {
+    /// A queue that executes in the order of events where the device can, else in order.
+    pub(super) fn new(context: &Context, device: DeviceId) -> Result<Self, Code> {
+        let out_of_order = [
+            u64::from(command_queue::CL_QUEUE_PROPERTIES),
+            command_queue::CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE,
+            0,
+        ];
+        let create = |properties: *const u64| {
+            // SAFETY: the context holds the device, and the list of properties ends with 0.
+            unsafe {
+                command_queue::create_command_queue_with_properties(context.0, device.0, properties)
+            }
+        };
+        let created = create(out_of_order.as_ptr()).or_else(|_| create(ptr::null()));
+        Ok(Self(created?))
+    }
+
+    pub(super) fn flush(&self) -> Result<(), Code> {
+        Ok(command_queue::flush(self.0)?)
+    }
+
+    /// Returns when all commands have ended.
+    pub(super) fn finish(&self) -> Result<(), Code> {
+        Ok(command_queue::finish(self.0)?)
+    }
+
+    /// Copies the bytes that `bytes` finds in `owner` to the start of a buffer. `owner` is dropped when that is done.
+    pub(super) fn write<T: Send + 'static>(
+        &self,
+        to: &Mem,
+        owner: T,
+        bytes: impl FnOnce(&T) -> &[u8],
+        waits: &Waits,
+    ) -> Result<Event, Code> {
+        let (n, start) = waits.parts();
+        let owner = Box::new(owner);
+        let from = bytes(&owner);
+        // SAFETY: the bytes stay where they are until the event: their owner is boxed, and dropped then. The driver checks the
+        // buffer's length.
+        let event = unsafe {
+            command_queue::enqueue_write_buffer(
+                self.0,
+                to.0,
+                CL_NON_BLOCKING,
+                0,
+                from.len(),
+                from.as_ptr().cast(),
+                n,
+                start,
+            )
+        };
+        let event = Event(event?);
+        event.when_ended(move |_| drop(owner));
+        Ok(event)
+    }
+
+    /// Copies the start of a buffer to the bytes that `bytes` finds in `owner`, and hands it to `then`: when that is done, on a
+    /// thread of the driver's, or at once with the reason why it cannot be.
+    pub(super) fn read<T: Send + 'static>(
+        &self,
+        from: &Mem,
+        owner: T,
+        bytes: impl FnOnce(&mut T) -> &mut [u8],
+        waits: &Waits,
+        then: impl FnOnce(Result<T, Code>) + Send + 'static,
+    ) -> Option<Event> {
+        let (n, start) = waits.parts();
+        let mut owner = Box::new(owner);
+        let to = bytes(&mut owner);
+        // SAFETY: as `write`; nobody looks at the bytes before.
+        let event = unsafe {
+            command_queue::enqueue_read_buffer(
+                self.0,
+                from.0,
+                CL_NON_BLOCKING,
+                0,
+                to.len(),
+                to.as_mut_ptr().cast(),
+                n,
+                start,
+            )
+        };
+        match event {
+            Ok(event) => {
+                let event = Event(event);
+                event.when_ended(move |ended| then(ended.map(|()| *owner)));
+                Some(event)
+            }
+            Err(code) => {
+                then(Err(code.into()));
+                None
+            }
+        }
+    }
+
+    /// Shows the start of a buffer to the host: `then` gets it as [`Self::read`]'s does. The buffer must live until it is unmapped.
+    pub(super) fn map(
+        &self,
+        of: &Mem,
+        len_bytes: usize,
+        waits: &Waits,
+        then: impl FnOnce(Result<Mapped, Code>) + Send + 'static,
+    ) -> Option<Event> {
+        let (n, start) = waits.parts();
+        let mut at: *mut c_void = ptr::null_mut();
+        // SAFETY: the driver checks the buffer's length, and holds the buffer while it is mapped.
+        let event = unsafe {
+            command_queue::enqueue_map_buffer(
+                self.0,
+                of.0,
+                CL_NON_BLOCKING,
+                memory::CL_MAP_READ,
+                0,
+                len_bytes,
+                &mut at,
+                n,
+                start,
+            )
+        };
+        match event {
+            Ok(event) => {
+                let event = Event(event);
+                let mapped = Mapped {
+                    start: at.cast_const().cast(),
+                    len_bytes,
+                };
+                event.when_ended(move |ended| then(ended.map(|()| mapped)));
+                Some(event)
+            }
+            Err(code) => {
+                then(Err(code.into()));
+                None
+            }
+        }
+    }
+
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "the bytes must not be read afterwards"
+    )]
+    pub(super) fn unmap(&self, of: &Mem, mapped: Mapped) -> Result<Event, Code> {
+        let at = mapped.start.cast_mut().cast();
+        // SAFETY: `map` has given it for this buffer, and it is given back once.
+        let event =
+            unsafe { command_queue::enqueue_unmap_mem_object(self.0, of.0, at, 0, ptr::null()) };
+        Ok(Event(event?))
+    }
+
+    /// Zeroes the start of a buffer.
+    pub(super) fn zero(&self, of: &Mem, len_bytes: usize, waits: &Waits) -> Result<Event, Code> {
+        let (n, start) = waits.parts();
+        // The pattern's length divides that of the area.
+        let pattern = [0u8; 16];
+        let pattern_bytes = if len_bytes.is_multiple_of(16) { 16 } else { 1 };
+        // SAFETY: the driver copies the pattern at once and checks the buffer's length.
+        let event = unsafe {
+            command_queue::enqueue_fill_buffer(
+                self.0,
+                of.0,
+                pattern.as_ptr().cast(),
+                pattern_bytes,
+                0,
+                len_bytes,
+                n,
+                start,
+            )
+        };
+        Ok(Event(event?))
+    }
+
+    /// Copies the start of one buffer to that of another of the same context.
+    pub(super) fn copy(
+        &self,
+        from: &Mem,
+        to: &Mem,
+        len_bytes: usize,
+        waits: &Waits,
+    ) -> Result<Event, Code> {
+        let (n, start) = waits.parts();
+        // SAFETY: the driver checks the lengths and that both are of its context.
+        let event = unsafe {
+            command_queue::enqueue_copy_buffer(self.0, from.0, to.0, 0, 0, len_bytes, n, start)
+        };
+        Ok(Event(event?))
+    }
+
+    /// Runs a function with the arguments that were set last.
+    pub(super) fn launch(
+        &self,
+        function: &Function,
+        global: [usize; 3],
+        local: [usize; 3],
+        waits: &Waits,
+    ) -> Result<Event, Code> {
+        let (n, start) = waits.parts();
+        let dimensions = if global[2] > 1 || local[2] > 1 {
+            3
+        } else if global[1] > 1 || local[1] > 1 {
+            2
+        } else {
+            1
+        };
+        // SAFETY: the sizes are there during the call; the driver has its own references to what the arguments name.
+        let event = unsafe {
+            command_queue::enqueue_nd_range_kernel(
+                self.0,
+                function.0,
+                dimensions,
+                ptr::null(),
+                global.as_ptr(),
+                local.as_ptr(),
+                n,
+                start,
+            )
+        };
+        Ok(Event(event?))
+    }
+}
+
+/// The value of an argument.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Value<'a> {
+    Mem(&'a Mem),
+    Bytes(&'a [u8]),
+    /// Memory of a group.
+    Local(usize),
+}
+
+impl Function {
+    pub(super) fn new(program: &Program, name: &CStr) -> Result<Self, Code> {
+        Ok(Self(kernel::create_kernel(program.0, name)?))
+    }
+
+    /// Sets an argument of the next launch. The caller is alone with the function.
+    pub(super) fn set(&self, index: u32, value: Value<'_>) -> Result<(), Code> {
+        let (len, start) = match value {
+            Value::Mem(mem) => (size_of::<cl_mem>(), (&raw const mem.0).cast()),
+            Value::Bytes(bytes) => (bytes.len(), bytes.as_ptr().cast()),
+            Value::Local(len) => (len, ptr::null()),
+        };
+        // SAFETY: the value is there during the call, in which the driver copies it, and checks its length.
+        Ok(unsafe { kernel::set_kernel_arg(self.0, index, len, start) }?)
+    }
+}
+
+impl Program {
+    pub(super) fn of_source(context: &Context, text: &str) -> Result<Self, Code> {
+        let text = [text];
+        Ok(Self(program::create_program_with_source(context.0, &text)?))
+    }
+
+    /// What [`Self::binary`] gave, perhaps of another driver, which then refuses it here or when it is built.
+    pub(super) fn of_binary(
+        context: &Context,
+        device: DeviceId,
+        binary: &[u8],
+    ) -> Result<Self, Code> {
+        // SAFETY: the device is of the context.
+        let created =
+            unsafe { program::create_program_with_binary(context.0, &[device.0], &[binary]) };
+        Ok(Self(created?))
+    }
+
+    pub(super) fn of_spirv(context: &Context, module: &[u8]) -> Result<Self, Code> {
+        Ok(Self(program::create_program_with_il(context.0, module)?))
+    }
+
+    pub(super) fn build(&self, device: DeviceId, options: &CStr) -> Result<(), Code> {
+        let devices = [device.0];
+        let built = program::build_program(self.0, &devices, options, None, ptr::null_mut());
+        Ok(built?)
+    }
+
+    /// What the compiler said.
+    pub(super) fn log(&self, device: DeviceId) -> String {
+        let log = program::get_program_build_info(self.0, device.0, program::CL_PROGRAM_BUILD_LOG);
+        log.map_or_else(|_| String::new(), String::from)
+    }
+
+    /// The compiled form, for this device and driver.
+    pub(super) fn binary(&self) -> Result<Vec<u8>, Code> {
+        let binaries = program::get_program_info(self.0, program::CL_PROGRAM_BINARIES)?;
+        let binaries = Vec::<Vec<u8>>::from(binaries);
+        Ok(binaries.into_iter().next().unwrap_or_default())
+    }
+}
+
+/// A text for the driver, which cannot have a zero inside.
+pub(super) fn text(text: &str) -> Result<CString, Code> {
+    CString::new(text).map_err(|_| Code(opencl3::error_codes::CL_INVALID_VALUE))
+}

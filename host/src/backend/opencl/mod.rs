@@ -1,0 +1,169 @@
+//! SYCL devices: OpenCL devices, under the type name that TensorFlow gave them.
+//!
+//! In come device options, out go [`SyclDevice`]s and the registrations of the kernels of [`super::source`]. The OpenCL library is
+//! loaded when somebody first asks what devices there are; a machine without one has none.
+//!
+//! | file | what |
+//! |---|---|
+//! | `discover.rs` | which devices there are |
+//! | `device.rs` | the device |
+//! | `context.rs` | copies into its memory and out of it |
+//! | `memory.rs` | allocator and pool |
+//! | `stream.rs` | the thread that talks to the driver, and the order of commands |
+//! | `program.rs` | compiled programs and their cache |
+//! | `ffi.rs` | all calls into OpenCL |
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::device::Device;
+use crate::device::DeviceDetails;
+use crate::device::DeviceError;
+use crate::device::DeviceFactory;
+use crate::device::DeviceLocality;
+use crate::device::DeviceOptions;
+use crate::device::KernelRegistry;
+use crate::device::PhysicalDevice;
+use crate::device::SYSTEM_ROOT;
+use crate::device::pci_numa_node;
+use crate::names::DeviceName;
+
+mod context;
+mod device;
+mod discover;
+#[expect(unsafe_code, reason = "calls into OpenCL")]
+mod ffi;
+mod memory;
+mod program;
+mod stream;
+
+pub use device::SyclDevice;
+use discover::DeviceFacts;
+use ffi::Context;
+
+/// The type of these devices.
+pub const DEVICE_TYPE: &str = "SYCL";
+
+/// Priority of their factory, TensorFlow's.
+pub const PRIORITY: i32 = 200;
+
+/// Makes SYCL devices (TensorFlow `SYCLDeviceFactory`): one for each OpenCL device, or exactly as many as `device_count["SYCL"]`
+/// says, which must be there. GPUs come first, CPUs last. Devices of one platform share an OpenCL context, so that tensors go from one
+/// to the other without the host.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SyclDeviceFactory;
+
+impl SyclDeviceFactory {
+    /// The devices that options ask for.
+    fn wanted(options: &DeviceOptions) -> Result<Vec<DeviceFacts>, DeviceError> {
+        let count = options.device_count.get(DEVICE_TYPE).copied();
+        let found = match (count, discover::devices()) {
+            // Nobody has asked for any.
+            (None, Err(DeviceError::Absent { .. })) => return Ok(Vec::new()),
+            (_, found) => found?,
+        };
+        let Some(count) = count else {
+            return Ok(found);
+        };
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        if count > found.len() {
+            let names: Vec<String> = found.iter().map(DeviceFacts::text).collect();
+            return Err(DeviceError::InvalidArgument(format!(
+                "device_count asks for {count} SYCL devices, and OpenCL has {}: {}; ask for fewer",
+                found.len(),
+                names.join("; ")
+            )));
+        }
+        Ok(found.into_iter().take(count).collect())
+    }
+}
+
+/// Where a card sits, if the system knows.
+fn locality(facts: &DeviceFacts, root: &Path) -> DeviceLocality {
+    let node = facts
+        .pci_address
+        .as_ref()
+        .and_then(|address| pci_numa_node(root, address).ok())
+        .and_then(|node| u32::try_from(node).ok());
+    node.map_or_else(DeviceLocality::default, DeviceLocality::on_numa_node)
+}
+
+impl DeviceFactory for SyclDeviceFactory {
+    fn list_physical(&self) -> Result<Vec<PhysicalDevice>, DeviceError> {
+        let found = discover::devices()?;
+        let physical = (0..)
+            .zip(&found)
+            .map(|(index, facts): (u32, _)| PhysicalDevice {
+                name: format!("/physical_device:{DEVICE_TYPE}:{index}"),
+                description: facts.text(),
+            });
+        Ok(physical.collect())
+    }
+
+    fn details(&self, index: usize) -> Result<DeviceDetails, DeviceError> {
+        let found = discover::devices()?;
+        let facts = found.get(index).ok_or_else(|| {
+            DeviceError::InvalidArgument(format!(
+                "there is no SYCL device {index}, OpenCL has {}",
+                found.len()
+            ))
+        })?;
+        Ok(facts.details())
+    }
+
+    fn create(
+        &self,
+        options: &DeviceOptions,
+        prefix: &str,
+    ) -> Result<Vec<Arc<dyn Device>>, DeviceError> {
+        // Who wants none need not wait for drivers.
+        if options.device_count.get(DEVICE_TYPE) == Some(&0) {
+            return Ok(Vec::new());
+        }
+        let found = Self::wanted(options)?;
+        let root = options.system_root.as_deref();
+        let root = root.unwrap_or_else(|| Path::new(SYSTEM_ROOT));
+        let mut contexts: HashMap<usize, Arc<Context>> = HashMap::new();
+        let mut devices: Vec<Arc<dyn Device>> = Vec::new();
+        for (index, facts) in (0..).zip(&found) {
+            let text = format!("{prefix}/device:{DEVICE_TYPE}:{index}");
+            let name = DeviceName::parse_full(&text)
+                .map_err(|error| DeviceError::InvalidArgument(error.to_string()))?;
+            let context = match contexts.get(&facts.platform_idx) {
+                Some(context) => Arc::clone(context),
+                None => {
+                    let of_platform = found
+                        .iter()
+                        .filter(|other| other.platform_idx == facts.platform_idx);
+                    let ids: Vec<_> = of_platform.map(|facts| facts.id).collect();
+                    let context = Context::new(&ids).map_err(|code| DeviceError::Failed {
+                        device: text.clone(),
+                        message: format!(
+                            "{} gives no context: {code}; see what `clinfo` says",
+                            facts.text()
+                        ),
+                    })?;
+                    let context = Arc::new(context);
+                    contexts.insert(facts.platform_idx, Arc::clone(&context));
+                    context
+                }
+            };
+            let device = SyclDevice::open(
+                &name,
+                index,
+                facts.clone(),
+                context,
+                options.memory_bytes_of(&name)?,
+                locality(facts, root),
+                options.program_cache.clone(),
+            )?;
+            devices.push(Arc::new(device));
+        }
+        Ok(devices)
+    }
+
+    fn register_kernels(&self, registry: &mut KernelRegistry) {
+        super::source::register(registry, DEVICE_TYPE);
+    }
+}

@@ -1,0 +1,239 @@
+//! Programs: compiled once per device, driver and source, and kept.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+
+use tracing::debug;
+use tracing::warn;
+
+use super::discover::DeviceFacts;
+use super::ffi;
+use super::ffi::Context;
+use super::ffi::Program;
+use crate::backend::source::OPENCL_PRELUDE;
+use crate::device::DeviceError;
+use crate::device::DeviceFunction;
+use crate::device::KernelError;
+use crate::device::ProgramCode;
+use crate::device::ProgramSource;
+use crate::store::CacheFolder;
+use crate::store::CacheKey;
+use crate::trace::targets;
+
+/// The start of the names of cached programs.
+const CACHE_KIND: &str = "program";
+
+/// Characters of a compiler's messages that an error shows.
+const LOG_CHARS_MAX: usize = 4000;
+
+/// The programs of one device.
+pub(super) struct Programs {
+    name: String,
+    facts: Arc<DeviceFacts>,
+    context: Arc<Context>,
+    cache: Option<Arc<CacheFolder>>,
+    /// Held while compiling: two threads that want one program must not compile it twice.
+    built: Mutex<Built>,
+}
+
+#[derive(Default)]
+struct Built {
+    programs: HashMap<ProgramSource, Arc<Program>>,
+    functions: HashMap<(ProgramSource, String), Arc<SyclFunction>>,
+}
+
+/// A function of a program.
+#[derive(Debug)]
+pub(super) struct SyclFunction {
+    name: String,
+    /// Names the program, too, for messages.
+    text: String,
+    context: Arc<Context>,
+    handle: Mutex<ffi::Function>,
+}
+
+impl SyclFunction {
+    /// The function, for setting its arguments and enqueuing it: one at a time.
+    pub(super) fn handle(&self) -> MutexGuard<'_, ffi::Function> {
+        self.handle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The function and its program.
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
+    pub(super) fn is_of(&self, context: &Arc<Context>) -> bool {
+        Arc::ptr_eq(&self.context, context)
+    }
+}
+
+impl DeviceFunction for SyclFunction {
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Programs {
+    pub(super) fn new(
+        name: &str,
+        facts: Arc<DeviceFacts>,
+        context: Arc<Context>,
+        cache: Option<Arc<CacheFolder>>,
+    ) -> Self {
+        Self {
+            name: name.to_owned(),
+            facts,
+            context,
+            cache,
+            built: Mutex::default(),
+        }
+    }
+
+    /// A function of a program, which is built if it has not been.
+    pub(super) fn function(
+        &self,
+        source: &ProgramSource,
+        name: &str,
+    ) -> Result<Arc<SyclFunction>, KernelError> {
+        let mut built = self.built.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (source.clone(), name.to_owned());
+        if let Some(function) = built.functions.get(&key) {
+            return Ok(Arc::clone(function));
+        }
+        let program = match built.programs.get(source) {
+            Some(program) => Arc::clone(program),
+            None => {
+                let program = Arc::new(self.build(source)?);
+                built.programs.insert(source.clone(), Arc::clone(&program));
+                program
+            }
+        };
+        let no_such = |code: ffi::Code| {
+            self.refused(source, format!("function `{name}` cannot be had: {code}"))
+        };
+        let handle = ffi::text(name)
+            .and_then(|name| ffi::Function::new(&program, &name))
+            .map_err(no_such)?;
+        let function = Arc::new(SyclFunction {
+            name: name.to_owned(),
+            text: format!("{name} of {source}"),
+            context: Arc::clone(&self.context),
+            handle: Mutex::new(handle),
+        });
+        built.functions.insert(key, Arc::clone(&function));
+        Ok(function)
+    }
+
+    fn build(&self, source: &ProgramSource) -> Result<Program, KernelError> {
+        let text = match &source.code {
+            ProgramCode::Source(text) => Self::head(source) + text,
+            ProgramCode::SpirV(module) => return self.build_spirv(source, module),
+        };
+        let key = self.key(&text);
+        let cached = self.cache.as_ref().and_then(|cache| cache.read(&key));
+        if let Some(binary) = cached {
+            // A driver may refuse what another version of it has made; then there is the source.
+            let program = Program::of_binary(&self.context, self.facts.id, &binary);
+            let loaded = program.and_then(|program| {
+                program.build(self.facts.id, c"")?;
+                Ok(program)
+            });
+            match loaded {
+                Ok(program) => return Ok(program),
+                Err(code) => debug!(
+                    target: targets::DEVICE,
+                    device = self.name,
+                    program = %source,
+                    %code,
+                    "the driver does not take its cached program, which is compiled again"
+                ),
+            }
+        }
+        let program = Program::of_source(&self.context, &text)
+            .map_err(|code| self.refused(source, code.to_string()))?;
+        self.compile(source, &program)?;
+        if let Some(cache) = &self.cache {
+            let binary = program.binary().map_err(|code| code.to_string());
+            let kept = binary.and_then(|binary| {
+                cache
+                    .write(&key, &binary)
+                    .map_err(|error| error.to_string())
+            });
+            if let Err(problem) = kept {
+                warn!(
+                    target: targets::DEVICE,
+                    device = self.name,
+                    program = %source,
+                    problem,
+                    "a compiled program is not kept"
+                );
+            }
+        }
+        Ok(program)
+    }
+
+    fn build_spirv(&self, source: &ProgramSource, module: &[u8]) -> Result<Program, KernelError> {
+        if !self.facts.takes_spirv {
+            return Err(KernelError::Unimplemented(format!(
+                "{source}: {} takes no SPIR-V; give the kernel as source, or use a driver that takes it",
+                self.facts.text()
+            )));
+        }
+        let program = Program::of_spirv(&self.context, module)
+            .map_err(|code| self.refused(source, format!("the module is refused: {code}")))?;
+        self.compile(source, &program)?;
+        Ok(program)
+    }
+
+    fn compile(&self, source: &ProgramSource, program: &Program) -> Result<(), KernelError> {
+        let compiled = program.build(self.facts.id, c"");
+        compiled.map_err(|code| {
+            let log = program.log(self.facts.id);
+            let log: String = log.trim().chars().take(LOG_CHARS_MAX).collect();
+            self.refused(source, format!("{code}\n{log}"))
+        })
+    }
+
+    fn refused(&self, source: &ProgramSource, message: String) -> KernelError {
+        DeviceError::Build {
+            device: self.name.clone(),
+            program: source.to_string(),
+            message,
+        }
+        .into()
+    }
+
+    /// What stands before the source: its macros, the prelude.
+    fn head(source: &ProgramSource) -> String {
+        let mut head = String::new();
+        for (name, value) in &source.defines {
+            head += &format!("#define {name} {value}\n");
+        }
+        head + OPENCL_PRELUDE + "\n#line 1\n"
+    }
+
+    fn key(&self, text: &str) -> CacheKey {
+        let facts = &self.facts;
+        let identity = [
+            facts.platform.as_str(),
+            &facts.name,
+            &facts.vendor,
+            &facts.version,
+            &facts.driver,
+            text,
+        ];
+        let identity: Vec<&[u8]> = identity.iter().map(|part| part.as_bytes()).collect();
+        CacheKey::new(CACHE_KIND, &identity)
+    }
+}
+
+impl fmt::Debug for Programs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Programs").field(&self.name).finish()
+    }
+}

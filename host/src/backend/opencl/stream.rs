@@ -1,0 +1,691 @@
+//! The thread that gives a device its commands, and the order in which the device may execute them.
+//!
+//! In go commands from any thread, out go calls of the driver from one. A driver may execute inside the call that enqueues (PoCL's
+//! `basic` does); the executor's threads are not held up by that. Commands wait for each other through their buffers: who reads
+//! one waits for who wrote it, who writes one waits for everybody before. That also orders the lives of a buffer that goes
+//! back to the pool while commands that use it are still to be executed.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::hint;
+use std::mem;
+use std::sync::Arc;
+use std::sync::Condvar;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+use std::sync::mpsc::Receiver;
+use std::sync::mpsc::Sender;
+use std::sync::mpsc::TryRecvError;
+use std::thread;
+use std::time::Duration;
+use std::time::Instant;
+
+use smallvec::SmallVec;
+
+use super::ffi::Code;
+use super::ffi::Event;
+use super::ffi::Mapped;
+use super::ffi::Mem;
+use super::ffi::Progress;
+use super::ffi::Queue;
+use super::ffi::Value;
+use super::ffi::Waits;
+use super::program::SyclFunction;
+use crate::device::DeviceError;
+use crate::device::LaunchSite;
+use crate::tensor::Buffer;
+use crate::tensor::Tensor;
+
+/// Commands after which the driver hears that it may begin, although more are coming.
+const COMMANDS_PER_FLUSH: u32 = 64;
+
+/// How long the thread looks busily for the next command: waking it takes about as long.
+const SPIN: Duration = Duration::from_micros(10);
+
+/// Commands whose end is not looked at before there are so many.
+const IN_FLIGHT_MAX: usize = 64;
+
+/// Events of readers that a buffer remembers before those that have ended are forgotten.
+const READERS_MAX: usize = 8;
+
+/// A buffer, and what its commands wait for.
+#[derive(Debug)]
+pub(super) struct RawBuffer {
+    pub(super) mem: Mem,
+    /// At least what tensors in it need.
+    pub(super) len_bytes: usize,
+    hazards: Mutex<Hazards>,
+}
+
+/// What commands leave for those that come after them.
+#[derive(Debug, Default)]
+struct Hazards {
+    /// The end of who wrote it last.
+    writer: Option<Arc<Event>>,
+    /// The ends of those who have read it since.
+    readers: SmallVec<[Arc<Event>; 2]>,
+    /// Why there is nothing to read in it.
+    failure: Option<Failure>,
+}
+
+impl RawBuffer {
+    pub(super) fn new(mem: Mem, len_bytes: usize) -> Self {
+        Self {
+            mem,
+            len_bytes,
+            hazards: Mutex::default(),
+        }
+    }
+
+    fn hazards(&self) -> MutexGuard<'_, Hazards> {
+        // Nothing panics under the lock.
+        self.hazards.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What a reader waits for; an error if there will be nothing to read.
+    fn before_reading(&self, waits: &mut Waits) -> Result<(), Failure> {
+        let hazards = self.hazards();
+        if let Some(failure) = &hazards.failure {
+            return Err(failure.clone());
+        }
+        if let Some(writer) = &hazards.writer {
+            waits.push(writer);
+        }
+        Ok(())
+    }
+
+    fn before_writing(&self, waits: &mut Waits) {
+        let hazards = self.hazards();
+        for event in hazards.writer.iter().chain(&hazards.readers) {
+            waits.push(event);
+        }
+    }
+
+    fn is_read_until(&self, event: &Arc<Event>) {
+        let mut hazards = self.hazards();
+        if hazards.readers.len() >= READERS_MAX {
+            hazards
+                .readers
+                .retain(|reader| reader.progress() == Progress::Pending);
+        }
+        hazards.readers.push(Arc::clone(event));
+    }
+
+    fn is_written_until(&self, event: &Arc<Event>) {
+        *self.hazards() = Hazards {
+            writer: Some(Arc::clone(event)),
+            ..Hazards::default()
+        };
+    }
+
+    fn is_not_written(&self, failure: &Failure) {
+        self.hazards().failure = Some(failure.clone());
+    }
+}
+
+/// A failure of work that was given to the device, until somebody has heard of it.
+#[derive(Debug, Clone)]
+pub(super) struct Failure {
+    error: Arc<DeviceError>,
+    /// Whether an error has been handed to whoever waits for results.
+    is_told: Arc<Mutex<bool>>,
+}
+
+impl Failure {
+    fn new(error: DeviceError) -> Self {
+        Self {
+            error: Arc::new(error),
+            is_told: Arc::default(),
+        }
+    }
+
+    /// The error, for somebody who will tell of it.
+    pub(super) fn tell(&self) -> DeviceError {
+        *self.is_told.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        DeviceError::clone(&self.error)
+    }
+
+    fn is_told(&self) -> bool {
+        *self.is_told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An argument on its way to the driver.
+#[derive(Debug)]
+pub(super) enum Argument {
+    Read(Arc<RawBuffer>),
+    Write(Arc<RawBuffer>),
+    Word([u8; 4]),
+    Long([u8; 8]),
+    Bytes(Box<[u8]>),
+    Local(usize),
+}
+
+/// Takes a copy of a tensor, or why there is none.
+pub(super) type Copied = Box<dyn FnOnce(Result<Arrived, DeviceError>) + Send>;
+
+/// Where the bytes of a tensor have arrived.
+#[derive(Debug)]
+pub(super) enum Arrived {
+    /// In memory of the host's own.
+    Copied(Buffer),
+    /// In the device's memory, which the host reads.
+    Mapped(Mapped),
+}
+
+/// What the device shall do.
+pub(super) enum Command {
+    Launch {
+        site: Arc<LaunchSite>,
+        function: Arc<SyclFunction>,
+        groups: [usize; 3],
+        group_size: [usize; 3],
+        arguments: SmallVec<[Argument; 8]>,
+    },
+    /// The bytes of a tensor that the host can read, to the start of a buffer.
+    Write { from: Tensor, to: Arc<RawBuffer> },
+    Zero {
+        of: Arc<RawBuffer>,
+        len_bytes: usize,
+    },
+    Copy {
+        from: Arc<RawBuffer>,
+        to: Arc<RawBuffer>,
+        len_bytes: usize,
+        /// Another device's stream, and how far it must have come: it makes what is read.
+        after: Option<(Arc<Shared>, u64)>,
+    },
+    /// The start of a buffer to memory of the host, as much as that holds.
+    Read {
+        from: Arc<RawBuffer>,
+        to: Buffer,
+        done: Copied,
+    },
+    Map {
+        of: Arc<RawBuffer>,
+        len_bytes: usize,
+        done: Copied,
+    },
+    Unmap {
+        of: Arc<RawBuffer>,
+        mapped: Mapped,
+        /// The tensor whose bytes the host has read: its buffer must not be another's before.
+        owner: Buffer,
+    },
+    /// Wait for everything before.
+    Finish {
+        done: Box<dyn FnOnce(Result<(), DeviceError>) + Send>,
+    },
+}
+
+/// The way to a device's thread.
+#[derive(Debug)]
+pub(super) struct Stream {
+    sender: Sender<Command>,
+    shared: Arc<Shared>,
+}
+
+/// What both ends know.
+#[derive(Debug)]
+pub(super) struct Shared {
+    device: String,
+    n_sent: AtomicU64,
+    n_enqueued: Mutex<u64>,
+    has_enqueued: Condvar,
+    /// Set once the device does not answer any more.
+    lost: Mutex<Option<DeviceError>>,
+}
+
+impl Stream {
+    /// Starts the thread, which ends when the last who can send has gone and everything is done.
+    pub(super) fn start(device: &str, queue: Queue) -> Result<Self, DeviceError> {
+        let (sender, receiver) = mpsc::channel();
+        let shared = Arc::new(Shared {
+            device: device.to_owned(),
+            n_sent: AtomicU64::new(0),
+            n_enqueued: Mutex::new(0),
+            has_enqueued: Condvar::new(),
+            lost: Mutex::default(),
+        });
+        let worker = Worker {
+            receiver,
+            queue,
+            shared: Arc::clone(&shared),
+            waits: Waits::default(),
+            n_unflushed: 0,
+            in_flight: VecDeque::new(),
+            failure: None,
+        };
+        let name = device.rsplit('/').next().unwrap_or(device).to_owned();
+        thread::Builder::new()
+            .name(name)
+            .spawn(move || worker.work())
+            .map_err(|error| DeviceError::Failed {
+                device: device.to_owned(),
+                message: format!("there is no thread for its commands: {error}"),
+            })?;
+        Ok(Self { sender, shared })
+    }
+
+    /// Gives the device a command.
+    ///
+    /// # Errors
+    /// [`DeviceError::Lost`] when it does not answer any more.
+    pub(super) fn send(&self, command: Command) -> Result<(), DeviceError> {
+        self.try_send(command).map_err(|(_, lost)| lost)
+    }
+
+    /// The same, giving the command back.
+    pub(super) fn try_send(&self, command: Command) -> Result<(), (Command, DeviceError)> {
+        match self.shared.check() {
+            Ok(()) => {
+                self.send_anyway(command);
+                Ok(())
+            }
+            Err(lost) => Err((command, lost)),
+        }
+    }
+
+    /// The same for what must be told also to a device that does not answer: what is dropped, and what waits for an end.
+    pub(super) fn send_anyway(&self, command: Command) {
+        self.shared.n_sent.fetch_add(1, Ordering::AcqRel);
+        // The thread lives as long as this; if it has died, what the command owns is dropped, which says so.
+        let _ = self.sender.send(command);
+    }
+
+    /// What has been sent so far, for a command of another device that must come after it.
+    pub(super) fn now(&self) -> (Arc<Shared>, u64) {
+        let n_sent = self.shared.n_sent.load(Ordering::Acquire);
+        (Arc::clone(&self.shared), n_sent)
+    }
+}
+
+impl Shared {
+    fn check(&self) -> Result<(), DeviceError> {
+        let lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        lost.clone().map_or(Ok(()), Err)
+    }
+
+    fn count(&self) {
+        let mut n_enqueued = self
+            .n_enqueued
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *n_enqueued += 1;
+        self.has_enqueued.notify_all();
+    }
+
+    /// Returns when so many commands have been given to the driver.
+    fn wait(&self, n_sent: u64) {
+        let n_enqueued = self
+            .n_enqueued
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let waited = self.has_enqueued.wait_while(n_enqueued, |n| *n < n_sent);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// The error for a code of the driver's.
+    fn error(&self, site: Option<&LaunchSite>, doing: &str, code: Code) -> DeviceError {
+        let error = self.describe(site, doing, code);
+        if matches!(error, DeviceError::Lost { .. }) {
+            let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+            lost.get_or_insert_with(|| error.clone());
+        }
+        error
+    }
+
+    fn describe(&self, site: Option<&LaunchSite>, doing: &str, code: Code) -> DeviceError {
+        let device = self.device.clone();
+        let message = format!("{doing}: {code}");
+        if is_loss(code) {
+            return DeviceError::Lost { device, message };
+        }
+        match site {
+            Some(site) => DeviceError::Work {
+                device,
+                node: site.node.clone(),
+                op: site.op.clone(),
+                message,
+            },
+            None => DeviceError::Failed { device, message },
+        }
+    }
+}
+
+/// Whether a driver that says this will not do any more work.
+fn is_loss(code: Code) -> bool {
+    use opencl3::error_codes::CL_CONTEXT_TERMINATED_KHR;
+    use opencl3::error_codes::CL_DEVICE_NOT_AVAILABLE;
+    use opencl3::error_codes::CL_INVALID_COMMAND_QUEUE;
+    use opencl3::error_codes::CL_INVALID_CONTEXT;
+    use opencl3::error_codes::CL_INVALID_DEVICE;
+    /// What NVIDIA's driver says of an illegal access, after which the context is of no use.
+    const NVIDIA_ILLEGAL_ACCESS: i32 = -9999;
+    [
+        CL_CONTEXT_TERMINATED_KHR,
+        CL_DEVICE_NOT_AVAILABLE,
+        CL_INVALID_COMMAND_QUEUE,
+        CL_INVALID_CONTEXT,
+        CL_INVALID_DEVICE,
+        NVIDIA_ILLEGAL_ACCESS,
+    ]
+    .contains(&code.0)
+}
+
+/// The thread's side.
+struct Worker {
+    receiver: Receiver<Command>,
+    queue: Queue,
+    shared: Arc<Shared>,
+    /// Of the command at hand.
+    waits: Waits,
+    n_unflushed: u32,
+    /// Launches that may not have ended.
+    in_flight: VecDeque<(Arc<Event>, Arc<LaunchSite>)>,
+    /// The first failure since the last [`Command::Finish`].
+    failure: Option<Failure>,
+}
+
+impl Worker {
+    fn work(mut self) {
+        while let Some(command) = self.next() {
+            self.execute(command);
+            self.shared.count();
+            if self.n_unflushed >= COMMANDS_PER_FLUSH {
+                self.flush();
+            }
+        }
+        // What is under way uses memory that goes with this.
+        let _ = self.queue.finish();
+    }
+
+    /// The next command; `None` when there will be none.
+    fn next(&mut self) -> Option<Command> {
+        match self.receiver.try_recv() {
+            Ok(command) => return Some(command),
+            Err(TryRecvError::Disconnected) => return None,
+            Err(TryRecvError::Empty) => self.flush(),
+        }
+        let started = Instant::now();
+        while started.elapsed() < SPIN {
+            match self.receiver.try_recv() {
+                Ok(command) => return Some(command),
+                Err(TryRecvError::Disconnected) => return None,
+                Err(TryRecvError::Empty) => hint::spin_loop(),
+            }
+        }
+        self.receiver.recv().ok()
+    }
+
+    fn flush(&mut self) {
+        if mem::take(&mut self.n_unflushed) > 0
+            && let Err(code) = self.queue.flush()
+        {
+            self.failed(None, "starting its commands", code);
+        }
+    }
+
+    fn failed(&mut self, site: Option<&LaunchSite>, doing: &str, code: Code) -> Failure {
+        let failure = Failure::new(self.shared.error(site, doing, code));
+        self.failure.get_or_insert_with(|| failure.clone());
+        failure
+    }
+
+    fn execute(&mut self, command: Command) {
+        self.waits.clear();
+        match command {
+            Command::Launch {
+                site,
+                function,
+                groups,
+                group_size,
+                arguments,
+            } => {
+                self.launch(site, &function, groups, group_size, &arguments);
+            }
+            Command::Write { from, to } => self.write(from, &to),
+            Command::Zero { of, len_bytes } => {
+                of.before_writing(&mut self.waits);
+                let zeroed = self.queue.zero(&of.mem, len_bytes, &self.waits);
+                self.wrote(zeroed, &of, "zeroing memory");
+            }
+            Command::Copy {
+                from,
+                to,
+                len_bytes,
+                after,
+            } => {
+                if let Some((other, n_sent)) = after {
+                    other.wait(n_sent);
+                }
+                to.before_writing(&mut self.waits);
+                match from.before_reading(&mut self.waits) {
+                    Ok(()) => {
+                        let copied = self.queue.copy(&from.mem, &to.mem, len_bytes, &self.waits);
+                        if let Some(event) = self.wrote(copied, &to, "copying a tensor") {
+                            from.is_read_until(&event);
+                        }
+                    }
+                    Err(failure) => to.is_not_written(&failure),
+                }
+            }
+            Command::Read { from, to, done } => self.read(&from, to, done),
+            Command::Map {
+                of,
+                len_bytes,
+                done,
+            } => self.map(&of, len_bytes, done),
+            Command::Unmap { of, mapped, owner } => {
+                match self.queue.unmap(&of.mem, mapped) {
+                    Ok(event) => {
+                        self.n_unflushed += 1;
+                        of.is_read_until(&Arc::new(event));
+                    }
+                    Err(code) => {
+                        self.failed(None, "unmapping memory", code);
+                    }
+                }
+                drop(owner);
+            }
+            Command::Finish { done } => {
+                let finished = self.finish();
+                done(finished);
+            }
+        }
+    }
+
+    /// Notes that `to` is written until the event; gives it back.
+    fn wrote(
+        &mut self,
+        outcome: Result<Event, Code>,
+        to: &RawBuffer,
+        doing: &str,
+    ) -> Option<Arc<Event>> {
+        match outcome {
+            Ok(event) => {
+                let event = Arc::new(event);
+                self.n_unflushed += 1;
+                to.is_written_until(&event);
+                Some(event)
+            }
+            Err(code) => {
+                let failure = self.failed(None, doing, code);
+                to.is_not_written(&failure);
+                None
+            }
+        }
+    }
+
+    fn launch(
+        &mut self,
+        site: Arc<LaunchSite>,
+        function: &SyclFunction,
+        groups: [usize; 3],
+        group_size: [usize; 3],
+        arguments: &[Argument],
+    ) {
+        let outputs = || {
+            arguments.iter().filter_map(|argument| match argument {
+                Argument::Write(buffer) => Some(buffer),
+                _ => None,
+            })
+        };
+        for argument in arguments {
+            match argument {
+                Argument::Read(buffer) => {
+                    if let Err(failure) = buffer.before_reading(&mut self.waits) {
+                        // What depends on work that failed fails with it, without a word of its own.
+                        outputs().for_each(|output| output.is_not_written(&failure));
+                        return;
+                    }
+                }
+                Argument::Write(buffer) => buffer.before_writing(&mut self.waits),
+                _ => {}
+            }
+        }
+        let global = [0, 1, 2].map(|axis| groups[axis] * group_size[axis]);
+        let launched = {
+            let function = function.handle();
+            let set = (0..).zip(arguments).try_for_each(|(index, argument)| {
+                let value = match argument {
+                    Argument::Read(buffer) | Argument::Write(buffer) => Value::Mem(&buffer.mem),
+                    Argument::Word(bytes) => Value::Bytes(bytes),
+                    Argument::Long(bytes) => Value::Bytes(bytes),
+                    Argument::Bytes(bytes) => Value::Bytes(bytes),
+                    Argument::Local(len_bytes) => Value::Local(*len_bytes),
+                };
+                function.set(index, value)
+            });
+            let (queue, waits) = (&self.queue, &self.waits);
+            set.and_then(|()| queue.launch(&function, global, group_size, waits))
+        };
+        let event = match launched {
+            Ok(event) => Arc::new(event),
+            Err(code) => {
+                let doing = format!("launching `{}`", function.text());
+                let failure = self.failed(Some(&site), &doing, code);
+                outputs().for_each(|output| output.is_not_written(&failure));
+                return;
+            }
+        };
+        self.n_unflushed += 1;
+        for argument in arguments {
+            match argument {
+                Argument::Read(buffer) => buffer.is_read_until(&event),
+                Argument::Write(buffer) => buffer.is_written_until(&event),
+                _ => {}
+            }
+        }
+        self.in_flight.push_back((event, site));
+        if self.in_flight.len() >= IN_FLIGHT_MAX {
+            self.look_at_ends();
+        }
+    }
+
+    /// Forgets launches that have ended, in the order in which they were given.
+    fn look_at_ends(&mut self) {
+        while let Some((event, site)) = self.in_flight.front() {
+            match event.progress() {
+                Progress::Pending => return,
+                Progress::Done => {}
+                Progress::Failed(code) => {
+                    let site = Arc::clone(site);
+                    self.failed(Some(&site), "executing it", code);
+                }
+            }
+            self.in_flight.pop_front();
+        }
+    }
+
+    fn write(&mut self, from: Tensor, to: &RawBuffer) {
+        to.before_writing(&mut self.waits);
+        let written = self.queue.write(&to.mem, from, tensor_bytes, &self.waits);
+        self.wrote(written, to, "copying from the host");
+    }
+
+    fn read(&mut self, from: &RawBuffer, to: Buffer, done: Copied) {
+        if let Err(failure) = from.before_reading(&mut self.waits) {
+            return done(Err(failure.tell()));
+        }
+        let then = self.telling(|to| done(to.map(Arrived::Copied)));
+        let event = self
+            .queue
+            .read(&from.mem, to, buffer_bytes, &self.waits, then);
+        self.reads(from, event);
+    }
+
+    fn map(&mut self, of: &RawBuffer, len_bytes: usize, done: Copied) {
+        if let Err(failure) = of.before_reading(&mut self.waits) {
+            return done(Err(failure.tell()));
+        }
+        let then = self.telling(|mapped| done(mapped.map(Arrived::Mapped)));
+        let event = self.queue.map(&of.mem, len_bytes, &self.waits, then);
+        self.reads(of, event);
+    }
+
+    fn reads(&mut self, from: &RawBuffer, event: Option<Event>) {
+        if let Some(event) = event {
+            self.n_unflushed += 1;
+            from.is_read_until(&Arc::new(event));
+        }
+    }
+
+    /// What takes the end of a copy and says why it failed: the launch that it waited for, if that is the reason.
+    fn telling<T, D>(&self, done: D) -> impl FnOnce(Result<T, Code>) + Send + use<T, D>
+    where
+        D: FnOnce(Result<T, DeviceError>) + Send,
+    {
+        let (shared, sites) = (Arc::clone(&self.shared), self.in_flight.clone());
+        move |ended| {
+            done(ended.map_err(|code| {
+                for (event, site) in &sites {
+                    if let Progress::Failed(code) = event.progress() {
+                        return shared.error(Some(site), "executing it", code);
+                    }
+                }
+                shared.error(None, "copying to the host", code)
+            }));
+        }
+    }
+
+    fn finish(&mut self) -> Result<(), DeviceError> {
+        self.n_unflushed = 0;
+        let finished = self.queue.finish();
+        self.look_at_ends();
+        let failure = self.failure.take().filter(|failure| !failure.is_told());
+        if let Err(code) = finished {
+            return Err(self.shared.error(None, "finishing its work", code));
+        }
+        failure.map_or(Ok(()), |failure| Err(failure.tell()))
+    }
+}
+
+/// What the host reads of a tensor, which has been looked at before it was sent here.
+fn tensor_bytes(tensor: &Tensor) -> &[u8] {
+    tensor.as_bytes().unwrap_or_default()
+}
+
+/// Where the host writes in a buffer that nobody else has.
+fn buffer_bytes(buffer: &mut Buffer) -> &mut [u8] {
+    buffer.as_host_bytes_mut().unwrap_or_default()
+}
+
+impl fmt::Debug for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Launch { .. } => "Launch",
+            Self::Write { .. } => "Write",
+            Self::Zero { .. } => "Zero",
+            Self::Copy { .. } => "Copy",
+            Self::Read { .. } => "Read",
+            Self::Map { .. } => "Map",
+            Self::Unmap { .. } => "Unmap",
+            Self::Finish { .. } => "Finish",
+        })
+    }
+}

@@ -1,0 +1,230 @@
+//! What the kernels of this folder have in common: from a node to a function, from an execution to a launch.
+
+use std::sync::Arc;
+
+use crate::device::DeviceFunction;
+use crate::device::Kernel;
+use crate::device::KernelArg;
+use crate::device::KernelConstruction;
+use crate::device::KernelContext;
+use crate::device::KernelDevice;
+use crate::device::KernelError;
+use crate::device::Launch;
+use crate::device::LaunchSite;
+use crate::device::ProcessorKind;
+use crate::device::ProgramDevice;
+use crate::device::ProgramSource;
+use crate::tensor::DType;
+use crate::tensor::Shape;
+use crate::tensor::Tensor;
+
+/// What a kernel is made by.
+pub(super) type Made = Result<Box<dyn Kernel>, KernelError>;
+
+/// Axes that functions walk over at most ([`Axes`]); more are `Unimplemented`.
+const AXES_MAX: usize = 8;
+
+/// Work items of a group where nothing else matters. Always the same: a driver may compile a function anew for each size.
+const GROUP_CPU: usize = 1024;
+const GROUP_GPU: usize = 256;
+
+/// A kernel that launches functions.
+struct SourceKernel<F> {
+    site: Arc<LaunchSite>,
+    run: F,
+}
+
+impl<F> Kernel for SourceKernel<F>
+where
+    F: Fn(&Call<'_, '_>) -> Result<(), KernelError> + Send + Sync,
+{
+    fn compute(&self, context: &mut KernelContext<'_>) -> Result<(), KernelError> {
+        let device = program_device(context.device())?;
+        (self.run)(&Call {
+            context,
+            device,
+            site: &self.site,
+        })
+    }
+}
+
+/// A kernel that is `run`, which sets every output.
+pub(super) fn kernel<F>(node: &KernelConstruction<'_>, run: F) -> Made
+where
+    F: Fn(&Call<'_, '_>) -> Result<(), KernelError> + Send + Sync + 'static,
+{
+    let site = Arc::new(LaunchSite {
+        node: node.node.to_owned(),
+        op: node.op.to_owned(),
+    });
+    Ok(Box::new(SourceKernel { site, run }))
+}
+
+/// Function `name` of a program on the node's device.
+pub(super) fn function(
+    node: &KernelConstruction<'_>,
+    source: &ProgramSource,
+    name: &str,
+) -> Result<Arc<dyn DeviceFunction>, KernelError> {
+    program_device(node.device)?.function(source, name)
+}
+
+pub(super) fn program_device<'a>(
+    device: &'a dyn KernelDevice,
+) -> Result<&'a dyn ProgramDevice, KernelError> {
+    device.as_program_device().ok_or_else(|| {
+        KernelError::Unimplemented(format!(
+            "{} does not compile programs",
+            device.attributes().name
+        ))
+    })
+}
+
+/// The name of an element type in the dialect.
+pub(super) fn type_name(dtype: DType) -> Result<&'static str, KernelError> {
+    Ok(match dtype {
+        DType::F32 => "f32",
+        DType::F16 => "f16",
+        DType::BF16 => "bf16",
+        DType::I8 => "i8",
+        DType::I16 => "i16",
+        DType::I32 => "i32",
+        DType::I64 => "i64",
+        DType::U8 => "u8",
+        DType::U16 => "u16",
+        DType::U32 => "u32",
+        DType::U64 => "u64",
+        DType::Bool => "boolean",
+        other => {
+            return Err(KernelError::Unimplemented(format!(
+                "element type {other} in programs of devices"
+            )));
+        }
+    })
+}
+
+/// One execution.
+pub(super) struct Call<'a, 'c> {
+    pub(super) context: &'a KernelContext<'c>,
+    pub(super) device: &'a dyn ProgramDevice,
+    site: &'a Arc<LaunchSite>,
+}
+
+impl Call<'_, '_> {
+    pub(super) fn input(&self, index: usize) -> Result<&Tensor, KernelError> {
+        self.context.input(index)
+    }
+
+    /// A tensor for output `index`, of whatever content; hand it over with [`Self::set_output`].
+    pub(super) fn output(&self, dtype: DType, shape: &Shape) -> Result<Tensor, KernelError> {
+        self.device.uninitialized(dtype, shape.clone())
+    }
+
+    pub(super) fn set_output(&self, index: usize, tensor: Tensor) -> Result<(), KernelError> {
+        self.context.set_output(index, tensor)
+    }
+
+    /// Work items of a group where nothing else matters.
+    pub(super) fn group(&self) -> usize {
+        let traits = self.device.compute_traits();
+        let wanted = match traits.kind {
+            ProcessorKind::Cpu => GROUP_CPU,
+            ProcessorKind::Gpu => GROUP_GPU,
+        };
+        wanted.min(traits.group_size_max)
+    }
+
+    /// Runs a function with at least `n_items` work items in one dimension; it looks which it needs.
+    pub(super) fn launch_items(
+        &self,
+        function: &Arc<dyn DeviceFunction>,
+        n_items: usize,
+        args: &[KernelArg<'_>],
+    ) -> Result<(), KernelError> {
+        let group = self.group();
+        self.launch(
+            function,
+            [n_items.div_ceil(group), 1, 1],
+            [group, 1, 1],
+            args,
+        )
+    }
+
+    pub(super) fn launch(
+        &self,
+        function: &Arc<dyn DeviceFunction>,
+        groups: [usize; 3],
+        group_size: [usize; 3],
+        args: &[KernelArg<'_>],
+    ) -> Result<(), KernelError> {
+        self.device.launch(Launch {
+            site: self.site,
+            function,
+            groups,
+            group_size,
+            args,
+        })
+    }
+}
+
+/// A number of elements, or a position, as functions take it.
+pub(super) fn index(n: usize) -> Result<u32, KernelError> {
+    // Also products of two positions' differences must not wrap.
+    u32::try_from(n)
+        .ok()
+        .filter(|&n| i32::try_from(n).is_ok())
+        .ok_or_else(|| {
+            KernelError::Unimplemented(format!(
+                "tensors of {n} elements on a device that counts them with 31 bits"
+            ))
+        })
+}
+
+/// The same as a signed number.
+pub(super) fn offset(n: usize) -> Result<i32, KernelError> {
+    Ok(index(n)?.cast_signed())
+}
+
+/// Sizes of axes and, per operand, strides and a start: `Axes` of `prelude_common.h`.
+#[derive(Debug, Clone, Copy, Default, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+pub(super) struct Axes {
+    n_axes: i32,
+    sizes: [i32; AXES_MAX],
+    strides: [[i32; AXES_MAX]; 3],
+    starts: [i32; 3],
+}
+
+impl Axes {
+    /// Of these axes, outermost first: size, and the stride in each operand, in elements.
+    ///
+    /// # Errors
+    /// [`KernelError::Unimplemented`] for more axes than functions walk over, or tensors too large.
+    pub(super) fn new(
+        axes: impl IntoIterator<Item = (usize, [isize; 3])>,
+        starts: [usize; 3],
+    ) -> Result<Self, KernelError> {
+        let mut out = Self::default();
+        for (slot, start) in out.starts.iter_mut().zip(starts) {
+            *slot = offset(start)?;
+        }
+        for (axis, (size, strides)) in axes.into_iter().enumerate() {
+            if axis == AXES_MAX {
+                return Err(KernelError::Unimplemented(format!(
+                    "tensors that cannot be walked over with {AXES_MAX} axes"
+                )));
+            }
+            out.n_axes = i32::try_from(axis + 1).expect("there are few axes");
+            out.sizes[axis] = offset(size)?;
+            for (operand, stride) in out.strides.iter_mut().zip(strides) {
+                let magnitude = offset(stride.unsigned_abs())?;
+                operand[axis] = if stride < 0 { -magnitude } else { magnitude };
+            }
+        }
+        Ok(out)
+    }
+
+    pub(super) fn arg(&self) -> KernelArg<'_> {
+        KernelArg::Bytes(bytemuck::bytes_of(self))
+    }
+}

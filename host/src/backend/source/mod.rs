@@ -1,0 +1,20 @@
+//! Kernels of devices that compile: C of one dialect, written once (`*.c`), and the ops that call them (`kernels/`).
+//!
+//! In go nodes and tensors of a [`ProgramDevice`], out go its launches. A source stands behind a prelude that says the dialect in the
+//! device's language; nothing here knows which device that is, beyond its [`ComputeTraits`](crate::device::ComputeTraits).
+
+use crate::device::KernelRegistry;
+
+mod call;
+mod kernels;
+
+/// The dialect in OpenCL C.
+pub(super) const OPENCL_PRELUDE: &str = concat!(
+    include_str!("prelude_opencl.h"),
+    include_str!("prelude_common.h")
+);
+
+/// Adds all kernels for a device type.
+pub(super) fn register(registry: &mut KernelRegistry, device_type: &'static str) {
+    kernels::register(registry, device_type);
+}
