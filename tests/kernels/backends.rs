@@ -230,6 +230,8 @@ impl Bench {
         device
             .compute(&*kernel, &mut context)
             .map_err(|error| error.to_string())?;
+        // Some find out later that their inputs are wrong.
+        device.sync().map_err(|error| error.to_string())?;
         let memory = device.allocator(AllocatorAttributes::default()).memory_id();
         context
             .into_outputs()

@@ -44,6 +44,18 @@ pub enum DeviceError {
         /// What happened.
         message: String,
     },
+    /// Inputs that an op does not allow, which the device found out after the kernel had returned.
+    #[error("{device}: node `{node}` (op {op}): {message}")]
+    Input {
+        /// Name of the device.
+        device: String,
+        /// Name of the node.
+        node: String,
+        /// Its op.
+        op: String,
+        /// What is wrong.
+        message: String,
+    },
     /// A program does not compile for the device.
     #[error("{device}: program {program} cannot be built: {message}")]
     Build {

@@ -143,6 +143,9 @@ pub enum KernelArg<'a> {
     Bytes(&'a [u8]),
     /// Memory that a group shares, of so many bytes.
     Local(usize),
+    /// Two parameters, `FAULT_PARAMETERS` of the dialect: a function that finds its inputs wrong says so there, and this is then the
+    /// error of [`super::Device::sync`].
+    Fault(&'a Arc<str>),
 }
 
 /// One call of a function.

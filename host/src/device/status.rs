@@ -119,7 +119,7 @@ impl DeviceError {
     pub fn code(&self) -> StatusCode {
         match self {
             Self::Absent { .. } | Self::Topology(_) => StatusCode::FailedPrecondition,
-            Self::InvalidArgument(_) => StatusCode::InvalidArgument,
+            Self::InvalidArgument(_) | Self::Input { .. } => StatusCode::InvalidArgument,
             Self::NotFound(_) => StatusCode::NotFound,
             Self::Failed { .. } | Self::Work { .. } | Self::Build { .. } => StatusCode::Internal,
             Self::Lost { .. } => StatusCode::Unavailable,

@@ -83,15 +83,17 @@ pub fn integer_power<T: Integer>(mut base: T, exponent: T) -> T {
     power
 }
 
+/// What is wrong with a divisor of 0.
+pub const DIVISION_BY_ZERO: &str =
+    "integer division by zero: the second operand has an element 0";
+
 /// Holds that no divisor is 0, where anything is divided at all.
 ///
 /// # Errors
 /// [`KernelError::InvalidArgument`].
 pub fn check_divisors<T: Integer>(divisors: &[T], n_results: usize) -> Result<(), KernelError> {
     if n_results > 0 && divisors.contains(&T::ZERO) {
-        return Err(KernelError::invalid(
-            "integer division by zero: the second operand has an element 0",
-        ));
+        return Err(KernelError::invalid(DIVISION_BY_ZERO));
     }
     Ok(())
 }

@@ -87,6 +87,13 @@ impl Broadcast {
         Ok(Self { shape, axes })
     }
 
+    /// Per run of neighbouring dimensions, outermost first, its size and how far each operand advances, in elements.
+    #[cfg(feature = "opencl")]
+    pub(crate) fn axes(&self) -> impl Iterator<Item = (usize, [usize; 2])> {
+        let axes = self.axes.iter();
+        axes.map(|axis| (axis.size, [axis.lhs_stride, axis.rhs_stride]))
+    }
+
     /// Shape of the result.
     pub fn shape(&self) -> &Shape {
         &self.shape

@@ -84,7 +84,7 @@ impl SyclDevice {
             device: name.clone(),
             message: format!("it gives no command queue: {code}"),
         })?;
-        let stream = Arc::new(Stream::start(&name, queue)?);
+        let stream = Arc::new(Stream::start(&name, Arc::clone(&opencl), queue)?);
         let memory = Arc::new(SyclAllocator::new(
             &name,
             capacity_bytes.unwrap_or(facts.memory_bytes),
@@ -234,6 +234,7 @@ impl ProgramDevice for SyclDevice {
                 KernelArg::I64(number) => Argument::Long(number.to_ne_bytes()),
                 KernelArg::Bytes(bytes) => Argument::Bytes(bytes.into()),
                 KernelArg::Local(len_bytes) => Argument::Local(len_bytes),
+                KernelArg::Fault(message) => Argument::Fault(Arc::clone(message)),
             });
         }
         // Drivers refuse calls of no work items; there is nothing to do then.

@@ -27,6 +27,7 @@ use std::time::Instant;
 use smallvec::SmallVec;
 
 use super::ffi::Code;
+use super::ffi::Context;
 use super::ffi::Event;
 use super::ffi::Mapped;
 use super::ffi::Mem;
@@ -51,6 +52,15 @@ const IN_FLIGHT_MAX: usize = 64;
 
 /// Events of readers that a buffer remembers before those that have ended are forgotten.
 const READERS_MAX: usize = 8;
+
+/// Launches between two looks at whether one has found its inputs wrong.
+const FAULTS_MAX: usize = 1024;
+
+/// A word for each of them.
+const FAULTS_BYTES: usize = 4 * FAULTS_MAX;
+
+/// The code for a read that nobody has heard of again.
+const NOTHING_READ: i32 = opencl3::error_codes::CL_OUT_OF_RESOURCES;
 
 /// A buffer, and what its commands wait for.
 #[derive(Debug)]
@@ -163,6 +173,8 @@ pub(super) enum Argument {
     Long([u8; 8]),
     Bytes(Box<[u8]>),
     Local(usize),
+    /// Two: where the function says that its inputs are wrong, which is then the error.
+    Fault(Arc<str>),
 }
 
 /// Takes a copy of a tensor, or why there is none.
@@ -242,7 +254,11 @@ pub(super) struct Shared {
 
 impl Stream {
     /// Starts the thread, which ends when the last who can send has gone and everything is done.
-    pub(super) fn start(device: &str, queue: Queue) -> Result<Self, DeviceError> {
+    pub(super) fn start(
+        device: &str,
+        context: Arc<Context>,
+        queue: Queue,
+    ) -> Result<Self, DeviceError> {
         let (sender, receiver) = mpsc::channel();
         let shared = Arc::new(Shared {
             device: device.to_owned(),
@@ -259,6 +275,11 @@ impl Stream {
             n_unflushed: 0,
             in_flight: VecDeque::new(),
             failure: None,
+            faults: Faults {
+                context,
+                flags: None,
+                used: Vec::new(),
+            },
         };
         let name = device.rsplit('/').next().unwrap_or(device).to_owned();
         thread::Builder::new()
@@ -389,6 +410,15 @@ struct Worker {
     in_flight: VecDeque<(Arc<Event>, Arc<LaunchSite>)>,
     /// The first failure since the last [`Command::Finish`].
     failure: Option<Failure>,
+    faults: Faults,
+}
+
+/// Where functions say that their inputs are wrong, since the last look.
+struct Faults {
+    context: Arc<Context>,
+    /// A word for each, 0 until something is wrong; made when the first asks for one.
+    flags: Option<Arc<RawBuffer>>,
+    used: Vec<(Arc<LaunchSite>, Arc<str>)>,
 }
 
 impl Worker {
@@ -529,6 +559,17 @@ impl Worker {
         group_size: [usize; 3],
         arguments: &[Argument],
     ) {
+        let fault = match self.fault_slot(&site, arguments) {
+            Ok(fault) => fault,
+            Err(failure) => {
+                for argument in arguments {
+                    if let Argument::Write(output) = argument {
+                        output.is_not_written(&failure);
+                    }
+                }
+                return;
+            }
+        };
         let outputs = || {
             arguments.iter().filter_map(|argument| match argument {
                 Argument::Write(buffer) => Some(buffer),
@@ -551,15 +592,25 @@ impl Worker {
         let global = [0, 1, 2].map(|axis| groups[axis] * group_size[axis]);
         let launched = {
             let function = function.handle();
-            let set = (0..).zip(arguments).try_for_each(|(index, argument)| {
+            let mut index = 0;
+            let set = arguments.iter().try_for_each(|argument| {
                 let value = match argument {
                     Argument::Read(buffer) | Argument::Write(buffer) => Value::Mem(&buffer.mem),
                     Argument::Word(bytes) => Value::Bytes(bytes),
                     Argument::Long(bytes) => Value::Bytes(bytes),
                     Argument::Bytes(bytes) => Value::Bytes(bytes),
                     Argument::Local(len_bytes) => Value::Local(*len_bytes),
+                    Argument::Fault(_) => {
+                        let Some((flags, slot)) = &fault else {
+                            return Ok(());
+                        };
+                        function.set(index, Value::Mem(&flags.mem))?;
+                        index += 2;
+                        return function.set(index - 1, Value::Bytes(&slot.to_ne_bytes()));
+                    }
                 };
-                function.set(index, value)
+                index += 1;
+                function.set(index - 1, value)
             });
             let (queue, waits) = (&self.queue, &self.waits);
             set.and_then(|()| queue.launch(&function, global, group_size, waits))
@@ -585,6 +636,88 @@ impl Worker {
         if self.in_flight.len() >= IN_FLIGHT_MAX {
             self.look_at_ends();
         }
+    }
+
+    /// A word for a launch that may find its inputs wrong, and waits for its being 0.
+    #[expect(clippy::type_complexity, reason = "a buffer and a number, if asked for")]
+    fn fault_slot(
+        &mut self,
+        site: &Arc<LaunchSite>,
+        arguments: &[Argument],
+    ) -> Result<Option<(Arc<RawBuffer>, u32)>, Failure> {
+        let messages = arguments.iter().filter_map(|argument| match argument {
+            Argument::Fault(message) => Some(message),
+            _ => None,
+        });
+        let Some(message) = messages.last() else {
+            return Ok(None);
+        };
+        let fault = self.new_fault_slot(site, message);
+        fault.map(Some).map_err(|code| {
+            self.waits.clear();
+            self.failed(Some(site), "preparing to check its inputs", code)
+        })
+    }
+
+    fn new_fault_slot(
+        &mut self,
+        site: &Arc<LaunchSite>,
+        message: &Arc<str>,
+    ) -> Result<(Arc<RawBuffer>, u32), Code> {
+        if self.faults.used.len() == FAULTS_MAX {
+            self.queue.finish()?;
+            self.look_at_faults()?;
+        }
+        let flags = match &self.faults.flags {
+            Some(flags) => Arc::clone(flags),
+            None => {
+                let mem = Mem::new(&self.faults.context, FAULTS_BYTES, true)?;
+                let flags = Arc::new(RawBuffer::new(mem, FAULTS_BYTES));
+                let zeroed = self.queue.zero(&flags.mem, FAULTS_BYTES, &self.waits)?;
+                flags.is_written_until(&Arc::new(zeroed));
+                self.faults.flags = Some(Arc::clone(&flags));
+                flags
+            }
+        };
+        // Its zeroing never fails later without the device being lost.
+        let _ = flags.before_reading(&mut self.waits);
+        let slot = u32::try_from(self.faults.used.len()).unwrap_or(0);
+        self.faults
+            .used
+            .push((Arc::clone(site), Arc::clone(message)));
+        Ok((flags, slot))
+    }
+
+    /// Whether a function has said that its inputs are wrong, when all have ended. The words are 0 again afterwards.
+    fn look_at_faults(&mut self) -> Result<(), Code> {
+        let Some(flags) = self.faults.flags.clone().filter(|_| !self.faults.used.is_empty()) else {
+            return Ok(());
+        };
+        self.waits.clear();
+        let (sender, receiver) = mpsc::channel();
+        let words = vec![0u8; FAULTS_BYTES];
+        let then = move |read| drop(sender.send(read));
+        self.queue
+            .read(&flags.mem, words, |words| &mut words[..], &self.waits, then);
+        self.queue.finish()?;
+        // The callback comes from a thread of the driver's, soon if not yet.
+        let words: Vec<u8> = receiver.recv().unwrap_or(Err(Code(NOTHING_READ)))?;
+        let zeroed = self.queue.zero(&flags.mem, FAULTS_BYTES, &self.waits)?;
+        flags.is_written_until(&Arc::new(zeroed));
+        self.n_unflushed += 1;
+        let used = mem::take(&mut self.faults.used);
+        for ((site, message), word) in used.iter().zip(words.chunks_exact(4)) {
+            if word != [0; 4] {
+                let failure = Failure::new(DeviceError::Input {
+                    device: self.shared.device.clone(),
+                    node: site.node.clone(),
+                    op: site.op.clone(),
+                    message: message.to_string(),
+                });
+                self.failure.get_or_insert(failure);
+            }
+        }
+        Ok(())
     }
 
     /// Forgets launches that have ended, in the order in which they were given.
@@ -657,6 +790,7 @@ impl Worker {
         self.n_unflushed = 0;
         let finished = self.queue.finish();
         self.look_at_ends();
+        let finished = finished.and_then(|()| self.look_at_faults());
         let failure = self.failure.take().filter(|failure| !failure.is_told());
         if let Err(code) = finished {
             return Err(self.shared.error(None, "finishing its work", code));

@@ -103,6 +103,21 @@ pub(super) fn type_name(dtype: DType) -> Result<&'static str, KernelError> {
     })
 }
 
+/// The name of the words that elements of a type are moved as.
+pub(super) fn moved_type(dtype: DType) -> Result<&'static str, KernelError> {
+    Ok(match dtype.size_bytes() {
+        Some(1) => "u8",
+        Some(2) => "u16",
+        Some(4) => "u32",
+        Some(8) => "u64",
+        _ => {
+            return Err(KernelError::Unimplemented(format!(
+                "element type {dtype} in programs of devices"
+            )));
+        }
+    })
+}
+
 /// One execution.
 pub(super) struct Call<'a, 'c> {
     pub(super) context: &'a KernelContext<'c>,
@@ -222,6 +237,23 @@ impl Axes {
             }
         }
         Ok(out)
+    }
+
+    /// Of operands that repeat or advance from their first elements on.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub(super) fn of_spread<const N: usize>(
+        axes: impl IntoIterator<Item = (usize, [usize; N])>,
+    ) -> Result<Self, KernelError> {
+        let axes = axes.into_iter().map(|(size, strides)| {
+            let mut all = [0isize; 3];
+            for (slot, stride) in all.iter_mut().zip(strides) {
+                *slot = isize::try_from(stride).unwrap_or(isize::MAX);
+            }
+            (size, all)
+        });
+        Self::new(axes, [0; 3])
     }
 
     pub(super) fn arg(&self) -> KernelArg<'_> {

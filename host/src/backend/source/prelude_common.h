@@ -56,6 +56,20 @@ typedef COMPUTED(TYPE) R;
 #define STORE(p, i, x) STORE_AS(TYPE, p, i, x)
 #endif
 
+// What a float of 16 bits is after an operation of its own type.
+#define ROUNDED(x) PASTE(rounded_, TYPE)(x)
+INLINE f32 rounded_f32(f32 x) { return x; }
+
+INLINE f32 rounded_bf16(f32 x)
+{
+    const u32 bits = bits_of_f32(x);
+    return x != x ? x : f32_of_bits((bits + 0x7fff + ((bits >> 16) & 1)) & 0xffff0000u);
+}
+
+// A function that may find its inputs wrong says so: the run ends with an error.
+#define FAULT_PARAMETERS GLOBAL u32 *fault_flags, u32 fault_slot
+#define FAULT() (fault_flags[fault_slot] = 1)
+
 // Sizes and strides of up to 8 axes, outermost first; strides and starts in elements. `Axes` of call.rs lays it out.
 typedef struct {
     i32 n_axes;

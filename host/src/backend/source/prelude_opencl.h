@@ -38,3 +38,10 @@ INLINE void store_f16(GLOBAL u16 *p, Index i, f32 x)
 {
     vstore_half_rte(x, i, (GLOBAL half *)p);
 }
+
+INLINE f32 rounded_f16(f32 x)
+{
+    u16 stored;
+    vstore_half_rte(x, 0, (half *)&stored);
+    return vload_half(0, (const half *)&stored);
+}

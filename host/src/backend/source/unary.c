@@ -1,4 +1,4 @@
-// Functions of one element.
+// Functions of one element, of any type of numbers.
 
 #define UNARY(name, expression)                                                    \
     KERNEL void name(GLOBAL const T *RESTRICT in, GLOBAL T *RESTRICT out, Index n) \
@@ -11,6 +11,10 @@
     }
 
 // NaN stays NaN.
-UNARY(relu, x > 0 || x != x ? x : (R)0)
-UNARY(neg, -x)
-UNARY(square, x * x)
+UNARY(relu, x < 0 ? (R)0 : x)
+UNARY(relu6, x < 0 ? (R)0 : x > 6 ? (R)6 : x)
+UNARY(neg, (R)(-x))
+UNARY(square, (R)(x * x))
+UNARY(sign, x > 0 ? (R)1 : x < 0 ? (R)-1 : x)
+UNARY(magnitude, x < 0 ? (R)(-x) : x)
+UNARY(logical_not, (R)(x == 0))

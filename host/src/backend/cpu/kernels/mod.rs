@@ -81,7 +81,7 @@ mod norm;
 mod pack;
 mod pad;
 mod reduce;
-mod select;
+pub(in crate::backend) mod select;
 mod slice;
 mod state;
 mod variable;
@@ -230,12 +230,12 @@ fn output<T: Element>(
     context.fill_output(0, &shape, fill)
 }
 
-fn unsupported(dtype: DType) -> KernelError {
+pub(in crate::backend) fn unsupported(dtype: DType) -> KernelError {
     KernelError::Unimplemented(format!("element type {dtype}"))
 }
 
 /// The error for an attribute that is not there, or not of its kind.
-fn bad_attr(node: &KernelConstruction<'_>, name: &str, expected: &str) -> KernelError {
+pub(in crate::backend) fn bad_attr(node: &KernelConstruction<'_>, name: &str, expected: &str) -> KernelError {
     let found = node.attrs.get(name).map_or("is missing", AttrValue::kind);
     KernelError::invalid(format!(
         "attribute `{name}` of {} should be a {expected}, found: {found}",
@@ -244,14 +244,14 @@ fn bad_attr(node: &KernelConstruction<'_>, name: &str, expected: &str) -> Kernel
 }
 
 /// Attribute `name`, a type.
-fn type_attr(node: &KernelConstruction<'_>, name: &str) -> Result<DType, KernelError> {
+pub(in crate::backend) fn type_attr(node: &KernelConstruction<'_>, name: &str) -> Result<DType, KernelError> {
     node.attrs
         .dtype(name)
         .ok_or_else(|| bad_attr(node, name, "type"))
 }
 
 /// Attribute `name`, a boolean; `default` where it is not given.
-fn bool_attr(
+pub(in crate::backend) fn bool_attr(
     node: &KernelConstruction<'_>,
     name: &str,
     default: bool,
@@ -264,7 +264,7 @@ fn bool_attr(
 }
 
 /// Attribute `name`, a text; `default` where it is not given.
-fn text_attr<'a>(
+pub(in crate::backend) fn text_attr<'a>(
     node: &KernelConstruction<'a>,
     name: &str,
     default: &'a str,
@@ -279,7 +279,7 @@ fn text_attr<'a>(
 }
 
 /// Attribute `name`, a list of integers; `default` where it is not given.
-fn ints_attr(
+pub(in crate::backend) fn ints_attr(
     node: &KernelConstruction<'_>,
     name: &str,
     default: &[i64],
@@ -294,7 +294,7 @@ fn ints_attr(
 }
 
 /// Attribute `name`, an integer; `default` where it is not given.
-fn int_attr(
+pub(in crate::backend) fn int_attr(
     node: &KernelConstruction<'_>,
     name: &str,
     default: Option<i64>,
@@ -307,7 +307,7 @@ fn int_attr(
 }
 
 /// Attribute `name`, a float; `default` where it is not given.
-fn float_attr(node: &KernelConstruction<'_>, name: &str, default: f32) -> Result<f32, KernelError> {
+pub(in crate::backend) fn float_attr(node: &KernelConstruction<'_>, name: &str, default: f32) -> Result<f32, KernelError> {
     match node.attrs.get(name) {
         None => Ok(default),
         Some(AttrValue::Float(value)) => Ok(*value),
@@ -316,7 +316,7 @@ fn float_attr(node: &KernelConstruction<'_>, name: &str, default: f32) -> Result
 }
 
 /// The elements of a tensor of shapes or indices (`int32` or `int64`).
-fn indices(tensor: &Tensor) -> Result<Vec<i64>, KernelError> {
+pub(in crate::backend) fn indices(tensor: &Tensor) -> Result<Vec<i64>, KernelError> {
     match tensor.dtype() {
         DType::I32 => Ok(tensor
             .as_slice::<i32>()?

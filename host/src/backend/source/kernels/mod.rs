@@ -4,8 +4,71 @@
 
 use crate::device::KernelDef;
 use crate::device::KernelRegistry;
+use crate::tensor::DType;
 
+mod binary;
+mod cast;
+mod select;
 mod unary;
+
+/// Real numbers that programs compute with; short ones as `float`. Not every device has `double`.
+pub(super) const REALS: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
+
+/// Integers.
+pub(super) const INTEGERS: [DType; 8] = [
+    DType::I8,
+    DType::I16,
+    DType::I32,
+    DType::I64,
+    DType::U8,
+    DType::U16,
+    DType::U32,
+    DType::U64,
+];
+
+/// Both.
+pub(super) const NUMBERS: [DType; 11] = [
+    DType::F32,
+    DType::F16,
+    DType::BF16,
+    DType::I8,
+    DType::I16,
+    DType::I32,
+    DType::I64,
+    DType::U8,
+    DType::U16,
+    DType::U32,
+    DType::U64,
+];
+
+/// Numbers that have a sign.
+pub(super) const SIGNED: [DType; 7] = [
+    DType::F32,
+    DType::F16,
+    DType::BF16,
+    DType::I8,
+    DType::I16,
+    DType::I32,
+    DType::I64,
+];
+
+/// Types that are moved without being looked at, as words of at most 8 bytes.
+pub(super) const MOVED: [DType; 14] = [
+    DType::F32,
+    DType::F64,
+    DType::F16,
+    DType::BF16,
+    DType::I8,
+    DType::I16,
+    DType::I32,
+    DType::I64,
+    DType::U8,
+    DType::U16,
+    DType::U32,
+    DType::U64,
+    DType::Bool,
+    DType::Complex64,
+];
 
 /// Registrations for one device type.
 pub(super) struct Table<'a> {
@@ -31,4 +94,7 @@ pub(super) fn register(registry: &mut KernelRegistry, device_type: &'static str)
         device_type,
     };
     unary::register(&mut table);
+    binary::register(&mut table);
+    cast::register(&mut table);
+    select::register(&mut table);
 }

@@ -1,0 +1,75 @@
+// Functions of two elements: of tensors of one shape, and of tensors that are repeated to one (`.._spread`).
+
+#define BINARY_TO(result, name, expression)                                                                          \
+    KERNEL void name(GLOBAL const T *RESTRICT lhs, GLOBAL const T *RESTRICT rhs, GLOBAL STORED(result) *RESTRICT out, \
+                     Index n)                                                                                        \
+    {                                                                                                                \
+        const Index i = GLOBAL_ID(0);                                                                                \
+        if (i < n) {                                                                                                 \
+            const R x = LOAD(lhs, i), y = LOAD(rhs, i);                                                              \
+            STORE_AS(result, out, i, expression);                                                                    \
+        }                                                                                                            \
+    }                                                                                                                \
+    KERNEL void name##_spread(GLOBAL const T *RESTRICT lhs, GLOBAL const T *RESTRICT rhs,                            \
+                              GLOBAL STORED(result) *RESTRICT out, Index n, Axes axes)                               \
+    {                                                                                                                \
+        const Index i = GLOBAL_ID(0);                                                                                \
+        if (i < n) {                                                                                                 \
+            const R x = LOAD(lhs, axes_offset(axes, i, 0)), y = LOAD(rhs, axes_offset(axes, i, 1));                  \
+            STORE_AS(result, out, i, expression);                                                                    \
+        }                                                                                                            \
+    }
+
+#define BINARY(name, expression) BINARY_TO(TYPE, name, expression)
+#define COMPARE(name, expression) BINARY_TO(boolean, name, expression)
+
+#ifdef NUMBERS
+BINARY(add, (R)(x + y))
+BINARY(sub, (R)(x - y))
+BINARY(mul, (R)(x * y))
+// NaN if either is, the second of two equal ones.
+BINARY(maximum, x > y || x != x ? x : y)
+BINARY(minimum, x < y || x != x ? x : y)
+BINARY(squared_difference, (R)((R)(x - y) * (R)(x - y)))
+COMPARE(less, x < y)
+COMPARE(less_equal, x <= y)
+COMPARE(greater, x > y)
+COMPARE(greater_equal, x >= y)
+COMPARE(equal, x == y)
+COMPARE(not_equal, x != y)
+#endif
+
+#ifdef REALS
+INLINE f32 floored_remainder(f32 x, f32 y)
+{
+    const f32 truncated = fmod(x, y);
+    return truncated != 0 && (truncated < 0) != (y < 0) ? truncated + y : truncated;
+}
+
+// Short floats are rounded before they are rounded down, as a quotient of their type is.
+INLINE f32 floored_quotient(f32 x, f32 y)
+{
+    return floor(ROUNDED(x / y));
+}
+
+BINARY(real_div, x / y)
+BINARY(div_no_nan, y == 0 ? 0.0f : x / y)
+BINARY(floor_div, floored_quotient(x, y))
+BINARY(floor_mod, floored_remainder(x, y))
+BINARY(truncate_mod, fmod(x, y))
+BINARY(power, pow(x, y))
+BINARY(angle, atan2(x, y))
+#endif
+
+#ifdef INTEGERS
+BINARY(bitwise_and, (R)(x & y))
+BINARY(bitwise_or, (R)(x | y))
+BINARY(bitwise_xor, (R)(x ^ y))
+#endif
+
+#ifdef BOOLEANS
+BINARY(logical_and, x & y)
+BINARY(logical_or, x | y)
+COMPARE(equal, x == y)
+COMPARE(not_equal, x != y)
+#endif

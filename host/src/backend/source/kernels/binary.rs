@@ -1,0 +1,225 @@
+//! Functions of two elements, broadcast.
+
+use std::sync::Arc;
+
+use crate::backend::source::call::Axes;
+use crate::backend::source::call::Call;
+use crate::backend::source::call::Made;
+use crate::backend::source::call::function;
+use crate::backend::source::call::index;
+use crate::backend::source::call::kernel;
+use crate::backend::source::call::type_name;
+use crate::backend::source::kernels::INTEGERS;
+use crate::backend::source::kernels::NUMBERS;
+use crate::backend::source::kernels::REALS;
+use crate::backend::source::kernels::Table;
+use crate::backend::cpu::kernels::bool_attr;
+use crate::backend::cpu::kernels::type_attr;
+use crate::device::DeviceFunction;
+use crate::device::KernelArg;
+use crate::device::KernelConstruction;
+use crate::device::KernelError;
+use crate::device::ProgramSource;
+use crate::kernels::Broadcast;
+use crate::kernels::binary::DIVISION_BY_ZERO;
+use crate::tensor::DType;
+use crate::tensor::Shape;
+use crate::tensor::Tensor;
+
+const SOURCE: &str = include_str!("../binary.c");
+const DIVISION: &str = include_str!("../division.c");
+
+/// Types of `SquaredDifference` and of `TruncateMod` that are TensorFlow's.
+const DIFFERENCES: [DType; 5] = [
+    DType::F32,
+    DType::F16,
+    DType::BF16,
+    DType::I32,
+    DType::I64,
+];
+
+/// Which functions of the file a program has.
+#[derive(Debug, Clone, Copy)]
+enum Part {
+    Numbers,
+    Reals,
+    Integers,
+    Booleans,
+}
+
+impl Part {
+    fn source(self, dtype: DType) -> Result<ProgramSource, KernelError> {
+        let part = match self {
+            Self::Numbers => "NUMBERS",
+            Self::Reals => "REALS",
+            Self::Integers => "INTEGERS",
+            Self::Booleans => "BOOLEANS",
+        };
+        let source = ProgramSource::of_source("binary.c", SOURCE);
+        Ok(source.with("TYPE", type_name(dtype)?).with(part, "1"))
+    }
+}
+
+pub(super) fn register(table: &mut Table<'_>) {
+    for (op, name, part, types) in [
+        ("Add", "add", Part::Numbers, &NUMBERS[..]),
+        ("AddV2", "add", Part::Numbers, &NUMBERS),
+        ("Sub", "sub", Part::Numbers, &NUMBERS),
+        ("Mul", "mul", Part::Numbers, &NUMBERS),
+        ("Maximum", "maximum", Part::Numbers, &NUMBERS),
+        ("Minimum", "minimum", Part::Numbers, &NUMBERS),
+        (
+            "SquaredDifference",
+            "squared_difference",
+            Part::Numbers,
+            &DIFFERENCES,
+        ),
+        ("RealDiv", "real_div", Part::Reals, &REALS),
+        ("Div", "real_div", Part::Reals, &REALS),
+        ("DivNoNan", "div_no_nan", Part::Reals, &REALS),
+        ("FloorDiv", "floor_div", Part::Reals, &REALS),
+        ("FloorMod", "floor_mod", Part::Reals, &REALS),
+        ("Mod", "truncate_mod", Part::Reals, &[DType::F32]),
+        ("TruncateMod", "truncate_mod", Part::Reals, &[DType::F32]),
+        ("Pow", "power", Part::Reals, &REALS),
+        ("Atan2", "angle", Part::Reals, &REALS),
+        ("BitwiseAnd", "bitwise_and", Part::Integers, &INTEGERS),
+        ("BitwiseOr", "bitwise_or", Part::Integers, &INTEGERS),
+        ("BitwiseXor", "bitwise_xor", Part::Integers, &INTEGERS),
+    ] {
+        let def = table.def(op).with_types("T", types);
+        table.add(def.with_factory(move |node| {
+            let dtype = type_attr(node, "T")?;
+            binary(node, &part.source(dtype)?, name, dtype)
+        }));
+    }
+    for (op, name) in [
+        ("Less", "less"),
+        ("LessEqual", "less_equal"),
+        ("Greater", "greater"),
+        ("GreaterEqual", "greater_equal"),
+    ] {
+        let def = table.def(op).with_types("T", &NUMBERS);
+        table.add(def.with_factory(move |node| {
+            let source = Part::Numbers.source(type_attr(node, "T")?)?;
+            binary(node, &source, name, DType::Bool)
+        }));
+    }
+    for (op, name) in [("LogicalAnd", "logical_and"), ("LogicalOr", "logical_or")] {
+        table.add(table.def(op).with_factory(move |node| {
+            let source = Part::Booleans.source(DType::Bool)?;
+            binary(node, &source, name, DType::Bool)
+        }));
+    }
+    let comparable = [&NUMBERS[..], &[DType::Bool]].concat();
+    for (op, name) in [("Equal", "equal"), ("NotEqual", "not_equal")] {
+        let def = table.def(op).with_types("T", &comparable);
+        table.add(def.with_factory(move |node| equality(node, name)));
+    }
+    for (op, name, types) in [
+        ("Div", "truncate_div", &INTEGERS[..]),
+        ("TruncateDiv", "truncate_div", &INTEGERS),
+        ("FloorDiv", "floor_div", &INTEGERS),
+        ("FloorMod", "floor_mod", &INTEGERS),
+        ("Mod", "truncate_mod", &[DType::I32, DType::I64]),
+        ("TruncateMod", "truncate_mod", &[DType::I32, DType::I64]),
+    ] {
+        let def = table.def(op).with_types("T", types);
+        table.add(def.with_factory(move |node| division(node, name)));
+    }
+}
+
+/// A function for tensors of one shape, and its twin for others.
+struct Pair {
+    same: Arc<dyn DeviceFunction>,
+    spread: Arc<dyn DeviceFunction>,
+}
+
+impl Pair {
+    fn new(
+        node: &KernelConstruction<'_>,
+        source: &ProgramSource,
+        name: &str,
+    ) -> Result<Self, KernelError> {
+        Ok(Self {
+            same: function(node, source, name)?,
+            spread: function(node, source, &format!("{name}_spread"))?,
+        })
+    }
+
+    fn run(
+        &self,
+        call: &Call<'_, '_>,
+        result: DType,
+        more: &[KernelArg<'_>],
+    ) -> Result<(), KernelError> {
+        let (lhs, rhs) = (call.input(0)?, call.input(1)?);
+        if lhs.shape() == rhs.shape() {
+            let out = call.output(result, lhs.shape())?;
+            let n = lhs.shape().n_elements();
+            let args = [
+                KernelArg::Read(lhs),
+                KernelArg::Read(rhs),
+                KernelArg::Write(&out),
+                KernelArg::U32(index(n)?),
+            ];
+            call.launch_items(&self.same, n, &[&args, more].concat())?;
+            return call.set_output(0, out);
+        }
+        let plan = Broadcast::new(lhs.shape(), rhs.shape())?;
+        let out = call.output(result, plan.shape())?;
+        let n = plan.shape().n_elements();
+        let axes = Axes::of_spread(plan.axes())?;
+        let args = [
+            KernelArg::Read(lhs),
+            KernelArg::Read(rhs),
+            KernelArg::Write(&out),
+            KernelArg::U32(index(n)?),
+            axes.arg(),
+        ];
+        call.launch_items(&self.spread, n, &[&args, more].concat())?;
+        call.set_output(0, out)
+    }
+}
+
+fn binary(
+    node: &KernelConstruction<'_>,
+    source: &ProgramSource,
+    name: &str,
+    result: DType,
+) -> Made {
+    let pair = Pair::new(node, source, name)?;
+    kernel(node, move |call: &Call<'_, '_>| pair.run(call, result, &[]))
+}
+
+/// Integers by integers; a divisor of 0 is an error of the run.
+fn division(node: &KernelConstruction<'_>, name: &str) -> Made {
+    let dtype = type_attr(node, "T")?;
+    let source = ProgramSource::of_source("division.c", DIVISION).with("TYPE", type_name(dtype)?);
+    let pair = Pair::new(node, &source, name)?;
+    let message: Arc<str> = DIVISION_BY_ZERO.into();
+    kernel(node, move |call: &Call<'_, '_>| {
+        pair.run(call, dtype, &[KernelArg::Fault(&message)])
+    })
+}
+
+/// TensorFlow `Equal` and `NotEqual`. Asked not to fail, they find tensors whose shapes do not meet different.
+fn equality(node: &KernelConstruction<'_>, name: &str) -> Made {
+    let must_meet = bool_attr(node, "incompatible_shape_error", true)?;
+    let dtype = type_attr(node, "T")?;
+    let part = match dtype {
+        DType::Bool => Part::Booleans,
+        _ => Part::Numbers,
+    };
+    let pair = Pair::new(node, &part.source(dtype)?, name)?;
+    let if_different = name == "not_equal";
+    kernel(node, move |call: &Call<'_, '_>| {
+        let (lhs, rhs) = (call.input(0)?.shape(), call.input(1)?.shape());
+        if !must_meet && Broadcast::new(lhs, rhs).is_err() {
+            let answer = Tensor::from_bools(Shape::scalar(), &[if_different])?;
+            let answer = call.context.device_context().copy_from_host(&answer)?;
+            return call.set_output(0, answer);
+        }
+        pair.run(call, DType::Bool, &[])
+    })
+}

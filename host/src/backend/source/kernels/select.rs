@@ -1,0 +1,55 @@
+//! Choice between two tensors.
+
+use crate::backend::cpu::kernels::select as select_plan;
+use crate::backend::source::call::Axes;
+use crate::backend::source::call::Call;
+use crate::backend::source::call::Made;
+use crate::backend::source::call::function;
+use crate::backend::source::call::index;
+use crate::backend::source::call::kernel;
+use crate::backend::source::call::moved_type;
+use crate::backend::source::kernels::MOVED;
+use crate::backend::source::kernels::Table;
+use crate::backend::cpu::kernels::type_attr;
+use crate::device::KernelArg;
+use crate::device::KernelConstruction;
+use crate::device::ProgramSource;
+
+const SOURCE: &str = include_str!("../select.c");
+
+pub(super) fn register(table: &mut Table<'_>) {
+    for (op, plan) in [
+        ("Select", select_plan::by_rows as select_plan::Plan),
+        ("SelectV2", select_plan::broadcast),
+    ] {
+        let def = table.def(op).with_types("T", &MOVED);
+        table.add(def.with_factory(move |node| make(node, plan)));
+    }
+}
+
+fn make(node: &KernelConstruction<'_>, plan: select_plan::Plan) -> Made {
+    let dtype = type_attr(node, "T")?;
+    let source = ProgramSource::of_source("select.c", SOURCE).with("TYPE", moved_type(dtype)?);
+    let same = function(node, &source, "choose")?;
+    let spread = function(node, &source, "choose_spread")?;
+    kernel(node, move |call: &Call<'_, '_>| {
+        let (condition, yes, no) = (call.input(0)?, call.input(1)?, call.input(2)?);
+        let (shape, plan) = plan(condition.shape(), yes.shape(), no.shape())?;
+        let out = call.output(dtype, &shape)?;
+        let n = shape.n_elements();
+        let args = [
+            KernelArg::Read(condition),
+            KernelArg::Read(yes),
+            KernelArg::Read(no),
+            KernelArg::Write(&out),
+            KernelArg::U32(index(n)?),
+        ];
+        if [condition, yes, no].iter().all(|input| *input.shape() == shape) {
+            call.launch_items(&same, n, &args)?;
+        } else {
+            let axes = Axes::of_spread(plan.axes())?;
+            call.launch_items(&spread, n, &[&args[..], &[axes.arg()]].concat())?;
+        }
+        call.set_output(0, out)
+    })
+}

@@ -1,0 +1,87 @@
+// Functions of one real number.
+
+#define UNARY(name, expression)                                                    \
+    KERNEL void name(GLOBAL const T *RESTRICT in, GLOBAL T *RESTRICT out, Index n) \
+    {                                                                              \
+        const Index i = GLOBAL_ID(0);                                              \
+        if (i < n) {                                                               \
+            const f32 x = LOAD(in, i);                                             \
+            STORE(out, i, expression);                                             \
+        }                                                                          \
+    }
+
+// The derivative of the error function at 0.
+#define TWO_OVER_SQRT_PI 1.12837916709551257f
+
+// ln(2^-23) + 2: beyond it, one term of the softplus does not matter.
+#define SOFTPLUS_EDGE 13.942385f
+
+// Klambauer et al. 2017, eq. 2: scale, and scale times alpha.
+#define SELU_SCALE 1.0507009873554805f
+#define SELU_SCALE_ALPHA 1.7580993408473769f
+
+INLINE f32 softplus_of(f32 x)
+{
+    return x > SOFTPLUS_EDGE ? x : x < -SOFTPLUS_EDGE ? exp(x) : log1p(exp(x));
+}
+
+// From the side where nothing is lost.
+INLINE f32 sigmoid_of(f32 x)
+{
+    const f32 e = exp(-fabs(x));
+    return x < 0 ? e / (1.0f + e) : 1.0f / (1.0f + e);
+}
+
+UNARY(abs_real, fabs(x))
+UNARY(floor_, floor(x))
+UNARY(ceil_, ceil(x))
+UNARY(rint_, rint(x))
+UNARY(exp_, exp(x))
+UNARY(expm1_, expm1(x))
+UNARY(log_, log(x))
+UNARY(log1p_, log1p(x))
+UNARY(sqrt_, sqrt(x))
+UNARY(rsqrt_, 1.0f / sqrt(x))
+UNARY(reciprocal, 1.0f / x)
+UNARY(sigmoid, sigmoid_of(x))
+UNARY(tanh_, tanh(x))
+UNARY(erf_, erf(x))
+UNARY(erfc_, erfc(x))
+UNARY(sin_, sin(x))
+UNARY(cos_, cos(x))
+UNARY(tan_, tan(x))
+UNARY(asin_, asin(x))
+UNARY(acos_, acos(x))
+UNARY(atan_, atan(x))
+UNARY(sinh_, sinh(x))
+UNARY(cosh_, cosh(x))
+UNARY(asinh_, asinh(x))
+UNARY(acosh_, acosh(x))
+UNARY(atanh_, atanh(x))
+UNARY(softplus, softplus_of(x))
+UNARY(softsign, x / (1.0f + fabs(x)))
+UNARY(elu, x < 0 ? expm1(x) : x)
+UNARY(selu, x < 0 ? SELU_SCALE_ALPHA * expm1(x) : SELU_SCALE * x)
+
+KERNEL void leaky_relu(GLOBAL const T *RESTRICT in, GLOBAL T *RESTRICT out, Index n, f32 alpha)
+{
+    const Index i = GLOBAL_ID(0);
+    if (i < n) {
+        const f32 x = LOAD(in, i);
+        STORE(out, i, x > 0 ? x : x * alpha);
+    }
+}
+
+#define PREDICATE(name, expression)                                                 \
+    KERNEL void name(GLOBAL const T *RESTRICT in, GLOBAL u8 *RESTRICT out, Index n) \
+    {                                                                               \
+        const Index i = GLOBAL_ID(0);                                               \
+        if (i < n) {                                                                \
+            const f32 x = LOAD(in, i);                                              \
+            out[i] = (expression) ? 1 : 0;                                          \
+        }                                                                           \
+    }
+
+PREDICATE(is_nan, x != x)
+PREDICATE(is_inf, fabs(x) == INFINITY)
+PREDICATE(is_finite, fabs(x) < INFINITY)
