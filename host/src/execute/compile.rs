@@ -208,7 +208,7 @@ impl Program {
     fn may_be_planned(&self, value: usize) -> bool {
         // Nor may what a device may still use when the place is another tensor's.
         let device = self.plan.values()[value].device;
-        self.has_size(value) && !self.is_fetched[value] && !self.is_recording(device)
+        self.has_size(value) && !self.is_fetched[value] && !self.is_deferred(device)
     }
 
     /// What the caller gets of a value of this shape, in bytes.

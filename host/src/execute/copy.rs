@@ -18,33 +18,23 @@ use crate::tensor::Tensor;
 
 /// Whether the host can read a tensor now: strings, which are always the host's, and memory that it sees, unless the device may
 /// be writing there still.
-pub(super) fn is_at_hand(
-    devices: &DeviceSet,
-    device: DeviceId,
-    space: MemorySpace,
-    tensor: &Tensor,
-) -> bool {
+pub(super) fn is_at_hand(space: MemorySpace, is_deferred: bool, tensor: &Tensor) -> bool {
     tensor.buffer().is_none_or(|buffer| {
-        buffer.as_host_bytes().is_some()
-            && (space == MemorySpace::Host
-                || !kernel_device(devices, device).records_accessed_tensors())
+        buffer.as_host_bytes().is_some() && (space == MemorySpace::Host || !is_deferred)
     })
 }
 
 /// The tensor where the host can read it; a copy unless it is there.
 pub(super) fn to_host(
-    devices: &DeviceSet,
-    device: DeviceId,
     space: MemorySpace,
-    context: Option<&Arc<dyn DeviceContext>>,
+    is_deferred: bool,
+    context: &Arc<dyn DeviceContext>,
     tensor: &Tensor,
 ) -> Result<Tensor, KernelError> {
     guarded(|| {
-        if is_at_hand(devices, device, space, tensor) {
+        if is_at_hand(space, is_deferred, tensor) {
             return Ok(tensor.clone());
         }
-        let device = kernel_device(devices, device);
-        let context = context.unwrap_or_else(|| device.default_context());
         context.copy_to_host(tensor)
     })
 }

@@ -191,9 +191,10 @@ impl KernelDevice for FakeDevice {
     }
 }
 
-/// A device in front of a fake one, its field `device`, of which it has all but the way in which it executes nodes.
+/// A device in front of a fake one, its field `device`, of which it has all but the way in which it executes nodes, and these
+/// methods.
 macro_rules! in_front_of_a_fake_device {
-    ($front:ty) => {
+    ($front:ty $(, $method:item)*) => {
         impl $crate::device::Device for $front {
             fn base(&self) -> &$crate::device::DeviceBase {
                 self.device.base()
@@ -213,6 +214,7 @@ macro_rules! in_front_of_a_fake_device {
             fn as_kernel_device(&self) -> Option<&dyn $crate::device::KernelDevice> {
                 Some(self)
             }
+            $($method)*
         }
     };
 }

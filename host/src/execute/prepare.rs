@@ -1,5 +1,7 @@
 //! What a plan needs and does not change from run to run.
 
+mod contexts;
+
 use std::cell::OnceCell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,15 +10,15 @@ use std::time::Instant;
 
 use rustc_hash::FxHashMap;
 
+use self::contexts::Contexts;
 use super::copy;
 use super::error::{ExecuteError, NodeSite};
 use super::memory::MemoryPlan;
 use super::variant::Variants;
 use crate::device::{
-    AllocatorAttributes, DeviceContext, DeviceError, DeviceSet, FusedNode, Kernel,
-    KernelConstruction, KernelCreationError, KernelDevice, KernelError, KernelRegistry,
-    PartitionGraph, PlanIndex, check_constant, check_node, construct_kernel, create_kernel,
-    panic_message,
+    AllocatorAttributes, DeviceError, DeviceSet, FusedNode, Kernel, KernelConstruction,
+    KernelCreationError, KernelDevice, KernelError, KernelRegistry, PartitionGraph, PlanIndex,
+    check_constant, check_node, construct_kernel, create_kernel, panic_message,
 };
 use crate::graph::{Graph, NodeId, TensorId};
 use crate::names::DeviceId;
@@ -58,13 +60,10 @@ pub(super) struct Program {
     pub(super) is_settled: Vec<bool>,
     /// Per value whether it is handed to the caller.
     pub(super) is_fetched: Vec<bool>,
-    /// Per step its context, where the node has one of its own; empty where none has.
-    pub(super) contexts: Vec<Option<Arc<dyn DeviceContext>>>,
-    /// Per device whether its work may still be under way when a kernel has returned; empty where all work is done then.
-    pub(super) is_recording: Vec<bool>,
+    contexts: Contexts,
     /// Steps whose kernel computes several nodes.
     pub(super) fused: FusedSteps,
-    /// Whether a kernel ends later than its start.
+    /// Whether a kernel or a copy out of a device ends later than its start.
     pub(super) is_async: bool,
 }
 
@@ -76,19 +75,6 @@ impl PreparedPlan {
 }
 
 impl Program {
-    /// Whether a device's work may still be under way when a kernel has returned.
-    #[inline]
-    pub(super) fn is_recording(&self, device: DeviceId) -> bool {
-        let is_recording = self.is_recording.get(device.index());
-        is_recording.copied().unwrap_or(false)
-    }
-
-    /// The context of the node that a step executes, or of the one that has made what it moves.
-    #[inline]
-    pub(super) fn context(&self, step: StepId) -> Option<&Arc<dyn DeviceContext>> {
-        self.contexts.get(step.index())?.as_ref()
-    }
-
     /// The op whose kernel a step calls.
     pub(super) fn op(&self, step: StepId, node: NodeId) -> &str {
         let fused = self.fused.get(&step);
@@ -277,9 +263,9 @@ impl Workshop {
             });
         }
         let (fixed, is_settled) = self.settle(&plan, &actions)?;
-        let is_async = actions.iter().any(|action| match action {
-            Some(Action::Kernel(kernel)) => kernel.as_async().is_some(),
-            _ => false,
+        let is_async = plan.step_ids().map(StepId).any(|id| {
+            contexts.copies_later(id) && !is_settled[id.index()]
+                || matches!(&actions[id.index()], Some(Action::Kernel(kernel)) if kernel.as_async().is_some())
         });
         let mut is_fetched = vec![false; plan.values().len()];
         for step in plan.steps() {
@@ -293,7 +279,6 @@ impl Workshop {
             graph: Arc::clone(&self.graph),
             devices: Arc::clone(&self.devices),
             contexts,
-            is_recording: self.recording(&plan),
             fused,
             is_async,
             plan,
@@ -350,67 +335,6 @@ impl Workshop {
         }
         let (plan, executed) = plan.with_fused(&steps);
         Ok((Arc::new(plan), executed.into_iter().zip(nodes).collect()))
-    }
-
-    /// Per step the context that its device gives its node; for a transfer, what the sender gives the node that made the tensor.
-    fn contexts(&self, plan: &Plan) -> Result<Vec<Option<Arc<dyn DeviceContext>>>, ExecuteError> {
-        let mut contexts = Vec::new();
-        for partition in plan.partitions() {
-            let device = kernel_device(&self.devices, partition.device)?;
-            let nodes = partition
-                .steps
-                .iter()
-                .filter_map(|&id| match plan.step(id).kind {
-                    StepKind::Execute(node) => Some(node),
-                    _ => None,
-                });
-            let nodes: Vec<NodeId> = nodes.collect();
-            let started = Instant::now();
-            let own = asked(device, "giving nodes their contexts", || {
-                device.fill_context_map(&self.graph, &nodes)
-            })?;
-            self.tell(started, partition.device, "fill_context_map", None, || {
-                format!(
-                    "{} of {} nodes have a context of their own, all others {:?}",
-                    own.len(),
-                    nodes.len(),
-                    device.default_context()
-                )
-            });
-            if own.is_empty() {
-                continue;
-            }
-            contexts.resize(plan.steps().len(), None);
-            for &id in &partition.steps {
-                let node = match plan.step(id).kind {
-                    StepKind::Execute(node) => Some(node),
-                    StepKind::Send(transfer) => match plan.transfers()[transfer.index()].payload {
-                        Payload::Tensor(tensor) => Some(self.graph.producer(tensor).0),
-                        Payload::Control(_) => None,
-                    },
-                    StepKind::Fetch(fetch) => {
-                        let tensor = plan.fetches()[fetch as usize].tensor();
-                        Some(self.graph.producer(tensor).0)
-                    }
-                    StepKind::Receive(_) | StepKind::Feed(_) => None,
-                };
-                contexts[id.index()] = node.and_then(|node| own.get(&node).cloned());
-            }
-        }
-        Ok(contexts)
-    }
-
-    fn recording(&self, plan: &Plan) -> Vec<bool> {
-        let mut recording = Vec::new();
-        for partition in plan.partitions() {
-            let device = self.devices.get(partition.device);
-            let device = device.and_then(|device| device.as_kernel_device());
-            if device.is_some_and(KernelDevice::records_accessed_tensors) {
-                recording.resize(self.devices.len(), false);
-                recording[partition.device.index()] = true;
-            }
-        }
-        recording
     }
 
     /// What is the same in all runs: per value its tensor, and per step whether that is all it has to do.
@@ -543,11 +467,11 @@ impl Workshop {
             return Ok(copy.clone());
         }
         let lost = |source| copy::lost(&self.graph, &self.devices, transfer, source);
+        let source = kernel_device(&self.devices, transfer.source)?;
         let on_host = copy::to_host(
-            &self.devices,
-            transfer.source,
             transfer.source_space,
-            None,
+            contexts::is_deferred(source),
+            source.default_context(),
             constant,
         )
         .map_err(lost)?;

@@ -10,7 +10,11 @@ use std::sync::atomic::AtomicU32;
 use std::thread;
 use std::time::Instant;
 
+use tracing::warn;
+
 use super::compile::Compiled;
+use super::copy::guarded;
+use super::copy::kernel_device;
 use super::countdown::Countdown;
 use super::error::ExecuteError;
 use super::frame::Frame;
@@ -22,22 +26,27 @@ use super::pool;
 use super::prepare::Program;
 use super::ready::ReadySet;
 use super::step;
+use super::step::LaterStart;
 use super::sync::spin_until;
+use crate::device::AsyncKernel;
 use crate::device::AsyncKernelContext;
 use crate::device::CancelToken;
+use crate::device::CopyDone;
+use crate::device::DeviceContext;
 use crate::device::DeviceError;
 use crate::device::DeviceStep;
 use crate::device::Done;
 use crate::device::Help;
 use crate::device::IntraOpPool;
-use crate::device::KernelError;
 use crate::device::OnCancel;
 use crate::device::StepNumber;
 use crate::device::panic_message;
 use crate::names::DeviceId;
 use crate::tensor::Tensor;
+use crate::trace::Event;
 use crate::trace::EventKind;
 use crate::trace::Recorder;
+use crate::trace::targets;
 
 /// Work worth waking a parked thread for: waking costs 3 to 5 us, as measured.
 const WORTH_WAKING_NS: u64 = 10_000;
@@ -81,7 +90,7 @@ pub(super) struct Run {
     deadline: Option<Instant>,
     gate: Gate,
     failure: Mutex<Option<ExecuteError>>,
-    /// For asynchronous kernels, which may end when the run is over.
+    /// For asynchronous operations, which may end when the run is over.
     own: Weak<Self>,
     /// The same, whose end may make something ready for others.
     helpers: Option<Arc<pool::Shared>>,
@@ -129,8 +138,7 @@ impl Stage {
     pub(super) fn sync(&self, recorder: &Recorder) -> Result<(), ExecuteError> {
         for partition in self.program.plan.partitions() {
             let device = self.program.devices.get(partition.device);
-            let Some(device) = device.filter(|_| self.program.is_recording(partition.device))
-            else {
+            let Some(device) = device.filter(|_| self.program.is_deferred(partition.device)) else {
                 continue;
             };
             let started = Instant::now();
@@ -374,7 +382,7 @@ impl Run {
                 self.gate.sleep_until(|| self.is_news());
                 continue;
             }
-            // Nobody executes anything while asynchronous kernels are waited for, so that nobody looks at the clock.
+            // Nobody executes anything while asynchronous operations are waited for, so that nobody looks at the clock.
             let is_news = || self.is_news() || self.is_interrupted();
             self.gate.sleep_until_deadline(is_news, self.deadline);
             if let Err(interrupt) = self.request.check_interrupts(self.deadline) {
@@ -419,59 +427,99 @@ impl Run {
         self.gate.fail();
     }
 
-    /// Starts an asynchronous kernel, if this operation is one; it ends on whichever thread, and then counts as ended.
-    fn start_async(&self, rank: u32) -> Option<Result<(), ExecuteError>> {
-        let (kernel, context) = step::async_start(&self.stage, &self.request, rank)?;
-        let context = match context {
-            Ok(context) => context,
-            Err(failure) => return Some(Err(failure)),
-        };
+    /// Starts an operation that ends later, if this is one; it ends on whichever thread, and then counts as ended.
+    fn start_later(&self, rank: u32) -> Option<Result<(), ExecuteError>> {
+        let start = step::start_later(&self.stage, &self.request, rank)?;
         let start_ns = match self.request.listeners.is_any() {
             true => self.request.listeners.now_ns(),
             false => 0,
         };
+        Some(start.and_then(|start| match start {
+            LaterStart::Kernel(kernel, context) => {
+                self.start_kernel(rank, start_ns, kernel, *context)
+            }
+            LaterStart::Copy(context, tensor) => {
+                self.start_copy(rank, start_ns, &**context, tensor)
+            }
+        }))
+    }
+
+    fn start_kernel(
+        &self,
+        rank: u32,
+        start_ns: u64,
+        kernel: &dyn AsyncKernel,
+        context: AsyncKernelContext,
+    ) -> Result<(), ExecuteError> {
         let run = Weak::clone(&self.own);
         let done = Done::new(move |mut context: Option<AsyncKernelContext>, result| {
             // Before anybody else lets go of the tensors. The device's code may panic, and the run waits for this.
-            let handed = catch_unwind(AssertUnwindSafe(|| {
+            let result = guarded(|| {
                 if let Some(context) = &mut context {
                     context.hand_accessed();
                 }
-            }));
-            let result = handed.map_or_else(
-                |panic| {
-                    let message = panic_message(&*panic);
-                    Err(KernelError::invalid(format!(
-                        "the device panicked: {message}"
-                    )))
-                },
-                |()| result,
-            );
+                result
+            });
             // A run that is over does not care.
             if let Some(run) = run.upgrade() {
-                run.end_async(rank, start_ns, context, result);
+                run.end_later(rank, |events| {
+                    let (stage, request) = (&run.stage, &run.request);
+                    step::end_kernel(stage, request, rank, start_ns, (context, result), events)
+                });
             }
         });
         let device = self.stage.compiled.operations[rank as usize].device;
-        let device = self.stage.program.devices.get(device);
-        let device = device.and_then(|device| device.as_kernel_device());
-        let device = device.expect("preparing has looked at the devices");
+        let device = kernel_device(&self.stage.program.devices, device);
         let started = catch_unwind(AssertUnwindSafe(|| {
             device.compute_async(kernel, context, done);
         }));
         // A kernel that panics has dropped its callback, which has failed the run already, unless it leaked it.
-        Some(
-            started
-                .map_err(|panic| step::async_panicked(&self.stage, &self.request, rank, &*panic)),
-        )
+        started.map_err(|panic| step::kernel_panicked(&self.stage, &self.request, rank, &*panic))
     }
 
-    fn end_async(
-        self: &Arc<Self>,
+    fn start_copy(
+        &self,
         rank: u32,
         start_ns: u64,
-        context: Option<AsyncKernelContext>,
-        result: Result<(), KernelError>,
+        context: &dyn DeviceContext,
+        tensor: Tensor,
+    ) -> Result<(), ExecuteError> {
+        let run = Weak::clone(&self.own);
+        let kept = tensor.clone();
+        let done = CopyDone::new(move |copied| {
+            // A tensor may be an app's, and panic when it is let go: not the problem of the device's thread.
+            let ended = catch_unwind(AssertUnwindSafe(|| {
+                let copied = guarded(|| {
+                    drop(kept);
+                    copied
+                });
+                // A run that is over does not care.
+                if let Some(run) = run.upgrade() {
+                    run.end_later(rank, |events| {
+                        let (stage, request) = (&run.stage, &run.request);
+                        step::end_copy(stage, request, rank, start_ns, copied, events)
+                    });
+                }
+            }));
+            if let Err(panic) = ended {
+                let problem = panic_message(&*panic);
+                warn!(target: targets::EXECUTE, problem, "what a run did not wait for was not dropped");
+            }
+        });
+        // As above, a device that panics has dropped its callback.
+        let started = guarded(|| {
+            context.copy_to_host_async(&tensor, done);
+            drop(tensor);
+            Ok(())
+        });
+        started.map_err(|source| step::copy_failed(&self.stage, &self.request, rank, source))
+    }
+
+    /// An operation that was started before has ended: `end` takes its results, unless the run has failed.
+    fn end_later(
+        self: &Arc<Self>,
+        rank: u32,
+        end: impl FnOnce(&mut Vec<Event>) -> Result<(), ExecuteError>,
     ) {
         self.gate.enter();
         if self.gate.has_failed() {
@@ -479,17 +527,8 @@ impl Run {
             return;
         }
         let mut events = Vec::new();
-        let ended = step::async_end(
-            &self.stage,
-            &self.request,
-            rank,
-            start_ns,
-            context,
-            result,
-            &mut events,
-        );
-        match ended {
-            // The kernel's thread is not ours: others execute what has become ready.
+        match end(&mut events) {
+            // The thread is not ours: others execute what has become ready.
             Ok(()) => {
                 let successors = self.stage.compiled.successors.row(rank as usize);
                 let mut n_offered = 0;
@@ -543,7 +582,7 @@ impl Run {
             let interrupted = self.request.check_interrupts(self.deadline);
             if self.stage.program.is_async
                 && interrupted.is_ok()
-                && let Some(started) = self.start_async(rank)
+                && let Some(started) = self.start_later(rank)
             {
                 // It counts as ended when it has ended.
                 if let Err(failure) = started {

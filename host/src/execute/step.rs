@@ -4,6 +4,8 @@
     reason = "an operation reads and writes the values that the plan gives it, as `frame` asks"
 )]
 
+mod later;
+
 use std::cell::RefCell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,13 +22,17 @@ use super::prepare::{Action, Program};
 use super::run::{Request, Stage};
 use crate::device::panic_message;
 use crate::device::{
-    AccessedTensors, AsyncKernel, AsyncKernelContext, DeviceContext, DeviceStep, Kernel,
-    KernelContext, KernelDevice, KernelError, OutputSlot, OutputState, Surroundings, unset_output,
+    AccessedTensors, DeviceContext, DeviceStep, Kernel, KernelContext, KernelDevice, KernelError,
+    OutputSlot, OutputState, Surroundings, unset_output,
 };
 use crate::graph::NodeId;
 use crate::plan::{MemorySpace, StepKind, Transfer, TransferId};
 use crate::tensor::{DType, Tensor};
 use crate::trace::{Event, EventKind};
+
+pub(super) use later::{
+    LaterStart, copy_failed, end_copy, end_kernel, kernel_panicked, start_later,
+};
 
 /// Where fed tensors come from and fetched ones go.
 const CALLER: &str = "the caller";
@@ -48,66 +54,6 @@ pub(super) fn execute(
         } else {
             visit.execute_and_tell(events)
         }
-    }))
-    .unwrap_or_else(|panic| Err(Visit::new(stage, request, rank).panicked(panic_message(&*panic))))
-}
-
-/// What an asynchronous operation is started with, and its kernel; `None` for all other operations.
-pub(super) fn async_start<'a>(
-    stage: &'a Stage,
-    request: &Request,
-    rank: u32,
-) -> Option<(
-    &'a dyn AsyncKernel,
-    Result<AsyncKernelContext, ExecuteError>,
-)> {
-    let visit = Visit::new(stage, request, rank);
-    let StepKind::Execute(node) = visit.operation.kind else {
-        return None;
-    };
-    let Some(Action::Kernel(kernel)) = &stage.program.actions[visit.operation.step.index()] else {
-        return None;
-    };
-    let kernel = kernel.as_async()?;
-    let context = catch_unwind(AssertUnwindSafe(|| {
-        Visit::new(stage, request, rank).async_context(node)
-    }));
-    let context = context.unwrap_or_else(|panic| {
-        Err(Visit::new(stage, request, rank).panicked(panic_message(&*panic)))
-    });
-    Some((kernel, context))
-}
-
-/// The error for an asynchronous kernel that panicked when it was started.
-pub(super) fn async_panicked(
-    stage: &Stage,
-    request: &Request,
-    rank: u32,
-    panic: &(dyn std::any::Any + Send),
-) -> ExecuteError {
-    Visit::new(stage, request, rank).panicked(panic_message(panic))
-}
-
-/// Takes the outputs of an asynchronous operation that has ended, and tells who listens.
-pub(super) fn async_end(
-    stage: &Stage,
-    request: &Request,
-    rank: u32,
-    start_ns: u64,
-    context: Option<AsyncKernelContext>,
-    result: Result<(), KernelError>,
-    events: &mut Vec<Event>,
-) -> Result<(), ExecuteError> {
-    catch_unwind(AssertUnwindSafe(|| {
-        let visit = Visit::new(stage, request, rank);
-        let StepKind::Execute(node) = visit.operation.kind else {
-            unreachable!("only kernels are asynchronous");
-        };
-        let bytes = visit.take_outputs(node, context, result)?;
-        if !stage.nanoseconds.is_empty() || request.listeners.is_any() {
-            visit.tell(start_ns, bytes, events);
-        }
-        Ok(())
     }))
     .unwrap_or_else(|panic| Err(Visit::new(stage, request, rank).panicked(panic_message(&*panic))))
 }
@@ -413,57 +359,6 @@ impl<'a> Visit<'a> {
         device.consume_accessed_tensors(context, AccessedTensors(accessed));
     }
 
-    /// What an asynchronous kernel is started with: copies of its inputs where they stand in an arena.
-    fn async_context(&self, node: NodeId) -> Result<AsyncKernelContext, ExecuteError> {
-        let frame = self.stage.frame();
-        let inputs = self.stage.compiled.inputs(self.operation).iter();
-        let inputs = inputs.map(|&input| {
-            // SAFETY: this executes an operation that reads it.
-            let input = unsafe { frame.read(input) };
-            input.expect("a value is written before it is read").clone()
-        });
-        let inputs: Vec<Tensor> = inputs.collect();
-        let device = self.program.devices.get(self.operation.device);
-        let device = device.expect("preparing has looked at the devices");
-        let on_host = self.program.is_on_host[self.operation.outputs()].to_vec();
-        let name = self.program.graph.node_name(node);
-        let step = self.stage.step(self.operation.device);
-        let step = step.expect("devices of the plan have a step");
-        let context = self.program.context(self.operation.step);
-        AsyncKernelContext::new(Arc::clone(device), name, inputs, on_host)
-            .map(|started| {
-                started.in_run(
-                    Arc::clone(step),
-                    context.cloned(),
-                    self.request.async_cancel.clone(),
-                )
-            })
-            .map_err(|source| self.failed(node, &[], source))
-    }
-
-    /// Takes what an asynchronous kernel has made; gives its bytes.
-    fn take_outputs(
-        &self,
-        node: NodeId,
-        context: Option<AsyncKernelContext>,
-        result: Result<(), KernelError>,
-    ) -> Result<u64, ExecuteError> {
-        let range = self.operation.outputs();
-        let made = result.and_then(|()| match context {
-            Some(mut context) => context.kernel_context().into_outputs(),
-            None => Ok(Vec::new()),
-        });
-        let made = made.map_err(|source| self.failed(node, &self.inputs(), source))?;
-        // SAFETY: this executes the operation that writes them.
-        let slots = unsafe { self.stage.frame().outputs(range) };
-        for (slot, tensor) in slots.iter_mut().zip(made) {
-            slot.set_own(tensor);
-        }
-        let bytes = self.finish_outputs(node)?;
-        self.leave_inputs();
-        Ok(bytes)
-    }
-
     fn inputs(&self) -> Vec<&'a Tensor> {
         let frame = self.stage.frame();
         let inputs = self.stage.compiled.inputs(self.operation).iter();
@@ -530,6 +425,22 @@ impl<'a> Visit<'a> {
         Ok(bytes)
     }
 
+    /// By which the device of this operation copies.
+    fn device_context(&self) -> &'a Arc<dyn DeviceContext> {
+        let context = self.program.context(self.operation.step);
+        let device = || kernel_device(&self.program.devices, self.operation.device);
+        context.unwrap_or_else(|| device().default_context())
+    }
+
+    fn is_deferred(&self) -> bool {
+        self.program.is_deferred(self.operation.device)
+    }
+
+    /// Whether the host can read a tensor of this operation's device now.
+    fn is_at_hand(&self, space: MemorySpace, tensor: &Tensor) -> Result<bool, KernelError> {
+        guarded(|| Ok(is_at_hand(space, self.is_deferred(), tensor)))
+    }
+
     /// Brings the tensor to where the host can read it; the other half of the way is the receiver's.
     fn send(&self, id: TransferId) -> Result<u64, ExecuteError> {
         let transfer = &self.program.plan.transfers()[id.index()];
@@ -539,19 +450,17 @@ impl<'a> Visit<'a> {
         };
         // SAFETY: this executes an operation that reads it.
         let tensor = unsafe { frame.read(sent.0) }.expect("a value is written before it is sent");
-        let stays = tensor
-            .buffer()
-            .is_some_and(|buffer| buffer.as_host_bytes().is_some());
+        let is_at_hand = self
+            .is_at_hand(transfer.source_space, tensor)
+            .map_err(|source| self.lost(transfer, source))?;
         // SAFETY: as above.
-        if stays && unsafe { frame.is_planned(sent.0) } {
+        if is_at_hand && unsafe { frame.is_planned(sent.0) } {
             return Ok(0); // The receiver reads it where it is, which stays its place until then.
         }
-        let context = self.program.context(self.operation.step);
         let on_host = to_host(
-            &self.program.devices,
-            self.operation.device,
             transfer.source_space,
-            context,
+            self.is_deferred(),
+            self.device_context(),
             tensor,
         )
         .map_err(|source| self.lost(transfer, source))?;
@@ -629,26 +538,16 @@ impl<'a> Visit<'a> {
             let tensor = tensor.expect("a value is written before it is read");
             n_bytes += tensor.len_bytes() as u64;
             let space = self.program.plan.values()[value as usize].space;
-            let device = self.operation.device;
-            let is_at_hand = guarded(|| {
-                let devices = &self.program.devices;
-                Ok(is_at_hand(devices, device, space, tensor))
-            })
-            .map_err(|source| self.fetch_lost(fetch, source))?;
+            let is_at_hand = self
+                .is_at_hand(space, tensor)
+                .map_err(|source| self.fetch_lost(fetch, source))?;
             let tensor = if is_at_hand {
                 let shared = tensor.clone();
                 // SAFETY: this executes an operation that reads it, and is done with it.
                 unsafe { frame.leave(value) }.unwrap_or(shared)
             } else {
-                let context = self.program.context(self.operation.step);
-                let on_host = to_host(
-                    &self.program.devices,
-                    self.operation.device,
-                    space,
-                    context,
-                    tensor,
-                )
-                .map_err(|source| self.fetch_lost(fetch, source))?;
+                let on_host = to_host(space, self.is_deferred(), self.device_context(), tensor)
+                    .map_err(|source| self.fetch_lost(fetch, source))?;
                 // SAFETY: this executes an operation that reads it, and is done with it.
                 drop(unsafe { frame.leave(value) });
                 on_host

@@ -28,6 +28,7 @@ use crate::trace::Recorder;
 mod accessed;
 mod constants;
 mod contexts;
+mod copies;
 mod fusion;
 mod later;
 

@@ -1,0 +1,189 @@
+//! By which contexts the steps of a plan copy, and what follows from that.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::Program;
+use super::Workshop;
+use super::asked;
+use super::kernel_device;
+use crate::device::DeviceContext;
+use crate::device::KernelDevice;
+use crate::execute::error::ExecuteError;
+use crate::graph::NodeId;
+use crate::names::DeviceId;
+use crate::plan::MemorySpace;
+use crate::plan::Payload;
+use crate::plan::Plan;
+use crate::plan::StepId;
+use crate::plan::StepKind;
+
+/// What a plan's steps copy by, and when that has ended.
+#[derive(Debug, Default)]
+pub(in crate::execute) struct Contexts {
+    /// Per step its context, where the node has one of its own; empty where none has.
+    own: Vec<Option<Arc<dyn DeviceContext>>>,
+    /// Per device whether it wants to know what its kernels have used; empty where none does.
+    is_recording: Vec<bool>,
+    /// Per device whether its work may be under way when its kernels have returned; empty where all work is done then.
+    is_deferred: Vec<bool>,
+    /// Per step whether it is a copy that may end later than it starts; empty where none does.
+    copies_later: Vec<bool>,
+}
+
+impl Contexts {
+    /// Whether a step is a copy that may end later than it starts.
+    #[inline]
+    pub(in crate::execute) fn copies_later(&self, step: StepId) -> bool {
+        flag(&self.copies_later, step.index())
+    }
+}
+
+impl Program {
+    /// The context of the node that a step executes, or of the one that has made what it moves.
+    #[inline]
+    pub(in crate::execute) fn context(&self, step: StepId) -> Option<&Arc<dyn DeviceContext>> {
+        self.contexts.own.get(step.index())?.as_ref()
+    }
+
+    /// Whether a device wants to know what its kernels have used.
+    #[inline]
+    pub(in crate::execute) fn is_recording(&self, device: DeviceId) -> bool {
+        flag(&self.contexts.is_recording, device.index())
+    }
+
+    /// Whether a device's work may still be under way when a kernel has returned: it records what its kernels have used, or its
+    /// contexts copy asynchronously.
+    #[inline]
+    pub(in crate::execute) fn is_deferred(&self, device: DeviceId) -> bool {
+        flag(&self.contexts.is_deferred, device.index())
+    }
+
+    /// Whether a step is a copy that may end later than it starts.
+    pub(in crate::execute) fn copies_later(&self, step: StepId) -> bool {
+        self.contexts.copies_later(step)
+    }
+}
+
+/// As [`Program::is_deferred`], of a device outside of a plan.
+pub(super) fn is_deferred(device: &dyn KernelDevice) -> bool {
+    device.records_accessed_tensors() || device.default_context().copies_are_async()
+}
+
+impl Workshop {
+    /// Asks the devices of a plan.
+    pub(super) fn contexts(&self, plan: &Plan) -> Result<Contexts, ExecuteError> {
+        let mut contexts = Contexts {
+            own: self.own_contexts(plan)?,
+            ..Contexts::default()
+        };
+        let n_devices = self.devices.len();
+        for partition in plan.partitions() {
+            let device = kernel_device(&self.devices, partition.device)?;
+            if device.records_accessed_tensors() {
+                set(
+                    &mut contexts.is_recording,
+                    partition.device.index(),
+                    n_devices,
+                );
+            }
+            let mut is_deferred = is_deferred(device);
+            for &id in &partition.steps {
+                let own = contexts.own.get(id.index()).and_then(Option::as_ref);
+                let context = own.unwrap_or_else(|| device.default_context());
+                // Most steps have the default context, which has been asked already.
+                if (own.is_some() || is_deferred) && context.copies_are_async() {
+                    is_deferred = true;
+                    if source_space(plan, id) == Some(MemorySpace::Device) {
+                        set(&mut contexts.copies_later, id.index(), plan.steps().len());
+                    }
+                }
+            }
+            if is_deferred {
+                set(
+                    &mut contexts.is_deferred,
+                    partition.device.index(),
+                    n_devices,
+                );
+            }
+        }
+        Ok(contexts)
+    }
+
+    /// Per step the context that its device gives its node; for a transfer, what the sender gives the node that made the tensor.
+    fn own_contexts(
+        &self,
+        plan: &Plan,
+    ) -> Result<Vec<Option<Arc<dyn DeviceContext>>>, ExecuteError> {
+        let mut contexts = Vec::new();
+        for partition in plan.partitions() {
+            let device = kernel_device(&self.devices, partition.device)?;
+            let nodes = partition
+                .steps
+                .iter()
+                .filter_map(|&id| match plan.step(id).kind {
+                    StepKind::Execute(node) => Some(node),
+                    _ => None,
+                });
+            let nodes: Vec<NodeId> = nodes.collect();
+            let started = Instant::now();
+            let own = asked(device, "giving nodes their contexts", || {
+                device.fill_context_map(&self.graph, &nodes)
+            })?;
+            self.tell(started, partition.device, "fill_context_map", None, || {
+                format!(
+                    "{} of {} nodes have a context of their own, all others {:?}",
+                    own.len(),
+                    nodes.len(),
+                    device.default_context()
+                )
+            });
+            if own.is_empty() {
+                continue;
+            }
+            contexts.resize(plan.steps().len(), None);
+            for &id in &partition.steps {
+                let node = match plan.step(id).kind {
+                    StepKind::Execute(node) => Some(node),
+                    StepKind::Send(transfer) => match plan.transfers()[transfer.index()].payload {
+                        Payload::Tensor(tensor) => Some(self.graph.producer(tensor).0),
+                        Payload::Control(_) => None,
+                    },
+                    StepKind::Fetch(fetch) => {
+                        let tensor = plan.fetches()[fetch as usize].tensor();
+                        Some(self.graph.producer(tensor).0)
+                    }
+                    StepKind::Receive(_) | StepKind::Feed(_) => None,
+                };
+                contexts[id.index()] = node.and_then(|node| own.get(&node).cloned());
+            }
+        }
+        Ok(contexts)
+    }
+}
+
+/// The memory that a step copies a tensor from, towards the host or another device; `None` for all other steps.
+fn source_space(plan: &Plan, id: StepId) -> Option<MemorySpace> {
+    let step = plan.step(id);
+    match step.kind {
+        StepKind::Send(id) => {
+            let transfer = &plan.transfers()[id.index()];
+            transfer.sent.map(|_| transfer.source_space)
+        }
+        StepKind::Fetch(_) => {
+            let value = step.inputs.first()?;
+            Some(plan.values()[value.index()].space)
+        }
+        StepKind::Execute(_) | StepKind::Receive(_) | StepKind::Feed(_) => None,
+    }
+}
+
+#[inline]
+fn flag(flags: &[bool], index: usize) -> bool {
+    flags.get(index).copied().unwrap_or(false)
+}
+
+fn set(flags: &mut Vec<bool>, index: usize, n: usize) {
+    flags.resize(n, false);
+    flags[index] = true;
+}

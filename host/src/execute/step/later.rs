@@ -1,0 +1,225 @@
+//! Operations that end later than they start, on whichever thread: asynchronous kernels, and copies out of devices that say
+//! when they have ended. No thread waits for one.
+
+use std::panic::AssertUnwindSafe;
+use std::panic::catch_unwind;
+use std::sync::Arc;
+
+use super::Visit;
+use crate::device::AsyncKernel;
+use crate::device::AsyncKernelContext;
+use crate::device::DeviceContext;
+use crate::device::KernelError;
+use crate::device::panic_message;
+use crate::execute::error::ExecuteError;
+use crate::execute::prepare::Action;
+use crate::execute::run::Request;
+use crate::execute::run::Stage;
+use crate::graph::NodeId;
+use crate::plan::MemorySpace;
+use crate::plan::StepKind;
+use crate::tensor::Tensor;
+use crate::trace::Event;
+
+/// What is started.
+pub(in crate::execute) enum LaterStart<'a> {
+    /// A kernel.
+    Kernel(&'a dyn AsyncKernel, Box<AsyncKernelContext>),
+    /// A copy of this tensor to the host, by this context.
+    Copy(&'a Arc<dyn DeviceContext>, Tensor),
+}
+
+/// What an operation that may end later is started with; `None` for all other operations.
+pub(in crate::execute) fn start_later<'a>(
+    stage: &'a Stage,
+    request: &'a Request,
+    rank: u32,
+) -> Option<Result<LaterStart<'a>, ExecuteError>> {
+    let visit = Visit::new(stage, request, rank);
+    let start = catch_unwind(AssertUnwindSafe(|| match visit.operation.kind {
+        StepKind::Execute(node) => visit.kernel_start(node).transpose(),
+        StepKind::Send(_) | StepKind::Fetch(_) => visit.copy_start().transpose(),
+        StepKind::Receive(_) | StepKind::Feed(_) => None,
+    }));
+    start.unwrap_or_else(|panic| Some(Err(visit.panicked(panic_message(&*panic)))))
+}
+
+/// The error for an asynchronous kernel that panicked when it was started.
+pub(in crate::execute) fn kernel_panicked(
+    stage: &Stage,
+    request: &Request,
+    rank: u32,
+    panic: &(dyn std::any::Any + Send),
+) -> ExecuteError {
+    Visit::new(stage, request, rank).panicked(panic_message(panic))
+}
+
+/// The error for a copy that failed.
+pub(in crate::execute) fn copy_failed(
+    stage: &Stage,
+    request: &Request,
+    rank: u32,
+    source: KernelError,
+) -> ExecuteError {
+    let visit = Visit::new(stage, request, rank);
+    match visit.operation.kind {
+        StepKind::Send(id) => visit.lost(&visit.program.plan.transfers()[id.index()], source),
+        StepKind::Fetch(fetch) => visit.fetch_lost(fetch, source),
+        _ => unreachable!("only sends and fetches copy later"),
+    }
+}
+
+/// Takes the outputs of an asynchronous kernel that has ended, and tells who listens.
+pub(in crate::execute) fn end_kernel(
+    stage: &Stage,
+    request: &Request,
+    rank: u32,
+    start_ns: u64,
+    (context, result): (Option<AsyncKernelContext>, Result<(), KernelError>),
+    events: &mut Vec<Event>,
+) -> Result<(), ExecuteError> {
+    end(stage, request, rank, start_ns, events, |visit| {
+        let StepKind::Execute(node) = visit.operation.kind else {
+            unreachable!("only nodes have kernels");
+        };
+        visit.take_outputs(node, context, result)
+    })
+}
+
+/// Takes a tensor that was copied to the host, and tells who listens.
+pub(in crate::execute) fn end_copy(
+    stage: &Stage,
+    request: &Request,
+    rank: u32,
+    start_ns: u64,
+    copied: Result<Tensor, KernelError>,
+    events: &mut Vec<Event>,
+) -> Result<(), ExecuteError> {
+    end(stage, request, rank, start_ns, events, |visit| {
+        let copied = copied.map_err(|source| copy_failed(stage, request, rank, source))?;
+        Ok(visit.take_copy(copied))
+    })
+}
+
+fn end(
+    stage: &Stage,
+    request: &Request,
+    rank: u32,
+    start_ns: u64,
+    events: &mut Vec<Event>,
+    take: impl FnOnce(&Visit<'_>) -> Result<u64, ExecuteError>,
+) -> Result<(), ExecuteError> {
+    catch_unwind(AssertUnwindSafe(|| {
+        let visit = Visit::new(stage, request, rank);
+        let bytes = take(&visit)?;
+        if !stage.nanoseconds.is_empty() || request.listeners.is_any() {
+            visit.tell(start_ns, bytes, events);
+        }
+        Ok(())
+    }))
+    .unwrap_or_else(|panic| Err(Visit::new(stage, request, rank).panicked(panic_message(&*panic))))
+}
+
+impl<'a> Visit<'a> {
+    fn kernel_start(&self, node: NodeId) -> Result<Option<LaterStart<'a>>, ExecuteError> {
+        let Some(Action::Kernel(kernel)) = &self.program.actions[self.operation.step.index()]
+        else {
+            return Ok(None);
+        };
+        let Some(kernel) = kernel.as_async() else {
+            return Ok(None);
+        };
+        let context = self.async_context(node)?;
+        Ok(Some(LaterStart::Kernel(kernel, Box::new(context))))
+    }
+
+    fn copy_start(&self) -> Result<Option<LaterStart<'a>>, ExecuteError> {
+        let plan = &self.program.plan;
+        if !self.program.copies_later(self.operation.step) {
+            return Ok(None);
+        }
+        let &[value] = self.stage.compiled.inputs(self.operation) else {
+            return Ok(None);
+        };
+        // SAFETY: this executes an operation that reads it.
+        let tensor = unsafe { self.stage.frame().read(value) };
+        let tensor = tensor.expect("a value is written before it is read");
+        let space = plan.values()[value as usize].space;
+        if space == MemorySpace::Host || tensor.buffer().is_none() {
+            return Ok(None); // The host has it.
+        }
+        // The copy may outlive the run, and with it the value.
+        let tensor = tensor.clone();
+        Ok(Some(LaterStart::Copy(self.device_context(), tensor)))
+    }
+
+    /// Takes what was copied to the host; gives its bytes.
+    fn take_copy(&self, copied: Tensor) -> u64 {
+        let frame = self.stage.frame();
+        let bytes = copied.len_bytes() as u64;
+        match self.operation.kind {
+            StepKind::Send(id) => {
+                // SAFETY: this executes the send.
+                unsafe { frame.transit(id.index()) }.tensor = Some(copied);
+            }
+            StepKind::Fetch(fetch) => {
+                // SAFETY: this executes the fetch.
+                unsafe { frame.set_fetched(fetch, copied) };
+            }
+            _ => unreachable!("only sends and fetches copy later"),
+        }
+        self.leave_inputs();
+        bytes
+    }
+
+    /// What an asynchronous kernel is started with: copies of its inputs where they stand in an arena.
+    fn async_context(&self, node: NodeId) -> Result<AsyncKernelContext, ExecuteError> {
+        let frame = self.stage.frame();
+        let inputs = self.stage.compiled.inputs(self.operation).iter();
+        let inputs = inputs.map(|&input| {
+            // SAFETY: this executes an operation that reads it.
+            let input = unsafe { frame.read(input) };
+            input.expect("a value is written before it is read").clone()
+        });
+        let inputs: Vec<Tensor> = inputs.collect();
+        let device = self.program.devices.get(self.operation.device);
+        let device = device.expect("preparing has looked at the devices");
+        let on_host = self.program.is_on_host[self.operation.outputs()].to_vec();
+        let name = self.program.graph.node_name(node);
+        let step = self.stage.step(self.operation.device);
+        let step = step.expect("devices of the plan have a step");
+        let context = self.program.context(self.operation.step);
+        AsyncKernelContext::new(Arc::clone(device), name, inputs, on_host)
+            .map(|started| {
+                started.in_run(
+                    Arc::clone(step),
+                    context.cloned(),
+                    self.request.async_cancel.clone(),
+                )
+            })
+            .map_err(|source| self.failed(node, &[], source))
+    }
+
+    /// Takes what an asynchronous kernel has made; gives its bytes.
+    fn take_outputs(
+        &self,
+        node: NodeId,
+        context: Option<AsyncKernelContext>,
+        result: Result<(), KernelError>,
+    ) -> Result<u64, ExecuteError> {
+        let range = self.operation.outputs();
+        let made = result.and_then(|()| match context {
+            Some(mut context) => context.kernel_context().into_outputs(),
+            None => Ok(Vec::new()),
+        });
+        let made = made.map_err(|source| self.failed(node, &self.inputs(), source))?;
+        // SAFETY: this executes the operation that writes them.
+        let slots = unsafe { self.stage.frame().outputs(range) };
+        for (slot, tensor) in slots.iter_mut().zip(made) {
+            slot.set_own(tensor);
+        }
+        let bytes = self.finish_outputs(node)?;
+        self.leave_inputs();
+        Ok(bytes)
+    }
+}
