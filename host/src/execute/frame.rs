@@ -24,12 +24,16 @@ use crate::device::OutputState;
 use crate::tensor::Arena;
 use crate::tensor::Shape;
 use crate::tensor::Tensor;
+use crate::trace::TransferWay;
 
 /// A tensor between its send and its receive.
 #[derive(Debug, Default)]
 pub(super) struct InTransit {
-    /// What was brought to where the host can read it; `None` for control, and for what the receiver reads in its place.
+    /// What was brought to where the host can read it, or to the receiver's memory by the direct way; `None` for control, and for
+    /// what the receiver reads in its place.
     pub(super) tensor: Option<Tensor>,
+    /// By which way it goes; said by each send but those of control.
+    pub(super) way: TransferWay,
     /// When it was sent; only while somebody records.
     pub(super) sent: Times,
     /// Bytes that arrived.

@@ -96,6 +96,14 @@ pub(super) struct Run {
     helpers: Option<Arc<pool::Shared>>,
 }
 
+/// How far an operation is that may end later.
+enum Started {
+    /// It ends later, if it has not ended yet.
+    Later,
+    /// It has ended, and nobody counts it but who started it.
+    Ended,
+}
+
 impl Stage {
     pub(super) fn new(
         program: &Arc<Program>,
@@ -427,20 +435,28 @@ impl Run {
         self.gate.fail();
     }
 
-    /// Starts an operation that ends later, if this is one; it ends on whichever thread, and then counts as ended.
-    fn start_later(&self, rank: u32) -> Option<Result<(), ExecuteError>> {
-        let start = step::start_later(&self.stage, &self.request, rank)?;
+    /// Starts an operation that may end later, if this is one; it then ends on whichever thread, and counts as ended.
+    fn start_later(
+        &self,
+        rank: u32,
+        events: &mut Vec<Event>,
+    ) -> Option<Result<Started, ExecuteError>> {
         let start_ns = match self.request.listeners.is_any() {
             true => self.request.listeners.now_ns(),
             false => 0,
         };
-        Some(start.and_then(|start| match start {
-            LaterStart::Kernel(kernel, context) => {
-                self.start_kernel(rank, start_ns, kernel, *context)
+        let start = step::start_later(&self.stage, &self.request, rank, start_ns, events)?;
+        Some(start.and_then(|start| {
+            match start {
+                LaterStart::Kernel(kernel, context) => {
+                    self.start_kernel(rank, start_ns, kernel, *context)?;
+                }
+                LaterStart::Copy(context, tensor) => {
+                    self.start_copy(rank, start_ns, &**context, tensor)?;
+                }
+                LaterStart::Sent => return Ok(Started::Ended),
             }
-            LaterStart::Copy(context, tensor) => {
-                self.start_copy(rank, start_ns, &**context, tensor)
-            }
+            Ok(Started::Later)
         }))
     }
 
@@ -582,11 +598,16 @@ impl Run {
             let interrupted = self.request.check_interrupts(self.deadline);
             if self.stage.program.is_async
                 && interrupted.is_ok()
-                && let Some(started) = self.start_later(rank)
+                && let Some(started) = self.start_later(rank, &mut events)
             {
-                // It counts as ended when it has ended.
-                if let Err(failure) = started {
-                    self.fail(failure);
+                match started {
+                    // It counts as ended when it has ended.
+                    Ok(Started::Later) => {}
+                    Ok(Started::Ended) => {
+                        n_ended += 1;
+                        next = self.release(rank, helpers);
+                    }
+                    Err(failure) => self.fail(failure),
                 }
                 continue;
             }

@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 use super::compile::Operation;
 use super::copy::{from_host, guarded, is_at_hand, kernel_device, lost, to_host};
 use super::error::{ExecuteError, NodeSite};
-use super::frame::Times;
+use super::frame::{InTransit, Times};
 use super::prepare::{Action, Program};
 use super::run::{Request, Stage};
 use crate::device::panic_message;
@@ -28,7 +28,7 @@ use crate::device::{
 use crate::graph::NodeId;
 use crate::plan::{MemorySpace, StepKind, Transfer, TransferId};
 use crate::tensor::{DType, Tensor};
-use crate::trace::{Event, EventKind};
+use crate::trace::{Event, EventKind, TransferWay};
 
 pub(super) use later::{
     LaterStart, copy_failed, end_copy, end_kernel, kernel_panicked, start_later,
@@ -191,13 +191,15 @@ impl<'a> Visit<'a> {
             StepKind::Receive(id) => {
                 let transfer = &self.program.plan.transfers()[id.index()];
                 // SAFETY: this executes the receive.
-                let sent = unsafe { self.stage.frame().transit(id.index()) }.sent;
+                let &mut InTransit { sent, way, .. } =
+                    unsafe { self.stage.frame().transit(id.index()) };
                 let kind = EventKind::Transfer {
                     run,
                     payload: transfer.payload,
                     edge: transfer.edge,
                     source: transfer.source,
                     destination: transfer.destination,
+                    way,
                     bytes,
                     queue_wait_ns: sent.queue_wait_ns,
                     send_ns: sent.end_ns - sent.start_ns,
@@ -455,7 +457,13 @@ impl<'a> Visit<'a> {
             .map_err(|source| self.lost(transfer, source))?;
         // SAFETY: as above.
         if is_at_hand && unsafe { frame.is_planned(sent.0) } {
+            // SAFETY: this executes the send.
+            unsafe { frame.transit(id.index()) }.way = TransferWay::Host;
             return Ok(0); // The receiver reads it where it is, which stays its place until then.
+        }
+        if !is_at_hand && let Some(copy) = self.direct_copy(transfer, tensor)? {
+            self.hand_over(id, copy, TransferWay::Direct);
+            return Ok(0);
         }
         let on_host = to_host(
             transfer.source_space,
@@ -464,11 +472,41 @@ impl<'a> Visit<'a> {
             tensor,
         )
         .map_err(|source| self.lost(transfer, source))?;
-        // SAFETY: this executes the send.
-        unsafe { frame.transit(id.index()) }.tensor = Some(on_host);
-        // SAFETY: this executes an operation that reads it, and is done with it.
-        drop(unsafe { frame.leave(sent.0) });
+        let way = match is_at_hand {
+            true => TransferWay::Host,
+            false => TransferWay::Staged,
+        };
+        self.hand_over(id, on_host, way);
         Ok(0)
+    }
+
+    /// A copy of the tensor that the receiver's context makes from where it is, if there is such a way.
+    #[cold]
+    fn direct_copy(
+        &self,
+        transfer: &Transfer,
+        tensor: &Tensor,
+    ) -> Result<Option<Tensor>, ExecuteError> {
+        let spaces = (transfer.source_space, transfer.destination_space);
+        if spaces != (MemorySpace::Device, MemorySpace::Device) {
+            return Ok(None);
+        }
+        guarded(|| {
+            let destination = kernel_device(&self.program.devices, transfer.destination);
+            let context = destination.default_context();
+            context
+                .copy_from_device(tensor, self.device_context())
+                .transpose()
+        })
+        .map_err(|source| self.lost(transfer, source))
+    }
+
+    /// A tensor is on its way; the caller has no reference to the one that was sent any more.
+    fn hand_over(&self, id: TransferId, tensor: Tensor, way: TransferWay) {
+        // SAFETY: this executes the send.
+        let transit = unsafe { self.stage.frame().transit(id.index()) };
+        (transit.tensor, transit.way) = (Some(tensor), way);
+        self.leave_inputs();
     }
 
     /// Gives the bytes that came.
@@ -479,15 +517,23 @@ impl<'a> Visit<'a> {
             return Ok(0);
         };
         // SAFETY: this executes the receive.
-        let came = unsafe { frame.transit(id.index()) }.tensor.take();
-        let tensor = match &came {
-            Some(tensor) => tensor,
-            // SAFETY: the plan keeps what is sent until it is received.
-            None => unsafe { frame.read(sent.0) }.expect("a receive waits for its send"),
+        let transit = unsafe { frame.transit(id.index()) };
+        let bytes = match (transit.tensor.take(), transit.way) {
+            (Some(arrived), TransferWay::Direct) => {
+                let bytes = arrived.len_bytes() as u64;
+                self.set_arrived(received.index(), arrived);
+                bytes
+            }
+            (came, _) => {
+                let tensor = match &came {
+                    Some(tensor) => tensor,
+                    // SAFETY: the plan keeps what is sent until it is received.
+                    None => unsafe { frame.read(sent.0) }.expect("a receive waits for its send"),
+                };
+                self.bring(received.index(), transfer.destination_space, tensor)
+                    .map_err(|source| self.lost(transfer, source))?
+            }
         };
-        let bytes = self
-            .bring(received.index(), transfer.destination_space, tensor)
-            .map_err(|source| self.lost(transfer, source))?;
         // SAFETY: this executes the receive.
         unsafe { frame.transit(id.index()) }.bytes = bytes;
         Ok(bytes)
@@ -520,13 +566,21 @@ impl<'a> Visit<'a> {
             slot.state = OutputState::Planned;
         } else {
             let arrived = from_host(&self.program.devices, self.operation.device, space, tensor)?;
-            slot.set_own(arrived);
-            // SAFETY: this executes the operation that writes it.
-            unsafe { frame.observe(value, tensor.shape()) };
-            // SAFETY: as above, and `slot` is not used any more.
-            unsafe { frame.expect_readers(value, self.stage.compiled.n_readers[value]) };
+            self.set_arrived(value, arrived);
         }
         Ok(tensor.len_bytes() as u64)
+    }
+
+    /// A value is this tensor, in memory of its own.
+    fn set_arrived(&self, value: usize, arrived: Tensor) {
+        let frame = self.stage.frame();
+        // SAFETY: this executes the operation that writes it.
+        unsafe { frame.observe(value, arrived.shape()) };
+        // SAFETY: as above, and nobody has another reference to it.
+        let slot = unsafe { &mut frame.outputs(value..value + 1)[0] };
+        slot.set_own(arrived);
+        // SAFETY: as above, and `slot` is not used any more.
+        unsafe { frame.expect_readers(value, self.stage.compiled.n_readers[value]) };
     }
 
     fn hand_out(&self, fetch: u32) -> Result<u64, ExecuteError> {

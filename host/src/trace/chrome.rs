@@ -319,6 +319,7 @@ fn describe(kind: &EventKind, names: &TraceNames) -> (String, &'static str, Valu
             edge,
             source,
             destination,
+            way,
             bytes,
             queue_wait_ns,
             send_ns,
@@ -331,6 +332,7 @@ fn describe(kind: &EventKind, names: &TraceNames) -> (String, &'static str, Valu
                 "key": key(*payload, *edge, *source, *destination, names),
                 "source": names.device(*source),
                 "destination": names.device(*destination),
+                "way": way.as_str(),
                 "bytes": bytes,
                 "queue_wait_ns": queue_wait_ns,
                 "send_ns": send_ns,
@@ -403,6 +405,7 @@ mod tests {
     use super::*;
     use crate::graph::{AttrSet, GraphAssembler, NodeId, NodeSpec, Output, TensorId, Work};
     use crate::tensor::{DType, PartialShape};
+    use crate::trace::TransferWay;
 
     fn names() -> TraceNames {
         let mut assembler = GraphAssembler::new("test");
@@ -481,6 +484,7 @@ mod tests {
                 edge: 3,
                 source: DeviceId(0),
                 destination: DeviceId(1),
+                way: TransferWay::Direct,
                 bytes: 4096,
                 queue_wait_ns: 0,
                 send_ns: 1_000,
@@ -504,6 +508,7 @@ mod tests {
             (&json!(1.5), &json!(0.25))
         );
         assert_eq!(complete[1]["name"], "dense \"1\":0");
+        assert_eq!(complete[1]["args"]["way"], "direct");
         assert_eq!(complete[1]["args"]["bytes"], 4096);
         assert_eq!(
             complete[1]["args"]["key"],
@@ -559,6 +564,7 @@ mod tests {
             edge: 0,
             source: DeviceId(0),
             destination: DeviceId(1),
+            way: TransferWay::Staged,
             bytes: 4,
             queue_wait_ns: 2_000,
             send_ns: 1_000,

@@ -1,6 +1,9 @@
 //! What happened, and when.
 
 use std::borrow::Cow;
+use std::fmt;
+
+use serde::Serialize;
 
 use crate::graph::NodeId;
 use crate::names::DeviceId;
@@ -78,11 +81,13 @@ pub enum EventKind {
         source: DeviceId,
         /// The device that received.
         destination: DeviceId,
+        /// By which way it went.
+        way: TransferWay,
         /// Bytes moved.
         bytes: u64,
         /// How long its send could have started before it did, in ns: before the event starts.
         queue_wait_ns: u64,
-        /// How long the send took, in ns; the event starts with it.
+        /// How long the send took, in ns, to the end of its copy, where that ends later than it starts; the event starts with it.
         send_ns: u64,
         /// How long its receive could have started before it did, in ns: after the send, and part of the event.
         receive_wait_ns: u64,
@@ -109,6 +114,37 @@ pub enum EventKind {
         /// Bytes moved.
         bytes: u64,
     },
+}
+
+/// By which way a transfer goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TransferWay {
+    /// From memory that the host can read, to where it goes; also what control goes, which has no bytes.
+    #[default]
+    Host,
+    /// Copied to the host by the device that sends, and from there to where it goes.
+    Staged,
+    /// Copied by the device that receives from the memory of the one that sends. The event shows how long the copy took to be
+    /// started: the devices keep its order by themselves.
+    Direct,
+}
+
+impl TransferWay {
+    /// In one word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::Staged => "staged",
+            Self::Direct => "direct",
+        }
+    }
+}
+
+impl fmt::Display for TransferWay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
 }
 
 impl Event {

@@ -36,7 +36,7 @@ mod recorder;
 mod summary;
 pub mod targets;
 
-pub use event::{Event, EventKind};
+pub use event::{Event, EventKind, TransferWay};
 pub use meters::describe_metrics;
 pub use recorder::{Recorder, Trace, TraceNames};
 pub use summary::{KernelRow, TraceSummary, TransferRow};

@@ -6,6 +6,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::event::EventKind;
+use super::event::TransferWay;
 use super::recorder::Trace;
 
 /// Executions of one op on one device.
@@ -25,13 +26,15 @@ pub struct KernelRow {
     pub queue_wait_ns: u64,
 }
 
-/// Transfers from one device to another.
+/// Transfers from one device to another by one way.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TransferRow {
     /// Full name of the device that sent.
     pub source: String,
     /// Full name of the device that received.
     pub destination: String,
+    /// By which way.
+    pub way: TransferWay,
     /// Transfers.
     pub n_transfers: u64,
     /// Bytes moved.
@@ -47,7 +50,7 @@ pub struct TraceSummary {
     pub n_runs: u64,
     /// By op and device, the most time first.
     pub kernels: Vec<KernelRow>,
-    /// By source and destination, the most bytes first.
+    /// By source, destination and way, the most bytes first.
     pub transfers: Vec<TransferRow>,
 }
 
@@ -56,7 +59,7 @@ impl Trace {
     pub fn summary(&self) -> TraceSummary {
         let mut n_runs = 0;
         let mut kernels: BTreeMap<(&str, &str), KernelRow> = BTreeMap::new();
-        let mut transfers: BTreeMap<(&str, &str), TransferRow> = BTreeMap::new();
+        let mut transfers: BTreeMap<(&str, &str, TransferWay), TransferRow> = BTreeMap::new();
         for event in &self.events {
             match event.kind {
                 EventKind::Run { .. } => n_runs += 1,
@@ -83,13 +86,17 @@ impl Trace {
                 EventKind::Transfer {
                     source,
                     destination,
+                    way,
                     bytes,
                     ..
                 } => {
-                    let key = (self.names.device(source), self.names.device(destination));
+                    let (source, destination) =
+                        (self.names.device(source), self.names.device(destination));
+                    let key = (source, destination, way);
                     let row = transfers.entry(key).or_insert_with(|| TransferRow {
-                        source: key.0.to_owned(),
-                        destination: key.1.to_owned(),
+                        source: source.to_owned(),
+                        destination: destination.to_owned(),
+                        way,
                         n_transfers: 0,
                         bytes: 0,
                         total_ns: 0,
@@ -132,8 +139,8 @@ impl fmt::Display for TraceSummary {
         for row in &self.transfers {
             writeln!(
                 f,
-                "{} -> {}: {} transfers, {} bytes, {} ns",
-                row.source, row.destination, row.n_transfers, row.bytes, row.total_ns
+                "{} -> {} ({}): {} transfers, {} bytes, {} ns",
+                row.source, row.destination, row.way, row.n_transfers, row.bytes, row.total_ns
             )?;
         }
         Ok(())
@@ -161,13 +168,14 @@ mod tests {
             start_ns: 0,
             duration_ns,
         };
-        let transfer = Event {
+        let transfer = |way| Event {
             kind: EventKind::Transfer {
                 run: 0,
                 payload: Payload::Tensor(TensorId(0)),
                 edge: 0,
                 source: DeviceId(0),
                 destination: DeviceId(1),
+                way,
                 bytes: 12,
                 queue_wait_ns: 0,
                 send_ns: 4,
@@ -181,8 +189,9 @@ mod tests {
                 kernel(0, 5),
                 kernel(1, 30),
                 kernel(0, 7),
-                transfer.clone(),
-                transfer,
+                transfer(TransferWay::Direct),
+                transfer(TransferWay::Staged),
+                transfer(TransferWay::Direct),
             ],
             names: TraceNames {
                 devices: ["CPU:0", "CPU:1"].map(String::from).into(),
@@ -203,10 +212,17 @@ mod tests {
             })
             .collect();
         assert_eq!(rows, [("CPU:1", 1, 30, 30), ("CPU:0", 2, 12, 7)]);
-        assert_eq!(summary.transfers.len(), 1);
+        let rows: Vec<_> = summary
+            .transfers
+            .iter()
+            .map(|row| (row.way, row.n_transfers, row.bytes))
+            .collect();
         assert_eq!(
-            (summary.transfers[0].n_transfers, summary.transfers[0].bytes),
-            (2, 24)
+            rows,
+            [(TransferWay::Direct, 2, 24), (TransferWay::Staged, 1, 12)]
         );
+        let text = summary.to_string();
+        let line = "CPU:0 -> CPU:1 (direct): 2 transfers, 24 bytes, 18 ns";
+        assert!(text.lines().any(|shown| shown == line), "{text}");
     }
 }

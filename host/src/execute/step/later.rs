@@ -20,6 +20,7 @@ use crate::plan::MemorySpace;
 use crate::plan::StepKind;
 use crate::tensor::Tensor;
 use crate::trace::Event;
+use crate::trace::TransferWay;
 
 /// What is started.
 pub(in crate::execute) enum LaterStart<'a> {
@@ -27,18 +28,22 @@ pub(in crate::execute) enum LaterStart<'a> {
     Kernel(&'a dyn AsyncKernel, Box<AsyncKernelContext>),
     /// A copy of this tensor to the host, by this context.
     Copy(&'a Arc<dyn DeviceContext>, Tensor),
+    /// Nothing: the tensor was sent by the direct way, and the operation has ended.
+    Sent,
 }
 
-/// What an operation that may end later is started with; `None` for all other operations.
+/// What an operation that may end later is started with, now, at `start_ns`; `None` for all other operations.
 pub(in crate::execute) fn start_later<'a>(
     stage: &'a Stage,
     request: &'a Request,
     rank: u32,
+    start_ns: u64,
+    events: &mut Vec<Event>,
 ) -> Option<Result<LaterStart<'a>, ExecuteError>> {
     let visit = Visit::new(stage, request, rank);
     let start = catch_unwind(AssertUnwindSafe(|| match visit.operation.kind {
         StepKind::Execute(node) => visit.kernel_start(node).transpose(),
-        StepKind::Send(_) | StepKind::Fetch(_) => visit.copy_start().transpose(),
+        StepKind::Send(_) | StepKind::Fetch(_) => visit.copy_start(start_ns, events).transpose(),
         StepKind::Receive(_) | StepKind::Feed(_) => None,
     }));
     start.unwrap_or_else(|panic| Some(Err(visit.panicked(panic_message(&*panic)))))
@@ -133,7 +138,11 @@ impl<'a> Visit<'a> {
         Ok(Some(LaterStart::Kernel(kernel, Box::new(context))))
     }
 
-    fn copy_start(&self) -> Result<Option<LaterStart<'a>>, ExecuteError> {
+    fn copy_start(
+        &self,
+        start_ns: u64,
+        events: &mut Vec<Event>,
+    ) -> Result<Option<LaterStart<'a>>, ExecuteError> {
         let plan = &self.program.plan;
         if !self.program.copies_later(self.operation.step) {
             return Ok(None);
@@ -148,6 +157,15 @@ impl<'a> Visit<'a> {
         if space == MemorySpace::Host || tensor.buffer().is_none() {
             return Ok(None); // The host has it.
         }
+        if let StepKind::Send(id) = self.operation.kind
+            && let Some(copy) = self.direct_copy(&plan.transfers()[id.index()], tensor)?
+        {
+            self.hand_over(id, copy, TransferWay::Direct);
+            if self.request.listeners.is_any() {
+                self.tell(start_ns, 0, events);
+            }
+            return Ok(Some(LaterStart::Sent));
+        }
         // The copy may outlive the run, and with it the value.
         let tensor = tensor.clone();
         Ok(Some(LaterStart::Copy(self.device_context(), tensor)))
@@ -155,20 +173,16 @@ impl<'a> Visit<'a> {
 
     /// Takes what was copied to the host; gives its bytes.
     fn take_copy(&self, copied: Tensor) -> u64 {
-        let frame = self.stage.frame();
         let bytes = copied.len_bytes() as u64;
         match self.operation.kind {
-            StepKind::Send(id) => {
-                // SAFETY: this executes the send.
-                unsafe { frame.transit(id.index()) }.tensor = Some(copied);
-            }
+            StepKind::Send(id) => self.hand_over(id, copied, TransferWay::Staged),
             StepKind::Fetch(fetch) => {
                 // SAFETY: this executes the fetch.
-                unsafe { frame.set_fetched(fetch, copied) };
+                unsafe { self.stage.frame().set_fetched(fetch, copied) };
+                self.leave_inputs();
             }
             _ => unreachable!("only sends and fetches copy later"),
         }
-        self.leave_inputs();
         bytes
     }
 

@@ -1,5 +1,8 @@
 //! Copies out of devices that end later than they start.
 
+mod direct;
+
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::Condvar;
@@ -40,6 +43,7 @@ use crate::graph::NodeId;
 use crate::tensor::Tensor;
 use crate::trace::EventKind;
 use crate::trace::Recorder;
+use crate::trace::TransferWay;
 
 /// A copy that was started.
 struct Copy {
@@ -63,10 +67,21 @@ impl Copy {
 
 type Start = dyn Fn(Copy) + Send + Sync;
 
+/// What comes of a copy from another device of this kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Direct {
+    Refused,
+    Taken,
+    Fails,
+    Panics,
+}
+
 /// Copies to the host as a test says.
 struct PortContext {
     copies: Arc<dyn DeviceContext>,
     start: Arc<Start>,
+    direct: Direct,
+    is_async: bool,
     /// Copies for which a thread waited.
     n_waited: AtomicU64,
 }
@@ -86,7 +101,7 @@ impl DeviceContext for PortContext {
         self.copies.copy_to_host(tensor)
     }
     fn copies_are_async(&self) -> bool {
-        true
+        self.is_async
     }
     fn copy_to_host_async(&self, tensor: &Tensor, done: CopyDone) {
         (self.start)(Copy {
@@ -94,6 +109,23 @@ impl DeviceContext for PortContext {
             tensor: tensor.clone(),
             done,
         });
+    }
+    fn copy_from_device(
+        &self,
+        tensor: &Tensor,
+        source: &Arc<dyn DeviceContext>,
+    ) -> Option<Result<Tensor, KernelError>> {
+        let source: &dyn Any = &**source;
+        let source = source.downcast_ref::<Self>()?;
+        match self.direct {
+            Direct::Refused => None,
+            Direct::Taken => {
+                let values = source.copies.copy_to_host(tensor).unwrap();
+                Some(self.copies.copy_from_host(&values))
+            }
+            Direct::Fails => Some(Err(KernelError::invalid("no such peer"))),
+            Direct::Panics => panic!("out of cheese"),
+        }
     }
 }
 
@@ -153,12 +185,32 @@ impl KernelDevice for Port {
     }
 }
 
-/// A CPU, device 0, and a device whose copies end later, device 1.
+/// A CPU, device 0, and devices whose copies end later.
 struct Bench {
+    /// Device 1.
     port: Arc<Port>,
     executor: Executor,
     sketch: Sketch,
-    has_one_memory: [bool; 2],
+    has_one_memory: Vec<bool>,
+}
+
+/// How its devices are.
+#[derive(Debug, Clone, Copy)]
+struct Kind {
+    /// Of device 1; all nodes of others have such a context.
+    ported: Ported,
+    direct: Direct,
+    is_async: bool,
+}
+
+impl Default for Kind {
+    fn default() -> Self {
+        Self {
+            ported: Ported::All,
+            direct: Direct::Refused,
+            is_async: true,
+        }
+    }
 }
 
 fn world() -> FakeWorld {
@@ -171,34 +223,44 @@ impl Bench {
         options: &ExecutorOptions,
         start: impl Fn(Copy) + Send + Sync + 'static,
     ) -> Self {
-        Self::build(&world(), Ported::All, text, options, start)
+        Self::build(&world(), Kind::default(), text, options, start)
     }
 
     fn build(
         world: &FakeWorld,
-        ported: Ported,
+        kind: Kind,
         text: &str,
         options: &ExecutorOptions,
         start: impl Fn(Copy) + Send + Sync + 'static,
     ) -> Self {
-        let copies = Arc::clone(world.devices[1].default_context());
-        let port = Arc::new(PortContext {
-            copies: Arc::clone(&copies),
-            start: Arc::new(start),
-            n_waited: AtomicU64::new(0),
-        });
-        let port = Arc::new(Port {
-            device: Arc::clone(&world.devices[1]),
-            default: match ported {
-                Ported::All => Arc::clone(&port) as _,
-                Ported::Side => copies,
-            },
-            port,
-            ported,
-            n_syncs: AtomicU64::new(0),
-            is_lost: AtomicBool::new(false),
-        });
-        let devices = [Arc::clone(&world.devices[0]) as _, Arc::clone(&port) as _];
+        let start: Arc<Start> = Arc::new(start);
+        let port = |device: &Arc<FakeDevice>, ported| {
+            let copies = device.default_context();
+            let port = Arc::new(PortContext {
+                copies: Arc::clone(copies),
+                start: Arc::clone(&start),
+                direct: kind.direct,
+                is_async: kind.is_async,
+                n_waited: AtomicU64::new(0),
+            });
+            Arc::new(Port {
+                device: Arc::clone(device),
+                default: match ported {
+                    Ported::All => Arc::clone(&port) as _,
+                    Ported::Side => Arc::clone(copies),
+                },
+                port,
+                ported,
+                n_syncs: AtomicU64::new(0),
+                is_lost: AtomicBool::new(false),
+            })
+        };
+        let first = port(&world.devices[1], kind.ported);
+        let mut devices: Vec<Arc<dyn Device>> =
+            vec![Arc::clone(&world.devices[0]) as _, Arc::clone(&first) as _];
+        for device in &world.devices[2..] {
+            devices.push(port(device, Ported::All));
+        }
         let sketch = Sketch::parse(text);
         let executor = Executor::new(
             Arc::clone(&sketch.graph),
@@ -206,12 +268,11 @@ impl Bench {
             Arc::new(world.registry.clone()),
             options,
         );
-        let has_one_memory = world.has_one_memory();
         Self {
-            port,
+            port: first,
             executor: executor.unwrap(),
             sketch,
-            has_one_memory: [has_one_memory[0], has_one_memory[1]],
+            has_one_memory: world.has_one_memory(),
         }
     }
 
@@ -344,7 +405,7 @@ fn the_cpu_computes_while_a_copy_is_under_way() {
         ";
         let bench = Bench::build(
             &world,
-            Ported::All,
+            Kind::default(),
             text,
             &threads(n_threads),
             move |copy| {
@@ -609,7 +670,7 @@ fn what_the_host_sees_of_such_a_device_is_copied_all_the_same() {
     let n_copies = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&n_copies);
     let world = FakeWorld::new(&["CPU", "CPU"]);
-    let bench = Bench::build(&world, Ported::All, TWO, &threads(1), move |copy| {
+    let bench = Bench::build(&world, Kind::default(), TWO, &threads(1), move |copy| {
         counted.fetch_add(1, Ordering::Relaxed);
         copy.finish();
     });
@@ -629,7 +690,11 @@ fn a_node_may_have_a_context_of_its_own_whose_copies_end_later() {
         fa = Neg(a) @ 0
         fs = Neg(s) @ 0
     ";
-    let bench = Bench::build(&world(), Ported::Side, text, &threads(1), move |copy| {
+    let kind = Kind {
+        ported: Ported::Side,
+        ..Kind::default()
+    };
+    let bench = Bench::build(&world(), kind, text, &threads(1), move |copy| {
         counted.fetch_add(1, Ordering::Relaxed);
         thread::spawn(move || copy.finish());
     });
@@ -663,10 +728,16 @@ fn a_transfer_is_recorded_from_the_start_of_its_copy_to_the_end() {
     };
     let copying = find(&|kind| matches!(kind, EventKind::Stage { .. }));
     let transfer = find(&|kind| matches!(kind, EventKind::Transfer { .. }));
-    let EventKind::Transfer { bytes, send_ns, .. } = transfer.kind else {
+    let EventKind::Transfer {
+        way,
+        bytes,
+        send_ns,
+        ..
+    } = transfer.kind
+    else {
         unreachable!("it was looked for");
     };
-    assert_eq!(bytes, 16);
+    assert_eq!((way, bytes), (TransferWay::Staged, 16));
     assert!(transfer.start_ns <= copying.start_ns, "{events:?}");
     assert!(
         copying.end_ns() <= transfer.start_ns + send_ns,
