@@ -18,7 +18,8 @@ use crate::tensor::TensorError;
 /// contexts of its own kind again.
 pub trait DeviceContext: Any + Send + Sync + fmt::Debug {
     /// A copy of a host tensor in the device's memory, seen by all work that is given to the device from now on. The bytes may
-    /// arrive after this has returned; the context then keeps `tensor` until they have.
+    /// arrive after this has returned; the context then reads a clone of `tensor` until they have, as its place may be another
+    /// tensor's at once (a clone of what stands in a run's arena is a copy).
     ///
     /// # Errors
     /// Without room, or when the device is lost.

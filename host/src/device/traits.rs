@@ -190,7 +190,8 @@ pub trait KernelDevice: Device {
     }
 
     /// Whether kernels' work may still be under way when [`Self::compute`] has returned, so that what they read and wrote must be
-    /// handed to [`Self::consume_accessed_tensors`].
+    /// handed to [`Self::consume_accessed_tensors`]. A device whose commands hold what they touch records nothing; that its work
+    /// may be under way is then said by its contexts ([`DeviceContext::copies_are_async`]).
     fn records_accessed_tensors(&self) -> bool {
         false
     }

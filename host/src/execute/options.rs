@@ -42,7 +42,9 @@ pub struct ExecutorOptions {
     pub closed: CancelToken,
 }
 
-/// Whether several threads work on one run. Runs of different callers go on at one time in any case.
+/// Whether several threads work on one run. Runs of different callers go on at one time in any case. Plans with operations that
+/// end later than they start (asynchronous kernels, copies out of accelerators) are run by [`Self::Shared`] always: no thread may
+/// wait for one operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Scheduling {
     /// Where it pays: the first runs of a plan are measured, and the measurements say how the others go: with several threads, or
@@ -145,7 +147,7 @@ pub struct RunOptions {
     pub recorder: Option<Recorder>,
     /// Which of the executor's pools helps (TensorFlow `inter_op_thread_pool`): a position in
     /// [`ExecutorOptions::session_inter_op_pools`], 0 by default; -1 = none, the caller's thread executes everything
-    /// but asynchronous kernels and what the first pool helps them with.
+    /// but asynchronous kernels and copies and what the first pool helps them with.
     pub inter_op_thread_pool: i32,
 }
 

@@ -391,6 +391,30 @@ pub fn a_caller_with_a_deadline_hears_of_what_ends_later() {
     }
 }
 
+/// Two asynchronous operations that are under way at one time, and end on two threads: what waits for both is executed once, by the
+/// caller, whichever of them ends last.
+pub fn what_waits_for_two_that_end_later_is_executed_once() {
+    check(|| {
+        let crew = Crew::new(&[&[2], &[2], &[]], None);
+        // Started already, both: the caller waits for neither of them alone.
+        assert_eq!((crew.ready.pop(), crew.ready.pop()), (Some(0), Some(1)));
+        let copies = [0, 1].map(|rank| {
+            let crew = Arc::clone(&crew);
+            thread::spawn(move || crew.end_async(rank))
+        });
+        crew.drive_async(|| false);
+        assert!(crew.gate.is_over() && crew.gate.is_deserted());
+        for (n_executed, value) in &crew.executed {
+            assert_eq!(n_executed.load(Relaxed), 1);
+            // SAFETY: the checker panics if somebody still writes.
+            assert_eq!(value.with(|value| unsafe { *value }), 1);
+        }
+        for copy in copies {
+            copy.join().unwrap();
+        }
+    });
+}
+
 /// A caller that waits for an asynchronous operation is woken by who interrupts it, whether the operation ends meanwhile or not at
 /// all; nobody begins anything when it has returned.
 pub fn a_caller_with_a_deadline_hears_of_an_interrupt() {

@@ -41,6 +41,11 @@ fn a_caller_with_a_deadline_hears_of_what_ends_later() {
 }
 
 #[test]
+fn what_waits_for_two_that_end_later_is_executed_once() {
+    placewright_loom::what_waits_for_two_that_end_later_is_executed_once();
+}
+
+#[test]
 fn a_caller_with_a_deadline_hears_of_an_interrupt() {
     placewright_loom::a_caller_with_a_deadline_hears_of_an_interrupt();
 }

@@ -13,6 +13,7 @@ use crate::execute::error::ExecuteError;
 use crate::graph::NodeId;
 use crate::names::DeviceId;
 use crate::plan::MemorySpace;
+use crate::plan::Partition;
 use crate::plan::Payload;
 use crate::plan::Plan;
 use crate::plan::StepId;
@@ -20,7 +21,7 @@ use crate::plan::StepKind;
 
 /// What a plan's steps copy by, and when that has ended.
 #[derive(Debug, Default)]
-pub(in crate::execute) struct Contexts {
+pub(super) struct Contexts {
     /// Per step its context, where the node has one of its own; empty where none has.
     own: Vec<Option<Arc<dyn DeviceContext>>>,
     /// Per device whether it wants to know what its kernels have used; empty where none does.
@@ -33,9 +34,36 @@ pub(in crate::execute) struct Contexts {
 
 impl Contexts {
     /// Whether a step is a copy that may end later than it starts.
-    #[inline]
-    pub(in crate::execute) fn copies_later(&self, step: StepId) -> bool {
+    pub(super) fn copies_later(&self, step: StepId) -> bool {
         flag(&self.copies_later, step.index())
+    }
+
+    fn ask(
+        &mut self,
+        plan: &Plan,
+        partition: &Partition,
+        device: &dyn KernelDevice,
+        n_devices: usize,
+    ) {
+        let index = partition.device.index();
+        if device.records_accessed_tensors() {
+            set(&mut self.is_recording, index, n_devices);
+        }
+        let mut is_deferred = is_deferred(device);
+        for &id in &partition.steps {
+            let own = self.own.get(id.index()).and_then(Option::as_ref);
+            let context = own.unwrap_or_else(|| device.default_context());
+            // Most steps have the default context, which has been asked already.
+            if (own.is_some() || is_deferred) && context.copies_are_async() {
+                is_deferred = true;
+                if source_space(plan, id) == Some(MemorySpace::Device) {
+                    set(&mut self.copies_later, id.index(), plan.steps().len());
+                }
+            }
+        }
+        if is_deferred {
+            set(&mut self.is_deferred, index, n_devices);
+        }
     }
 }
 
@@ -80,32 +108,10 @@ impl Workshop {
         let n_devices = self.devices.len();
         for partition in plan.partitions() {
             let device = kernel_device(&self.devices, partition.device)?;
-            if device.records_accessed_tensors() {
-                set(
-                    &mut contexts.is_recording,
-                    partition.device.index(),
-                    n_devices,
-                );
-            }
-            let mut is_deferred = is_deferred(device);
-            for &id in &partition.steps {
-                let own = contexts.own.get(id.index()).and_then(Option::as_ref);
-                let context = own.unwrap_or_else(|| device.default_context());
-                // Most steps have the default context, which has been asked already.
-                if (own.is_some() || is_deferred) && context.copies_are_async() {
-                    is_deferred = true;
-                    if source_space(plan, id) == Some(MemorySpace::Device) {
-                        set(&mut contexts.copies_later, id.index(), plan.steps().len());
-                    }
-                }
-            }
-            if is_deferred {
-                set(
-                    &mut contexts.is_deferred,
-                    partition.device.index(),
-                    n_devices,
-                );
-            }
+            asked(device, "saying when its work is done", || {
+                contexts.ask(plan, partition, device, n_devices);
+                Ok(())
+            })?;
         }
         Ok(contexts)
     }

@@ -82,6 +82,7 @@ struct PortContext {
     start: Arc<Start>,
     direct: Direct,
     is_async: bool,
+    is_cursed: AtomicBool,
     /// Copies for which a thread waited.
     n_waited: AtomicU64,
 }
@@ -101,6 +102,7 @@ impl DeviceContext for PortContext {
         self.copies.copy_to_host(tensor)
     }
     fn copies_are_async(&self) -> bool {
+        assert!(!self.is_cursed.load(Ordering::Relaxed), "who knows");
         self.is_async
     }
     fn copy_to_host_async(&self, tensor: &Tensor, done: CopyDone) {
@@ -241,6 +243,7 @@ impl Bench {
                 start: Arc::clone(&start),
                 direct: kind.direct,
                 is_async: kind.is_async,
+                is_cursed: AtomicBool::new(false),
                 n_waited: AtomicU64::new(0),
             });
             Arc::new(Port {
@@ -439,10 +442,10 @@ fn a_fetch_alone_is_a_plan() {
 const WAITING: [&str; 2] = ["fa", "a"];
 
 /// A bench whose copies go to a test.
-fn held(n_threads: usize) -> (Bench, mpsc::Receiver<Copy>) {
+fn held(options: &ExecutorOptions) -> (Bench, mpsc::Receiver<Copy>) {
     let (sender, copies) = mpsc::channel();
     let sender = Mutex::new(sender);
-    let bench = Bench::new(TWO, &threads(n_threads), move |copy| {
+    let bench = Bench::new(TWO, options, move |copy| {
         // A test that is over does not care.
         let _ = sender.lock().unwrap().send(copy);
     });
@@ -450,25 +453,32 @@ fn held(n_threads: usize) -> (Bench, mpsc::Receiver<Copy>) {
 }
 
 #[test]
-fn a_cancelled_run_does_not_wait_for_a_copy() {
-    for (n_threads, fetch) in [1, 2].into_iter().zip(WAITING.repeat(2)) {
-        let (bench, copies) = held(n_threads);
-        let prepared = bench.prepare(&[fetch], &[]);
-        for _ in 0..10 {
-            let before = bench.in_use_bytes();
+fn a_run_that_is_cancelled_or_closed_does_not_wait_for_a_copy() {
+    for expected in [ExecuteError::Cancelled, ExecuteError::Closed] {
+        for (n_threads, fetch) in WAITING
+            .map(|fetch| (1, fetch))
+            .into_iter()
+            .chain([(2, "fa")])
+        {
             let token = CancelToken::new();
-            let options = RunOptions::default().with_cancel(token.clone());
+            let (mut executor_options, mut options) = (threads(n_threads), RunOptions::default());
+            match expected {
+                ExecuteError::Closed => executor_options.closed = token.clone(),
+                _ => options = options.with_cancel(token.clone()),
+            }
+            let (bench, copies) = held(&executor_options);
+            let prepared = bench.prepare(&[fetch], &[]);
             let copy = thread::scope(|scope| {
                 let run = scope.spawn(|| bench.run(&prepared, 1.0, &options));
                 let copy = copies.recv().unwrap();
                 token.cancel();
-                assert_eq!(run.join().unwrap(), Err(ExecuteError::Cancelled));
+                assert_eq!(run.join().unwrap().unwrap_err(), expected);
                 copy
             });
             // The copy has its tensor, and nobody else.
-            assert!(bench.in_use_bytes() > before);
+            assert_eq!(bench.in_use_bytes(), 16);
             copy.finish();
-            assert_eq!(bench.in_use_bytes(), before);
+            assert_eq!(bench.in_use_bytes(), 0);
         }
     }
 }
@@ -476,7 +486,7 @@ fn a_cancelled_run_does_not_wait_for_a_copy() {
 #[test]
 fn a_run_that_takes_too_long_does_not_wait_for_a_copy() {
     for fetch in WAITING {
-        let (bench, copies) = held(2);
+        let (bench, copies) = held(&threads(2));
         let prepared = bench.prepare(&[fetch], &[]);
         let timeout = Duration::from_millis(10);
         let options = RunOptions::default().with_timeout(timeout);
@@ -504,7 +514,7 @@ fn a_run_that_takes_too_long_does_not_wait_for_a_copy() {
 fn a_failure_elsewhere_ends_the_run_while_a_copy_is_under_way() {
     for n_threads in [1, 2] {
         for fetch in WAITING {
-            let (bench, copies) = held(n_threads);
+            let (bench, copies) = held(&threads(n_threads));
             let failing = bench.prepare(&[fetch, "bad"], &[]);
             let good = bench.prepare(&[fetch], &[]);
             let before = bench.in_use_bytes();
@@ -532,7 +542,7 @@ fn a_failure_elsewhere_ends_the_run_while_a_copy_is_under_way() {
 
 #[test]
 fn what_outlives_its_session_changes_nothing() {
-    let (bench, copies) = held(2);
+    let (bench, copies) = held(&threads(2));
     let prepared = bench.prepare(&["a"], &[]);
     let token = CancelToken::new();
     let options = RunOptions::default().with_cancel(token.clone());
@@ -677,6 +687,36 @@ fn what_the_host_sees_of_such_a_device_is_copied_all_the_same() {
     bench.check(&["a", "s"], &[-1.0, -1.0]);
     // `a` for the caller and for the CPU, `b` for the CPU.
     assert_eq!(n_copies.load(Ordering::Relaxed), 15 * 3);
+}
+
+#[test]
+fn constants_are_copied_once_before_the_first_run() {
+    let text = "
+        x = Placeholder() @ 0
+        c = Const() @ 1
+        s = Sum(x, c) @ 0
+    ";
+    let bench = Bench::new(text, &threads(1), |_| panic!("no run copies anything"));
+    let prepared = bench.prepare(&["s"], &[]);
+    for x in [0.0, 1.0] {
+        let fetched = bench.run(&prepared, x, &RunOptions::default()).unwrap();
+        assert_eq!(fetched, [[1.0, 2.0, 3.0, 4.0].map(|c| c + x)]);
+    }
+    assert_eq!(bench.port.port.n_waited.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn a_device_that_panics_when_it_is_asked_refuses_the_plan() {
+    let bench = Bench::new(TWO, &threads(1), Copy::finish);
+    bench.port.port.is_cursed.store(true, Ordering::Relaxed);
+    let request = bench.sketch.request(&["x"], &["a"], &[]);
+    let plan = Arc::new(bench.sketch.cut(&bench.has_one_memory, &request).unwrap());
+    assert_eq!(
+        bench.executor.prepare(&plan).unwrap_err().to_string(),
+        format!("device {GPU}, saying when its work is done: {GPU}: it panicked: who knows")
+    );
+    bench.port.port.is_cursed.store(false, Ordering::Relaxed);
+    bench.check(&["a"], &[-1.0]);
 }
 
 #[test]
