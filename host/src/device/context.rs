@@ -58,8 +58,9 @@ pub trait DeviceContext: Any + Send + Sync + fmt::Debug {
 
     /// A copy in this device's memory of a tensor in the memory of the device of `source`, without a way through the host (TensorFlow
     /// `CopyTensor::ViaDMA`): of what all work given to `source` so far has made of it, seen by all work given to this device
-    /// from now on. Returns at once; the devices keep the order, and both tensors as long as it takes. `None` where there is
-    /// no such way, as between drivers, or none for this tensor: it then goes through the host.
+    /// from now on, and not disturbed by work that is given to either afterwards, which may write over `tensor` where nobody else
+    /// reads it. Returns at once; the devices keep the order, and both tensors as long as it takes. `None` where there is no such
+    /// way, as between drivers, or none for this tensor: it then goes through the host.
     ///
     /// # Errors
     /// In `Some`: without room, or when a device is lost. The run then fails; it does not try the way through the host.
