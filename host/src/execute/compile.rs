@@ -88,6 +88,9 @@ pub(super) struct ArenaPlan {
     pub(super) device: DeviceId,
     pub(super) on_host: bool,
     pub(super) len_bytes: usize,
+    /// Whether runs have it. Not where the device may still use a tensor when its place is another one's: tensors then have memory
+    /// of their own there, at most about as much at one time.
+    pub(super) is_allocated: bool,
 }
 
 impl Compiled {
@@ -144,7 +147,8 @@ impl Compiled {
             layout.visit(rank, operation);
         }
         let (places, arenas) = layout.finish();
-        let arena_bytes: usize = arenas.iter().map(|arena| arena.len_bytes).sum();
+        let allocated = arenas.iter().filter(|arena| arena.is_allocated);
+        let arena_bytes: usize = allocated.map(|arena| arena.len_bytes).sum();
         span.record("arena_bytes", arena_bytes);
         let mut compiled = Self {
             n_readers: plan.values().iter().map(|value| value.n_readers).collect(),
@@ -206,9 +210,7 @@ impl Program {
     /// Whether such a value may have a place in an arena, once its shape is known: what is handed to the caller may not, for the
     /// caller keeps it.
     fn may_be_planned(&self, value: usize) -> bool {
-        // Nor may what a device may still use when the place is another tensor's.
-        let device = self.plan.values()[value].device;
-        self.has_size(value) && !self.is_fetched[value] && !self.is_deferred(device)
+        self.has_size(value) && !self.is_fetched[value]
     }
 
     /// What the caller gets of a value of this shape, in bytes.
@@ -438,6 +440,9 @@ impl<'a> Layout<'a> {
             };
             let block = &self.blocks[block];
             let region = &self.regions[block.region];
+            if self.program.is_deferred(region.device) {
+                return Place::Anywhere;
+            }
             let before = if block.bytes < SMALL_BYTES {
                 region.large.len()
             } else {
@@ -457,6 +462,7 @@ impl<'a> Layout<'a> {
             device: region.device,
             on_host: region.on_host,
             len_bytes: region.large.len() + region.small.len(),
+            is_allocated: !self.program.is_deferred(region.device),
         });
         (places, arenas.collect())
     }

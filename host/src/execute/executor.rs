@@ -117,7 +117,7 @@ impl Executor {
     }
 
     /// What the runs of a plan hold at most, by memory, for feeds of the shapes that the graph says. A run's own part is allocated
-    /// before it starts, or it fails with [`ExecuteError::Arena`].
+    /// before it starts, or it fails with [`ExecuteError::Arena`]; on devices whose work may outlast their kernels, tensor by tensor.
     pub fn memory_plan(&self, prepared: &PreparedPlan) -> MemoryPlan {
         let has_helpers = self.pools.iter().any(|pool| pool.n_threads() > 1);
         let may_share = has_helpers && !matches!(self.scheduling, Scheduling::Serial);

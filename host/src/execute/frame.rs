@@ -73,6 +73,10 @@ impl Frame {
     ) -> Result<Self, ExecuteError> {
         let mut arenas = Vec::with_capacity(compiled.arenas.len());
         for plan in &compiled.arenas {
+            if !plan.is_allocated {
+                arenas.push(None);
+                continue;
+            }
             let device = devices.get(plan.device).ok_or(ExecuteError::ForeignPlan)?;
             let allocator = device.allocator(AllocatorAttributes {
                 on_host: plan.on_host,

@@ -31,7 +31,8 @@ pub struct PlannedMemory {
     pub constant_bytes: u64,
     /// Constants in the order in which kernels read them, in bytes: once, for all runs.
     pub packed_bytes: u64,
-    /// Peak of the tensors that a run makes for itself, in bytes: for each run at one time.
+    /// Peak of the tensors that a run makes for itself, in bytes: for each run at one time. Of a device whose work may outlast its
+    /// kernels, what is held in the order of the plan; tensors go back there as the device gets done with them.
     pub run_bytes: u64,
     /// Tensors that a run makes for the caller, in bytes: until the caller lets them go.
     pub fetched_bytes: u64,

@@ -661,11 +661,10 @@ fn a_run_ends_with_its_devices_unless_nobody_wants_that() {
 fn values_of_such_a_device_have_no_places_in_arenas() {
     let bench = Bench::new(TWO, &threads(1), Copy::finish);
     let prepared = bench.prepare(&["s"], &[]);
+    // What runs take is known all the same: all three tensors at one time.
     let plan = bench.executor.memory_plan(&prepared);
     let run_bytes = plan.memories.iter().map(|memory| memory.run_bytes);
-    let run_bytes: Vec<u64> = run_bytes.collect();
-    assert!(run_bytes[0] > 0, "those of the CPU have: {plan:?}");
-    assert_eq!(run_bytes[1], 0, "{plan:?}");
+    assert_eq!(run_bytes.collect::<Vec<_>>()[1], 3 * 16, "{plan:?}");
     let memory = bench.port.allocator(AllocatorAttributes::default());
     for n_runs in 1..5 {
         bench.run(&prepared, 1.0, &RunOptions::default()).unwrap();
