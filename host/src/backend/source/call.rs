@@ -17,6 +17,7 @@ use crate::device::ProgramSource;
 use crate::tensor::DType;
 use crate::tensor::Shape;
 use crate::tensor::Tensor;
+use crate::tensor::TensorError;
 
 /// What a kernel is made by.
 pub(super) type Made = Result<Box<dyn Kernel>, KernelError>;
@@ -130,7 +131,17 @@ impl Call<'_, '_> {
         self.context.input(index)
     }
 
-    /// A tensor for output `index`, of whatever content; hand it over with [`Self::set_output`].
+    /// Input `index`, which must be of this type.
+    pub(super) fn typed(&self, index: usize, expected: DType) -> Result<&Tensor, KernelError> {
+        let tensor = self.context.input(index)?;
+        let found = tensor.dtype();
+        if found != expected {
+            return Err(TensorError::WrongDType { expected, found }.into());
+        }
+        Ok(tensor)
+    }
+
+    /// A tensor for an output, of whatever content; hand it over with [`Self::set_output`].
     pub(super) fn output(&self, dtype: DType, shape: &Shape) -> Result<Tensor, KernelError> {
         self.device.uninitialized(dtype, shape.clone())
     }

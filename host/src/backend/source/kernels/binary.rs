@@ -131,6 +131,7 @@ pub(super) fn register(table: &mut Table<'_>) {
 
 /// A function for tensors of one shape, and its twin for others.
 struct Pair {
+    operand: DType,
     same: Arc<dyn DeviceFunction>,
     spread: Arc<dyn DeviceFunction>,
 }
@@ -142,6 +143,7 @@ impl Pair {
         name: &str,
     ) -> Result<Self, KernelError> {
         Ok(Self {
+            operand: node.attrs.dtype("T").unwrap_or(DType::Bool),
             same: function(node, source, name)?,
             spread: function(node, source, &format!("{name}_spread"))?,
         })
@@ -153,7 +155,7 @@ impl Pair {
         result: DType,
         more: &[KernelArg<'_>],
     ) -> Result<(), KernelError> {
-        let (lhs, rhs) = (call.input(0)?, call.input(1)?);
+        let (lhs, rhs) = (call.typed(0, self.operand)?, call.typed(1, self.operand)?);
         if lhs.shape() == rhs.shape() {
             let out = call.output(result, lhs.shape())?;
             let n = lhs.shape().n_elements();

@@ -45,6 +45,7 @@ fn make(node: &KernelConstruction<'_>) -> Made {
     };
     let function = function(node, &program, "convert")?;
     kernel(node, move |call: &Call<'_, '_>| {
+        call.typed(0, source)?;
         map(call, &function, target, &[])
     })
 }

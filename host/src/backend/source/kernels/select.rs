@@ -14,6 +14,7 @@ use crate::backend::cpu::kernels::type_attr;
 use crate::device::KernelArg;
 use crate::device::KernelConstruction;
 use crate::device::ProgramSource;
+use crate::tensor::DType;
 
 const SOURCE: &str = include_str!("../select.c");
 
@@ -33,7 +34,8 @@ fn make(node: &KernelConstruction<'_>, plan: select_plan::Plan) -> Made {
     let same = function(node, &source, "choose")?;
     let spread = function(node, &source, "choose_spread")?;
     kernel(node, move |call: &Call<'_, '_>| {
-        let (condition, yes, no) = (call.input(0)?, call.input(1)?, call.input(2)?);
+        let condition = call.typed(0, DType::Bool)?;
+        let (yes, no) = (call.typed(1, dtype)?, call.typed(2, dtype)?);
         let (shape, plan) = plan(condition.shape(), yes.shape(), no.shape())?;
         let out = call.output(dtype, &shape)?;
         let n = shape.n_elements();

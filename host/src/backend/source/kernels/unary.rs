@@ -74,7 +74,7 @@ pub(super) fn register(table: &mut Table<'_>) {
         ("Relu6", "relu6", &NUMBERS),
         ("Neg", "neg", &SIGNED),
         ("Square", "square", &NUMBERS),
-        ("Sign", "sign", &SIGNED),
+        ("Sign", "sign_of", &SIGNED),
         ("Abs", "magnitude", &integers),
     ] {
         let def = table.def(op).with_types("T", types);
@@ -124,7 +124,9 @@ fn elementwise(
     result: DType,
 ) -> Made {
     let function = function(node, source, name)?;
+    let operand = node.attrs.dtype("T").unwrap_or(DType::Bool);
     kernel(node, move |call: &Call<'_, '_>| {
+        call.typed(0, operand)?;
         map(call, &function, result, &[])
     })
 }
