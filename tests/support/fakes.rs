@@ -23,6 +23,7 @@ pub(crate) struct FakeDevice {
     attributes: DeviceAttributes,
     profile: DeviceProfile,
     capacity_bytes: u64,
+    chip: Option<&'static str>,
 }
 
 impl FakeDevice {
@@ -36,6 +37,7 @@ impl FakeDevice {
             attributes: DeviceAttributes::new(&name, device_type, NOMINAL_MEMORY_BYTES),
             profile: DeviceProfile::default_cpu(1),
             capacity_bytes: 1 << 30,
+            chip: None,
         }
     }
 
@@ -53,6 +55,13 @@ impl FakeDevice {
         self
     }
 
+    /// The same, on this chip.
+    #[must_use]
+    pub(crate) fn with_chip(mut self, chip: &'static str) -> Self {
+        self.chip = Some(chip);
+        self
+    }
+
     /// The same, describing itself.
     #[must_use]
     pub(crate) fn with_description(mut self, text: &str) -> Self {
@@ -66,7 +75,10 @@ impl FakeDevice {
     /// If the name lacks parts.
     pub(crate) fn shared(self) -> Arc<dyn Device> {
         let device = SimpleDevice::new(self.attributes).expect("tests spell names well");
-        let device = device.with_memory_capacity_bytes(self.capacity_bytes);
+        let mut device = device.with_memory_capacity_bytes(self.capacity_bytes);
+        if let Some(chip) = self.chip {
+            device = device.with_chip(chip);
+        }
         Arc::new(device.with_profile(self.profile))
     }
 }

@@ -11,9 +11,9 @@ use crate::device::DeviceSet;
 use crate::device::LinkProfile;
 use crate::names::DeviceId;
 
-/// The columns, and the classes that the cost table's columns stand for. Each device is taken to have a chip and a memory of
-/// its own (CPU devices that share one pool state their part of its rates instead); devices that move tensors at equal cost
-/// share a link domain.
+/// The columns, and the classes that the cost table's columns stand for. Devices share a chip where they name the same one (CPU
+/// devices that share one pool state their part of its rates instead); each is taken to have a memory of its own; devices that move
+/// tensors at equal cost share a link domain.
 pub(super) fn device_columns(
     devices: &DeviceSet,
     model: &CostModel,
@@ -51,7 +51,7 @@ pub(super) fn device_columns(
         n_link_domains: n_domains,
         links,
         link_exceptions: Vec::new(),
-        silicon: ordinals.clone(),
+        silicon: devices.silicon(),
         memory_domain: ordinals,
         memory_free_bytes: capacity.clone(),
         memory_capacity_bytes: capacity,

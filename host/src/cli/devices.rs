@@ -60,6 +60,10 @@ struct DeviceRow {
     attributes: DeviceAttributes,
     /// Bytes that plans may use.
     memory_capacity_bytes: u64,
+    /// Equal for devices that share a chip.
+    silicon: u32,
+    /// Its name, where the device has it not for itself.
+    chip: Option<String>,
     profile: DeviceProfile,
 }
 
@@ -158,12 +162,15 @@ pub(super) fn run(args: &DevicesArgs, registry: &Registry, output: &mut Output) 
         Ok(topology) => (topology.nodes().to_vec(), None),
         Err(error) => (Vec::new(), Some(error.to_string())),
     };
+    let silicon = devices.silicon();
     let report = Report {
         devices: devices
             .iter()
-            .map(|(_, device)| DeviceRow {
+            .map(|(id, device)| DeviceRow {
                 attributes: device.attributes().clone(),
                 memory_capacity_bytes: device.memory_capacity_bytes(),
+                silicon: silicon[id.index()],
+                chip: device.chip().map(str::to_owned),
                 profile: device.profile(),
             })
             .collect(),
@@ -225,14 +232,15 @@ fn physical_devices(factories: &FactoryRegistry, listings: &[PhysicalListing]) -
 
 fn show(report: &Report, output: &mut Output) -> Result<()> {
     let mut table = new_table([
-        "device", "type", "capacity", "GFLOP/s", "GB/s", "launch", "transfer", "rates",
+        "device", "type", "silicon", "capacity", "GFLOP/s", "GB/s", "launch", "transfer", "rates",
     ]);
-    align_right(&mut table, &[2, 3, 4, 5]);
+    align_right(&mut table, &[2, 3, 4, 5, 6]);
     for row in &report.devices {
         let profile = &row.profile;
         table.add_row([
             row.attributes.name.clone(),
             row.attributes.device_type.clone(),
+            row.silicon.to_string(),
             show_bytes(row.memory_capacity_bytes),
             format!("{:.0}", profile.flops_per_s / 1e9),
             format!("{:.1}", profile.memory_bytes_per_s / 1e9),

@@ -78,4 +78,4 @@ pub use set::{DeviceSet, UNREGISTERED_TYPE_PRIORITY};
 pub use simple::SimpleDevice;
 pub use status::StatusCode;
 pub use step::{DeviceStep, StepAllocator, StepNumber};
-pub use traits::{AllocatorAttributes, Device, KernelDevice};
+pub use traits::{AllocatorAttributes, Device, HOST_PROCESSOR, KernelDevice};

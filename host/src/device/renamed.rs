@@ -129,6 +129,14 @@ impl Device for RenamedDevice {
         self.underlying.profile()
     }
 
+    fn chip(&self) -> Option<&str> {
+        self.underlying.chip()
+    }
+
+    fn n_sharing_rates(&self) -> u32 {
+        self.underlying.n_sharing_rates()
+    }
+
     fn step_allocator(
         &self,
         attributes: AllocatorAttributes,
@@ -240,7 +248,8 @@ mod tests {
     fn simple() -> Arc<dyn Device> {
         let name = DeviceName::full("localhost", 0, 0, "CPU", 1);
         let attributes = DeviceAttributes::new(&name, "CPU", 1 << 20);
-        Arc::new(SimpleDevice::new(attributes).unwrap())
+        let device = SimpleDevice::new(attributes).unwrap();
+        Arc::new(device.with_chip("card 1"))
     }
 
     #[test]
@@ -300,6 +309,7 @@ mod tests {
                 device.memory_capacity_bytes()
             );
             assert_eq!(renamed.profile(), device.profile());
+            assert_eq!(renamed.chip(), Some("card 1"));
             let kernels = |device: &dyn Device| {
                 let device = device.as_kernel_device().unwrap();
                 Arc::as_ptr(device.default_context()).cast::<()>()

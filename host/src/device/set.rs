@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use hashbrown::HashMap;
+
 use crate::device::error::DeviceError;
 use crate::device::renamed::RenamedDevice;
 use crate::device::traits::Device;
@@ -151,6 +153,18 @@ impl DeviceSet {
         self.iter()
             .filter(|(_, device)| device.attributes().device_type == device_type)
             .map(|(id, _)| id)
+            .collect()
+    }
+
+    /// The number of each device's chip: devices that name the same one ([`Device::chip`]) have the number of the first of them, all
+    /// others their own.
+    pub fn silicon(&self) -> Vec<u32> {
+        let mut first_of_chip: HashMap<&str, u32> = HashMap::new();
+        self.iter()
+            .map(|(id, device)| match device.chip() {
+                Some(chip) => *first_of_chip.entry(chip).or_insert(id.0),
+                None => id.0,
+            })
             .collect()
     }
 

@@ -22,6 +22,7 @@ pub struct SimpleDevice {
     memory: Arc<HostAllocator>,
     context: Arc<dyn DeviceContext>,
     profile: DeviceProfile,
+    chip: Option<String>,
 }
 
 impl SimpleDevice {
@@ -35,6 +36,7 @@ impl SimpleDevice {
         Ok(Self {
             base: DeviceBase::new(attributes)?,
             profile: DeviceProfile::default_cpu(1),
+            chip: None,
             context: Arc::new(HostMemoryContext::new(Arc::clone(&memory) as _)),
             memory,
         })
@@ -44,6 +46,13 @@ impl SimpleDevice {
     #[must_use]
     pub fn with_profile(mut self, profile: DeviceProfile) -> Self {
         self.profile = profile;
+        self
+    }
+
+    /// The same, as one of the devices that share this chip ([`Device::chip`]).
+    #[must_use]
+    pub fn with_chip(mut self, chip: impl Into<String>) -> Self {
+        self.chip = Some(chip.into());
         self
     }
 
@@ -72,6 +81,10 @@ impl Device for SimpleDevice {
 
     fn profile(&self) -> DeviceProfile {
         self.profile
+    }
+
+    fn chip(&self) -> Option<&str> {
+        self.chip.as_deref()
     }
 
     fn as_kernel_device(&self) -> Option<&dyn KernelDevice> {

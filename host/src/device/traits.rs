@@ -41,6 +41,9 @@ pub struct AllocatorAttributes {
     pub gpu_compatible: bool,
 }
 
+/// [`Device::chip`] of what computes with the host's own processor, through whichever runtime.
+pub const HOST_PROCESSOR: &str = "host processor";
+
 /// A device. Shared by sessions; every method may be called from any thread.
 pub trait Device: Send + Sync + fmt::Debug {
     /// Attributes, name, resources and stateful kernels.
@@ -54,6 +57,21 @@ pub trait Device: Send + Sync + fmt::Debug {
 
     /// Rates that costs are computed from.
     fn profile(&self) -> DeviceProfile;
+
+    /// The chip whose execution units it computes with, by a name that is equal for all devices of this process that share them: one
+    /// chip seen through two runtimes, or two platforms on one card. [`HOST_PROCESSOR`] is the name of the host's own; others
+    /// are best named by something that a chip keeps under every runtime, such as its address on the bus. Plans give the devices of
+    /// one chip its time only once. `None`: the device has its units for itself, or states only its part of their rates
+    /// ([`Self::n_sharing_rates`]).
+    fn chip(&self) -> Option<&str> {
+        None
+    }
+
+    /// How many devices, this one included, compute with the same threads, so that each states an equal part of their rates. What is
+    /// measured of one of them, while the others are idle, is divided by this.
+    fn n_sharing_rates(&self) -> u32 {
+        1
+    }
 
     /// What it says about itself.
     fn attributes(&self) -> &DeviceAttributes {

@@ -9,6 +9,7 @@ use placewright::candidates::enumerate;
 use placewright::candidates::synthetic;
 use placewright::device::DeviceProfile;
 use placewright::device::DeviceSet;
+use placewright::device::HOST_PROCESSOR;
 use placewright::graph::NodeId;
 use placewright::graph::Work;
 use placewright::names::DeviceId;
@@ -28,6 +29,7 @@ use super::TASK;
 use super::candidates;
 use super::devices;
 use super::diamond;
+use super::kernels;
 use super::propose;
 use crate::fakes::FakeDevice;
 
@@ -121,6 +123,63 @@ fn devices_of_one_chip_share_its_queues() {
     assert_eq!(makespan(apart, queues.clone()), 100.0);
     assert_eq!(makespan(shared.clone(), queues), 200.0);
     assert_eq!(makespan(shared, Some(vec![0; 4])), 400.0);
+}
+
+#[test]
+fn devices_that_name_one_chip_share_its_time_in_estimates_and_plans() {
+    let mut builder = Builder::new();
+    for name in ["a", "b"] {
+        builder.work(name, &[], 1e5, 0);
+    }
+    let graph = builder.finish();
+    let device = |device_type: &str, index: u32, chip: Option<&'static str>| {
+        let name = format!("{TASK}/device:{device_type}:{index}");
+        let fake = FakeDevice::new(&name, device_type);
+        match chip {
+            Some(chip) => fake.with_chip(chip).shared(),
+            None => fake.shared(),
+        }
+    };
+    let found = |chips: [Option<&'static str>; 4]| {
+        let [a, b, c, d] = chips;
+        let set = DeviceSet::new([
+            device("CPU", 0, a),
+            device("GPU", 0, b),
+            device("GPU", 1, c),
+            device("CPU", 1, d),
+        ]);
+        enumerate(
+            &graph,
+            &Arc::new(set),
+            &kernels(),
+            &PlacementOptions::default(),
+        )
+        .unwrap()
+    };
+    let apart = found([None; 4]);
+    assert_eq!(apart.devices().silicon, [0, 1, 2, 3]);
+    let host = Some(HOST_PROCESSOR);
+    let shared = found([host, None, host, Some("card")]);
+    assert_eq!(shared.devices().silicon, [0, 1, 0, 3]);
+    let makespan_ns = |found: &Candidates| {
+        let mut plan = Evaluator::new(found);
+        plan.set_devices(&[0, 2]);
+        plan.makespan_ns()
+    };
+    assert_eq!(makespan_ns(&shared), 2.0 * makespan_ns(&apart));
+    // All four on one chip: heft expects no gain of spreading, else it halves the time.
+    let heft_ns = |found: &Candidates| {
+        let heft = ShippedPolicy::find("heft").unwrap();
+        let limits = PolicyLimits::default();
+        let answer = place_natively(heft, &[], found, &PlaceOptions::default(), &limits).unwrap();
+        let metrics = answer.proposal.metrics;
+        metrics
+            .iter()
+            .find(|(name, _)| name == "makespan_ns")
+            .unwrap()
+            .1
+    };
+    assert_eq!(heft_ns(&found([host; 4])), 2.0 * heft_ns(&apart));
 }
 
 #[test]

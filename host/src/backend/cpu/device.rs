@@ -10,6 +10,7 @@ use crate::device::DeviceContext;
 use crate::device::DeviceError;
 use crate::device::DeviceLocality;
 use crate::device::DeviceProfile;
+use crate::device::HOST_PROCESSOR;
 use crate::device::HostMemoryContext;
 use crate::device::IntraOpPool;
 use crate::device::Kernel;
@@ -47,6 +48,8 @@ pub struct ThreadPoolDevice {
     capacity_bytes: u64,
     pool: Arc<IntraOpPool>,
     profile: DeviceProfile,
+    is_host_processor: bool,
+    n_sharing_rates: u32,
 }
 
 impl ThreadPoolDevice {
@@ -73,6 +76,8 @@ impl ThreadPoolDevice {
             capacity_bytes,
             pool,
             profile,
+            is_host_processor: false,
+            n_sharing_rates: 1,
         })
     }
 
@@ -109,10 +114,20 @@ impl ThreadPoolDevice {
     /// their rates, or plans would count on as many machines as there are devices. A device that is busy alone is faster.
     #[must_use]
     pub fn as_one_of(mut self, n_devices: u32) -> Self {
-        let n_devices = f64::from(n_devices.max(1));
+        self.n_sharing_rates = n_devices.max(1);
+        let n_devices = f64::from(self.n_sharing_rates);
         let whole = DeviceProfile::default_cpu(self.pool.n_threads());
         self.profile.flops_per_s = whole.flops_per_s / n_devices;
         self.profile.memory_bytes_per_s = whole.memory_bytes_per_s / n_devices;
+        self
+    }
+
+    /// The same, as the only one that stands for the host's processor: whatever else computes with that processor, through another
+    /// runtime, shares it with this device ([`HOST_PROCESSOR`]). Not for one of several, which have a part of it each and may compute
+    /// at the same time.
+    #[must_use]
+    pub fn as_host_processor(mut self) -> Self {
+        self.is_host_processor = true;
         self
     }
 }
@@ -137,6 +152,14 @@ impl Device for ThreadPoolDevice {
 
     fn profile(&self) -> DeviceProfile {
         self.profile
+    }
+
+    fn chip(&self) -> Option<&str> {
+        self.is_host_processor.then_some(HOST_PROCESSOR)
+    }
+
+    fn n_sharing_rates(&self) -> u32 {
+        self.n_sharing_rates
     }
 
     fn as_kernel_device(&self) -> Option<&dyn KernelDevice> {

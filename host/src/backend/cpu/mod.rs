@@ -107,7 +107,12 @@ impl ThreadPoolDeviceFactory {
                 if let Some(node) = node {
                     device = device.with_locality(DeviceLocality::on_numa_node(node.id));
                 }
-                Ok(device.as_one_of(n_sharing))
+                device = device.as_one_of(n_sharing);
+                Ok(if n_devices == 1 {
+                    device.as_host_processor()
+                } else {
+                    device
+                })
             })
             .collect()
     }
@@ -357,6 +362,25 @@ mod tests {
             .create_cpus(&options, PREFIX)
             .unwrap();
         assert!(devices[0].intra_op_pool().is_none());
+    }
+
+    #[test]
+    fn a_device_is_the_hosts_processor_only_where_no_other_has_a_part_of_it() {
+        let root = two_nodes();
+        let factory = ThreadPoolDeviceFactory::default();
+        let chips = |options: &DeviceOptions| -> Vec<(Option<String>, u32)> {
+            let devices = factory.create(options, PREFIX).unwrap();
+            let devices = devices.iter();
+            devices
+                .map(|device| (device.chip().map(str::to_owned), device.n_sharing_rates()))
+                .collect()
+        };
+        let host = Some(crate::device::HOST_PROCESSOR.to_owned());
+        assert_eq!(chips(&options(1)), [(host, 1)]);
+        assert_eq!(chips(&options(2)), [(None, 2), (None, 2)]);
+        // Each has a node for itself, hence all of its rates, and yet is no more than a part of the processor.
+        let apart = on_nodes(2, root.path());
+        assert_eq!(chips(&apart), [(None, 1), (None, 1)]);
     }
 
     /// A system folder with two nodes that have processors, and one that has none.
