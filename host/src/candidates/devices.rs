@@ -22,8 +22,8 @@ pub(super) fn device_columns(
     let mut domains: Vec<LinkEnd> = Vec::new();
     let link_domain = devices
         .iter()
-        .map(|(_, device)| {
-            let end = LinkEnd::of(&**device);
+        .map(|(id, device)| {
+            let end = LinkEnd::of(&**device, &devices.profile(id));
             let index = domains
                 .iter()
                 .position(|known| *known == end)
@@ -63,7 +63,7 @@ pub(super) fn device_columns(
             .collect(),
         queues: devices
             .iter()
-            .map(|(_, device)| device.profile().queues.max(1))
+            .map(|(id, _)| devices.profile(id).queues.max(1))
             .collect(),
         type_preference: devices
             .iter()

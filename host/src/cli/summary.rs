@@ -111,13 +111,15 @@ impl PlacementView {
         evaluator.set_devices(placement.devices());
         evaluator.set_start_order(placement.start_order().map(<[i32]>::to_vec));
         evaluator.set_queues(placement.queues().map(<[u32]>::to_vec));
-        let mut devices = placement.device_set().iter();
+        let devices = placement.device_set();
         Self {
             graph: graph.name().to_owned(),
             n_nodes: graph.n_nodes(),
             n_edges: graph.n_edges(),
             expected_ns: evaluator.makespan_ns(),
-            is_calibrated: devices.all(|(_, device)| device.profile().is_calibrated),
+            is_calibrated: devices
+                .iter()
+                .all(|(id, _)| devices.profile(id).is_calibrated),
             expected_peak_bytes: evaluator.peak_bytes_per_device(),
             policy: policy.map(|report| PolicyView::new(placement, asked, report)),
             kept: replacement.map(|replacement| KeptView::new(placement, replacement)),

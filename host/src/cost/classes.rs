@@ -29,10 +29,10 @@ impl CostClasses {
         let mut classes: Vec<CostClass> = Vec::new();
         let of_device = devices
             .iter()
-            .map(|(_, device)| {
+            .map(|(id, device)| {
                 let class = CostClass {
                     device_type: device.attributes().device_type.clone(),
-                    profile: device.profile(),
+                    profile: devices.profile(id),
                 };
                 let index = classes
                     .iter()
@@ -69,11 +69,11 @@ pub struct LinkEnd {
 }
 
 impl LinkEnd {
-    /// The end at this device.
-    pub fn of(device: &dyn Device) -> Self {
+    /// The end at a device with this profile.
+    pub fn of(device: &dyn Device, profile: &DeviceProfile) -> Self {
         Self {
             is_host: device.attributes().device_type == "CPU",
-            host_link: device.profile().host_link,
+            host_link: profile.host_link,
         }
     }
 }

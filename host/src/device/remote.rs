@@ -310,8 +310,8 @@ pub fn discover_devices(
         }
     }
     let first_local = found.len();
-    for (_, device) in local.iter() {
-        found.add(Arc::clone(device));
+    for (id, _) in local.iter() {
+        found.add_of(local, id);
     }
     let client = found.iter().nth(first_local).map(|(id, _)| id);
     let found = found.with_type_priorities_of(local);
@@ -351,6 +351,7 @@ fn next_answer(
 mod tests {
     use super::*;
     use crate::device::SimpleDevice;
+    use crate::names::DeviceId;
     use std::collections::BTreeMap;
     use std::sync::Mutex;
 
@@ -458,9 +459,16 @@ mod tests {
     fn devices_of_others_come_first_and_the_first_local_one_is_the_clients() {
         // The own task is not asked: it would not answer.
         let cluster = cluster(&[Manner::Silent, Manner::Tells(vec![TASK_1, TASK_1_MORE])]);
-        let local = local(&[TASK_0]);
+        let known = DeviceProfile {
+            flops_per_s: 7e9,
+            ..DeviceProfile::default_cpu(1)
+        };
+        let local = local(&[TASK_0]).with_profile(DeviceId(0), known);
         let found = discover_devices(&cluster, &local, &filtered(&[])).unwrap();
         assert_eq!(names(&found), [TASK_1, TASK_1_MORE, TASK_0]);
+        // What the local set knows of its device better than the device, it knows under the new number.
+        assert_eq!(found.profile(DeviceId(2)), known);
+        assert_ne!(found.profile(DeviceId(0)), known);
         assert_eq!(found.client_device(), found.find_by_name(TASK_0));
         assert_eq!(*cluster.asked.lock().unwrap(), [task(1)]);
         let is_local: Vec<bool> = found.iter().map(|(_, device)| device.is_local()).collect();

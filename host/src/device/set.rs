@@ -8,6 +8,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use crate::device::error::DeviceError;
+use crate::device::profile::DeviceProfile;
 use crate::device::renamed::RenamedDevice;
 use crate::device::traits::Device;
 use crate::names::DeviceId;
@@ -30,6 +31,8 @@ pub struct DeviceSet {
     spelled: Vec<DeviceId>,
     type_priorities: BTreeMap<String, i32>,
     client_device: Option<DeviceId>,
+    /// Rates of devices that have others here than they state themselves; may be shorter than the devices are many.
+    profiles: Vec<Option<DeviceProfile>>,
 }
 
 impl DeviceSet {
@@ -76,7 +79,37 @@ impl DeviceSet {
         let devices: Vec<_> = devices.collect::<Result<_, DeviceError>>()?;
         let mut set = Self::new(devices).with_type_priorities_of(self);
         set.client_device = self.client_device;
+        set.profiles.clone_from(&self.profiles);
         Ok(set)
+    }
+
+    /// The same, with these rates of a device in place of those that it states: what was measured, or what an app knows better. They
+    /// are the set's, not the device's, which other sessions may share.
+    ///
+    /// # Panics
+    /// If there is no such device.
+    #[must_use]
+    pub fn with_profile(mut self, device: DeviceId, profile: DeviceProfile) -> Self {
+        assert!(device.index() < self.len(), "the device is one of the set");
+        self.set_profile(device, Some(profile));
+        self
+    }
+
+    fn set_profile(&mut self, device: DeviceId, profile: Option<DeviceProfile>) {
+        if self.profiles.len() <= device.index() {
+            self.profiles.resize(device.index() + 1, None);
+        }
+        self.profiles[device.index()] = profile;
+    }
+
+    /// The rates of a device that costs are computed from: those of [`Self::with_profile`], else what the device states.
+    ///
+    /// # Panics
+    /// If there is no such device.
+    pub fn profile(&self, device: DeviceId) -> DeviceProfile {
+        let stated = || self.devices[device.index()].profile();
+        let own = self.profiles.get(device.index());
+        own.copied().flatten().unwrap_or_else(stated)
     }
 
     /// The same, with the device where the client's values are.
@@ -103,6 +136,13 @@ impl DeviceSet {
             }
         }
         self.devices.push(device);
+        id
+    }
+
+    /// Appends a device of another set, with the rates that it has there.
+    pub(crate) fn add_of(&mut self, other: &Self, device: DeviceId) -> DeviceId {
+        let id = self.add(Arc::clone(&other.devices[device.index()]));
+        self.set_profile(id, other.profiles.get(device.index()).copied().flatten());
         id
     }
 

@@ -55,7 +55,8 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Bytes that plans may use on it. (`memory_limit_bytes` is TensorFlow's nominal figure.)
     fn memory_capacity_bytes(&self) -> u64;
 
-    /// Rates that costs are computed from.
+    /// The rates that it states: documented defaults, or what its driver tells. Plans take them from
+    /// [`DeviceSet::profile`](super::DeviceSet::profile), where measured ones may stand in their place.
     fn profile(&self) -> DeviceProfile;
 
     /// The chip whose execution units it computes with, by a name that is equal for all devices of this process that share them: one

@@ -366,8 +366,8 @@ fn write_definitions(writer: &mut DigestWriter, graph: &Graph, arguments: &Arc<d
 fn device_digest(candidates: &Candidates) -> Digest {
     let (set, columns) = (candidates.device_set(), candidates.devices());
     let mut writer = DigestWriter::new("placewright devices 1");
-    writer.list(set.iter(), |writer, (_, device)| {
-        write_device(writer, &**device);
+    writer.list(set.iter(), |writer, (id, device)| {
+        write_device(writer, &**device, set.profile(id));
         writer.u32(
             set.type_priority(&device.attributes().device_type)
                 .cast_unsigned(),
@@ -395,7 +395,7 @@ fn device_digest(candidates: &Candidates) -> Digest {
     writer.finish()
 }
 
-fn write_device(writer: &mut DigestWriter, device: &dyn Device) {
+fn write_device(writer: &mut DigestWriter, device: &dyn Device, profile: DeviceProfile) {
     let attributes = device.attributes();
     writer.text(&attributes.name);
     writer.text(&attributes.device_type);
@@ -416,7 +416,7 @@ fn write_device(writer: &mut DigestWriter, device: &dyn Device) {
         is_calibrated,
         queues,
         host_link,
-    } = device.profile();
+    } = profile;
     writer.f64s(&[flops_per_s, memory_bytes_per_s, launch_ns]);
     writer.flag(is_calibrated);
     writer.u32(queues);
