@@ -4,6 +4,7 @@
 mod bench;
 #[cfg(feature = "cli")]
 mod builder;
+mod calibration;
 #[cfg(feature = "cli")]
 mod cli;
 mod devices;

@@ -9,13 +9,14 @@ pub struct DeviceProfile {
     pub flops_per_s: f64,
     /// Bytes per second that elementwise kernels read and write.
     pub memory_bytes_per_s: f64,
-    /// Fixed cost of one kernel, in ns.
+    /// Fixed cost of one kernel among many, in ns. What it costs the host to wait for a result is no part of it, but of the link.
     pub launch_ns: f64,
     /// Whether the rates were measured on this machine; else they are documented defaults.
     pub is_calibrated: bool,
     /// Compute queues that run independently.
     pub queues: u32,
-    /// The link between this device's memory and the host's.
+    /// The link between this device's memory and the host's: the mean of both ways. The latency of the way to the host has in it what
+    /// waiting for the device costs.
     pub host_link: LinkProfile,
 }
 

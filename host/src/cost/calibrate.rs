@@ -1,0 +1,486 @@
+//! Measures one device: products, elementwise ops, sums, launches, waits, and its link with the host.
+
+use std::panic::AssertUnwindSafe;
+use std::panic::catch_unwind;
+use std::slice;
+use std::time::Duration;
+use std::time::Instant;
+
+use crate::cost::calibration::Calibration;
+use crate::cost::calibration::LinkDirection;
+use crate::cost::calibration::MeasuredLink;
+use crate::cost::calibration::Sample;
+use crate::cost::probe::Calls;
+use crate::cost::probe::Probe;
+use crate::cost::probe::ProbeError;
+use crate::cost::probe::Question;
+use crate::cost::probe::median;
+use crate::cost::probe::median_ns;
+use crate::cost::probe::to_f64;
+use crate::device::Device;
+use crate::device::KernelDevice;
+use crate::device::KernelError;
+use crate::device::KernelRegistry;
+use crate::device::LinkProfile;
+use crate::device::panic_message;
+use crate::graph::AttrValue;
+use crate::tensor::DType;
+use crate::tensor::HostAllocator;
+use crate::tensor::Shape;
+use crate::tensor::Tensor;
+
+/// Sides of the square matrices that are multiplied.
+const SIDES: [usize; 6] = [64, 128, 256, 512, 1024, 2048];
+
+/// Numbers in the tensors of elementwise ops and sums: 16 KiB to 64 MiB.
+const LENGTHS: [usize; 4] = [1 << 12, 1 << 16, 1 << 20, 1 << 24];
+
+/// Bytes that are copied.
+const COPIES_BYTES: [usize; 4] = [4, 64 << 10, 1 << 20, 16 << 20];
+
+/// Kernels that read and write less are mostly launch, and say little of a bandwidth.
+const TRAFFIC_BYTES_MIN: f64 = 256.0 * 1024.0;
+
+/// A chain of at least so many tiny kernels is timed, and at most so many: what is known of a queue is soon known.
+const LAUNCHES: Calls = Calls { min: 64, max: 4096 };
+
+/// How a device is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CalibrateOptions {
+    /// About how long one device may take, 2 s by default. With more, larger sizes are reached on slow devices, and medians are of more
+    /// timings. The smallest size of everything is timed in any case.
+    pub budget: Duration,
+}
+
+impl Default for CalibrateOptions {
+    fn default() -> Self {
+        Self {
+            budget: Duration::from_secs(2),
+        }
+    }
+}
+
+/// Why a device cannot be measured.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CalibrateError {
+    /// It executes nothing node by node in this process.
+    #[error("{device} keeps the rates that it states: it runs no kernels in this process")]
+    NoKernelDevice {
+        /// Its name.
+        device: String,
+    },
+    /// Nothing could be measured.
+    #[error("{device} keeps the rates that it states: {reasons}")]
+    Nothing {
+        /// Its name.
+        device: String,
+        /// Why, of each figure.
+        reasons: String,
+    },
+}
+
+/// Measures a device with the kernels that it has, on the calling thread. Other devices should be idle meanwhile: what shares the
+/// machine's memory or processors shares them in the figures, too. What it has no kernel for, or fails at, is left out, and the
+/// calibration says so.
+///
+/// # Errors
+/// [`CalibrateError`], where no figure comes of it.
+pub fn calibrate(
+    device: &dyn Device,
+    kernels: &KernelRegistry,
+    options: &CalibrateOptions,
+) -> Result<Calibration, CalibrateError> {
+    let name = || device.attributes().name.clone();
+    let Some(kernel_device) = device.as_kernel_device() else {
+        return Err(CalibrateError::NoKernelDevice { device: name() });
+    };
+    let mut bench = Bench {
+        device: kernel_device,
+        kernels,
+        host: HostAllocator::new("calibration", u64::MAX),
+        budget: options.budget / 7,
+        found: Calibration::default(),
+    };
+    // The launch comes first, as it is taken off everything else.
+    bench.attempt("launches", Bench::launches);
+    bench.attempt("waiting", Bench::waits);
+    bench.attempt("matrix products", Bench::products);
+    bench.attempt("elementwise ops", Bench::elementwise);
+    bench.attempt("sums", Bench::sums);
+    bench.attempt("copies from the host", |bench| {
+        bench.copies(LinkDirection::FromHost)
+    });
+    bench.attempt("copies to the host", |bench| {
+        bench.copies(LinkDirection::ToHost)
+    });
+    let found = bench.found;
+    if found.is_empty() {
+        return Err(CalibrateError::Nothing {
+            device: name(),
+            reasons: found.missing.join("; "),
+        });
+    }
+    Ok(found)
+}
+
+/// Whether what was measured of one device holds for another: both compute with the same threads, of whose rates each states a part.
+/// Measured again, they would differ by chance, and plans would prefer one of them for it.
+pub fn computes_alike(first: &dyn Device, second: &dyn Device) -> bool {
+    let pool = |device: &dyn Device| {
+        let pool = device.as_kernel_device()?.intra_op_pool()?;
+        Some(std::ptr::from_ref(pool))
+    };
+    let place = |device: &dyn Device| {
+        let attributes = device.attributes();
+        (
+            attributes.device_type.clone(),
+            attributes.locality.numa_node,
+            device.n_sharing_rates(),
+            pool(device),
+        )
+    };
+    first.n_sharing_rates() > 1
+        && first.is_local()
+        && second.is_local()
+        && place(first) == place(second)
+}
+
+struct Bench<'a> {
+    device: &'a dyn KernelDevice,
+    kernels: &'a KernelRegistry,
+    /// Memory of the host that belongs to no device.
+    host: HostAllocator,
+    /// For each kind of figure.
+    budget: Duration,
+    found: Calibration,
+}
+
+/// What one kernel does at one size.
+struct Work {
+    of: String,
+    /// Floating-point operations, or bytes.
+    amount: f64,
+}
+
+impl<'d> Bench<'d> {
+    /// Measures one kind of figure; why it cannot be measured is a result like another.
+    fn attempt(&mut self, what: &str, measure: impl FnOnce(&mut Self) -> Result<(), ProbeError>) {
+        // An app's kernel may do anything at sizes that the app never uses.
+        let outcome = catch_unwind(AssertUnwindSafe(|| measure(self)));
+        let reason = match outcome {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => error.to_string(),
+            Err(panic) => format!("its kernel panicked: {}", panic_message(&*panic)),
+        };
+        self.found.missing.push(format!("{what}: {reason}"));
+    }
+
+    fn launches(&mut self) -> Result<(), ProbeError> {
+        let one = self.ones(&[1])?;
+        let probe = self.relu(&one)?;
+        let mut last = probe.inputs()[0].clone();
+        let ns = median_ns(self.device, LAUNCHES, self.budget, || {
+            last = probe.run_on(slice::from_ref(&last))?;
+            Ok(())
+        })?;
+        let ns = rounded(ns);
+        self.sample("Relu of one number".to_owned(), ns, rounded(8.0 / ns * 1e9));
+        self.found.launch_ns = Some(ns);
+        Ok(())
+    }
+
+    fn waits(&mut self) -> Result<(), ProbeError> {
+        let one = self.ones(&[1])?;
+        let probe = self.relu(&one)?;
+        let device = self.device;
+        let context = device.default_context();
+        let calls = Calls { min: 1, max: 256 };
+        let ns = median_ns(device, calls, self.budget, || {
+            context.copy_to_host(&probe.run()?).map(drop)
+        })?;
+        let waiting_ns = (ns - self.launch_ns()).max(0.0);
+        self.sample(
+            "Relu of one number, read by the host".to_owned(),
+            rounded(ns),
+            rounded(8.0 / ns * 1e9),
+        );
+        self.found.wait_ns = Some(rounded(waiting_ns));
+        Ok(())
+    }
+
+    fn products(&mut self) -> Result<(), ProbeError> {
+        let attrs = [
+            ("T", AttrValue::from(DType::F32)),
+            ("transpose_a", AttrValue::from(false)),
+            ("transpose_b", AttrValue::from(false)),
+        ];
+        let rates = self.grow(
+            &SIDES,
+            |side| (side * side * 12, side.pow(3)),
+            |bench, side| {
+                let square = bench.ones(&[side, side])?;
+                let probe = bench.probe("MatMul", &attrs, &[("a", &square), ("b", &square)])?;
+                let work = Work {
+                    of: format!("MatMul of [{side},{side}] and [{side},{side}]"),
+                    amount: 2.0 * to_f64(side).powi(3),
+                };
+                Ok((probe, work))
+            },
+        )?;
+        let fastest = rates.iter().map(|&(_, rate)| rate).fold(0.0, f64::max);
+        self.found.flops_per_s = Some(fastest);
+        Ok(())
+    }
+
+    fn elementwise(&mut self) -> Result<(), ProbeError> {
+        let attrs = [("T", AttrValue::from(DType::F32))];
+        let mut rates = Vec::new();
+        let mut problem = None;
+        let budget = self.budget;
+        self.budget = budget / 3;
+        for (op, arguments) in [
+            ("AddV2", &["x", "y"][..]),
+            ("Mul", &["x", "y"]),
+            ("Relu", &["features"]),
+        ] {
+            let n_tensors = arguments.len() + 1;
+            let found = self.grow(
+                &LENGTHS,
+                |len| (4 * n_tensors * len, len),
+                |bench, len| {
+                    let operand = bench.ones(&[len])?;
+                    let inputs: Vec<_> = arguments.iter().map(|&name| (name, &operand)).collect();
+                    let probe = bench.probe(op, &attrs, &inputs)?;
+                    let work = Work {
+                        of: format!("{op} of [{len}]"),
+                        amount: to_f64(4 * n_tensors * len),
+                    };
+                    Ok((probe, work))
+                },
+            );
+            // A device may have one of them without the others.
+            match found {
+                Ok(found) => rates.extend(found),
+                Err(error) => problem = Some(error),
+            }
+        }
+        self.budget = budget;
+        self.found.elementwise_bytes_per_s = bandwidth(&rates);
+        problem.filter(|_| rates.is_empty()).map_or(Ok(()), Err)
+    }
+
+    fn sums(&mut self) -> Result<(), ProbeError> {
+        let attrs = [
+            ("T", AttrValue::from(DType::F32)),
+            ("Tidx", AttrValue::from(DType::I32)),
+            ("keep_dims", AttrValue::from(false)),
+        ];
+        let mut rates = Vec::new();
+        let budget = self.budget;
+        self.budget = budget / 2;
+        for axis in [1, 0] {
+            let axes = Tensor::from_values([1], &[axis])?;
+            let found = self.grow(
+                &LENGTHS,
+                |len| (8 * len, len),
+                |bench, len| {
+                    let (rows, columns) = (len / 64, 64);
+                    let operand = bench.ones(&[rows, columns])?;
+                    let inputs = [("input", &operand), ("reduction_indices", &axes)];
+                    let probe = bench.probe("Sum", &attrs, &inputs)?;
+                    let work = Work {
+                        of: format!("Sum of [{rows},{columns}] over axis {axis}"),
+                        amount: to_f64(4 * len),
+                    };
+                    Ok((probe, work))
+                },
+            );
+            rates.extend(found.inspect_err(|_| self.budget = budget)?);
+        }
+        self.budget = budget;
+        self.found.reduction_bytes_per_s = bandwidth(&rates);
+        Ok(())
+    }
+
+    fn copies(&mut self, direction: LinkDirection) -> Result<(), ProbeError> {
+        let (started, device) = (Instant::now(), self.device);
+        let context = device.default_context();
+        let mut timed: Vec<(f64, f64)> = Vec::new();
+        for bytes in COPIES_BYTES {
+            if !timed.is_empty() && !self.fits(bytes) {
+                break;
+            }
+            let host = self.ones(&[bytes / 4])?;
+            let share = self.budget / 4;
+            let calls = self.calls(bytes);
+            let (of, ns) = match direction {
+                LinkDirection::FromHost => {
+                    let copy = || context.copy_from_host(&host).map(drop);
+                    ("from", median_ns(device, calls, share, copy))
+                }
+                LinkDirection::ToHost => {
+                    let there = context.copy_from_host(&host)?;
+                    let copy = || context.copy_to_host(&there).map(drop);
+                    ("to", median_ns(device, calls, share, copy))
+                }
+            };
+            let ns = match ns {
+                Ok(ns) => rounded(ns),
+                Err(error) if timed.is_empty() => return Err(error.into()),
+                Err(_) => break,
+            };
+            let rate = rounded(to_f64(bytes) / ns * 1e9);
+            self.sample(format!("copy of {bytes} bytes {of} the host"), ns, rate);
+            timed.push((to_f64(bytes), ns));
+            if started.elapsed() > self.budget {
+                break;
+            }
+        }
+        let Some(&(_, latency_ns)) = timed.first() else {
+            return Ok(());
+        };
+        // Of those sizes whose time is not mostly the latency; a device that lends its memory to the host has none.
+        let slopes = timed[1..].iter();
+        let slopes = slopes.map(|(bytes, ns)| (ns - latency_ns).max(0.0) / bytes);
+        let profile = LinkProfile {
+            latency_ns,
+            ns_per_byte: rounded(median(slopes.collect())),
+        };
+        self.found.links.push(MeasuredLink { direction, profile });
+        Ok(())
+    }
+
+    /// Times kernels at growing sizes, as long as they fit the device and the time: (work, work per second). `demand` is what a size
+    /// takes: bytes, and something that the time is taken to grow with.
+    fn grow(
+        &mut self,
+        sizes: &[usize],
+        demand: impl Fn(usize) -> (usize, usize),
+        prepare: impl Fn(&Self, usize) -> Result<(Probe<'d>, Work), ProbeError>,
+    ) -> Result<Vec<(f64, f64)>, ProbeError> {
+        let started = Instant::now();
+        let share = self.budget / u32::try_from(sizes.len()).unwrap_or(1).max(1);
+        let mut rates = Vec::new();
+        let mut before: Option<(usize, f64)> = None;
+        for &size in sizes {
+            let (bytes, effort) = demand(size);
+            if let Some((effort_before, ns)) = before {
+                // Two calls that only warm up and tell how long one takes, and one that counts.
+                let expected_ns = 3.0 * ns * to_f64(effort) / to_f64(effort_before.max(1));
+                let left = self.budget.saturating_sub(started.elapsed());
+                if expected_ns > left.as_secs_f64() * 1e9 || !self.fits(bytes) {
+                    break;
+                }
+            }
+            let timed = prepare(self, size).and_then(|(probe, work)| {
+                let call = || probe.run().map(drop);
+                let ns = median_ns(self.device, self.calls(bytes), share, call)?;
+                Ok((ns, work))
+            });
+            let (ns, work) = match timed {
+                Ok(timed) => timed,
+                Err(error) if before.is_none() => return Err(error),
+                // What was measured so far stands, such as up to where the memory ends.
+                Err(_) => break,
+            };
+            // Where a kernel is launched while the one before computes, its launch is no part of its time.
+            let working_ns = (ns - self.launch_ns()).max(ns / 2.0);
+            let rate = rounded(work.amount / working_ns * 1e9);
+            self.sample(work.of, rounded(ns), rate);
+            rates.push((work.amount, rate));
+            before = Some((effort, ns));
+        }
+        Ok(rates)
+    }
+
+    fn probe(
+        &self,
+        op: &'static str,
+        attrs: &[(&'static str, AttrValue)],
+        inputs: &[(&'static str, &Tensor)],
+    ) -> Result<Probe<'d>, ProbeError> {
+        Probe::new(self.device, self.kernels, &Question { op, attrs, inputs })
+    }
+
+    fn relu(&self, operand: &Tensor) -> Result<Probe<'d>, ProbeError> {
+        let attrs = [("T", AttrValue::from(DType::F32))];
+        self.probe("Relu", &attrs, &[("features", operand)])
+    }
+
+    /// Memory of the host with ones: numbers that no kernel is slow at.
+    fn ones(&self, dims: &[usize]) -> Result<Tensor, KernelError> {
+        let mut tensor = Tensor::zeros(&self.host, DType::F32, Shape::from(dims))?;
+        if let Some(values) = tensor.as_slice_mut::<f32>() {
+            values.fill(1.0);
+        }
+        Ok(tensor)
+    }
+
+    /// Whether that many bytes leave most of the memory for outputs that the device has not done with yet.
+    fn fits(&self, bytes: usize) -> bool {
+        let quarter = self.device.memory_capacity_bytes() / 4;
+        u64::try_from(bytes).is_ok_and(|bytes| bytes <= quarter)
+    }
+
+    /// How often something may be repeated that takes so much memory each time.
+    fn calls(&self, bytes: usize) -> Calls {
+        let quarter = self.device.memory_capacity_bytes() / 4;
+        let room = quarter / u64::try_from(bytes.max(1)).unwrap_or(u64::MAX);
+        let max = usize::try_from(room).unwrap_or(usize::MAX);
+        Calls {
+            min: 1,
+            max: max.clamp(1, 256),
+        }
+    }
+
+    fn launch_ns(&self) -> f64 {
+        self.found.launch_ns.unwrap_or(0.0)
+    }
+
+    fn sample(&mut self, of: String, ns: f64, rate_per_s: f64) {
+        self.found.samples.push(Sample { of, ns, rate_per_s });
+    }
+}
+
+/// The median of the rates of those that are large enough, if any is; else of all.
+fn bandwidth(rates: &[(f64, f64)]) -> Option<f64> {
+    let is_large = |&&(bytes, _): &&(f64, f64)| bytes >= TRAFFIC_BYTES_MIN;
+    let large: Vec<f64> = rates
+        .iter()
+        .filter(is_large)
+        .map(|&(_, rate)| rate)
+        .collect();
+    let all = || rates.iter().map(|&(_, rate)| rate).collect();
+    let counted = if large.is_empty() { all() } else { large };
+    (!counted.is_empty()).then(|| median(counted))
+}
+
+/// To four digits: more would be noise, and these come back from JSON as they are.
+fn rounded(value: f64) -> f64 {
+    format!("{value:.3e}").parse().unwrap_or(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_keep_four_digits_and_survive_json() {
+        assert_eq!(rounded(123_456.0), 123_500.0);
+        assert_eq!(rounded(0.0), 0.0);
+        for value in [1.234_567e11, 0.012_345_6, 98_765.4, 1e-3] {
+            let text = serde_json::to_string(&rounded(value)).unwrap();
+            let back: f64 = serde_json::from_str(&text).unwrap();
+            assert_eq!(back, rounded(value), "{text}");
+        }
+    }
+
+    #[test]
+    fn small_kernels_do_not_count_for_a_bandwidth_unless_there_are_no_others() {
+        let large = (1e9, 10.0);
+        assert_eq!(bandwidth(&[(1.0, 1.0), large]), Some(10.0));
+        assert_eq!(bandwidth(&[(1.0, 1.0)]), Some(1.0));
+        assert_eq!(bandwidth(&[]), None);
+    }
+}

@@ -1,0 +1,264 @@
+//! Measured rates that are kept, by what they depend on.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+use std::thread;
+
+use hashbrown::HashMap;
+use tracing::warn;
+
+use crate::cost::calibration::Calibration;
+use crate::device::Device;
+use crate::device::DeviceSet;
+use crate::device::KernelDevice;
+use crate::store::CacheFolder;
+use crate::store::CacheKey;
+use crate::store::StoreError;
+use crate::trace::targets;
+
+/// Grows when what is kept of a calibration changes, or how it is measured.
+const FORMAT: &[u8] = b"rates 1";
+
+/// Keeps what was measured of devices, in memory and, if wanted, in a folder. Clones share.
+///
+/// A device is known again by what its rates depend on ([`RatesKey`]), so figures of another machine, driver, number of threads or
+/// build are not taken for its own. Devices of other processes have none: what is measured here is not theirs.
+#[derive(Clone)]
+pub struct Calibrations {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    /// What the rates of all devices here depend on.
+    machine: String,
+    memory: Mutex<HashMap<RatesKey, Arc<Calibration>>>,
+    folder: Option<CacheFolder>,
+}
+
+/// What a device's rates depend on, as a text: this build, the host's processor, and of the device its type, index, description, chip,
+/// threads, part and NUMA node. Not its job and task, nor when it was made.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct RatesKey(String);
+
+/// Why rates that are there are not used, or could not be kept.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CalibrationsError {
+    /// An entry that cannot be read.
+    #[error(
+        "the rates that were measured of {device} are not used: {reason}; measure it again with `placewright devices --calibrate`"
+    )]
+    Unusable {
+        /// Name of the device.
+        device: String,
+        /// What is wrong with them.
+        reason: &'static str,
+    },
+    /// Figures that cannot be rates.
+    #[error(
+        "figures of {device} are not kept: a rate is not positive, or a time is negative or no number"
+    )]
+    Unsound {
+        /// Name of the device.
+        device: String,
+    },
+    /// A device of another process.
+    #[error("rates of {device} are not kept here: it belongs to another process; measure it there")]
+    Remote {
+        /// Name of the device.
+        device: String,
+    },
+    /// The folder did not take an entry.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl Calibrations {
+    /// Kept in memory alone.
+    pub fn new() -> Self {
+        Self::of(None)
+    }
+
+    /// Kept in a folder, too, for other processes and later ones.
+    pub fn in_folder(folder: CacheFolder) -> Self {
+        Self::of(Some(folder))
+    }
+
+    fn of(folder: Option<CacheFolder>) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                machine: machine(),
+                memory: Mutex::default(),
+                folder,
+            }),
+        }
+    }
+
+    /// What the rates of a device depend on; `None` for a device of another process.
+    pub fn key(&self, device: &dyn Device) -> Option<RatesKey> {
+        device
+            .is_local()
+            .then(|| RatesKey::of(device, &self.shared.machine))
+    }
+
+    /// What was measured of a device, if it was.
+    ///
+    /// # Errors
+    /// [`CalibrationsError::Unusable`] for an entry that is there and cannot be used.
+    pub fn find(&self, device: &dyn Device) -> Result<Option<Arc<Calibration>>, CalibrationsError> {
+        let Some(key) = self.key(device) else {
+            return Ok(None);
+        };
+        if let Some(found) = self.lock().get(&key) {
+            return Ok(Some(Arc::clone(found)));
+        }
+        let Some(folder) = &self.shared.folder else {
+            return Ok(None);
+        };
+        let unusable = |reason| CalibrationsError::Unusable {
+            device: device.attributes().name.clone(),
+            reason,
+        };
+        let entry = key.entry();
+        let Some(bytes) = folder.read(&entry) else {
+            return if folder.has(&entry) {
+                Err(unusable("the entry in the cache folder is damaged"))
+            } else {
+                Ok(None)
+            };
+        };
+        let found: Calibration = serde_json::from_slice(&bytes)
+            .map_err(|_| unusable("the entry in the cache folder has another format"))?;
+        if !found.is_sound() {
+            return Err(unusable(
+                "the entry in the cache folder has figures that cannot be rates",
+            ));
+        }
+        let found = Arc::new(found);
+        self.lock().insert(key, Arc::clone(&found));
+        Ok(Some(found))
+    }
+
+    /// Keeps what was measured of a device, in place of what was before.
+    ///
+    /// # Errors
+    /// [`CalibrationsError::Unsound`] and [`CalibrationsError::Remote`] for what is not kept at all; [`CalibrationsError::Store`] where
+    /// it is kept in memory alone.
+    pub fn keep(
+        &self,
+        device: &dyn Device,
+        calibration: Calibration,
+    ) -> Result<(), CalibrationsError> {
+        let name = || device.attributes().name.clone();
+        if !calibration.is_sound() {
+            return Err(CalibrationsError::Unsound { device: name() });
+        }
+        let Some(key) = self.key(device) else {
+            return Err(CalibrationsError::Remote { device: name() });
+        };
+        let bytes = serde_json::to_vec(&calibration).expect("sound figures are JSON numbers");
+        let entry = key.entry();
+        self.lock().insert(key, Arc::new(calibration));
+        if let Some(folder) = &self.shared.folder {
+            folder.write(&entry, &bytes)?;
+        }
+        Ok(())
+    }
+
+    /// The devices with the rates that were measured of them, and what is wrong with entries that are not used, which is told to the
+    /// log, too. Devices without an entry keep the rates that they have in the set.
+    pub fn apply(&self, devices: &DeviceSet) -> (DeviceSet, Vec<CalibrationsError>) {
+        let mut measured = devices.clone();
+        let mut problems = Vec::new();
+        for (id, device) in devices.iter() {
+            match self.find(&**device) {
+                Ok(None) => {}
+                Ok(Some(found)) => {
+                    let profile = found.profile(device.profile(), device.n_sharing_rates());
+                    measured = measured.with_profile(id, profile);
+                }
+                Err(problem) => {
+                    warn!(target: targets::DEVICE, %problem, "measured rates are not used");
+                    problems.push(problem);
+                }
+            }
+        }
+        (measured, problems)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<RatesKey, Arc<Calibration>>> {
+        // Whoever panicked left whole entries behind.
+        let memory = self.shared.memory.lock();
+        memory.unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for Calibrations {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Calibrations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Calibrations")
+            .field("machine", &self.shared.machine)
+            .field("n_in_memory", &self.lock().len())
+            .field("folder", &self.shared.folder)
+            .finish()
+    }
+}
+
+impl RatesKey {
+    fn of(device: &dyn Device, machine: &str) -> Self {
+        let (attributes, name) = (device.attributes(), device.name());
+        let pool = device.as_kernel_device();
+        let pool = pool.and_then(KernelDevice::intra_op_pool);
+        let n_threads = pool.map_or(1, crate::device::IntraOpPool::n_threads);
+        Self(format!(
+            "{machine}; device {}:{} of type {:?}, {:?}, chip {:?}, {n_threads} threads, shared by {}, NUMA node {}",
+            name.device_type.as_deref().unwrap_or_default(),
+            name.index.unwrap_or_default(),
+            attributes.device_type,
+            attributes.physical_description,
+            device.chip(),
+            device.n_sharing_rates(),
+            attributes.locality.numa_node,
+        ))
+    }
+
+    fn entry(&self) -> CacheKey {
+        CacheKey::new("rates", &[FORMAT, self.0.as_bytes()])
+    }
+}
+
+impl fmt::Display for RatesKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// This build on this host's processor. A build without optimisation has other kernels than one with; a container may have fewer
+/// processors than the machine.
+fn machine() -> String {
+    let build = if cfg!(debug_assertions) {
+        "debug"
+    } else {
+        "release"
+    };
+    let model = sysinfo::System::new().ok().and_then(|mut system| {
+        system.refresh_cpu_list(sysinfo::CpuRefreshKind::nothing());
+        let first = system.cpus().first();
+        first.map(|processor| processor.brand().trim().to_owned())
+    });
+    let n_processors = thread::available_parallelism().map_or(1, usize::from);
+    format!(
+        "placewright {} {build}, {} {:?}, {n_processors} processors",
+        env!("CARGO_PKG_VERSION"),
+        std::env::consts::ARCH,
+        model.unwrap_or_default(),
+    )
+}

@@ -1,0 +1,248 @@
+//! Kernels that are run outside of sessions, to be timed.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::Duration;
+use std::time::Instant;
+
+use crate::device::AccessedTensors;
+use crate::device::AllocatorAttributes;
+use crate::device::DeviceContext;
+use crate::device::DeviceStep;
+use crate::device::Kernel;
+use crate::device::KernelConstruction;
+use crate::device::KernelContext;
+use crate::device::KernelCreationError;
+use crate::device::KernelDevice;
+use crate::device::KernelError;
+use crate::device::KernelLookupError;
+use crate::device::KernelRegistry;
+use crate::device::OutputSlot;
+use crate::device::Surroundings;
+use crate::device::construct_kernel;
+use crate::graph::AttrSet;
+use crate::graph::AttrValue;
+use crate::tensor::DType;
+use crate::tensor::Tensor;
+use crate::tensor::TensorError;
+
+/// The node that errors name.
+const NODE: &str = "calibration";
+
+/// A timing takes this long at least, by repeating what is timed, so that the clock and waiting for the device count for little.
+const TIMING: Duration = Duration::from_millis(2);
+
+/// The median of so many timings is taken: few enough to be quick, enough to leave out what else the machine did meanwhile.
+const N_TIMINGS: usize = 9;
+
+/// Why something could not be timed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ProbeError {
+    #[error("there is no kernel for it")]
+    NoKernel,
+    #[error("its kernel ends later, by itself; such kernels are not timed")]
+    Asynchronous,
+    #[error(transparent)]
+    Lookup(#[from] KernelLookupError),
+    #[error(transparent)]
+    Creation(#[from] KernelCreationError),
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+}
+
+impl From<TensorError> for ProbeError {
+    fn from(error: TensorError) -> Self {
+        Self::Kernel(error.into())
+    }
+}
+
+/// How often something is repeated within one timing.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Calls {
+    pub(super) min: usize,
+    pub(super) max: usize,
+}
+
+/// A kernel of one output, with inputs on its device.
+pub(super) struct Probe<'a> {
+    device: &'a dyn KernelDevice,
+    kernel: Box<dyn Kernel>,
+    inputs: Vec<Tensor>,
+}
+
+/// What an op is asked for.
+pub(super) struct Question<'a> {
+    pub(super) op: &'static str,
+    pub(super) attrs: &'a [(&'static str, AttrValue)],
+    /// Inputs with the names of their arguments.
+    pub(super) inputs: &'a [(&'static str, &'a Tensor)],
+}
+
+impl<'a> Probe<'a> {
+    /// The device's kernel for an op whose output is of type `f32`. Inputs are copied to where it reads them.
+    pub(super) fn new(
+        device: &'a dyn KernelDevice,
+        kernels: &KernelRegistry,
+        question: &Question<'_>,
+    ) -> Result<Self, ProbeError> {
+        let attrs = question.attrs.iter();
+        let attrs = AttrSet::new(attrs.map(|(name, value)| (Arc::from(*name), value.clone())));
+        let device_type = &device.attributes().device_type;
+        let def = kernels.find(question.op, device_type, &attrs)?;
+        let def = def.ok_or(ProbeError::NoKernel)?;
+        let inputs = question.inputs.iter();
+        let input_dtypes: Vec<DType> = inputs.clone().map(|(_, input)| input.dtype()).collect();
+        let construction = KernelConstruction {
+            node: NODE,
+            op: question.op,
+            attrs: &attrs,
+            input_dtypes: &input_dtypes,
+            output_dtypes: &[DType::F32],
+            device,
+        };
+        let kernel = construct_kernel(kernels, None, &construction)?;
+        if kernel.as_async().is_some() {
+            return Err(ProbeError::Asynchronous);
+        }
+        let inputs = inputs.map(|(name, input)| {
+            if def.host_memory_args.iter().any(|arg| arg == name) {
+                on_host(device, input)
+            } else {
+                device.default_context().copy_from_host(input)
+            }
+        });
+        Ok(Self {
+            device,
+            kernel,
+            inputs: inputs.collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// Runs it once, as far as a run of a session would before it goes on to the next node.
+    pub(super) fn run(&self) -> Result<Tensor, KernelError> {
+        self.run_on(&self.inputs)
+    }
+
+    /// The same on other inputs, of the same types and shapes.
+    pub(super) fn run_on(&self, inputs: &[Tensor]) -> Result<Tensor, KernelError> {
+        let records = self.device.records_accessed_tensors();
+        let around = Alone {
+            temporaries: records.then(RefCell::default),
+        };
+        let mut outputs = [OutputSlot::default()];
+        let mut context =
+            KernelContext::on_tensors(self.device, inputs, &mut outputs, &[false], &around);
+        self.device.compute(&*self.kernel, &mut context)?;
+        drop(context);
+        let output = outputs[0].tensor().cloned();
+        let output = output.ok_or_else(|| crate::device::unset_output(0))?;
+        if let Some(temporaries) = around.temporaries {
+            let mut accessed = temporaries.into_inner();
+            accessed.extend(inputs.iter().cloned());
+            accessed.push(output.clone());
+            let context = self.device.default_context();
+            self.device
+                .consume_accessed_tensors(&**context, AccessedTensors(accessed));
+        }
+        Ok(output)
+    }
+
+    /// The inputs, where the kernel reads them.
+    pub(super) fn inputs(&self) -> &[Tensor] {
+        &self.inputs
+    }
+}
+
+/// Median time of one `call`, in ns, once all work that it gives to the device is done. It is called once before, so that what is
+/// compiled or allocated at the first call does not count. Ends after about `budget`, but not before the first timing.
+pub(super) fn median_ns(
+    device: &dyn KernelDevice,
+    calls: Calls,
+    budget: Duration,
+    mut call: impl FnMut() -> Result<(), KernelError>,
+) -> Result<f64, KernelError> {
+    let started = Instant::now();
+    let mut time = |n_calls: usize| -> Result<Duration, KernelError> {
+        device.sync()?;
+        let started = Instant::now();
+        for _ in 0..n_calls {
+            call()?;
+        }
+        device.sync()?;
+        Ok(started.elapsed())
+    };
+    time(1)?;
+    let one = time(1)?.max(Duration::from_nanos(1));
+    let wanted = TIMING.as_nanos() / one.as_nanos() + 1;
+    let n_calls = usize::try_from(wanted).unwrap_or(usize::MAX);
+    let n_calls = n_calls.min(calls.max).max(calls.min).max(1);
+    let mut timings = Vec::with_capacity(N_TIMINGS);
+    while timings.is_empty() || (timings.len() < N_TIMINGS && started.elapsed() < budget) {
+        timings.push(nanoseconds(time(n_calls)?) / to_f64(n_calls));
+    }
+    // A clock that stands still would make rates infinite.
+    Ok(median(timings).max(0.1))
+}
+
+/// The middle one; 0 of none.
+pub(super) fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(0.0)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
+pub(super) fn to_f64(n: usize) -> f64 {
+    n as f64
+}
+
+fn nanoseconds(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e9
+}
+
+/// A copy in the memory of the host that this device's kernels read arguments from.
+fn on_host(device: &dyn KernelDevice, tensor: &Tensor) -> Result<Tensor, KernelError> {
+    let allocator = device.allocator(AllocatorAttributes {
+        on_host: true,
+        gpu_compatible: false,
+    });
+    let mut copy = Tensor::zeros(&*allocator, tensor.dtype(), tensor.shape().clone())?;
+    copy.as_bytes_mut()
+        .ok_or(TensorError::NotOnHost)?
+        .copy_from_slice(tensor.as_bytes()?);
+    Ok(copy)
+}
+
+/// An execution in no run.
+struct Alone {
+    temporaries: Option<RefCell<Vec<Tensor>>>,
+}
+
+impl Surroundings for Alone {
+    fn node(&self) -> &str {
+        NODE
+    }
+
+    fn step(&self) -> Option<&DeviceStep> {
+        None
+    }
+
+    fn context(&self) -> Option<&Arc<dyn DeviceContext>> {
+        None
+    }
+
+    fn temporaries(&self) -> Option<&RefCell<Vec<Tensor>>> {
+        self.temporaries.as_ref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_the_middle_one() {
+        assert_eq!(median(vec![3.0, 1.0, 100.0]), 3.0);
+        assert_eq!(median(vec![2.0, 1.0]), 2.0);
+        assert_eq!(median(Vec::new()), 0.0);
+    }
+}

@@ -1,0 +1,380 @@
+//! Measured rates: taken of any device that runs kernels, kept by what they depend on, and planned with.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use placewright::cost::CalibrateError;
+use placewright::cost::CalibrateOptions;
+use placewright::cost::Calibration;
+use placewright::cost::Calibrations;
+use placewright::cost::CalibrationsError;
+use placewright::cost::LinkDirection;
+use placewright::cost::MeasuredLink;
+use placewright::cost::Sample;
+use placewright::cost::calibrate;
+use placewright::device::AccessedTensors;
+use placewright::device::AllocatorAttributes;
+use placewright::device::Device;
+use placewright::device::DeviceAttributes;
+use placewright::device::DeviceBase;
+use placewright::device::DeviceContext;
+use placewright::device::DeviceError;
+use placewright::device::DeviceProfile;
+use placewright::device::DeviceSet;
+use placewright::device::Kernel;
+use placewright::device::KernelContext;
+use placewright::device::KernelDef;
+use placewright::device::KernelDevice;
+use placewright::device::KernelError;
+use placewright::device::KernelRegistry;
+use placewright::device::LinkProfile;
+use placewright::device::RemoteDevice;
+use placewright::device::RenamedDevice;
+use placewright::device::SimpleDevice;
+use placewright::names::DeviceId;
+use placewright::names::DeviceName;
+use placewright::store::CacheFolder;
+use placewright::tensor::Allocator;
+use placewright::tensor::DType;
+
+use crate::fakes::FakeDevice;
+
+const NPU: &str = "/job:localhost/replica:0/task:0/device:NPU:0";
+
+/// As short as can be: the smallest size of everything.
+fn quick() -> CalibrateOptions {
+    CalibrateOptions {
+        budget: Duration::ZERO,
+    }
+}
+
+fn npu() -> Arc<dyn Device> {
+    FakeDevice::new(NPU, "NPU").shared()
+}
+
+fn figures() -> Calibration {
+    let link = |direction, latency_ns| MeasuredLink {
+        direction,
+        profile: LinkProfile {
+            latency_ns,
+            ns_per_byte: 0.125,
+        },
+    };
+    Calibration {
+        flops_per_s: Some(3e12),
+        elementwise_bytes_per_s: Some(2e11),
+        reduction_bytes_per_s: Some(1.234e11),
+        launch_ns: Some(1500.0),
+        wait_ns: Some(0.5),
+        links: vec![
+            link(LinkDirection::FromHost, 1000.0),
+            link(LinkDirection::ToHost, 3000.0),
+        ],
+        samples: vec![Sample {
+            of: "Relu of one number".to_owned(),
+            ns: 1500.0,
+            rate_per_s: 5.333e6,
+        }],
+        missing: vec!["sums: there is no kernel for it".to_owned()],
+    }
+}
+
+fn in_folder(path: &Path) -> Calibrations {
+    Calibrations::in_folder(CacheFolder::open(path).unwrap())
+}
+
+#[test]
+fn what_was_measured_comes_back_from_the_folder_and_stands_in_the_set() {
+    let folder = tempfile::tempdir().unwrap();
+    let device = npu();
+    in_folder(folder.path()).keep(&*device, figures()).unwrap();
+    // Another process, in which the device is made anew.
+    let (later, again) = (in_folder(folder.path()), npu());
+    assert_ne!(
+        device.attributes().incarnation,
+        again.attributes().incarnation
+    );
+    assert_eq!(later.find(&*again).unwrap().as_deref(), Some(&figures()));
+    let cpu = FakeDevice::new("/job:localhost/replica:0/task:0/device:CPU:0", "CPU").shared();
+    let set = DeviceSet::new([cpu, Arc::clone(&again)]);
+    let (set, problems) = later.apply(&set);
+    assert!(problems.is_empty(), "{problems:?}");
+    let expected = DeviceProfile {
+        flops_per_s: 3e12,
+        memory_bytes_per_s: 2e11,
+        launch_ns: 1500.0,
+        is_calibrated: true,
+        queues: 1,
+        host_link: LinkProfile {
+            latency_ns: 2000.0,
+            ns_per_byte: 0.125,
+        },
+    };
+    assert_eq!(set.profile(DeviceId(1)), expected);
+    assert_eq!(set.profile(DeviceId(0)), DeviceProfile::default_cpu(1));
+    // It is the set that has them: another session with the same device plans as it likes.
+    assert_eq!(again.profile(), DeviceProfile::default_cpu(1));
+    assert_eq!(set.isolated().unwrap().profile(DeviceId(1)), expected);
+}
+
+#[test]
+fn only_what_rates_depend_on_tells_devices_apart() {
+    let calibrations = Calibrations::new();
+    calibrations.keep(&*npu(), figures()).unwrap();
+    let is_known = |device: &dyn Device| calibrations.find(device).unwrap().is_some();
+    assert!(is_known(&*npu()));
+    let elsewhere = "/job:worker/replica:1/task:2";
+    let renamed = RenamedDevice::new(elsewhere, npu()).unwrap();
+    assert!(is_known(&renamed), "under the name of another task");
+    let sized = FakeDevice::new(NPU, "NPU").with_capacity_bytes(1 << 20);
+    assert!(is_known(&*sized.shared()), "with less memory");
+    let others = [
+        FakeDevice::new(NPU, "GPU").shared(),
+        FakeDevice::new("/job:localhost/replica:0/task:0/device:NPU:1", "NPU").shared(),
+        FakeDevice::new(NPU, "NPU")
+            .with_description("driver 2")
+            .shared(),
+        FakeDevice::new(NPU, "NPU").with_chip("card").shared(),
+    ];
+    for other in others {
+        assert!(!is_known(&*other), "{:?}", calibrations.key(&*other));
+    }
+    let name = DeviceName::parse_full(NPU).unwrap();
+    let remote = RemoteDevice::new(DeviceAttributes::new(&name, "NPU", 1 << 20)).unwrap();
+    assert!(!is_known(&remote));
+    let error = calibrations.keep(&remote, figures()).unwrap_err();
+    assert!(matches!(error, CalibrationsError::Remote { .. }), "{error}");
+}
+
+#[test]
+fn damaged_entries_are_named_and_the_device_keeps_what_it_states() {
+    let folder = tempfile::tempdir().unwrap();
+    in_folder(folder.path()).keep(&*npu(), figures()).unwrap();
+    let entry = fs::read_dir(folder.path())
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap();
+    let mut bytes = fs::read(entry.path()).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(entry.path(), bytes).unwrap();
+    let later = in_folder(folder.path());
+    let (set, problems) = later.apply(&DeviceSet::new([npu()]));
+    assert_eq!(set.profile(DeviceId(0)), DeviceProfile::default_cpu(1));
+    let texts: Vec<_> = problems.iter().map(ToString::to_string).collect();
+    assert_eq!(texts.len(), 1);
+    for part in [NPU, "damaged", "devices --calibrate"] {
+        assert!(texts[0].contains(part), "{texts:?}");
+    }
+    // Measuring anew mends it.
+    later.keep(&*npu(), figures()).unwrap();
+    assert!(in_folder(folder.path()).find(&*npu()).unwrap().is_some());
+}
+
+#[test]
+fn figures_that_cannot_be_rates_are_not_kept() {
+    let calibrations = Calibrations::new();
+    let unsound = Calibration {
+        launch_ns: Some(f64::NAN),
+        ..figures()
+    };
+    let error = calibrations.keep(&*npu(), unsound).unwrap_err();
+    assert!(error.to_string().contains(NPU), "{error}");
+    assert!(calibrations.find(&*npu()).unwrap().is_none());
+}
+
+/// A device that takes what kernels have touched, as one does that is still at work when they return.
+#[derive(Debug)]
+struct Busy {
+    inner: SimpleDevice,
+    /// Tensors per kernel.
+    taken: Mutex<Vec<usize>>,
+    n_syncs: AtomicUsize,
+}
+
+impl Busy {
+    fn new() -> Self {
+        let name = DeviceName::parse_full(NPU).unwrap();
+        let attributes = DeviceAttributes::new(&name, "NPU", 1 << 30);
+        Self {
+            inner: SimpleDevice::new(attributes).unwrap(),
+            taken: Mutex::default(),
+            n_syncs: AtomicUsize::new(0),
+        }
+    }
+}
+
+impl Device for Busy {
+    fn base(&self) -> &DeviceBase {
+        self.inner.base()
+    }
+
+    fn allocator(&self, attributes: AllocatorAttributes) -> Arc<dyn Allocator> {
+        self.inner.allocator(attributes)
+    }
+
+    fn memory_capacity_bytes(&self) -> u64 {
+        self.inner.memory_capacity_bytes()
+    }
+
+    fn profile(&self) -> DeviceProfile {
+        self.inner.profile()
+    }
+
+    fn sync(&self) -> Result<(), DeviceError> {
+        self.n_syncs.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn as_kernel_device(&self) -> Option<&dyn KernelDevice> {
+        Some(self)
+    }
+}
+
+impl KernelDevice for Busy {
+    fn default_context(&self) -> &Arc<dyn DeviceContext> {
+        self.inner.default_context()
+    }
+
+    fn records_accessed_tensors(&self) -> bool {
+        true
+    }
+
+    fn consume_accessed_tensors(&self, _: &dyn DeviceContext, tensors: AccessedTensors) {
+        self.taken.lock().unwrap().push(tensors.tensors().len());
+    }
+}
+
+/// Gives as many zeros as its first input has numbers, by way of a temporary; or panics, or refuses.
+struct Zeros(Check);
+
+/// Of a number of elements.
+type Check = fn(usize) -> Result<(), KernelError>;
+
+impl Kernel for Zeros {
+    fn compute(&self, context: &mut KernelContext<'_>) -> Result<(), KernelError> {
+        let shape = context.input(0)?.shape().clone();
+        (self.0)(shape.n_elements())?;
+        context.allocate_temporary(DType::F32, shape.clone())?;
+        let output = context.allocate_output(0, DType::F32, shape)?;
+        context.set_output(0, output)
+    }
+}
+
+fn registry(ops: &[(&str, Check)]) -> KernelRegistry {
+    let mut registry = KernelRegistry::empty();
+    for &(op, check) in ops {
+        let def = KernelDef::new(op, "NPU").with_types("T", &[DType::F32]);
+        registry.register(def.with_factory(move |_| Ok(Box::new(Zeros(check)))));
+    }
+    registry
+}
+
+#[test]
+fn a_device_that_is_still_at_work_gets_every_tensor_and_is_waited_for() {
+    let device = Busy::new();
+    let found = calibrate(&device, &registry(&[("Relu", |_| Ok(()))]), &quick()).unwrap();
+    assert!(found.launch_ns.is_some_and(|ns| ns > 0.0), "{found:?}");
+    assert!(found.elementwise_bytes_per_s.is_some_and(|rate| rate > 0.0));
+    let taken = device.taken.into_inner().unwrap();
+    assert!(taken.len() > 64, "a chain of launches, and more");
+    // Input, temporary, output.
+    assert!(taken.iter().all(|&n| n == 3), "{taken:?}");
+    // Each timing begins and ends with it.
+    assert!(device.n_syncs.into_inner() >= 2 * found.samples.len());
+}
+
+#[test]
+fn what_has_no_kernel_stays_as_stated_and_is_named() {
+    let device = npu();
+    let found = calibrate(&*device, &registry(&[("Relu", |_| Ok(()))]), &quick()).unwrap();
+    assert_eq!(
+        (found.flops_per_s, found.reduction_bytes_per_s),
+        (None, None)
+    );
+    let missing = found.missing.join("\n");
+    for part in [
+        "matrix products: there is no kernel",
+        "sums: there is no kernel",
+    ] {
+        assert!(missing.contains(part), "{missing}");
+    }
+    let stated = device.profile();
+    let profile = found.profile(stated, 1);
+    assert_eq!(profile.flops_per_s, stated.flops_per_s);
+    assert_ne!(profile.launch_ns, stated.launch_ns);
+    assert!(!profile.is_calibrated, "a rate is still a default");
+    // Without any kernel there are still the ways in and out.
+    let found = calibrate(&*device, &KernelRegistry::empty(), &quick()).unwrap();
+    assert_eq!(found.missing.len(), 5);
+    for direction in [LinkDirection::FromHost, LinkDirection::ToHost] {
+        let link = found.link(&direction).unwrap();
+        assert!(link.latency_ns > 0.0 && link.ns_per_byte >= 0.0, "{link:?}");
+    }
+    let profile = found.profile(stated, 1);
+    assert_eq!(profile.launch_ns, stated.launch_ns);
+    assert_ne!(profile.host_link, stated.host_link);
+}
+
+#[test]
+fn kernels_that_panic_or_refuse_are_left_out() {
+    let panics = |n| {
+        if n == 1 {
+            Ok(())
+        } else {
+            panic!("only one at a time")
+        }
+    };
+    let refuses = |_| Err(KernelError::invalid("it is Tuesday"));
+    let found = calibrate(
+        &*npu(),
+        &registry(&[("Relu", panics), ("MatMul", refuses)]),
+        &quick(),
+    )
+    .unwrap();
+    assert!(found.launch_ns.is_some() && found.elementwise_bytes_per_s.is_none());
+    let missing = found.missing.join("\n");
+    for part in [
+        "elementwise ops: its kernel panicked: only one at a time",
+        "matrix products: it is Tuesday",
+    ] {
+        assert!(missing.contains(part), "{missing}");
+    }
+}
+
+#[test]
+fn a_kernel_that_fails_at_a_larger_size_counts_up_to_there() {
+    let small: Check = |n| {
+        if n <= 1 << 16 {
+            Ok(())
+        } else {
+            Err(KernelError::invalid("too large"))
+        }
+    };
+    let generous = CalibrateOptions {
+        budget: Duration::from_secs(600),
+    };
+    let device = FakeDevice::new(NPU, "NPU").with_capacity_bytes(64 << 20);
+    let found = calibrate(&*device.shared(), &registry(&[("Relu", small)]), &generous).unwrap();
+    let relu = |text: &&Sample| text.of.starts_with("Relu of [");
+    assert_eq!(found.samples.iter().filter(relu).count(), 2);
+    assert!(found.elementwise_bytes_per_s.is_some());
+}
+
+#[test]
+fn devices_without_kernels_or_memory_keep_what_they_state() {
+    let name = DeviceName::parse_full(NPU).unwrap();
+    let remote = RemoteDevice::new(DeviceAttributes::new(&name, "NPU", 1 << 20)).unwrap();
+    let error = calibrate(&remote, &KernelRegistry::empty(), &quick()).unwrap_err();
+    assert!(matches!(error, CalibrateError::NoKernelDevice { .. }));
+    assert!(error.to_string().starts_with(NPU), "{error}");
+    let full = FakeDevice::new(NPU, "NPU").with_capacity_bytes(0).shared();
+    let error = calibrate(&*full, &registry(&[("Relu", |_| Ok(()))]), &quick()).unwrap_err();
+    assert!(matches!(error, CalibrateError::Nothing { .. }));
+    assert!(error.to_string().contains("out of memory"), "{error}");
+}
