@@ -5,6 +5,7 @@
 //! constants.
 
 mod builder;
+mod calibrated;
 mod diagnose;
 mod group;
 mod lifecycle;

@@ -1,5 +1,8 @@
 //! Measured rates: taken of any device that runs kernels, kept by what they depend on, and planned with.
 
+#[cfg(feature = "cli")]
+mod planned;
+
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;

@@ -1,6 +1,7 @@
 //! The program as users run it: the real binary, its output, its exit status.
 
 mod cache;
+mod calibrate;
 mod placement_identity;
 mod refusals;
 
@@ -500,6 +501,7 @@ fn json_is_one_document_everywhere() {
             "devices --device-count CPU=3 --json",
             "/devices/2/incarnation",
         ),
+        ("devices --device-count CPU=3 --json", "/devices/2/silicon"),
         ("devices --json", "/types/1/is_placeholder"),
         ("devices --json", "/physical_devices/0/details"),
         (

@@ -55,6 +55,19 @@ fn the_program_of_an_app() {
     let described = &devices["devices"][2]["physical_description"];
     assert_eq!(described, "device: 1, name: Simulated NPU");
 
+    // Its rates are measured as far as it has kernels; the host's processor has them all.
+    let measured = json(program("devices --calibrate --json", &[]));
+    let calibration = &measured["devices"][1]["calibration"];
+    for figure in ["launch_ns", "wait_ns", "elementwise_bytes_per_s"] {
+        assert!(calibration[figure].is_f64(), "{figure}: {calibration}");
+    }
+    let missing = calibration["missing"].as_array().unwrap();
+    assert_eq!(missing.len(), 2, "products and sums: {missing:?}");
+    for (index, is_calibrated) in [(0, true), (1, false), (2, false)] {
+        let profile = &measured["devices"][index]["profile"];
+        assert_eq!(profile["is_calibrated"], is_calibrated);
+    }
+
     // The sum runs on the NPU, what has no kernel there on the CPU; results are TensorFlow's.
     let (graph, expected) = (model("tiny_add.pb"), model("tiny_add.npz"));
     let line = "run {} --check {} --device /device:NPU:1 --soft-placement --json";

@@ -26,6 +26,9 @@ pub(super) struct DeviceArgs {
     /// Only devices of the types that these names say, besides CPU devices, such as /device:GPU:*. Repeatable.
     #[arg(long, value_name = "NAME")]
     pub(super) device_filter: Vec<String>,
+    /// Plan with the rates that devices state, not with those that `devices --calibrate` has measured.
+    #[arg(long)]
+    pub(super) no_calibration: bool,
     /// Deal CPU devices out to NUMA nodes, and keep their threads there.
     #[arg(long)]
     pub(super) numa_affinity: bool,

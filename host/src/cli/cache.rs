@@ -1,4 +1,4 @@
-//! `placewright cache`: where compiled policies are kept, how much that is, and how to be rid of them.
+//! `placewright cache`: where compiled policies and measured rates are kept, how much that is, and how to be rid of them.
 
 use anyhow::Context;
 use anyhow::Result;
@@ -7,9 +7,11 @@ use clap::ValueEnum;
 use serde_json::json;
 
 use super::Outcome;
+use super::args::DeviceArgs;
 use super::output::Output;
 use super::units::count;
 use super::units::show_bytes;
+use crate::cost::Calibrations;
 use crate::store::CacheFolder;
 
 #[derive(Debug, Args)]
@@ -36,6 +38,17 @@ pub(super) fn open() -> Result<Option<CacheFolder>> {
     };
     let context = || format!("opening the cache {}", path.display());
     Ok(Some(CacheFolder::open(&path).with_context(context)?))
+}
+
+/// Rates that were measured before, in the user's cache folder; `None` where they are not wanted, or there is no folder.
+///
+/// # Errors
+/// As [`open`].
+pub(super) fn calibrations(devices: &DeviceArgs) -> Result<Option<Calibrations>> {
+    if devices.no_calibration {
+        return Ok(None);
+    }
+    Ok(open()?.map(Calibrations::in_folder))
 }
 
 /// Runs the command.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::Result;
 use clap::Args;
@@ -10,12 +11,20 @@ use serde::Serialize;
 use super::Outcome;
 use super::UsageError;
 use super::args::DeviceArgs;
+use super::cache;
 use super::output::Output;
 use super::output::align_right;
 use super::output::new_table;
+use super::progress::Progress;
 use super::units::count;
 use super::units::show_bytes;
 use super::units::show_ns;
+use crate::cost::CalibrateOptions;
+use crate::cost::Calibration;
+use crate::cost::Calibrations;
+use crate::cost::calibrate;
+use crate::cost::computes_alike;
+use crate::device::Device;
 use crate::device::DeviceAttributes;
 use crate::device::DeviceDetails;
 use crate::device::DeviceError;
@@ -23,6 +32,8 @@ use crate::device::DeviceOptions;
 use crate::device::DeviceProfile;
 use crate::device::DeviceSet;
 use crate::device::FactoryRegistry;
+use crate::device::KernelRegistry;
+use crate::device::LinkProfile;
 use crate::device::NumaNode;
 use crate::device::NumaTopology;
 use crate::device::PhysicalListing;
@@ -36,6 +47,10 @@ pub(super) const PREFIX: &str = "/job:localhost/replica:0/task:0";
 pub(super) struct DevicesArgs {
     #[command(flatten)]
     devices: DeviceArgs,
+    /// Measure the rates of each device, and of its link with the host, and keep them in the cache folder: `run` and `place` plan
+    /// with them from then on. Takes about two seconds per device, which should have nothing else to do.
+    #[arg(long, conflicts_with = "no_calibration")]
+    calibrate: bool,
 }
 
 /// Everything that `--json` prints.
@@ -65,6 +80,11 @@ struct DeviceRow {
     /// Its name, where the device has it not for itself.
     chip: Option<String>,
     profile: DeviceProfile,
+    /// What was measured, now or before.
+    calibration: Option<Calibration>,
+    /// Why nothing was measured although that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    calibration_error: Option<String>,
 }
 
 /// A device type with a factory or a placeholder, in the order in which devices are made.
@@ -162,7 +182,12 @@ pub(super) fn run(args: &DevicesArgs, registry: &Registry, output: &mut Output) 
         Ok(topology) => (topology.nodes().to_vec(), None),
         Err(error) => (Vec::new(), Some(error.to_string())),
     };
-    let silicon = devices.silicon();
+    let calibrated = if args.calibrate {
+        measure(&devices, &registry.kernels(), output)
+    } else {
+        known(&devices, &args.devices, output)
+    };
+    let (devices, silicon) = (&calibrated.devices, devices.silicon());
     let report = Report {
         devices: devices
             .iter()
@@ -171,7 +196,9 @@ pub(super) fn run(args: &DevicesArgs, registry: &Registry, output: &mut Output) 
                 memory_capacity_bytes: device.memory_capacity_bytes(),
                 silicon: silicon[id.index()],
                 chip: device.chip().map(str::to_owned),
-                profile: device.profile(),
+                profile: devices.profile(id),
+                calibration: calibrated.found[id.index()].as_deref().cloned(),
+                calibration_error: calibrated.errors[id.index()].clone(),
             })
             .collect(),
         devices_error: error.as_ref().map(DeviceError::to_string),
@@ -192,6 +219,92 @@ pub(super) fn run(args: &DevicesArgs, registry: &Registry, output: &mut Output) 
     show(&report, output)?;
     output.json(&report)?;
     error.map_or(Ok(Outcome::Done), |error| Err(error.into()))
+}
+
+/// Devices with the rates that were measured, and what is known of each.
+#[derive(Debug)]
+struct Calibrated {
+    devices: DeviceSet,
+    found: Vec<Option<Arc<Calibration>>>,
+    errors: Vec<Option<String>>,
+}
+
+/// Measures the devices, one after the other, and keeps the figures.
+fn measure(devices: &DeviceSet, kernels: &KernelRegistry, output: &Output) -> Calibrated {
+    let calibrations = match cache::open() {
+        Ok(Some(folder)) => Calibrations::in_folder(folder),
+        Ok(None) => {
+            output.note("there is no cache folder, so what is measured is shown and not kept: see `placewright cache`");
+            Calibrations::new()
+        }
+        Err(err) => {
+            output.note(format_args!(
+                "{err:#}; what is measured is shown and not kept"
+            ));
+            Calibrations::new()
+        }
+    };
+    let n_devices = u64::try_from(devices.len()).unwrap_or(u64::MAX);
+    let progress = Progress::steps(n_devices, "measuring");
+    let mut measured: Vec<(&Arc<dyn Device>, Calibration)> = Vec::new();
+    let mut errors = Vec::new();
+    for (_, device) in devices.iter() {
+        progress.set_message(format!("measuring {}", device.attributes().name));
+        let mut before = measured.iter();
+        let found = match before.find(|(other, _)| computes_alike(&***other, &**device)) {
+            Some((_, calibration)) => Ok(calibration.clone()),
+            None => calibrate(&**device, kernels, &CalibrateOptions::default()),
+        };
+        errors.push(found.as_ref().err().map(ToString::to_string));
+        if let Ok(calibration) = found {
+            measured.push((device, calibration));
+        }
+        progress.advance();
+    }
+    drop(progress);
+    for (device, calibration) in measured {
+        if let Err(err) = calibrations.keep(&**device, calibration) {
+            output.note(format_args!("{}: {err}", device.attributes().name));
+        }
+    }
+    with_rates(devices, Some(&calibrations), errors, output)
+}
+
+/// What was measured before.
+fn known(devices: &DeviceSet, args: &DeviceArgs, output: &Output) -> Calibrated {
+    let calibrations = cache::calibrations(args).unwrap_or_else(|err| {
+        output.note(format_args!("{err:#}; rates measured before are not used"));
+        None
+    });
+    let errors = vec![None; devices.len()];
+    with_rates(devices, calibrations.as_ref(), errors, output)
+}
+
+fn with_rates(
+    devices: &DeviceSet,
+    calibrations: Option<&Calibrations>,
+    errors: Vec<Option<String>>,
+    output: &Output,
+) -> Calibrated {
+    let Some(calibrations) = calibrations else {
+        return Calibrated {
+            devices: devices.clone(),
+            found: vec![None; devices.len()],
+            errors,
+        };
+    };
+    let (measured, problems) = calibrations.apply(devices);
+    for problem in problems {
+        output.note(problem);
+    }
+    let found = devices
+        .iter()
+        .map(|(_, device)| calibrations.find(&**device).ok().flatten());
+    Calibrated {
+        found: found.collect(),
+        devices: measured,
+        errors,
+    }
 }
 
 fn absent(listing: PhysicalListing) -> Option<AbsentType> {
@@ -245,19 +358,28 @@ fn show(report: &Report, output: &mut Output) -> Result<()> {
             format!("{:.0}", profile.flops_per_s / 1e9),
             format!("{:.1}", profile.memory_bytes_per_s / 1e9),
             show_ns(profile.launch_ns),
-            format!(
-                "{} + {:.1} GB/s",
-                show_ns(profile.host_link.latency_ns),
-                1.0 / profile.host_link.ns_per_byte
-            ),
+            show_link(profile.host_link),
             if profile.is_calibrated {
                 "measured".to_owned()
+            } else if row.calibration.is_some() {
+                "in part".to_owned()
             } else {
                 "defaults".to_owned()
             },
         ]);
     }
     output.table(&table)?;
+    for row in &report.devices {
+        if let Some(error) = &row.calibration_error {
+            output.line(error)?;
+        }
+        for missing in row.calibration.iter().flat_map(|found| &found.missing) {
+            output.line(format_args!(
+                "{}: not measured: {missing}",
+                row.attributes.name
+            ))?;
+        }
+    }
     for row in &report.devices {
         if !row.attributes.physical_description.is_empty() {
             output.line(format_args!(
@@ -286,4 +408,14 @@ fn show(report: &Report, output: &mut Output) -> Result<()> {
         output.line(format_args!("no NUMA nodes: {error}"))?;
     }
     Ok(())
+}
+
+/// Latency and bandwidth. A device that lends its memory to the host copies nothing.
+fn show_link(link: LinkProfile) -> String {
+    let latency = show_ns(link.latency_ns);
+    if link.ns_per_byte > 0.0 {
+        format!("{latency} + {:.1} GB/s", 1.0 / link.ns_per_byte)
+    } else {
+        latency
+    }
 }

@@ -73,7 +73,7 @@ enum Command {
     /// List the shipped policies, or look into one.
     #[command(subcommand)]
     Policy(policy::PolicyCommand),
-    /// The folder of compiled policies.
+    /// The folder of compiled policies and measured rates.
     Cache(cache::CacheArgs),
     /// Measure placing and the calls of policies on this machine.
     #[command(subcommand)]

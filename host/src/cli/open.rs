@@ -59,6 +59,11 @@ pub(super) fn open(
     output: &Output,
 ) -> Result<Opened> {
     let mut builder = builder(graph, args, registry)?;
+    match cache::calibrations(&args.devices) {
+        Ok(Some(calibrations)) => builder = builder.with_calibrations(calibrations),
+        Ok(None) => {}
+        Err(err) => output.note(format_args!("{err:#}; rates measured before are not used")),
+    }
     let progress = Progress::spinner(format!("placing {}", graph.display()));
     builder = builder
         .with_inter_op_parallelism_threads(
@@ -98,6 +103,9 @@ pub(super) fn open(
     };
     let session = builder.build().map_err(|err| in_words(err, graph, args))?;
     drop(progress);
+    for problem in &session.report().calibration_problems {
+        output.note(problem);
+    }
     Ok(Opened {
         session,
         asked,

@@ -27,6 +27,7 @@ use crate::candidates::Candidates;
 use crate::candidates::CandidatesError;
 use crate::candidates::PlacementOptions;
 use crate::candidates::Proposal;
+use crate::cost::Calibrations;
 use crate::device::CancelToken;
 use crate::device::DeviceManager;
 use crate::device::DeviceOptions;
@@ -82,6 +83,7 @@ pub struct SessionBuilder {
     /// The manager that a session to be built again has its devices from.
     manager_of_devices: Option<Arc<DeviceManager>>,
     workers: Option<(Arc<dyn WorkerCache>, DiscoveryOptions)>,
+    pub(super) calibrations: Option<Calibrations>,
     isolate_session_state: bool,
     group: Option<SessionGroup>,
     kernels: Option<Arc<KernelRegistry>>,
@@ -444,6 +446,7 @@ impl SessionBuilder {
             // Builders are cloned; each of their sessions ends for itself.
             self.executor_options.closed = CancelToken::default();
         }
+        let (devices, calibration_problems) = self.calibrated(devices);
         let recipe = self.recipe(&ops, &devices, &kernels);
         if self.log_device_placement {
             info!(target: targets::SESSION, "{}", placement_log::device_mapping(&devices));
@@ -479,6 +482,7 @@ impl SessionBuilder {
             stages: clock.stages,
             placed_by,
             replacement,
+            calibration_problems,
         };
         Ok(Session::assemble(
             placement,
@@ -732,6 +736,7 @@ impl SessionBuilder {
         let graph = self.open_graph()?;
         self.attach_pins(&graph);
         let (devices, kernels) = self.open_devices()?;
+        let (devices, _) = self.calibrated(devices);
         let options = self.take_placement_options(&graph, Arc::clone(&ops));
         Ok(Opened {
             graph,

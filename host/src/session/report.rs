@@ -19,6 +19,9 @@ pub struct SessionReport {
     pub placed_by: PlacedBy,
     /// What became of a placement of before, where one was to be kept.
     pub replacement: Option<Replacement>,
+    /// What is wrong with measured rates that are therefore not used
+    /// ([`SessionBuilder::with_calibrations`](super::SessionBuilder::with_calibrations)).
+    pub calibration_problems: Vec<String>,
 }
 
 /// One stage of the pipeline.

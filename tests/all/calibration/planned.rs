@@ -1,0 +1,141 @@
+//! What plans make of measured rates.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use placewright::cost::Calibration;
+use placewright::cost::Calibrations;
+use placewright::device::Device;
+use placewright::device::DeviceProfile;
+use placewright::names::DeviceId;
+use placewright::placement::PlacementIdentity;
+use placewright::policy::PolicyRequest;
+use placewright::policy::ShippedPolicy;
+use placewright::session::Session;
+use placewright::session::SessionBuilder;
+
+use super::figures;
+use super::in_folder;
+use crate::cli::model;
+
+fn wide_branch() -> SessionBuilder {
+    let heft = ShippedPolicy::find("heft").unwrap();
+    Session::builder()
+        .with_graph_def_file(model("wide_branch.skel.pb"))
+        .with_device_count("CPU", 2)
+        .with_policy(PolicyRequest::new(heft).with_strict(true))
+}
+
+/// Devices that are so slow that it pays to use both.
+fn slow(flops_per_s: f64) -> Calibration {
+    Calibration {
+        flops_per_s: Some(flops_per_s),
+        launch_ns: Some(100.0),
+        ..figures()
+    }
+}
+
+/// Keeps rates of the two devices, as `devices --calibrate` does, and gives each node's device of a session that finds them.
+fn placed(folder: &Path, flops_per_s: [f64; 2]) -> BTreeMap<String, u32> {
+    let devices = wide_branch().build().unwrap().devices().clone();
+    let kept = in_folder(folder);
+    for ((_, device), flops_per_s) in devices.iter().zip(flops_per_s) {
+        kept.keep(&**device, slow(flops_per_s)).unwrap();
+    }
+    let session = wide_branch()
+        .with_calibrations(in_folder(folder))
+        .build()
+        .unwrap();
+    let columns = session.placement().candidates().devices();
+    assert_eq!(columns.is_calibrated, [true, true]);
+    for (id, flops_per_s) in [DeviceId(0), DeviceId(1)].into_iter().zip(flops_per_s) {
+        // Both share the threads, and each was measured alone.
+        let profile = session.devices().profile(id);
+        assert_eq!(profile.flops_per_s * 2.0, flops_per_s);
+    }
+    let placement = session.placement();
+    let graph = placement.graph();
+    graph
+        .nodes()
+        .map(|node| (graph.node_name(node).to_owned(), placement.device(node).0))
+        .collect()
+}
+
+#[test]
+fn halving_a_stored_rate_moves_nodes_of_wide_branch() {
+    let folder = tempfile::tempdir().unwrap();
+    let on = |placed: &BTreeMap<String, u32>, device: u32| {
+        placed.values().filter(|&&found| found == device).count()
+    };
+    let equal = placed(folder.path(), [2e9, 2e9]);
+    assert!(on(&equal, 0) > 0 && on(&equal, 1) > 0, "{equal:?}");
+    let halved = placed(folder.path(), [1e9, 2e9]);
+    let moved = equal
+        .iter()
+        .filter(|&(node, device)| halved[node] != *device);
+    assert!(moved.count() > 0, "{equal:?}\n{halved:?}");
+    assert_eq!(equal, placed(folder.path(), [2e9, 2e9]), "and back");
+}
+
+#[test]
+fn a_session_plans_with_what_was_measured_only_if_it_is_told_to() {
+    let kept = Calibrations::new();
+    let stated = wide_branch().build().unwrap();
+    for (_, device) in stated.devices().iter() {
+        kept.keep(&**device, slow(1e9)).unwrap();
+    }
+    let expected_ns = |session: &Session| {
+        let candidates = session.placement().candidates();
+        let nodes = candidates.graph().nodes();
+        nodes
+            .map(|node| candidates.work_ns(node, DeviceId(0)))
+            .sum::<f64>()
+    };
+    let again = wide_branch().build().unwrap();
+    assert_eq!(expected_ns(&again), expected_ns(&stated));
+    assert_eq!(
+        again.placement().candidates().devices().is_calibrated,
+        [false; 2]
+    );
+    let mut measured = wide_branch().with_calibrations(kept).build().unwrap();
+    assert!(expected_ns(&measured) > expected_ns(&stated));
+    assert!(measured.report().calibration_problems.is_empty());
+    // Who saved a plan for other rates is told so.
+    let identity = |session: &Session| PlacementIdentity::of(session.placement().candidates());
+    let difference = identity(&measured).difference(&identity(&stated)).unwrap();
+    assert!(difference.devices && !difference.graph && !difference.options);
+    // Devices that it is given later are known as well.
+    let devices = again.devices().clone();
+    measured.replace_devices(devices).unwrap();
+    let profile = measured.devices().profile(DeviceId(1));
+    assert!(
+        profile.is_calibrated && profile.flops_per_s == 5e8,
+        "{profile:?}"
+    );
+}
+
+#[test]
+fn other_threads_or_another_number_of_devices_are_other_rates() {
+    let kept = Calibrations::new();
+    let cpus = |n_devices: u32, n_threads: usize| {
+        Session::builder()
+            .with_graph_def_file(model("tiny_add.pb"))
+            .with_device_count("CPU", n_devices)
+            .with_intra_op_parallelism_threads(n_threads)
+    };
+    let of = |n_devices, n_threads| cpus(n_devices, n_threads).build().unwrap();
+    let measured = of(2, 3);
+    for (_, device) in measured.devices().iter() {
+        kept.keep(&**device, figures()).unwrap();
+    }
+    let is_known = |session: &Session| {
+        let first: &dyn Device = &**session.devices().get(DeviceId(0)).unwrap();
+        kept.find(first).unwrap().is_some()
+    };
+    assert!(is_known(&of(2, 3)));
+    assert!(!is_known(&of(2, 2)));
+    assert!(!is_known(&of(1, 3)));
+    let alone = cpus(1, 3).with_calibrations(kept.clone()).build().unwrap();
+    let expected = DeviceProfile::default_cpu(3);
+    assert_eq!(alone.devices().profile(DeviceId(0)), expected);
+}

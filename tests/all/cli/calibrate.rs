@@ -1,0 +1,112 @@
+//! Measured rates, as users get them.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::Ran;
+use super::args;
+use super::folder;
+use super::model;
+use super::run_with_cache;
+
+fn devices(line: &str, cache: &Path) -> Ran {
+    run_with_cache(args(&format!("devices --threads 1 {line}"), &[]), cache).expect(0)
+}
+
+fn rows(ran: Ran) -> Vec<Value> {
+    let report = ran.json();
+    report["devices"].as_array().expect("devices").clone()
+}
+
+#[test]
+fn devices_are_measured_once_and_planned_with_from_then_on() {
+    let folder = folder();
+    let cache = folder.path().join("cache");
+    assert!(devices("", &cache).stdout.contains("defaults"));
+
+    let measured = rows(devices("--calibrate --json", &cache));
+    let figure = |row: &Value, pointer: &str| {
+        let value = row.pointer(pointer).and_then(Value::as_f64);
+        value.unwrap_or_else(|| panic!("{pointer} in {row}"))
+    };
+    let row = &measured[0];
+    assert_eq!(row["profile"]["is_calibrated"], true);
+    for pointer in [
+        "/profile/flops_per_s",
+        "/profile/memory_bytes_per_s",
+        "/profile/launch_ns",
+        "/profile/host_link/latency_ns",
+        "/calibration/flops_per_s",
+        "/calibration/elementwise_bytes_per_s",
+        "/calibration/reduction_bytes_per_s",
+        "/calibration/launch_ns",
+        "/calibration/links/0/profile/latency_ns",
+        "/calibration/links/1/profile/latency_ns",
+        "/calibration/samples/0/ns",
+    ] {
+        assert!(figure(row, pointer) > 0.0, "{pointer} of {row}");
+    }
+    assert!(figure(row, "/calibration/wait_ns") >= 0.0);
+    assert_eq!(row["calibration"]["missing"], Value::Array(Vec::new()));
+
+    // Not measured again: the same figures.
+    let later = rows(devices("--json", &cache));
+    assert_eq!(later[0]["profile"], row["profile"]);
+    assert_eq!(later[0]["calibration"], row["calibration"]);
+    let shown = devices("", &cache);
+    assert!(shown.stdout.contains("measured"), "{}", shown.stdout);
+    let without = rows(devices("--no-calibration --json", &cache));
+    assert_eq!(without[0]["profile"]["is_calibrated"], false);
+    assert_eq!(without[0]["calibration"], Value::Null);
+
+    let graph = model("tiny_add.pb");
+    let is_calibrated = |flags: &str| {
+        let line = format!("place {{}} --threads 1 --json {flags}");
+        let ran = run_with_cache(args(&line, &[&graph]), &cache).expect(0);
+        ran.json()["placement"]["is_calibrated"].clone()
+    };
+    assert_eq!(is_calibrated(""), true);
+    assert_eq!(is_calibrated("--no-calibration"), false);
+    assert_eq!(is_calibrated("--device-count CPU=2"), false);
+
+    for entry in fs::read_dir(&cache).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        let name = path.file_name().expect("a name").to_string_lossy();
+        if name.starts_with("rates-") {
+            fs::write(&path, "damaged").expect("written");
+        }
+    }
+    for line in ["devices --threads 1", "place {} --threads 1"] {
+        let ran = run_with_cache(args(line, &[&graph]), &cache);
+        let ran = ran.expect(0);
+        assert!(
+            ran.stderr.contains("note: ") && ran.stderr.contains("devices --calibrate"),
+            "{line}: {}",
+            ran.stderr
+        );
+    }
+    assert!(devices("", &cache).stdout.contains("defaults"));
+}
+
+#[test]
+fn devices_that_share_threads_are_measured_once_and_have_equal_parts() {
+    let folder = folder();
+    let cache = folder.path().join("cache");
+    let rows = rows(devices("--device-count CPU=2 --calibrate --json", &cache));
+    assert_eq!(rows[0]["calibration"], rows[1]["calibration"]);
+    assert_eq!(rows[0]["profile"], rows[1]["profile"]);
+    let flops = |key: &str| rows[1][key]["flops_per_s"].as_f64().expect("a rate");
+    assert_eq!(flops("profile") * 2.0, flops("calibration"));
+}
+
+#[test]
+fn without_a_cache_what_is_measured_is_shown_and_not_kept() {
+    let ran = devices("--calibrate --memory CPU:0=1MiB", Path::new(""));
+    assert!(ran.stdout.contains("measured"), "{}", ran.stdout);
+    assert!(ran.stderr.contains("not kept"), "{}", ran.stderr);
+    assert!(devices("", Path::new("")).stdout.contains("defaults"));
+    let both = args("devices --calibrate --no-calibration", &[]);
+    run_with_cache(both, Path::new("")).expect_error(2, &["--no-calibration"]);
+}
