@@ -292,6 +292,45 @@ fn a_device_that_is_still_at_work_gets_every_tensor_and_is_waited_for() {
     assert!(device.n_syncs.into_inner() >= 2 * found.samples.len());
 }
 
+/// Hands on its input.
+struct Same;
+
+impl Kernel for Same {
+    fn compute(&self, context: &mut KernelContext<'_>) -> Result<(), KernelError> {
+        let input = context.input(0)?.clone();
+        context.set_output(0, input)
+    }
+}
+
+/// Writes where the context says, which it must be alone with.
+struct Filled;
+
+impl Kernel for Filled {
+    fn compute(&self, context: &mut KernelContext<'_>) -> Result<(), KernelError> {
+        let shape = context.input(0)?.shape().clone();
+        context.fill_output::<f32>(0, &shape, |values| {
+            values.fill(0.0);
+            Ok(())
+        })
+    }
+}
+
+#[test]
+fn outputs_may_stand_where_those_before_stood_unless_somebody_holds_them() {
+    let mut registry = KernelRegistry::empty();
+    let def = |op| KernelDef::new(op, "NPU").with_types("T", &[DType::F32]);
+    registry.register(def("Relu").with_factory(|_| Ok(Box::new(Same))));
+    registry.register(def("Mul").with_factory(|_| Ok(Box::new(Filled))));
+    let device = FakeDevice::new(NPU, "NPU").shared();
+    let found = calibrate(&*device, &registry, &quick()).unwrap();
+    let missing = found.missing.join("\n");
+    assert_eq!(found.missing.len(), 2, "products and sums: {missing}");
+    let is_there = |op: &str| found.samples.iter().any(|it| it.of.starts_with(op));
+    assert!(is_there("Mul of [4096]") && is_there("Relu of [4096]"));
+    let allocator = device.allocator(AllocatorAttributes::default());
+    assert_eq!(allocator.stats().in_use_bytes, 0, "nothing is left behind");
+}
+
 #[test]
 fn what_has_no_kernel_stays_as_stated_and_is_named() {
     let device = npu();

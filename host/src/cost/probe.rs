@@ -18,8 +18,10 @@ use crate::device::KernelError;
 use crate::device::KernelLookupError;
 use crate::device::KernelRegistry;
 use crate::device::OutputSlot;
+use crate::device::OutputState;
 use crate::device::Surroundings;
 use crate::device::construct_kernel;
+use crate::device::unset_output;
 use crate::graph::AttrSet;
 use crate::graph::AttrValue;
 use crate::tensor::DType;
@@ -118,24 +120,41 @@ impl<'a> Probe<'a> {
         })
     }
 
-    /// Runs it once, as far as a run of a session would before it goes on to the next node.
-    pub(super) fn run(&self) -> Result<Tensor, KernelError> {
-        self.run_on(&self.inputs)
+    /// Runs it once, as far as a run of a session would before it goes on to the next node. `place` is an output of before, which
+    /// nobody reads any more: as in a session, the next one may stand there, so that no timing is mostly of new memory.
+    pub(super) fn run(&self, place: Option<Tensor>) -> Result<Tensor, KernelError> {
+        self.run_on(&self.inputs, place)
     }
 
     /// The same on other inputs, of the same types and shapes.
-    pub(super) fn run_on(&self, inputs: &[Tensor]) -> Result<Tensor, KernelError> {
+    pub(super) fn run_on(
+        &self,
+        inputs: &[Tensor],
+        place: Option<Tensor>,
+    ) -> Result<Tensor, KernelError> {
         let records = self.device.records_accessed_tensors();
         let around = Alone {
             temporaries: records.then(RefCell::default),
         };
-        let mut outputs = [OutputSlot::default()];
+        // A device that records may still be at work on it; sessions give such a device new memory each time. And what somebody else
+        // holds, such as a kernel that hands on its input, nobody may write.
+        let place = place.filter(|_| !records);
+        let place = place.and_then(|mut place| place.as_bytes_mut().is_some().then_some(place));
+        let mut outputs = [OutputSlot {
+            planned: place,
+            ..OutputSlot::default()
+        }];
         let mut context =
             KernelContext::on_tensors(self.device, inputs, &mut outputs, &[false], &around);
         self.device.compute(&*self.kernel, &mut context)?;
         drop(context);
-        let output = outputs[0].tensor().cloned();
-        let output = output.ok_or_else(|| crate::device::unset_output(0))?;
+        let [output] = outputs;
+        let output = match output.state {
+            OutputState::Unset => None,
+            OutputState::Planned => output.planned,
+            OutputState::Own => output.own.map(|own| *own),
+        };
+        let output = output.ok_or_else(|| unset_output(0))?;
         if let Some(temporaries) = around.temporaries {
             let mut accessed = temporaries.into_inner();
             accessed.extend(inputs.iter().cloned());
