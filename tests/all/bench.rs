@@ -125,6 +125,7 @@ fn worker(lines: &[&str]) -> Vec<Value> {
     let mut child = Command::new(env!("CARGO_BIN_EXE_placewright"))
         .args(["bench", "worker"])
         .env("PLACEWRIGHT_CACHE_DIR", cache)
+        .env("OCL_ICD_VENDORS", crate::cli::NO_OPENCL)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()

@@ -10,7 +10,6 @@ use placewright::builder::Float;
 use placewright::builder::GraphBuilder;
 use placewright::builder::Padding;
 use placewright::builder::Scalar;
-use placewright::device::DeviceOptions;
 use placewright::device::FactoryRegistry;
 use placewright::device::Kernel;
 use placewright::device::KernelContext;
@@ -26,6 +25,7 @@ use placewright::tensor::Tensor;
 use placewright::trace::EventKind;
 use placewright::trace::Recorder;
 
+use crate::sample::cpus;
 use crate::strict_cpu::StrictCpuFactory;
 
 /// `dense` = relu(x w + b), `plain` = x w + b of another product.
@@ -125,9 +125,7 @@ fn run(
 }
 
 fn cpu() -> SessionBuilder {
-    let mut options = DeviceOptions::default();
-    options.device_count.insert("CPU".to_owned(), 1);
-    Session::builder().with_device_options(options)
+    Session::builder().with_device_options(cpus(1))
 }
 
 #[test]

@@ -56,7 +56,7 @@ fn models_with_random_hard_requests_give_tensorflows_numbers() {
 }
 
 /// Models with numbers of TensorFlow's.
-fn models() -> Vec<String> {
+pub(crate) fn models() -> Vec<String> {
     let mut names = Vec::new();
     for entry in fs::read_dir(folder()).unwrap() {
         let path = entry.unwrap().path();
@@ -72,14 +72,14 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/models")
 }
 
-struct Model {
-    graph_def: Vec<u8>,
-    fed: Vec<(String, Tensor)>,
-    expected: Vec<(String, Tensor)>,
+pub(crate) struct Model {
+    pub(crate) graph_def: Vec<u8>,
+    pub(crate) fed: Vec<(String, Tensor)>,
+    pub(crate) expected: Vec<(String, Tensor)>,
 }
 
 impl Model {
-    fn read(name: &str) -> Self {
+    pub(crate) fn read(name: &str) -> Self {
         let arrays = npz::read(&folder().join(format!("{name}.npz")));
         let with = |prefix: &str| {
             let arrays = arrays.iter();
@@ -159,7 +159,7 @@ impl Model {
     }
 }
 
-fn assert_agree(found: &Tensor, expected: &Tensor, what: &str) {
+pub(crate) fn assert_agree(found: &Tensor, expected: &Tensor, what: &str) {
     assert_eq!(found.shape(), expected.shape(), "{what}");
     assert_eq!(found.dtype(), expected.dtype(), "{what}");
     if found.dtype() != DType::F32 {
@@ -181,7 +181,10 @@ fn assert_agree(found: &Tensor, expected: &Tensor, what: &str) {
 
 /// The same GraphDef with devices for the nodes that get one. A later field of a message overrides an earlier one, so the device
 /// goes to the end of its node.
-fn with_requests(graph_def: &[u8], mut request: impl FnMut(&str) -> Option<String>) -> Vec<u8> {
+pub(crate) fn with_requests(
+    graph_def: &[u8],
+    mut request: impl FnMut(&str) -> Option<String>,
+) -> Vec<u8> {
     let mut edited = Vec::new();
     let mut rest = graph_def;
     while let Some((tag, field, after)) = next_field(rest) {

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use placewright::Error;
 use placewright::backend::default_factories;
 use placewright::candidates::CandidatesBuilder;
-use placewright::device::DeviceOptions;
 use placewright::device::Kernel;
 use placewright::device::KernelContext;
 use placewright::device::KernelDef;
@@ -29,6 +28,8 @@ use placewright::session::SessionBuilder;
 use placewright::tensor::DType;
 use placewright::tensor::PartialShape;
 use placewright::tensor::Tensor;
+
+use crate::sample::cpus;
 
 const TASK: &str = "/job:localhost/replica:0/task:0";
 
@@ -100,7 +101,7 @@ fn session(
     Session::builder()
         .with_graph(graph(op, attrs))
         .with_ops(ops())
-        .with_device_options(DeviceOptions::default())
+        .with_device_options(cpus(1))
         .with_kernels(kernels)
 }
 
@@ -195,7 +196,7 @@ fn a_defined_op_without_a_kernel_that_takes_it_is_refused_when_it_is_placed() {
 #[test]
 fn a_node_that_was_placed_without_asking_kernels_learns_what_there_is_when_it_runs() {
     let graph = Arc::new(graph("Blur", &[("T", DType::F32.into())]));
-    let devices = default_factories().create_devices(&DeviceOptions::default(), TASK);
+    let devices = default_factories().create_devices(&cpus(1), TASK);
     let candidates = CandidatesBuilder::new(&graph, &Arc::new(devices.unwrap()));
     let session = Session::builder()
         .with_candidates(candidates.build().unwrap())

@@ -38,5 +38,7 @@ mod session_lifecycle;
 mod session_options;
 #[path = "../support/strict_cpu.rs"]
 mod strict_cpu;
+#[cfg(feature = "opencl")]
+mod sycl;
 mod tidy;
 mod versions;

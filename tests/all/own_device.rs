@@ -24,6 +24,7 @@ fn program(line: &str, paths: &[&str]) -> (Option<i32>, String, String) {
         ])
         .env(ARGUMENTS, args(line, paths).join("\n"))
         .env("PLACEWRIGHT_CACHE_DIR", "")
+        .env("OCL_ICD_VENDORS", crate::cli::NO_OPENCL)
         .env_remove("TF_ENABLED_DEVICE_TYPES")
         .output()
         .unwrap();

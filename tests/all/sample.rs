@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use placewright::candidates::{Candidates, PlacementOptions, enumerate};
-use placewright::device::{DeviceProfile, DeviceSet, KernelDef, KernelRegistry, LinkProfile};
+use placewright::device::{
+    DeviceOptions, DeviceProfile, DeviceSet, KernelDef, KernelRegistry, LinkProfile,
+};
 use placewright::graph::{
     AttrSet, AttrValue, Graph, GraphAssembler, Input, NodeId, NodeSpec, Output, Work,
 };
@@ -12,6 +14,14 @@ use placewright::tensor::{DType, PartialShape};
 use placewright_guest::ReadyTask;
 
 use crate::fakes::FakeDevice;
+
+/// So many CPU devices and no other, whatever the machine has.
+pub(crate) fn cpus(n: u32) -> DeviceOptions {
+    let mut options = DeviceOptions::default();
+    options.device_count.insert("CPU".to_owned(), n);
+    options.device_count.insert("SYCL".to_owned(), 0);
+    options
+}
 
 /// A stream of numbers that is the same everywhere (SplitMix64).
 pub(crate) struct Random(u64);

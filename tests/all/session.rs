@@ -7,7 +7,6 @@ use std::sync::Arc;
 use placewright::Error;
 use placewright::candidates::Proposal;
 use placewright::device::AllocatorAttributes;
-use placewright::device::DeviceOptions;
 use placewright::device::FactoryRegistry;
 use placewright::device::Kernel;
 use placewright::device::KernelContext;
@@ -34,6 +33,7 @@ use placewright::trace::EventKind;
 use placewright::trace::Recorder;
 
 use crate::npz;
+use crate::sample::cpus;
 use crate::strict_cpu::StrictCpuFactory;
 
 fn model(name: &str) -> PathBuf {
@@ -48,8 +48,7 @@ fn strict(file: &str, n_cpus: u32) -> SessionBuilder {
     factories
         .register("CPU", 60, Arc::new(StrictCpuFactory))
         .unwrap();
-    let mut options = DeviceOptions::default();
-    options.device_count.insert("CPU".to_owned(), n_cpus);
+    let mut options = cpus(n_cpus);
     options.intra_op_parallelism_threads = 1;
     Session::builder()
         .with_graph_def_file(model(file))
@@ -166,8 +165,7 @@ fn a_graph_that_is_dealt_out_moves_tensors_between_devices() {
 #[test]
 fn a_memory_plan_is_what_runs_hold() {
     for (name, n_cpus) in [("lenet", 1), ("lenet", 3), ("mlp", 2)] {
-        let mut options = DeviceOptions::default();
-        options.device_count.insert("CPU".to_owned(), n_cpus);
+        let options = cpus(n_cpus);
         let policy = ShippedPolicy::find("round-robin").unwrap();
         let session = Session::builder()
             .with_graph_def_file(model(&format!("{name}.skel.pb")))
@@ -203,7 +201,7 @@ fn a_memory_plan_is_what_runs_hold() {
 #[test]
 fn constants_are_packed_where_runs_leave_room_and_a_run_without_room_is_refused_with_the_device() {
     let build = |capacity: u64| {
-        let mut options = DeviceOptions::default();
+        let mut options = cpus(1);
         options.memory_bytes.insert("CPU:0".to_owned(), capacity);
         Session::builder()
             .with_graph_def_file(model("lenet.skel.pb"))

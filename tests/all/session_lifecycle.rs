@@ -9,7 +9,6 @@ use std::time::Duration;
 use placewright::builder::GraphBuilder;
 use placewright::candidates::Proposal;
 use placewright::device::DeviceManager;
-use placewright::device::DeviceOptions;
 use placewright::device::DeviceSet;
 use placewright::device::Kernel;
 use placewright::device::KernelContext;
@@ -37,6 +36,8 @@ use placewright::tensor::Shape;
 use placewright::tensor::Tensor;
 use placewright::trace::EventKind;
 use placewright::trace::Recorder;
+
+use crate::sample::cpus;
 
 mod grown_graph_def;
 mod replaced_devices;
@@ -113,12 +114,6 @@ fn graph_of(lines: &[Line<'_>], of: DType) -> Graph {
             .expect("the lines are well-formed");
     }
     assembler.finish()
-}
-
-fn cpus(n: u32) -> DeviceOptions {
-    let mut options = DeviceOptions::default();
-    options.device_count.insert("CPU".to_owned(), n);
-    options
 }
 
 fn devices(n: u32) -> Arc<DeviceSet> {

@@ -79,6 +79,7 @@ mod tests {
         n: u32,
     ) -> Result<Vec<String>, DeviceError> {
         let mut options = DeviceOptions::default();
+        options.device_count.insert("SYCL".to_owned(), 0);
         options.device_count.insert(device_type.to_owned(), n);
         let set = factories.create_devices(&options, PREFIX)?;
         let names = set.iter().map(|(_, device)| device.name().to_string());
@@ -87,8 +88,11 @@ mod tests {
 
     #[test]
     fn the_default_is_one_cpu_device() {
+        let mut options = DeviceOptions::default();
+        // There may be any number of them.
+        options.device_count.insert("SYCL".to_owned(), 0);
         let set = default_factories()
-            .create_devices(&DeviceOptions::default(), PREFIX)
+            .create_devices(&options, PREFIX)
             .unwrap();
         let names: Vec<_> = set
             .iter()
@@ -103,7 +107,6 @@ mod tests {
         let factories = default_factories();
         for (device_type, priority) in [
             ("GPU", 210),
-            ("SYCL", 200),
             ("TPU", 50),
             ("XLA_CPU", 50),
             ("XLA_GPU", 50),
@@ -116,9 +119,9 @@ mod tests {
             let text = error.to_string();
             assert!(text.contains(device_type) && text.contains("`Registry::with`"));
         }
-        assert_eq!(factories.physical_devices().unwrap().len(), 1);
-        let error = factories.device_details(1).unwrap_err().to_string();
-        assert!(error.contains("device 1 "), "{error}");
+        let n = factories.physical_devices().unwrap().len();
+        let error = factories.device_details(n).unwrap_err().to_string();
+        assert!(error.contains(&format!("device {n} ")), "{error}");
     }
 
     #[test]

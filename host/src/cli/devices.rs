@@ -145,6 +145,8 @@ impl DeviceArgs {
             intra_op_parallelism_threads: self.intra_op_threads(),
             device_filters: self.device_filter.clone(),
             use_numa_affinity: self.numa_affinity,
+            // A cache that cannot be used costs time, not the run.
+            program_cache: cache::open().ok().flatten().map(Arc::new),
             ..DeviceOptions::default()
         })
     }

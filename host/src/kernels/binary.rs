@@ -84,8 +84,7 @@ pub fn integer_power<T: Integer>(mut base: T, exponent: T) -> T {
 }
 
 /// What is wrong with a divisor of 0.
-pub const DIVISION_BY_ZERO: &str =
-    "integer division by zero: the second operand has an element 0";
+pub const DIVISION_BY_ZERO: &str = "integer division by zero: the second operand has an element 0";
 
 /// Holds that no divisor is 0, where anything is divided at all.
 ///

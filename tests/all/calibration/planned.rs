@@ -17,12 +17,13 @@ use placewright::session::SessionBuilder;
 use super::figures;
 use super::in_folder;
 use crate::cli::model;
+use crate::sample::cpus;
 
 fn wide_branch() -> SessionBuilder {
     let heft = ShippedPolicy::find("heft").unwrap();
     Session::builder()
         .with_graph_def_file(model("wide_branch.skel.pb"))
-        .with_device_count("CPU", 2)
+        .with_device_options(cpus(2))
         .with_policy(PolicyRequest::new(heft).with_strict(true))
 }
 
@@ -120,7 +121,7 @@ fn other_threads_or_another_number_of_devices_are_other_rates() {
     let cpus = |n_devices: u32, n_threads: usize| {
         Session::builder()
             .with_graph_def_file(model("tiny_add.pb"))
-            .with_device_count("CPU", n_devices)
+            .with_device_options(crate::sample::cpus(n_devices))
             .with_intra_op_parallelism_threads(n_threads)
     };
     let of = |n_devices, n_threads| cpus(n_devices, n_threads).build().unwrap();

@@ -6,6 +6,7 @@ use std::sync::mpsc;
 use smallvec::SmallVec;
 
 use super::DEVICE_TYPE;
+use super::buffer::RawBuffer;
 use super::context::SyclContext;
 use super::context::parts;
 use super::discover::DeviceClass;
@@ -17,7 +18,6 @@ use super::program::Programs;
 use super::program::SyclFunction;
 use super::stream::Argument;
 use super::stream::Command;
-use super::stream::RawBuffer;
 use super::stream::Stream;
 use crate::device::AllocatorAttributes;
 use crate::device::ComputeTraits;
@@ -29,6 +29,7 @@ use crate::device::DeviceError;
 use crate::device::DeviceFunction;
 use crate::device::DeviceLocality;
 use crate::device::DeviceProfile;
+use crate::device::HOST_PROCESSOR;
 use crate::device::KernelArg;
 use crate::device::KernelDevice;
 use crate::device::KernelError;
@@ -155,6 +156,14 @@ impl Device for SyclDevice {
             is_calibrated: false,
             queues: 1,
             host_link,
+        }
+    }
+
+    /// Runtimes that compute with the host's processor share it; a card is known by where it sits.
+    fn chip(&self) -> Option<&str> {
+        match self.facts.class {
+            DeviceClass::Cpu => Some(HOST_PROCESSOR),
+            _ => self.facts.pci_address.as_deref(),
         }
     }
 

@@ -1,5 +1,8 @@
 //! What OpenCL devices there are, before anything is opened.
 
+use std::sync::Mutex;
+use std::sync::PoisonError;
+
 use opencl3::device::CL_DEVICE_TYPE_ACCELERATOR;
 use opencl3::device::CL_DEVICE_TYPE_ALL;
 use opencl3::device::CL_DEVICE_TYPE_CPU;
@@ -87,6 +90,10 @@ impl DeviceFacts {
 /// All devices that drivers name: GPUs first, then by the names of platforms, then as each driver orders them. The order does not
 /// depend on the order in which drivers are found.
 pub(super) fn devices() -> Result<Vec<DeviceFacts>, DeviceError> {
+    // Drivers start up when they are first asked, and not all of them are ready for two threads that ask (PoCL 3.1 hands out devices
+    // whose names are not there yet). The library and its drivers are the process's, so the lock is.
+    static STARTING: Mutex<()> = Mutex::new(());
+    let _starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
     let platforms = match get_platforms() {
         Ok(platforms) => platforms,
         Err(error) => return Err(absent(error.0)),

@@ -11,11 +11,11 @@ use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
 
+use super::buffer::RawBuffer;
 use super::ffi::Context;
 use super::ffi::Mapped;
 use super::ffi::Mem;
 use super::stream::Command;
-use super::stream::RawBuffer;
 use super::stream::Stream;
 use crate::device::DeviceError;
 use crate::device::KernelError;

@@ -9,6 +9,7 @@
 //! | `device.rs` | the device |
 //! | `context.rs` | copies into its memory and out of it |
 //! | `memory.rs` | allocator and pool |
+//! | `buffer.rs` | what commands wait for |
 //! | `stream.rs` | the thread that talks to the driver, and the order of commands |
 //! | `program.rs` | compiled programs and their cache |
 //! | `ffi.rs` | all calls into OpenCL |
@@ -29,6 +30,7 @@ use crate::device::SYSTEM_ROOT;
 use crate::device::pci_numa_node;
 use crate::names::DeviceName;
 
+mod buffer;
 mod context;
 mod device;
 mod discover;

@@ -12,7 +12,6 @@ use std::mem;
 use std::sync::Arc;
 use std::sync::Condvar;
 use std::sync::Mutex;
-use std::sync::MutexGuard;
 use std::sync::PoisonError;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
@@ -26,6 +25,8 @@ use std::time::Instant;
 
 use smallvec::SmallVec;
 
+use super::buffer::Failure;
+use super::buffer::RawBuffer;
 use super::ffi::Code;
 use super::ffi::Context;
 use super::ffi::Event;
@@ -50,9 +51,6 @@ const SPIN: Duration = Duration::from_micros(10);
 /// Commands whose end is not looked at before there are so many.
 const IN_FLIGHT_MAX: usize = 64;
 
-/// Events of readers that a buffer remembers before those that have ended are forgotten.
-const READERS_MAX: usize = 8;
-
 /// Launches between two looks at whether one has found its inputs wrong.
 const FAULTS_MAX: usize = 1024;
 
@@ -61,108 +59,6 @@ const FAULTS_BYTES: usize = 4 * FAULTS_MAX;
 
 /// The code for a read that nobody has heard of again.
 const NOTHING_READ: i32 = opencl3::error_codes::CL_OUT_OF_RESOURCES;
-
-/// A buffer, and what its commands wait for.
-#[derive(Debug)]
-pub(super) struct RawBuffer {
-    pub(super) mem: Mem,
-    /// At least what tensors in it need.
-    pub(super) len_bytes: usize,
-    hazards: Mutex<Hazards>,
-}
-
-/// What commands leave for those that come after them.
-#[derive(Debug, Default)]
-struct Hazards {
-    /// The end of who wrote it last.
-    writer: Option<Arc<Event>>,
-    /// The ends of those who have read it since.
-    readers: SmallVec<[Arc<Event>; 2]>,
-    /// Why there is nothing to read in it.
-    failure: Option<Failure>,
-}
-
-impl RawBuffer {
-    pub(super) fn new(mem: Mem, len_bytes: usize) -> Self {
-        Self {
-            mem,
-            len_bytes,
-            hazards: Mutex::default(),
-        }
-    }
-
-    fn hazards(&self) -> MutexGuard<'_, Hazards> {
-        // Nothing panics under the lock.
-        self.hazards.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// What a reader waits for; an error if there will be nothing to read.
-    fn before_reading(&self, waits: &mut Waits) -> Result<(), Failure> {
-        let hazards = self.hazards();
-        if let Some(failure) = &hazards.failure {
-            return Err(failure.clone());
-        }
-        if let Some(writer) = &hazards.writer {
-            waits.push(writer);
-        }
-        Ok(())
-    }
-
-    fn before_writing(&self, waits: &mut Waits) {
-        let hazards = self.hazards();
-        for event in hazards.writer.iter().chain(&hazards.readers) {
-            waits.push(event);
-        }
-    }
-
-    fn is_read_until(&self, event: &Arc<Event>) {
-        let mut hazards = self.hazards();
-        if hazards.readers.len() >= READERS_MAX {
-            hazards
-                .readers
-                .retain(|reader| reader.progress() == Progress::Pending);
-        }
-        hazards.readers.push(Arc::clone(event));
-    }
-
-    fn is_written_until(&self, event: &Arc<Event>) {
-        *self.hazards() = Hazards {
-            writer: Some(Arc::clone(event)),
-            ..Hazards::default()
-        };
-    }
-
-    fn is_not_written(&self, failure: &Failure) {
-        self.hazards().failure = Some(failure.clone());
-    }
-}
-
-/// A failure of work that was given to the device, until somebody has heard of it.
-#[derive(Debug, Clone)]
-pub(super) struct Failure {
-    error: Arc<DeviceError>,
-    /// Whether an error has been handed to whoever waits for results.
-    is_told: Arc<Mutex<bool>>,
-}
-
-impl Failure {
-    fn new(error: DeviceError) -> Self {
-        Self {
-            error: Arc::new(error),
-            is_told: Arc::default(),
-        }
-    }
-
-    /// The error, for somebody who will tell of it.
-    pub(super) fn tell(&self) -> DeviceError {
-        *self.is_told.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        DeviceError::clone(&self.error)
-    }
-
-    fn is_told(&self) -> bool {
-        *self.is_told.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 /// An argument on its way to the driver.
 #[derive(Debug)]
@@ -639,7 +535,10 @@ impl Worker {
     }
 
     /// A word for a launch that may find its inputs wrong, and waits for its being 0.
-    #[expect(clippy::type_complexity, reason = "a buffer and a number, if asked for")]
+    #[expect(
+        clippy::type_complexity,
+        reason = "a buffer and a number, if asked for"
+    )]
     fn fault_slot(
         &mut self,
         site: &Arc<LaunchSite>,
@@ -690,7 +589,12 @@ impl Worker {
 
     /// Whether a function has said that its inputs are wrong, when all have ended. The words are 0 again afterwards.
     fn look_at_faults(&mut self) -> Result<(), Code> {
-        let Some(flags) = self.faults.flags.clone().filter(|_| !self.faults.used.is_empty()) else {
+        let Some(flags) = self
+            .faults
+            .flags
+            .clone()
+            .filter(|_| !self.faults.used.is_empty())
+        else {
             return Ok(());
         };
         self.waits.clear();

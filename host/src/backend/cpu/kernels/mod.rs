@@ -235,7 +235,11 @@ pub(in crate::backend) fn unsupported(dtype: DType) -> KernelError {
 }
 
 /// The error for an attribute that is not there, or not of its kind.
-pub(in crate::backend) fn bad_attr(node: &KernelConstruction<'_>, name: &str, expected: &str) -> KernelError {
+pub(in crate::backend) fn bad_attr(
+    node: &KernelConstruction<'_>,
+    name: &str,
+    expected: &str,
+) -> KernelError {
     let found = node.attrs.get(name).map_or("is missing", AttrValue::kind);
     KernelError::invalid(format!(
         "attribute `{name}` of {} should be a {expected}, found: {found}",
@@ -244,7 +248,10 @@ pub(in crate::backend) fn bad_attr(node: &KernelConstruction<'_>, name: &str, ex
 }
 
 /// Attribute `name`, a type.
-pub(in crate::backend) fn type_attr(node: &KernelConstruction<'_>, name: &str) -> Result<DType, KernelError> {
+pub(in crate::backend) fn type_attr(
+    node: &KernelConstruction<'_>,
+    name: &str,
+) -> Result<DType, KernelError> {
     node.attrs
         .dtype(name)
         .ok_or_else(|| bad_attr(node, name, "type"))
@@ -307,7 +314,11 @@ pub(in crate::backend) fn int_attr(
 }
 
 /// Attribute `name`, a float; `default` where it is not given.
-pub(in crate::backend) fn float_attr(node: &KernelConstruction<'_>, name: &str, default: f32) -> Result<f32, KernelError> {
+pub(in crate::backend) fn float_attr(
+    node: &KernelConstruction<'_>,
+    name: &str,
+    default: f32,
+) -> Result<f32, KernelError> {
     match node.attrs.get(name) {
         None => Ok(default),
         Some(AttrValue::Float(value)) => Ok(*value),

@@ -21,7 +21,8 @@ use crate::tensor::Shape;
 use crate::tensor::Tensor;
 
 /// The result's shape, and how the three operands are repeated to it.
-pub(in crate::backend) type Plan = fn(&Shape, &Shape, &Shape) -> Result<(Shape, Spread<3>), KernelError>;
+pub(in crate::backend) type Plan =
+    fn(&Shape, &Shape, &Shape) -> Result<(Shape, Spread<3>), KernelError>;
 
 pub(super) fn register(registry: &mut KernelRegistry) {
     let types = [&ELEMENTS[..], &[DType::String]].concat();
@@ -85,14 +86,22 @@ fn strings(context: &KernelContext<'_>, plan: Plan) -> Result<(), KernelError> {
 }
 
 /// TensorFlow `SelectV2`: NumPy broadcasting.
-pub(in crate::backend) fn broadcast(condition: &Shape, t: &Shape, e: &Shape) -> Result<(Shape, Spread<3>), KernelError> {
+pub(in crate::backend) fn broadcast(
+    condition: &Shape,
+    t: &Shape,
+    e: &Shape,
+) -> Result<(Shape, Spread<3>), KernelError> {
     let shape = common_shape(&[condition, t, e])?;
     let spread = Spread::new(&shape, [condition, t, e])?;
     Ok((shape, spread))
 }
 
 /// TensorFlow `Select`: a condition for all, for each element, or for each row.
-pub(in crate::backend) fn by_rows(condition: &Shape, t: &Shape, e: &Shape) -> Result<(Shape, Spread<3>), KernelError> {
+pub(in crate::backend) fn by_rows(
+    condition: &Shape,
+    t: &Shape,
+    e: &Shape,
+) -> Result<(Shape, Spread<3>), KernelError> {
     let spread = match condition.dims() {
         [] => {
             hold_same_size(t, e)?;

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::backend::cpu::kernels::bool_attr;
+use crate::backend::cpu::kernels::type_attr;
 use crate::backend::source::call::Axes;
 use crate::backend::source::call::Call;
 use crate::backend::source::call::Made;
@@ -13,8 +15,6 @@ use crate::backend::source::kernels::INTEGERS;
 use crate::backend::source::kernels::NUMBERS;
 use crate::backend::source::kernels::REALS;
 use crate::backend::source::kernels::Table;
-use crate::backend::cpu::kernels::bool_attr;
-use crate::backend::cpu::kernels::type_attr;
 use crate::device::DeviceFunction;
 use crate::device::KernelArg;
 use crate::device::KernelConstruction;
@@ -30,13 +30,7 @@ const SOURCE: &str = include_str!("../binary.c");
 const DIVISION: &str = include_str!("../division.c");
 
 /// Types of `SquaredDifference` and of `TruncateMod` that are TensorFlow's.
-const DIFFERENCES: [DType; 5] = [
-    DType::F32,
-    DType::F16,
-    DType::BF16,
-    DType::I32,
-    DType::I64,
-];
+const DIFFERENCES: [DType; 5] = [DType::F32, DType::F16, DType::BF16, DType::I32, DType::I64];
 
 /// Which functions of the file a program has.
 #[derive(Debug, Clone, Copy)]

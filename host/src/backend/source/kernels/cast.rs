@@ -1,5 +1,7 @@
 //! Conversion of element types.
 
+use crate::backend::cpu::kernels::bool_attr;
+use crate::backend::cpu::kernels::type_attr;
 use crate::backend::source::call::Call;
 use crate::backend::source::call::Made;
 use crate::backend::source::call::function;
@@ -9,8 +11,6 @@ use crate::backend::source::kernels::NUMBERS;
 use crate::backend::source::kernels::REALS;
 use crate::backend::source::kernels::Table;
 use crate::backend::source::kernels::unary::map;
-use crate::backend::cpu::kernels::bool_attr;
-use crate::backend::cpu::kernels::type_attr;
 use crate::device::KernelConstruction;
 use crate::device::ProgramSource;
 use crate::tensor::DType;

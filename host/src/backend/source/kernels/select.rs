@@ -1,6 +1,7 @@
 //! Choice between two tensors.
 
 use crate::backend::cpu::kernels::select as select_plan;
+use crate::backend::cpu::kernels::type_attr;
 use crate::backend::source::call::Axes;
 use crate::backend::source::call::Call;
 use crate::backend::source::call::Made;
@@ -10,7 +11,6 @@ use crate::backend::source::call::kernel;
 use crate::backend::source::call::moved_type;
 use crate::backend::source::kernels::MOVED;
 use crate::backend::source::kernels::Table;
-use crate::backend::cpu::kernels::type_attr;
 use crate::device::KernelArg;
 use crate::device::KernelConstruction;
 use crate::device::ProgramSource;
@@ -46,7 +46,10 @@ fn make(node: &KernelConstruction<'_>, plan: select_plan::Plan) -> Made {
             KernelArg::Write(&out),
             KernelArg::U32(index(n)?),
         ];
-        if [condition, yes, no].iter().all(|input| *input.shape() == shape) {
+        if [condition, yes, no]
+            .iter()
+            .all(|input| *input.shape() == shape)
+        {
             call.launch_items(&same, n, &args)?;
         } else {
             let axes = Axes::of_spread(plan.axes())?;

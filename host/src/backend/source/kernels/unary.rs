@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::backend::cpu::kernels::float_attr;
+use crate::backend::cpu::kernels::type_attr;
 use crate::backend::source::call::Call;
 use crate::backend::source::call::Made;
 use crate::backend::source::call::function;
@@ -12,8 +14,6 @@ use crate::backend::source::kernels::NUMBERS;
 use crate::backend::source::kernels::REALS;
 use crate::backend::source::kernels::SIGNED;
 use crate::backend::source::kernels::Table;
-use crate::backend::cpu::kernels::float_attr;
-use crate::backend::cpu::kernels::type_attr;
 use crate::device::DeviceFunction;
 use crate::device::KernelArg;
 use crate::device::KernelConstruction;
@@ -107,7 +107,10 @@ pub(super) fn register(table: &mut Table<'_>) {
     }
 }
 
-fn source((name, text): (&'static str, &'static str), dtype: DType) -> Result<ProgramSource, KernelError> {
+fn source(
+    (name, text): (&'static str, &'static str),
+    dtype: DType,
+) -> Result<ProgramSource, KernelError> {
     Ok(ProgramSource::of_source(name, text).with("TYPE", type_name(dtype)?))
 }
 

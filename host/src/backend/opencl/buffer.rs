@@ -1,0 +1,120 @@
+//! A buffer of the driver's, and what its commands wait for: who reads one waits for who wrote it, who writes one waits for everybody
+//! before.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+
+use smallvec::SmallVec;
+
+use super::ffi::Event;
+use super::ffi::Mem;
+use super::ffi::Progress;
+use super::ffi::Waits;
+use crate::device::DeviceError;
+
+/// Events of readers that a buffer remembers before those that have ended are forgotten.
+const READERS_MAX: usize = 8;
+
+/// A buffer, and what its commands wait for.
+#[derive(Debug)]
+pub(super) struct RawBuffer {
+    pub(super) mem: Mem,
+    /// At least what tensors in it need.
+    pub(super) len_bytes: usize,
+    hazards: Mutex<Hazards>,
+}
+
+/// What commands leave for those that come after them.
+#[derive(Debug, Default)]
+struct Hazards {
+    /// The end of who wrote it last.
+    writer: Option<Arc<Event>>,
+    /// The ends of those who have read it since.
+    readers: SmallVec<[Arc<Event>; 2]>,
+    /// Why there is nothing to read in it.
+    failure: Option<Failure>,
+}
+
+impl RawBuffer {
+    pub(super) fn new(mem: Mem, len_bytes: usize) -> Self {
+        Self {
+            mem,
+            len_bytes,
+            hazards: Mutex::default(),
+        }
+    }
+
+    fn hazards(&self) -> MutexGuard<'_, Hazards> {
+        // Nothing panics under the lock.
+        self.hazards.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What a reader waits for; an error if there will be nothing to read.
+    pub(super) fn before_reading(&self, waits: &mut Waits) -> Result<(), Failure> {
+        let hazards = self.hazards();
+        if let Some(failure) = &hazards.failure {
+            return Err(failure.clone());
+        }
+        if let Some(writer) = &hazards.writer {
+            waits.push(writer);
+        }
+        Ok(())
+    }
+
+    pub(super) fn before_writing(&self, waits: &mut Waits) {
+        let hazards = self.hazards();
+        for event in hazards.writer.iter().chain(&hazards.readers) {
+            waits.push(event);
+        }
+    }
+
+    pub(super) fn is_read_until(&self, event: &Arc<Event>) {
+        let mut hazards = self.hazards();
+        if hazards.readers.len() >= READERS_MAX {
+            hazards
+                .readers
+                .retain(|reader| reader.progress() == Progress::Pending);
+        }
+        hazards.readers.push(Arc::clone(event));
+    }
+
+    pub(super) fn is_written_until(&self, event: &Arc<Event>) {
+        *self.hazards() = Hazards {
+            writer: Some(Arc::clone(event)),
+            ..Hazards::default()
+        };
+    }
+
+    pub(super) fn is_not_written(&self, failure: &Failure) {
+        self.hazards().failure = Some(failure.clone());
+    }
+}
+
+/// A failure of work that was given to the device, until somebody has heard of it.
+#[derive(Debug, Clone)]
+pub(super) struct Failure {
+    error: Arc<DeviceError>,
+    /// Whether an error has been handed to whoever waits for results.
+    is_told: Arc<Mutex<bool>>,
+}
+
+impl Failure {
+    pub(super) fn new(error: DeviceError) -> Self {
+        Self {
+            error: Arc::new(error),
+            is_told: Arc::default(),
+        }
+    }
+
+    /// The error, for somebody who will tell of it.
+    pub(super) fn tell(&self) -> DeviceError {
+        *self.is_told.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        DeviceError::clone(&self.error)
+    }
+
+    pub(super) fn is_told(&self) -> bool {
+        *self.is_told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

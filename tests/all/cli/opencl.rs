@@ -1,0 +1,94 @@
+//! SYCL devices in the program.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+use super::args;
+use super::model;
+use super::placewright;
+use crate::sycl;
+
+#[test]
+fn without_a_driver_the_answer_says_what_to_install_and_asking_for_a_device_is_an_error() {
+    let shown = placewright(["devices"]).expect(0).stdout;
+    let line = shown.lines().find(|line| line.starts_with("no SYCL: "));
+    let line = line.unwrap_or_else(|| panic!("no line in\n{shown}"));
+    assert!(
+        line.contains("install") && line.contains("pocl-opencl-icd"),
+        "{line}"
+    );
+    let one = placewright(args("devices --device-count SYCL=1", &[]));
+    one.expect_error(1, &["SYCL", "pocl-opencl-icd"]);
+    placewright(args("devices --device-count SYCL=0", &[])).expect(0);
+    let run = args("run {} --device-count SYCL=1", &[&model("tiny_add.pb")]);
+    placewright(run).expect_error(1, &["SYCL", "pocl-opencl-icd"]);
+}
+
+/// Standard output of the program on this machine's OpenCL.
+fn with_opencl(line: &str, paths: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_placewright"))
+        .args(args(line, paths))
+        .env(
+            "PLACEWRIGHT_CACHE_DIR",
+            concat!(env!("CARGO_TARGET_TMPDIR"), "/cli-cache"),
+        )
+        .env_remove("TF_ENABLED_DEVICE_TYPES")
+        .output()
+        .expect("the program starts");
+    assert_eq!(output.status.code(), Some(0), "{line}: {output:?}");
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+#[test]
+fn devices_show_what_drivers_say_and_which_chip_they_share() {
+    let n = sycl::n_devices();
+    if n == 0 {
+        return;
+    }
+    let devices: Value = serde_json::from_str(&with_opencl("devices --json", &[])).unwrap();
+    let rows = devices["devices"].as_array().unwrap();
+    let rows: Vec<_> = rows
+        .iter()
+        .filter(|row| row["device_type"] == "SYCL")
+        .collect();
+    assert_eq!(rows.len(), n);
+    for (index, row) in rows.iter().enumerate() {
+        let description = row["physical_description"].as_str().unwrap();
+        let start = format!("device: {index}, name SYCL, ");
+        assert!(description.starts_with(&start), "{description}");
+        assert!(row["memory_capacity_bytes"].as_u64().unwrap() > 0);
+    }
+    // What computes with the host's processor shares it.
+    let physical = devices["physical_devices"].as_array().unwrap();
+    let classes = physical
+        .iter()
+        .filter(|row| row["name"].as_str().unwrap().contains(":SYCL:"))
+        .map(|row| row["details"]["device_class"] == "CPU");
+    let cpu = devices["devices"][0]["silicon"].clone();
+    for (row, is_cpu) in rows.iter().zip(classes) {
+        assert_eq!(row["silicon"] == cpu, is_cpu, "{row}");
+    }
+    let memory = with_opencl("devices --memory SYCL:0=64MiB --json", &[]);
+    let memory: Value = serde_json::from_str(&memory).unwrap();
+    let row = memory["devices"].as_array().unwrap().iter();
+    let row = row
+        .clone()
+        .find(|row| row["device_type"] == "SYCL")
+        .unwrap();
+    assert_eq!(row["memory_capacity_bytes"], 64 << 20);
+}
+
+#[test]
+fn a_model_runs_on_a_sycl_device_and_gives_tensorflows_numbers() {
+    if sycl::n_devices() == 0 {
+        return;
+    }
+    let paths = [&*model("lenet.pb"), &*model("lenet.npz")];
+    let ran = with_opencl(
+        "run {} --check {} --device-count SYCL=1 --soft-placement --device /device:SYCL:0",
+        &paths,
+    );
+    assert!(ran.contains("all fetches match"), "{ran}");
+    assert!(ran.contains("/device:SYCL:0"), "{ran}");
+}
