@@ -90,7 +90,7 @@ impl BatchProduct {
     }
 
     /// The stride of the left rows where all matrices together are one, and the right matrix is the same for all.
-    fn rows_of_all(&self) -> Option<usize> {
+    pub(crate) fn rows_of_all(&self) -> Option<usize> {
         let [m, ..] = self.size;
         let mut row = self.lhs.row;
         let mut span = m.checked_mul(row)?;

@@ -204,27 +204,28 @@ fn size_of(sizes: &[(Label, usize)], label: Label) -> usize {
 pub struct Einsum {
     shape: Shape,
     /// Which operand is the left one of the products.
-    is_swapped: bool,
-    lhs: Side,
-    rhs: Option<Side>,
-    product: BatchProduct,
+    pub(crate) is_swapped: bool,
+    pub(crate) lhs: Side,
+    /// None of one operand, which is multiplied with a single 1.
+    pub(crate) rhs: Option<Side>,
+    pub(crate) product: BatchProduct,
     /// From the products' order to the result's, where they differ.
-    reorder: Option<Reorder>,
+    pub(crate) reorder: Option<Reorder>,
 }
 
 /// How an operand becomes a batch of matrices.
 #[derive(Debug, Clone)]
-struct Side {
+pub(crate) struct Side {
     /// The copy that makes it one, where its own strides do not.
-    pack: Option<StridedCopy>,
+    pub(crate) pack: Option<StridedCopy>,
 }
 
 /// Element `i` of the products is element `start + ..` of the result.
 #[derive(Debug, Clone)]
-struct Reorder {
-    copy: StridedCopy,
-    /// Labels that the result has twice: all but the diagonal is 0.
-    inflate: Option<SmallVec<[(usize, usize); 6]>>,
+pub(crate) struct Reorder {
+    pub(crate) copy: StridedCopy,
+    /// Labels that the result has twice: all but the diagonal is 0. Size and stride of each label in the result.
+    pub(crate) inflate: Option<SmallVec<[(usize, usize); 6]>>,
 }
 
 impl Einsum {

@@ -120,6 +120,8 @@ fn depthwise() -> Vec<Case> {
         random_depthwise([1, 7, 6, 5], [3, 3, 1], 2, "VALID"),
         random_depthwise([1, 5, 5, 1], [5, 5, 3], 1, "VALID"),
         random_depthwise([1, 64, 64, 32], [3, 3, 1], 1, "SAME"),
+        random_depthwise([1, 5, 6, 35], [3, 2, 1], 2, "SAME"),
+        random_depthwise([1, 4, 4, 17], [2, 2, 2], 1, "VALID"),
         depthwise_case(
             "nothing",
             zeros(&[0, 3, 3, 2]),
@@ -163,7 +165,7 @@ fn depthwise() -> Vec<Case> {
             "VALID",
         )
         .ints("dilations", &[1, 2, 2, 1])
-        .refused("dilations [2, 2] on a CPU"),
+        .refused("dilations [2, 2]; only 1 is"),
         depthwise_case(
             "channels first",
             zeros(&[1, 3, 3, 1]),
@@ -260,6 +262,10 @@ fn transposed() -> Vec<Case> {
         random_transposed([1, 8, 8, 16], [2, 2, 64], 2, "SAME"),
         random_transposed([1, 9, 7, 2], [3, 3, 5], 2, "VALID"),
         random_transposed([3, 40, 40, 8], [3, 3, 16], 1, "SAME"),
+        // Columns that the stride divides, and those that it does not.
+        random_transposed([1, 6, 9, 33], [2, 3, 3], 3, "VALID"),
+        random_transposed([2, 7, 10, 17], [4, 3, 5], 2, "SAME"),
+        random_transposed([1, 7, 11, 16], [1, 1, 2], 3, "SAME"),
         plain("two sizes", &[3, 3], &[2, 2, 1, 1], &[1, 2, 2, 1]).gives(zeros(&[1, 3, 3, 1])),
         plain("nothing", &[0, 3, 3, 1], &[2, 2, 1, 1], &[0, 2, 2, 1]).gives(zeros(&[0, 3, 3, 1])),
         plain("another size", &[1, 4, 3, 1], &[2, 2, 1, 1], &[1, 2, 2, 1])
@@ -282,6 +288,6 @@ fn transposed() -> Vec<Case> {
         plain("a vector", &[1, 3, 3, 1], &[2, 2, 1, 1], &[1]).refused("must be 4-dimensional"),
         plain("dilations", &[1, 3, 3, 1], &[1, 1, 1, 1], &[1, 3, 3, 1])
             .ints("dilations", &[1, 2, 2, 1])
-            .refused("dilations [2, 2] on a CPU"),
+            .refused("dilations [2, 2]; only 1 is"),
     ]
 }

@@ -28,7 +28,7 @@ mod device;
 mod fuse;
 mod gpu_compatible;
 #[cfg(feature = "kernels")]
-pub(super) mod kernels;
+pub(in crate::backend) mod kernels;
 mod pools;
 
 pub use device::ThreadPoolDevice;

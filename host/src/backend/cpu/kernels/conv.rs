@@ -24,6 +24,7 @@ use crate::kernels::window::Padding;
 use crate::kernels::window::WindowAxis;
 use crate::kernels::window::WindowSpec;
 use crate::tensor::Shape;
+use crate::tensor::Tensor;
 
 pub(super) fn register(registry: &mut KernelRegistry) {
     registry.register(
@@ -41,18 +42,18 @@ pub(super) fn register(registry: &mut KernelRegistry) {
 
 /// Strides and padding; TensorFlow's CPU kernels of this family take no dilations.
 #[derive(Debug, Clone, Copy)]
-struct Windows {
+pub(in crate::backend) struct Windows {
     strides: [usize; 2],
     padding: [Padding; 2],
 }
 
 impl Windows {
-    fn new(node: &KernelConstruction<'_>) -> Result<Self, KernelError> {
+    pub(in crate::backend) fn new(node: &KernelConstruction<'_>) -> Result<Self, KernelError> {
         channels_last(node)?;
         let dilations = spatial(node, "dilations", Some(&[1, 1, 1, 1]))?;
         if dilations != [1, 1] {
             return Err(KernelError::Unimplemented(format!(
-                "{} with dilations {dilations:?} on a CPU; only 1 is",
+                "{} with dilations {dilations:?}; only 1 is implemented",
                 node.op
             )));
         }
@@ -60,6 +61,19 @@ impl Windows {
             strides: spatial(node, "strides", None)?,
             padding: paddings(node)?,
         })
+    }
+
+    pub(in crate::backend) fn of_depthwise(
+        node: &KernelConstruction<'_>,
+    ) -> Result<Self, KernelError> {
+        let windows = Self::new(node)?;
+        if windows.strides[0] != windows.strides[1] {
+            return Err(KernelError::invalid(format!(
+                "strides {:?}: only equal strides in the row and column dimensions",
+                windows.strides
+            )));
+        }
+        Ok(windows)
     }
 
     fn axis(&self, index: usize, size: usize, length: usize) -> Result<WindowAxis, KernelError> {
@@ -75,21 +89,29 @@ impl Windows {
 
 /// TensorFlow `DepthwiseConv2dNative`, channels last.
 fn depthwise(node: &KernelConstruction<'_>) -> Made {
-    let windows = Windows::new(node)?;
-    if windows.strides[0] != windows.strides[1] {
-        return Err(KernelError::invalid(format!(
-            "strides {:?}: only equal strides in the row and column dimensions",
-            windows.strides
-        )));
-    }
+    let windows = Windows::of_depthwise(node)?;
     dispatch_real!(type_attr(node, "T")?, T => kernel(move |context| convolve::<T>(context, windows)))
 }
 
 fn convolve<T: Real>(context: &KernelContext<'_>, windows: Windows) -> Result<(), KernelError> {
     let (input, filter) = (context.input(0)?, context.input(1)?);
-    let shapes = || format!("input {}, filter {}", input.shape(), filter.shape());
+    let (plan, shape) = depthwise_plan(windows, input.shape(), filter.shape())?;
+    let (x, f) = (input.as_slice::<T>()?, filter.as_slice::<T>()?);
+    output(context, shape, |out| {
+        plan.apply(x, f, out, Threads::of(context));
+        Ok(())
+    })
+}
+
+/// The depthwise convolution of inputs of these shapes, and the result's shape.
+pub(in crate::backend) fn depthwise_plan(
+    windows: Windows,
+    input: &Shape,
+    filter: &Shape,
+) -> Result<(Depthwise, Shape), KernelError> {
+    let shapes = || format!("input {input}, filter {filter}");
     let (&[batch, in_rows, in_columns, channels], &[rows, columns, filter_channels, multiplier]) =
-        (input.shape().dims(), filter.shape().dims())
+        (input.dims(), filter.dims())
     else {
         return Err(KernelError::invalid(format!(
             "input and filter must be 4-dimensional: {}",
@@ -114,11 +136,7 @@ fn convolve<T: Real>(context: &KernelContext<'_>, windows: Windows) -> Result<()
         KernelError::invalid(format!("the result would be too large: {}", shapes()))
     })?;
     let shape = Shape::from([batch, plan.rows.output, plan.columns.output, depth]);
-    let (x, f) = (input.as_slice::<T>()?, filter.as_slice::<T>()?);
-    output(context, shape, |out| {
-        plan.apply(x, f, out, Threads::of(context));
-        Ok(())
-    })
+    Ok((plan, shape))
 }
 
 /// TensorFlow `Conv2DBackpropInput`, channels last: a transposed convolution.
@@ -133,10 +151,24 @@ fn transposed(node: &KernelConstruction<'_>) -> Made {
 
 fn spread<T: Multiply>(context: &KernelContext<'_>, windows: Windows) -> Result<(), KernelError> {
     let (sizes, filter, given) = (context.input(0)?, context.input(1)?, context.input(2)?);
-    let shapes = || format!("filter {}, out_backprop {}", filter.shape(), given.shape());
+    let (plan, shape) = transposed_plan(windows, sizes, filter.shape(), given.shape())?;
+    let (f, g) = (filter.as_slice::<T>()?, given.as_slice::<T>()?);
+    output(context, shape, |out| {
+        plan.apply(g, f, out, Threads::of(context))
+    })
+}
+
+/// The transposed convolution of inputs of these shapes, and the result's shape. `sizes` is read.
+pub(in crate::backend) fn transposed_plan(
+    windows: Windows,
+    sizes: &Tensor,
+    filter: &Shape,
+    given: &Shape,
+) -> Result<(Transposed, Shape), KernelError> {
+    let shapes = || format!("filter {filter}, out_backprop {given}");
     let refused = |what: String| KernelError::invalid(format!("{what} ({})", shapes()));
     let (&[rows, columns, filter_channels, given_channels], &[batch, places_y, places_x, depth]) =
-        (filter.shape().dims(), given.shape().dims())
+        (filter.dims(), given.dims())
     else {
         return Err(refused(
             "filter and out_backprop must be 4-dimensional".into(),
@@ -190,9 +222,6 @@ fn spread<T: Multiply>(context: &KernelContext<'_>, windows: Windows) -> Result<
         channels,
         given_channels,
     };
-    let (f, g) = (filter.as_slice::<T>()?, given.as_slice::<T>()?);
     let shape = Shape::from([batch, in_rows, in_columns, channels]);
-    output(context, shape, |out| {
-        plan.apply(g, f, out, Threads::of(context))
-    })
+    Ok((plan, shape))
 }

@@ -231,10 +231,7 @@ pub(super) fn real_function(node: &KernelConstruction<'_>, function: RealFunctio
 
 /// TensorFlow `MatMul`: `[m, k] x [k, n] -> [m, n]`, each operand transposed first if its attribute says so.
 pub(super) fn mat_mul(node: &KernelConstruction<'_>) -> Made {
-    let transpose = (
-        bool_attr(node, "transpose_a", false)?,
-        bool_attr(node, "transpose_b", false)?,
-    );
+    let transpose = transposed(node)?;
     dispatch!(
         type_attr(node, "T")?,
         [F32: f32, F64: f64, F16: half::f16, BF16: half::bf16, I32: i32, I64: i64],
@@ -244,6 +241,45 @@ pub(super) fn mat_mul(node: &KernelConstruction<'_>) -> Made {
             kernel(move |context| product::<T>(context, transpose))
         }
     )
+}
+
+/// What `MatMul` transposes.
+pub(in crate::backend) fn transposed(
+    node: &KernelConstruction<'_>,
+) -> Result<(bool, bool), KernelError> {
+    Ok((
+        bool_attr(node, "transpose_a", false)?,
+        bool_attr(node, "transpose_b", false)?,
+    ))
+}
+
+/// `[m, k, n]` of a `MatMul` of operands of these shapes.
+pub(in crate::backend) fn product_size(
+    a: &Shape,
+    b: &Shape,
+    transpose: (bool, bool),
+) -> Result<[usize; 3], KernelError> {
+    let (&[a_rows, a_columns], &[b_rows, b_columns]) = (a.dims(), b.dims()) else {
+        return Err(KernelError::invalid(format!(
+            "both inputs must be matrices: In[0]: {a}, In[1]: {b}"
+        )));
+    };
+    let turned = |rows, columns, is_turned| {
+        if is_turned {
+            (columns, rows)
+        } else {
+            (rows, columns)
+        }
+    };
+    let (m, k) = turned(a_rows, a_columns, transpose.0);
+    let (inner, n) = turned(b_rows, b_columns, transpose.1);
+    if k != inner {
+        return Err(KernelError::invalid(format!(
+            "matrix size-incompatible: In[0]: {a}, In[1]: {b}, transpose_a: {}, transpose_b: {}",
+            transpose.0, transpose.1
+        )));
+    }
+    Ok([m, k, n])
 }
 
 /// The product of `float` matrices. A right side that is the same in all runs is put in order before.
@@ -320,29 +356,16 @@ fn matrices<'a, T: Multiply>(
     transpose: (bool, bool),
 ) -> Result<[MatrixView<'a, T>; 2], KernelError> {
     let (a, b) = (context.input(0)?, context.input(1)?);
-    let (&[a_rows, a_columns], &[b_rows, b_columns]) = (a.shape().dims(), b.shape().dims()) else {
-        return Err(KernelError::invalid(format!(
-            "both inputs must be matrices: In[0]: {}, In[1]: {}",
-            a.shape(),
-            b.shape()
-        )));
+    let [m, k, n] = product_size(a.shape(), b.shape(), transpose)?;
+    let side = |elements, rows, columns, is_turned| {
+        if is_turned {
+            MatrixView::row_major(elements, columns, rows).map(MatrixView::transposed)
+        } else {
+            MatrixView::row_major(elements, rows, columns)
+        }
     };
-    let mut lhs = MatrixView::row_major(a.as_slice::<T>()?, a_rows, a_columns)?;
-    let mut rhs = MatrixView::row_major(b.as_slice::<T>()?, b_rows, b_columns)?;
-    if transpose.0 {
-        lhs = lhs.transposed();
-    }
-    if transpose.1 {
-        rhs = rhs.transposed();
-    }
-    if lhs.columns() != rhs.rows() {
-        return Err(KernelError::invalid(format!(
-            "matrix size-incompatible: In[0]: {}, In[1]: {}, transpose_a: {}, transpose_b: {}",
-            a.shape(),
-            b.shape(),
-            transpose.0,
-            transpose.1
-        )));
-    }
-    Ok([lhs, rhs])
+    Ok([
+        side(a.as_slice::<T>()?, m, k, transpose.0)?,
+        side(b.as_slice::<T>()?, k, n, transpose.1)?,
+    ])
 }

@@ -72,16 +72,23 @@ pub(super) fn register(registry: &mut KernelRegistry) {
 /// TensorFlow `BatchMatMul` (equal batch dimensions), `BatchMatMulV2` and `BatchMatMulV3` (batch dimensions broadcast):
 /// `[.., m, k] x [.., k, n] -> [.., m, n]`, each operand transposed first if its attribute says so.
 fn batch_mat_mul(node: &KernelConstruction<'_>, dtype: DType) -> Made {
-    let transposed = [
-        bool_attr(node, "adj_x", false)?,
-        bool_attr(node, "adj_y", false)?,
-    ];
-    let broadcasts = node.op != "BatchMatMul";
+    let (transposed, broadcasts) = batch_attrs(node)?;
     dispatch!(
         dtype,
         [F32: f32, F64: f64, F16: half::f16, BF16: half::bf16, I16: i16, I32: i32, I64: i64],
         T => kernel(move |context| multiply::<T>(context, transposed, broadcasts))
     )
+}
+
+/// Which operands are transposed, and whether batches broadcast.
+pub(in crate::backend) fn batch_attrs(
+    node: &KernelConstruction<'_>,
+) -> Result<([bool; 2], bool), KernelError> {
+    let transposed = [
+        bool_attr(node, "adj_x", false)?,
+        bool_attr(node, "adj_y", false)?,
+    ];
+    Ok((transposed, node.op != "BatchMatMul"))
 }
 
 fn multiply<T: Multiply>(
@@ -97,7 +104,8 @@ fn multiply<T: Multiply>(
     })
 }
 
-fn plan(
+/// The products of operands of these shapes, and the result's shape.
+pub(in crate::backend) fn plan(
     lhs: &Shape,
     rhs: &Shape,
     transposed: [bool; 2],
@@ -178,16 +186,21 @@ fn plan(
 
 /// TensorFlow `Einsum`: one or two operands.
 fn einsum(node: &KernelConstruction<'_>) -> Made {
-    let text = node
-        .attrs
-        .text("equation")
-        .ok_or_else(|| bad_attr(node, "equation", "string"))?;
-    let equation = Equation::parse(text)?;
+    let equation = equation(node)?;
     dispatch!(
         type_attr(node, "T")?,
         [F32: f32, F64: f64, F16: half::f16, BF16: half::bf16, I32: i32, I64: i64],
         T => kernel(move |context| evaluate::<T>(context, &equation))
     )
+}
+
+/// The equation of an `Einsum`.
+pub(in crate::backend) fn equation(node: &KernelConstruction<'_>) -> Result<Equation, KernelError> {
+    let text = node
+        .attrs
+        .text("equation")
+        .ok_or_else(|| bad_attr(node, "equation", "string"))?;
+    Equation::parse(text)
 }
 
 fn evaluate<T: Multiply>(

@@ -105,15 +105,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
 
 /// TensorFlow `BiasAdd`: `[.., c] + [c]`, or `[n, c, ..] + [c]` for `NCHW`.
 fn bias_add(node: &KernelConstruction<'_>) -> Made {
-    let channels_first = match text_attr(node, "data_format", "NHWC")? {
-        "NHWC" => false,
-        "NCHW" => true,
-        other => {
-            return Err(KernelError::invalid(format!(
-                "attribute `data_format` is `{other}`; expected `NHWC` or `NCHW`"
-            )));
-        }
-    };
+    let channels_first = channels_first(node)?;
     dispatch_number!(type_attr(node, "T")?, T => kernel(move |context| {
         let (value, bias) = (context.input(0)?, context.input(1)?);
         let plan = bias_plan(value.shape(), bias.shape(), channels_first)?;
@@ -125,8 +117,33 @@ fn bias_add(node: &KernelConstruction<'_>) -> Made {
     }))
 }
 
+/// Whether attribute `data_format` names the channels before rows and columns.
+pub(in crate::backend) fn channels_first(
+    node: &KernelConstruction<'_>,
+) -> Result<bool, KernelError> {
+    match text_attr(node, "data_format", "NHWC")? {
+        "NHWC" => Ok(false),
+        "NCHW" => Ok(true),
+        other => Err(KernelError::invalid(format!(
+            "attribute `data_format` is `{other}`; expected `NHWC` or `NCHW`"
+        ))),
+    }
+}
+
 /// How a bias meets a value; the result has the value's shape.
 fn bias_plan(value: &Shape, bias: &Shape, channels_first: bool) -> Result<Broadcast, KernelError> {
+    let axis = bias_axis(value, bias, channels_first)?;
+    let mut aligned = vec![1; value.rank() - axis];
+    aligned[0] = value.dims()[axis];
+    Broadcast::new(value, &Shape::new(&aligned))
+}
+
+/// The axis of the value that a bias has an element for each index of.
+pub(in crate::backend) fn bias_axis(
+    value: &Shape,
+    bias: &Shape,
+    channels_first: bool,
+) -> Result<usize, KernelError> {
     if value.rank() < 2 {
         return Err(KernelError::invalid(format!(
             "input tensor must be at least 2D: {value}, with biases {bias}"
@@ -143,9 +160,7 @@ fn bias_plan(value: &Shape, bias: &Shape, channels_first: bool) -> Result<Broadc
             "must provide as many biases as dimension {axis} of the input tensor: {bias} vs. {value}"
         )));
     }
-    let mut aligned = vec![1; value.rank() - axis];
-    aligned[0] = n_biases;
-    Broadcast::new(value, &Shape::new(&aligned))
+    Ok(axis)
 }
 
 /// TensorFlow `Softmax` and `LogSoftmax`: over the last dimension.
@@ -154,11 +169,7 @@ fn softmax<T: SoftmaxRow>(
     function: fn(&[T], usize, &mut [T], Threads<'_>),
 ) -> Result<(), KernelError> {
     let logits = context.input(0)?;
-    let Some(&columns) = logits.shape().dims().last() else {
-        return Err(KernelError::invalid(
-            "logits must have at least one dimension, found a scalar",
-        ));
-    };
+    let columns = softmax_columns(logits.shape())?;
     let x = logits.as_slice::<T>()?;
     context.fill_output(0, logits.shape(), |out| {
         function(x, columns, out, Threads::of(context));
@@ -166,14 +177,16 @@ fn softmax<T: SoftmaxRow>(
     })
 }
 
+/// Elements of a row of logits.
+pub(in crate::backend) fn softmax_columns(logits: &Shape) -> Result<usize, KernelError> {
+    logits.dims().last().copied().ok_or_else(|| {
+        KernelError::invalid("logits must have at least one dimension, found a scalar")
+    })
+}
+
 /// TensorFlow `Conv2D`, channels last; the filter's channels may divide the image's (groups).
 pub(super) fn conv_2d(node: &KernelConstruction<'_>) -> Made {
-    channels_last(node)?;
-    let windows = ConvolutionWindows {
-        strides: spatial(node, "strides", None)?,
-        dilations: spatial(node, "dilations", Some(&[1, 1, 1, 1]))?,
-        padding: paddings(node)?,
-    };
+    let windows = ConvolutionWindows::new(node)?;
     dispatch!(
         type_attr(node, "T")?,
         [F32: f32, F64: f64, F16: half::f16, BF16: half::bf16, I32: i32],
@@ -192,7 +205,8 @@ struct FloatConvolution {
 
 impl Kernel for FloatConvolution {
     fn compute(&self, context: &mut KernelContext<'_>) -> Result<(), KernelError> {
-        let (convolution, shape) = self.windows.over(context)?;
+        let shapes = (context.input(0)?.shape(), context.input(1)?.shape());
+        let (convolution, shape) = self.windows.over(shapes.0, shapes.1)?;
         if !convolution.is_dense() {
             return convolve::<f32>(context, self.windows);
         }
@@ -242,7 +256,8 @@ fn convolve<T: Multiply>(
     context: &KernelContext<'_>,
     windows: ConvolutionWindows,
 ) -> Result<(), KernelError> {
-    let (convolution, shape) = windows.over(context)?;
+    let shapes = (context.input(0)?.shape(), context.input(1)?.shape());
+    let (convolution, shape) = windows.over(shapes.0, shapes.1)?;
     let x = context.input(0)?.as_slice::<T>()?;
     let f = context.input(1)?.as_slice::<T>()?;
     output(context, shape, |out| {
@@ -252,28 +267,40 @@ fn convolve<T: Multiply>(
 
 /// What the attributes of `Conv2D` say.
 #[derive(Debug, Clone, Copy)]
-struct ConvolutionWindows {
+pub(in crate::backend) struct ConvolutionWindows {
     strides: [usize; 2],
     dilations: [usize; 2],
     padding: [Padding; 2],
 }
 
 impl ConvolutionWindows {
-    /// The convolution of the inputs, and the result's shape.
-    fn over(self, context: &KernelContext<'_>) -> Result<(Convolution, Shape), KernelError> {
-        let (input, filter) = (context.input(0)?, context.input(1)?);
-        let shapes = || format!("input {}, filter {}", input.shape(), filter.shape());
+    pub(in crate::backend) fn new(node: &KernelConstruction<'_>) -> Result<Self, KernelError> {
+        channels_last(node)?;
+        Ok(Self {
+            strides: spatial(node, "strides", None)?,
+            dilations: spatial(node, "dilations", Some(&[1, 1, 1, 1]))?,
+            padding: paddings(node)?,
+        })
+    }
+
+    /// The convolution of inputs of these shapes, and the result's shape.
+    pub(in crate::backend) fn over(
+        self,
+        input: &Shape,
+        filter: &Shape,
+    ) -> Result<(Convolution, Shape), KernelError> {
+        let shapes = || format!("input {input}, filter {filter}");
         let (
             &[batch, in_rows, in_columns, input_channels],
             &[rows, columns, filter_channels, output_channels],
-        ) = (input.shape().dims(), filter.shape().dims())
+        ) = (input.dims(), filter.dims())
         else {
             return Err(KernelError::invalid(format!(
                 "input and filter must be 4-dimensional: {}",
                 shapes()
             )));
         };
-        if filter.shape().n_elements() == 0 {
+        if filter.n_elements() == 0 {
             return Err(KernelError::invalid(format!(
                 "filter must not have zero elements: {}",
                 shapes()
@@ -322,13 +349,13 @@ impl ConvolutionWindows {
 
 /// The windows of TensorFlow `MaxPool` and `AvgPool`, channels last.
 #[derive(Debug, Clone, Copy)]
-struct Windows {
+pub(in crate::backend) struct Windows {
     rows: WindowSpec,
     columns: WindowSpec,
 }
 
 impl Windows {
-    fn of_pool(node: &KernelConstruction<'_>) -> Result<Self, KernelError> {
+    pub(in crate::backend) fn of_pool(node: &KernelConstruction<'_>) -> Result<Self, KernelError> {
         channels_last(node)?;
         let sizes = spatial(node, "ksize", None)?;
         let strides = spatial(node, "strides", None)?;
@@ -356,7 +383,7 @@ impl Windows {
     }
 
     /// The pool of an input of this shape, and the result's shape.
-    fn over(self, input: &Shape) -> Result<(Pool, Shape), KernelError> {
+    pub(in crate::backend) fn over(self, input: &Shape) -> Result<(Pool, Shape), KernelError> {
         let &[batch, rows, columns, channels] = input.dims() else {
             return Err(KernelError::invalid(format!(
                 "input must be 4-dimensional, found {input}"
@@ -377,12 +404,12 @@ impl Windows {
     }
 }
 
-/// TensorFlow's CPU kernels take channels last only.
+/// Images have channels last only, as in TensorFlow's CPU kernels.
 pub(super) fn channels_last(node: &KernelConstruction<'_>) -> Result<(), KernelError> {
     match text_attr(node, "data_format", "NHWC")? {
         "NHWC" => Ok(()),
         other => Err(KernelError::Unimplemented(format!(
-            "{} with data_format `{other}` on a CPU; only NHWC is",
+            "{} with data_format `{other}`; only NHWC is implemented",
             node.op
         ))),
     }

@@ -45,30 +45,10 @@ pub(super) fn register(registry: &mut KernelRegistry) {
 
 /// TensorFlow `LRN`.
 fn local_response(node: &KernelConstruction<'_>) -> Made {
-    let radius = match node.attrs.get("depth_radius") {
-        None => 5,
-        Some(AttrValue::Int(radius)) => usize::try_from(*radius).map_err(|_| {
-            KernelError::invalid(format!("depth_radius = {radius} must not be negative"))
-        })?,
-        Some(_) => return Err(bad_attr(node, "depth_radius", "int")),
-    };
-    let plan = LocalResponse {
-        radius,
-        bias: float_attr(node, "bias", 1.0)?,
-        alpha: float_attr(node, "alpha", 1.0)?,
-        beta: float_attr(node, "beta", 0.5)?,
-    };
+    let plan = response(node)?;
     dispatch!(type_attr(node, "T")?, [F32: f32, F16: half::f16], T => kernel(move |context| {
         let input = context.input(0)?;
-        let &[.., channels] = input.shape().dims() else {
-            return Err(KernelError::invalid("in must be 4-dimensional, found a scalar"));
-        };
-        if input.shape().rank() != 4 {
-            return Err(KernelError::invalid(format!(
-                "in must be 4-dimensional, found {}",
-                input.shape()
-            )));
-        }
+        let channels = response_channels(input.shape())?;
         let x = input.as_slice::<T>()?;
         output(context, input.shape().clone(), |out| {
             plan.apply(x, channels, out, Threads::of(context));
@@ -77,45 +57,59 @@ fn local_response(node: &KernelConstruction<'_>) -> Made {
     }))
 }
 
+/// What the attributes of `LRN` say.
+pub(in crate::backend) fn response(
+    node: &KernelConstruction<'_>,
+) -> Result<LocalResponse, KernelError> {
+    let radius = match node.attrs.get("depth_radius") {
+        None => 5,
+        Some(AttrValue::Int(radius)) => usize::try_from(*radius).map_err(|_| {
+            KernelError::invalid(format!("depth_radius = {radius} must not be negative"))
+        })?,
+        Some(_) => return Err(bad_attr(node, "depth_radius", "int")),
+    };
+    Ok(LocalResponse {
+        radius,
+        bias: float_attr(node, "bias", 1.0)?,
+        alpha: float_attr(node, "alpha", 1.0)?,
+        beta: float_attr(node, "beta", 0.5)?,
+    })
+}
+
+/// The channels of an input of `LRN`.
+pub(in crate::backend) fn response_channels(input: &Shape) -> Result<usize, KernelError> {
+    match *input.dims() {
+        [_, _, _, channels] => Ok(channels),
+        [] => Err(KernelError::invalid(
+            "in must be 4-dimensional, found a scalar",
+        )),
+        _ => Err(KernelError::invalid(format!(
+            "in must be 4-dimensional, found {input}"
+        ))),
+    }
+}
+
 /// What the attributes of a batch normalisation say.
 #[derive(Debug, Clone, Copy)]
-struct BatchNorm {
+pub(in crate::backend) struct BatchNorm {
     rank: usize,
     channels_first: bool,
-    epsilon: f32,
+    pub(in crate::backend) epsilon: f32,
     /// `None` where mean and variance are given.
-    training: Option<Training>,
-    has_third_space: bool,
+    pub(in crate::backend) training: Option<Training>,
+    pub(in crate::backend) has_third_space: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Training {
+pub(in crate::backend) struct Training {
     /// The weight of this batch in the running mean and variance.
-    factor: f32,
+    pub(in crate::backend) factor: f32,
 }
 
 /// TensorFlow `FusedBatchNorm`, `FusedBatchNormV2`, `FusedBatchNormV3`: mean and variance are given, or (training) those
 /// of the batch.
 fn batch_norm(node: &KernelConstruction<'_>) -> Made {
-    let (rank, channels_first) = match text_attr(node, "data_format", "NHWC")? {
-        "NHWC" => (4, false),
-        "NCHW" => (4, true),
-        "NDHWC" if node.op == "FusedBatchNormV3" => (5, false),
-        "NCDHW" if node.op == "FusedBatchNormV3" => (5, true),
-        other => {
-            return Err(KernelError::invalid(format!(
-                "attribute `data_format` is `{other}`; expected `NHWC` or `NCHW`"
-            )));
-        }
-    };
-    let factor = float_attr(node, "exponential_avg_factor", 1.0)?;
-    let plan = BatchNorm {
-        rank,
-        channels_first,
-        epsilon: float_attr(node, "epsilon", 1e-4)?,
-        training: bool_attr(node, "is_training", true)?.then_some(Training { factor }),
-        has_third_space: node.op == "FusedBatchNormV3",
-    };
+    let plan = BatchNorm::new(node)?;
     dispatch!(
         type_attr(node, "T")?,
         [F32: f32, F16: half::f16, BF16: half::bf16],
@@ -124,14 +118,35 @@ fn batch_norm(node: &KernelConstruction<'_>) -> Made {
 }
 
 impl BatchNorm {
-    fn compute<T: Real<Wide = f32>>(&self, context: &KernelContext<'_>) -> Result<(), KernelError> {
-        let input = context.input(0)?;
-        let dims = input.shape().dims();
+    pub(in crate::backend) fn new(node: &KernelConstruction<'_>) -> Result<Self, KernelError> {
+        let (rank, channels_first) = match text_attr(node, "data_format", "NHWC")? {
+            "NHWC" => (4, false),
+            "NCHW" => (4, true),
+            "NDHWC" if node.op == "FusedBatchNormV3" => (5, false),
+            "NCDHW" if node.op == "FusedBatchNormV3" => (5, true),
+            other => {
+                return Err(KernelError::invalid(format!(
+                    "attribute `data_format` is `{other}`; expected `NHWC` or `NCHW`"
+                )));
+            }
+        };
+        let factor = float_attr(node, "exponential_avg_factor", 1.0)?;
+        Ok(Self {
+            rank,
+            channels_first,
+            epsilon: float_attr(node, "epsilon", 1e-4)?,
+            training: bool_attr(node, "is_training", true)?.then_some(Training { factor }),
+            has_third_space: node.op == "FusedBatchNormV3",
+        })
+    }
+
+    /// The channels of an input of this shape.
+    pub(in crate::backend) fn channels(&self, input: &Shape) -> Result<Channels, KernelError> {
+        let dims = input.dims();
         if dims.len() != self.rank {
             return Err(KernelError::invalid(format!(
-                "input must be {}-dimensional: {}",
-                self.rank,
-                input.shape()
+                "input must be {}-dimensional: {input}",
+                self.rank
             )));
         }
         let axis = if self.channels_first {
@@ -139,29 +154,47 @@ impl BatchNorm {
         } else {
             self.rank - 1
         };
-        let n = dims[axis];
-        let channels = Channels {
+        Ok(Channels {
             outer: product(&dims[..axis]),
-            channels: n,
+            channels: dims[axis],
             inner: product(&dims[axis + 1..]),
-        };
-        let needs_given = self.training.is_none_or(|training| training.factor != 1.0);
-        let given = |index: usize, name: &str, required: bool| -> Result<&[f32], KernelError> {
+        })
+    }
+
+    /// Compares a tensor of numbers of the channels with those of the input; some that are not looked at may have any length.
+    pub(in crate::backend) fn check_given(
+        &self,
+        name: &str,
+        given: &Shape,
+        channels: Channels,
+        input: &Shape,
+    ) -> Result<(), KernelError> {
+        let n = channels.channels;
+        let is_read = matches!(name, "scale" | "offset") || self.reads_old();
+        if given.rank() != 1 || is_read && given.dims() != [n] {
+            return Err(KernelError::invalid(format!(
+                "{name} must have the same number of elements as the channels of x, got {given} and {n} (x {input})"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Whether the mean and variance that are given count.
+    pub(in crate::backend) fn reads_old(&self) -> bool {
+        self.training.is_none_or(|training| training.factor != 1.0)
+    }
+
+    fn compute<T: Real<Wide = f32>>(&self, context: &KernelContext<'_>) -> Result<(), KernelError> {
+        let input = context.input(0)?;
+        let channels = self.channels(input.shape())?;
+        let n = channels.channels;
+        let given = |index: usize, name: &str| -> Result<&[f32], KernelError> {
             let tensor = context.input(index)?;
-            if tensor.shape().rank() != 1 || required && tensor.shape().dims() != [n] {
-                return Err(KernelError::invalid(format!(
-                    "{name} must have the same number of elements as the channels of x, got {} and {n} (x {})",
-                    tensor.shape(),
-                    input.shape()
-                )));
-            }
+            self.check_given(name, tensor.shape(), channels, input.shape())?;
             Ok(tensor.as_slice::<f32>()?)
         };
-        let (scale, offset) = (given(1, "scale", true)?, given(2, "offset", true)?);
-        let (old_mean, old_variance) = (
-            given(3, "mean", needs_given)?,
-            given(4, "variance", needs_given)?,
-        );
+        let (scale, offset) = (given(1, "scale")?, given(2, "offset")?);
+        let (old_mean, old_variance) = (given(3, "mean")?, given(4, "variance")?);
         let x = input.as_slice::<T>()?;
         let computed = (self.training.is_some() && !x.is_empty()).then(|| channels.moments(x));
         let (mean, variance) = match &computed {
