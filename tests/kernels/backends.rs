@@ -28,6 +28,11 @@ type Reasons = &'static [(&'static str, &'static str)];
 /// Why SYCL devices leave an op to the CPU.
 const RARE: &str = "no model that is run needs it on a device; it runs on the CPU";
 
+/// Why kernels in C have no doubles.
+#[cfg(feature = "opencl")]
+const NO_DOUBLES: &str =
+    "not every device computes with 64-bit floats, so the dialect has none; it runs on the CPU";
+
 /// One row: how to get devices, and what is known of them.
 pub(crate) struct Backend {
     /// What trials and `PLACEWRIGHT_REQUIRE` call it.
@@ -69,7 +74,7 @@ pub(crate) const ALL: &[Backend] = &[
         unsupported: &[],
         expected_failures: &[],
         ops_without_kernels: &[],
-        unsupported_types: &[],
+        unsupported_types: &[("double", NO_DOUBLES)],
     },
 ];
 

@@ -147,6 +147,18 @@ pub(crate) fn cases() -> Vec<Case> {
         // Large enough for several threads.
         cases.push(random(130, 70, 150, transpose));
         cases.push(random(1, 784, 1500, transpose));
+        // Around the sizes of tiles: 1, 4, 6 or 8 rows, one or two vectors of 4, 8 or 16 columns.
+        for (m, n) in [
+            (2, 4),
+            (4, 17),
+            (5, 16),
+            (8, 33),
+            (9, 32),
+            (34, 31),
+            (41, 65),
+        ] {
+            cases.push(random(m, 19, n, transpose));
+        }
     }
     cases
 }

@@ -27,10 +27,35 @@ fn bias(name: &str, value: Tensor, bias: Tensor, format: &str) -> Case {
         .input(bias)
 }
 
+/// 19 channels of 23 places: neither is a number of whole vectors.
+fn wide_bias(format: &str) -> Case {
+    let x: Vec<i32> = (0..2 * 19 * 23).collect();
+    let b: Vec<i32> = (0..19).map(|channel| 1000 * channel).collect();
+    let is_first = format == "NCHW";
+    let dims = if is_first { [2, 19, 23] } else { [2, 23, 19] };
+    let sums = (0..).zip(&x).map(|(index, x)| {
+        let channel: usize = if is_first {
+            index / 23 % 19
+        } else {
+            index % 19
+        };
+        x + b[channel]
+    });
+    bias(
+        &format!("19 channels, {format}"),
+        tensor(&dims, &x),
+        tensor(&[19], &b),
+        format,
+    )
+    .gives(tensor(&dims, &sums.collect::<Vec<i32>>()))
+}
+
 fn biases() -> Vec<Case> {
     let zeros = |dims: &[usize]| tensor(dims, &vec![0.0f32; dims.iter().product()]);
     let b = tensor(&[3], &[1.0f32, 2.0, 3.0]);
     vec![
+        wide_bias("NHWC"),
+        wide_bias("NCHW"),
         bias("channels last", zeros(&[2, 3]), b.clone(), "NHWC")
             .gives(tensor(&[2, 3], &[1.0f32, 2.0, 3.0, 1.0, 2.0, 3.0])),
         bias("channels first", zeros(&[1, 3, 2]), b.clone(), "NCHW")
@@ -79,7 +104,26 @@ fn softmaxes() -> Vec<Case> {
     let wide: Vec<f64> = input.iter().map(|&x| x.into()).collect();
     let half = [0.0, 0.0, 1.0, 1.0].map(f16::from_f32);
     let brain = [2.0; 4].map(bf16::from_f32);
+    let spoilt = |bad: f32| {
+        let mut row = [0.0f32; 41];
+        row[19] = bad;
+        softmax(
+            &format!("{bad} spoils its row only"),
+            tensor(&[2, 41], &[row, [1.0; 41]].concat()),
+        )
+        // The second row is 41 times the same: a sum and a quotient.
+        .gives_within(
+            tensor(&[2, 41], &[[f32::NAN; 41], [1.0 / 41.0; 41]].concat()),
+            1e-7,
+        )
+    };
     vec![
+        spoilt(f32::NAN),
+        spoilt(f32::INFINITY),
+        softmax("a column", tensor(&[3, 1], &[1.0f32, -5.0, 1e20]))
+            .gives(tensor(&[3, 1], &[1.0f32; 3])),
+        softmax("whole vectors", tensor(&[70, 32], &[2.0f32; 70 * 32]))
+            .gives(tensor(&[70, 32], &[0.031_25f32; 70 * 32])),
         // Each result is an exponential, a sum of 37 and a quotient.
         softmax("rows of the last dimension", tensor(&[3, 5, 37], &input))
             .gives_within(tensor(&[3, 5, 37], &single), 1e-6),
@@ -384,6 +428,12 @@ fn convolutions() -> Vec<Case> {
         random_conv([1, 5, 5, 4], [1, 1, 1, 4], PLAIN),
         // Large enough for several threads and several blocks.
         random_conv([2, 40, 40, 32], [3, 3, 32, 16], same),
+        // Around the sizes of tiles; windows larger than the image; groups wider than a vector.
+        random_conv([1, 1, 1, 3], [1, 1, 3, 17], PLAIN),
+        random_conv([1, 1, 3, 2], [1, 2, 2, 33], same),
+        random_conv([1, 9, 11, 5], [3, 3, 5, 33], same),
+        random_conv([1, 2, 3, 16], [5, 5, 8, 16], same),
+        random_conv([2, 6, 7, 8], [3, 3, 4, 34], same),
     ]);
     cases
 }
@@ -645,6 +695,9 @@ fn pools() -> Vec<Case> {
                 ..same
             },
         ),
+        // A vector of channels, and some left over.
+        ([2, 5, 4, 17], [3, 2], same),
+        ([1, 4, 4, 35], [2, 2], PLAIN),
     ] {
         cases.extend(random_pools(input, size, window));
     }

@@ -55,6 +55,55 @@ fn outputs(
     all
 }
 
+/// The plainest loop, in double precision: 17 channels of 3 x 7 pixels, in both orders.
+fn random_batches(channels_first: bool) -> Case {
+    let (images, pixels, channels) = (2, 21, 17);
+    let x = noise(images * pixels * channels, 1);
+    let [scale, offset, mean] = [2, 3, 4].map(|seed| noise(channels, seed));
+    let variance: Vec<f32> = noise(channels, 5).iter().map(|v| v * v).collect();
+    let channel_of = |index: usize| {
+        if channels_first {
+            index / pixels % channels
+        } else {
+            index % channels
+        }
+    };
+    let y: Vec<f32> = x
+        .iter()
+        .enumerate()
+        .map(|(index, &x)| {
+            let c = channel_of(index);
+            let [s, o, m, v] = [scale[c], offset[c], mean[c], variance[c]].map(f64::from);
+            #[expect(clippy::cast_possible_truncation, reason = "rounded once")]
+            let y = ((f64::from(x) - m) / (v + 1.0).sqrt() * s + o) as f32;
+            y
+        })
+        .collect();
+    let (dims, format) = if channels_first {
+        ([images, channels, 3, 7], "NCHW")
+    } else {
+        ([images, 3, 7, channels], "NHWC")
+    };
+    batch_norm(
+        &format!("17 channels, {format}"),
+        "FusedBatchNorm",
+        tensor(&dims, &x),
+        [&scale, &offset, &mean, &variance],
+    )
+    .text("data_format", format)
+    // Four roundings of numbers below 4.
+    .gives_all_within(
+        outputs(
+            tensor(&dims, &y),
+            &mean,
+            &variance,
+            [&mean, &variance],
+            false,
+        ),
+        1e-6,
+    )
+}
+
 fn batches() -> Vec<Case> {
     let x = [1.0f32, 0.0, 3.0, 2.0];
     // (x - mean) / sqrt(variance + 1) * scale + offset.
@@ -69,6 +118,8 @@ fn batches() -> Vec<Case> {
     let trained = [0.5 - 2.0 * root, -root, 0.5 + 2.0 * root, root];
     let image = tensor(&[1, 2, 1, 2], &x);
     vec![
+        random_batches(false),
+        random_batches(true),
         batch_norm("given moments", "FusedBatchNormV3", image.clone(), TWO)
             .gives_all_within(given(tensor(&[1, 2, 1, 2], &y), true), 1e-6),
         batch_norm("given moments", "FusedBatchNormV2", image.clone(), TWO)

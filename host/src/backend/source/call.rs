@@ -1,7 +1,9 @@
 //! What the kernels of this folder have in common: from a node to a function, from an execution to a launch.
 
 use std::sync::Arc;
+use std::sync::OnceLock;
 
+use crate::device::ComputeTraits;
 use crate::device::DeviceFunction;
 use crate::device::Kernel;
 use crate::device::KernelArg;
@@ -40,12 +42,7 @@ where
     F: Fn(&Call<'_, '_>) -> Result<(), KernelError> + Send + Sync,
 {
     fn compute(&self, context: &mut KernelContext<'_>) -> Result<(), KernelError> {
-        let device = program_device(context.device())?;
-        (self.run)(&Call {
-            context,
-            device,
-            site: &self.site,
-        })
+        (self.run)(&Call::new(context, &self.site)?)
     }
 }
 
@@ -54,11 +51,16 @@ pub(super) fn kernel<F>(node: &KernelConstruction<'_>, run: F) -> Made
 where
     F: Fn(&Call<'_, '_>) -> Result<(), KernelError> + Send + Sync + 'static,
 {
-    let site = Arc::new(LaunchSite {
+    let site = site(node);
+    Ok(Box::new(SourceKernel { site, run }))
+}
+
+/// Whose launches a kernel's are.
+pub(super) fn site(node: &KernelConstruction<'_>) -> Arc<LaunchSite> {
+    Arc::new(LaunchSite {
         node: node.node.to_owned(),
         op: node.op.to_owned(),
-    });
-    Ok(Box::new(SourceKernel { site, run }))
+    })
 }
 
 /// Function `name` of a program on the node's device.
@@ -123,7 +125,20 @@ pub(super) fn moved_type(dtype: DType) -> Result<&'static str, KernelError> {
 pub(super) struct Call<'a, 'c> {
     pub(super) context: &'a KernelContext<'c>,
     pub(super) device: &'a dyn ProgramDevice,
-    site: &'a Arc<LaunchSite>,
+    pub(super) site: &'a Arc<LaunchSite>,
+}
+
+impl<'a, 'c> Call<'a, 'c> {
+    pub(super) fn new(
+        context: &'a KernelContext<'c>,
+        site: &'a Arc<LaunchSite>,
+    ) -> Result<Self, KernelError> {
+        Ok(Self {
+            context,
+            device: program_device(context.device())?,
+            site,
+        })
+    }
 }
 
 impl Call<'_, '_> {
@@ -152,12 +167,7 @@ impl Call<'_, '_> {
 
     /// Work items of a group where nothing else matters.
     pub(super) fn group(&self) -> usize {
-        let traits = self.device.compute_traits();
-        let wanted = match traits.kind {
-            ProcessorKind::Cpu => GROUP_CPU,
-            ProcessorKind::Gpu => GROUP_GPU,
-        };
-        wanted.min(traits.group_size_max)
+        group(self.device.compute_traits())
     }
 
     /// Runs a function with at least `n_items` work items in one dimension; it looks which it needs.
@@ -190,6 +200,55 @@ impl Call<'_, '_> {
             group_size,
             args,
         })
+    }
+}
+
+/// Work items of a group where nothing else matters.
+pub(super) fn group(traits: &ComputeTraits) -> usize {
+    let wanted = match traits.kind {
+        ProcessorKind::Cpu => GROUP_CPU,
+        ProcessorKind::Gpu => GROUP_GPU,
+    };
+    wanted.min(traits.group_size_max)
+}
+
+/// Lanes of the vectors that functions compute with (`WIDTH`): what a processor's registers hold, or what one work item of many
+/// reads at once.
+pub(super) fn width(traits: &ComputeTraits) -> usize {
+    match (traits.kind, traits.vector_width_f32) {
+        (ProcessorKind::Cpu, 16..) => 16,
+        (ProcessorKind::Cpu, 8..) => 8,
+        (ProcessorKind::Cpu, 4..) | (ProcessorKind::Gpu, _) => 4,
+        (ProcessorKind::Cpu, _) => 1,
+    }
+}
+
+/// A function that is compiled when it is first called: which of several a kernel needs depends on shapes.
+pub(super) struct LazyFunction {
+    source: ProgramSource,
+    name: &'static str,
+    function: OnceLock<Arc<dyn DeviceFunction>>,
+}
+
+impl LazyFunction {
+    pub(super) fn new(source: ProgramSource, name: &'static str) -> Self {
+        Self {
+            source,
+            name,
+            function: OnceLock::new(),
+        }
+    }
+
+    /// The function on `device`, which must be the same each time.
+    pub(super) fn on(
+        &self,
+        device: &dyn ProgramDevice,
+    ) -> Result<&Arc<dyn DeviceFunction>, KernelError> {
+        if let Some(function) = self.function.get() {
+            return Ok(function);
+        }
+        let function = device.function(&self.source, self.name)?;
+        Ok(self.function.get_or_init(|| function))
     }
 }
 

@@ -54,6 +54,12 @@ typedef STORED(TYPE) T;
 typedef COMPUTED(TYPE) R;
 #define LOAD(p, i) LOAD_AS(TYPE, p, i)
 #define STORE(p, i, x) STORE_AS(TYPE, p, i, x)
+#ifdef WIDTH
+typedef PASTE(lanes_, TYPE) Lanes;
+#define LOAD_LANES(p, i) PASTE(load_lanes_, TYPE)(p, i)
+#define STORE_LANES(p, i, x) PASTE(store_lanes_, TYPE)(p, i, x)
+#define MULTIPLY_ADD(a, b, c) PASTE(multiply_add_, TYPE)(a, b, c)
+#endif
 #endif
 
 // What a float of 16 bits is after an operation of its own type.

@@ -6,10 +6,19 @@ use crate::device::KernelDef;
 use crate::device::KernelRegistry;
 use crate::tensor::DType;
 
+mod bias;
 mod binary;
 mod cast;
+mod conv;
+mod einsum;
+mod norm;
+mod product;
 mod select;
+mod softmax;
+mod strided;
+mod tiles;
 mod unary;
+mod window;
 
 /// Real numbers that programs compute with; short ones as `float`. Not every device has `double`.
 pub(super) const REALS: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
@@ -93,8 +102,15 @@ pub(super) fn register(registry: &mut KernelRegistry, device_type: &'static str)
         registry,
         device_type,
     };
+    bias::register(&mut table);
+    conv::register(&mut table);
+    einsum::register(&mut table);
+    norm::register(&mut table);
+    product::register(&mut table);
+    softmax::register(&mut table);
     unary::register(&mut table);
     binary::register(&mut table);
     cast::register(&mut table);
     select::register(&mut table);
+    window::register(&mut table);
 }

@@ -1,0 +1,288 @@
+//! Convolutions, and convolutions turned around, as products that read the image where it stands.
+
+use std::sync::Arc;
+
+use crate::backend::cpu::kernels::conv;
+use crate::backend::cpu::kernels::conv::Windows;
+use crate::backend::cpu::kernels::nn::ConvolutionWindows;
+use crate::backend::cpu::kernels::type_attr;
+use crate::backend::source::call::Axes;
+use crate::backend::source::call::Call;
+use crate::backend::source::call::Made;
+use crate::backend::source::call::index;
+use crate::backend::source::call::offset;
+use crate::backend::source::call::program_device;
+use crate::backend::source::call::site;
+use crate::backend::source::kernels::Table;
+use crate::backend::source::kernels::strided::Strided;
+use crate::backend::source::kernels::tiles::Packer;
+use crate::backend::source::kernels::tiles::PanelLayout;
+use crate::backend::source::kernels::tiles::TileFunction;
+use crate::backend::source::kernels::tiles::Tiling;
+use crate::device::Kernel;
+use crate::device::KernelArg;
+use crate::device::KernelConstruction;
+use crate::device::KernelContext;
+use crate::device::KernelDevice;
+use crate::device::KernelError;
+use crate::device::LaunchSite;
+use crate::kernels::window::WindowAxis;
+use crate::tensor::DType;
+use crate::tensor::Shape;
+use crate::tensor::Tensor;
+
+const SOURCE: &str = concat!(include_str!("../tile.h"), include_str!("../conv.c"));
+
+const TYPES: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::I32];
+
+pub(super) fn register(table: &mut Table<'_>) {
+    let def = table.def("Conv2D").with_types("T", &TYPES);
+    table.add(def.with_factory(|node| {
+        let windows = ConvolutionWindows::new(node)?;
+        made(node, Direction::Forward(windows), "convolve")
+    }));
+    let def = table.def("Conv2DBackpropInput").with_types("T", &TYPES);
+    let def = def.with_host_memory("input_sizes");
+    table.add(def.with_factory(|node| {
+        let windows = Windows::new(node)?;
+        made(node, Direction::Back(windows), "convolve_transposed")
+    }));
+}
+
+fn made(node: &KernelConstruction<'_>, direction: Direction, name: &'static str) -> Made {
+    let dtype = type_attr(node, "T")?;
+    let tiling = Tiling::new(program_device(node.device)?.compute_traits(), dtype);
+    Ok(Box::new(ConvolutionKernel {
+        dtype,
+        direction,
+        tiling,
+        packer: Packer::new(tiling)?,
+        function: TileFunction::new(tiling, "conv.c", SOURCE, name)?,
+        strided: Strided::new(dtype)?,
+        site: site(node),
+    }))
+}
+
+/// TensorFlow `Conv2D` or `Conv2DBackpropInput`. The filter is input 1 of both.
+#[derive(Debug, Clone, Copy)]
+enum Direction {
+    Forward(ConvolutionWindows),
+    Back(Windows),
+}
+
+struct ConvolutionKernel {
+    dtype: DType,
+    direction: Direction,
+    tiling: Tiling,
+    packer: Packer,
+    function: TileFunction,
+    strided: Strided,
+    site: Arc<LaunchSite>,
+}
+
+/// `Convolution` of conv.c.
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+struct ConvolutionArgs {
+    n_pixels: u32,
+    out_size: [u32; 2],
+    in_size: [u32; 2],
+    channels: u32,
+    group_channels: u32,
+    taps: [u32; 2],
+    stride: [i32; 2],
+    dilation: [i32; 2],
+    pad: [i32; 2],
+    out_channels: u32,
+    group_columns: u32,
+    n_panels: u32,
+    n_panels_of_all: u32,
+    zeroes: u32,
+}
+
+/// What an execution computes, whichever way round.
+struct Plan<'a> {
+    input: &'a Tensor,
+    shape: Shape,
+    axes: [WindowAxis; 2],
+    n_groups: usize,
+    /// Of what is read, and of the result.
+    size: [[usize; 2]; 2],
+    channels: usize,
+}
+
+impl Kernel for ConvolutionKernel {
+    fn compute(&self, context: &mut KernelContext<'_>) -> Result<(), KernelError> {
+        let call = Call::new(context, &self.site)?;
+        let plan = self.plan(&call)?;
+        let out = call.output(self.dtype, &plan.shape)?;
+        if plan.input.shape().n_elements() == 0 {
+            self.strided.fill(&call, &out, 0.0)?;
+        } else if out.shape().n_elements() > 0 {
+            self.launch(&call, &plan, &out)?;
+        }
+        call.set_output(0, out)
+    }
+
+    fn pack_input(
+        &self,
+        index: usize,
+        constant: &Tensor,
+        device: &dyn KernelDevice,
+    ) -> Result<Option<Tensor>, KernelError> {
+        // As one group: how many there are depends on the image.
+        let Some(layout) = self.layout(constant.shape(), 1)?.filter(|_| index == 1) else {
+            return Ok(None);
+        };
+        let device = program_device(device)?;
+        let packed = self.packer.pack(device, &self.site, constant, &layout)?;
+        Ok(Some(packed))
+    }
+}
+
+impl ConvolutionKernel {
+    fn plan<'a>(&self, call: &'a Call<'_, '_>) -> Result<Plan<'a>, KernelError> {
+        let filter = call.input(1)?;
+        match self.direction {
+            Direction::Forward(windows) => {
+                let input = call.input(0)?;
+                let (plan, shape) = windows.over(input.shape(), filter.shape())?;
+                Ok(Plan {
+                    input,
+                    shape,
+                    axes: [plan.rows, plan.columns],
+                    n_groups: plan.input_channels / plan.filter_channels,
+                    size: [
+                        [plan.rows.input, plan.columns.input],
+                        [plan.rows.output, plan.columns.output],
+                    ],
+                    channels: plan.input_channels,
+                })
+            }
+            Direction::Back(windows) => {
+                let (sizes, input) = (call.input(0)?, call.input(2)?);
+                let (plan, shape) =
+                    conv::transposed_plan(windows, sizes, filter.shape(), input.shape())?;
+                Ok(Plan {
+                    input,
+                    shape,
+                    axes: [plan.rows, plan.columns],
+                    n_groups: 1,
+                    size: [
+                        [plan.rows.output, plan.columns.output],
+                        [plan.rows.input, plan.columns.input],
+                    ],
+                    channels: plan.given_channels,
+                })
+            }
+        }
+    }
+
+    /// How a filter of this shape stands in panels; `None` for one that has no elements or is none.
+    fn layout(&self, filter: &Shape, n_groups: usize) -> Result<Option<PanelLayout>, KernelError> {
+        let &[rows, columns, first, second] = filter.dims() else {
+            return Ok(None);
+        };
+        if filter.n_elements() == 0 {
+            return Ok(None);
+        }
+        Ok(Some(match self.direction {
+            Direction::Forward(_) => {
+                let (k, n) = (rows * columns * first, second / n_groups);
+                let group = isize::try_from(n).unwrap_or(isize::MAX);
+                PanelLayout {
+                    k,
+                    n,
+                    inner: k,
+                    outer_stride: 0,
+                    row: second,
+                    column: 1,
+                    n_matrices: n_groups,
+                    batch: Axes::new([(n_groups, [group, 0, 0])], [0; 3])?,
+                    n_zeroes: columns * first,
+                }
+            }
+            Direction::Back(_) => PanelLayout {
+                k: rows * columns * second,
+                n: first,
+                inner: second,
+                outer_stride: first * second,
+                row: 1,
+                column: second,
+                n_matrices: 1,
+                batch: Axes::default(),
+                n_zeroes: second,
+            },
+        }))
+    }
+
+    fn launch(
+        &self,
+        call: &Call<'_, '_>,
+        plan: &Plan<'_>,
+        out: &Tensor,
+    ) -> Result<(), KernelError> {
+        let filter = call.input(1)?;
+        let layout = self.layout(filter.shape(), plan.n_groups)?;
+        let Some(layout) = layout else {
+            return self.strided.fill(call, out, 0.0);
+        };
+        let packed_here;
+        let panels = match call.context.packed_input(1) {
+            Some(panels) if plan.n_groups == 1 => panels,
+            _ => {
+                packed_here = self.packer.pack(call.device, call.site, filter, &layout)?;
+                &packed_here
+            }
+        };
+        let n_panels = layout.n.div_ceil(self.tiling.columns(layout.n));
+        let [in_size, out_size] = plan.size;
+        let out_channels = layout.n * plan.n_groups;
+        let n_pixels = out.shape().n_elements() / out_channels;
+        index(plan.input.shape().n_elements())?;
+        index(out.shape().n_elements())?;
+        for axis in plan.axes {
+            offset(axis.span(axis.output).saturating_add(axis.pad_before))?;
+        }
+        let args = ConvolutionArgs {
+            n_pixels: index(n_pixels)?,
+            out_size: [index(out_size[0])?, index(out_size[1])?],
+            in_size: [index(in_size[0])?, index(in_size[1])?],
+            channels: index(plan.channels)?,
+            group_channels: index(plan.channels / plan.n_groups)?,
+            taps: [index(plan.axes[0].size)?, index(plan.axes[1].size)?],
+            stride: plan.axes.map(|axis| factor(axis.stride)),
+            dilation: plan.axes.map(|axis| factor(axis.dilation)),
+            pad: [
+                offset(plan.axes[0].pad_before)?,
+                offset(plan.axes[1].pad_before)?,
+            ],
+            out_channels: index(out_channels)?,
+            group_columns: index(layout.n)?,
+            n_panels: index(n_panels)?,
+            n_panels_of_all: index(n_panels * plan.n_groups)?,
+            zeroes: index(self.packer.zeroes_at(&layout))?,
+        };
+        let tiles = [
+            n_pixels.div_ceil(self.tiling.rows(n_pixels)),
+            n_panels * plan.n_groups,
+            1,
+        ];
+        call.launch(
+            self.function.of(n_pixels, layout.n).on(call.device)?,
+            self.tiling.groups(tiles),
+            self.tiling.group(),
+            &[
+                KernelArg::Read(plan.input),
+                KernelArg::Read(panels),
+                KernelArg::Write(out),
+                KernelArg::Bytes(bytemuck::bytes_of(&args)),
+            ],
+        )
+    }
+}
+
+/// A stride or dilation. One beyond 31 bits is never multiplied with more than 0, as spans have been looked at.
+pub(super) fn factor(n: usize) -> i32 {
+    i32::try_from(n).unwrap_or(i32::MAX)
+}

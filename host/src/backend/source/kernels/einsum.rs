@@ -1,0 +1,123 @@
+//! Sums of products over labelled dimensions, as batches of matrix products.
+
+use smallvec::SmallVec;
+
+use crate::backend::cpu::kernels::matrix;
+use crate::backend::cpu::kernels::type_attr;
+use crate::backend::source::call::Axes;
+use crate::backend::source::call::Call;
+use crate::backend::source::call::Made;
+use crate::backend::source::call::kernel;
+use crate::backend::source::kernels::Table;
+use crate::backend::source::kernels::product::Products;
+use crate::backend::source::kernels::product::Right;
+use crate::backend::source::kernels::strided::Strided;
+use crate::device::KernelConstruction;
+use crate::device::KernelError;
+use crate::kernels::einsum::Reorder;
+use crate::kernels::strided::StridedCopy;
+use crate::kernels::strided::row_major_strides;
+use crate::tensor::DType;
+use crate::tensor::Shape;
+use crate::tensor::Tensor;
+
+const TYPES: [DType; 5] = [DType::F32, DType::F16, DType::BF16, DType::I32, DType::I64];
+
+pub(super) fn register(table: &mut Table<'_>) {
+    let def = table.def("Einsum").with_types("T", &TYPES);
+    table.add(def.with_factory(einsum));
+}
+
+/// TensorFlow `Einsum`: one or two operands.
+fn einsum(node: &KernelConstruction<'_>) -> Made {
+    let equation = matrix::equation(node)?;
+    let dtype = type_attr(node, "T")?;
+    let products = Products::new(node, dtype)?;
+    let strided = Strided::new(dtype)?;
+    kernel(node, move |call: &Call<'_, '_>| {
+        let shapes: SmallVec<[&Shape; 2]> = call.context.inputs().map(Tensor::shape).collect();
+        let plan = equation.plan(&shapes)?;
+        let out = call.output(dtype, plan.shape())?;
+        if out.shape().n_elements() == 0 {
+            return call.set_output(0, out);
+        }
+        let [_, k, _] = plan.product.size;
+        if k == 0 {
+            strided.fill(call, &out, 0.0)?;
+            return call.set_output(0, out);
+        }
+        let in_order = |index: usize, pack: Option<&StridedCopy>| match pack {
+            None => Ok(call.input(index)?.clone()),
+            Some(copy) => packed(call, &strided, call.input(index)?, copy),
+        };
+        let (first, second) = if plan.is_swapped { (1, 0) } else { (0, 1) };
+        let left = in_order(first, plan.lhs.pack.as_ref())?;
+        let right = if let Some(side) = &plan.rhs {
+            in_order(second, side.pack.as_ref())?
+        } else {
+            let one = call.output(dtype, &Shape::scalar())?;
+            strided.fill(call, &one, 1.0)?;
+            one
+        };
+        let right = Right::Matrices(&right);
+        match &plan.reorder {
+            None => products.multiply(call, &left, right, &out, &plan.product)?,
+            Some(reorder) => {
+                let n = reorder.copy.n_elements();
+                let sums = call.output(dtype, &Shape::from([n]))?;
+                products.multiply(call, &left, right, &sums, &plan.product)?;
+                put_in_order(call, &strided, &sums, &out, reorder)?;
+            }
+        }
+        call.set_output(0, out)
+    })
+}
+
+/// The elements of a copy, in its order.
+fn packed(
+    call: &Call<'_, '_>,
+    strided: &Strided,
+    input: &Tensor,
+    copy: &StridedCopy,
+) -> Result<Tensor, KernelError> {
+    let n = copy.n_elements();
+    let out = call.output(input.dtype(), &Shape::from([n]))?;
+    strided.copy(call, input, &out, n, &axes(copy)?)?;
+    Ok(out)
+}
+
+/// The result's elements, from the products' order.
+fn put_in_order(
+    call: &Call<'_, '_>,
+    strided: &Strided,
+    sums: &Tensor,
+    out: &Tensor,
+    reorder: &Reorder,
+) -> Result<(), KernelError> {
+    let Some(labels) = &reorder.inflate else {
+        let n = reorder.copy.n_elements();
+        return strided.copy(call, sums, out, n, &axes(&reorder.copy)?);
+    };
+    let ordered = packed(call, strided, sums, &reorder.copy)?;
+    strided.fill(call, out, 0.0)?;
+    let dims: SmallVec<[usize; 6]> = labels.iter().map(|&(size, _)| size).collect();
+    let from = row_major_strides(&dims);
+    let axes = labels.iter().zip(from).map(|(&(size, to), from)| {
+        let to = isize::try_from(to).unwrap_or(isize::MAX);
+        (size, [from, to, 0])
+    });
+    let n = ordered.shape().n_elements();
+    strided.copy(call, &ordered, out, n, &Axes::new(axes, [0; 3])?)
+}
+
+/// A copy's axes, the result being in order.
+fn axes(copy: &StridedCopy) -> Result<Axes, KernelError> {
+    let axes: SmallVec<[(usize, isize); 6]> = copy.axes().collect();
+    let dims: SmallVec<[usize; 6]> = axes.iter().map(|&(size, _)| size).collect();
+    let to = row_major_strides(&dims);
+    let axes = axes.iter().zip(to);
+    Axes::new(
+        axes.map(|(&(size, from), to)| (size, [from, to, 0])),
+        [copy.start(), 0, 0],
+    )
+}

@@ -1,0 +1,328 @@
+//! Matrix products and batches of them.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::backend::cpu::kernels::math;
+use crate::backend::cpu::kernels::matrix;
+use crate::backend::cpu::kernels::type_attr;
+use crate::backend::source::call::Axes;
+use crate::backend::source::call::Call;
+use crate::backend::source::call::Made;
+use crate::backend::source::call::index;
+use crate::backend::source::call::program_device;
+use crate::backend::source::call::site;
+use crate::backend::source::kernels::Table;
+use crate::backend::source::kernels::strided::Strided;
+use crate::backend::source::kernels::tiles::Packer;
+use crate::backend::source::kernels::tiles::PanelLayout;
+use crate::backend::source::kernels::tiles::TileFunction;
+use crate::backend::source::kernels::tiles::Tiling;
+use crate::device::Kernel;
+use crate::device::KernelArg;
+use crate::device::KernelConstruction;
+use crate::device::KernelContext;
+use crate::device::KernelDevice;
+use crate::device::KernelError;
+use crate::device::LaunchSite;
+use crate::kernels::batch::BatchProduct;
+use crate::kernels::batch::Operand;
+use crate::tensor::DType;
+use crate::tensor::Shape;
+use crate::tensor::Tensor;
+
+const SOURCE: &str = concat!(include_str!("../tile.h"), include_str!("../product.c"));
+
+/// Rows of the left side up to which a right side that changes is read as it stands: packing it costs as much as so many rows.
+const UNPACKED_ROWS_MAX: usize = 32;
+
+/// The same where its columns do not stand side by side, so that no vector can be read.
+const UNPACKED_ROWS_MAX_STRIDED: usize = 4;
+
+const MATRICES: [DType; 5] = [DType::F32, DType::F16, DType::BF16, DType::I32, DType::I64];
+
+const BATCHES: [DType; 6] = [
+    DType::F32,
+    DType::F16,
+    DType::BF16,
+    DType::I16,
+    DType::I32,
+    DType::I64,
+];
+
+pub(super) fn register(table: &mut Table<'_>) {
+    let def = table.def("MatMul").with_types("T", &MATRICES);
+    table.add(def.with_factory(mat_mul));
+    for op in ["BatchMatMul", "BatchMatMulV2"] {
+        let def = table.def(op).with_types("T", &BATCHES);
+        table.add(def.with_factory(|node| batch_mat_mul(node, type_attr(node, "T")?)));
+    }
+    for dtype in BATCHES {
+        let def = table.def("BatchMatMulV3").with_types("Ta", &[dtype]);
+        let def = def.with_types("Tb", &[dtype]).with_types("Tout", &[dtype]);
+        table.add(def.with_factory(move |node| batch_mat_mul(node, dtype)));
+    }
+}
+
+/// TensorFlow `MatMul`.
+fn mat_mul(node: &KernelConstruction<'_>) -> Made {
+    let transpose = math::transposed(node)?;
+    let plan = move |lhs: &Shape, rhs: &Shape| {
+        let [m, k, n] = math::product_size(lhs, rhs, transpose)?;
+        let side = |rows, columns, is_turned| {
+            let (row, column) = if is_turned { (1, rows) } else { (columns, 1) };
+            Operand {
+                batch: SmallVec::new(),
+                row,
+                column,
+            }
+        };
+        let product = BatchProduct {
+            batch: SmallVec::new(),
+            size: [m, k, n],
+            lhs: side(m, k, transpose.0),
+            rhs: side(k, n, transpose.1),
+        };
+        Ok((product, Shape::from([m, n])))
+    };
+    Ok(Box::new(ProductKernel {
+        products: Products::new(node, type_attr(node, "T")?)?,
+        is_right_turned: transpose.1,
+        site: site(node),
+        plan,
+    }))
+}
+
+/// TensorFlow `BatchMatMul`, `BatchMatMulV2` and `BatchMatMulV3`.
+fn batch_mat_mul(node: &KernelConstruction<'_>, dtype: DType) -> Made {
+    let (transposed, broadcasts) = matrix::batch_attrs(node)?;
+    Ok(Box::new(ProductKernel {
+        products: Products::new(node, dtype)?,
+        is_right_turned: transposed[1],
+        site: site(node),
+        plan: move |lhs: &Shape, rhs: &Shape| matrix::plan(lhs, rhs, transposed, broadcasts),
+    }))
+}
+
+/// A kernel whose inputs are the two sides. A right side that is one matrix and the same in all runs is packed before.
+struct ProductKernel<P> {
+    products: Products,
+    is_right_turned: bool,
+    site: Arc<LaunchSite>,
+    plan: P,
+}
+
+impl<P> Kernel for ProductKernel<P>
+where
+    P: Fn(&Shape, &Shape) -> Result<(BatchProduct, Shape), KernelError> + Send + Sync,
+{
+    fn compute(&self, context: &mut KernelContext<'_>) -> Result<(), KernelError> {
+        let call = Call::new(context, &self.site)?;
+        let (left, right) = (call.input(0)?, call.input(1)?);
+        let (plan, shape) = (self.plan)(left.shape(), right.shape())?;
+        let right = match call.context.packed_input(1) {
+            Some(panels) => Right::Panels(panels),
+            None => Right::Matrices(right),
+        };
+        let out = call.output(self.products.dtype, &shape)?;
+        self.products.multiply(&call, left, right, &out, &plan)?;
+        call.set_output(0, out)
+    }
+
+    fn pack_input(
+        &self,
+        index: usize,
+        constant: &Tensor,
+        device: &dyn KernelDevice,
+    ) -> Result<Option<Tensor>, KernelError> {
+        let &[ref batch @ .., rows, columns] = constant.shape().dims() else {
+            return Ok(None); // Refused when it is computed, with both shapes.
+        };
+        if index != 1 || rows == 0 || columns == 0 || batch.iter().any(|&size| size != 1) {
+            return Ok(None);
+        }
+        let (k, n, row, column) = if self.is_right_turned {
+            (columns, rows, 1, columns)
+        } else {
+            (rows, columns, columns, 1)
+        };
+        let layout = PanelLayout {
+            k,
+            n,
+            inner: k,
+            outer_stride: 0,
+            row,
+            column,
+            n_matrices: 1,
+            batch: Axes::default(),
+            n_zeroes: 0,
+        };
+        let packer = &self.products.packer;
+        packer
+            .pack(program_device(device)?, &self.site, constant, &layout)
+            .map(Some)
+    }
+}
+
+/// The right side of products.
+#[derive(Clone, Copy)]
+pub(super) enum Right<'a> {
+    Matrices(&'a Tensor),
+    /// One matrix, which all of the left side is multiplied with.
+    Panels(&'a Tensor),
+}
+
+/// `Product` of product.c.
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+struct ProductArgs {
+    m: u32,
+    k: u32,
+    n: u32,
+    left_row: u32,
+    left_column: u32,
+    right_row: u32,
+    right_column: u32,
+    n_panels: u32,
+    batch: Axes,
+}
+
+/// The functions for one element type.
+pub(super) struct Products {
+    pub(super) dtype: DType,
+    tiling: Tiling,
+    packer: Packer,
+    packed: TileFunction,
+    unpacked: TileFunction,
+    strided: Strided,
+}
+
+impl Products {
+    pub(super) fn new(node: &KernelConstruction<'_>, dtype: DType) -> Result<Self, KernelError> {
+        let tiling = Tiling::new(program_device(node.device)?.compute_traits(), dtype);
+        Ok(Self {
+            dtype,
+            tiling,
+            packer: Packer::new(tiling)?,
+            packed: TileFunction::new(tiling, "product.c", SOURCE, "product")?,
+            unpacked: TileFunction::new(tiling, "product.c", SOURCE, "product_unpacked")?,
+            strided: Strided::new(dtype)?,
+        })
+    }
+
+    /// Fills `out` with the products.
+    pub(super) fn multiply(
+        &self,
+        call: &Call<'_, '_>,
+        left: &Tensor,
+        right: Right<'_>,
+        out: &Tensor,
+        plan: &BatchProduct,
+    ) -> Result<(), KernelError> {
+        let [mut m, k, n] = plan.size;
+        if out.shape().n_elements() == 0 {
+            return Ok(());
+        }
+        if k == 0 {
+            return self.strided.fill(call, out, 0.0);
+        }
+        let mut n_batches = plan.batch.iter().product::<usize>();
+        let mut left_row = plan.lhs.row;
+        // (size, strides of both sides); the rows of all matrices are those of one where the right side is one.
+        let mut batch: SmallVec<[(usize, [usize; 2]); 4]> = SmallVec::new();
+        if let Some(row) = plan.rows_of_all() {
+            m *= n_batches;
+            n_batches = 1;
+            left_row = row;
+        } else {
+            let strides = plan.lhs.batch.iter().zip(&plan.rhs.batch);
+            let axes = plan.batch.iter().zip(strides);
+            batch.extend(axes.map(|(&size, (&lhs, &rhs))| (size, [lhs, rhs])));
+            batch.retain(|(size, _)| *size != 1);
+        }
+        let most = if plan.rhs.column == 1 {
+            UNPACKED_ROWS_MAX
+        } else {
+            UNPACKED_ROWS_MAX_STRIDED
+        };
+        let packed_here;
+        let (function, right) = match right {
+            Right::Panels(panels) => (&self.packed, panels),
+            Right::Matrices(right) if m <= most => (&self.unpacked, right),
+            Right::Matrices(right) => {
+                packed_here = self.pack(call, right, plan, &mut batch)?;
+                (&self.packed, &packed_here)
+            }
+        };
+        let columns = self.tiling.columns(n);
+        let n_panels = n.div_ceil(columns);
+        index(left.shape().n_elements())?;
+        index(out.shape().n_elements())?;
+        let args = ProductArgs {
+            m: index(m)?,
+            k: index(k)?,
+            n: index(n)?,
+            left_row: index(left_row)?,
+            left_column: index(plan.lhs.column)?,
+            right_row: index(plan.rhs.row)?,
+            right_column: index(plan.rhs.column)?,
+            n_panels: index(n_panels)?,
+            batch: axes(&batch)?,
+        };
+        let tiles = [m.div_ceil(self.tiling.rows(m)), n_panels, n_batches];
+        call.launch(
+            function.of(m, n).on(call.device)?,
+            self.tiling.groups(tiles),
+            self.tiling.group(),
+            &[
+                KernelArg::Read(left),
+                KernelArg::Read(right),
+                KernelArg::Write(out),
+                KernelArg::Bytes(bytemuck::bytes_of(&args)),
+            ],
+        )
+    }
+
+    /// The panels of all matrices of the right side. The strides in `batch` become those of the panels, counted in matrices.
+    fn pack(
+        &self,
+        call: &Call<'_, '_>,
+        right: &Tensor,
+        plan: &BatchProduct,
+        batch: &mut [(usize, [usize; 2])],
+    ) -> Result<Tensor, KernelError> {
+        let [_, k, n] = plan.size;
+        let own: SmallVec<[(usize, [usize; 2]); 4]> = batch
+            .iter()
+            .filter(|(_, [_, stride])| *stride != 0)
+            .map(|&(size, [_, stride])| (size, [stride, 0]))
+            .collect();
+        let mut n_matrices = 1;
+        for (size, [_, stride]) in batch.iter_mut().rev() {
+            if *stride != 0 {
+                *stride = n_matrices;
+                n_matrices *= *size;
+            }
+        }
+        let layout = PanelLayout {
+            k,
+            n,
+            inner: k,
+            outer_stride: 0,
+            row: plan.rhs.row,
+            column: plan.rhs.column,
+            n_matrices,
+            batch: axes(&own)?,
+            n_zeroes: 0,
+        };
+        self.packer.pack(call.device, call.site, right, &layout)
+    }
+}
+
+fn axes(batch: &[(usize, [usize; 2])]) -> Result<Axes, KernelError> {
+    let stride = |stride: usize| isize::try_from(stride).unwrap_or(isize::MAX);
+    let axes = batch.iter();
+    let axes = axes.map(|&(size, [a, b])| (size, [stride(a), stride(b), 0]));
+    Axes::new(axes, [0; 3])
+}

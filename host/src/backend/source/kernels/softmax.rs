@@ -1,0 +1,72 @@
+//! Softmax over rows.
+
+use crate::backend::cpu::kernels::nn;
+use crate::backend::cpu::kernels::type_attr;
+use crate::backend::source::call::Call;
+use crate::backend::source::call::Made;
+use crate::backend::source::call::function;
+use crate::backend::source::call::index;
+use crate::backend::source::call::kernel;
+use crate::backend::source::call::program_device;
+use crate::backend::source::call::type_name;
+use crate::backend::source::call::width;
+use crate::backend::source::kernels::Table;
+use crate::device::KernelArg;
+use crate::device::KernelConstruction;
+use crate::device::ProcessorKind;
+use crate::device::ProgramSource;
+use crate::tensor::DType;
+
+const SOURCE: &str = include_str!("../softmax.c");
+
+const FLOATS: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
+
+/// Groups per core or multiprocessor: enough to even out, few enough not to be felt.
+const GROUPS_PER_UNIT: usize = 16;
+
+pub(super) fn register(table: &mut Table<'_>) {
+    for (op, is_logarithm) in [("Softmax", "0"), ("LogSoftmax", "1")] {
+        let def = table.def(op).with_types("T", &FLOATS);
+        table.add(def.with_factory(move |node| softmax(node, is_logarithm)));
+    }
+}
+
+/// TensorFlow `Softmax` and `LogSoftmax`: over the last dimension.
+fn softmax(node: &KernelConstruction<'_>, is_logarithm: &'static str) -> Made {
+    let dtype = type_attr(node, "T")?;
+    let traits = program_device(node.device)?.compute_traits();
+    let group = match traits.kind {
+        ProcessorKind::Cpu => 1,
+        ProcessorKind::Gpu => 64,
+    };
+    let n_units = usize::try_from(traits.n_compute_units).unwrap_or(1);
+    let n_groups_max = n_units.max(1) * GROUPS_PER_UNIT;
+    let source = ProgramSource::of_source("softmax.c", SOURCE)
+        .with("TYPE", type_name(dtype)?)
+        .with("WIDTH", width(traits).to_string())
+        .with("GROUP", group.to_string())
+        .with("IS_LOGARITHM", is_logarithm);
+    let function = function(node, &source, "softmax")?;
+    kernel(node, move |call: &Call<'_, '_>| {
+        let logits = call.input(0)?;
+        let columns = nn::softmax_columns(logits.shape())?;
+        let out = call.output(dtype, logits.shape())?;
+        let n = logits.shape().n_elements();
+        if n > 0 {
+            index(n)?;
+            let n_rows = n / columns;
+            call.launch(
+                &function,
+                [n_rows.min(n_groups_max), 1, 1],
+                [group, 1, 1],
+                &[
+                    KernelArg::Read(logits),
+                    KernelArg::Write(&out),
+                    KernelArg::U32(index(n_rows)?),
+                    KernelArg::U32(index(columns)?),
+                ],
+            )?;
+        }
+        call.set_output(0, out)
+    })
+}

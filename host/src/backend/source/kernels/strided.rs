@@ -1,0 +1,67 @@
+//! Tensors that are filled, and copies between strides, as steps of other kernels.
+
+use crate::backend::source::call::Axes;
+use crate::backend::source::call::Call;
+use crate::backend::source::call::LazyFunction;
+use crate::backend::source::call::index;
+use crate::backend::source::call::type_name;
+use crate::device::KernelArg;
+use crate::device::KernelError;
+use crate::device::ProgramSource;
+use crate::tensor::DType;
+use crate::tensor::Tensor;
+
+const SOURCE: &str = include_str!("../strided.c");
+
+/// The functions for one element type.
+pub(super) struct Strided {
+    copy: LazyFunction,
+    fill: LazyFunction,
+}
+
+impl Strided {
+    pub(super) fn new(dtype: DType) -> Result<Self, KernelError> {
+        let source = ProgramSource::of_source("strided.c", SOURCE).with("TYPE", type_name(dtype)?);
+        Ok(Self {
+            copy: LazyFunction::new(source.clone(), "copy"),
+            fill: LazyFunction::new(source, "fill"),
+        })
+    }
+
+    /// `out[axes, 1] = input[axes, 0]` for `n` positions.
+    pub(super) fn copy(
+        &self,
+        call: &Call<'_, '_>,
+        input: &Tensor,
+        out: &Tensor,
+        n: usize,
+        axes: &Axes,
+    ) -> Result<(), KernelError> {
+        let args = [
+            KernelArg::Read(input),
+            KernelArg::Write(out),
+            KernelArg::U32(index(n)?),
+            axes.arg(),
+        ];
+        call.launch_items(self.copy.on(call.device)?, n, &args)
+    }
+
+    /// Sets every element.
+    pub(super) fn fill(
+        &self,
+        call: &Call<'_, '_>,
+        out: &Tensor,
+        value: f32,
+    ) -> Result<(), KernelError> {
+        let n = out.shape().n_elements();
+        if n == 0 {
+            return Ok(());
+        }
+        let args = [
+            KernelArg::Write(out),
+            KernelArg::U32(index(n)?),
+            KernelArg::F32(value),
+        ];
+        call.launch_items(self.fill.on(call.device)?, n, &args)
+    }
+}

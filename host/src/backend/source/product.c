@@ -1,0 +1,88 @@
+// Batches of matrix products, after tile.h.
+
+// `Product` of product.rs lays it out. Strides are in elements.
+typedef struct {
+    u32 m, k, n;
+    u32 left_row, left_column;
+    // Where the right side is read as it stands.
+    u32 right_row, right_column;
+    // Panels of a matrix of the right side.
+    u32 n_panels;
+    // Batch dimensions: strides of the matrices of the left side, and of the right one (counted in matrices where those are panels).
+    Axes batch;
+} Product;
+
+INLINE void rows_of(GLOBAL const T **rows, GLOBAL const T *left, Index first, Product p)
+{
+    UNROLL for (int r = 0; r < ROWS; r++) {
+        // Rows that are not there are computed like the last one, and not stored.
+        rows[r] = left + min(first + r, p.m - 1) * p.left_row;
+    }
+}
+
+INLINE void store_tile(const Sums *sums, GLOBAL T *out, Index batch, Index row, Index column, Product p)
+{
+    out += (batch * p.m + row) * p.n + column;
+    UNROLL for (int r = 0; r < ROWS; r++) {
+        if (row + r < p.m) {
+            store_row(sums->at[r], out + r * p.n, p.n - column);
+        }
+    }
+}
+
+// `[batch, m, k] x [batch, k, n] -> [batch, m, n]`. Per work item a tile: of rows, panels, matrices.
+KERNEL void product(GLOBAL const T *RESTRICT left, GLOBAL const R *RESTRICT panels, GLOBAL T *RESTRICT out, Product p)
+{
+    const Index row = GLOBAL_ID(0) * ROWS;
+    const Index panel = GLOBAL_ID(1);
+    const Index batch = GLOBAL_ID(2);
+    if (row >= p.m || panel >= p.n_panels) {
+        return;
+    }
+    GLOBAL const T *rows[ROWS];
+    rows_of(rows, left + axes_offset(p.batch, batch, 0), row, p);
+    panels += ((Index)axes_offset(p.batch, batch, 1) * p.n_panels + panel) * p.k * COLUMNS;
+    Sums sums;
+    clear(&sums);
+    if (p.left_column == 1) {
+        multiply_rows(&sums, rows, 1, panels, p.k);
+    } else {
+        multiply_rows(&sums, rows, p.left_column, panels, p.k);
+    }
+    store_tile(&sums, out, batch, row, panel * COLUMNS, p);
+}
+
+// The same with the right side as it stands: for products of few rows, which would not pay for panels.
+KERNEL void product_unpacked(GLOBAL const T *RESTRICT left, GLOBAL const T *RESTRICT right, GLOBAL T *RESTRICT out, Product p)
+{
+    const Index row = GLOBAL_ID(0) * ROWS;
+    const Index column = GLOBAL_ID(1) * COLUMNS;
+    const Index batch = GLOBAL_ID(2);
+    if (row >= p.m || column >= p.n) {
+        return;
+    }
+    GLOBAL const T *rows[ROWS];
+    rows_of(rows, left + axes_offset(p.batch, batch, 0), row, p);
+    right += (Index)axes_offset(p.batch, batch, 1) + column * p.right_column;
+    const bool is_whole = p.right_column == 1 && column + COLUMNS <= p.n;
+    Sums sums;
+    clear(&sums);
+    for (Index q = 0; q < p.k; q++) {
+        Lanes values[VECTORS];
+        if (is_whole) {
+            UNROLL for (int v = 0; v < VECTORS; v++) {
+                values[v] = LOAD_LANES(right, q * p.right_row + v * WIDTH);
+            }
+        } else {
+            R lanes[COLUMNS];
+            UNROLL for (int lane = 0; lane < COLUMNS; lane++) {
+                lanes[lane] = LOAD(right, q * p.right_row + min((Index)lane, p.n - 1 - column) * p.right_column);
+            }
+            UNROLL for (int v = 0; v < VECTORS; v++) {
+                values[v] = LANES_AT(lanes, v * WIDTH);
+            }
+        }
+        multiply_row(&sums, rows, q * p.left_column, values);
+    }
+    store_tile(&sums, out, batch, row, column, p);
+}
