@@ -115,6 +115,19 @@ impl Pad {
         &self.shape
     }
 
+    /// Elements before, of and after the input along each axis, outermost first; [`Self::inner`] elements stay neighbours under the
+    /// last one.
+    pub fn axes(&self) -> impl DoubleEndedIterator<Item = [usize; 3]> + '_ {
+        self.axes
+            .iter()
+            .map(|axis| [axis.before, axis.size, axis.after])
+    }
+
+    /// Elements under the last axis that has a margin.
+    pub fn inner(&self) -> usize {
+        self.inner
+    }
+
     /// Whether there is no margin at all.
     pub fn is_identity(&self) -> bool {
         self.axes.is_empty()

@@ -127,6 +127,26 @@ impl Reduction {
         &self.shape
     }
 
+    /// Elements of which each result is made.
+    pub fn n_reduced(&self) -> usize {
+        self.n_reduced
+    }
+
+    /// Sizes and strides of what stays, outermost first, none of size 1.
+    pub fn kept_axes(&self) -> impl ExactSizeIterator<Item = (usize, usize)> + '_ {
+        self.kept.iter().map(|axis| (axis.size, axis.stride))
+    }
+
+    /// The same of what goes.
+    pub fn reduced_axes(&self) -> impl ExactSizeIterator<Item = (usize, usize)> + '_ {
+        self.reduced.iter().map(|axis| (axis.size, axis.stride))
+    }
+
+    /// Whether neighbours stay neighbours: the last axis that is not 1 is kept.
+    pub fn is_by_columns(&self) -> bool {
+        self.by_columns
+    }
+
     /// Reduces `input`.
     ///
     /// # Panics

@@ -68,6 +68,16 @@ impl AxisView {
         }
     }
 
+    /// Elements along the axis.
+    pub fn n(self) -> usize {
+        self.n
+    }
+
+    /// Elements behind it.
+    pub fn inner(self) -> usize {
+        self.inner
+    }
+
     /// `out[i] = join(join(start, x[0]), ..)`, in turn and in `T` (TensorFlow `Cumsum`, `Cumprod`).
     ///
     /// # Panics

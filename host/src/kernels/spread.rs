@@ -107,6 +107,11 @@ impl<const N: usize> Spread<N> {
         })
     }
 
+    /// Sizes, and strides of each operand, outermost first, none of size 1.
+    pub fn axes(&self) -> impl Iterator<Item = (usize, [usize; N])> + '_ {
+        self.axes.iter().map(|axis| (axis.size, axis.strides))
+    }
+
     /// Calls `run(offsets, advances, part)` for runs of `out` that together are all of it: operand `i` begins at
     /// `offsets[i]` and has one element for each of the run, or one for all where it does not advance.
     ///

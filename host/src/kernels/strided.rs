@@ -81,6 +81,16 @@ impl StridedCopy {
         self.n_elements
     }
 
+    /// Where the first element is read.
+    pub fn start(&self) -> usize {
+        self.start
+    }
+
+    /// Sizes and strides, outermost first, none of size 1; neighbours that one stride walks over are one axis.
+    pub fn axes(&self) -> impl DoubleEndedIterator<Item = (usize, isize)> + ExactSizeIterator + '_ {
+        self.axes.iter().map(|axis| (axis.size, axis.stride))
+    }
+
     /// Whether it copies an input of `n_input` elements as it is.
     pub fn is_identity(&self, n_input: usize) -> bool {
         let whole = match self.axes[..] {
@@ -118,7 +128,7 @@ impl StridedCopy {
 
     /// The axis that is contiguous in the input, where the last one of the result is not and both are long: there, going
     /// row by row would touch a cache line per element.
-    fn contiguous_axis(&self) -> Option<usize> {
+    pub fn contiguous_axis(&self) -> Option<usize> {
         let (last, outer) = self.axes.split_last()?;
         let strided = last.size >= 4 && last.stride.unsigned_abs() > 1;
         let across = outer

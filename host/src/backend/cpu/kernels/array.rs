@@ -20,7 +20,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
 }
 
 /// TensorFlow `Reshape`: no copy.
-fn reshape(_: &KernelConstruction<'_>) -> Made {
+pub(in crate::backend) fn reshape(_: &KernelConstruction<'_>) -> Made {
     view(|context| {
         let (tensor, sizes) = (context.input(0)?, context.input(1)?);
         if sizes.shape().rank() != 1 {

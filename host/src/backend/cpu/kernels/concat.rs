@@ -54,28 +54,50 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     );
 }
 
-/// TensorFlow `Concat`, whose first input is the axis, and `ConcatV2`, whose last input is.
+/// Values that become one.
+pub(in crate::backend) struct Joined<'a> {
+    pub(in crate::backend) values: SmallVec<[&'a Tensor; 8]>,
+    pub(in crate::backend) shape: Shape,
+    pub(in crate::backend) axis: usize,
+    /// Neighbours of the first value that stay neighbours, under the axis.
+    pub(in crate::backend) inner: usize,
+}
+
+/// What TensorFlow `Concat`, whose first input is the axis, and `ConcatV2`, whose last input is, join.
+pub(in crate::backend) fn to_join<'a>(
+    context: &'a KernelContext<'_>,
+    axis_is_first: bool,
+) -> Result<Joined<'a>, KernelError> {
+    let n_values = context.n_inputs().saturating_sub(1);
+    let axis = context.input(if axis_is_first { 0 } else { n_values })?;
+    let values = context
+        .inputs()
+        .skip(usize::from(axis_is_first))
+        .take(n_values)
+        .collect::<SmallVec<[&Tensor; 8]>>();
+    let Some(first) = values.first() else {
+        return Err(KernelError::invalid("nothing to concatenate"));
+    };
+    let (axis, shape) = joined(&values, scalar(axis, "concat dim tensor")?)?;
+    let inner = product(&first.shape().dims()[axis + 1..]);
+    Ok(Joined {
+        values,
+        shape,
+        axis,
+        inner,
+    })
+}
+
 fn concat(node: &KernelConstruction<'_>, axis_is_first: bool) -> Made {
     dispatch_words!(type_attr(node, "T")?, W => kernel(move |context| {
-        let n_values = context.n_inputs().saturating_sub(1);
-        let axis = context.input(if axis_is_first { 0 } else { n_values })?;
-        let values = context
-            .inputs()
-            .skip(usize::from(axis_is_first))
-            .take(n_values)
-            .collect::<SmallVec<[&Tensor; 8]>>();
-        let Some(first) = values.first() else {
-            return Err(KernelError::invalid("nothing to concatenate"));
-        };
-        let (axis, shape) = joined(&values, scalar(axis, "concat dim tensor")?)?;
-        let inner = product(&first.shape().dims()[axis + 1..]);
+        let Joined { values, shape, axis, inner } = to_join(context, axis_is_first)?;
         let words = values.iter().map(|value| W::read(value)).collect::<Result<SmallVec<[_; 8]>, _>>()?;
         let rows: SmallVec<[_; 8]> = words
             .iter()
             .zip(&values)
             .map(|(words, value)| (&words[..], value.shape().dims()[axis].saturating_mul(inner)))
             .collect();
-        W::write(context, 0, first.dtype(), shape, |out| {
+        W::write(context, 0, values[0].dtype(), shape, |out| {
             concat::concat(&rows, out, Threads::of(context));
             Ok(())
         })
@@ -112,37 +134,54 @@ fn joined(values: &[&Tensor], axis: i64) -> Result<(usize, Shape), KernelError> 
     Ok((at, Shape::new(&dims)))
 }
 
-/// TensorFlow `Split`: equal parts.
+/// The axis along which a value is cut, and the sizes of its parts.
+pub(in crate::backend) type Cut = (usize, SmallVec<[usize; 8]>);
+
+/// TensorFlow `Split`: equal parts of input 1.
+pub(in crate::backend) fn split_cut(context: &KernelContext<'_>) -> Result<Cut, KernelError> {
+    let value = context.input(1)?;
+    let axis = split_axis(scalar(context.input(0)?, "split_dim")?, value.shape())?;
+    let (whole, n) = (value.shape().dims()[axis], context.n_outputs());
+    if n == 0 || !whole.is_multiple_of(n) {
+        return Err(KernelError::invalid(format!(
+            "number of ways to split should evenly divide the split dimension, but got split_dim {axis} (size = {whole}) and num_split {n}"
+        )));
+    }
+    Ok((axis, SmallVec::from_elem(whole / n, n)))
+}
+
+/// TensorFlow `SplitV`: parts of input 0, of given sizes, one of which may be -1.
+pub(in crate::backend) fn split_v_cut(context: &KernelContext<'_>) -> Result<Cut, KernelError> {
+    let (value, lengths) = (context.input(0)?, context.input(1)?);
+    let axis = match integers(context.input(2)?)?[..] {
+        [axis] => split_axis(axis, value.shape())?,
+        _ => {
+            return Err(KernelError::invalid(
+                "split_dim_tensor must have exactly one element",
+            ));
+        }
+    };
+    if lengths.shape().dims() != [context.n_outputs()] {
+        return Err(KernelError::invalid(format!(
+            "size of the split_tensor must be 1-D and have the same elements as outputs: {} for {} outputs",
+            lengths.shape(),
+            context.n_outputs()
+        )));
+    }
+    let sizes = sizes(&integers(lengths)?, value.shape().dims()[axis])?;
+    Ok((axis, sizes))
+}
+
 fn split(node: &KernelConstruction<'_>) -> Made {
     dispatch_words!(type_attr(node, "T")?, W => kernel(|context| {
-        let value = context.input(1)?;
-        let axis = split_axis(scalar(context.input(0)?, "split_dim")?, value.shape())?;
-        let (whole, n) = (value.shape().dims()[axis], context.n_outputs());
-        if n == 0 || !whole.is_multiple_of(n) {
-            return Err(KernelError::invalid(format!(
-                "number of ways to split should evenly divide the split dimension, but got split_dim {axis} (size = {whole}) and num_split {n}"
-            )));
-        }
-        parts::<W>(context, 1, axis, &SmallVec::<[usize; 8]>::from_elem(whole / n, n))
+        let (axis, sizes) = split_cut(context)?;
+        parts::<W>(context, 1, axis, &sizes)
     }))
 }
 
-/// TensorFlow `SplitV`: parts of given sizes, one of which may be -1.
 fn split_v(node: &KernelConstruction<'_>) -> Made {
     dispatch_words!(type_attr(node, "T")?, W => kernel(|context| {
-        let (value, lengths) = (context.input(0)?, context.input(1)?);
-        let axis = match integers(context.input(2)?)?[..] {
-            [axis] => split_axis(axis, value.shape())?,
-            _ => return Err(KernelError::invalid("split_dim_tensor must have exactly one element")),
-        };
-        if lengths.shape().dims() != [context.n_outputs()] {
-            return Err(KernelError::invalid(format!(
-                "size of the split_tensor must be 1-D and have the same elements as outputs: {} for {} outputs",
-                lengths.shape(),
-                context.n_outputs()
-            )));
-        }
-        let sizes = sizes(&integers(lengths)?, value.shape().dims()[axis])?;
+        let (axis, sizes) = split_v_cut(context)?;
         parts::<W>(context, 0, axis, &sizes)
     }))
 }

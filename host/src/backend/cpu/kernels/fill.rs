@@ -26,7 +26,7 @@ use crate::tensor::Shape;
 use crate::tensor::Tensor;
 
 /// Types that TensorFlow's `Range` takes.
-const RANGES: [DType; 10] = [
+pub(in crate::backend) const RANGES: [DType; 10] = [
     DType::F32,
     DType::F64,
     DType::F16,
@@ -48,14 +48,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
                 .with_factory(measure),
         );
     }
-    registry.register(def("Rank").with_host_memory("output").with_factory(|_| {
-        kernel(|context| {
-            let rank = context.input(0)?.shape().rank();
-            output(context, Shape::scalar(), |out: &mut [i32]| {
-                measured(&[rank], out)
-            })
-        })
-    }));
+    registry.register(def("Rank").with_host_memory("output").with_factory(rank));
     let types = [&ELEMENTS[..], &[DType::String]].concat();
     registry.register(
         def("Fill")
@@ -101,7 +94,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
 }
 
 /// TensorFlow `Shape`, `ShapeN`, `Size`: of tensors of any type.
-fn measure(node: &KernelConstruction<'_>) -> Made {
+pub(in crate::backend) fn measure(node: &KernelConstruction<'_>) -> Made {
     fn made<T: Number>(of_size: bool) -> Made {
         kernel(move |context| {
             for (index, input) in context.inputs().enumerate() {
@@ -125,6 +118,16 @@ fn measure(node: &KernelConstruction<'_>) -> Made {
         DType::I64 => made::<i64>(of_size),
         _ => made::<i32>(of_size),
     }
+}
+
+/// TensorFlow `Rank`.
+pub(in crate::backend) fn rank(_: &KernelConstruction<'_>) -> Made {
+    kernel(|context| {
+        let rank = context.input(0)?.shape().rank();
+        output(context, Shape::scalar(), |out: &mut [i32]| {
+            measured(&[rank], out)
+        })
+    })
 }
 
 /// Sizes as elements of a tensor.
@@ -167,36 +170,37 @@ fn shape_of(sizes: &Tensor, what: &str) -> Result<Shape, KernelError> {
         .collect()
 }
 
-/// TensorFlow `Fill`.
-fn fill(node: &KernelConstruction<'_>) -> Made {
-    fn shape(context: &KernelContext<'_>) -> Result<Shape, KernelError> {
-        let (dims, value) = (context.input(0)?, context.input(1)?);
-        // As TensorFlow, with the forms that old graphs have.
-        if dims.shape().rank() > 1 {
-            return Err(KernelError::invalid(format!(
-                "dims must represent a vector, got shape {}",
-                dims.shape()
-            )));
-        }
-        if !is_scalar(value.shape()) {
-            return Err(KernelError::invalid(format!(
-                "value must represent a scalar, got shape {}",
-                value.shape()
-            )));
-        }
-        shape_of(dims, "dims")
+/// The shape that TensorFlow `Fill` gives its value.
+pub(in crate::backend) fn filled_shape(context: &KernelContext<'_>) -> Result<Shape, KernelError> {
+    let (dims, value) = (context.input(0)?, context.input(1)?);
+    // As TensorFlow, with the forms that old graphs have.
+    if dims.shape().rank() > 1 {
+        return Err(KernelError::invalid(format!(
+            "dims must represent a vector, got shape {}",
+            dims.shape()
+        )));
     }
+    if !is_scalar(value.shape()) {
+        return Err(KernelError::invalid(format!(
+            "value must represent a scalar, got shape {}",
+            value.shape()
+        )));
+    }
+    shape_of(dims, "dims")
+}
+
+fn fill(node: &KernelConstruction<'_>) -> Made {
     let dtype = type_attr(node, "T")?;
     if dtype == DType::String {
         return kernel(|context| {
-            let shape = shape(context)?;
+            let shape = filled_shape(context)?;
             let text = &context.input(1)?.as_strings()?[0];
             let texts = texts(&shape, |_| text.clone())?;
             context.set_output(0, Tensor::from_strings(shape, texts)?)
         });
     }
     dispatch_element!(dtype, T => kernel(|context| {
-        let shape = shape(context)?;
+        let shape = filled_shape(context)?;
         let value = context.input(1)?.as_slice::<T>()?[0];
         output(context, shape, |out: &mut [T]| {
             out.fill(value);
@@ -227,31 +231,34 @@ fn texts(
 }
 
 /// TensorFlow `BroadcastTo`: NumPy broadcasting to a given shape.
-fn broadcast_to(node: &KernelConstruction<'_>) -> Made {
-    fn plan(context: &KernelContext<'_>) -> Result<(Shape, Spread<1>), KernelError> {
-        let (input, sizes) = (context.input(0)?, context.input(1)?);
-        if sizes.shape().rank() != 1 {
-            return Err(KernelError::invalid(format!(
-                "shape must be a vector, got shape {}",
-                sizes.shape()
-            )));
-        }
-        let shape = shape_of(sizes, "shape")?;
-        if input.shape().rank() > shape.rank() {
-            return Err(KernelError::invalid(format!(
-                "rank of input ({}) must be no greater than rank of output shape ({}): {} and {shape}",
-                input.shape().rank(),
-                shape.rank(),
-                input.shape()
-            )));
-        }
-        let spread = Spread::new(&shape, [input.shape()])?;
-        Ok((shape, spread))
+pub(in crate::backend) fn broadcast_plan(
+    context: &KernelContext<'_>,
+) -> Result<(Shape, Spread<1>), KernelError> {
+    let (input, sizes) = (context.input(0)?, context.input(1)?);
+    if sizes.shape().rank() != 1 {
+        return Err(KernelError::invalid(format!(
+            "shape must be a vector, got shape {}",
+            sizes.shape()
+        )));
     }
+    let shape = shape_of(sizes, "shape")?;
+    if input.shape().rank() > shape.rank() {
+        return Err(KernelError::invalid(format!(
+            "rank of input ({}) must be no greater than rank of output shape ({}): {} and {shape}",
+            input.shape().rank(),
+            shape.rank(),
+            input.shape()
+        )));
+    }
+    let spread = Spread::new(&shape, [input.shape()])?;
+    Ok((shape, spread))
+}
+
+fn broadcast_to(node: &KernelConstruction<'_>) -> Made {
     let dtype = type_attr(node, "T")?;
     if dtype == DType::String {
         return kernel(|context| {
-            let (shape, spread) = plan(context)?;
+            let (shape, spread) = broadcast_plan(context)?;
             let values = context.input(0)?.as_strings()?;
             let mut places = texts(&shape, |_| Box::default())?;
             spread.fill(&mut places, Threads::single(), |[at], [advances], part| {
@@ -263,7 +270,7 @@ fn broadcast_to(node: &KernelConstruction<'_>) -> Made {
         });
     }
     dispatch_element!(dtype, T => kernel(|context| {
-        let (shape, spread) = plan(context)?;
+        let (shape, spread) = broadcast_plan(context)?;
         let input = context.input(0)?;
         if input.shape() == &shape {
             return context.forward_input(0, 0, &shape);
@@ -277,7 +284,7 @@ fn broadcast_to(node: &KernelConstruction<'_>) -> Made {
 }
 
 /// TensorFlow `BroadcastArgs`: the shape in which two shapes meet.
-fn broadcast_args(node: &KernelConstruction<'_>) -> Made {
+pub(in crate::backend) fn broadcast_args(node: &KernelConstruction<'_>) -> Made {
     dispatch!(type_attr(node, "T")?, [I32: i32, I64: i64], T => kernel(|context| {
         let (lhs, rhs) = (context.input(0)?, context.input(1)?);
         for (index, input) in [lhs, rhs].into_iter().enumerate() {
@@ -294,7 +301,7 @@ fn broadcast_args(node: &KernelConstruction<'_>) -> Made {
 }
 
 /// TensorFlow `Range`: `start`, `start + delta`, .., added in turn.
-fn range(node: &KernelConstruction<'_>) -> Made {
+pub(in crate::backend) fn range(node: &KernelConstruction<'_>) -> Made {
     let dtype = type_attr(node, "Tidx")?;
     if INTEGERS.contains(&dtype) {
         dispatch_integer!(dtype, T => kernel(|context| {

@@ -27,10 +27,10 @@ use crate::tensor::DType;
 use crate::tensor::Shape;
 
 /// Types of indices that `GatherV2` and `GatherNd` take.
-const GATHERED_BY: [DType; 3] = [DType::I16, DType::I32, DType::I64];
+pub(in crate::backend) const GATHERED_BY: [DType; 3] = [DType::I16, DType::I32, DType::I64];
 
 /// Types of indices that `OneHot` takes.
-const HOT: [DType; 4] = [DType::U8, DType::I8, DType::I32, DType::I64];
+pub(in crate::backend) const HOT: [DType; 4] = [DType::U8, DType::I8, DType::I32, DType::I64];
 
 pub(super) fn register(registry: &mut KernelRegistry) {
     registry.register(
@@ -62,19 +62,36 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     );
 }
 
-/// TensorFlow `Gather` (along the first axis) and `GatherV2` (along its third input).
+/// A gather, and the shape of its result.
+pub(in crate::backend) type Gathered = (Gather, SmallVec<[usize; 8]>, Shape);
+
+/// TensorFlow `Gather` (along the first axis) and `GatherV2` (along its third input): with positions that are in range.
+pub(in crate::backend) fn gathered(
+    context: &KernelContext<'_>,
+    has_axis: bool,
+    batch_dims: i64,
+) -> Result<Gathered, KernelError> {
+    let axis = if has_axis {
+        scalar(context.input(2)?, "axis")?
+    } else {
+        0
+    };
+    let (params, indices) = (context.input(0)?, context.input(1)?);
+    let (plan, shape) = plan(params.shape(), indices.shape(), axis, batch_dims)?;
+    let positions = if shape.n_elements() == 0 {
+        SmallVec::new()
+    } else {
+        checked(&integers(indices)?, indices.shape(), plan.length)?
+    };
+    Ok((plan, positions, shape))
+}
+
 fn gather(node: &KernelConstruction<'_>) -> Made {
     let batch_dims = int_attr(node, "batch_dims", Some(0))?;
     let has_axis = node.op == "GatherV2";
     dispatch_words!(type_attr(node, "Tparams")?, W => kernel(move |context| {
-        let axis = if has_axis { scalar(context.input(2)?, "axis")? } else { 0 };
-        let (params, indices) = (context.input(0)?, context.input(1)?);
-        let (plan, shape) = plan(params.shape(), indices.shape(), axis, batch_dims)?;
-        let positions = if shape.n_elements() == 0 {
-            SmallVec::new()
-        } else {
-            checked(&integers(indices)?, indices.shape(), plan.length)?
-        };
+        let (plan, positions, shape) = gathered(context, has_axis, batch_dims)?;
+        let params = context.input(0)?;
         let words = W::read(params)?;
         W::write(context, 0, params.dtype(), shape, |out| {
             plan.apply(&words, &positions, out, Threads::of(context));
@@ -175,26 +192,40 @@ fn place(dims: &[usize], mut flat: usize) -> String {
     Shape::new(&index).to_string()
 }
 
-/// TensorFlow `GatherNd`.
+/// Whether TensorFlow `GatherNd` gives 0 for indices that are out of range.
+pub(in crate::backend) fn ignores_bad_attr(
+    node: &KernelConstruction<'_>,
+) -> Result<bool, KernelError> {
+    match text_attr(node, "bad_indices_policy", "")? {
+        "" | "DEFAULT" | "ERROR" => Ok(false),
+        "IGNORE" => Ok(true),
+        other => Err(KernelError::invalid(format!(
+            "attribute `bad_indices_policy` is `{other}`; expected nothing, `DEFAULT`, `ERROR` or `IGNORE`"
+        ))),
+    }
+}
+
 fn gather_nd(node: &KernelConstruction<'_>) -> Made {
-    let ignores_bad = match text_attr(node, "bad_indices_policy", "")? {
-        "" | "DEFAULT" | "ERROR" => false,
-        "IGNORE" => true,
-        other => {
-            return Err(KernelError::invalid(format!(
-                "attribute `bad_indices_policy` is `{other}`; expected nothing, `DEFAULT`, `ERROR` or `IGNORE`"
-            )));
-        }
-    };
+    let ignores_bad = ignores_bad_attr(node)?;
     dispatch_words!(type_attr(node, "Tparams")?, W => kernel(move |context| {
         gather_slices::<W>(context, ignores_bad)
     }))
 }
 
-fn gather_slices<W: Words>(
+/// Slices of input 0 that TensorFlow `GatherNd` copies.
+pub(in crate::backend) struct Slices {
+    pub(in crate::backend) shape: Shape,
+    /// Where each starts; `None` = nowhere, as bad indices are ignored.
+    pub(in crate::backend) starts: SmallVec<[Option<usize>; 8]>,
+    /// Elements of each.
+    pub(in crate::backend) size: usize,
+}
+
+/// TensorFlow `GatherNd`.
+pub(in crate::backend) fn slices(
     context: &KernelContext<'_>,
     ignores_bad: bool,
-) -> Result<(), KernelError> {
+) -> Result<Slices, KernelError> {
     let (params, indices) = (context.input(0)?, context.input(1)?);
     let dims = params.shape().dims();
     if dims.is_empty() {
@@ -240,6 +271,23 @@ fn gather_slices<W: Words>(
         starts.push(start);
     }
     let size = Shape::new(rest).n_elements();
+    Ok(Slices {
+        shape,
+        starts,
+        size,
+    })
+}
+
+fn gather_slices<W: Words>(
+    context: &KernelContext<'_>,
+    ignores_bad: bool,
+) -> Result<(), KernelError> {
+    let Slices {
+        shape,
+        starts,
+        size,
+    } = slices(context, ignores_bad)?;
+    let params = context.input(0)?;
     let words = W::read(params)?;
     W::write(context, 0, params.dtype(), shape, |out| {
         gather::slices(&words, &starts, size, out, Threads::of(context));
@@ -247,42 +295,65 @@ fn gather_slices<W: Words>(
     })
 }
 
-/// TensorFlow `OneHot`.
+/// What TensorFlow `OneHot` fills.
+pub(in crate::backend) struct HotPlan {
+    pub(in crate::backend) shape: Shape,
+    pub(in crate::backend) depth: usize,
+    /// Elements behind the axis that is new.
+    pub(in crate::backend) suffix: usize,
+}
+
+/// TensorFlow `OneHot` along an axis, of which -1 is the last.
+pub(in crate::backend) fn hot_plan(
+    context: &KernelContext<'_>,
+    axis: i64,
+) -> Result<HotPlan, KernelError> {
+    let dims = context.input(0)?.shape().dims();
+    let at = match axis {
+        -1 => dims.len(),
+        axis => usize::try_from(axis)
+            .ok()
+            .filter(|&axis| axis <= dims.len())
+            .ok_or_else(|| {
+                KernelError::invalid(format!(
+                    "expected axis to be -1 or between [0, {}), but received: {axis}",
+                    dims.len() + 1
+                ))
+            })?,
+    };
+    let depth = scalar(context.input(1)?, "depth")?;
+    let depth = usize::try_from(depth)
+        .map_err(|_| KernelError::invalid(format!("depth must be non-negative, got: {depth}")))?;
+    for (index, what) in [(2, "on_value"), (3, "off_value")] {
+        let tensor = context.input(index)?;
+        if tensor.shape().rank() != 0 {
+            return Err(KernelError::invalid(format!(
+                "{what} must be a scalar, but got: {}",
+                tensor.shape()
+            )));
+        }
+    }
+    let (before, after) = dims.split_at(at);
+    let shape = before
+        .iter()
+        .chain(&[depth])
+        .chain(after)
+        .copied()
+        .collect();
+    Ok(HotPlan {
+        shape,
+        depth,
+        suffix: product(after),
+    })
+}
+
 fn one_hot(node: &KernelConstruction<'_>) -> Made {
     let axis = int_attr(node, "axis", Some(-1))?;
     dispatch_words!(type_attr(node, "T")?, W => kernel(move |context| {
-        let indices = context.input(0)?;
-        let dims = indices.shape().dims();
-        let at = match axis {
-            -1 => dims.len(),
-            axis => usize::try_from(axis)
-                .ok()
-                .filter(|&axis| axis <= dims.len())
-                .ok_or_else(|| {
-                    KernelError::invalid(format!(
-                        "expected axis to be -1 or between [0, {}), but received: {axis}",
-                        dims.len() + 1
-                    ))
-                })?,
-        };
-        let depth = scalar(context.input(1)?, "depth")?;
-        let depth = usize::try_from(depth).map_err(|_| {
-            KernelError::invalid(format!("depth must be non-negative, got: {depth}"))
-        })?;
+        let HotPlan { shape, depth, suffix } = hot_plan(context, axis)?;
         let (on, off) = (context.input(2)?, context.input(3)?);
-        for (tensor, what) in [(on, "on_value"), (off, "off_value")] {
-            if tensor.shape().rank() != 0 {
-                return Err(KernelError::invalid(format!(
-                    "{what} must be a scalar, but got: {}",
-                    tensor.shape()
-                )));
-            }
-        }
-        let (before, after) = dims.split_at(at);
-        let shape = before.iter().chain(&[depth]).chain(after).copied().collect();
-        let suffix = product(after);
         let (on_word, off_word) = (W::read(on)?[0], W::read(off)?[0]);
-        let hot = integers(indices)?;
+        let hot = integers(context.input(0)?)?;
         W::write(context, 0, on.dtype(), shape, |out| {
             gather::one_hot(&hot, depth, suffix, on_word, off_word, out);
             Ok(())

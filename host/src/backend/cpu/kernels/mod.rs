@@ -62,28 +62,28 @@ macro_rules! dispatch_element {
 }
 
 #[macro_use]
-mod words;
+pub(in crate::backend) mod words;
 
-mod array;
+pub(in crate::backend) mod array;
 mod cast;
-mod concat;
+pub(in crate::backend) mod concat;
 pub(in crate::backend) mod conv;
 mod elementwise;
-mod fill;
+pub(in crate::backend) mod fill;
 mod fused;
-mod gather;
+pub(in crate::backend) mod gather;
 mod image;
 mod logic;
 pub(in crate::backend) mod math;
 pub(in crate::backend) mod matrix;
 pub(in crate::backend) mod nn;
 pub(in crate::backend) mod norm;
-mod pack;
-mod pad;
-mod reduce;
+pub(in crate::backend) mod pack;
+pub(in crate::backend) mod pad;
+pub(in crate::backend) mod reduce;
 pub(in crate::backend) mod select;
-mod slice;
-mod state;
+pub(in crate::backend) mod slice;
+pub(in crate::backend) mod state;
 mod variable;
 
 /// TensorFlow's real floating-point types.
@@ -102,7 +102,7 @@ const INTEGERS: [DType; 8] = [
 ];
 
 /// TensorFlow's real number types.
-const NUMBERS: [DType; 12] = [
+pub(in crate::backend) const NUMBERS: [DType; 12] = [
     DType::F32,
     DType::F64,
     DType::F16,
@@ -118,7 +118,7 @@ const NUMBERS: [DType; 12] = [
 ];
 
 /// TensorFlow's types of fixed size.
-const ELEMENTS: [DType; 15] = [
+pub(in crate::backend) const ELEMENTS: [DType; 15] = [
     DType::F32,
     DType::F64,
     DType::F16,
@@ -137,7 +137,7 @@ const ELEMENTS: [DType; 15] = [
 ];
 
 /// Types of shapes and indices.
-const INDICES: [DType; 2] = [DType::I32, DType::I64];
+pub(in crate::backend) const INDICES: [DType; 2] = [DType::I32, DType::I64];
 
 /// Adds all kernels of CPU devices.
 pub(super) fn register(registry: &mut KernelRegistry) {
@@ -165,7 +165,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
 }
 
 /// What a kernel is made by.
-type Made = Result<Box<dyn Kernel>, KernelError>;
+pub(in crate::backend) type Made = Result<Box<dyn Kernel>, KernelError>;
 
 /// A registration for CPU devices.
 fn def(op: &str) -> KernelDef {

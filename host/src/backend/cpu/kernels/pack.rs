@@ -68,7 +68,10 @@ fn make_pack(node: &KernelConstruction<'_>) -> Made {
 }
 
 /// Shape of the packed tensor, and how many neighbours of an input stay neighbours.
-fn packed(context: &KernelContext<'_>, axis: i64) -> Result<(Shape, usize), KernelError> {
+pub(in crate::backend) fn packed(
+    context: &KernelContext<'_>,
+    axis: i64,
+) -> Result<(Shape, usize), KernelError> {
     let first = context.input(0)?.shape();
     for (index, other) in context.inputs().enumerate() {
         if other.shape() != first {
@@ -135,7 +138,7 @@ fn unpack<T: Element>(
 }
 
 /// Shape of each part, how many neighbours of the input stay neighbours, and how many parts there are.
-fn unpacked(
+pub(in crate::backend) fn unpacked(
     context: &KernelContext<'_>,
     axis: i64,
     n_parts: i64,

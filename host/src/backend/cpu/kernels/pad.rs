@@ -16,6 +16,7 @@ use crate::device::KernelRegistry;
 use crate::kernels::Threads;
 use crate::kernels::pad::Mirror;
 use crate::kernels::pad::Pad;
+use crate::tensor::Tensor;
 
 pub(super) fn register(registry: &mut KernelRegistry) {
     let mut add = |op: &str, make: fn(&KernelConstruction<'_>) -> Made| {
@@ -39,16 +40,9 @@ fn pad(node: &KernelConstruction<'_>) -> Made {
     dispatch_words!(type_attr(node, "T")?, W => kernel(move |context| {
         let plan = plan(context)?;
         let input = context.input(0)?;
-        let values = has_value.then(|| context.input(2)).transpose()?;
-        let value = match values {
+        let value = match has_value.then(|| margin(context)).transpose()? {
             None => <W as Words>::Word::default(),
-            Some(tensor) if tensor.shape().rank() == 0 => W::read(tensor)?[0],
-            Some(tensor) => {
-                return Err(KernelError::invalid(format!(
-                    "constant_values must be a scalar. Found: {}",
-                    tensor.shape()
-                )));
-            }
+            Some(tensor) => W::read(tensor)?[0],
         };
         if plan.is_identity() {
             return context.forward_input(0, 0, plan.shape());
@@ -61,17 +55,35 @@ fn pad(node: &KernelConstruction<'_>) -> Made {
     }))
 }
 
-/// TensorFlow `MirrorPad`.
+/// What TensorFlow `PadV2` puts around its input 0, a scalar.
+pub(in crate::backend) fn margin<'a>(
+    context: &'a KernelContext<'_>,
+) -> Result<&'a Tensor, KernelError> {
+    let value = context.input(2)?;
+    if value.shape().rank() != 0 {
+        return Err(KernelError::invalid(format!(
+            "constant_values must be a scalar. Found: {}",
+            value.shape()
+        )));
+    }
+    Ok(value)
+}
+
+/// What margins of TensorFlow `MirrorPad` repeat.
+pub(in crate::backend) fn mirror_attr(
+    node: &KernelConstruction<'_>,
+) -> Result<Mirror, KernelError> {
+    match text_attr(node, "mode", "")? {
+        "REFLECT" => Ok(Mirror::Reflect),
+        "SYMMETRIC" => Ok(Mirror::Symmetric),
+        other => Err(KernelError::invalid(format!(
+            "attribute `mode` is `{other}`; expected `REFLECT` or `SYMMETRIC`"
+        ))),
+    }
+}
+
 fn mirror_pad(node: &KernelConstruction<'_>) -> Made {
-    let mirror = match text_attr(node, "mode", "")? {
-        "REFLECT" => Mirror::Reflect,
-        "SYMMETRIC" => Mirror::Symmetric,
-        other => {
-            return Err(KernelError::invalid(format!(
-                "attribute `mode` is `{other}`; expected `REFLECT` or `SYMMETRIC`"
-            )));
-        }
-    };
+    let mirror = mirror_attr(node)?;
     dispatch_words!(type_attr(node, "T")?, W => kernel(move |context| {
         let plan = plan(context)?;
         plan.check_mirror(mirror)?;
@@ -87,7 +99,8 @@ fn mirror_pad(node: &KernelConstruction<'_>) -> Made {
     }))
 }
 
-fn plan(context: &KernelContext<'_>) -> Result<Pad, KernelError> {
+/// The margins of input 0 that input 1 asks for.
+pub(in crate::backend) fn plan(context: &KernelContext<'_>) -> Result<Pad, KernelError> {
     let (input, paddings) = (context.input(0)?, context.input(1)?);
     if !matches!(paddings.shape().dims(), [_, 2]) {
         return Err(KernelError::invalid(format!(

@@ -87,16 +87,27 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     }
 }
 
+/// How input 0 is reduced over the axes in input 1; whether the result is
+/// the input under another shape.
+pub(in crate::backend) fn reduction_plan(
+    context: &KernelContext<'_>,
+    keep_dims: bool,
+) -> Result<(Reduction, bool), KernelError> {
+    let (input, axes) = (context.input(0)?, context.input(1)?);
+    let reduced = reduce::reduced_axes(input.shape(), &indices(axes)?)?;
+    let plan = Reduction::new(input.shape(), &reduced, keep_dims);
+    let mut gone = input.shape().dims().iter().zip(&reduced);
+    let is_view = gone.all(|(&dim, &gone)| dim == 1 || !gone);
+    Ok((plan, is_view))
+}
+
 /// TensorFlow `Sum`, `Mean`, `Prod`, `Max`, `Min`, `All`, `Any`.
 fn reduction<T: Element, R: Reducer<T> + 'static>(node: &KernelConstruction<'_>) -> Made {
     let keep_dims = bool_attr(node, "keep_dims", false)?;
     kernel(move |context| {
-        let (input, axes) = (context.input(0)?, context.input(1)?);
-        let x = input.as_slice::<T>()?;
-        let reduced = reduce::reduced_axes(input.shape(), &indices(axes)?)?;
-        let plan = Reduction::new(input.shape(), &reduced, keep_dims);
-        let mut gone = input.shape().dims().iter().zip(&reduced);
-        if gone.all(|(&dim, &gone)| dim == 1 || !gone) {
+        let x = context.input(0)?.as_slice::<T>()?;
+        let (plan, is_view) = reduction_plan(context, keep_dims)?;
+        if is_view {
             return context.forward_input(0, 0, plan.shape());
         }
         output(context, plan.shape().clone(), |out: &mut [T]| {
@@ -144,38 +155,46 @@ fn make_arg(node: &KernelConstruction<'_>, largest: bool) -> Made {
     }
 }
 
+/// The axis that input 1 names, and the shape without it.
+pub(in crate::backend) fn extreme_plan(
+    context: &KernelContext<'_>,
+) -> Result<(AxisView, Shape), KernelError> {
+    let (input, dimension) = (context.input(0)?, context.input(1)?);
+    let shape = input.shape();
+    let dim = scalar_index(dimension, || {
+        format!(
+            "dim must be a scalar, but received tensor of shape: {}",
+            dimension.shape()
+        )
+    })?;
+    let rank = shape.rank();
+    let axis = axis_index(dim, rank).ok_or_else(|| {
+        KernelError::invalid(format!(
+            "expected dimension in the range [-{rank}, {rank}), but got {dim} for shape {shape}"
+        ))
+    })?;
+    if shape.dims()[axis] == 0 {
+        return Err(KernelError::invalid(format!(
+            "reduction axis {dim} is empty in shape {shape}"
+        )));
+    }
+    let left = (0..rank)
+        .filter(|&other| other != axis)
+        .map(|other| shape.dims()[other])
+        .collect();
+    Ok((AxisView::new(shape, axis), left))
+}
+
 fn arg<T: Ordered, O: Number>(
     start: T,
     beyond: impl Fn(T, T) -> bool + Copy + Send + Sync + 'static,
 ) -> Made {
     kernel(move |context| {
-        let (input, dimension) = (context.input(0)?, context.input(1)?);
-        let shape = input.shape();
-        let dim = scalar_index(dimension, || {
-            format!(
-                "dim must be a scalar, but received tensor of shape: {}",
-                dimension.shape()
-            )
-        })?;
-        let rank = shape.rank();
-        let axis = axis_index(dim, rank).ok_or_else(|| {
-            KernelError::invalid(format!(
-                "expected dimension in the range [-{rank}, {rank}), but got {dim} for shape {shape}"
-            ))
-        })?;
-        if shape.dims()[axis] == 0 {
-            return Err(KernelError::invalid(format!(
-                "reduction axis {dim} is empty in shape {shape}"
-            )));
-        }
-        let x = input.as_slice::<T>()?;
-        let left: Shape = (0..rank)
-            .filter(|&other| other != axis)
-            .map(|other| shape.dims()[other])
-            .collect();
+        let (view, left) = extreme_plan(context)?;
+        let x = context.input(0)?.as_slice::<T>()?;
         output(context, left, |out: &mut [O]| {
             let threads = Threads::of(context);
-            AxisView::new(shape, axis).arg(x, out, threads, start, beyond);
+            view.arg(x, out, threads, start, beyond);
             Ok(())
         })
     })
@@ -192,32 +211,45 @@ fn scalar_index(tensor: &Tensor, message: impl FnOnce() -> String) -> Result<i64
     Ok(index)
 }
 
-/// TensorFlow `Cumsum` and `Cumprod`.
+/// How TensorFlow `Cumsum` and `Cumprod` run.
+pub(in crate::backend) fn scan_options(
+    node: &KernelConstruction<'_>,
+) -> Result<ScanOptions, KernelError> {
+    Ok(ScanOptions {
+        exclusive: bool_attr(node, "exclusive", false)?,
+        reverse: bool_attr(node, "reverse", false)?,
+    })
+}
+
+/// The axis along which they do, input 1.
+pub(in crate::backend) fn scan_view(context: &KernelContext<'_>) -> Result<AxisView, KernelError> {
+    let (input, axis) = (context.input(0)?, context.input(1)?);
+    let shape = input.shape();
+    let asked = scalar_index(axis, || {
+        format!("ScanOp: axis must be a scalar, not {}", axis.shape())
+    })?;
+    let rank = shape.rank();
+    let axis = axis_index(asked, rank).ok_or_else(|| {
+        KernelError::invalid(format!(
+            "ScanOp: expected scan axis in the range [-{rank}, {rank}), but got {asked} for shape {shape}"
+        ))
+    })?;
+    Ok(AxisView::new(shape, axis))
+}
+
 fn scan<T: Number>(
     node: &KernelConstruction<'_>,
     start: T,
     join: impl Fn(T, T) -> T + Copy + Send + Sync + 'static,
 ) -> Made {
-    let options = ScanOptions {
-        exclusive: bool_attr(node, "exclusive", false)?,
-        reverse: bool_attr(node, "reverse", false)?,
-    };
+    let options = scan_options(node)?;
     kernel(move |context: &KernelContext<'_>| {
-        let (input, axis) = (context.input(0)?, context.input(1)?);
-        let shape = input.shape();
-        let asked = scalar_index(axis, || {
-            format!("ScanOp: axis must be a scalar, not {}", axis.shape())
-        })?;
-        let rank = shape.rank();
-        let axis = axis_index(asked, rank).ok_or_else(|| {
-            KernelError::invalid(format!(
-                "ScanOp: expected scan axis in the range [-{rank}, {rank}), but got {asked} for shape {shape}"
-            ))
-        })?;
+        let view = scan_view(context)?;
+        let input = context.input(0)?;
         let x = input.as_slice::<T>()?;
-        output(context, shape.clone(), |out: &mut [T]| {
+        output(context, input.shape().clone(), |out: &mut [T]| {
             let threads = Threads::of(context);
-            AxisView::new(shape, axis).scan(x, out, options, threads, start, join);
+            view.scan(x, out, options, threads, start, join);
             Ok(())
         })
     })

@@ -33,7 +33,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
             .with_types("Index", &INDICES)
             .with_host_memory("begin")
             .with_host_memory("size")
-            .with_factory(slice),
+            .with_factory(rearrange),
     );
     registry.register(
         def("StridedSlice")
@@ -41,27 +41,27 @@ pub(super) fn register(registry: &mut KernelRegistry) {
             .with_host_memory("begin")
             .with_host_memory("end")
             .with_host_memory("strides")
-            .with_factory(strided_slice),
+            .with_factory(rearrange),
     );
     registry.register(
         def("ReverseV2")
             .with_types("T", &MOVED)
             .with_types("Tidx", &INDICES)
             .with_host_memory("axis")
-            .with_factory(reverse),
+            .with_factory(rearrange),
     );
     registry.register(
         def("Transpose")
             .with_types("T", &MOVED)
             .with_types("Tperm", &INDICES)
             .with_host_memory("perm")
-            .with_factory(transpose),
+            .with_factory(rearrange),
     );
     registry.register(
         def("Tile")
             .with_types("Tmultiples", &INDICES)
             .with_host_memory("multiples")
-            .with_factory(tile),
+            .with_factory(rearrange),
     );
     registry.register(
         def("ExpandDims")
@@ -89,18 +89,48 @@ pub(super) fn rearranged<W: Words>(
     })
 }
 
-/// TensorFlow `Slice`.
-fn slice(node: &KernelConstruction<'_>) -> Made {
-    dispatch_words!(type_attr(node, "T")?, W => kernel(|context| {
-        let begin = vector(context.input(1)?, "begin")?;
-        let sizes = vector(context.input(2)?, "size")?;
-        let (shape, copy) = slice::slice(context.input(0)?.shape(), &begin, &sizes)?;
+/// Which elements of input 0 a node's output 0 has, and its shape.
+pub(in crate::backend) type Rearrangement =
+    Box<dyn Fn(&KernelContext<'_>) -> Result<(Shape, StridedCopy), KernelError> + Send + Sync>;
+
+/// TensorFlow `Slice`, `StridedSlice`, `ReverseV2`, `Transpose` and `Tile`.
+pub(in crate::backend) fn rearrangement(
+    node: &KernelConstruction<'_>,
+) -> Result<Rearrangement, KernelError> {
+    Ok(match node.op {
+        "Slice" => Box::new(|context| {
+            let begin = vector(context.input(1)?, "begin")?;
+            let sizes = vector(context.input(2)?, "size")?;
+            slice::slice(context.input(0)?.shape(), &begin, &sizes)
+        }),
+        "StridedSlice" => strided_slice(node)?,
+        "ReverseV2" => Box::new(|context| {
+            let input = context.input(0)?.shape();
+            let axes = vector(context.input(1)?, "axis")?;
+            Ok((input.clone(), slice::reverse(input, &axes)?))
+        }),
+        "Transpose" => Box::new(|context| {
+            let permutation = vector(context.input(1)?, "perm")?;
+            slice::transpose(context.input(0)?.shape(), &permutation)
+        }),
+        "Tile" => tile(node)?,
+        other => {
+            return Err(KernelError::Unimplemented(format!(
+                "{other} as an order of elements"
+            )));
+        }
+    })
+}
+
+fn rearrange(node: &KernelConstruction<'_>) -> Made {
+    let plan = rearrangement(node)?;
+    dispatch_words!(type_attr(node, "T")?, W => kernel(move |context| {
+        let (shape, copy) = plan(context)?;
         rearranged::<W>(context, shape, &copy)
     }))
 }
 
-/// TensorFlow `StridedSlice`.
-fn strided_slice(node: &KernelConstruction<'_>) -> Made {
+fn strided_slice(node: &KernelConstruction<'_>) -> Result<Rearrangement, KernelError> {
     let masks = SliceMasks {
         begin: mask_attr(node, "begin_mask")?,
         end: mask_attr(node, "end_mask")?,
@@ -108,13 +138,11 @@ fn strided_slice(node: &KernelConstruction<'_>) -> Made {
         new_axis: mask_attr(node, "new_axis_mask")?,
         shrink: mask_attr(node, "shrink_axis_mask")?,
     };
-    dispatch_words!(type_attr(node, "T")?, W => kernel(move |context| {
+    Ok(Box::new(move |context| {
         let begin = vector(context.input(1)?, "begin")?;
         let end = vector(context.input(2)?, "end")?;
         let strides = vector(context.input(3)?, "strides")?;
-        let (shape, copy) =
-            slice::strided_slice(context.input(0)?.shape(), &begin, &end, &strides, masks)?;
-        rearranged::<W>(context, shape, &copy)
+        slice::strided_slice(context.input(0)?.shape(), &begin, &end, &strides, masks)
     }))
 }
 
@@ -132,40 +160,20 @@ fn mask_attr(node: &KernelConstruction<'_>, name: &str) -> Result<u32, KernelErr
     }
 }
 
-/// TensorFlow `ReverseV2`.
-fn reverse(node: &KernelConstruction<'_>) -> Made {
-    dispatch_words!(type_attr(node, "T")?, W => kernel(|context| {
-        let input = context.input(0)?.shape();
-        let axes = vector(context.input(1)?, "axis")?;
-        let copy = slice::reverse(input, &axes)?;
-        rearranged::<W>(context, input.clone(), &copy)
-    }))
-}
-
-/// TensorFlow `Transpose`.
-fn transpose(node: &KernelConstruction<'_>) -> Made {
-    dispatch_words!(type_attr(node, "T")?, W => kernel(|context| {
-        let permutation = vector(context.input(1)?, "perm")?;
-        let (shape, copy) = slice::transpose(context.input(0)?.shape(), &permutation)?;
-        rearranged::<W>(context, shape, &copy)
-    }))
-}
-
 /// TensorFlow `Tile`, whose registration takes any type and whose kernel does not know `uint16`.
-fn tile(node: &KernelConstruction<'_>) -> Made {
+fn tile(node: &KernelConstruction<'_>) -> Result<Rearrangement, KernelError> {
     let dtype = type_attr(node, "T")?;
     if dtype == DType::U16 {
         return Err(unsupported(dtype));
     }
-    dispatch_words!(dtype, W => kernel(|context| {
+    Ok(Box::new(|context| {
         let multiples = vector(context.input(1)?, "multiples")?;
-        let (shape, copy) = slice::tile(context.input(0)?.shape(), &multiples)?;
-        rearranged::<W>(context, shape, &copy)
+        slice::tile(context.input(0)?.shape(), &multiples)
     }))
 }
 
 /// TensorFlow `ExpandDims`: no copy.
-fn expand_dims(_: &KernelConstruction<'_>) -> Made {
+pub(in crate::backend) fn expand_dims(_: &KernelConstruction<'_>) -> Made {
     view(|context| {
         let (input, dim) = (context.input(0)?.shape(), context.input(1)?);
         let &[wanted] = &integers(dim)?[..] else {
@@ -186,7 +194,7 @@ fn expand_dims(_: &KernelConstruction<'_>) -> Made {
 }
 
 /// TensorFlow `Squeeze`: no copy.
-fn squeeze(node: &KernelConstruction<'_>) -> Made {
+pub(in crate::backend) fn squeeze(node: &KernelConstruction<'_>) -> Made {
     let axes = ints_attr(node, "squeeze_dims", &[])?;
     view(move |context| {
         let input = context.input(0)?.shape();

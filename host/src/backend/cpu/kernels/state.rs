@@ -17,7 +17,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     registry.register(def("Const").with_factory(constant));
     registry.register(def("Placeholder").with_factory(placeholder));
     registry.register(def("PlaceholderV2").with_factory(placeholder));
-    registry.register(def("NoOp").with_factory(|_| Ok(Box::new(NoOp))));
+    registry.register(def("NoOp").with_factory(no_op));
     for op in [
         "Identity",
         "PlaceholderWithDefault",
@@ -30,7 +30,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
 }
 
 /// TensorFlow `Const`: the tensor is made once, with the kernel; executions share it.
-fn constant(node: &KernelConstruction<'_>) -> Made {
+pub(in crate::backend) fn constant(node: &KernelConstruction<'_>) -> Made {
     let literal = node
         .attrs
         .tensor("value")
@@ -49,7 +49,7 @@ fn constant(node: &KernelConstruction<'_>) -> Made {
 }
 
 /// TensorFlow `Placeholder`: is never executed when it is fed.
-fn placeholder(node: &KernelConstruction<'_>) -> Made {
+pub(in crate::backend) fn placeholder(node: &KernelConstruction<'_>) -> Made {
     let dtype = type_attr(node, "dtype")?;
     let shape = node
         .attrs
@@ -64,11 +64,15 @@ fn placeholder(node: &KernelConstruction<'_>) -> Made {
 }
 
 /// TensorFlow `Identity`, and what differs from it in the gradient or in the feed only: no copy.
-fn identity(_: &KernelConstruction<'_>) -> Made {
+pub(in crate::backend) fn identity(_: &KernelConstruction<'_>) -> Made {
     view(|context| Ok(context.input(0)?.shape().clone()))
 }
 
 /// TensorFlow `NoOp`.
+pub(in crate::backend) fn no_op(_: &KernelConstruction<'_>) -> Made {
+    Ok(Box::new(NoOp))
+}
+
 struct NoOp;
 
 impl Kernel for NoOp {

@@ -49,7 +49,7 @@ macro_rules! dispatch_words {
 }
 
 /// Types whose elements TensorFlow's kernels move (`TF_CALL_POD_STRING_TYPES`).
-pub(super) const MOVED: [DType; 16] = [
+pub(in crate::backend) const MOVED: [DType; 16] = [
     DType::F32,
     DType::F64,
     DType::F16,
@@ -137,7 +137,7 @@ impl Words for Texts {
 }
 
 /// The elements of a tensor of integers of any size.
-pub(super) fn integers(tensor: &Tensor) -> Result<SmallVec<[i64; 8]>, KernelError> {
+pub(in crate::backend) fn integers(tensor: &Tensor) -> Result<SmallVec<[i64; 8]>, KernelError> {
     fn widened<T: crate::tensor::Element + Into<i64>>(
         tensor: &Tensor,
     ) -> Result<SmallVec<[i64; 8]>, KernelError> {
@@ -176,7 +176,7 @@ pub(super) fn scalar(tensor: &Tensor, what: &str) -> Result<i64, KernelError> {
 }
 
 /// The number of elements under these dimensions; saturates beside a dimension of 0 only.
-pub(super) fn product(dims: &[usize]) -> usize {
+pub(in crate::backend) fn product(dims: &[usize]) -> usize {
     dims.iter()
         .fold(1usize, |product, &dim| product.saturating_mul(dim))
 }
