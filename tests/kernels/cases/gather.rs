@@ -27,7 +27,7 @@ fn gather(name: &str, params: Tensor, indices: Tensor, axis: i32) -> Case {
         .typed("Tindices", indices.dtype())
         .typed("Taxis", DType::I32)
         .input(params)
-        .input(indices)
+        .named_input("indices", indices)
         .named_input("axis", tensor(&[], &[axis]))
 }
 
@@ -122,7 +122,7 @@ fn gathers() -> Vec<Case> {
             .typed("Tparams", DType::I32)
             .typed("Tindices", DType::I32)
             .input(counted(&[3, 2]))
-            .input(picks(&[1]))
+            .named_input("indices", picks(&[1]))
             .gives(tensor(&[1, 2], &[2, 3])),
     ]);
     cases
@@ -133,7 +133,7 @@ fn gather_nd(name: &str, params: Tensor, indices: Tensor) -> Case {
         .typed("Tparams", params.dtype())
         .typed("Tindices", indices.dtype())
         .input(params)
-        .input(indices)
+        .named_input("indices", indices)
 }
 
 fn slices() -> Vec<Case> {

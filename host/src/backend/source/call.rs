@@ -31,6 +31,10 @@ const AXES_MAX: usize = 8;
 const GROUP_CPU: usize = 1024;
 const GROUP_GPU: usize = 256;
 
+/// Work items of a group where each goes through many elements: as few as leave a driver little to do between them, so that cores share
+/// short work, too.
+const SMALL_GROUP_CPU: usize = 64;
+
 /// A kernel that launches functions.
 struct SourceKernel<F> {
     site: Arc<LaunchSite>,
@@ -178,6 +182,30 @@ impl Call<'_, '_> {
         args: &[KernelArg<'_>],
     ) -> Result<(), KernelError> {
         let group = self.group();
+        self.launch(
+            function,
+            [n_items.div_ceil(group), 1, 1],
+            [group, 1, 1],
+            args,
+        )
+    }
+
+    /// Work items of a group where each goes through many elements.
+    pub(super) fn small_group(&self) -> usize {
+        match self.device.compute_traits().kind {
+            ProcessorKind::Cpu => self.group().min(SMALL_GROUP_CPU),
+            ProcessorKind::Gpu => self.group(),
+        }
+    }
+
+    /// Runs a function with at least `n_items` work items that go through many elements each.
+    pub(super) fn launch_few(
+        &self,
+        function: &Arc<dyn DeviceFunction>,
+        n_items: usize,
+        args: &[KernelArg<'_>],
+    ) -> Result<(), KernelError> {
+        let group = self.small_group();
         self.launch(
             function,
             [n_items.div_ceil(group), 1, 1],

@@ -6,12 +6,16 @@ use crate::device::KernelDef;
 use crate::device::KernelRegistry;
 use crate::tensor::DType;
 
+mod array;
 mod bias;
 mod binary;
 mod cast;
 mod conv;
 mod einsum;
+mod gather;
+mod host;
 mod norm;
+mod pad;
 mod product;
 mod select;
 mod softmax;
@@ -19,6 +23,7 @@ mod strided;
 mod tiles;
 mod unary;
 mod window;
+mod words;
 
 /// Real numbers that programs compute with; short ones as `float`. Not every device has `double`.
 pub(super) const REALS: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
@@ -108,6 +113,10 @@ pub(super) fn register(registry: &mut KernelRegistry, device_type: &'static str)
     norm::register(&mut table);
     product::register(&mut table);
     softmax::register(&mut table);
+    host::register(&mut table);
+    array::register(&mut table);
+    pad::register(&mut table);
+    gather::register(&mut table);
     unary::register(&mut table);
     binary::register(&mut table);
     cast::register(&mut table);

@@ -1,0 +1,68 @@
+//! What needs no function: constants, feeds, tensors under another shape, and shapes themselves, which stay on the host.
+//!
+//! The kernels are those of CPU devices: they read host-memory arguments and hand inputs on, whatever memory these are in.
+//!
+//! As TensorFlow on GPUs: shapes, sizes, ranks and ranges are written on the host, where what reads them wants them. Unlike there, int32 data
+//! is on the device like any other: sums and products of it have kernels here, and each way back and forth would cost a transfer.
+
+use crate::backend::cpu::kernels::ELEMENTS;
+use crate::backend::cpu::kernels::INDICES;
+use crate::backend::cpu::kernels::array;
+use crate::backend::cpu::kernels::fill;
+use crate::backend::cpu::kernels::slice;
+use crate::backend::cpu::kernels::state;
+use crate::backend::source::kernels::Table;
+
+pub(super) fn register(table: &mut Table<'_>) {
+    views(table);
+    shapes(table);
+}
+
+fn views(table: &mut Table<'_>) {
+    let def = table.def("Const").with_types("dtype", &ELEMENTS);
+    table.add(def.with_factory(state::constant));
+    for op in ["Placeholder", "PlaceholderV2"] {
+        let def = table.def(op).with_types("dtype", &ELEMENTS);
+        table.add(def.with_factory(state::placeholder));
+    }
+    let def = table.def("NoOp");
+    table.add(def.with_factory(state::no_op));
+    for (op, attr) in [
+        ("Identity", "T"),
+        ("PlaceholderWithDefault", "dtype"),
+        ("StopGradient", "T"),
+        ("PreventGradient", "T"),
+        ("Snapshot", "T"),
+    ] {
+        let def = table.def(op).with_types(attr, &ELEMENTS);
+        table.add(def.with_factory(state::identity));
+    }
+    let def = table.def("Reshape").with_types("T", &ELEMENTS);
+    let def = def.with_types("Tshape", &INDICES);
+    table.add(def.with_host_memory("shape").with_factory(array::reshape));
+    let def = table.def("ExpandDims").with_types("T", &ELEMENTS);
+    let def = def.with_types("Tdim", &INDICES).with_host_memory("dim");
+    table.add(def.with_factory(slice::expand_dims));
+    let def = table.def("Squeeze").with_types("T", &ELEMENTS);
+    table.add(def.with_factory(slice::squeeze));
+}
+
+fn shapes(table: &mut Table<'_>) {
+    for op in ["Shape", "ShapeN", "Size"] {
+        let def = table.def(op).with_types("T", &ELEMENTS);
+        let def = def.with_types("out_type", &INDICES);
+        table.add(def.with_host_memory("output").with_factory(fill::measure));
+    }
+    let def = table.def("Rank").with_types("T", &ELEMENTS);
+    table.add(def.with_host_memory("output").with_factory(fill::rank));
+    let mut def = table.def("BroadcastArgs").with_types("T", &INDICES);
+    for arg in ["s0", "s1", "r0"] {
+        def = def.with_host_memory(arg);
+    }
+    table.add(def.with_factory(fill::broadcast_args));
+    let mut def = table.def("Range").with_types("Tidx", &fill::RANGES);
+    for arg in ["start", "limit", "delta", "output"] {
+        def = def.with_host_memory(arg);
+    }
+    table.add(def.with_factory(fill::range));
+}

@@ -1,0 +1,174 @@
+//! Margins around tensors, and tensors of one value.
+
+use smallvec::SmallVec;
+
+use crate::backend::cpu::kernels::ELEMENTS;
+use crate::backend::cpu::kernels::INDICES;
+use crate::backend::cpu::kernels::fill::filled_shape;
+use crate::backend::cpu::kernels::pad::margin;
+use crate::backend::cpu::kernels::pad::mirror_attr;
+use crate::backend::cpu::kernels::pad::plan;
+use crate::backend::source::call::Axes;
+use crate::backend::source::call::Made;
+use crate::backend::source::call::index;
+use crate::backend::source::call::kernel;
+use crate::backend::source::kernels::Table;
+use crate::backend::source::kernels::words::Moved;
+use crate::backend::source::kernels::words::run_of;
+use crate::device::KernelArg;
+use crate::device::KernelConstruction;
+use crate::device::KernelError;
+use crate::kernels::pad::Mirror;
+use crate::kernels::pad::Pad;
+use crate::tensor::DType;
+use crate::tensor::Tensor;
+
+/// Bytes of the longest word.
+const WORD_BYTES_MAX: usize = 16;
+
+pub(super) fn register(table: &mut Table<'_>) {
+    for op in ["Pad", "PadV2", "MirrorPad"] {
+        let def = table.def(op).with_types("T", &ELEMENTS);
+        let def = def.with_types("Tpaddings", &INDICES);
+        let def = def.with_host_memory("paddings");
+        table.add(match op {
+            "Pad" => def.with_factory(pad),
+            "PadV2" => def.with_host_memory("constant_values").with_factory(pad),
+            _ => def.with_factory(mirror_pad),
+        });
+    }
+    let def = table.def("Fill").with_types("T", &ELEMENTS);
+    let def = def.with_types("index_type", &INDICES);
+    table.add(def.with_host_memory("dims").with_factory(fill));
+}
+
+/// TensorFlow `Pad` and `PadV2`.
+fn pad(node: &KernelConstruction<'_>) -> Made {
+    let moved = Moved::new(node, "T", "pad_value")?;
+    // Any word of it is a zero.
+    let zero = if node.op == "Pad" {
+        let zeros = Tensor::from_bytes(DType::U8, [WORD_BYTES_MAX].into(), &[0; WORD_BYTES_MAX])?;
+        Some(node.device.default_context().copy_from_host(&zeros)?)
+    } else {
+        None
+    };
+    kernel(node, move |call| {
+        let plan = plan(call.context)?;
+        let value = match &zero {
+            Some(zero) => zero.clone(),
+            None => {
+                // Repeated, so that it is a word of any size.
+                let value = margin(call.context)?.as_bytes()?;
+                let bytes = value.repeat(WORD_BYTES_MAX / moved.element_bytes());
+                let words = Tensor::from_bytes(DType::U8, [WORD_BYTES_MAX].into(), &bytes)?;
+                call.context.device_context().copy_from_host(&words)?
+            }
+        };
+        if plan.is_identity() {
+            return call.context.forward_input(0, 0, plan.shape());
+        }
+        let input = call.input(0)?;
+        let out = call.output(input.dtype(), plan.shape())?;
+        let last = plan.axes().next_back().unwrap_or_default();
+        let per_word = moved.elements_per_word(last.into_iter().map(|n| n * plan.inner()));
+        let axes = margins(&plan, per_word)?;
+        let n = plan.shape().n_elements() / per_word;
+        let run = run_of(call, n);
+        call.launch_few(
+            moved.function(call, per_word)?,
+            n.div_ceil(run),
+            &[
+                KernelArg::Read(input),
+                KernelArg::Read(&value),
+                KernelArg::Write(&out),
+                axes.arg(),
+                KernelArg::U32(index(n)?),
+                KernelArg::U32(index(run)?),
+            ],
+        )?;
+        call.set_output(0, out)
+    })
+}
+
+/// TensorFlow `MirrorPad`.
+fn mirror_pad(node: &KernelConstruction<'_>) -> Made {
+    let moved = Moved::new(node, "T", "pad_mirrored")?;
+    let mirror = mirror_attr(node)?;
+    kernel(node, move |call| {
+        let plan = plan(call.context)?;
+        plan.check_mirror(mirror)?;
+        if plan.is_identity() {
+            return call.context.forward_input(0, 0, plan.shape());
+        }
+        let input = call.input(0)?;
+        let out = call.output(input.dtype(), plan.shape())?;
+        let n = plan.shape().n_elements();
+        index(input.shape().n_elements())?;
+        let axes = mirrors(&plan)?;
+        call.launch_items(
+            moved.function(call, 1)?,
+            n,
+            &[
+                KernelArg::Read(input),
+                KernelArg::Write(&out),
+                axes.arg(),
+                KernelArg::U32(index(n)?),
+                KernelArg::I32(i32::from(mirror == Mirror::Reflect)),
+            ],
+        )?;
+        call.set_output(0, out)
+    })
+}
+
+/// Per axis its size with margins, and as operands: the stride of what is read, how much is before and how much inside.
+fn margins(plan: &Pad, per_word: usize) -> Result<Axes, KernelError> {
+    let mut axes: SmallVec<[[usize; 3]; 6]> = plan.axes().collect();
+    if let Some(last) = axes.last_mut() {
+        *last = last.map(|n| n * plan.inner() / per_word);
+    }
+    walked(&axes)
+}
+
+/// The same, what is under the margins being an axis of its own.
+fn mirrors(plan: &Pad) -> Result<Axes, KernelError> {
+    let mut axes: SmallVec<[[usize; 3]; 6]> = plan.axes().collect();
+    if plan.inner() != 1 {
+        axes.push([0, plan.inner(), 0]);
+    }
+    walked(&axes)
+}
+
+fn walked(axes: &[[usize; 3]]) -> Result<Axes, KernelError> {
+    let mut stride = 1usize;
+    let mut out: SmallVec<[(usize, [isize; 3]); 6]> = SmallVec::new();
+    for &[before, size, after] in axes.iter().rev() {
+        let operands = [stride, before, size];
+        let operands = operands.map(|n| isize::try_from(n).unwrap_or(isize::MAX));
+        out.push((before + size + after, operands));
+        stride = stride.saturating_mul(size);
+    }
+    Axes::new(out.into_iter().rev(), [0; 3])
+}
+
+/// TensorFlow `Fill`: the value is where the device has it.
+fn fill(node: &KernelConstruction<'_>) -> Made {
+    let moved = Moved::new(node, "T", "fill")?;
+    kernel(node, move |call| {
+        let shape = filled_shape(call.context)?;
+        let value = call.input(1)?;
+        let out = call.output(value.dtype(), &shape)?;
+        let n = shape.n_elements();
+        let run = run_of(call, n);
+        call.launch_few(
+            moved.function(call, 1)?,
+            n.div_ceil(run),
+            &[
+                KernelArg::Read(value),
+                KernelArg::Write(&out),
+                KernelArg::U32(index(n)?),
+                KernelArg::U32(index(run)?),
+            ],
+        )?;
+        call.set_output(0, out)
+    })
+}

@@ -1,0 +1,309 @@
+//! Elements that are moved and not looked at: functions of `move.c`, for words as large as an element, or as several that stay neighbours.
+
+use std::sync::Arc;
+use std::sync::OnceLock;
+
+use smallvec::SmallVec;
+
+use crate::backend::cpu::kernels::type_attr;
+use crate::backend::cpu::kernels::unsupported;
+use crate::backend::source::call::Axes;
+use crate::backend::source::call::Call;
+use crate::backend::source::call::index;
+use crate::backend::source::call::offset;
+use crate::device::ComputeTraits;
+use crate::device::DeviceFunction;
+use crate::device::KernelArg;
+use crate::device::KernelConstruction;
+use crate::device::KernelError;
+use crate::device::ProcessorKind;
+use crate::device::ProgramSource;
+use crate::tensor::Tensor;
+
+const SOURCE: &str = include_str!("../move.c");
+
+/// Sizes of words in bytes, and what `move.c` calls them.
+const WORDS: [(usize, &str); 5] = [(1, "u8"), (2, "u16"), (4, "u32"), (8, "u64"), (16, "pair")];
+
+/// Words that an item moves on processors that go through items in turn.
+const RUN_MIN: usize = 16;
+const RUN_MAX: usize = 4096;
+
+/// Rows and columns of a tile: a cache line of the smaller elements; what a group of 256 shares.
+const TILE_CPU: usize = 16;
+const TILE_GPU: usize = 32;
+
+/// Rows and columns from which on a transposition goes by tiles.
+const TILED_MIN: usize = 4;
+
+/// Items per core that are worth having, so that cores end together.
+const GROUPS_PER_CORE: usize = 4;
+
+/// One axis of a copy: its size, and the strides of what is read and what is written.
+pub(super) type CopyAxis = (usize, [isize; 2]);
+
+/// One function of `move.c` for elements of one size, compiled for the words that are asked for.
+pub(super) struct Moved {
+    name: &'static str,
+    /// What `INDEX` is.
+    index_type: Option<&'static str>,
+    element_bytes: usize,
+    by_word: [OnceLock<Arc<dyn DeviceFunction>>; WORDS.len()],
+}
+
+impl Moved {
+    /// Function `name` for the elements that attribute `attr` says.
+    pub(super) fn new(
+        node: &KernelConstruction<'_>,
+        attr: &str,
+        name: &'static str,
+    ) -> Result<Self, KernelError> {
+        let dtype = type_attr(node, attr)?;
+        let has_word = |&size: &usize| WORDS.iter().any(|&(bytes, _)| bytes == size);
+        let element_bytes = dtype.size_bytes().filter(has_word);
+        Ok(Self {
+            name,
+            index_type: None,
+            element_bytes: element_bytes.ok_or_else(|| unsupported(dtype))?,
+            by_word: Default::default(),
+        })
+    }
+
+    /// The same with indices of this type.
+    pub(super) fn with_indices(mut self, index_type: &'static str) -> Self {
+        self.index_type = Some(index_type);
+        self
+    }
+
+    pub(super) fn element_bytes(&self) -> usize {
+        self.element_bytes
+    }
+
+    /// How many elements a word can be where runs have such lengths and begin at such places.
+    pub(super) fn elements_per_word(
+        &self,
+        multiples: impl Iterator<Item = usize> + Clone,
+    ) -> usize {
+        let factors = WORDS.iter().rev().filter_map(|&(bytes, _)| {
+            let is_wider = bytes >= self.element_bytes;
+            is_wider.then(|| bytes / self.element_bytes)
+        });
+        let fits = |&factor: &usize| multiples.clone().all(|n| n.is_multiple_of(factor));
+        factors.into_iter().find(fits).unwrap_or(1)
+    }
+
+    /// The function for words of so many elements.
+    pub(super) fn function(
+        &self,
+        call: &Call<'_, '_>,
+        n_elements: usize,
+    ) -> Result<&Arc<dyn DeviceFunction>, KernelError> {
+        let bytes = self.element_bytes * n_elements;
+        let word = WORDS.iter().position(|&(size, _)| size == bytes);
+        let word = word.expect("words are of sizes that there are");
+        let slot = &self.by_word[word];
+        if let Some(function) = slot.get() {
+            return Ok(function);
+        }
+        let traits = call.device.compute_traits();
+        let mut source = ProgramSource::of_source("move.c", SOURCE)
+            .with("WORD", WORDS[word].1)
+            .with("TILE", tile(traits).to_string());
+        if traits.kind == ProcessorKind::Gpu {
+            source = source.with("SHARED_TILE", "1");
+        }
+        if let Some(index_type) = self.index_type {
+            source = source.with("INDEX", index_type);
+        }
+        let function = call.device.function(&source, self.name)?;
+        Ok(slot.get_or_init(|| function))
+    }
+}
+
+/// How many neighbouring words an item moves, out of `n`.
+pub(super) fn run_of(call: &Call<'_, '_>, n: usize) -> usize {
+    let traits = call.device.compute_traits();
+    match traits.kind {
+        ProcessorKind::Gpu => 1,
+        ProcessorKind::Cpu => {
+            let n_items = n_cores(traits) * GROUPS_PER_CORE * call.small_group();
+            (n / n_items).clamp(RUN_MIN, RUN_MAX)
+        }
+    }
+}
+
+pub(super) fn n_cores(traits: &ComputeTraits) -> usize {
+    usize::try_from(traits.n_compute_units).unwrap_or(1).max(1)
+}
+
+fn tile(traits: &ComputeTraits) -> usize {
+    match traits.kind {
+        ProcessorKind::Cpu => TILE_CPU,
+        ProcessorKind::Gpu => TILE_GPU,
+    }
+}
+
+/// `copy_strided` and `transpose_tiles`.
+pub(super) struct Copier {
+    strided: Moved,
+    tiles: Moved,
+}
+
+impl Copier {
+    pub(super) fn new(node: &KernelConstruction<'_>, attr: &str) -> Result<Self, KernelError> {
+        Ok(Self {
+            strided: Moved::new(node, attr, "copy_strided")?,
+            tiles: Moved::new(node, attr, "transpose_tiles")?,
+        })
+    }
+
+    /// `to[starts[1] + ..] = from[starts[0] + ..]` for each index of the axes, outermost first.
+    pub(super) fn copy(
+        &self,
+        call: &Call<'_, '_>,
+        from: &Tensor,
+        to: &Tensor,
+        starts: [usize; 2],
+        axes: impl IntoIterator<Item = CopyAxis>,
+    ) -> Result<(), KernelError> {
+        let axes = merged(axes);
+        let n = axes.iter().fold(1usize, |n, axis| n.saturating_mul(axis.0));
+        if n == 0 {
+            return Ok(());
+        }
+        index(from.shape().n_elements())?;
+        index(to.shape().n_elements())?;
+        if let Some(across) = contiguous_axis(&axes) {
+            return self.transpose(call, from, to, starts, axes, across);
+        }
+        let per_word = match axes.split_last() {
+            Some((&(size, [1, 1]), outer)) => {
+                let strides = outer.iter().flat_map(|axis| axis.1);
+                let strides = strides.map(isize::unsigned_abs);
+                let multiples = starts.into_iter().chain([size]).chain(strides);
+                self.strided.elements_per_word(multiples)
+            }
+            _ => 1,
+        };
+        let walked = walked(&axes, per_word, starts.map(|start| start / per_word))?;
+        let n = n / per_word;
+        let run = run_of(call, n);
+        call.launch_few(
+            self.strided.function(call, per_word)?,
+            n.div_ceil(run),
+            &[
+                KernelArg::Read(from),
+                KernelArg::Write(to),
+                walked.arg(),
+                KernelArg::U32(index(n)?),
+                KernelArg::U32(index(run)?),
+            ],
+        )
+    }
+
+    /// The same tile by tile: axis `across` is contiguous in what is read, the last one in what is written.
+    fn transpose(
+        &self,
+        call: &Call<'_, '_>,
+        from: &Tensor,
+        to: &Tensor,
+        starts: [usize; 2],
+        mut axes: SmallVec<[CopyAxis; 6]>,
+        across: usize,
+    ) -> Result<(), KernelError> {
+        let (n_columns, [from_step, _]) = axes.pop().expect("the last axis is another one");
+        let (n_rows, [_, to_step]) = axes.remove(across);
+        let n_outer: usize = axes.iter().map(|axis| axis.0).product();
+        let outer = walked(&axes, 1, starts)?;
+        let traits = call.device.compute_traits();
+        let tile = tile(traits);
+        let n_tiles = n_outer * n_rows.div_ceil(tile) * n_columns.div_ceil(tile);
+        let function = self.tiles.function(call, 1)?;
+        let args = [
+            KernelArg::Read(from),
+            KernelArg::Write(to),
+            outer.arg(),
+            KernelArg::U32(index(n_outer)?),
+            KernelArg::U32(index(n_rows)?),
+            KernelArg::U32(index(n_columns)?),
+            KernelArg::I32(signed(from_step)?),
+            KernelArg::I32(signed(to_step)?),
+        ];
+        match traits.kind {
+            ProcessorKind::Cpu => call.launch_few(function, n_tiles, &args),
+            // A tile is eight rows of items, which go down four times.
+            ProcessorKind::Gpu => call.launch(function, [n_tiles, 1, 1], [tile * 8, 1, 1], &args),
+        }
+    }
+}
+
+fn signed(stride: isize) -> Result<i32, KernelError> {
+    let magnitude = offset(stride.unsigned_abs())?;
+    Ok(if stride < 0 { -magnitude } else { magnitude })
+}
+
+/// Axes without those of size 1, neighbours that one stride walks over in both tensors being one.
+fn merged(axes: impl IntoIterator<Item = CopyAxis>) -> SmallVec<[CopyAxis; 6]> {
+    let mut merged: SmallVec<[CopyAxis; 6]> = SmallVec::new();
+    for (size, strides) in axes {
+        if size == 1 {
+            continue;
+        }
+        let length = isize::try_from(size).unwrap_or(isize::MAX);
+        let span = strides.map(|stride| length.checked_mul(stride));
+        match merged.last_mut() {
+            Some(outer) if span == outer.1.map(Some) => {
+                *outer = (outer.0.saturating_mul(size), strides);
+            }
+            _ => merged.push((size, strides)),
+        }
+    }
+    merged
+}
+
+/// The axis that is contiguous in what is read, where the last one is in what is written and both are long.
+fn contiguous_axis(axes: &[CopyAxis]) -> Option<usize> {
+    let (&(size, [from, to]), outer) = axes.split_last()?;
+    let is_strided = size >= TILED_MIN && from.unsigned_abs() > 1 && to == 1;
+    let across = outer
+        .iter()
+        .rposition(|&(size, [from, _])| from == 1 && size >= TILED_MIN)?;
+    is_strided.then_some(across)
+}
+
+/// The axes in words of so many elements; at least one.
+fn walked(axes: &[CopyAxis], per_word: usize, starts: [usize; 2]) -> Result<Axes, KernelError> {
+    let last = axes.len().saturating_sub(1);
+    let factor = isize::try_from(per_word).expect("a word has few elements");
+    let in_words = axes.iter().enumerate().map(|(axis, &(size, [from, to]))| {
+        if axis == last && per_word > 1 {
+            (size / per_word, [from, to, 0])
+        } else {
+            (size, [from / factor, to / factor, 0])
+        }
+    });
+    let alone = axes.is_empty().then_some((1, [1, 1, 0]));
+    Axes::new(in_words.chain(alone), [starts[0], starts[1], 0])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn axes_are_one_where_both_tensors_walk_over_them_with_one_stride() {
+        let axes = merged([(2, [12, 12]), (3, [4, 4]), (1, [9, 9]), (4, [1, 1])]);
+        assert_eq!(&axes[..], [(24, [1, 1])]);
+        let axes = merged([(2, [12, 24]), (3, [4, 4]), (4, [1, 1])]);
+        assert_eq!(&axes[..], [(2, [12, 24]), (12, [1, 1])]);
+        assert_eq!(merged([(1, [5, 5])]).len(), 0);
+    }
+
+    #[test]
+    fn tiles_are_for_axes_that_change_places() {
+        assert_eq!(contiguous_axis(&[(8, [1, 9]), (9, [8, 1])]), Some(0));
+        assert_eq!(contiguous_axis(&[(2, [1, 9]), (9, [2, 1])]), None);
+        assert_eq!(contiguous_axis(&[(8, [9, 9]), (9, [1, 1])]), None);
+        assert_eq!(contiguous_axis(&[(8, [9, 9]), (9, [0, 1])]), None);
+    }
+}
