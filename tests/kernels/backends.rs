@@ -33,11 +33,6 @@ const DOUBLE: &str = "not every device computes with 64-bit floats";
 /// Why SYCL devices leave an op to the CPU.
 const RARE: &str = "no model that is run needs it on a device; it runs on the CPU";
 
-/// Why kernels in C have no doubles.
-#[cfg(feature = "opencl")]
-const NO_DOUBLES: &str =
-    "not every device computes with 64-bit floats, so the dialect has none; it runs on the CPU";
-
 /// One row: how to get devices, and what is known of them.
 pub(crate) struct Backend {
     /// What trials and `PLACEWRIGHT_REQUIRE` call it.

@@ -47,12 +47,6 @@ pub fn common_shape(shapes: &[&Shape]) -> Result<Shape, KernelError> {
 }
 
 impl<const N: usize> Spread<N> {
-    /// Per run of neighbouring dimensions, outermost first, its size and how far each operand advances, in elements.
-    #[cfg(feature = "opencl")]
-    pub(crate) fn axes(&self) -> impl Iterator<Item = (usize, [usize; N])> {
-        self.axes.iter().map(|axis| (axis.size, axis.strides))
-    }
-
     /// The way from operands of these shapes to `shape`.
     ///
     /// # Errors

@@ -66,16 +66,6 @@ impl StridedCopy {
         }
     }
 
-    /// The element that the copy starts from.
-    pub fn start(&self) -> usize {
-        self.start
-    }
-
-    /// Size and stride of the axes that are left, outermost first.
-    pub fn axes(&self) -> impl Iterator<Item = (usize, isize)> {
-        self.axes.iter().map(|axis| (axis.size, axis.stride))
-    }
-
     /// Elements of the result.
     pub fn n_elements(&self) -> usize {
         self.n_elements

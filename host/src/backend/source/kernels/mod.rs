@@ -6,6 +6,7 @@ use crate::device::KernelDef;
 use crate::device::KernelRegistry;
 use crate::tensor::DType;
 
+mod along;
 mod array;
 mod bias;
 mod binary;
@@ -17,6 +18,7 @@ mod host;
 mod norm;
 mod pad;
 mod product;
+mod reduce;
 mod select;
 mod softmax;
 mod strided;
@@ -117,6 +119,8 @@ pub(super) fn register(registry: &mut KernelRegistry, device_type: &'static str)
     array::register(&mut table);
     pad::register(&mut table);
     gather::register(&mut table);
+    reduce::register(&mut table);
+    along::register(&mut table);
     unary::register(&mut table);
     binary::register(&mut table);
     cast::register(&mut table);

@@ -1,0 +1,102 @@
+// Along one axis of `[outer, n, inner]`: where the extreme is, running sums and products.
+
+#ifdef LARGEST
+#define BEYOND(a, b) ((a) > (b))
+#else
+#define BEYOND(a, b) ((a) < (b))
+#endif
+
+// FIRST is the number that elements have to be beyond: NaNs and infinities on the wrong side never are, and the index is 0 where none is.
+#ifdef FIRST
+// Part `index` has elements `index * part..` one after the other, or, on processors that want neighbours to read neighbours, each n_parts-th.
+KERNEL void extreme_parts(GLOBAL const T *RESTRICT in, GLOBAL T *RESTRICT best, GLOBAL i32 *RESTRICT found,
+                          Index n_out, Index n_parts, Index n, Index inner)
+{
+    const Index item = GLOBAL_ID(0);
+    if (item >= n_out * n_parts)
+        return;
+    const Index result = item / n_parts, index = item - result * n_parts;
+#ifdef INTERLEAVED
+    const Index first = index, last = n, step = n_parts;
+#else
+    const Index part = (n + n_parts - 1) / n_parts, step = 1;
+    const Index first = index * part < n ? index * part : n;
+    const Index last = n - first < part ? n : first + part;
+#endif
+    GLOBAL const T *base = in + result / inner * n * inner + result % inner;
+    R extreme = FIRST;
+    Index at = 0;
+    for (Index i = first; i < last; i += step) {
+        const R x = LOAD(base, i * inner);
+        if (BEYOND(x, extreme)) {
+            extreme = x;
+            at = i;
+        }
+    }
+    STORE(best, item, extreme);
+    found[item] = (i32)at;
+}
+
+KERNEL void extreme_rest(GLOBAL const T *RESTRICT best, GLOBAL const i32 *RESTRICT found,
+                         GLOBAL POSITION *RESTRICT out, Index n_out, Index n_parts)
+{
+    const Index result = GLOBAL_ID(0);
+    if (result >= n_out)
+        return;
+    R extreme = FIRST;
+    i32 at = 0;
+    for (Index i = result * n_parts; i < (result + 1) * n_parts; i++) {
+        const R x = LOAD(best, i);
+        // The first of equals; what is not beyond FIRST was found nowhere.
+        if (BEYOND(x, extreme) || (x == extreme && BEYOND(x, (R)FIRST) && found[i] < at)) {
+            extreme = x;
+            at = found[i];
+        }
+    }
+    out[result] = (POSITION)at;
+}
+
+KERNEL void extreme_whole(GLOBAL const T *RESTRICT in, GLOBAL POSITION *RESTRICT out, Index n_out, Index n, Index inner)
+{
+    const Index result = GLOBAL_ID(0);
+    if (result >= n_out)
+        return;
+    GLOBAL const T *base = in + result / inner * n * inner + result % inner;
+    R extreme = FIRST;
+    Index at = 0;
+    for (Index i = 0; i < n; i++) {
+        const R x = LOAD(base, i * inner);
+        if (BEYOND(x, extreme)) {
+            extreme = x;
+            at = i;
+        }
+    }
+    out[result] = (POSITION)at;
+}
+#endif
+
+// Signed numbers wrap around as unsigned ones (TOTAL) do. 16-bit floats are rounded at each step, as the CPU's.
+#define SCAN(name, start, operator)                                                                            \
+    KERNEL void name(GLOBAL const T *RESTRICT in, GLOBAL T *RESTRICT out, Index n_lines, Index n, Index inner, \
+                     Index is_exclusive, Index is_reverse)                                                     \
+    {                                                                                                          \
+        const Index line = GLOBAL_ID(0);                                                                       \
+        if (line >= n_lines)                                                                                   \
+            return;                                                                                            \
+        const Index base = line / inner * n * inner + line % inner;                                            \
+        TOTAL total = start;                                                                                   \
+        for (Index i = 0; i < n; i++) {                                                                        \
+            const Index at = base + (is_reverse ? n - 1 - i : i) * inner;                                      \
+            const TOTAL next = (TOTAL)(total operator(TOTAL) LOAD(in, at));                                    \
+            STORE(out, at, (R)next);                                                                           \
+            const TOTAL rounded = (TOTAL)LOAD(out, at);                                                        \
+            if (is_exclusive)                                                                                  \
+                STORE(out, at, (R)total);                                                                      \
+            total = rounded;                                                                                   \
+        }                                                                                                      \
+    }
+
+#ifdef TOTAL
+SCAN(running_sums, 0, +)
+SCAN(running_products, 1, *)
+#endif

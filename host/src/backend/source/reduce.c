@@ -1,0 +1,217 @@
+// Reductions: REDUCER is sum, mean, product, maximum, minimum, every or some, TYPE what it reduces, TOTAL what it adds in.
+//
+// Rows lie along the last axis, which goes; columns are neighbours that stay. Long ones are cut into parts: `parts` writes a TOTAL for each,
+// `rest` joins them, `whole` does both at once. Sums are trees of three levels: an error grows with the logarithm of the number of terms.
+
+#define LEVEL 128
+
+// For maximum and minimum of nothing.
+#define LOWEST_f32 f32_of_bits(0xff800000u)
+#define LOWEST_f16 LOWEST_f32
+#define LOWEST_bf16 LOWEST_f32
+#define LOWEST_i8 (-128)
+#define LOWEST_i16 (-32768)
+#define LOWEST_i32 (-2147483647 - 1)
+#define LOWEST_i64 ((i64)1 << 63)
+#define LOWEST_u8 0
+#define LOWEST_u16 0
+#define LOWEST_u32 0
+#define LOWEST_u64 0
+#define HIGHEST_f32 f32_of_bits(0x7f800000u)
+#define HIGHEST_f16 HIGHEST_f32
+#define HIGHEST_bf16 HIGHEST_f32
+#define HIGHEST_i8 127
+#define HIGHEST_i16 32767
+#define HIGHEST_i32 2147483647
+#define HIGHEST_i64 (~LOWEST_i64)
+#define HIGHEST_u8 255
+#define HIGHEST_u16 65535
+#define HIGHEST_u32 (~(u32)0)
+#define HIGHEST_u64 (~(u64)0)
+
+// PASTE again, which does not expand within itself.
+#define LIMIT_(a, b) a##b
+#define LIMIT(a, b) LIMIT_(a, b)
+
+#define START_sum 0
+#define START_mean 0
+#define START_product 1
+#define START_maximum LIMIT(LOWEST_, TYPE)
+#define START_minimum LIMIT(HIGHEST_, TYPE)
+#define START_every 1
+#define START_some 0
+#define START ((TOTAL)PASTE(START_, REDUCER))
+
+// NaN stays NaN.
+#define JOIN_sum(a, b) ((a) + (b))
+#define JOIN_mean(a, b) ((a) + (b))
+#define JOIN_product(a, b) ((a) * (b))
+#define JOIN_maximum(a, b) ((a) > (b) || (a) != (a) ? (a) : (b))
+#define JOIN_minimum(a, b) ((a) < (b) || (a) != (a) ? (a) : (b))
+#define JOIN_every(a, b) ((a) & (b))
+#define JOIN_some(a, b) ((a) | (b))
+INLINE TOTAL join(TOTAL a, TOTAL b) { return (TOTAL)PASTE(JOIN_, REDUCER)(a, b); }
+
+// Sums of signed numbers wrap around as unsigned ones do. QUOTIENT is what a mean is divided in; of no integers it is 0, and NaN of no floats.
+#ifdef QUOTIENT
+INLINE R finished(TOTAL total, Index n)
+{
+    const int divides_integers = (QUOTIENT)0.5f == 0;
+    return divides_integers && n == 0 ? (R)0 : (R)((QUOTIENT)total / (QUOTIENT)n);
+}
+#else
+INLINE R finished(TOTAL total, Index n) { return (R)total; }
+#endif
+
+#define TAKE_TYPE(p, i) ((TOTAL)LOAD(p, i))
+#define TAKE_TOTAL(p, i) ((p)[i])
+#define GIVE_TYPE(p, i, total, n) STORE(p, i, finished(total, n))
+#define GIVE_TOTAL(p, i, total, n) ((p)[i] = (total))
+
+#define LANES 16
+
+// Each function has a twin per kind of what it reads and writes: S stands for a memory type.
+#define RUN(name, S, TAKE)                                                                                  \
+    INLINE TOTAL name(GLOBAL const S *p, Index n)                                                           \
+    {                                                                                                       \
+        TOTAL total = START;                                                                                \
+        Index i = 0;                                                                                        \
+        while (i + LANES <= n) {                                                                            \
+            const Index left = (n - i) / LANES;                                                             \
+            const Index end = i + (left < LEVEL ? left : LEVEL) * LANES;                                    \
+            TOTAL lanes[LANES];                                                                             \
+            for (int lane = 0; lane < LANES; lane++)                                                        \
+                lanes[lane] = START;                                                                        \
+            for (; i < end; i += LANES)                                                                     \
+                for (int lane = 0; lane < LANES; lane++)                                                    \
+                    lanes[lane] = join(lanes[lane], TAKE(p, i + lane));                                     \
+            for (int apart = LANES / 2; apart > 0; apart /= 2)                                              \
+                for (int lane = 0; lane < apart; lane++)                                                    \
+                    lanes[lane] = join(lanes[lane], lanes[lane + apart]);                                   \
+            total = join(total, lanes[0]);                                                                  \
+        }                                                                                                   \
+        for (; i < n; i++)                                                                                  \
+            total = join(total, TAKE(p, i));                                                                \
+        return total;                                                                                       \
+    }
+
+// An item per part of a result. Its elements are `length` neighbours at each place of `outer`.
+#define ROWS(name, run, S, O, GIVE)                                                                         \
+    KERNEL void name(GLOBAL const S *RESTRICT in, GLOBAL O *RESTRICT out, Axes kept, Axes outer,            \
+                     Index n_out, Index n_parts, Index part, Index length, Index n, Index count)            \
+    {                                                                                                       \
+        const Index item = GLOBAL_ID(0);                                                                    \
+        if (item >= n_out * n_parts)                                                                        \
+            return;                                                                                         \
+        const Index result = item / n_parts;                                                                \
+        const Index first = (item - result * n_parts) * part;                                               \
+        const Index last = n - first < part ? n : first + part;                                             \
+        GLOBAL const S *base = in + axes_offset(kept, result, 0);                                           \
+        TOTAL sum = START, total = START;                                                                   \
+        Index n_joined = 0;                                                                                 \
+        for (Index at = first; at < last;) {                                                                \
+            const Index row = at / length, column = at - row * length;                                      \
+            const Index left = last - at, whole = length - column;                                          \
+            const Index size = left < whole ? left : whole;                                                 \
+            total = join(total, run(base + axes_offset(outer, row, 0) + column, size));                     \
+            at += size;                                                                                     \
+            if (++n_joined == LEVEL) {                                                                      \
+                sum = join(sum, total);                                                                     \
+                total = START;                                                                              \
+                n_joined = 0;                                                                               \
+            }                                                                                               \
+        }                                                                                                   \
+        sum = join(sum, total);                                                                             \
+        GIVE(out, item, sum, count);                                                                        \
+    }
+
+// An item per part of COLUMNS neighbouring results; `gone` are the axes that go, the last one included.
+#define JOIN_ROW(n_columns)                                                                                 \
+    for (Index c = 0; c < (n_columns); c++)                                                                 \
+        totals[c] = join(totals[c], TAKE_TYPE(base, offset + c));
+
+#define COLUMN_PARTS(name, O, GIVE)                                                                         \
+    KERNEL void name(GLOBAL const T *RESTRICT in, GLOBAL O *RESTRICT out, Axes kept, Axes gone,             \
+                     Index n_rows, Index n_parts, Index part, Index width, Index n, Index count)            \
+    {                                                                                                       \
+        const Index n_tiles = (width + COLUMNS - 1) / COLUMNS;                                              \
+        const Index item = GLOBAL_ID(0), tile = item % n_tiles, above = item / n_tiles;                     \
+        const Index row = above % n_rows, index = above / n_rows;                                           \
+        if (index >= n_parts)                                                                               \
+            return;                                                                                         \
+        const Index left = tile * COLUMNS;                                                                  \
+        const Index n_columns = width - left < COLUMNS ? width - left : COLUMNS;                            \
+        const Index first = index * part;                                                                   \
+        const Index last = n - first < part ? n : first + part;                                             \
+        GLOBAL const T *base = in + axes_offset(kept, row, 0) + left;                                       \
+        const int axis = gone.n_axes - 1;                                                                   \
+        const Index length = (Index)gone.sizes[axis], step = (Index)gone.strides[0][axis];                  \
+        TOTAL sums[COLUMNS], totals[COLUMNS];                                                               \
+        for (Index c = 0; c < COLUMNS; c++)                                                                 \
+            sums[c] = START;                                                                                \
+        for (Index at = first; at < last;) {                                                                \
+            for (Index c = 0; c < COLUMNS; c++)                                                             \
+                totals[c] = START;                                                                          \
+            const Index end = last - at < LEVEL ? last : at + LEVEL;                                        \
+            while (at < end) {                                                                              \
+                Index offset = (Index)axes_offset(gone, at, 0);                                             \
+                const Index inside = length - at % length;                                                  \
+                const Index stop = end - at < inside ? end : at + inside;                                   \
+                if (n_columns == COLUMNS)                                                                   \
+                    for (; at < stop; at++, offset += step) {                                               \
+                        JOIN_ROW(COLUMNS)                                                                   \
+                    }                                                                                       \
+                else                                                                                        \
+                    for (; at < stop; at++, offset += step) {                                               \
+                        JOIN_ROW(n_columns)                                                                 \
+                    }                                                                                       \
+            }                                                                                               \
+            for (Index c = 0; c < COLUMNS; c++)                                                             \
+                sums[c] = join(sums[c], totals[c]);                                                         \
+        }                                                                                                   \
+        for (Index c = 0; c < n_columns; c++)                                                               \
+            GIVE(out, (row * width + left + c) * n_parts + index, sums[c], count);                          \
+    }
+
+// A group of GROUP items per part of a result: for processors that want neighbours to read neighbours.
+#define GROUPS(name, S, TAKE, O, GIVE)                                                                      \
+    KERNEL void name(GLOBAL const S *RESTRICT in, GLOBAL O *RESTRICT out, Axes kept, Axes outer,            \
+                     Index n_out, Index n_parts, Index part, Index length, Index n, Index count)            \
+    {                                                                                                       \
+        SHARED TOTAL lanes[GROUP];                                                                          \
+        const Index item = GROUP_ID(0), lane = LOCAL_ID(0);                                                 \
+        const Index result = item / n_parts;                                                                \
+        const Index first = (item - result * n_parts) * part;                                               \
+        const Index last = n - first < part ? n : first + part;                                             \
+        GLOBAL const S *base = in + axes_offset(kept, result, 0);                                           \
+        TOTAL total = START;                                                                                \
+        for (Index at = first + lane; at < last; at += GROUP) {                                             \
+            const Index row = at / length;                                                                  \
+            total = join(total, TAKE(base, axes_offset(outer, row, 0) + (at - row * length)));              \
+        }                                                                                                   \
+        lanes[lane] = total;                                                                                \
+        BARRIER();                                                                                          \
+        for (Index apart = GROUP / 2; apart > 0; apart /= 2) {                                              \
+            if (lane < apart)                                                                               \
+                lanes[lane] = join(lanes[lane], lanes[lane + apart]);                                       \
+            BARRIER();                                                                                      \
+        }                                                                                                   \
+        if (lane == 0)                                                                                      \
+            GIVE(out, item, lanes[0], count);                                                               \
+    }
+
+RUN(run_of_type, T, TAKE_TYPE)
+RUN(run_of_total, TOTAL, TAKE_TOTAL)
+
+ROWS(rows_whole, run_of_type, T, T, GIVE_TYPE)
+ROWS(rows_parts, run_of_type, T, TOTAL, GIVE_TOTAL)
+ROWS(rows_rest, run_of_total, TOTAL, T, GIVE_TYPE)
+
+COLUMN_PARTS(columns_whole, T, GIVE_TYPE)
+COLUMN_PARTS(columns_parts, TOTAL, GIVE_TOTAL)
+
+#ifdef GROUP
+GROUPS(groups_whole, T, TAKE_TYPE, T, GIVE_TYPE)
+GROUPS(groups_parts, T, TAKE_TYPE, TOTAL, GIVE_TOTAL)
+GROUPS(groups_rest, TOTAL, TAKE_TOTAL, T, GIVE_TYPE)
+#endif
