@@ -9,6 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::error::KernelError;
+use super::step::StepNumber;
 use super::traits::KernelDevice;
 use crate::tensor::DType;
 use crate::tensor::Shape;
@@ -153,6 +154,8 @@ pub enum KernelArg<'a> {
 pub struct Launch<'a> {
     /// Whose work it is.
     pub site: &'a Arc<LaunchSite>,
+    /// The run that it is part of ([`KernelContext::step_number`](super::KernelContext::step_number)), whose error a failure is.
+    pub step: Option<StepNumber>,
     /// The function.
     pub function: &'a Arc<dyn DeviceFunction>,
     /// Groups of work items, by dimension.

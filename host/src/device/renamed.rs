@@ -161,6 +161,10 @@ impl Device for RenamedDevice {
         self.underlying.sync()
     }
 
+    fn sync_step(&self, step: StepNumber) -> Result<(), DeviceError> {
+        self.underlying.sync_step(step)
+    }
+
     fn as_kernel_device(&self) -> Option<&dyn KernelDevice> {
         self.underlying.as_kernel_device()?;
         Some(self)

@@ -131,6 +131,16 @@ pub trait Device: Send + Sync + fmt::Debug {
         Ok(())
     }
 
+    /// The same at the end of a run, whose work alone decides the answer: several runs may use the device at one time, and what
+    /// fails in one must be neither the other's error nor its own success. A device that cannot tell runs apart answers for all.
+    ///
+    /// # Errors
+    /// When the device is lost, or work of the run has failed.
+    fn sync_step(&self, step: StepNumber) -> Result<(), DeviceError> {
+        let _ = step;
+        self.sync()
+    }
+
     /// The device as one that executes node by node, if it is one.
     fn as_kernel_device(&self) -> Option<&dyn KernelDevice> {
         None

@@ -150,7 +150,11 @@ impl Stage {
                 continue;
             };
             let started = Instant::now();
-            let synced = catch_unwind(AssertUnwindSafe(|| device.sync()));
+            let run = self.step(partition.device).map(|step| step.number());
+            let synced = catch_unwind(AssertUnwindSafe(|| match run {
+                Some(run) => device.sync_step(run),
+                None => device.sync(),
+            }));
             let name = || device.attributes().name.clone();
             let synced = synced.unwrap_or_else(|panic| {
                 Err(DeviceError::Failed {

@@ -173,19 +173,30 @@ impl Device for SyclDevice {
     }
 
     fn sync(&self) -> Result<(), DeviceError> {
+        self.finish(None)
+    }
+
+    fn sync_step(&self, step: StepNumber) -> Result<(), DeviceError> {
+        self.finish(Some(step))
+    }
+
+    fn as_kernel_device(&self) -> Option<&dyn KernelDevice> {
+        Some(self)
+    }
+}
+
+impl SyclDevice {
+    /// Waits for all work, and gives what went wrong in a run, or in any.
+    fn finish(&self, step: Option<StepNumber>) -> Result<(), DeviceError> {
         let (sender, receiver) = mpsc::channel();
         let done = Box::new(move |finished| drop(sender.send(finished)));
-        self.stream.send(Command::Finish { done })?;
+        self.stream.send(Command::Finish { step, done })?;
         receiver.recv().unwrap_or_else(|_| {
             Err(DeviceError::Failed {
                 device: self.attributes().name.clone(),
                 message: "the thread for its commands has ended".to_owned(),
             })
         })
-    }
-
-    fn as_kernel_device(&self) -> Option<&dyn KernelDevice> {
-        Some(self)
     }
 }
 
@@ -252,6 +263,7 @@ impl ProgramDevice for SyclDevice {
         }
         self.stream.send(Command::Launch {
             site: Arc::clone(launch.site),
+            step: launch.step,
             function,
             groups: launch.groups,
             group_size: launch.group_size,

@@ -39,6 +39,7 @@ use super::ffi::Waits;
 use super::program::SyclFunction;
 use crate::device::DeviceError;
 use crate::device::LaunchSite;
+use crate::device::StepNumber;
 use crate::tensor::Buffer;
 use crate::tensor::Tensor;
 
@@ -50,6 +51,9 @@ const SPIN: Duration = Duration::from_micros(10);
 
 /// Commands whose end is not looked at before there are so many.
 const IN_FLIGHT_MAX: usize = 64;
+
+/// Failures that are kept for runs that have not asked: they have failed otherwise, and never will.
+const FAILURES_MAX: usize = 1024;
 
 /// Launches between two looks at whether one has found its inputs wrong.
 const FAULTS_MAX: usize = 1024;
@@ -89,6 +93,7 @@ pub(super) enum Arrived {
 pub(super) enum Command {
     Launch {
         site: Arc<LaunchSite>,
+        step: Option<StepNumber>,
         function: Arc<SyclFunction>,
         groups: [usize; 3],
         group_size: [usize; 3],
@@ -124,8 +129,9 @@ pub(super) enum Command {
         /// The tensor whose bytes the host has read: its buffer must not be another's before.
         owner: Buffer,
     },
-    /// Wait for everything before.
+    /// Wait for everything before; tell what failed in a run, or in any.
     Finish {
+        step: Option<StepNumber>,
         done: Box<dyn FnOnce(Result<(), DeviceError>) + Send>,
     },
 }
@@ -170,7 +176,7 @@ impl Stream {
             waits: Waits::default(),
             n_unflushed: 0,
             in_flight: VecDeque::new(),
-            failure: None,
+            failures: VecDeque::new(),
             faults: Faults {
                 context,
                 flags: None,
@@ -303,10 +309,17 @@ struct Worker {
     waits: Waits,
     n_unflushed: u32,
     /// Launches that may not have ended.
-    in_flight: VecDeque<(Arc<Event>, Arc<LaunchSite>)>,
-    /// The first failure since the last [`Command::Finish`].
-    failure: Option<Failure>,
+    in_flight: VecDeque<(Arc<Event>, Work)>,
+    /// What nobody has heard of yet.
+    failures: VecDeque<(Option<StepNumber>, Failure)>,
     faults: Faults,
+}
+
+/// Whose a launch is.
+#[derive(Debug, Clone)]
+struct Work {
+    site: Arc<LaunchSite>,
+    step: Option<StepNumber>,
 }
 
 /// Where functions say that their inputs are wrong, since the last look.
@@ -314,7 +327,7 @@ struct Faults {
     context: Arc<Context>,
     /// A word for each, 0 until something is wrong; made when the first asks for one.
     flags: Option<Arc<RawBuffer>>,
-    used: Vec<(Arc<LaunchSite>, Arc<str>)>,
+    used: Vec<(Work, Arc<str>)>,
 }
 
 impl Worker {
@@ -356,10 +369,19 @@ impl Worker {
         }
     }
 
-    fn failed(&mut self, site: Option<&LaunchSite>, doing: &str, code: Code) -> Failure {
+    fn failed(&mut self, work: Option<&Work>, doing: &str, code: Code) -> Failure {
+        let site = work.map(|work| &*work.site);
         let failure = Failure::new(self.shared.error(site, doing, code));
-        self.failure.get_or_insert_with(|| failure.clone());
+        self.remember(work.and_then(|work| work.step), failure.clone());
         failure
+    }
+
+    /// Keeps a failure for whoever waits for the end of its run.
+    fn remember(&mut self, step: Option<StepNumber>, failure: Failure) {
+        if self.failures.len() == FAILURES_MAX {
+            self.failures.pop_front();
+        }
+        self.failures.push_back((step, failure));
     }
 
     fn execute(&mut self, command: Command) {
@@ -367,12 +389,19 @@ impl Worker {
         match command {
             Command::Launch {
                 site,
+                step,
                 function,
                 groups,
                 group_size,
                 arguments,
             } => {
-                self.launch(site, &function, groups, group_size, &arguments);
+                self.launch(
+                    Work { site, step },
+                    &function,
+                    groups,
+                    group_size,
+                    &arguments,
+                );
             }
             Command::Write { from, to } => self.write(from, &to),
             Command::Zero { of, len_bytes } => {
@@ -418,8 +447,8 @@ impl Worker {
                 }
                 drop(owner);
             }
-            Command::Finish { done } => {
-                let finished = self.finish();
+            Command::Finish { step, done } => {
+                let finished = self.finish(step);
                 done(finished);
             }
         }
@@ -449,13 +478,13 @@ impl Worker {
 
     fn launch(
         &mut self,
-        site: Arc<LaunchSite>,
+        work: Work,
         function: &SyclFunction,
         groups: [usize; 3],
         group_size: [usize; 3],
         arguments: &[Argument],
     ) {
-        let fault = match self.fault_slot(&site, arguments) {
+        let fault = match self.fault_slot(&work, arguments) {
             Ok(fault) => fault,
             Err(failure) => {
                 for argument in arguments {
@@ -515,7 +544,7 @@ impl Worker {
             Ok(event) => Arc::new(event),
             Err(code) => {
                 let doing = format!("launching `{}`", function.text());
-                let failure = self.failed(Some(&site), &doing, code);
+                let failure = self.failed(Some(&work), &doing, code);
                 outputs().for_each(|output| output.is_not_written(&failure));
                 return;
             }
@@ -528,7 +557,7 @@ impl Worker {
                 _ => {}
             }
         }
-        self.in_flight.push_back((event, site));
+        self.in_flight.push_back((event, work));
         if self.in_flight.len() >= IN_FLIGHT_MAX {
             self.look_at_ends();
         }
@@ -541,7 +570,7 @@ impl Worker {
     )]
     fn fault_slot(
         &mut self,
-        site: &Arc<LaunchSite>,
+        work: &Work,
         arguments: &[Argument],
     ) -> Result<Option<(Arc<RawBuffer>, u32)>, Failure> {
         let messages = arguments.iter().filter_map(|argument| match argument {
@@ -551,16 +580,16 @@ impl Worker {
         let Some(message) = messages.last() else {
             return Ok(None);
         };
-        let fault = self.new_fault_slot(site, message);
+        let fault = self.new_fault_slot(work, message);
         fault.map(Some).map_err(|code| {
             self.waits.clear();
-            self.failed(Some(site), "preparing to check its inputs", code)
+            self.failed(Some(work), "preparing to check its inputs", code)
         })
     }
 
     fn new_fault_slot(
         &mut self,
-        site: &Arc<LaunchSite>,
+        work: &Work,
         message: &Arc<str>,
     ) -> Result<(Arc<RawBuffer>, u32), Code> {
         if self.faults.used.len() == FAULTS_MAX {
@@ -581,9 +610,7 @@ impl Worker {
         // Its zeroing never fails later without the device being lost.
         let _ = flags.before_reading(&mut self.waits);
         let slot = u32::try_from(self.faults.used.len()).unwrap_or(0);
-        self.faults
-            .used
-            .push((Arc::clone(site), Arc::clone(message)));
+        self.faults.used.push((work.clone(), Arc::clone(message)));
         Ok((flags, slot))
     }
 
@@ -610,15 +637,15 @@ impl Worker {
         flags.is_written_until(&Arc::new(zeroed));
         self.n_unflushed += 1;
         let used = mem::take(&mut self.faults.used);
-        for ((site, message), word) in used.iter().zip(words.chunks_exact(4)) {
+        for ((work, message), word) in used.iter().zip(words.chunks_exact(4)) {
             if word != [0; 4] {
                 let failure = Failure::new(DeviceError::Input {
                     device: self.shared.device.clone(),
-                    node: site.node.clone(),
-                    op: site.op.clone(),
+                    node: work.site.node.clone(),
+                    op: work.site.op.clone(),
                     message: message.to_string(),
                 });
-                self.failure.get_or_insert(failure);
+                self.remember(work.step, failure);
             }
         }
         Ok(())
@@ -626,13 +653,13 @@ impl Worker {
 
     /// Forgets launches that have ended, in the order in which they were given.
     fn look_at_ends(&mut self) {
-        while let Some((event, site)) = self.in_flight.front() {
+        while let Some((event, work)) = self.in_flight.front() {
             match event.progress() {
                 Progress::Pending => return,
                 Progress::Done => {}
                 Progress::Failed(code) => {
-                    let site = Arc::clone(site);
-                    self.failed(Some(&site), "executing it", code);
+                    let work = work.clone();
+                    self.failed(Some(&work), "executing it", code);
                 }
             }
             self.in_flight.pop_front();
@@ -680,9 +707,9 @@ impl Worker {
         let (shared, sites) = (Arc::clone(&self.shared), self.in_flight.clone());
         move |ended| {
             done(ended.map_err(|code| {
-                for (event, site) in &sites {
+                for (event, work) in &sites {
                     if let Progress::Failed(code) = event.progress() {
-                        return shared.error(Some(site), "executing it", code);
+                        return shared.error(Some(&work.site), "executing it", code);
                     }
                 }
                 shared.error(None, "copying to the host", code)
@@ -690,16 +717,24 @@ impl Worker {
         }
     }
 
-    fn finish(&mut self) -> Result<(), DeviceError> {
+    fn finish(&mut self, step: Option<StepNumber>) -> Result<(), DeviceError> {
         self.n_unflushed = 0;
         let finished = self.queue.finish();
         self.look_at_ends();
         let finished = finished.and_then(|()| self.look_at_faults());
-        let failure = self.failure.take().filter(|failure| !failure.is_told());
+        let is_asked = |of: Option<StepNumber>| step.is_none() || of.is_none() || of == step;
+        let mut found = None;
+        self.failures.retain(|(of, failure)| {
+            let is_asked = is_asked(*of);
+            if is_asked && !failure.is_told() {
+                found.get_or_insert_with(|| failure.clone());
+            }
+            !is_asked
+        });
         if let Err(code) = finished {
             return Err(self.shared.error(None, "finishing its work", code));
         }
-        failure.map_or(Ok(()), |failure| Err(failure.tell()))
+        found.map_or(Ok(()), |failure| Err(failure.tell()))
     }
 }
 

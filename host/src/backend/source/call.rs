@@ -223,6 +223,7 @@ impl Call<'_, '_> {
     ) -> Result<(), KernelError> {
         self.device.launch(Launch {
             site: self.site,
+            step: self.context.step_number(),
             function,
             groups,
             group_size,

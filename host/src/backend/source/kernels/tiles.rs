@@ -222,6 +222,8 @@ impl Packer {
         let group = group(device.compute_traits());
         device.launch(Launch {
             site,
+            // Also what is packed in a run fails whoever asks first.
+            step: None,
             function: self.functions[self.tiling.vectors(layout.n) - 1].on(device)?,
             groups: [n_lines.div_ceil(group), 1, 1],
             group_size: [group, 1, 1],
