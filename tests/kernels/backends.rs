@@ -11,6 +11,7 @@ use placewright::device::AllocatorAttributes;
 use placewright::device::Device;
 use placewright::device::DeviceFactory;
 use placewright::device::DeviceOptions;
+use placewright::device::Kernel;
 use placewright::device::KernelConstruction;
 use placewright::device::KernelContext;
 use placewright::device::KernelDef;
@@ -189,13 +190,24 @@ impl Backend {
 }
 
 impl Bench {
-    /// Runs a case; the error says what differs.
+    /// Runs a case; the error says what differs. A kernel that packs inputs has to give the same with them packed.
     pub(crate) fn run(&self, case: &Case) -> Result<(), String> {
         let device = self
             .device
             .as_kernel_device()
             .ok_or("the device has no kernels")?;
-        match (self.outputs(device, case), &case.expected) {
+        let (found, packed) = match self.outputs(device, case) {
+            Ok((found, packed)) => (Ok(found), packed),
+            Err(error) => (Err(error), None),
+        };
+        Self::judge(found, case)?;
+        packed.map_or(Ok(()), |packed| {
+            Self::judge(packed, case).map_err(|error| format!("with packed inputs: {error}"))
+        })
+    }
+
+    fn judge(found: Result<Vec<Tensor>, String>, case: &Case) -> Result<(), String> {
+        match (found, &case.expected) {
             (Ok(found), Expected::Tensors(expected, tolerance)) => {
                 if found.len() != expected.len() {
                     return Err(format!(
@@ -228,7 +240,12 @@ impl Bench {
             .map_err(|error| error.to_string())
     }
 
-    fn outputs(&self, device: &dyn KernelDevice, case: &Case) -> Result<Vec<Tensor>, String> {
+    /// The outputs, and those from packed inputs if the kernel packs any.
+    fn outputs(
+        &self,
+        device: &dyn KernelDevice,
+        case: &Case,
+    ) -> Result<(Vec<Tensor>, Option<Result<Vec<Tensor>, String>>), String> {
         let attrs = case.attrs();
         let def = self.find(case)?.ok_or("no kernel")?;
         let inputs = case
@@ -263,19 +280,42 @@ impl Bench {
             let mut outputs = op.outputs().iter();
             outputs.any(|output| def.host_memory_args.iter().any(|arg| **arg == *output.name))
         });
-        let outputs_on_host = vec![is_on_host; case.n_outputs];
-        let mut context = KernelContext::new(device, "node", inputs, &outputs_on_host);
+        let on_host = vec![is_on_host; case.n_outputs];
+        let found = self.compute(device, &on_host, &*kernel, inputs.clone(), &[])?;
+        let packed = inputs
+            .iter()
+            .enumerate()
+            .map(|(index, input)| kernel.pack_input(index, input, device))
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|error| error.to_string())?;
+        let found_packed = packed
+            .iter()
+            .any(Option::is_some)
+            .then(|| self.compute(device, &on_host, &*kernel, inputs, &packed));
+        Ok((found, found_packed))
+    }
+
+    fn compute(
+        &self,
+        device: &dyn KernelDevice,
+        on_host: &[bool],
+        kernel: &dyn Kernel,
+        inputs: Vec<Tensor>,
+        packed: &[Option<Tensor>],
+    ) -> Result<Vec<Tensor>, String> {
+        let mut context =
+            KernelContext::new(device, "node", inputs, on_host).with_packed_inputs(packed);
         {
             let alone = self.alone.lock();
             let _alone = alone.unwrap_or_else(PoisonError::into_inner);
             device
-                .compute(&*kernel, &mut context)
+                .compute(kernel, &mut context)
                 .map_err(|error| error.to_string())?;
             // Some find out later that their inputs are wrong.
             device.sync().map_err(|error| error.to_string())?;
         }
         let allocator = device.allocator(AllocatorAttributes {
-            on_host: is_on_host,
+            on_host: on_host.contains(&true),
             gpu_compatible: false,
         });
         let memory = allocator.memory_id();
@@ -287,7 +327,7 @@ impl Bench {
                 if output.buffer().is_some_and(|b| b.memory_id() != memory) {
                     return Err("an output is not in the memory where it belongs".to_owned());
                 }
-                if is_on_host {
+                if on_host.contains(&true) {
                     return Ok(output.clone());
                 }
                 device

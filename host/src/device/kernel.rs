@@ -222,6 +222,13 @@ impl<'a> KernelContext<'a> {
         }
     }
 
+    /// With what [`Kernel::pack_input`] has made of the inputs, in their order.
+    #[must_use]
+    pub fn with_packed_inputs(mut self, packed: &'a [Option<Tensor>]) -> Self {
+        self.packed = packed;
+        self
+    }
+
     /// The same on tensors that stand elsewhere, with outputs whose places may be planned. As many slots as flags.
     #[inline]
     pub(crate) fn on_slots(
