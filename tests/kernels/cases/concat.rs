@@ -55,6 +55,17 @@ fn joined() -> Vec<Case> {
         concat("columns", &[counted(0, &[2, 1]), counted(10, &[2, 2])], -1)
             .gives(tensor(&[2, 3], &[0, 10, 11, 1, 12, 13])),
         concat(
+            "whole words",
+            &[counted(0, &[300, 8]), counted(2400, &[300, 12])],
+            1,
+        )
+        .gives(tensor(
+            &[300, 20],
+            &(0..300)
+                .flat_map(|row| (row * 8..row * 8 + 8).chain(2400 + row * 12..2412 + row * 12))
+                .collect::<Vec<i32>>(),
+        )),
+        concat(
             "long rows, on threads",
             &[tensor(&[120_000], &big), tensor(&[120_000], &big)],
             0,

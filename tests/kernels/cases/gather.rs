@@ -34,6 +34,7 @@ fn gather(name: &str, params: Tensor, indices: Tensor, axis: i32) -> Case {
 fn gathers() -> Vec<Case> {
     let picks = |values: &[i32]| tensor(&[values.len()], values);
     let none: [i32; 0] = [];
+    let long_rows: Vec<i32> = (0..300).map(|i| i * 7 % 50).collect();
     let mut cases: Vec<Case> = MOVED
         .into_iter()
         .map(|dtype| {
@@ -89,6 +90,13 @@ fn gathers() -> Vec<Case> {
         )
         .int("batch_dims", 1)
         .gives(tensor(&[2, 2, 1], &[1, 3, 4, 6])),
+        gather("long rows", counted(&[50, 64]), picks(&long_rows), 0).gives(tensor(
+            &[300, 64],
+            &long_rows
+                .iter()
+                .flat_map(|row| row * 64..(row + 1) * 64)
+                .collect::<Vec<i32>>(),
+        )),
         gather("per element", counted(&[2]), picks(&[0, 1]), 0)
             .int("batch_dims", 1)
             .refused("batch_dims (1) must be less than or equal to axis (0)"),

@@ -149,6 +149,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ];
     cases.extend(every_type());
     cases.extend(every_axis());
+    cases.extend(long_axes());
     cases.extend(positions());
     cases.extend(scans());
     cases
@@ -228,6 +229,60 @@ fn every_axis() -> Vec<Case> {
                 reduce(&name, "Max", dims, &values, &axes).gives(tensor(&left, &largest)),
             ]);
         }
+    }
+    cases
+}
+
+/// Many terms per result, which devices share out: `[outer, n, inner]` without its second axis.
+fn long_axes() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for dims in [
+        [1, 1_000_000, 1],
+        [3, 120_001, 1],
+        [1, 120_001, 3],
+        [2, 9_001, 40],
+        [40, 2_000, 1],
+    ] {
+        let [outer, n, inner] = dims;
+        // Far from 0 on one side, so that roundings do not even out.
+        let values: Vec<f32> = noise(outer * n * inner, 7)
+            .iter()
+            .map(|x| x + 1.25)
+            .collect();
+        let (mut sums, mut places) = (vec![0.0f64; outer * inner], vec![0i64; outer * inner]);
+        let mut largest = vec![f32::MIN; outer * inner];
+        let numbers: Vec<i32> = (0..)
+            .map(|i: i32| i.wrapping_mul(65_537))
+            .take(values.len())
+            .collect();
+        let mut wrapped = vec![0i32; outer * inner];
+        for (flat, &value) in values.iter().enumerate() {
+            let result = flat / inner / n * inner + flat % inner;
+            sums[result] += f64::from(value);
+            wrapped[result] = wrapped[result].wrapping_add(numbers[flat]);
+            if value > largest[result] {
+                largest[result] = value;
+                places[result] = i64::try_from(flat / inner % n).expect("an index");
+            }
+        }
+        #[expect(clippy::cast_precision_loss, reason = "a small number")]
+        let count = n as f64;
+        #[expect(clippy::cast_possible_truncation, reason = "rounded once")]
+        let rounded =
+            |scale: f64| -> Vec<f32> { sums.iter().map(|&sum| (sum * scale) as f32).collect() };
+        let (name, left) = (format!("{dims:?} over 1"), [outer, inner]);
+        cases.extend([
+            // Some roundings of partial sums, each of a ten-millionth; added in turn, a million terms are off by a hundredth.
+            reduce(&name, "Sum", &dims, &values, &[1])
+                .gives_within(tensor(&left, &rounded(1.0)), 2e-6),
+            reduce(&name, "Mean", &dims, &values, &[1])
+                .gives_within(tensor(&left, &rounded(1.0 / count)), 2e-6),
+            reduce(&name, "Max", &dims, &values, &[1]).gives(tensor(&left, &largest)),
+            reduce(&format!("{name}, wrapping"), "Sum", &dims, &numbers, &[1])
+                .gives(tensor(&left, &wrapped)),
+            // There are 65536 values, so that the largest is there more than once in some.
+            arg(&name, "ArgMax", &dims, &values, 1).gives(tensor(&left, &places)),
+        ]);
     }
     cases
 }

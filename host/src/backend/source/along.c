@@ -6,10 +6,55 @@
 #define BEYOND(a, b) ((a) < (b))
 #endif
 
-// FIRST is the number that elements have to be beyond: NaNs and infinities on the wrong side never are, and the index is 0 where none is.
+// FIRST is the number that elements have to be beyond: NaNs and infinities on the wrong side never are, and the index is 0
+// where none is.
 #ifdef FIRST
-// Part `index` has elements `index * part..` one after the other, or, on processors that want neighbours to read neighbours, each n_parts-th.
-KERNEL void extreme_parts(GLOBAL const T *RESTRICT in, GLOBAL T *RESTRICT best, GLOBAL i32 *RESTRICT found,
+#define LANES 16
+
+// The index, out of each step-th of first..last, of the extreme, which is put into `extreme`; elements stand `inner` apart.
+INLINE Index extreme_of(GLOBAL const T *p, Index first, Index last, Index step, Index inner, R *extreme)
+{
+    R best = FIRST;
+    Index at = 0;
+    if (step != 1 || inner != 1) {
+        for (Index i = first; i < last; i += step) {
+            const R x = LOAD(p, i * inner);
+            if (BEYOND(x, best)) {
+                best = x;
+                at = i;
+            }
+        }
+        *extreme = best;
+        return at;
+    }
+    // Neighbours are looked through twice, as vectors and then up to the first that equals the extreme.
+    R lanes[LANES];
+    for (int lane = 0; lane < LANES; lane++)
+        lanes[lane] = FIRST;
+    Index i = first;
+    for (; i + LANES <= last; i += LANES)
+        for (int lane = 0; lane < LANES; lane++) {
+            const R x = LOAD(p, i + lane);
+            lanes[lane] = BEYOND(x, lanes[lane]) ? x : lanes[lane];
+        }
+    for (; i < last; i++) {
+        const R x = LOAD(p, i);
+        best = BEYOND(x, best) ? x : best;
+    }
+    for (int lane = 0; lane < LANES; lane++)
+        best = BEYOND(lanes[lane], best) ? lanes[lane] : best;
+    if (BEYOND(best, (R)FIRST)) {
+        at = first;
+        while (LOAD(p, at) != best)
+            at++;
+    }
+    *extreme = best;
+    return at;
+}
+
+// Part `index` has elements `index * part..` one after the other, or, on processors that want neighbours to read neighbours,
+// each n_parts-th.
+SERIAL_KERNEL void extreme_parts(GLOBAL const T *RESTRICT in, GLOBAL T *RESTRICT best, GLOBAL i32 *RESTRICT found,
                           Index n_out, Index n_parts, Index n, Index inner)
 {
     const Index item = GLOBAL_ID(0);
@@ -24,20 +69,12 @@ KERNEL void extreme_parts(GLOBAL const T *RESTRICT in, GLOBAL T *RESTRICT best, 
     const Index last = n - first < part ? n : first + part;
 #endif
     GLOBAL const T *base = in + result / inner * n * inner + result % inner;
-    R extreme = FIRST;
-    Index at = 0;
-    for (Index i = first; i < last; i += step) {
-        const R x = LOAD(base, i * inner);
-        if (BEYOND(x, extreme)) {
-            extreme = x;
-            at = i;
-        }
-    }
+    R extreme;
+    found[item] = (i32)extreme_of(base, first, last, step, inner, &extreme);
     STORE(best, item, extreme);
-    found[item] = (i32)at;
 }
 
-KERNEL void extreme_rest(GLOBAL const T *RESTRICT best, GLOBAL const i32 *RESTRICT found,
+SERIAL_KERNEL void extreme_rest(GLOBAL const T *RESTRICT best, GLOBAL const i32 *RESTRICT found,
                          GLOBAL POSITION *RESTRICT out, Index n_out, Index n_parts)
 {
     const Index result = GLOBAL_ID(0);
@@ -56,44 +93,36 @@ KERNEL void extreme_rest(GLOBAL const T *RESTRICT best, GLOBAL const i32 *RESTRI
     out[result] = (POSITION)at;
 }
 
-KERNEL void extreme_whole(GLOBAL const T *RESTRICT in, GLOBAL POSITION *RESTRICT out, Index n_out, Index n, Index inner)
+SERIAL_KERNEL void extreme_whole(GLOBAL const T *RESTRICT in, GLOBAL POSITION *RESTRICT out, Index n_out, Index n, Index inner)
 {
     const Index result = GLOBAL_ID(0);
     if (result >= n_out)
         return;
     GLOBAL const T *base = in + result / inner * n * inner + result % inner;
-    R extreme = FIRST;
-    Index at = 0;
-    for (Index i = 0; i < n; i++) {
-        const R x = LOAD(base, i * inner);
-        if (BEYOND(x, extreme)) {
-            extreme = x;
-            at = i;
-        }
-    }
-    out[result] = (POSITION)at;
+    R extreme;
+    out[result] = (POSITION)extreme_of(base, 0, n, 1, inner, &extreme);
 }
 #endif
 
 // Signed numbers wrap around as unsigned ones (TOTAL) do. 16-bit floats are rounded at each step, as the CPU's.
-#define SCAN(name, start, operator)                                                                            \
-    KERNEL void name(GLOBAL const T *RESTRICT in, GLOBAL T *RESTRICT out, Index n_lines, Index n, Index inner, \
-                     Index is_exclusive, Index is_reverse)                                                     \
-    {                                                                                                          \
-        const Index line = GLOBAL_ID(0);                                                                       \
-        if (line >= n_lines)                                                                                   \
-            return;                                                                                            \
-        const Index base = line / inner * n * inner + line % inner;                                            \
-        TOTAL total = start;                                                                                   \
-        for (Index i = 0; i < n; i++) {                                                                        \
-            const Index at = base + (is_reverse ? n - 1 - i : i) * inner;                                      \
-            const TOTAL next = (TOTAL)(total operator(TOTAL) LOAD(in, at));                                    \
-            STORE(out, at, (R)next);                                                                           \
-            const TOTAL rounded = (TOTAL)LOAD(out, at);                                                        \
-            if (is_exclusive)                                                                                  \
-                STORE(out, at, (R)total);                                                                      \
-            total = rounded;                                                                                   \
-        }                                                                                                      \
+#define SCAN(name, start, operator)                                                                         \
+    SERIAL_KERNEL void name(GLOBAL const T *RESTRICT in, GLOBAL T *RESTRICT out, Index n_lines, Index n, Index inner, \
+                     Index is_exclusive, Index is_reverse)                                                  \
+    {                                                                                                       \
+        const Index line = GLOBAL_ID(0);                                                                    \
+        if (line >= n_lines)                                                                                \
+            return;                                                                                         \
+        const Index base = line / inner * n * inner + line % inner;                                         \
+        TOTAL total = start;                                                                                \
+        for (Index i = 0; i < n; i++) {                                                                     \
+            const Index at = base + (is_reverse ? n - 1 - i : i) * inner;                                   \
+            const TOTAL next = (TOTAL)(total operator(TOTAL) LOAD(in, at));                                 \
+            STORE(out, at, (R)next);                                                                        \
+            const TOTAL rounded = (TOTAL)LOAD(out, at);                                                     \
+            if (is_exclusive)                                                                               \
+                STORE(out, at, (R)total);                                                                   \
+            total = rounded;                                                                                \
+        }                                                                                                   \
     }
 
 #ifdef TOTAL

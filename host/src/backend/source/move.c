@@ -1,7 +1,7 @@
 // Elements moved and not looked at: WORD is as large as one of them, or as several that stay neighbours.
 //
-// An item moves `run` words that are neighbours in the result, or as near as the result has them: few divisions on processors that go through
-// items in turn. Where neighbouring items are to touch neighbouring words, `run` is 1.
+// An item moves `run` words that are neighbours in the result, or as near as the result has them: few divisions on processors
+// that go through items in turn. Where neighbouring items are to touch neighbouring words, `run` is 1.
 
 // No machine type has 16 bytes everywhere.
 typedef struct {
@@ -53,7 +53,7 @@ INLINE void advance(const Axes *axes, Place *place)
 }
 
 // `out[starts[1] + i * strides[1]] = in[starts[0] + i * strides[0]]` for each index. There is at least one axis.
-KERNEL void copy_strided(GLOBAL const WORD *RESTRICT in, GLOBAL WORD *RESTRICT out, Axes axes, Index n, Index run)
+SERIAL_KERNEL void copy_strided(GLOBAL const WORD *RESTRICT in, GLOBAL WORD *RESTRICT out, Axes axes, Index n, Index run)
 {
     const Index first = GLOBAL_ID(0) * run;
     if (first >= n)
@@ -83,11 +83,12 @@ KERNEL void copy_strided(GLOBAL const WORD *RESTRICT in, GLOBAL WORD *RESTRICT o
     }
 }
 
-// A matrix transposed at each place of `outer`, TILE by TILE words at a time, so that cache lines are used whole: `out[r * to_step + c] =
-// in[r + c * from_step]`.
+// A matrix transposed at each place of `outer`, TILE by TILE words at a time, so that cache lines are used whole:
+// `out[r * to_step + c] = in[r + c * from_step]`.
 #ifndef SHARED_TILE
-// An item per tile.
-KERNEL void transpose_tiles(GLOBAL const WORD *RESTRICT in, GLOBAL WORD *RESTRICT out, Axes outer, Index n_outer,
+// An item per tile, which is read and written line by line: strides of a power of two have all lines of a column in one place
+// of the cache.
+SERIAL_KERNEL void transpose_tiles(GLOBAL const WORD *RESTRICT in, GLOBAL WORD *RESTRICT out, Axes outer, Index n_outer,
                             Index n_rows, Index n_columns, i32 from_step, i32 to_step)
 {
     const Index row_tiles = (n_rows + TILE - 1) / TILE, column_tiles = (n_columns + TILE - 1) / TILE;
@@ -99,6 +100,20 @@ KERNEL void transpose_tiles(GLOBAL const WORD *RESTRICT in, GLOBAL WORD *RESTRIC
     const Index column_end = n_columns - column < TILE ? n_columns : column + TILE;
     GLOBAL const WORD *from = in + axes_offset(outer, at, 0);
     GLOBAL WORD *to = out + axes_offset(outer, at, 1);
+    if (row_end - row == TILE && column_end - column == TILE) {
+        WORD words[TILE][TILE];
+        for (Index c = 0; c < TILE; c++) {
+            GLOBAL const WORD *line = from + (i32)row + (i32)(column + c) * from_step;
+            for (Index r = 0; r < TILE; r++)
+                words[c][r] = line[r];
+        }
+        for (Index r = 0; r < TILE; r++) {
+            GLOBAL WORD *line = to + (i32)(row + r) * to_step + (i32)column;
+            for (Index c = 0; c < TILE; c++)
+                line[c] = words[c][r];
+        }
+        return;
+    }
     for (Index r = row; r < row_end; r++)
         for (Index c = column; c < column_end; c++)
             to[(i32)r * to_step + (i32)c] = from[(i32)r + (i32)c * from_step];
@@ -125,7 +140,7 @@ KERNEL void transpose_tiles(GLOBAL const WORD *RESTRICT in, GLOBAL WORD *RESTRIC
 }
 #endif
 
-KERNEL void fill(GLOBAL const WORD *RESTRICT value, GLOBAL WORD *RESTRICT out, Index n, Index run)
+SERIAL_KERNEL void fill(GLOBAL const WORD *RESTRICT value, GLOBAL WORD *RESTRICT out, Index n, Index run)
 {
     const Index first = GLOBAL_ID(0) * run;
     if (first >= n)
@@ -136,9 +151,9 @@ KERNEL void fill(GLOBAL const WORD *RESTRICT value, GLOBAL WORD *RESTRICT out, I
         out[i] = word;
 }
 
-// `[blocks, length, inner]` by positions `[blocks / outer, n_positions]` -> `[blocks, n_positions, inner]`, of n words. The host has found the
-// positions in range; 0 stands where one is negative.
-KERNEL void gather(GLOBAL const WORD *RESTRICT in, GLOBAL const i32 *RESTRICT positions, GLOBAL WORD *RESTRICT out,
+// `[blocks, length, inner]` by positions `[blocks / outer, n_positions]` -> `[blocks, n_positions, inner]`, of n words. The
+// host has found the positions in range; 0 stands where one is negative.
+SERIAL_KERNEL void gather(GLOBAL const WORD *RESTRICT in, GLOBAL const i32 *RESTRICT positions, GLOBAL WORD *RESTRICT out,
                    Index n, Index run, Index outer, Index length, Index inner, Index n_positions)
 {
     const Index first = GLOBAL_ID(0) * run;
@@ -164,8 +179,9 @@ KERNEL void gather(GLOBAL const WORD *RESTRICT in, GLOBAL const i32 *RESTRICT po
     }
 }
 
-// The input with `value` around it: strides[1] of an axis are the words before, strides[2] the words of the input, sizes both and what is after.
-KERNEL void pad_value(GLOBAL const WORD *RESTRICT in, GLOBAL const WORD *RESTRICT value, GLOBAL WORD *RESTRICT out,
+// The input with `value` around it: strides[1] of an axis are the words before, strides[2] the words of the input, sizes both
+// and what is after.
+SERIAL_KERNEL void pad_value(GLOBAL const WORD *RESTRICT in, GLOBAL const WORD *RESTRICT value, GLOBAL WORD *RESTRICT out,
                       Axes axes, Index n, Index run)
 {
     const Index first = GLOBAL_ID(0) * run;

@@ -1,7 +1,8 @@
 // Reductions: REDUCER is sum, mean, product, maximum, minimum, every or some, TYPE what it reduces, TOTAL what it adds in.
 //
-// Rows lie along the last axis, which goes; columns are neighbours that stay. Long ones are cut into parts: `parts` writes a TOTAL for each,
-// `rest` joins them, `whole` does both at once. Sums are trees of three levels: an error grows with the logarithm of the number of terms.
+// Rows lie along the last axis, which goes; columns are neighbours that stay. Long ones are cut into parts: `parts` writes a
+// TOTAL for each, `rest` joins them, `whole` does both at once. Sums are trees of few levels: no more than some hundred terms
+// are added in turn.
 
 #define LEVEL 128
 
@@ -42,17 +43,18 @@
 #define START_some 0
 #define START ((TOTAL)PASTE(START_, REDUCER))
 
-// NaN stays NaN.
+// NaN stays NaN. Without a branch, so that lanes are vectors.
 #define JOIN_sum(a, b) ((a) + (b))
 #define JOIN_mean(a, b) ((a) + (b))
 #define JOIN_product(a, b) ((a) * (b))
-#define JOIN_maximum(a, b) ((a) > (b) || (a) != (a) ? (a) : (b))
-#define JOIN_minimum(a, b) ((a) < (b) || (a) != (a) ? (a) : (b))
+#define JOIN_maximum(a, b) (((a) > (b)) | ((a) != (a)) ? (a) : (b))
+#define JOIN_minimum(a, b) (((a) < (b)) | ((a) != (a)) ? (a) : (b))
 #define JOIN_every(a, b) ((a) & (b))
 #define JOIN_some(a, b) ((a) | (b))
 INLINE TOTAL join(TOTAL a, TOTAL b) { return (TOTAL)PASTE(JOIN_, REDUCER)(a, b); }
 
-// Sums of signed numbers wrap around as unsigned ones do. QUOTIENT is what a mean is divided in; of no integers it is 0, and NaN of no floats.
+// Sums of signed numbers wrap around as unsigned ones do. QUOTIENT is what a mean is divided in; of no integers it is 0, and
+// NaN of no floats.
 #ifdef QUOTIENT
 INLINE R finished(TOTAL total, Index n)
 {
@@ -97,7 +99,7 @@ INLINE R finished(TOTAL total, Index n) { return (R)total; }
 
 // An item per part of a result. Its elements are `length` neighbours at each place of `outer`.
 #define ROWS(name, run, S, O, GIVE)                                                                         \
-    KERNEL void name(GLOBAL const S *RESTRICT in, GLOBAL O *RESTRICT out, Axes kept, Axes outer,            \
+    SERIAL_KERNEL void name(GLOBAL const S *RESTRICT in, GLOBAL O *RESTRICT out, Axes kept, Axes outer,     \
                      Index n_out, Index n_parts, Index part, Index length, Index n, Index count)            \
     {                                                                                                       \
         const Index item = GLOBAL_ID(0);                                                                    \
@@ -125,52 +127,69 @@ INLINE R finished(TOTAL total, Index n) { return (R)total; }
         GIVE(out, item, sum, count);                                                                        \
     }
 
-// An item per part of COLUMNS neighbouring results; `gone` are the axes that go, the last one included.
-#define JOIN_ROW(n_columns)                                                                                 \
+// The totals of n_columns neighbours over first..last of the axes that go, the last of which is an axis of its own.
+#define JOIN_COLUMNS(n_columns)                                                                             \
+    const int axis = gone.n_axes - 1;                                                                       \
+    const Index length = (Index)gone.sizes[axis], step = (Index)gone.strides[0][axis];                      \
     for (Index c = 0; c < (n_columns); c++)                                                                 \
-        totals[c] = join(totals[c], TAKE_TYPE(base, offset + c));
+        sums[c] = START;                                                                                    \
+    for (Index at = first; at < last;) {                                                                    \
+        TOTAL totals[COLUMNS];                                                                              \
+        for (Index c = 0; c < (n_columns); c++)                                                             \
+            totals[c] = START;                                                                              \
+        const Index end = last - at < LEVEL ? last : at + LEVEL;                                            \
+        while (at < end) {                                                                                  \
+            Index offset = (Index)axes_offset(gone, at, 0);                                                 \
+            const Index inside = length - at % length;                                                      \
+            const Index stop = end - at < inside ? end : at + inside;                                       \
+            for (; at < stop; at++, offset += step)                                                         \
+                for (Index c = 0; c < (n_columns); c++)                                                     \
+                    totals[c] = join(totals[c], TAKE_TYPE(base, offset + c));                               \
+        }                                                                                                   \
+        for (Index c = 0; c < (n_columns); c++)                                                             \
+            sums[c] = join(sums[c], totals[c]);                                                             \
+    }
 
+// Loops of known length have their totals in registers.
+INLINE void join_all_columns(GLOBAL const T *base, Axes gone, Index first, Index last, TOTAL *sums)
+{
+    JOIN_COLUMNS(COLUMNS)
+}
+
+INLINE void join_few_columns(GLOBAL const T *base, Axes gone, Index first, Index last, Index n_columns, TOTAL *sums)
+{
+    JOIN_COLUMNS(n_columns)
+}
+
+// An item per part of COLUMNS neighbouring results. The last tile of a row begins early rather than being short, and leaves to
+// its neighbour what that one has.
 #define COLUMN_PARTS(name, O, GIVE)                                                                         \
-    KERNEL void name(GLOBAL const T *RESTRICT in, GLOBAL O *RESTRICT out, Axes kept, Axes gone,             \
+    SERIAL_KERNEL void name(GLOBAL const T *RESTRICT in, GLOBAL O *RESTRICT out, Axes kept, Axes gone,      \
                      Index n_rows, Index n_parts, Index part, Index width, Index n, Index count)            \
     {                                                                                                       \
         const Index n_tiles = (width + COLUMNS - 1) / COLUMNS;                                              \
-        const Index item = GLOBAL_ID(0), tile = item % n_tiles, above = item / n_tiles;                     \
+        const Index item = GLOBAL_ID(0), above = item / n_tiles, tile = item - above * n_tiles;             \
         const Index row = above % n_rows, index = above / n_rows;                                           \
         if (index >= n_parts)                                                                               \
             return;                                                                                         \
-        const Index left = tile * COLUMNS;                                                                  \
-        const Index n_columns = width - left < COLUMNS ? width - left : COLUMNS;                            \
+        const Index own = tile * COLUMNS;                                                                   \
         const Index first = index * part;                                                                   \
         const Index last = n - first < part ? n : first + part;                                             \
-        GLOBAL const T *base = in + axes_offset(kept, row, 0) + left;                                       \
-        const int axis = gone.n_axes - 1;                                                                   \
-        const Index length = (Index)gone.sizes[axis], step = (Index)gone.strides[0][axis];                  \
-        TOTAL sums[COLUMNS], totals[COLUMNS];                                                               \
-        for (Index c = 0; c < COLUMNS; c++)                                                                 \
-            sums[c] = START;                                                                                \
-        for (Index at = first; at < last;) {                                                                \
+        GLOBAL const T *base = in + axes_offset(kept, row, 0);                                              \
+        GLOBAL O *to = out + row * width * n_parts + index;                                                 \
+        if (width >= COLUMNS) {                                                                             \
+            TOTAL sums[COLUMNS];                                                                            \
+            const Index left = width - own < COLUMNS ? width - COLUMNS : own;                               \
+            join_all_columns(base + left, gone, first, last, sums);                                         \
             for (Index c = 0; c < COLUMNS; c++)                                                             \
-                totals[c] = START;                                                                          \
-            const Index end = last - at < LEVEL ? last : at + LEVEL;                                        \
-            while (at < end) {                                                                              \
-                Index offset = (Index)axes_offset(gone, at, 0);                                             \
-                const Index inside = length - at % length;                                                  \
-                const Index stop = end - at < inside ? end : at + inside;                                   \
-                if (n_columns == COLUMNS)                                                                   \
-                    for (; at < stop; at++, offset += step) {                                               \
-                        JOIN_ROW(COLUMNS)                                                                   \
-                    }                                                                                       \
-                else                                                                                        \
-                    for (; at < stop; at++, offset += step) {                                               \
-                        JOIN_ROW(n_columns)                                                                 \
-                    }                                                                                       \
-            }                                                                                               \
-            for (Index c = 0; c < COLUMNS; c++)                                                             \
-                sums[c] = join(sums[c], totals[c]);                                                         \
+                if (left + c >= own)                                                                        \
+                    GIVE(to, (left + c) * n_parts, sums[c], count);                                         \
+        } else {                                                                                            \
+            TOTAL sums[COLUMNS];                                                                            \
+            join_few_columns(base, gone, first, last, width, sums);                                         \
+            for (Index c = 0; c < width; c++)                                                               \
+                GIVE(to, c * n_parts, sums[c], count);                                                      \
         }                                                                                                   \
-        for (Index c = 0; c < n_columns; c++)                                                               \
-            GIVE(out, (row * width + left + c) * n_parts + index, sums[c], count);                          \
     }
 
 // A group of GROUP items per part of a result: for processors that want neighbours to read neighbours.

@@ -29,8 +29,11 @@ const WORDS: [(usize, &str); 5] = [(1, "u8"), (2, "u16"), (4, "u32"), (8, "u64")
 const RUN_MIN: usize = 16;
 const RUN_MAX: usize = 4096;
 
-/// Rows and columns of a tile: a cache line of the smaller elements; what a group of 256 shares.
-const TILE_CPU: usize = 16;
+/// Bytes of a tile's row on CPUs: two cache lines, as they are fetched in pairs.
+const TILE_BYTES_CPU: usize = 128;
+
+/// Rows and columns of a tile at most, so that small matrices have some; on GPUs exactly, as a group of 256 goes through it.
+const TILE_MAX_CPU: usize = 64;
 const TILE_GPU: usize = 32;
 
 /// Rows and columns from which on a transposition goes by tiles.
@@ -108,7 +111,7 @@ impl Moved {
         let traits = call.device.compute_traits();
         let mut source = ProgramSource::of_source("move.c", SOURCE)
             .with("WORD", WORDS[word].1)
-            .with("TILE", tile(traits).to_string());
+            .with("TILE", tile(traits, bytes).to_string());
         if traits.kind == ProcessorKind::Gpu {
             source = source.with("SHARED_TILE", "1");
         }
@@ -136,9 +139,10 @@ pub(super) fn n_cores(traits: &ComputeTraits) -> usize {
     usize::try_from(traits.n_compute_units).unwrap_or(1).max(1)
 }
 
-fn tile(traits: &ComputeTraits) -> usize {
+/// Rows and columns of a tile of words of so many bytes.
+fn tile(traits: &ComputeTraits, word_bytes: usize) -> usize {
     match traits.kind {
-        ProcessorKind::Cpu => TILE_CPU,
+        ProcessorKind::Cpu => (TILE_BYTES_CPU / word_bytes).min(TILE_MAX_CPU),
         ProcessorKind::Gpu => TILE_GPU,
     }
 }
@@ -216,7 +220,7 @@ impl Copier {
         let n_outer: usize = axes.iter().map(|axis| axis.0).product();
         let outer = walked(&axes, 1, starts)?;
         let traits = call.device.compute_traits();
-        let tile = tile(traits);
+        let tile = tile(traits, self.tiles.element_bytes());
         let n_tiles = n_outer * n_rows.div_ceil(tile) * n_columns.div_ceil(tile);
         let function = self.tiles.function(call, 1)?;
         let args = [
