@@ -96,7 +96,7 @@ fn launch(
     let positions = Tensor::from_values([positions.len()], &positions)?;
     let positions = call.context.device_context().copy_from_host(&positions)?;
     index(params.shape().n_elements())?;
-    let per_word = moved.elements_per_word(std::iter::once(plan.inner));
+    let per_word = moved.elements_per_word(&[plan.inner]);
     let n = n_elements / per_word;
     let run = run_of(call, n);
     call.launch_few(

@@ -70,7 +70,7 @@ fn pad(node: &KernelConstruction<'_>) -> Made {
         let input = call.input(0)?;
         let out = call.output(input.dtype(), plan.shape())?;
         let last = plan.axes().next_back().unwrap_or_default();
-        let per_word = moved.elements_per_word(last.into_iter().map(|n| n * plan.inner()));
+        let per_word = moved.elements_per_word(&last.map(|n| n * plan.inner()));
         let axes = margins(&plan, per_word)?;
         let n = plan.shape().n_elements() / per_word;
         let run = run_of(call, n);

@@ -83,15 +83,12 @@ impl Moved {
     }
 
     /// How many elements a word can be where runs have such lengths and begin at such places.
-    pub(super) fn elements_per_word(
-        &self,
-        multiples: impl Iterator<Item = usize> + Clone,
-    ) -> usize {
+    pub(super) fn elements_per_word(&self, multiples: &[usize]) -> usize {
         let factors = WORDS.iter().rev().filter_map(|&(bytes, _)| {
             let is_wider = bytes >= self.element_bytes;
             is_wider.then(|| bytes / self.element_bytes)
         });
-        let fits = |&factor: &usize| multiples.clone().all(|n| n.is_multiple_of(factor));
+        let fits = |&factor: &usize| multiples.iter().all(|n| n.is_multiple_of(factor));
         factors.into_iter().find(fits).unwrap_or(1)
     }
 
@@ -185,7 +182,8 @@ impl Copier {
                 let strides = outer.iter().flat_map(|axis| axis.1);
                 let strides = strides.map(isize::unsigned_abs);
                 let multiples = starts.into_iter().chain([size]).chain(strides);
-                self.strided.elements_per_word(multiples)
+                let multiples: SmallVec<[usize; 16]> = multiples.collect();
+                self.strided.elements_per_word(&multiples)
             }
             _ => 1,
         };
