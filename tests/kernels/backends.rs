@@ -112,6 +112,9 @@ pub(crate) fn reason(reasons: Reasons, case: &str) -> Option<&'static str> {
         .map(|(_, reason)| *reason)
 }
 
+/// What a kernel gave, or why it gave nothing.
+type Outputs = Result<Vec<Tensor>, String>;
+
 /// A device with its kernels, ready for cases.
 pub(crate) struct Bench {
     device: Arc<dyn Device>,
@@ -245,7 +248,7 @@ impl Bench {
         &self,
         device: &dyn KernelDevice,
         case: &Case,
-    ) -> Result<(Vec<Tensor>, Option<Result<Vec<Tensor>, String>>), String> {
+    ) -> Result<(Vec<Tensor>, Option<Outputs>), String> {
         let attrs = case.attrs();
         let def = self.find(case)?.ok_or("no kernel")?;
         let inputs = case
