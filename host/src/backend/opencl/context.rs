@@ -105,11 +105,10 @@ impl SyclContext {
                 Err(full) => return arrived(Err(full.into())),
             }
         };
-        if let Err((command, lost)) = self.stream.try_send(command) {
-            match command {
-                Command::Map { done, .. } | Command::Read { done, .. } => done(Err(lost)),
-                _ => {}
-            }
+        if let Err((command, lost)) = self.stream.try_send(command)
+            && let Command::Map { done, .. } | Command::Read { done, .. } = *command
+        {
+            done(Err(lost));
         }
     }
 }

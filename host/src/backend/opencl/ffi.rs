@@ -5,6 +5,7 @@
 //! what a driver does that has lost its device; so this uses that crate's functions, which answer with codes.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::ffi::CStr;
 use std::ffi::CString;
 use std::ffi::c_void;
@@ -60,6 +61,23 @@ pub(super) struct DeviceId(pub(super) cl_device_id);
 unsafe impl Send for DeviceId {}
 // SAFETY: as above.
 unsafe impl Sync for DeviceId {}
+
+thread_local! {
+    static IS_IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this is called by the driver, which must not be waited for then.
+pub(super) fn is_driver_thread() -> bool {
+    IS_IN_CALLBACK.get()
+}
+
+/// What the driver calls: a panic must not cross it.
+fn called_by_driver(callback: impl FnOnce()) {
+    let before = IS_IN_CALLBACK.replace(true);
+    // Who is called hears of a panic by what is dropped.
+    let _ = catch_unwind(AssertUnwindSafe(callback));
+    IS_IN_CALLBACK.set(before);
+}
 
 /// Declares the owner of a handle.
 macro_rules! owner {
@@ -156,8 +174,7 @@ impl Mem {
         extern "C" fn release<T>(_: cl_mem, owner: *mut c_void) {
             // SAFETY: `over` has made it of such a box, and the driver calls this once.
             let owner = unsafe { Box::from_raw(owner.cast::<T>()) };
-            // A panic must not cross the driver.
-            let _ = catch_unwind(AssertUnwindSafe(|| drop(owner)));
+            called_by_driver(|| drop(owner));
         }
         let owner = Box::new(owner);
         let bytes = bytes(&owner);
@@ -219,8 +236,7 @@ impl Event {
             } else {
                 Ok(())
             };
-            // A panic must not cross the driver; who is called hears of it by what is dropped.
-            let _ = catch_unwind(AssertUnwindSafe(|| then(result)));
+            called_by_driver(|| then(result));
         }
         let then: Box<Then> = Box::new(Box::new(then));
         let then = Box::into_raw(then);

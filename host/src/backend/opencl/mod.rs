@@ -86,8 +86,7 @@ fn locality(facts: &DeviceFacts, root: &Path) -> DeviceLocality {
     let node = facts
         .pci_address
         .as_ref()
-        .and_then(|address| pci_numa_node(root, address).ok())
-        .and_then(|node| u32::try_from(node).ok());
+        .and_then(|address| pci_numa_node(root, address).ok());
     node.map_or_else(DeviceLocality::default, DeviceLocality::on_numa_node)
 }
 

@@ -20,6 +20,7 @@ use std::sync::mpsc::Receiver;
 use std::sync::mpsc::Sender;
 use std::sync::mpsc::TryRecvError;
 use std::thread;
+use std::thread::JoinHandle;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -36,6 +37,7 @@ use super::ffi::Progress;
 use super::ffi::Queue;
 use super::ffi::Value;
 use super::ffi::Waits;
+use super::ffi::is_driver_thread;
 use super::program::SyclFunction;
 use crate::device::DeviceError;
 use crate::device::LaunchSite;
@@ -139,8 +141,25 @@ pub(super) enum Command {
 /// The way to a device's thread.
 #[derive(Debug)]
 pub(super) struct Stream {
-    sender: Sender<Command>,
+    /// Until this is dropped.
+    sender: Option<Sender<Command>>,
+    thread: Option<JoinHandle<()>>,
     shared: Arc<Shared>,
+}
+
+impl Drop for Stream {
+    /// Returns when the thread has ended, and with it the device's work: a process that exits takes the driver apart, which must not
+    /// be at work then. On a thread of the driver's, or on this thread itself, that would wait for itself.
+    fn drop(&mut self) {
+        drop(self.sender.take());
+        if let Some(thread) = self.thread.take()
+            && thread.thread().id() != thread::current().id()
+            && !is_driver_thread()
+        {
+            // It panics on our own bugs only, and has said so.
+            let _ = thread.join();
+        }
+    }
 }
 
 /// What both ends know.
@@ -184,14 +203,18 @@ impl Stream {
             },
         };
         let name = device.rsplit('/').next().unwrap_or(device).to_owned();
-        thread::Builder::new()
+        let thread = thread::Builder::new()
             .name(name)
             .spawn(move || worker.work())
             .map_err(|error| DeviceError::Failed {
                 device: device.to_owned(),
                 message: format!("there is no thread for its commands: {error}"),
             })?;
-        Ok(Self { sender, shared })
+        Ok(Self {
+            sender: Some(sender),
+            thread: Some(thread),
+            shared,
+        })
     }
 
     /// Gives the device a command.
@@ -203,13 +226,13 @@ impl Stream {
     }
 
     /// The same, giving the command back.
-    pub(super) fn try_send(&self, command: Command) -> Result<(), (Command, DeviceError)> {
+    pub(super) fn try_send(&self, command: Command) -> Result<(), (Box<Command>, DeviceError)> {
         match self.shared.check() {
             Ok(()) => {
                 self.send_anyway(command);
                 Ok(())
             }
-            Err(lost) => Err((command, lost)),
+            Err(lost) => Err((Box::new(command), lost)),
         }
     }
 
@@ -217,7 +240,9 @@ impl Stream {
     pub(super) fn send_anyway(&self, command: Command) {
         self.shared.n_sent.fetch_add(1, Ordering::AcqRel);
         // The thread lives as long as this; if it has died, what the command owns is dropped, which says so.
-        let _ = self.sender.send(command);
+        if let Some(sender) = &self.sender {
+            let _ = sender.send(command);
+        }
     }
 
     /// What has been sent so far, for a command of another device that must come after it.
@@ -564,20 +589,16 @@ impl Worker {
     }
 
     /// A word for a launch that may find its inputs wrong, and waits for its being 0.
-    #[expect(
-        clippy::type_complexity,
-        reason = "a buffer and a number, if asked for"
-    )]
     fn fault_slot(
         &mut self,
         work: &Work,
         arguments: &[Argument],
     ) -> Result<Option<(Arc<RawBuffer>, u32)>, Failure> {
-        let messages = arguments.iter().filter_map(|argument| match argument {
+        let mut messages = arguments.iter().filter_map(|argument| match argument {
             Argument::Fault(message) => Some(message),
             _ => None,
         });
-        let Some(message) = messages.last() else {
+        let Some(message) = messages.next() else {
             return Ok(None);
         };
         let fault = self.new_fault_slot(work, message);

@@ -76,9 +76,7 @@ pub(super) fn function(
     program_device(node.device)?.function(source, name)
 }
 
-pub(super) fn program_device<'a>(
-    device: &'a dyn KernelDevice,
-) -> Result<&'a dyn ProgramDevice, KernelError> {
+pub(super) fn program_device(device: &dyn KernelDevice) -> Result<&dyn ProgramDevice, KernelError> {
     device.as_program_device().ok_or_else(|| {
         KernelError::Unimplemented(format!(
             "{} does not compile programs",
