@@ -10,6 +10,7 @@ use super::memory::SyclMemory;
 use super::memory::memory_of;
 use super::stream::Arrived;
 use super::stream::Command;
+use super::stream::Source;
 use super::stream::Stream;
 use crate::device::CopyDone;
 use crate::device::DeviceContext;
@@ -170,7 +171,7 @@ impl DeviceContext for SyclContext {
                 from: Arc::clone(from.raw()),
                 to: Arc::clone(to.raw()),
                 len_bytes: tensor.len_bytes(),
-                after: None,
+                source: None,
             })?;
         }
         Ok(copy)
@@ -201,7 +202,7 @@ impl DeviceContext for SyclContext {
         if !self.memory.shares_context_with(&source.memory) {
             return None;
         }
-        let (_, from) = source.parts(tensor).ok()?;
+        let (owner, from) = source.parts(tensor).ok()?;
         let copied = || {
             let copy = self.like(tensor)?;
             if tensor.len_bytes() > 0 {
@@ -210,7 +211,10 @@ impl DeviceContext for SyclContext {
                     from: Arc::clone(from.raw()),
                     to: Arc::clone(to.raw()),
                     len_bytes: tensor.len_bytes(),
-                    after: Some(source.stream.now()),
+                    source: Some(Source {
+                        after: source.stream.now(),
+                        owner: owner.clone(),
+                    }),
                 })?;
             }
             Ok(copy)

@@ -85,7 +85,12 @@ impl SyclDevice {
             device: name.clone(),
             message: format!("it gives no command queue: {code}"),
         })?;
-        let stream = Arc::new(Stream::start(&name, Arc::clone(&opencl), queue)?);
+        let stream = Arc::new(Stream::start(
+            &name,
+            Arc::clone(&opencl),
+            queue,
+            facts.queues_are_alone,
+        )?);
         let memory = Arc::new(SyclAllocator::new(
             &name,
             capacity_bytes.unwrap_or(facts.memory_bytes),

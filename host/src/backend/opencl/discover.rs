@@ -40,6 +40,8 @@ pub(super) struct DeviceFacts {
     /// Whether the device and the host share memory.
     pub(super) is_unified: bool,
     pub(super) takes_spirv: bool,
+    /// Whether commands of one device cannot wait for events of another.
+    pub(super) queues_are_alone: bool,
     /// `0000:3b:00.0`, where the driver tells.
     pub(super) pci_address: Option<String>,
     pub(super) traits: ComputeTraits,
@@ -195,6 +197,8 @@ fn facts(platform_idx: usize, platform: &Platform, device: Device) -> Option<Dev
         takes_spirv: device
             .il_version()
             .is_ok_and(|versions| versions.contains("SPIR-V")),
+        // PoCL 3.1 executes a command of its `basic` device on the thread that ends what it waited for, holding locks that this wants.
+        queues_are_alone: text(platform.name()) == "Portable Computing Language",
         pci_address,
         traits: ComputeTraits {
             kind,

@@ -220,6 +220,12 @@ impl Event {
         }
     }
 
+    /// The queue of the command.
+    fn queue(&self) -> Option<cl_command_queue> {
+        let queue = event::get_event_info(self.0, event::CL_EVENT_COMMAND_QUEUE).ok()?;
+        Some(isize::from(queue) as cl_command_queue)
+    }
+
     /// Returns when the command has ended.
     pub(super) fn wait(&self) -> Result<(), Code> {
         Ok(event::wait_for_events(&[self.0])?)
@@ -252,26 +258,52 @@ impl Event {
 }
 
 /// What a command waits for.
-#[derive(Debug, Default)]
-pub(super) struct Waits(Vec<cl_event>);
+#[derive(Debug)]
+pub(super) struct Waits {
+    events: Vec<cl_event>,
+    /// The command's queue, if the host waits for the events of others.
+    own: Option<cl_command_queue>,
+}
 
 // SAFETY: handles of events that the command's caller holds.
 unsafe impl Send for Waits {}
 
 impl Waits {
-    pub(super) fn clear(&mut self) {
-        self.0.clear();
-    }
-
-    pub(super) fn push(&mut self, event: &Event) {
-        if !self.0.contains(&event.0) {
-            self.0.push(event.0);
+    /// Of the commands of a queue. `is_alone`: the driver cannot be given events of other queues, so the host waits for them.
+    pub(super) fn of(queue: &Queue, is_alone: bool) -> Self {
+        Self {
+            events: Vec::new(),
+            own: is_alone.then_some(queue.0),
         }
     }
 
+    pub(super) fn clear(&mut self) {
+        self.events.clear();
+    }
+
+    pub(super) fn push(&mut self, event: &Event) {
+        if self.events.contains(&event.0) {
+            return;
+        }
+        if let Some(own) = self.own
+            && event.queue() != Some(own)
+        {
+            // What it waits for may wait for what has not been started here. Failures come back with the event itself.
+            let _ = command_queue::flush(own);
+            if event.wait().is_ok() {
+                return;
+            }
+        }
+        self.events.push(event.0);
+    }
+
     fn parts(&self) -> (u32, *const cl_event) {
-        let n = u32::try_from(self.0.len()).unwrap_or(u32::MAX);
-        let start = if n == 0 { ptr::null() } else { self.0.as_ptr() };
+        let n = u32::try_from(self.events.len()).unwrap_or(u32::MAX);
+        let start = if n == 0 {
+            ptr::null()
+        } else {
+            self.events.as_ptr()
+        };
         (n, start)
     }
 }

@@ -91,6 +91,15 @@ pub(super) enum Arrived {
     Mapped(Mapped),
 }
 
+/// A tensor of another device, on its way to this one.
+#[derive(Debug)]
+pub(super) struct Source {
+    /// The other device's stream, and how far it must have come: it makes what is read.
+    pub(super) after: (Arc<Shared>, u64),
+    /// Keeps the buffer from the other device's pool until it knows who reads it: the order of commands holds for one device only.
+    pub(super) owner: Buffer,
+}
+
 /// What the device shall do.
 pub(super) enum Command {
     Launch {
@@ -111,8 +120,8 @@ pub(super) enum Command {
         from: Arc<RawBuffer>,
         to: Arc<RawBuffer>,
         len_bytes: usize,
-        /// Another device's stream, and how far it must have come: it makes what is read.
-        after: Option<(Arc<Shared>, u64)>,
+        /// Where another device's tensor is read.
+        source: Option<Source>,
     },
     /// The start of a buffer to memory of the host, as much as that holds.
     Read {
@@ -174,11 +183,12 @@ pub(super) struct Shared {
 }
 
 impl Stream {
-    /// Starts the thread, which ends when the last who can send has gone and everything is done.
+    /// `is_alone`: commands cannot wait for events of other queues. Starts the thread, which ends when the last who can send has gone and everything is done.
     pub(super) fn start(
         device: &str,
         context: Arc<Context>,
         queue: Queue,
+        is_alone: bool,
     ) -> Result<Self, DeviceError> {
         let (sender, receiver) = mpsc::channel();
         let shared = Arc::new(Shared {
@@ -190,9 +200,9 @@ impl Stream {
         });
         let worker = Worker {
             receiver,
+            waits: Waits::of(&queue, is_alone),
             queue,
             shared: Arc::clone(&shared),
-            waits: Waits::default(),
             n_unflushed: 0,
             in_flight: VecDeque::new(),
             failures: VecDeque::new(),
@@ -438,10 +448,11 @@ impl Worker {
                 from,
                 to,
                 len_bytes,
-                after,
+                source,
             } => {
-                if let Some((other, n_sent)) = after {
-                    other.wait(n_sent);
+                if let Some(source) = &source {
+                    let (other, n_sent) = &source.after;
+                    other.wait(*n_sent);
                 }
                 to.before_writing(&mut self.waits);
                 match from.before_reading(&mut self.waits) {
@@ -453,6 +464,7 @@ impl Worker {
                     }
                     Err(failure) => to.is_not_written(&failure),
                 }
+                drop(source.map(|source| source.owner));
             }
             Command::Read { from, to, done } => self.read(&from, to, done),
             Command::Map {
