@@ -1,6 +1,6 @@
 //! SYCL devices: OpenCL devices, under the type name that TensorFlow gave them.
 //!
-//! In come device options, out go [`SyclDevice`]s and the registrations of the kernels of [`super::source`]. The OpenCL library is
+//! In come device options, out go [`SyclDevice`]s and the registrations of the kernels in `backend/source`. The OpenCL library is
 //! loaded when somebody first asks what devices there are; a machine without one has none.
 //!
 //! | file | what |
