@@ -172,6 +172,8 @@ fn build(ops: &Arc<OpRegistry>) -> Result<Graph, BuildError> {
 fn session(ops: &Arc<OpRegistry>) -> Result<SessionBuilder, Box<dyn Error>> {
     let mut devices = DeviceOptions::default();
     devices.device_count.insert("CPU".to_owned(), 2);
+    // The same devices on every machine.
+    devices.device_count.insert("SYCL".to_owned(), 0);
     let policy = ShippedPolicy::find("round-robin")?;
     Ok(Session::builder()
         .with_ops(Arc::clone(ops))
