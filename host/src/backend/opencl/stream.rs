@@ -13,8 +13,6 @@ use std::sync::Arc;
 use std::sync::Condvar;
 use std::sync::Mutex;
 use std::sync::PoisonError;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::sync::mpsc::Receiver;
 use std::sync::mpsc::Sender;
@@ -175,7 +173,9 @@ impl Drop for Stream {
 #[derive(Debug)]
 pub(super) struct Shared {
     device: String,
-    n_sent: AtomicU64,
+    /// Counted in the order of the commands: two devices that copy from each other wait for what was sent before, never for each
+    /// other's waiting.
+    n_sent: Mutex<u64>,
     n_enqueued: Mutex<u64>,
     has_enqueued: Condvar,
     /// Set once the device does not answer any more.
@@ -193,7 +193,7 @@ impl Stream {
         let (sender, receiver) = mpsc::channel();
         let shared = Arc::new(Shared {
             device: device.to_owned(),
-            n_sent: AtomicU64::new(0),
+            n_sent: Mutex::new(0),
             n_enqueued: Mutex::new(0),
             has_enqueued: Condvar::new(),
             lost: Mutex::default(),
@@ -248,16 +248,22 @@ impl Stream {
 
     /// The same for what must be told also to a device that does not answer: what is dropped, and what waits for an end.
     pub(super) fn send_anyway(&self, command: Command) {
-        self.shared.n_sent.fetch_add(1, Ordering::AcqRel);
-        // The thread lives as long as this; if it has died, what the command owns is dropped, which says so.
         if let Some(sender) = &self.sender {
+            let mut n_sent = self
+                .shared
+                .n_sent
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            // The thread lives as long as this; if it has died, what the command owns is dropped, which says so.
             let _ = sender.send(command);
+            *n_sent += 1;
         }
     }
 
     /// What has been sent so far, for a command of another device that must come after it.
     pub(super) fn now(&self) -> (Arc<Shared>, u64) {
-        let n_sent = self.shared.n_sent.load(Ordering::Acquire);
+        let n_sent = self.shared.n_sent.lock();
+        let n_sent = *n_sent.unwrap_or_else(PoisonError::into_inner);
         (Arc::clone(&self.shared), n_sent)
     }
 }
@@ -451,6 +457,8 @@ impl Worker {
                 source,
             } => {
                 if let Some(source) = &source {
+                    // The other device may be waiting for what has been given to this one.
+                    self.flush();
                     let (other, n_sent) = &source.after;
                     other.wait(*n_sent);
                 }
