@@ -34,6 +34,28 @@ use opencl3::types::cl_program;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Code(pub(super) i32);
 
+impl Code {
+    /// Whether a driver that says this will not do any more work.
+    pub(super) fn is_loss(self) -> bool {
+        use opencl3::error_codes::CL_CONTEXT_TERMINATED_KHR;
+        use opencl3::error_codes::CL_DEVICE_NOT_AVAILABLE;
+        use opencl3::error_codes::CL_INVALID_COMMAND_QUEUE;
+        use opencl3::error_codes::CL_INVALID_CONTEXT;
+        use opencl3::error_codes::CL_INVALID_DEVICE;
+        /// What NVIDIA's driver says of an illegal access, after which the context is of no use.
+        const NVIDIA_ILLEGAL_ACCESS: i32 = -9999;
+        [
+            CL_CONTEXT_TERMINATED_KHR,
+            CL_DEVICE_NOT_AVAILABLE,
+            CL_INVALID_COMMAND_QUEUE,
+            CL_INVALID_CONTEXT,
+            CL_INVALID_DEVICE,
+            NVIDIA_ILLEGAL_ACCESS,
+        ]
+        .contains(&self.0)
+    }
+}
+
 impl fmt::Display for Code {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = opencl3::error_codes::ClError(self.0).to_string();

@@ -306,7 +306,7 @@ impl Shared {
     fn describe(&self, site: Option<&LaunchSite>, doing: &str, code: Code) -> DeviceError {
         let device = self.device.clone();
         let message = format!("{doing}: {code}");
-        if is_loss(code) {
+        if code.is_loss() {
             return DeviceError::Lost { device, message };
         }
         match site {
@@ -319,26 +319,6 @@ impl Shared {
             None => DeviceError::Failed { device, message },
         }
     }
-}
-
-/// Whether a driver that says this will not do any more work.
-fn is_loss(code: Code) -> bool {
-    use opencl3::error_codes::CL_CONTEXT_TERMINATED_KHR;
-    use opencl3::error_codes::CL_DEVICE_NOT_AVAILABLE;
-    use opencl3::error_codes::CL_INVALID_COMMAND_QUEUE;
-    use opencl3::error_codes::CL_INVALID_CONTEXT;
-    use opencl3::error_codes::CL_INVALID_DEVICE;
-    /// What NVIDIA's driver says of an illegal access, after which the context is of no use.
-    const NVIDIA_ILLEGAL_ACCESS: i32 = -9999;
-    [
-        CL_CONTEXT_TERMINATED_KHR,
-        CL_DEVICE_NOT_AVAILABLE,
-        CL_INVALID_COMMAND_QUEUE,
-        CL_INVALID_CONTEXT,
-        CL_INVALID_DEVICE,
-        NVIDIA_ILLEGAL_ACCESS,
-    ]
-    .contains(&code.0)
 }
 
 /// The thread's side.
