@@ -184,7 +184,10 @@ fn first_then_any_order(found: &[String], expect: &Value) -> Result<(), String> 
 }
 
 fn cpu_attributes(registry: &FactoryRegistry, case: &Value) -> Result<(), String> {
-    let devices = registry.create_devices(&options(case)?, text(case, "prefix")?);
+    let mut options = options(case)?;
+    // The cases are of machines without any.
+    options.device_count.entry("SYCL".to_owned()).or_insert(0);
+    let devices = registry.create_devices(&options, text(case, "prefix")?);
     unless_refused(devices, &case["expect"], |devices| {
         let found: Vec<_> = devices
             .iter()
