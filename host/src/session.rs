@@ -70,8 +70,9 @@ const N_PLANS_MAX: usize = 64;
 ///
 /// // y = a + b, as TensorFlow froze it.
 /// let bytes = include_bytes!("../../tests/models/tiny_add.pb");
+/// // Two CPU devices and, on machines that have others, nothing else.
 /// let mut devices = DeviceOptions::default();
-/// devices.device_count.insert("CPU".to_owned(), 2);
+/// devices.device_count.extend([("CPU".to_owned(), 2), ("SYCL".to_owned(), 0)]);
 /// let session = Session::builder()
 ///     .with_graph_def(&bytes[..])
 ///     .with_device_options(devices)
