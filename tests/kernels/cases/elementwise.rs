@@ -35,7 +35,72 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.extend(edges());
     cases.extend(divisions());
     cases.extend(several());
+    cases.extend(repeated());
     cases
+}
+
+/// Operands of different shapes, repeated along every combination of axes: rows long enough to be computed in pieces, and short ones.
+fn repeated() -> Vec<Case> {
+    let shapes: [(&[usize], &[usize]); 9] = [
+        (&[3, 2500], &[2500]),
+        (&[2500], &[3, 1]),
+        (&[4, 1, 1030], &[5, 1]),
+        (&[2, 3, 70], &[2, 1, 70]),
+        (&[], &[5000]),
+        (&[5000], &[1, 1]),
+        (&[7, 3], &[7, 1]),
+        (&[3, 1], &[1, 4]),
+        (&[2, 1, 3, 1, 5], &[4, 1, 6, 1]),
+    ];
+    let mut cases = Vec::new();
+    for (lhs, rhs) in shapes {
+        let name = format!("{lhs:?} and {rhs:?}");
+        let pair = |op| case(&format!("{op}: {name}"), op);
+        let values = |shape: &[usize], seed| noise(shape.iter().product(), seed);
+        let (l, r) = (values(lhs, 3), values(rhs, 4));
+        let floats = |op| {
+            let typed = pair(op).typed("T", DType::F32);
+            typed.input(tensor(lhs, &l)).input(tensor(rhs, &r))
+        };
+        let (shape, meeting) = meet(lhs, rhs);
+        let less: Vec<bool> = meeting.iter().map(|&(i, j)| l[i] < r[j]).collect();
+        cases.push(floats("Less").gives(Tensor::from_bools(&shape[..], &less).unwrap()));
+        let differences: Vec<f32> = meeting.iter().map(|&(i, j)| l[i] - r[j]).collect();
+        cases.push(floats("Sub").gives(tensor(&shape, &differences)));
+        #[expect(clippy::cast_possible_truncation, reason = "small numbers")]
+        let whole =
+            |values: &[f32]| -> Vec<i64> { values.iter().map(|x| (x * 99.0) as i64).collect() };
+        let (l, r) = (whole(&l), whole(&r));
+        let differences: Vec<i64> = meeting.iter().map(|&(i, j)| l[i] - r[j]).collect();
+        let typed = pair("Sub").typed("T", DType::I64);
+        let typed = typed.input(tensor(lhs, &l)).input(tensor(rhs, &r));
+        cases.push(typed.gives(tensor(&shape, &differences)));
+    }
+    cases
+}
+
+/// The shape of the result, and where each of its elements comes from: by NumPy's rule, axis by axis.
+fn meet(lhs: &[usize], rhs: &[usize]) -> (Vec<usize>, Vec<(usize, usize)>) {
+    let rank = lhs.len().max(rhs.len());
+    let long = |shape: &[usize]| [vec![1; rank - shape.len()], shape.to_vec()].concat();
+    let (lhs, rhs) = (long(lhs), long(rhs));
+    let shape: Vec<usize> = lhs.iter().zip(&rhs).map(|(&l, &r)| l.max(r)).collect();
+    let n: usize = shape.iter().product();
+    let meeting = (0..n).map(|element| {
+        let mut rest = element;
+        let (mut i, mut j, mut l_step, mut r_step) = (0, 0, 1, 1);
+        for axis in (0..rank).rev() {
+            let at = rest % shape[axis];
+            rest /= shape[axis];
+            i += at.min(lhs[axis] - 1) * l_step;
+            j += at.min(rhs[axis] - 1) * r_step;
+            l_step *= lhs[axis];
+            r_step *= rhs[axis];
+        }
+        (i, j)
+    });
+    let meeting = meeting.collect();
+    (shape, meeting)
 }
 
 fn selu(x: f64) -> f64 {

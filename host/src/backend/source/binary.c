@@ -1,23 +1,61 @@
-// Functions of two elements: of tensors of one shape, and of tensors that are repeated to one (`.._spread`).
+// Functions of two elements: of tensors of one shape, and of tensors that are repeated to one, element by element (`.._spread`) or run by
+// run (`.._rows`).
 
-#define BINARY_TO(result, name, expression)                                                                          \
-    KERNEL void name(GLOBAL const T *RESTRICT lhs, GLOBAL const T *RESTRICT rhs, GLOBAL STORED(result) *RESTRICT out, \
-                     Index n)                                                                                        \
-    {                                                                                                                \
-        const Index i = GLOBAL_ID(0);                                                                                \
-        if (i < n) {                                                                                                 \
-            const R x = LOAD(lhs, i), y = LOAD(rhs, i);                                                              \
-            STORE_AS(result, out, i, expression);                                                                    \
-        }                                                                                                            \
-    }                                                                                                                \
-    KERNEL void name##_spread(GLOBAL const T *RESTRICT lhs, GLOBAL const T *RESTRICT rhs,                            \
-                              GLOBAL STORED(result) *RESTRICT out, Index n, Axes axes)                               \
-    {                                                                                                                \
-        const Index i = GLOBAL_ID(0);                                                                                \
-        if (i < n) {                                                                                                 \
-            const R x = LOAD(lhs, axes_offset(axes, i, 0)), y = LOAD(rhs, axes_offset(axes, i, 1));                  \
-            STORE_AS(result, out, i, expression);                                                                    \
-        }                                                                                                            \
+// The innermost axis of tensors that are repeated, of which each work item computes a run: `row * n_runs + run`. Steps of the operands
+// are 1, or 0 where one element is repeated. `Rows` of binary.rs lays it out.
+typedef struct {
+    u32 n_items, n_runs, run, width, lhs_step, rhs_step;
+} Rows;
+
+#define BINARY_TO(result, name, expression)                                                                           \
+    KERNEL void name(GLOBAL const T *RESTRICT lhs, GLOBAL const T *RESTRICT rhs, GLOBAL STORED(result) *RESTRICT out,  \
+                     Index n)                                                                                         \
+    {                                                                                                                 \
+        const Item i = GLOBAL_ID(0);                                                                                  \
+        if (i < n) {                                                                                                  \
+            const R x = LOAD(lhs, i), y = LOAD(rhs, i);                                                               \
+            STORE_AS(result, out, i, expression);                                                                     \
+        }                                                                                                             \
+    }                                                                                                                 \
+    KERNEL void name##_spread(GLOBAL const T *RESTRICT lhs, GLOBAL const T *RESTRICT rhs,                             \
+                              GLOBAL STORED(result) *RESTRICT out, Index n, Axes axes)                                \
+    {                                                                                                                 \
+        const Index i = GLOBAL_ID(0);                                                                                 \
+        if (i < n) {                                                                                                  \
+            const R x = LOAD(lhs, axes_offset(axes, i, 0)), y = LOAD(rhs, axes_offset(axes, i, 1));                   \
+            STORE_AS(result, out, i, expression);                                                                     \
+        }                                                                                                             \
+    }                                                                                                                 \
+    SERIAL_KERNEL void name##_rows(GLOBAL const T *RESTRICT lhs, GLOBAL const T *RESTRICT rhs,                        \
+                                   GLOBAL STORED(result) *RESTRICT out, Rows rows, Axes axes)                         \
+    {                                                                                                                 \
+        const Index item = GLOBAL_ID(0);                                                                              \
+        if (item >= rows.n_items) {                                                                                   \
+            return;                                                                                                   \
+        }                                                                                                             \
+        const Index row = item / rows.n_runs, first = (item - row * rows.n_runs) * rows.run;                          \
+        const Index end = min(first + rows.run, rows.width);                                                          \
+        lhs += axes_offset(axes, row, 0);                                                                             \
+        rhs += axes_offset(axes, row, 1);                                                                             \
+        out += row * rows.width;                                                                                      \
+        if (rows.rhs_step == 0) {                                                                                     \
+            const R y = LOAD(rhs, 0);                                                                                 \
+            for (Item i = first; i < end; i++) {                                                                      \
+                const R x = LOAD(lhs, i);                                                                             \
+                STORE_AS(result, out, i, expression);                                                                 \
+            }                                                                                                         \
+        } else if (rows.lhs_step == 0) {                                                                              \
+            const R x = LOAD(lhs, 0);                                                                                 \
+            for (Item i = first; i < end; i++) {                                                                      \
+                const R y = LOAD(rhs, i);                                                                             \
+                STORE_AS(result, out, i, expression);                                                                 \
+            }                                                                                                         \
+        } else {                                                                                                      \
+            for (Item i = first; i < end; i++) {                                                                      \
+                const R x = LOAD(lhs, i), y = LOAD(rhs, i);                                                           \
+                STORE_AS(result, out, i, expression);                                                                 \
+            }                                                                                                         \
+        }                                                                                                             \
     }
 
 #define BINARY(name, expression) BINARY_TO(TYPE, name, expression)

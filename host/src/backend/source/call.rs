@@ -1,5 +1,6 @@
 //! What the kernels of this folder have in common: from a node to a function, from an execution to a launch.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::OnceLock;
 
@@ -253,15 +254,15 @@ pub(super) fn width(traits: &ComputeTraits) -> usize {
 /// A function that is compiled when it is first called: which of several a kernel needs depends on shapes.
 pub(super) struct LazyFunction {
     source: ProgramSource,
-    name: &'static str,
+    name: Cow<'static, str>,
     function: OnceLock<Arc<dyn DeviceFunction>>,
 }
 
 impl LazyFunction {
-    pub(super) fn new(source: ProgramSource, name: &'static str) -> Self {
+    pub(super) fn new(source: ProgramSource, name: impl Into<Cow<'static, str>>) -> Self {
         Self {
             source,
-            name,
+            name: name.into(),
             function: OnceLock::new(),
         }
     }
@@ -274,7 +275,7 @@ impl LazyFunction {
         if let Some(function) = self.function.get() {
             return Ok(function);
         }
-        let function = device.function(&self.source, self.name)?;
+        let function = device.function(&self.source, &self.name)?;
         Ok(self.function.get_or_init(|| function))
     }
 }

@@ -28,7 +28,7 @@ INLINE f32 truncated(f32 x, u32 n_bits)
 
 KERNEL void convert(GLOBAL const STORED(SOURCE) *RESTRICT in, GLOBAL STORED(TARGET) *RESTRICT out, Index n)
 {
-    const Index i = GLOBAL_ID(0);
+    const Item i = GLOBAL_ID(0);
     if (i < n) {
         const S x = LOAD_AS(SOURCE, in, i);
         STORE_AS(TARGET, out, i, CONVERSION);

@@ -29,7 +29,7 @@ INLINE R floored_remainder(R x, R y)
     KERNEL void name(GLOBAL const T *RESTRICT lhs, GLOBAL const T *RESTRICT rhs, GLOBAL T *RESTRICT out, Index n,   \
                      FAULT_PARAMETERS)                                                                              \
     {                                                                                                               \
-        const Index i = GLOBAL_ID(0);                                                                               \
+        const Item i = GLOBAL_ID(0);                                                                                \
         if (i < n) {                                                                                                \
             const R x = LOAD(lhs, i), y = LOAD(rhs, i);                                                             \
             if (y == 0) {                                                                                           \
@@ -41,7 +41,7 @@ INLINE R floored_remainder(R x, R y)
     KERNEL void name##_spread(GLOBAL const T *RESTRICT lhs, GLOBAL const T *RESTRICT rhs, GLOBAL T *RESTRICT out,   \
                               Index n, Axes axes, FAULT_PARAMETERS)                                                 \
     {                                                                                                               \
-        const Index i = GLOBAL_ID(0);                                                                               \
+        const Item i = GLOBAL_ID(0);                                                                                \
         if (i < n) {                                                                                                \
             const R x = LOAD(lhs, axes_offset(axes, i, 0)), y = LOAD(rhs, axes_offset(axes, i, 1));                 \
             if (y == 0) {                                                                                           \

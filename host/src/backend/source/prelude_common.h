@@ -8,8 +8,8 @@
 #define PLAIN_TYPE(type)                                                    \
     typedef type stored_##type;                                             \
     typedef type computed_##type;                                           \
-    INLINE type load_##type(GLOBAL const type *p, Index i) { return p[i]; } \
-    INLINE void store_##type(GLOBAL type *p, Index i, type x) { p[i] = x; }
+    INLINE type load_##type(GLOBAL const type *p, Item i) { return p[i]; }  \
+    INLINE void store_##type(GLOBAL type *p, Item i, type x) { p[i] = x; }
 
 PLAIN_TYPE(f32)
 PLAIN_TYPE(i8)
@@ -24,8 +24,8 @@ PLAIN_TYPE(u64)
 // TensorFlow's booleans are bytes, 0 or 1.
 typedef u8 stored_boolean;
 typedef u8 computed_boolean;
-INLINE u8 load_boolean(GLOBAL const u8 *p, Index i) { return p[i] != 0; }
-INLINE void store_boolean(GLOBAL u8 *p, Index i, int x) { p[i] = x != 0; }
+INLINE u8 load_boolean(GLOBAL const u8 *p, Item i) { return p[i] != 0; }
+INLINE void store_boolean(GLOBAL u8 *p, Item i, int x) { p[i] = x != 0; }
 
 // Floats of 16 bits are computed with 32 and rounded once, to the nearest, halves to even.
 typedef u16 stored_f16;
@@ -34,9 +34,9 @@ typedef f32 computed_f16;
 typedef u16 stored_bf16;
 typedef f32 computed_bf16;
 
-INLINE f32 load_bf16(GLOBAL const u16 *p, Index i) { return f32_of_bits((u32)p[i] << 16); }
+INLINE f32 load_bf16(GLOBAL const u16 *p, Item i) { return f32_of_bits((u32)p[i] << 16); }
 
-INLINE void store_bf16(GLOBAL u16 *p, Index i, f32 x)
+INLINE void store_bf16(GLOBAL u16 *p, Item i, f32 x)
 {
     const u32 bits = bits_of_f32(x);
     // A NaN whose upper half is 0 must not become infinite.

@@ -16,7 +16,7 @@
 #define INLINE static inline
 #define RESTRICT restrict
 
-#define GLOBAL_ID(axis) ((Index)get_global_id(axis))
+#define GLOBAL_ID(axis) ((Item)get_global_id(axis))
 #define LOCAL_ID(axis) ((Index)get_local_id(axis))
 #define GROUP_ID(axis) ((Index)get_group_id(axis))
 #define GROUP_SIZE(axis) ((Index)get_local_size(axis))
@@ -24,6 +24,7 @@
 #define BARRIER() barrier(CLK_LOCAL_MEM_FENCE)
 
 typedef uint Index;
+typedef size_t Item;
 
 typedef float f32;
 typedef char i8;
@@ -39,12 +40,12 @@ typedef ulong u64;
 #define bits_of_f32(x) as_uint((f32)(x))
 
 // 16-bit floats are stored everywhere; computing with them is a right that not every device has.
-INLINE f32 load_f16(GLOBAL const u16 *p, Index i)
+INLINE f32 load_f16(GLOBAL const u16 *p, Item i)
 {
     return vload_half(i, (GLOBAL const half *)p);
 }
 
-INLINE void store_f16(GLOBAL u16 *p, Index i, f32 x)
+INLINE void store_f16(GLOBAL u16 *p, Item i, f32 x)
 {
     vstore_half_rte(x, i, (GLOBAL half *)p);
 }

@@ -3,7 +3,7 @@
 KERNEL void choose(GLOBAL const u8 *RESTRICT condition, GLOBAL const T *RESTRICT yes, GLOBAL const T *RESTRICT no,
                    GLOBAL T *RESTRICT out, Index n)
 {
-    const Index i = GLOBAL_ID(0);
+    const Item i = GLOBAL_ID(0);
     if (i < n) {
         out[i] = condition[i] ? yes[i] : no[i];
     }
@@ -12,7 +12,7 @@ KERNEL void choose(GLOBAL const u8 *RESTRICT condition, GLOBAL const T *RESTRICT
 KERNEL void choose_spread(GLOBAL const u8 *RESTRICT condition, GLOBAL const T *RESTRICT yes,
                           GLOBAL const T *RESTRICT no, GLOBAL T *RESTRICT out, Index n, Axes axes)
 {
-    const Index i = GLOBAL_ID(0);
+    const Item i = GLOBAL_ID(0);
     if (i < n) {
         out[i] = condition[axes_offset(axes, i, 0)] ? yes[axes_offset(axes, i, 1)] : no[axes_offset(axes, i, 2)];
     }

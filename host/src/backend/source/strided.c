@@ -3,7 +3,7 @@
 // `out[axes, 1] = in[axes, 0]` for each of `n` positions.
 KERNEL void copy(GLOBAL const T *RESTRICT in, GLOBAL T *RESTRICT out, Index n, Axes axes)
 {
-    const Index i = GLOBAL_ID(0);
+    const Item i = GLOBAL_ID(0);
     if (i < n) {
         out[axes_offset(axes, i, 1)] = in[axes_offset(axes, i, 0)];
     }
@@ -11,7 +11,7 @@ KERNEL void copy(GLOBAL const T *RESTRICT in, GLOBAL T *RESTRICT out, Index n, A
 
 KERNEL void fill(GLOBAL T *RESTRICT out, Index n, f32 value)
 {
-    const Index i = GLOBAL_ID(0);
+    const Item i = GLOBAL_ID(0);
     if (i < n) {
         STORE(out, i, (R)value);
     }

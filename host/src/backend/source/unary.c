@@ -3,7 +3,7 @@
 #define UNARY(name, expression)                                                    \
     KERNEL void name(GLOBAL const T *RESTRICT in, GLOBAL T *RESTRICT out, Index n) \
     {                                                                              \
-        const Index i = GLOBAL_ID(0);                                              \
+        const Item i = GLOBAL_ID(0);                                               \
         if (i < n) {                                                               \
             const R x = LOAD(in, i);                                               \
             STORE(out, i, expression);                                             \

@@ -3,7 +3,7 @@
 #define UNARY(name, expression)                                                    \
     KERNEL void name(GLOBAL const T *RESTRICT in, GLOBAL T *RESTRICT out, Index n) \
     {                                                                              \
-        const Index i = GLOBAL_ID(0);                                              \
+        const Item i = GLOBAL_ID(0);                                               \
         if (i < n) {                                                               \
             const f32 x = LOAD(in, i);                                             \
             STORE(out, i, expression);                                             \
@@ -71,7 +71,7 @@ UNARY(selu, x < 0 ? SELU_SCALE_ALPHA * expm1(x) : SELU_SCALE * x)
 
 KERNEL void leaky_relu(GLOBAL const T *RESTRICT in, GLOBAL T *RESTRICT out, Index n, f32 alpha)
 {
-    const Index i = GLOBAL_ID(0);
+    const Item i = GLOBAL_ID(0);
     if (i < n) {
         const f32 x = LOAD(in, i);
         STORE(out, i, x > 0 ? x : x * alpha);
@@ -81,7 +81,7 @@ KERNEL void leaky_relu(GLOBAL const T *RESTRICT in, GLOBAL T *RESTRICT out, Inde
 #define PREDICATE(name, expression)                                                 \
     KERNEL void name(GLOBAL const T *RESTRICT in, GLOBAL u8 *RESTRICT out, Index n) \
     {                                                                               \
-        const Index i = GLOBAL_ID(0);                                               \
+        const Item i = GLOBAL_ID(0);                                                \
         if (i < n) {                                                                \
             const f32 x = LOAD(in, i);                                              \
             out[i] = (expression) ? 1 : 0;                                          \

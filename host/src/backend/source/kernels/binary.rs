@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::backend::cpu::kernels::bool_attr;
 use crate::backend::cpu::kernels::type_attr;
 use crate::backend::source::call::Axes;
 use crate::backend::source::call::Call;
+use crate::backend::source::call::LazyFunction;
 use crate::backend::source::call::Made;
 use crate::backend::source::call::function;
 use crate::backend::source::call::index;
@@ -19,6 +22,7 @@ use crate::device::DeviceFunction;
 use crate::device::KernelArg;
 use crate::device::KernelConstruction;
 use crate::device::KernelError;
+use crate::device::ProcessorKind;
 use crate::device::ProgramSource;
 use crate::kernels::Broadcast;
 use crate::kernels::binary::DIVISION_BY_ZERO;
@@ -123,11 +127,31 @@ pub(super) fn register(table: &mut Table<'_>) {
     }
 }
 
-/// A function for tensors of one shape, and its twin for others.
+/// A function for tensors of one shape, and its twins for others.
 struct Pair {
     operand: DType,
     same: Arc<dyn DeviceFunction>,
-    spread: Arc<dyn DeviceFunction>,
+    spread: LazyFunction,
+    /// Faster than `spread` where rows are long and items are not to be neighbours.
+    rows: Option<LazyFunction>,
+}
+
+/// Elements of a row that an item goes through at most.
+const RUN_MAX: usize = 1024;
+
+/// Elements of rows that are worth going through: to find a row costs about as much as to find so many elements.
+const ROW_MIN: usize = 4;
+
+/// `Rows` of binary.c.
+#[derive(Debug, Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+struct Rows {
+    n_items: u32,
+    n_runs: u32,
+    run: u32,
+    width: u32,
+    lhs_step: u32,
+    rhs_step: u32,
 }
 
 impl Pair {
@@ -139,8 +163,15 @@ impl Pair {
         Ok(Self {
             operand: node.attrs.dtype("T").unwrap_or(DType::Bool),
             same: function(node, source, name)?,
-            spread: function(node, source, &format!("{name}_spread"))?,
+            spread: LazyFunction::new(source.clone(), format!("{name}_spread")),
+            rows: None,
         })
+    }
+
+    /// The same where there is a function for rows.
+    fn with_rows(mut self, source: &ProgramSource, name: &str) -> Self {
+        self.rows = Some(LazyFunction::new(source.clone(), format!("{name}_rows")));
+        self
     }
 
     fn run(
@@ -165,15 +196,44 @@ impl Pair {
         let plan = Broadcast::new(lhs.shape(), rhs.shape())?;
         let out = call.output(result, plan.shape())?;
         let n = plan.shape().n_elements();
-        let axes = Axes::of_spread(plan.axes())?;
-        let args = [
+        let operands = [
             KernelArg::Read(lhs),
             KernelArg::Read(rhs),
             KernelArg::Write(&out),
-            KernelArg::U32(index(n)?),
-            axes.arg(),
         ];
-        call.launch_items(&self.spread, n, &[&args, more].concat())?;
+        let is_cpu = call.device.compute_traits().kind == ProcessorKind::Cpu;
+        let axes: SmallVec<[(usize, [usize; 2]); 4]> = plan.axes().collect();
+        if let (Some(rows), Some(&(width, steps))) = (&self.rows, axes.last())
+            && is_cpu
+            && width >= ROW_MIN
+            && n > 0
+        {
+            index(n)?;
+            let run = width.min(RUN_MAX);
+            let n_runs = width.div_ceil(run);
+            let n_items = n / width * n_runs;
+            let layout = Rows {
+                n_items: index(n_items)?,
+                n_runs: index(n_runs)?,
+                run: index(run)?,
+                width: index(width)?,
+                lhs_step: index(steps[0])?,
+                rhs_step: index(steps[1])?,
+            };
+            let outer = Axes::of_spread(axes[..axes.len() - 1].iter().copied())?;
+            let layout = KernelArg::Bytes(bytemuck::bytes_of(&layout));
+            let args = [&operands[..], &[layout, outer.arg()], more].concat();
+            call.launch_few(rows.on(call.device)?, n_items, &args)?;
+        } else {
+            let axes = Axes::of_spread(axes)?;
+            let args = [
+                &operands[..],
+                &[KernelArg::U32(index(n)?), axes.arg()],
+                more,
+            ]
+            .concat();
+            call.launch_items(self.spread.on(call.device)?, n, &args)?;
+        }
         call.set_output(0, out)
     }
 }
@@ -184,7 +244,7 @@ fn binary(
     name: &str,
     result: DType,
 ) -> Made {
-    let pair = Pair::new(node, source, name)?;
+    let pair = Pair::new(node, source, name)?.with_rows(source, name);
     kernel(node, move |call: &Call<'_, '_>| pair.run(call, result, &[]))
 }
 
@@ -207,7 +267,8 @@ fn equality(node: &KernelConstruction<'_>, name: &str) -> Made {
         DType::Bool => Part::Booleans,
         _ => Part::Numbers,
     };
-    let pair = Pair::new(node, &part.source(dtype)?, name)?;
+    let source = part.source(dtype)?;
+    let pair = Pair::new(node, &source, name)?.with_rows(&source, name);
     let if_different = name == "not_equal";
     kernel(node, move |call: &Call<'_, '_>| {
         let (lhs, rhs) = (call.input(0)?.shape(), call.input(1)?.shape());
