@@ -254,10 +254,14 @@ impl Arena {
     }
 }
 
-/// 64 bytes at a multiple of 64: the unit of host memory, wide enough for every vector load.
+/// 128 bytes at a multiple of 128: the unit of host memory. Wide enough for every vector load, and for what OpenCL drivers share with the
+/// host: Intel's copies whatever starts elsewhere.
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-#[repr(C, align(64))]
-struct Line([u8; 64]);
+#[repr(C, align(128))]
+struct Line([u8; LINE_BYTES]);
+
+/// Its size.
+const LINE_BYTES: usize = 128;
 
 /// Memory of the host.
 pub struct HostMemory {
@@ -279,7 +283,7 @@ impl HostMemory {
         // `vec!` of zeroes asks the system for zeroed pages, so large buffers are not written twice.
         Self {
             id,
-            lines: vec![bytemuck::Zeroable::zeroed(); len_bytes.div_ceil(64)],
+            lines: vec![bytemuck::Zeroable::zeroed(); len_bytes.div_ceil(LINE_BYTES)],
             len_bytes,
             accounting: None,
         }

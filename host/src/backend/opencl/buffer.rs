@@ -8,14 +8,13 @@ use std::sync::PoisonError;
 
 use smallvec::SmallVec;
 
-use super::ffi::Event;
 use super::ffi::Mem;
-use super::ffi::Progress;
-use super::ffi::Waits;
+use super::order::End;
+use super::order::Order;
 use crate::device::DeviceError;
 
-/// Events of readers that a buffer remembers before those that have ended are forgotten.
-const READERS_MAX: usize = 8;
+/// Ends of readers that a buffer remembers before those that have ended are forgotten for the first time.
+const READERS_MIN: usize = 8;
 
 /// A buffer, and what its commands wait for.
 #[derive(Debug)]
@@ -30,9 +29,11 @@ pub(super) struct RawBuffer {
 #[derive(Debug, Default)]
 struct Hazards {
     /// The end of who wrote it last.
-    writer: Option<Arc<Event>>,
+    writer: Option<Arc<End>>,
     /// The ends of those who have read it since.
-    readers: SmallVec<[Arc<Event>; 2]>,
+    readers: SmallVec<[Arc<End>; 2]>,
+    /// How many there were after those that had ended were last forgotten.
+    n_pending: usize,
     /// Why there is nothing to read in it.
     failure: Option<Failure>,
 }
@@ -52,37 +53,37 @@ impl RawBuffer {
     }
 
     /// What a reader waits for; an error if there will be nothing to read.
-    pub(super) fn before_reading(&self, waits: &mut Waits) -> Result<(), Failure> {
+    pub(super) fn before_reading(&self, order: &mut Order) -> Result<(), Failure> {
         let hazards = self.hazards();
         if let Some(failure) = &hazards.failure {
             return Err(failure.clone());
         }
         if let Some(writer) = &hazards.writer {
-            waits.push(writer);
+            order.come_after(writer);
         }
         Ok(())
     }
 
-    pub(super) fn before_writing(&self, waits: &mut Waits) {
+    pub(super) fn before_writing(&self, order: &mut Order) {
         let hazards = self.hazards();
-        for event in hazards.writer.iter().chain(&hazards.readers) {
-            waits.push(event);
+        for end in hazards.writer.iter().chain(&hazards.readers) {
+            order.come_after(end);
         }
     }
 
-    pub(super) fn is_read_until(&self, event: &Arc<Event>) {
+    pub(super) fn is_read_until(&self, end: &Arc<End>, order: &Order) {
         let mut hazards = self.hazards();
-        if hazards.readers.len() >= READERS_MAX {
-            hazards
-                .readers
-                .retain(|reader| reader.progress() == Progress::Pending);
+        // Weights have thousands of readers under way: asking for all of them each time would be most of the work.
+        if hazards.readers.len() >= READERS_MIN.max(2 * hazards.n_pending) {
+            hazards.readers.retain(|reader| !order.has_ended(reader));
+            hazards.n_pending = hazards.readers.len();
         }
-        hazards.readers.push(Arc::clone(event));
+        hazards.readers.push(Arc::clone(end));
     }
 
-    pub(super) fn is_written_until(&self, event: &Arc<Event>) {
+    pub(super) fn is_written_until(&self, end: &Arc<End>) {
         *self.hazards() = Hazards {
-            writer: Some(Arc::clone(event)),
+            writer: Some(Arc::clone(end)),
             ..Hazards::default()
         };
     }

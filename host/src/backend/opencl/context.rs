@@ -68,8 +68,20 @@ impl SyclContext {
         })
     }
 
-    /// Sends a copy to the host on its way.
-    fn start_copy(&self, tensor: &Tensor, done: CopyDone) {
+    /// A copy for the host, which what has none on the device gets at once.
+    fn copy(&self, tensor: &Tensor, is_awaited: bool, done: CopyDone) {
+        if tensor.buffer().is_none() {
+            return done.call(Ok(tensor.clone()));
+        }
+        if tensor.len_bytes() == 0 {
+            let empty = Tensor::from_bytes(tensor.dtype(), tensor.shape().clone(), &[]);
+            return done.call(empty.map_err(KernelError::from));
+        }
+        self.start_copy(tensor, is_awaited, done);
+    }
+
+    /// Sends a copy to the host on its way. `is_awaited`: the caller waits for it.
+    fn start_copy(&self, tensor: &Tensor, is_awaited: bool, done: CopyDone) {
         let (buffer, memory) = match self.parts(tensor) {
             Ok(parts) => parts,
             Err(error) => return done.call(Err(error)),
@@ -106,7 +118,12 @@ impl SyclContext {
                 Err(full) => return arrived(Err(full.into())),
             }
         };
-        if let Err((command, lost)) = self.stream.try_send(command)
+        let started = if is_awaited {
+            self.stream.try_execute(command)
+        } else {
+            self.stream.try_send(command)
+        };
+        if let Err((command, lost)) = started
             && let Command::Map { done, .. } | Command::Read { done, .. } = *command
         {
             done(Err(lost));
@@ -127,7 +144,7 @@ impl DeviceContext for SyclContext {
             return Ok(tensor.clone());
         }
         let len_bytes = tensor.len_bytes();
-        if self.memory.is_unified() && len_bytes >= SHARED_BYTES_MIN {
+        if len_bytes >= SHARED_BYTES_MIN && self.memory.can_share(tensor.as_bytes()?) {
             let buffer = self.memory.over_host(tensor)?;
             return Ok(Tensor::from_buffer(
                 tensor.dtype(),
@@ -151,7 +168,7 @@ impl DeviceContext for SyclContext {
         let (sender, receiver) = mpsc::channel();
         // Who is gone does not want it.
         let done = CopyDone::new(move |copied| drop(sender.send(copied)));
-        self.copy_to_host_async(tensor, done);
+        self.copy(tensor, true, done);
         receiver.recv().unwrap_or_else(|_| {
             Err(KernelError::invalid(
                 "the device has lost the copy: it dropped the callback instead of calling it",
@@ -182,14 +199,7 @@ impl DeviceContext for SyclContext {
     }
 
     fn copy_to_host_async(&self, tensor: &Tensor, done: CopyDone) {
-        if tensor.buffer().is_none() {
-            return done.call(Ok(tensor.clone()));
-        }
-        if tensor.len_bytes() == 0 {
-            let empty = Tensor::from_bytes(tensor.dtype(), tensor.shape().clone(), &[]);
-            return done.call(empty.map_err(KernelError::from));
-        }
-        self.start_copy(tensor, done);
+        self.copy(tensor, false, done);
     }
 
     fn copy_from_device(

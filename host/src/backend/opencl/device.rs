@@ -96,7 +96,7 @@ impl SyclDevice {
             capacity_bytes.unwrap_or(facts.memory_bytes),
             Arc::clone(&opencl),
             Arc::clone(&stream),
-            facts.is_unified,
+            &facts,
         ));
         let context = SyclContext::new(&name, Arc::clone(&memory), Arc::clone(&stream));
         Ok(Self {
@@ -195,7 +195,7 @@ impl SyclDevice {
     fn finish(&self, step: Option<StepNumber>) -> Result<(), DeviceError> {
         let (sender, receiver) = mpsc::channel();
         let done = Box::new(move |finished| drop(sender.send(finished)));
-        self.stream.send(Command::Finish { step, done })?;
+        self.stream.execute(Command::Finish { step, done })?;
         receiver.recv().unwrap_or_else(|_| {
             Err(DeviceError::Failed {
                 device: self.attributes().name.clone(),

@@ -39,6 +39,8 @@ pub(super) struct DeviceFacts {
     pub(super) memory_bytes: u64,
     /// Whether the device and the host share memory.
     pub(super) is_unified: bool,
+    /// Where memory of the host must start to be shared rather than copied.
+    pub(super) alignment_bytes: usize,
     pub(super) takes_spirv: bool,
     /// Whether commands of one device cannot wait for events of another.
     pub(super) queues_are_alone: bool,
@@ -194,6 +196,9 @@ fn facts(platform_idx: usize, platform: &Platform, device: Device) -> Option<Dev
         class,
         memory_bytes: device.global_mem_size().unwrap_or(0),
         is_unified: class == DeviceClass::Cpu || device.host_unified_memory().unwrap_or(false),
+        alignment_bytes: device
+            .mem_base_addr_align()
+            .map_or(1, |bits| (bits as usize / 8).max(1)),
         takes_spirv: device
             .il_version()
             .is_ok_and(|versions| versions.contains("SPIR-V")),

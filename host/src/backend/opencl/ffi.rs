@@ -242,12 +242,6 @@ impl Event {
         }
     }
 
-    /// The queue of the command.
-    fn queue(&self) -> Option<cl_command_queue> {
-        let queue = event::get_event_info(self.0, event::CL_EVENT_COMMAND_QUEUE).ok()?;
-        Some(isize::from(queue) as cl_command_queue)
-    }
-
     /// Returns when the command has ended.
     pub(super) fn wait(&self) -> Result<(), Code> {
         Ok(event::wait_for_events(&[self.0])?)
@@ -280,42 +274,20 @@ impl Event {
 }
 
 /// What a command waits for.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Waits {
     events: Vec<cl_event>,
-    /// The command's queue, if the host waits for the events of others.
-    own: Option<cl_command_queue>,
 }
 
 // SAFETY: handles of events that the command's caller holds.
 unsafe impl Send for Waits {}
 
 impl Waits {
-    /// Of the commands of a queue. `is_alone`: the driver cannot be given events of other queues, so the host waits for them.
-    pub(super) fn of(queue: &Queue, is_alone: bool) -> Self {
-        Self {
-            events: Vec::new(),
-            own: is_alone.then_some(queue.0),
-        }
-    }
-
     pub(super) fn clear(&mut self) {
         self.events.clear();
     }
 
     pub(super) fn push(&mut self, event: &Event) {
-        if self.events.contains(&event.0) {
-            return;
-        }
-        if let Some(own) = self.own
-            && event.queue() != Some(own)
-        {
-            // What it waits for may wait for what has not been started here. Failures come back with the event itself.
-            let _ = command_queue::flush(own);
-            if event.wait().is_ok() {
-                return;
-            }
-        }
         self.events.push(event.0);
     }
 

@@ -12,6 +12,7 @@ use std::sync::MutexGuard;
 use std::sync::PoisonError;
 
 use super::buffer::RawBuffer;
+use super::discover::DeviceFacts;
 use super::ffi::Context;
 use super::ffi::Mapped;
 use super::ffi::Mem;
@@ -41,6 +42,8 @@ pub(super) struct SyclAllocator {
     pool: Arc<Pool>,
     /// Whether the host and the device share memory.
     is_unified: bool,
+    /// Where memory of the host must start then.
+    alignment_bytes: usize,
 }
 
 impl SyclAllocator {
@@ -49,7 +52,7 @@ impl SyclAllocator {
         capacity_bytes: u64,
         context: Arc<Context>,
         stream: Arc<Stream>,
-        is_unified: bool,
+        facts: &DeviceFacts,
     ) -> Self {
         Self {
             name: name.to_owned(),
@@ -60,7 +63,8 @@ impl SyclAllocator {
                 capacity_bytes,
                 state: Mutex::default(),
             }),
-            is_unified,
+            is_unified: facts.is_unified,
+            alignment_bytes: facts.alignment_bytes,
         }
     }
 
@@ -70,6 +74,11 @@ impl SyclAllocator {
 
     pub(super) fn is_unified(&self) -> bool {
         self.is_unified
+    }
+
+    /// Whether the device can work on these bytes of the host where they are.
+    pub(super) fn can_share(&self, bytes: &[u8]) -> bool {
+        self.is_unified && bytes.as_ptr().addr().is_multiple_of(self.alignment_bytes)
     }
 
     /// Whether buffers of the other are of the same driver's context, so that one device copies from the other.

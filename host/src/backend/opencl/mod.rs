@@ -10,7 +10,10 @@
 //! | `context.rs` | copies into its memory and out of it |
 //! | `memory.rs` | allocator and pool |
 //! | `buffer.rs` | what commands wait for |
-//! | `stream.rs` | the thread that talks to the driver, and the order of commands |
+//! | `stream.rs` | the way to the thread that talks to the driver |
+//! | `worker.rs` | that thread: the order of commands, and what fails |
+//! | `order.rs` | which commands have ended, and what has to be waited for |
+//! | `turns.rs` | how far it has come |
 //! | `program.rs` | compiled programs and their cache |
 //! | `ffi.rs` | all calls into OpenCL |
 
@@ -37,8 +40,11 @@ mod discover;
 #[expect(unsafe_code, reason = "calls into OpenCL")]
 mod ffi;
 mod memory;
+mod order;
 mod program;
 mod stream;
+mod turns;
+mod worker;
 
 pub use device::SyclDevice;
 use discover::DeviceFacts;

@@ -7,6 +7,7 @@ use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
 
+use smallvec::SmallVec;
 use tracing::debug;
 use tracing::warn;
 
@@ -14,6 +15,7 @@ use super::discover::DeviceFacts;
 use super::ffi;
 use super::ffi::Context;
 use super::ffi::Program;
+use super::ffi::Value;
 use crate::backend::source::OPENCL_PRELUDE;
 use crate::device::DeviceError;
 use crate::device::DeviceFunction;
@@ -53,12 +55,53 @@ pub(super) struct SyclFunction {
     /// Names the program, too, for messages.
     text: String,
     context: Arc<Context>,
-    handle: Mutex<ffi::Function>,
+    handle: Mutex<Handle>,
+}
+
+/// A function with its arguments. Those that stay the same from launch to launch are not set again: to set one costs a driver a tenth of a
+/// launch.
+#[derive(Debug)]
+pub(super) struct Handle {
+    function: ffi::Function,
+    /// What was set last, by index; empty where that was no plain value.
+    values: Vec<SmallVec<[u8; 8]>>,
+}
+
+impl Handle {
+    /// Sets a plain value.
+    pub(super) fn set_value(&mut self, index: u32, bytes: &[u8]) -> Result<(), ffi::Code> {
+        let last = self.last(index);
+        if **last == *bytes {
+            return Ok(());
+        }
+        last.clear();
+        self.function.set(index, Value::Bytes(bytes))?;
+        self.last(index).extend_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Sets what is no plain value.
+    pub(super) fn set(&mut self, index: u32, value: Value<'_>) -> Result<(), ffi::Code> {
+        self.last(index).clear();
+        self.function.set(index, value)
+    }
+
+    fn last(&mut self, index: u32) -> &mut SmallVec<[u8; 8]> {
+        let index = index as usize;
+        if index >= self.values.len() {
+            self.values.resize_with(index + 1, SmallVec::new);
+        }
+        &mut self.values[index]
+    }
+
+    pub(super) fn function(&self) -> &ffi::Function {
+        &self.function
+    }
 }
 
 impl SyclFunction {
     /// The function, for setting its arguments and enqueuing it: one at a time.
-    pub(super) fn handle(&self) -> MutexGuard<'_, ffi::Function> {
+    pub(super) fn handle(&self) -> MutexGuard<'_, Handle> {
         self.handle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -123,7 +166,10 @@ impl Programs {
             name: name.to_owned(),
             text: format!("{name} of {source}"),
             context: Arc::clone(&self.context),
-            handle: Mutex::new(handle),
+            handle: Mutex::new(Handle {
+                function: handle,
+                values: Vec::new(),
+            }),
         });
         built.functions.insert(key, Arc::clone(&function));
         Ok(function)

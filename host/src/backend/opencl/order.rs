@@ -1,0 +1,218 @@
+//! In which order a device's commands end, as far as that is known. A driver need not be told to wait for what has ended, nor for what is
+//! waited for anyway; each wait costs it about as much as a small kernel.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+
+use super::ffi::Event;
+use super::ffi::Progress;
+use super::ffi::Queue;
+use super::ffi::Waits;
+
+/// The end of a command.
+#[derive(Debug)]
+pub(super) struct End {
+    pub(super) event: Event,
+    /// Of which device's commands.
+    stream: u64,
+    mark: Mark,
+}
+
+/// Where an end stands among those of its device.
+#[derive(Debug, Clone, Copy)]
+struct Mark {
+    /// Counts commands, from 1.
+    number: u64,
+    /// When this has ended well, so have all commands up to this number, or they had failed before.
+    covers: u64,
+}
+
+/// What a command waits for that comes after some ends, where all commands up to `n_ended` have ended: ends above the first number. When
+/// it has ended well itself, so have all up to the second.
+fn implied(n_ended: u64, after: &(impl Iterator<Item = Mark> + Clone)) -> (u64, u64) {
+    let implied = after.clone().map(|mark| mark.covers).max().unwrap_or(0);
+    let implied = implied.max(n_ended);
+    let mut covers = implied;
+    // Few ends are waited for.
+    while after.clone().any(|mark| mark.number == covers + 1) {
+        covers += 1;
+    }
+    (implied, covers)
+}
+
+/// The order of one device's commands, and what the one at hand waits for.
+#[derive(Debug)]
+pub(super) struct Order {
+    stream: u64,
+    /// Whether commands cannot wait for events of other devices, so that the host must.
+    is_alone: bool,
+    n_commands: u64,
+    /// All commands up to this number have ended.
+    n_ended: u64,
+    /// What the command at hand must come after.
+    after: Vec<Arc<End>>,
+    /// What its end says of others.
+    covers: u64,
+    waits: Waits,
+}
+
+impl Order {
+    /// Of the commands of one more device.
+    pub(super) fn new(is_alone: bool) -> Self {
+        static STREAMS: AtomicU64 = AtomicU64::new(0);
+        Self {
+            stream: STREAMS.fetch_add(1, Ordering::Relaxed),
+            is_alone,
+            n_commands: 0,
+            n_ended: 0,
+            after: Vec::new(),
+            covers: 0,
+            waits: Waits::default(),
+        }
+    }
+
+    /// Begins with another command.
+    pub(super) fn clear(&mut self) {
+        self.after.clear();
+        self.waits.clear();
+        self.covers = self.n_ended;
+    }
+
+    /// The command at hand comes after this end.
+    pub(super) fn come_after(&mut self, end: &Arc<End>) {
+        let is_there = |other: &Arc<End>| Arc::ptr_eq(other, end);
+        if !self.is_known_to_have_ended(end) && !self.after.iter().any(is_there) {
+            self.after.push(Arc::clone(end));
+        }
+    }
+
+    /// What the driver is told to wait for before the command at hand.
+    pub(super) fn waits(&mut self, queue: &Queue) -> &Waits {
+        self.waits.clear();
+        let own = self.after.iter().filter(|end| end.stream == self.stream);
+        let (implied, covers) = implied(self.n_ended, &own.map(|end| end.mark));
+        for end in &self.after {
+            if end.stream == self.stream {
+                if end.mark.number > implied {
+                    self.waits.push(&end.event);
+                }
+                continue;
+            }
+            if self.is_alone {
+                // What it waits for may wait for what has not been started here. Failures come back with the event itself.
+                let _ = queue.flush();
+                if end.event.wait().is_ok() {
+                    continue;
+                }
+            }
+            self.waits.push(&end.event);
+        }
+        self.covers = covers;
+        &self.waits
+    }
+
+    /// The end of the command at hand, which the driver has taken.
+    pub(super) fn end(&mut self, event: Event) -> Arc<End> {
+        self.n_commands += 1;
+        Arc::new(End {
+            event,
+            stream: self.stream,
+            mark: Mark {
+                number: self.n_commands,
+                covers: self.covers,
+            },
+        })
+    }
+
+    /// Whether a command has ended, as far as this knows without asking the driver.
+    pub(super) fn is_known_to_have_ended(&self, end: &End) -> bool {
+        end.stream == self.stream && end.mark.number <= self.n_ended
+    }
+
+    /// The same, asking it about commands of other devices.
+    pub(super) fn has_ended(&self, end: &End) -> bool {
+        self.is_known_to_have_ended(end)
+            || (end.stream != self.stream && end.event.progress() != Progress::Pending)
+    }
+
+    /// One of this device's commands has ended; `is_well`: without an error.
+    pub(super) fn note_end(&mut self, end: &End, is_well: bool) {
+        if is_well {
+            self.n_ended = self.n_ended.max(end.mark.covers);
+        }
+        if end.mark.number == self.n_ended + 1 {
+            self.n_ended = end.mark.number;
+        }
+    }
+
+    /// All of this device's commands have ended.
+    pub(super) fn note_all_ended(&mut self) {
+        self.n_ended = self.n_commands;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn mark(number: u64, covers: u64) -> Mark {
+        Mark { number, covers }
+    }
+
+    #[test]
+    fn each_of_a_chain_waits_for_the_one_before_alone() {
+        // The third comes after both others.
+        let (above, covers) = implied(0, &[mark(1, 0), mark(2, 1)].into_iter());
+        assert_eq!((above, covers), (1, 2));
+    }
+
+    #[test]
+    fn where_branches_meet_both_are_waited_for() {
+        let (above, covers) = implied(0, &[mark(2, 1), mark(3, 1)].into_iter());
+        assert_eq!((above, covers), (1, 3));
+    }
+
+    #[test]
+    fn what_has_ended_is_not_waited_for() {
+        let (above, covers) = implied(7, &[mark(3, 2), mark(7, 0)].into_iter());
+        assert_eq!((above, covers), (7, 7));
+    }
+
+    proptest! {
+        /// Against all ancestors of each command, as sets.
+        #[test]
+        fn every_command_comes_after_all_that_it_must(
+            commands in vec((vec(1u64..30, 0..4), 0u64..6), 1..60),
+        ) {
+            let mut marks: Vec<Mark> = Vec::new();
+            let mut ancestors: Vec<BTreeSet<u64>> = Vec::new();
+            let mut n_ended = 0;
+            for (number, (distances, n_later)) in (1u64..).zip(commands) {
+                let after: BTreeSet<u64> = distances
+                    .iter()
+                    .filter_map(|distance| number.checked_sub(*distance).filter(|&n| n > n_ended))
+                    .filter(|&n| n < number)
+                    .collect();
+                let of = |n: u64| usize::try_from(n - 1).expect("there are few");
+                let (above, covers) = implied(n_ended, &after.iter().map(|&n| marks[of(n)]));
+                let mut known: BTreeSet<u64> = (1..=n_ended).collect();
+                for &n in after.iter().filter(|&&n| n > above) {
+                    known.insert(n);
+                    known.extend(&ancestors[of(n)]);
+                }
+                prop_assert!(after.is_subset(&known), "{number} must wait for {after:?}, does for {known:?}");
+                prop_assert!((1..=covers).all(|n| known.contains(&n)), "{number} covers {covers}");
+                marks.push(mark(number, covers));
+                ancestors.push(known);
+                // The driver is quicker at times.
+                n_ended = n_ended.max(number.saturating_sub(5 * n_later + 1));
+            }
+        }
+    }
+}

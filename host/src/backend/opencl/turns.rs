@@ -1,0 +1,92 @@
+//! How far a device's thread has come with what was sent to it.
+
+use std::sync::Condvar;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+
+/// Counts commands in the order in which they are executed: two devices that copy from each other wait for what was sent before,
+/// never for each other's waiting.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    n_sent: Mutex<u64>,
+    n_done: AtomicU64,
+    /// Who waits for a number of them, which is seldom: the one who counts must not pay for it.
+    n_waiting: AtomicU64,
+    gate: Mutex<()>,
+    has_counted: Condvar,
+}
+
+impl Turns {
+    /// Sends a command as the next one.
+    pub(super) fn send<T>(&self, send: impl FnOnce() -> T) -> T {
+        let mut n_sent = self.n_sent.lock().unwrap_or_else(PoisonError::into_inner);
+        *n_sent += 1;
+        send()
+    }
+
+    pub(super) fn n_sent(&self) -> u64 {
+        *self.n_sent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One more is done. One thread counts.
+    pub(super) fn count(&self) {
+        // One order of both counters for both sides: either this one sees who waits, or who waits sees this number.
+        self.n_done.fetch_add(1, Ordering::SeqCst);
+        if self.n_waiting.load(Ordering::SeqCst) > 0 {
+            drop(self.gate.lock().unwrap_or_else(PoisonError::into_inner));
+            self.has_counted.notify_all();
+        }
+    }
+
+    /// Returns when so many are done.
+    pub(super) fn wait(&self, n: u64) {
+        if self.n_done.load(Ordering::SeqCst) >= n {
+            return;
+        }
+        let gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
+        self.n_waiting.fetch_add(1, Ordering::SeqCst);
+        let is_not = |(): &mut ()| self.n_done.load(Ordering::SeqCst) < n;
+        let gate = self.has_counted.wait_while(gate, is_not);
+        drop(gate.unwrap_or_else(PoisonError::into_inner));
+        self.n_waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn who_waits_for_a_number_returns_when_so_many_are_done() {
+        const N: u64 = 2000;
+        let turns = Arc::new(Turns::default());
+        for _ in 0..N {
+            turns.send(|| ());
+        }
+        assert_eq!(turns.n_sent(), N);
+        let waiting: Vec<_> = (0..4)
+            .map(|thread| {
+                let turns = Arc::clone(&turns);
+                thread::spawn(move || {
+                    for n in (1..=N).filter(|n| n % 4 == thread) {
+                        turns.wait(n);
+                        assert!(turns.n_done.load(Ordering::SeqCst) >= n);
+                    }
+                })
+            })
+            .collect();
+        for _ in 0..N {
+            turns.count();
+            thread::yield_now();
+        }
+        for thread in waiting {
+            thread.join().expect("it does not panic");
+        }
+        turns.wait(N);
+    }
+}
