@@ -92,3 +92,29 @@ fn a_model_runs_on_a_sycl_device_and_gives_tensorflows_numbers() {
     assert!(ran.contains("all fetches match"), "{ran}");
     assert!(ran.contains("/device:SYCL:0"), "{ran}");
 }
+
+#[test]
+fn a_device_is_held_against_its_driver_and_against_the_cpu_device() {
+    placewright(args("bench device CPU:0", &[])).expect_error(2, &["CPU:0", "expected SYCL:0"]);
+    placewright(args("bench device SYCL:9", &[])).expect_error(1, &["SYCL:9"]);
+    if sycl::n_devices() == 0 {
+        return;
+    }
+    let line =
+        "bench device SYCL:0 --rounds 2 --tiles 4 --kibi-elements 8 --chain 100 --json --model {}";
+    let report = with_opencl(line, &[&model("mlp.skel.pb")]);
+    let report: Value = serde_json::from_str(&report).unwrap();
+    assert_eq!(report["bench"], "device");
+    let rows = report["rows"].as_array().unwrap();
+    let against = |other: &str| rows.iter().filter(|row| row["against"] == other).count();
+    assert_eq!(against("tiles in registers"), 2);
+    assert_eq!(against("copy kernel"), 4);
+    assert_eq!(against("enqueued one by one"), 1);
+    assert_eq!(against("enqueue and wait"), 6);
+    assert_eq!(against("CPU:0"), 2);
+    for row in rows {
+        for key in ["ns", "against_ns", "speed_ratio"] {
+            assert!(row[key].as_f64() > Some(0.0), "{key}: {row}");
+        }
+    }
+}

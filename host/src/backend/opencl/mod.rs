@@ -16,6 +16,7 @@
 //! | `turns.rs` | how far it has come |
 //! | `program.rs` | compiled programs and their cache |
 //! | `ffi.rs` | all calls into OpenCL |
+//! | `yardstick.rs` | work given straight to the driver, for benchmarks |
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -45,10 +46,16 @@ mod program;
 mod stream;
 mod turns;
 mod worker;
+#[cfg(feature = "cli")]
+mod yardstick;
 
 pub use device::SyclDevice;
 use discover::DeviceFacts;
 use ffi::Context;
+#[cfg(feature = "cli")]
+pub(crate) use yardstick::Rounds;
+#[cfg(feature = "cli")]
+pub(crate) use yardstick::Yardstick;
 
 /// The type of these devices.
 pub const DEVICE_TYPE: &str = "SYCL";

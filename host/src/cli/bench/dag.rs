@@ -140,6 +140,15 @@ fn expected(case: Case, n_nodes: u32, x: f32) -> f32 {
     }
 }
 
+/// The CPU device with so many threads, whatever other devices the machine has.
+pub(super) fn only_cpu(threads: usize) -> DeviceOptions {
+    DeviceOptions {
+        device_count: [("SYCL".to_owned(), 0)].into(),
+        intra_op_parallelism_threads: threads,
+        ..DeviceOptions::default()
+    }
+}
+
 /// One CPU device, no policy to ask: all nodes are on it.
 pub(super) fn session(graph: Graph, threads: usize, kernels: &[KernelDef]) -> Result<Session> {
     let proposal = Proposal {
@@ -153,10 +162,7 @@ pub(super) fn session(graph: Graph, threads: usize, kernels: &[KernelDef]) -> Re
         .with_graph(graph)
         .with_kernels(kernels.iter().cloned())
         .with_proposal(proposal)
-        .with_device_options(DeviceOptions {
-            intra_op_parallelism_threads: threads,
-            ..DeviceOptions::default()
-        })
+        .with_device_options(only_cpu(threads))
         .with_inter_op_parallelism_threads(threads)
         .build()?)
 }

@@ -1,6 +1,8 @@
 //! `placewright bench`: the figures that a user may want to repeat, on graphs and devices made for it, and on models.
 
 mod dag;
+#[cfg(feature = "opencl")]
+mod device;
 mod dispatch;
 mod memory;
 mod model;
@@ -32,6 +34,9 @@ pub(super) enum BenchCommand {
     Dispatch(dispatch::DispatchBench),
     /// How long one run of a model takes, its results checked.
     Models(models::ModelsBench),
+    /// What a device gives, against the same work given straight to its driver, and models against the CPU device.
+    #[cfg(feature = "opencl")]
+    Device(device::DeviceBench),
     /// Requests per second of a session that several threads call at one time, the results checked.
     Serve(serve::ServeBench),
     /// Works on commands from standard input, for a driver that gives several frameworks turns; see tests/peers.
@@ -53,6 +58,8 @@ pub(super) fn run(command: &BenchCommand, output: &mut Output) -> Result<Outcome
         BenchCommand::PolicyCall(args) => policy_call::run(args, output),
         BenchCommand::Dispatch(args) => dispatch::run(args, output),
         BenchCommand::Models(args) => models::run(args, output),
+        #[cfg(feature = "opencl")]
+        BenchCommand::Device(args) => device::run(args, output),
         BenchCommand::Serve(args) => serve::run(args, output),
         BenchCommand::Worker => worker::run(output),
     }

@@ -13,6 +13,9 @@ use anyhow::bail;
 use clap::Args;
 
 use super::work::Work;
+use crate::candidates::PlacementOptions;
+use crate::cli::UsageError;
+use crate::cli::args::DeviceArgs;
 use crate::cli::args::parse_tolerance;
 use crate::cli::cache;
 use crate::cli::check::CheckReport;
@@ -23,8 +26,10 @@ use crate::cli::feeds::read_feeds;
 use crate::cli::npz::NpzReader;
 use crate::cli::timing::timed;
 use crate::device::DeviceOptions;
+use crate::names::DeviceName;
 use crate::policy::PolicyEngine;
 use crate::policy::PolicyLimits;
+use crate::registry::Registry;
 use crate::session::Session;
 use crate::tensor::DType;
 use crate::tensor::Tensor;
@@ -35,9 +40,8 @@ const GRAPH_ENDINGS: [&str; 2] = [".skel.pb", ".pb"];
 /// How models are run and checked.
 #[derive(Debug, Clone, Args)]
 pub(super) struct ModelArgs {
-    /// Threads that the session may use: steps of one run at one time, and loops inside kernels; 0 = one per core.
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=4096))]
-    pub(super) threads: u32,
+    #[command(flatten)]
+    pub(super) devices: DeviceArgs,
     /// Absolute tolerance of results.
     #[arg(long, value_name = "X", default_value_t = 1e-5, value_parser = parse_tolerance)]
     pub(super) atol: f64,
@@ -47,12 +51,30 @@ pub(super) struct ModelArgs {
 }
 
 impl ModelArgs {
-    pub(super) fn tolerance(&self) -> Tolerance {
-        Tolerance {
-            atol: self.atol,
-            rtol: self.rtol,
-        }
+    /// How models are opened. `scope`: the device of nodes that ask for none.
+    pub(super) fn setup(&self, scope: Option<&str>) -> Result<ModelSetup> {
+        let scope = scope.map(DeviceName::parse_full_or_local).transpose();
+        Ok(ModelSetup {
+            devices: self.devices.to_options(Registry::default().factories())?,
+            inter_op_threads: self.devices.threads as usize,
+            scope: scope.map_err(|err| UsageError(format!("--device: {err}")))?,
+            tolerance: Tolerance {
+                atol: self.atol,
+                rtol: self.rtol,
+            },
+        })
     }
+}
+
+/// How models are opened.
+#[derive(Debug, Clone)]
+pub(super) struct ModelSetup {
+    pub(super) devices: DeviceOptions,
+    /// Steps of one run at one time; 0 = one per core.
+    pub(super) inter_op_threads: usize,
+    /// The device of nodes that ask for none.
+    pub(super) scope: Option<DeviceName>,
+    pub(super) tolerance: Tolerance,
 }
 
 /// A model in a session of its own.
@@ -68,19 +90,12 @@ pub(super) struct Model {
 }
 
 impl Model {
-    /// Opens the graph in a file, with the feeds and the expected results of an archive. `n_threads` is for steps of one run and
-    /// for loops inside kernels; 0 = one per core.
-    pub(super) fn open(
-        graph: &Path,
-        archive: &Path,
-        n_threads: u32,
-        tolerance: Tolerance,
-    ) -> Result<Self> {
-        let n_threads = n_threads as usize;
-        let devices = DeviceOptions {
-            intra_op_parallelism_threads: n_threads,
-            ..DeviceOptions::default()
-        };
+    /// Opens the graph in a file, with the feeds and the expected results of an archive.
+    pub(super) fn open(graph: &Path, archive: &Path, setup: ModelSetup) -> Result<Self> {
+        let mut placement = PlacementOptions::default();
+        if let Some(scope) = setup.scope {
+            placement = placement.with_device_scope(scope);
+        }
         // As `run` does. A cache that cannot be used costs time, not the run.
         let engine =
             PolicyEngine::with_cache(PolicyLimits::default(), cache::open().unwrap_or(None))?;
@@ -88,8 +103,9 @@ impl Model {
             Session::builder()
                 .with_policy_engine(engine)
                 .with_graph_def_file(graph)
-                .with_device_options(devices)
-                .with_inter_op_parallelism_threads(n_threads)
+                .with_device_options(setup.devices)
+                .with_placement_options(placement)
+                .with_inter_op_parallelism_threads(setup.inter_op_threads)
                 .build()
         });
         let session = session.with_context(|| graph.display().to_string())?;
@@ -104,7 +120,7 @@ impl Model {
             feeds,
             fetches: expected.keys().cloned().collect(),
             expected,
-            tolerance,
+            tolerance: setup.tolerance,
         })
     }
 

@@ -37,6 +37,9 @@ pub(in crate::cli) struct ModelsBench {
     /// How long each model is run, after a tenth of it to warm up.
     #[arg(long, value_name = "S", default_value = "1", value_parser = parse_seconds)]
     seconds: Duration,
+    /// The device of nodes that ask for none.
+    #[arg(long, value_name = "NAME", help_heading = "Devices")]
+    device: Option<String>,
     #[command(flatten)]
     model: ModelArgs,
 }
@@ -65,9 +68,9 @@ pub(super) fn run(args: &ModelsBench, output: &mut Output) -> Result<Outcome> {
     let mut rows = Vec::new();
     for graph in &graphs {
         progress.set_message(graph.display().to_string());
-        let tolerance = args.model.tolerance();
         let archive = archive_beside(graph)?;
-        let model = Model::open(graph, &archive, args.model.threads, tolerance)?;
+        let setup = args.model.setup(args.device.as_deref())?;
+        let model = Model::open(graph, &archive, setup)?;
         rows.push(measure(&model, args)?);
         progress.advance();
     }
@@ -88,7 +91,7 @@ fn measure(model: &Model, args: &ModelsBench) -> Result<Row> {
     Ok(Row {
         model: model.name.clone(),
         nodes: model.n_nodes(),
-        threads: args.model.threads,
+        threads: args.model.devices.threads,
         load_ns: nanoseconds(model.load),
         min_ns: times.iter().min().copied().map_or(0, nanoseconds),
         timing: Timing::new(first, times),

@@ -39,6 +39,9 @@ pub(in crate::cli) struct ServeBench {
     /// How long each number of callers is measured, after a tenth of it to warm up.
     #[arg(long, value_name = "S", default_value = "2", value_parser = parse_seconds)]
     seconds: Duration,
+    /// The device of nodes that ask for none.
+    #[arg(long, value_name = "NAME", help_heading = "Devices")]
+    device: Option<String>,
     #[command(flatten)]
     model: ModelArgs,
 }
@@ -58,8 +61,9 @@ struct Row {
 /// Runs the benchmark.
 pub(super) fn run(args: &ServeBench, output: &mut Output) -> Result<Outcome> {
     let archive = archive_beside(&args.graph)?;
-    let threads = args.model.threads;
-    let model = Model::open(&args.graph, &archive, threads, args.model.tolerance())?;
+    let threads = args.model.devices.threads;
+    let setup = args.model.setup(args.device.as_deref())?;
+    let model = Model::open(&args.graph, &archive, setup)?;
     let progress = Progress::steps(args.callers.len() as u64, "serving");
     let mut rows = Vec::new();
     for &callers in &args.callers {

@@ -18,7 +18,9 @@ use serde_json::json;
 
 use super::dag::Additions;
 use super::dag::Case;
+use super::dag::only_cpu;
 use super::model::Model;
+use super::model::ModelSetup;
 use super::work::Work;
 use super::work::repeat;
 use super::work::serve;
@@ -92,7 +94,13 @@ fn answer(line: &str, open: &mut Option<Box<dyn Work>>) -> Result<Value> {
             threads,
         } => {
             *open = None;
-            let model = Model::open(&graph, &arrays, threads, TOLERANCE)?;
+            let setup = ModelSetup {
+                devices: only_cpu(threads as usize),
+                inter_op_threads: threads as usize,
+                scope: None,
+                tolerance: TOLERANCE,
+            };
+            let model = Model::open(&graph, &arrays, setup)?;
             let load_ns = nanoseconds(model.load);
             start(open, Box::new(model), load_ns)
         }
