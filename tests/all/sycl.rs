@@ -32,6 +32,8 @@ use placewright::trace::TransferWay;
 
 #[cfg(feature = "cli")]
 mod invariance;
+#[cfg(target_os = "linux")]
+mod lost;
 
 const PREFIX: &str = "/job:localhost/replica:0/task:0";
 

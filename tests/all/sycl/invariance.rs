@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use placewright::device::DeviceSet;
+use placewright::graph::NodeId;
 use placewright::policy::PolicyRequest;
 use placewright::policy::ShippedPolicy;
 use placewright::session::Session;
@@ -68,6 +69,54 @@ fn outputs_do_not_depend_on_where_nodes_run() {
     assert!(n_on_sycl > 2_000, "{n_on_sycl}");
 }
 
+/// Models that stand on a SYCL device as a whole.
+const WHOLE: [&str; 14] = [
+    "bert_tiny",
+    "lenet",
+    "mlp",
+    "mlp_b64",
+    "small_cnn_fbn",
+    "tiny_add",
+    "tiny_broadcast",
+    "tiny_embedding",
+    "tiny_intbool",
+    "tiny_matmul_variants",
+    "tiny_reduce",
+    "tiny_slices",
+    "tiny_unary",
+    "wide_branch",
+];
+
+#[test]
+fn models_run_wholly_on_a_sycl_device() {
+    if n_devices() == 0 {
+        return;
+    }
+    let devices = open(&options(1));
+    // Of tiny_dtypes what has to do with `double` stays on the CPU.
+    for name in WHOLE.into_iter().chain(["tiny_dtypes"]) {
+        let model = Model::read(name);
+        let request = |_: &str| Some("/device:SYCL:0".to_owned());
+        let session = session(&model, &devices, request, name);
+        let graph = session.graph();
+        let elsewhere = graph
+            .nodes()
+            .filter(|&node| device_type(&session, node) != "SYCL")
+            .map(|node| graph.node_name(node).to_owned());
+        let elsewhere: Vec<String> = elsewhere.collect();
+        assert_eq!(
+            elsewhere.is_empty(),
+            name != "tiny_dtypes",
+            "{name}: {elsewhere:?}"
+        );
+        assert!(elsewhere.len() <= 6, "{name}: {elsewhere:?}");
+        let found = run(&session, &model, name);
+        for (found, (output, expected)) in found.iter().zip(&model.expected) {
+            assert_agree(found, expected, &format!("{name}: {output}"));
+        }
+    }
+}
+
 /// What a model gives, and how many nodes were on SYCL devices. Nodes without a kernel where they are sent go elsewhere.
 fn outputs(
     model: &Model,
@@ -75,27 +124,40 @@ fn outputs(
     request: impl FnMut(&str) -> Option<String>,
     what: &str,
 ) -> (Vec<Tensor>, usize) {
-    let session = Session::builder()
+    let session = session(model, devices, request, what);
+    let graph = session.graph();
+    let on_sycl = graph
+        .nodes()
+        .filter(|&node| device_type(&session, node) == "SYCL");
+    (run(&session, model, what), on_sycl.count())
+}
+
+fn session(
+    model: &Model,
+    devices: &Arc<DeviceSet>,
+    request: impl FnMut(&str) -> Option<String>,
+    what: &str,
+) -> Session {
+    Session::builder()
         .with_graph_def(with_requests(&model.graph_def, request))
         .with_devices(Arc::clone(devices))
         .with_soft_placement(true)
         .with_policy(PolicyRequest::new(ShippedPolicy::find("priority").unwrap()).with_strict(true))
         .build()
-        .unwrap_or_else(|error| panic!("{what}: {error}"));
-    let graph = session.graph();
-    let on_sycl = graph.nodes().filter(|&node| {
-        let device = devices.get(session.placement().device(node)).unwrap();
-        device.attributes().device_type == "SYCL"
-    });
-    let on_sycl = on_sycl.count();
+        .unwrap_or_else(|error| panic!("{what}: {error}"))
+}
+
+fn device_type(session: &Session, node: NodeId) -> String {
+    let device = session.devices().get(session.placement().device(node));
+    device.unwrap().attributes().device_type.clone()
+}
+
+fn run(session: &Session, model: &Model, what: &str) -> Vec<Tensor> {
     let fed = model.fed.iter();
     let feeds: Vec<(&str, Tensor)> = fed
         .map(|(name, tensor)| (name.as_str(), tensor.clone()))
         .collect();
     let fetches: Vec<&str> = model.expected.iter().map(|(name, _)| &**name).collect();
     let found = session.run(&feeds, &fetches);
-    (
-        found.unwrap_or_else(|error| panic!("{what}: {error}")),
-        on_sycl,
-    )
+    found.unwrap_or_else(|error| panic!("{what}: {error}"))
 }

@@ -1,0 +1,100 @@
+//! A device that is lost while it works. A layer between the OpenCL loader and the driver says so for the driver: the test runs itself
+//! again in a process that loads the layer.
+
+use std::env;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use placewright::builder::GraphBuilder;
+use placewright::device::StatusCode;
+use placewright::session::Session;
+use tempfile::TempDir;
+
+use super::n_devices;
+use super::open;
+use super::options;
+use super::session;
+
+/// Names the file whose existence is the loss.
+const FILE: &str = "LOSSY_LAYER_FILE";
+
+const INSIDE: &str = "sycl::lost::inside_the_process_with_the_layer";
+
+#[test]
+fn a_lost_device_ends_the_run_with_node_op_and_device_and_sessions_built_anew_run_on() {
+    if n_devices() == 0 {
+        return;
+    }
+    let folder = TempDir::new().unwrap();
+    let layer = folder.path().join("lossy.so");
+    let source = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../tests/fixtures/opencl/lossy_layer.c"
+    );
+    let compiler = env::var("CC").unwrap_or_else(|_| "cc".to_owned());
+    let compiled = Command::new(&compiler)
+        .args(["-shared", "-fPIC", "-o"])
+        .arg(&layer)
+        .arg(source)
+        .status()
+        .expect("Rust links with a C compiler, so there is one");
+    assert!(compiled.success());
+    let inside = Command::new(env::current_exe().unwrap())
+        .args(["--exact", INSIDE, "--ignored", "--nocapture"])
+        .env("OPENCL_LAYERS", &layer)
+        .env(FILE, folder.path().join("lost"))
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&inside.stdout);
+    assert!(
+        inside.status.success() && text.contains("1 passed"),
+        "{text}{}",
+        String::from_utf8_lossy(&inside.stderr)
+    );
+}
+
+/// Runs on device SYCL:0 until that is lost, and on.
+#[test]
+#[ignore = "needs the layer, with which the test above runs it"]
+fn inside_the_process_with_the_layer() {
+    let file = env::var(FILE).expect("the test above sets it");
+    let file = Path::new(&file);
+    let graph = || {
+        let b = GraphBuilder::new("graph");
+        let x = b.constant([4], &[-1f32, 0.0, 1.0, 2.0]).unwrap();
+        let sycl = b.device("/device:SYCL:0").unwrap();
+        sycl.named("y").relu(x).unwrap();
+        b
+    };
+    let run = |session: &Session| session.run(&[], &["y"]).map_err(Box::new);
+    let is_right = |session: &Session| {
+        run(session).unwrap()[0].as_slice::<f32>().unwrap() == [0.0, 0.0, 1.0, 2.0]
+    };
+    let devices = open(&options(1));
+    let old = session(graph(), &devices).build().unwrap();
+    assert!(is_right(&old));
+
+    fs::write(file, "").unwrap();
+    for _ in 0..3 {
+        let error = run(&old).unwrap_err();
+        assert_eq!(error.code(), StatusCode::Unavailable, "{error:?}");
+        let text = error.to_string();
+        for part in [
+            "/device:SYCL:0: the device is lost: node `y` (op Relu): launching `relu",
+            "CL_DEVICE_NOT_AVAILABLE",
+            "build the session anew",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+
+    // The system has brought it back: the old device has lost what stood in its memory, and says so.
+    fs::remove_file(file).unwrap();
+    let error = run(&old).unwrap_err();
+    assert_eq!(error.code(), StatusCode::Unavailable, "{error:?}");
+    drop(old);
+    let devices = open(&options(1));
+    let new = session(graph(), &devices).build().unwrap();
+    assert!(is_right(&new));
+}
