@@ -394,7 +394,8 @@ impl Allocator for HostAllocator {
         accounting.n_allocations.fetch_add(1, Ordering::Relaxed);
         // The system's own refusal must be an answer, not an abort.
         let mut probe: Vec<Line> = Vec::new();
-        if len_bytes > 1 << 30 && probe.try_reserve_exact(len_bytes.div_ceil(64)).is_err() {
+        let n_lines = len_bytes.div_ceil(LINE_BYTES);
+        if len_bytes > 1 << 30 && probe.try_reserve_exact(n_lines).is_err() {
             accounting
                 .in_use_bytes
                 .fetch_sub(requested, Ordering::Relaxed);

@@ -59,9 +59,18 @@ impl RawBuffer {
             return Err(failure.clone());
         }
         if let Some(writer) = &hazards.writer {
+            // Its end is not waited for any more.
+            if let Some(failure) = writer.failure() {
+                return Err(failure.clone());
+            }
             order.come_after(writer);
         }
         Ok(())
+    }
+
+    /// The end of who writes it.
+    pub(super) fn writer(&self) -> Option<Arc<End>> {
+        self.hazards().writer.clone()
     }
 
     pub(super) fn before_writing(&self, order: &mut Order) {
@@ -113,6 +122,14 @@ impl Failure {
     pub(super) fn tell(&self) -> DeviceError {
         *self.is_told.lock().unwrap_or_else(PoisonError::into_inner) = true;
         DeviceError::clone(&self.error)
+    }
+
+    /// The same failure for others, who have not heard of it.
+    pub(super) fn of_others(&self) -> Self {
+        Self {
+            error: Arc::clone(&self.error),
+            is_told: Arc::default(),
+        }
     }
 
     pub(super) fn is_told(&self) -> bool {

@@ -266,6 +266,16 @@ impl ProgramDevice for SyclDevice {
         if launch.groups.contains(&0) {
             return Ok(());
         }
+        let sizes = launch.groups.iter().zip(launch.group_size);
+        if sizes
+            .into_iter()
+            .any(|(n, size)| n.checked_mul(size).is_none())
+        {
+            return Err(KernelError::invalid(format!(
+                "{:?} groups of {:?} work items are more than can be counted",
+                launch.groups, launch.group_size
+            )));
+        }
         self.stream.send(Command::Launch {
             site: Arc::clone(launch.site),
             step: launch.step,

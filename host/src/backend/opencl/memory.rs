@@ -280,14 +280,17 @@ impl PoolState {
     }
 
     fn pop_largest(&mut self) -> Option<Arc<RawBuffer>> {
-        let mut largest = self.free.last_entry()?;
-        let raw = largest.get_mut().pop();
-        let class = *largest.key();
-        if largest.get().is_empty() {
-            largest.remove();
+        while let Some(mut largest) = self.free.last_entry() {
+            let (raw, class) = (largest.get_mut().pop(), *largest.key());
+            if largest.get().is_empty() {
+                largest.remove();
+            }
+            if let Some(raw) = raw {
+                self.free_bytes -= class as u64;
+                return Some(raw);
+            }
         }
-        self.free_bytes -= if raw.is_some() { class as u64 } else { 0 };
-        raw
+        None
     }
 }
 

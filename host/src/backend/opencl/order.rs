@@ -2,13 +2,17 @@
 //! waited for anyway; each wait costs it about as much as a small kernel.
 
 use std::sync::Arc;
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 
+use super::buffer::Failure;
 use super::ffi::Event;
 use super::ffi::Progress;
 use super::ffi::Queue;
 use super::ffi::Waits;
+use crate::device::LaunchSite;
+use crate::device::StepNumber;
 
 /// The end of a command.
 #[derive(Debug)]
@@ -17,6 +21,39 @@ pub(super) struct End {
     /// Of which device's commands.
     stream: u64,
     mark: Mark,
+    /// Whose it is, if it is a launch.
+    work: Option<Work>,
+    /// Set where it has ended badly, once that is known.
+    failure: OnceLock<Failure>,
+}
+
+/// Whose a launch is.
+#[derive(Debug, Clone)]
+pub(super) struct Work {
+    pub(super) site: Arc<LaunchSite>,
+    pub(super) step: Option<StepNumber>,
+}
+
+impl End {
+    pub(super) fn work(&self) -> Option<&Work> {
+        self.work.as_ref()
+    }
+
+    /// Why it has ended badly, if that is known.
+    pub(super) fn failure(&self) -> Option<&Failure> {
+        self.failure.get()
+    }
+
+    /// It has ended badly.
+    pub(super) fn fail(&self, failure: Failure) {
+        // Known already: the first reason stays.
+        let _ = self.failure.set(failure);
+    }
+
+    /// Whether it is of a command before the `number`th of the same device.
+    pub(super) fn is_before(&self, number: u64) -> bool {
+        self.mark.number < number
+    }
 }
 
 /// Where an end stands among those of its device.
@@ -112,8 +149,13 @@ impl Order {
         &self.waits
     }
 
+    /// The number of the command at hand, if the driver takes it.
+    pub(super) fn number(&self) -> u64 {
+        self.n_commands + 1
+    }
+
     /// The end of the command at hand, which the driver has taken.
-    pub(super) fn end(&mut self, event: Event) -> Arc<End> {
+    pub(super) fn end(&mut self, event: Event, work: Option<Work>) -> Arc<End> {
         self.n_commands += 1;
         Arc::new(End {
             event,
@@ -122,6 +164,8 @@ impl Order {
                 number: self.n_commands,
                 covers: self.covers,
             },
+            work,
+            failure: OnceLock::new(),
         })
     }
 
@@ -144,11 +188,6 @@ impl Order {
         if end.mark.number == self.n_ended + 1 {
             self.n_ended = end.mark.number;
         }
-    }
-
-    /// All of this device's commands have ended.
-    pub(super) fn note_all_ended(&mut self) {
-        self.n_ended = self.n_commands;
     }
 }
 

@@ -146,7 +146,7 @@ struct Inbox {
     commands: Vec<Command>,
     /// There will be no more.
     is_closed: bool,
-    /// Nobody executes them any more, for the thread has died of a bug.
+    /// Nobody executes them any more, for somebody has died of a bug over them.
     is_dead: bool,
     /// The thread wants to be woken.
     is_asleep: bool,
@@ -193,12 +193,10 @@ impl Lane {
 
     /// The thread's work, until there is none and will be none.
     fn work(&self) {
-        let dead = DeadIfPanicking(self);
         while self.wait() {
-            self.execute_all();
+            self.execute_until(u64::MAX);
         }
         self.worker().finish_all();
-        mem::forget(dead);
     }
 
     fn worker(&self) -> MutexGuard<'_, Worker> {
@@ -224,8 +222,9 @@ impl Lane {
         !inbox.commands.is_empty()
     }
 
-    /// Executes commands until there are none.
-    fn execute_all(&self) {
+    /// Executes commands until there are none, or so many of the device's are done.
+    fn execute_until(&self, n_done: u64) {
+        let _dead = DeadIfPanicking(self);
         let mut worker = self.worker();
         let mut commands = Vec::new();
         loop {
@@ -234,27 +233,34 @@ impl Lane {
                 mem::swap(&mut inbox.commands, &mut commands);
                 self.n_waiting.store(0, Ordering::Relaxed);
             }
-            if commands.is_empty() {
-                worker.flush();
-                return;
-            }
             for command in commands.drain(..) {
                 worker.take(command);
+            }
+            let is_empty = self.n_waiting.load(Ordering::Relaxed) == 0;
+            if is_empty || self.shared.sent.has_done(n_done) {
+                worker.flush();
+                // Who has posted more has woken the thread, or comes here.
+                return;
             }
         }
     }
 }
 
-/// Who waits for commands hears that nobody executes them, if the thread dies.
+/// Who waits for commands hears that nobody executes them, if somebody dies over them.
 struct DeadIfPanicking<'a>(&'a Lane);
 
 impl Drop for DeadIfPanicking<'_> {
     fn drop(&mut self) {
+        if !thread::panicking() {
+            return;
+        }
+        self.0.shared.is_dead();
         let commands = {
             let mut inbox = self.0.inbox();
             inbox.is_dead = true;
             mem::take(&mut inbox.commands)
         };
+        self.0.shared.sent.release();
         drop(commands);
     }
 }
@@ -264,7 +270,7 @@ impl Drop for DeadIfPanicking<'_> {
 pub(super) struct Shared {
     pub(super) device: String,
     pub(super) sent: Turns,
-    /// Set once the device does not answer any more.
+    /// Set once the device does not answer any more, or nobody gives it commands.
     lost: Mutex<Option<DeviceError>>,
 }
 
@@ -321,8 +327,8 @@ impl Stream {
     /// As [`Self::send`].
     pub(super) fn execute(&self, command: Command) -> Result<(), DeviceError> {
         self.lane.shared.check()?;
-        self.post(command, false);
-        self.lane.execute_all();
+        let number = self.post(command, false);
+        self.lane.execute_until(number);
         Ok(())
     }
 
@@ -342,8 +348,8 @@ impl Stream {
     pub(super) fn try_execute(&self, command: Command) -> Result<(), (Box<Command>, DeviceError)> {
         match self.lane.shared.check() {
             Ok(()) => {
-                self.post(command, false);
-                self.lane.execute_all();
+                let number = self.post(command, false);
+                self.lane.execute_until(number);
                 self.lane.worker().finish_all();
                 Ok(())
             }
@@ -357,11 +363,13 @@ impl Stream {
         self.post(command, true);
     }
 
-    fn post(&self, command: Command, wakes: bool) {
+    /// Gives the command's number.
+    fn post(&self, command: Command, wakes: bool) -> u64 {
         let lane = &self.lane;
-        let refused = lane.shared.sent.send(|| lane.post(command, wakes));
+        let (refused, number) = lane.shared.sent.send(|| lane.post(command, wakes));
         // What it owns says that nothing comes of it, and may send another one.
         drop(refused);
+        number
     }
 
     /// What has been sent so far, for a command of another device that must come after it.
@@ -372,6 +380,16 @@ impl Stream {
 }
 
 impl Shared {
+    /// Whoever executes commands has died of a bug.
+    fn is_dead(&self) {
+        let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        lost.get_or_insert_with(|| DeviceError::Failed {
+            device: self.device.clone(),
+            message: "a panic, which is a bug, has ended its work; build the session anew"
+                .to_owned(),
+        });
+    }
+
     fn check(&self) -> Result<(), DeviceError> {
         let lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
         lost.clone().map_or(Ok(()), Err)

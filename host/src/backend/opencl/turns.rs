@@ -19,11 +19,11 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    /// Sends a command as the next one.
-    pub(super) fn send<T>(&self, send: impl FnOnce() -> T) -> T {
+    /// Sends a command as the next one; gives its number, too.
+    pub(super) fn send<T>(&self, send: impl FnOnce() -> T) -> (T, u64) {
         let mut n_sent = self.n_sent.lock().unwrap_or_else(PoisonError::into_inner);
         *n_sent += 1;
-        send()
+        (send(), *n_sent)
     }
 
     pub(super) fn n_sent(&self) -> u64 {
@@ -40,14 +40,26 @@ impl Turns {
         }
     }
 
+    /// Whether so many are done.
+    pub(super) fn has_done(&self, n: u64) -> bool {
+        self.n_done.load(Ordering::SeqCst) >= n
+    }
+
+    /// Nobody works any more: nobody shall wait.
+    pub(super) fn release(&self) {
+        self.n_done.fetch_max(u64::MAX / 2, Ordering::SeqCst);
+        drop(self.gate.lock().unwrap_or_else(PoisonError::into_inner));
+        self.has_counted.notify_all();
+    }
+
     /// Returns when so many are done.
     pub(super) fn wait(&self, n: u64) {
-        if self.n_done.load(Ordering::SeqCst) >= n {
+        if self.has_done(n) {
             return;
         }
         let gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
         self.n_waiting.fetch_add(1, Ordering::SeqCst);
-        let is_not = |(): &mut ()| self.n_done.load(Ordering::SeqCst) < n;
+        let is_not = |(): &mut ()| !self.has_done(n);
         let gate = self.has_counted.wait_while(gate, is_not);
         drop(gate.unwrap_or_else(PoisonError::into_inner));
         self.n_waiting.fetch_sub(1, Ordering::SeqCst);
@@ -88,5 +100,17 @@ mod tests {
             thread.join().expect("it does not panic");
         }
         turns.wait(N);
+    }
+
+    #[test]
+    fn nobody_waits_for_who_does_not_work_any_more() {
+        let turns = Arc::new(Turns::default());
+        let waiting = thread::spawn({
+            let turns = Arc::clone(&turns);
+            move || turns.wait(1)
+        });
+        turns.release();
+        waiting.join().expect("it does not panic");
+        turns.wait(2);
     }
 }

@@ -19,6 +19,7 @@ use super::ffi::Queue;
 use super::ffi::Value;
 use super::order::End;
 use super::order::Order;
+use super::order::Work;
 use super::program::SyclFunction;
 use super::stream::Argument;
 use super::stream::Arrived;
@@ -26,7 +27,6 @@ use super::stream::Command;
 use super::stream::Copied;
 use super::stream::Shared;
 use crate::device::DeviceError;
-use crate::device::LaunchSite;
 use crate::device::StepNumber;
 use crate::tensor::Buffer;
 use crate::tensor::Tensor;
@@ -56,22 +56,15 @@ pub(super) struct Worker {
     shared: Arc<Shared>,
     order: Order,
     n_unflushed: u32,
-    /// Launches that may not have ended.
+    /// All commands that may not have ended.
     in_flight: InFlight,
     /// What nobody has heard of yet.
     failures: VecDeque<(Option<StepNumber>, Failure)>,
     faults: Faults,
 }
 
-/// Launches and their ends, in their order.
-type InFlight = Arc<Mutex<VecDeque<(Arc<End>, Work)>>>;
-
-/// Whose a launch is.
-#[derive(Debug, Clone)]
-struct Work {
-    site: Arc<LaunchSite>,
-    step: Option<StepNumber>,
-}
+/// Ends of commands that may not have ended, in their order.
+type InFlight = Arc<Mutex<VecDeque<Arc<End>>>>;
 
 /// Where functions say that their inputs are wrong, since the last look.
 #[derive(Debug)]
@@ -117,9 +110,9 @@ impl Worker {
     /// Waits for what is under way. What has failed says so to those who ask for it.
     pub(super) fn finish_all(&mut self) {
         self.n_unflushed = 0;
-        if self.queue.finish().is_ok() {
-            self.look_at_ends();
-            self.order.note_all_ended();
+        match self.queue.finish() {
+            Ok(()) => self.look_at_ends(),
+            Err(code) => drop(self.failed(None, "finishing its work", code)),
         }
     }
 
@@ -141,6 +134,12 @@ impl Worker {
 
     /// Keeps a failure for whoever waits for the end of its run.
     fn remember(&mut self, step: Option<StepNumber>, failure: Failure) {
+        // The first of a run is the reason of the others.
+        let is_known =
+            |(of, known): &(Option<StepNumber>, Failure)| *of == step && !known.is_told();
+        if step.is_some() && self.failures.iter().any(is_known) {
+            return;
+        }
         if self.failures.len() == FAILURES_MAX {
             self.failures.pop_front();
         }
@@ -208,7 +207,7 @@ impl Worker {
                 match self.queue.unmap(&of.mem, mapped) {
                     Ok(event) => {
                         self.n_unflushed += 1;
-                        let end = self.order.end(event);
+                        let end = self.ended(event, None);
                         of.is_read_until(&end, &self.order);
                     }
                     Err(code) => {
@@ -233,7 +232,7 @@ impl Worker {
     ) -> Option<Arc<End>> {
         match outcome {
             Ok(event) => {
-                let end = self.order.end(event);
+                let end = self.ended(event, None);
                 self.n_unflushed += 1;
                 to.is_written_until(&end);
                 Some(end)
@@ -275,7 +274,8 @@ impl Worker {
             match argument {
                 Argument::Read(buffer) => {
                     if let Err(failure) = buffer.before_reading(&mut self.order) {
-                        // What depends on work that failed fails with it, without a word of its own.
+                        // What depends on work that failed fails with it. Who has heard of that may have been another run.
+                        self.remember(work.step, failure.of_others());
                         outputs().for_each(|output| output.is_not_written(&failure));
                         return;
                     }
@@ -315,7 +315,7 @@ impl Worker {
             })
         };
         let end = match launched {
-            Ok(event) => self.order.end(event),
+            Ok(event) => self.ended(event, Some(work)),
             Err(code) => {
                 let doing = format!("launching `{}`", function.text());
                 let failure = self.failed(Some(&work), &doing, code);
@@ -331,14 +331,20 @@ impl Worker {
                 _ => {}
             }
         }
+    }
+
+    /// The end of a command that the driver has taken.
+    fn ended(&mut self, event: Event, work: Option<Work>) -> Arc<End> {
+        let end = self.order.end(event, work);
         let n_in_flight = {
             let mut in_flight = in_flight(&self.in_flight);
-            in_flight.push_back((end, work));
+            in_flight.push_back(Arc::clone(&end));
             in_flight.len()
         };
         if n_in_flight.is_multiple_of(LOOK_EVERY) {
             self.look_at_ends();
         }
+        end
     }
 
     /// A word for a launch that may find its inputs wrong, and waits for its being 0.
@@ -377,7 +383,7 @@ impl Worker {
                 let flags = Arc::new(RawBuffer::new(mem, FAULTS_BYTES));
                 let waits = self.order.waits(&self.queue);
                 let zeroed = self.queue.zero(&flags.mem, FAULTS_BYTES, waits)?;
-                flags.is_written_until(&self.order.end(zeroed));
+                flags.is_written_until(&self.ended(zeroed, None));
                 self.faults.flags = Some(Arc::clone(&flags));
                 flags
             }
@@ -412,7 +418,7 @@ impl Worker {
         self.order.clear();
         let waits = self.order.waits(&self.queue);
         let zeroed = self.queue.zero(&flags.mem, FAULTS_BYTES, waits)?;
-        flags.is_written_until(&self.order.end(zeroed));
+        flags.is_written_until(&self.ended(zeroed, None));
         self.n_unflushed += 1;
         let used = mem::take(&mut self.faults.used);
         for ((work, message), word) in used.iter().zip(words.chunks_exact(4)) {
@@ -429,14 +435,12 @@ impl Worker {
         Ok(())
     }
 
-    /// Forgets launches that have ended. Asks the driver as little as that allows: one of the middle may tell of all before it.
+    /// Forgets commands that have ended. Asks the driver as little as that allows: one of the middle may tell of all before it.
     fn look_at_ends(&mut self) {
         loop {
             let middle = {
                 let in_flight = in_flight(&self.in_flight);
-                in_flight
-                    .get(in_flight.len() / 2)
-                    .map(|(end, _)| Arc::clone(end))
+                in_flight.get(in_flight.len() / 2).cloned()
             };
             let ended = middle.filter(|end| end.event.progress() == Progress::Done);
             let Some(end) = ended else {
@@ -449,7 +453,7 @@ impl Worker {
         }
         loop {
             let first = in_flight(&self.in_flight).front().cloned();
-            let Some((end, work)) = first else {
+            let Some(end) = first else {
                 return;
             };
             match end.event.progress() {
@@ -457,18 +461,22 @@ impl Worker {
                 Progress::Done => self.order.note_end(&end, true),
                 Progress::Failed(code) => {
                     self.order.note_end(&end, false);
-                    self.failed(Some(&work), "executing it", code);
+                    let doing = match end.work() {
+                        Some(_) => "executing it",
+                        None => "moving or filling memory",
+                    };
+                    end.fail(self.failed(end.work(), doing, code));
                 }
             }
             in_flight(&self.in_flight).pop_front();
         }
     }
 
-    /// Forgets launches that are known to have ended, and well: what has come after them has.
+    /// Forgets commands that are known to have ended, and well: what has come after them has.
     fn forget_ended(&self) -> usize {
         let mut in_flight = in_flight(&self.in_flight);
         let n_before = in_flight.len();
-        while let Some((end, _)) = in_flight.front()
+        while let Some(end) = in_flight.front()
             && self.order.is_known_to_have_ended(end)
         {
             in_flight.pop_front();
@@ -487,7 +495,7 @@ impl Worker {
         if let Err(failure) = from.before_reading(&mut self.order) {
             return done(Err(failure.tell()));
         }
-        let then = self.telling(|to| done(to.map(Arrived::Copied)));
+        let then = self.telling(from, |to| done(to.map(Arrived::Copied)));
         let waits = self.order.waits(&self.queue);
         let event = self.queue.read(&from.mem, to, buffer_bytes, waits, then);
         self.reads(from, event);
@@ -497,7 +505,7 @@ impl Worker {
         if let Err(failure) = of.before_reading(&mut self.order) {
             return done(Err(failure.tell()));
         }
-        let then = self.telling(|mapped| done(mapped.map(Arrived::Mapped)));
+        let then = self.telling(of, |mapped| done(mapped.map(Arrived::Mapped)));
         let waits = self.order.waits(&self.queue);
         let event = self.queue.map(&of.mem, len_bytes, waits, then);
         self.reads(of, event);
@@ -506,25 +514,46 @@ impl Worker {
     fn reads(&mut self, from: &RawBuffer, event: Option<Event>) {
         if let Some(event) = event {
             self.n_unflushed += 1;
-            let end = self.order.end(event);
+            let end = self.ended(event, None);
             from.is_read_until(&end, &self.order);
         }
     }
 
-    /// What takes the end of a copy and says why it failed: the launch that it waited for, if that is the reason.
-    fn telling<T, D>(&self, done: D) -> impl FnOnce(Result<T, Code>) + Send + use<T, D>
+    /// What takes the end of a copy and says why it failed: the launch of the same run that failed before, if that is the reason, else who wrote
+    /// what is copied.
+    fn telling<T, D>(
+        &self,
+        from: &RawBuffer,
+        done: D,
+    ) -> impl FnOnce(Result<T, Code>) + Send + use<T, D>
     where
         D: FnOnce(Result<T, DeviceError>) + Send,
     {
-        let (shared, launches) = (Arc::clone(&self.shared), Arc::clone(&self.in_flight));
+        let (shared, ends) = (Arc::clone(&self.shared), Arc::clone(&self.in_flight));
+        let (writer, number) = (from.writer(), self.order.number());
         move |ended| {
             done(ended.map_err(|code| {
-                for (end, work) in &*in_flight(&launches) {
-                    if let Progress::Failed(code) = end.event.progress() {
-                        return shared.error(Some(&work.site), "executing it", code);
-                    }
+                let step = |end: &End| end.work().and_then(|work| work.step);
+                let of_run = writer.as_ref().map(|writer| step(writer));
+                let failed = |end: &Arc<End>| {
+                    let is_one = end.is_before(number) && Some(step(end)) == of_run;
+                    is_one && matches!(end.event.progress(), Progress::Failed(_))
+                };
+                // The driver, which this asks, may be holding locks of its own.
+                let ends: Vec<Arc<End>> = in_flight(&ends).iter().cloned().collect();
+                let first = ends.into_iter().find(failed);
+                let Some(end) = first.or(writer) else {
+                    return shared.error(None, "copying to the host", code);
+                };
+                if let Some(failure) = end.failure() {
+                    return failure.tell();
                 }
-                shared.error(None, "copying to the host", code)
+                match (end.work(), end.event.progress()) {
+                    (Some(work), Progress::Failed(code)) => {
+                        shared.error(Some(&work.site), "executing it", code)
+                    }
+                    _ => shared.error(None, "copying to the host", code),
+                }
             }));
         }
     }
@@ -533,9 +562,6 @@ impl Worker {
         self.n_unflushed = 0;
         let finished = self.queue.finish();
         self.look_at_ends();
-        if finished.is_ok() {
-            self.order.note_all_ended();
-        }
         let finished = finished.and_then(|()| self.look_at_faults());
         let is_asked = |of: Option<StepNumber>| step.is_none() || of.is_none() || of == step;
         let mut found = None;
@@ -554,8 +580,8 @@ impl Worker {
 }
 
 /// Nothing panics under the lock.
-fn in_flight(launches: &InFlight) -> MutexGuard<'_, VecDeque<(Arc<End>, Work)>> {
-    launches.lock().unwrap_or_else(PoisonError::into_inner)
+fn in_flight(ends: &InFlight) -> MutexGuard<'_, VecDeque<Arc<End>>> {
+    ends.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What the host reads of a tensor, which has been looked at before it was sent here.

@@ -3,6 +3,7 @@
 //! A context and a queue of its own, kernels that are as plain as somebody writes them for one processor, commands one after the
 //! other by their events. Nothing of the device's streams, pools and programs is used.
 
+use std::sync::mpsc;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -160,9 +161,13 @@ impl Yardstick {
         Ok(Box::new(move || {
             let bytes = vec![1u8; len_bytes];
             let waits = Waits::default();
+            let (sender, receiver) = mpsc::channel();
+            let then = move |read: Result<Vec<u8>, Code>| drop(sender.send(read));
             let started = Instant::now();
-            let read = self.queue.read(&from, bytes, |bytes| bytes, &waits, drop);
-            let finished = read.map_or(Ok(()), |_| self.queue.finish());
+            let read = self.queue.read(&from, bytes, |bytes| bytes, &waits, then);
+            // What is refused says so at once.
+            let refused = || receiver.try_recv().map_or(Ok(()), |read| read.map(drop));
+            let finished = read.map_or_else(refused, |_| self.queue.finish());
             self.time(started, "copying from it", finished)
         }))
     }
