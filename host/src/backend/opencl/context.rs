@@ -119,7 +119,7 @@ impl SyclContext {
             }
         };
         let started = if is_awaited {
-            self.stream.try_execute(command)
+            self.stream.try_execute_and_finish(command)
         } else {
             self.stream.try_send(command)
         };

@@ -144,6 +144,8 @@ struct Lane {
 #[derive(Debug, Default)]
 struct Inbox {
     commands: Vec<Command>,
+    /// All that have ever been sent.
+    n_sent: u64,
     /// There will be no more.
     is_closed: bool,
     /// Nobody executes them any more, for somebody has died of a bug over them.
@@ -174,11 +176,16 @@ impl Lane {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts a command into the inbox, for somebody to execute; gives it back if nobody will.
-    fn post(&self, command: Command, wakes: bool) -> Option<Command> {
+    /// Puts a command into the inbox, for somebody to execute, and gives its number.
+    fn post(&self, command: Command, wakes: bool) -> u64 {
         let mut inbox = self.inbox();
+        inbox.n_sent += 1;
+        let number = inbox.n_sent;
         if inbox.is_dead {
-            return Some(command);
+            drop(inbox);
+            // What it owns says that nothing comes of it, and may send another one.
+            drop(command);
+            return number;
         }
         inbox.commands.push(command);
         self.n_waiting
@@ -188,7 +195,7 @@ impl Lane {
         if wakes {
             self.has_mail.notify_one();
         }
-        None
+        number
     }
 
     /// The thread's work, until there is none and will be none.
@@ -237,7 +244,7 @@ impl Lane {
                 worker.take(command);
             }
             let is_empty = self.n_waiting.load(Ordering::Relaxed) == 0;
-            if is_empty || self.shared.sent.has_done(n_done) {
+            if is_empty || self.shared.given.has_done(n_done) {
                 worker.flush();
                 // Who has posted more has woken the thread, or comes here.
                 return;
@@ -254,13 +261,13 @@ impl Drop for DeadIfPanicking<'_> {
         if !thread::panicking() {
             return;
         }
-        self.0.shared.is_dead();
+        self.0.shared.note_death();
         let commands = {
             let mut inbox = self.0.inbox();
             inbox.is_dead = true;
             mem::take(&mut inbox.commands)
         };
-        self.0.shared.sent.release();
+        self.0.shared.given.release();
         drop(commands);
     }
 }
@@ -269,7 +276,8 @@ impl Drop for DeadIfPanicking<'_> {
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) device: String,
-    pub(super) sent: Turns,
+    /// Commands that have been given to the driver.
+    pub(super) given: Turns,
     /// Set once the device does not answer any more, or nobody gives it commands.
     lost: Mutex<Option<DeviceError>>,
 }
@@ -284,7 +292,7 @@ impl Stream {
     ) -> Result<Self, DeviceError> {
         let shared = Arc::new(Shared {
             device: device.to_owned(),
-            sent: Turns::default(),
+            given: Turns::default(),
             lost: Mutex::default(),
         });
         let worker = Worker::new(context, queue, is_alone, Arc::clone(&shared));
@@ -327,7 +335,7 @@ impl Stream {
     /// As [`Self::send`].
     pub(super) fn execute(&self, command: Command) -> Result<(), DeviceError> {
         self.lane.shared.check()?;
-        let number = self.post(command, false);
+        let number = self.lane.post(command, false);
         self.lane.execute_until(number);
         Ok(())
     }
@@ -343,12 +351,15 @@ impl Stream {
         }
     }
 
-    /// The same as [`Self::execute`], giving the command back. Returns when the driver has done everything, with the help of this thread
-    /// where it wants some.
-    pub(super) fn try_execute(&self, command: Command) -> Result<(), (Box<Command>, DeviceError)> {
+    /// The same as [`Self::execute`], giving the command back, for a command that does not wait for the device itself: returns when the device has
+    /// done everything, with the help of this thread where the driver wants some.
+    pub(super) fn try_execute_and_finish(
+        &self,
+        command: Command,
+    ) -> Result<(), (Box<Command>, DeviceError)> {
         match self.lane.shared.check() {
             Ok(()) => {
-                let number = self.post(command, false);
+                let number = self.lane.post(command, false);
                 self.lane.execute_until(number);
                 self.lane.worker().finish_all();
                 Ok(())
@@ -360,28 +371,18 @@ impl Stream {
     /// The same as [`Self::send`] for what must be told also to a device that does not answer: what is dropped, and what waits for an
     /// end.
     pub(super) fn send_anyway(&self, command: Command) {
-        self.post(command, true);
-    }
-
-    /// Gives the command's number.
-    fn post(&self, command: Command, wakes: bool) -> u64 {
-        let lane = &self.lane;
-        let (refused, number) = lane.shared.sent.send(|| lane.post(command, wakes));
-        // What it owns says that nothing comes of it, and may send another one.
-        drop(refused);
-        number
+        self.lane.post(command, true);
     }
 
     /// What has been sent so far, for a command of another device that must come after it.
     pub(super) fn now(&self) -> (Arc<Shared>, u64) {
-        let shared = &self.lane.shared;
-        (Arc::clone(shared), shared.sent.n_sent())
+        (Arc::clone(&self.lane.shared), self.lane.inbox().n_sent)
     }
 }
 
 impl Shared {
     /// Whoever executes commands has died of a bug.
-    fn is_dead(&self) {
+    fn note_death(&self) {
         let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
         lost.get_or_insert_with(|| DeviceError::Failed {
             device: self.device.clone(),

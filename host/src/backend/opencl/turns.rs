@@ -1,4 +1,4 @@
-//! How far a device's thread has come with what was sent to it.
+//! How far a device's commands have been given to its driver.
 
 use std::sync::Condvar;
 use std::sync::Mutex;
@@ -6,11 +6,10 @@ use std::sync::PoisonError;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 
-/// Counts commands in the order in which they are executed: two devices that copy from each other wait for what was sent before,
+/// Counts commands in the order in which they are given to the driver: two devices that copy from each other wait for what was sent before,
 /// never for each other's waiting.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
-    n_sent: Mutex<u64>,
     n_done: AtomicU64,
     /// Who waits for a number of them, which is seldom: the one who counts must not pay for it.
     n_waiting: AtomicU64,
@@ -19,18 +18,7 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    /// Sends a command as the next one; gives its number, too.
-    pub(super) fn send<T>(&self, send: impl FnOnce() -> T) -> (T, u64) {
-        let mut n_sent = self.n_sent.lock().unwrap_or_else(PoisonError::into_inner);
-        *n_sent += 1;
-        (send(), *n_sent)
-    }
-
-    pub(super) fn n_sent(&self) -> u64 {
-        *self.n_sent.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// One more is done. One thread counts.
+    /// One more is done. One counts at a time.
     pub(super) fn count(&self) {
         // One order of both counters for both sides: either this one sees who waits, or who waits sees this number.
         self.n_done.fetch_add(1, Ordering::SeqCst);
@@ -77,10 +65,6 @@ mod tests {
     fn who_waits_for_a_number_returns_when_so_many_are_done() {
         const N: u64 = 2000;
         let turns = Arc::new(Turns::default());
-        for _ in 0..N {
-            turns.send(|| ());
-        }
-        assert_eq!(turns.n_sent(), N);
         let waiting: Vec<_> = (0..4)
             .map(|thread| {
                 let turns = Arc::clone(&turns);

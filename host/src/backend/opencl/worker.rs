@@ -101,7 +101,7 @@ impl Worker {
     /// Executes the next command.
     pub(super) fn take(&mut self, command: Command) {
         self.execute(command);
-        self.shared.sent.count();
+        self.shared.given.count();
         if self.n_unflushed >= COMMANDS_PER_FLUSH {
             self.flush();
         }
@@ -182,7 +182,7 @@ impl Worker {
                     // The other device may be waiting for what has been given to this one.
                     self.flush();
                     let (other, n_sent) = &source.after;
-                    other.sent.wait(*n_sent);
+                    other.given.wait(*n_sent);
                 }
                 to.before_writing(&mut self.order);
                 match from.before_reading(&mut self.order) {

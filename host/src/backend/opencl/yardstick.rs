@@ -65,13 +65,15 @@ kernel void tiny(global const float *x, global float *y)
 /// Rows and columns that an item of the product computes.
 const TILE: [usize; 2] = [8, 16];
 
-/// Items of a group of the copy.
+/// Items of a group of the copy, where a device has room for so many.
 const COPY_GROUP: usize = 1024;
 
 /// A driver's device, opened for itself.
 #[derive(Debug)]
 pub(crate) struct Yardstick {
     text: String,
+    /// Items of a group of the copy.
+    copy_group: usize,
     context: Context,
     queue: Queue,
     program: Program,
@@ -101,6 +103,7 @@ impl Yardstick {
         program.build(facts.id, c"")?;
         Ok(Self {
             text: facts.text(),
+            copy_group: COPY_GROUP.min(facts.traits.group_size_max),
             context,
             queue,
             program,
@@ -117,12 +120,7 @@ impl Yardstick {
         ];
         let [k, n16] = [side, side / TILE[1]].map(|n| u32::try_from(n).unwrap_or(u32::MAX));
         let global = [side / TILE[1], side / TILE[0], 1];
-        Ok(self.rounds(n, move |this, waits, index| {
-            let (from, to) = if index % 2 == 0 {
-                (&from, &to)
-            } else {
-                (&to, &from)
-            };
+        Ok(self.rounds(n, [from, to], move |this, waits, from, to| {
             function.set(0, Value::Mem(from))?;
             function.set(1, Value::Mem(&factor))?;
             function.set(2, Value::Mem(to))?;
@@ -132,9 +130,9 @@ impl Yardstick {
         }))
     }
 
-    /// `n` copies of `len` floats by a kernel.
+    /// `n` copies of `len` floats, a multiple of 1,024, by a kernel.
     pub(crate) fn copies(&self, len: usize, n: usize) -> Result<Rounds<'_>, DeviceError> {
-        self.pairs("copy", len, COPY_GROUP, n)
+        self.pairs("copy", len, self.copy_group, n)
     }
 
     /// `n` kernels of one item, each after the one before.
@@ -181,12 +179,7 @@ impl Yardstick {
     ) -> Result<Rounds<'_>, DeviceError> {
         let function = self.function(name)?;
         let [from, to] = [self.memory(len)?, self.memory(len)?];
-        Ok(self.rounds(n, move |this, waits, index| {
-            let (from, to) = if index % 2 == 0 {
-                (&from, &to)
-            } else {
-                (&to, &from)
-            };
+        Ok(self.rounds(n, [from, to], move |this, waits, from, to| {
             function.set(0, Value::Mem(from))?;
             function.set(1, Value::Mem(to))?;
             this.queue
@@ -194,11 +187,12 @@ impl Yardstick {
         }))
     }
 
-    /// Commands of which each waits for the one before.
+    /// Commands of which each waits for the one before, and reads what that has written: the two buffers change places.
     fn rounds<'a>(
         &'a self,
         n: usize,
-        enqueue: impl Fn(&Self, &Waits, usize) -> Result<Event, Code> + 'a,
+        buffers: [Mem; 2],
+        enqueue: impl Fn(&Self, &Waits, &Mem, &Mem) -> Result<Event, Code> + 'a,
     ) -> Rounds<'a> {
         Box::new(move || {
             let started = Instant::now();
@@ -210,7 +204,8 @@ impl Yardstick {
                     if let Some(last) = &last {
                         waits.push(last);
                     }
-                    last = Some(enqueue(self, &waits, index)?);
+                    let (from, to) = (&buffers[index % 2], &buffers[(index + 1) % 2]);
+                    last = Some(enqueue(self, &waits, from, to)?);
                 }
                 self.queue.finish()
             };

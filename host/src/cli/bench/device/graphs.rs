@@ -1,4 +1,4 @@
-//! Graphs whose runs are one thing many times over, so that what a run costs once does not count.
+//! BenchGraph whose runs are one thing many times over, so that what a run costs once does not count.
 
 use anyhow::Result;
 
@@ -52,12 +52,12 @@ impl Elementwise {
 }
 
 /// A graph that is fed nothing, and what each element of its last node must be.
-pub(super) struct Graphs {
+pub(super) struct BenchGraph {
     pub(super) graph: Graph,
     pub(super) expected: Option<f32>,
 }
 
-impl Graphs {
+impl BenchGraph {
     /// Products of square matrices, each of the one before. `is_weight`: their second factor is a constant, which a device may bring
     /// into whatever order it likes, once.
     pub(super) fn products(side: usize, is_weight: bool) -> Result<Self> {

@@ -15,8 +15,8 @@ use clap::ValueEnum;
 use clap::ValueHint;
 use serde::Serialize;
 
+use self::graphs::BenchGraph;
 use self::graphs::Elementwise;
-use self::graphs::Graphs;
 use self::graphs::ROW;
 use self::sides::Devices;
 use super::Report;
@@ -199,8 +199,8 @@ impl Bench<'_> {
         let side = 16 * self.args.tiles as usize;
         self.progress.set_message(format!("products of {side}"));
         let kinds = [
-            ("weights", Graphs::products(side, true)),
-            ("computed factors", Graphs::products(side, false)),
+            ("weights", BenchGraph::products(side, true)),
+            ("computed factors", BenchGraph::products(side, false)),
         ];
         for (kind, graph) in kinds {
             let run = self.devices.open_run(&graph?)?;
@@ -220,7 +220,9 @@ impl Bench<'_> {
         let bytes = 4.0 * count(n_rows * ROW) * count(N_KERNELS);
         for case in Elementwise::ALL {
             self.progress.set_message(case.name());
-            let run = self.devices.open_run(&Graphs::elementwise(case, n_rows)?)?;
+            let run = self
+                .devices
+                .open_run(&BenchGraph::elementwise(case, n_rows)?)?;
             rows.push(self.against(
                 format!("{} of {n_rows} x {ROW} floats", case.name()),
                 "copy kernel",
@@ -235,7 +237,7 @@ impl Bench<'_> {
     fn launches(&self, rows: &mut Vec<Row>) -> Result<()> {
         let n = self.args.chain as usize;
         self.progress.set_message(format!("chain of {n}"));
-        let run = self.devices.open_run(&Graphs::chain(n)?)?;
+        let run = self.devices.open_run(&BenchGraph::chain(n)?)?;
         rows.push(self.against(
             format!("chain of {n} additions"),
             "enqueued one by one",
@@ -270,7 +272,7 @@ impl Bench<'_> {
 
     fn models(&self, rows: &mut Vec<Row>) -> Result<()> {
         self.progress.set_message("convolutions");
-        let graph = Graphs::convolutions()?;
+        let graph = BenchGraph::convolutions()?;
         let [own, other] = [
             self.devices.open_run(&graph)?,
             self.devices.open_cpu(&graph)?,

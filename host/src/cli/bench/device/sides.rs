@@ -7,7 +7,7 @@ use anyhow::Context;
 use anyhow::Result;
 
 use super::Side;
-use super::graphs::Graphs;
+use super::graphs::BenchGraph;
 use super::graphs::LAST;
 use crate::candidates::Proposal;
 use crate::cli::bench::model::ModelArgs;
@@ -59,16 +59,16 @@ impl Devices {
     }
 
     /// A session on the device that is measured.
-    pub(super) fn open_run(&self, graph: &Graphs) -> Result<Run> {
+    pub(super) fn open_run(&self, graph: &BenchGraph) -> Result<Run> {
         self.open_on(self.device, graph)
     }
 
     /// The same on CPU:0.
-    pub(super) fn open_cpu(&self, graph: &Graphs) -> Result<Run> {
+    pub(super) fn open_cpu(&self, graph: &BenchGraph) -> Result<Run> {
         self.open_on(self.cpu, graph)
     }
 
-    fn open_on(&self, device: DeviceId, graph: &Graphs) -> Result<Run> {
+    fn open_on(&self, device: DeviceId, graph: &BenchGraph) -> Result<Run> {
         let n_nodes = graph.graph.n_nodes();
         let session = Session::builder()
             .with_graph(graph.graph.clone())
