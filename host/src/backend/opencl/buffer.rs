@@ -68,6 +68,14 @@ impl RawBuffer {
         Ok(())
     }
 
+    /// An error if there is nothing to read in it, as far as that is known.
+    pub(super) fn is_there(&self) -> Result<(), Failure> {
+        let hazards = self.hazards();
+        let of_writer = hazards.writer.as_ref().and_then(|writer| writer.failure());
+        let failure = hazards.failure.as_ref().or(of_writer);
+        failure.map_or(Ok(()), |failure| Err(failure.clone()))
+    }
+
     /// The end of who writes it.
     pub(super) fn writer(&self) -> Option<Arc<End>> {
         self.hazards().writer.clone()

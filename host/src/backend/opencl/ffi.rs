@@ -14,6 +14,9 @@ use std::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
 use std::ptr;
 use std::slice;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::PoisonError;
 
 use opencl3::command_queue;
 use opencl3::context::context;
@@ -144,8 +147,8 @@ owner!(
 );
 
 owner!(
-    /// The end of a command.
-    Event,
+    /// What the driver knows of an [`Event`].
+    EventHandle,
     cl_event,
     event::release_event
 );
@@ -230,46 +233,120 @@ pub(super) enum Progress {
     Failed(Code),
 }
 
+/// The end of a command.
+#[derive(Debug)]
+pub(super) struct Event {
+    handle: EventHandle,
+    /// Who wants to hear of it.
+    listener: Option<Arc<Listener>>,
+}
+
+impl From<cl_event> for Event {
+    fn from(event: cl_event) -> Self {
+        Self {
+            handle: EventHandle(event),
+            listener: None,
+        }
+    }
+}
+
 impl Event {
     pub(super) fn progress(&self) -> Progress {
-        match event::get_event_info(self.0, event::CL_EVENT_COMMAND_EXECUTION_STATUS) {
-            Ok(status) => match i32::from(status) {
-                0 => Progress::Done,
-                code if code < 0 => Progress::Failed(Code(code)),
-                _ => Progress::Pending,
-            },
-            Err(code) => Progress::Failed(Code(code)),
-        }
+        progress(self.handle.0)
     }
 
     /// Returns when the command has ended.
     pub(super) fn wait(&self) -> Result<(), Code> {
-        Ok(event::wait_for_events(&[self.0])?)
+        let waited = event::wait_for_events(&[self.handle.0]);
+        // It has the reason; that one of those waited for has failed is all that the driver says here, if that.
+        match self.progress() {
+            Progress::Failed(code) => Err(code),
+            _ => Ok(waited?),
+        }
     }
 
-    /// Calls `then` once, when the command has ended, on a thread of the driver's, which it must not hold up.
-    pub(super) fn when_ended(&self, then: impl FnOnce(Result<(), Code>) + Send + 'static) {
-        type Then = Box<dyn FnOnce(Result<(), Code>) + Send>;
-        extern "C" fn ended(_: cl_event, status: i32, then: *mut c_void) {
-            // SAFETY: `when_ended` has made it of such a box, and the driver calls this once.
-            let then = unsafe { Box::from_raw(then.cast::<Then>()) };
-            let result = if status < 0 {
-                Err(Code(status))
-            } else {
-                Ok(())
+    /// Calls `then` once, when the command has ended, on a thread of the driver's, which it must not hold up; or whenever
+    /// [`Self::has_failed`] is called before.
+    fn when_ended(&mut self, then: impl FnOnce(Result<(), Code>) + Send + 'static) {
+        extern "C" fn ended(event: cl_event, status: i32, listener: *mut c_void) {
+            // SAFETY: `when_ended` has made it of such an `Arc`, and the driver calls this once.
+            let listener = unsafe { Arc::from_raw(listener.cast_const().cast::<Listener>()) };
+            // PoCL 3.1 calls it a success where the command had failed before the driver knew of this.
+            let code = Some(status).filter(|&status| status < 0);
+            let code = code.or_else(|| execution_status(event).ok());
+            let result = match code {
+                Some(code) if code < 0 => Err(Code(code)),
+                _ => Ok(()),
             };
-            called_by_driver(|| then(result));
+            called_by_driver(|| listener.hear(result));
         }
-        let then: Box<Then> = Box::new(Box::new(then));
-        let then = Box::into_raw(then);
-        let registered = event::set_event_callback(self.0, event::CL_COMPLETE, ended, then.cast());
+        let listener = Arc::new(Listener {
+            then: Mutex::new(Some(Box::new(then))),
+        });
+        self.listener = Some(Arc::clone(&listener));
+        let given = Arc::into_raw(listener);
+        let registered = event::set_event_callback(
+            self.handle.0,
+            event::CL_COMPLETE,
+            ended,
+            given.cast_mut().cast(),
+        );
         if registered.is_err() {
             // Whatever `then` owns may be in use until then.
             let waited = self.wait();
             // SAFETY: the driver has not taken it.
-            let then = unsafe { Box::from_raw(then) };
-            then(waited);
+            let listener = unsafe { Arc::from_raw(given) };
+            listener.hear(waited);
         }
+    }
+
+    /// Tells who listens that the command has failed, if nobody has: PoCL 3.1 calls nobody then.
+    pub(super) fn has_failed(&self, code: Code) {
+        if let Some(listener) = &self.listener {
+            listener.hear(Err(code));
+        }
+    }
+}
+
+fn execution_status(event: cl_event) -> Result<i32, Code> {
+    let status = event::get_event_info(event, event::CL_EVENT_COMMAND_EXECUTION_STATUS)?;
+    Ok(i32::from(status))
+}
+
+fn progress(event: cl_event) -> Progress {
+    match execution_status(event) {
+        Ok(0) => Progress::Done,
+        Ok(code) if code < 0 => Progress::Failed(Code(code)),
+        Ok(_) => Progress::Pending,
+        Err(code) => Progress::Failed(code),
+    }
+}
+
+/// What takes the end of a command.
+type Then = Box<dyn FnOnce(Result<(), Code>) + Send>;
+
+/// Whoever knows first that a command has ended calls this.
+struct Listener {
+    then: Mutex<Option<Then>>,
+}
+
+impl Listener {
+    fn hear(&self, ended: Result<(), Code>) {
+        // Nothing panics under the lock.
+        let then = self
+            .then
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(then) = then {
+            then(ended);
+        }
+    }
+}
+
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Listener").finish_non_exhaustive()
     }
 }
 
@@ -288,7 +365,7 @@ impl Waits {
     }
 
     pub(super) fn push(&mut self, event: &Event) {
-        self.events.push(event.0);
+        self.events.push(event.handle.0);
     }
 
     fn parts(&self) -> (u32, *const cl_event) {
@@ -373,7 +450,7 @@ impl Queue {
                 start,
             )
         };
-        let event = Event(event?);
+        let mut event = Event::from(event?);
         event.when_ended(move |_| drop(owner));
         Ok(event)
     }
@@ -406,7 +483,7 @@ impl Queue {
         };
         match event {
             Ok(event) => {
-                let event = Event(event);
+                let mut event = Event::from(event);
                 event.when_ended(move |ended| then(ended.map(|()| *owner)));
                 Some(event)
             }
@@ -443,7 +520,7 @@ impl Queue {
         };
         match event {
             Ok(event) => {
-                let event = Event(event);
+                let mut event = Event::from(event);
                 let mapped = Mapped {
                     start: at.cast_const().cast(),
                     len_bytes,
@@ -467,7 +544,7 @@ impl Queue {
         // SAFETY: `map` has given it for this buffer, and it is given back once.
         let event =
             unsafe { command_queue::enqueue_unmap_mem_object(self.0, of.0, at, 0, ptr::null()) };
-        Ok(Event(event?))
+        Ok(Event::from(event?))
     }
 
     /// Zeroes the start of a buffer.
@@ -489,7 +566,7 @@ impl Queue {
                 start,
             )
         };
-        Ok(Event(event?))
+        Ok(Event::from(event?))
     }
 
     /// Copies the start of one buffer to that of another of the same context.
@@ -505,7 +582,7 @@ impl Queue {
         let event = unsafe {
             command_queue::enqueue_copy_buffer(self.0, from.0, to.0, 0, 0, len_bytes, n, start)
         };
-        Ok(Event(event?))
+        Ok(Event::from(event?))
     }
 
     /// Runs a function with the arguments that were set last.
@@ -537,7 +614,7 @@ impl Queue {
                 start,
             )
         };
-        Ok(Event(event?))
+        Ok(Event::from(event?))
     }
 }
 

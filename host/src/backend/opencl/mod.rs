@@ -38,6 +38,7 @@ mod buffer;
 mod context;
 mod device;
 mod discover;
+mod ends;
 #[expect(unsafe_code, reason = "calls into OpenCL")]
 mod ffi;
 mod memory;

@@ -1,16 +1,21 @@
 //! In which order a device's commands end, as far as that is known. A driver need not be told to wait for what has ended, nor for what is
 //! waited for anyway; each wait costs it about as much as a small kernel.
 
+use std::mem;
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
 
+use smallvec::SmallVec;
+
 use super::buffer::Failure;
+use super::ffi::Code;
 use super::ffi::Event;
 use super::ffi::Progress;
 use super::ffi::Queue;
 use super::ffi::Waits;
+use super::stream::Shared;
 use crate::device::LaunchSite;
 use crate::device::StepNumber;
 
@@ -19,12 +24,23 @@ use crate::device::StepNumber;
 pub(super) struct End {
     pub(super) event: Event,
     /// Of which device's commands.
-    stream: u64,
+    device: Arc<Shared>,
     mark: Mark,
-    /// Whose it is, if it is a launch.
-    work: Option<Work>,
+    of: Of,
     /// Set where it has ended badly, once that is known.
     failure: OnceLock<Failure>,
+    /// Whether its device tells of that.
+    is_told: AtomicBool,
+}
+
+/// What a command is.
+#[derive(Debug)]
+pub(super) enum Of {
+    Launch(Work),
+    /// Moves or fills memory of the device's.
+    Memory,
+    /// Gives the host something: who gets it hears of a failure.
+    Answer,
 }
 
 /// Whose a launch is.
@@ -36,7 +52,10 @@ pub(super) struct Work {
 
 impl End {
     pub(super) fn work(&self) -> Option<&Work> {
-        self.work.as_ref()
+        match &self.of {
+            Of::Launch(work) => Some(work),
+            Of::Memory | Of::Answer => None,
+        }
     }
 
     /// Why it has ended badly, if that is known.
@@ -44,15 +63,30 @@ impl End {
         self.failure.get()
     }
 
-    /// It has ended badly.
-    pub(super) fn fail(&self, failure: Failure) {
-        // Known already: the first reason stays.
-        let _ = self.failure.set(failure);
+    /// It has ended badly, with this code: gives why, which is `of_run` if something else of its run is the reason.
+    pub(super) fn fail(&self, code: Code, of_run: Option<&Failure>) -> &Failure {
+        let failure = self.failure.get_or_init(|| {
+            of_run.cloned().unwrap_or_else(|| {
+                let (site, doing) = match &self.of {
+                    Of::Launch(work) => (Some(&*work.site), "executing it"),
+                    Of::Memory => (None, "moving or filling memory"),
+                    Of::Answer => (None, "copying to the host"),
+                };
+                Failure::new(self.device.error(site, doing, code))
+            })
+        });
+        self.event.has_failed(code);
+        failure
     }
 
-    /// Whether it is of a command before the `number`th of the same device.
-    pub(super) fn is_before(&self, number: u64) -> bool {
-        self.mark.number < number
+    /// Whether its device is to tell of its having ended badly: not if somebody waits for this very command, nor twice.
+    pub(super) fn begins_to_be_told(&self) -> bool {
+        !matches!(self.of, Of::Answer) && !self.is_told.swap(true, Ordering::Relaxed)
+    }
+
+    /// Counts the commands of its device.
+    pub(super) fn number(&self) -> u64 {
+        self.mark.number
     }
 }
 
@@ -81,7 +115,7 @@ fn implied(n_ended: u64, after: &(impl Iterator<Item = Mark> + Clone)) -> (u64, 
 /// The order of one device's commands, and what the one at hand waits for.
 #[derive(Debug)]
 pub(super) struct Order {
-    stream: u64,
+    device: Arc<Shared>,
     /// Whether commands cannot wait for events of other devices, so that the host must.
     is_alone: bool,
     n_commands: u64,
@@ -96,10 +130,9 @@ pub(super) struct Order {
 
 impl Order {
     /// Of the commands of one more device.
-    pub(super) fn new(is_alone: bool) -> Self {
-        static STREAMS: AtomicU64 = AtomicU64::new(0);
+    pub(super) fn new(device: Arc<Shared>, is_alone: bool) -> Self {
         Self {
-            stream: STREAMS.fetch_add(1, Ordering::Relaxed),
+            device,
             is_alone,
             n_commands: 0,
             n_ended: 0,
@@ -124,26 +157,75 @@ impl Order {
         }
     }
 
-    /// What the driver is told to wait for before the command at hand.
-    pub(super) fn waits(&mut self, queue: &Queue) -> &Waits {
+    /// Asks the driver about the ends that the command at hand comes after, and forgets those that are there. Gives those that have
+    /// ended badly: there may be nothing to read, and PoCL 3.1 never begins with a command that is told to wait for one.
+    pub(super) fn look(&mut self, queue: &Queue) -> SmallVec<[(Arc<End>, Code); 2]> {
+        let mut failed = SmallVec::new();
+        let mut after = mem::take(&mut self.after);
+        loop {
+            let n_failed = failed.len();
+            let (implied, _) = implied(self.n_ended, &self.own_marks(&after));
+            after.retain(|end| {
+                if self.is_own(end) && end.mark.number <= implied {
+                    return true;
+                }
+                match self.progress(end, queue) {
+                    Progress::Pending => true,
+                    Progress::Done => {
+                        if self.is_own(end) {
+                            self.note_end(end, true);
+                        }
+                        false
+                    }
+                    Progress::Failed(code) => {
+                        failed.push((Arc::clone(end), code));
+                        false
+                    }
+                }
+            });
+            // One that has failed says nothing of those before it.
+            if failed.len() == n_failed {
+                break;
+            }
+        }
+        self.after = after;
+        failed
+    }
+
+    fn progress(&self, end: &End, queue: &Queue) -> Progress {
+        let progress = end.event.progress();
+        if progress == Progress::Pending && self.is_alone && !self.is_own(end) {
+            // What it waits for may wait for what has not been started here.
+            let _ = queue.flush();
+            return match end.event.wait() {
+                Ok(()) => Progress::Done,
+                Err(code) => Progress::Failed(code),
+            };
+        }
+        progress
+    }
+
+    /// Whether it is the end of a command of this device.
+    pub(super) fn is_own(&self, end: &End) -> bool {
+        Arc::ptr_eq(&end.device, &self.device)
+    }
+
+    fn own_marks<'a>(
+        &'a self,
+        after: &'a [Arc<End>],
+    ) -> impl Iterator<Item = Mark> + Clone + use<'a> {
+        let own = after.iter().filter(|end| self.is_own(end));
+        own.map(|end| end.mark)
+    }
+
+    /// What the driver is told to wait for before the command at hand, of which [`Self::look`] has been asked.
+    pub(super) fn waits(&mut self) -> &Waits {
         self.waits.clear();
-        let own = self.after.iter().filter(|end| end.stream == self.stream);
-        let (implied, covers) = implied(self.n_ended, &own.map(|end| end.mark));
+        let (implied, covers) = implied(self.n_ended, &self.own_marks(&self.after));
         for end in &self.after {
-            if end.stream == self.stream {
-                if end.mark.number > implied {
-                    self.waits.push(&end.event);
-                }
-                continue;
+            if !self.is_own(end) || end.mark.number > implied {
+                self.waits.push(&end.event);
             }
-            if self.is_alone {
-                // What it waits for may wait for what has not been started here. Failures come back with the event itself.
-                let _ = queue.flush();
-                if end.event.wait().is_ok() {
-                    continue;
-                }
-            }
-            self.waits.push(&end.event);
         }
         self.covers = covers;
         &self.waits
@@ -155,29 +237,30 @@ impl Order {
     }
 
     /// The end of the command at hand, which the driver has taken.
-    pub(super) fn end(&mut self, event: Event, work: Option<Work>) -> Arc<End> {
+    pub(super) fn end(&mut self, event: Event, of: Of) -> Arc<End> {
         self.n_commands += 1;
         Arc::new(End {
             event,
-            stream: self.stream,
+            device: Arc::clone(&self.device),
             mark: Mark {
                 number: self.n_commands,
                 covers: self.covers,
             },
-            work,
+            of,
             failure: OnceLock::new(),
+            is_told: AtomicBool::new(false),
         })
     }
 
     /// Whether a command has ended, as far as this knows without asking the driver.
     pub(super) fn is_known_to_have_ended(&self, end: &End) -> bool {
-        end.stream == self.stream && end.mark.number <= self.n_ended
+        self.is_own(end) && end.mark.number <= self.n_ended
     }
 
     /// The same, asking it about commands of other devices.
     pub(super) fn has_ended(&self, end: &End) -> bool {
         self.is_known_to_have_ended(end)
-            || (end.stream != self.stream && end.event.progress() != Progress::Pending)
+            || (!self.is_own(end) && end.event.progress() != Progress::Pending)
     }
 
     /// One of this device's commands has ended; `is_well`: without an error.

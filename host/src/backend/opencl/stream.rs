@@ -6,6 +6,7 @@
 //! one waits for who wrote it, who writes one waits for everybody before. That also orders the lives of a buffer that goes
 //! back to the pool while commands that use it are still to be executed.
 
+use std::cell::Cell;
 use std::fmt;
 use std::hint;
 use std::mem;
@@ -24,6 +25,7 @@ use std::time::Instant;
 use smallvec::SmallVec;
 
 use super::buffer::RawBuffer;
+use super::ends::Ends;
 use super::ffi::Code;
 use super::ffi::Context;
 use super::ffi::Mapped;
@@ -126,6 +128,9 @@ pub(super) struct Stream {
     thread: Option<JoinHandle<()>>,
 }
 
+/// How often the thread looks at what is under way when there are no commands: a driver may tell nobody that a command has failed.
+const LOOK: Duration = Duration::from_millis(100);
+
 /// How long the thread looks busily for the next command: waking it takes about as long.
 const SPIN: Duration = Duration::from_micros(10);
 
@@ -139,6 +144,8 @@ struct Lane {
     n_waiting: AtomicUsize,
     /// Whoever holds this takes commands out of the inbox, and executes them in their order.
     worker: Mutex<Worker>,
+    /// The worker's.
+    ends: Ends,
 }
 
 #[derive(Debug, Default)]
@@ -156,13 +163,15 @@ struct Inbox {
 
 impl Drop for Stream {
     /// Returns when the thread has ended, and with it the device's work: a process that exits takes the driver apart, which must not
-    /// be at work then. On a thread of the driver's, or on this thread itself, that would wait for itself.
+    /// be at work then. On a thread of the driver's, or on this thread itself, that would wait for itself, as it might within a command
+    /// of another device: this one may copy from that, and so wait until it has executed that very command.
     fn drop(&mut self) {
         self.lane.inbox().is_closed = true;
         self.lane.has_mail.notify_one();
         if let Some(thread) = self.thread.take()
             && thread.thread().id() != thread::current().id()
             && !is_driver_thread()
+            && !IS_AT_WORK.get()
         {
             // It panics on our own bugs only, and has said so.
             let _ = thread.join();
@@ -203,12 +212,16 @@ impl Lane {
         while self.wait() {
             self.execute_until(u64::MAX);
         }
-        self.worker().finish_all();
+        self.at_work(Worker::finish_all);
     }
 
-    fn worker(&self) -> MutexGuard<'_, Worker> {
+    /// Does something as the one who executes commands.
+    fn at_work(&self, work: impl FnOnce(&mut Worker)) {
+        let _dead = DeadIfPanicking(self);
+        let _at_work = AtWork::begin();
         // A worker that has panicked has lost the command that it had.
-        self.worker.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner);
+        work(&mut worker);
     }
 
     /// Returns when there are commands, `true`, or will be none.
@@ -221,18 +234,33 @@ impl Lane {
             hint::spin_loop();
         }
         let mut inbox = self.inbox();
-        inbox.is_asleep = true;
-        let nothing = |inbox: &mut Inbox| inbox.commands.is_empty() && !inbox.is_closed;
-        let inbox = self.has_mail.wait_while(inbox, nothing);
-        let mut inbox = inbox.unwrap_or_else(PoisonError::into_inner);
-        inbox.is_asleep = false;
+        while inbox.commands.is_empty() && !inbox.is_closed {
+            inbox.is_asleep = true;
+            if self.ends.is_empty() {
+                let woken = self.has_mail.wait(inbox);
+                inbox = woken.unwrap_or_else(PoisonError::into_inner);
+                inbox.is_asleep = false;
+                continue;
+            }
+            let woken = self.has_mail.wait_timeout(inbox, LOOK);
+            let (mut woken, waited) = woken.unwrap_or_else(PoisonError::into_inner);
+            woken.is_asleep = false;
+            if waited.timed_out() {
+                drop(woken);
+                self.at_work(Worker::look_at_ends);
+                woken = self.inbox();
+            }
+            inbox = woken;
+        }
         !inbox.commands.is_empty()
     }
 
     /// Executes commands until there are none, or so many of the device's are done.
     fn execute_until(&self, n_done: u64) {
-        let _dead = DeadIfPanicking(self);
-        let mut worker = self.worker();
+        self.at_work(|worker| self.execute_all(worker, n_done));
+    }
+
+    fn execute_all(&self, worker: &mut Worker, n_done: u64) {
         let mut commands = Vec::new();
         loop {
             {
@@ -250,6 +278,29 @@ impl Lane {
                 return;
             }
         }
+    }
+}
+
+thread_local! {
+    static IS_AT_WORK: Cell<bool> = const { Cell::new(false) };
+}
+
+/// While this lives, its thread executes commands of some device's, or waits to.
+struct AtWork {
+    was: bool,
+}
+
+impl AtWork {
+    fn begin() -> Self {
+        Self {
+            was: IS_AT_WORK.replace(true),
+        }
+    }
+}
+
+impl Drop for AtWork {
+    fn drop(&mut self) {
+        IS_AT_WORK.set(self.was);
     }
 }
 
@@ -301,6 +352,7 @@ impl Stream {
             inbox: Mutex::default(),
             has_mail: Condvar::new(),
             n_waiting: AtomicUsize::new(0),
+            ends: worker.ends(),
             worker: Mutex::new(worker),
         });
         let name = device.rsplit('/').next().unwrap_or(device).to_owned();
@@ -361,7 +413,7 @@ impl Stream {
             Ok(()) => {
                 let number = self.lane.post(command, false);
                 self.lane.execute_until(number);
-                self.lane.worker().finish_all();
+                self.lane.at_work(Worker::finish_all);
                 Ok(())
             }
             Err(lost) => Err((Box::new(command), lost)),
@@ -440,5 +492,66 @@ impl fmt::Debug for Command {
             Self::Unmap { .. } => "Unmap",
             Self::Finish { .. } => "Finish",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::super::discover::devices;
+    use super::super::ffi::Mem;
+    use super::*;
+    use crate::tensor::Allocator;
+    use crate::tensor::HostAllocator;
+
+    /// How long a test waits for what takes no time, before it fails.
+    const WATCHDOG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_device_may_be_dropped_within_a_command_of_one_that_it_waits_for() {
+        // Without a device there is nothing to drop.
+        let Ok(found) = devices() else {
+            return;
+        };
+        let facts = &found[0];
+        let context = Arc::new(Context::new(&[facts.id]).unwrap());
+        let start = |name: &str| {
+            let queue = Queue::new(&context, facts.id).unwrap();
+            Stream::start(name, Arc::clone(&context), queue, facts.queues_are_alone).unwrap()
+        };
+        let (first, second) = (start("first"), start("second"));
+        let (give, take) = mpsc::channel::<Stream>();
+        let drops = Command::Finish {
+            step: None,
+            done: Box::new(move |_| drop(take.recv())),
+        };
+        second.send(drops).unwrap();
+        let buffer = || {
+            let mem = Mem::new(&context, 256, false).unwrap();
+            Arc::new(RawBuffer::new(mem, 256))
+        };
+        let copies = Command::Copy {
+            from: buffer(),
+            to: buffer(),
+            len_bytes: 256,
+            source: Some(Source {
+                after: second.now(),
+                owner: HostAllocator::new("test", 1000).allocate(256).unwrap(),
+            }),
+        };
+        first.send(copies).unwrap();
+        give.send(first).unwrap();
+        let (say, hear) = mpsc::channel();
+        let says = Command::Finish {
+            step: None,
+            done: Box::new(move |_| say.send(()).unwrap()),
+        };
+        second.send(says).unwrap();
+        if hear.recv_timeout(WATCHDOG).is_err() {
+            // Dropping it would wait as well.
+            mem::forget(second);
+            panic!("the devices wait for each other");
+        }
     }
 }

@@ -1,15 +1,14 @@
 //! Gives a driver a device's commands: their order by the buffers that they use, what failed, what is wrong with inputs.
 
-use std::collections::VecDeque;
+use std::iter;
 use std::mem;
 use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
 use std::sync::mpsc;
 
 use super::buffer::Failure;
 use super::buffer::RawBuffer;
+use super::ends::Ends;
+use super::ends::Whose;
 use super::ffi::Code;
 use super::ffi::Context;
 use super::ffi::Event;
@@ -18,6 +17,7 @@ use super::ffi::Progress;
 use super::ffi::Queue;
 use super::ffi::Value;
 use super::order::End;
+use super::order::Of;
 use super::order::Order;
 use super::order::Work;
 use super::program::SyclFunction;
@@ -37,9 +37,6 @@ const COMMANDS_PER_FLUSH: u32 = 64;
 /// Launches under way are looked at whenever there are a multiple of so many.
 const LOOK_EVERY: usize = 64;
 
-/// Failures that are kept for runs that have not asked: they have failed otherwise, and never will.
-const FAILURES_MAX: usize = 1024;
-
 /// Launches between two looks at whether one has found its inputs wrong.
 const FAULTS_MAX: usize = 1024;
 
@@ -56,15 +53,9 @@ pub(super) struct Worker {
     shared: Arc<Shared>,
     order: Order,
     n_unflushed: u32,
-    /// All commands that may not have ended.
-    in_flight: InFlight,
-    /// What nobody has heard of yet.
-    failures: VecDeque<(Option<StepNumber>, Failure)>,
+    ends: Ends,
     faults: Faults,
 }
-
-/// Ends of commands that may not have ended, in their order.
-type InFlight = Arc<Mutex<VecDeque<Arc<End>>>>;
 
 /// Where functions say that their inputs are wrong, since the last look.
 #[derive(Debug)]
@@ -84,12 +75,11 @@ impl Worker {
         shared: Arc<Shared>,
     ) -> Self {
         Self {
-            order: Order::new(is_alone),
+            order: Order::new(Arc::clone(&shared), is_alone),
             queue,
             shared,
             n_unflushed: 0,
-            in_flight: InFlight::default(),
-            failures: VecDeque::new(),
+            ends: Ends::default(),
             faults: Faults {
                 context,
                 flags: None,
@@ -110,9 +100,10 @@ impl Worker {
     /// Waits for what is under way. What has failed says so to those who ask for it.
     pub(super) fn finish_all(&mut self) {
         self.n_unflushed = 0;
-        match self.queue.finish() {
-            Ok(()) => self.look_at_ends(),
-            Err(code) => drop(self.failed(None, "finishing its work", code)),
+        let finished = self.queue.finish();
+        self.look_at_ends();
+        if let Err(code) = finished {
+            self.failed_for_all("finishing its work", code);
         }
     }
 
@@ -121,29 +112,51 @@ impl Worker {
         if mem::take(&mut self.n_unflushed) > 0
             && let Err(code) = self.queue.flush()
         {
-            self.failed(None, "starting its commands", code);
+            self.failed_for_all("starting its commands", code);
         }
+    }
+
+    /// What may not have ended, for who has no time to wait for the worker.
+    pub(super) fn ends(&self) -> Ends {
+        self.ends.clone()
+    }
+
+    fn failed_for_all(&mut self, doing: &str, code: Code) {
+        let failure = Failure::new(self.shared.error(None, doing, code));
+        self.ends.remember(Whose::All, failure);
     }
 
     fn failed(&mut self, work: Option<&Work>, doing: &str, code: Code) -> Failure {
         let site = work.map(|work| &*work.site);
         let failure = Failure::new(self.shared.error(site, doing, code));
-        self.remember(work.and_then(|work| work.step), failure.clone());
+        self.ends.remember(Whose::of(work), failure.clone());
         failure
     }
 
-    /// Keeps a failure for whoever waits for the end of its run.
-    fn remember(&mut self, step: Option<StepNumber>, failure: Failure) {
-        // The first of a run is the reason of the others.
-        let is_known =
-            |(of, known): &(Option<StepNumber>, Failure)| *of == step && !known.is_told();
-        if step.is_some() && self.failures.iter().any(is_known) {
-            return;
+    /// What the command at hand comes after; an error if there will be nothing to read.
+    fn come_after<'a>(
+        &mut self,
+        mut reads: impl Iterator<Item = &'a RawBuffer> + Clone,
+        writes: impl Iterator<Item = &'a RawBuffer>,
+    ) -> Result<(), Failure> {
+        for buffer in reads.clone() {
+            buffer.before_reading(&mut self.order)?;
         }
-        if self.failures.len() == FAILURES_MAX {
-            self.failures.pop_front();
+        writes.for_each(|buffer| buffer.before_writing(&mut self.order));
+        let failed = self.order.look(&self.queue);
+        if failed.is_empty() {
+            return Ok(());
         }
-        self.failures.push_back((step, failure));
+        for (end, code) in failed {
+            if self.order.is_own(&end) {
+                self.ends.has_failed(&end, code);
+            } else {
+                // Its own device remembers it.
+                end.fail(code, None);
+            }
+        }
+        // One that has failed need not be what is read, but may be.
+        reads.try_for_each(RawBuffer::is_there)
     }
 
     fn execute(&mut self, command: Command) {
@@ -167,8 +180,8 @@ impl Worker {
             }
             Command::Write { from, to } => self.write(from, &to),
             Command::Zero { of, len_bytes } => {
-                of.before_writing(&mut self.order);
-                let waits = self.order.waits(&self.queue);
+                self.before_writing(&of);
+                let waits = self.order.waits();
                 let zeroed = self.queue.zero(&of.mem, len_bytes, waits);
                 self.wrote(zeroed, &of, "zeroing memory");
             }
@@ -184,10 +197,9 @@ impl Worker {
                     let (other, n_sent) = &source.after;
                     other.given.wait(*n_sent);
                 }
-                to.before_writing(&mut self.order);
-                match from.before_reading(&mut self.order) {
+                match self.come_after(iter::once(&*from), iter::once(&*to)) {
                     Ok(()) => {
-                        let waits = self.order.waits(&self.queue);
+                        let waits = self.order.waits();
                         let copied = self.queue.copy(&from.mem, &to.mem, len_bytes, waits);
                         if let Some(end) = self.wrote(copied, &to, "copying a tensor") {
                             from.is_read_until(&end, &self.order);
@@ -207,7 +219,7 @@ impl Worker {
                 match self.queue.unmap(&of.mem, mapped) {
                     Ok(event) => {
                         self.n_unflushed += 1;
-                        let end = self.ended(event, None);
+                        let end = self.ended(event, Of::Memory);
                         of.is_read_until(&end, &self.order);
                     }
                     Err(code) => {
@@ -232,7 +244,7 @@ impl Worker {
     ) -> Option<Arc<End>> {
         match outcome {
             Ok(event) => {
-                let end = self.ended(event, None);
+                let end = self.ended(event, Of::Memory);
                 self.n_unflushed += 1;
                 to.is_written_until(&end);
                 Some(end)
@@ -253,36 +265,29 @@ impl Worker {
         group_size: [usize; 3],
         arguments: &[Argument],
     ) {
-        let fault = match self.fault_slot(&work, arguments) {
-            Ok(fault) => fault,
-            Err(failure) => {
-                for argument in arguments {
-                    if let Argument::Write(output) = argument {
-                        output.is_not_written(&failure);
-                    }
-                }
-                return;
-            }
-        };
         let outputs = || {
             arguments.iter().filter_map(|argument| match argument {
-                Argument::Write(buffer) => Some(buffer),
+                Argument::Write(buffer) => Some(&**buffer),
                 _ => None,
             })
         };
-        for argument in arguments {
-            match argument {
-                Argument::Read(buffer) => {
-                    if let Err(failure) = buffer.before_reading(&mut self.order) {
-                        // What depends on work that failed fails with it. Who has heard of that may have been another run.
-                        self.remember(work.step, failure.of_others());
-                        outputs().for_each(|output| output.is_not_written(&failure));
-                        return;
-                    }
-                }
-                Argument::Write(buffer) => buffer.before_writing(&mut self.order),
-                _ => {}
+        let fault = match self.fault_slot(&work, arguments) {
+            Ok(fault) => fault,
+            Err(failure) => {
+                outputs().for_each(|output| output.is_not_written(&failure));
+                return;
             }
+        };
+        let inputs = arguments.iter().filter_map(|argument| match argument {
+            Argument::Read(buffer) => Some(&**buffer),
+            _ => None,
+        });
+        if let Err(failure) = self.come_after(inputs, outputs()) {
+            // What depends on work that failed fails with it. Who has heard of that may have been another run.
+            self.ends
+                .remember(Whose::of(Some(&work)), failure.of_others());
+            outputs().for_each(|output| output.is_not_written(&failure));
+            return;
         }
         let global = [0, 1, 2].map(|axis| groups[axis] * group_size[axis]);
         let launched = {
@@ -310,12 +315,12 @@ impl Worker {
             });
             let queue = &self.queue;
             set.and_then(|()| {
-                let waits = self.order.waits(queue);
+                let waits = self.order.waits();
                 queue.launch(function.function(), global, group_size, waits)
             })
         };
         let end = match launched {
-            Ok(event) => self.ended(event, Some(work)),
+            Ok(event) => self.ended(event, Of::Launch(work)),
             Err(code) => {
                 let doing = format!("launching `{}`", function.text());
                 let failure = self.failed(Some(&work), &doing, code);
@@ -334,13 +339,9 @@ impl Worker {
     }
 
     /// The end of a command that the driver has taken.
-    fn ended(&mut self, event: Event, work: Option<Work>) -> Arc<End> {
-        let end = self.order.end(event, work);
-        let n_in_flight = {
-            let mut in_flight = in_flight(&self.in_flight);
-            in_flight.push_back(Arc::clone(&end));
-            in_flight.len()
-        };
+    fn ended(&mut self, event: Event, of: Of) -> Arc<End> {
+        let end = self.order.end(event, of);
+        let n_in_flight = self.ends.push(Arc::clone(&end));
         if n_in_flight.is_multiple_of(LOOK_EVERY) {
             self.look_at_ends();
         }
@@ -381,9 +382,9 @@ impl Worker {
             None => {
                 let mem = Mem::new(&self.faults.context, FAULTS_BYTES, true)?;
                 let flags = Arc::new(RawBuffer::new(mem, FAULTS_BYTES));
-                let waits = self.order.waits(&self.queue);
+                let waits = self.order.waits();
                 let zeroed = self.queue.zero(&flags.mem, FAULTS_BYTES, waits)?;
-                flags.is_written_until(&self.ended(zeroed, None));
+                flags.is_written_until(&self.ended(zeroed, Of::Memory));
                 self.faults.flags = Some(Arc::clone(&flags));
                 flags
             }
@@ -409,16 +410,22 @@ impl Worker {
         let (sender, receiver) = mpsc::channel();
         let words = vec![0u8; FAULTS_BYTES];
         let then = move |read| drop(sender.send(read));
-        let waits = self.order.waits(&self.queue);
-        self.queue
+        let waits = self.order.waits();
+        let read = self
+            .queue
             .read(&flags.mem, words, |words| &mut words[..], waits, then);
         self.queue.finish()?;
+        if let Some(read) = read
+            && let Progress::Failed(code) = read.progress()
+        {
+            read.has_failed(code);
+        }
         // The callback comes from a thread of the driver's, soon if not yet.
         let words: Vec<u8> = receiver.recv().unwrap_or(Err(Code(NOTHING_READ)))?;
         self.order.clear();
-        let waits = self.order.waits(&self.queue);
+        let waits = self.order.waits();
         let zeroed = self.queue.zero(&flags.mem, FAULTS_BYTES, waits)?;
-        flags.is_written_until(&self.ended(zeroed, None));
+        flags.is_written_until(&self.ended(zeroed, Of::Memory));
         self.n_unflushed += 1;
         let used = mem::take(&mut self.faults.used);
         for ((work, message), word) in used.iter().zip(words.chunks_exact(4)) {
@@ -429,31 +436,28 @@ impl Worker {
                     op: work.site.op.clone(),
                     message: message.to_string(),
                 });
-                self.remember(work.step, failure);
+                self.ends.remember(Whose::of(Some(work)), failure);
             }
         }
         Ok(())
     }
 
     /// Forgets commands that have ended. Asks the driver as little as that allows: one of the middle may tell of all before it.
-    fn look_at_ends(&mut self) {
+    pub(super) fn look_at_ends(&mut self) {
         loop {
-            let middle = {
-                let in_flight = in_flight(&self.in_flight);
-                in_flight.get(in_flight.len() / 2).cloned()
-            };
-            let ended = middle.filter(|end| end.event.progress() == Progress::Done);
-            let Some(end) = ended else {
+            let middle = self.ends.middle();
+            let Some(end) = middle.filter(|end| end.event.progress() == Progress::Done) else {
                 break;
             };
             self.order.note_end(&end, true);
-            if self.forget_ended() == 0 {
+            // What has come after them has ended well.
+            let order = &self.order;
+            if self.ends.forget(|end| order.is_known_to_have_ended(end)) == 0 {
                 break;
             }
         }
         loop {
-            let first = in_flight(&self.in_flight).front().cloned();
-            let Some(end) = first else {
+            let Some(end) = self.ends.first() else {
                 return;
             };
             match end.event.progress() {
@@ -461,52 +465,41 @@ impl Worker {
                 Progress::Done => self.order.note_end(&end, true),
                 Progress::Failed(code) => {
                     self.order.note_end(&end, false);
-                    let doing = match end.work() {
-                        Some(_) => "executing it",
-                        None => "moving or filling memory",
-                    };
-                    end.fail(self.failed(end.work(), doing, code));
+                    self.ends.has_failed(&end, code);
                 }
             }
-            in_flight(&self.in_flight).pop_front();
+            self.ends.pop();
         }
     }
 
-    /// Forgets commands that are known to have ended, and well: what has come after them has.
-    fn forget_ended(&self) -> usize {
-        let mut in_flight = in_flight(&self.in_flight);
-        let n_before = in_flight.len();
-        while let Some(end) = in_flight.front()
-            && self.order.is_known_to_have_ended(end)
-        {
-            in_flight.pop_front();
-        }
-        n_before - in_flight.len()
+    fn before_writing(&mut self, to: &RawBuffer) {
+        // Nothing is read.
+        let _ = self.come_after(iter::empty(), iter::once(to));
     }
 
     fn write(&mut self, from: Tensor, to: &RawBuffer) {
-        to.before_writing(&mut self.order);
-        let waits = self.order.waits(&self.queue);
+        self.before_writing(to);
+        let waits = self.order.waits();
         let written = self.queue.write(&to.mem, from, tensor_bytes, waits);
         self.wrote(written, to, "copying from the host");
     }
 
     fn read(&mut self, from: &RawBuffer, to: Buffer, done: Copied) {
-        if let Err(failure) = from.before_reading(&mut self.order) {
+        if let Err(failure) = self.come_after(iter::once(from), iter::empty()) {
             return done(Err(failure.tell()));
         }
         let then = self.telling(from, |to| done(to.map(Arrived::Copied)));
-        let waits = self.order.waits(&self.queue);
+        let waits = self.order.waits();
         let event = self.queue.read(&from.mem, to, buffer_bytes, waits, then);
         self.reads(from, event);
     }
 
     fn map(&mut self, of: &RawBuffer, len_bytes: usize, done: Copied) {
-        if let Err(failure) = of.before_reading(&mut self.order) {
+        if let Err(failure) = self.come_after(iter::once(of), iter::empty()) {
             return done(Err(failure.tell()));
         }
         let then = self.telling(of, |mapped| done(mapped.map(Arrived::Mapped)));
-        let waits = self.order.waits(&self.queue);
+        let waits = self.order.waits();
         let event = self.queue.map(&of.mem, len_bytes, waits, then);
         self.reads(of, event);
     }
@@ -514,7 +507,7 @@ impl Worker {
     fn reads(&mut self, from: &RawBuffer, event: Option<Event>) {
         if let Some(event) = event {
             self.n_unflushed += 1;
-            let end = self.ended(event, None);
+            let end = self.ended(event, Of::Answer);
             from.is_read_until(&end, &self.order);
         }
     }
@@ -529,31 +522,15 @@ impl Worker {
     where
         D: FnOnce(Result<T, DeviceError>) + Send,
     {
-        let (shared, ends) = (Arc::clone(&self.shared), Arc::clone(&self.in_flight));
+        let (shared, ends) = (Arc::clone(&self.shared), self.ends.clone());
         let (writer, number) = (from.writer(), self.order.number());
         move |ended| {
             done(ended.map_err(|code| {
-                let step = |end: &End| end.work().and_then(|work| work.step);
-                let of_run = writer.as_ref().map(|writer| step(writer));
-                let failed = |end: &Arc<End>| {
-                    let is_one = end.is_before(number) && Some(step(end)) == of_run;
-                    is_one && matches!(end.event.progress(), Progress::Failed(_))
-                };
-                // The driver, which this asks, may be holding locks of its own.
-                let ends: Vec<Arc<End>> = in_flight(&ends).iter().cloned().collect();
-                let first = ends.into_iter().find(failed);
-                let Some(end) = first.or(writer) else {
-                    return shared.error(None, "copying to the host", code);
-                };
-                if let Some(failure) = end.failure() {
-                    return failure.tell();
-                }
-                match (end.work(), end.event.progress()) {
-                    (Some(work), Progress::Failed(code)) => {
-                        shared.error(Some(&work.site), "executing it", code)
-                    }
-                    _ => shared.error(None, "copying to the host", code),
-                }
+                let reason = writer.and_then(|writer| ends.reason(&writer, number));
+                reason.map_or_else(
+                    || shared.error(None, "copying to the host", code),
+                    |failure| failure.tell(),
+                )
             }));
         }
     }
@@ -563,25 +540,12 @@ impl Worker {
         let finished = self.queue.finish();
         self.look_at_ends();
         let finished = finished.and_then(|()| self.look_at_faults());
-        let is_asked = |of: Option<StepNumber>| step.is_none() || of.is_none() || of == step;
-        let mut found = None;
-        self.failures.retain(|(of, failure)| {
-            let is_asked = is_asked(*of);
-            if is_asked && !failure.is_told() {
-                found.get_or_insert_with(|| failure.clone());
-            }
-            !is_asked
-        });
-        if let Err(code) = finished {
-            return Err(self.shared.error(None, "finishing its work", code));
+        // It names the node, if it is one.
+        if let Some(failure) = self.ends.take_failure(step) {
+            return Err(failure.tell());
         }
-        found.map_or(Ok(()), |failure| Err(failure.tell()))
+        finished.map_err(|code| self.shared.error(None, "finishing its work", code))
     }
-}
-
-/// Nothing panics under the lock.
-fn in_flight(ends: &InFlight) -> MutexGuard<'_, VecDeque<Arc<End>>> {
-    ends.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What the host reads of a tensor, which has been looked at before it was sent here.
