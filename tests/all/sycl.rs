@@ -30,6 +30,8 @@ use placewright::trace::EventKind;
 use placewright::trace::Recorder;
 use placewright::trace::TransferWay;
 
+#[cfg(target_os = "linux")]
+mod failing;
 #[cfg(feature = "cli")]
 mod invariance;
 #[cfg(target_os = "linux")]

@@ -1,0 +1,84 @@
+//! Work that fails after the driver has taken it. A layer between the OpenCL loader and the driver has it fail: the test runs itself again
+//! in a process that loads the layer.
+
+use std::env;
+use std::fs;
+use std::path::Path;
+
+use placewright::builder::GraphBuilder;
+use placewright::session::Session;
+use placewright::tensor::Tensor;
+
+use super::lost::run_with_layer;
+use super::open;
+use super::options;
+use super::session;
+
+/// Names the file that says which functions fail, and who hears of it.
+const FILE: &str = "LOSSY_LAYER_FAILS_FILE";
+
+const INSIDE: &str = "sycl::failing::inside_the_process_with_the_layer";
+
+#[test]
+fn work_that_fails_on_the_device_ends_its_run_with_node_op_and_device_and_no_other() {
+    run_with_layer(INSIDE, FILE);
+}
+
+/// Has some functions of device SYCL:0 fail, and some not.
+#[test]
+#[ignore = "needs the layer, with which the test above runs it"]
+fn inside_the_process_with_the_layer() {
+    let file = env::var(FILE).expect("the test above sets it");
+    let file = Path::new(&file);
+    let devices = open(&options(1));
+    let graph = |is_relu: bool| {
+        let b = GraphBuilder::new("graph");
+        let any = Option::<usize>::None;
+        let x = b.placeholder::<f32>("x", [any, any]).unwrap();
+        let sycl = b.device("/device:SYCL:0").unwrap();
+        // Takes so long that what comes after it is enqueued before it fails.
+        let product = sycl.named("product").matmul(x, x).unwrap();
+        let y = if is_relu {
+            sycl.named("y").relu(product).unwrap()
+        } else {
+            sycl.named("y").neg(product).unwrap()
+        };
+        sycl.named("z").matmul(y, y).unwrap();
+        // Runs after `y`, which it does not read.
+        let after = sycl.control_dependencies([y]);
+        after.named("after").neg(product).unwrap();
+        session(b, &devices).build().unwrap()
+    };
+    let (relus, negs) = (graph(true), graph(false));
+    let run = |session: &Session, n: usize, fetch: &str| {
+        let x: Vec<f32> = (0..n * n).map(|i| [1.0, -1.0, 0.0][i % 3]).collect();
+        let x = Tensor::from_values([n, n], &x).unwrap();
+        let fetched = session.run(&[("x", x)], &[fetch]);
+        let fetched = fetched.map_err(|error| error.to_string())?;
+        Ok::<_, String>(fetched[0].as_slice::<f32>().unwrap().to_vec())
+    };
+    // Small ones are copied to the host, large ones shared with devices that have the host's memory.
+    for n in [4, 192] {
+        let right = |session: &Session| ["y", "z", "after"].map(|y| run(session, n, y).unwrap());
+        let (relu, neg) = (right(&relus), right(&negs));
+        let numbers = || relu[0].iter().zip(&neg[0]);
+        assert!(numbers().all(|(relu, neg)| *relu == (-neg).max(0.0)));
+        for how in ["told", "success", "silent"] {
+            fs::write(file, format!("{how} relu")).unwrap();
+            for fetch in ["y", "z", "after", "y"] {
+                let error = run(&relus, n, fetch).unwrap_err();
+                for part in [
+                    "/device:SYCL:0",
+                    "node `y` (op Relu)",
+                    "executing it: CL_OUT_OF_RESOURCES (-5)",
+                ] {
+                    assert!(error.contains(part), "{n} {how} {fetch}: {part}: {error}");
+                }
+                // Whoever does without it hears nothing of it.
+                assert_eq!(right(&negs), neg, "{n} {how}");
+            }
+            fs::remove_file(file).unwrap();
+            assert_eq!(right(&relus), relu, "{n} {how}");
+        }
+    }
+}
