@@ -26,6 +26,9 @@ use crate::tensor::TensorError;
 /// about as much as copying this.
 const SHARED_BYTES_MIN: usize = 16 << 10;
 
+/// Tensors of at most so many bytes are copied in less time than it takes to wake the device's thread for that.
+const SMALL_BYTES_MAX: usize = 16 << 10;
+
 /// The default context of a device, of which it has no other: one queue orders everything by what it reads and writes.
 #[derive(Debug)]
 pub(super) struct SyclContext {
@@ -156,10 +159,15 @@ impl DeviceContext for SyclContext {
         let copy = self.like(tensor)?;
         if len_bytes > 0 {
             let (_, memory) = self.parts(&copy)?;
-            self.stream.send(Command::Write {
+            let write = Command::Write {
                 from: tensor.clone(),
                 to: Arc::clone(memory.raw()),
-            })?;
+            };
+            if len_bytes <= SMALL_BYTES_MAX {
+                self.stream.send_small(write)?;
+            } else {
+                self.stream.send(write)?;
+            }
         }
         Ok(copy)
     }

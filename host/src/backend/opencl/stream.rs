@@ -1,10 +1,10 @@
 //! The way to the thread that gives a device its commands, and the order in which the device may execute them.
 //!
 //! In go commands from any thread, out go calls of the driver: from a thread of the device's, or from one that waits for the end of a
-//! command anyway. A driver may execute inside the call that enqueues (PoCL's `basic` does); the executor's threads are not held up by
-//! that. Commands wait for each other through their buffers: who reads
-//! one waits for who wrote it, who writes one waits for everybody before. That also orders the lives of a buffer that goes
-//! back to the pool while commands that use it are still to be executed.
+//! command anyway, or would have to wake that thread for little. A driver may execute inside the call that enqueues (PoCL's `basic`
+//! does); the executor's threads are not held up by that. Commands wait for each other through their buffers: who reads one waits for
+//! who wrote it, who writes one waits for everybody before. That also orders the lives of a buffer that goes back to the pool while
+//! commands that use it are still to be executed.
 
 use std::cell::Cell;
 use std::fmt;
@@ -207,6 +207,30 @@ impl Lane {
         number
     }
 
+    /// Executes a command at once if the thread sleeps and nobody else is at work; gives it back otherwise.
+    fn take_at_once(&self, command: Command) -> Option<Command> {
+        // A driver that calls may hold locks that this would want.
+        if is_driver_thread() {
+            return Some(command);
+        }
+        let _dead = DeadIfPanicking(self);
+        let _at_work = AtWork::begin();
+        let Ok(mut worker) = self.worker.try_lock() else {
+            return Some(command);
+        };
+        {
+            let mut inbox = self.inbox();
+            if !inbox.is_asleep || inbox.is_dead || !inbox.commands.is_empty() {
+                return Some(command);
+            }
+            // Whatever is sent from here on waits for the worker.
+            inbox.n_sent += 1;
+        }
+        worker.take(command);
+        worker.flush();
+        None
+    }
+
     /// The thread's work, until there is none and will be none.
     fn work(&self) {
         while self.wait() {
@@ -378,6 +402,18 @@ impl Stream {
     /// [`DeviceError::Lost`] when it does not answer any more.
     pub(super) fn send(&self, command: Command) -> Result<(), DeviceError> {
         self.try_send(command).map_err(|(_, lost)| lost)
+    }
+
+    /// The same for a command that takes the driver no longer than waking the thread takes, which is let sleep.
+    ///
+    /// # Errors
+    /// As [`Self::send`].
+    pub(super) fn send_small(&self, command: Command) -> Result<(), DeviceError> {
+        self.lane.shared.check()?;
+        if let Some(command) = self.lane.take_at_once(command) {
+            self.lane.post(command, true);
+        }
+        Ok(())
     }
 
     /// The same for a command whose end the caller waits for, and so executes all commands up to it: to have them executed would take two
