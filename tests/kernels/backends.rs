@@ -24,6 +24,8 @@ use placewright::tensor::Tensor;
 use crate::case::Case;
 use crate::case::Expected;
 use crate::case::compare;
+#[cfg(feature = "opencl")]
+use crate::like_gpu::LikeGpuFactory;
 use crate::strict_cpu::StrictCpuFactory;
 
 /// Case (or family), op or element type, and why.
@@ -52,6 +54,37 @@ pub(crate) struct Backend {
     pub(crate) unsupported_types: Reasons,
 }
 
+#[cfg(feature = "opencl")]
+const SYCL_UNSUPPORTED: Reasons = &[
+    ("binary::Pow: of integers", RARE),
+    ("binary::Pow: a negative exponent", RARE),
+];
+
+#[cfg(feature = "opencl")]
+const SYCL_WITHOUT_KERNELS: Reasons = &[
+    ("AddN", RARE),
+    ("BatchToSpaceND", RARE),
+    ("ClipByValue", RARE),
+    ("DepthToSpace", RARE),
+    ("Invert", RARE),
+    ("LeftShift", RARE),
+    ("OnesLike", RARE),
+    ("ResizeBilinear", RARE),
+    ("ResizeNearestNeighbor", RARE),
+    ("RightShift", RARE),
+    ("SpaceToBatchND", RARE),
+    ("SpaceToDepth", RARE),
+    ("ZerosLike", RARE),
+];
+
+#[cfg(feature = "opencl")]
+const SYCL_TYPES: Reasons = &[
+    ("string", TEXT),
+    ("double", DOUBLE),
+    ("complex64", COMPLEX),
+    ("complex128", COMPLEX),
+];
+
 /// All backends.
 pub(crate) const ALL: &[Backend] = &[
     Backend {
@@ -75,32 +108,20 @@ pub(crate) const ALL: &[Backend] = &[
     Backend {
         name: "SYCL",
         factory: || Arc::new(SyclDeviceFactory),
-        unsupported: &[
-            ("binary::Pow: of integers", RARE),
-            ("binary::Pow: a negative exponent", RARE),
-        ],
+        unsupported: SYCL_UNSUPPORTED,
         expected_failures: &[],
-        ops_without_kernels: &[
-            ("AddN", RARE),
-            ("BatchToSpaceND", RARE),
-            ("ClipByValue", RARE),
-            ("DepthToSpace", RARE),
-            ("Invert", RARE),
-            ("LeftShift", RARE),
-            ("OnesLike", RARE),
-            ("ResizeBilinear", RARE),
-            ("ResizeNearestNeighbor", RARE),
-            ("RightShift", RARE),
-            ("SpaceToBatchND", RARE),
-            ("SpaceToDepth", RARE),
-            ("ZerosLike", RARE),
-        ],
-        unsupported_types: &[
-            ("string", TEXT),
-            ("double", DOUBLE),
-            ("complex64", COMPLEX),
-            ("complex128", COMPLEX),
-        ],
+        ops_without_kernels: SYCL_WITHOUT_KERNELS,
+        unsupported_types: SYCL_TYPES,
+    },
+    // The first of them again, with the functions that a GPU would get.
+    #[cfg(feature = "opencl")]
+    Backend {
+        name: "SYCL-like-GPU",
+        factory: || Arc::new(LikeGpuFactory),
+        unsupported: SYCL_UNSUPPORTED,
+        expected_failures: &[],
+        ops_without_kernels: SYCL_WITHOUT_KERNELS,
+        unsupported_types: SYCL_TYPES,
     },
 ];
 

@@ -14,6 +14,9 @@ use libtest_mimic::Trial;
 mod backends;
 mod case;
 mod cases;
+#[cfg(feature = "opencl")]
+#[path = "../support/like_gpu.rs"]
+mod like_gpu;
 #[path = "../support/strict_cpu.rs"]
 mod strict_cpu;
 
