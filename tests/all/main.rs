@@ -17,6 +17,9 @@ mod hard_requests;
 #[cfg(feature = "graphdef")]
 mod import;
 mod kernel_choice;
+#[cfg(feature = "opencl")]
+#[path = "../support/like_gpu.rs"]
+mod like_gpu;
 mod misbehaving;
 #[cfg(feature = "cli")]
 #[path = "../support/npz.rs"]

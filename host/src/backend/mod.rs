@@ -11,6 +11,8 @@ use crate::registry::Registry;
 
 mod absent;
 pub mod cpu;
+#[cfg(feature = "kernels")]
+mod fuse;
 #[cfg(feature = "opencl")]
 pub mod opencl;
 #[cfg(feature = "opencl")]

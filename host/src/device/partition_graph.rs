@@ -1,6 +1,7 @@
 //! A device's part of a plan, as the device may rewrite it.
 
 use std::fmt;
+use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 use rustc_hash::FxHashSet;
@@ -15,6 +16,7 @@ use crate::plan::Plan;
 use crate::plan::StepId;
 use crate::plan::StepKind;
 use crate::plan::ValueId;
+use crate::tensor::Literal;
 
 /// The nodes that a device executes in one plan, and who reads what of them ([`super::KernelDevice::maybe_rewrite_graph`]).
 ///
@@ -129,6 +131,21 @@ impl<'a> PartitionGraph<'a> {
         }
     }
 
+    /// What data input `index` of `node` is in every run, if a constant makes it, on whichever device and in whichever memory; `None` where
+    /// it is fed, and if there is no such input.
+    pub fn constant_input(&self, node: NodeId, index: usize) -> Option<&'a Arc<Literal>> {
+        let mut value = self.read_value(node, index)?;
+        loop {
+            match self.plan.step(self.index.writers[value.index()]).kind {
+                StepKind::Execute(node) if self.graph.op(node) == "Const" => {
+                    return self.graph.attrs(node).tensor("value");
+                }
+                StepKind::Receive(id) => value = self.plan.transfers()[id.index()].sent?,
+                _ => return None,
+            }
+        }
+    }
+
     /// Whether `reader` alone needs `node`: it reads each output that is read at all, and nothing else waits for it.
     pub fn is_read_only_by(&self, node: NodeId, reader: NodeId) -> bool {
         let step_of = |node| self.index.steps.get(&node).copied();
@@ -137,6 +154,25 @@ impl<'a> PartitionGraph<'a> {
         };
         let successors = self.plan.successors().row(step.index());
         successors.iter().all(|&successor| successor == reader.0) && !successors.is_empty()
+    }
+
+    /// Whether other nodes need `node`, and all of them are ones for which `is_one` holds: those read each output that is read at all,
+    /// and nothing else waits for it.
+    pub fn is_needed_only_by(&self, node: NodeId, is_one: impl Fn(NodeId) -> bool) -> bool {
+        let Some(step) = self.index.steps.get(&node) else {
+            return false;
+        };
+        let successors = self.plan.successors().row(step.index());
+        let is_inside = |&step: &u32| match self.plan.step(StepId(step)).kind {
+            StepKind::Execute(node) => is_one(node),
+            _ => false,
+        };
+        !successors.is_empty() && successors.iter().all(is_inside)
+    }
+
+    /// Whether a node is part of a replacement already.
+    pub fn is_replaced(&self, node: NodeId) -> bool {
+        self.taken.contains(&node)
     }
 
     /// Whether the kernel of a node is one without label and of priority 0: not one that an app has registered to be taken instead of

@@ -168,7 +168,7 @@ pub trait KernelDevice: Device {
 
     /// Replaces nodes of its part of a plan by others that compute the same (fused kernels). Asked once per plan, after the cut
     /// and before kernels are made; `library` holds the functions of the graph. Results must not depend on whether this is
-    /// called.
+    /// called, beyond what a kernel's results may differ by on two devices (the order of sums, the last bits of functions).
     ///
     /// # Errors
     /// [`DeviceError`], with which the plan is refused.

@@ -208,7 +208,7 @@ impl KernelDevice for ThreadPoolDevice {
         _: &[Function],
         graph: &mut PartitionGraph<'_>,
     ) -> Result<(), DeviceError> {
-        super::fuse::fuse_products(graph);
+        super::kernels::fused::fuse(graph);
         Ok(())
     }
 

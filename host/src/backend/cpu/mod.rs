@@ -24,8 +24,6 @@ use crate::names::DeviceName;
 use crate::trace::targets;
 
 mod device;
-#[cfg(feature = "kernels")]
-mod fuse;
 mod gpu_compatible;
 #[cfg(feature = "kernels")]
 pub(in crate::backend) mod kernels;

@@ -19,6 +19,7 @@ use super::program::SyclFunction;
 use super::stream::Argument;
 use super::stream::Command;
 use super::stream::Stream;
+use crate::backend::source::fuse;
 use crate::device::AllocatorAttributes;
 use crate::device::ComputeTraits;
 use crate::device::Device;
@@ -35,9 +36,11 @@ use crate::device::KernelDevice;
 use crate::device::KernelError;
 use crate::device::Launch;
 use crate::device::LinkProfile;
+use crate::device::PartitionGraph;
 use crate::device::ProgramDevice;
 use crate::device::ProgramSource;
 use crate::device::StepNumber;
+use crate::graph::Function;
 use crate::names::DeviceName;
 use crate::store::CacheFolder;
 use crate::tensor::Allocator;
@@ -208,6 +211,15 @@ impl SyclDevice {
 impl KernelDevice for SyclDevice {
     fn default_context(&self) -> &Arc<dyn DeviceContext> {
         &self.context
+    }
+
+    fn maybe_rewrite_graph(
+        &self,
+        _: &[Function],
+        graph: &mut PartitionGraph<'_>,
+    ) -> Result<(), DeviceError> {
+        fuse(graph);
+        Ok(())
     }
 
     fn as_program_device(&self) -> Option<&dyn ProgramDevice> {

@@ -1,5 +1,7 @@
 // Functions of two elements: of tensors of one shape, and of tensors that are repeated to one, element by element (`.._spread`) or run by
-// run (`.._rows`).
+// run (`.._rows`). Fused programs (fused.c) take the expressions for lanes.
+
+#ifndef FUSED
 
 // The innermost axis of tensors that are repeated, of which each work item computes a run: `row * n_runs + run`. Steps of the operands
 // are 1, or 0 where one element is repeated. `Rows` of binary.rs lays it out.
@@ -58,17 +60,19 @@ typedef struct {
         }                                                                                                             \
     }
 
+#define V R
 #define BINARY(name, expression) BINARY_TO(TYPE, name, expression)
 #define COMPARE(name, expression) BINARY_TO(boolean, name, expression)
+#endif
 
 #ifdef NUMBERS
-BINARY(add, (R)(x + y))
-BINARY(sub, (R)(x - y))
-BINARY(mul, (R)(x * y))
+BINARY(add, (V)(x + y))
+BINARY(sub, (V)(x - y))
+BINARY(mul, (V)(x * y))
 // NaN if either is, the second of two equal ones.
 BINARY(maximum, x > y || x != x ? x : y)
 BINARY(minimum, x < y || x != x ? x : y)
-BINARY(squared_difference, (R)((R)(x - y) * (R)(x - y)))
+BINARY(squared_difference, (V)((V)(x - y) * (V)(x - y)))
 COMPARE(less, x < y)
 COMPARE(less_equal, x <= y)
 COMPARE(greater, x > y)
@@ -78,6 +82,7 @@ COMPARE(not_equal, x != y)
 #endif
 
 #ifdef REALS
+#ifndef FUSED
 INLINE f32 floored_remainder(f32 x, f32 y)
 {
     const f32 truncated = fmod(x, y);
@@ -90,19 +95,21 @@ INLINE f32 floored_quotient(f32 x, f32 y)
     return floor(ROUNDED(x / y));
 }
 
-BINARY(real_div, x / y)
-BINARY(div_no_nan, y == 0 ? 0.0f : x / y)
 BINARY(floor_div, floored_quotient(x, y))
 BINARY(floor_mod, floored_remainder(x, y))
+#endif
+
+BINARY(real_div, x / y)
+BINARY(div_no_nan, y == 0 ? 0.0f : x / y)
 BINARY(truncate_mod, fmod(x, y))
 BINARY(power, pow(x, y))
 BINARY(angle, atan2(x, y))
 #endif
 
 #ifdef INTEGERS
-BINARY(bitwise_and, (R)(x & y))
-BINARY(bitwise_or, (R)(x | y))
-BINARY(bitwise_xor, (R)(x ^ y))
+BINARY(bitwise_and, (V)(x & y))
+BINARY(bitwise_or, (V)(x | y))
+BINARY(bitwise_xor, (V)(x ^ y))
 #endif
 
 #ifdef BOOLEANS

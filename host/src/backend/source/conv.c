@@ -39,20 +39,23 @@ INLINE GLOBAL const T *pixel_at(GLOBAL const T *in, GLOBAL const T *zeroes, Inde
     return is_inside ? in + (image + (Index)y * c.in_size[1] + (Index)x) * c.channels : zeroes;
 }
 
-INLINE void store_tile(const Sums *sums, GLOBAL T *out, const Place *places, Index first, Index panel, Convolution c)
+INLINE void store_tile(const Sums *sums, BIAS_PARAMETER GLOBAL T *out, const Place *places, Index first, Index panel,
+                       Convolution c)
 {
     const Index group = panel / c.n_panels;
     const Index column = (panel - group * c.n_panels) * COLUMNS;
+    const Index channel = group * c.group_columns + column;
     UNROLL for (int r = 0; r < ROWS; r++) {
         if (first + r < c.n_pixels) {
-            GLOBAL T *pixel = out + places[r].pixel * c.out_channels + group * c.group_columns + column;
-            store_row(sums->at[r], pixel, c.group_columns - column);
+            GLOBAL T *pixel = out + places[r].pixel * c.out_channels + channel;
+            store_row(sums->at[r], BIAS_FROM(channel) pixel, c.group_columns - column);
         }
     }
 }
 
 // `[batch, rows, columns, channels] * [taps, taps, group_channels, out_channels]`. Per work item a tile: of pixels, panels.
-KERNEL void convolve(GLOBAL const T *RESTRICT in, GLOBAL const R *RESTRICT panels, GLOBAL T *RESTRICT out, Convolution c)
+KERNEL void convolve(GLOBAL const T *RESTRICT in, GLOBAL const R *RESTRICT panels, BIAS_PARAMETER
+                     GLOBAL T *RESTRICT out, Convolution c)
 {
     const Index first = GLOBAL_ID(0) * ROWS;
     const Index panel = GLOBAL_ID(1);
@@ -87,7 +90,7 @@ KERNEL void convolve(GLOBAL const T *RESTRICT in, GLOBAL const R *RESTRICT panel
             multiply_rows(&sums, rows, 1, panels + (y * line + x * run) * COLUMNS, run);
         }
     }
-    store_tile(&sums, out, places, first, panel, c);
+    store_tile(&sums, BIAS_FROM(0) out, places, first, panel, c);
 }
 
 // Where a tap of the convolution that is turned around takes pixel `at` of its input from, on an axis; -1: from nowhere.
@@ -99,7 +102,8 @@ INLINE i32 given_at(i32 at, Index tap, i32 stride, i32 pad)
 
 // A transposed convolution: each pixel of the result takes from those that its window reaches, `in` being what is given. Per work
 // item a tile: of pixels, panels.
-KERNEL void convolve_transposed(GLOBAL const T *RESTRICT in, GLOBAL const R *RESTRICT panels, GLOBAL T *RESTRICT out, Convolution c)
+KERNEL void convolve_transposed(GLOBAL const T *RESTRICT in, GLOBAL const R *RESTRICT panels, BIAS_PARAMETER
+                     GLOBAL T *RESTRICT out, Convolution c)
 {
     const Index first = GLOBAL_ID(0) * ROWS;
     const Index panel = GLOBAL_ID(1);
@@ -136,5 +140,5 @@ KERNEL void convolve_transposed(GLOBAL const T *RESTRICT in, GLOBAL const R *RES
             }
         }
     }
-    store_tile(&sums, out, places, first, panel, c);
+    store_tile(&sums, BIAS_FROM(0) out, places, first, panel, c);
 }

@@ -57,6 +57,8 @@ INLINE f32 rounded_f16(f32 x)
     return vload_half(0, (const half *)&stored);
 }
 #define UNROLL _Pragma("unroll")
+// Products and sums are rounded one by one: what is fused is what it is in parts.
+#define NO_CONTRACTION _Pragma("OPENCL FP_CONTRACT OFF")
 
 // Programs that are given WIDTH compute with vectors of so many lanes.
 #ifdef WIDTH

@@ -8,7 +8,9 @@ typedef struct {
     u32 right_row, right_column;
     // Panels of a matrix of the right side.
     u32 n_panels;
-    // Batch dimensions: strides of the matrices of the left side, and of the right one (counted in matrices where those are panels).
+    u32 out_row;
+    // Batch dimensions: strides of the matrices of the left side, of the right one (counted in matrices where those are panels), and of
+    // the result.
     Axes batch;
 } Product;
 
@@ -20,18 +22,18 @@ INLINE void rows_of(GLOBAL const T **rows, GLOBAL const T *left, Index first, Pr
     }
 }
 
-INLINE void store_tile(const Sums *sums, GLOBAL T *out, Index batch, Index row, Index column, Product p)
+INLINE void store_tile(const Sums *sums, BIAS_PARAMETER GLOBAL T *out, Index batch, Index row, Index column, Product p)
 {
-    out += (batch * p.m + row) * p.n + column;
+    out += (Index)axes_offset(p.batch, batch, 2) + row * p.out_row + column;
     UNROLL for (int r = 0; r < ROWS; r++) {
         if (row + r < p.m) {
-            store_row(sums->at[r], out + r * p.n, p.n - column);
+            store_row(sums->at[r], BIAS_FROM(column) out + r * p.out_row, p.n - column);
         }
     }
 }
 
 // `[batch, m, k] x [batch, k, n] -> [batch, m, n]`. Per work item a tile: of rows, panels, matrices.
-KERNEL void product(GLOBAL const T *RESTRICT left, GLOBAL const R *RESTRICT panels, GLOBAL T *RESTRICT out, Product p)
+KERNEL void product(GLOBAL const T *RESTRICT left, GLOBAL const R *RESTRICT panels, BIAS_PARAMETER GLOBAL T *RESTRICT out, Product p)
 {
     const Index row = GLOBAL_ID(0) * ROWS;
     const Index panel = GLOBAL_ID(1);
@@ -49,11 +51,11 @@ KERNEL void product(GLOBAL const T *RESTRICT left, GLOBAL const R *RESTRICT pane
     } else {
         multiply_rows(&sums, rows, p.left_column, panels, p.k);
     }
-    store_tile(&sums, out, batch, row, panel * COLUMNS, p);
+    store_tile(&sums, BIAS_FROM(0) out, batch, row, panel * COLUMNS, p);
 }
 
 // The same with the right side as it stands: for products of few rows, which would not pay for panels.
-KERNEL void product_unpacked(GLOBAL const T *RESTRICT left, GLOBAL const T *RESTRICT right, GLOBAL T *RESTRICT out, Product p)
+KERNEL void product_unpacked(GLOBAL const T *RESTRICT left, GLOBAL const T *RESTRICT right, BIAS_PARAMETER GLOBAL T *RESTRICT out, Product p)
 {
     const Index row = GLOBAL_ID(0) * ROWS;
     const Index column = GLOBAL_ID(1) * COLUMNS;
@@ -84,5 +86,5 @@ KERNEL void product_unpacked(GLOBAL const T *RESTRICT left, GLOBAL const T *REST
         }
         multiply_row(&sums, rows, q * p.left_column, values);
     }
-    store_tile(&sums, out, batch, row, column, p);
+    store_tile(&sums, BIAS_FROM(0) out, batch, row, column, p);
 }

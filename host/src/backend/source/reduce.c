@@ -4,8 +4,6 @@
 // TOTAL for each, `rest` joins them, `whole` does both at once. Sums are trees of few levels: no more than some hundred terms
 // are added in turn.
 
-#define LEVEL 128
-
 // For maximum and minimum of nothing.
 #define LOWEST_f32 f32_of_bits(0xff800000u)
 #define LOWEST_f16 LOWEST_f32
@@ -43,14 +41,6 @@
 #define START_some 0
 #define START ((TOTAL)PASTE(START_, REDUCER))
 
-// NaN stays NaN. Without a branch, so that lanes are vectors.
-#define JOIN_sum(a, b) ((a) + (b))
-#define JOIN_mean(a, b) ((a) + (b))
-#define JOIN_product(a, b) ((a) * (b))
-#define JOIN_maximum(a, b) (((a) > (b)) | ((a) != (a)) ? (a) : (b))
-#define JOIN_minimum(a, b) (((a) < (b)) | ((a) != (a)) ? (a) : (b))
-#define JOIN_every(a, b) ((a) & (b))
-#define JOIN_some(a, b) ((a) | (b))
 INLINE TOTAL join(TOTAL a, TOTAL b) { return (TOTAL)PASTE(JOIN_, REDUCER)(a, b); }
 
 // Sums of signed numbers wrap around as unsigned ones do. QUOTIENT is what a mean is divided in; of no integers it is 0, and
@@ -69,8 +59,6 @@ INLINE R finished(TOTAL total, Index n) { return (R)total; }
 #define TAKE_TOTAL(p, i) ((p)[i])
 #define GIVE_TYPE(p, i, total, n) STORE(p, i, finished(total, n))
 #define GIVE_TOTAL(p, i, total, n) ((p)[i] = (total))
-
-#define LANES 16
 
 // Each function has a twin per kind of what it reads and writes: S stands for a memory type.
 #define RUN(name, S, TAKE)                                                                                  \

@@ -41,19 +41,47 @@ INLINE void multiply_rows(Sums *sums, GLOBAL const T *const *rows, Index step, G
     }
 }
 
+// With ACTIVATION, a function of lanes, a bias per column is added to the sums, and the function taken.
+#ifdef ACTIVATION
+#define BIAS_PARAMETER GLOBAL const T *RESTRICT bias,
+#define BIAS_FROM(column) bias + (column),
+INLINE Lanes finished(Lanes sum, GLOBAL const T *bias, Index at, Index left)
+{
+    return ACTIVATION(sum + load_left(bias, at, left));
+}
+#define FINISHED(sum, at, left) finished(sum, bias, at, left)
+#else
+#define BIAS_PARAMETER
+#define BIAS_FROM(column)
+#define FINISHED(sum, at, left) (sum)
+#endif
+
 // A row of the sums, as many columns as there are (`n_columns`, perhaps more than a tile has).
-INLINE void store_row(const Lanes *sums, GLOBAL T *out, Index n_columns)
+INLINE void store_row(const Lanes *sums, BIAS_PARAMETER GLOBAL T *out, Index n_columns)
 {
     UNROLL for (int v = 0; v < VECTORS; v++) {
         const Index first = v * WIDTH;
         if (first + WIDTH <= n_columns) {
-            STORE_LANES(out, first, sums[v]);
+            STORE_LANES(out, first, FINISHED(sums[v], first, WIDTH));
         } else if (first < n_columns) {
             R lanes[WIDTH];
-            LANES_PUT(lanes, 0, sums[v]);
+            LANES_PUT(lanes, 0, FINISHED(sums[v], first, n_columns - first));
             for (Index lane = 0; first + lane < n_columns; lane++) {
                 STORE(out, first + lane, lanes[lane]);
             }
         }
     }
 }
+
+#ifdef ACTIVATION
+// Products of nothing: the bias alone, for each row.
+KERNEL void biases(GLOBAL const T *RESTRICT bias, GLOBAL T *RESTRICT out, Index n, Index n_columns)
+{
+    const Index i = GLOBAL_ID(0);
+    if (i < n) {
+        R lanes[WIDTH];
+        LANES_PUT(lanes, 0, finished((Lanes)(0), bias, i % n_columns, 1));
+        STORE(out, i, lanes[0]);
+    }
+}
+#endif

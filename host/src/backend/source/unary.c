@@ -1,5 +1,7 @@
-// Functions of one element, of any type of numbers.
+// Functions of one element, of any type of numbers. Fused programs (fused.c) take the expressions for lanes.
 
+#ifndef FUSED
+#define V R
 #define UNARY(name, expression)                                                    \
     KERNEL void name(GLOBAL const T *RESTRICT in, GLOBAL T *RESTRICT out, Index n) \
     {                                                                              \
@@ -9,12 +11,15 @@
             STORE(out, i, expression);                                             \
         }                                                                          \
     }
+#endif
 
 // NaN stays NaN.
-UNARY(relu, x < 0 ? (R)0 : x)
-UNARY(relu6, x < 0 ? (R)0 : x > 6 ? (R)6 : x)
-UNARY(neg, (R)(-x))
-UNARY(square, (R)(x * x))
-UNARY(sign_of, x > 0 ? (R)1 : x < 0 ? (R)-1 : x != x ? x : (R)0)
-UNARY(magnitude, x < 0 ? (R)(-x) : x)
-UNARY(logical_not, (R)(x == 0))
+UNARY(relu, x < 0 ? (V)0 : x)
+UNARY(relu6, x < 0 ? (V)0 : x > 6 ? (V)6 : x)
+UNARY(neg, (V)(-x))
+UNARY(square, (V)(x * x))
+UNARY(sign_of, x > 0 ? (V)1 : x < 0 ? (V)-1 : x != x ? x : (V)0)
+UNARY(magnitude, x < 0 ? (V)(-x) : x)
+#ifndef FUSED
+UNARY(logical_not, (V)(x == 0))
+#endif

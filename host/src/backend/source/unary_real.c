@@ -1,5 +1,7 @@
-// Functions of one real number.
+// Functions of one real number. Fused programs (fused.c) take the expressions for lanes.
 
+#ifndef FUSED
+#define V f32
 #define UNARY(name, expression)                                                    \
     KERNEL void name(GLOBAL const T *RESTRICT in, GLOBAL T *RESTRICT out, Index n) \
     {                                                                              \
@@ -9,9 +11,7 @@
             STORE(out, i, expression);                                             \
         }                                                                          \
     }
-
-// The derivative of the error function at 0.
-#define TWO_OVER_SQRT_PI 1.12837916709551257f
+#endif
 
 // ln(2^-23) + 2: beyond it, one term of the softplus does not matter.
 #define SOFTPLUS_EDGE 13.942385f
@@ -20,21 +20,21 @@
 #define SELU_SCALE 1.0507009873554805f
 #define SELU_SCALE_ALPHA 1.7580993408473769f
 
-INLINE f32 softplus_of(f32 x)
+INLINE V softplus_of(V x)
 {
     return x > SOFTPLUS_EDGE ? x : x < -SOFTPLUS_EDGE ? exp(x) : log1p(exp(x));
 }
 
 // Beyond 9.02 it is 1 when it is rounded, which some drivers miss by a bit.
-INLINE f32 tanh_of(f32 x)
+INLINE V tanh_of(V x)
 {
     return fabs(x) > 9.02f ? (x > 0 ? 1.0f : -1.0f) : tanh(x);
 }
 
 // From the side where nothing is lost.
-INLINE f32 sigmoid_of(f32 x)
+INLINE V sigmoid_of(V x)
 {
-    const f32 e = exp(-fabs(x));
+    const V e = exp(-fabs(x));
     return x < 0 ? e / (1.0f + e) : 1.0f / (1.0f + e);
 }
 
@@ -69,6 +69,7 @@ UNARY(softsign, x / (1.0f + fabs(x)))
 UNARY(elu, x < 0 ? expm1(x) : x)
 UNARY(selu, x < 0 ? SELU_SCALE_ALPHA * expm1(x) : SELU_SCALE * x)
 
+#ifndef FUSED
 KERNEL void leaky_relu(GLOBAL const T *RESTRICT in, GLOBAL T *RESTRICT out, Index n, f32 alpha)
 {
     const Item i = GLOBAL_ID(0);
@@ -91,3 +92,4 @@ KERNEL void leaky_relu(GLOBAL const T *RESTRICT in, GLOBAL T *RESTRICT out, Inde
 PREDICATE(is_nan, x != x)
 PREDICATE(is_inf, fabs(x) == INFINITY)
 PREDICATE(is_finite, fabs(x) < INFINITY)
+#endif

@@ -1,25 +1,35 @@
 //! Products with what follows them, as one kernel: TensorFlow's `_FusedMatMul` and `_FusedConv2D`.
 
-use crate::backend::cpu::fuse::FUSED_OPS;
 use crate::backend::cpu::kernels::Made;
 use crate::backend::cpu::kernels::REALS;
-use crate::backend::cpu::kernels::bad_attr;
 use crate::backend::cpu::kernels::def;
 use crate::backend::cpu::kernels::math;
 use crate::backend::cpu::kernels::nn;
 use crate::backend::cpu::kernels::type_attr;
+use crate::backend::fuse::activation;
+use crate::backend::fuse::check_bias;
+use crate::backend::fuse::fuse_products;
 use crate::device::Kernel;
 use crate::device::KernelConstruction;
 use crate::device::KernelContext;
 use crate::device::KernelDevice;
 use crate::device::KernelError;
 use crate::device::KernelRegistry;
-use crate::graph::AttrValue;
+use crate::device::PartitionGraph;
 use crate::kernels::Threads;
 use crate::kernels::epilogue;
 use crate::kernels::epilogue::Activation;
 use crate::tensor::DType;
 use crate::tensor::Tensor;
+
+/// Replaces nodes of a CPU device by those for which there are kernels here.
+pub(in crate::backend::cpu) fn fuse(graph: &mut PartitionGraph<'_>) {
+    fuse_products(graph, &REALS, is_activation);
+}
+
+fn is_activation(op: &str) -> bool {
+    matches!(op, "Relu" | "Relu6")
+}
 
 pub(super) fn register(registry: &mut KernelRegistry) {
     for (op, base) in [
@@ -45,25 +55,10 @@ struct Fused {
 }
 
 fn fused(node: &KernelConstruction<'_>, base: fn(&KernelConstruction<'_>) -> Made) -> Made {
-    let fused_ops = node.attrs.list(FUSED_OPS).unwrap_or(&[]);
-    let names: Option<Vec<&str>> = fused_ops
-        .iter()
-        .map(|op| match op {
-            AttrValue::Bytes(name) => std::str::from_utf8(name).ok(),
-            _ => None,
-        })
-        .collect();
-    let activation = match names.as_deref() {
-        Some(["BiasAdd"]) => Activation::Identity,
-        Some(["BiasAdd", "Relu"]) => Activation::Relu,
-        Some(["BiasAdd", "Relu6"]) => Activation::Relu6,
-        _ => {
-            return Err(bad_attr(
-                node,
-                FUSED_OPS,
-                "list of BiasAdd and at most one of Relu and Relu6",
-            ));
-        }
+    let activation = match activation(node, is_activation)? {
+        Some("Relu") => Activation::Relu,
+        Some("Relu6") => Activation::Relu6,
+        _ => Activation::Identity,
     };
     Ok(Box::new(Fused {
         product: base(node)?,
@@ -80,12 +75,7 @@ impl Kernel for Fused {
             let values = bias.as_slice::<T>()?;
             let threads = Threads::of(context);
             context.update_output(0, |shape, out: &mut [T]| {
-                if bias.shape().dims() != shape.dims().last().map_or(&[][..], std::slice::from_ref) {
-                    return Err(KernelError::invalid(format!(
-                        "Must provide as many biases as the last dimension of the input tensor: {} vs. {shape}",
-                        bias.shape()
-                    )));
-                }
+                check_bias(bias.shape(), shape)?;
                 epilogue::apply(out, values, self.activation, threads);
                 Ok(())
             })

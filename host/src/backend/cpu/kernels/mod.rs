@@ -70,7 +70,7 @@ pub(in crate::backend) mod concat;
 pub(in crate::backend) mod conv;
 mod elementwise;
 pub(in crate::backend) mod fill;
-mod fused;
+pub(in crate::backend::cpu) mod fused;
 pub(in crate::backend) mod gather;
 mod image;
 mod logic;

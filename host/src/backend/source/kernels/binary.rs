@@ -58,33 +58,48 @@ impl Part {
     }
 }
 
+/// Functions of `binary.c` whose result is of the operands' type, by op.
+const FUNCTIONS: [(&str, &str, Part, &[DType]); 19] = [
+    ("Add", "add", Part::Numbers, &NUMBERS),
+    ("AddV2", "add", Part::Numbers, &NUMBERS),
+    ("Sub", "sub", Part::Numbers, &NUMBERS),
+    ("Mul", "mul", Part::Numbers, &NUMBERS),
+    ("Maximum", "maximum", Part::Numbers, &NUMBERS),
+    ("Minimum", "minimum", Part::Numbers, &NUMBERS),
+    (
+        "SquaredDifference",
+        "squared_difference",
+        Part::Numbers,
+        &DIFFERENCES,
+    ),
+    ("RealDiv", "real_div", Part::Reals, &REALS),
+    ("Div", "real_div", Part::Reals, &REALS),
+    ("DivNoNan", "div_no_nan", Part::Reals, &REALS),
+    ("FloorDiv", "floor_div", Part::Reals, &REALS),
+    ("FloorMod", "floor_mod", Part::Reals, &REALS),
+    ("Mod", "truncate_mod", Part::Reals, &[DType::F32]),
+    ("TruncateMod", "truncate_mod", Part::Reals, &[DType::F32]),
+    ("Pow", "power", Part::Reals, &REALS),
+    ("Atan2", "angle", Part::Reals, &REALS),
+    ("BitwiseAnd", "bitwise_and", Part::Integers, &INTEGERS),
+    ("BitwiseOr", "bitwise_or", Part::Integers, &INTEGERS),
+    ("BitwiseXor", "bitwise_xor", Part::Integers, &INTEGERS),
+];
+
+/// Those that take numbers one by one, and have no form for lanes.
+const NOT_OF_LANES: [&str; 2] = ["floor_div", "floor_mod"];
+
+/// The function of lanes that an op is in single precision (`FUSED` in `binary.c`).
+pub(in crate::backend::source) fn function_of_lanes(op: &str) -> Option<&'static str> {
+    let mut functions = FUNCTIONS.into_iter();
+    let found = functions.find(|(known, name, _, types)| {
+        *known == op && types.contains(&DType::F32) && !NOT_OF_LANES.contains(name)
+    });
+    found.map(|(_, name, ..)| name)
+}
+
 pub(super) fn register(table: &mut Table<'_>) {
-    for (op, name, part, types) in [
-        ("Add", "add", Part::Numbers, &NUMBERS[..]),
-        ("AddV2", "add", Part::Numbers, &NUMBERS),
-        ("Sub", "sub", Part::Numbers, &NUMBERS),
-        ("Mul", "mul", Part::Numbers, &NUMBERS),
-        ("Maximum", "maximum", Part::Numbers, &NUMBERS),
-        ("Minimum", "minimum", Part::Numbers, &NUMBERS),
-        (
-            "SquaredDifference",
-            "squared_difference",
-            Part::Numbers,
-            &DIFFERENCES,
-        ),
-        ("RealDiv", "real_div", Part::Reals, &REALS),
-        ("Div", "real_div", Part::Reals, &REALS),
-        ("DivNoNan", "div_no_nan", Part::Reals, &REALS),
-        ("FloorDiv", "floor_div", Part::Reals, &REALS),
-        ("FloorMod", "floor_mod", Part::Reals, &REALS),
-        ("Mod", "truncate_mod", Part::Reals, &[DType::F32]),
-        ("TruncateMod", "truncate_mod", Part::Reals, &[DType::F32]),
-        ("Pow", "power", Part::Reals, &REALS),
-        ("Atan2", "angle", Part::Reals, &REALS),
-        ("BitwiseAnd", "bitwise_and", Part::Integers, &INTEGERS),
-        ("BitwiseOr", "bitwise_or", Part::Integers, &INTEGERS),
-        ("BitwiseXor", "bitwise_xor", Part::Integers, &INTEGERS),
-    ] {
+    for (op, name, part, types) in FUNCTIONS {
         let def = table.def(op).with_types("T", types);
         table.add(def.with_factory(move |node| {
             let dtype = type_attr(node, "T")?;

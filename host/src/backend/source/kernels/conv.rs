@@ -14,13 +14,15 @@ use crate::backend::source::call::offset;
 use crate::backend::source::call::program_device;
 use crate::backend::source::call::site;
 use crate::backend::source::kernels::Table;
+use crate::backend::source::kernels::epilogue;
+use crate::backend::source::kernels::epilogue::Epilogue;
 use crate::backend::source::kernels::strided::Strided;
 use crate::backend::source::kernels::tiles::Packer;
 use crate::backend::source::kernels::tiles::PanelLayout;
 use crate::backend::source::kernels::tiles::TileFunction;
 use crate::backend::source::kernels::tiles::Tiling;
+use crate::backend::source::kernels::tiles::tile_args;
 use crate::device::Kernel;
-use crate::device::KernelArg;
 use crate::device::KernelConstruction;
 use crate::device::KernelContext;
 use crate::device::KernelDevice;
@@ -37,27 +39,40 @@ const TYPES: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::I32];
 
 pub(super) fn register(table: &mut Table<'_>) {
     let def = table.def("Conv2D").with_types("T", &TYPES);
-    table.add(def.with_factory(|node| {
-        let windows = ConvolutionWindows::new(node)?;
-        made(node, Direction::Forward(windows), "convolve")
-    }));
+    table.add(def.with_factory(|node| conv_2d(node, false)));
+    let def = table.def("_FusedConv2D").with_types("T", &epilogue::TYPES);
+    table.add(def.with_factory(|node| conv_2d(node, true)));
     let def = table.def("Conv2DBackpropInput").with_types("T", &TYPES);
     let def = def.with_host_memory("input_sizes");
     table.add(def.with_factory(|node| {
         let windows = Windows::new(node)?;
-        made(node, Direction::Back(windows), "convolve_transposed")
+        made(node, Direction::Back(windows), "convolve_transposed", false)
     }));
 }
 
-fn made(node: &KernelConstruction<'_>, direction: Direction, name: &'static str) -> Made {
+/// TensorFlow `Conv2D`, or `_FusedConv2D`.
+fn conv_2d(node: &KernelConstruction<'_>, has_epilogue: bool) -> Made {
+    let windows = ConvolutionWindows::new(node)?;
+    made(node, Direction::Forward(windows), "convolve", has_epilogue)
+}
+
+fn made(
+    node: &KernelConstruction<'_>,
+    direction: Direction,
+    name: &'static str,
+    has_epilogue: bool,
+) -> Made {
     let dtype = type_attr(node, "T")?;
     let tiling = Tiling::new(program_device(node.device)?.compute_traits(), dtype);
+    let epilogue = has_epilogue.then(|| Epilogue::new(node, tiling));
+    let epilogue = epilogue.transpose()?;
     Ok(Box::new(ConvolutionKernel {
         dtype,
         direction,
         tiling,
         packer: Packer::new(tiling)?,
-        function: TileFunction::new(tiling, "conv.c", SOURCE, name)?,
+        function: TileFunction::new(tiling, "conv.c", SOURCE, name, epilogue.as_ref())?,
+        epilogue,
         strided: Strided::new(dtype)?,
         site: site(node),
     }))
@@ -77,6 +92,7 @@ struct ConvolutionKernel {
     packer: Packer,
     function: TileFunction,
     strided: Strided,
+    epilogue: Option<Epilogue>,
     site: Arc<LaunchSite>,
 }
 
@@ -116,10 +132,18 @@ impl Kernel for ConvolutionKernel {
         let call = Call::new(context, &self.site)?;
         let plan = self.plan(&call)?;
         let out = call.output(self.dtype, &plan.shape)?;
-        if plan.input.shape().n_elements() == 0 {
-            self.strided.fill(&call, &out, 0.0)?;
-        } else if out.shape().n_elements() > 0 {
-            self.launch(&call, &plan, &out)?;
+        let epilogue = self.epilogue.as_ref();
+        let bias = epilogue.map(|epilogue| epilogue.bias(&call, out.shape()));
+        let bias = bias.transpose()?;
+        if out.shape().n_elements() > 0 {
+            let layout = self.layout(call.input(1)?.shape(), plan.n_groups)?;
+            // Images without elements, and filters.
+            let layout = layout.filter(|_| plan.input.shape().n_elements() > 0);
+            match (layout, epilogue, bias) {
+                (Some(layout), ..) => self.launch(&call, &plan, &layout, bias, &out)?,
+                (None, Some(epilogue), Some(bias)) => epilogue.fill(&call, bias, &out)?,
+                (None, ..) => self.strided.fill(&call, &out, 0.0)?,
+            }
         }
         call.set_output(0, out)
     }
@@ -220,18 +244,16 @@ impl ConvolutionKernel {
         &self,
         call: &Call<'_, '_>,
         plan: &Plan<'_>,
+        layout: &PanelLayout,
+        bias: Option<&Tensor>,
         out: &Tensor,
     ) -> Result<(), KernelError> {
         let filter = call.input(1)?;
-        let layout = self.layout(filter.shape(), plan.n_groups)?;
-        let Some(layout) = layout else {
-            return self.strided.fill(call, out, 0.0);
-        };
         let packed_here;
         let panels = match call.context.packed_input(1) {
             Some(panels) if plan.n_groups == 1 => panels,
             _ => {
-                packed_here = self.packer.pack(call.device, call.site, filter, &layout)?;
+                packed_here = self.packer.pack(call.device, call.site, filter, layout)?;
                 &packed_here
             }
         };
@@ -261,7 +283,7 @@ impl ConvolutionKernel {
             group_columns: index(layout.n)?,
             n_panels: index(n_panels)?,
             n_panels_of_all: index(n_panels * plan.n_groups)?,
-            zeroes: index(self.packer.zeroes_at(&layout))?,
+            zeroes: index(self.packer.zeroes_at(layout))?,
         };
         let tiles = [
             n_pixels.div_ceil(self.tiling.rows(n_pixels)),
@@ -272,12 +294,7 @@ impl ConvolutionKernel {
             self.function.of(n_pixels, layout.n).on(call.device)?,
             self.tiling.groups(tiles),
             self.tiling.group(),
-            &[
-                KernelArg::Read(plan.input),
-                KernelArg::Read(panels),
-                KernelArg::Write(out),
-                KernelArg::Bytes(bytemuck::bytes_of(&args)),
-            ],
+            &tile_args([plan.input, panels], bias, out, bytemuck::bytes_of(&args)),
         )
     }
 }

@@ -32,7 +32,7 @@ pub(super) fn register(table: &mut Table<'_>) {
 fn einsum(node: &KernelConstruction<'_>) -> Made {
     let equation = matrix::equation(node)?;
     let dtype = type_attr(node, "T")?;
-    let products = Products::new(node, dtype)?;
+    let products = Products::new(node, dtype, false)?;
     let strided = Strided::new(dtype)?;
     kernel(node, move |call: &Call<'_, '_>| {
         let shapes: SmallVec<[&Shape; 2]> = call.context.inputs().map(Tensor::shape).collect();
@@ -61,11 +61,11 @@ fn einsum(node: &KernelConstruction<'_>) -> Made {
         };
         let right = Right::Matrices(&right);
         match &plan.reorder {
-            None => products.multiply(call, &left, right, &out, &plan.product)?,
+            None => products.multiply(call, &left, right, (&out, None), &plan.product)?,
             Some(reorder) => {
                 let n = reorder.copy.n_elements();
                 let sums = call.output(dtype, &Shape::from([n]))?;
-                products.multiply(call, &left, right, &sums, &plan.product)?;
+                products.multiply(call, &left, right, (&sums, None), &plan.product)?;
                 put_in_order(call, &strided, &sums, &out, reorder)?;
             }
         }

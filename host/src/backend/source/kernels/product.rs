@@ -14,13 +14,18 @@ use crate::backend::source::call::index;
 use crate::backend::source::call::program_device;
 use crate::backend::source::call::site;
 use crate::backend::source::kernels::Table;
+use crate::backend::source::kernels::epilogue;
+use crate::backend::source::kernels::epilogue::Epilogue;
 use crate::backend::source::kernels::strided::Strided;
 use crate::backend::source::kernels::tiles::Packer;
 use crate::backend::source::kernels::tiles::PanelLayout;
 use crate::backend::source::kernels::tiles::TileFunction;
 use crate::backend::source::kernels::tiles::Tiling;
+use crate::backend::source::kernels::tiles::tile_args;
+use crate::backend::source::kernels::turned;
+use crate::backend::source::kernels::turned::Planned;
+use crate::backend::source::kernels::turned::Turns;
 use crate::device::Kernel;
-use crate::device::KernelArg;
 use crate::device::KernelConstruction;
 use crate::device::KernelContext;
 use crate::device::KernelDevice;
@@ -54,11 +59,15 @@ const BATCHES: [DType; 6] = [
 
 pub(super) fn register(table: &mut Table<'_>) {
     let def = table.def("MatMul").with_types("T", &MATRICES);
-    table.add(def.with_factory(mat_mul));
+    table.add(def.with_factory(|node| mat_mul(node, false)));
+    let def = table.def("_FusedMatMul").with_types("T", &epilogue::TYPES);
+    table.add(def.with_factory(|node| mat_mul(node, true)));
     for op in ["BatchMatMul", "BatchMatMulV2"] {
         let def = table.def(op).with_types("T", &BATCHES);
         table.add(def.with_factory(|node| batch_mat_mul(node, type_attr(node, "T")?)));
     }
+    let def = table.def(turned::OP).with_types("T", &BATCHES);
+    table.add(def.with_factory(turned_mat_mul));
     for dtype in BATCHES {
         let def = table.def("BatchMatMulV3").with_types("Ta", &[dtype]);
         let def = def.with_types("Tb", &[dtype]).with_types("Tout", &[dtype]);
@@ -66,8 +75,8 @@ pub(super) fn register(table: &mut Table<'_>) {
     }
 }
 
-/// TensorFlow `MatMul`.
-fn mat_mul(node: &KernelConstruction<'_>) -> Made {
+/// TensorFlow `MatMul`, or `_FusedMatMul`.
+fn mat_mul(node: &KernelConstruction<'_>, has_epilogue: bool) -> Made {
     let transpose = math::transposed(node)?;
     let plan = move |lhs: &Shape, rhs: &Shape| {
         let [m, k, n] = math::product_size(lhs, rhs, transpose)?;
@@ -85,10 +94,15 @@ fn mat_mul(node: &KernelConstruction<'_>) -> Made {
             lhs: side(m, k, transpose.0),
             rhs: side(k, n, transpose.1),
         };
-        Ok((product, Shape::from([m, n])))
+        Ok(Planned {
+            product,
+            shape: Shape::from([m, n]),
+            out: None,
+        })
     };
     Ok(Box::new(ProductKernel {
-        products: Products::new(node, type_attr(node, "T")?)?,
+        products: Products::new(node, type_attr(node, "T")?, has_epilogue)?,
+        packs_right: true,
         is_right_turned: transpose.1,
         site: site(node),
         plan,
@@ -99,16 +113,38 @@ fn mat_mul(node: &KernelConstruction<'_>) -> Made {
 fn batch_mat_mul(node: &KernelConstruction<'_>, dtype: DType) -> Made {
     let (transposed, broadcasts) = matrix::batch_attrs(node)?;
     Ok(Box::new(ProductKernel {
-        products: Products::new(node, dtype)?,
+        products: Products::new(node, dtype, false)?,
+        packs_right: true,
         is_right_turned: transposed[1],
         site: site(node),
-        plan: move |lhs: &Shape, rhs: &Shape| matrix::plan(lhs, rhs, transposed, broadcasts),
+        plan: move |lhs: &Shape, rhs: &Shape| {
+            let (product, shape) = matrix::plan(lhs, rhs, transposed, broadcasts)?;
+            Ok(Planned {
+                product,
+                shape,
+                out: None,
+            })
+        },
+    }))
+}
+
+/// The same between transpositions.
+fn turned_mat_mul(node: &KernelConstruction<'_>) -> Made {
+    let turns = Turns::new(node)?;
+    Ok(Box::new(ProductKernel {
+        products: Products::new(node, type_attr(node, "T")?, false)?,
+        packs_right: turns.keeps_right(),
+        is_right_turned: turns.is_right_transposed(),
+        site: site(node),
+        plan: move |lhs: &Shape, rhs: &Shape| turns.plan(lhs, rhs),
     }))
 }
 
 /// A kernel whose inputs are the two sides. A right side that is one matrix and the same in all runs is packed before.
 struct ProductKernel<P> {
     products: Products,
+    /// The right side is as it looks.
+    packs_right: bool,
     is_right_turned: bool,
     site: Arc<LaunchSite>,
     plan: P,
@@ -116,18 +152,20 @@ struct ProductKernel<P> {
 
 impl<P> Kernel for ProductKernel<P>
 where
-    P: Fn(&Shape, &Shape) -> Result<(BatchProduct, Shape), KernelError> + Send + Sync,
+    P: Fn(&Shape, &Shape) -> Result<Planned, KernelError> + Send + Sync,
 {
     fn compute(&self, context: &mut KernelContext<'_>) -> Result<(), KernelError> {
         let call = Call::new(context, &self.site)?;
         let (left, right) = (call.input(0)?, call.input(1)?);
-        let (plan, shape) = (self.plan)(left.shape(), right.shape())?;
+        let plan = (self.plan)(left.shape(), right.shape())?;
         let right = match call.context.packed_input(1) {
             Some(panels) => Right::Panels(panels),
             None => Right::Matrices(right),
         };
-        let out = call.output(self.products.dtype, &shape)?;
-        self.products.multiply(&call, left, right, &out, &plan)?;
+        let out = call.output(self.products.dtype, &plan.shape)?;
+        let to = plan.out.as_ref();
+        self.products
+            .multiply(&call, left, right, (&out, to), &plan.product)?;
         call.set_output(0, out)
     }
 
@@ -140,7 +178,12 @@ where
         let &[ref batch @ .., rows, columns] = constant.shape().dims() else {
             return Ok(None); // Refused when it is computed, with both shapes.
         };
-        if index != 1 || rows == 0 || columns == 0 || batch.iter().any(|&size| size != 1) {
+        if index != 1
+            || !self.packs_right
+            || rows == 0
+            || columns == 0
+            || batch.iter().any(|&size| size != 1)
+        {
             return Ok(None);
         }
         let (k, n, row, column) = if self.is_right_turned {
@@ -186,6 +229,7 @@ struct ProductArgs {
     right_row: u32,
     right_column: u32,
     n_panels: u32,
+    out_row: u32,
     batch: Axes,
 }
 
@@ -197,50 +241,76 @@ pub(super) struct Products {
     packed: TileFunction,
     unpacked: TileFunction,
     strided: Strided,
+    epilogue: Option<Epilogue>,
 }
 
 impl Products {
-    pub(super) fn new(node: &KernelConstruction<'_>, dtype: DType) -> Result<Self, KernelError> {
+    /// `has_epilogue`: the node is a fused one.
+    pub(super) fn new(
+        node: &KernelConstruction<'_>,
+        dtype: DType,
+        has_epilogue: bool,
+    ) -> Result<Self, KernelError> {
         let tiling = Tiling::new(program_device(node.device)?.compute_traits(), dtype);
+        let epilogue = has_epilogue.then(|| Epilogue::new(node, tiling));
+        let epilogue = epilogue.transpose()?;
+        let function =
+            |name| TileFunction::new(tiling, "product.c", SOURCE, name, epilogue.as_ref());
         Ok(Self {
             dtype,
             tiling,
             packer: Packer::new(tiling)?,
-            packed: TileFunction::new(tiling, "product.c", SOURCE, "product")?,
-            unpacked: TileFunction::new(tiling, "product.c", SOURCE, "product_unpacked")?,
+            packed: function("product")?,
+            unpacked: function("product_unpacked")?,
+            epilogue,
             strided: Strided::new(dtype)?,
         })
     }
 
-    /// Fills `out` with the products.
+    /// Fills `out` with the products, one matrix behind the other, or as the strides say.
     pub(super) fn multiply(
         &self,
         call: &Call<'_, '_>,
         left: &Tensor,
         right: Right<'_>,
-        out: &Tensor,
+        (out, strides): (&Tensor, Option<&Operand>),
         plan: &BatchProduct,
     ) -> Result<(), KernelError> {
         let [mut m, k, n] = plan.size;
+        let epilogue = self.epilogue.as_ref();
+        let bias = epilogue.map(|epilogue| epilogue.bias(call, out.shape()));
+        let bias = bias.transpose()?;
         if out.shape().n_elements() == 0 {
             return Ok(());
         }
         if k == 0 {
-            return self.strided.fill(call, out, 0.0);
+            return match (epilogue, bias) {
+                (Some(epilogue), Some(bias)) => epilogue.fill(call, bias, out),
+                _ => self.strided.fill(call, out, 0.0),
+            };
         }
         let mut n_batches = plan.batch.iter().product::<usize>();
         let mut left_row = plan.lhs.row;
-        // (size, strides of both sides); the rows of all matrices are those of one where the right side is one.
-        let mut batch: SmallVec<[(usize, [usize; 2]); 4]> = SmallVec::new();
-        if let Some(row) = plan.rows_of_all() {
+        // (size, strides of both sides and of the result); the rows of all matrices are those of one where the right side is one.
+        let mut batch: SmallVec<[(usize, [usize; 3]); 4]> = SmallVec::new();
+        let out_row = strides.map_or(n, |strides| strides.row);
+        if let Some(row) = plan.rows_of_all().filter(|_| strides.is_none()) {
             m *= n_batches;
             n_batches = 1;
             left_row = row;
         } else {
-            let strides = plan.lhs.batch.iter().zip(&plan.rhs.batch);
-            let axes = plan.batch.iter().zip(strides);
-            batch.extend(axes.map(|(&size, (&lhs, &rhs))| (size, [lhs, rhs])));
-            batch.retain(|(size, _)| *size != 1);
+            let mut behind = m * n;
+            let own = plan
+                .batch
+                .iter()
+                .zip(plan.lhs.batch.iter().zip(&plan.rhs.batch));
+            for (axis, (&size, (&lhs, &rhs))) in own.enumerate().rev() {
+                let to = strides.map_or(behind, |strides| strides.batch[axis]);
+                behind *= size;
+                if size != 1 {
+                    batch.insert(0, (size, [lhs, rhs, to]));
+                }
+            }
         }
         let most = if plan.rhs.column == 1 {
             UNPACKED_ROWS_MAX
@@ -269,6 +339,7 @@ impl Products {
             right_row: index(plan.rhs.row)?,
             right_column: index(plan.rhs.column)?,
             n_panels: index(n_panels)?,
+            out_row: index(out_row)?,
             batch: axes(&batch)?,
         };
         let tiles = [m.div_ceil(self.tiling.rows(m)), n_panels, n_batches];
@@ -276,12 +347,7 @@ impl Products {
             function.of(m, n).on(call.device)?,
             self.tiling.groups(tiles),
             self.tiling.group(),
-            &[
-                KernelArg::Read(left),
-                KernelArg::Read(right),
-                KernelArg::Write(out),
-                KernelArg::Bytes(bytemuck::bytes_of(&args)),
-            ],
+            &tile_args([left, right], bias, out, bytemuck::bytes_of(&args)),
         )
     }
 
@@ -291,16 +357,16 @@ impl Products {
         call: &Call<'_, '_>,
         right: &Tensor,
         plan: &BatchProduct,
-        batch: &mut [(usize, [usize; 2])],
+        batch: &mut [(usize, [usize; 3])],
     ) -> Result<Tensor, KernelError> {
         let [_, k, n] = plan.size;
-        let own: SmallVec<[(usize, [usize; 2]); 4]> = batch
+        let own: SmallVec<[(usize, [usize; 3]); 4]> = batch
             .iter()
-            .filter(|(_, [_, stride])| *stride != 0)
-            .map(|&(size, [_, stride])| (size, [stride, 0]))
+            .filter(|(_, [_, stride, _])| *stride != 0)
+            .map(|&(size, [_, stride, _])| (size, [stride, 0, 0]))
             .collect();
         let mut n_matrices = 1;
-        for (size, [_, stride]) in batch.iter_mut().rev() {
+        for (size, [_, stride, _]) in batch.iter_mut().rev() {
             if *stride != 0 {
                 *stride = n_matrices;
                 n_matrices *= *size;
@@ -321,9 +387,9 @@ impl Products {
     }
 }
 
-fn axes(batch: &[(usize, [usize; 2])]) -> Result<Axes, KernelError> {
+fn axes(batch: &[(usize, [usize; 3])]) -> Result<Axes, KernelError> {
     let stride = |stride: usize| isize::try_from(stride).unwrap_or(isize::MAX);
     let axes = batch.iter();
-    let axes = axes.map(|&(size, [a, b])| (size, [stride(a), stride(b), 0]));
+    let axes = axes.map(|&(size, strides)| (size, strides.map(stride)));
     Axes::new(axes, [0; 3])
 }

@@ -30,7 +30,7 @@ use crate::kernels::reduce::Reduction;
 use crate::tensor::DType;
 use crate::tensor::Tensor;
 
-const SOURCE: &str = include_str!("../reduce.c");
+const SOURCE: &str = concat!(include_str!("../reducers.h"), include_str!("../reduce.c"));
 
 /// Neighbouring columns that an item of a CPU reduces: a cache line of single-precision numbers.
 const COLUMNS_CPU: usize = 16;

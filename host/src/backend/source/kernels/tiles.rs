@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::backend::source::call::Axes;
 use crate::backend::source::call::LazyFunction;
 use crate::backend::source::call::group;
 use crate::backend::source::call::index;
 use crate::backend::source::call::type_name;
 use crate::backend::source::call::width;
+use crate::backend::source::kernels::epilogue::Epilogue;
 use crate::device::ComputeTraits;
 use crate::device::KernelArg;
 use crate::device::KernelError;
@@ -83,7 +86,7 @@ impl Tiling {
         std::array::from_fn(|axis| tiles[axis].div_ceil(group[axis]))
     }
 
-    fn source(
+    pub(super) fn source(
         self,
         name: &'static str,
         text: &'static str,
@@ -106,17 +109,22 @@ pub(super) struct TileFunction {
 }
 
 impl TileFunction {
-    /// Function `name` of `text`, which starts with `tile.h`.
+    /// Function `name` of `text`, which starts with `tile.h`. With an epilogue it takes a bias before the output.
     pub(super) fn new(
         tiling: Tiling,
         file: &'static str,
         text: &'static str,
         name: &'static str,
+        epilogue: Option<&Epilogue>,
     ) -> Result<Self, KernelError> {
         let mut functions = Vec::new();
         for rows in FEW_ROWS.into_iter().chain([tiling.rows_max]) {
             for vectors in 1..=VECTORS_MAX {
                 let source = tiling.source(file, text, rows, vectors)?;
+                let source = match epilogue {
+                    Some(epilogue) => epilogue.source(source),
+                    None => source,
+                };
                 functions.push(LazyFunction::new(source, name));
             }
         }
@@ -129,6 +137,18 @@ impl TileFunction {
         let class = class.unwrap_or(FEW_ROWS.len());
         &self.functions[class * VECTORS_MAX + self.tiling.vectors(n) - 1]
     }
+}
+
+/// Arguments of such a function: both sides, the bias of an epilogue, the output, and numbers.
+pub(super) fn tile_args<'a>(
+    [left, right]: [&'a Tensor; 2],
+    bias: Option<&'a Tensor>,
+    out: &'a Tensor,
+    numbers: &'a [u8],
+) -> SmallVec<[KernelArg<'a>; 5]> {
+    let read = [left, right].into_iter().chain(bias).map(KernelArg::Read);
+    read.chain([KernelArg::Write(out), KernelArg::Bytes(numbers)])
+        .collect()
 }
 
 /// Right sides that are to stand in panels: `n_matrices` matrices `[k, n]`.

@@ -63,20 +63,34 @@ const REAL_FUNCTIONS: [(&str, &str); 32] = [
     ("Round", "rint_"),
 ];
 
+/// Functions of any numbers by op.
+const FUNCTIONS: [(&str, &str, &[DType]); 6] = [
+    ("Relu", "relu", &NUMBERS),
+    ("Relu6", "relu6", &NUMBERS),
+    ("Neg", "neg", &SIGNED),
+    ("Square", "square", &NUMBERS),
+    ("Sign", "sign_of", &SIGNED),
+    (
+        "Abs",
+        "magnitude",
+        &[DType::I8, DType::I16, DType::I32, DType::I64],
+    ),
+];
+
+/// The function of lanes that an op is in single precision (`FUSED` in `unary.c` and `unary_real.c`).
+pub(in crate::backend::source) fn function_of_lanes(op: &str) -> Option<&'static str> {
+    let any = FUNCTIONS.into_iter();
+    let any = any.filter(|(_, _, types)| types.contains(&DType::F32));
+    let mut all = any.map(|(op, name, _)| (op, name)).chain(REAL_FUNCTIONS);
+    all.find(|(known, _)| *known == op).map(|(_, name)| name)
+}
+
 pub(super) fn register(table: &mut Table<'_>) {
     for (op, name) in REAL_FUNCTIONS {
         let def = table.def(op).with_types("T", &REALS);
         table.add(def.with_factory(move |node| unary(node, REAL, name)));
     }
-    let integers = [DType::I8, DType::I16, DType::I32, DType::I64];
-    for (op, name, types) in [
-        ("Relu", "relu", &NUMBERS[..]),
-        ("Relu6", "relu6", &NUMBERS),
-        ("Neg", "neg", &SIGNED),
-        ("Square", "square", &NUMBERS),
-        ("Sign", "sign_of", &SIGNED),
-        ("Abs", "magnitude", &integers),
-    ] {
+    for (op, name, types) in FUNCTIONS {
         let def = table.def(op).with_types("T", types);
         table.add(def.with_factory(move |node| unary(node, ANY, name)));
     }

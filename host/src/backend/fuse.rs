@@ -1,0 +1,126 @@
+//! Products with what follows them, as one node: TensorFlow's `_FusedMatMul` and `_FusedConv2D`.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::cpu::kernels::bad_attr;
+use crate::device::FusedNode;
+use crate::device::KernelConstruction;
+use crate::device::KernelError;
+use crate::device::PartitionGraph;
+use crate::graph::AttrSet;
+use crate::graph::AttrValue;
+use crate::graph::NodeId;
+use crate::tensor::DType;
+use crate::tensor::Shape;
+
+/// The attribute that says what follows a product, as TensorFlow's fused ops have it.
+const FUSED_OPS: &str = "fused_ops";
+
+/// Replaces products that only a bias reads, and a bias that only an activation reads, by one kernel each: the sums stay in
+/// registers or in the cache, and there are fewer nodes. The same operations in the same order, so the same numbers.
+///
+/// `types`: those of which the device has fused kernels; `is_activation`: whether they know an op of one input.
+pub(super) fn fuse_products(
+    graph: &mut PartitionGraph<'_>,
+    types: &[DType],
+    is_activation: impl Fn(&str) -> bool,
+) {
+    let nodes: Vec<NodeId> = graph.nodes().collect();
+    // The longer chains first.
+    for &node in &nodes {
+        if is_activation(graph.graph().op(node))
+            && let Some((bias, _)) = graph.input_node(node, 0)
+            && graph.is_read_only_by(bias, node)
+        {
+            fuse_bias(graph, types, bias, Some(node));
+        }
+    }
+    for &node in &nodes {
+        fuse_bias(graph, types, node, None);
+    }
+}
+
+fn fuse_bias(
+    graph: &mut PartitionGraph<'_>,
+    types: &[DType],
+    bias: NodeId,
+    activation: Option<NodeId>,
+) {
+    let all = graph.graph();
+    let is_last_axis = |node| matches!(all.attrs(node).text("data_format"), None | Some("NHWC"));
+    if all.op(bias) != "BiasAdd" || !is_last_axis(bias) {
+        return;
+    }
+    let Some((product, _)) = graph.input_node(bias, 0) else {
+        return;
+    };
+    let op = match all.op(product) {
+        "MatMul" => "_FusedMatMul",
+        "Conv2D" if is_last_axis(product) => "_FusedConv2D",
+        _ => return,
+    };
+    let dtype = all.attrs(product).dtype("T");
+    let nodes = [Some(product), Some(bias), activation];
+    let nodes: Vec<NodeId> = nodes.into_iter().flatten().collect();
+    // Kernels that an app has put in the place of ours are called.
+    if !graph.is_read_only_by(product, bias)
+        || !dtype.is_some_and(|dtype| types.contains(&dtype))
+        || !nodes.iter().all(|&node| graph.has_plain_kernel(node))
+    {
+        return;
+    }
+    let follow = nodes[1..].iter().map(|&node| AttrValue::from(all.op(node)));
+    let follow = (FUSED_OPS.into(), AttrValue::List(follow.collect()));
+    let n_args = ("num_args".into(), AttrValue::Int(1));
+    let own = all.attrs(product).iter();
+    let own = own.map(|(name, value)| (Arc::from(name), value.clone()));
+    let fused = FusedNode {
+        op: op.to_owned(),
+        attrs: AttrSet::new(own.chain([follow, n_args])),
+        inputs: vec![(product, 0), (product, 1), (bias, 1)],
+        nodes,
+    };
+    // Refused where one of them is part of another already.
+    let _ = graph.fuse(fused);
+}
+
+/// The activation that follows product and bias in a fused node, if there is one.
+///
+/// # Errors
+/// [`KernelError::InvalidArgument`] where something else is said to follow the product.
+pub(super) fn activation<'a>(
+    node: &KernelConstruction<'a>,
+    is_activation: impl Fn(&str) -> bool,
+) -> Result<Option<&'a str>, KernelError> {
+    let fused_ops = node.attrs.list(FUSED_OPS).unwrap_or(&[]);
+    let names: Option<SmallVec<[&str; 2]>> = fused_ops
+        .iter()
+        .map(|op| match op {
+            AttrValue::Bytes(name) => std::str::from_utf8(name).ok(),
+            _ => None,
+        })
+        .collect();
+    match names.as_deref() {
+        Some(["BiasAdd"]) => Ok(None),
+        Some(["BiasAdd", activation]) if is_activation(activation) => Ok(Some(activation)),
+        _ => Err(bad_attr(
+            node,
+            FUSED_OPS,
+            "list of BiasAdd and at most one activation that the device has",
+        )),
+    }
+}
+
+/// # Errors
+/// [`KernelError::InvalidArgument`] where a bias is not one number per column of a product.
+pub(super) fn check_bias(bias: &Shape, product: &Shape) -> Result<(), KernelError> {
+    let columns = product.dims().last();
+    if bias.dims() == columns.map_or(&[][..], std::slice::from_ref) {
+        return Ok(());
+    }
+    Err(KernelError::invalid(format!(
+        "Must provide as many biases as the last dimension of the input tensor: {bias} vs. {product}"
+    )))
+}

@@ -1,0 +1,363 @@
+//! Which nodes are computed together.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+use rustc_hash::FxHashSet;
+use smallvec::SmallVec;
+
+use super::INPUTS_MAX;
+use super::OP;
+use super::RANK_MAX;
+use super::expression::Expression;
+use super::expression::Function;
+use super::expression::Step;
+use super::kernel::TYPES;
+use crate::device::FusedNode;
+use crate::device::PartitionGraph;
+use crate::graph::NodeId;
+use crate::graph::TensorId;
+use crate::tensor::DType;
+use crate::tensor::HostAllocator;
+use crate::tensor::PartialShape;
+
+/// Nodes of a region at most: what a compiler takes long for.
+const NODES_MAX: usize = 64;
+
+/// Reductions of a region at most. What each needs is computed anew.
+const ROWS_MAX: usize = 4;
+
+/// Elements of a row that one unit of work goes through at most.
+const REDUCED_MAX: usize = 1 << 16;
+
+/// Elements of a row that are worth going through by rows.
+const WIDTH_MIN: usize = 4;
+
+/// Replaces regions of elementwise nodes, and of reductions of rows whose results such nodes read, by one kernel each.
+///
+/// The numbers are those of the nodes one by one: the same functions in the same order, and sums of up to 1,024 elements in the same
+/// order, too; what a driver's vectors of a transcendental function differ by from its single numbers is left.
+pub(super) fn fuse(graph: &mut PartitionGraph<'_>) {
+    let nodes: Vec<NodeId> = graph.nodes().collect();
+    let order: FxHashMap<NodeId, usize> = nodes.iter().copied().zip(0..).collect();
+    // From the end on, a region has everything that only it needs.
+    for &root in nodes.iter().rev() {
+        if let Some(fused) = Region::around(graph, root).and_then(|region| region.fused(&order)) {
+            // Refused where a node is stateful, say.
+            let _ = graph.fuse(fused);
+        }
+    }
+}
+
+/// What a node is for a region.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Computes(Function),
+    /// TensorFlow `Softmax` or `LogSoftmax`: several steps.
+    Softmax {
+        is_logarithm: bool,
+    },
+    /// Its result is its operand.
+    Passes,
+}
+
+impl Role {
+    /// `None` where it cannot be part of one, whatever the shapes.
+    fn of(graph: &PartitionGraph<'_>, node: NodeId, dtype: DType) -> Option<Self> {
+        let all = graph.graph();
+        let (op, attrs) = (all.op(node), all.attrs(node));
+        let role = match op {
+            "Identity" | "StopGradient" | "PreventGradient" | "Snapshot" => Self::Passes,
+            "Softmax" | "LogSoftmax" => Self::Softmax {
+                is_logarithm: op == "LogSoftmax",
+            },
+            _ => Self::Computes(Function::of(op)?),
+        };
+        let is_as_needed = match role {
+            Self::Computes(Function::Bias) => {
+                matches!(attrs.text("data_format"), None | Some("NHWC"))
+            }
+            Self::Computes(Function::Row(_)) => {
+                attrs.bool("keep_dims") == Some(true) && reduces_rows(graph, node)
+            }
+            _ => true,
+        };
+        // Kernels that an app has put in the place of ours are called.
+        let is_ours = attrs.dtype("T") == Some(dtype) && graph.has_plain_kernel(node);
+        (is_as_needed && is_ours && !graph.is_replaced(node)).then_some(role)
+    }
+
+    fn n_operands(self) -> usize {
+        match self {
+            Self::Computes(function) => function.n_operands(),
+            Self::Softmax { .. } | Self::Passes => 1,
+        }
+    }
+
+    /// How often it goes through a row before it has a result.
+    fn n_rows(self) -> usize {
+        match self {
+            Self::Computes(Function::Row(_)) => 1,
+            Self::Softmax { .. } => 2,
+            Self::Computes(_) | Self::Passes => 0,
+        }
+    }
+}
+
+/// Whether a reduction is one over the last dimension in every run.
+fn reduces_rows(graph: &PartitionGraph<'_>, node: NodeId) -> bool {
+    let Some(rank) = shape_of_input(graph, node, 0).and_then(|shape| shape.rank()) else {
+        return false;
+    };
+    let literal = graph.constant_input(node, 1);
+    let memory = HostAllocator::new("axes of reductions", u64::MAX);
+    let Some(Ok(axes)) = literal.map(|literal| literal.to_tensor(&memory)) else {
+        return false;
+    };
+    let axis = match (axes.as_slice::<i32>(), axes.as_slice::<i64>()) {
+        (Ok(&[axis]), _) => i64::from(axis),
+        (_, Ok(&[axis])) => axis,
+        _ => return false,
+    };
+    let last = i64::try_from(rank).unwrap_or(i64::MAX) - 1;
+    rank > 0 && (axis == -1 || axis == last)
+}
+
+fn input(graph: &PartitionGraph<'_>, node: NodeId, index: usize) -> Option<TensorId> {
+    graph.graph().data_inputs(node).nth(index)
+}
+
+fn shape_of_input(graph: &PartitionGraph<'_>, node: NodeId, index: usize) -> Option<PartialShape> {
+    input(graph, node, index).map(|tensor| graph.graph().tensor_shape(tensor))
+}
+
+/// Nodes whose results nobody sees but the root's.
+struct Region<'g, 'a> {
+    graph: &'g PartitionGraph<'a>,
+    root: NodeId,
+    dtype: DType,
+    /// The root's, whose rank is known.
+    dims: SmallVec<[Option<usize>; 4]>,
+    nodes: FxHashMap<NodeId, Role>,
+    n_rows: usize,
+}
+
+impl<'g, 'a> Region<'g, 'a> {
+    /// The largest region whose result is a node's, if it is one that computes.
+    fn around(graph: &'g PartitionGraph<'a>, root: NodeId) -> Option<Self> {
+        let all = graph.graph();
+        let dtype = all.attrs(root).dtype("T");
+        let dtype = dtype.filter(|dtype| TYPES.contains(dtype))?;
+        let role = Role::of(graph, root, dtype)?;
+        if matches!(role, Role::Passes | Role::Computes(Function::Row(_))) {
+            return None;
+        }
+        let shape = all.tensor_shape(all.output(root, 0)?);
+        let dims = shape.dims().filter(|dims| dims.len() <= RANK_MAX)?;
+        let mut region = Self {
+            graph,
+            root,
+            dtype,
+            dims: dims.into(),
+            nodes: FxHashMap::from_iter([(root, role)]),
+            n_rows: role.n_rows(),
+        };
+        if region.n_rows > 0 && !region.has_its_rows(root) {
+            return None;
+        }
+        region.grow();
+        Some(region)
+    }
+
+    fn grow(&mut self) {
+        let mut refused = FxHashSet::default();
+        // A node may join when all that read it have.
+        let mut waiting = vec![self.root];
+        while let Some(reader) = waiting.pop() {
+            for index in 0..self.nodes[&reader].n_operands() {
+                let Some((node, _)) = self.graph.input_node(reader, index) else {
+                    continue;
+                };
+                if self.nodes.contains_key(&node) || refused.contains(&node) {
+                    continue;
+                }
+                let needed_inside = self
+                    .graph
+                    .is_needed_only_by(node, |other| self.nodes.contains_key(&other));
+                if !needed_inside || self.nodes.len() == NODES_MAX {
+                    // Its other readers may join yet, and come by here.
+                    continue;
+                }
+                if self.take(node) {
+                    waiting.push(node);
+                } else {
+                    refused.insert(node);
+                }
+            }
+        }
+    }
+
+    /// Takes a node in, unless it does not belong here.
+    fn take(&mut self, node: NodeId) -> bool {
+        let Some(role) = Role::of(self.graph, node, self.dtype) else {
+            return false;
+        };
+        let n_rows = role.n_rows();
+        let is_too_much = self.n_rows + n_rows > ROWS_MAX || !self.has_its_rows(node);
+        if !self.fits(node) || n_rows > 0 && is_too_much {
+            return false;
+        }
+        self.nodes.insert(node, role);
+        if self.inputs().len() > INPUTS_MAX {
+            self.nodes.remove(&node);
+            return false;
+        }
+        self.n_rows += n_rows;
+        true
+    }
+
+    /// Whether a node has as many elements as the root, or one per row: what has fewer is not to be computed again and again.
+    fn fits(&self, node: NodeId) -> bool {
+        let all = self.graph.graph();
+        let Some(output) = all.output(node, 0) else {
+            return false;
+        };
+        let shape = all.tensor_shape(output);
+        let Some(dims) = shape.dims().filter(|dims| dims.len() <= self.dims.len()) else {
+            return false;
+        };
+        let n_missing = self.dims.len() - dims.len();
+        let own = std::iter::repeat_n(&Some(1), n_missing).chain(dims);
+        let last = self.dims.len().saturating_sub(1);
+        let mut pairs = own.zip(&self.dims).enumerate();
+        pairs.all(|(axis, (own, dim))| own == dim || axis == last && *own == Some(1))
+    }
+
+    /// Whether what a node reduces has rows as long as the root's.
+    fn has_its_rows(&self, node: NodeId) -> bool {
+        let shape = shape_of_input(self.graph, node, 0);
+        let width = shape.and_then(|shape| shape.dims()?.last().copied().flatten());
+        let own = self.dims.last().copied().flatten();
+        width.is_some_and(|width| (1..=REDUCED_MAX).contains(&width)) && width == own
+    }
+
+    /// Tensors that come from outside, and who reads them.
+    fn inputs(&self) -> FxHashMap<TensorId, (NodeId, usize)> {
+        let mut inputs = FxHashMap::default();
+        for (&node, role) in &self.nodes {
+            for index in 0..role.n_operands() {
+                if let Some(tensor) = self.outside(node, index) {
+                    inputs.insert(tensor, (node, index));
+                }
+            }
+        }
+        inputs
+    }
+
+    /// The tensor that an operand is, if it comes from outside.
+    fn outside(&self, node: NodeId, index: usize) -> Option<TensorId> {
+        let maker = self.graph.input_node(node, index);
+        let is_inside = maker.is_some_and(|(maker, _)| self.nodes.contains_key(&maker));
+        input(self.graph, node, index).filter(|_| !is_inside)
+    }
+
+    /// As one node, if that is worth it.
+    fn fused(&self, order: &FxHashMap<NodeId, usize>) -> Option<FusedNode> {
+        let mut nodes: Vec<NodeId> = self.nodes.keys().copied().collect();
+        nodes.sort_by_key(|node| order.get(node));
+        // Inputs in the order in which they are read, so that equal regions are equal programs.
+        let mut inputs: Vec<(TensorId, (NodeId, usize))> = Vec::new();
+        for &node in &nodes {
+            for index in 0..self.nodes[&node].n_operands() {
+                if let Some(tensor) = self.outside(node, index)
+                    && !inputs.iter().any(|(known, _)| *known == tensor)
+                {
+                    inputs.push((tensor, (node, index)));
+                }
+            }
+        }
+        let mut values: FxHashMap<NodeId, usize> = FxHashMap::default();
+        let mut steps = Steps {
+            n_inputs: inputs.len(),
+            steps: Vec::new(),
+        };
+        for &node in &nodes {
+            let role = self.nodes[&node];
+            let operands = (0..role.n_operands()).map(|index| match self.outside(node, index) {
+                Some(tensor) => inputs.iter().position(|(known, _)| *known == tensor),
+                None => {
+                    let (maker, _) = self.graph.input_node(node, index)?;
+                    values.get(&maker).copied()
+                }
+            });
+            let operands: SmallVec<[usize; 2]> = operands.collect::<Option<_>>()?;
+            let value = match role {
+                Role::Passes => operands[0],
+                Role::Softmax { is_logarithm } => steps.softmax(operands[0], is_logarithm)?,
+                Role::Computes(_) => steps.push(self.graph.graph().op(node), &operands)?,
+            };
+            values.insert(node, value);
+        }
+        let n_computing = self.nodes.values().filter(|role| **role != Role::Passes);
+        if n_computing.count() < 2 || !self.is_worth_rows(&inputs) {
+            return None;
+        }
+        let Steps { n_inputs, steps } = steps;
+        let expression = Expression { n_inputs, steps };
+        Some(FusedNode {
+            op: OP.to_owned(),
+            attrs: expression.attrs(self.dtype),
+            inputs: inputs.into_iter().map(|(_, input)| input).collect(),
+            nodes,
+        })
+    }
+
+    /// Whether rows are long, or there is but one, as all inputs are of one shape or single numbers.
+    fn is_worth_rows(&self, inputs: &[(TensorId, (NodeId, usize))]) -> bool {
+        let all = self.graph.graph();
+        let is_long = self
+            .dims
+            .last()
+            .is_some_and(|width| width.is_none_or(|width| width >= WIDTH_MIN));
+        is_long
+            || inputs.iter().all(|&(tensor, _)| {
+                let shape = all.tensor_shape(tensor);
+                let dims = shape.dims();
+                dims.is_some_and(|dims| {
+                    *dims == *self.dims || dims.iter().all(|dim| *dim == Some(1))
+                })
+            })
+    }
+}
+
+/// Steps of an expression, as they are found.
+struct Steps {
+    n_inputs: usize,
+    steps: Vec<Step>,
+}
+
+impl Steps {
+    /// Adds what an op computes, and gives the value's number.
+    fn push(&mut self, op: &str, operands: &[usize]) -> Option<usize> {
+        self.steps.push(Step {
+            op: Arc::from(op),
+            function: Function::of(op)?,
+            operands: operands.into(),
+        });
+        Some(self.n_inputs + self.steps.len() - 1)
+    }
+
+    /// `e^(x - max) / sum`, or its logarithm.
+    fn softmax(&mut self, x: usize, is_logarithm: bool) -> Option<usize> {
+        let largest = self.push("Max", &[x])?;
+        let below = self.push("Sub", &[x, largest])?;
+        let power = self.push("Exp", &[below])?;
+        let sum = self.push("Sum", &[power])?;
+        if is_logarithm {
+            let logarithm = self.push("Log", &[sum])?;
+            return self.push("Sub", &[below, logarithm]);
+        }
+        let factor = self.push("Reciprocal", &[sum])?;
+        self.push("Mul", &[power, factor])
+    }
+}

@@ -1,0 +1,117 @@
+//! Transpositions around batches of matrix products, which read and write by strides anyway.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use crate::backend::source::kernels::turned;
+use crate::device::FusedNode;
+use crate::device::PartitionGraph;
+use crate::graph::AttrSet;
+use crate::graph::AttrValue;
+use crate::graph::NodeId;
+use crate::tensor::HostAllocator;
+
+/// Replaces products by such as read their sides before they are transposed, and write their result as it is afterwards.
+pub(super) fn fuse(graph: &mut PartitionGraph<'_>) {
+    let nodes: Vec<NodeId> = graph.nodes().collect();
+    let order: FxHashMap<NodeId, usize> = nodes.iter().copied().zip(0..).collect();
+    // Those with a transposed result first, as it is the result of all.
+    for &node in &nodes {
+        if let Some(permutation) = permutation(graph, node)
+            && permutation.last() == Some(&(permutation.len() - 1))
+            && let Some((product, _)) = graph.input_node(node, 0)
+            && is_product(graph, product)
+            && graph.is_read_only_by(product, node)
+        {
+            around(graph, product, Some((node, permutation)), &order);
+        }
+    }
+    for &node in &nodes {
+        if is_product(graph, node) {
+            around(graph, node, None, &order);
+        }
+    }
+}
+
+fn is_product(graph: &PartitionGraph<'_>, node: NodeId) -> bool {
+    matches!(graph.graph().op(node), "BatchMatMul" | "BatchMatMulV2")
+        && graph.has_plain_kernel(node)
+}
+
+/// What a node transposes by in every run, if it does so.
+fn permutation(graph: &PartitionGraph<'_>, node: NodeId) -> Option<Vec<usize>> {
+    if graph.graph().op(node) != "Transpose" || !graph.has_plain_kernel(node) {
+        return None;
+    }
+    let memory = HostAllocator::new("permutations", u64::MAX);
+    let axes = graph.constant_input(node, 1)?.to_tensor(&memory).ok()?;
+    let axes: Vec<i64> = match (axes.as_slice::<i32>(), axes.as_slice::<i64>()) {
+        (Ok(axes), _) => axes.iter().copied().map(i64::from).collect(),
+        (_, Ok(axes)) => axes.to_vec(),
+        _ => return None,
+    };
+    let axes = axes.into_iter().map(|axis| usize::try_from(axis).ok());
+    let axes: Vec<usize> = axes.collect::<Option<_>>()?;
+    (axes.len() >= 2 && turned::is_permutation(&axes)).then_some(axes)
+}
+
+/// Joins a product with transpositions before it and one behind it.
+fn around(
+    graph: &mut PartitionGraph<'_>,
+    product: NodeId,
+    output: Option<(NodeId, Vec<usize>)>,
+    order: &FxHashMap<NodeId, usize>,
+) {
+    let mut nodes = vec![product];
+    let mut permutations: [Vec<usize>; 3] = Default::default();
+    let mut inputs = Vec::new();
+    for (side, own) in permutations[..2].iter_mut().enumerate() {
+        let transposition = graph
+            .input_node(product, side)
+            .filter(|&(node, _)| graph.is_read_only_by(node, product));
+        let found = transposition.and_then(|(node, _)| Some((node, permutation(graph, node)?)));
+        if let Some((node, permutation)) = found {
+            *own = permutation;
+            nodes.push(node);
+            inputs.push((node, 0));
+        } else {
+            inputs.push((product, side));
+        }
+    }
+    if let Some((node, permutation)) = output {
+        nodes.push(node);
+        permutations[2] = permutation;
+    }
+    nodes.sort_by_key(|node| order.get(node));
+    // A tensor may be transposed for both sides.
+    nodes.dedup();
+    if nodes.len() == 1 {
+        return;
+    }
+    let all = graph.graph();
+    let attrs = all.attrs(product).iter();
+    let attrs = attrs.map(|(name, value)| (Arc::from(name), value.clone()));
+    let broadcasts = AttrValue::Bool(all.op(product) != "BatchMatMul");
+    let turns = turned::PERMUTATIONS.into_iter().zip(permutations);
+    let turns = turns.map(|(name, axes)| {
+        let axes = axes
+            .into_iter()
+            .map(|axis| i64::try_from(axis).unwrap_or(-1));
+        (
+            Arc::from(name),
+            AttrValue::List(axes.map(AttrValue::Int).collect()),
+        )
+    });
+    let attrs = attrs
+        .chain([(turned::BROADCASTS.into(), broadcasts)])
+        .chain(turns);
+    let fused = FusedNode {
+        op: turned::OP.to_owned(),
+        attrs: AttrSet::new(attrs),
+        inputs,
+        nodes,
+    };
+    // Refused where one of them is part of another already.
+    let _ = graph.fuse(fused);
+}

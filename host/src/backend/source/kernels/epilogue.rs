@@ -1,0 +1,86 @@
+//! What is done with the sums of a product before they are stored: a bias per column, and an activation.
+
+use super::tiles::Tiling;
+use super::unary;
+use crate::backend::fuse::activation;
+use crate::backend::fuse::check_bias;
+use crate::backend::source::call::Call;
+use crate::backend::source::call::LazyFunction;
+use crate::backend::source::call::index;
+use crate::backend::source::fusion::with_functions_of_lanes;
+use crate::device::KernelArg;
+use crate::device::KernelConstruction;
+use crate::device::KernelError;
+use crate::device::ProgramSource;
+use crate::tensor::DType;
+use crate::tensor::Shape;
+use crate::tensor::Tensor;
+
+/// Types whose sums are what is stored, so that nothing is rounded between.
+pub(in crate::backend::source) const TYPES: [DType; 1] = [DType::F32];
+
+/// The function of `lanes.h` for no activation.
+const SAME: &str = "same";
+
+/// Whether the nodes of an op can follow a bias.
+pub(in crate::backend::source) fn is_activation(op: &str) -> bool {
+    unary::function_of_lanes(op).is_some()
+}
+
+/// The epilogue of a fused node, whose bias is the input after the product's two.
+pub(super) struct Epilogue {
+    function: &'static str,
+    /// For products of nothing.
+    alone: LazyFunction,
+}
+
+impl Epilogue {
+    /// What a node's attributes say.
+    pub(super) fn new(node: &KernelConstruction<'_>, tiling: Tiling) -> Result<Self, KernelError> {
+        let activation = activation(node, is_activation)?;
+        let function = activation.and_then(unary::function_of_lanes);
+        let function = function.unwrap_or(SAME);
+        let alone = tiling.source("tile.h", include_str!("../tile.h"), 1, 1)?;
+        Ok(Self {
+            function,
+            alone: LazyFunction::new(with_activation(alone, function), "biases"),
+        })
+    }
+
+    /// A program that starts with `tile.h` and stores sums by it.
+    pub(super) fn source(&self, source: ProgramSource) -> ProgramSource {
+        with_activation(source, self.function)
+    }
+
+    /// The bias for a product of this shape.
+    pub(super) fn bias<'a>(
+        &self,
+        call: &'a Call<'_, '_>,
+        product: &Shape,
+    ) -> Result<&'a Tensor, KernelError> {
+        let bias = call.typed(2, TYPES[0])?;
+        check_bias(bias.shape(), product)?;
+        Ok(bias)
+    }
+
+    /// Fills `out`, which has elements, with what sums of nothing become.
+    pub(super) fn fill(
+        &self,
+        call: &Call<'_, '_>,
+        bias: &Tensor,
+        out: &Tensor,
+    ) -> Result<(), KernelError> {
+        let n = out.shape().n_elements();
+        let args = [
+            KernelArg::Read(bias),
+            KernelArg::Write(out),
+            KernelArg::U32(index(n)?),
+            KernelArg::U32(index(bias.shape().n_elements())?),
+        ];
+        call.launch_items(self.alone.on(call.device)?, n, &args)
+    }
+}
+
+fn with_activation(source: ProgramSource, function: &'static str) -> ProgramSource {
+    with_functions_of_lanes(source).with("ACTIVATION", function)
+}

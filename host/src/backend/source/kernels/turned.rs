@@ -1,0 +1,169 @@
+//! Batches of matrix products whose operands or result are transposed by nodes around them: strides instead of copies.
+
+use crate::backend::cpu::kernels::bad_attr;
+use crate::backend::cpu::kernels::bool_attr;
+use crate::backend::cpu::kernels::matrix;
+use crate::device::KernelConstruction;
+use crate::device::KernelError;
+use crate::graph::AttrValue;
+use crate::kernels::batch::BatchProduct;
+use crate::kernels::batch::Operand;
+use crate::tensor::Shape;
+
+/// The op of such a node. It is no op of TensorFlow's, and in no graph.
+pub(in crate::backend::source) const OP: &str = "_FusedTransposeBatchMatMul";
+
+/// Whether batch dimensions are repeated where they differ, as those of `BatchMatMulV2` are.
+pub(in crate::backend::source) const BROADCASTS: &str = "broadcasts";
+
+/// Permutations of the left side, the right one and the result; without elements where nothing is transposed.
+pub(in crate::backend::source) const PERMUTATIONS: [&str; 3] = ["perm_x", "perm_y", "perm_output"];
+
+/// A permutation of the dimensions of a tensor.
+pub(super) type Permutation = Vec<usize>;
+
+/// A batch of products, the result's shape, and where it stands if that is not one matrix behind the other.
+pub(super) struct Planned {
+    pub(super) product: BatchProduct,
+    pub(super) shape: Shape,
+    pub(super) out: Option<Operand>,
+}
+
+/// What the attributes of a node say.
+pub(super) struct Turns {
+    is_transposed: [bool; 2],
+    broadcasts: bool,
+    permutations: [Permutation; 3],
+}
+
+impl Turns {
+    pub(super) fn new(node: &KernelConstruction<'_>) -> Result<Self, KernelError> {
+        let permutation = |attr: &str| {
+            let axes = node.attrs.list(attr).unwrap_or(&[]).iter();
+            let axes = axes.map(|axis| match axis {
+                AttrValue::Int(axis) => usize::try_from(*axis).ok(),
+                _ => None,
+            });
+            let axes: Option<Permutation> = axes.collect();
+            axes.filter(|axes| is_permutation(axes))
+                .ok_or_else(|| bad_attr(node, attr, "permutation of the dimensions"))
+        };
+        let [x, y, output] = PERMUTATIONS;
+        let output_permutation = permutation(output)?;
+        let last = output_permutation.len().checked_sub(1);
+        if output_permutation.last().copied() != last {
+            return Err(bad_attr(node, output, "permutation that keeps rows"));
+        }
+        Ok(Self {
+            is_transposed: matrix::batch_attrs(node)?.0,
+            broadcasts: bool_attr(node, BROADCASTS, true)?,
+            permutations: [permutation(x)?, permutation(y)?, output_permutation],
+        })
+    }
+
+    /// Whether the right side is the matrix that it looks like.
+    pub(super) fn keeps_right(&self) -> bool {
+        self.permutations[1].is_empty()
+    }
+
+    pub(super) fn is_right_transposed(&self) -> bool {
+        self.is_transposed[1]
+    }
+
+    /// The products of operands of these shapes.
+    pub(super) fn plan(&self, lhs: &Shape, rhs: &Shape) -> Result<Planned, KernelError> {
+        let [x, y, output] = &self.permutations;
+        let (turned_lhs, turned_rhs) = (permuted(lhs, x)?, permuted(rhs, y)?);
+        let (mut product, shape) = matrix::plan(
+            &turned_lhs,
+            &turned_rhs,
+            self.is_transposed,
+            self.broadcasts,
+        )?;
+        turn(&mut product.lhs, lhs, &turned_lhs, x, self.is_transposed[0]);
+        turn(&mut product.rhs, rhs, &turned_rhs, y, self.is_transposed[1]);
+        if output.is_empty() {
+            return Ok(Planned {
+                product,
+                shape,
+                out: None,
+            });
+        }
+        let turned = permuted(&shape, output)?;
+        let strides = contiguous(&turned);
+        let mut own = vec![0; strides.len()];
+        for (&axis, &stride) in output.iter().zip(&strides) {
+            own[axis] = stride;
+        }
+        let [batch @ .., row, column] = &*own else {
+            return Err(KernelError::invalid("a product has two dimensions"));
+        };
+        let out = Operand {
+            batch: batch.into(),
+            row: *row,
+            column: *column,
+        };
+        Ok(Planned {
+            product,
+            shape: turned,
+            out: Some(out),
+        })
+    }
+}
+
+/// Whether each of so many numbers is there.
+pub(in crate::backend::source) fn is_permutation(axes: &[usize]) -> bool {
+    (0..axes.len()).all(|axis| axes.contains(&axis))
+}
+
+/// What a transposition makes of a shape.
+fn permuted(shape: &Shape, permutation: &[usize]) -> Result<Shape, KernelError> {
+    if permutation.is_empty() {
+        return Ok(shape.clone());
+    }
+    if permutation.len() != shape.rank() {
+        return Err(KernelError::invalid(format!(
+            "transpose expects a vector of size {}. But input(1) is a vector of size {}",
+            shape.rank(),
+            permutation.len()
+        )));
+    }
+    Ok(permutation.iter().map(|&axis| shape.dims()[axis]).collect())
+}
+
+/// Row-major strides, in elements.
+fn contiguous(shape: &Shape) -> Vec<usize> {
+    let mut strides = vec![1usize; shape.rank()];
+    for axis in (1..shape.rank()).rev() {
+        strides[axis - 1] = strides[axis].saturating_mul(shape.dims()[axis]);
+    }
+    strides
+}
+
+/// Has an operand be walked over where it stands, before it is transposed.
+fn turn(
+    operand: &mut Operand,
+    shape: &Shape,
+    turned: &Shape,
+    permutation: &[usize],
+    is_transposed: bool,
+) {
+    if permutation.is_empty() {
+        return;
+    }
+    let own = contiguous(shape);
+    let strides: Vec<usize> = permutation.iter().map(|&axis| own[axis]).collect();
+    let ([batch @ .., row, column], [sizes @ .., _, _]) = (&*strides, turned.dims()) else {
+        return;
+    };
+    let n_missing = operand.batch.len() - batch.len();
+    let axes = operand.batch[n_missing..].iter_mut();
+    for (stride, (&own, &size)) in axes.zip(batch.iter().zip(sizes)) {
+        *stride = if size == 1 { 0 } else { own };
+    }
+    (operand.row, operand.column) = if is_transposed {
+        (*column, *row)
+    } else {
+        (*row, *column)
+    };
+}

@@ -1,0 +1,772 @@
+//! Nodes that SYCL devices compute together: the numbers of the nodes one by one, and only where nobody can tell.
+//!
+//! A session that fetches everything computes everything by itself, and is what others are compared with. `PLACEWRIGHT_SEED` draws
+//! other graphs.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering;
+
+use placewright::backend::cpu::ThreadPoolDeviceFactory;
+use placewright::builder::Axes;
+use placewright::builder::BuildError;
+use placewright::builder::Conv2d;
+use placewright::builder::GraphBuilder;
+use placewright::builder::Padding;
+use placewright::builder::Value;
+use placewright::device::DeviceSet;
+use placewright::device::FactoryRegistry;
+use placewright::device::Kernel;
+use placewright::device::KernelContext;
+use placewright::device::KernelDef;
+use placewright::device::KernelError;
+use placewright::session::Session;
+use placewright::session::SessionBuilder;
+use placewright::tensor::PartialShape;
+use placewright::tensor::Shape;
+use placewright::tensor::Tensor;
+use placewright::trace::EventKind;
+use placewright::trace::Recorder;
+
+use super::PREFIX;
+use super::n_devices;
+use super::open;
+use super::options;
+use super::session;
+use crate::like_gpu::LikeGpuFactory;
+use crate::sample::Random;
+
+/// Random graphs, each a program of its own.
+const N_GRAPHS: usize = 24;
+
+/// Numbers of both signs whose sums and products are exact for a while.
+fn values(shape: &[usize], seed: usize) -> Tensor {
+    let n: usize = shape.iter().product();
+    #[expect(clippy::cast_precision_loss, reason = "small numbers")]
+    let numbers = (0..n).map(|i| ((i * 31 + seed * 17) % 23) as f32 / 4.0 - 2.75);
+    Tensor::from_values(Shape::from(shape), &numbers.collect::<Vec<f32>>()).unwrap()
+}
+
+fn bits(tensor: &Tensor) -> Vec<u32> {
+    let values = tensor.as_slice::<f32>().unwrap().iter();
+    // Which NaN it is, is nobody's business.
+    values
+        .map(|x| if x.is_nan() { f32::NAN } else { *x }.to_bits())
+        .collect()
+}
+
+/// As equal as sums in another order are, quotients, and functions of a driver's whose vectors differ from its single numbers.
+fn assert_close(found: &Tensor, expected: &Tensor, what: &str) {
+    assert_eq!(found.shape(), expected.shape(), "{what}");
+    let pairs = found.as_slice::<f32>().unwrap().iter();
+    for (index, (a, b)) in pairs.zip(expected.as_slice::<f32>().unwrap()).enumerate() {
+        let scale = a.abs().max(b.abs()).max(1.0);
+        let is_close = a == b || (a - b).abs() <= 1e-5 * scale || a.is_nan() && b.is_nan();
+        assert!(is_close, "{what}: element {index} is {a}, expected {b}");
+    }
+}
+
+/// The devices, and the first SYCL device again as one that gets the functions of a GPU.
+fn both_ways() -> Vec<Arc<DeviceSet>> {
+    let mut factories = FactoryRegistry::empty();
+    let cpu = ThreadPoolDeviceFactory::default();
+    factories.register("CPU", 60, Arc::new(cpu)).unwrap();
+    let like_gpu = Arc::new(LikeGpuFactory);
+    factories.register("SYCL", 200, like_gpu).unwrap();
+    let like_gpu = factories.create_devices(&options(1), PREFIX).unwrap();
+    vec![open(&options(1)), Arc::new(like_gpu)]
+}
+
+/// What was computed together.
+fn together(recorder: &Recorder) -> Vec<String> {
+    let events = recorder.events().into_iter();
+    let mut together: Vec<String> = events
+        .filter_map(|event| match event.kind {
+            EventKind::Device {
+                call: "maybe_rewrite_graph",
+                detail,
+                ..
+            } => Some(detail.into_string()),
+            _ => None,
+        })
+        .collect();
+    together.sort_unstable();
+    together
+}
+
+/// A session on SYCL:0, and what it tells.
+fn recorded(b: GraphBuilder, devices: &Arc<DeviceSet>) -> (Session, Recorder) {
+    recorded_with(b, devices, |builder| builder)
+}
+
+fn recorded_with(
+    b: GraphBuilder,
+    devices: &Arc<DeviceSet>,
+    more: impl FnOnce(SessionBuilder) -> SessionBuilder,
+) -> (Session, Recorder) {
+    let recorder = Recorder::on();
+    // By TensorFlow's priorities everything stands on SYCL:0.
+    let builder = more(session(b, devices));
+    let session = builder.with_recorder(recorder.clone()).build().unwrap();
+    (session, recorder)
+}
+
+/// `y` = normalised `x + residual`, as models write it.
+fn layer_norm(rows: Option<usize>, width: usize) -> Result<GraphBuilder, BuildError> {
+    let b = GraphBuilder::new("norm");
+    let shape = PartialShape::new(&[Some(2), rows, Some(width)]);
+    let x = b.placeholder::<f32>("x", shape.clone())?;
+    let residual = b.placeholder::<f32>("residual", shape)?;
+    let scale = b.placeholder::<f32>("scale", [width])?;
+    let offset = b.placeholder::<f32>("offset", [width])?;
+    let row = || Axes::new([-1]).keeping_dims();
+    let sum = b.named("sum").add(x, residual)?;
+    let mean = b.named("mean").reduce_mean(sum, row())?;
+    let same = b.named("same").identity(mean)?;
+    let square = b.named("square").squared_difference(sum, same)?;
+    let variance = b.named("variance").reduce_mean(square, row())?;
+    let epsilon = b.constant([], &[1e-3f32])?;
+    let shifted = b.named("shifted").add(variance, epsilon)?;
+    let inverse = b.named("inverse").rsqrt(shifted)?;
+    let factor = b.named("factor").mul(inverse, scale)?;
+    let scaled = b.named("scaled").mul(sum, factor)?;
+    let moved = b.named("moved").mul(mean, factor)?;
+    let rest = b.named("rest").sub(offset, moved)?;
+    b.named("y").add(scaled, rest)?;
+    Ok(b)
+}
+
+const NORM: [&str; 12] = [
+    "sum", "mean", "same", "square", "variance", "shifted", "inverse", "factor", "scaled", "moved",
+    "rest", "y",
+];
+
+fn norm_feeds(rows: usize, width: usize) -> [(&'static str, Tensor); 4] {
+    [
+        ("x", values(&[2, rows, width], 1)),
+        ("residual", values(&[2, rows, width], 5)),
+        ("scale", values(&[width], 2)),
+        ("offset", values(&[width], 3)),
+    ]
+}
+
+#[test]
+fn a_layer_normalisation_is_one_kernel() {
+    if n_devices() == 0 {
+        return;
+    }
+    for (rows, width) in [(3, 4), (1, 17), (5, 128), (2, 1000), (70, 16)] {
+        for devices in &both_ways() {
+            normalise(rows, width, devices);
+        }
+    }
+}
+
+fn normalise(rows: usize, width: usize, devices: &Arc<DeviceSet>) {
+    // Rows may come by any number, of one length.
+    for known in [Some(rows), None] {
+        let (session, recorder) = recorded(layer_norm(known, width).unwrap(), devices);
+        let feeds = norm_feeds(rows, width);
+        let found = session.run(&feeds, &["y"]).unwrap();
+        assert_eq!(
+            together(&recorder),
+            [format!("_FusedElementwise computes {}", NORM.join(", "))],
+        );
+        let expected = session.run(&feeds, &NORM).unwrap();
+        assert_eq!(
+            together(&recorder).len(),
+            1,
+            "nothing of what is fetched is inside"
+        );
+        let expected = expected.last().unwrap();
+        assert_eq!(found[0].shape(), expected.shape());
+        assert_close(&found[0], expected, &format!("{rows} x {width}"));
+        // Once more with other shapes, where they may come.
+        if known.is_none() {
+            let feeds = norm_feeds(rows + 4, width);
+            let found = session.run(&feeds, &["y"]).unwrap();
+            let expected = session.run(&feeds, &NORM).unwrap();
+            assert_close(&found[0], expected.last().unwrap(), "more rows");
+            let none = session.run(&norm_feeds(0, width), &["y"]).unwrap();
+            assert_eq!(none[0].shape().dims(), [2, 0, width]);
+        }
+    }
+}
+
+/// A graph of random arithmetic over operands that are repeated, whose last node is `y`; feeds, and the names of all nodes.
+fn random_graph(random: &mut Random) -> (GraphBuilder, Vec<(String, Tensor)>, Vec<String>) {
+    let b = GraphBuilder::new("random");
+    let mut shape: Vec<usize> = (0..random.below(4)).map(|_| 1 + random.below(5)).collect();
+    let width = [1, 4, 7, 16, 33, 130, 1500][random.below(7)];
+    shape.push(width);
+    let (mut feeds, mut full, mut all): (Vec<_>, Vec<Value<f32>>, Vec<Value<f32>>) =
+        Default::default();
+    for input in 0..1 + random.below(6) {
+        let mut own = shape.clone();
+        if input > 0 {
+            for dim in &mut own {
+                if random.below(3) == 0 {
+                    *dim = 1;
+                }
+            }
+            own.drain(..random.below(2) * random.below(shape.len() + 1));
+        }
+        // The first dimension of some is not known.
+        let mut dims: Vec<Option<usize>> = own.iter().copied().map(Some).collect();
+        if own.len() > 1 && random.below(4) == 0 {
+            dims[0] = None;
+        }
+        let name = format!("in{input}");
+        let value = b
+            .placeholder::<f32>(&name, PartialShape::new(&dims))
+            .unwrap();
+        feeds.push((name, values(&own, input)));
+        if input == 0 {
+            full.push(value);
+        }
+        all.push(value);
+    }
+    let mut names = Vec::new();
+    let n_nodes = 2 + random.below(14);
+    for node in 0..n_nodes {
+        let is_last = node + 1 == n_nodes;
+        let name = if is_last {
+            "y".to_owned()
+        } else {
+            format!("n{node}")
+        };
+        let scope = b.named(&name);
+        // Mostly what has just been computed.
+        let pick = |of: &[Value<f32>], random: &mut Random| {
+            of[of.len() - 1 - random.below(of.len()).min(random.below(of.len()))]
+        };
+        let (x, y) = (pick(&full, random), pick(&all, random));
+        let row = || {
+            Axes::new([if random_bool(node) {
+                -1
+            } else {
+                i32::try_from(shape.len()).unwrap() - 1
+            }])
+            .keeping_dims()
+        };
+        let kind = random.below(if is_last { 6 } else { 14 });
+        let value = match kind {
+            0 => scope.add(x, y),
+            1 => scope.sub(y, x),
+            2 => scope.maximum(x, y),
+            3 => scope.minimum(y, x),
+            4 => scope.squared_difference(x, y),
+            5 => scope.mul(x, y),
+            6 => scope.neg(x),
+            7 => scope.abs(x),
+            8 => scope.relu(x),
+            9 => scope.identity(x),
+            10 => scope.reduce_mean(x, row()),
+            11 => scope.reduce_max(x, row()),
+            12 => scope.reduce_min(x, row()),
+            _ => scope.reduce_sum(x, row()),
+        };
+        let value = value.unwrap();
+        if kind < 10 {
+            full.push(value);
+        }
+        all.push(value);
+        names.push(name);
+    }
+    (b, feeds, names)
+}
+
+/// Both ways of saying which axis is the last one.
+fn random_bool(node: usize) -> bool {
+    node.is_multiple_of(2)
+}
+
+#[test]
+fn random_arithmetic_gives_the_same_bits_together() {
+    if n_devices() == 0 {
+        return;
+    }
+    let seed = std::env::var("PLACEWRIGHT_SEED");
+    let seed = seed.map_or(20_261_122, |seed| seed.parse().unwrap());
+    for devices in both_ways() {
+        random_arithmetic(seed, &devices);
+    }
+}
+
+fn random_arithmetic(seed: u64, devices: &Arc<DeviceSet>) {
+    let mut random = Random::new(seed);
+    let (mut n_fused, mut n_rows) = (0, 0);
+    for graph in 0..N_GRAPHS {
+        let (b, feeds, names) = random_graph(&mut random);
+        let (session, recorder) = recorded(b, devices);
+        let feeds: Vec<(&str, Tensor)> = feeds
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.clone()))
+            .collect();
+        let what = format!("graph {graph} of seed {seed}");
+        let found = session.run(&feeds, &["y"]);
+        let found = found.unwrap_or_else(|error| panic!("{what}: {error}"));
+        let fused = together(&recorder);
+        n_fused += fused.len();
+        let graph = session.graph();
+        let is_row = |name: &str| {
+            let node = graph.nodes().find(|&node| graph.node_name(node) == name);
+            matches!(graph.op(node.unwrap()), "Mean" | "Sum" | "Max" | "Min")
+        };
+        for nodes in &fused {
+            let nodes = nodes.split_once(" computes ").unwrap().1;
+            n_rows += usize::from(nodes.split(", ").any(is_row));
+        }
+        let fetches: Vec<&str> = names.iter().map(String::as_str).collect();
+        let expected = session.run(&feeds, &fetches).unwrap();
+        let expected = expected.last().unwrap();
+        assert_eq!(found[0].shape(), expected.shape(), "{what}: {fused:?}");
+        // Sums of long rows are cut into other parts, and not every driver divides one number as it divides lanes.
+        let has_mean = graph.nodes().any(|node| graph.op(node) == "Mean");
+        if has_mean || expected.shape().dims().last() > Some(&1024) {
+            assert_close(&found[0], expected, &format!("{what}: {fused:?}"));
+        } else {
+            assert_eq!(bits(&found[0]), bits(expected), "{what}: {fused:?}");
+        }
+    }
+    assert!(n_fused > N_GRAPHS / 2 && n_rows > 2, "{n_fused} {n_rows}");
+}
+
+fn activation() -> Result<GraphBuilder, BuildError> {
+    let b = GraphBuilder::new("activation");
+    let x = b.placeholder::<f32>("x", [3, 40])?;
+    let bias = b.placeholder::<f32>("bias", PartialShape::unknown())?;
+    let sum = b.named("sum").bias_add(x, bias)?;
+    let half = b.constant([], &[0.5f32])?;
+    let halved = b.named("halved").mul(sum, half)?;
+    let bent = b.named("bent").tanh(halved)?;
+    b.named("y").mul(bent, sum)?;
+    Ok(b)
+}
+
+#[test]
+fn what_somebody_else_reads_feeds_or_has_a_kernel_for_is_computed_by_itself() {
+    static N_CALLS: AtomicU32 = AtomicU32::new(0);
+    struct Own;
+    impl Kernel for Own {
+        fn compute(&self, context: &mut KernelContext<'_>) -> Result<(), KernelError> {
+            N_CALLS.fetch_add(1, Ordering::Relaxed);
+            let shape = context.input(0)?.shape().clone();
+            context.forward_input(0, 0, &shape)
+        }
+    }
+    if n_devices() == 0 {
+        return;
+    }
+    let devices = open(&options(1));
+    let feeds = [("x", values(&[3, 40], 1)), ("bias", values(&[40], 2))];
+    let reference = {
+        let (session, _) = recorded(activation().unwrap(), &devices);
+        session
+            .run(&feeds, &["y", "bent", "halved", "sum"])
+            .unwrap()
+    };
+    for (fetches, expected) in [
+        (&["y"][..], &["sum, halved, bent, y"][..]),
+        (&["y", "sum"], &["halved, bent, y"]),
+        (&["y", "bent"], &["halved, bent"]),
+        (&["y", "halved"], &["bent, y"]),
+    ] {
+        let (session, recorder) = recorded(activation().unwrap(), &devices);
+        let found = session.run(&feeds, fetches).unwrap();
+        let expected = expected
+            .iter()
+            .map(|nodes| format!("_FusedElementwise computes {nodes}"));
+        assert_eq!(
+            together(&recorder),
+            expected.collect::<Vec<_>>(),
+            "{fetches:?}"
+        );
+        assert_close(&found[0], &reference[0], "activation");
+    }
+    let (session, recorder) = recorded(activation().unwrap(), &devices);
+    let mut fed = feeds.to_vec();
+    fed.push(("halved:0", values(&[3, 40], 9)));
+    session.run(&fed, &["y"]).unwrap();
+    assert_eq!(
+        together(&recorder),
+        ["_FusedElementwise computes sum, bent, y"]
+    );
+
+    let own = KernelDef::new("Tanh", "SYCL").with_priority(1);
+    let own = own.with_factory(|_| Ok(Box::new(Own)));
+    let (session, recorder) = recorded_with(activation().unwrap(), &devices, |builder| {
+        builder.with_kernels([own])
+    });
+    session.run(&feeds, &["y"]).unwrap();
+    assert_eq!(together(&recorder), [""; 0]);
+    assert_eq!(N_CALLS.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn shapes_that_do_not_meet_are_refused_with_node_and_shapes() {
+    if n_devices() == 0 {
+        return;
+    }
+    let devices = open(&options(1));
+    let (session, recorder) = recorded(activation().unwrap(), &devices);
+    for shape in [&[39][..], &[1, 40], &[]] {
+        let feeds = [("x", values(&[3, 40], 1)), ("bias", values(shape, 2))];
+        let error = session.run(&feeds, &["y"]).unwrap_err().to_string();
+        assert!(
+            error.contains("`y` (_FusedElementwise)") && error.contains("[3,40]"),
+            "{error}"
+        );
+    }
+    session
+        .run(
+            &[("x", values(&[3, 40], 1)), ("bias", values(&[40], 2))],
+            &["y"],
+        )
+        .unwrap();
+    assert_eq!(together(&recorder).len(), 1);
+}
+
+/// Functions of the driver's, on vectors and on single numbers.
+#[test]
+fn transcendental_functions_agree_with_those_of_the_nodes() -> Result<(), BuildError> {
+    if n_devices() == 0 {
+        return Ok(());
+    }
+    let devices = open(&options(1));
+    let b = GraphBuilder::new("functions");
+    let x = b.placeholder::<f32>("x", [5, 37])?;
+    let names = [
+        "Floor",
+        "Ceil",
+        "Rint",
+        "Exp",
+        "Expm1",
+        "Log",
+        "Log1p",
+        "Sqrt",
+        "Rsqrt",
+        "Reciprocal",
+        "Sigmoid",
+        "Tanh",
+        "Erf",
+        "Erfc",
+        "Sin",
+        "Cos",
+        "Tan",
+        "Asin",
+        "Acos",
+        "Atan",
+        "Sinh",
+        "Cosh",
+        "Asinh",
+        "Acosh",
+        "Atanh",
+        "Softplus",
+        "Softsign",
+        "Elu",
+        "Selu",
+        "Sign",
+        "Relu6",
+        "Square",
+    ];
+    for op in names {
+        // Behind another node, so that there is something to fuse.
+        let twice = b.named(format!("{op}_twice")).add(x, x)?;
+        b.op(op).name(format!("{op}_of")).input(twice).finish()?;
+    }
+    let (session, recorder) = recorded(b, &devices);
+    let feeds = [("x", values(&[5, 37], 1))];
+    for op in names {
+        let of = format!("{op}_of");
+        let alone = session.run(&feeds, &[&of, &format!("{op}_twice")]).unwrap();
+        let found = session.run(&feeds, &[&of]).unwrap();
+        assert_close(&found[0], &alone[0], op);
+    }
+    assert_eq!(together(&recorder).len(), names.len());
+    Ok(())
+}
+
+#[test]
+fn a_softmax_joins_what_it_is_taken_of() {
+    if n_devices() == 0 {
+        return;
+    }
+    let [vectors, groups] = both_ways().try_into().unwrap();
+    for (op, width, devices) in [
+        ("Softmax", 5, &vectors),
+        ("LogSoftmax", 5, &groups),
+        ("Softmax", 64, &groups),
+        ("LogSoftmax", 37, &vectors),
+    ] {
+        let b = GraphBuilder::new("attention");
+        let scores = b.placeholder::<f32>("scores", [2, 3, 4, width]).unwrap();
+        let mask = b.placeholder::<f32>("mask", [2, 1, 1, width]).unwrap();
+        let factor = b.constant([], &[0.25f32]).unwrap();
+        let scaled = b.named("scaled").mul(scores, factor).unwrap();
+        let masked = b.named("masked").add(scaled, mask).unwrap();
+        b.op(op).name("y").input(masked).finish().unwrap();
+        let (session, recorder) = recorded(b, devices);
+        let mut mask = vec![0.0; 2 * width];
+        mask[0] = -1e9;
+        mask[2 * width - 1] = f32::NEG_INFINITY;
+        let feeds = [
+            ("scores", values(&[2, 3, 4, width], 1)),
+            (
+                "mask",
+                Tensor::from_values([2, 1, 1, width], &mask).unwrap(),
+            ),
+        ];
+        let found = session.run(&feeds, &["y"]).unwrap();
+        assert_eq!(
+            together(&recorder),
+            ["_FusedElementwise computes scaled, masked, y"]
+        );
+        let expected = session.run(&feeds, &["y", "masked", "scaled"]).unwrap();
+        assert_close(&found[0], &expected[0], op);
+    }
+}
+
+/// `y` = activation(x w + bias), by weights that are the same in all runs or not.
+fn dense(size: [usize; 3], activation: Option<&str>, is_fixed: bool) -> GraphBuilder {
+    let [m, k, n] = size;
+    let b = GraphBuilder::new("dense");
+    let x = b.placeholder::<f32>("x", [m, k]).unwrap();
+    let w = if is_fixed {
+        let w = values(&[k, n], 2);
+        b.constant([k, n], w.as_slice::<f32>().unwrap()).unwrap()
+    } else {
+        b.placeholder::<f32>("w", [k, n]).unwrap()
+    };
+    let bias = b.placeholder::<f32>("bias", [n]).unwrap();
+    let product = b.named("product").matmul(x, w).unwrap();
+    let name = if activation.is_some() { "sum" } else { "y" };
+    let sum = b.named(name).bias_add(product, bias).unwrap();
+    if let Some(op) = activation {
+        b.op(op).name("y").input(sum).finish().unwrap();
+    }
+    b
+}
+
+#[test]
+fn products_take_bias_and_activation_in() {
+    if n_devices() == 0 {
+        return;
+    }
+    let [vectors, groups] = both_ways().try_into().unwrap();
+    for (size, activation, is_fixed) in [
+        ([4, 8, 5], Some("Relu"), false),
+        ([1, 33, 50], None, true),
+        ([1, 33, 50], Some("Relu6"), true),
+        ([40, 17, 16], Some("Neg"), false),
+        ([300, 20, 70], Some("Relu"), false),
+        ([300, 20, 70], Some("Tanh"), true),
+        ([7, 0, 9], Some("Relu"), false),
+        ([0, 4, 9], None, false),
+    ] {
+        let what = format!("{size:?} {activation:?} {is_fixed}");
+        let devices = if size[0] % 2 == 0 { &groups } else { &vectors };
+        let (session, recorder) = recorded(dense(size, activation, is_fixed), devices);
+        let [m, k, n] = size;
+        let mut feeds = vec![("x", values(&[m, k], 1)), ("bias", values(&[n], 3))];
+        if !is_fixed {
+            feeds.push(("w", values(&[k, n], 2)));
+        }
+        let found = session.run(&feeds, &["y"]).unwrap();
+        let (nodes, apart) = match activation {
+            Some(_) => ("product, sum, y", &["y", "sum", "product"][..]),
+            None => ("product, y", &["y", "product"][..]),
+        };
+        assert_eq!(
+            together(&recorder),
+            [format!("_FusedMatMul computes {nodes}")],
+            "{what}"
+        );
+        let expected = session.run(&feeds, apart).unwrap();
+        if activation == Some("Tanh") {
+            assert_close(&found[0], &expected[0], &what);
+        } else {
+            assert_eq!(found[0].shape(), expected[0].shape(), "{what}");
+            assert_eq!(bits(&found[0]), bits(&expected[0]), "{what}");
+        }
+    }
+}
+
+#[test]
+fn so_do_convolutions() {
+    if n_devices() == 0 {
+        return;
+    }
+    let devices = open(&options(1));
+    // Channels of the image, of the filter, and of the result: the second has groups.
+    for [given, taken, made] in [[3, 3, 7], [8, 4, 34], [2, 2, 16]] {
+        let b = GraphBuilder::new("image");
+        let x = b.placeholder::<f32>("x", [2, 9, 8, given]).unwrap();
+        let w = b.placeholder::<f32>("w", [3, 3, taken, made]).unwrap();
+        let bias = b.placeholder::<f32>("bias", [made]).unwrap();
+        let options = Conv2d::new(Padding::Same);
+        let product = b.named("product").conv2d(x, w, options).unwrap();
+        let sum = b.named("sum").bias_add(product, bias).unwrap();
+        b.named("y").relu(sum).unwrap();
+        let (session, recorder) = recorded(b, &devices);
+        let feeds = [
+            ("x", values(&[2, 9, 8, given], 1)),
+            ("w", values(&[3, 3, taken, made], 2)),
+            ("bias", values(&[made], 3)),
+        ];
+        let found = session.run(&feeds, &["y"]).unwrap();
+        assert_eq!(
+            together(&recorder),
+            ["_FusedConv2D computes product, sum, y"]
+        );
+        let apart = session.run(&feeds, &["y", "sum", "product"]).unwrap();
+        assert_eq!(bits(&found[0]), bits(&apart[0]), "{made} channels");
+    }
+}
+
+#[test]
+fn a_bias_that_does_not_fit_a_product_is_refused_with_node_and_shapes() {
+    if n_devices() == 0 {
+        return;
+    }
+    let b = GraphBuilder::new("unknown");
+    let x = b.placeholder::<f32>("x", [4, 8]).unwrap();
+    let w = b.placeholder::<f32>("w", [8, 5]).unwrap();
+    let bias = b.placeholder::<f32>("bias", PartialShape::unknown());
+    let product = b.named("product").matmul(x, w).unwrap();
+    b.named("y").bias_add(product, bias.unwrap()).unwrap();
+    let (session, _) = recorded(b, &open(&options(1)));
+    let feeds = |shape: &[usize]| {
+        [
+            ("x", values(&[4, 8], 1)),
+            ("w", values(&[8, 5], 2)),
+            ("bias", values(shape, 3)),
+        ]
+    };
+    for shape in [&[4][..], &[1, 5], &[]] {
+        let error = session.run(&feeds(shape), &["y"]).unwrap_err().to_string();
+        assert!(
+            error.contains("`y` (_FusedMatMul)") && error.contains("[4,5]"),
+            "{error}"
+        );
+    }
+    session.run(&feeds(&[5]), &["y"]).unwrap();
+}
+
+/// Shapes of both sides and how they are transposed, whether the product then transposes them, and how the result is. No permutation: there
+/// is no node.
+type Turned = (
+    ([usize; 4], Option<[i32; 4]>),
+    ([usize; 4], Option<[i32; 4]>),
+    [bool; 2],
+    Option<[i32; 4]>,
+);
+
+#[test]
+fn products_read_and_write_as_transpositions_around_them_say() {
+    if n_devices() == 0 {
+        return;
+    }
+    let [vectors, groups] = both_ways().try_into().unwrap();
+    let heads = Some([0, 2, 1, 3]);
+    let cases: [Turned; 7] = [
+        // Attention: heads are neighbours in memory.
+        (
+            ([2, 9, 3, 5], heads),
+            ([2, 7, 3, 5], heads),
+            [false, true],
+            None,
+        ),
+        (
+            ([2, 3, 9, 7], None),
+            ([2, 7, 3, 5], heads),
+            [false; 2],
+            heads,
+        ),
+        (
+            ([2, 9, 3, 5], heads),
+            ([2, 7, 3, 5], heads),
+            [false, true],
+            heads,
+        ),
+        // Columns that are not neighbours, and as many rows as pay for panels.
+        (
+            ([1, 8, 300, 2], Some([0, 3, 2, 1])),
+            ([1, 8, 2, 40], heads),
+            [false; 2],
+            None,
+        ),
+        (
+            ([2, 6, 4, 3], Some([1, 0, 3, 2])),
+            ([6, 2, 4, 5], None),
+            [false; 2],
+            Some([2, 1, 0, 3]),
+        ),
+        // A side that is repeated, and one matrix for all.
+        (
+            ([2, 9, 1, 5], heads),
+            ([2, 5, 3, 4], heads),
+            [false; 2],
+            heads,
+        ),
+        (
+            ([2, 3, 9, 5], None),
+            ([1, 4, 1, 5], heads),
+            [false, true],
+            Some([1, 0, 2, 3]),
+        ),
+    ];
+    for (case, (x, y, is_turned, output)) in cases.into_iter().enumerate() {
+        let devices = if case % 2 == 0 { &vectors } else { &groups };
+        let b = GraphBuilder::new("attention");
+        let mut names = Vec::new();
+        let mut side =
+            |name: &'static str, (shape, permutation): ([usize; 4], Option<[i32; 4]>)| {
+                let side = b.placeholder::<f32>(name, shape).unwrap();
+                let Some(permutation) = permutation else {
+                    return side;
+                };
+                let turned = if name == "x" { "x_turned" } else { "y_turned" };
+                names.push(turned);
+                let permutation = b.constant([4], &permutation).unwrap();
+                let node = b
+                    .op("Transpose")
+                    .name(turned)
+                    .input(side)
+                    .input(permutation);
+                node.value::<f32>().unwrap()
+            };
+        let (left, right) = (side("x", x), side("y", y));
+        let name = if output.is_some() {
+            "product"
+        } else {
+            "result"
+        };
+        let product = b.op("BatchMatMulV2").name(name).input(left).input(right);
+        let product = product
+            .attr("adj_x", is_turned[0])
+            .attr("adj_y", is_turned[1]);
+        let product = product.value::<f32>().unwrap();
+        if let Some(permutation) = output {
+            names.push("product");
+            let permutation = b.constant([4], &permutation).unwrap();
+            let node = b.op("Transpose").name("result").input(product);
+            node.input(permutation).finish().unwrap();
+        }
+        let (session, recorder) = recorded(b, devices);
+        let feeds = [("x", values(&x.0, 1)), ("y", values(&y.0, 2))];
+        let found = session.run(&feeds, &["result"]).unwrap();
+        names.push("result");
+        assert_eq!(
+            together(&recorder),
+            [format!(
+                "_FusedTransposeBatchMatMul computes {}",
+                names.join(", ")
+            )]
+        );
+        names.rotate_right(1);
+        let expected = session.run(&feeds, &names).unwrap();
+        assert_eq!(found[0].shape(), expected[0].shape(), "case {case}");
+        assert_eq!(bits(&found[0]), bits(&expected[0]), "case {case}");
+    }
+}
