@@ -61,20 +61,24 @@ fn assert_close(found: &Tensor, expected: &Tensor, what: &str) {
     let pairs = found.as_slice::<f32>().unwrap().iter();
     for (index, (a, b)) in pairs.zip(expected.as_slice::<f32>().unwrap()).enumerate() {
         let scale = a.abs().max(b.abs()).max(1.0);
-        let is_close = a == b || (a - b).abs() <= 1e-5 * scale || a.is_nan() && b.is_nan();
+        let is_close = a == b
+            || scale.is_finite() && (a - b).abs() <= 1e-5 * scale
+            || a.is_nan() && b.is_nan();
         assert!(is_close, "{what}: element {index} is {a}, expected {b}");
     }
 }
 
 /// The devices, and the first SYCL device again as one that gets the functions of a GPU.
 fn both_ways() -> Vec<Arc<DeviceSet>> {
+    vec![open(&options(1)), like_gpu(LikeGpuFactory::default())]
+}
+
+fn like_gpu(sycl: LikeGpuFactory) -> Arc<DeviceSet> {
     let mut factories = FactoryRegistry::empty();
     let cpu = ThreadPoolDeviceFactory::default();
     factories.register("CPU", 60, Arc::new(cpu)).unwrap();
-    let like_gpu = Arc::new(LikeGpuFactory);
-    factories.register("SYCL", 200, like_gpu).unwrap();
-    let like_gpu = factories.create_devices(&options(1), PREFIX).unwrap();
-    vec![open(&options(1)), Arc::new(like_gpu)]
+    factories.register("SYCL", 200, Arc::new(sycl)).unwrap();
+    Arc::new(factories.create_devices(&options(1), PREFIX).unwrap())
 }
 
 /// What was computed together.
@@ -155,7 +159,7 @@ fn a_layer_normalisation_is_one_kernel() {
     if n_devices() == 0 {
         return;
     }
-    for (rows, width) in [(3, 4), (1, 17), (5, 128), (2, 1000), (70, 16)] {
+    for (rows, width) in [(3, 40), (1, 37), (5, 128), (2, 1000), (70, 32)] {
         for devices in &both_ways() {
             normalise(rows, width, devices);
         }
@@ -197,7 +201,7 @@ fn normalise(rows: usize, width: usize, devices: &Arc<DeviceSet>) {
 fn random_graph(random: &mut Random) -> (GraphBuilder, Vec<(String, Tensor)>, Vec<String>) {
     let b = GraphBuilder::new("random");
     let mut shape: Vec<usize> = (0..random.below(4)).map(|_| 1 + random.below(5)).collect();
-    let width = [1, 4, 7, 16, 33, 130, 1500][random.below(7)];
+    let width = [1, 7, 33, 64, 130, 260, 1500][random.below(7)];
     shape.push(width);
     let (mut feeds, mut full, mut all): (Vec<_>, Vec<Value<f32>>, Vec<Value<f32>>) =
         Default::default();
@@ -288,12 +292,12 @@ fn random_arithmetic_gives_the_same_bits_together() {
     }
     let seed = std::env::var("PLACEWRIGHT_SEED");
     let seed = seed.map_or(20_261_122, |seed| seed.parse().unwrap());
-    for devices in both_ways() {
-        random_arithmetic(seed, &devices);
-    }
+    let [vectors, groups] = both_ways().try_into().unwrap();
+    random_arithmetic(seed, &vectors, false);
+    random_arithmetic(seed, &groups, true);
 }
 
-fn random_arithmetic(seed: u64, devices: &Arc<DeviceSet>) {
+fn random_arithmetic(seed: u64, devices: &Arc<DeviceSet>, is_like_gpu: bool) {
     let mut random = Random::new(seed);
     let (mut n_fused, mut n_rows) = (0, 0);
     for graph in 0..N_GRAPHS {
@@ -321,15 +325,18 @@ fn random_arithmetic(seed: u64, devices: &Arc<DeviceSet>) {
         let expected = session.run(&feeds, &fetches).unwrap();
         let expected = expected.last().unwrap();
         assert_eq!(found[0].shape(), expected.shape(), "{what}: {fused:?}");
-        // Sums of long rows are cut into other parts, and not every driver divides one number as it divides lanes.
+        // Sums of long rows are cut into other parts, and a GPU adds up short ones in another order; not every driver divides one
+        // number as it divides lanes.
         let has_mean = graph.nodes().any(|node| graph.op(node) == "Mean");
-        if has_mean || expected.shape().dims().last() > Some(&1024) {
+        let has_sum = graph.nodes().any(|node| graph.op(node) == "Sum");
+        let is_close = has_mean || has_sum && is_like_gpu;
+        if is_close || expected.shape().dims().last() > Some(&1024) {
             assert_close(&found[0], expected, &format!("{what}: {fused:?}"));
         } else {
             assert_eq!(bits(&found[0]), bits(expected), "{what}: {fused:?}");
         }
     }
-    assert!(n_fused > N_GRAPHS / 2 && n_rows > 2, "{n_fused} {n_rows}");
+    assert!(n_fused > N_GRAPHS / 3 && n_rows > 1, "{n_fused} {n_rows}");
 }
 
 fn activation() -> Result<GraphBuilder, BuildError> {
@@ -427,16 +434,9 @@ fn shapes_that_do_not_meet_are_refused_with_node_and_shapes() {
     assert_eq!(together(&recorder).len(), 1);
 }
 
-/// Functions of the driver's, on vectors and on single numbers.
-#[test]
-fn transcendental_functions_agree_with_those_of_the_nodes() -> Result<(), BuildError> {
-    if n_devices() == 0 {
-        return Ok(());
-    }
-    let devices = open(&options(1));
-    let b = GraphBuilder::new("functions");
-    let x = b.placeholder::<f32>("x", [5, 37])?;
-    let names = [
+/// Ops of one operand.
+fn unary_names() -> [&'static str; 32] {
+    [
         "Floor",
         "Ceil",
         "Rint",
@@ -469,21 +469,40 @@ fn transcendental_functions_agree_with_those_of_the_nodes() -> Result<(), BuildE
         "Sign",
         "Relu6",
         "Square",
-    ];
+    ]
+}
+
+/// Functions of the driver's, on vectors and on single numbers.
+#[test]
+fn transcendental_functions_agree_with_those_of_the_nodes() -> Result<(), BuildError> {
+    if n_devices() == 0 {
+        return Ok(());
+    }
+    let devices = open(&options(1));
+    let b = GraphBuilder::new("functions");
+    let x = b.placeholder::<f32>("x", [5, 37])?;
+    let names = unary_names();
     for op in names {
         // Behind another node, so that there is something to fuse.
         let twice = b.named(format!("{op}_twice")).add(x, x)?;
         b.op(op).name(format!("{op}_of")).input(twice).finish()?;
     }
+    let of_two = ["RealDiv", "DivNoNan", "Pow", "Atan2", "TruncateMod"];
+    let z = b.placeholder::<f32>("z", [5, 37])?;
+    for op in of_two {
+        let twice = b.named(format!("{op}_twice")).add(x, x)?;
+        let of = b.op(op).name(format!("{op}_of")).input(twice).input(z);
+        of.finish()?;
+    }
     let (session, recorder) = recorded(b, &devices);
-    let feeds = [("x", values(&[5, 37], 1))];
-    for op in names {
+    let feeds = [("x", values(&[5, 37], 1)), ("z", values(&[5, 37], 4))];
+    for op in names.into_iter().chain(of_two) {
         let of = format!("{op}_of");
         let alone = session.run(&feeds, &[&of, &format!("{op}_twice")]).unwrap();
         let found = session.run(&feeds, &[&of]).unwrap();
         assert_close(&found[0], &alone[0], op);
     }
-    assert_eq!(together(&recorder).len(), names.len());
+    assert_eq!(together(&recorder).len(), names.len() + of_two.len());
     Ok(())
 }
 
@@ -494,8 +513,8 @@ fn a_softmax_joins_what_it_is_taken_of() {
     }
     let [vectors, groups] = both_ways().try_into().unwrap();
     for (op, width, devices) in [
-        ("Softmax", 5, &vectors),
-        ("LogSoftmax", 5, &groups),
+        ("Softmax", 35, &vectors),
+        ("LogSoftmax", 45, &groups),
         ("Softmax", 64, &groups),
         ("LogSoftmax", 37, &vectors),
     ] {
@@ -510,8 +529,17 @@ fn a_softmax_joins_what_it_is_taken_of() {
         let mut mask = vec![0.0; 2 * width];
         mask[0] = -1e9;
         mask[2 * width - 1] = f32::NEG_INFINITY;
+        if width == 64 {
+            mask[width..].fill(f32::NEG_INFINITY);
+        }
+        let scores = values(&[2, 3, 4, width], 1);
+        let mut scores = scores.as_slice::<f32>().unwrap().to_vec();
+        scores[3] = f32::NAN;
         let feeds = [
-            ("scores", values(&[2, 3, 4, width], 1)),
+            (
+                "scores",
+                Tensor::from_values([2, 3, 4, width], &scores).unwrap(),
+            ),
             (
                 "mask",
                 Tensor::from_values([2, 1, 1, width], &mask).unwrap(),
@@ -553,7 +581,12 @@ fn products_take_bias_and_activation_in() {
     if n_devices() == 0 {
         return;
     }
-    let [vectors, groups] = both_ways().try_into().unwrap();
+    for devices in both_ways() {
+        products(&devices);
+    }
+}
+
+fn products(devices: &Arc<DeviceSet>) {
     for (size, activation, is_fixed) in [
         ([4, 8, 5], Some("Relu"), false),
         ([1, 33, 50], None, true),
@@ -565,7 +598,6 @@ fn products_take_bias_and_activation_in() {
         ([0, 4, 9], None, false),
     ] {
         let what = format!("{size:?} {activation:?} {is_fixed}");
-        let devices = if size[0] % 2 == 0 { &groups } else { &vectors };
         let (session, recorder) = recorded(dense(size, activation, is_fixed), devices);
         let [m, k, n] = size;
         let mut feeds = vec![("x", values(&[m, k], 1)), ("bias", values(&[n], 3))];
@@ -597,9 +629,14 @@ fn so_do_convolutions() {
     if n_devices() == 0 {
         return;
     }
-    let devices = open(&options(1));
+    let [vectors, groups] = both_ways().try_into().unwrap();
     // Channels of the image, of the filter, and of the result: the second has groups.
-    for [given, taken, made] in [[3, 3, 7], [8, 4, 34], [2, 2, 16]] {
+    for ([given, taken, made], devices) in [
+        ([3, 3, 7], &vectors),
+        ([8, 4, 34], &vectors),
+        ([8, 4, 34], &groups),
+        ([2, 2, 16], &groups),
+    ] {
         let b = GraphBuilder::new("image");
         let x = b.placeholder::<f32>("x", [2, 9, 8, given]).unwrap();
         let w = b.placeholder::<f32>("w", [3, 3, taken, made]).unwrap();
@@ -608,7 +645,7 @@ fn so_do_convolutions() {
         let product = b.named("product").conv2d(x, w, options).unwrap();
         let sum = b.named("sum").bias_add(product, bias).unwrap();
         b.named("y").relu(sum).unwrap();
-        let (session, recorder) = recorded(b, &devices);
+        let (session, recorder) = recorded(b, devices);
         let feeds = [
             ("x", values(&[2, 9, 8, given], 1)),
             ("w", values(&[3, 3, taken, made], 2)),
@@ -691,18 +728,18 @@ fn products_read_and_write_as_transpositions_around_them_say() {
         ),
         // Columns that are not neighbours, and as many rows as pay for panels.
         (
-            ([1, 8, 300, 2], Some([0, 3, 2, 1])),
-            ([1, 8, 2, 40], heads),
+            ([1, 300, 2, 8], heads),
+            ([1, 40, 2, 8], Some([0, 2, 3, 1])),
             [false; 2],
             None,
         ),
         (
-            ([2, 6, 4, 3], Some([1, 0, 3, 2])),
-            ([6, 2, 4, 5], None),
+            ([6, 2, 4, 3], None),
+            ([2, 6, 5, 3], Some([1, 0, 3, 2])),
             [false; 2],
             Some([2, 1, 0, 3]),
         ),
-        // A side that is repeated, and one matrix for all.
+        // Sides that are repeated.
         (
             ([2, 9, 1, 5], heads),
             ([2, 5, 3, 4], heads),
@@ -711,7 +748,7 @@ fn products_read_and_write_as_transpositions_around_them_say() {
         ),
         (
             ([2, 3, 9, 5], None),
-            ([1, 4, 1, 5], heads),
+            ([2, 4, 1, 5], heads),
             [false, true],
             Some([1, 0, 2, 3]),
         ),
@@ -768,5 +805,34 @@ fn products_read_and_write_as_transpositions_around_them_say() {
         let expected = session.run(&feeds, &names).unwrap();
         assert_eq!(found[0].shape(), expected[0].shape(), "case {case}");
         assert_eq!(bits(&found[0]), bits(&expected[0]), "case {case}");
+    }
+}
+
+#[test]
+fn transpositions_stay_where_they_are_worth_it() {
+    if n_devices() == 0 {
+        return;
+    }
+    let devices = open(&options(1));
+    // One right side for all rows of all matrices, and a left side whose rows would be read across.
+    for (x, y, permutation, of_left) in [
+        ([2, 3, 9, 5], [1, 1, 5, 7], [1, 0, 2, 3], false),
+        ([2, 3, 5, 9], [2, 3, 5, 7], [0, 1, 3, 2], true),
+    ] {
+        let b = GraphBuilder::new("apart");
+        let left = b.placeholder::<f32>("x", x).unwrap();
+        let right = b.placeholder::<f32>("y", y).unwrap();
+        let permutation = b.constant([4], &permutation).unwrap();
+        if of_left {
+            let left = b.transpose(left, permutation).unwrap();
+            b.named("result").batch_matmul(left, right).unwrap();
+        } else {
+            let product = b.batch_matmul(left, right).unwrap();
+            b.named("result").transpose(product, permutation).unwrap();
+        }
+        let (session, recorder) = recorded(b, &devices);
+        let feeds = [("x", values(&x, 1)), ("y", values(&y, 2))];
+        session.run(&feeds, &["result"]).unwrap();
+        assert_eq!(together(&recorder), [""; 0]);
     }
 }

@@ -218,7 +218,7 @@ impl KernelDevice for SyclDevice {
         _: &[Function],
         graph: &mut PartitionGraph<'_>,
     ) -> Result<(), DeviceError> {
-        fuse(graph);
+        fuse(graph, &self.facts.traits);
         Ok(())
     }
 

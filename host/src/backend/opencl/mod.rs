@@ -12,6 +12,7 @@
 //! | `buffer.rs` | what commands wait for |
 //! | `stream.rs` | the way to the thread that talks to the driver |
 //! | `worker.rs` | that thread: the order of commands, and what fails |
+//! | `ends.rs` | the ends of commands, and who hears of those that failed |
 //! | `order.rs` | which commands have ended, and what has to be waited for |
 //! | `turns.rs` | how far it has come |
 //! | `program.rs` | compiled programs and their cache |

@@ -55,6 +55,29 @@ impl Function {
         })
     }
 
+    /// Whether to compute it costs more than to write and read its result.
+    pub(super) fn is_costly(self) -> bool {
+        let cheap = [
+            "relu",
+            "relu6",
+            "neg",
+            "square",
+            "sign_of",
+            "abs_real",
+            "floor_",
+            "ceil_",
+            "rint_",
+            "sqrt_",
+            "rsqrt_",
+            "reciprocal",
+        ];
+        match self {
+            Self::Unary(name) => !cheap.contains(&name),
+            Self::Binary(name) => matches!(name, "power" | "angle" | "truncate_mod"),
+            Self::Bias | Self::Row(_) => false,
+        }
+    }
+
     pub(super) fn n_operands(self) -> usize {
         match self {
             Self::Unary(_) | Self::Row(_) => 1,
@@ -158,7 +181,8 @@ impl Expression {
             let operand = |index: usize| &shapes[step.operands[index]];
             let shape = match step.function {
                 Function::Unary(_) => operand(0).clone(),
-                Function::Binary(_) => common_shape(&[operand(0), operand(1)])?,
+                Function::Binary(_) => common_shape(&[operand(0), operand(1)])
+                    .map_err(|error| KernelError::invalid(format!("{}: {error}", step.op)))?,
                 Function::Bias => {
                     let (x, bias) = (operand(0), operand(1));
                     if x.rank() < 2 || bias.dims() != &x.dims()[x.rank() - 1..] {

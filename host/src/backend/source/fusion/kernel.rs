@@ -131,16 +131,17 @@ impl Fused {
         call: &Call<'_, '_>,
         inputs: &[&Tensor],
     ) -> Result<Arc<Prepared>, KernelError> {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let same = |prepared: &&Arc<Prepared>| {
+        let last = || self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let same = |prepared: &Arc<Prepared>| {
             let mut pairs = prepared.inputs.iter().zip(inputs);
             pairs.all(|(known, input)| known == input.shape())
         };
-        if let Some(prepared) = last.as_ref().filter(same) {
-            return Ok(Arc::clone(prepared));
+        let known = last().clone();
+        if let Some(prepared) = known.filter(same) {
+            return Ok(prepared);
         }
         let prepared = Arc::new(self.prepare(call, inputs)?);
-        *last = Some(Arc::clone(&prepared));
+        *last() = Some(Arc::clone(&prepared));
         Ok(prepared)
     }
 

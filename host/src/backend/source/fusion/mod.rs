@@ -16,6 +16,7 @@ pub(super) use program::with_functions_of_lanes;
 
 use super::kernels::epilogue;
 use crate::backend::fuse::fuse_products;
+use crate::device::ComputeTraits;
 use crate::device::PartitionGraph;
 
 /// The op of fused nodes. It is no op of TensorFlow's, and in no graph.
@@ -28,8 +29,8 @@ const INPUTS_MAX: usize = 12;
 const RANK_MAX: usize = 8;
 
 /// Replaces nodes of a device that compiles by fused ones: products with what follows them first, as their sums are in registers.
-pub(in crate::backend) fn fuse(graph: &mut PartitionGraph<'_>) {
+pub(in crate::backend) fn fuse(graph: &mut PartitionGraph<'_>, traits: &ComputeTraits) {
     fuse_products(graph, &epilogue::TYPES, epilogue::is_activation);
     transposes::fuse(graph);
-    region::fuse(graph);
+    region::fuse(graph, traits);
 }

@@ -59,7 +59,12 @@ pub(super) fn program(
     dtype: DType,
     form: &Form,
 ) -> Result<ProgramSource, KernelError> {
-    let text = [SOURCE, &Writer::new(expression, form).function()].concat();
+    let kernel = if form.group > 1 {
+        "KERNEL"
+    } else {
+        "SERIAL_KERNEL"
+    };
+    let text = [SOURCE, &Writer::new(expression, form).function(kernel)].concat();
     let source = with_functions_of_lanes(ProgramSource::of_source("fused.c", text));
     Ok(source
         .with("TYPE", type_name(dtype)?)
@@ -95,7 +100,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn function(mut self) -> String {
+    fn function(mut self, kernel: &str) -> String {
         let expression = self.expression;
         let n_inputs = expression.n_inputs;
         for input in 0..n_inputs {
@@ -133,8 +138,10 @@ impl<'a> Writer<'a> {
             ""
         };
         format!(
-            "\n{stages}SERIAL_KERNEL void {FUNCTION}({inputs}GLOBAL T *RESTRICT out, Layout layout)\n{{\n{shared}    \
-             for (Index unit = GROUP_ID(0); unit < layout.n_units; unit += N_GROUPS(0)) {{\n        \
+            "\n{stages}{kernel} void {FUNCTION}({inputs}GLOBAL T *RESTRICT out, Layout layout)\n{{\n{shared}    \
+             const Index n_of_group = (layout.n_units + N_GROUPS(0) - 1) / N_GROUPS(0);\n    \
+             const Index last_unit = min(layout.n_units, (GROUP_ID(0) + 1) * n_of_group);\n    \
+             for (Index unit = GROUP_ID(0) * n_of_group; unit < last_unit; unit++) {{\n        \
              const Index row = unit / layout.n_runs, first = (unit - row * layout.n_runs) * layout.run;\n        \
              const Index end = min(first + layout.run, layout.width);\n{body}    }}\n}}\n",
             stages = self.stages,

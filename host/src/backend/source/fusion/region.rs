@@ -13,8 +13,11 @@ use super::expression::Expression;
 use super::expression::Function;
 use super::expression::Step;
 use super::kernel::TYPES;
+use crate::backend::source::call::width;
+use crate::device::ComputeTraits;
 use crate::device::FusedNode;
 use crate::device::PartitionGraph;
+use crate::device::ProcessorKind;
 use crate::graph::NodeId;
 use crate::graph::TensorId;
 use crate::tensor::DType;
@@ -27,24 +30,55 @@ const NODES_MAX: usize = 64;
 /// Reductions of a region at most. What each needs is computed anew.
 const ROWS_MAX: usize = 4;
 
-/// Elements of a row that one unit of work goes through at most.
-const REDUCED_MAX: usize = 1 << 16;
+/// Elements of a reduced row that one core, or one multiprocessor, goes through at most; apart, a long row is cut into parts for all.
+const REDUCED_MAX_CPU: usize = 8192;
+const REDUCED_MAX_GPU: usize = 4096;
 
-/// Elements of a row that are worth going through by rows.
-const WIDTH_MIN: usize = 4;
+/// Elements of a row that keep enough work items of a GPU's group busy, where rows are reduced and where they are not.
+const REDUCED_MIN_GPU: usize = 32;
+const WIDTH_MIN_GPU: usize = 128;
 
 /// Replaces regions of elementwise nodes, and of reductions of rows whose results such nodes read, by one kernel each.
 ///
-/// The numbers are those of the nodes one by one: the same functions in the same order, and sums of up to 1,024 elements in the same
-/// order, too; what a driver's vectors of a transcendental function differ by from its single numbers is left.
-pub(super) fn fuse(graph: &mut PartitionGraph<'_>) {
+/// The numbers are those of the nodes one by one: the same functions in the same order, and on CPUs sums of up to 1,024 elements in the same
+/// order, too. What is left is what a driver's vectors of a function differ by from its single numbers, and the order of other sums.
+pub(super) fn fuse(graph: &mut PartitionGraph<'_>, traits: &ComputeTraits) {
+    let limits = Limits::of(traits);
     let nodes: Vec<NodeId> = graph.nodes().collect();
     let order: FxHashMap<NodeId, usize> = nodes.iter().copied().zip(0..).collect();
     // From the end on, a region has everything that only it needs.
     for &root in nodes.iter().rev() {
-        if let Some(fused) = Region::around(graph, root).and_then(|region| region.fused(&order)) {
+        if let Some(fused) =
+            Region::around(graph, limits, root).and_then(|region| region.fused(&order))
+        {
             // Refused where a node is stateful, say.
             let _ = graph.fuse(fused);
+        }
+    }
+}
+
+/// Lengths of rows that a device goes through well.
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    reduced_min: usize,
+    reduced_max: usize,
+    width_min: usize,
+}
+
+impl Limits {
+    fn of(traits: &ComputeTraits) -> Self {
+        match traits.kind {
+            // What is left of a row behind its last whole vector is loaded one by one.
+            ProcessorKind::Cpu => Self {
+                reduced_min: width(traits),
+                reduced_max: REDUCED_MAX_CPU,
+                width_min: width(traits),
+            },
+            ProcessorKind::Gpu => Self {
+                reduced_min: REDUCED_MIN_GPU,
+                reduced_max: REDUCED_MAX_GPU,
+                width_min: WIDTH_MIN_GPU,
+            },
         }
     }
 }
@@ -94,6 +128,15 @@ impl Role {
         }
     }
 
+    /// Whether to compute it costs more than to write and read its result.
+    fn is_costly(self) -> bool {
+        match self {
+            Self::Computes(function) => function.is_costly(),
+            Self::Softmax { .. } => true,
+            Self::Passes => false,
+        }
+    }
+
     /// How often it goes through a row before it has a result.
     fn n_rows(self) -> usize {
         match self {
@@ -140,11 +183,14 @@ struct Region<'g, 'a> {
     dims: SmallVec<[Option<usize>; 4]>,
     nodes: FxHashMap<NodeId, Role>,
     n_rows: usize,
+    /// Those that a reduction needs, and what has to be computed in several passes therefore.
+    reduced: FxHashSet<NodeId>,
+    limits: Limits,
 }
 
 impl<'g, 'a> Region<'g, 'a> {
     /// The largest region whose result is a node's, if it is one that computes.
-    fn around(graph: &'g PartitionGraph<'a>, root: NodeId) -> Option<Self> {
+    fn around(graph: &'g PartitionGraph<'a>, limits: Limits, root: NodeId) -> Option<Self> {
         let all = graph.graph();
         let dtype = all.attrs(root).dtype("T");
         let dtype = dtype.filter(|dtype| TYPES.contains(dtype))?;
@@ -161,6 +207,8 @@ impl<'g, 'a> Region<'g, 'a> {
             dims: dims.into(),
             nodes: FxHashMap::from_iter([(root, role)]),
             n_rows: role.n_rows(),
+            reduced: FxHashSet::default(),
+            limits,
         };
         if region.n_rows > 0 && !region.has_its_rows(root) {
             return None;
@@ -207,16 +255,42 @@ impl<'g, 'a> Region<'g, 'a> {
         if !self.fits(node) || n_rows > 0 && is_too_much {
             return false;
         }
+        let is_reduced = self.is_reduced(node);
+        if is_reduced && role.is_costly() && !self.is_one_per_row(node) {
+            return false;
+        }
         self.nodes.insert(node, role);
         if self.inputs().len() > INPUTS_MAX {
             self.nodes.remove(&node);
             return false;
         }
+        if is_reduced {
+            self.reduced.insert(node);
+        }
         self.n_rows += n_rows;
         true
     }
 
-    /// Whether a node has as many elements as the root, or one per row: what has fewer is not to be computed again and again.
+    /// Whether a reduction needs what a node gives, directly or not.
+    fn is_reduced(&self, node: NodeId) -> bool {
+        let mut readers = self.nodes.iter().filter(|(reader, role)| {
+            let mut operands = 0..role.n_operands();
+            operands.any(|index| {
+                let maker = self.graph.input_node(**reader, index);
+                maker.is_some_and(|(maker, _)| maker == node)
+            })
+        });
+        readers.any(|(reader, role)| role.n_rows() > 0 || self.reduced.contains(reader))
+    }
+
+    fn is_one_per_row(&self, node: NodeId) -> bool {
+        let all = self.graph.graph();
+        let shape = all.output(node, 0).map(|output| all.tensor_shape(output));
+        shape.is_some_and(|shape| shape.dims().and_then(<[_]>::last) == Some(&Some(1)))
+    }
+
+    /// Whether a node has as many elements as the root, or one per row, as far as that is known: what has fewer is not to be computed
+    /// again and again.
     fn fits(&self, node: NodeId) -> bool {
         let all = self.graph.graph();
         let Some(output) = all.output(node, 0) else {
@@ -238,7 +312,8 @@ impl<'g, 'a> Region<'g, 'a> {
         let shape = shape_of_input(self.graph, node, 0);
         let width = shape.and_then(|shape| shape.dims()?.last().copied().flatten());
         let own = self.dims.last().copied().flatten();
-        width.is_some_and(|width| (1..=REDUCED_MAX).contains(&width)) && width == own
+        let lengths = self.limits.reduced_min..=self.limits.reduced_max;
+        width.is_some_and(|width| lengths.contains(&width)) && width == own
     }
 
     /// Tensors that come from outside, and who reads them.
@@ -312,14 +387,13 @@ impl<'g, 'a> Region<'g, 'a> {
         })
     }
 
-    /// Whether rows are long, or there is but one, as all inputs are of one shape or single numbers.
+    /// Whether rows are long, or there is but one, as all inputs are of one shape or single numbers. Those that are reduced are long.
     fn is_worth_rows(&self, inputs: &[(TensorId, (NodeId, usize))]) -> bool {
         let all = self.graph.graph();
-        let is_long = self
-            .dims
-            .last()
-            .is_some_and(|width| width.is_none_or(|width| width >= WIDTH_MIN));
+        let width = self.dims.last();
+        let is_long = width.is_some_and(|width| width.is_none_or(|n| n >= self.limits.width_min));
         is_long
+            || self.n_rows > 0
             || inputs.iter().all(|&(tensor, _)| {
                 let shape = all.tensor_shape(tensor);
                 let dims = shape.dims();

@@ -19,7 +19,7 @@ pub(super) fn fuse(graph: &mut PartitionGraph<'_>) {
     // Those with a transposed result first, as it is the result of all.
     for &node in &nodes {
         if let Some(permutation) = permutation(graph, node)
-            && permutation.last() == Some(&(permutation.len() - 1))
+            && keeps_rows(&permutation)
             && let Some((product, _)) = graph.input_node(node, 0)
             && is_product(graph, product)
             && graph.is_read_only_by(product, node)
@@ -34,9 +34,24 @@ pub(super) fn fuse(graph: &mut PartitionGraph<'_>) {
     }
 }
 
+/// Whether a node is a batch of products. One right side for all makes one product of many rows of them as long as nothing is transposed,
+/// which is worth more.
 fn is_product(graph: &PartitionGraph<'_>, node: NodeId) -> bool {
-    matches!(graph.graph().op(node), "BatchMatMul" | "BatchMatMulV2")
+    let all = graph.graph();
+    let right = all.data_inputs(node).nth(1);
+    let right = right.map(|tensor| all.tensor_shape(tensor));
+    let batch = right
+        .as_ref()
+        .and_then(|shape| shape.dims()?.split_last_chunk::<2>());
+    matches!(all.op(node), "BatchMatMul" | "BatchMatMulV2")
+        && batch.is_some_and(|(batch, _)| batch.iter().any(|size| size.is_some_and(|n| n > 1)))
         && graph.has_plain_kernel(node)
+        && !graph.is_replaced(node)
+}
+
+/// Whether a transposition leaves the elements of a row side by side.
+fn keeps_rows(axes: &[usize]) -> bool {
+    axes.last() == Some(&(axes.len() - 1))
 }
 
 /// What a node transposes by in every run, if it does so.
@@ -69,8 +84,10 @@ fn around(
     for (side, own) in permutations[..2].iter_mut().enumerate() {
         let transposition = graph
             .input_node(product, side)
-            .filter(|&(node, _)| graph.is_read_only_by(node, product));
+            .filter(|&(node, _)| graph.is_read_only_by(node, product) && !graph.is_replaced(node));
         let found = transposition.and_then(|(node, _)| Some((node, permutation(graph, node)?)));
+        // Neighbours in a row of the left side are read one after the other, for each panel of the right one.
+        let found = found.filter(|(_, axes)| side == 1 || keeps_rows(axes));
         if let Some((node, permutation)) = found {
             *own = permutation;
             nodes.push(node);
