@@ -17,7 +17,7 @@ mod hard_requests;
 #[cfg(feature = "graphdef")]
 mod import;
 mod kernel_choice;
-#[cfg(feature = "opencl")]
+#[cfg(all(feature = "opencl", feature = "cuda"))]
 #[path = "../support/like_gpu.rs"]
 mod like_gpu;
 mod misbehaving;

@@ -32,6 +32,7 @@ use placewright::trace::TransferWay;
 
 #[cfg(target_os = "linux")]
 mod failing;
+#[cfg(feature = "cuda")]
 mod fusion;
 #[cfg(feature = "cli")]
 mod invariance;

@@ -24,7 +24,7 @@ use placewright::tensor::Tensor;
 use crate::case::Case;
 use crate::case::Expected;
 use crate::case::compare;
-#[cfg(feature = "opencl")]
+#[cfg(all(feature = "opencl", feature = "cuda"))]
 use crate::like_gpu::LikeGpuFactory;
 use crate::strict_cpu::StrictCpuFactory;
 
@@ -32,11 +32,15 @@ use crate::strict_cpu::StrictCpuFactory;
 type Reasons = &'static [(&'static str, &'static str)];
 
 /// Why they leave an element type.
+#[cfg(feature = "opencl")]
 const TEXT: &str = "texts and handles are the host's";
+#[cfg(feature = "opencl")]
 const COMPLEX: &str = "the dialect has no complex numbers; they are moved, not computed with";
+#[cfg(feature = "opencl")]
 const DOUBLE: &str = "not every device computes with 64-bit floats";
 
 /// Why SYCL devices leave an op to the CPU.
+#[cfg(feature = "opencl")]
 const RARE: &str = "no model that is run needs it on a device; it runs on the CPU";
 
 /// One row: how to get devices, and what is known of them.
@@ -113,11 +117,21 @@ pub(crate) const ALL: &[Backend] = &[
         ops_without_kernels: SYCL_WITHOUT_KERNELS,
         unsupported_types: SYCL_TYPES,
     },
+    // Those functions, compiled for a GPU: no evidence that one runs them.
+    #[cfg(all(feature = "opencl", feature = "cuda"))]
+    Backend {
+        name: "NVRTC",
+        factory: || Arc::new(LikeGpuFactory::compiling()),
+        unsupported: SYCL_UNSUPPORTED,
+        expected_failures: &[],
+        ops_without_kernels: SYCL_WITHOUT_KERNELS,
+        unsupported_types: SYCL_TYPES,
+    },
     // The first of them again, with the functions that a GPU would get.
-    #[cfg(feature = "opencl")]
+    #[cfg(all(feature = "opencl", feature = "cuda"))]
     Backend {
         name: "SYCL-like-GPU",
-        factory: || Arc::new(LikeGpuFactory),
+        factory: || Arc::new(LikeGpuFactory::default()),
         unsupported: SYCL_UNSUPPORTED,
         expected_failures: &[],
         ops_without_kernels: SYCL_WITHOUT_KERNELS,
@@ -144,6 +158,8 @@ pub(crate) struct Bench {
     alone: Mutex<()>,
     /// What trials call it: the backend's name, and the device's number where there are several.
     pub(crate) name: String,
+    /// Nothing is executed, so what comes out says nothing.
+    compiles_only: bool,
 }
 
 impl Backend {
@@ -173,6 +189,7 @@ impl Backend {
                 device,
                 registry: Arc::clone(&registry),
                 alone: Mutex::new(()),
+                compiles_only: self.name == "NVRTC",
                 name: if is_alone {
                     self.name.to_owned()
                 } else {
@@ -220,6 +237,12 @@ impl Bench {
             .device
             .as_kernel_device()
             .ok_or("the device has no kernels")?;
+        if self.compiles_only {
+            return match (self.outputs(device, case), &case.expected) {
+                (Ok(_), _) | (Err(_), Expected::Refusal(_)) => Ok(()),
+                (Err(error), _) => Err(error),
+            };
+        }
         let (found, packed) = match self.outputs(device, case) {
             Ok((found, packed)) => (Ok(found), packed),
             Err(error) => (Err(error), None),

@@ -14,7 +14,7 @@ use libtest_mimic::Trial;
 mod backends;
 mod case;
 mod cases;
-#[cfg(feature = "opencl")]
+#[cfg(all(feature = "opencl", feature = "cuda"))]
 #[path = "../support/like_gpu.rs"]
 mod like_gpu;
 #[path = "../support/strict_cpu.rs"]

@@ -11,6 +11,8 @@ use crate::registry::Registry;
 
 mod absent;
 pub mod cpu;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 #[cfg(feature = "kernels")]
 mod fuse;
 #[cfg(feature = "opencl")]

@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering;
 
 use placewright::backend::cpu::ThreadPoolDeviceFactory;
+use placewright::backend::cuda;
 use placewright::builder::Axes;
 use placewright::builder::BuildError;
 use placewright::builder::Conv2d;
@@ -806,6 +807,45 @@ fn products_read_and_write_as_transpositions_around_them_say() {
         assert_eq!(found[0].shape(), expected[0].shape(), "case {case}");
         assert_eq!(bits(&found[0]), bits(&expected[0]), "case {case}");
     }
+}
+
+/// What NVRTC says; nothing is executed.
+#[test]
+fn fused_functions_compile_for_a_gpu() {
+    let required = std::env::var("PLACEWRIGHT_REQUIRE").unwrap_or_default();
+    let is_required = required.split(',').any(|name| name.trim() == "NVRTC");
+    assert!(
+        cuda::is_present() || !is_required,
+        "{}",
+        cuda::CompileError::Absent
+    );
+    if n_devices() == 0 || !cuda::is_present() {
+        return;
+    }
+    let devices = like_gpu(LikeGpuFactory::compiling());
+    let compile = |b: GraphBuilder, feeds: &[(&str, Tensor)]| {
+        let (session, recorder) = recorded(b, &devices);
+        session.run(feeds, &["y"]).unwrap();
+        together(&recorder).len()
+    };
+    let mut n_fused = compile(layer_norm(None, 33).unwrap(), &norm_feeds(3, 33));
+    let feeds = [("x", values(&[3, 40], 1)), ("bias", values(&[40], 2))];
+    n_fused += compile(activation().unwrap(), &feeds);
+    let names = unary_names().into_iter();
+    for name in [None].into_iter().chain(names.map(Some)) {
+        let feeds = [("x", values(&[5, 9], 1)), ("bias", values(&[7], 3))];
+        n_fused += compile(dense([5, 9, 7], name, true), &feeds);
+    }
+    let mut random = Random::new(20_261_122);
+    for _ in 0..N_GRAPHS / 2 {
+        let (b, feeds, _) = random_graph(&mut random);
+        let feeds: Vec<(&str, Tensor)> = feeds
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.clone()))
+            .collect();
+        n_fused += compile(b, &feeds);
+    }
+    assert!(n_fused > unary_names().len() + 4, "{n_fused}");
 }
 
 #[test]

@@ -13,6 +13,7 @@
 #endif
 #define GLOBAL __global
 #define SHARED __local
+#define OF_GROUP __local
 #define INLINE static inline
 #define RESTRICT restrict
 
@@ -57,6 +58,7 @@ INLINE f32 rounded_f16(f32 x)
     return vload_half(0, (const half *)&stored);
 }
 #define UNROLL _Pragma("unroll")
+#define WHERE(condition, x, y) ((condition) ? (x) : (y))
 // Products and sums are rounded one by one: what is fused is what it is in parts.
 #define NO_CONTRACTION _Pragma("OPENCL FP_CONTRACT OFF")
 

@@ -6,7 +6,7 @@ INLINE f32 sum_of(f32 a, f32 b) { return a + b; }
 
 #if GROUP > 1
 #define JOIN(name, function)                                        \
-    INLINE f32 name(SHARED f32 *shared, f32 x)                      \
+    INLINE f32 name(OF_GROUP f32 *shared, f32 x)                    \
     {                                                               \
         shared[LOCAL_ID(0)] = x;                                    \
         BARRIER();                                                  \
@@ -23,7 +23,7 @@ INLINE f32 sum_of(f32 a, f32 b) { return a + b; }
     }
 #else
 #define JOIN(name, function) \
-    INLINE f32 name(SHARED f32 *shared, f32 x) { return x; }
+    INLINE f32 name(OF_GROUP f32 *shared, f32 x) { return x; }
 #endif
 
 JOIN(join_larger, larger)

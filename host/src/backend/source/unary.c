@@ -14,12 +14,12 @@
 #endif
 
 // NaN stays NaN.
-UNARY(relu, x < 0 ? (V)0 : x)
-UNARY(relu6, x < 0 ? (V)0 : x > 6 ? (V)6 : x)
+UNARY(relu, WHERE(x < 0, (V)0, x))
+UNARY(relu6, WHERE(x < 0, (V)0, WHERE(x > 6, (V)6, x)))
 UNARY(neg, (V)(-x))
 UNARY(square, (V)(x * x))
-UNARY(sign_of, x > 0 ? (V)1 : x < 0 ? (V)-1 : x != x ? x : (V)0)
-UNARY(magnitude, x < 0 ? (V)(-x) : x)
+UNARY(sign_of, WHERE(x > 0, (V)1, WHERE(x < 0, (V)-1, WHERE(x != x, x, (V)0))))
+UNARY(magnitude, WHERE(x < 0, (V)(-x), x))
 #ifndef FUSED
 UNARY(logical_not, (V)(x == 0))
 #endif

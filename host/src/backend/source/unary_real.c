@@ -22,20 +22,20 @@
 
 INLINE V softplus_of(V x)
 {
-    return x > SOFTPLUS_EDGE ? x : x < -SOFTPLUS_EDGE ? exp(x) : log1p(exp(x));
+    return WHERE(x > SOFTPLUS_EDGE, x, WHERE(x < -SOFTPLUS_EDGE, exp(x), log1p(exp(x))));
 }
 
 // Beyond 9.02 it is 1 when it is rounded, which some drivers miss by a bit.
 INLINE V tanh_of(V x)
 {
-    return fabs(x) > 9.02f ? (x > 0 ? 1.0f : -1.0f) : tanh(x);
+    return WHERE(fabs(x) > 9.02f, WHERE(x > 0, (V)1.0f, (V)-1.0f), tanh(x));
 }
 
 // From the side where nothing is lost.
 INLINE V sigmoid_of(V x)
 {
     const V e = exp(-fabs(x));
-    return x < 0 ? e / (1.0f + e) : 1.0f / (1.0f + e);
+    return WHERE(x < 0, e / (1.0f + e), 1.0f / (1.0f + e));
 }
 
 UNARY(abs_real, fabs(x))
@@ -66,8 +66,8 @@ UNARY(acosh_, acosh(x))
 UNARY(atanh_, atanh(x))
 UNARY(softplus, softplus_of(x))
 UNARY(softsign, x / (1.0f + fabs(x)))
-UNARY(elu, x < 0 ? expm1(x) : x)
-UNARY(selu, x < 0 ? SELU_SCALE_ALPHA * expm1(x) : SELU_SCALE * x)
+UNARY(elu, WHERE(x < 0, expm1(x), x))
+UNARY(selu, WHERE(x < 0, SELU_SCALE_ALPHA * expm1(x), SELU_SCALE * x))
 
 #ifndef FUSED
 KERNEL void leaky_relu(GLOBAL const T *RESTRICT in, GLOBAL T *RESTRICT out, Index n, f32 alpha)

@@ -69,7 +69,7 @@ KERNEL void max_pool(GLOBAL const T *RESTRICT in, GLOBAL T *RESTRICT out, Window
         for (Index y = window.first[0]; y < window.end[0]; y++) {
             for (Index x = window.first[1]; x < window.end[1]; x++) {
                 const Lanes value = LOAD_LANES(in, tap_at(window, y, x, w) + window.channel);
-                largest = value > largest || IS_NAN(largest) ? value : largest;
+                largest = WHERE(value > largest || IS_NAN(largest), value, largest);
             }
         }
         STORE_LANES(out, window.out, largest);

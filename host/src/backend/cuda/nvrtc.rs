@@ -1,0 +1,85 @@
+//! All calls into NVRTC.
+//!
+//! `cudarc` panics where the library is not there, so nothing here is called before [`is_present`] has said that it is.
+
+use std::ffi::CStr;
+use std::ffi::CString;
+use std::sync::OnceLock;
+
+use cudarc::nvrtc::result;
+use cudarc::nvrtc::sys;
+
+/// What failed, and the library's code.
+type Failure = (&'static str, String);
+
+/// Whether NVRTC is there. Loads it.
+pub fn is_present() -> bool {
+    static IS_PRESENT: OnceLock<bool> = OnceLock::new();
+    // SAFETY: loads a library of NVIDIA's, whose initialisation has no requirements.
+    *IS_PRESENT.get_or_init(|| unsafe { sys::is_culib_present() })
+}
+
+/// A program that is being compiled.
+pub(super) struct Program(sys::nvrtcProgram);
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // SAFETY: it is made by `new` alone, and this is its end.
+        let _ = unsafe { result::destroy_program(self.0) };
+    }
+}
+
+impl Program {
+    /// `name`: for messages.
+    pub(super) fn new(text: &str, name: &str) -> Result<Self, Failure> {
+        let zero = |_| ("reading the program", "it contains a zero byte".to_owned());
+        let (text, name) = (CString::new(text), CString::new(name));
+        let (text, name) = (text.map_err(zero)?, name.map_err(zero)?);
+        let program = result::create_program(&text, Some(&name));
+        program.map(Self).map_err(failed("making a program"))
+    }
+
+    /// The cubin, or what the compiler says against it.
+    pub(super) fn compile(&self, options: &[String]) -> Result<Result<Vec<u8>, String>, Failure> {
+        // SAFETY: the program lives.
+        let compiled = unsafe { result::compile_program(self.0, options) };
+        match compiled.map_err(|error| error.0) {
+            Ok(()) => self.cubin().map(Ok),
+            Err(
+                sys::nvrtcResult::NVRTC_ERROR_COMPILATION
+                | sys::nvrtcResult::NVRTC_ERROR_INVALID_OPTION,
+            ) => self.log().map(Err),
+            Err(code) => Err(("compiling", format!("{code:?}"))),
+        }
+    }
+
+    fn cubin(&self) -> Result<Vec<u8>, Failure> {
+        let doing = "giving the cubin";
+        let mut len_bytes = 0;
+        // SAFETY: the program lives, and is compiled.
+        let asked = unsafe { sys::nvrtcGetCUBINSize(self.0, &raw mut len_bytes) };
+        asked.result().map_err(failed(doing))?;
+        let mut cubin = vec![0u8; len_bytes];
+        // SAFETY: as above; there is room for as many bytes as were said.
+        let given = unsafe { sys::nvrtcGetCUBIN(self.0, cubin.as_mut_ptr().cast()) };
+        given.result().map_err(failed(doing))?;
+        Ok(cubin)
+    }
+
+    fn log(&self) -> Result<String, Failure> {
+        // SAFETY: the program lives.
+        let log = unsafe { result::get_program_log(self.0) };
+        let log = log.map_err(failed("giving its messages"))?;
+        let log: Vec<u8> = log.into_iter().map(i8_to_u8).collect();
+        let log = CStr::from_bytes_until_nul(&log).map_or(&*log, CStr::to_bytes);
+        Ok(String::from_utf8_lossy(log).trim_end().to_owned())
+    }
+}
+
+fn i8_to_u8(byte: std::ffi::c_char) -> u8 {
+    byte.to_ne_bytes()[0]
+}
+
+fn failed(doing: &'static str) -> impl Fn(result::NvrtcError) -> Failure {
+    move |error| (doing, error.to_string())
+}
