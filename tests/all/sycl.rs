@@ -33,6 +33,8 @@ use placewright::trace::TransferWay;
 #[cfg(target_os = "linux")]
 mod failing;
 #[cfg(feature = "cuda")]
+mod fused_products;
+#[cfg(feature = "cuda")]
 mod fusion;
 #[cfg(feature = "cli")]
 mod invariance;
