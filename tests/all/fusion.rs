@@ -22,10 +22,10 @@ use placewright::session::SessionBuilder;
 use placewright::tensor::DType;
 use placewright::tensor::Shape;
 use placewright::tensor::Tensor;
-use placewright::trace::EventKind;
 use placewright::trace::Recorder;
 
 use crate::sample::cpus;
+use crate::sample::joined;
 use crate::strict_cpu::StrictCpuFactory;
 
 /// `dense` = relu(x w + b), `plain` = x w + b of another product.
@@ -110,18 +110,7 @@ fn run(
     let bytes = fetched
         .iter()
         .map(|tensor| tensor.as_bytes().unwrap().to_vec());
-    let together = recorder
-        .events()
-        .into_iter()
-        .filter_map(|event| match event.kind {
-            EventKind::Device {
-                call: "maybe_rewrite_graph",
-                detail,
-                ..
-            } => Some(detail.into_string()),
-            _ => None,
-        });
-    (bytes.collect(), together.collect())
+    (bytes.collect(), joined(&recorder))
 }
 
 fn cpu() -> SessionBuilder {
@@ -141,10 +130,9 @@ fn products_biases_and_activations_give_the_same_bits_together() {
         let graph = || graph().unwrap();
         let fetches = ["dense", "plain"];
         let (expected, none) = run(one_by_one(), graph(), &feeds(dtype), &fetches, &[]);
-        let (found, mut together) = run(cpu(), graph(), &feeds(dtype), &fetches, &[]);
+        let (found, together) = run(cpu(), graph(), &feeds(dtype), &fetches, &[]);
         assert_eq!(found, expected, "{dtype}");
         assert_eq!(none, [""; 0]);
-        together.sort_unstable();
         assert_eq!(
             together,
             [

@@ -11,6 +11,8 @@ use placewright::graph::{
 };
 use placewright::names::DeviceId;
 use placewright::tensor::{DType, PartialShape};
+#[cfg(any(feature = "cli", all(feature = "cuda", feature = "opencl")))]
+use placewright::trace::{EventKind, Recorder};
 use placewright_guest::ReadyTask;
 
 use crate::fakes::FakeDevice;
@@ -21,6 +23,24 @@ pub(crate) fn cpus(n: u32) -> DeviceOptions {
     options.device_count.insert("CPU".to_owned(), n);
     options.device_count.insert("SYCL".to_owned(), 0);
     options
+}
+
+/// What devices have joined for a session, in the order of names.
+#[cfg(any(feature = "cli", all(feature = "cuda", feature = "opencl")))]
+pub(crate) fn joined(recorder: &Recorder) -> Vec<String> {
+    let events = recorder.events().into_iter();
+    let mut joined: Vec<String> = events
+        .filter_map(|event| match event.kind {
+            EventKind::Device {
+                call: "maybe_rewrite_graph",
+                detail,
+                ..
+            } => Some(detail.into_string()),
+            _ => None,
+        })
+        .collect();
+    joined.sort_unstable();
+    joined
 }
 
 /// A stream of numbers that is the same everywhere (SplitMix64).

@@ -56,7 +56,29 @@ pub(crate) struct Backend {
     pub(crate) ops_without_kernels: Reasons,
     /// Element types that kernels of other ops need not have: cases of these are run where there is a kernel.
     pub(crate) unsupported_types: Reasons,
+    /// Nothing is executed, so what comes out says nothing.
+    compiles_only: bool,
 }
+
+const CPU: Backend = Backend {
+    name: "CPU",
+    factory: || Arc::new(ThreadPoolDeviceFactory::default()),
+    unsupported: &[],
+    expected_failures: &[],
+    ops_without_kernels: &[],
+    unsupported_types: &[],
+    compiles_only: false,
+};
+
+#[cfg(feature = "opencl")]
+const SYCL: Backend = Backend {
+    name: "SYCL",
+    factory: || Arc::new(SyclDeviceFactory),
+    unsupported: SYCL_UNSUPPORTED,
+    ops_without_kernels: SYCL_WITHOUT_KERNELS,
+    unsupported_types: SYCL_TYPES,
+    ..CPU
+};
 
 #[cfg(feature = "opencl")]
 const SYCL_UNSUPPORTED: Reasons = &[
@@ -91,51 +113,29 @@ const SYCL_TYPES: Reasons = &[
 
 /// All backends.
 pub(crate) const ALL: &[Backend] = &[
-    Backend {
-        name: "CPU",
-        factory: || Arc::new(ThreadPoolDeviceFactory::default()),
-        unsupported: &[],
-        expected_failures: &[],
-        ops_without_kernels: &[],
-        unsupported_types: &[],
-    },
+    CPU,
     // The same kernels where a tensor that was not transferred reads as poison: holds the suite itself to transferring.
     Backend {
         name: "CPU-strict",
         factory: || Arc::new(StrictCpuFactory),
-        unsupported: &[],
-        expected_failures: &[],
-        ops_without_kernels: &[],
-        unsupported_types: &[],
+        ..CPU
     },
     #[cfg(feature = "opencl")]
-    Backend {
-        name: "SYCL",
-        factory: || Arc::new(SyclDeviceFactory),
-        unsupported: SYCL_UNSUPPORTED,
-        expected_failures: &[],
-        ops_without_kernels: SYCL_WITHOUT_KERNELS,
-        unsupported_types: SYCL_TYPES,
-    },
+    SYCL,
     // Those functions, compiled for a GPU: no evidence that one runs them.
     #[cfg(all(feature = "opencl", feature = "cuda"))]
     Backend {
         name: "NVRTC",
         factory: || Arc::new(LikeGpuFactory::compiling()),
-        unsupported: SYCL_UNSUPPORTED,
-        expected_failures: &[],
-        ops_without_kernels: SYCL_WITHOUT_KERNELS,
-        unsupported_types: SYCL_TYPES,
+        compiles_only: true,
+        ..SYCL
     },
     // The first of them again, with the functions that a GPU would get.
     #[cfg(all(feature = "opencl", feature = "cuda"))]
     Backend {
         name: "SYCL-like-GPU",
         factory: || Arc::new(LikeGpuFactory::default()),
-        unsupported: SYCL_UNSUPPORTED,
-        expected_failures: &[],
-        ops_without_kernels: SYCL_WITHOUT_KERNELS,
-        unsupported_types: SYCL_TYPES,
+        ..SYCL
     },
 ];
 
@@ -189,7 +189,7 @@ impl Backend {
                 device,
                 registry: Arc::clone(&registry),
                 alone: Mutex::new(()),
-                compiles_only: self.name == "NVRTC",
+                compiles_only: self.compiles_only,
                 name: if is_alone {
                     self.name.to_owned()
                 } else {

@@ -13,7 +13,6 @@
 )]
 
 use std::collections::HashMap;
-
 use std::sync::Arc;
 use std::sync::Mutex;
 

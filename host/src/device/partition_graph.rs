@@ -148,12 +148,7 @@ impl<'a> PartitionGraph<'a> {
 
     /// Whether `reader` alone needs `node`: it reads each output that is read at all, and nothing else waits for it.
     pub fn is_read_only_by(&self, node: NodeId, reader: NodeId) -> bool {
-        let step_of = |node| self.index.steps.get(&node).copied();
-        let (Some(step), Some(reader)) = (step_of(node), step_of(reader)) else {
-            return false;
-        };
-        let successors = self.plan.successors().row(step.index());
-        successors.iter().all(|&successor| successor == reader.0) && !successors.is_empty()
+        self.is_needed_only_by(node, |other| other == reader)
     }
 
     /// Whether other nodes need `node`, and all of them are ones for which `is_one` holds: those read each output that is read at all,

@@ -13,11 +13,11 @@ use super::fusion::assert_close;
 use super::fusion::bits;
 use super::fusion::both_ways;
 use super::fusion::recorded;
-use super::fusion::together;
 use super::fusion::values;
 use super::n_devices;
 use super::open;
 use super::options;
+use crate::sample::joined;
 
 /// `y` = activation(x w + bias), by weights that are the same in all runs or not.
 pub(super) fn dense(size: [usize; 3], activation: Option<&str>, is_fixed: bool) -> GraphBuilder {
@@ -74,7 +74,7 @@ fn products(devices: &Arc<DeviceSet>) {
             None => ("product, y", &["y", "product"][..]),
         };
         assert_eq!(
-            together(&recorder),
+            joined(&recorder),
             [format!("_FusedMatMul computes {nodes}")],
             "{what}"
         );
@@ -116,10 +116,7 @@ fn so_do_convolutions() {
             ("bias", values(&[made], 3)),
         ];
         let found = session.run(&feeds, &["y"]).unwrap();
-        assert_eq!(
-            together(&recorder),
-            ["_FusedConv2D computes product, sum, y"]
-        );
+        assert_eq!(joined(&recorder), ["_FusedConv2D computes product, sum, y"]);
         let apart = session.run(&feeds, &["y", "sum", "product"]).unwrap();
         assert_eq!(bits(&found[0]), bits(&apart[0]), "{made} channels");
     }
@@ -259,7 +256,7 @@ fn products_read_and_write_as_transpositions_around_them_say() {
         let found = session.run(&feeds, &["result"]).unwrap();
         names.push("result");
         assert_eq!(
-            together(&recorder),
+            joined(&recorder),
             [format!(
                 "_FusedTransposeBatchMatMul computes {}",
                 names.join(", ")
@@ -297,6 +294,6 @@ fn transpositions_stay_where_they_are_worth_it() {
         let (session, recorder) = recorded(b, &devices);
         let feeds = [("x", values(&x, 1)), ("y", values(&y, 2))];
         session.run(&feeds, &["result"]).unwrap();
-        assert_eq!(together(&recorder), [""; 0]);
+        assert_eq!(joined(&recorder), [""; 0]);
     }
 }

@@ -24,7 +24,6 @@ use placewright::session::SessionBuilder;
 use placewright::tensor::PartialShape;
 use placewright::tensor::Shape;
 use placewright::tensor::Tensor;
-use placewright::trace::EventKind;
 use placewright::trace::Recorder;
 
 use super::PREFIX;
@@ -35,6 +34,7 @@ use super::options;
 use super::session;
 use crate::like_gpu::LikeGpuFactory;
 use crate::sample::Random;
+use crate::sample::joined;
 
 /// Random graphs, each a program of its own.
 const N_GRAPHS: usize = 24;
@@ -79,23 +79,6 @@ fn like_gpu(sycl: LikeGpuFactory) -> Arc<DeviceSet> {
     factories.register("CPU", 60, Arc::new(cpu)).unwrap();
     factories.register("SYCL", 200, Arc::new(sycl)).unwrap();
     Arc::new(factories.create_devices(&options(1), PREFIX).unwrap())
-}
-
-/// What was computed together.
-pub(super) fn together(recorder: &Recorder) -> Vec<String> {
-    let events = recorder.events().into_iter();
-    let mut together: Vec<String> = events
-        .filter_map(|event| match event.kind {
-            EventKind::Device {
-                call: "maybe_rewrite_graph",
-                detail,
-                ..
-            } => Some(detail.into_string()),
-            _ => None,
-        })
-        .collect();
-    together.sort_unstable();
-    together
 }
 
 /// A session on SYCL:0, and what it tells.
@@ -173,12 +156,12 @@ fn normalise(rows: usize, width: usize, devices: &Arc<DeviceSet>) {
         let feeds = norm_feeds(rows, width);
         let found = session.run(&feeds, &["y"]).unwrap();
         assert_eq!(
-            together(&recorder),
+            joined(&recorder),
             [format!("_FusedElementwise computes {}", NORM.join(", "))],
         );
         let expected = session.run(&feeds, &NORM).unwrap();
         assert_eq!(
-            together(&recorder).len(),
+            joined(&recorder).len(),
             1,
             "nothing of what is fetched is inside"
         );
@@ -310,7 +293,7 @@ fn random_arithmetic(seed: u64, devices: &Arc<DeviceSet>, is_like_gpu: bool) {
         let what = format!("graph {graph} of seed {seed}");
         let found = session.run(&feeds, &["y"]);
         let found = found.unwrap_or_else(|error| panic!("{what}: {error}"));
-        let fused = together(&recorder);
+        let fused = joined(&recorder);
         n_fused += fused.len();
         let graph = session.graph();
         let is_row = |name: &str| {
@@ -385,7 +368,7 @@ fn what_somebody_else_reads_feeds_or_has_a_kernel_for_is_computed_by_itself() {
             .iter()
             .map(|nodes| format!("_FusedElementwise computes {nodes}"));
         assert_eq!(
-            together(&recorder),
+            joined(&recorder),
             expected.collect::<Vec<_>>(),
             "{fetches:?}"
         );
@@ -396,7 +379,7 @@ fn what_somebody_else_reads_feeds_or_has_a_kernel_for_is_computed_by_itself() {
     fed.push(("halved:0", values(&[3, 40], 9)));
     session.run(&fed, &["y"]).unwrap();
     assert_eq!(
-        together(&recorder),
+        joined(&recorder),
         ["_FusedElementwise computes sum, bent, y"]
     );
 
@@ -406,7 +389,7 @@ fn what_somebody_else_reads_feeds_or_has_a_kernel_for_is_computed_by_itself() {
         builder.with_kernels([own])
     });
     session.run(&feeds, &["y"]).unwrap();
-    assert_eq!(together(&recorder), [""; 0]);
+    assert_eq!(joined(&recorder), [""; 0]);
     assert_eq!(N_CALLS.load(Ordering::Relaxed), 1);
 }
 
@@ -431,7 +414,7 @@ fn shapes_that_do_not_meet_are_refused_with_node_and_shapes() {
             &["y"],
         )
         .unwrap();
-    assert_eq!(together(&recorder).len(), 1);
+    assert_eq!(joined(&recorder).len(), 1);
 }
 
 /// Ops of one operand.
@@ -502,7 +485,7 @@ fn transcendental_functions_agree_with_those_of_the_nodes() -> Result<(), BuildE
         let found = session.run(&feeds, &[&of]).unwrap();
         assert_close(&found[0], &alone[0], op);
     }
-    assert_eq!(together(&recorder).len(), names.len() + of_two.len());
+    assert_eq!(joined(&recorder).len(), names.len() + of_two.len());
     Ok(())
 }
 
@@ -547,7 +530,7 @@ fn a_softmax_joins_what_it_is_taken_of() {
         ];
         let found = session.run(&feeds, &["y"]).unwrap();
         assert_eq!(
-            together(&recorder),
+            joined(&recorder),
             ["_FusedElementwise computes scaled, masked, y"]
         );
         let expected = session.run(&feeds, &["y", "masked", "scaled"]).unwrap();
@@ -572,7 +555,7 @@ fn fused_functions_compile_for_a_gpu() {
     let compile = |b: GraphBuilder, feeds: &[(&str, Tensor)]| {
         let (session, recorder) = recorded(b, &devices);
         session.run(feeds, &["y"]).unwrap();
-        together(&recorder).len()
+        joined(&recorder).len()
     };
     let mut n_fused = compile(layer_norm(None, 33).unwrap(), &norm_feeds(3, 33));
     let feeds = [("x", values(&[3, 40], 1)), ("bias", values(&[40], 2))];

@@ -83,12 +83,13 @@ impl Ends {
 
     /// Forgets those at the front that have ended; gives how many.
     pub(super) fn forget(&self, has_ended: impl Fn(&End) -> bool) -> usize {
-        let in_flight = &mut self.state().in_flight;
-        let n_before = in_flight.len();
-        while in_flight.front().is_some_and(|end| has_ended(end)) {
-            in_flight.pop_front();
-        }
-        n_before - in_flight.len()
+        let ended: Vec<Arc<End>> = {
+            let in_flight = &mut self.state().in_flight;
+            let n_ended = in_flight.iter().take_while(|end| has_ended(end)).count();
+            in_flight.drain(..n_ended).collect()
+        };
+        // Dropped here, as in `pop`.
+        ended.len()
     }
 
     /// Keeps a failure for whoever waits for the end of its run.

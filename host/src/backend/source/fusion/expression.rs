@@ -5,6 +5,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::INPUTS_MAX;
+use crate::backend::cpu::kernels::nn;
 use crate::backend::source::kernels::binary;
 use crate::backend::source::kernels::unary;
 use crate::device::KernelConstruction;
@@ -184,12 +185,8 @@ impl Expression {
                 Function::Binary(_) => common_shape(&[operand(0), operand(1)])
                     .map_err(|error| KernelError::invalid(format!("{}: {error}", step.op)))?,
                 Function::Bias => {
-                    let (x, bias) = (operand(0), operand(1));
-                    if x.rank() < 2 || bias.dims() != &x.dims()[x.rank() - 1..] {
-                        return Err(KernelError::invalid(format!(
-                            "Must provide as many biases as the last dimension of the input tensor: {bias} vs. {x}"
-                        )));
-                    }
+                    let x = operand(0);
+                    nn::bias_axis(x, operand(1), false)?;
                     x.clone()
                 }
                 Function::Row(_) => {

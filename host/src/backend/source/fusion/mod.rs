@@ -18,6 +18,8 @@ use super::kernels::epilogue;
 use crate::backend::fuse::fuse_products;
 use crate::device::ComputeTraits;
 use crate::device::PartitionGraph;
+use crate::graph::NodeId;
+use crate::ops::IntTensor;
 
 /// The op of fused nodes. It is no op of TensorFlow's, and in no graph.
 const OP: &str = "_FusedElementwise";
@@ -33,4 +35,9 @@ pub(in crate::backend) fn fuse(graph: &mut PartitionGraph<'_>, traits: &ComputeT
     fuse_products(graph, &epilogue::TYPES, epilogue::is_activation);
     transposes::fuse(graph);
     region::fuse(graph, traits);
+}
+
+/// The integers that data input `index` of a node is in every run, if a constant makes it.
+fn constant_ints(graph: &PartitionGraph<'_>, node: NodeId, index: usize) -> Option<Vec<i64>> {
+    IntTensor::from_literal(graph.constant_input(node, index)?)?.to_ints()
 }

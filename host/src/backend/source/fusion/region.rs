@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 use super::INPUTS_MAX;
 use super::OP;
 use super::RANK_MAX;
+use super::constant_ints;
 use super::expression::Expression;
 use super::expression::Function;
 use super::expression::Step;
@@ -21,7 +22,6 @@ use crate::device::ProcessorKind;
 use crate::graph::NodeId;
 use crate::graph::TensorId;
 use crate::tensor::DType;
-use crate::tensor::HostAllocator;
 use crate::tensor::PartialShape;
 
 /// Nodes of a region at most: what a compiler takes long for.
@@ -152,15 +152,9 @@ fn reduces_rows(graph: &PartitionGraph<'_>, node: NodeId) -> bool {
     let Some(rank) = shape_of_input(graph, node, 0).and_then(|shape| shape.rank()) else {
         return false;
     };
-    let literal = graph.constant_input(node, 1);
-    let memory = HostAllocator::new("axes of reductions", u64::MAX);
-    let Some(Ok(axes)) = literal.map(|literal| literal.to_tensor(&memory)) else {
+    let axes = constant_ints(graph, node, 1);
+    let Some(&[axis]) = axes.as_deref() else {
         return false;
-    };
-    let axis = match (axes.as_slice::<i32>(), axes.as_slice::<i64>()) {
-        (Ok(&[axis]), _) => i64::from(axis),
-        (_, Ok(&[axis])) => axis,
-        _ => return false,
     };
     let last = i64::try_from(rank).unwrap_or(i64::MAX) - 1;
     rank > 0 && (axis == -1 || axis == last)

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
+use super::constant_ints;
 use crate::backend::source::kernels::turned;
 use crate::device::FusedNode;
 use crate::device::PartitionGraph;
 use crate::graph::AttrSet;
 use crate::graph::AttrValue;
 use crate::graph::NodeId;
-use crate::tensor::HostAllocator;
 
 /// Replaces products by such as read their sides before they are transposed, and write their result as it is afterwards.
 pub(super) fn fuse(graph: &mut PartitionGraph<'_>) {
@@ -59,13 +59,7 @@ fn permutation(graph: &PartitionGraph<'_>, node: NodeId) -> Option<Vec<usize>> {
     if graph.graph().op(node) != "Transpose" || !graph.has_plain_kernel(node) {
         return None;
     }
-    let memory = HostAllocator::new("permutations", u64::MAX);
-    let axes = graph.constant_input(node, 1)?.to_tensor(&memory).ok()?;
-    let axes: Vec<i64> = match (axes.as_slice::<i32>(), axes.as_slice::<i64>()) {
-        (Ok(axes), _) => axes.iter().copied().map(i64::from).collect(),
-        (_, Ok(axes)) => axes.to_vec(),
-        _ => return None,
-    };
+    let axes = constant_ints(graph, node, 1)?;
     let axes = axes.into_iter().map(|axis| usize::try_from(axis).ok());
     let axes: Vec<usize> = axes.collect::<Option<_>>()?;
     (axes.len() >= 2 && turned::is_permutation(&axes)).then_some(axes)

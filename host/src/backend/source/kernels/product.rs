@@ -94,11 +94,7 @@ fn mat_mul(node: &KernelConstruction<'_>, has_epilogue: bool) -> Made {
             lhs: side(m, k, transpose.0),
             rhs: side(k, n, transpose.1),
         };
-        Ok(Planned {
-            product,
-            shape: Shape::from([m, n]),
-            out: None,
-        })
+        Ok(Planned::in_order(product, Shape::from([m, n])))
     };
     Ok(Box::new(ProductKernel {
         products: Products::new(node, type_attr(node, "T")?, has_epilogue)?,
@@ -119,11 +115,7 @@ fn batch_mat_mul(node: &KernelConstruction<'_>, dtype: DType) -> Made {
         site: site(node),
         plan: move |lhs: &Shape, rhs: &Shape| {
             let (product, shape) = matrix::plan(lhs, rhs, transposed, broadcasts)?;
-            Ok(Planned {
-                product,
-                shape,
-                out: None,
-            })
+            Ok(Planned::in_order(product, shape))
         },
     }))
 }

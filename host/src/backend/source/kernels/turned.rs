@@ -29,6 +29,17 @@ pub(super) struct Planned {
     pub(super) out: Option<Operand>,
 }
 
+impl Planned {
+    /// One matrix behind the other.
+    pub(super) fn in_order(product: BatchProduct, shape: Shape) -> Self {
+        Self {
+            product,
+            shape,
+            out: None,
+        }
+    }
+}
+
 /// What the attributes of a node say.
 pub(super) struct Turns {
     is_transposed: [bool; 2],
@@ -83,11 +94,7 @@ impl Turns {
         turn(&mut product.lhs, lhs, &turned_lhs, x, self.is_transposed[0]);
         turn(&mut product.rhs, rhs, &turned_rhs, y, self.is_transposed[1]);
         if output.is_empty() {
-            return Ok(Planned {
-                product,
-                shape,
-                out: None,
-            });
+            return Ok(Planned::in_order(product, shape));
         }
         let turned = permuted(&shape, output)?;
         let strides = contiguous(&turned);
