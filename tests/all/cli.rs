@@ -2,6 +2,8 @@
 
 mod cache;
 mod calibrate;
+#[cfg(feature = "cuda")]
+mod gpu;
 #[cfg(feature = "opencl")]
 mod opencl;
 mod placement_identity;
@@ -344,7 +346,7 @@ fn wrong_command_lines_end_in_status_2() {
 
 #[test]
 fn device_types_that_are_absent_are_shown_and_asking_for_one_says_what_to_do() {
-    let absent = ["GPU", "TPU", "XLA_CPU", "XLA_GPU", "XLA_EXEC"];
+    let absent = ["TPU", "XLA_CPU", "XLA_GPU", "XLA_EXEC"];
     let shown = placewright(["devices"]).expect(0).stdout;
     let json = placewright(["devices", "--json"]).expect(0).json();
     for device_type in absent {

@@ -266,6 +266,7 @@ impl Kernel for Custom {
         device.launch(Launch {
             site: &self.site,
             step: context.step_number(),
+            context: None,
             function: &self.function,
             groups: [x.shape().n_elements().div_ceil(64), 1, 1],
             group_size: [64, 1, 1],

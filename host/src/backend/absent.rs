@@ -2,6 +2,7 @@
 //!
 //! In goes what is missing, out comes that answer, wherever a device of the type is asked for.
 
+use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -53,26 +54,6 @@ impl AbsentDeviceFactory {
         self
     }
 
-    /// Where cards are that nothing here drives. A bus that cannot be read has none: the answer is the same without.
-    fn cards(&self) -> String {
-        let Some(root) = &self.cards_of else {
-            return String::new();
-        };
-        let found = pci_devices(root, &GPU_CLASSES).unwrap_or_default();
-        let gpus = found
-            .iter()
-            .filter(|card| GPU_VENDORS.contains(&card.vendor));
-        let places = gpus.filter_map(|card| {
-            let node = pci_numa_node(root, &card.address).ok()?;
-            Some(format!("{} on NUMA node {node}", card.address))
-        });
-        let places: Vec<_> = places.collect();
-        if places.is_empty() {
-            return String::new();
-        }
-        format!(", such as that at PCI address {}", places.join(", "))
-    }
-
     /// A type for whose devices this build has no backend.
     pub(super) fn no_backend(device_type: &str, kind: &str) -> Self {
         Self::new(
@@ -87,7 +68,11 @@ impl AbsentDeviceFactory {
     fn absent<T>(&self) -> Result<T, DeviceError> {
         Err(DeviceError::Absent {
             device_type: self.device_type.clone(),
-            what: self.what.clone() + &self.cards(),
+            what: self.what.clone()
+                + &self
+                    .cards_of
+                    .as_deref()
+                    .map_or_else(String::new, undriven_cards),
             remedy: self.remedy.clone(),
         })
     }
@@ -107,6 +92,23 @@ impl DeviceFactory for AbsentDeviceFactory {
     }
 
     fn register_kernels(&self, _: &mut KernelRegistry) {}
+}
+
+/// Where cards are that nothing drives, as a part of a sentence. A bus that cannot be read has none: the answer is the same without.
+pub(super) fn undriven_cards(root: &Path) -> String {
+    let found = pci_devices(root, &GPU_CLASSES).unwrap_or_default();
+    let gpus = found
+        .iter()
+        .filter(|card| GPU_VENDORS.contains(&card.vendor));
+    let places = gpus.filter_map(|card| {
+        let node = pci_numa_node(root, &card.address).ok()?;
+        Some(format!("{} on NUMA node {node}", card.address))
+    });
+    let places: Vec<_> = places.collect();
+    if places.is_empty() {
+        return String::new();
+    }
+    format!(", such as that at PCI address {}", places.join(", "))
 }
 
 #[cfg(test)]

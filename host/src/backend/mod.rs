@@ -17,7 +17,7 @@ pub mod cuda;
 mod fuse;
 #[cfg(feature = "opencl")]
 pub mod opencl;
-#[cfg(feature = "opencl")]
+#[cfg(any(feature = "cuda", feature = "opencl"))]
 mod source;
 
 pub use absent::AbsentDeviceFactory;
@@ -35,6 +35,14 @@ crate::registrar! {
     }
 }
 
+#[cfg(feature = "cuda")]
+crate::registrar! {
+    /// The backend of feature `cuda`.
+    pub const CUDA_BACKEND = {
+        device_factory cuda::DEVICE_TYPE, cuda::PRIORITY => cuda::GpuDeviceFactory::default();
+    }
+}
+
 #[cfg(feature = "opencl")]
 crate::registrar! {
     /// The backend of feature `opencl`.
@@ -46,6 +54,8 @@ crate::registrar! {
 /// What this build has.
 fn with_backends(registry: Registry) -> Registry {
     let registry = registry.with(BACKENDS);
+    #[cfg(feature = "cuda")]
+    let registry = registry.and_then(|registry| registry.with(CUDA_BACKEND));
     #[cfg(feature = "opencl")]
     let registry = registry.and_then(|registry| registry.with(OPENCL_BACKEND));
     registry.expect("each type stands once in the lists")
@@ -109,7 +119,9 @@ mod tests {
     #[test]
     fn types_without_a_backend_have_tensorflows_priority_and_say_what_to_do() {
         let factories = default_factories();
+        assert_eq!(factories.priority("GPU"), 210);
         for (device_type, priority) in [
+            #[cfg(not(feature = "cuda"))]
             ("GPU", 210),
             ("TPU", 50),
             ("XLA_CPU", 50),
@@ -134,14 +146,14 @@ mod tests {
             let mut factories = default_factories();
             // Which devices it makes does not matter here.
             let own = Arc::new(cpu::ThreadPoolDeviceFactory::default());
-            let outcome = factories.register("GPU", priority, own).unwrap();
+            let outcome = factories.register("TPU", priority, own).unwrap();
             assert_eq!(outcome, Registration::Replaced);
-            assert_eq!(factories.priority("GPU"), priority);
+            assert_eq!(factories.priority("TPU"), priority);
             let listing = factories.list_physical();
             assert!(
                 listing
                     .iter()
-                    .any(|row| row.device_type == "GPU" && row.devices.is_ok())
+                    .any(|row| row.device_type == "TPU" && row.devices.is_ok())
             );
         }
     }

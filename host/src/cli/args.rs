@@ -32,6 +32,26 @@ pub(super) struct DeviceArgs {
     /// Deal CPU devices out to NUMA nodes, and keep their threads there.
     #[arg(long)]
     pub(super) numa_affinity: bool,
+    /// Ids of the GPUs that may be used, in this order, such as 3,1; by default all.
+    #[arg(
+        long,
+        value_name = "IDS",
+        default_value = "",
+        hide_default_value = true
+    )]
+    pub(super) visible_gpus: String,
+    /// Share of a GPU's memory that its device may take; 0 = all but a reserve.
+    #[arg(long, value_name = "X", default_value_t = 0.0)]
+    pub(super) gpu_memory_fraction: f64,
+    /// Take memory of a GPU as it is needed, instead of all that its device may have at once.
+    #[arg(long)]
+    pub(super) gpu_allow_growth: bool,
+    /// Streams that the kernels of a GPU are dealt out to.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(super) gpu_streams: u32,
+    /// Wait for each kernel of a GPU, so that an error on it names its node.
+    #[arg(long)]
+    pub(super) sync_every_op: bool,
 }
 
 impl DeviceArgs {

@@ -38,6 +38,7 @@ use crate::device::NumaNode;
 use crate::device::NumaTopology;
 use crate::device::PhysicalListing;
 use crate::device::SYSTEM_ROOT;
+use crate::device::gpu::GpuOptions;
 use crate::registry::Registry;
 
 /// Prefix of the devices of this process, TensorFlow's for a local session.
@@ -145,6 +146,14 @@ impl DeviceArgs {
             intra_op_parallelism_threads: self.intra_op_threads(),
             device_filters: self.device_filter.clone(),
             use_numa_affinity: self.numa_affinity,
+            gpu: GpuOptions {
+                visible_device_list: self.visible_gpus.clone(),
+                per_process_memory_fraction: self.gpu_memory_fraction,
+                allow_growth: self.gpu_allow_growth,
+                n_compute_streams: self.gpu_streams,
+                sync_every_op: self.sync_every_op,
+                ..GpuOptions::default()
+            },
             // A cache that cannot be used costs time, not the run.
             program_cache: cache::open().ok().flatten().map(Arc::new),
             ..DeviceOptions::default()

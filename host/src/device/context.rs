@@ -175,8 +175,9 @@ pub struct AcceleratorInfo {
     pub event_manager: Arc<dyn EventManager>,
 }
 
-/// Work of an accelerator that is done in the order in which it was given.
-pub trait Stream: Send + Sync + fmt::Debug {
+/// Work of an accelerator that is done in the order in which it was given. [`Any`], so that an event manager knows streams of its own kind
+/// again.
+pub trait Stream: Any + Send + Sync + fmt::Debug {
     /// Returns when all work given so far is done.
     ///
     /// # Errors

@@ -70,8 +70,10 @@ impl PartialEq for IntraOpPools {
 
 impl DeviceOptions {
     /// The same, with what the environment says where nothing was asked for: the number of threads (TensorFlow
-    /// `TF_NUM_INTRAOP_THREADS`), and whether each device has its own pool (`TF_OVERRIDE_GLOBAL_THREADPOOL`). Sessions that make
-    /// their devices, and the program, do this.
+    /// `TF_NUM_INTRAOP_THREADS`), whether each device has its own pool (`TF_OVERRIDE_GLOBAL_THREADPOOL`), whether GPUs' memory is taken as
+    /// it is needed (`TF_FORCE_GPU_ALLOW_GROWTH`, which counts whatever was asked for), how many multiprocessors a GPU must have
+    /// (`TF_MIN_GPU_MULTIPROCESSOR_COUNT`), and how much of its memory is left to others (`TF_DEVICE_MIN_SYS_MEMORY_IN_MB`). Sessions that
+    /// make their devices, and the program, do this.
     ///
     /// # Errors
     /// [`DeviceError::InvalidArgument`] with the variable, for a value that is none.
@@ -110,6 +112,30 @@ impl DeviceOptions {
                 "1" | "true" => self.intra_op_pools = IntraOpPools::PerDevice,
                 "0" | "false" => {}
                 _ => return wrong(name, &value, "true or false"),
+            }
+        }
+        let name = "TF_FORCE_GPU_ALLOW_GROWTH";
+        if let Some(value) = set(name) {
+            self.gpu.allow_growth = match value.to_ascii_lowercase().as_str() {
+                "1" | "true" => true,
+                "0" | "false" => false,
+                _ => return wrong(name, &value, "true or false"),
+            };
+        }
+        // What these say is looked at beside the GPUs that it is said of.
+        let gpu = &mut self.gpu;
+        for (own, name) in [
+            (
+                &mut gpu.min_multiprocessor_count,
+                "TF_MIN_GPU_MULTIPROCESSOR_COUNT",
+            ),
+            (
+                &mut gpu.min_system_memory_mib,
+                "TF_DEVICE_MIN_SYS_MEMORY_IN_MB",
+            ),
+        ] {
+            if own.is_none() {
+                *own = set(name);
             }
         }
         Ok(self)
@@ -274,6 +300,7 @@ mod tests {
             ("TF_NUM_INTRAOP_THREADS", "-1", "a number"),
             ("TF_NUM_INTRAOP_THREADS", "many", "a number"),
             ("TF_OVERRIDE_GLOBAL_THREADPOOL", "yes", "true or false"),
+            ("TF_FORCE_GPU_ALLOW_GROWTH", "2", "true or false"),
         ] {
             let error = completed(DeviceOptions::default(), &[(name, value)]).unwrap_err();
             for part in [name, value, expected] {

@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
+use super::context::DeviceContext;
 use super::error::KernelError;
 use super::step::StepNumber;
 use super::traits::KernelDevice;
@@ -156,6 +157,9 @@ pub struct Launch<'a> {
     pub site: &'a Arc<LaunchSite>,
     /// The run that it is part of ([`KernelContext::step_number`](super::KernelContext::step_number)), whose error a failure is.
     pub step: Option<StepNumber>,
+    /// By which of the device's contexts the node's tensors move ([`KernelContext::device_context`](super::KernelContext::device_context)): on
+    /// a GPU, the streams that it runs in. `None`: the default one.
+    pub context: Option<&'a Arc<dyn DeviceContext>>,
     /// The function.
     pub function: &'a Arc<dyn DeviceFunction>,
     /// Groups of work items, by dimension.

@@ -88,7 +88,7 @@ impl Broadcast {
     }
 
     /// Per run of neighbouring dimensions, outermost first, its size and how far each operand advances, in elements.
-    #[cfg(feature = "opencl")]
+    #[cfg(any(feature = "cuda", feature = "opencl"))]
     pub(crate) fn axes(&self) -> impl Iterator<Item = (usize, [usize; 2])> {
         let axes = self.axes.iter();
         axes.map(|axis| (axis.size, [axis.lhs_stride, axis.rhs_stride]))

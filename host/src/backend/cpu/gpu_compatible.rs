@@ -104,7 +104,11 @@ mod tests {
     }
 
     fn factories(is_present: bool) -> FactoryRegistry {
-        let mut factories = backend::default_factories();
+        let mut factories = FactoryRegistry::empty();
+        let cpu = ThreadPoolDeviceFactory::default();
+        factories
+            .register("CPU", backend::cpu::PRIORITY, Arc::new(cpu))
+            .unwrap();
         factories
             .register("GPU", 210, Arc::new(GpuFactory { is_present }))
             .unwrap();

@@ -19,6 +19,17 @@ pub fn is_present() -> bool {
     *IS_PRESENT.get_or_init(|| unsafe { sys::is_culib_present() })
 }
 
+/// The version of NVRTC, if it is there.
+pub(super) fn version() -> Option<(i32, i32)> {
+    if !is_present() {
+        return None;
+    }
+    let (mut major, mut minor) = (0, 0);
+    // SAFETY: the library is there; writes two ints.
+    let asked = unsafe { sys::nvrtcVersion(&raw mut major, &raw mut minor) };
+    asked.result().ok().map(|()| (major, minor))
+}
+
 /// A program that is being compiled.
 pub(super) struct Program(sys::nvrtcProgram);
 

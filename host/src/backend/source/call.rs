@@ -223,6 +223,7 @@ impl Call<'_, '_> {
         self.device.launch(Launch {
             site: self.site,
             step: self.context.step_number(),
+            context: Some(self.context.device_context()),
             function,
             groups,
             group_size,

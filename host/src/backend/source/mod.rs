@@ -13,6 +13,7 @@ mod kernels;
 pub(super) use fusion::fuse;
 
 /// The dialect in OpenCL C.
+#[cfg(feature = "opencl")]
 pub(super) const OPENCL_PRELUDE: &str = concat!(
     include_str!("prelude_opencl.h"),
     include_str!("prelude_common.h")

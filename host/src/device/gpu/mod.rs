@@ -4,8 +4,7 @@
 //! In come [`PhysicalGpu`]s and [`GpuOptions`], out goes a [`GpuPlan`]: device by device the GPU, the memory limit, the locality.
 //! Calls no driver, so the rules hold for each kind of GPU and are tested without one. A backend lists its GPUs, calls
 //! [`plan_gpus`] with the options that its factory got ([`super::DeviceOptions::gpu`]), lets peers access each other's memory, opens
-//! the devices of the plan in order and says the plan's notes. No backend of this build has GPUs; the first one that has, CUDA's,
-//! is the caller.
+//! the devices of the plan in order and says the plan's notes. CUDA's (`backend/cuda`) is the caller.
 //!
 //! The rules are TensorFlow's (`common_runtime/gpu/gpu_device.cc`); [`GpuEra`] says of which release, where releases differ.
 
@@ -27,5 +26,7 @@ pub use physical::PhysicalGpu;
 pub use plan::GpuPlan;
 pub use plan::PlannedGpu;
 pub use plan::plan_gpus;
+#[cfg(feature = "cuda")]
+pub(crate) use select::visible_gpus;
 
 const MIB: u64 = 1 << 20;

@@ -20,6 +20,8 @@ pub struct GpuOptions {
     pub visible_device_list: String,
     /// Share of a GPU's memory that its device may take; 0 = all but a reserve, more than 1 = beyond what there is, by unified memory.
     pub per_process_memory_fraction: f64,
+    /// Whether memory is taken from a GPU as it is needed, up to what a device may have; otherwise all of it when the first tensor asks for some.
+    pub allow_growth: bool,
     /// How to split the usable GPUs, one entry each, in the order in which they are used; empty = not.
     pub virtual_devices: Vec<VirtualGpus>,
     /// Devices of equal memory to split each GPU into that [`Self::virtual_devices`] gives no limits; 0 and 1 = do not split.
@@ -30,6 +32,10 @@ pub struct GpuOptions {
     pub system_memory_mib: u32,
     /// Streams for copies from GPU to GPU, 1 to 4; 0 = 1.
     pub n_copy_streams: u32,
+    /// Streams that the kernels of one device are dealt out to; 0 = 1. More let small kernels of independent branches run beside each other.
+    pub n_compute_streams: u32,
+    /// Whether each kernel is waited for, so that an error on the GPU names its node (TensorFlow `sync_every_op`).
+    pub sync_every_op: bool,
     /// Value of the environment variable `TF_MIN_GPU_MULTIPROCESSOR_COUNT`, which the caller reads: GPUs with fewer multiprocessors are
     /// not used.
     pub min_multiprocessor_count: Option<String>,

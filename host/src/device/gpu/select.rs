@@ -10,7 +10,7 @@ use super::physical::PhysicalGpu;
 const MIN_MULTIPROCESSORS: u32 = 8;
 
 /// Ids in the order of the list of visible GPUs, or all.
-pub(super) fn visible_gpus(list: &str, n_gpus: usize) -> Result<Vec<u32>, GpuPlanError> {
+pub(crate) fn visible_gpus(list: &str, n_gpus: usize) -> Result<Vec<u32>, GpuPlanError> {
     if list.is_empty() {
         return Ok((0..).take(n_gpus).collect());
     }

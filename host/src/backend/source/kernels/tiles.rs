@@ -244,6 +244,7 @@ impl Packer {
             site,
             // Also what is packed in a run fails whoever asks first.
             step: None,
+            context: None,
             function: self.functions[self.tiling.vectors(layout.n) - 1].on(device)?,
             groups: [n_lines.div_ceil(group), 1, 1],
             group_size: [group, 1, 1],

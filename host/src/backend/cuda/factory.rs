@@ -1,0 +1,244 @@
+//! From options to GPU devices.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::OnceLock;
+
+use tracing::info;
+use tracing::warn;
+
+use super::CompileError;
+use super::DEVICE_TYPE;
+use super::device::GpuDevice;
+use super::driver::Driver;
+use super::driver::GpuFacts;
+use super::ffi::CudaDriver;
+use super::group::Gpus;
+use super::open_gpu::OpenGpu;
+use super::pinned::PinnedForCpus;
+use crate::backend::absent::undriven_cards;
+use crate::device::Device;
+use crate::device::DeviceDetails;
+use crate::device::DeviceError;
+use crate::device::DeviceFactory;
+use crate::device::DeviceOptions;
+use crate::device::KernelRegistry;
+use crate::device::PhysicalDevice;
+use crate::device::PinnedHostMemory;
+use crate::device::SYSTEM_ROOT;
+use crate::device::gpu::ComputeCapability;
+use crate::device::gpu::GpuOptions;
+use crate::device::gpu::PhysicalGpu;
+use crate::device::gpu::plan_gpus;
+use crate::device::gpu::visible_gpus;
+use crate::device::pci_numa_node;
+use crate::names::DeviceName;
+use crate::trace::targets;
+
+/// The oldest GPUs that compilers of CUDA 13 know (Turing).
+const MIN_COMPUTE_CAPABILITY: ComputeCapability = ComputeCapability { major: 7, minor: 5 };
+
+/// Makes GPU devices (TensorFlow `BaseGPUDeviceFactory`): one for each GPU, or as [`GpuOptions`] say; at most as many GPUs as
+/// `device_count["GPU"]` says. What stands behind a device (streams, memory) is shared by all sessions of the process that have it.
+#[derive(Debug, Clone)]
+pub struct GpuDeviceFactory {
+    gpus: Arc<Gpus>,
+}
+
+/// A GPU that is open, if it may be used.
+type Opened = Option<Arc<OpenGpu>>;
+
+impl Default for GpuDeviceFactory {
+    /// On CUDA's driver.
+    fn default() -> Self {
+        // TensorFlow's are the process's, too: two sessions must not both take all memory of a card.
+        static GPUS: OnceLock<Arc<Gpus>> = OnceLock::new();
+        let gpus = GPUS.get_or_init(|| Arc::new(Gpus::new(Arc::new(CudaDriver))));
+        Self {
+            gpus: Arc::clone(gpus),
+        }
+    }
+}
+
+impl GpuDeviceFactory {
+    /// On another driver of the same model.
+    pub fn with_driver(driver: Arc<dyn Driver>) -> Self {
+        Self {
+            gpus: Arc::new(Gpus::new(driver)),
+        }
+    }
+
+    /// The driver's GPUs; where there is no driver, the error names the cards that it would be for.
+    fn found_with_cards(&self, root: &Path) -> Result<Vec<GpuFacts>, DeviceError> {
+        let mut found = self.gpus.driver.gpus();
+        if let Err(DeviceError::Absent { what, .. }) = &mut found {
+            let cards = undriven_cards(root);
+            if !cards.is_empty() {
+                *what += &format!(" for GPUs{cards}");
+            }
+        }
+        found
+    }
+
+    /// The driver's GPUs. None where there is no driver and nobody has asked for GPUs.
+    fn found(&self, options: &DeviceOptions) -> Result<Vec<GpuFacts>, DeviceError> {
+        let is_asked = options.device_count.contains_key(DEVICE_TYPE);
+        match self.found_with_cards(root(options)) {
+            Err(DeviceError::Absent { .. }) if !is_asked => Ok(Vec::new()),
+            found => found,
+        }
+    }
+
+    /// The same with what only open GPUs tell, as far as they may be used.
+    fn opened(
+        &self,
+        mut found: Vec<GpuFacts>,
+        options: &DeviceOptions,
+    ) -> Result<(Vec<PhysicalGpu>, Vec<Opened>), DeviceError> {
+        let visible = visible_gpus(&options.gpu.visible_device_list, found.len())
+            .map_err(|error| DeviceError::InvalidArgument(error.to_string()))?;
+        let root = root(options);
+        let mut open: Vec<Opened> = vec![None; found.len()];
+        for &id in &visible {
+            let facts = &mut found[id as usize];
+            let node = pci_numa_node(root, &facts.physical.pci_bus_id).ok();
+            facts.physical.numa_node = node
+                .and_then(|node| i32::try_from(node).ok())
+                .unwrap_or(facts.physical.numa_node);
+            let gpu = self.gpus.open(id, facts, &visible)?;
+            facts.physical.clone_from(&gpu.facts().physical);
+            open[id as usize] = Some(gpu);
+        }
+        let physical = found.into_iter().map(|facts| facts.physical);
+        Ok((physical.collect(), open))
+    }
+}
+
+/// Where the system tells of cards.
+fn root(options: &DeviceOptions) -> &Path {
+    let root = options.system_root.as_deref();
+    root.unwrap_or_else(|| Path::new(SYSTEM_ROOT))
+}
+
+impl DeviceFactory for GpuDeviceFactory {
+    fn list_physical(&self) -> Result<Vec<PhysicalDevice>, DeviceError> {
+        let found = self.found_with_cards(Path::new(SYSTEM_ROOT))?;
+        let physical = (0u32..).zip(&found).map(|(id, facts)| PhysicalDevice {
+            name: format!("/physical_device:{DEVICE_TYPE}:{id}"),
+            description: format!(
+                "{}, {}",
+                facts.physical.description(id, GpuOptions::default().era),
+                facts.driver
+            ),
+        });
+        Ok(physical.collect())
+    }
+
+    fn details(&self, index: usize) -> Result<DeviceDetails, DeviceError> {
+        let found = self.gpus.driver.gpus()?;
+        let facts = found.get(index).ok_or_else(|| {
+            DeviceError::InvalidArgument(format!(
+                "there is no GPU {index}, the driver has {}",
+                found.len()
+            ))
+        })?;
+        let physical = &facts.physical;
+        let mut details = DeviceDetails::from([
+            ("device_name".to_owned(), physical.name.clone()),
+            ("pci_bus_id".to_owned(), physical.pci_bus_id.clone()),
+            ("driver_version".to_owned(), facts.driver.clone()),
+        ]);
+        if let Some(capability) = physical.compute_capability {
+            details.insert("compute_capability".to_owned(), capability.to_string());
+        }
+        Ok(details)
+    }
+
+    fn create(
+        &self,
+        options: &DeviceOptions,
+        prefix: &str,
+    ) -> Result<Vec<Arc<dyn Device>>, DeviceError> {
+        let count = options.device_count.get(DEVICE_TYPE).copied();
+        // Who wants none need not wait for drivers.
+        if count == Some(0) {
+            return Ok(Vec::new());
+        }
+        let found = self.found(options)?;
+        if found.is_empty() {
+            return Ok(Vec::new());
+        }
+        if !self.gpus.driver.can_compile() {
+            if count.is_none() {
+                warn!(target: targets::DEVICE, "no GPU devices are made: {}", CompileError::Absent);
+                return Ok(Vec::new());
+            }
+            return Err(DeviceError::Absent {
+                device_type: DEVICE_TYPE.to_owned(),
+                what: "there is a driver, and no compiler for its programs".to_owned(),
+                remedy: CompileError::Absent.to_string(),
+            });
+        }
+        match self.make(found.clone(), options, prefix) {
+            // Nobody has heard yet that a GPU was lost: the one who makes devices of it has, and it is started anew.
+            Err(DeviceError::Lost { .. }) => self.make(found, options, prefix),
+            made => made,
+        }
+    }
+
+    fn register_kernels(&self, registry: &mut KernelRegistry) {
+        crate::backend::source::register(registry, DEVICE_TYPE);
+    }
+
+    /// Of a GPU that is open, or of the first: what is pinned is so for all.
+    fn pinned_host_memory(&self) -> Option<Arc<dyn PinnedHostMemory>> {
+        let gpu = self.gpus.any_open().or_else(|| {
+            let found = self.gpus.driver.gpus().ok()?;
+            self.gpus.open(0, found.first()?, &[0]).ok()
+        })?;
+        Some(Arc::new(PinnedForCpus(gpu)))
+    }
+}
+
+impl GpuDeviceFactory {
+    /// The devices of a plan for these GPUs.
+    fn make(
+        &self,
+        found: Vec<GpuFacts>,
+        options: &DeviceOptions,
+        prefix: &str,
+    ) -> Result<Vec<Arc<dyn Device>>, DeviceError> {
+        let count = options.device_count.get(DEVICE_TYPE).copied();
+        let (physical, open) = self.opened(found, options)?;
+        let plan = plan_gpus(&physical, MIN_COMPUTE_CAPABILITY, count, &options.gpu)
+            .map_err(|error| DeviceError::InvalidArgument(error.to_string()))?;
+        for note in &plan.notes {
+            info!(target: targets::DEVICE, "{note}");
+        }
+        let mut devices: Vec<Arc<dyn Device>> = Vec::new();
+        for mut planned in plan.devices {
+            let text = format!("{prefix}/device:{DEVICE_TYPE}:{}", planned.index);
+            let name = DeviceName::parse_full(&text)
+                .map_err(|error| DeviceError::InvalidArgument(error.to_string()))?;
+            if let Some(limit) = options.memory_bytes_of(&name)? {
+                planned.memory_limit_bytes = limit;
+            }
+            let gpu = open.get(planned.gpu as usize).and_then(Option::as_ref);
+            let Some(gpu) = gpu else {
+                continue; // Plans are of visible GPUs.
+            };
+            let n_compute = options.gpu.n_compute_streams.max(1);
+            let group = self
+                .gpus
+                .group(gpu, &planned, n_compute, options.gpu.allow_growth)?;
+            devices.push(Arc::new(GpuDevice::new(
+                &name,
+                &planned,
+                group,
+                options.program_cache.clone(),
+                options.gpu.sync_every_op,
+            )?));
+        }
+        Ok(devices)
+    }
+}

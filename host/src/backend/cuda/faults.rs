@@ -1,0 +1,181 @@
+//! Functions that find their inputs wrong: they say so in words that the host reads when they have ended.
+
+use std::collections::VecDeque;
+use std::mem;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::thread;
+
+use super::driver::DriverError;
+use super::driver::Span;
+use super::lane::Lane;
+use super::lane::Ticket;
+use super::pinned::PinnedMemory;
+use crate::device::LaunchSite;
+use crate::device::StepNumber;
+
+/// Launches that may find their inputs wrong and whose end is not known.
+pub(super) const SLOTS: usize = 1024;
+
+/// What is kept for runs that have not asked: they have failed otherwise, and never will.
+const FOUND_MAX: usize = 1024;
+
+/// The words of a GPU device, and what was found in them.
+#[derive(Debug)]
+pub(super) struct Faults {
+    words: Arc<PinnedMemory>,
+    state: Mutex<State>,
+}
+
+impl Drop for Faults {
+    /// Returns when nobody writes the words any more.
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let mut under_way = state.under_way.iter();
+        let all_ended = under_way.all(|checked| {
+            checked.lane.wait(checked.ticket).is_ok() || checked.lane.gpu().is_lost()
+        });
+        if !all_ended {
+            // Nobody gets them any more.
+            mem::forget(Arc::clone(&self.words));
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    free: Vec<Slot>,
+    under_way: VecDeque<Checked>,
+    found: VecDeque<Fault>,
+}
+
+/// A launch that may find its inputs wrong.
+#[derive(Debug)]
+struct Checked {
+    slot: Slot,
+    lane: Arc<Lane>,
+    ticket: Ticket,
+    fault: Fault,
+}
+
+/// Whose inputs, and what is wrong with them.
+#[derive(Debug, Clone)]
+pub(super) struct Fault {
+    pub(super) step: Option<StepNumber>,
+    pub(super) site: Arc<LaunchSite>,
+    pub(super) message: Arc<str>,
+}
+
+/// A word of a launch that is being given.
+#[derive(Debug)]
+pub(super) struct Slot(usize);
+
+impl Faults {
+    /// `words`: [`SLOTS`] times four bytes, all 0.
+    pub(super) fn new(words: PinnedMemory) -> Self {
+        let free = (0..words.words().len()).rev().map(Slot).collect();
+        Self {
+            words: Arc::new(words),
+            state: Mutex::new(State {
+                free,
+                ..State::default()
+            }),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing panics under the lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A word that is 0, and where it is. Waits for the first of those under way where none is free.
+    ///
+    /// # Errors
+    /// When the GPU is lost.
+    pub(super) fn take_slot(&self) -> Result<(Slot, Span), DriverError> {
+        loop {
+            let first = {
+                let mut state = self.state();
+                if let Some(slot) = state.free.pop() {
+                    let words = self.words.span();
+                    let span = Span {
+                        address: words.address + 4 * slot.0 as u64,
+                        len_bytes: 4,
+                    };
+                    return Ok((slot, span));
+                }
+                let mut under_way = state.under_way.iter();
+                under_way
+                    .next()
+                    .map(|checked| (Arc::clone(&checked.lane), checked.ticket))
+            };
+            // The others are with threads that are giving their launches.
+            if let Some((lane, ticket)) = first {
+                lane.wait(ticket)?;
+                self.look();
+            } else {
+                thread::yield_now();
+            }
+        }
+    }
+
+    /// The launch was given, or was not.
+    pub(super) fn given(&self, slot: Slot, lane: &Arc<Lane>, ticket: Option<Ticket>, fault: Fault) {
+        let mut state = self.state();
+        match ticket {
+            Some(ticket) => state.under_way.push_back(Checked {
+                slot,
+                lane: Arc::clone(lane),
+                ticket,
+                fault,
+            }),
+            None => state.free.push(slot),
+        }
+    }
+
+    /// Looks at the words of launches that are known to have ended.
+    fn look(&self) {
+        let mut state = self.state();
+        let State {
+            free,
+            under_way,
+            found,
+        } = &mut *state;
+        let (ended, others) = mem::take(under_way)
+            .into_iter()
+            .partition(|checked| checked.lane.has_done(checked.ticket));
+        *under_way = others;
+        let ended: VecDeque<Checked> = ended;
+        for checked in ended {
+            let word = self.words.words().get(checked.slot.0);
+            let is_wrong = word.is_some_and(|word| word.swap(0, Ordering::AcqRel) != 0);
+            let step = checked.fault.step;
+            // The first of a run is the reason of the others.
+            let is_first = step.is_none() || found.iter().all(|fault| fault.step != step);
+            if is_wrong && is_first {
+                if found.len() == FOUND_MAX {
+                    found.pop_front();
+                }
+                found.push_back(checked.fault);
+            }
+            free.push(checked.slot);
+        }
+    }
+
+    /// What was found wrong first in a run, or in any, of those launches that are known to have ended. It is told once.
+    pub(super) fn take(&self, step: Option<StepNumber>) -> Option<Fault> {
+        self.look();
+        let mut first = None;
+        self.state().found.retain(|fault| {
+            let is_asked = step.is_none() || fault.step == step;
+            if is_asked {
+                first.get_or_insert_with(|| fault.clone());
+            }
+            !is_asked
+        });
+        first
+    }
+}

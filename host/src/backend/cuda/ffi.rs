@@ -1,0 +1,539 @@
+//! All calls into CUDA's driver.
+//!
+//! `cudarc` loads the library, and panics where it is not there, so nothing here is called before [`is_present`] has said that it is.
+//! Handles travel as numbers: who owns what is decided above.
+
+use std::alloc;
+use std::alloc::Layout;
+use std::ffi::CStr;
+use std::ffi::CString;
+use std::ffi::c_char;
+use std::ffi::c_int;
+use std::ffi::c_void;
+use std::ptr;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::OnceLock;
+
+use cudarc::driver::sys;
+use cudarc::driver::sys::CUdevice_attribute as Attribute;
+use cudarc::driver::sys::CUresult;
+use smallvec::SmallVec;
+
+use super::CompileError;
+use super::compile::compile;
+use super::driver::Argument;
+use super::driver::Driver;
+use super::driver::DriverError;
+use super::driver::DriverErrorKind;
+use super::driver::EventHandle;
+use super::driver::FunctionHandle;
+use super::driver::Gpu;
+use super::driver::GpuFacts;
+use super::driver::Grid;
+use super::driver::ModuleHandle;
+use super::driver::Span;
+use super::driver::StreamHandle;
+use super::nvrtc;
+use crate::device::ComputeTraits;
+use crate::device::DeviceError;
+use crate::device::ProcessorKind;
+use crate::device::ProgramSource;
+use crate::device::gpu::ComputeCapability;
+use crate::device::gpu::PhysicalGpu;
+
+type Called<T> = Result<T, DriverError>;
+
+/// Whether CUDA's driver is there. Loads it.
+fn is_present() -> bool {
+    static IS_PRESENT: OnceLock<bool> = OnceLock::new();
+    // SAFETY: loads a library of NVIDIA's, whose initialisation has no requirements.
+    *IS_PRESENT.get_or_init(|| unsafe { sys::is_culib_present() })
+}
+
+/// What follows from a code. Work that fails on the GPU ends the context, which says so from then on.
+fn kind(code: CUresult) -> DriverErrorKind {
+    match code {
+        CUresult::CUDA_ERROR_OUT_OF_MEMORY => DriverErrorKind::OutOfMemory,
+        CUresult::CUDA_ERROR_DEINITIALIZED
+        | CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE
+        | CUresult::CUDA_ERROR_ECC_UNCORRECTABLE
+        | CUresult::CUDA_ERROR_NVLINK_UNCORRECTABLE
+        | CUresult::CUDA_ERROR_ILLEGAL_ADDRESS
+        | CUresult::CUDA_ERROR_LAUNCH_TIMEOUT
+        | CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED
+        | CUresult::CUDA_ERROR_ASSERT
+        | CUresult::CUDA_ERROR_HARDWARE_STACK_ERROR
+        | CUresult::CUDA_ERROR_ILLEGAL_INSTRUCTION
+        | CUresult::CUDA_ERROR_MISALIGNED_ADDRESS
+        | CUresult::CUDA_ERROR_INVALID_ADDRESS_SPACE
+        | CUresult::CUDA_ERROR_INVALID_PC
+        | CUresult::CUDA_ERROR_LAUNCH_FAILED
+        | CUresult::CUDA_ERROR_EXTERNAL_DEVICE
+        | CUresult::CUDA_ERROR_CONTAINED
+        | CUresult::CUDA_ERROR_TENSOR_MEMORY_LEAK
+        | CUresult::CUDA_ERROR_MPS_CLIENT_TERMINATED
+        | CUresult::CUDA_ERROR_UNKNOWN => DriverErrorKind::Lost,
+        _ => DriverErrorKind::Refused,
+    }
+}
+
+fn error(code: CUresult) -> DriverError {
+    let text = |ask: unsafe fn(CUresult, *mut *const c_char) -> CUresult| {
+        let mut text = ptr::null();
+        // SAFETY: gives a text that lives as long as the library, or a null pointer.
+        let asked = unsafe { ask(code, &raw mut text) };
+        let is_there = asked == CUresult::CUDA_SUCCESS && !text.is_null();
+        // SAFETY: as above.
+        is_there.then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy())
+    };
+    let name = text(sys::cuGetErrorName).unwrap_or_default();
+    let meaning = text(sys::cuGetErrorString).unwrap_or_default();
+    DriverError {
+        code: code as i32,
+        text: format!("{name}: {meaning}"),
+        kind: kind(code),
+    }
+}
+
+fn done(code: CUresult) -> Called<()> {
+    match code {
+        CUresult::CUDA_SUCCESS => Ok(()),
+        code => Err(error(code)),
+    }
+}
+
+/// What a call writes to a place.
+fn given<T: Default>(call: impl FnOnce(*mut T) -> CUresult) -> Called<T> {
+    let mut value = T::default();
+    done(call(&raw mut value))?;
+    Ok(value)
+}
+
+/// The same for a handle, which is a pointer.
+fn handle<T>(call: impl FnOnce(*mut *mut T) -> CUresult) -> Called<u64> {
+    let mut handle = ptr::null_mut();
+    done(call(&raw mut handle))?;
+    Ok(handle.expose_provenance() as u64)
+}
+
+/// A handle as the driver knows it.
+fn pointer<T>(handle: u64) -> *mut T {
+    ptr::with_exposed_provenance_mut(usize::try_from(handle).unwrap_or_default())
+}
+
+/// Whole pages.
+fn pinned_layout(len_bytes: usize) -> Option<Layout> {
+    const PAGE_BYTES: usize = 4096;
+    let len_bytes = len_bytes.max(1).checked_next_multiple_of(PAGE_BYTES)?;
+    Layout::from_size_align(len_bytes, PAGE_BYTES).ok()
+}
+
+/// CUDA's driver.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CudaDriver;
+
+impl CudaDriver {
+    /// Its devices, started up.
+    fn devices() -> Result<Vec<sys::CUdevice>, DeviceError> {
+        let absent = |what: String, remedy: &str| DeviceError::Absent {
+            device_type: super::DEVICE_TYPE.to_owned(),
+            what,
+            remedy: remedy.to_owned(),
+        };
+        if !is_present() {
+            return Err(absent(
+                "no CUDA driver (libcuda.so.1) was found".to_owned(),
+                "install NVIDIA's driver, or have LD_LIBRARY_PATH lead to its library; in a container, run it with the GPUs (`--gpus all`)",
+            ));
+        }
+        // SAFETY: may be called any number of times.
+        let started = done(unsafe { sys::cuInit(0) });
+        // SAFETY: writes an int.
+        let counted = started.and_then(|()| given(|n| unsafe { sys::cuDeviceGetCount(n) }));
+        let remedy = "see what `nvidia-smi` says of the cards, and of your right to use them";
+        let n: c_int = counted
+            .map_err(|error| absent(format!("the CUDA driver does not start: {error}"), remedy))?;
+        let devices = (0..n).map(|ordinal| {
+            // SAFETY: the ordinal is one of those that the driver has counted.
+            given(|device| unsafe { sys::cuDeviceGet(device, ordinal) })
+        });
+        let devices: Vec<sys::CUdevice> = devices.collect::<Called<_>>().map_err(|error| {
+            absent(
+                format!("the CUDA driver does not name its GPUs: {error}"),
+                remedy,
+            )
+        })?;
+        if devices.is_empty() {
+            return Err(absent("the CUDA driver has no GPU".to_owned(), remedy));
+        }
+        Ok(devices)
+    }
+
+    fn facts(device: sys::CUdevice, all: &[sys::CUdevice], driver: &str) -> Called<GpuFacts> {
+        let attribute = |which: Attribute| {
+            // SAFETY: the device is one of the driver's; writes an int.
+            let value: Called<c_int> =
+                given(|value| unsafe { sys::cuDeviceGetAttribute(value, which, device) });
+            value.map(|value| u32::try_from(value).unwrap_or(0))
+        };
+        let text = |ask: unsafe fn(*mut c_char, c_int, sys::CUdevice) -> CUresult| {
+            let mut text = [0u8; 256];
+            // SAFETY: writes at most as many bytes as it is told, with a zero.
+            done(unsafe { ask(text.as_mut_ptr().cast(), 256, device) })?;
+            let text = CStr::from_bytes_until_nul(&text).unwrap_or_default();
+            Ok::<_, DriverError>(text.to_string_lossy().into_owned())
+        };
+        let capability = ComputeCapability {
+            major: attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+            minor: attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+        };
+        let n_multiprocessors = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
+        // SAFETY: the device is one of the driver's; writes a size.
+        let total_bytes: usize = given(|bytes| unsafe { sys::cuDeviceTotalMem_v2(bytes, device) })?;
+        let peers = (0u32..).zip(all).filter(|&(_, &other)| {
+            // SAFETY: both devices are the driver's; writes an int.
+            let can: Called<c_int> =
+                given(|can| unsafe { sys::cuDeviceCanAccessPeer(can, device, other) });
+            other != device && can == Ok(1)
+        });
+        // In kHz and bits; two transfers a clock. Newer drivers may say 0.
+        let clock = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE).unwrap_or(0);
+        let width = attribute(Attribute::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH).unwrap_or(0);
+        let rate = 2.0 * 1e3 * f64::from(clock) * f64::from(width) / 8.0;
+        // Instructions that one generation alone has are in programs for it alone.
+        let suffix = if capability.major >= 9 { "a" } else { "" };
+        Ok(GpuFacts {
+            physical: PhysicalGpu {
+                name: text(sys::cuDeviceGetName)?,
+                pci_bus_id: text(pci_bus_id)?.to_ascii_lowercase(),
+                compute_capability: Some(capability),
+                n_multiprocessors,
+                total_bytes: total_bytes as u64,
+                // What is free, and what priorities there are, it tells when it is open.
+                available_bytes: total_bytes as u64,
+                numa_node: -1,
+                peers: peers.map(|(id, _)| id).collect(),
+                stream_priorities: 0..=0,
+                is_tegra: attribute(Attribute::CU_DEVICE_ATTRIBUTE_INTEGRATED)? != 0,
+            },
+            traits: ComputeTraits {
+                kind: ProcessorKind::Gpu,
+                n_compute_units: n_multiprocessors,
+                group_size_max: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?
+                    as usize,
+                local_memory_bytes: u64::from(attribute(
+                    Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK,
+                )?),
+                vector_width_f32: 1,
+                has_f16: capability >= ComputeCapability { major: 5, minor: 3 },
+                has_f64: true,
+            },
+            architecture: format!("sm_{}{}{suffix}", capability.major, capability.minor),
+            driver: driver.to_owned(),
+            memory_bytes_per_s: (rate > 0.0).then_some(rate),
+        })
+    }
+}
+
+/// [`sys::cuDeviceGetPCIBusId`] with the arguments of [`sys::cuDeviceGetName`].
+///
+/// # Safety
+/// As that.
+unsafe fn pci_bus_id(text: *mut c_char, len: c_int, device: sys::CUdevice) -> CUresult {
+    // SAFETY: the caller's.
+    unsafe { sys::cuDeviceGetPCIBusId(text, len, device) }
+}
+
+impl Driver for CudaDriver {
+    fn gpus(&self) -> Result<Vec<GpuFacts>, DeviceError> {
+        let devices = Self::devices()?;
+        // SAFETY: writes an int.
+        let version: c_int =
+            given(|version| unsafe { sys::cuDriverGetVersion(version) }).unwrap_or(0);
+        let compiler = nvrtc::version().map_or_else(
+            || "no NVRTC".to_owned(),
+            |(major, minor)| format!("NVRTC {major}.{minor}"),
+        );
+        let driver = format!(
+            "CUDA {}.{}, {compiler}",
+            version / 1000,
+            version % 1000 / 10
+        );
+        let facts = devices
+            .iter()
+            .map(|&device| Self::facts(device, &devices, &driver));
+        facts
+            .collect::<Called<_>>()
+            .map_err(|error| DeviceError::Failed {
+                device: super::DEVICE_TYPE.to_owned(),
+                message: format!("the driver does not describe its GPUs: {error}"),
+            })
+    }
+
+    fn can_compile(&self) -> bool {
+        nvrtc::is_present()
+    }
+
+    fn open(&self, gpu: u32) -> Called<Arc<dyn Gpu>> {
+        let unknown = || error(CUresult::CUDA_ERROR_INVALID_DEVICE);
+        let devices = Self::devices().map_err(|_| unknown())?;
+        let device = *devices.get(gpu as usize).ok_or_else(unknown)?;
+        let which = Attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM;
+        // SAFETY: the device is one of the driver's; writes an int.
+        let has_one_space: c_int =
+            given(|value| unsafe { sys::cuDeviceGetAttribute(value, which, device) })?;
+        if has_one_space == 0 {
+            return Err(DriverError {
+                text: "it reaches memory of the host by other addresses than the host, which is not supported here"
+                    .to_owned(),
+                ..error(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+            });
+        }
+        let retain =
+            // SAFETY: the device is one of the driver's; writes a handle.
+            || handle(|context| unsafe { sys::cuDevicePrimaryCtxRetain(context, device) });
+        let mut opened = CudaGpu {
+            context: retain()?,
+            architecture: Self::facts(device, &devices, "")?.architecture,
+            devices,
+        };
+        // A context in which work has failed says so for ever; who opens the GPU again has done with it.
+        let started = opened.enter().and_then(|()| {
+            // SAFETY: a context is current.
+            done(unsafe { sys::cuCtxSynchronize() })
+        });
+        if started.is_err_and(|error| error.kind == DriverErrorKind::Lost) {
+            // SAFETY: nobody uses what is lost; handles of it are refused by the driver.
+            done(unsafe { sys::cuDevicePrimaryCtxReset_v2(device) })?;
+            opened.context = retain()?;
+            opened.enter()?;
+        }
+        Ok(Arc::new(opened))
+    }
+}
+
+/// A GPU with its primary context, which the process keeps: other libraries (cuBLAS, cuDNN) work in it, too.
+#[derive(Debug)]
+struct CudaGpu {
+    context: u64,
+    architecture: String,
+    devices: Vec<sys::CUdevice>,
+}
+
+impl CudaGpu {
+    /// Makes the context this thread's.
+    fn enter(&self) -> Called<()> {
+        // SAFETY: the context is retained.
+        done(unsafe { sys::cuCtxSetCurrent(pointer(self.context)) })
+    }
+}
+
+impl Gpu for CudaGpu {
+    fn allocate(&self, len_bytes: usize) -> Called<u64> {
+        self.enter()?;
+        // SAFETY: writes an address.
+        given(|address| unsafe { sys::cuMemAlloc_v2(address, len_bytes.max(1)) })
+    }
+
+    unsafe fn free(&self, address: u64) -> Called<()> {
+        self.enter()?;
+        // SAFETY: the caller's.
+        done(unsafe { sys::cuMemFree_v2(address) })
+    }
+
+    fn allocate_pinned(&self, len_bytes: usize) -> Called<NonNull<u8>> {
+        self.enter()?;
+        // Registered rather than allocated by the driver: a context that is started anew takes its memory with it.
+        let refused = || error(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+        let layout = pinned_layout(len_bytes).ok_or_else(refused)?;
+        // SAFETY: the layout is not empty.
+        let start = NonNull::new(unsafe { alloc::alloc_zeroed(layout) }).ok_or_else(refused)?;
+        let flags = sys::CU_MEMHOSTREGISTER_PORTABLE | sys::CU_MEMHOSTREGISTER_DEVICEMAP;
+        // SAFETY: the bytes are ours, and whole pages.
+        let registered =
+            done(unsafe { sys::cuMemHostRegister_v2(start.as_ptr().cast(), layout.size(), flags) });
+        if let Err(error) = registered {
+            // SAFETY: it was given above, and is nobody's.
+            unsafe { alloc::dealloc(start.as_ptr(), layout) };
+            return Err(error);
+        }
+        Ok(start)
+    }
+
+    unsafe fn free_pinned(&self, start: NonNull<u8>, len_bytes: usize) {
+        // A context that is started anew does not know it, and says so.
+        let _ = self.enter().and_then(|()| {
+            // SAFETY: the caller's.
+            done(unsafe { sys::cuMemHostUnregister(start.as_ptr().cast()) })
+        });
+        if let Some(layout) = pinned_layout(len_bytes) {
+            // SAFETY: the caller's; it was allocated with this layout.
+            unsafe { alloc::dealloc(start.as_ptr(), layout) };
+        }
+    }
+
+    fn stream_priorities(&self) -> Called<std::ops::RangeInclusive<i32>> {
+        self.enter()?;
+        let (mut least, mut most) = (0, 0);
+        // SAFETY: writes two ints.
+        done(unsafe { sys::cuCtxGetStreamPriorityRange(&raw mut least, &raw mut most) })?;
+        Ok(most..=least)
+    }
+
+    fn new_stream(&self, priority: i32) -> Called<StreamHandle> {
+        self.enter()?;
+        // The default stream of others must not order ours.
+        let flags = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
+        // SAFETY: writes a handle.
+        handle(|stream| unsafe { sys::cuStreamCreateWithPriority(stream, flags, priority) })
+            .map(StreamHandle)
+    }
+
+    fn drop_stream(&self, stream: StreamHandle) {
+        // SAFETY: the stream is ours; its work is done before it goes. A lost context has none.
+        let _ = self
+            .enter()
+            .and_then(|()| done(unsafe { sys::cuStreamDestroy_v2(pointer(stream.0)) }));
+    }
+
+    fn new_event(&self) -> Called<EventHandle> {
+        self.enter()?;
+        let flags = sys::CUevent_flags_enum::CU_EVENT_DISABLE_TIMING as u32
+            | sys::CUevent_flags_enum::CU_EVENT_BLOCKING_SYNC as u32;
+        // SAFETY: writes a handle.
+        handle(|event| unsafe { sys::cuEventCreate(event, flags) }).map(EventHandle)
+    }
+
+    fn drop_event(&self, event: EventHandle) {
+        // SAFETY: the event is ours; streams that wait for it are not disturbed.
+        let _ = self
+            .enter()
+            .and_then(|()| done(unsafe { sys::cuEventDestroy_v2(pointer(event.0)) }));
+    }
+
+    fn record(&self, event: EventHandle, stream: StreamHandle) -> Called<()> {
+        self.enter()?;
+        // SAFETY: both are ours.
+        done(unsafe { sys::cuEventRecord(pointer(event.0), pointer(stream.0)) })
+    }
+
+    fn wait(&self, stream: StreamHandle, event: EventHandle) -> Called<()> {
+        self.enter()?;
+        // SAFETY: both are ours, or the event is another GPU's, which the driver allows.
+        done(unsafe { sys::cuStreamWaitEvent(pointer(stream.0), pointer(event.0), 0) })
+    }
+
+    fn has_happened(&self, event: EventHandle) -> Called<bool> {
+        self.enter()?;
+        // SAFETY: the event is ours.
+        match unsafe { sys::cuEventQuery(pointer(event.0)) } {
+            CUresult::CUDA_SUCCESS => Ok(true),
+            CUresult::CUDA_ERROR_NOT_READY => Ok(false),
+            code => Err(error(code)),
+        }
+    }
+
+    fn synchronize(&self, event: EventHandle) -> Called<()> {
+        self.enter()?;
+        // SAFETY: the event is ours.
+        done(unsafe { sys::cuEventSynchronize(pointer(event.0)) })
+    }
+
+    unsafe fn copy(&self, stream: StreamHandle, to: Span, from: Span) -> Called<()> {
+        self.enter()?;
+        let len_bytes = to.len_bytes.min(from.len_bytes);
+        // SAFETY: the caller's; addresses are of one space, so the driver knows the direction.
+        done(unsafe { sys::cuMemcpyAsync(to.address, from.address, len_bytes, pointer(stream.0)) })
+    }
+
+    unsafe fn zero(&self, stream: StreamHandle, span: Span) -> Called<()> {
+        self.enter()?;
+        // SAFETY: the caller's.
+        done(unsafe { sys::cuMemsetD8Async(span.address, 0, span.len_bytes, pointer(stream.0)) })
+    }
+
+    unsafe fn launch(
+        &self,
+        stream: StreamHandle,
+        function: FunctionHandle,
+        grid: Grid,
+        arguments: &[Argument<'_>],
+    ) -> Called<()> {
+        self.enter()?;
+        let addresses: SmallVec<[u64; 12]> = arguments
+            .iter()
+            .map(|argument| match argument {
+                Argument::Read(span) | Argument::Write(span) => span.address,
+                Argument::Value(_) => 0,
+            })
+            .collect();
+        let mut places: SmallVec<[*mut c_void; 12]> = arguments
+            .iter()
+            .zip(&addresses)
+            .map(|(argument, address)| match argument {
+                Argument::Read(_) | Argument::Write(_) => ptr::from_ref(address).cast_mut().cast(),
+                Argument::Value(bytes) => bytes.as_ptr().cast_mut().cast(),
+            })
+            .collect();
+        let ([x, y, z], [width, height, depth]) = (grid.groups, grid.group_size);
+        // SAFETY: the caller's. The driver reads the arguments before it returns, by the sizes that the function states, and writes none.
+        done(unsafe {
+            sys::cuLaunchKernel(
+                pointer(function.0),
+                x,
+                y,
+                z,
+                width,
+                height,
+                depth,
+                grid.shared_bytes,
+                pointer(stream.0),
+                places.as_mut_ptr(),
+                ptr::null_mut(),
+            )
+        })
+    }
+
+    fn compile(&self, source: &ProgramSource) -> Result<Vec<u8>, CompileError> {
+        compile(source, &self.architecture)
+    }
+
+    fn load(&self, image: &[u8]) -> Called<ModuleHandle> {
+        self.enter()?;
+        // SAFETY: a cubin says its own length; the driver copies it.
+        handle(|module| unsafe { sys::cuModuleLoadData(module, image.as_ptr().cast()) })
+            .map(ModuleHandle)
+    }
+
+    fn function(&self, module: ModuleHandle, name: &str) -> Called<FunctionHandle> {
+        self.enter()?;
+        let name = CString::new(name).map_err(|_| error(CUresult::CUDA_ERROR_NOT_FOUND))?;
+        // SAFETY: the module is loaded; the name ends with a zero.
+        handle(|function| unsafe {
+            sys::cuModuleGetFunction(function, pointer(module.0), name.as_ptr())
+        })
+        .map(FunctionHandle)
+    }
+
+    fn enable_peer(&self, peer: u32) -> Called<()> {
+        let unknown = || error(CUresult::CUDA_ERROR_INVALID_DEVICE);
+        let device = *self.devices.get(peer as usize).ok_or_else(unknown)?;
+        // SAFETY: the device is one of the driver's; writes a handle. It stays retained, as the context of every GPU that is opened.
+        let context = handle(|context| unsafe { sys::cuDevicePrimaryCtxRetain(context, device) })?;
+        self.enter()?;
+        // SAFETY: the context is retained.
+        match unsafe { sys::cuCtxEnablePeerAccess(pointer(context), 0) } {
+            CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED => Ok(()),
+            code => done(code),
+        }
+    }
+
+    fn memory_bytes(&self) -> Called<(u64, u64)> {
+        self.enter()?;
+        let (mut free, mut all) = (0, 0);
+        // SAFETY: writes two sizes.
+        done(unsafe { sys::cuMemGetInfo_v2(&raw mut free, &raw mut all) })?;
+        Ok((free as u64, all as u64))
+    }
+}

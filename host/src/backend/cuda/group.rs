@@ -1,0 +1,254 @@
+//! What stands behind one GPU device, for all sessions that have it: streams, memory, the thread that tells of ends (TensorFlow's stream
+//! groups and allocators are the process's by the device's number, too).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::RwLock;
+use std::sync::Weak;
+
+use tracing::warn;
+
+use super::DEVICE_TYPE;
+use super::bfc;
+use super::driver::Driver;
+use super::driver::GpuFacts;
+use super::faults::Faults;
+use super::faults::SLOTS;
+use super::lane::Lane;
+use super::memory::GpuAllocator;
+use super::open_gpu::OpenGpu;
+use super::open_gpu::device_error;
+use super::pinned::PinnedAllocator;
+use super::watcher::Watcher;
+use crate::device::DeviceError;
+use crate::device::KernelError;
+use crate::device::gpu::PlannedGpu;
+use crate::tensor::Buffer;
+use crate::tensor::TensorError;
+use crate::trace::targets;
+
+/// Streams, memory and the rest of one GPU device.
+#[derive(Debug)]
+pub(super) struct Group {
+    /// What it was made for.
+    planned: PlannedGpu,
+    n_compute: u32,
+    pub(super) gpu: Arc<OpenGpu>,
+    /// Where kernels run: one, unless nodes are to be dealt out to several.
+    pub(super) compute: Vec<Arc<Lane>>,
+    pub(super) from_host: Arc<Lane>,
+    pub(super) to_host: Arc<Lane>,
+    /// Copies from other devices, dealt out in turns.
+    pub(super) from_devices: Vec<Arc<Lane>>,
+    pub(super) memory: Arc<GpuAllocator>,
+    /// For copies, and what comes back to the host.
+    pub(super) pinned: Arc<PinnedAllocator>,
+    pub(super) faults: Faults,
+    pub(super) watcher: Watcher,
+}
+
+impl Group {
+    fn new(
+        gpu: &Arc<OpenGpu>,
+        planned: &PlannedGpu,
+        n_compute: u32,
+        allow_growth: bool,
+    ) -> Result<Self, DeviceError> {
+        let name = format!("{DEVICE_TYPE}:{}", planned.index);
+        let lane = |what: &'static str| {
+            Lane::new(gpu, what, planned.stream_priority)
+                .map_err(|error| device_error(&name, None, "making a stream", &error))
+        };
+        let compute: Vec<_> = (0..n_compute.max(1))
+            .map(|_| lane("compute"))
+            .collect::<Result<_, _>>()?;
+        let from_devices = (0..planned.n_copy_streams.max(1)).map(|_| lane("from devices"));
+        let options = bfc::Options {
+            limit_bytes: planned.memory_limit_bytes,
+            allow_growth,
+        };
+        let pinned = PinnedAllocator::new(format!("{name} (pinned)"), gpu, u64::MAX);
+        let words = pinned.uninitialized(SLOTS * 4).map(|mut words| {
+            words.bytes_mut().fill(0);
+            words
+        })?;
+        let watcher = Watcher::start(&name).map_err(|error| DeviceError::Failed {
+            device: name.clone(),
+            message: format!("there is no thread for the ends of its copies: {error}"),
+        })?;
+        Ok(Self {
+            planned: planned.clone(),
+            n_compute,
+            gpu: Arc::clone(gpu),
+            from_host: lane("from host")?,
+            to_host: lane("to host")?,
+            from_devices: from_devices.collect::<Result<_, _>>()?,
+            // TensorFlow's name.
+            memory: Arc::new(GpuAllocator::new(
+                format!("GPU_{}_bfc", planned.index),
+                &compute[0],
+                options,
+            )),
+            compute,
+            pinned: Arc::new(pinned),
+            faults: Faults::new(words),
+            watcher,
+        })
+    }
+
+    /// Memory of whatever content.
+    ///
+    /// # Errors
+    /// Without room, and when the GPU is lost, which has none either.
+    pub(super) fn uninitialized(
+        &self,
+        device: &str,
+        len_bytes: usize,
+    ) -> Result<Buffer, KernelError> {
+        self.memory
+            .uninitialized(len_bytes)
+            .map_err(|full| match self.gpu.call(|_| Ok(())) {
+                Ok(()) => TensorError::from(full).into(),
+                Err(lost) => device_error(device, None, "asking for memory", &lost).into(),
+            })
+    }
+
+    /// All streams.
+    pub(super) fn lanes(&self) -> impl Iterator<Item = &Arc<Lane>> {
+        [&self.from_host, &self.to_host]
+            .into_iter()
+            .chain(&self.from_devices)
+            .chain(&self.compute)
+    }
+}
+
+/// The GPUs of a driver that are open, and the devices on them.
+#[derive(Debug)]
+pub(super) struct Gpus {
+    pub(super) driver: Arc<dyn Driver>,
+    open: Mutex<Open>,
+    /// See [`OpenGpu`].
+    reset: Arc<RwLock<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    /// Kept open: to open one, and to compile its programs, takes long.
+    gpus: HashMap<u32, Arc<OpenGpu>>,
+    /// By their numbers as devices.
+    groups: HashMap<u32, Weak<Group>>,
+}
+
+impl Gpus {
+    pub(super) fn new(driver: Arc<dyn Driver>) -> Self {
+        Self {
+            driver,
+            open: Mutex::default(),
+            reset: Arc::default(),
+        }
+    }
+
+    /// A GPU that is open already.
+    pub(super) fn any_open(&self) -> Option<Arc<OpenGpu>> {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut gpus = open.gpus.values().filter(|gpu| !gpu.is_lost());
+        gpus.next().map(Arc::clone)
+    }
+
+    /// A GPU, which is opened if nobody has it. One that is lost is opened anew; who has it as it was keeps hearing that it is lost.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub(super) fn open(
+        &self,
+        id: u32,
+        facts: &GpuFacts,
+        visible: &[u32],
+    ) -> Result<Arc<OpenGpu>, DeviceError> {
+        let before;
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(gpu) = open.gpus.get(&id).filter(|gpu| !gpu.is_lost()) {
+            return Ok(Arc::clone(gpu));
+        }
+        let name = format!("GPU {id} ({})", facts.physical.name);
+        let failed = |doing: &str, error| device_error(&name, None, doing, &error);
+        let driver = {
+            let _nothing_is_called = self.reset.write().unwrap_or_else(PoisonError::into_inner);
+            let opened = self.driver.open(id);
+            opened.map_err(|error| failed("opening it", error))?
+        };
+        let mut facts = facts.clone();
+        let (free, _) = driver
+            .memory_bytes()
+            .map_err(|error| failed("asking for its memory", error))?;
+        facts.physical.available_bytes = free;
+        facts.physical.stream_priorities = driver
+            .stream_priorities()
+            .map_err(|error| failed("asking for its streams", error))?;
+        // What is possible and cannot be had is a way through the host.
+        let peers = facts.physical.peers.iter().copied();
+        let peers = peers.filter(|peer| visible.contains(peer)).filter(|&peer| {
+            match driver.enable_peer(peer) {
+                Ok(()) => true,
+                Err(error) => {
+                    warn!(
+                        target: targets::DEVICE,
+                        gpu = name, peer, %error,
+                        "copies from a peer go through the host"
+                    );
+                    false
+                }
+            }
+        });
+        let peers = peers.collect();
+        let gpu = Arc::new(OpenGpu::new(id, facts, driver, peers, &self.reset));
+        before = open.gpus.insert(id, Arc::clone(&gpu));
+        if before.is_some() {
+            // Those that reached it as it was.
+            for other in open
+                .gpus
+                .values()
+                .filter(|other| other.peers().contains(&id))
+            {
+                if let Err(error) = other.call(|driver| driver.enable_peer(id)) {
+                    warn!(target: targets::DEVICE, peer = id, %error, "a GPU does not reach one that was started anew");
+                }
+            }
+        }
+        Ok(gpu)
+    }
+
+    /// What stands behind a device; made if no session has it.
+    ///
+    /// # Errors
+    /// [`DeviceError::InvalidArgument`] where the process has such a device already, on another GPU or of another memory; else what the
+    /// driver says.
+    pub(super) fn group(
+        &self,
+        gpu: &Arc<OpenGpu>,
+        planned: &PlannedGpu,
+        n_compute: u32,
+        allow_growth: bool,
+    ) -> Result<Arc<Group>, DeviceError> {
+        // Dropped when nothing is locked: it may be the last, and its end waits for a thread that may come here.
+        let known;
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        known = open.groups.get(&planned.index).and_then(Weak::upgrade);
+        if let Some(group) = known.as_ref().filter(|group| !group.gpu.is_lost()) {
+            let own = &group.planned;
+            if own.gpu != planned.gpu || group.n_compute != n_compute {
+                return Err(DeviceError::InvalidArgument(format!(
+                    "another session of this process has {DEVICE_TYPE}:{} on GPU {} with {} streams, and GPU {} with {n_compute} is asked \
+                     for; ask for the same GPUs and streams in all sessions, or end the other first",
+                    planned.index, own.gpu, group.n_compute, planned.gpu
+                )));
+            }
+            return Ok(Arc::clone(group));
+        }
+        let group = Arc::new(Group::new(gpu, planned, n_compute, allow_growth)?);
+        open.groups.insert(planned.index, Arc::downgrade(&group));
+        Ok(group)
+    }
+}

@@ -1,0 +1,274 @@
+//! Memory of a GPU: who hands it out, what stands in it.
+//!
+//! A piece goes back when its tensor is dropped, although the GPU may still be using it; what it is used by goes with it, and who gets the
+//! memory next comes after that ([`super::lane`]).
+
+use std::any::Any;
+use std::fmt;
+use std::mem;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+
+use super::bfc;
+use super::bfc::Bfc;
+use super::bfc::GpuMemoryStats;
+use super::driver::DriverErrorKind;
+use super::driver::Span;
+use super::lane::Clock;
+use super::lane::Lane;
+use super::lane::Use;
+use super::lane::Uses;
+use super::open_gpu::OpenGpu;
+use crate::tensor::Allocator;
+use crate::tensor::AllocatorStats;
+use crate::tensor::Buffer;
+use crate::tensor::Memory;
+use crate::tensor::MemoryId;
+use crate::tensor::OutOfMemory;
+
+/// Hands out memory of a GPU, up to a limit (TensorFlow `GPUBFCAllocator`).
+#[derive(Debug)]
+pub(super) struct GpuAllocator {
+    name: String,
+    id: MemoryId,
+    limit_bytes: u64,
+    /// Where memory is set to 0.
+    lane: Arc<Lane>,
+    pool: Arc<Pool>,
+}
+
+struct Pool {
+    gpu: Arc<OpenGpu>,
+    ranges: Mutex<Bfc<Clock>>,
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool")
+            .field("gpu", &self.gpu.id())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Pool {
+    fn ranges(&self) -> MutexGuard<'_, Bfc<Clock>> {
+        // Nothing panics under the lock.
+        self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives regions that nobody has a piece of back to the driver; says whether there were any.
+    fn give_back(&self, ranges: &mut Bfc<Clock>) -> bool {
+        let regions = ranges.take_free_regions();
+        let any = !regions.is_empty();
+        for (address, _, uses) in regions {
+            // The memory of a lost GPU is gone. Where the driver does not say when its uses end, nobody gets it any more.
+            if uses.wait(&self.gpu).is_ok() {
+                // SAFETY: the driver has given the region, nobody has a piece of it, and its last uses have ended.
+                let _ = self.gpu.call(|driver| unsafe { driver.free(address) });
+            }
+        }
+        any
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        // Pieces keep the pool, so all of it is free.
+        let options = bfc::Options {
+            limit_bytes: 0,
+            allow_growth: true,
+        };
+        let ranges = self.ranges.get_mut();
+        let ranges = ranges.unwrap_or_else(PoisonError::into_inner);
+        let mut ranges = mem::replace(ranges, Bfc::new(options));
+        self.give_back(&mut ranges);
+    }
+}
+
+impl GpuAllocator {
+    pub(super) fn new(name: String, lane: &Arc<Lane>, options: bfc::Options) -> Self {
+        Self {
+            name,
+            id: MemoryId::new(),
+            limit_bytes: options.limit_bytes,
+            lane: Arc::clone(lane),
+            pool: Arc::new(Pool {
+                gpu: Arc::clone(lane.gpu()),
+                ranges: Mutex::new(Bfc::new(options)),
+            }),
+        }
+    }
+
+    pub(super) fn limit_bytes(&self) -> u64 {
+        self.limit_bytes
+    }
+
+    pub(super) fn memory_stats(&self) -> GpuMemoryStats {
+        self.pool.ranges().stats()
+    }
+
+    /// Memory of whatever content.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`] beyond the limit, and where the GPU has no more.
+    pub(super) fn uninitialized(&self, len_bytes: usize) -> Result<Buffer, OutOfMemory> {
+        let mut ranges = self.pool.ranges();
+        let mut may_give_back = true;
+        let chunk = loop {
+            if let Some(chunk) = ranges.allocate(len_bytes) {
+                break chunk;
+            }
+            if self.add_region(&mut ranges, len_bytes) {
+                continue;
+            }
+            // What is free may be in regions too short each.
+            if mem::take(&mut may_give_back) && self.pool.give_back(&mut ranges) {
+                continue;
+            }
+            return Err(self.full(len_bytes, &ranges));
+        };
+        drop(ranges);
+        Ok(Buffer::new(Arc::new(GpuMemory {
+            id: self.id,
+            span: Span {
+                address: chunk.address,
+                len_bytes,
+            },
+            uses: Uses::after(chunk.uses),
+            pool: Arc::clone(&self.pool),
+        })))
+    }
+
+    fn full(&self, requested_bytes: usize, ranges: &Bfc<Clock>) -> OutOfMemory {
+        OutOfMemory {
+            allocator: self.name.clone(),
+            requested_bytes,
+            in_use_bytes: ranges.stats().in_use_bytes as u64,
+            limit_bytes: self.limit_bytes,
+        }
+    }
+
+    /// Asks the driver for a region that helps; says whether there is one. A GPU that others use, too, may have less than the limit.
+    fn add_region(&self, ranges: &mut Bfc<Clock>, len_bytes: usize) -> bool {
+        let mut wanted = ranges.next_region(len_bytes);
+        while let Some(request) = wanted {
+            let given = self
+                .pool
+                .gpu
+                .call(|driver| driver.allocate(request.wanted_bytes));
+            match given {
+                // A driver gives regions apart from each other.
+                Ok(address) => return ranges.add_region(address, request.wanted_bytes).is_ok(),
+                Err(error) if error.kind == DriverErrorKind::OutOfMemory => {
+                    wanted = request.smaller();
+                }
+                Err(_) => return false,
+            }
+        }
+        false
+    }
+}
+
+impl Allocator for GpuAllocator {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn memory_id(&self) -> MemoryId {
+        self.id
+    }
+
+    fn allocate(&self, len_bytes: usize) -> Result<Buffer, OutOfMemory> {
+        let buffer = self.uninitialized(len_bytes)?;
+        if len_bytes > 0
+            && let Some(memory) = memory_of(&buffer)
+        {
+            let span = memory.span;
+            // SAFETY: the span is of `buffer`, and goes back with what uses it.
+            let zeroed = self.lane.give(
+                &[Use::Writes(&memory.uses)],
+                None,
+                None,
+                |driver, stream| unsafe { driver.zero(stream, span) },
+            );
+            // A GPU that is lost says so to whoever reads it.
+            if zeroed.is_err() && !self.pool.gpu.is_lost() {
+                return Err(self.full(len_bytes, &self.pool.ranges()));
+            }
+        }
+        Ok(buffer)
+    }
+
+    fn stats(&self) -> AllocatorStats {
+        let stats = self.pool.ranges().stats();
+        AllocatorStats {
+            in_use_bytes: stats.in_use_bytes as u64,
+            peak_bytes: stats.peak_in_use_bytes as u64,
+            n_allocations: stats.n_allocations,
+        }
+    }
+}
+
+/// One tensor's memory.
+#[derive(Debug)]
+pub(super) struct GpuMemory {
+    id: MemoryId,
+    span: Span,
+    uses: Uses,
+    pool: Arc<Pool>,
+}
+
+impl GpuMemory {
+    pub(super) fn uses(&self) -> &Uses {
+        &self.uses
+    }
+
+    /// Which GPU it is of.
+    pub(super) fn gpu(&self) -> &Arc<OpenGpu> {
+        &self.pool.gpu
+    }
+}
+
+impl Memory for GpuMemory {
+    fn id(&self) -> MemoryId {
+        self.id
+    }
+
+    fn len_bytes(&self) -> usize {
+        self.span.len_bytes
+    }
+
+    fn as_host_bytes(&self) -> Option<&[u8]> {
+        None
+    }
+
+    fn as_host_bytes_mut(&mut self) -> Option<&mut [u8]> {
+        None
+    }
+}
+
+impl Drop for GpuMemory {
+    fn drop(&mut self) {
+        let uses = mem::take(&mut self.uses).into_clock();
+        // It was handed out, once.
+        let _ = self.pool.ranges().free(self.span.address, &uses);
+    }
+}
+
+/// The GPU's memory behind a buffer, if it is some.
+pub(super) fn memory_of(buffer: &Buffer) -> Option<&GpuMemory> {
+    let memory: &dyn Any = &**buffer.memory()?;
+    memory.downcast_ref()
+}
+
+/// Where the bytes of a buffer are, and who uses them, if they are in a GPU's memory.
+pub(super) fn parts(buffer: &Buffer) -> Option<(Span, &GpuMemory)> {
+    let memory = memory_of(buffer)?;
+    let span = Span {
+        address: memory.span.address + buffer.offset_bytes() as u64,
+        len_bytes: buffer.len_bytes(),
+    };
+    Some((span, memory))
+}

@@ -1,0 +1,266 @@
+//! Memory of the host that a GPU reaches: what copies start from and end in, and what functions tell the host by.
+//!
+//! The driver takes long to pin memory, so what is free is kept. Nothing here knows streams: who gives the GPU work with such memory keeps it
+//! until that has ended.
+
+use std::any::Any;
+use std::fmt;
+use std::ptr::NonNull;
+use std::slice;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+use std::sync::atomic::AtomicU32;
+
+use super::bfc;
+use super::bfc::Bfc;
+use super::driver::Span;
+use super::open_gpu::OpenGpu;
+use crate::device::PinnedHostMemory;
+use crate::tensor::Allocator;
+use crate::tensor::AllocatorStats;
+use crate::tensor::Buffer;
+use crate::tensor::Memory;
+use crate::tensor::MemoryId;
+use crate::tensor::OutOfMemory;
+
+/// Nothing has to be waited for.
+impl bfc::Uses for () {
+    fn merge(&mut self, (): &Self) {}
+}
+
+/// Hands out pinned memory, up to a limit.
+#[derive(Debug)]
+pub(super) struct PinnedAllocator {
+    name: String,
+    id: MemoryId,
+    pool: Arc<Pool>,
+}
+
+struct Pool {
+    gpu: Arc<OpenGpu>,
+    ranges: Mutex<Bfc<()>>,
+    /// What the driver has given.
+    regions: Mutex<Vec<Region>>,
+}
+
+/// Pinned memory of the driver's, which goes back to it with its pool.
+#[derive(Debug)]
+struct Region(NonNull<u8>, usize);
+
+// SAFETY: an address, which any thread may hand back.
+unsafe impl Send for Region {}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool")
+            .field("gpu", &self.gpu.id())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        // A GPU that is lost may have been started anew, and is not called any more. Few are lost in the life of a process.
+        if self.gpu.is_lost() {
+            return;
+        }
+        let regions = self.regions.get_mut();
+        for region in regions.unwrap_or_else(PoisonError::into_inner).drain(..) {
+            // SAFETY: pieces of the pool keep it, and so there are none any more; who gave the GPU work with one has kept that.
+            unsafe { self.gpu.driver().free_pinned(region.0, region.1) };
+        }
+    }
+}
+
+impl Pool {
+    fn ranges(&self) -> MutexGuard<'_, Bfc<()>> {
+        // Nothing panics under the lock.
+        self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl PinnedAllocator {
+    pub(super) fn new(name: impl Into<String>, gpu: &Arc<OpenGpu>, limit_bytes: u64) -> Self {
+        let options = bfc::Options {
+            limit_bytes,
+            allow_growth: true,
+        };
+        Self {
+            name: name.into(),
+            id: MemoryId::new(),
+            pool: Arc::new(Pool {
+                gpu: Arc::clone(gpu),
+                ranges: Mutex::new(Bfc::new(options)),
+                regions: Mutex::default(),
+            }),
+        }
+    }
+
+    /// Memory with whatever bytes were there.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`] beyond the limit, and where the system pins no more.
+    pub(super) fn uninitialized(&self, len_bytes: usize) -> Result<PinnedMemory, OutOfMemory> {
+        let mut ranges = self.pool.ranges();
+        let full = |ranges: &Bfc<()>| {
+            let stats = ranges.stats();
+            OutOfMemory {
+                allocator: self.name.clone(),
+                requested_bytes: len_bytes,
+                in_use_bytes: stats.in_use_bytes as u64,
+                limit_bytes: stats.limit_bytes as u64,
+            }
+        };
+        let chunk = loop {
+            if let Some(chunk) = ranges.allocate(len_bytes) {
+                break chunk;
+            }
+            let mut wanted = ranges.next_region(len_bytes);
+            let region = loop {
+                let Some(request) = wanted else {
+                    return Err(full(&ranges));
+                };
+                let given = self
+                    .pool
+                    .gpu
+                    .call(|driver| driver.allocate_pinned(request.wanted_bytes));
+                match given {
+                    Ok(start) => break (start, request.wanted_bytes),
+                    Err(_) => wanted = request.smaller(),
+                }
+            };
+            let (start, region_bytes) = region;
+            let regions = self.pool.regions.lock();
+            let mut regions = regions.unwrap_or_else(PoisonError::into_inner);
+            regions.push(Region(start, region_bytes));
+            // A driver gives regions apart from each other.
+            let address = start.as_ptr().expose_provenance() as u64;
+            if ranges.add_region(address, region_bytes).is_err() {
+                return Err(full(&ranges));
+            }
+        };
+        drop(ranges);
+        Ok(PinnedMemory {
+            id: self.id,
+            address: chunk.address,
+            len_bytes,
+            pool: Arc::clone(&self.pool),
+        })
+    }
+}
+
+impl Allocator for PinnedAllocator {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn memory_id(&self) -> MemoryId {
+        self.id
+    }
+
+    fn allocate(&self, len_bytes: usize) -> Result<Buffer, OutOfMemory> {
+        let mut memory = self.uninitialized(len_bytes)?;
+        memory.bytes_mut().fill(0);
+        Ok(Buffer::new(Arc::new(memory)))
+    }
+
+    fn stats(&self) -> AllocatorStats {
+        let stats = self.pool.ranges().stats();
+        AllocatorStats {
+            in_use_bytes: stats.in_use_bytes as u64,
+            peak_bytes: stats.peak_in_use_bytes as u64,
+            n_allocations: stats.n_allocations,
+        }
+    }
+}
+
+/// A piece of pinned memory.
+#[derive(Debug)]
+pub(super) struct PinnedMemory {
+    id: MemoryId,
+    address: u64,
+    len_bytes: usize,
+    pool: Arc<Pool>,
+}
+
+impl PinnedMemory {
+    pub(super) fn span(&self) -> Span {
+        Span {
+            address: self.address,
+            len_bytes: self.len_bytes,
+        }
+    }
+
+    fn start(&self) -> *mut u8 {
+        let address = usize::try_from(self.address).unwrap_or_default();
+        std::ptr::with_exposed_provenance_mut(address)
+    }
+
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: the pool has handed out these bytes to this piece alone, and they are set. The GPU writes them only while whoever
+        // has given it that work keeps the piece from all others.
+        unsafe { slice::from_raw_parts(self.start(), self.len_bytes) }
+    }
+
+    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above; the piece is borrowed exclusively, and the GPU reads it only while it is kept.
+        unsafe { slice::from_raw_parts_mut(self.start(), self.len_bytes) }
+    }
+
+    /// The same as words that functions of the GPU may write while the host looks at them.
+    pub(super) fn words(&self) -> &[AtomicU32] {
+        // SAFETY: as above; the start is a multiple of 256, and words that another side writes are looked at atomically.
+        unsafe { slice::from_raw_parts(self.start().cast(), self.len_bytes / 4) }
+    }
+}
+
+impl Drop for PinnedMemory {
+    fn drop(&mut self) {
+        // It was handed out, once.
+        let _ = self.pool.ranges().free(self.address, &());
+    }
+}
+
+impl Memory for PinnedMemory {
+    fn id(&self) -> MemoryId {
+        self.id
+    }
+
+    fn len_bytes(&self) -> usize {
+        self.len_bytes
+    }
+
+    fn as_host_bytes(&self) -> Option<&[u8]> {
+        Some(self.bytes())
+    }
+
+    fn as_host_bytes_mut(&mut self) -> Option<&mut [u8]> {
+        Some(self.bytes_mut())
+    }
+}
+
+/// Where a GPU reads the bytes of a buffer, if they are in pinned memory. The buffer is to be kept meanwhile.
+pub(super) fn pinned_span(buffer: &Buffer, gpu: &OpenGpu) -> Option<Span> {
+    let memory: &dyn Any = &**buffer.memory()?;
+    let memory = memory.downcast_ref::<PinnedMemory>()?;
+    // That of a GPU that was lost is ordinary memory.
+    if memory.pool.gpu.is_lost() || !memory.pool.gpu.is_of_driver_of(gpu) {
+        return None;
+    }
+    Some(Span {
+        address: memory.address + buffer.offset_bytes() as u64,
+        len_bytes: buffer.len_bytes(),
+    })
+}
+
+/// Pinned memory for CPU devices.
+#[derive(Debug)]
+pub(super) struct PinnedForCpus(pub(super) Arc<OpenGpu>);
+
+impl PinnedHostMemory for PinnedForCpus {
+    fn allocator(&self, name: &str, limit_bytes: u64) -> Arc<dyn Allocator> {
+        Arc::new(PinnedAllocator::new(name, &self.0, limit_bytes))
+    }
+}

@@ -1,0 +1,175 @@
+//! Who is told when streams have come so far (TensorFlow `EventMgr`): a thread for each GPU, as no driver calls back without locks of its own.
+
+use std::fmt;
+use std::hint;
+use std::mem;
+use std::panic::AssertUnwindSafe;
+use std::panic::catch_unwind;
+use std::sync::Arc;
+use std::sync::Condvar;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+use std::thread;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use std::time::Instant;
+
+use tracing::warn;
+
+use super::driver::DriverError;
+use super::lane::Lane;
+use super::lane::Ticket;
+use crate::trace::targets;
+
+/// What is called when work has ended, or with why it has not.
+type Callback = Box<dyn FnOnce(Result<(), DriverError>) + Send>;
+
+/// How long the thread asks busily: what it waits for is mostly a small copy.
+const SPIN: Duration = Duration::from_micros(50);
+
+/// How long it sleeps between asking, where it cannot wait for one stream alone.
+const PAUSE: Duration = Duration::from_micros(20);
+
+/// The thread, and what it waits for.
+pub(super) struct Watcher {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    inbox: Mutex<Inbox>,
+    has_mail: Condvar,
+}
+
+#[derive(Default)]
+struct Inbox {
+    watched: Vec<Watched>,
+    is_closed: bool,
+}
+
+struct Watched {
+    lane: Arc<Lane>,
+    ticket: Ticket,
+    callback: Callback,
+}
+
+impl fmt::Debug for Watcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Watcher")
+    }
+}
+
+impl Watcher {
+    /// Starts the thread, which ends when this is dropped and everybody has been called.
+    ///
+    /// # Errors
+    /// Where the system gives no thread.
+    pub(super) fn start(name: &str) -> std::io::Result<Self> {
+        let shared = Arc::<Shared>::default();
+        let thread = thread::Builder::new().name(name.to_owned()).spawn({
+            let shared = Arc::clone(&shared);
+            move || shared.work()
+        })?;
+        Ok(Self {
+            shared,
+            thread: Some(thread),
+        })
+    }
+
+    /// Calls back once when a stream has done its work up to this number.
+    pub(super) fn then(&self, lane: &Arc<Lane>, ticket: Ticket, callback: Callback) {
+        self.shared.inbox().watched.push(Watched {
+            lane: Arc::clone(lane),
+            ticket,
+            callback,
+        });
+        self.shared.has_mail.notify_one();
+    }
+}
+
+impl Drop for Watcher {
+    /// Returns when everybody has been called, unless this is the thread itself: a callback may have had the last device.
+    fn drop(&mut self) {
+        self.shared.inbox().is_closed = true;
+        self.shared.has_mail.notify_one();
+        if let Some(thread) = self.thread.take()
+            && thread.thread().id() != thread::current().id()
+        {
+            // It panics on our own bugs only, and has said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn inbox(&self) -> MutexGuard<'_, Inbox> {
+        // Nothing panics under the lock.
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn work(&self) {
+        let mut watched: Vec<Watched> = Vec::new();
+        let mut since = Instant::now();
+        loop {
+            {
+                let mut inbox = self.inbox();
+                while watched.is_empty() && inbox.watched.is_empty() {
+                    if inbox.is_closed {
+                        return;
+                    }
+                    let woken = self.has_mail.wait(inbox);
+                    inbox = woken.unwrap_or_else(PoisonError::into_inner);
+                    since = Instant::now();
+                }
+                watched.append(&mut inbox.watched);
+            }
+            if tell_those_that_have_ended(&mut watched) {
+                since = Instant::now();
+            } else if since.elapsed() < SPIN {
+                hint::spin_loop();
+            } else {
+                pause(&watched);
+            }
+        }
+    }
+}
+
+/// Calls back for what has ended; says whether anything has.
+fn tell_those_that_have_ended(watched: &mut Vec<Watched>) -> bool {
+    let mut any = false;
+    for one in mem::take(watched) {
+        let ended = match one.lane.ask(one.ticket) {
+            Ok(false) => {
+                watched.push(one);
+                continue;
+            }
+            Ok(true) => Ok(()),
+            Err(error) => Err(error),
+        };
+        any = true;
+        // An app's callback may panic; others still wait to be called.
+        let called = catch_unwind(AssertUnwindSafe(|| (one.callback)(ended)));
+        if called.is_err() {
+            warn!(target: targets::DEVICE, "what was called at the end of a copy has panicked");
+        }
+    }
+    any
+}
+
+/// Waits for the end of the first, if nothing else may end earlier, or a little.
+fn pause(watched: &[Watched]) {
+    let Some(first) = watched.first() else {
+        return;
+    };
+    let is_alone = watched
+        .iter()
+        .all(|other| Arc::ptr_eq(&other.lane, &first.lane) && other.ticket >= first.ticket);
+    if is_alone {
+        // An error is heard of by who asks next.
+        let _ = first.lane.wait(first.ticket);
+    } else {
+        thread::sleep(PAUSE);
+    }
+}

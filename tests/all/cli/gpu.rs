@@ -1,0 +1,27 @@
+//! GPU devices in the program, on a machine that has none.
+
+use placewright::backend::cuda::GpuDeviceFactory;
+use placewright::device::DeviceFactory;
+
+use super::args;
+use super::model;
+use super::placewright;
+
+#[test]
+fn without_a_driver_the_answer_says_what_to_install_and_asking_for_a_gpu_is_an_error() {
+    if GpuDeviceFactory::default().list_physical().is_ok() {
+        return;
+    }
+    let shown = placewright(["devices"]).expect(0).stdout;
+    let line = shown.lines().find(|line| line.starts_with("no GPU: "));
+    let line = line.unwrap_or_else(|| panic!("no line in\n{shown}"));
+    assert!(line.contains("driver"), "{line}");
+    let one = placewright(args("devices --device-count GPU=1", &[]));
+    one.expect_error(1, &["GPU", "driver"]);
+    placewright(args("devices --device-count GPU=0", &[])).expect(0);
+    // Options of GPUs are heard where there are none, too, and nothing comes of them.
+    let line = "run {} --visible-gpus 0 --gpu-memory-fraction 0.5 --gpu-allow-growth --gpu-streams 2 --sync-every-op";
+    placewright(args(line, &[&model("tiny_add.pb")])).expect(0);
+    let none = args("run {} --gpu-streams 0", &[&model("tiny_add.pb")]);
+    placewright(none).expect_error(2, &["--gpu-streams"]);
+}
