@@ -8,18 +8,22 @@ mod calibration;
 #[cfg(feature = "cli")]
 mod cli;
 mod devices;
+#[cfg(all(feature = "opencl", feature = "cuda"))]
+#[path = "../support/emulated_gpu/mod.rs"]
+mod emulated;
+#[cfg(all(feature = "opencl", feature = "cuda"))]
+mod emulated_gpu;
 #[path = "../support/fakes.rs"]
 mod fakes;
 #[cfg(feature = "cli")]
 mod fusion;
+#[cfg(all(feature = "opencl", feature = "cuda"))]
+mod gpu;
 #[cfg(feature = "cli")]
 mod hard_requests;
 #[cfg(feature = "graphdef")]
 mod import;
 mod kernel_choice;
-#[cfg(all(feature = "opencl", feature = "cuda"))]
-#[path = "../support/like_gpu.rs"]
-mod like_gpu;
 mod misbehaving;
 #[cfg(feature = "cli")]
 #[path = "../support/npz.rs"]
@@ -31,6 +35,8 @@ mod own_device;
 mod own_graph;
 #[cfg(unix)]
 mod packaging;
+#[cfg(all(feature = "cli", feature = "opencl"))]
+mod placed;
 mod placement;
 mod policy;
 mod sample;

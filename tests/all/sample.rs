@@ -62,6 +62,13 @@ impl Random {
     }
 }
 
+/// The seed of a test that draws, unless `PLACEWRIGHT_SEED` says another.
+#[cfg(all(feature = "opencl", any(feature = "cli", feature = "cuda")))]
+pub(crate) fn seed() -> u64 {
+    let seed = std::env::var("PLACEWRIGHT_SEED");
+    seed.map_or(20_261_122, |seed| seed.parse().unwrap())
+}
+
 /// A layered random graph of about 2.5 edges a node; some nodes want a device, some are colocated.
 pub(crate) fn layered_graph(n_nodes: usize, seed: u64) -> Arc<Graph> {
     let mut random = Random::new(seed);

@@ -2,9 +2,15 @@
 
 use std::sync::Arc;
 use std::sync::Mutex;
+#[cfg(all(feature = "opencl", feature = "cuda"))]
+use std::sync::OnceLock;
 use std::sync::PoisonError;
 
 use placewright::backend::cpu::ThreadPoolDeviceFactory;
+#[cfg(feature = "cuda")]
+use placewright::backend::cuda;
+#[cfg(feature = "cuda")]
+use placewright::backend::cuda::GpuDeviceFactory;
 #[cfg(feature = "opencl")]
 use placewright::backend::opencl::SyclDeviceFactory;
 use placewright::device::AllocatorAttributes;
@@ -25,29 +31,31 @@ use crate::case::Case;
 use crate::case::Expected;
 use crate::case::compare;
 #[cfg(all(feature = "opencl", feature = "cuda"))]
-use crate::like_gpu::LikeGpuFactory;
+use crate::emulated::EmulatedConfig;
+#[cfg(all(feature = "opencl", feature = "cuda"))]
+use crate::emulated::EmulatedDriver;
 use crate::strict_cpu::StrictCpuFactory;
 
 /// Case (or family), op or element type, and why.
 type Reasons = &'static [(&'static str, &'static str)];
 
 /// Why they leave an element type.
-#[cfg(feature = "opencl")]
+#[cfg(any(feature = "cuda", feature = "opencl"))]
 const TEXT: &str = "texts and handles are the host's";
-#[cfg(feature = "opencl")]
+#[cfg(any(feature = "cuda", feature = "opencl"))]
 const COMPLEX: &str = "the dialect has no complex numbers; they are moved, not computed with";
-#[cfg(feature = "opencl")]
+#[cfg(any(feature = "cuda", feature = "opencl"))]
 const DOUBLE: &str = "not every device computes with 64-bit floats";
 
-/// Why SYCL devices leave an op to the CPU.
-#[cfg(feature = "opencl")]
+/// Why devices that compile leave an op to the CPU.
+#[cfg(any(feature = "cuda", feature = "opencl"))]
 const RARE: &str = "no model that is run needs it on a device; it runs on the CPU";
 
 /// One row: how to get devices, and what is known of them.
 pub(crate) struct Backend {
     /// What trials and `PLACEWRIGHT_REQUIRE` call it.
     pub(crate) name: &'static str,
-    factory: fn() -> Arc<dyn DeviceFactory>,
+    factory: fn() -> Result<Arc<dyn DeviceFactory>, String>,
     /// Cases that it will never do. An entry is the start of a case's name.
     pub(crate) unsupported: Reasons,
     /// Cases that fail today; one that passes is an error, so that the list stays true.
@@ -56,38 +64,37 @@ pub(crate) struct Backend {
     pub(crate) ops_without_kernels: Reasons,
     /// Element types that kernels of other ops need not have: cases of these are run where there is a kernel.
     pub(crate) unsupported_types: Reasons,
-    /// Nothing is executed, so what comes out says nothing.
-    compiles_only: bool,
+    /// What has gone wrong that results do not show.
+    pub(crate) problems: fn() -> Vec<String>,
 }
 
 const CPU: Backend = Backend {
     name: "CPU",
-    factory: || Arc::new(ThreadPoolDeviceFactory::default()),
+    factory: || Ok(Arc::new(ThreadPoolDeviceFactory::default())),
     unsupported: &[],
     expected_failures: &[],
     ops_without_kernels: &[],
     unsupported_types: &[],
-    compiles_only: false,
+    problems: Vec::new,
 };
 
-#[cfg(feature = "opencl")]
-const SYCL: Backend = Backend {
-    name: "SYCL",
-    factory: || Arc::new(SyclDeviceFactory),
-    unsupported: SYCL_UNSUPPORTED,
-    ops_without_kernels: SYCL_WITHOUT_KERNELS,
-    unsupported_types: SYCL_TYPES,
+/// What devices that compile have in common.
+#[cfg(any(feature = "cuda", feature = "opencl"))]
+const COMPILING: Backend = Backend {
+    unsupported: UNSUPPORTED,
+    ops_without_kernels: WITHOUT_KERNELS,
+    unsupported_types: UNSUPPORTED_TYPES,
     ..CPU
 };
 
-#[cfg(feature = "opencl")]
-const SYCL_UNSUPPORTED: Reasons = &[
+#[cfg(any(feature = "cuda", feature = "opencl"))]
+const UNSUPPORTED: Reasons = &[
     ("binary::Pow: of integers", RARE),
     ("binary::Pow: a negative exponent", RARE),
 ];
 
-#[cfg(feature = "opencl")]
-const SYCL_WITHOUT_KERNELS: Reasons = &[
+#[cfg(any(feature = "cuda", feature = "opencl"))]
+const WITHOUT_KERNELS: Reasons = &[
     ("AddN", RARE),
     ("BatchToSpaceND", RARE),
     ("ClipByValue", RARE),
@@ -103,13 +110,36 @@ const SYCL_WITHOUT_KERNELS: Reasons = &[
     ("ZerosLike", RARE),
 ];
 
-#[cfg(feature = "opencl")]
-const SYCL_TYPES: Reasons = &[
+#[cfg(any(feature = "cuda", feature = "opencl"))]
+const UNSUPPORTED_TYPES: Reasons = &[
     ("string", TEXT),
     ("double", DOUBLE),
     ("complex64", COMPLEX),
     ("complex128", COMPLEX),
 ];
+
+/// The GPU of the suite that is none.
+#[cfg(all(feature = "opencl", feature = "cuda"))]
+fn emulated() -> Result<Arc<EmulatedDriver>, String> {
+    static DRIVER: OnceLock<Result<Arc<EmulatedDriver>, String>> = OnceLock::new();
+    let driver = DRIVER.get_or_init(|| {
+        let config = EmulatedConfig {
+            compiles_for_real: cuda::is_present(),
+            ..EmulatedConfig::default()
+        };
+        let driver = EmulatedDriver::new(config).map_err(|error| error.to_string())?;
+        Ok(Arc::new(driver))
+    });
+    driver.clone()
+}
+
+/// Whether CUDA's compiler is here, which looks at what emulated GPUs are given.
+pub(crate) fn has_nvrtc() -> bool {
+    #[cfg(feature = "cuda")]
+    return cuda::is_present();
+    #[cfg(not(feature = "cuda"))]
+    false
+}
 
 /// All backends.
 pub(crate) const ALL: &[Backend] = &[
@@ -117,25 +147,32 @@ pub(crate) const ALL: &[Backend] = &[
     // The same kernels where a tensor that was not transferred reads as poison: holds the suite itself to transferring.
     Backend {
         name: "CPU-strict",
-        factory: || Arc::new(StrictCpuFactory),
+        factory: || Ok(Arc::new(StrictCpuFactory)),
         ..CPU
     },
     #[cfg(feature = "opencl")]
-    SYCL,
-    // Those functions, compiled for a GPU: no evidence that one runs them.
-    #[cfg(all(feature = "opencl", feature = "cuda"))]
     Backend {
-        name: "NVRTC",
-        factory: || Arc::new(LikeGpuFactory::compiling()),
-        compiles_only: true,
-        ..SYCL
+        name: "SYCL",
+        factory: || Ok(Arc::new(SyclDeviceFactory)),
+        ..COMPILING
     },
-    // The first of them again, with the functions that a GPU would get.
+    #[cfg(feature = "cuda")]
+    Backend {
+        name: "GPU",
+        factory: || Ok(Arc::new(GpuDeviceFactory::default())),
+        ..COMPILING
+    },
+    // The same device on a driver that checks every call, and executes the functions of GPUs by a SYCL device; compiled for a GPU besides, where
+    // NVRTC is here. No evidence that one runs them.
     #[cfg(all(feature = "opencl", feature = "cuda"))]
     Backend {
-        name: "SYCL-like-GPU",
-        factory: || Arc::new(LikeGpuFactory::default()),
-        ..SYCL
+        name: "GPU-emulated",
+        factory: || {
+            let driver = emulated()?;
+            Ok(Arc::new(GpuDeviceFactory::with_driver(driver)))
+        },
+        problems: || emulated().map_or_else(|_| Vec::new(), |driver| driver.violations()),
+        ..COMPILING
     },
 ];
 
@@ -158,14 +195,12 @@ pub(crate) struct Bench {
     alone: Mutex<()>,
     /// What trials call it: the backend's name, and the device's number where there are several.
     pub(crate) name: String,
-    /// Nothing is executed, so what comes out says nothing.
-    compiles_only: bool,
 }
 
 impl Backend {
     /// All devices, with two threads for loops inside kernels, or why there are none.
     pub(crate) fn open(&self) -> Result<Vec<Bench>, String> {
-        let factory = (self.factory)();
+        let factory = (self.factory)()?;
         // Says why there are none, which making no device does not.
         factory.list_physical().map_err(|error| error.to_string())?;
         let options = DeviceOptions {
@@ -189,7 +224,6 @@ impl Backend {
                 device,
                 registry: Arc::clone(&registry),
                 alone: Mutex::new(()),
-                compiles_only: self.compiles_only,
                 name: if is_alone {
                     self.name.to_owned()
                 } else {
@@ -237,12 +271,6 @@ impl Bench {
             .device
             .as_kernel_device()
             .ok_or("the device has no kernels")?;
-        if self.compiles_only {
-            return match (self.outputs(device, case), &case.expected) {
-                (Ok(_), _) | (Err(_), Expected::Refusal(_)) => Ok(()),
-                (Err(error), _) => Err(error),
-            };
-        }
         let (found, packed) = match self.outputs(device, case) {
             Ok((found, packed)) => (Ok(found), packed),
             Err(error) => (Err(error), None),

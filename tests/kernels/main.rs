@@ -3,7 +3,7 @@
 //! A case (`cases/<family>.rs`) is an op, attributes, inputs and what must come out: tensors, computed by the plainest
 //! loop in the case itself, or an error. It runs through the kernel registry and `KernelContext`, as in a session. A
 //! backend that is absent is ignored with its factory's reason, unless the environment names it:
-//! `PLACEWRIGHT_REQUIRE=CPU,SYCL`.
+//! `PLACEWRIGHT_REQUIRE=CPU,SYCL`. `NVRTC` there requires CUDA's compiler, which then looks at all that emulated GPUs are given.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ mod backends;
 mod case;
 mod cases;
 #[cfg(all(feature = "opencl", feature = "cuda"))]
-#[path = "../support/like_gpu.rs"]
-mod like_gpu;
+#[path = "../support/emulated_gpu/mod.rs"]
+mod emulated;
 #[path = "../support/strict_cpu.rs"]
 mod strict_cpu;
 
@@ -40,8 +40,18 @@ fn unknown(required: &str) -> Vec<Trial> {
         .map(str::trim)
         .filter(|name| !name.is_empty() && backends::ALL.iter().all(|b| b.name != *name))
         .map(|name| {
-            let reason = format!("{name} is required, and this suite has no such backend");
-            Trial::test(format!("{name}::present"), move || Err(reason.into()))
+            let found = match name {
+                "NVRTC" if backends::has_nvrtc() => Ok(()),
+                "NVRTC" => {
+                    Err("NVRTC is required and absent: have LD_LIBRARY_PATH lead to it".to_owned())
+                }
+                _ => Err(format!(
+                    "{name} is required, and this suite has no such backend"
+                )),
+            };
+            Trial::test(format!("{name}::present"), move || {
+                found.map_err(Into::into)
+            })
         })
         .collect()
 }
@@ -89,7 +99,15 @@ fn trial(backend: &'static backends::Backend, bench: &Arc<backends::Bench>, case
     }
     let fails = backends::reason(backend.expected_failures, &case.name);
     let bench = Arc::clone(bench);
-    Trial::test(name, move || match (bench.run(&case), fails) {
+    let run = move || {
+        bench.run(&case)?;
+        // Also what an earlier case has done wrong: every one is to hear of it.
+        match &(backend.problems)()[..] {
+            [] => Ok(()),
+            [problem, ..] => Err(problem.clone()),
+        }
+    };
+    Trial::test(name, move || match (run(), fails) {
         (result, None) => result.map_err(Into::into),
         (Err(_), Some(_)) => Ok(()),
         (Ok(()), Some(reason)) => Err(format!("passes, though listed as failing: {reason}").into()),

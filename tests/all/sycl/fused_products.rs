@@ -9,9 +9,9 @@ use placewright::builder::Padding;
 use placewright::device::DeviceSet;
 use placewright::tensor::PartialShape;
 
+use super::fusion::Ways;
 use super::fusion::assert_close;
 use super::fusion::bits;
-use super::fusion::both_ways;
 use super::fusion::recorded;
 use super::fusion::values;
 use super::n_devices;
@@ -42,11 +42,11 @@ pub(super) fn dense(size: [usize; 3], activation: Option<&str>, is_fixed: bool) 
 
 #[test]
 fn products_take_bias_and_activation_in() {
-    if n_devices() == 0 {
+    let Some(ways) = Ways::open() else {
         return;
-    }
-    for devices in both_ways() {
-        products(&devices);
+    };
+    for devices in ways.all() {
+        products(devices);
     }
 }
 
@@ -90,16 +90,16 @@ fn products(devices: &Arc<DeviceSet>) {
 
 #[test]
 fn so_do_convolutions() {
-    if n_devices() == 0 {
+    let Some(ways) = Ways::open() else {
         return;
-    }
-    let [vectors, groups] = both_ways().try_into().unwrap();
+    };
+    let (vectors, groups) = (&ways.vectors, &ways.groups);
     // Channels of the image, of the filter, and of the result: the second has groups.
     for ([given, taken, made], devices) in [
-        ([3, 3, 7], &vectors),
-        ([8, 4, 34], &vectors),
-        ([8, 4, 34], &groups),
-        ([2, 2, 16], &groups),
+        ([3, 3, 7], vectors),
+        ([8, 4, 34], vectors),
+        ([8, 4, 34], groups),
+        ([2, 2, 16], groups),
     ] {
         let b = GraphBuilder::new("image");
         let x = b.placeholder::<f32>("x", [2, 9, 8, given]).unwrap();
@@ -162,10 +162,10 @@ type Turned = (
 
 #[test]
 fn products_read_and_write_as_transpositions_around_them_say() {
-    if n_devices() == 0 {
+    let Some(ways) = Ways::open() else {
         return;
-    }
-    let [vectors, groups] = both_ways().try_into().unwrap();
+    };
+    let (vectors, groups) = (&ways.vectors, &ways.groups);
     let heads = Some([0, 2, 1, 3]);
     let cases: [Turned; 7] = [
         // Attention: heads are neighbours in memory.

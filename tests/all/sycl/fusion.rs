@@ -7,14 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering;
 
-use placewright::backend::cpu::ThreadPoolDeviceFactory;
 use placewright::backend::cuda;
 use placewright::builder::Axes;
 use placewright::builder::BuildError;
 use placewright::builder::GraphBuilder;
 use placewright::builder::Value;
 use placewright::device::DeviceSet;
-use placewright::device::FactoryRegistry;
 use placewright::device::Kernel;
 use placewright::device::KernelContext;
 use placewright::device::KernelDef;
@@ -26,15 +24,16 @@ use placewright::tensor::Shape;
 use placewright::tensor::Tensor;
 use placewright::trace::Recorder;
 
-use super::PREFIX;
 use super::fused_products::dense;
 use super::n_devices;
 use super::open;
 use super::options;
 use super::session;
-use crate::like_gpu::LikeGpuFactory;
+use crate::emulated::EmulatedConfig;
+use crate::gpu::Machine;
 use crate::sample::Random;
 use crate::sample::joined;
+use crate::sample::seed;
 
 /// Random graphs, each a program of its own.
 const N_GRAPHS: usize = 24;
@@ -68,20 +67,42 @@ pub(super) fn assert_close(found: &Tensor, expected: &Tensor, what: &str) {
     }
 }
 
-/// The devices, and the first SYCL device again as one that gets the functions of a GPU.
-pub(super) fn both_ways() -> Vec<Arc<DeviceSet>> {
-    vec![open(&options(1)), like_gpu(LikeGpuFactory::default())]
+/// SYCL devices, whose functions are in the form for CPUs, and an emulated GPU, which gets them in the form for GPUs. Where NVRTC is here,
+/// they compile for a real one, too.
+pub(super) struct Ways {
+    pub(super) vectors: Arc<DeviceSet>,
+    pub(super) groups: Arc<DeviceSet>,
+    machine: Machine,
 }
 
-fn like_gpu(sycl: LikeGpuFactory) -> Arc<DeviceSet> {
-    let mut factories = FactoryRegistry::empty();
-    let cpu = ThreadPoolDeviceFactory::default();
-    factories.register("CPU", 60, Arc::new(cpu)).unwrap();
-    factories.register("SYCL", 200, Arc::new(sycl)).unwrap();
-    Arc::new(factories.create_devices(&options(1), PREFIX).unwrap())
+impl Ways {
+    /// `None` without a SYCL device.
+    pub(super) fn open() -> Option<Self> {
+        let machine = Machine::new(EmulatedConfig {
+            compiles_for_real: cuda::is_present(),
+            ..EmulatedConfig::default()
+        })?;
+        Some(Self {
+            vectors: open(&options(1)),
+            groups: machine.open(&options(1)),
+            machine,
+        })
+    }
+
+    pub(super) fn all(&self) -> [&Arc<DeviceSet>; 2] {
+        [&self.vectors, &self.groups]
+    }
 }
 
-/// A session on SYCL:0, and what it tells.
+impl Drop for Ways {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            assert_eq!(self.machine.driver.violations(), [""; 0]);
+        }
+    }
+}
+
+/// A session on the device that compiles, and what it tells.
 pub(super) fn recorded(b: GraphBuilder, devices: &Arc<DeviceSet>) -> (Session, Recorder) {
     recorded_with(b, devices, |builder| builder)
 }
@@ -92,7 +113,7 @@ fn recorded_with(
     more: impl FnOnce(SessionBuilder) -> SessionBuilder,
 ) -> (Session, Recorder) {
     let recorder = Recorder::on();
-    // By TensorFlow's priorities everything stands on SYCL:0.
+    // By TensorFlow's priorities everything stands there.
     let builder = more(session(b, devices));
     let session = builder.with_recorder(recorder.clone()).build().unwrap();
     (session, recorder)
@@ -139,11 +160,11 @@ fn norm_feeds(rows: usize, width: usize) -> [(&'static str, Tensor); 4] {
 
 #[test]
 fn a_layer_normalisation_is_one_kernel() {
-    if n_devices() == 0 {
+    let Some(ways) = Ways::open() else {
         return;
-    }
+    };
     for (rows, width) in [(3, 40), (1, 37), (5, 128), (2, 1000), (70, 32)] {
-        for devices in &both_ways() {
+        for devices in ways.all() {
             normalise(rows, width, devices);
         }
     }
@@ -270,17 +291,16 @@ fn random_bool(node: usize) -> bool {
 
 #[test]
 fn random_arithmetic_gives_the_same_bits_together() {
-    if n_devices() == 0 {
+    let seed = seed();
+    let Some(ways) = Ways::open() else {
         return;
-    }
-    let seed = std::env::var("PLACEWRIGHT_SEED");
-    let seed = seed.map_or(20_261_122, |seed| seed.parse().unwrap());
-    let [vectors, groups] = both_ways().try_into().unwrap();
-    random_arithmetic(seed, &vectors, false);
-    random_arithmetic(seed, &groups, true);
+    };
+    let (vectors, groups) = (&ways.vectors, &ways.groups);
+    random_arithmetic(seed, vectors, false);
+    random_arithmetic(seed, groups, true);
 }
 
-fn random_arithmetic(seed: u64, devices: &Arc<DeviceSet>, is_like_gpu: bool) {
+fn random_arithmetic(seed: u64, devices: &Arc<DeviceSet>, is_gpu: bool) {
     let mut random = Random::new(seed);
     let (mut n_fused, mut n_rows) = (0, 0);
     for graph in 0..N_GRAPHS {
@@ -312,7 +332,7 @@ fn random_arithmetic(seed: u64, devices: &Arc<DeviceSet>, is_like_gpu: bool) {
         // number as it divides lanes.
         let has_mean = graph.nodes().any(|node| graph.op(node) == "Mean");
         let has_sum = graph.nodes().any(|node| graph.op(node) == "Sum");
-        let is_close = has_mean || has_sum && is_like_gpu;
+        let is_close = has_mean || has_sum && is_gpu;
         if is_close || expected.shape().dims().last() > Some(&1024) {
             assert_close(&found[0], expected, &format!("{what}: {fused:?}"));
         } else {
@@ -491,15 +511,15 @@ fn transcendental_functions_agree_with_those_of_the_nodes() -> Result<(), BuildE
 
 #[test]
 fn a_softmax_joins_what_it_is_taken_of() {
-    if n_devices() == 0 {
+    let Some(ways) = Ways::open() else {
         return;
-    }
-    let [vectors, groups] = both_ways().try_into().unwrap();
+    };
+    let (vectors, groups) = (&ways.vectors, &ways.groups);
     for (op, width, devices) in [
-        ("Softmax", 35, &vectors),
-        ("LogSoftmax", 45, &groups),
-        ("Softmax", 64, &groups),
-        ("LogSoftmax", 37, &vectors),
+        ("Softmax", 35, vectors),
+        ("LogSoftmax", 45, groups),
+        ("Softmax", 64, groups),
+        ("LogSoftmax", 37, vectors),
     ] {
         let b = GraphBuilder::new("attention");
         let scores = b.placeholder::<f32>("scores", [2, 3, 4, width]).unwrap();
@@ -538,7 +558,7 @@ fn a_softmax_joins_what_it_is_taken_of() {
     }
 }
 
-/// What NVRTC says; nothing is executed.
+/// What NVRTC says of every activation.
 #[test]
 fn fused_functions_compile_for_a_gpu() {
     let required = std::env::var("PLACEWRIGHT_REQUIRE").unwrap_or_default();
@@ -551,9 +571,10 @@ fn fused_functions_compile_for_a_gpu() {
     if n_devices() == 0 || !cuda::is_present() {
         return;
     }
-    let devices = like_gpu(LikeGpuFactory::compiling());
+    let ways = Ways::open().unwrap();
+    let devices = &ways.groups;
     let compile = |b: GraphBuilder, feeds: &[(&str, Tensor)]| {
-        let (session, recorder) = recorded(b, &devices);
+        let (session, recorder) = recorded(b, devices);
         session.run(feeds, &["y"]).unwrap();
         joined(&recorder).len()
     };

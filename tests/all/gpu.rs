@@ -1,0 +1,129 @@
+//! GPU devices on a driver that emulates GPUs and checks every call: what a session gives them, they must be given in an order that no
+//! schedule of the streams can break. That is evidence of order, memory and numbers, and none that anything runs on a GPU.
+
+use std::sync::Arc;
+
+use placewright::backend::cpu::ThreadPoolDeviceFactory;
+use placewright::backend::cuda::GpuDeviceFactory;
+use placewright::builder::GraphBuilder;
+use placewright::device::DeviceError;
+use placewright::device::DeviceOptions;
+use placewright::device::DeviceSet;
+use placewright::device::FactoryRegistry;
+use placewright::policy::PolicyRequest;
+use placewright::policy::ShippedPolicy;
+use placewright::session::Session;
+use placewright::session::SessionBuilder;
+use placewright::tensor::Tensor;
+
+use crate::emulated::EmulatedConfig;
+use crate::emulated::EmulatedDriver;
+use crate::sycl::n_devices;
+
+#[cfg(feature = "cli")]
+mod invariance;
+mod memory;
+mod streams;
+mod trouble;
+
+const PREFIX: &str = "/job:localhost/replica:0/task:0";
+
+/// Emulated GPUs, and the factories of a registry that has them and CPUs.
+pub(crate) struct Machine {
+    pub(crate) driver: Arc<EmulatedDriver>,
+    factories: FactoryRegistry,
+}
+
+impl Machine {
+    /// `None` without a SYCL device, which executes the kernels of emulated GPUs.
+    pub(crate) fn new(config: EmulatedConfig) -> Option<Self> {
+        if n_devices() == 0 {
+            return None;
+        }
+        let driver = Arc::new(EmulatedDriver::new(config).unwrap());
+        let mut factories = FactoryRegistry::empty();
+        let cpu = ThreadPoolDeviceFactory::default();
+        factories.register("CPU", 60, Arc::new(cpu)).unwrap();
+        let gpu = GpuDeviceFactory::with_driver(Arc::clone(&driver) as _);
+        factories.register("GPU", 210, Arc::new(gpu)).unwrap();
+        Some(Self { driver, factories })
+    }
+
+    pub(crate) fn open(&self, options: &DeviceOptions) -> Arc<DeviceSet> {
+        Arc::new(self.try_open(options).unwrap())
+    }
+
+    fn try_open(&self, options: &DeviceOptions) -> Result<DeviceSet, DeviceError> {
+        self.factories.create_devices(options, PREFIX)
+    }
+
+    /// Nothing was done wrong, and when the devices are gone, so is what they took.
+    pub(crate) fn check(self) {
+        let Self { driver, factories } = self;
+        assert_eq!(driver.violations(), [""; 0]);
+        drop(factories);
+        assert_eq!(driver.violations(), [""; 0]);
+        assert_eq!(driver.live_bytes(), 0);
+        assert_eq!(driver.live_pinned_bytes(), 0);
+        assert_eq!(driver.n_live_streams(), 0);
+        assert_eq!(driver.n_live_events(), 0);
+    }
+}
+
+pub(crate) fn options(n_cpus: u32) -> DeviceOptions {
+    let mut options = DeviceOptions {
+        intra_op_parallelism_threads: 1,
+        ..DeviceOptions::default()
+    };
+    options.device_count.insert("CPU".to_owned(), n_cpus);
+    // Otherwise a region is as large as a GPU, which most of these tests are not about.
+    options.gpu.allow_growth = true;
+    options
+}
+
+/// A session that puts nodes where they ask to be.
+fn session(b: GraphBuilder, devices: &Arc<DeviceSet>) -> SessionBuilder {
+    Session::builder()
+        .with_graph(Arc::new(b.finish()))
+        .with_devices(Arc::clone(devices))
+        .with_policy(PolicyRequest::new(ShippedPolicy::find("priority").unwrap()).with_strict(true))
+}
+
+fn floats(n: usize) -> Tensor {
+    #[expect(clippy::cast_precision_loss, reason = "small numbers")]
+    let values: Vec<f32> = (0..n).map(|i| i as f32 - 2.0).collect();
+    Tensor::from_values([n], &values).unwrap()
+}
+
+#[test]
+fn devices_are_named_and_described_as_tensorflow_does() {
+    let Some(machine) = Machine::new(EmulatedConfig {
+        n_gpus: 2,
+        ..EmulatedConfig::default()
+    }) else {
+        return;
+    };
+    let devices = machine.open(&options(1));
+    let gpus: Vec<_> = devices
+        .iter()
+        .map(|(_, device)| device)
+        .filter(|device| device.attributes().device_type == "GPU")
+        .collect();
+    assert_eq!(gpus.len(), 2);
+    let attributes = gpus[1].attributes();
+    assert_eq!(attributes.name, format!("{PREFIX}/device:GPU:1"));
+    assert_eq!(
+        attributes.physical_description,
+        "device: 1, name: emulated, pci bus id: 0000:02:00.0, compute capability: 9.0"
+    );
+    // 1 GiB is a small GPU: 225 MiB are kept in reserve.
+    assert_eq!(attributes.memory_limit_bytes, (1024 - 225) << 20);
+    let links = &attributes.locality.links;
+    assert_eq!(links.len(), 1, "{links:?}");
+    assert_eq!(links[0].kind, "StreamExecutor");
+    assert_eq!(devices.type_priority("GPU"), 210);
+    // CPU devices beside GPUs have pinned memory.
+    assert_eq!(devices.type_priority("CPU"), 70);
+    drop(devices);
+    machine.check();
+}

@@ -1,0 +1,49 @@
+//! Where a node runs does not matter, nor how far streams have come when others begin: models on GPUs alone, and placed at random over a CPU
+//! and GPUs. `PLACEWRIGHT_SEED` draws other placements and other schedules.
+
+use super::Machine;
+use super::options;
+use crate::emulated::EmulatedConfig;
+use crate::placed;
+use crate::sample::seed;
+
+/// Placements of each model on each machine.
+const N_PLACEMENTS: usize = 3;
+
+const NAMES: [&str; 3] = ["/device:CPU:0", "/device:GPU:0", "/device:GPU:1"];
+
+#[test]
+fn models_run_wholly_on_a_gpu() {
+    let config = EmulatedConfig {
+        seed: seed(),
+        ..EmulatedConfig::default()
+    };
+    let Some(machine) = Machine::new(config) else {
+        return;
+    };
+    placed::stand_wholly_on(&machine.open(&options(1)), "/device:GPU:0", "GPU");
+    machine.check();
+}
+
+/// With a stream for kernels and with several, for GPUs that reach each other and for such as do not.
+#[test]
+fn outputs_do_not_depend_on_where_nodes_run() {
+    for (n_compute_streams, has_peers) in [(1, true), (3, true), (2, false)] {
+        let config = EmulatedConfig {
+            n_gpus: 2,
+            has_peers,
+            seed: seed() + u64::from(n_compute_streams),
+            ..EmulatedConfig::default()
+        };
+        let Some(machine) = Machine::new(config) else {
+            return;
+        };
+        let mut options = options(1);
+        options.gpu.n_compute_streams = n_compute_streams;
+        let devices = machine.open(&options);
+        let placed = placed::place_at_random(&devices, &NAMES, "GPU", N_PLACEMENTS);
+        assert!(placed.n_nodes > 600, "{placed:?}");
+        drop(devices);
+        machine.check();
+    }
+}

@@ -1,0 +1,246 @@
+//! Memory of GPUs: limits, parts of one GPU, what sessions share, what outlives them.
+
+use placewright::builder::GraphBuilder;
+use placewright::device::gpu::VirtualGpus;
+use placewright::tensor::Tensor;
+use placewright::trace::EventKind;
+use placewright::trace::Recorder;
+use placewright::trace::TransferWay;
+
+use super::Machine;
+use super::floats;
+use super::options;
+use super::session;
+use crate::emulated::EmulatedConfig;
+
+/// `y` = x x + x x, of which `squared` is fetched, too, so that it is computed by itself.
+fn squares() -> GraphBuilder {
+    let b = GraphBuilder::new("squares");
+    let x = b.placeholder::<f32>("x", [Option::<usize>::None]).unwrap();
+    let gpu = b.device("/device:GPU:0").unwrap();
+    let squared = gpu.named("squared").mul(x, x).unwrap();
+    gpu.named("y").add(squared, squared).unwrap();
+    b
+}
+
+const FETCHES: [&str; 2] = ["y", "squared"];
+
+#[test]
+fn a_gpu_without_room_ends_the_run_and_leaves_nothing_behind() {
+    let Some(machine) = Machine::new(EmulatedConfig::default()) else {
+        return;
+    };
+    let mut options = options(1);
+    options.memory_bytes.insert("GPU:0".to_owned(), 4096);
+    let small = session(squares(), &machine.open(&options)).build().unwrap();
+    let fetched = small.run(&[("x", floats(60))], &FETCHES).unwrap();
+    assert_eq!(fetched[0].as_slice::<f32>().unwrap()[4], 8.0);
+    let error = small.run(&[("x", floats(600))], &FETCHES).unwrap_err();
+    let error = error.to_string();
+    for part in ["squared", "Mul", "GPU:0", "2400 bytes", "4096 of 4096"] {
+        assert!(error.contains(part), "{error} lacks {part}");
+    }
+    assert!(small.run(&[("x", floats(60))], &FETCHES).is_ok());
+    drop((small, fetched));
+    machine.check();
+}
+
+#[test]
+fn a_gpu_that_others_fill_gives_what_it_has() {
+    let Some(machine) = Machine::new(EmulatedConfig::default()) else {
+        return;
+    };
+    let devices = machine.open(&options(1));
+    let session = session(squares(), &devices).build().unwrap();
+    // The first region would be 2 MiB.
+    machine.driver.set_free_bytes(0, 100_000);
+    assert!(session.run(&[("x", floats(1000))], &FETCHES).is_ok());
+    let error = session.run(&[("x", floats(14_000))], &FETCHES).unwrap_err();
+    let error = error.to_string();
+    assert!(error.contains("asked for 56000 bytes"), "{error}");
+    machine.driver.set_free_bytes(0, 1 << 29);
+    assert!(session.run(&[("x", floats(14_000))], &FETCHES).is_ok());
+    drop((session, devices));
+    machine.check();
+}
+
+#[test]
+fn without_growth_the_whole_limit_is_taken_at_once() {
+    let Some(machine) = Machine::new(EmulatedConfig::default()) else {
+        return;
+    };
+    let mut options = options(1);
+    options.gpu.allow_growth = false;
+    options.gpu.per_process_memory_fraction = 0.25;
+    let devices = machine.open(&options);
+    assert_eq!(machine.driver.live_bytes(), 0);
+    let session = session(squares(), &devices).build().unwrap();
+    for n in [10, 100_000] {
+        session.run(&[("x", floats(n))], &FETCHES).unwrap();
+        assert_eq!(machine.driver.live_bytes(), 1 << 28);
+    }
+    assert_eq!(machine.driver.n_calls("allocate"), 1);
+    drop((session, devices));
+    machine.check();
+}
+
+#[test]
+fn parts_of_a_gpu_are_devices_that_copy_from_each_other() {
+    let Some(machine) = Machine::new(EmulatedConfig::default()) else {
+        return;
+    };
+    let mut options = options(1);
+    options.gpu.virtual_devices = vec![VirtualGpus {
+        memory_limits_mib: vec![64.0, 32.0],
+        ..VirtualGpus::default()
+    }];
+    let devices = machine.open(&options);
+    let limits: Vec<u64> = devices
+        .iter()
+        .map(|(_, device)| device.attributes())
+        .filter(|attributes| attributes.device_type == "GPU")
+        .map(|attributes| {
+            let description = &attributes.physical_description;
+            assert!(description.starts_with("device: 0,"), "{description}");
+            assert_eq!(attributes.locality.links[0].kind, "SAME_DEVICE");
+            attributes.memory_limit_bytes
+        })
+        .collect();
+    assert_eq!(limits, [64 << 20, 32 << 20]);
+    let b = GraphBuilder::new("both");
+    let x = b.placeholder::<f32>("x", [Option::<usize>::None]).unwrap();
+    let [first, second] = ["/device:GPU:0", "/device:GPU:1"].map(|name| b.device(name).unwrap());
+    let squared = first.named("squared").mul(x, x).unwrap();
+    second.named("y").neg(squared).unwrap();
+    let recorder = Recorder::on();
+    let session = session(b, &devices)
+        .with_recorder(recorder.clone())
+        .build()
+        .unwrap();
+    let fetched = session.run(&[("x", floats(5))], &["y"]).unwrap();
+    assert_eq!(
+        fetched[0].as_slice::<f32>().unwrap(),
+        [-4.0, -1.0, 0.0, -1.0, -4.0]
+    );
+    let is_direct = recorder.events().into_iter().any(|event| {
+        matches!(
+            event.kind,
+            EventKind::Transfer {
+                way: TransferWay::Direct,
+                ..
+            }
+        )
+    });
+    assert!(is_direct);
+    drop((session, devices, fetched));
+    machine.check();
+}
+
+#[test]
+fn sessions_of_a_process_share_streams_and_memory_of_a_device() {
+    let Some(machine) = Machine::new(EmulatedConfig::default()) else {
+        return;
+    };
+    let (first, second) = (machine.open(&options(1)), machine.open(&options(1)));
+    let n_streams = machine.driver.n_live_streams();
+    assert_eq!(n_streams, 4);
+    for devices in [&first, &second] {
+        let session = session(squares(), devices).build().unwrap();
+        session.run(&[("x", floats(10))], &FETCHES).unwrap();
+    }
+    assert_eq!(machine.driver.n_calls("allocate"), 1);
+    assert_eq!(machine.driver.n_calls("open"), 1);
+    // What a process has of a device is the same in all its sessions.
+    let mut other = options(1);
+    other.gpu.n_compute_streams = 2;
+    let refused = machine.try_open(&other).unwrap_err().to_string();
+    assert!(refused.contains("another session"), "{refused}");
+    drop((first, second));
+    assert_eq!(machine.driver.n_live_streams(), 0);
+    drop(machine.open(&other));
+    machine.check();
+}
+
+#[test]
+fn what_was_fetched_outlives_the_gpu() {
+    let Some(machine) = Machine::new(EmulatedConfig::default()) else {
+        return;
+    };
+    let devices = machine.open(&options(1));
+    let session = session(squares(), &devices).build().unwrap();
+    let fetched = session.run(&[("x", floats(3000))], &FETCHES).unwrap();
+    drop((session, devices));
+    let Machine { driver, factories } = machine;
+    drop(factories);
+    assert_eq!(fetched[1].as_slice::<f32>().unwrap()[2999], 2997.0 * 2997.0);
+    assert!(driver.live_pinned_bytes() > 0);
+    drop(fetched);
+    assert_eq!(driver.live_pinned_bytes(), 0);
+    assert_eq!(driver.violations(), [""; 0]);
+}
+
+#[test]
+fn gpus_that_are_not_visible_are_left_alone() {
+    let Some(machine) = Machine::new(EmulatedConfig {
+        n_gpus: 3,
+        ..EmulatedConfig::default()
+    }) else {
+        return;
+    };
+    let mut options = options(1);
+    options.gpu.visible_device_list = "2,1".to_owned();
+    let devices = machine.open(&options);
+    let gpus = devices
+        .iter()
+        .filter_map(|(_, device)| device.accelerator_info());
+    assert_eq!(gpus.map(|info| info.id).collect::<Vec<_>>(), [2, 1]);
+    // Each of the two reaches the other; the first has pinned memory for CPU devices.
+    assert_eq!(machine.driver.n_calls("enable_peer"), 2);
+    assert_eq!(machine.driver.n_calls("open"), 3);
+    let session = session(squares(), &devices).build().unwrap();
+    session.run(&[("x", floats(5))], &FETCHES).unwrap();
+    drop((session, devices));
+    machine.check();
+}
+
+/// Larger than the pieces by way of which memory that the system may move goes to a GPU.
+#[test]
+fn large_tensors_go_in_pieces_and_pinned_ones_as_they_are() {
+    let Some(machine) = Machine::new(EmulatedConfig::default()) else {
+        return;
+    };
+    let devices = machine.open(&options(1));
+    let session = session(squares(), &devices).build().unwrap();
+    let n = 5_500_000;
+    #[expect(clippy::cast_precision_loss, reason = "small numbers")]
+    let values: Vec<f32> = (0..n).map(|i| (i % 1013) as f32).collect();
+    let x = Tensor::from_values([n], &values).unwrap();
+    let run = |x: Tensor| {
+        let before = machine.driver.n_calls("copy");
+        let fetched = session.run(&[("x", x)], &["squared"]).unwrap();
+        let squared = fetched[0].as_slice::<f32>().unwrap();
+        let is_squared = |(x, y): (&f32, &f32)| x * x == *y;
+        assert!(values.iter().zip(squared).all(is_squared));
+        (machine.driver.n_calls("copy") - before, fetched)
+    };
+    let (n_copies, _) = run(x.clone());
+    // 22 MB in pieces of 4 MiB, and one copy back.
+    assert_eq!(n_copies, 7);
+    let pinned = devices.iter().find_map(|(_, device)| {
+        let attributes = placewright::device::AllocatorAttributes {
+            on_host: true,
+            gpu_compatible: true,
+        };
+        let is_cpu = device.attributes().device_type == "CPU";
+        is_cpu.then(|| device.allocator(attributes))
+    });
+    let pinned = pinned.unwrap();
+    let mut copy = Tensor::zeros(&*pinned, x.dtype(), x.shape().clone()).unwrap();
+    copy.as_bytes_mut()
+        .unwrap()
+        .copy_from_slice(x.as_bytes().unwrap());
+    let (n_copies, _) = run(copy);
+    assert_eq!(n_copies, 2);
+    drop((session, devices, pinned));
+    machine.check();
+}

@@ -1,0 +1,149 @@
+//! Streams of GPUs: what waits, and what need not.
+
+use std::sync::mpsc;
+
+use placewright::builder::GraphBuilder;
+use placewright::tensor::Tensor;
+
+use super::Machine;
+use super::floats;
+use super::options;
+use super::session;
+use crate::emulated::EmulatedConfig;
+
+/// `y` = x w w .., of so many products.
+fn products(n: usize) -> GraphBuilder {
+    let b = GraphBuilder::new("products");
+    let x = b.placeholder::<f32>("x", [4, 4]).unwrap();
+    let gpu = b.device("/device:GPU:0").unwrap();
+    let mut y = x;
+    for index in 0..n {
+        let name = if index + 1 == n {
+            "y".to_owned()
+        } else {
+            format!("y{index}")
+        };
+        y = gpu.named(&name).matmul(y, x).unwrap();
+    }
+    b
+}
+
+#[test]
+fn a_run_in_one_stream_takes_as_many_events_however_long_it_is() {
+    let mut events = Vec::new();
+    for n in [2, 30] {
+        let Some(machine) = Machine::new(EmulatedConfig::default()) else {
+            return;
+        };
+        let devices = machine.open(&options(1));
+        let session = session(products(n), &devices).build().unwrap();
+        let x = Tensor::from_values([4, 4], &[0.5f32; 16]).unwrap();
+        let run = || session.run(&[("x", x.clone())], &["y"]).unwrap();
+        run();
+        let n_calls = |call| machine.driver.n_calls(call);
+        let before = [n_calls("record"), n_calls("wait"), n_calls("launch")];
+        run();
+        let after = [n_calls("record"), n_calls("wait"), n_calls("launch")];
+        let [records, waits, launches] = [0, 1, 2].map(|index| after[index] - before[index]);
+        assert!(launches >= n as u64, "{launches}");
+        events.push((records, waits));
+        drop((session, devices));
+        machine.check();
+    }
+    // The feed's copy, before which kernels wait; the last kernel, before the copy back, whose end is waited for.
+    assert_eq!(events, [(3, 2), (3, 2)]);
+}
+
+/// Their work meets in the streams, and each gets its own.
+#[test]
+fn several_threads_run_sessions_on_one_gpu() {
+    let Some(machine) = Machine::new(EmulatedConfig::default()) else {
+        return;
+    };
+    let devices = machine.open(&options(1));
+    let sessions = [products(2), products(7)].map(|b| session(b, &devices).build().unwrap());
+    std::thread::scope(|scope| {
+        for thread in 0..4u8 {
+            let session = &sessions[usize::from(thread) % 2];
+            let n = [2, 7][usize::from(thread) % 2];
+            scope.spawn(move || {
+                for round in 0..15 {
+                    // A diagonal, so that powers are known.
+                    let x = f32::from(1 + (thread + round) % 3);
+                    let mut fed = vec![0.0; 16];
+                    (0..4).for_each(|i| fed[i * 5] = x);
+                    let fed = Tensor::from_values([4, 4], &fed).unwrap();
+                    let y = session.run(&[("x", fed)], &["y"]).unwrap();
+                    let found = y[0].as_slice::<f32>().unwrap();
+                    assert_eq!((found[5], found[6]), (x.powi(n + 1), 0.0));
+                }
+            });
+        }
+    });
+    drop((sessions, devices));
+    machine.check();
+}
+
+#[test]
+fn kernels_of_branches_are_dealt_out_to_streams_and_meet() {
+    let config = EmulatedConfig {
+        // Nothing is done before it must be.
+        early_per_mille: 0,
+        ..EmulatedConfig::default()
+    };
+    let Some(machine) = Machine::new(config) else {
+        return;
+    };
+    let mut options = options(1);
+    options.gpu.n_compute_streams = 2;
+    let devices = machine.open(&options);
+    let b = GraphBuilder::new("branches");
+    let x = b.placeholder::<f32>("x", [8, 8]).unwrap();
+    let gpu = b.device("/device:GPU:0").unwrap();
+    let left = gpu.named("left").matmul(x, x).unwrap();
+    let perm = b.constant([2], &[1i32, 0]).unwrap();
+    let right = gpu.named("right").transpose(x, perm).unwrap();
+    gpu.named("y").matmul(left, right).unwrap();
+    let session = session(b, &devices).build().unwrap();
+    let x: Vec<f32> = (0..64u8).map(|i| f32::from(i % 5)).collect();
+    let fed = Tensor::from_values([8, 8], &x).unwrap();
+    let before = machine.driver.n_calls("wait");
+    let fetched = session.run(&[("x", fed)], &["y"]).unwrap();
+    // Both streams wait for the feed, one for the other, and the copy back.
+    assert!(machine.driver.n_calls("wait") - before >= 4);
+    let found = fetched[0].as_slice::<f32>().unwrap();
+    let at = |row: usize, column: usize| {
+        let squared = |k: usize| (0..8).map(|j| x[row * 8 + j] * x[j * 8 + k]).sum::<f32>();
+        (0..8).map(|k| squared(k) * x[column * 8 + k]).sum::<f32>()
+    };
+    assert!((0..64).all(|i| found[i] == at(i / 8, i % 8)));
+    drop((session, devices, fetched));
+    machine.check();
+}
+
+#[test]
+fn apps_hear_of_the_end_of_what_a_stream_was_given() {
+    let Some(machine) = Machine::new(EmulatedConfig::default()) else {
+        return;
+    };
+    let devices = machine.open(&options(1));
+    let gpu = devices
+        .iter()
+        .map(|(_, device)| device)
+        .find(|device| device.attributes().device_type == "GPU");
+    let info = gpu.and_then(|gpu| gpu.accelerator_info()).unwrap();
+    assert_eq!(info.id, 0);
+    let copy = info.default_context.copy_from_host(&floats(7)).unwrap();
+    let doubled = info.default_context.copy_on_device(&copy).unwrap();
+    let (sender, receiver) = mpsc::channel();
+    let callback = Box::new(move || sender.send(()).unwrap());
+    info.event_manager
+        .then_execute(&info.stream, callback)
+        .unwrap();
+    receiver.recv().unwrap();
+    // Both copies are done, by the order of the streams.
+    assert_eq!(machine.driver.n_waiting(), 0);
+    info.stream.synchronize().unwrap();
+    drop((copy, doubled, devices));
+    machine.check();
+}
