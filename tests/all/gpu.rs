@@ -21,6 +21,8 @@ use crate::emulated::EmulatedDriver;
 use crate::sycl::n_devices;
 
 #[cfg(feature = "cli")]
+mod cards;
+#[cfg(feature = "cli")]
 mod invariance;
 mod memory;
 mod streams;

@@ -38,11 +38,11 @@ fn a_lost_gpu_answers_nothing_until_it_is_opened_again() {
     let (stream, fresh) = (anew.stream(), anew.memory(8));
     anew.zero(stream, fresh).unwrap();
     anew.finish(stream).unwrap();
-    assert_kind(gpu.has_happened(event), Lost);
     assert_eq!(driver.violations(), Vec::<String>::new());
-    // What the old one gave is not the new one's.
+    // The old one is not to be called any more, and what it gave is not the new one's.
+    assert_kind(gpu.has_happened(event), Lost);
     assert_kind(anew.zero(stream, memory), Refused);
-    assert_eq!(driver.violations().len(), 1);
+    assert_eq!(driver.violations().len(), 2);
 }
 
 #[test]

@@ -398,3 +398,19 @@ fn streams_events_and_functions_of_others_or_that_are_gone() {
         },
     );
 }
+
+#[test]
+fn calling_a_gpu_that_was_started_anew() {
+    check(
+        "drop_stream of GPU 0 as it was before it was started anew",
+        |bench, is_right| {
+            let stream = bench.gpu.stream();
+            bench.driver.lose(0);
+            let anew = bench.driver.open(0).unwrap();
+            assert!(anew.new_stream(0).is_ok());
+            if !is_right {
+                bench.gpu.drop_stream(stream);
+            }
+        },
+    );
+}

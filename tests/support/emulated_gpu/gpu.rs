@@ -157,6 +157,7 @@ impl Gpu for EmulatedGpu {
         // Also of a GPU that is lost; what is wrong with it is a violation.
         let mut state = self.shared.state();
         let _ = state.count("free_pinned");
+        state.check_current("free_pinned", self.context_idx);
         let _ = state.free(self.context_idx, "free_pinned", address_of(start), true);
     }
 
@@ -180,6 +181,7 @@ impl Gpu for EmulatedGpu {
         let mut state = self.shared.state();
         // Nobody is told of an error.
         let _ = state.count("drop_stream");
+        state.check_current("drop_stream", self.context_idx);
         let context_idx = self.context_idx;
         let found = usize::try_from(stream.0)
             .ok()
@@ -211,6 +213,7 @@ impl Gpu for EmulatedGpu {
         let mut state = self.shared.state();
         // Nobody is told of an error.
         let _ = state.count("drop_event");
+        state.check_current("drop_event", self.context_idx);
         let removed = state.events.remove(&event);
         if removed.is_none_or(|event| event.context_idx != self.context_idx) {
             state.violate(format!(

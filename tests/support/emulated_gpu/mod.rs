@@ -356,11 +356,15 @@ impl Driver for EmulatedDriver {
             }
         }
         let mut state = self.shared.state();
+        for before in &mut state.contexts {
+            before.is_of_before |= before.gpu == gpu && before.is_lost;
+        }
         state.contexts.push(Context {
             gpu,
             peers: BTreeSet::new(),
             is_lost: false,
             is_closed: false,
+            is_of_before: false,
         });
         let opened = Arc::new(EmulatedGpu {
             shared: Arc::clone(&self.shared),

@@ -36,6 +36,8 @@ pub(super) struct Context {
     pub(super) peers: BTreeSet<u32>,
     pub(super) is_lost: bool,
     pub(super) is_closed: bool,
+    /// The GPU was lost and started anew: handles of before mean nothing, or something else.
+    pub(super) is_of_before: bool,
 }
 
 /// A stream: what it is to do, and what is known to be done before what it is given next.
@@ -220,6 +222,7 @@ impl State {
         context_idx: usize,
     ) -> Result<(), DriverError> {
         let counted = self.count(call);
+        self.check_current(call, context_idx);
         self.check_alive(context_idx)?;
         if let Err(error) = &counted
             && error.kind == DriverErrorKind::Lost
@@ -227,6 +230,18 @@ impl State {
             self.lose(context_idx);
         }
         counted
+    }
+
+    /// Notes a call of a GPU that was started anew since.
+    pub(super) fn check_current(&mut self, call: &'static str, context_idx: usize) {
+        let Context {
+            gpu, is_of_before, ..
+        } = self.contexts[context_idx];
+        if is_of_before {
+            self.violate(format!(
+                "{call} of GPU {gpu} as it was before it was started anew"
+            ));
+        }
     }
 
     pub(super) fn check_alive(&self, context_idx: usize) -> Result<(), DriverError> {

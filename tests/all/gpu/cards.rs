@@ -1,0 +1,100 @@
+//! The cards of this machine, if it has any: what is emulated elsewhere, on them. Without one these tests say so and pass, unless
+//! `PLACEWRIGHT_REQUIRE` names GPU.
+
+use std::sync::Arc;
+
+use placewright::backend::cuda::GpuDeviceFactory;
+use placewright::backend::default_factories;
+use placewright::builder::GraphBuilder;
+use placewright::device::DeviceFactory;
+use placewright::device::DeviceOptions;
+use placewright::device::DeviceSet;
+use placewright::tensor::Tensor;
+
+use super::PREFIX;
+use super::options;
+use super::session;
+use crate::placed;
+
+/// Placements of each model.
+const N_PLACEMENTS: usize = 12;
+
+/// How many cards there are; says why where there are none.
+#[expect(clippy::print_stderr, reason = "a test that does nothing says so")]
+fn n_cards() -> usize {
+    match GpuDeviceFactory::default().list_physical() {
+        Ok(cards) => cards.len(),
+        Err(reason) => {
+            let required = std::env::var("PLACEWRIGHT_REQUIRE").unwrap_or_default();
+            let is_required = required.split(',').any(|name| name.trim() == "GPU");
+            assert!(!is_required, "GPU is required and absent: {reason}");
+            eprintln!("skipped: {reason}");
+            0
+        }
+    }
+}
+
+fn open(options: &DeviceOptions) -> Arc<DeviceSet> {
+    Arc::new(default_factories().create_devices(options, PREFIX).unwrap())
+}
+
+#[test]
+fn models_run_wholly_on_a_card() {
+    if n_cards() == 0 {
+        return;
+    }
+    let mut options = options(1);
+    options.device_count.insert("SYCL".to_owned(), 0);
+    placed::stand_wholly_on(&open(&options), "/device:GPU:0", "GPU");
+}
+
+/// Over CPU:0, GPU:0 and, where OpenCL has a device (the card again, say), SYCL:0.
+#[test]
+fn outputs_do_not_depend_on_where_nodes_run() {
+    if n_cards() == 0 {
+        return;
+    }
+    // What stands behind a device is the process's, so all tests here ask for as many streams.
+    let devices = open(&options(1));
+    let mut names = vec!["/device:CPU:0", "/device:GPU:0"];
+    let mut types = devices
+        .iter()
+        .map(|(_, device)| &*device.attributes().device_type);
+    if types.any(|device_type| device_type == "SYCL") {
+        names.push("/device:SYCL:0");
+    }
+    let placed = placed::place_at_random(&devices, &names, "GPU", N_PLACEMENTS);
+    assert!(placed.n >= 200, "{placed:?}");
+    assert!(placed.n_nodes > 1_000, "{placed:?}");
+}
+
+/// Several threads, and tensors that go in pieces.
+#[test]
+fn threads_share_a_card() {
+    if n_cards() == 0 {
+        return;
+    }
+    let devices = open(&options(1));
+    let b = GraphBuilder::new("squares");
+    let x = b.placeholder::<f32>("x", [Option::<usize>::None]).unwrap();
+    let gpu = b.device("/device:GPU:0").unwrap();
+    let squared = gpu.named("squared").mul(x, x).unwrap();
+    gpu.named("y").add(squared, x).unwrap();
+    let session = session(b, &devices).build().unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4usize {
+            let session = &session;
+            scope.spawn(move || {
+                for round in 0..20 {
+                    let n = 1 + (thread * 7919 + round * 104_729) % 3_000_000;
+                    #[expect(clippy::cast_precision_loss, reason = "small numbers")]
+                    let x: Vec<f32> = (0..n).map(|i| ((i + thread) % 1009) as f32).collect();
+                    let fed = Tensor::from_values([n], &x).unwrap();
+                    let y = session.run(&[("x", fed)], &["y"]).unwrap();
+                    let found = y[0].as_slice::<f32>().unwrap();
+                    assert!(x.iter().zip(found).all(|(x, y)| x * x + x == *y));
+                }
+            });
+        }
+    });
+}
