@@ -110,6 +110,8 @@ fn products() -> Vec<Case> {
     cases.extend([
         // Many, over threads; few and large; one row each.
         random([8, 12], [8, 12], [32, 64, 32], [false, true]),
+        // More matrices than CUDA's launches are deep.
+        random([300, 220], [300, 220], [1, 2, 1], [false, false]),
         random([1, 2], [1, 2], [300, 300, 100], [false, false]),
         random([4, 5], [1, 1], [1, 7, 9], [false, false]),
         random([1, 1], [4, 5], [1, 7, 9], [false, false]),

@@ -9,6 +9,8 @@ typedef struct {
     // Panels of a matrix of the right side.
     u32 n_panels;
     u32 out_row;
+    // The first matrix of the launch: of some devices a launch is no deeper than 65,535 groups.
+    u32 first;
     // Batch dimensions: strides of the matrices of the left side, of the right one (counted in matrices where those are panels), and of
     // the result.
     Axes batch;
@@ -37,7 +39,7 @@ KERNEL void product(GLOBAL const T *RESTRICT left, GLOBAL const R *RESTRICT pane
 {
     const Index row = GLOBAL_ID(0) * ROWS;
     const Index panel = GLOBAL_ID(1);
-    const Index batch = GLOBAL_ID(2);
+    const Index batch = p.first + GLOBAL_ID(2);
     if (row >= p.m || panel >= p.n_panels) {
         return;
     }
@@ -59,7 +61,7 @@ KERNEL void product_unpacked(GLOBAL const T *RESTRICT left, GLOBAL const T *REST
 {
     const Index row = GLOBAL_ID(0) * ROWS;
     const Index column = GLOBAL_ID(1) * COLUMNS;
-    const Index batch = GLOBAL_ID(2);
+    const Index batch = p.first + GLOBAL_ID(2);
     if (row >= p.m || column >= p.n) {
         return;
     }

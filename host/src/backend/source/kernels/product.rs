@@ -31,6 +31,7 @@ use crate::device::KernelContext;
 use crate::device::KernelDevice;
 use crate::device::KernelError;
 use crate::device::LaunchSite;
+use crate::device::ProcessorKind;
 use crate::kernels::batch::BatchProduct;
 use crate::kernels::batch::Operand;
 use crate::tensor::DType;
@@ -209,6 +210,9 @@ pub(super) enum Right<'a> {
     Panels(&'a Tensor),
 }
 
+/// Matrices of one launch: CUDA's are no deeper.
+const BATCHES_MAX_GPU: usize = 65_535;
+
 /// `Product` of product.c.
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
@@ -222,6 +226,7 @@ struct ProductArgs {
     right_column: u32,
     n_panels: u32,
     out_row: u32,
+    first: u32,
     batch: Axes,
 }
 
@@ -322,7 +327,7 @@ impl Products {
         let n_panels = n.div_ceil(columns);
         index(left.shape().n_elements())?;
         index(out.shape().n_elements())?;
-        let args = ProductArgs {
+        let mut args = ProductArgs {
             m: index(m)?,
             k: index(k)?,
             n: index(n)?,
@@ -332,15 +337,26 @@ impl Products {
             right_column: index(plan.rhs.column)?,
             n_panels: index(n_panels)?,
             out_row: index(out_row)?,
+            first: 0,
             batch: axes(&batch)?,
         };
-        let tiles = [m.div_ceil(self.tiling.rows(m)), n_panels, n_batches];
-        call.launch(
-            function.of(m, n).on(call.device)?,
-            self.tiling.groups(tiles),
-            self.tiling.group(),
-            &tile_args([left, right], bias, out, bytemuck::bytes_of(&args)),
-        )
+        let function = function.of(m, n).on(call.device)?;
+        let depth = match call.device.compute_traits().kind {
+            ProcessorKind::Cpu => n_batches,
+            ProcessorKind::Gpu => BATCHES_MAX_GPU,
+        };
+        for first in (0..n_batches).step_by(depth.max(1)) {
+            args.first = index(first)?;
+            let n_here = depth.min(n_batches - first);
+            let tiles = [m.div_ceil(self.tiling.rows(m)), n_panels, n_here];
+            call.launch(
+                function,
+                self.tiling.groups(tiles),
+                self.tiling.group(),
+                &tile_args([left, right], bias, out, bytemuck::bytes_of(&args)),
+            )?;
+        }
+        Ok(())
     }
 
     /// The panels of all matrices of the right side. The strides in `batch` become those of the panels, counted in matrices.
