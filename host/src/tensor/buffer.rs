@@ -279,7 +279,8 @@ impl HostMemory {
         memory
     }
 
-    fn zeroed(id: MemoryId, len_bytes: usize) -> Self {
+    /// So many bytes, all 0, outside every allocator's accounting.
+    pub(crate) fn zeroed(id: MemoryId, len_bytes: usize) -> Self {
         // `vec!` of zeroes asks the system for zeroed pages, so large buffers are not written twice.
         Self {
             id,

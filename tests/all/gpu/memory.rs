@@ -1,5 +1,6 @@
 //! Memory of GPUs: limits, parts of one GPU, what sessions share, what outlives them.
 
+use placewright::backend::cuda::driver::DriverErrorKind;
 use placewright::builder::GraphBuilder;
 use placewright::device::gpu::VirtualGpus;
 use placewright::tensor::Tensor;
@@ -241,6 +242,15 @@ fn large_tensors_go_in_pieces_and_pinned_ones_as_they_are() {
         .copy_from_slice(x.as_bytes().unwrap());
     let (n_copies, _) = run(copy);
     assert_eq!(n_copies, 2);
-    drop((session, devices, pinned));
+    // What the system does not pin is memory all the same.
+    for _ in 0..200 {
+        machine
+            .driver
+            .refuse_next("allocate_pinned", DriverErrorKind::OutOfMemory);
+    }
+    let mut copy = Tensor::zeros(&*pinned, x.dtype(), [6, n].into()).unwrap();
+    assert_eq!(copy.buffer().unwrap().memory_id(), pinned.memory_id());
+    assert!(copy.as_bytes_mut().is_some());
+    drop((session, devices, pinned, copy));
     machine.check();
 }

@@ -21,6 +21,7 @@ use crate::device::PinnedHostMemory;
 use crate::tensor::Allocator;
 use crate::tensor::AllocatorStats;
 use crate::tensor::Buffer;
+use crate::tensor::HostMemory;
 use crate::tensor::Memory;
 use crate::tensor::MemoryId;
 use crate::tensor::OutOfMemory;
@@ -161,7 +162,16 @@ impl Allocator for PinnedAllocator {
     }
 
     fn allocate(&self, len_bytes: usize) -> Result<Buffer, OutOfMemory> {
-        let mut memory = self.uninitialized(len_bytes)?;
+        let mut memory = match self.uninitialized(len_bytes) {
+            Ok(memory) => memory,
+            // Within the limit, the system pins no more, or the GPU is lost: memory that copies go through pinned memory from is slower, and
+            // better than none.
+            Err(full) if full.in_use_bytes.saturating_add(len_bytes as u64) <= full.limit_bytes => {
+                let memory = HostMemory::zeroed(self.id, len_bytes);
+                return Ok(Buffer::new(Arc::new(memory)));
+            }
+            Err(full) => return Err(full),
+        };
         memory.bytes_mut().fill(0);
         Ok(Buffer::new(Arc::new(memory)))
     }
