@@ -5,20 +5,16 @@ use std::sync::Arc;
 
 use placewright::backend::cpu::ThreadPoolDeviceFactory;
 use placewright::backend::cuda::GpuDeviceFactory;
-use placewright::builder::GraphBuilder;
 use placewright::device::DeviceError;
 use placewright::device::DeviceOptions;
 use placewright::device::DeviceSet;
 use placewright::device::FactoryRegistry;
-use placewright::policy::PolicyRequest;
-use placewright::policy::ShippedPolicy;
-use placewright::session::Session;
-use placewright::session::SessionBuilder;
-use placewright::tensor::Tensor;
 
 use crate::emulated::EmulatedConfig;
 use crate::emulated::EmulatedDriver;
+use crate::sycl::floats;
 use crate::sycl::n_devices;
+use crate::sycl::session;
 
 #[cfg(feature = "cli")]
 mod cards;
@@ -83,20 +79,6 @@ pub(crate) fn options(n_cpus: u32) -> DeviceOptions {
     options
 }
 
-/// A session that puts nodes where they ask to be.
-fn session(b: GraphBuilder, devices: &Arc<DeviceSet>) -> SessionBuilder {
-    Session::builder()
-        .with_graph(Arc::new(b.finish()))
-        .with_devices(Arc::clone(devices))
-        .with_policy(PolicyRequest::new(ShippedPolicy::find("priority").unwrap()).with_strict(true))
-}
-
-fn floats(n: usize) -> Tensor {
-    #[expect(clippy::cast_precision_loss, reason = "small numbers")]
-    let values: Vec<f32> = (0..n).map(|i| i as f32 - 2.0).collect();
-    Tensor::from_values([n], &values).unwrap()
-}
-
 #[test]
 fn devices_are_named_and_described_as_tensorflow_does() {
     let Some(machine) = Machine::new(EmulatedConfig {
@@ -105,13 +87,22 @@ fn devices_are_named_and_described_as_tensorflow_does() {
     }) else {
         return;
     };
-    let devices = machine.open(&options(1));
+    let root = tempfile::tempdir().unwrap();
+    let card = root.path().join("bus/pci/devices/0000:01:00.0");
+    std::fs::create_dir_all(&card).unwrap();
+    std::fs::write(card.join("numa_node"), "1").unwrap();
+    let mut options = options(1);
+    options.system_root = Some(root.path().to_owned());
+    let devices = machine.open(&options);
+    // Each reaches the other, also the one that was opened before for its pinned memory.
+    assert_eq!(machine.driver.n_calls("enable_peer"), 2);
     let gpus: Vec<_> = devices
         .iter()
         .map(|(_, device)| device)
         .filter(|device| device.attributes().device_type == "GPU")
         .collect();
     assert_eq!(gpus.len(), 2);
+    assert_eq!(gpus[0].attributes().locality.numa_node, 1);
     let attributes = gpus[1].attributes();
     assert_eq!(attributes.name, format!("{PREFIX}/device:GPU:1"));
     assert_eq!(

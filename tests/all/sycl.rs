@@ -73,14 +73,14 @@ pub(crate) fn open(options: &DeviceOptions) -> Arc<DeviceSet> {
     Arc::new(default_factories().create_devices(options, PREFIX).unwrap())
 }
 
-fn session(b: GraphBuilder, devices: &Arc<DeviceSet>) -> SessionBuilder {
+pub(crate) fn session(b: GraphBuilder, devices: &Arc<DeviceSet>) -> SessionBuilder {
     Session::builder()
         .with_graph(Arc::new(b.finish()))
         .with_devices(Arc::clone(devices))
         .with_policy(PolicyRequest::new(ShippedPolicy::find("priority").unwrap()).with_strict(true))
 }
 
-fn floats(n: usize) -> Tensor {
+pub(crate) fn floats(n: usize) -> Tensor {
     #[expect(clippy::cast_precision_loss, reason = "small numbers")]
     let values: Vec<f32> = (0..n).map(|i| i as f32 - 2.0).collect();
     Tensor::from_values([n], &values).unwrap()

@@ -9,6 +9,8 @@
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 
+use crate::tensor::AllocatorStats;
+
 /// Regions are cut at multiples of this many bytes from their beginning, so chunks are aligned to it where the region is;
 /// TensorFlow's `kMinAllocationSize`.
 const UNIT_BYTES: usize = 256;
@@ -90,6 +92,16 @@ pub struct GpuMemoryStats {
     pub n_free_ranges: usize,
     /// The longest free range, in bytes.
     pub largest_free_bytes: usize,
+}
+
+impl From<GpuMemoryStats> for AllocatorStats {
+    fn from(stats: GpuMemoryStats) -> Self {
+        Self {
+            in_use_bytes: stats.in_use_bytes as u64,
+            peak_bytes: stats.peak_in_use_bytes as u64,
+            n_allocations: stats.n_allocations,
+        }
+    }
 }
 
 /// What the owner of the memory got wrong. Nothing has changed.

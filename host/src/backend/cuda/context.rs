@@ -14,12 +14,14 @@ use super::lane::Ticket;
 use super::lane::Use;
 use super::memory::GpuMemory;
 use super::memory::parts;
+use super::open_gpu::OpenGpu;
 use super::open_gpu::device_error;
 use super::pinned::PinnedMemory;
 use super::pinned::pinned_span;
 use crate::device::CopyDone;
 use crate::device::DeviceContext;
 use crate::device::KernelError;
+use crate::tensor::Allocator;
 use crate::tensor::Buffer;
 use crate::tensor::Tensor;
 use crate::tensor::TensorError;
@@ -143,13 +145,6 @@ impl GpuContext {
         Ok((ticket, pinned))
     }
 
-    /// Lets memory go that a copy whose end nobody knows may still write: never to somebody else, unless the GPU does nothing any more.
-    fn abandon(&self, pinned: PinnedMemory) {
-        if !self.group.gpu.is_lost() {
-            mem::forget(pinned);
-        }
-    }
-
     /// What has no memory of the device is on the host already, and what has no elements, too.
     fn without_copy(tensor: &Tensor) -> Option<Result<Tensor, KernelError>> {
         if tensor.buffer().is_none() {
@@ -164,7 +159,6 @@ impl GpuContext {
 
 /// Where a tensor of a group's device stands.
 pub(super) fn own_parts<'a>(group: &Group, tensor: &'a Tensor) -> Option<(Span, &'a GpuMemory)> {
-    use crate::tensor::Allocator;
     let buffer = tensor.buffer()?;
     parts(buffer).filter(|_| buffer.memory_id() == group.memory.memory_id())
 }
@@ -173,6 +167,13 @@ pub(super) fn not_here(name: &str, tensor: &Tensor) -> KernelError {
     KernelError::invalid(format!(
         "a tensor ({tensor:?}) is not in the memory of {name}; transfer it first"
     ))
+}
+
+/// Lets memory go that a copy whose end nobody knows may still write: never to somebody else, unless the GPU does nothing any more.
+fn abandon(pinned: PinnedMemory, gpu: &OpenGpu) {
+    if !gpu.is_lost() {
+        mem::forget(pinned);
+    }
 }
 
 /// What has arrived in pinned memory as a tensor like this one.
@@ -212,7 +213,7 @@ impl DeviceContext for GpuContext {
         }
         let (ticket, pinned) = self.start_to_host(tensor)?;
         if let Err(error) = self.group.to_host.wait(ticket) {
-            self.abandon(pinned);
+            abandon(pinned, &self.group.gpu);
             return Err(self.failed("copying to the host", &error));
         }
         arrived(tensor, pinned)
@@ -258,10 +259,7 @@ impl DeviceContext for GpuContext {
                 Ok(()) => Tensor::from_buffer(dtype, shape, Buffer::new(Arc::new(pinned)))
                     .map_err(KernelError::from),
                 Err(error) => {
-                    // As in `abandon`.
-                    if !gpu.is_lost() {
-                        mem::forget(pinned);
-                    }
+                    abandon(pinned, &gpu);
                     Err(device_error(&name, None, "copying to the host", &error).into())
                 }
             };

@@ -101,12 +101,13 @@ impl GpuDeviceFactory {
         let mut open: Vec<Opened> = vec![None; found.len()];
         for &id in &visible {
             let facts = &mut found[id as usize];
-            let node = pci_numa_node(root, &facts.physical.pci_bus_id).ok();
-            facts.physical.numa_node = node
-                .and_then(|node| i32::try_from(node).ok())
-                .unwrap_or(facts.physical.numa_node);
             let gpu = self.gpus.open(id, facts, &visible)?;
             facts.physical.clone_from(&gpu.facts().physical);
+            // Which system folder tells of it is this session's affair.
+            let node = pci_numa_node(root, &facts.physical.pci_bus_id).ok();
+            if let Some(node) = node.and_then(|node| i32::try_from(node).ok()) {
+                facts.physical.numa_node = node;
+            }
             open[id as usize] = Some(gpu);
         }
         let physical = found.into_iter().map(|facts| facts.physical);
@@ -194,7 +195,7 @@ impl DeviceFactory for GpuDeviceFactory {
     fn pinned_host_memory(&self) -> Option<Arc<dyn PinnedHostMemory>> {
         let gpu = self.gpus.any_open().or_else(|| {
             let found = self.gpus.driver.gpus().ok()?;
-            self.gpus.open(0, found.first()?, &[0]).ok()
+            self.gpus.open(0, found.first()?, &[]).ok()
         })?;
         Some(Arc::new(PinnedForCpus(gpu)))
     }

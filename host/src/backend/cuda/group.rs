@@ -8,8 +8,6 @@ use std::sync::PoisonError;
 use std::sync::RwLock;
 use std::sync::Weak;
 
-use tracing::warn;
-
 use super::DEVICE_TYPE;
 use super::bfc;
 use super::driver::Driver;
@@ -27,14 +25,12 @@ use crate::device::KernelError;
 use crate::device::gpu::PlannedGpu;
 use crate::tensor::Buffer;
 use crate::tensor::TensorError;
-use crate::trace::targets;
 
 /// Streams, memory and the rest of one GPU device.
 #[derive(Debug)]
 pub(super) struct Group {
     /// What it was made for.
     planned: PlannedGpu,
-    n_compute: u32,
     pub(super) gpu: Arc<OpenGpu>,
     /// Where kernels run: one, unless nodes are to be dealt out to several.
     pub(super) compute: Vec<Arc<Lane>>,
@@ -61,7 +57,7 @@ impl Group {
             Lane::new(gpu, what, planned.stream_priority)
                 .map_err(|error| device_error(&name, None, "making a stream", &error))
         };
-        let compute: Vec<_> = (0..n_compute.max(1))
+        let compute: Vec<_> = (0..n_compute)
             .map(|_| lane("compute"))
             .collect::<Result<_, _>>()?;
         let from_devices = (0..planned.n_copy_streams.max(1)).map(|_| lane("from devices"));
@@ -80,7 +76,6 @@ impl Group {
         })?;
         Ok(Self {
             planned: planned.clone(),
-            n_compute,
             gpu: Arc::clone(gpu),
             from_host: lane("from host")?,
             to_host: lane("to host")?,
@@ -157,7 +152,8 @@ impl Gpus {
         gpus.next().map(Arc::clone)
     }
 
-    /// A GPU, which is opened if nobody has it. One that is lost is opened anew; who has it as it was keeps hearing that it is lost.
+    /// A GPU, which is opened if nobody has it, and reaches those that are visible besides. One that is lost is opened anew; who has it as it was
+    /// keeps hearing that it is lost.
     ///
     /// # Errors
     /// What the driver says.
@@ -170,6 +166,7 @@ impl Gpus {
         let before;
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(gpu) = open.gpus.get(&id).filter(|gpu| !gpu.is_lost()) {
+            gpu.reach_out(visible);
             return Ok(Arc::clone(gpu));
         }
         let name = format!("GPU {id} ({})", facts.physical.name);
@@ -187,34 +184,12 @@ impl Gpus {
         facts.physical.stream_priorities = driver
             .stream_priorities()
             .map_err(|error| failed("asking for its streams", error))?;
-        // What is possible and cannot be had is a way through the host.
-        let peers = facts.physical.peers.iter().copied();
-        let peers = peers.filter(|peer| visible.contains(peer)).filter(|&peer| {
-            match driver.enable_peer(peer) {
-                Ok(()) => true,
-                Err(error) => {
-                    warn!(
-                        target: targets::DEVICE,
-                        gpu = name, peer, %error,
-                        "copies from a peer go through the host"
-                    );
-                    false
-                }
-            }
-        });
-        let peers = peers.collect();
-        let gpu = Arc::new(OpenGpu::new(id, facts, driver, peers, &self.reset));
+        let gpu = Arc::new(OpenGpu::new(id, facts, driver, &self.reset));
+        gpu.reach_out(visible);
         before = open.gpus.insert(id, Arc::clone(&gpu));
         if before.is_some() {
-            // Those that reached it as it was.
-            for other in open
-                .gpus
-                .values()
-                .filter(|other| other.peers().contains(&id))
-            {
-                if let Err(error) = other.call(|driver| driver.enable_peer(id)) {
-                    warn!(target: targets::DEVICE, peer = id, %error, "a GPU does not reach one that was started anew");
-                }
+            for other in open.gpus.values() {
+                other.reach_again(id);
             }
         }
         Ok(gpu)
@@ -223,8 +198,8 @@ impl Gpus {
     /// What stands behind a device; made if no session has it.
     ///
     /// # Errors
-    /// [`DeviceError::InvalidArgument`] where the process has such a device already, on another GPU or of another memory; else what the
-    /// driver says.
+    /// [`DeviceError::InvalidArgument`] where the process has such a device already, on another GPU or with another number of streams; else
+    /// what the driver says. The memory limit and the growth of the first session count.
     pub(super) fn group(
         &self,
         gpu: &Arc<OpenGpu>,
@@ -238,11 +213,14 @@ impl Gpus {
         known = open.groups.get(&planned.index).and_then(Weak::upgrade);
         if let Some(group) = known.as_ref().filter(|group| !group.gpu.is_lost()) {
             let own = &group.planned;
-            if own.gpu != planned.gpu || group.n_compute != n_compute {
+            if own.gpu != planned.gpu || group.compute.len() != n_compute as usize {
                 return Err(DeviceError::InvalidArgument(format!(
                     "another session of this process has {DEVICE_TYPE}:{} on GPU {} with {} streams, and GPU {} with {n_compute} is asked \
                      for; ask for the same GPUs and streams in all sessions, or end the other first",
-                    planned.index, own.gpu, group.n_compute, planned.gpu
+                    planned.index,
+                    own.gpu,
+                    group.compute.len(),
+                    planned.gpu
                 )));
             }
             return Ok(Arc::clone(group));

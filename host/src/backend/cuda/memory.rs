@@ -202,12 +202,7 @@ impl Allocator for GpuAllocator {
     }
 
     fn stats(&self) -> AllocatorStats {
-        let stats = self.pool.ranges().stats();
-        AllocatorStats {
-            in_use_bytes: stats.in_use_bytes as u64,
-            peak_bytes: stats.peak_in_use_bytes as u64,
-            n_allocations: stats.n_allocations,
-        }
+        self.pool.ranges().stats().into()
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::Mutex;
+use std::sync::MutexGuard;
 use std::sync::PoisonError;
 use std::sync::RwLock;
 use std::sync::Weak;
@@ -51,7 +52,7 @@ pub(super) struct OpenGpu {
     /// Each behind a lock of its own: several are compiled at one time, and none twice.
     modules: Mutex<HashMap<ProgramSource, Arc<Mutex<Option<ModuleHandle>>>>>,
     /// GPUs whose memory its work may use.
-    peers: Vec<u32>,
+    peers: Mutex<Vec<u32>>,
     /// One for all GPUs of a driver; held while one is started anew, when nothing of it must be called.
     reset: Arc<RwLock<()>>,
 }
@@ -71,7 +72,6 @@ impl OpenGpu {
         id: u32,
         facts: GpuFacts,
         driver: Arc<dyn Gpu>,
-        peers: Vec<u32>,
         reset: &Arc<RwLock<()>>,
     ) -> Self {
         Self {
@@ -83,7 +83,7 @@ impl OpenGpu {
             lanes: Mutex::default(),
             events: Mutex::default(),
             modules: Mutex::default(),
-            peers,
+            peers: Mutex::default(),
             reset: Arc::clone(reset),
         }
     }
@@ -231,14 +231,45 @@ impl OpenGpu {
         Arc::ptr_eq(&self.reset, &other.reset)
     }
 
-    /// GPUs whose memory its work may use.
-    pub(super) fn peers(&self) -> &[u32] {
-        &self.peers
+    fn peers(&self) -> MutexGuard<'_, Vec<u32>> {
+        // Nothing panics under the lock.
+        self.peers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets its work use the memory of those of these GPUs that it can reach. What is possible and cannot be had is a way through the host.
+    pub(super) fn reach_out(&self, gpus: &[u32]) {
+        let mut peers = self.peers();
+        for &peer in &self.facts.physical.peers {
+            if !gpus.contains(&peer) || peers.contains(&peer) {
+                continue;
+            }
+            match self.call(|driver| driver.enable_peer(peer)) {
+                Ok(()) => peers.push(peer),
+                Err(error) => warn!(
+                    target: targets::DEVICE,
+                    gpu = self.id, peer, %error,
+                    "copies from a peer go through the host"
+                ),
+            }
+        }
+    }
+
+    /// The same for one that it has reached, and that was started anew since.
+    pub(super) fn reach_again(&self, gpu: u32) {
+        let had_it = {
+            let mut peers = self.peers();
+            let before = peers.len();
+            peers.retain(|&peer| peer != gpu);
+            peers.len() < before
+        };
+        if had_it {
+            self.reach_out(&[gpu]);
+        }
     }
 
     /// Whether work of this GPU may use memory of the other.
     pub(super) fn reaches(&self, other: &Self) -> bool {
-        self.is_of_driver_of(other) && (self.id == other.id || self.peers.contains(&other.id))
+        self.is_of_driver_of(other) && (self.id == other.id || self.peers().contains(&other.id))
     }
 
     /// Function `name` of a program, which is compiled when it is first asked for.

@@ -177,12 +177,7 @@ impl Allocator for PinnedAllocator {
     }
 
     fn stats(&self) -> AllocatorStats {
-        let stats = self.pool.ranges().stats();
-        AllocatorStats {
-            in_use_bytes: stats.in_use_bytes as u64,
-            peak_bytes: stats.peak_in_use_bytes as u64,
-            n_allocations: stats.n_allocations,
-        }
+        self.pool.ranges().stats().into()
     }
 }
 
