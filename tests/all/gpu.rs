@@ -21,6 +21,7 @@ mod cards;
 #[cfg(feature = "cli")]
 mod invariance;
 mod memory;
+mod routines;
 mod streams;
 mod trouble;
 

@@ -34,6 +34,8 @@ use crate::case::compare;
 use crate::emulated::EmulatedConfig;
 #[cfg(all(feature = "opencl", feature = "cuda"))]
 use crate::emulated::EmulatedDriver;
+#[cfg(all(feature = "opencl", feature = "cuda"))]
+use crate::emulated::EmulatedRoutines;
 use crate::strict_cpu::StrictCpuFactory;
 
 /// Case (or family), op or element type, and why.
@@ -64,6 +66,8 @@ pub(crate) struct Backend {
     pub(crate) ops_without_kernels: Reasons,
     /// Element types that kernels of other ops need not have: cases of these are run where there is a kernel.
     pub(crate) unsupported_types: Reasons,
+    /// The only ops that are tried, where the others have been tried on another.
+    pub(crate) ops: Option<&'static [&'static str]>,
     /// What has gone wrong that results do not show.
     pub(crate) problems: fn() -> Vec<String>,
 }
@@ -75,6 +79,7 @@ const CPU: Backend = Backend {
     expected_failures: &[],
     ops_without_kernels: &[],
     unsupported_types: &[],
+    ops: None,
     problems: Vec::new,
 };
 
@@ -118,13 +123,41 @@ const UNSUPPORTED_TYPES: Reasons = &[
     ("complex128", COMPLEX),
 ];
 
+/// Ops that routines compute.
+#[cfg(all(feature = "opencl", feature = "cuda"))]
+const WITH_ROUTINES: &[&str] = &[
+    "BatchMatMul",
+    "BatchMatMulV2",
+    "BatchMatMulV3",
+    "Conv2D",
+    "Einsum",
+    "MatMul",
+];
+
+/// The driver of an emulated GPU, or why there is none.
+#[cfg(all(feature = "opencl", feature = "cuda"))]
+type Emulated = OnceLock<Result<Arc<EmulatedDriver>, String>>;
+
 /// The GPU of the suite that is none.
 #[cfg(all(feature = "opencl", feature = "cuda"))]
 fn emulated() -> Result<Arc<EmulatedDriver>, String> {
-    static DRIVER: OnceLock<Result<Arc<EmulatedDriver>, String>> = OnceLock::new();
-    let driver = DRIVER.get_or_init(|| {
+    static DRIVER: Emulated = OnceLock::new();
+    started(&DRIVER, EmulatedRoutines::Absent)
+}
+
+/// The same with libraries of products and convolutions.
+#[cfg(all(feature = "opencl", feature = "cuda"))]
+fn emulated_with_routines() -> Result<Arc<EmulatedDriver>, String> {
+    static DRIVER: Emulated = OnceLock::new();
+    started(&DRIVER, EmulatedRoutines::Present)
+}
+
+#[cfg(all(feature = "opencl", feature = "cuda"))]
+fn started(driver: &Emulated, routines: EmulatedRoutines) -> Result<Arc<EmulatedDriver>, String> {
+    let driver = driver.get_or_init(|| {
         let config = EmulatedConfig {
             compiles_for_real: cuda::is_present(),
+            routines,
             ..EmulatedConfig::default()
         };
         let driver = EmulatedDriver::new(config).map_err(|error| error.to_string())?;
@@ -172,6 +205,20 @@ pub(crate) const ALL: &[Backend] = &[
             Ok(Arc::new(GpuDeviceFactory::with_driver(driver)))
         },
         problems: || emulated().map_or_else(|_| Vec::new(), |driver| driver.violations()),
+        ..COMPILING
+    },
+    // Where it has cuBLASLt and cuDNN, which the driver emulates, too: what they are given, they must be able to do.
+    #[cfg(all(feature = "opencl", feature = "cuda"))]
+    Backend {
+        name: "GPU-routines",
+        factory: || {
+            let driver = emulated_with_routines()?;
+            Ok(Arc::new(GpuDeviceFactory::with_driver(driver)))
+        },
+        problems: || {
+            emulated_with_routines().map_or_else(|_| Vec::new(), |driver| driver.violations())
+        },
+        ops: Some(WITH_ROUTINES),
         ..COMPILING
     },
 ];

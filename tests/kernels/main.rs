@@ -76,7 +76,10 @@ fn trials(backend: &'static backends::Backend, required: &str) -> Vec<Trial> {
     let benches = benches.into_iter().map(Arc::new);
     benches
         .flat_map(|bench| {
-            let cases = cases::all().into_iter();
+            let cases = cases::all().into_iter().filter(|case| {
+                let ops = backend.ops;
+                ops.is_none_or(|ops| ops.contains(&case.op))
+            });
             cases.map(move |case| trial(backend, &bench, case))
         })
         .collect()

@@ -52,6 +52,9 @@ pub(super) struct DeviceArgs {
     /// Wait for each kernel of a GPU, so that an error on it names its node.
     #[arg(long)]
     pub(super) sync_every_op: bool,
+    /// Let products and convolutions of float on GPUs round their factors to TensorFloat-32, for speed.
+    #[arg(long)]
+    pub(super) gpu_allow_tf32: bool,
 }
 
 impl DeviceArgs {

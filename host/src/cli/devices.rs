@@ -152,6 +152,7 @@ impl DeviceArgs {
                 allow_growth: self.gpu_allow_growth,
                 n_compute_streams: self.gpu_streams,
                 sync_every_op: self.sync_every_op,
+                allow_tf32: self.gpu_allow_tf32,
                 ..GpuOptions::default()
             },
             // A cache that cannot be used costs time, not the run.

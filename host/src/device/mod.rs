@@ -22,6 +22,7 @@ mod program;
 mod remote;
 mod renamed;
 mod resource;
+mod routines;
 mod set;
 mod simple;
 mod status;
@@ -74,6 +75,10 @@ pub use remote::{
 };
 pub use renamed::RenamedDevice;
 pub use resource::{ContainerInfo, Resource, ResourceError, ResourceManager, make_resource_handle};
+pub use routines::{
+    Activation, RoutineConvolution, RoutineMatrices, RoutineProduct, RoutineSite, RoutineWindow,
+    Routines,
+};
 pub use set::{DeviceSet, UNREGISTERED_TYPE_PRIORITY};
 pub use simple::SimpleDevice;
 pub use status::StatusCode;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::context::DeviceContext;
 use super::error::KernelError;
+use super::routines::Routines;
 use super::step::StepNumber;
 use super::traits::KernelDevice;
 use crate::tensor::DType;
@@ -199,4 +200,9 @@ pub trait ProgramDevice: KernelDevice {
     /// When an argument is not in its memory, or the device is lost. What goes wrong later is an error of who reads what the call
     /// writes, and of [`super::Device::sync`].
     fn launch(&self, launch: Launch<'_>) -> Result<(), KernelError>;
+
+    /// Products and convolutions of the device's maker, if there are any.
+    fn routines(&self) -> Option<&dyn Routines> {
+        None
+    }
 }

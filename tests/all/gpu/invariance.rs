@@ -4,6 +4,7 @@
 use super::Machine;
 use super::options;
 use crate::emulated::EmulatedConfig;
+use crate::emulated::EmulatedRoutines;
 use crate::placed;
 use crate::sample::seed;
 
@@ -25,13 +26,20 @@ fn models_run_wholly_on_a_gpu() {
     machine.check();
 }
 
-/// With a stream for kernels and with several, for GPUs that reach each other and for such as do not.
+/// With a stream for kernels and with several, for GPUs that reach each other and for such as do not, with libraries that compute all products
+/// and convolutions, some, and none.
 #[test]
 fn outputs_do_not_depend_on_where_nodes_run() {
-    for (n_compute_streams, has_peers) in [(1, true), (3, true), (2, false)] {
+    let machines = [
+        (1, true, EmulatedRoutines::Present),
+        (3, true, EmulatedRoutines::Odd),
+        (2, false, EmulatedRoutines::Absent),
+    ];
+    for (n_compute_streams, has_peers, routines) in machines {
         let config = EmulatedConfig {
             n_gpus: 2,
             has_peers,
+            routines,
             seed: seed() + u64::from(n_compute_streams),
             ..EmulatedConfig::default()
         };
@@ -43,6 +51,10 @@ fn outputs_do_not_depend_on_where_nodes_run() {
         let devices = machine.open(&options);
         let placed = placed::place_at_random(&devices, &NAMES, "GPU", N_PLACEMENTS);
         assert!(placed.n_nodes > 600, "{placed:?}");
+        for call in ["multiply", "convolve"] {
+            let is_called = machine.driver.n_calls(call) > 0;
+            assert_eq!(is_called, routines != EmulatedRoutines::Absent, "{call}");
+        }
         drop(devices);
         machine.check();
     }

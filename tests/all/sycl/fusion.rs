@@ -30,6 +30,7 @@ use super::open;
 use super::options;
 use super::session;
 use crate::emulated::EmulatedConfig;
+use crate::emulated::EmulatedRoutines;
 use crate::gpu::Machine;
 use crate::sample::Random;
 use crate::sample::joined;
@@ -72,32 +73,44 @@ pub(super) fn assert_close(found: &Tensor, expected: &Tensor, what: &str) {
 pub(super) struct Ways {
     pub(super) vectors: Arc<DeviceSet>,
     pub(super) groups: Arc<DeviceSet>,
-    machine: Machine,
+    /// The same with routines of the GPU's maker.
+    routines: Arc<DeviceSet>,
+    machines: [Machine; 2],
 }
 
 impl Ways {
     /// `None` without a SYCL device.
     pub(super) fn open() -> Option<Self> {
-        let machine = Machine::new(EmulatedConfig {
-            compiles_for_real: cuda::is_present(),
-            ..EmulatedConfig::default()
-        })?;
+        let machine = |routines| {
+            Machine::new(EmulatedConfig {
+                compiles_for_real: cuda::is_present(),
+                routines,
+                ..EmulatedConfig::default()
+            })
+        };
+        let machines = [
+            machine(EmulatedRoutines::Absent)?,
+            machine(EmulatedRoutines::Present)?,
+        ];
         Some(Self {
             vectors: open(&options(1)),
-            groups: machine.open(&options(1)),
-            machine,
+            groups: machines[0].open(&options(1)),
+            routines: machines[1].open(&options(1)),
+            machines,
         })
     }
 
-    pub(super) fn all(&self) -> [&Arc<DeviceSet>; 2] {
-        [&self.vectors, &self.groups]
+    pub(super) fn all(&self) -> [&Arc<DeviceSet>; 3] {
+        [&self.vectors, &self.groups, &self.routines]
     }
 }
 
 impl Drop for Ways {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            assert_eq!(self.machine.driver.violations(), [""; 0]);
+            for machine in &self.machines {
+                assert_eq!(machine.driver.violations(), [""; 0]);
+            }
         }
     }
 }

@@ -7,6 +7,7 @@ use std::thread;
 
 use placewright::backend::cuda::CompileError;
 use placewright::backend::cuda::driver::Argument;
+use placewright::backend::cuda::driver::ConvolutionForward;
 use placewright::backend::cuda::driver::DriverError;
 use placewright::backend::cuda::driver::DriverErrorKind;
 use placewright::backend::cuda::driver::EventHandle;
@@ -14,16 +15,20 @@ use placewright::backend::cuda::driver::FunctionHandle;
 use placewright::backend::cuda::driver::Gpu;
 use placewright::backend::cuda::driver::Grid;
 use placewright::backend::cuda::driver::ModuleHandle;
+use placewright::backend::cuda::driver::Multiplication;
 use placewright::backend::cuda::driver::Span;
 use placewright::backend::cuda::driver::StreamHandle;
 use placewright::device::ProgramSource;
 
+use super::EmulatedRoutines;
 use super::Shared;
 use super::memory::address_of;
 use super::memory::taken_bytes;
 use super::order::Clock;
 use super::order::Way;
 use super::programs::Program;
+use super::routines::check;
+use super::routines::check_convolution;
 use super::state::Event;
 use super::state::Function;
 use super::state::Instance;
@@ -75,6 +80,19 @@ impl EmulatedGpu {
         let (context_idx, instance) = (*context_idx, instance.clone());
         state.check_alive(context_idx)?;
         Ok(instance)
+    }
+
+    /// Whether there is a routine for it.
+    fn check_does(&self, inner: u64, what: &str) -> Result<(), DriverError> {
+        let does = match self.shared.config.routines {
+            EmulatedRoutines::Absent => false,
+            EmulatedRoutines::Odd => inner % 2 == 1,
+            EmulatedRoutines::Present => true,
+        };
+        match does {
+            true => Ok(()),
+            false => Err(DriverError::unsupported(what)),
+        }
     }
 
     fn check_grid(&self, grid: Grid) -> Result<(), DriverError> {
@@ -420,4 +438,75 @@ impl Gpu for EmulatedGpu {
             Ok((state.free_bytes(self.gpu, total), total))
         })
     }
+
+    fn can_multiply(&self) -> bool {
+        self.shared.config.routines != EmulatedRoutines::Absent
+    }
+
+    unsafe fn multiply(
+        &self,
+        stream: StreamHandle,
+        multiplication: &Multiplication,
+        workspace: Span,
+    ) -> Result<(), DriverError> {
+        let inner = match multiplication.left.is_transposed {
+            true => multiplication.left.rows,
+            false => multiplication.left.columns,
+        };
+        self.enter("multiply", |state| {
+            self.check_does(inner, "products")?;
+            if let Err(problem) = check(multiplication) {
+                return Err(state.refuse(format!("multiply on stream {}: {problem}", stream.0)));
+            }
+            let Multiplication {
+                left,
+                right,
+                out,
+                bias,
+                ..
+            } = multiplication;
+            let spans = touched(out.span, &[left.span, right.span], *bias, workspace);
+            let work = Work::Multiply(*multiplication);
+            state.give(self.context_idx, "multiply", stream, work, &spans)
+        })
+    }
+
+    fn can_convolve(&self) -> bool {
+        self.shared.config.routines != EmulatedRoutines::Absent
+    }
+
+    unsafe fn convolve(
+        &self,
+        stream: StreamHandle,
+        convolution: &ConvolutionForward,
+        workspace: Span,
+    ) -> Result<(), DriverError> {
+        self.enter("convolve", |state| {
+            self.check_does(u64::from(convolution.channels[0]), "convolutions")?;
+            if let Err(problem) = check_convolution(convolution) {
+                return Err(state.refuse(format!("convolve on stream {}: {problem}", stream.0)));
+            }
+            let ConvolutionForward {
+                input,
+                filter,
+                out,
+                bias,
+                ..
+            } = convolution;
+            let spans = touched(*out, &[*input, *filter], *bias, workspace);
+            let work = Work::Convolve(*convolution);
+            state.give(self.context_idx, "convolve", stream, work, &spans)
+        })
+    }
+}
+
+/// What a routine touches, in the order of [`Work::Multiply`].
+fn touched(out: Span, sides: &[Span], bias: Option<Span>, workspace: Span) -> Vec<(Span, Way)> {
+    let read = sides.iter().copied().chain(bias);
+    let mut spans = vec![(out, Way::Write)];
+    spans.extend(read.map(|span| (span, Way::Read)));
+    if workspace.len_bytes > 0 {
+        spans.push((workspace, Way::Write));
+    }
+    spans
 }

@@ -15,6 +15,7 @@
 //! | `order.rs` | what is ordered after what |
 //! | `memory.rs`, `pinned.rs` | bytes |
 //! | `programs.rs` | kernels |
+//! | `routines.rs` | products and convolutions |
 //! | `random.rs` | numbers from the seed |
 //!
 //! Not emulated: time, copies that go at once where CUDA's would, memory that a launch shares out, alignment that an element type needs,
@@ -56,6 +57,7 @@ mod order;
 mod pinned;
 mod programs;
 mod random;
+mod routines;
 mod schedule;
 mod state;
 
@@ -77,7 +79,7 @@ const LOCAL_BYTES_MAX: u64 = 48 << 10;
 const STREAM_PRIORITIES: RangeInclusive<i32> = -5..=0;
 
 /// The calls that can be told to fail.
-const CALLS: [&str; 17] = [
+const CALLS: [&str; 19] = [
     "open",
     "allocate",
     "free",
@@ -95,7 +97,20 @@ const CALLS: [&str; 17] = [
     "compile",
     "load",
     "function",
+    "multiply",
+    "convolve",
 ];
+
+/// What libraries of products and convolutions there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EmulatedRoutines {
+    /// None.
+    Absent,
+    /// Some that do nothing where the inner size of a product, or the channels of an image, are even.
+    Odd,
+    /// Such as do everything.
+    Present,
+}
 
 /// Which GPUs there are.
 #[derive(Debug, Clone)]
@@ -112,6 +127,7 @@ pub(crate) struct EmulatedConfig {
     pub(crate) early_per_mille: u32,
     /// Whether NVRTC, where it is here, has to take what is compiled.
     pub(crate) compiles_for_real: bool,
+    pub(crate) routines: EmulatedRoutines,
 }
 
 impl Default for EmulatedConfig {
@@ -124,6 +140,7 @@ impl Default for EmulatedConfig {
             seed: 1,
             early_per_mille: 125,
             compiles_for_real: false,
+            routines: EmulatedRoutines::Absent,
         }
     }
 }

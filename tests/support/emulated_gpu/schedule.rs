@@ -7,9 +7,12 @@ use placewright::backend::cuda::driver::DriverError;
 use placewright::backend::cuda::driver::Grid;
 use placewright::device::DeviceFunction;
 
+use super::memory::GARBAGE;
 use super::memory::Place;
 use super::order::Way;
 use super::programs::Given;
+use super::routines::convolve;
+use super::routines::multiply;
 use super::state::Instance;
 use super::state::Op;
 use super::state::OpArgument;
@@ -107,6 +110,12 @@ impl State {
                 for touch in &op.touches {
                     self.write(&touch.place, &vec![0; touch.place.bytes.len()]);
                 }
+            }
+            Work::Multiply(multiplication) => {
+                self.run_routine(&op.touches, |bytes| multiply(multiplication, bytes));
+            }
+            Work::Convolve(convolution) => {
+                self.run_routine(&op.touches, |bytes| convolve(convolution, bytes));
             }
             Work::Launch {
                 function,
@@ -220,6 +229,25 @@ impl State {
             }
         }
         Ok(())
+    }
+
+    /// Has a routine change the first place by what stands in all of them, and leaves garbage in scratch memory.
+    fn run_routine(&mut self, touches: &[Touch], routine: impl FnOnce(&mut [Vec<u8>])) {
+        let mut bytes: Vec<Vec<u8>> = touches
+            .iter()
+            .map(|touch| match touch.way {
+                Way::Write if !std::ptr::eq(touch, &touches[0]) => Vec::new(),
+                _ => self.read(&touch.place),
+            })
+            .collect();
+        routine(&mut bytes);
+        for (index, (touch, bytes)) in touches.iter().zip(&bytes).enumerate() {
+            match touch.way {
+                Way::Write if index == 0 => self.write(&touch.place, bytes),
+                Way::Write => self.write(&touch.place, &[GARBAGE; 64]),
+                Way::Read => {}
+            }
+        }
     }
 
     fn read(&self, place: &Place) -> Vec<u8> {

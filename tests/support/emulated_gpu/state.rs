@@ -9,10 +9,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
 
+use placewright::backend::cuda::driver::ConvolutionForward;
 use placewright::backend::cuda::driver::DriverError;
 use placewright::backend::cuda::driver::DriverErrorKind;
 use placewright::backend::cuda::driver::EventHandle;
 use placewright::backend::cuda::driver::Grid;
+use placewright::backend::cuda::driver::Multiplication;
 use placewright::backend::cuda::driver::Span;
 use placewright::backend::cuda::driver::StreamHandle;
 use placewright::device::DeviceFunction;
@@ -87,6 +89,9 @@ pub(super) enum Work {
     /// To the first place, from the second one.
     Copy,
     Zero,
+    /// To the first place, from the others: both sides, the bias if there is one; then scratch memory.
+    Multiply(Multiplication),
+    Convolve(ConvolutionForward),
     Launch {
         function: Arc<dyn DeviceFunction>,
         grid: Grid,
@@ -158,6 +163,7 @@ fn code(kind: DriverErrorKind) -> i32 {
         DriverErrorKind::OutOfMemory => 2,
         DriverErrorKind::Lost => 719,
         DriverErrorKind::Refused => 1,
+        DriverErrorKind::Unsupported => 801,
     }
 }
 

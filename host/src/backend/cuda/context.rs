@@ -58,6 +58,11 @@ impl GpuContext {
         &self.group.compute[self.compute]
     }
 
+    /// Memory that kernels of this stream may write as they like; none where there is no room for it.
+    pub(super) fn scratch(&self) -> Option<&Buffer> {
+        self.group.scratch(self.compute)
+    }
+
     /// Whether it is of this group's device.
     pub(super) fn is_of(&self, group: &Arc<Group>) -> bool {
         Arc::ptr_eq(&self.group, group)

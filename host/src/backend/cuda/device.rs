@@ -17,6 +17,7 @@ use super::driver::Grid;
 use super::driver::Span;
 use super::faults::Fault;
 use super::group::Group;
+use super::lane::Ticket;
 use super::lane::Use;
 use super::open_gpu::OpenGpu;
 use super::open_gpu::device_error;
@@ -37,10 +38,12 @@ use crate::device::KernelArg;
 use crate::device::KernelDevice;
 use crate::device::KernelError;
 use crate::device::Launch;
+use crate::device::LaunchSite;
 use crate::device::LinkProfile;
 use crate::device::PartitionGraph;
 use crate::device::ProgramDevice;
 use crate::device::ProgramSource;
+use crate::device::Routines;
 use crate::device::StepNumber;
 use crate::device::gpu::PlannedGpu;
 use crate::graph::Function;
@@ -70,7 +73,16 @@ pub struct GpuDevice {
     contexts: Vec<Arc<dyn DeviceContext>>,
     accelerator: AcceleratorInfo,
     cache: Option<Arc<CacheFolder>>,
-    syncs_every_op: bool,
+    options: GpuDeviceOptions,
+}
+
+/// What a device is told besides what it was planned as.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct GpuDeviceOptions {
+    /// Whether each piece of work is waited for.
+    pub(super) syncs_every_op: bool,
+    /// Whether products of `float` may be of TensorFloat-32.
+    pub(super) allows_tf32: bool,
 }
 
 /// A function on a GPU.
@@ -96,7 +108,7 @@ impl GpuDevice {
         planned: &PlannedGpu,
         group: Arc<Group>,
         cache: Option<Arc<CacheFolder>>,
-        syncs_every_op: bool,
+        options: GpuDeviceOptions,
     ) -> Result<Self, DeviceError> {
         let mut attributes = DeviceAttributes::new(name, DEVICE_TYPE, group.memory.limit_bytes());
         attributes
@@ -121,7 +133,7 @@ impl GpuDevice {
             accelerator,
             group,
             cache,
-            syncs_every_op,
+            options,
         })
     }
 
@@ -159,8 +171,11 @@ impl GpuDevice {
         }
     }
 
-    fn context_of<'a>(&'a self, launch: &Launch<'a>) -> Result<&'a GpuContext, KernelError> {
-        let context: &dyn Any = &**launch.context.unwrap_or(&self.contexts[0]);
+    pub(super) fn context_of<'a>(
+        &'a self,
+        context: Option<&'a Arc<dyn DeviceContext>>,
+    ) -> Result<&'a GpuContext, KernelError> {
+        let context: &dyn Any = &**context.unwrap_or(&self.contexts[0]);
         let context = context.downcast_ref::<GpuContext>();
         context
             .filter(|context| context.is_of(&self.group))
@@ -292,6 +307,10 @@ impl ProgramDevice for GpuDevice {
         Ok(Tensor::from_buffer(dtype, shape, buffer)?)
     }
 
+    fn routines(&self) -> Option<&dyn Routines> {
+        Some(self)
+    }
+
     fn launch(&self, launch: Launch<'_>) -> Result<(), KernelError> {
         let function: &dyn Any = &**launch.function;
         let function = function
@@ -304,7 +323,7 @@ impl ProgramDevice for GpuDevice {
                     self.base
                 ))
             })?;
-        let context = self.context_of(&launch)?;
+        let context = self.context_of(launch.context)?;
         if launch.groups.contains(&0) {
             return Ok(());
         }
@@ -322,14 +341,7 @@ impl GpuDevice {
         launch: &Launch<'_>,
     ) -> Result<(), KernelError> {
         let doing = || format!("launching `{}`", function.text);
-        let failed = |error: DriverError| {
-            KernelError::from(device_error(
-                self.name(),
-                Some(launch.site),
-                &doing(),
-                &error,
-            ))
-        };
+        let failed = |error: DriverError| self.failed_at(launch.site, &doing(), &error);
         let numbers: SmallVec<[[u8; 8]; 12]> = launch.args.iter().map(number_bytes).collect();
         let mut uses: SmallVec<[Use<'_>; 8]> = SmallVec::new();
         let mut arguments: SmallVec<[Argument<'_>; 12]> = SmallVec::new();
@@ -391,13 +403,36 @@ impl GpuDevice {
             self.group.faults.given(slot, context.lane(), ticket, fault);
         }
         let ticket = given.map_err(failed)?;
-        if self.syncs_every_op {
-            context.lane().wait(ticket).map_err(failed)?;
+        self.synced(context, ticket).map_err(failed)
+    }
+
+    /// Waits for a piece of work if each is waited for.
+    pub(super) fn synced(&self, context: &GpuContext, ticket: Ticket) -> Result<(), DriverError> {
+        if self.options.syncs_every_op {
+            context.lane().wait(ticket)?;
         }
         Ok(())
     }
 
-    fn parts<'a>(
+    /// An error of a node's work.
+    pub(super) fn failed_at(
+        &self,
+        site: &LaunchSite,
+        doing: &str,
+        error: &DriverError,
+    ) -> KernelError {
+        device_error(self.name(), Some(site), doing, error).into()
+    }
+
+    pub(super) fn group(&self) -> &Group {
+        &self.group
+    }
+
+    pub(super) fn allows_tf32(&self) -> bool {
+        self.options.allows_tf32
+    }
+
+    pub(super) fn parts<'a>(
         &self,
         tensor: &'a Tensor,
     ) -> Result<(Span, &'a super::memory::GpuMemory), KernelError> {

@@ -11,6 +11,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::CompileError;
+use crate::device::Activation;
 use crate::device::ComputeTraits;
 use crate::device::DeviceError;
 use crate::device::ProgramSource;
@@ -28,6 +29,17 @@ pub struct DriverError {
     pub kind: DriverErrorKind,
 }
 
+impl DriverError {
+    /// Of routines that do not do such a thing.
+    pub fn unsupported(what: &str) -> Self {
+        Self {
+            code: 0,
+            text: format!("no routine for such {what}"),
+            kind: DriverErrorKind::Unsupported,
+        }
+    }
+}
+
 /// What follows from an error of a driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DriverErrorKind {
@@ -38,6 +50,8 @@ pub enum DriverErrorKind {
     Lost,
     /// This call has failed; others may succeed.
     Refused,
+    /// This is nothing that it does; nothing has happened.
+    Unsupported,
 }
 
 /// Bytes that a GPU reaches: of its own memory, of a peer's, or of pinned memory of the host, which all have addresses of one space.
@@ -86,6 +100,108 @@ pub enum Argument<'a> {
     Write(Span),
     /// A number or a structure, as the GPU lays it out.
     Value(&'a [u8]),
+}
+
+/// What products and convolutions compute with: elements and what is multiplied. Sums are `float`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Arithmetic {
+    /// `float`.
+    F32,
+    /// Elements are `float`, of which factors lose 13 bits (TensorFloat-32).
+    Tf32,
+    /// `half`.
+    F16,
+    /// `bfloat16`.
+    Bf16,
+}
+
+impl Arithmetic {
+    /// Bytes of an element.
+    pub fn size_bytes(self) -> usize {
+        match self {
+            Self::F32 | Self::Tf32 => 4,
+            Self::F16 | Self::Bf16 => 2,
+        }
+    }
+}
+
+/// Matrices as cuBLAS has them: elements of a column stand side by side. Numbers count elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Matrices {
+    /// All of them, from the first element to the last.
+    pub span: Span,
+    /// Rows, as they stand.
+    pub rows: u64,
+    /// Columns, as they stand.
+    pub columns: u64,
+    /// From one column to the next; at least as many as there are rows.
+    pub leading: u64,
+    /// From one matrix to the next; 0 where all are the same.
+    pub batch: u64,
+    /// Whether rows are columns to the product.
+    pub is_transposed: bool,
+}
+
+/// `out = activation(left * right + bias)`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Multiplication {
+    /// What it computes with.
+    pub arithmetic: Arithmetic,
+    /// The left side.
+    pub left: Matrices,
+    /// The right side.
+    pub right: Matrices,
+    /// The result, which is never transposed. Nothing between its columns is written.
+    pub out: Matrices,
+    /// How many products.
+    pub n_batches: u32,
+    /// An element for each row of the result.
+    pub bias: Option<Span>,
+    /// What follows.
+    pub activation: Activation,
+}
+
+/// `out = activation(input * filter + bias)`: images `[n, rows, columns, channels]`, filters `[out_channels, rows, columns, channels /
+/// n_groups]`, none without elements. Outside of an image are zeroes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConvolutionForward {
+    /// What it computes with.
+    pub arithmetic: Arithmetic,
+    /// Images.
+    pub n_images: u32,
+    /// Rows and columns.
+    pub windows: [WindowSize; 2],
+    /// Channels of the input, and of the output.
+    pub channels: [u32; 2],
+    /// Groups that channels are parted into.
+    pub n_groups: u32,
+    /// The images.
+    pub input: Span,
+    /// The filter.
+    pub filter: Span,
+    /// The result.
+    pub out: Span,
+    /// An element for each channel of the result.
+    pub bias: Option<Span>,
+    /// What follows.
+    pub activation: Activation,
+}
+
+/// One axis of a convolution. The padding is the same at both ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct WindowSize {
+    /// Pixels that are read.
+    pub input: u32,
+    /// Pixels that are written: as many as the window finds places among the padded ones.
+    pub output: u32,
+    /// Taps of the filter.
+    pub taps: u32,
+    /// Pixels that the window moves on by.
+    pub stride: u32,
+    /// From one tap to the next.
+    pub dilation: u32,
+    /// Zeroes before the first pixel, and behind the last.
+    pub pad: u32,
 }
 
 /// A GPU as its driver describes it.
@@ -273,4 +389,51 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     /// # Errors
     /// What the driver says.
     fn memory_bytes(&self) -> Result<(u64, u64), DriverError>;
+
+    /// Whether there are routines for products (cuBLASLt). Loads them.
+    fn can_multiply(&self) -> bool {
+        false
+    }
+
+    /// Multiplies matrices.
+    ///
+    /// # Errors
+    /// [`DriverErrorKind::Unsupported`] for products that the routines do not do; else what they say.
+    ///
+    /// # Safety
+    /// The spans hold all elements, and stay until it is done; nobody writes what it reads or uses what it writes meanwhile. `workspace`, at a
+    /// multiple of 256 bytes, is written in any way.
+    #[expect(unsafe_code, reason = "work of the GPU knows no lifetimes")]
+    unsafe fn multiply(
+        &self,
+        stream: StreamHandle,
+        multiplication: &Multiplication,
+        workspace: Span,
+    ) -> Result<(), DriverError> {
+        let _ = (stream, multiplication, workspace);
+        Err(DriverError::unsupported("products"))
+    }
+
+    /// Whether there are routines for convolutions (cuDNN). Loads them.
+    fn can_convolve(&self) -> bool {
+        false
+    }
+
+    /// Computes a convolution.
+    ///
+    /// # Errors
+    /// [`DriverErrorKind::Unsupported`] for convolutions that the routines do not do; else what they say.
+    ///
+    /// # Safety
+    /// As [`Self::multiply`].
+    #[expect(unsafe_code, reason = "work of the GPU knows no lifetimes")]
+    unsafe fn convolve(
+        &self,
+        stream: StreamHandle,
+        convolution: &ConvolutionForward,
+        workspace: Span,
+    ) -> Result<(), DriverError> {
+        let _ = (stream, convolution, workspace);
+        Err(DriverError::unsupported("convolutions"))
+    }
 }

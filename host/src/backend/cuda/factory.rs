@@ -10,6 +10,7 @@ use tracing::warn;
 use super::CompileError;
 use super::DEVICE_TYPE;
 use super::device::GpuDevice;
+use super::device::GpuDeviceOptions;
 use super::driver::Driver;
 use super::driver::GpuFacts;
 use super::ffi::CudaDriver;
@@ -237,7 +238,10 @@ impl GpuDeviceFactory {
                 &planned,
                 group,
                 options.program_cache.clone(),
-                options.gpu.sync_every_op,
+                GpuDeviceOptions {
+                    syncs_every_op: options.gpu.sync_every_op,
+                    allows_tf32: options.gpu.allow_tf32,
+                },
             )?));
         }
         Ok(devices)

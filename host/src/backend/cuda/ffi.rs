@@ -19,10 +19,17 @@ use cudarc::driver::sys;
 use cudarc::driver::sys::CUdevice_attribute as Attribute;
 use cudarc::driver::sys::CUresult;
 use smallvec::SmallVec;
+use tracing::debug;
+use tracing::warn;
 
 use super::CompileError;
 use super::compile::compile;
+use super::cublaslt;
+use super::cublaslt::CublasLt;
+use super::cudnn;
+use super::cudnn::Cudnn;
 use super::driver::Argument;
+use super::driver::ConvolutionForward;
 use super::driver::Driver;
 use super::driver::DriverError;
 use super::driver::DriverErrorKind;
@@ -32,6 +39,7 @@ use super::driver::Gpu;
 use super::driver::GpuFacts;
 use super::driver::Grid;
 use super::driver::ModuleHandle;
+use super::driver::Multiplication;
 use super::driver::Span;
 use super::driver::StreamHandle;
 use super::nvrtc;
@@ -41,6 +49,7 @@ use crate::device::ProcessorKind;
 use crate::device::ProgramSource;
 use crate::device::gpu::ComputeCapability;
 use crate::device::gpu::PhysicalGpu;
+use crate::trace::targets;
 
 type Called<T> = Result<T, DriverError>;
 
@@ -83,17 +92,33 @@ fn error(code: CUresult) -> DriverError {
         let mut text = ptr::null();
         // SAFETY: gives a text that lives as long as the library, or a null pointer.
         let asked = unsafe { ask(code, &raw mut text) };
-        let is_there = asked == CUresult::CUDA_SUCCESS && !text.is_null();
+        if asked != CUresult::CUDA_SUCCESS {
+            return String::new();
+        }
         // SAFETY: as above.
-        is_there.then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy())
+        unsafe { text_at(text) }
     };
-    let name = text(sys::cuGetErrorName).unwrap_or_default();
-    let meaning = text(sys::cuGetErrorString).unwrap_or_default();
+    let name = text(sys::cuGetErrorName);
+    let meaning = text(sys::cuGetErrorString);
     DriverError {
         code: code as i32,
         text: format!("{name}: {meaning}"),
         kind: kind(code),
     }
+}
+
+/// A text that a library gives; empty where it gives none.
+///
+/// # Safety
+/// It is a null pointer, or leads to bytes that end with a zero and stay.
+pub(super) unsafe fn text_at(text: *const c_char) -> String {
+    if text.is_null() {
+        return String::new();
+    }
+    // SAFETY: the caller's.
+    unsafe { CStr::from_ptr(text) }
+        .to_string_lossy()
+        .into_owned()
 }
 
 fn done(code: CUresult) -> Called<()> {
@@ -297,6 +322,8 @@ impl Driver for CudaDriver {
             context: retain()?,
             architecture: Self::facts(device, &devices, "")?.architecture,
             devices,
+            cublaslt: OnceLock::new(),
+            cudnn: OnceLock::new(),
         };
         // A context in which work has failed says so for ever; who opens the GPU again has done with it.
         let started = opened.enter().and_then(|()| {
@@ -319,6 +346,9 @@ struct CudaGpu {
     context: u64,
     architecture: String,
     devices: Vec<sys::CUdevice>,
+    /// Libraries of products and of convolutions, once they are asked for; nothing where they are not there.
+    cublaslt: OnceLock<Option<CublasLt>>,
+    cudnn: OnceLock<Option<Cudnn>>,
 }
 
 impl CudaGpu {
@@ -327,6 +357,40 @@ impl CudaGpu {
         // SAFETY: the context is retained.
         done(unsafe { sys::cuCtxSetCurrent(pointer(self.context)) })
     }
+
+    fn cublaslt(&self) -> Option<&CublasLt> {
+        let library = self.cublaslt.get_or_init(|| {
+            let opened = || self.enter().and_then(|()| CublasLt::new());
+            opened_if(cublaslt::is_present(), "cuBLASLt", opened)
+        });
+        library.as_ref()
+    }
+
+    fn cudnn(&self) -> Option<&Cudnn> {
+        let library = self.cudnn.get_or_init(|| {
+            let opened = || self.enter().and_then(|()| Cudnn::new());
+            opened_if(cudnn::is_present(), "cuDNN", opened)
+        });
+        library.as_ref()
+    }
+}
+
+/// A library that is there and opens. Without it there are programs of our own, so that nothing fails.
+fn opened_if<T>(
+    is_present: bool,
+    name: &'static str,
+    open: impl FnOnce() -> Called<T>,
+) -> Option<T> {
+    if !is_present {
+        debug!(target: targets::DEVICE, library = name, "not found; programs of our own are used");
+        return None;
+    }
+    let opened = open();
+    opened
+        .inspect_err(|error| {
+            warn!(target: targets::DEVICE, library = name, %error, "cannot be used; programs of our own are");
+        })
+        .ok()
 }
 
 impl Gpu for CudaGpu {
@@ -535,5 +599,39 @@ impl Gpu for CudaGpu {
         // SAFETY: writes two sizes.
         done(unsafe { sys::cuMemGetInfo_v2(&raw mut free, &raw mut all) })?;
         Ok((free as u64, all as u64))
+    }
+
+    fn can_multiply(&self) -> bool {
+        self.cublaslt().is_some()
+    }
+
+    unsafe fn multiply(
+        &self,
+        stream: StreamHandle,
+        multiplication: &Multiplication,
+        workspace: Span,
+    ) -> Called<()> {
+        let library = self.cublaslt();
+        let library = library.ok_or_else(|| DriverError::unsupported("products"))?;
+        self.enter()?;
+        // SAFETY: the caller's.
+        unsafe { library.multiply(pointer(stream.0), multiplication, workspace) }
+    }
+
+    fn can_convolve(&self) -> bool {
+        self.cudnn().is_some()
+    }
+
+    unsafe fn convolve(
+        &self,
+        stream: StreamHandle,
+        convolution: &ConvolutionForward,
+        workspace: Span,
+    ) -> Called<()> {
+        let library = self.cudnn();
+        let library = library.ok_or_else(|| DriverError::unsupported("convolutions"))?;
+        self.enter()?;
+        // SAFETY: the caller's.
+        unsafe { library.convolve(pointer(stream.0), convolution, workspace) }
     }
 }

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::Mutex;
+use std::sync::OnceLock;
 use std::sync::PoisonError;
 use std::sync::RwLock;
 use std::sync::Weak;
@@ -26,6 +27,12 @@ use crate::device::gpu::PlannedGpu;
 use crate::tensor::Buffer;
 use crate::tensor::TensorError;
 
+/// Scratch memory of a stream's products and convolutions: what NVIDIA advises for its GPUs, and of a small device's memory no more than this
+/// part.
+const SCRATCH_BYTES_HOPPER: u64 = 32 << 20;
+const SCRATCH_BYTES: u64 = 8 << 20;
+const SCRATCH_PART: u64 = 32;
+
 /// Streams, memory and the rest of one GPU device.
 #[derive(Debug)]
 pub(super) struct Group {
@@ -34,6 +41,8 @@ pub(super) struct Group {
     pub(super) gpu: Arc<OpenGpu>,
     /// Where kernels run: one, unless nodes are to be dealt out to several.
     pub(super) compute: Vec<Arc<Lane>>,
+    /// Of each of them, once it is needed; nothing where there was no room.
+    scratch: Vec<OnceLock<Option<Buffer>>>,
     pub(super) from_host: Arc<Lane>,
     pub(super) to_host: Arc<Lane>,
     /// Copies from other devices, dealt out in turns.
@@ -86,6 +95,7 @@ impl Group {
                 &compute[0],
                 options,
             )),
+            scratch: compute.iter().map(|_| OnceLock::new()).collect(),
             compute,
             pinned: Arc::new(pinned),
             faults: Faults::new(words),
@@ -108,6 +118,21 @@ impl Group {
                 Ok(()) => TensorError::from(full).into(),
                 Err(lost) => device_error(device, None, "asking for memory", &lost).into(),
             })
+    }
+
+    /// Memory that the work of a compute stream may write as it likes, one after the other.
+    pub(super) fn scratch(&self, compute: usize) -> Option<&Buffer> {
+        let physical = &self.gpu.facts().physical;
+        let advised = match physical.compute_capability {
+            Some(capability) if capability.major >= 9 => SCRATCH_BYTES_HOPPER,
+            _ => SCRATCH_BYTES,
+        };
+        let len_bytes = advised.min(self.memory.limit_bytes() / SCRATCH_PART);
+        let scratch = self.scratch[compute].get_or_init(|| {
+            let len_bytes = usize::try_from(len_bytes).ok().filter(|&len| len > 0)?;
+            self.memory.uninitialized(len_bytes).ok()
+        });
+        scratch.as_ref()
     }
 
     /// All streams.

@@ -9,6 +9,7 @@
 //! | `factory.rs` | from options to devices |
 //! | `device.rs` | the device |
 //! | `context.rs` | copies into its memory and out of it |
+//! | `routines.rs` | products and convolutions by NVIDIA's libraries |
 //! | `streams.rs` | which nodes go into which stream, and what apps see of streams |
 //! | `group.rs` | what stands behind a device for all sessions |
 //! | `lane.rs` | streams: what work waits for |
@@ -19,6 +20,7 @@
 //! | `open_gpu.rs` | a GPU that is open: events, programs, whether it answers |
 //! | `driver.rs` | what is asked of a driver |
 //! | `ffi.rs` | all calls into CUDA's driver |
+//! | `cublaslt.rs`, `cudnn.rs` | all calls into NVIDIA's libraries of products and convolutions |
 //! | `compile.rs`, `nvrtc.rs` | programs of the dialect, compiled by NVRTC |
 
 mod bfc;
@@ -28,6 +30,10 @@ mod compile;
     reason = "gives the GPU work on memory that goes back with its uses"
 )]
 mod context;
+#[expect(unsafe_code, reason = "calls into cuBLASLt")]
+mod cublaslt;
+#[expect(unsafe_code, reason = "calls into cuDNN")]
+mod cudnn;
 #[expect(unsafe_code, reason = "as `context`")]
 mod device;
 pub mod driver;
@@ -44,6 +50,8 @@ mod nvrtc;
 mod open_gpu;
 #[expect(unsafe_code, reason = "memory of the driver's, as bytes")]
 mod pinned;
+#[expect(unsafe_code, reason = "as `context`")]
+mod routines;
 mod streams;
 mod watcher;
 

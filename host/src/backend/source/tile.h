@@ -84,4 +84,13 @@ KERNEL void biases(GLOBAL const T *RESTRICT bias, GLOBAL T *RESTRICT out, Index 
         STORE(out, i, lanes[0]);
     }
 }
+
+// Sums that others have stored.
+KERNEL void activations(GLOBAL T *RESTRICT out, Index n)
+{
+    const Index at = GLOBAL_ID(0) * WIDTH;
+    if (at < n) {
+        store_left(out, at, n - at, ACTIVATION(load_left(out, at, n - at)));
+    }
+}
 #endif

@@ -36,6 +36,8 @@ pub struct GpuOptions {
     pub n_compute_streams: u32,
     /// Whether each kernel is waited for, so that an error on the GPU names its node (TensorFlow `sync_every_op`).
     pub sync_every_op: bool,
+    /// Whether products and convolutions of `float` may round their factors to TensorFloat-32, for speed.
+    pub allow_tf32: bool,
     /// Value of the environment variable `TF_MIN_GPU_MULTIPROCESSOR_COUNT`, which the caller reads: GPUs with fewer multiprocessors are
     /// not used.
     pub min_multiprocessor_count: Option<String>,

@@ -28,6 +28,10 @@ use crate::device::KernelContext;
 use crate::device::KernelDevice;
 use crate::device::KernelError;
 use crate::device::LaunchSite;
+use crate::device::ProgramDevice;
+use crate::device::RoutineConvolution;
+use crate::device::RoutineSite;
+use crate::device::RoutineWindow;
 use crate::kernels::window::WindowAxis;
 use crate::tensor::DType;
 use crate::tensor::Shape;
@@ -140,7 +144,11 @@ impl Kernel for ConvolutionKernel {
             // Images without elements, and filters.
             let layout = layout.filter(|_| plan.input.shape().n_elements() > 0);
             match (layout, epilogue, bias) {
-                (Some(layout), ..) => self.launch(&call, &plan, &layout, bias, &out)?,
+                (Some(layout), ..) => {
+                    if !self.convolve_by_routine(&call, &plan, bias, &out)? {
+                        self.launch(&call, &plan, &layout, bias, &out)?;
+                    }
+                }
                 (None, Some(epilogue), Some(bias)) => epilogue.fill(&call, bias, &out)?,
                 (None, ..) => self.strided.fill(&call, &out, 0.0)?,
             }
@@ -159,7 +167,16 @@ impl Kernel for ConvolutionKernel {
             return Ok(None);
         };
         let device = program_device(device)?;
-        let packed = self.packer.pack(device, &self.site, constant, &layout)?;
+        let packed = if self.is_for_routines(device) {
+            let origin = RoutineSite {
+                site: &self.site,
+                step: None,
+                context: None,
+            };
+            self.output_channels_first(device, origin, constant)?
+        } else {
+            self.packer.pack(device, &self.site, constant, &layout)?
+        };
         Ok(Some(packed))
     }
 }
@@ -240,6 +257,88 @@ impl ConvolutionKernel {
         }))
     }
 
+    /// Whether routines of the device's maker are asked first.
+    fn is_for_routines(&self, device: &dyn ProgramDevice) -> bool {
+        let routines = device.routines();
+        matches!(self.direction, Direction::Forward(_))
+            && routines.is_some_and(|routines| routines.convolves(self.dtype))
+    }
+
+    /// A filter as routines take it.
+    fn output_channels_first(
+        &self,
+        device: &dyn ProgramDevice,
+        origin: RoutineSite<'_>,
+        filter: &Tensor,
+    ) -> Result<Tensor, KernelError> {
+        let &[rows, columns, channels, out_channels] = filter.shape().dims() else {
+            return Err(KernelError::invalid("a filter has four dimensions"));
+        };
+        let shape = Shape::from([out_channels, rows, columns, channels]);
+        let n_inner = rows * columns * channels;
+        let axes = Axes::of_spread([(out_channels, [1, n_inner]), (n_inner, [out_channels, 1])])?;
+        let turned = device.uninitialized(self.dtype, shape)?;
+        let n = filter.shape().n_elements();
+        self.strided
+            .copy_on(device, origin, filter, &turned, n, &axes)?;
+        Ok(turned)
+    }
+
+    /// Computes by a routine, with the epilogue; `false` where that is not done, and nothing has happened.
+    fn convolve_by_routine(
+        &self,
+        call: &Call<'_, '_>,
+        plan: &Plan<'_>,
+        bias: Option<&Tensor>,
+        out: &Tensor,
+    ) -> Result<bool, KernelError> {
+        let routines = call.device.routines();
+        let Some(routines) = routines.filter(|_| self.is_for_routines(call.device)) else {
+            return Ok(false);
+        };
+        let turned_here;
+        let filter = match call.context.packed_input(1) {
+            Some(turned) => turned,
+            None => {
+                let filter = call.input(1)?;
+                turned_here =
+                    self.output_channels_first(call.device, call.routine_site(), filter)?;
+                &turned_here
+            }
+        };
+        let (&[n_images, ..], &[out_channels, ..]) = (out.shape().dims(), filter.shape().dims())
+        else {
+            return Ok(false);
+        };
+        let epilogue = self.epilogue.as_ref();
+        let convolution = RoutineConvolution {
+            origin: call.routine_site(),
+            n_images,
+            windows: plan.axes.map(|axis| RoutineWindow {
+                input: axis.input,
+                output: axis.output,
+                taps: axis.size,
+                stride: axis.stride,
+                dilation: axis.dilation,
+                pad_before: axis.pad_before,
+            }),
+            channels: [plan.channels, out_channels],
+            n_groups: plan.n_groups,
+            input: plan.input,
+            filter,
+            out,
+            bias,
+            activation: epilogue.map(Epilogue::of_routines).unwrap_or_default(),
+        };
+        if !routines.convolve(&convolution)? {
+            return Ok(false);
+        }
+        if let Some(epilogue) = epilogue {
+            epilogue.finish(call, out)?;
+        }
+        Ok(true)
+    }
+
     fn launch(
         &self,
         call: &Call<'_, '_>,
@@ -251,7 +350,7 @@ impl ConvolutionKernel {
         let filter = call.input(1)?;
         let packed_here;
         let panels = match call.context.packed_input(1) {
-            Some(panels) if plan.n_groups == 1 => panels,
+            Some(panels) if plan.n_groups == 1 && !self.is_for_routines(call.device) => panels,
             _ => {
                 packed_here = self.packer.pack(call.device, call.site, filter, layout)?;
                 &packed_here

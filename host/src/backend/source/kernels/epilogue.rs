@@ -8,6 +8,7 @@ use crate::backend::source::call::Call;
 use crate::backend::source::call::LazyFunction;
 use crate::backend::source::call::index;
 use crate::backend::source::fusion::with_functions_of_lanes;
+use crate::device::Activation;
 use crate::device::KernelArg;
 use crate::device::KernelConstruction;
 use crate::device::KernelError;
@@ -22,6 +23,9 @@ pub(in crate::backend::source) const TYPES: [DType; 1] = [DType::F32];
 /// The function of `lanes.h` for no activation.
 const SAME: &str = "same";
 
+/// The one that routines have, too.
+const RELU: &str = "relu";
+
 /// Whether the nodes of an op can follow a bias.
 pub(in crate::backend::source) fn is_activation(op: &str) -> bool {
     unary::function_of_lanes(op).is_some()
@@ -32,6 +36,10 @@ pub(super) struct Epilogue {
     function: &'static str,
     /// For products of nothing.
     alone: LazyFunction,
+    /// For sums that stand there with their biases.
+    behind: LazyFunction,
+    /// Elements that a work item of it computes.
+    width: usize,
 }
 
 impl Epilogue {
@@ -41,9 +49,12 @@ impl Epilogue {
         let function = activation.and_then(unary::function_of_lanes);
         let function = function.unwrap_or(SAME);
         let alone = tiling.source("tile.h", include_str!("../tile.h"), 1, 1)?;
+        let source = with_activation(alone, function);
         Ok(Self {
             function,
-            alone: LazyFunction::new(with_activation(alone, function), "biases"),
+            alone: LazyFunction::new(source.clone(), "biases"),
+            behind: LazyFunction::new(source, "activations"),
+            width: tiling.columns(1),
         })
     }
 
@@ -61,6 +72,25 @@ impl Epilogue {
         let bias = call.typed(2, TYPES[0])?;
         check_bias(bias.shape(), product)?;
         Ok(bias)
+    }
+
+    /// What routines do of it besides the bias; the rest is [`Self::finish`]'s.
+    pub(super) fn of_routines(&self) -> Activation {
+        if self.function == RELU {
+            Activation::Relu
+        } else {
+            Activation::None
+        }
+    }
+
+    /// Does what routines have left.
+    pub(super) fn finish(&self, call: &Call<'_, '_>, out: &Tensor) -> Result<(), KernelError> {
+        if self.function == SAME || self.of_routines() != Activation::None {
+            return Ok(());
+        }
+        let n = out.shape().n_elements();
+        let args = [KernelArg::Write(out), KernelArg::U32(index(n)?)];
+        call.launch_items(self.behind.on(call.device)?, n.div_ceil(self.width), &args)
     }
 
     /// Fills `out`, which has elements, with what sums of nothing become.

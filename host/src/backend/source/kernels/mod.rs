@@ -20,6 +20,7 @@ mod norm;
 mod pad;
 mod product;
 pub(super) mod reduce;
+mod routine;
 mod select;
 mod softmax;
 mod strided;

@@ -16,6 +16,8 @@ use crate::backend::source::call::site;
 use crate::backend::source::kernels::Table;
 use crate::backend::source::kernels::epilogue;
 use crate::backend::source::kernels::epilogue::Epilogue;
+use crate::backend::source::kernels::routine;
+use crate::backend::source::kernels::routine::Operands;
 use crate::backend::source::kernels::strided::Strided;
 use crate::backend::source::kernels::tiles::Packer;
 use crate::backend::source::kernels::tiles::PanelLayout;
@@ -152,7 +154,10 @@ where
         let (left, right) = (call.input(0)?, call.input(1)?);
         let plan = (self.plan)(left.shape(), right.shape())?;
         let right = match call.context.packed_input(1) {
-            Some(panels) => Right::Panels(panels),
+            Some(panels) => Right::Panels {
+                panels,
+                matrix: right,
+            },
             None => Right::Matrices(right),
         };
         let out = call.output(self.products.dtype, &plan.shape)?;
@@ -179,6 +184,11 @@ where
         {
             return Ok(None);
         }
+        let device = program_device(device)?;
+        // Routines take it as it stands.
+        if routine::multiplies(device, self.products.dtype) {
+            return Ok(None);
+        }
         let (k, n, row, column) = if self.is_right_turned {
             (columns, rows, 1, columns)
         } else {
@@ -196,9 +206,7 @@ where
             n_zeroes: 0,
         };
         let packer = &self.products.packer;
-        packer
-            .pack(program_device(device)?, &self.site, constant, &layout)
-            .map(Some)
+        packer.pack(device, &self.site, constant, &layout).map(Some)
     }
 }
 
@@ -207,7 +215,20 @@ where
 pub(super) enum Right<'a> {
     Matrices(&'a Tensor),
     /// One matrix, which all of the left side is multiplied with.
-    Panels(&'a Tensor),
+    Panels {
+        panels: &'a Tensor,
+        /// As it was before.
+        matrix: &'a Tensor,
+    },
+}
+
+impl<'a> Right<'a> {
+    fn matrices(self) -> &'a Tensor {
+        match self {
+            Self::Matrices(matrices) => matrices,
+            Self::Panels { matrix, .. } => matrix,
+        }
+    }
 }
 
 /// Matrices of one launch: CUDA's are no deeper.
@@ -309,6 +330,20 @@ impl Products {
                 }
             }
         }
+        let operands = Operands {
+            left,
+            right: right.matrices(),
+            out,
+            bias,
+            left_row,
+            left_column: plan.lhs.column,
+            right_row: plan.rhs.row,
+            right_column: plan.rhs.column,
+            out_row,
+        };
+        if routine::multiply(call, epilogue, [m, k, n], &batch, &operands)? {
+            return Ok(());
+        }
         let most = if plan.rhs.column == 1 {
             UNPACKED_ROWS_MAX
         } else {
@@ -316,7 +351,7 @@ impl Products {
         };
         let packed_here;
         let (function, right) = match right {
-            Right::Panels(panels) => (&self.packed, panels),
+            Right::Panels { panels, .. } => (&self.packed, panels),
             Right::Matrices(right) if m <= most => (&self.unpacked, right),
             Right::Matrices(right) => {
                 packed_here = self.pack(call, right, plan, &mut batch)?;

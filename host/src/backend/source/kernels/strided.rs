@@ -3,11 +3,15 @@
 use crate::backend::source::call::Axes;
 use crate::backend::source::call::Call;
 use crate::backend::source::call::LazyFunction;
+use crate::backend::source::call::group;
 use crate::backend::source::call::index;
 use crate::backend::source::call::type_name;
 use crate::device::KernelArg;
 use crate::device::KernelError;
+use crate::device::Launch;
+use crate::device::ProgramDevice;
 use crate::device::ProgramSource;
+use crate::device::RoutineSite;
 use crate::tensor::DType;
 use crate::tensor::Tensor;
 
@@ -37,13 +41,34 @@ impl Strided {
         n: usize,
         axes: &Axes,
     ) -> Result<(), KernelError> {
-        let args = [
-            KernelArg::Read(input),
-            KernelArg::Write(out),
-            KernelArg::U32(index(n)?),
-            axes.arg(),
-        ];
-        call.launch_items(self.copy.on(call.device)?, n, &args)
+        self.copy_on(call.device, call.routine_site(), input, out, n, axes)
+    }
+
+    /// The same, also where nothing is executed yet.
+    pub(super) fn copy_on(
+        &self,
+        device: &dyn ProgramDevice,
+        origin: RoutineSite<'_>,
+        input: &Tensor,
+        out: &Tensor,
+        n: usize,
+        axes: &Axes,
+    ) -> Result<(), KernelError> {
+        let group = group(device.compute_traits());
+        device.launch(Launch {
+            site: origin.site,
+            step: origin.step,
+            context: origin.context,
+            function: self.copy.on(device)?,
+            groups: [n.div_ceil(group), 1, 1],
+            group_size: [group, 1, 1],
+            args: &[
+                KernelArg::Read(input),
+                KernelArg::Write(out),
+                KernelArg::U32(index(n)?),
+                axes.arg(),
+            ],
+        })
     }
 
     /// Sets every element.

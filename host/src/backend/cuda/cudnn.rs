@@ -1,0 +1,524 @@
+//! All calls into cuDNN: convolutions of images whose channels stand last, each by the routine that it thinks best.
+//!
+//! `cudarc` loads the library, and panics where it is not there, so nothing here is called before [`is_present`] has said that it is. A
+//! context of CUDA must be current wherever a handle is used.
+
+use std::collections::HashMap;
+use std::ffi::c_int;
+use std::ffi::c_void;
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::sync::Mutex;
+use std::sync::OnceLock;
+use std::sync::PoisonError;
+
+use cudarc::cudnn::sys;
+use cudarc::cudnn::sys::cudnnActivationMode_t as Mode;
+use cudarc::cudnn::sys::cudnnConvolutionFwdAlgo_t as Algorithm;
+use cudarc::cudnn::sys::cudnnDataType_t as DataType;
+use cudarc::cudnn::sys::cudnnMathType_t as Math;
+use cudarc::cudnn::sys::cudnnStatus_t as Status;
+use cudarc::cudnn::sys::cudnnTensorFormat_t as Format;
+
+use super::driver::Arithmetic;
+use super::driver::ConvolutionForward;
+use super::driver::DriverError;
+use super::driver::DriverErrorKind;
+use super::driver::Span;
+use super::driver::WindowSize;
+use super::ffi::text_at;
+use crate::device::Activation;
+
+/// The oldest version whose codes of errors are those of `cudarc`'s table: 9.0.
+const VERSION_MIN: usize = 90_000;
+
+/// Kinds of convolutions that are remembered at most: more come from shapes that never repeat.
+const PREPARED_MAX: usize = 1024;
+
+/// Routines that the library is asked for.
+const N_ALGORITHMS: usize = Algorithm::CUDNN_CONVOLUTION_FWD_ALGO_COUNT as usize;
+
+type Called<T> = Result<T, DriverError>;
+
+/// Whether the library is there, in a version that is known. Loads it.
+pub(super) fn is_present() -> bool {
+    static IS_PRESENT: OnceLock<bool> = OnceLock::new();
+    *IS_PRESENT.get_or_init(|| {
+        // SAFETY: loads a library of NVIDIA's, whose initialisation has no requirements.
+        let is_there = unsafe { sys::is_culib_present() };
+        // SAFETY: it is loaded; every version has this function.
+        is_there && unsafe { sys::cudnnGetVersion() } >= VERSION_MIN
+    })
+}
+
+fn done(status: Status) -> Called<()> {
+    if status == Status::CUDNN_STATUS_SUCCESS {
+        return Ok(());
+    }
+    // Codes come in families, by thousands: what is not supported, and what the device or memory lacks.
+    let kind = match status as u32 / 1000 {
+        3 => DriverErrorKind::Unsupported,
+        // Where the GPU is lost, its driver says so at the next call.
+        _ => DriverErrorKind::Refused,
+    };
+    // SAFETY: gives a text that lives as long as the library.
+    let text = unsafe { sys::cudnnGetErrorString(status) };
+    Err(DriverError {
+        code: status as i32,
+        // SAFETY: as above.
+        text: format!("cuDNN: {}", unsafe { text_at(text) }),
+        kind,
+    })
+}
+
+/// What a call writes to a place: a handle.
+fn handle<T>(call: impl FnOnce(*mut *mut T) -> Status) -> Called<*mut T> {
+    let mut handle = ptr::null_mut();
+    done(call(&raw mut handle))?;
+    Ok(handle)
+}
+
+/// A number as the library takes it.
+fn int(n: u32) -> Called<c_int> {
+    c_int::try_from(n).map_err(|_| DriverError::unsupported("convolutions"))
+}
+
+/// A handle of the library's, for one GPU. It stays as long as the process, as the GPU's context does.
+#[derive(Debug)]
+pub(super) struct Cudnn(Mutex<State>);
+
+/// One thread at a time uses a handle: it keeps which stream it works in.
+#[derive(Debug)]
+struct State {
+    handle: sys::cudnnHandle_t,
+    prepared: HashMap<Kind, Option<Prepared>>,
+}
+
+// SAFETY: a handle and what it describes may be used by any thread, one at a time.
+unsafe impl Send for State {}
+
+/// What convolutions have in common that one routine computes.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Kind {
+    arithmetic: Arithmetic,
+    n_images: u32,
+    windows: [WindowSize; 2],
+    channels: [u32; 2],
+    n_groups: u32,
+    has_bias: bool,
+    activation: Activation,
+    workspace_bytes: usize,
+}
+
+/// Descriptions that the library makes and lets go.
+macro_rules! descriptor {
+    ($name:ident, $handle:ident, $create:ident, $destroy:ident) => {
+        #[derive(Debug)]
+        struct $name(sys::$handle);
+
+        impl $name {
+            fn new() -> Called<Self> {
+                handle(|descriptor| {
+                    // SAFETY: writes a handle.
+                    unsafe { sys::$create(descriptor) }
+                })
+                .map(Self)
+            }
+        }
+
+        impl Drop for $name {
+            fn drop(&mut self) {
+                // SAFETY: it is ours, and nobody uses it any more.
+                let _ = unsafe { sys::$destroy(self.0) };
+            }
+        }
+    };
+}
+
+descriptor!(
+    Images,
+    cudnnTensorDescriptor_t,
+    cudnnCreateTensorDescriptor,
+    cudnnDestroyTensorDescriptor
+);
+descriptor!(
+    Filter,
+    cudnnFilterDescriptor_t,
+    cudnnCreateFilterDescriptor,
+    cudnnDestroyFilterDescriptor
+);
+descriptor!(
+    Windows,
+    cudnnConvolutionDescriptor_t,
+    cudnnCreateConvolutionDescriptor,
+    cudnnDestroyConvolutionDescriptor
+);
+descriptor!(
+    Behind,
+    cudnnActivationDescriptor_t,
+    cudnnCreateActivationDescriptor,
+    cudnnDestroyActivationDescriptor
+);
+
+impl Images {
+    /// Images, rows, columns, channels.
+    fn of(data_type: DataType, [n, rows, columns, channels]: [u32; 4]) -> Called<Self> {
+        let images = Self::new()?;
+        let (n, channels, rows, columns) = (int(n)?, int(channels)?, int(rows)?, int(columns)?);
+        // SAFETY: the description is ours.
+        done(unsafe {
+            sys::cudnnSetTensor4dDescriptor(
+                images.0,
+                Format::CUDNN_TENSOR_NHWC,
+                data_type,
+                n,
+                channels,
+                rows,
+                columns,
+            )
+        })?;
+        Ok(images)
+    }
+}
+
+/// What a convolution is, in the library's words.
+#[derive(Debug)]
+struct Described {
+    input: Images,
+    filter: Filter,
+    windows: Windows,
+    out: Images,
+    bias: Images,
+    behind: Behind,
+    math: Math,
+}
+
+impl Described {
+    fn new(kind: &Kind) -> Called<Self> {
+        let (data_type, math) = match kind.arithmetic {
+            // The default would round factors to TensorFloat-32.
+            Arithmetic::F32 => (DataType::CUDNN_DATA_FLOAT, Math::CUDNN_FMA_MATH),
+            Arithmetic::Tf32 => (DataType::CUDNN_DATA_FLOAT, Math::CUDNN_DEFAULT_MATH),
+            Arithmetic::F16 => (DataType::CUDNN_DATA_HALF, Math::CUDNN_TENSOR_OP_MATH),
+            Arithmetic::Bf16 => (DataType::CUDNN_DATA_BFLOAT16, Math::CUDNN_TENSOR_OP_MATH),
+        };
+        let Kind {
+            n_images,
+            windows: [rows, columns],
+            channels: [channels, out_channels],
+            n_groups,
+            ..
+        } = *kind;
+        let input = Images::of(data_type, [n_images, rows.input, columns.input, channels])?;
+        let out = Images::of(
+            data_type,
+            [n_images, rows.output, columns.output, out_channels],
+        )?;
+        let bias = Images::of(data_type, [1, 1, 1, out_channels])?;
+        let filter = Filter::new()?;
+        let (outer, inner) = (int(out_channels)?, int(channels / n_groups)?);
+        let taps = [int(rows.taps)?, int(columns.taps)?];
+        // SAFETY: the description is ours.
+        done(unsafe {
+            sys::cudnnSetFilter4dDescriptor(
+                filter.0,
+                data_type,
+                Format::CUDNN_TENSOR_NHWC,
+                outer,
+                inner,
+                taps[0],
+                taps[1],
+            )
+        })?;
+        let windows = Windows::new()?;
+        let [pad, stride, dilation] = [
+            [int(rows.pad)?, int(columns.pad)?],
+            [int(rows.stride)?, int(columns.stride)?],
+            [int(rows.dilation)?, int(columns.dilation)?],
+        ];
+        // SAFETY: the description is ours.
+        done(unsafe {
+            sys::cudnnSetConvolution2dDescriptor(
+                windows.0,
+                pad[0],
+                pad[1],
+                stride[0],
+                stride[1],
+                dilation[0],
+                dilation[1],
+                // TensorFlow's convolutions do not turn filters around.
+                sys::cudnnConvolutionMode_t::CUDNN_CROSS_CORRELATION,
+                DataType::CUDNN_DATA_FLOAT,
+            )
+        })?;
+        // SAFETY: as above.
+        done(unsafe { sys::cudnnSetConvolutionMathType(windows.0, math) })?;
+        // SAFETY: as above.
+        done(unsafe { sys::cudnnSetConvolutionGroupCount(windows.0, int(n_groups)?) })?;
+        let behind = Behind::new()?;
+        let mode = match kind.activation {
+            Activation::None => Mode::CUDNN_ACTIVATION_IDENTITY,
+            Activation::Relu => Mode::CUDNN_ACTIVATION_RELU,
+        };
+        let nans = sys::cudnnNanPropagation_t::CUDNN_PROPAGATE_NAN;
+        // SAFETY: the description is ours.
+        done(unsafe { sys::cudnnSetActivationDescriptor(behind.0, mode, nans, 0.0) })?;
+        Ok(Self {
+            input,
+            filter,
+            windows,
+            out,
+            bias,
+            behind,
+            math,
+        })
+    }
+}
+
+/// How convolutions of a kind are computed.
+#[derive(Debug)]
+struct Prepared {
+    described: Described,
+    algorithm: Algorithm,
+    workspace_bytes: usize,
+}
+
+impl Cudnn {
+    /// For the GPU whose context is current.
+    ///
+    /// # Errors
+    /// What the library says.
+    pub(super) fn new() -> Called<Self> {
+        let handle = handle(|handle| {
+            // SAFETY: writes a handle.
+            unsafe { sys::cudnnCreate(handle) }
+        })?;
+        Ok(Self(Mutex::new(State {
+            handle,
+            prepared: HashMap::new(),
+        })))
+    }
+
+    /// Gives a convolution to a stream.
+    ///
+    /// # Errors
+    /// As [`super::driver::Gpu::convolve`].
+    ///
+    /// # Safety
+    /// As that; the context of the GPU is current, and the stream is of it.
+    pub(super) unsafe fn convolve(
+        &self,
+        stream: *mut c_void,
+        convolution: &ConvolutionForward,
+        workspace: Span,
+    ) -> Called<()> {
+        let kind = Kind {
+            arithmetic: convolution.arithmetic,
+            n_images: convolution.n_images,
+            windows: convolution.windows,
+            channels: convolution.channels,
+            n_groups: convolution.n_groups,
+            has_bias: convolution.bias.is_some(),
+            activation: convolution.activation,
+            workspace_bytes: workspace.len_bytes,
+        };
+        // A routine that adds a bias is the only one that activates.
+        if !kind.has_bias && kind.activation != Activation::None {
+            return Err(DriverError::unsupported("convolutions"));
+        }
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let State { handle, prepared } = &mut *state;
+        if !prepared.contains_key(&kind) {
+            if prepared.len() >= PREPARED_MAX {
+                prepared.clear();
+            }
+            let found = match prepare(*handle, &kind) {
+                Ok(found) => Some(found),
+                Err(error) if error.kind == DriverErrorKind::Unsupported => None,
+                Err(error) => return Err(error),
+            };
+            prepared.insert(kind.clone(), found);
+        }
+        let Some(Some(found)) = prepared.get(&kind) else {
+            return Err(DriverError::unsupported("convolutions"));
+        };
+        // SAFETY: the stream is of this GPU.
+        done(unsafe { sys::cudnnSetStream(*handle, stream.cast()) })?;
+        let place = |span: Span| ptr::with_exposed_provenance_mut::<c_void>(span.address as usize);
+        let (one, zero) = (1.0f32, 0.0f32);
+        let (one, zero) = (ptr::from_ref(&one).cast(), ptr::from_ref(&zero).cast());
+        let Described {
+            input,
+            filter,
+            windows,
+            out,
+            bias,
+            behind,
+            ..
+        } = &found.described;
+        let result = place(convolution.out);
+        let Some(biases) = convolution.bias else {
+            // SAFETY: the caller's. Factors are on the host, and read before this returns, as are descriptions, which the lock keeps.
+            return done(unsafe {
+                sys::cudnnConvolutionForward(
+                    *handle,
+                    one,
+                    input.0,
+                    place(convolution.input),
+                    filter.0,
+                    place(convolution.filter),
+                    windows.0,
+                    found.algorithm,
+                    place(workspace),
+                    found.workspace_bytes,
+                    zero,
+                    out.0,
+                    result,
+                )
+            });
+        };
+        // SAFETY: as above. What is added besides is multiplied with 0, and not read.
+        done(unsafe {
+            sys::cudnnConvolutionBiasActivationForward(
+                *handle,
+                one,
+                input.0,
+                place(convolution.input),
+                filter.0,
+                place(convolution.filter),
+                windows.0,
+                found.algorithm,
+                place(workspace),
+                found.workspace_bytes,
+                zero,
+                out.0,
+                result,
+                bias.0,
+                place(biases),
+                behind.0,
+                out.0,
+                result,
+            )
+        })
+    }
+}
+
+/// The routine that the library thinks best, of those that compute as they should in the memory that there is.
+fn prepare(handle: sys::cudnnHandle_t, kind: &Kind) -> Called<Prepared> {
+    let described = Described::new(kind)?;
+    let Described {
+        input,
+        filter,
+        windows,
+        out,
+        math,
+        ..
+    } = &described;
+    let mut results =
+        [const { MaybeUninit::<sys::cudnnConvolutionFwdAlgoPerf_t>::uninit() }; N_ALGORITHMS];
+    let mut n_found: c_int = 0;
+    // SAFETY: all descriptions are ours; there is room for so many results.
+    done(unsafe {
+        sys::cudnnGetConvolutionForwardAlgorithm_v7(
+            handle,
+            input.0,
+            filter.0,
+            windows.0,
+            out.0,
+            N_ALGORITHMS as c_int,
+            &raw mut n_found,
+            results.as_mut_ptr().cast(),
+        )
+    })?;
+    let n_found = usize::try_from(n_found).unwrap_or(0).min(N_ALGORITHMS);
+    for result in &results[..n_found] {
+        // SAFETY: the library has written so many.
+        let result = unsafe { result.assume_init_ref() };
+        // A bias with nothing behind is added by one routine alone.
+        let adds = !kind.has_bias
+            || kind.activation != Activation::None
+            || result.algo == Algorithm::CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM;
+        if result.status != Status::CUDNN_STATUS_SUCCESS || result.mathType != *math || !adds {
+            continue;
+        }
+        let mut workspace_bytes = 0;
+        // SAFETY: all descriptions are ours; writes a size.
+        let sized = done(unsafe {
+            sys::cudnnGetConvolutionForwardWorkspaceSize(
+                handle,
+                input.0,
+                filter.0,
+                windows.0,
+                out.0,
+                result.algo,
+                &raw mut workspace_bytes,
+            )
+        });
+        if sized.is_ok() && workspace_bytes <= kind.workspace_bytes {
+            let algorithm = result.algo;
+            return Ok(Prepared {
+                described,
+                algorithm,
+                workspace_bytes,
+            });
+        }
+    }
+    Err(DriverError::unsupported("convolutions"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Descriptions need no GPU, so the library can say of them here what it thinks of their sizes and types.
+    #[test]
+    fn the_library_takes_descriptions() {
+        if !is_present() {
+            return;
+        }
+        let window = |input, output, taps| WindowSize {
+            input,
+            output,
+            taps,
+            stride: 2,
+            dilation: 1,
+            pad: 1,
+        };
+        for arithmetic in [
+            Arithmetic::F32,
+            Arithmetic::Tf32,
+            Arithmetic::F16,
+            Arithmetic::Bf16,
+        ] {
+            for activation in [Activation::None, Activation::Relu] {
+                let kind = Kind {
+                    arithmetic,
+                    n_images: 2,
+                    windows: [window(9, 5, 3), window(8, 4, 3)],
+                    channels: [6, 8],
+                    n_groups: 2,
+                    has_bias: true,
+                    activation,
+                    workspace_bytes: 1 << 20,
+                };
+                let described = Described::new(&kind).unwrap();
+                let (mut n, mut channels, mut rows, mut columns) = (0, 0, 0, 0);
+                // SAFETY: the descriptions are alive; writes four ints.
+                done(unsafe {
+                    sys::cudnnGetConvolution2dForwardOutputDim(
+                        described.windows.0,
+                        described.input.0,
+                        described.filter.0,
+                        &raw mut n,
+                        &raw mut channels,
+                        &raw mut rows,
+                        &raw mut columns,
+                    )
+                })
+                .unwrap();
+                // As it was said that the result is.
+                assert_eq!([n, rows, columns, channels], [2, 5, 4, 8]);
+            }
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Products and convolutions by NVIDIA's libraries: from tensors to what the driver is asked for.
+//!
+//! In go sizes and strides of row-major tensors, out goes what cuBLASLt and cuDNN take: matrices whose columns stand side by side, and padding
+//! that is the same at both ends. What cannot be said so is not done here.
+
+use smallvec::SmallVec;
+
+use super::device::GpuDevice;
+use super::driver::Arithmetic;
+use super::driver::ConvolutionForward;
+use super::driver::DriverError;
+use super::driver::DriverErrorKind;
+use super::driver::Gpu;
+use super::driver::Matrices;
+use super::driver::Multiplication;
+use super::driver::Span;
+use super::driver::StreamHandle;
+use super::driver::WindowSize;
+use super::lane::Use;
+use super::memory::parts;
+use crate::device::KernelError;
+use crate::device::RoutineConvolution;
+use crate::device::RoutineMatrices;
+use crate::device::RoutineProduct;
+use crate::device::RoutineSite;
+use crate::device::RoutineWindow;
+use crate::device::Routines;
+use crate::tensor::DType;
+use crate::tensor::Tensor;
+
+impl Routines for GpuDevice {
+    fn multiplies(&self, dtype: DType) -> bool {
+        self.arithmetic(dtype).is_some() && self.group().gpu.driver().can_multiply()
+    }
+
+    fn multiply(&self, product: &RoutineProduct<'_>) -> Result<bool, KernelError> {
+        let Some(arithmetic) = self.arithmetic(product.out.tensor.dtype()) else {
+            return Ok(false);
+        };
+        let mut uses = Used::default();
+        // Columns of the transposed result are rows of ours, so it is the right side that stands left.
+        let [m, k, n] = product.size;
+        let size_bytes = arithmetic.size_bytes();
+        let sides = [
+            (&product.right, [k, n]),
+            (&product.left, [m, k]),
+            (&product.out, [m, n]),
+        ];
+        let mut matrices: SmallVec<[Matrices; 3]> = SmallVec::new();
+        for (index, (side, [rows, columns])) in sides.into_iter().enumerate() {
+            let is_written = index == 2;
+            let span = self.span(side.tensor, is_written, &mut uses)?;
+            match turned(side, rows, columns, product.n_batches, size_bytes, span) {
+                Some(turned) if !(is_written && turned.is_transposed) => matrices.push(turned),
+                _ => return Ok(false),
+            }
+        }
+        let Ok(n_batches) = u32::try_from(product.n_batches) else {
+            return Ok(false);
+        };
+        let bias = product.bias.map(|bias| self.span(bias, false, &mut uses));
+        let multiplication = Multiplication {
+            arithmetic,
+            left: matrices[0],
+            right: matrices[1],
+            out: matrices[2],
+            n_batches,
+            bias: bias.transpose()?,
+            activation: product.activation,
+        };
+        self.give(
+            &product.origin,
+            uses,
+            "a product",
+            // SAFETY: the spans are of tensors that go back with their uses, and hold what `turned` has found in them.
+            |driver, stream, scratch| unsafe { driver.multiply(stream, &multiplication, scratch) },
+        )
+    }
+
+    fn convolves(&self, dtype: DType) -> bool {
+        self.arithmetic(dtype).is_some() && self.group().gpu.driver().can_convolve()
+    }
+
+    fn convolve(&self, convolution: &RoutineConvolution<'_>) -> Result<bool, KernelError> {
+        let Some(arithmetic) = self.arithmetic(convolution.out.dtype()) else {
+            return Ok(false);
+        };
+        let narrow = |n: usize| i32::try_from(n).ok().map(i32::cast_unsigned);
+        let (Some(n_images), Some(n_groups)) =
+            (narrow(convolution.n_images), narrow(convolution.n_groups))
+        else {
+            return Ok(false);
+        };
+        let [rows, columns] = convolution.windows.map(window);
+        let [channels, out_channels] = convolution.channels.map(narrow);
+        let (Some(rows), Some(columns), Some(channels), Some(out_channels)) =
+            (rows, columns, channels, out_channels)
+        else {
+            return Ok(false);
+        };
+        let mut uses = Used::default();
+        let bias = convolution
+            .bias
+            .map(|bias| self.span(bias, false, &mut uses));
+        let forward = ConvolutionForward {
+            arithmetic,
+            n_images,
+            windows: [rows, columns],
+            channels: [channels, out_channels],
+            n_groups,
+            input: self.span(convolution.input, false, &mut uses)?,
+            filter: self.span(convolution.filter, false, &mut uses)?,
+            out: self.span(convolution.out, true, &mut uses)?,
+            bias: bias.transpose()?,
+            activation: convolution.activation,
+        };
+        self.give(
+            &convolution.origin,
+            uses,
+            "a convolution",
+            // SAFETY: the spans are of tensors that go back with their uses; their kernel has their shapes from these sizes.
+            |driver, stream, scratch| unsafe { driver.convolve(stream, &forward, scratch) },
+        )
+    }
+}
+
+/// What tensors are used for.
+type Used<'a> = SmallVec<[Use<'a>; 6]>;
+
+impl GpuDevice {
+    /// What the libraries compute such elements with.
+    fn arithmetic(&self, dtype: DType) -> Option<Arithmetic> {
+        match dtype {
+            DType::F32 if self.allows_tf32() => Some(Arithmetic::Tf32),
+            DType::F32 => Some(Arithmetic::F32),
+            DType::F16 => Some(Arithmetic::F16),
+            DType::BF16 => Some(Arithmetic::Bf16),
+            _ => None,
+        }
+    }
+
+    fn span<'a>(
+        &self,
+        tensor: &'a Tensor,
+        is_written: bool,
+        uses: &mut Used<'a>,
+    ) -> Result<Span, KernelError> {
+        let (span, memory) = self.parts(tensor)?;
+        uses.push(if is_written {
+            Use::Writes(memory.uses())
+        } else {
+            Use::Reads(memory.uses())
+        });
+        Ok(span)
+    }
+
+    /// Gives work to the node's stream; `false` for what the libraries do not do.
+    fn give<'a>(
+        &'a self,
+        origin: &RoutineSite<'a>,
+        mut uses: Used<'a>,
+        what: &str,
+        work: impl FnOnce(&dyn Gpu, StreamHandle, Span) -> Result<(), DriverError>,
+    ) -> Result<bool, KernelError> {
+        let context = self.context_of(origin.context)?;
+        let scratch = context.scratch().and_then(parts);
+        let mut workspace = Span {
+            address: 0,
+            len_bytes: 0,
+        };
+        if let Some((span, memory)) = scratch {
+            workspace = span;
+            uses.push(Use::Writes(memory.uses()));
+        }
+        let given = context
+            .lane()
+            .give(&uses, Some(origin.site), None, |driver, stream| {
+                work(driver, stream, workspace)
+            });
+        match given {
+            Ok(ticket) => {
+                self.synced(context, ticket)
+                    .map_err(|error| self.failed_at(origin.site, what, &error))?;
+                Ok(true)
+            }
+            Err(error) if error.kind == DriverErrorKind::Unsupported => Ok(false),
+            Err(error) => Err(self.failed_at(origin.site, what, &error)),
+        }
+    }
+}
+
+/// Row-major matrices `[rows, columns]` as those of `columns` rows whose columns stand side by side; `None` where neither rows nor columns do,
+/// and where they do not lie in their tensor.
+fn turned(
+    side: &RoutineMatrices<'_>,
+    rows: usize,
+    columns: usize,
+    n_batches: usize,
+    size_bytes: usize,
+    span: Span,
+) -> Option<Matrices> {
+    // Along an axis of one, any stride is as good as the other.
+    let (is_transposed, leading, [inner, outer]) =
+        if (side.column == 1 || columns == 1) && (side.row >= columns || rows == 1) {
+            (false, side.row.max(columns), [columns, rows])
+        } else if (side.row == 1 || rows == 1) && (side.column >= rows || columns == 1) {
+            (true, side.column.max(rows), [rows, columns])
+        } else {
+            return None;
+        };
+    let leading = if outer == 1 { inner } else { leading };
+    let last = (n_batches - 1)
+        .checked_mul(side.batch)?
+        .checked_add((outer - 1).checked_mul(leading)?)?
+        .checked_add(inner)?;
+    let (start, len_bytes) = (
+        side.first.checked_mul(size_bytes)?,
+        last.checked_mul(size_bytes)?,
+    );
+    let is_within = start.checked_add(len_bytes)? <= span.len_bytes;
+    is_within.then_some(Matrices {
+        span: Span {
+            address: span.address + start as u64,
+            len_bytes,
+        },
+        rows: inner as u64,
+        columns: outer as u64,
+        leading: leading as u64,
+        batch: side.batch as u64,
+        is_transposed,
+    })
+}
+
+/// An axis whose padding is the same at both ends.
+fn window(window: RoutineWindow) -> Option<WindowSize> {
+    let RoutineWindow {
+        input,
+        output,
+        taps,
+        stride,
+        dilation,
+        pad_before,
+    } = window;
+    let reach = taps.checked_sub(1)?.checked_mul(dilation)?.checked_add(1)?;
+    let padded = pad_before.checked_mul(2)?.checked_add(input)?;
+    let n_places = padded.checked_sub(reach)?.checked_div(stride)? + 1;
+    // The libraries count with ints.
+    let narrow = |n: usize| i32::try_from(n).ok().map(i32::cast_unsigned);
+    (n_places == output).then_some(WindowSize {
+        input: narrow(input)?,
+        output: narrow(output)?,
+        taps: narrow(taps)?,
+        stride: narrow(stride)?,
+        dilation: narrow(dilation)?,
+        pad: narrow(pad_before)?,
+    })
+}

@@ -1,0 +1,151 @@
+//! Products by the routines of a device's maker, where it has some: from the strides of a batch to what a routine takes.
+
+use smallvec::SmallVec;
+
+use crate::backend::source::call::Call;
+use crate::backend::source::kernels::epilogue::Epilogue;
+use crate::device::KernelError;
+use crate::device::ProgramDevice;
+use crate::device::RoutineMatrices;
+use crate::device::RoutineProduct;
+use crate::device::RoutineSite;
+use crate::tensor::DType;
+use crate::tensor::Tensor;
+
+/// Calls of a routine that one node may be; beyond, a program of our own does it in one.
+const CALLS_MAX: usize = 16;
+
+/// An axis of a batch: how many matrices, and strides in the left side, the right one and the result.
+pub(super) type BatchAxis = (usize, [usize; 3]);
+
+/// What is multiplied, and where rows and columns stand. Columns of the result stand side by side.
+pub(super) struct Operands<'a> {
+    pub(super) left: &'a Tensor,
+    pub(super) right: &'a Tensor,
+    pub(super) out: &'a Tensor,
+    pub(super) bias: Option<&'a Tensor>,
+    pub(super) left_row: usize,
+    pub(super) left_column: usize,
+    pub(super) right_row: usize,
+    pub(super) right_column: usize,
+    pub(super) out_row: usize,
+}
+
+impl Call<'_, '_> {
+    /// Whose calls of routines are this execution's.
+    pub(super) fn routine_site(&self) -> RoutineSite<'_> {
+        RoutineSite {
+            site: self.site,
+            step: self.context.step_number(),
+            context: Some(self.context.device_context()),
+        }
+    }
+}
+
+/// Whether products of this type are the routines' to begin with.
+pub(super) fn multiplies(device: &dyn ProgramDevice, dtype: DType) -> bool {
+    let routines = device.routines();
+    routines.is_some_and(|routines| routines.multiplies(dtype))
+}
+
+/// Multiplies by a routine, with what an epilogue does behind; `false` where that is not done, and nothing has happened.
+pub(super) fn multiply(
+    call: &Call<'_, '_>,
+    epilogue: Option<&Epilogue>,
+    size: [usize; 3],
+    batch: &[BatchAxis],
+    operands: &Operands<'_>,
+) -> Result<bool, KernelError> {
+    let dtype = operands.out.dtype();
+    let Some(routines) = call.device.routines() else {
+        return Ok(false);
+    };
+    if !routines.multiplies(dtype) {
+        return Ok(false);
+    }
+    let mut axes = joined(batch);
+    let (n_batches, strides) = axes.pop().unwrap_or((1, [0; 3]));
+    let n_calls: usize = axes.iter().map(|(n, _)| n).product();
+    if n_calls > CALLS_MAX {
+        return Ok(false);
+    }
+    for index in 0..n_calls {
+        let first = starts(&axes, index);
+        let matrices = |tensor, row, column, operand: usize| RoutineMatrices {
+            tensor,
+            first: first[operand],
+            row,
+            column,
+            batch: strides[operand],
+        };
+        let product = RoutineProduct {
+            origin: call.routine_site(),
+            size,
+            n_batches,
+            left: matrices(operands.left, operands.left_row, operands.left_column, 0),
+            right: matrices(operands.right, operands.right_row, operands.right_column, 1),
+            out: matrices(operands.out, operands.out_row, 1, 2),
+            bias: operands.bias,
+            activation: epilogue.map(Epilogue::of_routines).unwrap_or_default(),
+        };
+        // The first tells for all, which differ by where they start; where one does not, the program writes all of them anew.
+        if !routines.multiply(&product)? {
+            return Ok(false);
+        }
+    }
+    if let Some(epilogue) = epilogue {
+        epilogue.finish(call, operands.out)?;
+    }
+    Ok(true)
+}
+
+/// The same batch with as few axes as strides allow, outermost first.
+fn joined(batch: &[BatchAxis]) -> SmallVec<[BatchAxis; 4]> {
+    let mut joined: SmallVec<[BatchAxis; 4]> = SmallVec::new();
+    for &(n, strides) in batch {
+        match joined.last_mut() {
+            Some((outer_n, outer)) if (0..3).all(|side| outer[side] == n * strides[side]) => {
+                *outer_n *= n;
+                *outer = strides;
+            }
+            _ => joined.push((n, strides)),
+        }
+    }
+    joined
+}
+
+/// Where the matrices of a position start.
+fn starts(axes: &[BatchAxis], mut index: usize) -> [usize; 3] {
+    let mut first = [0; 3];
+    for (n, strides) in axes.iter().rev() {
+        for (start, stride) in first.iter_mut().zip(strides) {
+            *start += index % n * stride;
+        }
+        index /= n;
+    }
+    first
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn axes_of_a_batch_are_joined_where_strides_go_on() {
+        // Three of the left side in a row, the right one the same for all; then a left side that is repeated.
+        let batch = [(2, [12, 0, 30]), (3, [4, 0, 10])];
+        assert_eq!(joined(&batch).as_slice(), [(6, [4, 0, 10])]);
+        let batch = [(2, [0, 0, 30]), (3, [4, 0, 10])];
+        assert_eq!(joined(&batch).as_slice(), batch);
+        assert_eq!(joined(&[]).as_slice(), []);
+    }
+
+    #[test]
+    fn positions_start_where_the_strides_say() {
+        let axes = [(2, [100, 0, 60]), (3, [7, 5, 20])];
+        assert_eq!(starts(&axes, 0), [0, 0, 0]);
+        assert_eq!(starts(&axes, 2), [14, 10, 40]);
+        assert_eq!(starts(&axes, 4), [107, 5, 80]);
+        assert_eq!(starts(&[], 0), [0, 0, 0]);
+    }
+}
