@@ -3,11 +3,17 @@
 
 use std::sync::Arc;
 
+use half::bf16;
+use half::f16;
 use placewright::builder::Conv2d;
 use placewright::builder::GraphBuilder;
+use placewright::builder::Number;
 use placewright::builder::Padding;
+use placewright::builder::Scalar;
 use placewright::device::DeviceSet;
+use placewright::tensor::Element;
 use placewright::tensor::PartialShape;
+use placewright::tensor::Tensor;
 
 use super::fusion::Ways;
 use super::fusion::assert_close;
@@ -86,6 +92,44 @@ fn products(devices: &Arc<DeviceSet>) {
             assert_eq!(bits(&found[0]), bits(&expected[0]), "{what}");
         }
     }
+}
+
+/// Ones whose sum, 257 or 2049, is between two numbers that the type has, as is what the bias of 1 makes of the one below: rounded once, the result
+/// is 1 more than the sum.
+#[test]
+fn short_floats_are_rounded_once() {
+    let Some(ways) = Ways::open() else {
+        return;
+    };
+    for devices in ways.all() {
+        let b = GraphBuilder::new("bfloat16");
+        rounded_once(b, devices, bf16::ONE, 257, bf16::from_f32(258.0));
+        let b = GraphBuilder::new("half");
+        rounded_once(b, devices, f16::ONE, 2049, f16::from_f32(2050.0));
+    }
+}
+
+fn rounded_once<T: Number + Scalar + Element>(
+    b: GraphBuilder,
+    devices: &Arc<DeviceSet>,
+    one: T,
+    k: usize,
+    expected: T,
+) {
+    let x = b.placeholder::<T>("x", [2, k]).unwrap();
+    let w = b.constant([k, 3], &vec![one; 3 * k]).unwrap();
+    let bias = b.placeholder::<T>("bias", [3]).unwrap();
+    let product = b.named("product").matmul(x, w).unwrap();
+    let sum = b.named("sum").bias_add(product, bias).unwrap();
+    b.named("y").relu(sum).unwrap();
+    let (session, recorder) = recorded(b, devices);
+    let feeds = [
+        ("x", Tensor::from_values([2, k], &vec![one; 2 * k]).unwrap()),
+        ("bias", Tensor::from_values([3], &[one; 3]).unwrap()),
+    ];
+    let found = session.run(&feeds, &["y"]).unwrap();
+    assert_eq!(joined(&recorder), ["_FusedMatMul computes product, sum, y"]);
+    assert_eq!(found[0].as_slice::<T>().unwrap(), [expected; 6]);
 }
 
 #[test]

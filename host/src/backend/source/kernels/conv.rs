@@ -68,7 +68,7 @@ fn made(
 ) -> Made {
     let dtype = type_attr(node, "T")?;
     let tiling = Tiling::new(program_device(node.device)?.compute_traits(), dtype);
-    let epilogue = has_epilogue.then(|| Epilogue::new(node, tiling));
+    let epilogue = has_epilogue.then(|| Epilogue::new(node, dtype, tiling));
     let epilogue = epilogue.transpose()?;
     Ok(Box::new(ConvolutionKernel {
         dtype,

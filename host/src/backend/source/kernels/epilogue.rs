@@ -17,8 +17,9 @@ use crate::tensor::DType;
 use crate::tensor::Shape;
 use crate::tensor::Tensor;
 
-/// Types whose sums are what is stored, so that nothing is rounded between.
-pub(in crate::backend::source) const TYPES: [DType; 1] = [DType::F32];
+/// Types whose sums are `float`. Shorter ones are rounded once, behind the activation, and not between the nodes, as TensorFlow's fused nodes are
+/// on GPUs.
+pub(in crate::backend::source) const TYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
 
 /// The function of `lanes.h` for no activation.
 const SAME: &str = "same";
@@ -33,6 +34,7 @@ pub(in crate::backend::source) fn is_activation(op: &str) -> bool {
 
 /// The epilogue of a fused node, whose bias is the input after the product's two.
 pub(super) struct Epilogue {
+    dtype: DType,
     function: &'static str,
     /// For products of nothing.
     alone: LazyFunction,
@@ -44,13 +46,18 @@ pub(super) struct Epilogue {
 
 impl Epilogue {
     /// What a node's attributes say.
-    pub(super) fn new(node: &KernelConstruction<'_>, tiling: Tiling) -> Result<Self, KernelError> {
+    pub(super) fn new(
+        node: &KernelConstruction<'_>,
+        dtype: DType,
+        tiling: Tiling,
+    ) -> Result<Self, KernelError> {
         let activation = activation(node, is_activation)?;
         let function = activation.and_then(unary::function_of_lanes);
         let function = function.unwrap_or(SAME);
         let alone = tiling.source("tile.h", include_str!("../tile.h"), 1, 1)?;
         let source = with_activation(alone, function);
         Ok(Self {
+            dtype,
             function,
             alone: LazyFunction::new(source.clone(), "biases"),
             behind: LazyFunction::new(source, "activations"),
@@ -69,7 +76,7 @@ impl Epilogue {
         call: &'a Call<'_, '_>,
         product: &Shape,
     ) -> Result<&'a Tensor, KernelError> {
-        let bias = call.typed(2, TYPES[0])?;
+        let bias = call.typed(2, self.dtype)?;
         check_bias(bias.shape(), product)?;
         Ok(bias)
     }

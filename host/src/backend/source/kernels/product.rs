@@ -270,7 +270,7 @@ impl Products {
         has_epilogue: bool,
     ) -> Result<Self, KernelError> {
         let tiling = Tiling::new(program_device(node.device)?.compute_traits(), dtype);
-        let epilogue = has_epilogue.then(|| Epilogue::new(node, tiling));
+        let epilogue = has_epilogue.then(|| Epilogue::new(node, dtype, tiling));
         let epilogue = epilogue.transpose()?;
         let function =
             |name| TileFunction::new(tiling, "product.c", SOURCE, name, epilogue.as_ref());
