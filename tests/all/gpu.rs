@@ -23,6 +23,7 @@ mod invariance;
 mod memory;
 mod routines;
 mod streams;
+mod support_table;
 mod trouble;
 
 const PREFIX: &str = "/job:localhost/replica:0/task:0";
