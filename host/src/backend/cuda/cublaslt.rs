@@ -355,7 +355,7 @@ impl CublasLt {
         let (one, zero) = (1.0f32, 0.0f32);
         let result = place(multiplication.out.span);
         // SAFETY: the caller's. Factors are on the host, and read before this returns, as are descriptions, which the lock keeps.
-        done(unsafe {
+        let given = done(unsafe {
             sys::cublasLtMatmul(
                 self.handle,
                 found.description.0,
@@ -374,7 +374,12 @@ impl CublasLt {
                 found.workspace_bytes,
                 stream.cast(),
             )
-        })
+        });
+        if matches!(&given, Err(error) if error.kind == DriverErrorKind::Unsupported) {
+            // It need not be asked again.
+            prepared.insert(kind, None);
+        }
+        given
     }
 
     /// The routine that the library thinks best.

@@ -19,6 +19,7 @@ use cudarc::cudnn::sys::cudnnDataType_t as DataType;
 use cudarc::cudnn::sys::cudnnMathType_t as Math;
 use cudarc::cudnn::sys::cudnnStatus_t as Status;
 use cudarc::cudnn::sys::cudnnTensorFormat_t as Format;
+use smallvec::SmallVec;
 
 use super::driver::Arithmetic;
 use super::driver::ConvolutionForward;
@@ -344,6 +345,27 @@ impl Cudnn {
         };
         // SAFETY: the stream is of this GPU.
         done(unsafe { sys::cudnnSetStream(*handle, stream.cast()) })?;
+        // SAFETY: the caller's.
+        let given = unsafe { found.give(*handle, convolution, workspace) };
+        if matches!(&given, Err(error) if error.kind == DriverErrorKind::Unsupported) {
+            // It need not be asked again.
+            prepared.insert(kind, None);
+        }
+        given
+    }
+}
+
+impl Prepared {
+    /// Gives it to the stream that the handle works in.
+    ///
+    /// # Safety
+    /// As [`Cudnn::convolve`].
+    unsafe fn give(
+        &self,
+        handle: sys::cudnnHandle_t,
+        convolution: &ConvolutionForward,
+        workspace: Span,
+    ) -> Called<()> {
         let place = |span: Span| ptr::with_exposed_provenance_mut::<c_void>(span.address as usize);
         let (one, zero) = (1.0f32, 0.0f32);
         let (one, zero) = (ptr::from_ref(&one).cast(), ptr::from_ref(&zero).cast());
@@ -355,22 +377,22 @@ impl Cudnn {
             bias,
             behind,
             ..
-        } = &found.described;
+        } = &self.described;
         let result = place(convolution.out);
         let Some(biases) = convolution.bias else {
-            // SAFETY: the caller's. Factors are on the host, and read before this returns, as are descriptions, which the lock keeps.
+            // SAFETY: the caller's. Factors are on the host, and read before this returns, as descriptions are.
             return done(unsafe {
                 sys::cudnnConvolutionForward(
-                    *handle,
+                    handle,
                     one,
                     input.0,
                     place(convolution.input),
                     filter.0,
                     place(convolution.filter),
                     windows.0,
-                    found.algorithm,
+                    self.algorithm,
                     place(workspace),
-                    found.workspace_bytes,
+                    self.workspace_bytes,
                     zero,
                     out.0,
                     result,
@@ -380,16 +402,16 @@ impl Cudnn {
         // SAFETY: as above. What is added besides is multiplied with 0, and not read.
         done(unsafe {
             sys::cudnnConvolutionBiasActivationForward(
-                *handle,
+                handle,
                 one,
                 input.0,
                 place(convolution.input),
                 filter.0,
                 place(convolution.filter),
                 windows.0,
-                found.algorithm,
+                self.algorithm,
                 place(workspace),
-                found.workspace_bytes,
+                self.workspace_bytes,
                 zero,
                 out.0,
                 result,
@@ -431,14 +453,19 @@ fn prepare(handle: sys::cudnnHandle_t, kind: &Kind) -> Called<Prepared> {
         )
     })?;
     let n_found = usize::try_from(n_found).unwrap_or(0).min(N_ALGORITHMS);
-    for result in &results[..n_found] {
+    let mut results: SmallVec<[_; N_ALGORITHMS]> = results[..n_found]
+        .iter()
         // SAFETY: the library has written so many.
-        let result = unsafe { result.assume_init_ref() };
+        .map(|result| unsafe { result.assume_init_ref() })
+        .collect();
+    // Those that are meant for this kind of factors first; the others keep to what is described, too, or refuse.
+    results.sort_by_key(|result| result.mathType != *math);
+    for result in results {
         // A bias with nothing behind is added by one routine alone.
         let adds = !kind.has_bias
             || kind.activation != Activation::None
             || result.algo == Algorithm::CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM;
-        if result.status != Status::CUDNN_STATUS_SUCCESS || result.mathType != *math || !adds {
+        if result.status != Status::CUDNN_STATUS_SUCCESS || !adds {
             continue;
         }
         let mut workspace_bytes = 0;
