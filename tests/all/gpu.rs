@@ -17,6 +17,8 @@ use crate::sycl::n_devices;
 use crate::sycl::session;
 
 #[cfg(feature = "cli")]
+mod bench;
+#[cfg(feature = "cli")]
 mod cards;
 #[cfg(feature = "cli")]
 mod invariance;

@@ -101,8 +101,9 @@ pub fn main() -> ExitCode {
     ExitCode::from(run(Registry::default(), std::env::args_os()))
 }
 
-/// Runs the program on what an app knows: its ops, devices and kernels are there in every command as what ships is (but in `bench`,
-/// whose figures are those of this library), less the device types that the environment switches off. The first of `args` is the
+/// Runs the program on what an app knows: its ops, devices and kernels are there in every command as what ships is (but in `bench
+/// placement`, `policy-call` and `dispatch`, whose figures are those of this library), less the device types that the environment switches
+/// off. The first of `args` is the
 /// name of the program; returned is the exit status.
 ///
 /// ```no_run
@@ -140,7 +141,7 @@ where
         Command::Place(command) => place::run(&command, &registry, &mut output),
         Command::Policy(command) => policy::run(&command, &mut output),
         Command::Cache(args) => cache::run(&args, &mut output),
-        Command::Bench(command) => bench::run(&command, &mut output),
+        Command::Bench(command) => bench::run(&command, &registry, &mut output),
     };
     match result {
         Ok(Outcome::Done) => 0,

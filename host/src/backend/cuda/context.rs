@@ -63,6 +63,12 @@ impl GpuContext {
         self.group.scratch(self.compute)
     }
 
+    /// The GPU, for work besides the device's.
+    #[cfg(feature = "cli")]
+    pub(super) fn gpu(&self) -> &Arc<OpenGpu> {
+        &self.group.gpu
+    }
+
     /// Whether it is of this group's device.
     pub(super) fn is_of(&self, group: &Arc<Group>) -> bool {
         Arc::ptr_eq(&self.group, group)

@@ -22,6 +22,7 @@
 //! | `ffi.rs` | all calls into CUDA's driver |
 //! | `cublaslt.rs`, `cudnn.rs` | all calls into NVIDIA's libraries of products and convolutions |
 //! | `compile.rs`, `nvrtc.rs` | programs of the dialect, compiled by NVRTC |
+//! | `yardstick.rs` | work given straight to the driver, for benchmarks |
 
 mod bfc;
 mod compile;
@@ -54,6 +55,12 @@ mod pinned;
 mod routines;
 mod streams;
 mod watcher;
+#[cfg(feature = "cli")]
+#[expect(
+    unsafe_code,
+    reason = "gives the GPU work on memory that it keeps until that is done"
+)]
+mod yardstick;
 
 pub use bfc::GpuMemoryStats;
 pub use compile::CompileError;
@@ -61,6 +68,8 @@ pub use compile::compile;
 pub use device::GpuDevice;
 pub use factory::GpuDeviceFactory;
 pub use nvrtc::is_present;
+#[cfg(feature = "cli")]
+pub(crate) use yardstick::Yardstick;
 
 /// The type of these devices.
 pub const DEVICE_TYPE: &str = "GPU";

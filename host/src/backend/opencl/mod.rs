@@ -55,8 +55,6 @@ pub use device::SyclDevice;
 use discover::DeviceFacts;
 use ffi::Context;
 #[cfg(feature = "cli")]
-pub(crate) use yardstick::Rounds;
-#[cfg(feature = "cli")]
 pub(crate) use yardstick::Yardstick;
 
 /// The type of these devices.

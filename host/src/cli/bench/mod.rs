@@ -4,14 +4,22 @@ mod dag;
 #[cfg(feature = "opencl")]
 mod device;
 mod dispatch;
+#[cfg(feature = "cuda")]
+mod gpu;
+#[cfg(any(feature = "cuda", feature = "opencl"))]
+mod graphs;
 mod memory;
 mod model;
 mod models;
+#[cfg(any(feature = "cuda", feature = "opencl"))]
+mod one_device;
 mod placement;
 mod policy_call;
 mod replacement;
 mod serve;
 mod tracing;
+#[cfg(any(feature = "cuda", feature = "opencl"))]
+mod turns;
 mod work;
 mod worker;
 
@@ -23,6 +31,7 @@ use serde::Serialize;
 
 use super::Outcome;
 use super::output::Output;
+use crate::registry::Registry;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum BenchCommand {
@@ -37,6 +46,9 @@ pub(super) enum BenchCommand {
     /// What a device gives, against the same work given straight to its driver, and models against the CPU device.
     #[cfg(feature = "opencl")]
     Device(device::DeviceBench),
+    /// What a GPU gives, against the same work given straight to CUDA's driver, and models against the CPU device.
+    #[cfg(feature = "cuda")]
+    Gpu(gpu::GpuBench),
     /// Requests per second of a session that several threads call at one time, the results checked.
     Serve(serve::ServeBench),
     /// Works on commands from standard input, for a driver that gives several frameworks turns; see tests/peers.
@@ -52,16 +64,22 @@ struct Report<R> {
 }
 
 /// Runs the command.
-pub(super) fn run(command: &BenchCommand, output: &mut Output) -> Result<Outcome> {
+pub(super) fn run(
+    command: &BenchCommand,
+    registry: &Registry,
+    output: &mut Output,
+) -> Result<Outcome> {
     match command {
         BenchCommand::Placement(args) => placement::run(args, output),
         BenchCommand::PolicyCall(args) => policy_call::run(args, output),
         BenchCommand::Dispatch(args) => dispatch::run(args, output),
-        BenchCommand::Models(args) => models::run(args, output),
+        BenchCommand::Models(args) => models::run(args, registry, output),
         #[cfg(feature = "opencl")]
-        BenchCommand::Device(args) => device::run(args, output),
-        BenchCommand::Serve(args) => serve::run(args, output),
-        BenchCommand::Worker => worker::run(output),
+        BenchCommand::Device(args) => device::run(args, registry, output),
+        #[cfg(feature = "cuda")]
+        BenchCommand::Gpu(args) => gpu::run(args, registry, output),
+        BenchCommand::Serve(args) => serve::run(args, registry, output),
+        BenchCommand::Worker => worker::run(registry, output),
     }
 }
 

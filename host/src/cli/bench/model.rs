@@ -52,10 +52,11 @@ pub(super) struct ModelArgs {
 
 impl ModelArgs {
     /// How models are opened. `scope`: the device of nodes that ask for none.
-    pub(super) fn setup(&self, scope: Option<&str>) -> Result<ModelSetup> {
+    pub(super) fn setup(&self, registry: &Registry, scope: Option<&str>) -> Result<ModelSetup> {
         let scope = scope.map(DeviceName::parse_full_or_local).transpose();
         Ok(ModelSetup {
-            devices: self.devices.to_options(Registry::default().factories())?,
+            devices: self.devices.to_options(registry.factories())?,
+            registry: registry.clone(),
             inter_op_threads: self.devices.threads as usize,
             scope: scope.map_err(|err| UsageError(format!("--device: {err}")))?,
             tolerance: Tolerance {
@@ -69,6 +70,8 @@ impl ModelArgs {
 /// How models are opened.
 #[derive(Debug, Clone)]
 pub(super) struct ModelSetup {
+    /// Ops, kernels and device types.
+    pub(super) registry: Registry,
     pub(super) devices: DeviceOptions,
     /// Steps of one run at one time; 0 = one per core.
     pub(super) inter_op_threads: usize,
@@ -102,6 +105,7 @@ impl Model {
         let (session, load) = timed(|| {
             Session::builder()
                 .with_policy_engine(engine)
+                .with_registry(setup.registry)
                 .with_graph_def_file(graph)
                 .with_device_options(setup.devices)
                 .with_placement_options(placement)

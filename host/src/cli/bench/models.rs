@@ -25,6 +25,7 @@ use crate::cli::progress::Progress;
 use crate::cli::timing::Timing;
 use crate::cli::timing::nanoseconds;
 use crate::cli::units::show_ns;
+use crate::registry::Registry;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct ModelsBench {
@@ -58,7 +59,7 @@ struct Row {
 }
 
 /// Runs the benchmark.
-pub(super) fn run(args: &ModelsBench, output: &mut Output) -> Result<Outcome> {
+pub(super) fn run(args: &ModelsBench, registry: &Registry, output: &mut Output) -> Result<Outcome> {
     let graphs = if args.graphs.is_empty() {
         models_in(&args.models)?
     } else {
@@ -69,7 +70,7 @@ pub(super) fn run(args: &ModelsBench, output: &mut Output) -> Result<Outcome> {
     for graph in &graphs {
         progress.set_message(graph.display().to_string());
         let archive = archive_beside(graph)?;
-        let setup = args.model.setup(args.device.as_deref())?;
+        let setup = args.model.setup(registry, args.device.as_deref())?;
         let model = Model::open(graph, &archive, setup)?;
         rows.push(measure(&model, args)?);
         progress.advance();

@@ -21,6 +21,7 @@ use crate::cli::output::align_right;
 use crate::cli::output::new_table;
 use crate::cli::progress::Progress;
 use crate::cli::units::show_ns;
+use crate::registry::Registry;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct ServeBench {
@@ -59,10 +60,10 @@ struct Row {
 }
 
 /// Runs the benchmark.
-pub(super) fn run(args: &ServeBench, output: &mut Output) -> Result<Outcome> {
+pub(super) fn run(args: &ServeBench, registry: &Registry, output: &mut Output) -> Result<Outcome> {
     let archive = archive_beside(&args.graph)?;
     let threads = args.model.devices.threads;
-    let setup = args.model.setup(args.device.as_deref())?;
+    let setup = args.model.setup(registry, args.device.as_deref())?;
     let model = Model::open(&args.graph, &archive, setup)?;
     let progress = Progress::steps(args.callers.len() as u64, "serving");
     let mut rows = Vec::new();

@@ -19,8 +19,16 @@ use serde_json::json;
 use super::dag::Additions;
 use super::dag::Case;
 use super::dag::only_cpu;
+#[cfg(any(feature = "cuda", feature = "opencl"))]
+use super::graphs::BenchGraph;
 use super::model::Model;
 use super::model::ModelSetup;
+#[cfg(any(feature = "cuda", feature = "opencl"))]
+use super::one_device::Copies;
+#[cfg(any(feature = "cuda", feature = "opencl"))]
+use super::one_device::Devices;
+#[cfg(any(feature = "cuda", feature = "opencl"))]
+use super::one_device::Way;
 use super::work::Work;
 use super::work::repeat;
 use super::work::serve;
@@ -31,12 +39,14 @@ use crate::cli::output::chain;
 use crate::cli::timing::Timing;
 use crate::cli::timing::nanoseconds;
 use crate::cli::timing::timed;
+use crate::device::DeviceOptions;
+use crate::names::DeviceName;
+use crate::registry::Registry;
 
 /// Of all results, on all sides.
-const TOLERANCE: Tolerance = Tolerance {
-    atol: 1e-5,
-    rtol: 1e-5,
-};
+fn tolerance() -> f64 {
+    1e-5
+}
 
 /// Longest turn that may be asked for.
 const TURN_MS_MAX: u64 = 600_000;
@@ -51,12 +61,33 @@ enum Command {
         graph: PathBuf,
         arrays: PathBuf,
         threads: u32,
+        /// Where nodes run that ask for no device, such as `GPU:0`; by default there is one CPU device and nothing else.
+        device: Option<String>,
+        /// Absolute and relative, of all results.
+        #[serde(default = "tolerance")]
+        tolerance: f64,
     },
     /// Open a graph of additions, instead of what was open, and run it once.
     OpenDag {
         case: Case,
         nodes: u32,
         threads: u32,
+    },
+    /// Make ready products of square matrices on a device, each of the one before, instead of what was open, and run them once.
+    #[cfg(any(feature = "cuda", feature = "opencl"))]
+    OpenProducts {
+        side: usize,
+        dtype: ProductType,
+        threads: u32,
+        device: String,
+    },
+    /// Make ready copies of so many bytes between pinned memory of the host and a device, instead of what was open, and copy once.
+    #[cfg(any(feature = "cuda", feature = "opencl"))]
+    OpenCopies {
+        bytes: usize,
+        way: Way,
+        threads: u32,
+        device: String,
     },
     /// Repeat it for a while.
     Turn { ms: u64 },
@@ -66,21 +97,31 @@ enum Command {
     Close,
 }
 
+/// Element types of products, as NumPy and PyTorch spell them.
+#[cfg(any(feature = "cuda", feature = "opencl"))]
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum ProductType {
+    Float32,
+    Bfloat16,
+}
+
 /// Answers until the input ends.
-pub(super) fn run(output: &mut Output) -> Result<Outcome> {
+pub(super) fn run(registry: &Registry, output: &mut Output) -> Result<Outcome> {
     let mut open: Option<Box<dyn Work>> = None;
     for line in io::stdin().lock().lines() {
         let line = line.context("reading standard input")?;
         if line.trim().is_empty() {
             continue;
         }
-        let answer = answer(&line, &mut open).unwrap_or_else(|err| json!({ "error": chain(&err) }));
+        let answer = answer(&line, registry, &mut open)
+            .unwrap_or_else(|err| json!({ "error": chain(&err) }));
         output.json_line(&answer)?;
     }
     Ok(Outcome::Done)
 }
 
-fn answer(line: &str, open: &mut Option<Box<dyn Work>>) -> Result<Value> {
+fn answer(line: &str, registry: &Registry, open: &mut Option<Box<dyn Work>>) -> Result<Value> {
     let command: Command =
         serde_json::from_str(line).with_context(|| format!("`{line}` is no command"))?;
     match command {
@@ -92,13 +133,24 @@ fn answer(line: &str, open: &mut Option<Box<dyn Work>>) -> Result<Value> {
             graph,
             arrays,
             threads,
+            device,
+            tolerance,
         } => {
             *open = None;
+            if !(0.0..=1.0).contains(&tolerance) {
+                bail!("a tolerance of {tolerance}; expected 0 to 1");
+            }
+            let mut devices = only_cpu(threads as usize);
+            let scope = device.map(|device| with_device(&mut devices, &device));
             let setup = ModelSetup {
-                devices: only_cpu(threads as usize),
+                registry: registry.clone(),
+                devices,
                 inter_op_threads: threads as usize,
-                scope: None,
-                tolerance: TOLERANCE,
+                scope: scope.transpose()?,
+                tolerance: Tolerance {
+                    atol: tolerance,
+                    rtol: tolerance,
+                },
             };
             let model = Model::open(&graph, &arrays, setup)?;
             let load_ns = nanoseconds(model.load);
@@ -115,6 +167,41 @@ fn answer(line: &str, open: &mut Option<Box<dyn Work>>) -> Result<Value> {
             }
             let (work, load) = timed(|| Additions::open(case, nodes, threads as usize));
             start(open, Box::new(work?), nanoseconds(load))
+        }
+        #[cfg(any(feature = "cuda", feature = "opencl"))]
+        Command::OpenProducts {
+            side,
+            dtype,
+            threads,
+            device,
+        } => {
+            *open = None;
+            if !(1..=32_768).contains(&side) {
+                bail!("products of {side}; expected 1 to 32768");
+            }
+            let (products, load) = timed(|| {
+                let graph = match dtype {
+                    ProductType::Float32 => BenchGraph::products::<f32>(side, true),
+                    ProductType::Bfloat16 => BenchGraph::products::<half::bf16>(side, true),
+                };
+                one_device(registry, threads, &device)?.open_run(&graph?)
+            });
+            start(open, Box::new(products?), nanoseconds(load))
+        }
+        #[cfg(any(feature = "cuda", feature = "opencl"))]
+        Command::OpenCopies {
+            bytes,
+            way,
+            threads,
+            device,
+        } => {
+            *open = None;
+            if !(1..=4 << 30).contains(&bytes) {
+                bail!("copies of {bytes} bytes; expected 1 to 2^32");
+            }
+            let (copies, load) =
+                timed(|| Copies::open(one_device(registry, threads, &device)?, bytes, way));
+            start(open, Box::new(copies?), nanoseconds(load))
         }
         Command::Turn { ms } => {
             let times = repeat(opened(open)?, duration(ms)?)?;
@@ -144,6 +231,39 @@ fn answer(line: &str, open: &mut Option<Box<dyn Work>>) -> Result<Value> {
             Ok(json!({}))
         }
     }
+}
+
+/// Has there be a device, besides CPUs; gives its name.
+fn with_device(devices: &mut DeviceOptions, device: &str) -> Result<DeviceName> {
+    let name = DeviceName::parse_full_or_local(device);
+    let name = name.with_context(|| "`device`")?;
+    let (Some(device_type), Some(index)) = (&name.device_type, name.index) else {
+        bail!("`device`: `{device}` has no type and number; expected such as GPU:0");
+    };
+    let count = devices.device_count.entry(device_type.to_string());
+    let count = count.or_default();
+    *count = index.saturating_add(1).max(*count);
+    // Other frameworks are on the card, too.
+    devices.gpu.allow_growth = true;
+    Ok(name)
+}
+
+/// The devices, of which one does the work.
+#[cfg(any(feature = "cuda", feature = "opencl"))]
+fn one_device(registry: &Registry, threads: u32, device: &str) -> Result<Devices> {
+    let mut devices = only_cpu(threads as usize);
+    with_device(&mut devices, device)?;
+    let setup = ModelSetup {
+        registry: registry.clone(),
+        devices,
+        inter_op_threads: threads as usize,
+        scope: None,
+        tolerance: Tolerance {
+            atol: tolerance(),
+            rtol: tolerance(),
+        },
+    };
+    Devices::open(&setup, device)
 }
 
 fn start(open: &mut Option<Box<dyn Work>>, work: Box<dyn Work>, load_ns: u64) -> Result<Value> {

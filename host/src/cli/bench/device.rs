@@ -1,44 +1,34 @@
 //! `bench device`: what a device gives through this program, against the same work given straight to its driver, and whole models
 //! against the CPU device.
-//!
-//! The two sides take turns, and change who begins; a row's ratio is the median of what each round gave.
-
-mod graphs;
-mod sides;
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
 use clap::ValueEnum;
 use clap::ValueHint;
-use serde::Serialize;
 
-use self::graphs::BenchGraph;
-use self::graphs::Elementwise;
-use self::graphs::ROW;
-use self::sides::Devices;
 use super::Report;
-use super::model::Model;
+use super::graphs::BenchGraph;
+use super::graphs::Elementwise;
+use super::graphs::N_KERNELS;
+use super::graphs::ROW;
 use super::model::ModelArgs;
-use super::model::archive_beside;
-use super::work::Work;
-use super::work::settle;
-use crate::backend::opencl::Rounds;
+use super::one_device::Devices;
+use super::one_device::against_cpu;
+use super::turns::Other;
+use super::turns::Row;
+use super::turns::Turns;
+use super::turns::Unit;
+use super::turns::count;
+use super::turns::raw;
+use super::turns::show;
 use crate::backend::opencl::Yardstick;
 use crate::cli::Outcome;
 use crate::cli::UsageError;
 use crate::cli::output::Output;
-use crate::cli::output::align_right;
-use crate::cli::output::new_table;
 use crate::cli::progress::Progress;
-use crate::cli::timing::median;
-use crate::cli::timing::nanoseconds_f64;
-use crate::cli::units::show_ns;
-
-/// Products or elementwise kernels in one run, so that what a run costs once does not count.
-const N_KERNELS: usize = 8;
+use crate::registry::Registry;
 
 /// Bytes of the tensors that are transferred: some that are copied everywhere, and some that devices in the host's memory share.
 const TRANSFERS_BYTES: [usize; 3] = [4 << 10, 1 << 20, 16 << 20];
@@ -94,64 +84,18 @@ impl Part {
     ];
 }
 
-#[derive(Debug, Serialize)]
-struct Row {
-    case: String,
-    /// What the device is held against.
-    against: &'static str,
-    /// Median times of a turn.
-    ns: f64,
-    against_ns: f64,
-    unit: Unit,
-    /// How many times as fast as the other: above 1 is faster. The median of the rounds'.
-    speed_ratio: f64,
-}
-
-/// What a turn's time means.
-#[derive(Debug, Clone, Copy, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum Unit {
-    /// Floating-point operations of a turn.
-    Flops(f64),
-    /// Bytes that a turn moves, ours and the other's: speeds are compared, not times.
-    Bytes(f64, f64),
-    /// Kernels of a turn.
-    Kernels(f64),
-    /// The turn is the unit.
-    Turns,
-}
-
-impl Unit {
-    /// What the times of one round say: our speed by the other's.
-    fn speed_ratio(self, ours: f64, other: f64) -> f64 {
-        match self {
-            Self::Bytes(own_bytes, other_bytes) => (own_bytes / ours) / (other_bytes / other),
-            _ => other / ours,
-        }
-    }
-
-    fn show(self, ns: f64, is_own: bool) -> String {
-        match self {
-            Self::Flops(flops) => format!("{:.1} GFLOP/s", flops / ns),
-            Self::Bytes(own, other) => {
-                format!("{:.1} GB/s", if is_own { own } else { other } / ns)
-            }
-            Self::Kernels(n) => format!("{} each", show_ns(ns / n)),
-            Self::Turns => show_ns(ns),
-        }
-    }
-}
-
-/// One side: works once and gives the time.
-type Side<'a> = Box<dyn FnMut() -> Result<Duration> + 'a>;
-
 /// Runs the command.
-pub(super) fn run(args: &DeviceBench, output: &mut Output) -> Result<Outcome> {
+pub(super) fn run(args: &DeviceBench, registry: &Registry, output: &mut Output) -> Result<Outcome> {
     let index = index(&args.device)?;
+    let setup = args.options.setup(registry, None)?;
     let bench = Bench {
         args,
-        devices: Devices::open(&args.options, &args.device)?,
+        registry,
+        devices: Devices::open(&setup, &args.device)?,
         yardstick: Yardstick::open(index)?,
+        turns: Turns {
+            n_rounds: args.rounds,
+        },
         progress: Progress::steps(args.parts.len() as u64, "measuring"),
     };
     let mut rows = Vec::new();
@@ -189,8 +133,10 @@ fn index(device: &str) -> Result<usize> {
 
 struct Bench<'a> {
     args: &'a DeviceBench,
+    registry: &'a Registry,
     devices: Devices,
     yardstick: Yardstick,
+    turns: Turns,
     progress: Progress,
 }
 
@@ -199,16 +145,18 @@ impl Bench<'_> {
         let side = 16 * self.args.tiles as usize;
         self.progress.set_message(format!("products of {side}"));
         let kinds = [
-            ("weights", BenchGraph::products(side, true)),
-            ("computed factors", BenchGraph::products(side, false)),
+            ("weights", BenchGraph::products::<f32>(side, true)),
+            ("computed factors", BenchGraph::products::<f32>(side, false)),
         ];
         for (kind, graph) in kinds {
             let run = self.devices.open_run(&graph?)?;
-            rows.push(self.against(
+            rows.push(self.turns.against(
                 format!("product of {side}, {kind}"),
-                "tiles in registers",
-                run.side(),
-                raw(self.yardstick.products(side, N_KERNELS)?),
+                run.side()?,
+                Other::new(
+                    "tiles in registers",
+                    raw(self.yardstick.products(side, N_KERNELS)?),
+                ),
                 Unit::Flops(2.0 * count(side).powi(3) * count(N_KERNELS)),
             )?);
         }
@@ -223,11 +171,13 @@ impl Bench<'_> {
             let run = self
                 .devices
                 .open_run(&BenchGraph::elementwise(case, n_rows)?)?;
-            rows.push(self.against(
+            rows.push(self.turns.against(
                 format!("{} of {n_rows} x {ROW} floats", case.name()),
-                "copy kernel",
-                run.side(),
-                raw(self.yardstick.copies(n_rows * ROW, N_KERNELS)?),
+                run.side()?,
+                Other::new(
+                    "copy kernel",
+                    raw(self.yardstick.copies(n_rows * ROW, N_KERNELS)?),
+                ),
                 Unit::Bytes(case.n_streams() * bytes, 2.0 * bytes),
             )?);
         }
@@ -238,11 +188,10 @@ impl Bench<'_> {
         let n = self.args.chain as usize;
         self.progress.set_message(format!("chain of {n}"));
         let run = self.devices.open_run(&BenchGraph::chain(n)?)?;
-        rows.push(self.against(
+        rows.push(self.turns.against(
             format!("chain of {n} additions"),
-            "enqueued one by one",
-            run.side(),
-            raw(self.yardstick.launches(n)?),
+            run.side()?,
+            Other::new("enqueued one by one", raw(self.yardstick.launches(n)?)),
             Unit::Kernels(count(n)),
         )?);
         Ok(())
@@ -252,18 +201,16 @@ impl Bench<'_> {
         for len_bytes in TRANSFERS_BYTES {
             let kib = len_bytes >> 10;
             self.progress.set_message(format!("copies of {kib} KiB"));
-            rows.push(self.against(
+            rows.push(self.turns.against(
                 format!("{kib} KiB to the device"),
-                "enqueue and wait",
                 self.devices.copy_there(len_bytes)?,
-                raw(self.yardstick.write(len_bytes)?),
+                Other::new("enqueue and wait", raw(self.yardstick.write(len_bytes)?)),
                 Unit::Turns,
             )?);
-            rows.push(self.against(
+            rows.push(self.turns.against(
                 format!("{kib} KiB from the device"),
-                "enqueue and wait",
                 self.devices.copy_back(len_bytes)?,
-                raw(self.yardstick.read(len_bytes)?),
+                Other::new("enqueue and wait", raw(self.yardstick.read(len_bytes)?)),
                 Unit::Turns,
             )?);
         }
@@ -277,104 +224,17 @@ impl Bench<'_> {
             self.devices.open_run(&graph)?,
             self.devices.open_cpu(&graph)?,
         ];
-        rows.push(self.against(
+        rows.push(self.turns.against(
             "4 convolutions 3x3 of 56x56x64".to_owned(),
-            "CPU:0",
-            own.side(),
-            other.side(),
+            own.side()?,
+            Other::new("CPU:0", other.side()?),
             Unit::Turns,
         )?);
         for graph in &self.args.model {
             self.progress.set_message(graph.display().to_string());
-            let archive = archive_beside(graph)?;
-            let open = |device: &str| {
-                let setup = self.args.options.setup(Some(device))?;
-                let model = Model::open(graph, &archive, setup)?;
-                settle(&model)?;
-                anyhow::Ok(model)
-            };
-            let own = open(&format!("/device:{}", self.args.device))?;
-            let other = open("/device:CPU:0")?;
-            rows.push(self.against(
-                own.name.clone(),
-                "CPU:0",
-                Box::new(|| own.run(0)),
-                Box::new(|| other.run(0)),
-                Unit::Turns,
-            )?);
+            let setup = |device: &str| self.args.options.setup(self.registry, Some(device));
+            rows.push(against_cpu(self.turns, graph, &self.args.device, setup)?);
         }
         Ok(())
     }
-
-    /// Lets both have their turns, who begins changing from round to round. The first rounds do not count: kernels are compiled
-    /// then, and memory is made.
-    fn against(
-        &self,
-        case: String,
-        against: &'static str,
-        mut own: Side<'_>,
-        mut other: Side<'_>,
-        unit: Unit,
-    ) -> Result<Row> {
-        const N_WARMUP: u32 = 2;
-        let (mut owns, mut others, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
-        for round in 0..N_WARMUP + self.args.rounds {
-            let (own, other) = if round % 2 == 0 {
-                let own = own()?;
-                (own, other()?)
-            } else {
-                let other = other()?;
-                (own()?, other)
-            };
-            if round >= N_WARMUP {
-                owns.push(own);
-                others.push(other);
-                ratios.push(unit.speed_ratio(nanoseconds_f64(own), nanoseconds_f64(other)));
-            }
-        }
-        ratios.sort_unstable_by(f64::total_cmp);
-        Ok(Row {
-            case,
-            against,
-            ns: nanoseconds_f64(median(&mut owns)),
-            against_ns: nanoseconds_f64(median(&mut others)),
-            unit,
-            speed_ratio: ratios[ratios.len() / 2],
-        })
-    }
-}
-
-fn raw(mut rounds: Rounds<'_>) -> Side<'_> {
-    Box::new(move || Ok(rounds()?))
-}
-
-#[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
-fn count(n: usize) -> f64 {
-    n as f64
-}
-
-fn show(rows: &[Row], output: &mut Output) -> Result<()> {
-    let mut table = new_table([
-        "case",
-        "time",
-        "speed",
-        "against",
-        "its time",
-        "its speed",
-        "ratio",
-    ]);
-    align_right(&mut table, &[1, 2, 4, 5, 6]);
-    for row in rows {
-        table.add_row([
-            row.case.clone(),
-            show_ns(row.ns),
-            row.unit.show(row.ns, true),
-            row.against.to_owned(),
-            show_ns(row.against_ns),
-            row.unit.show(row.against_ns, false),
-            format!("{:.2}", row.speed_ratio),
-        ]);
-    }
-    output.table(&table)?;
-    output.line("ratio: our speed by the other's, the median of rounds in which both had a turn")
 }

@@ -1,0 +1,238 @@
+//! Work given straight to a GPU's driver: what benchmarks hold a GPU device against.
+//!
+//! A stream and memory of its own on the GPU that the device has open. Nothing of the device's streams, pools and launches is used: one
+//! call of the driver for each copy and launch, and one wait at the end.
+
+use std::any::Any;
+use std::ptr::NonNull;
+use std::slice;
+use std::sync::Arc;
+use std::time::Duration;
+use std::time::Instant;
+
+use super::context::GpuContext;
+use super::driver::Argument;
+use super::driver::DriverError;
+use super::driver::EventHandle;
+use super::driver::Gpu;
+use super::driver::GpuFacts;
+use super::driver::Grid;
+use super::driver::Span;
+use super::driver::StreamHandle;
+use super::open_gpu::OpenGpu;
+use super::open_gpu::device_error;
+use crate::device::Device;
+use crate::device::DeviceError;
+use crate::device::ProgramSource;
+
+/// A kernel that does next to nothing.
+const SOURCE: &str = "\
+KERNEL void tiny(const GLOBAL f32 *x, GLOBAL f32 *y)
+{
+    y[GLOBAL_ID(0)] = x[GLOBAL_ID(0)] + 1;
+}
+";
+
+/// A GPU, with a stream for itself.
+#[derive(Debug)]
+pub(crate) struct Yardstick {
+    device: String,
+    gpu: Arc<OpenGpu>,
+    stream: StreamHandle,
+    event: EventHandle,
+}
+
+/// Some work, as often as it is called: the time until all of it is done.
+pub(crate) type Rounds<'a> = Box<dyn FnMut() -> Result<Duration, DeviceError> + 'a>;
+
+impl Yardstick {
+    /// On the GPU that a device has open.
+    ///
+    /// # Errors
+    /// [`DeviceError::InvalidArgument`] where the device is none of this backend's.
+    pub(crate) fn of(device: &dyn Device) -> Result<Self, DeviceError> {
+        let name = device.attributes().name.clone();
+        let context = device.as_kernel_device().map(|kernels| {
+            let context: &dyn Any = &**kernels.default_context();
+            context
+        });
+        let Some(context) = context.and_then(|context| context.downcast_ref::<GpuContext>()) else {
+            return Err(DeviceError::InvalidArgument(format!(
+                "{name} is no GPU that CUDA's backend has opened, and has no driver to be held against"
+            )));
+        };
+        let gpu = Arc::clone(context.gpu());
+        let made = gpu.call(|driver| {
+            let stream = driver.new_stream(0)?;
+            let event = driver.new_event();
+            if event.is_err() {
+                driver.drop_stream(stream);
+            }
+            Ok((stream, event?))
+        });
+        let (stream, event) =
+            made.map_err(|error| device_error(&name, None, "making a stream", &error))?;
+        Ok(Self {
+            device: name,
+            gpu,
+            stream,
+            event,
+        })
+    }
+
+    /// The GPU.
+    pub(crate) fn facts(&self) -> &GpuFacts {
+        self.gpu.facts()
+    }
+
+    /// A copy of so many bytes from pinned memory of the host.
+    pub(crate) fn write(&self, len_bytes: usize) -> Result<Rounds<'_>, DeviceError> {
+        let (there, here) = (self.memory(len_bytes)?, self.pinned(len_bytes)?);
+        Ok(self.copies(there, here))
+    }
+
+    /// A copy of so many bytes to pinned memory of the host.
+    pub(crate) fn read(&self, len_bytes: usize) -> Result<Rounds<'_>, DeviceError> {
+        let (there, here) = (self.memory(len_bytes)?, self.pinned(len_bytes)?);
+        Ok(self.copies(here, there))
+    }
+
+    /// `n` kernels of one item, each of what the one before has written.
+    pub(crate) fn launches(&self, n: usize) -> Result<Rounds<'_>, DeviceError> {
+        let source = ProgramSource::of_source("yardstick.c", SOURCE);
+        let function = self.gpu.function(&self.device, None, &source, "tiny")?;
+        let memories = [self.memory(4)?, self.memory(4)?];
+        let grid = Grid {
+            groups: [1; 3],
+            group_size: [1; 3],
+            shared_bytes: 0,
+        };
+        Ok(Box::new(move || {
+            self.timed("launching kernels", |driver| {
+                for index in 0..n {
+                    let [from, to] = [index % 2, (index + 1) % 2].map(|at| memories[at].span());
+                    let arguments = [Argument::Read(from), Argument::Write(to)];
+                    // SAFETY: the function takes these two, of one float each; `memories` outlive the work, and one stream orders it.
+                    unsafe { driver.launch(self.stream, function, grid, &arguments)? };
+                }
+                Ok(())
+            })
+        }))
+    }
+
+    fn copies<'a>(&'a self, to: Space<'a>, from: Space<'a>) -> Rounds<'a> {
+        Box::new(move || {
+            self.timed("copying", |driver| {
+                // SAFETY: they are equally long, are used by nothing else, and outlive the work.
+                unsafe { driver.copy(self.stream, to.span(), from.span()) }
+            })
+        })
+    }
+
+    /// The time that work takes from the first call to its end.
+    fn timed(
+        &self,
+        doing: &str,
+        give: impl FnOnce(&dyn Gpu) -> Result<(), DriverError>,
+    ) -> Result<Duration, DeviceError> {
+        let started = Instant::now();
+        let given = self.gpu.call(give);
+        let finished = self.finish();
+        let elapsed = started.elapsed();
+        given
+            .and(finished)
+            .map_err(|error| self.failed(doing, &error))?;
+        Ok(elapsed)
+    }
+
+    /// Returns when all is done that the stream was given.
+    fn finish(&self) -> Result<(), DriverError> {
+        self.gpu.call(|driver| {
+            driver.record(self.event, self.stream)?;
+            driver.synchronize(self.event)
+        })
+    }
+
+    /// Memory of the GPU, all 0.
+    fn memory(&self, len_bytes: usize) -> Result<Space<'_>, DeviceError> {
+        let address = self.gpu.call(|driver| driver.allocate(len_bytes));
+        let address = address.map_err(|error| self.failed("asking for memory", &error))?;
+        let space = Space {
+            yardstick: self,
+            span: Span { address, len_bytes },
+            pinned: None,
+        };
+        // SAFETY: nobody else knows it, and it stays until `Space` has waited for this.
+        let zeroed = self
+            .gpu
+            .call(|driver| unsafe { driver.zero(self.stream, space.span()) });
+        zeroed
+            .and_then(|()| self.finish())
+            .map_err(|error| self.failed("filling memory", &error))?;
+        Ok(space)
+    }
+
+    /// Memory of the host, all 1.
+    fn pinned(&self, len_bytes: usize) -> Result<Space<'_>, DeviceError> {
+        let start = self.gpu.call(|driver| driver.allocate_pinned(len_bytes));
+        let start = start.map_err(|error| self.failed("pinning memory", &error))?;
+        // SAFETY: the driver has given so many bytes, which are set, and nobody else knows them.
+        unsafe { slice::from_raw_parts_mut(start.as_ptr(), len_bytes) }.fill(1);
+        Ok(Space {
+            yardstick: self,
+            span: Span {
+                address: start.as_ptr() as u64,
+                len_bytes,
+            },
+            pinned: Some(start),
+        })
+    }
+
+    fn failed(&self, doing: &str, error: &DriverError) -> DeviceError {
+        device_error(&self.device, None, doing, error)
+    }
+}
+
+impl Drop for Yardstick {
+    fn drop(&mut self) {
+        // A GPU that is lost may have been started anew, and nothing of it is called.
+        let _ = self.gpu.call(|driver| {
+            driver.drop_event(self.event);
+            driver.drop_stream(self.stream);
+            Ok(())
+        });
+    }
+}
+
+/// Memory of the GPU's or pinned memory of the host, which goes back when the stream has done its work.
+struct Space<'a> {
+    yardstick: &'a Yardstick,
+    span: Span,
+    pinned: Option<NonNull<u8>>,
+}
+
+impl Space<'_> {
+    /// Where it is. A method, since a closure that names the field takes a copy of that, and lets the memory go.
+    fn span(&self) -> Span {
+        self.span
+    }
+}
+
+impl Drop for Space<'_> {
+    fn drop(&mut self) {
+        // What may still be used stays: this happens only where the GPU is broken.
+        if self.yardstick.finish().is_err() {
+            return;
+        }
+        let Span { address, len_bytes } = self.span;
+        let _ = self.yardstick.gpu.call(|driver| {
+            match self.pinned {
+                // SAFETY: the driver has given it with this length, and all work with it is done.
+                Some(start) => unsafe { driver.free_pinned(start, len_bytes) },
+                // SAFETY: as above.
+                None => unsafe { driver.free(address)? },
+            }
+            Ok(())
+        });
+    }
+}

@@ -1,0 +1,227 @@
+//! `placewright bench gpu` and `bench worker`, on emulated GPUs. The program runs in a process of its own, which is this test program with
+//! the arguments in the environment. No time is judged.
+
+use std::io::Write;
+use std::process::Command;
+use std::process::Stdio;
+use std::sync::Arc;
+
+use placewright::backend::cuda::GpuDeviceFactory;
+use placewright::registry::Registry;
+use serde_json::Value;
+use serde_json::json;
+
+use crate::cli::args;
+use crate::cli::model;
+use crate::emulated::EmulatedConfig;
+use crate::emulated::EmulatedDriver;
+use crate::sycl::n_devices;
+
+const ARGUMENTS: &str = "PLACEWRIGHT_TEST_GPU_ARGUMENTS";
+
+/// Before what each process prints; the test harness has its say, too.
+const START: &str = "--- the program\n";
+
+#[test]
+#[expect(clippy::print_stdout, reason = "what follows is the program's")]
+fn the_program_with_emulated_gpus() {
+    let Ok(arguments) = std::env::var(ARGUMENTS) else {
+        return;
+    };
+    let driver = Arc::new(EmulatedDriver::new(EmulatedConfig::default()).unwrap());
+    let factory = GpuDeviceFactory::with_driver(Arc::clone(&driver) as _);
+    let mut registry = Registry::default();
+    // In place of CUDA's, which has less.
+    let factories = registry.factories_mut();
+    factories.register("GPU", 211, Arc::new(factory)).unwrap();
+    print!("{START}");
+    let arguments = ["placewright"].into_iter().chain(arguments.split('\n'));
+    let status = placewright::cli::run(registry, arguments);
+    // Nothing was done wrong, and when the devices are gone, so is what they took.
+    assert_eq!(driver.violations(), [""; 0]);
+    assert_eq!(driver.live_bytes(), 0);
+    assert_eq!(driver.live_pinned_bytes(), 0);
+    assert_eq!(driver.n_live_streams(), 0);
+    assert_eq!(driver.n_live_events(), 0);
+    std::process::exit(status.into());
+}
+
+/// Exit status, standard output and standard error.
+fn program(line: &str, paths: &[&str], input: &str) -> (Option<i32>, String, String) {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "gpu::bench::the_program_with_emulated_gpus",
+            "--nocapture",
+        ])
+        .env(ARGUMENTS, args(line, paths).join("\n"))
+        .env("PLACEWRIGHT_CACHE_DIR", "")
+        .env_remove("TF_ENABLED_DEVICE_TYPES")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(input.as_bytes())
+        .unwrap();
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    let (stdout, stderr) = (text(output.stdout), text(output.stderr));
+    let (_, printed) = stdout.split_once(START).expect(&stderr);
+    (output.status.code(), printed.to_owned(), stderr)
+}
+
+#[test]
+fn a_gpu_is_held_against_its_driver_and_against_the_cpu_device() {
+    if n_devices() == 0 {
+        return;
+    }
+    let line = "bench gpu --rounds 2 --side 32 --copies 4KiB,8KiB --chain 20 --model {} --gpu-allow-growth --device-count SYCL=0 --json";
+    let (status, printed, stderr) = program(line, &[&model("mlp.skel.pb")], "");
+    assert_eq!(status, Some(0), "{stderr}");
+    let report: Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!(
+        (&report["bench"], &report["device"], &report["gpu"]["name"]),
+        (&json!("gpu"), &json!("GPU:0"), &json!("emulated"))
+    );
+    assert_eq!(report["gpu"]["driver"], "emulated");
+    assert_eq!(report["version"], env!("CARGO_PKG_VERSION"));
+    let rows = report["rows"].as_array().unwrap();
+    let expected = [
+        ("product of 32, float", Value::Null, "GFLOP/s"),
+        ("product of 32, bfloat16", Value::Null, "GFLOP/s"),
+        (
+            "4.0 KiB to the device, pinned",
+            json!("pinned, by the driver"),
+            "GB/s",
+        ),
+        (
+            "4.0 KiB to the device, pageable",
+            json!("pinned, by the driver"),
+            "GB/s",
+        ),
+        (
+            "4.0 KiB from the device",
+            json!("pinned, by the driver"),
+            "GB/s",
+        ),
+        (
+            "8.0 KiB to the device, pinned",
+            json!("pinned, by the driver"),
+            "GB/s",
+        ),
+        (
+            "8.0 KiB to the device, pageable",
+            json!("pinned, by the driver"),
+            "GB/s",
+        ),
+        (
+            "8.0 KiB from the device",
+            json!("pinned, by the driver"),
+            "GB/s",
+        ),
+        (
+            "chain of 20 additions",
+            json!("launched one by one"),
+            "ns each",
+        ),
+        (
+            "8.0 KiB from the host and",
+            json!("one after the other"),
+            "ns",
+        ),
+        ("mlp", json!("CPU:0"), "ns"),
+    ];
+    assert_eq!(rows.len(), expected.len(), "{report:#}");
+    for (row, (case, against, unit)) in rows.iter().zip(expected) {
+        assert!(row["case"].as_str().unwrap().starts_with(case), "{row}");
+        assert_eq!(
+            (&row["against"], &row["speed_unit"]),
+            (&against, &json!(unit))
+        );
+        for key in ["ns", "speed"] {
+            assert!(row[key].as_f64() > Some(0.0), "{key}: {row}");
+        }
+        for key in ["against_ns", "against_speed", "speed_ratio"] {
+            let is_positive = row[key].as_f64() > Some(0.0);
+            assert_eq!(is_positive, !against.is_null(), "{key}: {row}");
+        }
+    }
+}
+
+#[test]
+fn a_worker_opens_models_on_a_gpu() {
+    if n_devices() == 0 {
+        return;
+    }
+    let open = |device: &str, tolerance: f64| {
+        json!({
+            "do": "open-model", "graph": model("mlp.skel.pb"), "arrays": model("mlp.npz"), "threads": 1, "device": device,
+            "tolerance": tolerance
+        })
+    };
+    let input = [
+        open("GPU:0", 1e-4),
+        json!({"do": "turn", "ms": 0}),
+        open("GPU:1", 1e-4),
+        open("/device:GPU", 1e-4),
+        open("not a device", 1e-4),
+        open("GPU:0", 2.0),
+        json!({"do": "open-products", "side": 20, "dtype": "bfloat16", "threads": 1, "device": "GPU:0"}),
+        json!({"do": "turn", "ms": 0}),
+        json!({"do": "open-copies", "bytes": 5000, "way": "to-device", "threads": 1, "device": "GPU:0"}),
+        json!({"do": "turn", "ms": 0}),
+        json!({"do": "open-copies", "bytes": 5000, "way": "from-device", "threads": 1, "device": "GPU:0"}),
+        json!({"do": "turn", "ms": 0}),
+        json!({"do": "open-products", "side": 0, "dtype": "float32", "threads": 1, "device": "GPU:0"}),
+    ];
+    let input = input.map(|line| line.to_string()).join("\n");
+    let (status, printed, stderr) = program("bench worker", &[], &input);
+    assert_eq!(status, Some(0), "{stderr}");
+    let answers: Vec<Value> = printed
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(answers.len(), 13, "{printed}");
+    for index in [0, 6, 8, 10] {
+        assert!(answers[index]["first_ns"].as_u64() > Some(0), "{printed}");
+    }
+    for index in [1, 7, 9, 11] {
+        assert_eq!(answers[index]["runs"], 3, "{printed}");
+    }
+    for (index, part) in [
+        (2, "GPU:1"),
+        (3, "GPU:0"),
+        (4, "not a device"),
+        (5, "0 to 1"),
+        (12, "products of 0"),
+    ] {
+        let error = answers[index]["error"].as_str().unwrap_or_default();
+        assert!(error.contains(part), "{index}: {printed}");
+    }
+}
+
+#[test]
+fn what_a_gpu_is_not_measured_with_is_said() {
+    if n_devices() == 0 {
+        return;
+    }
+    for (line, expected, part) in [
+        ("bench gpu CPU:0", 2, "expected GPU:0"),
+        ("bench gpu GPU:7 --device-count SYCL=0", 1, "GPU:7"),
+        ("bench gpu --copies 3", 2, "multiple of 4"),
+        ("bench gpu --sync-every-op", 2, "nobody waits"),
+    ] {
+        let (status, printed, stderr) = program(line, &[], "");
+        assert_eq!(
+            (status, &*printed),
+            (Some(expected), ""),
+            "{line}: {stderr}"
+        );
+        assert!(stderr.contains(part), "{line}: {stderr}");
+    }
+}
