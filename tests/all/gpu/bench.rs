@@ -1,12 +1,16 @@
-//! `placewright bench gpu` and `bench worker`, on emulated GPUs. The program runs in a process of its own, which is this test program with
-//! the arguments in the environment. No time is judged.
+//! `placewright bench gpu` and `bench worker`, on emulated GPUs, and the scripts of tests/gpu as far as they need no card. The program
+//! runs in a process of its own, which is this test program with the arguments in the environment. No time is judged.
 
 use std::io::Write;
+#[cfg(target_os = "linux")]
+use std::path::Path;
 use std::process::Command;
 use std::process::Stdio;
 use std::sync::Arc;
 
 use placewright::backend::cuda::GpuDeviceFactory;
+#[cfg(target_os = "linux")]
+use placewright::device::DeviceFactory;
 use placewright::registry::Registry;
 use serde_json::Value;
 use serde_json::json;
@@ -223,5 +227,133 @@ fn what_a_gpu_is_not_measured_with_is_said() {
             "{line}: {stderr}"
         );
         assert!(stderr.contains(part), "{line}: {stderr}");
+    }
+}
+
+/// `tests/gpu/run`, or one of its parts, with the program of this build: exit status, standard output and standard error. `None` without
+/// Python.
+#[cfg(target_os = "linux")]
+#[expect(clippy::print_stderr, reason = "a test that is skipped says why")]
+fn script(name: &str, folder: &Path, line: &str) -> Option<(Option<i32>, String, String)> {
+    let python = Command::new("python3").arg("--version").output();
+    if !python.is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: there is no python3 here");
+        return None;
+    }
+    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/gpu");
+    let output = Command::new("python3")
+        .arg("-B")
+        .arg(scripts.join(name))
+        .args(args(line, &[]))
+        .args(["--python", "/absent/python"])
+        .current_dir(folder)
+        .env("OCL_ICD_VENDORS", crate::cli::NO_OPENCL)
+        .output()
+        .unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    Some((
+        output.status.code(),
+        text(output.stdout),
+        text(output.stderr),
+    ))
+}
+
+/// A rehearsal shows that the rows work; what is not here is said, and the rest runs.
+#[cfg(target_os = "linux")]
+#[test]
+fn the_rows_of_a_machine_with_a_card_can_be_rehearsed_without() {
+    let folder = crate::cli::folder();
+    let program = folder.path().join("placewright");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_placewright"), &program).unwrap();
+    let only = "card,devices,whole_tiny_add,split_tiny_add,split_sycl,memcheck,bench_gpu,pytorch";
+    let line = format!("out --rehearse --programs . --only {only}");
+    let Some((status, printed, stderr)) = script("rows.py", folder.path(), &line) else {
+        return;
+    };
+    assert_eq!(status, Some(0), "{printed}\n{stderr}");
+    assert!(printed.starts_with("# REHEARSAL on CPU:0"), "{printed}");
+    let results = std::fs::read(folder.path().join("out/results.json")).unwrap();
+    let results: Value = serde_json::from_slice(&results).unwrap();
+    assert_eq!(results["is_rehearsal"], true);
+    let rows = results["rows"].as_array().unwrap();
+    let found: Vec<_> = rows
+        .iter()
+        .map(|row| (&row["row"], &row["status"]))
+        .collect();
+    let expected = [
+        ("card", "absent"),
+        ("devices", "ok"),
+        ("whole_tiny_add", "ok"),
+        ("split_tiny_add", "ok"),
+        ("split_sycl", "absent"),
+        ("memcheck", "absent"),
+        ("bench_gpu", "absent"),
+        ("pytorch", "absent"),
+    ]
+    .map(|(row, status)| (json!(row), json!(status)));
+    assert_eq!(
+        found,
+        expected
+            .iter()
+            .map(|(row, status)| (row, status))
+            .collect::<Vec<_>>()
+    );
+    for row in rows {
+        let line = format!(
+            "| {} | {} |",
+            row["row"].as_str().unwrap(),
+            row["status"].as_str().unwrap()
+        );
+        assert!(printed.contains(&line), "no `{line}` in\n{printed}");
+    }
+
+    // With a card, these rows are that machine's.
+    if GpuDeviceFactory::default().list_physical().is_err() {
+        let line = "out --programs . --only devices,whole_tiny_add";
+        let (status, printed, _) = script("rows.py", folder.path(), line).unwrap();
+        assert_eq!(status, Some(1), "{printed}");
+        assert!(printed.contains("| devices | failed |"), "{printed}");
+        assert!(printed.contains("no GPU device: "), "{printed}");
+        assert!(printed.contains("| whole_tiny_add | failed |"), "{printed}");
+    }
+}
+
+/// Our side is measured, and what the other lacks is said.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_comparison_without_its_peer_has_our_rows_and_fails() {
+    let folder = crate::cli::folder();
+    let line = format!(
+        "--placewright {} --device CPU:0 --folder out --rounds 1 --turn-ms 1 --threads 1 --models lenet --side 16 --copies 4096",
+        env!("CARGO_BIN_EXE_placewright")
+    );
+    let Some((status, printed, stderr)) = script("compare.py", folder.path(), &line) else {
+        return;
+    };
+    assert_eq!(status, Some(1), "{printed}\n{stderr}");
+    assert!(stderr.contains("PyTorch has failed"), "{stderr}");
+    let results = std::fs::read(folder.path().join("out/compare.json")).unwrap();
+    let results: Value = serde_json::from_slice(&results).unwrap();
+    let rows = results["rows"].as_array().unwrap();
+    let cases: Vec<_> = rows
+        .iter()
+        .map(|row| row["case"].as_str().unwrap())
+        .collect();
+    let expected = [
+        "model lenet",
+        "product of 16, float32",
+        "product of 16, bfloat16",
+        "copy of 4 KiB to the device, pinned",
+        "copy of 4 KiB from the device, pinned",
+    ];
+    assert_eq!(cases, expected);
+    for row in rows {
+        assert!(row["ours"]["ns"].as_f64() > Some(0.0), "{row}");
+        let error = row["errors"]["eager"].as_str().unwrap();
+        assert!(error.contains("/absent/python"), "{error}");
+        assert!(
+            printed.contains(&format!("| {} |", row["case"].as_str().unwrap())),
+            "{printed}"
+        );
     }
 }
