@@ -111,7 +111,7 @@ def checked(text, row):
     nodes = {device["name"].rpartition("device:")[2]: device["n_nodes"] for device in report["placement"]["devices"]}
     row["n_nodes"], row["timing"] = nodes, report.get("timing")
     text = "matches; nodes " + ", ".join(f"{name} {n}" for name, n in nodes.items() if n)
-    if row["timing"]:
+    if row["timing"] and row["timing"]["n_runs"]:
         text += f"; median {row['timing']['median_ns'] / 1e3:.0f} us"
     return text
 

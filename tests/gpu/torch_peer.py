@@ -76,6 +76,8 @@ class Model:
                 pinned.copy_(feed)
                 # On a CPU nothing needs to move.
                 inputs.append(pinned.to(self.device.device, non_blocking=True))
+            # What the run before gave is not needed any more: CUDA graphs write over it.
+            torch.compiler.cudagraph_mark_step_begin()
             for kept, output in zip(self.outputs, self.module(*inputs)):
                 kept.copy_(output, non_blocking=True)
             self.device.sync()

@@ -32,7 +32,12 @@ fn the_program_with_emulated_gpus() {
     let Ok(arguments) = std::env::var(ARGUMENTS) else {
         return;
     };
-    let driver = Arc::new(EmulatedDriver::new(EmulatedConfig::default()).unwrap());
+    let config = EmulatedConfig {
+        // What nothing else launches is compiled here alone: the yardstick's.
+        compiles_for_real: true,
+        ..EmulatedConfig::default()
+    };
+    let driver = Arc::new(EmulatedDriver::new(config).unwrap());
     let factory = GpuDeviceFactory::with_driver(Arc::clone(&driver) as _);
     let mut registry = Registry::default();
     // In place of CUDA's, which has less.
@@ -92,7 +97,8 @@ fn a_gpu_is_held_against_its_driver_and_against_the_cpu_device() {
         (&report["bench"], &report["device"], &report["gpu"]["name"]),
         (&json!("gpu"), &json!("GPU:0"), &json!("emulated"))
     );
-    assert_eq!(report["gpu"]["driver"], "emulated");
+    let driver = report["gpu"]["driver"].as_str().unwrap();
+    assert!(driver.starts_with("emulated"), "{driver}");
     assert_eq!(report["version"], env!("CARGO_PKG_VERSION"));
     let rows = report["rows"].as_array().unwrap();
     let expected = [

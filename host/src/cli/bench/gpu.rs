@@ -35,6 +35,7 @@ use crate::cli::output::Output;
 use crate::cli::progress::Progress;
 use crate::cli::timing::median;
 use crate::cli::timing::nanoseconds_f64;
+use crate::cli::units::count as show_count;
 use crate::cli::units::parse_bytes;
 use crate::cli::units::show_bytes;
 use crate::registry::Registry;
@@ -318,19 +319,22 @@ impl Bench<'_> {
             let run = self.devices.open_run(&BenchGraph::overlap(side, 1)?)?;
             let copy = median_of(run.side_to(feeds(), COPIED)?)?;
             let product = median_of(run.side()?)?;
-            (copy / product).round().clamp(1.0, N_BESIDE_MAX)
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "between 1 and 64"
+            )]
+            let n = (copy / product).round().clamp(1.0, N_BESIDE_MAX) as usize;
+            n
         };
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "between 1 and 64"
-        )]
-        let graph = BenchGraph::overlap(side, n as usize)?;
-        let run = self.devices.open_run(&graph)?;
+        let run = self.devices.open_run(&BenchGraph::overlap(side, n)?)?;
         let (mut copy, mut products) = (run.side_to(feeds(), COPIED)?, run.side()?);
         let apart: Side<'_> = Box::new(move || Ok(copy()? + products()?));
         rows.push(self.turns.against(
-            format!("{text} from the host and {n} products of {side}, at one time"),
+            format!(
+                "{text} from the host and {} of {side}, at one time",
+                show_count(n, "product")
+            ),
             run.side_to(feeds(), BOTH)?,
             Other::new("one after the other", apart),
             Unit::Turns,
