@@ -141,7 +141,9 @@ def measure(args, sides, command, settings, unit):
 def show(report):
     """The table, in Markdown."""
     number = lambda value: f"{value:.3g}" if value < 1000 else f"{value:.0f}"
+    of = lambda side: side.get("version", "absent") + (f" on {side['device']}" if "device" in side else "")
     lines = [
+        f"Placewright {of(report['ours'])}, PyTorch {of(report['peer'])}; {report['device']}; {report['rounds']} rounds of {report['turn_ms']} ms\n",
         "| case | unit | Placewright | " + " | ".join(f"PyTorch {name}" for name in SETTINGS) + " |",
         "|---|---|---|" + "---|" * len(SETTINGS),
     ]
