@@ -66,6 +66,7 @@ impl Machine {
         drop(factories);
         assert_eq!(driver.violations(), [""; 0]);
         assert_eq!(driver.live_bytes(), 0);
+        assert_eq!(driver.live_managed_bytes(), 0);
         assert_eq!(driver.live_pinned_bytes(), 0);
         assert_eq!(driver.n_live_streams(), 0);
         assert_eq!(driver.n_live_events(), 0);

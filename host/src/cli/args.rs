@@ -40,9 +40,12 @@ pub(super) struct DeviceArgs {
         hide_default_value = true
     )]
     pub(super) visible_gpus: String,
-    /// Share of a GPU's memory that its device may take; 0 = all but a reserve.
+    /// Share of a GPU's memory that its device may take; 0 = all but a reserve, more than 1 = beyond what there is, by unified memory.
     #[arg(long, value_name = "X", default_value_t = 0.0)]
     pub(super) gpu_memory_fraction: f64,
+    /// Page memory of GPUs in and out of the host's, which holds what does not fit.
+    #[arg(long)]
+    pub(super) gpu_unified_memory: bool,
     /// Take memory of a GPU as it is needed, instead of all that its device may have at once.
     #[arg(long)]
     pub(super) gpu_allow_growth: bool,

@@ -149,6 +149,7 @@ impl DeviceArgs {
             gpu: GpuOptions {
                 visible_device_list: self.visible_gpus.clone(),
                 per_process_memory_fraction: self.gpu_memory_fraction,
+                use_unified_memory: self.gpu_unified_memory,
                 allow_growth: self.gpu_allow_growth,
                 n_compute_streams: self.gpu_streams,
                 sync_every_op: self.sync_every_op,

@@ -133,6 +133,38 @@ fn memory_is_as_much_as_there_is() {
 }
 
 #[test]
+fn memory_that_is_paged_does_not_end_where_that_of_the_gpu_does() {
+    let config = EmulatedConfig {
+        memory_bytes: 1 << 20,
+        ..EmulatedConfig::default()
+    };
+    let Some(Bench { driver, gpu }) = bench(config.clone()) else {
+        return;
+    };
+    let stream = gpu.stream();
+    let paged = span(gpu.allocate_managed(3 << 20).unwrap(), 3 << 20);
+    // It takes none of the GPU's own.
+    let own = gpu.memory(1 << 20);
+    assert_eq!(driver.live_managed_bytes(), 3 << 20);
+    assert_eq!(driver.live_bytes(), 1 << 20);
+    gpu.zero(stream, paged).unwrap();
+    gpu.copy(stream, own, span(paged.address + 9, 1 << 20))
+        .unwrap();
+    gpu.finish(stream).unwrap();
+    assert_eq!(driver.peek(span(own.address, 4)).unwrap(), [0; 4]);
+    gpu.free(paged.address).unwrap();
+    assert_eq!(driver.live_managed_bytes(), 0);
+    assert_eq!(driver.violations(), Vec::<String>::new());
+    assert_kind(gpu.free(paged.address), Refused);
+    let pageless = EmulatedConfig {
+        has_managed_memory: false,
+        ..config
+    };
+    let Bench { gpu, .. } = bench(pageless).unwrap();
+    assert_kind(gpu.allocate_managed(8), Refused);
+}
+
+#[test]
 fn grids_that_no_gpu_takes_are_refused() {
     let Some(Bench { driver, gpu }) = bench(EmulatedConfig::default()) else {
         return;

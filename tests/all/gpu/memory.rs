@@ -65,6 +65,77 @@ fn a_gpu_that_others_fill_gives_what_it_has() {
     machine.check();
 }
 
+/// Of 4 MiB, where a run takes 4.6 MiB: two tensors at one time.
+#[test]
+fn a_device_of_unified_memory_holds_more_than_its_gpu_has() {
+    let small = EmulatedConfig {
+        memory_bytes: 4 << 20,
+        ..EmulatedConfig::default()
+    };
+    for (fraction, use_unified_memory, holds) in
+        [(1.0, false, false), (1.5, false, true), (1.0, true, false)]
+    {
+        let Some(machine) = Machine::new(small.clone()) else {
+            return;
+        };
+        let mut options = options(1);
+        options.gpu.allow_growth = false;
+        options.gpu.per_process_memory_fraction = fraction;
+        options.gpu.use_unified_memory = use_unified_memory;
+        let devices = machine.open(&options);
+        let session = session(squares(), &devices).build().unwrap();
+        let fetched = session.run(&[("x", floats(600_000))], &FETCHES);
+        match &fetched {
+            Ok(fetched) => assert_eq!(fetched[0].as_slice::<f32>().unwrap()[4], 8.0),
+            // The limit is the plan's, whichever memory it is of.
+            Err(error) => assert!(error.to_string().contains("of 4194304"), "{error}"),
+        }
+        assert_eq!(fetched.is_ok(), holds, "{fraction}");
+        assert!(session.run(&[("x", floats(1000))], &FETCHES).is_ok());
+        let too_much = session.run(&[("x", floats(800_000))], &FETCHES);
+        assert!(too_much.is_err(), "more than the limit");
+        let (own, managed) = (
+            machine.driver.live_bytes(),
+            machine.driver.live_managed_bytes(),
+        );
+        let is_unified = fraction > 1.0 || use_unified_memory;
+        assert_eq!((own > 0, managed > 0), (!is_unified, is_unified));
+        drop((session, devices, fetched));
+        machine.check();
+    }
+}
+
+#[test]
+fn unified_memory_is_refused_where_the_gpu_does_not_page_or_others_have_its_own() {
+    let Some(machine) = Machine::new(EmulatedConfig {
+        has_managed_memory: false,
+        ..EmulatedConfig::default()
+    }) else {
+        return;
+    };
+    let mut unified = options(1);
+    unified.gpu.use_unified_memory = true;
+    let error = machine.try_open(&unified).unwrap_err().to_string();
+    for part in ["GPU:0", "does not page", "unset use_unified_memory"] {
+        assert!(error.contains(part), "{error} lacks {part}");
+    }
+    drop(machine.open(&options(1)));
+    machine.check();
+
+    let machine = Machine::new(EmulatedConfig::default()).unwrap();
+    for (first, second) in [(&unified, &options(1)), (&options(1), &unified)] {
+        let devices = machine.open(first);
+        drop(machine.open(first));
+        let error = machine.try_open(second).unwrap_err().to_string();
+        for part in ["another session", "unified memory", "memory of its own"] {
+            assert!(error.contains(part), "{error} lacks {part}");
+        }
+        drop(devices);
+        drop(machine.open(second));
+    }
+    machine.check();
+}
+
 #[test]
 fn without_growth_the_whole_limit_is_taken_at_once() {
     let Some(machine) = Machine::new(EmulatedConfig::default()) else {

@@ -150,6 +150,19 @@ impl Gpu for EmulatedGpu {
         })
     }
 
+    fn allocate_managed(&self, len_bytes: usize) -> Result<u64, DriverError> {
+        self.enter("allocate_managed", |state| {
+            if len_bytes == 0 {
+                return Err(refused("emulated: an allocation of no bytes"));
+            }
+            if !self.shared.config.has_managed_memory {
+                return Err(refused("emulated: this GPU does not page"));
+            }
+            let (gpu, context_idx) = (self.gpu, self.context_idx);
+            Ok(state.memory.allocate_managed(gpu, context_idx, len_bytes))
+        })
+    }
+
     unsafe fn free(&self, address: u64) -> Result<(), DriverError> {
         self.enter("free", |state| {
             state.free(self.context_idx, "free", address, false)

@@ -64,10 +64,22 @@ impl Pages {
     }
 }
 
+/// Which memory there is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A GPU's own.
+    Device,
+    /// A GPU's, of which there is more than it has; what of it is elsewhere, nothing here can tell.
+    Managed,
+    /// The host's.
+    Pinned,
+}
+
 /// Whose bytes they are.
 #[derive(Debug)]
 pub(super) enum Bytes {
     Device(Pages),
+    Managed(Pages),
     Pinned(PinnedMemory),
 }
 
@@ -86,20 +98,28 @@ pub(super) struct Allocation {
 }
 
 impl Allocation {
+    pub(super) fn kind(&self) -> Kind {
+        match self.bytes {
+            Bytes::Device(_) => Kind::Device,
+            Bytes::Managed(_) => Kind::Managed,
+            Bytes::Pinned(_) => Kind::Pinned,
+        }
+    }
+
     pub(super) fn is_pinned(&self) -> bool {
-        matches!(self.bytes, Bytes::Pinned(_))
+        self.kind() == Kind::Pinned
     }
 
     pub(super) fn read(&self, range: Range<usize>) -> Vec<u8> {
         match &self.bytes {
-            Bytes::Device(pages) => pages.read(range),
+            Bytes::Device(pages) | Bytes::Managed(pages) => pages.read(range),
             Bytes::Pinned(pinned) => pinned.read(range),
         }
     }
 
     pub(super) fn write(&mut self, at: usize, bytes: &[u8]) {
         match &mut self.bytes {
-            Bytes::Device(pages) => pages.write(at, bytes),
+            Bytes::Device(pages) | Bytes::Managed(pages) => pages.write(at, bytes),
             Bytes::Pinned(pinned) => pinned.write(at, bytes),
         }
     }
@@ -179,17 +199,34 @@ pub(super) struct Memory {
 impl Memory {
     /// Memory of a GPU, of garbage.
     pub(super) fn allocate(&mut self, gpu: u32, context_idx: usize, len_bytes: usize) -> u64 {
+        let bytes = Bytes::Device(Pages::default());
+        self.insert_for_gpu(gpu, context_idx, len_bytes, bytes)
+    }
+
+    /// The same, of which there may be more than the GPU has.
+    pub(super) fn allocate_managed(
+        &mut self,
+        gpu: u32,
+        context_idx: usize,
+        len_bytes: usize,
+    ) -> u64 {
+        let bytes = Bytes::Managed(Pages::default());
+        self.insert_for_gpu(gpu, context_idx, len_bytes, bytes)
+    }
+
+    fn insert_for_gpu(
+        &mut self,
+        gpu: u32,
+        context_idx: usize,
+        len_bytes: usize,
+        bytes: Bytes,
+    ) -> u64 {
         let first = DEVICE_BASE + u64::from(gpu) * DEVICE_STRIDE;
         let next = self.next.entry(gpu).or_insert(first);
         let start = *next;
         // Between allocations there is a gap: who runs over an end, runs into nothing.
         *next += taken_bytes(len_bytes) + ALIGN_BYTES as u64;
-        self.insert(
-            start,
-            context_idx,
-            len_bytes,
-            Bytes::Device(Pages::default()),
-        );
+        self.insert(start, context_idx, len_bytes, bytes);
         start
     }
 
@@ -305,19 +342,18 @@ impl Memory {
         allocation.filter(|allocation| allocation.id == place.id)
     }
 
-    /// What a context has given and not got back: of its GPU's memory, and pinned.
-    pub(super) fn live_bytes(&self, context_idx: usize) -> (u64, u64) {
-        let mut sum = (0, 0);
-        for allocation in self.live.values() {
-            if allocation.context_idx == context_idx && !allocation.is_lost {
-                if allocation.is_pinned() {
-                    sum.1 += allocation.len_bytes as u64;
-                } else {
-                    sum.0 += taken_bytes(allocation.len_bytes);
-                }
-            }
-        }
-        sum
+    /// What a context has given of one kind and not got back; of the GPU's memory, what it takes of it.
+    pub(super) fn live_bytes(&self, context_idx: usize, kind: Kind) -> u64 {
+        let live = self.live.values().filter(|allocation| {
+            allocation.context_idx == context_idx
+                && allocation.kind() == kind
+                && !allocation.is_lost
+        });
+        live.map(|allocation| match kind {
+            Kind::Pinned => allocation.len_bytes as u64,
+            Kind::Device | Kind::Managed => taken_bytes(allocation.len_bytes),
+        })
+        .sum()
     }
 
     /// A context's GPU is lost: its memory has no content any more. Pinned memory stays mapped, for the host may be at it.
@@ -325,7 +361,7 @@ impl Memory {
         for allocation in self.live.values_mut() {
             if allocation.context_idx == context_idx {
                 allocation.is_lost = true;
-                if let Bytes::Device(pages) = &mut allocation.bytes {
+                if let Bytes::Device(pages) | Bytes::Managed(pages) = &mut allocation.bytes {
                     *pages = Pages::default();
                 }
             }

@@ -62,6 +62,7 @@ mod schedule;
 mod state;
 
 pub(crate) use gpu::EmulatedGpu;
+use memory::Kind;
 use programs::Compiler;
 use programs::Executor;
 use state::Context;
@@ -79,9 +80,10 @@ const LOCAL_BYTES_MAX: u64 = 48 << 10;
 const STREAM_PRIORITIES: RangeInclusive<i32> = -5..=0;
 
 /// The calls that can be told to fail.
-const CALLS: [&str; 19] = [
+const CALLS: [&str; 20] = [
     "open",
     "allocate",
+    "allocate_managed",
     "free",
     "allocate_pinned",
     "free_pinned",
@@ -121,6 +123,8 @@ pub(crate) struct EmulatedConfig {
     pub(crate) n_multiprocessors: u32,
     /// Whether each can reach the memory of the others.
     pub(crate) has_peers: bool,
+    /// Whether memory is paged in and out of the host's where that is asked for.
+    pub(crate) has_managed_memory: bool,
     /// Decides when streams do their work.
     pub(crate) seed: u64,
     /// Of a thousand calls that give work, those that have some done. With 0, all waits until the host asks for it.
@@ -137,6 +141,7 @@ impl Default for EmulatedConfig {
             memory_bytes: 1 << 30,
             n_multiprocessors: 16,
             has_peers: true,
+            has_managed_memory: true,
             seed: 1,
             early_per_mille: 125,
             compiles_for_real: false,
@@ -245,18 +250,23 @@ impl EmulatedDriver {
 
     /// Memory of GPUs that was given, multiples of 256 bytes, and not given back; that of lost GPUs does not count.
     pub(crate) fn live_bytes(&self) -> u64 {
-        self.live(|(device, _)| device)
+        self.live(Kind::Device)
+    }
+
+    /// The same of memory that is paged in and out of the host's.
+    pub(crate) fn live_managed_bytes(&self) -> u64 {
+        self.live(Kind::Managed)
     }
 
     /// Pinned memory that was given and not given back; that of lost GPUs does not count.
     pub(crate) fn live_pinned_bytes(&self) -> u64 {
-        self.live(|(_, pinned)| pinned)
+        self.live(Kind::Pinned)
     }
 
-    fn live(&self, of: impl Fn((u64, u64)) -> u64) -> u64 {
+    fn live(&self, kind: Kind) -> u64 {
         let state = self.shared.state();
         let contexts = 0..state.contexts.len();
-        contexts.map(|idx| of(state.memory.live_bytes(idx))).sum()
+        contexts.map(|idx| state.memory.live_bytes(idx, kind)).sum()
     }
 
     /// Streams that were made and not let go; those of lost GPUs do not count.
@@ -346,6 +356,7 @@ impl EmulatedDriver {
             architecture: programs::ARCHITECTURE.to_owned(),
             driver: self.shared.compiler.driver().to_owned(),
             memory_bytes_per_s: None,
+            has_managed_memory: config.has_managed_memory,
         }
     }
 }

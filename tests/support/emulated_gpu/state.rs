@@ -19,6 +19,7 @@ use placewright::backend::cuda::driver::Span;
 use placewright::backend::cuda::driver::StreamHandle;
 use placewright::device::DeviceFunction;
 
+use super::memory::Kind;
 use super::memory::Memory;
 use super::memory::Place;
 use super::order::Clock;
@@ -410,7 +411,7 @@ impl State {
         let own: u64 = (0..)
             .zip(&self.contexts)
             .filter(|(_, context)| context.gpu == gpu && !context.is_closed)
-            .map(|(idx, _)| self.memory.live_bytes(idx).0)
+            .map(|(idx, _)| self.memory.live_bytes(idx, Kind::Device))
             .sum();
         total_bytes.saturating_sub(others + own)
     }

@@ -217,6 +217,8 @@ pub struct GpuFacts {
     pub driver: String,
     /// Bytes a second that its memory gives at most, if the driver tells.
     pub memory_bytes_per_s: Option<f64>,
+    /// Whether it pages memory in and out of the host's, so that [`Gpu::allocate_managed`] gives more than it has.
+    pub has_managed_memory: bool,
 }
 
 /// A driver, before a GPU is opened.
@@ -249,13 +251,21 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     /// [`DriverErrorKind::OutOfMemory`] without room.
     fn allocate(&self, len_bytes: usize) -> Result<u64, DriverError>;
 
+    /// The same of memory that the driver moves between the GPU and the host as it is used: there may be more of it than the GPU has, and
+    /// what does not fit at one time costs time.
+    ///
+    /// # Errors
+    /// [`DriverErrorKind::OutOfMemory`] without room in both, [`DriverErrorKind::Refused`] where the GPU does not page
+    /// ([`GpuFacts::has_managed_memory`]).
+    fn allocate_managed(&self, len_bytes: usize) -> Result<u64, DriverError>;
+
     /// Gives memory of the GPU back.
     ///
     /// # Errors
     /// What the driver says.
     ///
     /// # Safety
-    /// [`Self::allocate`] has given the address; no work that uses it is under way.
+    /// [`Self::allocate`] or [`Self::allocate_managed`] has given the address; no work that uses it is under way.
     #[expect(unsafe_code, reason = "work of the GPU knows no lifetimes")]
     unsafe fn free(&self, address: u64) -> Result<(), DriverError>;
 

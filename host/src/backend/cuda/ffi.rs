@@ -226,6 +226,13 @@ impl CudaDriver {
         let clock = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE).unwrap_or(0);
         let width = attribute(Attribute::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH).unwrap_or(0);
         let rate = 2.0 * 1e3 * f64::from(clock) * f64::from(width) / 8.0;
+        // Without the second, all that is managed must fit into the GPU at once.
+        let has_managed_memory = [
+            Attribute::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY,
+            Attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS,
+        ]
+        .into_iter()
+        .all(|which| attribute(which).is_ok_and(|value| value != 0));
         // Instructions that one generation alone has are in programs for it alone.
         let suffix = if capability.major >= 9 { "a" } else { "" };
         Ok(GpuFacts {
@@ -257,6 +264,7 @@ impl CudaDriver {
             architecture: format!("sm_{}{}{suffix}", capability.major, capability.minor),
             driver: driver.to_owned(),
             memory_bytes_per_s: (rate > 0.0).then_some(rate),
+            has_managed_memory,
         })
     }
 }
@@ -318,9 +326,11 @@ impl Driver for CudaDriver {
         let retain =
             // SAFETY: the device is one of the driver's; writes a handle.
             || handle(|context| unsafe { sys::cuDevicePrimaryCtxRetain(context, device) });
+        let facts = Self::facts(device, &devices, "")?;
         let mut opened = CudaGpu {
             context: retain()?,
-            architecture: Self::facts(device, &devices, "")?.architecture,
+            architecture: facts.architecture,
+            has_managed_memory: facts.has_managed_memory,
             devices,
             cublaslt: OnceLock::new(),
             cudnn: OnceLock::new(),
@@ -345,6 +355,7 @@ impl Driver for CudaDriver {
 struct CudaGpu {
     context: u64,
     architecture: String,
+    has_managed_memory: bool,
     devices: Vec<sys::CUdevice>,
     /// Libraries of products and of convolutions, once they are asked for; nothing where they are not there.
     cublaslt: OnceLock<Option<CublasLt>>,
@@ -398,6 +409,21 @@ impl Gpu for CudaGpu {
         self.enter()?;
         // SAFETY: writes an address.
         given(|address| unsafe { sys::cuMemAlloc_v2(address, len_bytes.max(1)) })
+    }
+
+    fn allocate_managed(&self, len_bytes: usize) -> Called<u64> {
+        self.enter()?;
+        if !self.has_managed_memory {
+            return Err(DriverError {
+                text: "it does not page memory in and out of the host's (CUDA's attributes MANAGED_MEMORY and CONCURRENT_MANAGED_ACCESS)"
+                    .to_owned(),
+                ..error(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+            });
+        }
+        // Of all GPUs and the host, whichever stream uses it.
+        let flags = sys::CUmemAttach_flags_enum::CU_MEM_ATTACH_GLOBAL as u32;
+        // SAFETY: writes an address.
+        given(|address| unsafe { sys::cuMemAllocManaged(address, len_bytes.max(1), flags) })
     }
 
     unsafe fn free(&self, address: u64) -> Called<()> {

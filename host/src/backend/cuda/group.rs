@@ -16,6 +16,7 @@ use super::driver::GpuFacts;
 use super::faults::Faults;
 use super::faults::SLOTS;
 use super::lane::Lane;
+use super::memory::Backing;
 use super::memory::GpuAllocator;
 use super::open_gpu::OpenGpu;
 use super::open_gpu::device_error;
@@ -32,6 +33,14 @@ use crate::tensor::TensorError;
 const SCRATCH_BYTES_HOPPER: u64 = 32 << 20;
 const SCRATCH_BYTES: u64 = 8 << 20;
 const SCRATCH_PART: u64 = 32;
+
+/// Which memory a device is to have.
+fn backing_of(planned: &PlannedGpu) -> Backing {
+    match planned.uses_unified_memory {
+        true => Backing::Managed,
+        false => Backing::Own,
+    }
+}
 
 /// Streams, memory and the rest of one GPU device.
 #[derive(Debug)]
@@ -70,6 +79,15 @@ impl Group {
             .map(|_| lane("compute"))
             .collect::<Result<_, _>>()?;
         let from_devices = (0..planned.n_copy_streams.max(1)).map(|_| lane("from devices"));
+        let backing = backing_of(planned);
+        if backing == Backing::Managed && !gpu.facts().has_managed_memory {
+            return Err(DeviceError::InvalidArgument(format!(
+                "{name}: unified memory is asked for, and GPU {} ({}) does not page memory in and out of the host's; unset \
+                 use_unified_memory and ask for a memory fraction of at most 1",
+                planned.gpu,
+                gpu.facts().physical.name
+            )));
+        }
         let options = bfc::Options {
             limit_bytes: planned.memory_limit_bytes,
             allow_growth,
@@ -93,6 +111,7 @@ impl Group {
             memory: Arc::new(GpuAllocator::new(
                 format!("GPU_{}_bfc", planned.index),
                 &compute[0],
+                backing,
                 options,
             )),
             scratch: compute.iter().map(|_| OnceLock::new()).collect(),
@@ -101,6 +120,15 @@ impl Group {
             faults: Faults::new(words),
             watcher,
         })
+    }
+
+    /// What the process has of the device whatever the session, for errors.
+    fn text(planned: &PlannedGpu, n_compute: usize) -> String {
+        let memory = match backing_of(planned) {
+            Backing::Own => "memory of its own",
+            Backing::Managed => "unified memory",
+        };
+        format!("GPU {} with {n_compute} streams and {memory}", planned.gpu)
     }
 
     /// Memory of whatever content.
@@ -223,8 +251,9 @@ impl Gpus {
     /// What stands behind a device; made if no session has it.
     ///
     /// # Errors
-    /// [`DeviceError::InvalidArgument`] where the process has such a device already, on another GPU or with another number of streams; else
-    /// what the driver says. The memory limit and the growth of the first session count.
+    /// [`DeviceError::InvalidArgument`] where the process has such a device already, on another GPU, with another number of streams or with
+    /// memory of the other kind, and where the GPU has no unified memory; else what the driver says. The memory limit and the growth of the
+    /// first session count.
     pub(super) fn group(
         &self,
         gpu: &Arc<OpenGpu>,
@@ -238,14 +267,15 @@ impl Gpus {
         known = open.groups.get(&planned.index).and_then(Weak::upgrade);
         if let Some(group) = known.as_ref().filter(|group| !group.gpu.is_lost()) {
             let own = &group.planned;
-            if own.gpu != planned.gpu || group.compute.len() != n_compute as usize {
+            let n_own = group.compute.len();
+            let n_asked = n_compute as usize;
+            if (own.gpu, n_own, backing_of(own)) != (planned.gpu, n_asked, backing_of(planned)) {
+                let own = Group::text(own, n_own);
+                let asked = Group::text(planned, n_asked);
                 return Err(DeviceError::InvalidArgument(format!(
-                    "another session of this process has {DEVICE_TYPE}:{} on GPU {} with {} streams, and GPU {} with {n_compute} is asked \
-                     for; ask for the same GPUs and streams in all sessions, or end the other first",
-                    planned.index,
-                    own.gpu,
-                    group.compute.len(),
-                    planned.gpu
+                    "another session of this process has {DEVICE_TYPE}:{} as {own}, and {asked} is asked for; ask for the same GPUs, \
+                     streams and kind of memory in all sessions, or end the other first",
+                    planned.index
                 )));
             }
             return Ok(Arc::clone(group));

@@ -11,6 +11,8 @@ use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
 
+use tracing::warn;
+
 use super::bfc;
 use super::bfc::Bfc;
 use super::bfc::GpuMemoryStats;
@@ -27,6 +29,7 @@ use crate::tensor::Buffer;
 use crate::tensor::Memory;
 use crate::tensor::MemoryId;
 use crate::tensor::OutOfMemory;
+use crate::trace::targets;
 
 /// Hands out memory of a GPU, up to a limit (TensorFlow `GPUBFCAllocator`).
 #[derive(Debug)]
@@ -39,8 +42,18 @@ pub(super) struct GpuAllocator {
     pool: Arc<Pool>,
 }
 
+/// Which memory regions are of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Backing {
+    /// The GPU's own.
+    Own,
+    /// Memory that is paged in and out of the host's: there may be more than the GPU has (TensorFlow's unified memory).
+    Managed,
+}
+
 struct Pool {
     gpu: Arc<OpenGpu>,
+    backing: Backing,
     ranges: Mutex<Bfc<Clock>>,
 }
 
@@ -48,6 +61,7 @@ impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pool")
             .field("gpu", &self.gpu.id())
+            .field("backing", &self.backing)
             .finish_non_exhaustive()
     }
 }
@@ -88,7 +102,12 @@ impl Drop for Pool {
 }
 
 impl GpuAllocator {
-    pub(super) fn new(name: String, lane: &Arc<Lane>, options: bfc::Options) -> Self {
+    pub(super) fn new(
+        name: String,
+        lane: &Arc<Lane>,
+        backing: Backing,
+        options: bfc::Options,
+    ) -> Self {
         Self {
             name,
             id: MemoryId::new(),
@@ -96,6 +115,7 @@ impl GpuAllocator {
             lane: Arc::clone(lane),
             pool: Arc::new(Pool {
                 gpu: Arc::clone(lane.gpu()),
+                backing,
                 ranges: Mutex::new(Bfc::new(options)),
             }),
         }
@@ -154,17 +174,22 @@ impl GpuAllocator {
     fn add_region(&self, ranges: &mut Bfc<Clock>, len_bytes: usize) -> bool {
         let mut wanted = ranges.next_region(len_bytes);
         while let Some(request) = wanted {
-            let given = self
-                .pool
-                .gpu
-                .call(|driver| driver.allocate(request.wanted_bytes));
+            let len_bytes = request.wanted_bytes;
+            let given = self.pool.gpu.call(|driver| match self.pool.backing {
+                Backing::Own => driver.allocate(len_bytes),
+                Backing::Managed => driver.allocate_managed(len_bytes),
+            });
             match given {
                 // A driver gives regions apart from each other.
-                Ok(address) => return ranges.add_region(address, request.wanted_bytes).is_ok(),
+                Ok(address) => return ranges.add_region(address, len_bytes).is_ok(),
                 Err(error) if error.kind == DriverErrorKind::OutOfMemory => {
                     wanted = request.smaller();
                 }
-                Err(_) => return false,
+                Err(error) => {
+                    // Who asks for memory hears that there is none; the log, why.
+                    warn!(target: targets::DEVICE, allocator = %self.name, len_bytes, %error, "the driver gives no memory");
+                    return false;
+                }
             }
         }
         false

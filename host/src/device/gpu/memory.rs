@@ -29,7 +29,7 @@ pub fn memory_limit(
         return Err(GpuPlanError::BadFraction(fraction));
     }
     let pages = gpu.compute_capability >= Some(ComputeCapability::UNIFIED_MEMORY);
-    if (fraction > 1.0 || options.use_unified_memory) && !pages {
+    if options.wants_unified_memory() && !pages {
         return Err(GpuPlanError::NoUnifiedMemory {
             gpu: id,
             capability: gpu.compute_capability,

@@ -48,6 +48,13 @@ pub struct GpuOptions {
     pub era: GpuEra,
 }
 
+impl GpuOptions {
+    /// Whether devices have unified memory: asked for by itself, or by a fraction of more than there is.
+    pub fn wants_unified_memory(&self) -> bool {
+        self.use_unified_memory || self.per_process_memory_fraction > 1.0
+    }
+}
+
 /// The devices that one GPU is split into (TensorFlow `GPUOptions.Experimental.VirtualDevices`). Ordinals and priorities go with the
 /// limits one by one, or are not given for any GPU.
 #[derive(Debug, Clone, PartialEq, Default)]

@@ -41,6 +41,8 @@ pub struct PlannedGpu {
     pub gpu: u32,
     /// Bytes that it may take.
     pub memory_limit_bytes: u64,
+    /// Whether its memory is paged in and out of the host's.
+    pub uses_unified_memory: bool,
     /// Priority of its streams.
     pub stream_priority: i32,
     /// Streams for copies to other GPUs.
@@ -110,6 +112,7 @@ pub fn plan_gpus(
             index,
             gpu: device.gpu,
             memory_limit_bytes: device.memory_limit_bytes,
+            uses_unified_memory: options.wants_unified_memory(),
             stream_priority: device.priority,
             n_copy_streams,
             locality: locality(index, physical, &devices, options.era),
