@@ -88,6 +88,7 @@ pub(crate) fn options(n_cpus: u32) -> DeviceOptions {
 fn devices_are_named_and_described_as_tensorflow_does() {
     let Some(machine) = Machine::new(EmulatedConfig {
         n_gpus: 2,
+        n_nvlinks: 18,
         ..EmulatedConfig::default()
     }) else {
         return;
@@ -117,8 +118,11 @@ fn devices_are_named_and_described_as_tensorflow_does() {
     // 1 GiB is a small GPU: 225 MiB are kept in reserve.
     assert_eq!(attributes.memory_limit_bytes, (1024 - 225) << 20);
     let links = &attributes.locality.links;
-    assert_eq!(links.len(), 1, "{links:?}");
-    assert_eq!(links[0].kind, "StreamExecutor");
+    let links = links
+        .iter()
+        .map(|link| (link.device_index, link.kind.as_str(), link.strength));
+    let links: Vec<_> = links.collect();
+    assert_eq!(links, [(0, "StreamExecutor", 1), (0, "NVLINK", 18)]);
     assert_eq!(devices.type_priority("GPU"), 210);
     // CPU devices beside GPUs have pinned memory.
     assert_eq!(devices.type_priority("CPU"), 70);

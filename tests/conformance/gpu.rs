@@ -204,6 +204,7 @@ fn usual_gpu() -> PhysicalGpu {
         available_bytes: 16 << 30,
         numa_node: 0,
         peers: Vec::new(),
+        nvlinks: Vec::new(),
         stream_priorities: -5..=0,
         is_tegra: false,
     }

@@ -401,6 +401,11 @@ fn show(report: &Report, output: &mut Output) -> Result<()> {
             ))?;
         }
     }
+    for row in &report.devices {
+        if let Some(links) = links_text(&row.attributes) {
+            output.line(format_args!("{}: linked to {links}", row.attributes.name))?;
+        }
+    }
     output.line(count(report.devices.len(), "device"))?;
     for absent in &report.without_devices {
         let remedy = absent.remedy.as_deref();
@@ -423,6 +428,29 @@ fn show(report: &Report, output: &mut Output) -> Result<()> {
     Ok(())
 }
 
+/// Direct connections: `GPU:1 (StreamExecutor 1, NVLINK 18), GPU:2 (StreamExecutor 1)`. A GPU may have hundreds of parts; JSON has all.
+fn links_text(attributes: &DeviceAttributes) -> Option<String> {
+    const PEERS_MAX: usize = 8;
+    let links = &attributes.locality.links;
+    let mut peers: Vec<i32> = links.iter().map(|link| link.device_index).collect();
+    peers.sort_unstable();
+    peers.dedup();
+    let n_more = peers.len().saturating_sub(PEERS_MAX);
+    peers.truncate(PEERS_MAX);
+    let texts = peers.iter().map(|&peer| {
+        let of_peer = links.iter().filter(|link| link.device_index == peer);
+        let kinds: Vec<String> = of_peer
+            .map(|link| format!("{} {}", link.kind, link.strength))
+            .collect();
+        format!("{}:{peer} ({})", attributes.device_type, kinds.join(", "))
+    });
+    let mut text = texts.collect::<Vec<_>>().join(", ");
+    if n_more > 0 {
+        text += &format!(" and {n_more} more");
+    }
+    (!links.is_empty()).then_some(text)
+}
+
 /// Latency and bandwidth. A device that lends its memory to the host copies nothing.
 fn show_link(link: LinkProfile) -> String {
     let latency = show_ns(link.latency_ns);
@@ -430,5 +458,39 @@ fn show_link(link: LinkProfile) -> String {
         format!("{latency} + {:.1} GB/s", 1.0 / link.ns_per_byte)
     } else {
         latency
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::LocalLink;
+    use crate::names::DeviceName;
+
+    #[test]
+    fn links_are_told_by_peer_and_not_by_the_hundred() {
+        let name = DeviceName::full("a", 0, 0, "GPU", 0);
+        let mut attributes = DeviceAttributes::new(&name, "GPU", 1);
+        assert_eq!(links_text(&attributes), None);
+        let link = |device_index, kind: &str, strength| LocalLink {
+            device_index,
+            kind: kind.to_owned(),
+            strength,
+        };
+        attributes.locality.links = vec![
+            link(2, "StreamExecutor", 1),
+            link(1, "StreamExecutor", 1),
+            link(1, "NVLINK", 18),
+        ];
+        assert_eq!(
+            links_text(&attributes).as_deref(),
+            Some("GPU:1 (StreamExecutor 1, NVLINK 18), GPU:2 (StreamExecutor 1)")
+        );
+        attributes.locality.links = (1..200).map(|at| link(at, "SAME_DEVICE", 1000)).collect();
+        let text = links_text(&attributes).unwrap();
+        assert!(
+            text.ends_with("GPU:8 (SAME_DEVICE 1000) and 191 more"),
+            "{text}"
+        );
     }
 }

@@ -41,9 +41,9 @@ pub struct DeviceLocality {
 pub struct LocalLink {
     /// Index of the other device among those of its type.
     pub device_index: i32,
-    /// Kind of link, such as `StreamExecutor`.
+    /// Kind of link: TensorFlow's `StreamExecutor` (memory of the other can be accessed) and `SAME_DEVICE` (of one GPU), or `NVLINK`.
     pub kind: String,
-    /// Larger is better.
+    /// Larger is better, among links of one kind; of `NVLINK`, how many links there are.
     pub strength: i32,
 }
 

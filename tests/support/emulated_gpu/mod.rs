@@ -123,6 +123,8 @@ pub(crate) struct EmulatedConfig {
     pub(crate) n_multiprocessors: u32,
     /// Whether each can reach the memory of the others.
     pub(crate) has_peers: bool,
+    /// NVLinks between each two.
+    pub(crate) n_nvlinks: u32,
     /// Whether memory is paged in and out of the host's where that is asked for.
     pub(crate) has_managed_memory: bool,
     /// Decides when streams do their work.
@@ -141,6 +143,7 @@ impl Default for EmulatedConfig {
             memory_bytes: 1 << 30,
             n_multiprocessors: 16,
             has_peers: true,
+            n_nvlinks: 0,
             has_managed_memory: true,
             seed: 1,
             early_per_mille: 125,
@@ -349,6 +352,13 @@ impl EmulatedDriver {
                 available_bytes,
                 numa_node: 0,
                 peers: self.shared.peers(gpu),
+                nvlinks: match config.n_nvlinks {
+                    0 => Vec::new(),
+                    n => (0..config.n_gpus)
+                        .filter(|&other| other != gpu)
+                        .map(|other| (other, n))
+                        .collect(),
+                },
                 stream_priorities: 0..=0,
                 is_tegra: false,
             },

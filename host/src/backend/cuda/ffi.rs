@@ -42,6 +42,7 @@ use super::driver::ModuleHandle;
 use super::driver::Multiplication;
 use super::driver::Span;
 use super::driver::StreamHandle;
+use super::nvml::nvlinks;
 use super::nvrtc;
 use crate::device::ComputeTraits;
 use crate::device::DeviceError;
@@ -246,6 +247,8 @@ impl CudaDriver {
                 available_bytes: total_bytes as u64,
                 numa_node: -1,
                 peers: peers.map(|(id, _)| id).collect(),
+                // Known of all together.
+                nvlinks: Vec::new(),
                 stream_priorities: 0..=0,
                 is_tegra: attribute(Attribute::CU_DEVICE_ATTRIBUTE_INTEGRATED)? != 0,
             },
@@ -296,12 +299,19 @@ impl Driver for CudaDriver {
         let facts = devices
             .iter()
             .map(|&device| Self::facts(device, &devices, &driver));
-        facts
-            .collect::<Called<_>>()
-            .map_err(|error| DeviceError::Failed {
-                device: super::DEVICE_TYPE.to_owned(),
-                message: format!("the driver does not describe its GPUs: {error}"),
-            })
+        let mut facts: Vec<GpuFacts> =
+            facts
+                .collect::<Called<_>>()
+                .map_err(|error| DeviceError::Failed {
+                    device: super::DEVICE_TYPE.to_owned(),
+                    message: format!("the driver does not describe its GPUs: {error}"),
+                })?;
+        let addresses = facts.iter().map(|facts| facts.physical.pci_bus_id.as_str());
+        let links = nvlinks(&addresses.collect::<Vec<_>>());
+        for (facts, links) in facts.iter_mut().zip(links) {
+            facts.physical.nvlinks = links;
+        }
+        Ok(facts)
     }
 
     fn can_compile(&self) -> bool {

@@ -21,6 +21,7 @@
 //! | `driver.rs` | what is asked of a driver |
 //! | `ffi.rs` | all calls into CUDA's driver |
 //! | `cublaslt.rs`, `cudnn.rs` | all calls into NVIDIA's libraries of products and convolutions |
+//! | `nvml.rs` | which GPUs NVLinks connect |
 //! | `compile.rs`, `nvrtc.rs` | programs of the dialect, compiled by NVRTC |
 //! | `yardstick.rs` | work given straight to the driver, for benchmarks |
 
@@ -46,6 +47,7 @@ mod group;
 mod lane;
 #[expect(unsafe_code, reason = "as `context`; gives memory back to the driver")]
 mod memory;
+mod nvml;
 #[expect(unsafe_code, reason = "calls into NVRTC")]
 mod nvrtc;
 mod open_gpu;

@@ -44,6 +44,8 @@ pub struct PhysicalGpu {
     pub numa_node: i32,
     /// Ids of the GPUs whose memory it can access.
     pub peers: Vec<u32>,
+    /// Ids of the GPUs that NVLinks lead to, and how many links; empty where nothing is known of them.
+    pub nvlinks: Vec<(u32, u32)>,
     /// Priorities that its streams may have; smaller is more urgent.
     pub stream_priorities: RangeInclusive<i32>,
     /// Whether it is a Tegra, which shares its memory with the host.

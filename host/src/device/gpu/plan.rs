@@ -166,7 +166,8 @@ fn split(
     Ok(())
 }
 
-/// Links lead to the devices of GPUs that this one can access, then to the others on the same GPU.
+/// Links lead to the devices of GPUs that this one can access, then to the others on the same GPU. What TensorFlow does not have stands
+/// behind: as many NVLinks as there are to GPUs that this one can access, or copies would not take them.
 #[expect(
     clippy::cast_possible_wrap,
     reason = "indices count devices, of which there are few"
@@ -190,6 +191,15 @@ fn locality(
     let same_gpu = others()
         .filter(|(_, device)| device.gpu == gpu)
         .map(|(other, _)| link(other, "SAME_DEVICE", SAME_GPU_STRENGTH));
+    let n_nvlinks = |gpu: u32| {
+        let mut found = physical.nvlinks.iter();
+        let n = found.find(|(other, _)| *other == gpu).map(|(_, n)| *n);
+        n.filter(|_| physical.peers.contains(&gpu))
+    };
+    let nvlinks = others().filter_map(|(other, device)| {
+        let n = n_nvlinks(device.gpu)?;
+        Some(link(other, "NVLINK", i32::try_from(n).unwrap_or(i32::MAX)))
+    });
     let numa_node = physical.numa_node.max(0);
     DeviceLocality {
         bus_id: match (era, numa_node) {
@@ -197,7 +207,7 @@ fn locality(
             _ => numa_node.saturating_add(1),
         },
         numa_node,
-        links: peers.chain(same_gpu).collect(),
+        links: peers.chain(same_gpu).chain(nvlinks).collect(),
     }
 }
 

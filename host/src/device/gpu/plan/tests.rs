@@ -18,6 +18,7 @@ fn gpu() -> PhysicalGpu {
         available_bytes: 15 * GIB,
         numa_node: 0,
         peers: Vec::new(),
+        nvlinks: Vec::new(),
         stream_priorities: -5..=0,
         is_tegra: false,
     }
@@ -344,6 +345,8 @@ fn entries_that_do_not_go_with_the_gpus_are_refused() {
 fn localities_link_peers_and_devices_of_one_gpu() {
     let mut gpus = vec![gpu(); 3];
     gpus[0].peers = vec![2];
+    // There are links to the second, and no way to use them.
+    gpus[0].nvlinks = vec![(1, 4), (2, 12)];
     gpus[1].numa_node = -1;
     gpus[2].numa_node = 3;
     let mut options = entries(&[
@@ -360,7 +363,12 @@ fn localities_link_peers_and_devices_of_one_gpu() {
     };
     assert_eq!(
         links(0),
-        [(2, "StreamExecutor", 1), (3, "StreamExecutor", 1)]
+        [
+            (2, "StreamExecutor", 1),
+            (3, "StreamExecutor", 1),
+            (2, "NVLINK", 12),
+            (3, "NVLINK", 12)
+        ]
     );
     assert_eq!(links(1), []);
     assert_eq!(links(2), [(3, "SAME_DEVICE", 1000)]);
