@@ -1,10 +1,12 @@
 //! Programs of the dialect (`backend/source`), compiled by NVRTC. That takes no GPU and no driver, so any machine can tell whether a kernel
 //! compiles; that it runs, and runs right, only a card can tell.
 
+use super::nvrtc;
 use super::nvrtc::Program;
 use super::nvrtc::is_present;
 use crate::device::ProgramCode;
 use crate::device::ProgramSource;
+use crate::device::gpu::ComputeCapability;
 
 /// The dialect in CUDA C++.
 const PRELUDE: &str = concat!(
@@ -14,6 +16,9 @@ const PRELUDE: &str = concat!(
 
 /// The macro by which programs ask for each product and each sum to be rounded (`NO_CONTRACTION` of the dialect).
 const UNCONTRACTED: &str = "FUSED";
+
+/// How architectures are called that stand for text which a driver translates (PTX), and not for machine code.
+const VIRTUAL: &str = "compute_";
 
 /// Why there is no cubin.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -43,6 +48,19 @@ pub enum CompileError {
         /// What the compiler says, with lines of the source.
         log: String,
     },
+    /// The compiler does not know the GPUs, and none that are older.
+    #[error(
+        "NVRTC {version} does not compile for {architecture}, but for {known}; install another version of it (from PyPI: nvidia-cuda-nvrtc, or \
+         nvidia-cuda-nvrtc-cu12 for older GPUs), and have LD_LIBRARY_PATH lead to it"
+    )]
+    Architecture {
+        /// Of the GPUs.
+        architecture: String,
+        /// The compiler's.
+        version: String,
+        /// Architectures that it compiles for.
+        known: String,
+    },
     /// The compiler itself has failed.
     #[error("program {program}: NVRTC fails {doing}: {code}")]
     Failed {
@@ -60,7 +78,47 @@ pub(super) fn head() -> &'static str {
     PRELUDE
 }
 
-/// Compiles a program for GPUs of an architecture, such as `sm_90a`; gives the cubin, which their driver loads as it is.
+/// What to compile for, so that GPUs of this capability can load it: machine code if the compiler knows them, `sm_90a`; if it does not, text
+/// for the newest before them that it knows, `compute_121`, which their driver translates. `known`: what [`nvrtc::architectures`] gives;
+/// without any, the compiler is trusted to know all.
+pub(super) fn target(known: &[u32], capability: ComputeCapability) -> String {
+    let ComputeCapability { major, minor } = capability;
+    let own = major * 10 + minor;
+    let older = known.iter().filter(|&&other| other < own).max();
+    match older {
+        Some(older) if !known.contains(&own) => format!("{VIRTUAL}{older}"),
+        // Instructions that one generation alone has are in programs for it alone.
+        _ => format!("sm_{own}{}", if major >= 9 { "a" } else { "" }),
+    }
+}
+
+/// What to say where a driver does not take a compiled program: versions of CUDA, the driver's and the compiler's, and the remedy.
+pub(super) fn refusal(driver: (i32, i32), compiler: Option<(i32, i32)>) -> String {
+    let (major, minor) = driver;
+    let Some(compiler) = compiler else {
+        return format!("the driver is of CUDA {major}.{minor}");
+    };
+    let versions = format!(
+        "the driver is of CUDA {major}.{minor}, and NVRTC of CUDA {}.{}",
+        compiler.0, compiler.1
+    );
+    if compiler <= driver {
+        return versions;
+    }
+    // Before 13, packages have the major version in their names.
+    let suffix = if major < 13 {
+        format!("-cu{major}")
+    } else {
+        String::new()
+    };
+    format!(
+        "{versions}, which is newer; install NVRTC of the driver's version (from PyPI: nvidia-cuda-nvrtc{suffix}=={major}.{minor}.*) and have \
+         LD_LIBRARY_PATH lead to it, or install a newer driver"
+    )
+}
+
+/// Compiles a program for GPUs of an architecture. For one such as `sm_90a`, gives the cubin, which their driver loads as it is; for one such
+/// as `compute_90`, PTX with a zero at its end, which drivers of those GPUs and of newer ones translate.
 ///
 /// # Errors
 /// [`CompileError`]; where the program is at fault, with what the compiler says.
@@ -90,14 +148,37 @@ pub fn compile(source: &ProgramSource, architecture: &str) -> Result<Vec<u8>, Co
         options.push("--fmad=false".to_owned());
     }
     let compiling = Program::new(&text, &source.name).map_err(failed)?;
-    match compiling.compile(&options).map_err(failed)? {
-        Ok(cubin) => Ok(cubin),
-        Err(log) => Err(CompileError::Refused {
+    if let Err(log) = compiling.compile(&options).map_err(failed)? {
+        if let Some(error) = unknown(architecture) {
+            return Err(error);
+        }
+        return Err(CompileError::Refused {
             program,
             architecture: architecture.to_owned(),
             log,
-        }),
+        });
     }
+    match architecture.starts_with(VIRTUAL) {
+        true => compiling.ptx().map_err(failed),
+        false => compiling.cubin().map_err(failed),
+    }
+}
+
+/// What is wrong with an architecture that the compiler does not know; nothing if it knows it, or does not tell.
+fn unknown(architecture: &str) -> Option<CompileError> {
+    let known = nvrtc::architectures();
+    let number = architecture.trim_start_matches(VIRTUAL);
+    let number = number
+        .trim_start_matches("sm_")
+        .trim_end_matches(['a', 'f']);
+    let is_known = known.iter().any(|known| known.to_string() == number);
+    let (major, minor) = nvrtc::version().filter(|_| !is_known && !known.is_empty())?;
+    let known: Vec<String> = known.iter().map(|known| format!("sm_{known}")).collect();
+    Some(CompileError::Architecture {
+        architecture: architecture.to_owned(),
+        version: format!("{major}.{minor}"),
+        known: known.join(", "),
+    })
 }
 
 #[cfg(test)]
@@ -124,6 +205,72 @@ mod tests {
     }
 
     #[test]
+    fn gpus_that_are_newer_than_the_compiler_get_text_for_the_newest_before_them() {
+        let known = [75, 80, 90, 100, 103, 120, 121];
+        for (major, minor, expected) in [
+            (7, 5, "sm_75"),
+            (9, 0, "sm_90a"),
+            (12, 1, "sm_121a"),
+            (12, 2, "compute_121"),
+            (13, 0, "compute_121"),
+            // Newer than some, and of no kind that is known.
+            (11, 0, "compute_103"),
+            (8, 9, "compute_80"),
+            // Older than all: the compiler says so.
+            (7, 0, "sm_70"),
+        ] {
+            let capability = ComputeCapability { major, minor };
+            assert_eq!(target(&known, capability), expected);
+        }
+        let capability = ComputeCapability { major: 9, minor: 0 };
+        assert_eq!(target(&[], capability), "sm_90a");
+    }
+
+    #[test]
+    fn what_a_driver_does_not_take_is_told_with_versions_and_a_remedy() {
+        let text = refusal((12, 8), Some((13, 0)));
+        for part in [
+            "CUDA 12.8",
+            "CUDA 13.0",
+            "nvidia-cuda-nvrtc-cu12==12.8.*",
+            "newer driver",
+        ] {
+            assert!(text.contains(part), "{text} lacks {part}");
+        }
+        let text = refusal((13, 0), Some((13, 1)));
+        assert!(text.contains("nvidia-cuda-nvrtc==13.0.*"), "{text}");
+        for compiler in [(13, 0), (12, 9)] {
+            let text = refusal((13, 0), Some(compiler));
+            assert!(!text.contains("install"), "{text}");
+        }
+        assert!(refusal((13, 0), None).contains("13.0"));
+    }
+
+    #[test]
+    fn for_newer_gpus_a_program_becomes_text_that_ends() {
+        if !can_compile() {
+            return;
+        }
+        let known = nvrtc::architectures();
+        assert!(known.contains(&90), "{known:?}");
+        let future = ComputeCapability {
+            major: 99,
+            minor: 0,
+        };
+        let newest = known.iter().max().unwrap();
+        let architecture = target(known, future);
+        assert_eq!(architecture, format!("compute_{newest}"));
+        let code = "KERNEL void twice(GLOBAL f32 *x) { x[GLOBAL_ID(0)] *= 2; }";
+        let source = ProgramSource::of_source("twice.c", code);
+        let ptx = compile(&source, &architecture).unwrap();
+        let text = std::ffi::CStr::from_bytes_with_nul(&ptx).unwrap();
+        let text = text.to_str().unwrap();
+        for part in [format!(".target sm_{newest}"), ".entry twice".to_owned()] {
+            assert!(text.contains(&part), "{text} lacks {part}");
+        }
+    }
+
+    #[test]
     fn what_does_not_compile_is_said_with_its_line() {
         if !can_compile() {
             return;
@@ -134,8 +281,10 @@ mod tests {
             assert!(error.contains(part), "{error} lacks {part}");
         }
         let source = ProgramSource::of_source("right.c", "");
-        let error = compile(&source, "sm_1").unwrap_err();
-        assert!(!matches!(error, CompileError::Absent), "{error}");
+        let error = compile(&source, "sm_1").unwrap_err().to_string();
+        for part in ["does not compile for sm_1,", "sm_90", "nvidia-cuda-nvrtc"] {
+            assert!(error.contains(part), "{error} lacks {part}");
+        }
         let module = ProgramSource::of_spirv("module", vec![0; 4]);
         let error = compile(&module, "sm_90a").unwrap_err();
         assert!(matches!(error, CompileError::NotSource { .. }), "{error}");

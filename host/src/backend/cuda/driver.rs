@@ -211,7 +211,7 @@ pub struct GpuFacts {
     pub physical: PhysicalGpu,
     /// What kernels choose by.
     pub traits: ComputeTraits,
-    /// What programs are compiled for: `sm_90a`.
+    /// What programs are compiled for: `sm_90a`, or `compute_121` where the compiler does not know the GPU, and the driver translates.
     pub architecture: String,
     /// The driver and its version, and that of the compiler: what compiled programs depend on.
     pub driver: String,

@@ -24,6 +24,8 @@ use tracing::warn;
 
 use super::CompileError;
 use super::compile::compile;
+use super::compile::refusal;
+use super::compile::target;
 use super::cublaslt;
 use super::cublaslt::CublasLt;
 use super::cudnn;
@@ -59,6 +61,13 @@ fn is_present() -> bool {
     static IS_PRESENT: OnceLock<bool> = OnceLock::new();
     // SAFETY: loads a library of NVIDIA's, whose initialisation has no requirements.
     *IS_PRESENT.get_or_init(|| unsafe { sys::is_culib_present() })
+}
+
+/// The newest version of CUDA whose programs the driver takes; 0 where it does not tell.
+fn driver_version() -> (i32, i32) {
+    // SAFETY: writes an int.
+    let version: c_int = given(|version| unsafe { sys::cuDriverGetVersion(version) }).unwrap_or(0);
+    (version / 1000, version % 1000 / 10)
 }
 
 /// What follows from a code. Work that fails on the GPU ends the context, which says so from then on.
@@ -234,8 +243,6 @@ impl CudaDriver {
         ]
         .into_iter()
         .all(|which| attribute(which).is_ok_and(|value| value != 0));
-        // Instructions that one generation alone has are in programs for it alone.
-        let suffix = if capability.major >= 9 { "a" } else { "" };
         Ok(GpuFacts {
             physical: PhysicalGpu {
                 name: text(sys::cuDeviceGetName)?,
@@ -264,7 +271,7 @@ impl CudaDriver {
                 has_f16: capability >= ComputeCapability { major: 5, minor: 3 },
                 has_f64: true,
             },
-            architecture: format!("sm_{}{}{suffix}", capability.major, capability.minor),
+            architecture: target(nvrtc::architectures(), capability),
             driver: driver.to_owned(),
             memory_bytes_per_s: (rate > 0.0).then_some(rate),
             has_managed_memory,
@@ -284,18 +291,12 @@ unsafe fn pci_bus_id(text: *mut c_char, len: c_int, device: sys::CUdevice) -> CU
 impl Driver for CudaDriver {
     fn gpus(&self) -> Result<Vec<GpuFacts>, DeviceError> {
         let devices = Self::devices()?;
-        // SAFETY: writes an int.
-        let version: c_int =
-            given(|version| unsafe { sys::cuDriverGetVersion(version) }).unwrap_or(0);
+        let (major, minor) = driver_version();
         let compiler = nvrtc::version().map_or_else(
             || "no NVRTC".to_owned(),
             |(major, minor)| format!("NVRTC {major}.{minor}"),
         );
-        let driver = format!(
-            "CUDA {}.{}, {compiler}",
-            version / 1000,
-            version % 1000 / 10
-        );
+        let driver = format!("CUDA {major}.{minor}, {compiler}");
         let facts = devices
             .iter()
             .map(|&device| Self::facts(device, &devices, &driver));
@@ -601,9 +602,29 @@ impl Gpu for CudaGpu {
 
     fn load(&self, image: &[u8]) -> Called<ModuleHandle> {
         self.enter()?;
-        // SAFETY: a cubin says its own length; the driver copies it.
-        handle(|module| unsafe { sys::cuModuleLoadData(module, image.as_ptr().cast()) })
-            .map(ModuleHandle)
+        // A cubin says its own length, and PTX ends with a zero.
+        let is_whole = image.starts_with(b"\x7fELF") || image.ends_with(&[0]);
+        let mut module = ptr::null_mut();
+        let loaded = match is_whole {
+            // SAFETY: as above; the driver copies it.
+            true => unsafe { sys::cuModuleLoadData(&raw mut module, image.as_ptr().cast()) },
+            false => CUresult::CUDA_ERROR_INVALID_IMAGE,
+        };
+        match loaded {
+            CUresult::CUDA_SUCCESS => Ok(ModuleHandle(module.expose_provenance() as u64)),
+            CUresult::CUDA_ERROR_INVALID_IMAGE
+            | CUresult::CUDA_ERROR_INVALID_PTX
+            | CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU
+            | CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION => {
+                let refused = error(loaded);
+                let versions = refusal(driver_version(), nvrtc::version());
+                Err(DriverError {
+                    text: format!("{}; {versions}", refused.text),
+                    ..refused
+                })
+            }
+            code => Err(error(code)),
+        }
     }
 
     fn function(&self, module: ModuleHandle, name: &str) -> Called<FunctionHandle> {

@@ -30,6 +30,32 @@ pub(super) fn version() -> Option<(i32, i32)> {
     asked.result().ok().map(|()| (major, minor))
 }
 
+/// The architectures that NVRTC compiles for, 90 for `sm_90`; none where it is absent or does not tell.
+pub(super) fn architectures() -> &'static [u32] {
+    static ARCHITECTURES: OnceLock<Vec<u32>> = OnceLock::new();
+    ARCHITECTURES.get_or_init(|| {
+        if !is_present() {
+            return Vec::new();
+        }
+        let mut n = 0;
+        // SAFETY: the library is there; writes an int.
+        let counted = unsafe { sys::nvrtcGetNumSupportedArchs(&raw mut n) };
+        let n = usize::try_from(n).unwrap_or(0);
+        let mut architectures = vec![0; n];
+        if counted.result().is_err() || n == 0 {
+            return Vec::new();
+        }
+        // SAFETY: as above; writes as many ints as were counted.
+        let given = unsafe { sys::nvrtcGetSupportedArchs(architectures.as_mut_ptr()) };
+        let known = architectures
+            .into_iter()
+            .filter_map(|n| u32::try_from(n).ok());
+        given
+            .result()
+            .map_or_else(|_| Vec::new(), |()| known.collect())
+    })
+}
+
 /// A program that is being compiled.
 pub(super) struct Program(sys::nvrtcProgram);
 
@@ -50,12 +76,12 @@ impl Program {
         program.map(Self).map_err(failed("making a program"))
     }
 
-    /// The cubin, or what the compiler says against it.
-    pub(super) fn compile(&self, options: &[String]) -> Result<Result<Vec<u8>, String>, Failure> {
+    /// Compiles it; an error within is what the compiler says against it.
+    pub(super) fn compile(&self, options: &[String]) -> Result<Result<(), String>, Failure> {
         // SAFETY: the program lives.
         let compiled = unsafe { result::compile_program(self.0, options) };
         match compiled.map_err(|error| error.0) {
-            Ok(()) => self.cubin().map(Ok),
+            Ok(()) => Ok(Ok(())),
             Err(
                 sys::nvrtcResult::NVRTC_ERROR_COMPILATION
                 | sys::nvrtcResult::NVRTC_ERROR_INVALID_OPTION,
@@ -64,7 +90,8 @@ impl Program {
         }
     }
 
-    fn cubin(&self) -> Result<Vec<u8>, Failure> {
+    /// Machine code of what was compiled for an architecture of GPUs.
+    pub(super) fn cubin(&self) -> Result<Vec<u8>, Failure> {
         let doing = "giving the cubin";
         let mut len_bytes = 0;
         // SAFETY: the program lives, and is compiled.
@@ -75,6 +102,20 @@ impl Program {
         let given = unsafe { sys::nvrtcGetCUBIN(self.0, cubin.as_mut_ptr().cast()) };
         given.result().map_err(failed(doing))?;
         Ok(cubin)
+    }
+
+    /// Text of what was compiled, with a zero at its end.
+    pub(super) fn ptx(&self) -> Result<Vec<u8>, Failure> {
+        let doing = "giving the PTX";
+        let mut len_bytes = 0;
+        // SAFETY: the program lives, and is compiled.
+        let asked = unsafe { sys::nvrtcGetPTXSize(self.0, &raw mut len_bytes) };
+        asked.result().map_err(failed(doing))?;
+        let mut ptx = vec![0u8; len_bytes];
+        // SAFETY: as above; there is room for as many bytes as were said, of which the last is a zero.
+        let given = unsafe { sys::nvrtcGetPTX(self.0, ptx.as_mut_ptr().cast()) };
+        given.result().map_err(failed(doing))?;
+        Ok(ptx)
     }
 
     fn log(&self) -> Result<String, Failure> {
