@@ -236,9 +236,10 @@ pub trait DeviceFactory: Send + Sync + fmt::Debug {
     /// Adds the kernels of this device type.
     fn register_kernels(&self, registry: &mut KernelRegistry);
 
-    /// Host memory that these devices copy from and to without staging; `None` where they need none, or there are none. Asked
-    /// before CPU devices are made.
-    fn pinned_host_memory(&self) -> Option<Arc<dyn PinnedHostMemory>> {
+    /// Host memory that the devices which these options ask for copy from and to without staging; `None` where they need none, or none
+    /// would be made. Asked before CPU devices are made, with the options that [`Self::create`] gets later.
+    fn pinned_host_memory(&self, options: &DeviceOptions) -> Option<Arc<dyn PinnedHostMemory>> {
+        let _ = options;
         None
     }
 

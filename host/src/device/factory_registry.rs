@@ -476,7 +476,7 @@ impl FactoryRegistry {
         let memory = self
             .in_order()
             .filter(|&(device_type, _)| will_be_there(device_type))
-            .find_map(|(_, registered)| registered.factory.pinned_host_memory())?;
+            .find_map(|(_, registered)| registered.factory.pinned_host_memory(options))?;
         let factory = cpu.factory.gpu_compatible(memory)?;
         Some((GPU_COMPATIBLE_CPU_PRIORITY, factory))
     }

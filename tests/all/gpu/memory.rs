@@ -266,13 +266,48 @@ fn gpus_that_are_not_visible_are_left_alone() {
         .iter()
         .filter_map(|(_, device)| device.accelerator_info());
     assert_eq!(gpus.map(|info| info.id).collect::<Vec<_>>(), [2, 1]);
-    // Each of the two reaches the other; the first has pinned memory for CPU devices.
+    // Each of the two reaches the other; the one that was named first has pinned memory for CPU devices, too.
     assert_eq!(machine.driver.n_calls("enable_peer"), 2);
-    assert_eq!(machine.driver.n_calls("open"), 3);
+    assert_eq!(machine.driver.n_calls("open"), 2);
     let session = session(squares(), &devices).build().unwrap();
     session.run(&[("x", floats(5))], &FETCHES).unwrap();
     drop((session, devices));
     machine.check();
+}
+
+/// Which CPU devices there are, pinned memory decides, and that takes a GPU that is open.
+#[test]
+fn no_gpu_is_opened_for_pinned_memory_where_none_becomes_a_device() {
+    let usual = || (EmulatedConfig::default(), options(1));
+    let mut none_wanted = usual();
+    none_wanted.1.device_count.insert("GPU".to_owned(), 0);
+    let mut no_compiler = usual();
+    no_compiler.0.has_compiler = false;
+    let mut too_small = usual();
+    too_small.1.gpu.min_multiprocessor_count = Some("1000".to_owned());
+    let mut wrong_list = usual();
+    wrong_list.1.gpu.visible_device_list = "7".to_owned();
+    for (at, (config, options)) in [none_wanted, no_compiler, too_small, wrong_list]
+        .into_iter()
+        .enumerate()
+    {
+        let Some(machine) = Machine::new(config) else {
+            return;
+        };
+        match machine.try_open(&options) {
+            Ok(devices) => {
+                assert_eq!(devices.len(), 1, "{at}");
+                assert_eq!(devices.type_priority("CPU"), 60);
+                assert!(machine.driver.n_calls("open") <= u64::from(at == 2), "{at}");
+            }
+            Err(error) => {
+                assert_eq!((at, machine.driver.n_calls("open")), (3, 0));
+                assert!(error.to_string().contains("GPU 7"), "{error}");
+            }
+        }
+        assert_eq!(machine.driver.n_calls("allocate_pinned"), 0);
+        machine.check();
+    }
 }
 
 /// Larger than the pieces by way of which memory that the system may move goes to a GPU.

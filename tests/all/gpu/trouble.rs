@@ -255,5 +255,5 @@ fn without_a_driver_there_are_no_gpus_and_who_asks_hears_what_to_do() {
     options.device_count.insert("GPU".to_owned(), 1);
     let error = factory.create(&options, prefix).unwrap_err();
     assert!(matches!(error, DeviceError::Absent { .. }), "{error}");
-    assert!(factory.pinned_host_memory().is_none());
+    assert!(factory.pinned_host_memory(&options).is_none());
 }

@@ -131,6 +131,8 @@ pub(crate) struct EmulatedConfig {
     pub(crate) seed: u64,
     /// Of a thousand calls that give work, those that have some done. With 0, all waits until the host asks for it.
     pub(crate) early_per_mille: u32,
+    /// Whether there is a compiler, without which no GPU devices are made.
+    pub(crate) has_compiler: bool,
     /// Whether NVRTC, where it is here, has to take what is compiled.
     pub(crate) compiles_for_real: bool,
     pub(crate) routines: EmulatedRoutines,
@@ -147,6 +149,7 @@ impl Default for EmulatedConfig {
             has_managed_memory: true,
             seed: 1,
             early_per_mille: 125,
+            has_compiler: true,
             compiles_for_real: false,
             routines: EmulatedRoutines::Absent,
         }
@@ -378,7 +381,7 @@ impl Driver for EmulatedDriver {
     }
 
     fn can_compile(&self) -> bool {
-        true
+        self.shared.config.has_compiler
     }
 
     fn open(&self, gpu: u32) -> Result<Arc<dyn Gpu>, DriverError> {

@@ -97,7 +97,7 @@ mod tests {
 
         fn register_kernels(&self, _: &mut KernelRegistry) {}
 
-        fn pinned_host_memory(&self) -> Option<Arc<dyn PinnedHostMemory>> {
+        fn pinned_host_memory(&self, _: &DeviceOptions) -> Option<Arc<dyn PinnedHostMemory>> {
             self.is_present
                 .then(|| Arc::new(Driver) as Arc<dyn PinnedHostMemory>)
         }

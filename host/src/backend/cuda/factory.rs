@@ -31,6 +31,7 @@ use crate::device::gpu::ComputeCapability;
 use crate::device::gpu::GpuOptions;
 use crate::device::gpu::PhysicalGpu;
 use crate::device::gpu::plan_gpus;
+use crate::device::gpu::used_gpus;
 use crate::device::gpu::visible_gpus;
 use crate::device::pci_numa_node;
 use crate::names::DeviceName;
@@ -192,12 +193,19 @@ impl DeviceFactory for GpuDeviceFactory {
         crate::backend::source::register(registry, DEVICE_TYPE);
     }
 
-    /// Of a GPU that is open, or of the first: what is pinned is so for all.
-    fn pinned_host_memory(&self) -> Option<Arc<dyn PinnedHostMemory>> {
-        let gpu = self.gpus.any_open().or_else(|| {
-            let found = self.gpus.driver.gpus().ok()?;
-            self.gpus.open(0, found.first()?, &[]).ok()
-        })?;
+    /// Of the first GPU that there will be a device on: what is pinned is so for all. What is wrong with the options is told where the
+    /// devices are made.
+    fn pinned_host_memory(&self, options: &DeviceOptions) -> Option<Arc<dyn PinnedHostMemory>> {
+        let count = options.device_count.get(DEVICE_TYPE).copied();
+        if count == Some(0) || !self.gpus.driver.can_compile() {
+            return None;
+        }
+        let found = self.gpus.driver.gpus().ok()?;
+        let physical: Vec<_> = found.iter().map(|facts| facts.physical.clone()).collect();
+        let used = used_gpus(&physical, MIN_COMPUTE_CAPABILITY, count, &options.gpu).ok()?;
+        let &first = used.first()?;
+        let facts = found.get(first as usize)?;
+        let gpu = self.gpus.open(first, facts, &[]).ok()?;
         Some(Arc::new(PinnedForCpus(gpu)))
     }
 }

@@ -198,13 +198,6 @@ impl Gpus {
         }
     }
 
-    /// A GPU that is open already.
-    pub(super) fn any_open(&self) -> Option<Arc<OpenGpu>> {
-        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut gpus = open.gpus.values().filter(|gpu| !gpu.is_lost());
-        gpus.next().map(Arc::clone)
-    }
-
     /// A GPU, which is opened if nobody has it, and reaches those that are visible besides. One that is lost is opened anew; who has it as it was
     /// keeps hearing that it is lost.
     ///

@@ -222,7 +222,7 @@ mod tests {
                 vec![]
             ]
         );
-        assert_eq!(counts(&[]), [vec![]; 0]);
+        assert!(counts(&[]).is_empty());
     }
 
     #[test]

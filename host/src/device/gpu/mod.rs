@@ -27,6 +27,8 @@ pub use plan::GpuPlan;
 pub use plan::PlannedGpu;
 pub use plan::plan_gpus;
 #[cfg(feature = "cuda")]
+pub(crate) use plan::used_gpus;
+#[cfg(feature = "cuda")]
 pub(crate) use select::visible_gpus;
 
 const MIB: u64 = 1 << 20;

@@ -79,7 +79,7 @@ pub fn plan_gpus(
     if gpus.is_empty() {
         return Ok(GpuPlan::default());
     }
-    let n_most = device_count.map_or(usize::MAX, |n| n as usize);
+    let n_most = n_most(device_count);
     let (visible, valid) = if n_most == 0 {
         (Vec::new(), Vec::new())
     } else {
@@ -123,6 +123,29 @@ pub fn plan_gpus(
         devices: planned.collect(),
         notes,
     })
+}
+
+/// The GPUs that [`plan_gpus`] would make devices of, in their order; what else is wrong with the options is not looked at.
+///
+/// # Errors
+/// [`GpuPlanError`] of the list of visible GPUs.
+#[cfg(feature = "cuda")]
+pub(crate) fn used_gpus(
+    gpus: &[PhysicalGpu],
+    min_compute_capability: ComputeCapability,
+    device_count: Option<u32>,
+    options: &GpuOptions,
+) -> Result<Vec<u32>, GpuPlanError> {
+    let visible = visible_gpus(&options.visible_device_list, gpus.len())?;
+    let notes = &mut Vec::new();
+    let mut used = valid_gpus(&visible, gpus, min_compute_capability, options, notes);
+    used.truncate(n_most(device_count));
+    Ok(used)
+}
+
+/// How many GPUs there are to be devices of at most.
+fn n_most(device_count: Option<u32>) -> usize {
+    device_count.map_or(usize::MAX, |n| n as usize)
 }
 
 /// Adds the devices of one GPU, the one that stands at `position` among those used.
