@@ -1,8 +1,12 @@
 //! Streams of GPUs: what waits, and what need not.
 
 use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 use placewright::builder::GraphBuilder;
+use placewright::device::AllocatorAttributes;
+use placewright::device::CopyDone;
 use placewright::tensor::Tensor;
 
 use super::Machine;
@@ -10,6 +14,9 @@ use super::floats;
 use super::options;
 use super::session;
 use crate::emulated::EmulatedConfig;
+
+/// After this, what is waited for does not come.
+const HANGS: Duration = Duration::from_secs(30);
 
 /// `y` = x w w .., of so many products.
 fn products(n: usize) -> GraphBuilder {
@@ -62,7 +69,7 @@ fn several_threads_run_sessions_on_one_gpu() {
     };
     let devices = machine.open(&options(1));
     let sessions = [products(2), products(7)].map(|b| session(b, &devices).build().unwrap());
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         for thread in 0..4u8 {
             let session = &sessions[usize::from(thread) % 2];
             let n = [2, 7][usize::from(thread) % 2];
@@ -145,5 +152,58 @@ fn apps_hear_of_the_end_of_what_a_stream_was_given() {
     assert_eq!(machine.driver.n_waiting(), 0);
     info.stream.synchronize().unwrap();
     drop((copy, doubled, devices));
+    machine.check();
+}
+
+/// One copy is under way for long: whoever waits for another stream hears of it meanwhile.
+#[test]
+fn the_end_of_a_stream_is_told_while_another_is_busy() {
+    let config = EmulatedConfig {
+        early_per_mille: 0,
+        ..EmulatedConfig::default()
+    };
+    let Some(machine) = Machine::new(config) else {
+        return;
+    };
+    let devices = machine.open(&options(1));
+    let gpu = devices
+        .iter()
+        .map(|(_, device)| device)
+        .find(|device| device.attributes().device_type == "GPU")
+        .unwrap();
+    let info = gpu.accelerator_info().unwrap();
+    let (long, arrived) = mpsc::channel();
+    let copy = info.default_context.copy_from_host(&floats(7)).unwrap();
+    machine.driver.hold_busy_streams();
+    // It comes after what is held.
+    let done = CopyDone::new(move |copied| long.send(copied).unwrap());
+    info.default_context.copy_to_host_async(&copy, done);
+    // Until the thread that watches has asked long enough to do something else than asking busily.
+    let n_calls = |call| machine.driver.n_calls(call);
+    let (asked, waited) = (n_calls("has_happened"), n_calls("synchronize"));
+    while n_calls("has_happened") < asked + 500 && n_calls("synchronize") == waited {
+        thread::yield_now();
+    }
+    // Work of another stream, on which nothing depends.
+    let memory = gpu.allocator(AllocatorAttributes::default());
+    let zeros = memory.allocate(64).unwrap();
+    let (short, ended) = mpsc::channel();
+    let callback = Box::new(move || short.send(()).unwrap());
+    info.event_manager
+        .then_execute(&info.stream, callback)
+        .unwrap();
+    let ended = ended.recv_timeout(HANGS);
+    let (early, n_waiting) = (arrived.try_recv(), machine.driver.n_waiting());
+    // Before anything is asserted: who is held waits for ever when devices go.
+    machine.driver.release();
+    assert_eq!(ended, Ok(()));
+    assert_eq!(early.unwrap_err(), mpsc::TryRecvError::Empty);
+    assert!(n_waiting > 0);
+    let copied = arrived.recv_timeout(HANGS).unwrap().unwrap();
+    assert_eq!(
+        copied.as_slice::<f32>().unwrap()[4],
+        floats(7).as_slice::<f32>().unwrap()[4]
+    );
+    drop((copy, copied, zeros, memory, devices));
     machine.check();
 }

@@ -203,6 +203,7 @@ impl Gpu for EmulatedGpu {
                 queue: Default::default(),
                 clock: Clock::default(),
                 is_dropped: false,
+                is_held: false,
             });
             Ok(StreamHandle(state.streams.len() as u64))
         })

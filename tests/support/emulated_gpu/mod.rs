@@ -246,6 +246,20 @@ impl EmulatedDriver {
         while self.shared.state().run_any() {}
     }
 
+    /// Streams that have something to do, do nothing until [`Self::release`]: that takes long.
+    pub(crate) fn hold_busy_streams(&self) {
+        for stream in &mut self.shared.state().streams {
+            stream.is_held = !stream.queue.is_empty();
+        }
+    }
+
+    /// The streams that are held go on.
+    pub(crate) fn release(&self) {
+        for stream in &mut self.shared.state().streams {
+            stream.is_held = false;
+        }
+    }
+
     /// What stands in memory now, whatever is still to be done to it; nothing where that is no memory.
     pub(crate) fn peek(&self, span: Span) -> Option<Vec<u8>> {
         let state = self.shared.state();

@@ -66,6 +66,9 @@ impl State {
         {
             stream_idx = before.stream_idx;
         }
+        if self.streams[stream_idx].is_held {
+            return Ok(()); // Until another thread releases it.
+        }
         if self.streams[stream_idx].queue.is_empty() {
             return Err(refused(
                 "emulated: nothing is left to do, and the event has not happened",
@@ -76,8 +79,10 @@ impl State {
     }
 
     fn is_ready(&self, stream_idx: usize) -> bool {
-        match self.streams[stream_idx].queue.front() {
+        let stream = &self.streams[stream_idx];
+        match stream.queue.front() {
             None => false,
+            Some(_) if stream.is_held => false,
             Some(op) => match &op.work {
                 Work::Wait(instance) => instance.has_happened(),
                 _ => true,

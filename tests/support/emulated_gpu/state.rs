@@ -50,6 +50,8 @@ pub(super) struct Stream {
     pub(super) queue: VecDeque<Op>,
     pub(super) clock: Clock,
     pub(super) is_dropped: bool,
+    /// Does nothing: what it is at takes long.
+    pub(super) is_held: bool,
 }
 
 /// A record of an event, and how far its stream had come then.

@@ -28,8 +28,11 @@ type Callback = Box<dyn FnOnce(Result<(), DriverError>) + Send>;
 /// How long the thread asks busily: what it waits for is mostly a small copy.
 const SPIN: Duration = Duration::from_micros(50);
 
-/// How long it sleeps between asking, where it cannot wait for one stream alone.
-const PAUSE: Duration = Duration::from_micros(20);
+/// How long it sleeps between asking: a part of how long nothing has ended, so that who waits long waits little longer, and no processor is
+/// kept busy by what takes long. It never waits for one stream: another may be done earlier, or be given something to watch.
+const PAUSE_MIN: Duration = Duration::from_micros(20);
+const PAUSE_MAX: Duration = Duration::from_micros(500);
+const PAUSE_PART: u32 = 16;
 
 /// The thread, and what it waits for.
 pub(super) struct Watcher {
@@ -127,10 +130,21 @@ impl Shared {
             }
             if tell_those_that_have_ended(&mut watched) {
                 since = Instant::now();
-            } else if since.elapsed() < SPIN {
+                continue;
+            }
+            let waited = since.elapsed();
+            if waited < SPIN {
                 hint::spin_loop();
-            } else {
-                pause(&watched);
+                continue;
+            }
+            let inbox = self.inbox();
+            if inbox.watched.is_empty() {
+                let pause = (waited / PAUSE_PART).clamp(PAUSE_MIN, PAUSE_MAX);
+                let woken = self.has_mail.wait_timeout(inbox, pause);
+                let (inbox, _) = woken.unwrap_or_else(PoisonError::into_inner);
+                if !inbox.watched.is_empty() {
+                    since = Instant::now();
+                }
             }
         }
     }
@@ -140,6 +154,14 @@ impl Shared {
 fn tell_those_that_have_ended(watched: &mut Vec<Watched>) -> bool {
     let mut any = false;
     for one in mem::take(watched) {
+        // What comes later in a stream ends later: each is asked for once, unless what is watched first was given last.
+        let is_behind = watched
+            .iter()
+            .any(|other| Arc::ptr_eq(&other.lane, &one.lane) && other.ticket <= one.ticket);
+        if is_behind && !one.lane.has_done(one.ticket) {
+            watched.push(one);
+            continue;
+        }
         let ended = match one.lane.ask(one.ticket) {
             Ok(false) => {
                 watched.push(one);
@@ -156,20 +178,4 @@ fn tell_those_that_have_ended(watched: &mut Vec<Watched>) -> bool {
         }
     }
     any
-}
-
-/// Waits for the end of the first, if nothing else may end earlier, or a little.
-fn pause(watched: &[Watched]) {
-    let Some(first) = watched.first() else {
-        return;
-    };
-    let is_alone = watched
-        .iter()
-        .all(|other| Arc::ptr_eq(&other.lane, &first.lane) && other.ticket >= first.ticket);
-    if is_alone {
-        // An error is heard of by who asks next.
-        let _ = first.lane.wait(first.ticket);
-    } else {
-        thread::sleep(PAUSE);
-    }
 }
