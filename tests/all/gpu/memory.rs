@@ -2,6 +2,7 @@
 
 use placewright::backend::cuda::driver::DriverErrorKind;
 use placewright::builder::GraphBuilder;
+use placewright::device::AllocatorAttributes;
 use placewright::device::gpu::VirtualGpus;
 use placewright::tensor::Tensor;
 use placewright::trace::EventKind;
@@ -275,6 +276,73 @@ fn gpus_that_are_not_visible_are_left_alone() {
     machine.check();
 }
 
+#[test]
+fn pinned_memory_that_nobody_has_goes_back_and_some_is_kept() {
+    let Some(machine) = Machine::new(EmulatedConfig::default()) else {
+        return;
+    };
+    const MIB: u64 = 1 << 20;
+    let mut options = options(1);
+    options.memory_bytes.insert("CPU:0".to_owned(), 64 * MIB);
+    let devices = machine.open(&options);
+    let (_, cpu) = devices.iter().next().unwrap();
+    let pinned = cpu.allocator(AllocatorAttributes {
+        on_host: true,
+        gpu_compatible: true,
+    });
+    let before = machine.driver.live_pinned_bytes();
+    let live = || machine.driver.live_pinned_bytes() - before;
+    let allocate = |mib: usize| pinned.allocate(mib << 20).unwrap();
+    let pieces: Vec<_> = (0..6).map(|_| allocate(8)).collect();
+    assert!((48 * MIB..=64 * MIB).contains(&live()), "{}", live());
+    drop(pieces);
+    // A quarter of the limit.
+    assert!((1..=16 * MIB).contains(&live()), "{}", live());
+    let n_pinned = machine.driver.n_calls("allocate_pinned");
+    drop(allocate(1));
+    assert_eq!(machine.driver.n_calls("allocate_pinned"), n_pinned);
+    // Of what is kept, no region is long enough, and the limit leaves none beside them.
+    let long = allocate(60);
+    assert_eq!(live(), 60 * MIB);
+    drop(long);
+    assert_eq!(live(), 0);
+    drop((pinned, devices));
+    machine.check();
+}
+
+/// Memory remembers whose work has used it, and keeps those streams until their work is known to have ended.
+#[test]
+fn streams_of_a_device_that_is_gone_are_not_kept_by_memory_of_others() {
+    let Some(machine) = Machine::new(EmulatedConfig {
+        n_gpus: 2,
+        ..EmulatedConfig::default()
+    }) else {
+        return;
+    };
+    let mut one = options(1);
+    one.gpu.visible_device_list = "0".to_owned();
+    let stays = machine.open(&one);
+    let n_streams = machine.driver.n_live_streams();
+    let own = session(squares(), &stays).build().unwrap();
+    for _ in 0..3 {
+        let devices = machine.open(&options(1));
+        let b = GraphBuilder::new("both");
+        let x = b.placeholder::<f32>("x", [Option::<usize>::None]).unwrap();
+        let [first, second] =
+            ["/device:GPU:0", "/device:GPU:1"].map(|name| b.device(name).unwrap());
+        let squared = first.named("squared").mul(x, x).unwrap();
+        second.named("y").neg(squared).unwrap();
+        let both = session(b, &devices).build().unwrap();
+        both.run(&[("x", floats(5000))], &["y"]).unwrap();
+        assert!(machine.driver.n_live_streams() > n_streams);
+        drop((both, devices));
+        own.run(&[("x", floats(5000))], &FETCHES).unwrap();
+    }
+    assert_eq!(machine.driver.n_live_streams(), n_streams);
+    drop((own, stays));
+    machine.check();
+}
+
 /// Which CPU devices there are, pinned memory decides, and that takes a GPU that is open.
 #[test]
 fn no_gpu_is_opened_for_pinned_memory_where_none_becomes_a_device() {
@@ -334,7 +402,7 @@ fn large_tensors_go_in_pieces_and_pinned_ones_as_they_are() {
     // 22 MB in pieces of 4 MiB, and one copy back.
     assert_eq!(n_copies, 7);
     let pinned = devices.iter().find_map(|(_, device)| {
-        let attributes = placewright::device::AllocatorAttributes {
+        let attributes = AllocatorAttributes {
             on_host: true,
             gpu_compatible: true,
         };

@@ -25,6 +25,9 @@ const FIRST_REGION_BYTES: usize = 2 << 20;
 pub(super) trait Uses: Clone + Default + std::fmt::Debug {
     /// Adds what must have happened for `other`.
     fn merge(&mut self, other: &Self);
+
+    /// Forgets what is known to have happened.
+    fn forget_ended(&mut self);
 }
 
 /// How much memory there may be, and how it comes.
@@ -34,6 +37,8 @@ pub(super) struct Options {
     pub(super) limit_bytes: u64,
     /// Whether to begin with a small region and add larger ones as they are needed. Without, the first has the whole limit.
     pub(super) allow_growth: bool,
+    /// The longest that a region becomes by growth, in bytes; one that an allocation needs may be longer, by nothing.
+    pub(super) region_bytes_max: usize,
 }
 
 /// Memory that is in use.
@@ -132,6 +137,7 @@ struct Range<U> {
 pub(super) struct Bfc<U> {
     /// The length that the next region should have, in bytes, if it were for the growth alone.
     next_region_bytes: usize,
+    region_bytes_max: usize,
     /// Lengths in bytes, by address.
     regions: BTreeMap<u64, usize>,
     /// All ranges, by address.
@@ -154,6 +160,7 @@ impl<U: Uses> Bfc<U> {
         Self {
             // Not 0, which could never grow.
             next_region_bytes: round_down(first_bytes).max(UNIT_BYTES),
+            region_bytes_max: options.region_bytes_max,
             regions: BTreeMap::new(),
             ranges: BTreeMap::new(),
             free: BTreeSet::new(),
@@ -176,6 +183,7 @@ impl<U: Uses> Bfc<U> {
         let rest_address = end_of(address, needed)?;
 
         self.free.remove(&(found, address));
+        range.uses.forget_ended();
         range.requested_bytes = Some(len_bytes);
         range.len_bytes = if splits { needed } else { found };
         let chunk = Chunk {
@@ -205,7 +213,9 @@ impl<U: Uses> Bfc<U> {
         let left = round_down(stats.limit_bytes.saturating_sub(stats.reserved_bytes));
         let least_bytes = round_up(len_bytes).filter(|&least_bytes| least_bytes <= left)?;
         Some(RegionRequest {
-            wanted_bytes: grown(self.next_region_bytes, least_bytes).min(left),
+            wanted_bytes: grown(self.next_region_bytes, least_bytes)
+                .min(self.region_bytes_max)
+                .clamp(least_bytes, left),
             least_bytes,
         })
     }
@@ -267,6 +277,7 @@ impl<U: Uses> Bfc<U> {
                 range.uses.merge(&other.uses);
             }
         }
+        range.uses.forget_ended();
         self.insert_free(first, range.len_bytes, range.region, range.uses);
         Ok(())
     }
@@ -297,6 +308,25 @@ impl<U: Uses> Bfc<U> {
             (address, len_bytes, uses)
         });
         taken.collect()
+    }
+
+    /// Takes out regions that nothing is in, the longest first, until no more than `kept_bytes` of all regions are free.
+    pub(super) fn take_surplus_regions(&mut self, kept_bytes: usize) -> Vec<(u64, usize, U)> {
+        let mut taken = Vec::new();
+        while self.stats.reserved_bytes - self.stats.in_use_bytes > kept_bytes {
+            let regions = self.regions.iter();
+            let free = regions.filter(|&(&address, &len)| self.free.contains(&(len, address)));
+            let Some((&address, &len_bytes)) = free.max_by_key(|&(_, len_bytes)| len_bytes) else {
+                break;
+            };
+            self.free.remove(&(len_bytes, address));
+            self.regions.remove(&address);
+            self.stats.reserved_bytes -= len_bytes;
+            let range = self.ranges.remove(&address);
+            let uses = range.map(|range| range.uses).unwrap_or_default();
+            taken.push((address, len_bytes, uses));
+        }
+        taken
     }
 
     /// How much of what there is now, and was at most.
@@ -348,12 +378,15 @@ mod tests {
         fn merge(&mut self, other: &Self) {
             *self = std::array::from_fn(|stream| self[stream].max(other[stream]));
         }
+
+        fn forget_ended(&mut self) {}
     }
 
     fn new(limit_bytes: usize, allow_growth: bool) -> Bfc<Clock> {
         Bfc::new(Options {
             limit_bytes: limit_bytes as u64,
             allow_growth,
+            region_bytes_max: usize::MAX,
         })
     }
 
@@ -455,6 +488,49 @@ mod tests {
         assert_eq!(wanted(&bfc, 1), None);
         assert_eq!(bfc.take_free_regions().len(), 3);
         assert_eq!(wanted(&bfc, 1), Some(32 * MIB));
+    }
+
+    #[test]
+    fn growth_ends_where_it_is_told_and_an_allocation_gets_what_it_needs() {
+        let mut bfc = Bfc::<Clock>::new(Options {
+            limit_bytes: GIB as u64,
+            allow_growth: true,
+            region_bytes_max: 8 * MIB,
+        });
+        for (at, expected) in [2, 4, 8, 8, 8].into_iter().enumerate() {
+            assert_eq!(wanted(&bfc, 1), Some(expected * MIB));
+            let address = (at as u64) << 40;
+            bfc.add_region(address, expected * MIB).unwrap();
+        }
+        assert_eq!(wanted(&bfc, 8 * MIB), Some(8 * MIB));
+        assert_eq!(wanted(&bfc, 9 * MIB), Some(9 * MIB));
+        assert_eq!(wanted(&bfc, GIB - 30 * MIB), Some(GIB - 30 * MIB));
+        assert_eq!(wanted(&bfc, GIB - 29 * MIB), None);
+    }
+
+    #[test]
+    fn surplus_is_taken_from_the_longest_on_until_enough_is_left() {
+        let regions = [(0, 4096), (10_000, 1024), (20_000, 2048), (30_000, 8192)];
+        let mut bfc = with_regions(&regions);
+        // In the longest.
+        let (chunk, _) = allocate(&mut bfc, 5000);
+        assert_eq!(bfc.take_surplus_regions(usize::MAX), []);
+        // Free are 7168 bytes of whole regions and the rest of the longest.
+        let free = bfc.stats().reserved_bytes - bfc.stats().in_use_bytes;
+        assert_eq!(bfc.take_surplus_regions(free), []);
+        assert_eq!(bfc.take_surplus_regions(free - 1), [(0, 4096, [0; 3])]);
+        assert_eq!(
+            bfc.take_surplus_regions(free - 4097),
+            [(20_000, 2048, [0; 3])]
+        );
+        assert_eq!(bfc.take_surplus_regions(0).len(), 1, "the one in use stays");
+        assert_eq!(
+            bfc.stats().n_free_ranges,
+            usize::from(bfc.stats().in_use_bytes < 8192)
+        );
+        bfc.free(chunk, &[1; 3]).unwrap();
+        assert_eq!(bfc.take_surplus_regions(0), [(30_000, 8192, [1; 3])]);
+        assert_eq!(bfc.stats().reserved_bytes, 0);
     }
 
     #[test]

@@ -91,6 +91,7 @@ impl Group {
         let options = bfc::Options {
             limit_bytes: planned.memory_limit_bytes,
             allow_growth,
+            region_bytes_max: usize::MAX,
         };
         let pinned = PinnedAllocator::new(format!("{name} (pinned)"), gpu, u64::MAX);
         let words = pinned.uninitialized(SLOTS * 4).map(|mut words| {
@@ -169,6 +170,17 @@ impl Group {
             .into_iter()
             .chain(&self.from_devices)
             .chain(&self.compute)
+    }
+}
+
+impl Drop for Group {
+    /// Returns when the work of its streams has ended. Memory of other devices may remember streams of this one; that their work has
+    /// ended, it would not hear from anybody else, and it would keep them.
+    fn drop(&mut self) {
+        for lane in self.lanes() {
+            // A GPU that is lost does nothing any more.
+            let _ = lane.wait_for_all();
+        }
     }
 }
 

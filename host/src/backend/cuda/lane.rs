@@ -91,6 +91,10 @@ impl bfc::Uses for Clock {
             }
         }
     }
+
+    fn forget_ended(&mut self) {
+        self.0.retain(|(lane, ticket)| !lane.has_done(*ticket));
+    }
 }
 
 /// Who uses a piece of memory.

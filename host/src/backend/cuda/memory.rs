@@ -93,6 +93,7 @@ impl Drop for Pool {
         let options = bfc::Options {
             limit_bytes: 0,
             allow_growth: true,
+            region_bytes_max: usize::MAX,
         };
         let ranges = self.ranges.get_mut();
         let ranges = ranges.unwrap_or_else(PoisonError::into_inner);

@@ -5,6 +5,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::mem;
 use std::ptr::NonNull;
 use std::slice;
 use std::sync::Arc;
@@ -29,7 +30,17 @@ use crate::tensor::OutOfMemory;
 /// Nothing has to be waited for.
 impl bfc::Uses for () {
     fn merge(&mut self, (): &Self) {}
+
+    fn forget_ended(&mut self) {}
 }
+
+/// The longest region that is pinned for what may come later.
+const REGION_BYTES_MAX: usize = 256 << 20;
+
+/// What is kept of memory that nobody has: a part of what there may be, and no more than so much. To pin memory takes long, so less would slow
+/// down who fetches large results again and again; but what is pinned, the system cannot give to anybody else.
+const KEPT_PART: u64 = 4;
+const KEPT_BYTES_MAX: usize = 1 << 30;
 
 /// Hands out pinned memory, up to a limit.
 #[derive(Debug)]
@@ -41,6 +52,7 @@ pub(super) struct PinnedAllocator {
 
 struct Pool {
     gpu: Arc<OpenGpu>,
+    kept_bytes: usize,
     ranges: Mutex<Bfc<()>>,
     /// What the driver has given.
     regions: Mutex<Vec<Region>>,
@@ -80,19 +92,55 @@ impl Pool {
         // Nothing panics under the lock.
         self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Gives regions back to the driver that are taken out of the ranges.
+    fn give_back(&self, taken: Vec<(u64, usize, ())>) {
+        for (address, ..) in taken {
+            let region = {
+                let regions = self.regions.lock();
+                let mut regions = regions.unwrap_or_else(PoisonError::into_inner);
+                let found = regions
+                    .iter()
+                    .position(|region| region.address() == address);
+                found.map(|at| regions.swap_remove(at))
+            };
+            let Some(region) = region else {
+                continue;
+            };
+            let given_back = self.gpu.call(|driver| {
+                // SAFETY: no piece of it is left, and nobody gets one any more; who gave the GPU work with one has kept that.
+                unsafe { driver.free_pinned(region.0, region.1) };
+                Ok(())
+            });
+            // As when the pool ends: few GPUs are lost.
+            drop(given_back);
+        }
+    }
+}
+
+impl Region {
+    /// As the ranges know it.
+    fn address(&self) -> u64 {
+        self.0.as_ptr().expose_provenance() as u64
+    }
 }
 
 impl PinnedAllocator {
     pub(super) fn new(name: impl Into<String>, gpu: &Arc<OpenGpu>, limit_bytes: u64) -> Self {
+        let kept_bytes = usize::try_from(limit_bytes / KEPT_PART).unwrap_or(usize::MAX);
+        let kept_bytes = kept_bytes.min(KEPT_BYTES_MAX);
         let options = bfc::Options {
             limit_bytes,
             allow_growth: true,
+            // A region that is longer than what is kept would come and go with each piece.
+            region_bytes_max: REGION_BYTES_MAX.min(kept_bytes / 2),
         };
         Self {
             name: name.into(),
             id: MemoryId::new(),
             pool: Arc::new(Pool {
                 gpu: Arc::clone(gpu),
+                kept_bytes,
                 ranges: Mutex::new(Bfc::new(options)),
                 regions: Mutex::default(),
             }),
@@ -114,11 +162,18 @@ impl PinnedAllocator {
                 limit_bytes: stats.limit_bytes as u64,
             }
         };
+        let mut may_give_back = true;
         let chunk = loop {
             if let Some(chunk) = ranges.allocate(len_bytes) {
                 break chunk;
             }
             let mut wanted = ranges.next_region(len_bytes);
+            if wanted.is_none() && mem::take(&mut may_give_back) {
+                // What is free may be in regions too short each.
+                let taken = ranges.take_free_regions();
+                self.pool.give_back(taken);
+                wanted = ranges.next_region(len_bytes);
+            }
             let region = loop {
                 let Some(request) = wanted else {
                     return Err(full(&ranges));
@@ -136,8 +191,9 @@ impl PinnedAllocator {
             let regions = self.pool.regions.lock();
             let mut regions = regions.unwrap_or_else(PoisonError::into_inner);
             regions.push(Region(start, region_bytes));
+            drop(regions);
             // A driver gives regions apart from each other.
-            let address = start.as_ptr().expose_provenance() as u64;
+            let address = Region(start, region_bytes).address();
             if ranges.add_region(address, region_bytes).is_err() {
                 return Err(full(&ranges));
             }
@@ -223,8 +279,17 @@ impl PinnedMemory {
 
 impl Drop for PinnedMemory {
     fn drop(&mut self) {
-        // It was handed out, once.
-        let _ = self.pool.ranges().free(self.address, &());
+        let surplus = {
+            let mut ranges = self.pool.ranges();
+            // It was handed out, once.
+            let _ = ranges.free(self.address, &());
+            // The memory of a GPU that is lost stays until its last piece goes, and then for ever: it may have been started anew.
+            match self.pool.gpu.is_lost() {
+                true => Vec::new(),
+                false => ranges.take_surplus_regions(self.pool.kept_bytes),
+            }
+        };
+        self.pool.give_back(surplus);
     }
 }
 
