@@ -124,8 +124,8 @@ pub trait Routines {
     /// As [`super::ProgramDevice::launch`].
     fn multiply(&self, product: &RoutineProduct<'_>) -> Result<bool, KernelError>;
 
-    /// Whether convolutions of this type are worth asking for at all.
-    fn convolves(&self, dtype: DType) -> bool;
+    /// Whether convolutions of this type are worth asking for at all, with windows such as these, or with any.
+    fn convolves(&self, dtype: DType, windows: Option<&[RoutineWindow; 2]>) -> bool;
 
     /// Gives a convolution to the device; `false` where the routines do not do this one.
     ///

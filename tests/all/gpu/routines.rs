@@ -2,7 +2,9 @@
 //! do it. Numbers of all shapes are the kernel suite's affair (`GPU-routines`).
 
 use placewright::backend::cuda::driver::DriverErrorKind;
+use placewright::builder::Conv2d;
 use placewright::builder::GraphBuilder;
+use placewright::builder::Padding;
 use placewright::device::DeviceOptions;
 use placewright::tensor::Tensor;
 
@@ -126,4 +128,53 @@ fn a_library_that_fails_ends_the_run_and_names_the_node() {
     }
     assert_eq!(run(&machine, &options(1), 4, 1.0), Ok(4.0));
     machine.check();
+}
+
+/// What pads one end more than the other is no library's, which is known before anything is prepared for it; the filter is then prepared for our own
+/// function, once.
+#[test]
+fn a_filter_that_is_not_for_a_library_is_prepared_once() {
+    let mut results = Vec::new();
+    for (routines, padding_is_equal) in [
+        (EmulatedRoutines::Absent, false),
+        (EmulatedRoutines::Present, false),
+        (EmulatedRoutines::Absent, true),
+        (EmulatedRoutines::Present, true),
+    ] {
+        let Some(machine) = machine(routines) else {
+            return;
+        };
+        let size = if padding_is_equal { 7 } else { 6 };
+        let b = GraphBuilder::new("strided");
+        let x = b.placeholder::<f32>("x", [1, size, size, 3]).unwrap();
+        let gpu = b.device("/device:GPU:0").unwrap();
+        let numbers: Vec<f32> = (0..3 * 3 * 3 * 5).map(|i| (i % 7) as f32 - 3.0).collect();
+        let filter = gpu.constant([3, 3, 3, 5], &numbers).unwrap();
+        let windows = Conv2d::new(Padding::Same).with_strides([2, 2]);
+        gpu.named("y").conv2d(x, filter, windows).unwrap();
+        let session = session(b, &machine.open(&options(1))).build().unwrap();
+        let numbers: Vec<f32> = (0..size * size * 3).map(|i| (i % 5) as f32).collect();
+        let x = Tensor::from_values([1, size, size, 3], &numbers).unwrap();
+        let mut n_launches = Vec::new();
+        for _ in 0..3 {
+            let before = machine.driver.n_calls("launch");
+            let fetched = session.run(&[("x", x.clone())], &["y"]).unwrap();
+            n_launches.push(machine.driver.n_calls("launch") - before);
+            results.push(fetched[0].as_slice::<f32>().unwrap().to_vec());
+        }
+        let is_library = routines == EmulatedRoutines::Present && padding_is_equal;
+        let n_own = if is_library { 0 } else { 1 };
+        assert_eq!(n_launches[1..], [n_own; 2], "{routines:?}, {size}");
+        let n_convolved = if is_library { 3 } else { 0 };
+        assert_eq!(machine.driver.n_calls("convolve"), n_convolved);
+        drop(session);
+        machine.check();
+    }
+    let (unequal, equal) = results.split_at(6);
+    for results in [unequal, equal] {
+        assert!(
+            results.iter().all(|result| *result == results[0]),
+            "{results:?}"
+        );
+    }
 }

@@ -46,6 +46,9 @@ pub(super) fn check(multiplication: &Multiplication) -> Result<(), String> {
             return Err(format!("{matrices:?} start within an element"));
         }
     }
+    if *n_batches > 65_535 {
+        return Err(format!("{n_batches} are deeper than a launch may be"));
+    }
     if *n_batches > 1 && out.batch == 0 {
         return Err("several results stand in one place".to_owned());
     }

@@ -37,6 +37,9 @@ const ALIGNMENT_MAX: u64 = 256;
 /// `cublasOperation_t`: a side as it stands, and transposed. `cudarc` has it with cuBLAS alone.
 const OPERATIONS: [i32; 2] = [0, 1];
 
+/// `CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE`: parts of sums are added in the type that is computed in.
+const REDUCTION_COMPUTE_TYPE: u32 = 2;
+
 type Called<T> = Result<T, DriverError>;
 
 /// Whether the library is there. Loads it.
@@ -238,6 +241,11 @@ impl Preference {
         let mut preference = Self(preference);
         let workspace = PreferenceAttribute::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
         preference.set(workspace, kind.workspace_bytes as u64)?;
+        if matches!(kind.arithmetic, Arithmetic::F16 | Arithmetic::Bf16) {
+            // Otherwise sums that are shared out may be put together in 16 bits.
+            let scheme = PreferenceAttribute::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK;
+            preference.set(scheme, REDUCTION_COMPUTE_TYPE)?;
+        }
         let [left, right, out] = kind.alignments;
         for (attribute, alignment) in [
             (
@@ -336,12 +344,14 @@ impl CublasLt {
             if prepared.len() >= PREPARED_MAX {
                 prepared.clear();
             }
-            let found = match self.prepare(&kind) {
-                Ok(found) => Some(found),
-                Err(error) if error.kind == DriverErrorKind::Unsupported => None,
-                Err(error) => return Err(error),
+            let found = self.prepare(&kind);
+            let (found, failed) = match found {
+                Ok(found) => (Some(found), Ok(())),
+                Err(error) => (None, Err(error)),
             };
+            // What fails is not asked for again.
             prepared.insert(kind.clone(), found);
+            failed?;
         }
         let Some(Some(found)) = prepared.get_mut(&kind) else {
             return Err(DriverError::unsupported("products"));
@@ -375,8 +385,7 @@ impl CublasLt {
                 stream.cast(),
             )
         });
-        if matches!(&given, Err(error) if error.kind == DriverErrorKind::Unsupported) {
-            // It need not be asked again.
+        if given.is_err() {
             prepared.insert(kind, None);
         }
         given

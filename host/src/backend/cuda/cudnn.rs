@@ -4,9 +4,11 @@
 //! context of CUDA must be current wherever a handle is used.
 
 use std::collections::HashMap;
+use std::collections::VecDeque;
 use std::ffi::c_int;
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::ptr;
 use std::sync::Mutex;
 use std::sync::OnceLock;
@@ -19,7 +21,6 @@ use cudarc::cudnn::sys::cudnnDataType_t as DataType;
 use cudarc::cudnn::sys::cudnnMathType_t as Math;
 use cudarc::cudnn::sys::cudnnStatus_t as Status;
 use cudarc::cudnn::sys::cudnnTensorFormat_t as Format;
-use smallvec::SmallVec;
 
 use super::driver::Arithmetic;
 use super::driver::ConvolutionForward;
@@ -30,14 +31,14 @@ use super::driver::WindowSize;
 use super::ffi::text_at;
 use crate::device::Activation;
 
-/// The oldest version whose codes of errors are those of `cudarc`'s table: 9.0.
-const VERSION_MIN: usize = 90_000;
+/// Versions whose codes of errors are those of `cudarc`'s table, and that have these calls: 9.
+const VERSIONS: Range<usize> = 90_000..100_000;
 
 /// Kinds of convolutions that are remembered at most: more come from shapes that never repeat.
 const PREPARED_MAX: usize = 1024;
 
-/// Routines that the library is asked for.
-const N_ALGORITHMS: usize = Algorithm::CUDNN_CONVOLUTION_FWD_ALGO_COUNT as usize;
+/// Routines that the library is asked for: each with tensor cores and without.
+const N_ALGORITHMS: usize = 2 * Algorithm::CUDNN_CONVOLUTION_FWD_ALGO_COUNT as usize;
 
 type Called<T> = Result<T, DriverError>;
 
@@ -48,7 +49,7 @@ pub(super) fn is_present() -> bool {
         // SAFETY: loads a library of NVIDIA's, whose initialisation has no requirements.
         let is_there = unsafe { sys::is_culib_present() };
         // SAFETY: it is loaded; every version has this function.
-        is_there && unsafe { sys::cudnnGetVersion() } >= VERSION_MIN
+        is_there && VERSIONS.contains(&unsafe { sys::cudnnGetVersion() })
     })
 }
 
@@ -161,6 +162,14 @@ descriptor!(
     cudnnDestroyActivationDescriptor
 );
 
+impl Windows {
+    /// What may be multiplied how, from now on.
+    fn set_math(&self, math: Math) -> Called<()> {
+        // SAFETY: the description is ours, and used by one thread at a time.
+        done(unsafe { sys::cudnnSetConvolutionMathType(self.0, math) })
+    }
+}
+
 impl Images {
     /// Images, rows, columns, channels.
     fn of(data_type: DataType, [n, rows, columns, channels]: [u32; 4]) -> Called<Self> {
@@ -191,17 +200,14 @@ struct Described {
     out: Images,
     bias: Images,
     behind: Behind,
-    math: Math,
 }
 
 impl Described {
     fn new(kind: &Kind) -> Called<Self> {
-        let (data_type, math) = match kind.arithmetic {
-            // The default would round factors to TensorFloat-32.
-            Arithmetic::F32 => (DataType::CUDNN_DATA_FLOAT, Math::CUDNN_FMA_MATH),
-            Arithmetic::Tf32 => (DataType::CUDNN_DATA_FLOAT, Math::CUDNN_DEFAULT_MATH),
-            Arithmetic::F16 => (DataType::CUDNN_DATA_HALF, Math::CUDNN_TENSOR_OP_MATH),
-            Arithmetic::Bf16 => (DataType::CUDNN_DATA_BFLOAT16, Math::CUDNN_TENSOR_OP_MATH),
+        let data_type = match kind.arithmetic {
+            Arithmetic::F32 | Arithmetic::Tf32 => DataType::CUDNN_DATA_FLOAT,
+            Arithmetic::F16 => DataType::CUDNN_DATA_HALF,
+            Arithmetic::Bf16 => DataType::CUDNN_DATA_BFLOAT16,
         };
         let Kind {
             n_images,
@@ -253,15 +259,18 @@ impl Described {
             )
         })?;
         // SAFETY: as above.
-        done(unsafe { sys::cudnnSetConvolutionMathType(windows.0, math) })?;
-        // SAFETY: as above.
         done(unsafe { sys::cudnnSetConvolutionGroupCount(windows.0, int(n_groups)?) })?;
+        if kind.arithmetic == Arithmetic::F32 {
+            // The default would round factors to TensorFloat-32.
+            windows.set_math(Math::CUDNN_FMA_MATH)?;
+        }
         let behind = Behind::new()?;
         let mode = match kind.activation {
             Activation::None => Mode::CUDNN_ACTIVATION_IDENTITY,
             Activation::Relu => Mode::CUDNN_ACTIVATION_RELU,
         };
-        let nans = sys::cudnnNanPropagation_t::CUDNN_PROPAGATE_NAN;
+        // The only one that goes with a bias.
+        let nans = sys::cudnnNanPropagation_t::CUDNN_NOT_PROPAGATE_NAN;
         // SAFETY: the description is ours.
         done(unsafe { sys::cudnnSetActivationDescriptor(behind.0, mode, nans, 0.0) })?;
         Ok(Self {
@@ -271,7 +280,6 @@ impl Described {
             out,
             bias,
             behind,
-            math,
         })
     }
 }
@@ -280,7 +288,15 @@ impl Described {
 #[derive(Debug)]
 struct Prepared {
     described: Described,
+    /// The best first. Which of them add a bias, the library says when they are called.
+    candidates: VecDeque<Candidate>,
+}
+
+/// A routine.
+#[derive(Debug, Clone, Copy)]
+struct Candidate {
     algorithm: Algorithm,
+    math: Math,
     workspace_bytes: usize,
 }
 
@@ -333,25 +349,34 @@ impl Cudnn {
             if prepared.len() >= PREPARED_MAX {
                 prepared.clear();
             }
-            let found = match prepare(*handle, &kind) {
-                Ok(found) => Some(found),
-                Err(error) if error.kind == DriverErrorKind::Unsupported => None,
-                Err(error) => return Err(error),
+            let (found, failed) = match prepare(*handle, &kind) {
+                Ok(found) => (Some(found), Ok(())),
+                Err(error) => (None, Err(error)),
             };
+            // What fails is not asked for again.
             prepared.insert(kind.clone(), found);
+            failed?;
         }
-        let Some(Some(found)) = prepared.get(&kind) else {
+        let Some(Some(found)) = prepared.get_mut(&kind) else {
             return Err(DriverError::unsupported("convolutions"));
         };
         // SAFETY: the stream is of this GPU.
         done(unsafe { sys::cudnnSetStream(*handle, stream.cast()) })?;
-        // SAFETY: the caller's.
-        let given = unsafe { found.give(*handle, convolution, workspace) };
-        if matches!(&given, Err(error) if error.kind == DriverErrorKind::Unsupported) {
-            // It need not be asked again.
-            prepared.insert(kind, None);
+        while let Some(candidate) = found.candidates.front().copied() {
+            // SAFETY: the caller's.
+            let given = unsafe { found.give(*handle, candidate, convolution, workspace) };
+            match given {
+                Err(error) if error.kind == DriverErrorKind::Unsupported => {
+                    found.candidates.pop_front();
+                }
+                Err(error) => {
+                    prepared.insert(kind, None);
+                    return Err(error);
+                }
+                Ok(()) => return Ok(()),
+            }
         }
-        given
+        Err(DriverError::unsupported("convolutions"))
     }
 }
 
@@ -363,9 +388,11 @@ impl Prepared {
     unsafe fn give(
         &self,
         handle: sys::cudnnHandle_t,
+        candidate: Candidate,
         convolution: &ConvolutionForward,
         workspace: Span,
     ) -> Called<()> {
+        self.described.windows.set_math(candidate.math)?;
         let place = |span: Span| ptr::with_exposed_provenance_mut::<c_void>(span.address as usize);
         let (one, zero) = (1.0f32, 0.0f32);
         let (one, zero) = (ptr::from_ref(&one).cast(), ptr::from_ref(&zero).cast());
@@ -390,9 +417,9 @@ impl Prepared {
                     filter.0,
                     place(convolution.filter),
                     windows.0,
-                    self.algorithm,
+                    candidate.algorithm,
                     place(workspace),
-                    self.workspace_bytes,
+                    candidate.workspace_bytes,
                     zero,
                     out.0,
                     result,
@@ -409,9 +436,9 @@ impl Prepared {
                 filter.0,
                 place(convolution.filter),
                 windows.0,
-                self.algorithm,
+                candidate.algorithm,
                 place(workspace),
-                self.workspace_bytes,
+                candidate.workspace_bytes,
                 zero,
                 out.0,
                 result,
@@ -425,7 +452,7 @@ impl Prepared {
     }
 }
 
-/// The routine that the library thinks best, of those that compute as they should in the memory that there is.
+/// The routines that the library has, by how long it thinks they take, of those that compute as they should in the memory that there is.
 fn prepare(handle: sys::cudnnHandle_t, kind: &Kind) -> Called<Prepared> {
     let described = Described::new(kind)?;
     let Described {
@@ -433,7 +460,6 @@ fn prepare(handle: sys::cudnnHandle_t, kind: &Kind) -> Called<Prepared> {
         filter,
         windows,
         out,
-        math,
         ..
     } = &described;
     let mut results =
@@ -453,14 +479,10 @@ fn prepare(handle: sys::cudnnHandle_t, kind: &Kind) -> Called<Prepared> {
         )
     })?;
     let n_found = usize::try_from(n_found).unwrap_or(0).min(N_ALGORITHMS);
-    let mut results: SmallVec<[_; N_ALGORITHMS]> = results[..n_found]
-        .iter()
+    let mut candidates = VecDeque::new();
+    for result in &results[..n_found] {
         // SAFETY: the library has written so many.
-        .map(|result| unsafe { result.assume_init_ref() })
-        .collect();
-    // Those that are meant for this kind of factors first; the others keep to what is described, too, or refuse.
-    results.sort_by_key(|result| result.mathType != *math);
-    for result in results {
+        let result = unsafe { result.assume_init_ref() };
         // A bias with nothing behind is added by one routine alone.
         let adds = !kind.has_bias
             || kind.activation != Activation::None
@@ -468,6 +490,11 @@ fn prepare(handle: sys::cudnnHandle_t, kind: &Kind) -> Called<Prepared> {
         if result.status != Status::CUDNN_STATUS_SUCCESS || !adds {
             continue;
         }
+        let math = match kind.arithmetic {
+            Arithmetic::F32 => Math::CUDNN_FMA_MATH,
+            _ => result.mathType,
+        };
+        windows.set_math(math)?;
         let mut workspace_bytes = 0;
         // SAFETY: all descriptions are ours; writes a size.
         let sized = done(unsafe {
@@ -482,15 +509,17 @@ fn prepare(handle: sys::cudnnHandle_t, kind: &Kind) -> Called<Prepared> {
             )
         });
         if sized.is_ok() && workspace_bytes <= kind.workspace_bytes {
-            let algorithm = result.algo;
-            return Ok(Prepared {
-                described,
-                algorithm,
+            candidates.push_back(Candidate {
+                algorithm: result.algo,
+                math,
                 workspace_bytes,
             });
         }
     }
-    Err(DriverError::unsupported("convolutions"))
+    Ok(Prepared {
+        described,
+        candidates,
+    })
 }
 
 #[cfg(test)]

@@ -356,6 +356,9 @@ impl Driver for CudaDriver {
             done(unsafe { sys::cuDevicePrimaryCtxReset_v2(device) })?;
             opened.context = retain()?;
             opened.enter()?;
+            // They keep what they have made of the context before, which is gone: nobody promises that they notice.
+            let _ = opened.cublaslt.set(None);
+            let _ = opened.cudnn.set(None);
         }
         Ok(Arc::new(opened))
     }
@@ -394,6 +397,22 @@ impl CudaGpu {
             opened_if(cudnn::is_present(), "cuDNN", opened)
         });
         library.as_ref()
+    }
+}
+
+/// What follows where a library does not do its work: if the GPU still answers, that it is done without the library, which is not asked for the
+/// same again. What it may have written is written anew.
+fn without_library(stream: StreamHandle, what: &str, error: DriverError) -> DriverError {
+    if error.kind == DriverErrorKind::Unsupported {
+        return error;
+    }
+    // SAFETY: the stream is ours, and of the context that is current.
+    match unsafe { sys::cuStreamQuery(pointer(stream.0)) } {
+        CUresult::CUDA_SUCCESS | CUresult::CUDA_ERROR_NOT_READY => {
+            warn!(target: targets::DEVICE, %error, "programs of our own are used for some {what}");
+            DriverError::unsupported(what)
+        }
+        code => self::error(code),
     }
 }
 
@@ -672,7 +691,8 @@ impl Gpu for CudaGpu {
         let library = library.ok_or_else(|| DriverError::unsupported("products"))?;
         self.enter()?;
         // SAFETY: the caller's.
-        unsafe { library.multiply(pointer(stream.0), multiplication, workspace) }
+        let given = unsafe { library.multiply(pointer(stream.0), multiplication, workspace) };
+        given.map_err(|error| without_library(stream, "products", error))
     }
 
     fn can_convolve(&self) -> bool {
@@ -689,6 +709,7 @@ impl Gpu for CudaGpu {
         let library = library.ok_or_else(|| DriverError::unsupported("convolutions"))?;
         self.enter()?;
         // SAFETY: the caller's.
-        unsafe { library.convolve(pointer(stream.0), convolution, workspace) }
+        let given = unsafe { library.convolve(pointer(stream.0), convolution, workspace) };
+        given.map_err(|error| without_library(stream, "convolutions", error))
     }
 }

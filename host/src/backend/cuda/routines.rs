@@ -30,7 +30,7 @@ use crate::tensor::Tensor;
 
 impl Routines for GpuDevice {
     fn multiplies(&self, dtype: DType) -> bool {
-        self.arithmetic(dtype).is_some() && self.group().gpu.driver().can_multiply()
+        self.arithmetic(dtype).is_some() && self.has(|driver| driver.can_multiply())
     }
 
     fn multiply(&self, product: &RoutineProduct<'_>) -> Result<bool, KernelError> {
@@ -77,8 +77,10 @@ impl Routines for GpuDevice {
         )
     }
 
-    fn convolves(&self, dtype: DType) -> bool {
-        self.arithmetic(dtype).is_some() && self.group().gpu.driver().can_convolve()
+    fn convolves(&self, dtype: DType, windows: Option<&[RoutineWindow; 2]>) -> bool {
+        self.arithmetic(dtype).is_some()
+            && windows.is_none_or(|windows| windows.iter().all(|axis| window(*axis).is_some()))
+            && self.has(|driver| driver.can_convolve())
     }
 
     fn convolve(&self, convolution: &RoutineConvolution<'_>) -> Result<bool, KernelError> {
@@ -137,6 +139,12 @@ impl GpuDevice {
             DType::BF16 => Some(Arithmetic::Bf16),
             _ => None,
         }
+    }
+
+    /// What the driver says of its libraries; a GPU that is lost has none.
+    fn has(&self, library: fn(&dyn Gpu) -> bool) -> bool {
+        let found = self.group().gpu.call(|driver| Ok(library(driver)));
+        found.unwrap_or(false)
     }
 
     fn span<'a>(

@@ -1,6 +1,7 @@
 //! Convolutions, and convolutions turned around, as products that read the image where it stands.
 
 use std::sync::Arc;
+use std::sync::OnceLock;
 
 use crate::backend::cpu::kernels::conv;
 use crate::backend::cpu::kernels::conv::Windows;
@@ -78,6 +79,7 @@ fn made(
         function: TileFunction::new(tiling, "conv.c", SOURCE, name, epilogue.as_ref())?,
         epilogue,
         strided: Strided::new(dtype)?,
+        panels: OnceLock::new(),
         site: site(node),
     }))
 }
@@ -97,6 +99,8 @@ struct ConvolutionKernel {
     function: TileFunction,
     strided: Strided,
     epilogue: Option<Epilogue>,
+    /// Panels of a filter that is the same in all runs and was prepared for routines, which do not do what is asked for.
+    panels: OnceLock<Tensor>,
     site: Arc<LaunchSite>,
 }
 
@@ -261,7 +265,7 @@ impl ConvolutionKernel {
     fn is_for_routines(&self, device: &dyn ProgramDevice) -> bool {
         let routines = device.routines();
         matches!(self.direction, Direction::Forward(_))
-            && routines.is_some_and(|routines| routines.convolves(self.dtype))
+            && routines.is_some_and(|routines| routines.convolves(self.dtype, None))
     }
 
     /// A filter as routines take it.
@@ -297,6 +301,17 @@ impl ConvolutionKernel {
             return Ok(false);
         };
         let turned_here;
+        let windows = plan.axes.map(|axis| RoutineWindow {
+            input: axis.input,
+            output: axis.output,
+            taps: axis.size,
+            stride: axis.stride,
+            dilation: axis.dilation,
+            pad_before: axis.pad_before,
+        });
+        if !routines.convolves(self.dtype, Some(&windows)) {
+            return Ok(false);
+        }
         let filter = match call.context.packed_input(1) {
             Some(turned) => turned,
             None => {
@@ -314,14 +329,7 @@ impl ConvolutionKernel {
         let convolution = RoutineConvolution {
             origin: call.routine_site(),
             n_images,
-            windows: plan.axes.map(|axis| RoutineWindow {
-                input: axis.input,
-                output: axis.output,
-                taps: axis.size,
-                stride: axis.stride,
-                dilation: axis.dilation,
-                pad_before: axis.pad_before,
-            }),
+            windows,
             channels: [plan.channels, out_channels],
             n_groups: plan.n_groups,
             input: plan.input,
@@ -348,11 +356,19 @@ impl ConvolutionKernel {
         out: &Tensor,
     ) -> Result<(), KernelError> {
         let filter = call.input(1)?;
+        let packed = || self.packer.pack(call.device, call.site, filter, layout);
         let packed_here;
-        let panels = match call.context.packed_input(1) {
-            Some(panels) if plan.n_groups == 1 && !self.is_for_routines(call.device) => panels,
-            _ => {
-                packed_here = self.packer.pack(call.device, call.site, filter, layout)?;
+        let panels = match call.context.packed_input(1).filter(|_| plan.n_groups == 1) {
+            Some(panels) if !self.is_for_routines(call.device) => panels,
+            Some(_) => match self.panels.get() {
+                Some(panels) => panels,
+                None => {
+                    let panels = packed()?;
+                    self.panels.get_or_init(|| panels)
+                }
+            },
+            None => {
+                packed_here = packed()?;
                 &packed_here
             }
         };

@@ -15,6 +15,9 @@ use crate::tensor::Tensor;
 /// Calls of a routine that one node may be; beyond, a program of our own does it in one.
 const CALLS_MAX: usize = 16;
 
+/// Matrices of one call: routines may be launched as deep as a batch is, as CUDA's launches are.
+const BATCHES_MAX: usize = 65_535;
+
 /// An axis of a batch: how many matrices, and strides in the left side, the right one and the result.
 pub(super) type BatchAxis = (usize, [usize; 3]);
 
@@ -65,32 +68,34 @@ pub(super) fn multiply(
     }
     let mut axes = joined(batch);
     let (n_batches, strides) = axes.pop().unwrap_or((1, [0; 3]));
-    let n_calls: usize = axes.iter().map(|(n, _)| n).product();
-    if n_calls > CALLS_MAX {
+    let n_outer: usize = axes.iter().map(|(n, _)| n).product();
+    if n_outer.saturating_mul(n_batches.div_ceil(BATCHES_MAX)) > CALLS_MAX {
         return Ok(false);
     }
-    for index in 0..n_calls {
-        let first = starts(&axes, index);
-        let matrices = |tensor, row, column, operand: usize| RoutineMatrices {
-            tensor,
-            first: first[operand],
-            row,
-            column,
-            batch: strides[operand],
-        };
-        let product = RoutineProduct {
-            origin: call.routine_site(),
-            size,
-            n_batches,
-            left: matrices(operands.left, operands.left_row, operands.left_column, 0),
-            right: matrices(operands.right, operands.right_row, operands.right_column, 1),
-            out: matrices(operands.out, operands.out_row, 1, 2),
-            bias: operands.bias,
-            activation: epilogue.map(Epilogue::of_routines).unwrap_or_default(),
-        };
-        // The first tells for all, which differ by where they start; where one does not, the program writes all of them anew.
-        if !routines.multiply(&product)? {
-            return Ok(false);
+    for index in 0..n_outer {
+        let outer = starts(&axes, index);
+        for first in (0..n_batches).step_by(BATCHES_MAX) {
+            let matrices = |tensor, row, column, operand: usize| RoutineMatrices {
+                tensor,
+                first: outer[operand] + first * strides[operand],
+                row,
+                column,
+                batch: strides[operand],
+            };
+            let product = RoutineProduct {
+                origin: call.routine_site(),
+                size,
+                n_batches: BATCHES_MAX.min(n_batches - first),
+                left: matrices(operands.left, operands.left_row, operands.left_column, 0),
+                right: matrices(operands.right, operands.right_row, operands.right_column, 1),
+                out: matrices(operands.out, operands.out_row, 1, 2),
+                bias: operands.bias,
+                activation: epilogue.map(Epilogue::of_routines).unwrap_or_default(),
+            };
+            // The first tells for all, which differ by where they start; where one does not, the program writes all of them anew.
+            if !routines.multiply(&product)? {
+                return Ok(false);
+            }
         }
     }
     if let Some(epilogue) = epilogue {
