@@ -40,6 +40,9 @@ use crate::tensor::Tensor;
 
 const SOURCE: &str = concat!(include_str!("../tile.h"), include_str!("../conv.c"));
 
+/// How many times as many pixels an image may have when it is padded for a routine: taps that stand far apart reach out far.
+const PADDED_MAX: usize = 4;
+
 const TYPES: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::I32];
 
 pub(super) fn register(table: &mut Table<'_>) {
@@ -300,18 +303,20 @@ impl ConvolutionKernel {
         let Some(routines) = routines.filter(|_| self.is_for_routines(call.device)) else {
             return Ok(false);
         };
-        let turned_here;
-        let windows = plan.axes.map(|axis| RoutineWindow {
-            input: axis.input,
-            output: axis.output,
-            taps: axis.size,
-            stride: axis.stride,
-            dilation: axis.dilation,
-            pad_before: axis.pad_before,
-        });
-        if !routines.convolves(self.dtype, Some(&windows)) {
+        let windows = plan.axes.map(window);
+        let padded_windows = plan.axes.map(padded);
+        let convolves = |windows| routines.convolves(self.dtype, Some(windows));
+        let (padded_here, turned_here);
+        let (input, windows) = if convolves(&windows) {
+            (plan.input, windows)
+        } else if pixels(&padded_windows) <= pixels(&windows).saturating_mul(PADDED_MAX)
+            && convolves(&padded_windows)
+        {
+            padded_here = self.padded(call, plan, padded_windows)?;
+            (&padded_here, padded_windows)
+        } else {
             return Ok(false);
-        }
+        };
         let filter = match call.context.packed_input(1) {
             Some(turned) => turned,
             None => {
@@ -332,7 +337,7 @@ impl ConvolutionKernel {
             windows,
             channels: [plan.channels, out_channels],
             n_groups: plan.n_groups,
-            input: plan.input,
+            input,
             filter,
             out,
             bias,
@@ -345,6 +350,35 @@ impl ConvolutionKernel {
             epilogue.finish(call, out)?;
         }
         Ok(true)
+    }
+
+    /// The images with zeroes around them, as far as windows reach.
+    fn padded(
+        &self,
+        call: &Call<'_, '_>,
+        plan: &Plan<'_>,
+        windows: [RoutineWindow; 2],
+    ) -> Result<Tensor, KernelError> {
+        let &[n, rows, columns, channels] = plan.input.shape().dims() else {
+            return Err(KernelError::invalid("an image has four dimensions"));
+        };
+        let [rows_there, columns_there] = windows.map(|window| window.input);
+        let [top, left] = plan.axes.map(|axis| axis.pad_before);
+        let shape = Shape::from([n, rows_there, columns_there, channels]);
+        let out = call.output(self.dtype, &shape)?;
+        self.strided.fill(call, &out, 0.0)?;
+        let stride = |n: usize| isize::try_from(n).unwrap_or(isize::MAX);
+        let (row, row_there) = (columns * channels, columns_there * channels);
+        let axes = [
+            (n, [stride(rows * row), stride(rows_there * row_there), 0]),
+            (rows, [stride(row), stride(row_there), 0]),
+            (row, [1, 1, 0]),
+        ];
+        let first = top * row_there + left * channels;
+        let axes = Axes::new(axes, [0, first, 0])?;
+        let n = plan.input.shape().n_elements();
+        self.strided.copy(call, plan.input, &out, n, &axes)?;
+        Ok(out)
     }
 
     fn launch(
@@ -411,6 +445,32 @@ impl ConvolutionKernel {
             self.tiling.group(),
             &tile_args([plan.input, panels], bias, out, bytemuck::bytes_of(&args)),
         )
+    }
+}
+
+fn pixels(windows: &[RoutineWindow; 2]) -> usize {
+    windows[0].input.saturating_mul(windows[1].input)
+}
+
+/// An axis as routines take it.
+fn window(axis: WindowAxis) -> RoutineWindow {
+    RoutineWindow {
+        input: axis.input,
+        output: axis.output,
+        taps: axis.size,
+        stride: axis.stride,
+        dilation: axis.dilation,
+        pad_before: axis.pad_before,
+    }
+}
+
+/// The same over pixels that are padded already, at both ends as far as windows reach.
+fn padded(axis: WindowAxis) -> RoutineWindow {
+    let reached = axis.span(axis.output);
+    RoutineWindow {
+        input: reached.max(axis.input.saturating_add(axis.pad_before)),
+        pad_before: 0,
+        ..window(axis)
     }
 }
 
