@@ -52,11 +52,10 @@ pub(super) fn is_present() -> bool {
 fn done(status: Status) -> Called<()> {
     let kind = match status {
         Status::CUBLAS_STATUS_SUCCESS => return Ok(()),
-        Status::CUBLAS_STATUS_ALLOC_FAILED => DriverErrorKind::OutOfMemory,
         Status::CUBLAS_STATUS_NOT_SUPPORTED | Status::CUBLAS_STATUS_ARCH_MISMATCH => {
             DriverErrorKind::Unsupported
         }
-        // Where the GPU is lost, its driver says so at the next call.
+        // Whether the GPU is lost, its driver is asked.
         _ => DriverErrorKind::Refused,
     };
     // SAFETY: gives a text that lives as long as the library.

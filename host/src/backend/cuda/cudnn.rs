@@ -57,10 +57,10 @@ fn done(status: Status) -> Called<()> {
     if status == Status::CUDNN_STATUS_SUCCESS {
         return Ok(());
     }
-    // Codes come in families, by thousands: what is not supported, and what the device or memory lacks.
+    // Codes come in families, by thousands; this one is of what is not supported.
     let kind = match status as u32 / 1000 {
         3 => DriverErrorKind::Unsupported,
-        // Where the GPU is lost, its driver says so at the next call.
+        // Whether the GPU is lost, its driver is asked.
         _ => DriverErrorKind::Refused,
     };
     // SAFETY: gives a text that lives as long as the library.

@@ -55,7 +55,7 @@ impl Routines for GpuDevice {
                 _ => return Ok(false),
             }
         }
-        let Ok(n_batches) = u32::try_from(product.n_batches) else {
+        let Some(n_batches) = int(product.n_batches) else {
             return Ok(false);
         };
         let bias = product.bias.map(|bias| self.span(bias, false, &mut uses));
@@ -87,14 +87,13 @@ impl Routines for GpuDevice {
         let Some(arithmetic) = self.arithmetic(convolution.out.dtype()) else {
             return Ok(false);
         };
-        let narrow = |n: usize| i32::try_from(n).ok().map(i32::cast_unsigned);
         let (Some(n_images), Some(n_groups)) =
-            (narrow(convolution.n_images), narrow(convolution.n_groups))
+            (int(convolution.n_images), int(convolution.n_groups))
         else {
             return Ok(false);
         };
         let [rows, columns] = convolution.windows.map(window);
-        let [channels, out_channels] = convolution.channels.map(narrow);
+        let [channels, out_channels] = convolution.channels.map(int);
         let (Some(rows), Some(columns), Some(channels), Some(out_channels)) =
             (rows, columns, channels, out_channels)
         else {
@@ -239,6 +238,11 @@ fn turned(
     })
 }
 
+/// A number that the libraries can count, which they do with ints.
+fn int(n: usize) -> Option<u32> {
+    i32::try_from(n).ok().map(i32::cast_unsigned)
+}
+
 /// An axis whose padding is the same at both ends.
 fn window(window: RoutineWindow) -> Option<WindowSize> {
     let RoutineWindow {
@@ -252,14 +256,12 @@ fn window(window: RoutineWindow) -> Option<WindowSize> {
     let reach = taps.checked_sub(1)?.checked_mul(dilation)?.checked_add(1)?;
     let padded = pad_before.checked_mul(2)?.checked_add(input)?;
     let n_places = padded.checked_sub(reach)?.checked_div(stride)? + 1;
-    // The libraries count with ints.
-    let narrow = |n: usize| i32::try_from(n).ok().map(i32::cast_unsigned);
     (n_places == output).then_some(WindowSize {
-        input: narrow(input)?,
-        output: narrow(output)?,
-        taps: narrow(taps)?,
-        stride: narrow(stride)?,
-        dilation: narrow(dilation)?,
-        pad: narrow(pad_before)?,
+        input: int(input)?,
+        output: int(output)?,
+        taps: int(taps)?,
+        stride: int(stride)?,
+        dilation: int(dilation)?,
+        pad: int(pad_before)?,
     })
 }

@@ -71,7 +71,12 @@ fn made(
     has_epilogue: bool,
 ) -> Made {
     let dtype = type_attr(node, "T")?;
-    let tiling = Tiling::new(program_device(node.device)?.compute_traits(), dtype);
+    let device = program_device(node.device)?;
+    let tiling = Tiling::new(device.compute_traits(), dtype);
+    let asks_routines = matches!(direction, Direction::Forward(_))
+        && device
+            .routines()
+            .is_some_and(|routines| routines.convolves(dtype, None));
     let epilogue = has_epilogue.then(|| Epilogue::new(node, dtype, tiling));
     let epilogue = epilogue.transpose()?;
     Ok(Box::new(ConvolutionKernel {
@@ -82,6 +87,7 @@ fn made(
         function: TileFunction::new(tiling, "conv.c", SOURCE, name, epilogue.as_ref())?,
         epilogue,
         strided: Strided::new(dtype)?,
+        asks_routines,
         panels: OnceLock::new(),
         site: site(node),
     }))
@@ -102,6 +108,8 @@ struct ConvolutionKernel {
     function: TileFunction,
     strided: Strided,
     epilogue: Option<Epilogue>,
+    /// Whether routines of the device's maker are asked first, which filters that are the same in all runs are prepared for.
+    asks_routines: bool,
     /// Panels of a filter that is the same in all runs and was prepared for routines, which do not do what is asked for.
     panels: OnceLock<Tensor>,
     site: Arc<LaunchSite>,
@@ -174,7 +182,7 @@ impl Kernel for ConvolutionKernel {
             return Ok(None);
         };
         let device = program_device(device)?;
-        let packed = if self.is_for_routines(device) {
+        let packed = if self.asks_routines {
             let origin = RoutineSite {
                 site: &self.site,
                 step: None,
@@ -264,13 +272,6 @@ impl ConvolutionKernel {
         }))
     }
 
-    /// Whether routines of the device's maker are asked first.
-    fn is_for_routines(&self, device: &dyn ProgramDevice) -> bool {
-        let routines = device.routines();
-        matches!(self.direction, Direction::Forward(_))
-            && routines.is_some_and(|routines| routines.convolves(self.dtype, None))
-    }
-
     /// A filter as routines take it.
     fn output_channels_first(
         &self,
@@ -300,7 +301,7 @@ impl ConvolutionKernel {
         out: &Tensor,
     ) -> Result<bool, KernelError> {
         let routines = call.device.routines();
-        let Some(routines) = routines.filter(|_| self.is_for_routines(call.device)) else {
+        let Some(routines) = routines.filter(|_| self.asks_routines) else {
             return Ok(false);
         };
         let windows = plan.axes.map(window);
@@ -393,7 +394,7 @@ impl ConvolutionKernel {
         let packed = || self.packer.pack(call.device, call.site, filter, layout);
         let packed_here;
         let panels = match call.context.packed_input(1).filter(|_| plan.n_groups == 1) {
-            Some(panels) if !self.is_for_routines(call.device) => panels,
+            Some(panels) if !self.asks_routines => panels,
             Some(_) => match self.panels.get() {
                 Some(panels) => panels,
                 None => {

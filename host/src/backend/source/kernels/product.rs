@@ -184,9 +184,8 @@ where
         {
             return Ok(None);
         }
-        let device = program_device(device)?;
         // Routines take it as it stands.
-        if routine::multiplies(device, self.products.dtype) {
+        if self.products.asks_routines {
             return Ok(None);
         }
         let (k, n, row, column) = if self.is_right_turned {
@@ -206,7 +205,9 @@ where
             n_zeroes: 0,
         };
         let packer = &self.products.packer;
-        packer.pack(device, &self.site, constant, &layout).map(Some)
+        packer
+            .pack(program_device(device)?, &self.site, constant, &layout)
+            .map(Some)
     }
 }
 
@@ -254,6 +255,8 @@ struct ProductArgs {
 /// The functions for one element type.
 pub(super) struct Products {
     pub(super) dtype: DType,
+    /// Whether routines of the device's maker are asked first.
+    asks_routines: bool,
     tiling: Tiling,
     packer: Packer,
     packed: TileFunction,
@@ -269,13 +272,16 @@ impl Products {
         dtype: DType,
         has_epilogue: bool,
     ) -> Result<Self, KernelError> {
-        let tiling = Tiling::new(program_device(node.device)?.compute_traits(), dtype);
+        let device = program_device(node.device)?;
+        let tiling = Tiling::new(device.compute_traits(), dtype);
+        let routines = device.routines();
         let epilogue = has_epilogue.then(|| Epilogue::new(node, dtype, tiling));
         let epilogue = epilogue.transpose()?;
         let function =
             |name| TileFunction::new(tiling, "product.c", SOURCE, name, epilogue.as_ref());
         Ok(Self {
             dtype,
+            asks_routines: routines.is_some_and(|routines| routines.multiplies(dtype)),
             tiling,
             packer: Packer::new(tiling)?,
             packed: function("product")?,
@@ -341,7 +347,7 @@ impl Products {
             right_column: plan.rhs.column,
             out_row,
         };
-        if routine::multiply(call, epilogue, [m, k, n], &batch, &operands)? {
+        if self.asks_routines && routine::multiply(call, epilogue, [m, k, n], &batch, &operands)? {
             return Ok(());
         }
         let most = if plan.rhs.column == 1 {

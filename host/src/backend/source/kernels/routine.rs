@@ -5,11 +5,9 @@ use smallvec::SmallVec;
 use crate::backend::source::call::Call;
 use crate::backend::source::kernels::epilogue::Epilogue;
 use crate::device::KernelError;
-use crate::device::ProgramDevice;
 use crate::device::RoutineMatrices;
 use crate::device::RoutineProduct;
 use crate::device::RoutineSite;
-use crate::tensor::DType;
 use crate::tensor::Tensor;
 
 /// Calls of a routine that one node may be; beyond, a program of our own does it in one.
@@ -45,12 +43,6 @@ impl Call<'_, '_> {
     }
 }
 
-/// Whether products of this type are the routines' to begin with.
-pub(super) fn multiplies(device: &dyn ProgramDevice, dtype: DType) -> bool {
-    let routines = device.routines();
-    routines.is_some_and(|routines| routines.multiplies(dtype))
-}
-
 /// Multiplies by a routine, with what an epilogue does behind; `false` where that is not done, and nothing has happened.
 pub(super) fn multiply(
     call: &Call<'_, '_>,
@@ -59,13 +51,9 @@ pub(super) fn multiply(
     batch: &[BatchAxis],
     operands: &Operands<'_>,
 ) -> Result<bool, KernelError> {
-    let dtype = operands.out.dtype();
     let Some(routines) = call.device.routines() else {
         return Ok(false);
     };
-    if !routines.multiplies(dtype) {
-        return Ok(false);
-    }
     let mut axes = joined(batch);
     let (n_batches, strides) = axes.pop().unwrap_or((1, [0; 3]));
     let n_outer: usize = axes.iter().map(|(n, _)| n).product();
