@@ -4,9 +4,15 @@ Fields are those of tensorflow/core/framework/{graph,node_def,attr_value,tensor,
 """
 
 import struct
+import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "peers"))
+
+from procedural import procedural
 
 DTYPES = {1: "float32", 2: "float64", 3: "int32", 4: "uint8", 5: "int16", 6: "int8", 9: "int64", 10: "bool", 19: "float16"}
 
@@ -76,23 +82,6 @@ def shape(data):
         elif number == 3 and value:
             return None
     return sizes
-
-
-def procedural(formula, sizes):
-    """The values that `_proc` stands for, bit by bit as tests/models/README.md says."""
-    kind, seed, low, span = formula.split(":")
-    if kind != "fmix32":
-        raise ValueError(f"unknown formula {formula}")
-    low, span = (np.uint32(int(bits, 16)).view(np.float32) for bits in (low, span))
-    x = np.arange(np.prod(sizes, dtype=np.int64), dtype=np.uint32)
-    x += np.uint32(int(seed) * 0x9E3779B9 & 0xFFFFFFFF)
-    x ^= x >> np.uint32(16)
-    x *= np.uint32(0x85EBCA6B)
-    x ^= x >> np.uint32(13)
-    x *= np.uint32(0xC2B2AE35)
-    x ^= x >> np.uint32(16)
-    unit = (x >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
-    return (span * unit + low).reshape(sizes)
 
 
 def tensor(data):

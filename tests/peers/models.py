@@ -22,23 +22,7 @@ import tf2onnx
 from onnx import TensorProto, helper
 
 from additions import inputs_of
-
-
-def procedural(formula, shape):
-    """The values that `_proc` stands for, bit by bit as tests/models/README.md says."""
-    kind, seed, low, span = formula.split(":")
-    if kind != "fmix32":
-        raise ValueError(f"unknown formula {formula}")
-    low, span = (np.uint32(int(bits, 16)).view(np.float32) for bits in (low, span))
-    x = np.arange(np.prod(shape, dtype=np.int64), dtype=np.uint32)
-    x += np.uint32(int(seed) * 0x9E3779B9 & 0xFFFFFFFF)
-    x ^= x >> np.uint32(16)
-    x *= np.uint32(0x85EBCA6B)
-    x ^= x >> np.uint32(13)
-    x *= np.uint32(0xC2B2AE35)
-    x ^= x >> np.uint32(16)
-    unit = (x >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
-    return (span * unit + low).reshape(shape)
+from procedural import procedural
 
 
 def expand(skeleton):
