@@ -154,10 +154,7 @@ where
         let (left, right) = (call.input(0)?, call.input(1)?);
         let plan = (self.plan)(left.shape(), right.shape())?;
         let right = match call.context.packed_input(1) {
-            Some(panels) => Right::Panels {
-                panels,
-                matrix: right,
-            },
+            Some(panels) => Right::Panels(panels),
             None => Right::Matrices(right),
         };
         let out = call.output(self.products.dtype, &plan.shape)?;
@@ -216,20 +213,7 @@ where
 pub(super) enum Right<'a> {
     Matrices(&'a Tensor),
     /// One matrix, which all of the left side is multiplied with.
-    Panels {
-        panels: &'a Tensor,
-        /// As it was before.
-        matrix: &'a Tensor,
-    },
-}
-
-impl<'a> Right<'a> {
-    fn matrices(self) -> &'a Tensor {
-        match self {
-            Self::Matrices(matrices) => matrices,
-            Self::Panels { matrix, .. } => matrix,
-        }
-    }
+    Panels(&'a Tensor),
 }
 
 /// Matrices of one launch: CUDA's are no deeper.
@@ -336,19 +320,22 @@ impl Products {
                 }
             }
         }
-        let operands = Operands {
-            left,
-            right: right.matrices(),
-            out,
-            bias,
-            left_row,
-            left_column: plan.lhs.column,
-            right_row: plan.rhs.row,
-            right_column: plan.rhs.column,
-            out_row,
-        };
-        if self.asks_routines && routine::multiply(call, epilogue, [m, k, n], &batch, &operands)? {
-            return Ok(());
+        // Nothing is packed for routines.
+        if let (true, Right::Matrices(right)) = (self.asks_routines, right) {
+            let operands = Operands {
+                left,
+                right,
+                out,
+                bias,
+                left_row,
+                left_column: plan.lhs.column,
+                right_row: plan.rhs.row,
+                right_column: plan.rhs.column,
+                out_row,
+            };
+            if routine::multiply(call, epilogue, [m, k, n], &batch, &operands)? {
+                return Ok(());
+            }
         }
         let most = if plan.rhs.column == 1 {
             UNPACKED_ROWS_MAX
@@ -357,7 +344,7 @@ impl Products {
         };
         let packed_here;
         let (function, right) = match right {
-            Right::Panels { panels, .. } => (&self.packed, panels),
+            Right::Panels(panels) => (&self.packed, panels),
             Right::Matrices(right) if m <= most => (&self.unpacked, right),
             Right::Matrices(right) => {
                 packed_here = self.pack(call, right, plan, &mut batch)?;
