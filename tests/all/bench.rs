@@ -320,13 +320,8 @@ fn a_worker_answers_each_line_and_survives_errors() {
 /// Peers that cannot be had are reported, the table is printed without them.
 #[cfg(target_os = "linux")]
 #[test]
-#[expect(clippy::print_stderr, reason = "a test that is skipped says why")]
+#[needs(Python)]
 fn the_driver_of_the_peers_runs_without_them() {
-    let python = Command::new("python3").arg("--version").output();
-    if !python.is_ok_and(|output| output.status.success()) {
-        eprintln!("skipped: there is no python3 here");
-        return;
-    }
     let folder = folder();
     let absent = "TensorFlow\tremedy 1\nONNX Runtime\tremedy 2\nStarPU\tremedy 3\n";
     fs::write(folder.path().join("absent"), absent).expect("written");

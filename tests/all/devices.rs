@@ -1,6 +1,5 @@
 //! The device registry and manager: what they grant, and what they refuse.
 
-use std::process::Command;
 use std::sync::Arc;
 
 use placewright::Error;
@@ -21,6 +20,7 @@ use placewright::session::Session;
 
 use crate::fakes::FakeDevice;
 use crate::fakes::FakeFactory;
+use crate::harness;
 
 const PREFIX: &str = "/job:localhost/replica:0/task:0";
 
@@ -123,38 +123,31 @@ fn only_enabled_types_exist() {
     assert_eq!(all.priority("GPU"), 210);
 }
 
-/// Set for the process in which the test below runs itself.
-const CHILD: &str = "PLACEWRIGHT_TEST_ENABLED_TYPES";
+/// In a process whose environment enables GPUs alone.
+#[helper]
+fn a_session_where_no_cpu_is_enabled() {
+    let b = GraphBuilder::new("one");
+    b.placeholder::<f32>("x", [1]).unwrap();
+    let graph = Arc::new(b.finish());
+    let session = || Session::builder().with_graph(Arc::clone(&graph));
+    let error = session().build().unwrap_err();
+    assert!(
+        matches!(&error, Error::Device(DeviceError::NotFound(message)) if message.contains("CPU")),
+        "{error}"
+    );
+    // What the app hands in is the app's: there are devices, though without kernels in a build that has none.
+    let own = session().with_factories(default_factories()).build();
+    assert!(!matches!(own, Err(Error::Device(_))));
+}
 
 #[test]
 fn a_session_without_factories_reads_the_enabled_types_from_the_environment() {
-    if std::env::var_os(CHILD).is_some() {
-        let b = GraphBuilder::new("one");
-        b.placeholder::<f32>("x", [1]).unwrap();
-        let graph = Arc::new(b.finish());
-        let session = || Session::builder().with_graph(Arc::clone(&graph));
-        let error = session().build().unwrap_err();
-        assert!(
-            matches!(&error, Error::Device(DeviceError::NotFound(message)) if message.contains("CPU")),
-            "{error}"
-        );
-        // What the app hands in is the app's: there are devices, though without kernels in a build that has none.
-        let own = session().with_factories(default_factories()).build();
-        assert!(!matches!(own, Err(Error::Device(_))));
-        return;
-    }
-    let output = Command::new(std::env::current_exe().unwrap())
-        .args([
-            "--exact",
-            "devices::a_session_without_factories_reads_the_enabled_types_from_the_environment",
-        ])
-        .env(CHILD, "1")
+    let output = harness::helper("devices::a_session_where_no_cpu_is_enabled")
         .env(ENABLED_TYPES_VARIABLE, "GPU,cpu")
         .output()
         .unwrap();
-    let stdout = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{stdout}");
-    assert!(stdout.contains("1 passed"), "{stdout}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
 }
 
 #[test]

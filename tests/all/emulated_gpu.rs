@@ -1,5 +1,4 @@
 //! The emulated GPUs, with which the order of a GPU device's commands is tested: each mistake is found, and what is no mistake is none.
-//! Without an OpenCL device, these tests say so and pass, unless `PLACEWRIGHT_REQUIRE` names SYCL.
 
 #![expect(
     unsafe_code,
@@ -10,7 +9,6 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::thread;
 
-use placewright::backend::cuda;
 use placewright::backend::cuda::CompileError;
 use placewright::backend::cuda::driver::Argument;
 use placewright::backend::cuda::driver::Driver;
@@ -27,7 +25,6 @@ use placewright::device::ProgramSource;
 
 use crate::emulated::EmulatedConfig;
 use crate::emulated::EmulatedDriver;
-use crate::sycl::n_devices;
 
 mod faults;
 mod mistakes;
@@ -40,14 +37,11 @@ struct Bench {
     gpu: Arc<dyn Gpu>,
 }
 
-/// Nothing if there is no OpenCL device.
-fn bench(config: EmulatedConfig) -> Option<Bench> {
-    if n_devices() == 0 {
-        return None;
-    }
+/// For tests that need an OpenCL device, which computes for the GPUs.
+fn bench(config: EmulatedConfig) -> Bench {
     let driver = EmulatedDriver::new(config).unwrap();
     let gpu = driver.open(0).unwrap();
-    Some(Bench { driver, gpu })
+    Bench { driver, gpu }
 }
 
 /// GPUs that do nothing until they must.
@@ -184,10 +178,9 @@ fn bytes_of(values: &[f32]) -> Vec<u8> {
 }
 
 #[test]
+#[needs(Sycl)]
 fn work_is_done_when_the_host_waits_for_it_and_not_before() {
-    let Some(Bench { driver, gpu }) = bench(lazy()) else {
-        return;
-    };
+    let Bench { driver, gpu } = bench(lazy());
     let stream = gpu.stream();
     let (up, down) = (gpu.pinned(8), gpu.pinned(8));
     let memory = gpu.memory(8);
@@ -207,10 +200,9 @@ fn work_is_done_when_the_host_waits_for_it_and_not_before() {
 }
 
 #[test]
+#[needs(Sycl)]
 fn who_asks_whether_an_event_has_happened_hears_so_in_the_end() {
-    let Some(Bench { driver, gpu }) = bench(lazy()) else {
-        return;
-    };
+    let Bench { driver, gpu } = bench(lazy());
     let (one, other) = (gpu.stream(), gpu.stream());
     let never_recorded = gpu.new_event().unwrap();
     assert!(gpu.has_happened(never_recorded).unwrap());
@@ -233,10 +225,9 @@ fn who_asks_whether_an_event_has_happened_hears_so_in_the_end() {
 }
 
 #[test]
+#[needs(Sycl)]
 fn kernels_compute_with_spans_within_allocations_in_place_and_of_no_bytes() {
-    let Some(Bench { driver, gpu }) = bench(EmulatedConfig::default()) else {
-        return;
-    };
+    let Bench { driver, gpu } = bench(EmulatedConfig::default());
     let stream = gpu.stream();
     let code = "KERNEL void add(GLOBAL f32 *y, GLOBAL const f32 *a, GLOBAL const f32 *b, f32 c, GLOBAL const f32 *none)\n\
                 { const Item i = GLOBAL_ID(0); y[i] = a[i] + b[i] + c; }";
@@ -272,10 +263,9 @@ fn kernels_compute_with_spans_within_allocations_in_place_and_of_no_bytes() {
 }
 
 #[test]
+#[needs(Sycl)]
 fn kernels_compute_in_groups_and_say_where_their_inputs_are_wrong() {
-    let Some(Bench { driver, gpu }) = bench(EmulatedConfig::default()) else {
-        return;
-    };
+    let Bench { driver, gpu } = bench(EmulatedConfig::default());
     let code = "KERNEL void sum(GLOBAL i32 *y, GLOBAL const i32 *x, FAULT_PARAMETERS)\n\
                 {\n\
                     SHARED i32 parts[4];\n\
@@ -313,13 +303,14 @@ fn kernels_compute_in_groups_and_say_where_their_inputs_are_wrong() {
 }
 
 #[test]
+#[needs(Sycl)]
 fn a_seed_decides_in_which_order_streams_do_their_work() {
     let order = |seed| {
         let config = EmulatedConfig {
             seed,
             ..EmulatedConfig::default()
         };
-        let Bench { driver, gpu } = bench(config)?;
+        let Bench { driver, gpu } = bench(config);
         let mut seen = Vec::new();
         let streams = [gpu.stream(), gpu.stream(), gpu.stream()];
         let memory = streams.map(|_| gpu.memory(4));
@@ -335,20 +326,17 @@ fn a_seed_decides_in_which_order_streams_do_their_work() {
         driver.finish();
         assert_eq!(driver.n_waiting(), 0);
         assert_eq!(driver.violations(), Vec::<String>::new());
-        Some(seen)
+        seen
     };
-    let Some(first) = order(1) else {
-        return;
-    };
-    assert_eq!(order(1).unwrap(), first);
-    assert!((2..5).any(|seed| order(seed).unwrap() != first));
+    let first = order(1);
+    assert_eq!(order(1), first);
+    assert!((2..5).any(|seed| order(seed) != first));
 }
 
 #[test]
+#[needs(Sycl)]
 fn threads_share_a_gpu() {
-    let Some(Bench { driver, gpu }) = bench(EmulatedConfig::default()) else {
-        return;
-    };
+    let Bench { driver, gpu } = bench(EmulatedConfig::default());
     let shared = gpu.memory(4);
     thread::scope(|scope| {
         for _ in 0..4 {
@@ -370,14 +358,13 @@ fn threads_share_a_gpu() {
 }
 
 #[test]
+#[needs(Sycl)]
 fn gpus_reach_each_others_memory_once_they_may() {
     let config = EmulatedConfig {
         n_gpus: 3,
         ..EmulatedConfig::default()
     };
-    let Some(Bench { driver, gpu }) = bench(config) else {
-        return;
-    };
+    let Bench { driver, gpu } = bench(config);
     let facts = driver.gpus().unwrap();
     assert_eq!(facts[1].physical.peers, [0, 2]);
     assert_eq!(facts[1].traits.kind, ProcessorKind::Gpu);
@@ -400,10 +387,9 @@ fn gpus_reach_each_others_memory_once_they_may() {
 }
 
 #[test]
+#[needs(Sycl)]
 fn what_does_not_compile_or_is_not_there_is_an_error() {
-    let Some(Bench { driver, gpu }) = bench(EmulatedConfig::default()) else {
-        return;
-    };
+    let Bench { driver, gpu } = bench(EmulatedConfig::default());
     let kind = |error: DriverError| error.kind;
     let image = gpu.compile(&twice()).unwrap();
     assert_eq!(gpu.compile(&twice()).unwrap(), image);
@@ -423,29 +409,26 @@ fn what_does_not_compile_or_is_not_there_is_an_error() {
     let error = gpu.compile(&module).unwrap_err();
     assert!(matches!(error, CompileError::NotSource { .. }), "{error}");
     // An image holds all that it is made of: another process's driver takes it.
-    let other = bench(EmulatedConfig::default()).unwrap();
+    let other = bench(EmulatedConfig::default());
     other.gpu.load(&image).unwrap();
     assert_eq!(driver.violations(), Vec::<String>::new());
 }
 
 #[test]
+#[needs(Sycl, Nvrtc)]
 fn nvrtc_has_a_say_where_it_is_here() {
     let config = EmulatedConfig {
         compiles_for_real: true,
         ..EmulatedConfig::default()
     };
-    let Some(Bench { driver, gpu }) = bench(config) else {
-        return;
-    };
+    let Bench { driver, gpu } = bench(config);
     let driver_text = driver.gpus().unwrap()[0].driver.clone();
-    assert_eq!(driver_text.contains("NVRTC"), cuda::is_present());
+    assert!(driver_text.contains("NVRTC"), "{driver_text}");
     gpu.compiled(&twice(), "twice");
-    if cuda::is_present() {
-        // OpenCL C, and no C++.
-        let code = "KERNEL void vector(GLOBAL f32 *x) { x[0] = ((float2)(1, 2)).y; }";
-        let error = gpu
-            .compile(&ProgramSource::of_source("vector.c", code))
-            .unwrap_err();
-        assert!(matches!(error, CompileError::Refused { .. }), "{error}");
-    }
+    // OpenCL C, and no C++.
+    let code = "KERNEL void vector(GLOBAL f32 *x) { x[0] = ((float2)(1, 2)).y; }";
+    let error = gpu
+        .compile(&ProgramSource::of_source("vector.c", code))
+        .unwrap_err();
+    assert!(matches!(error, CompileError::Refused { .. }), "{error}");
 }

@@ -1,4 +1,8 @@
-//! What no single module can show: one module per subject, one binary, linked once.
+//! What no single module can show: one module per subject, one binary, linked once, with a harness of its own.
+
+// Instead of the attribute `test` that Rust has.
+#[macro_use(helper, test)]
+extern crate placewright_test_macros;
 
 #[cfg(feature = "cli")]
 mod bench;
@@ -21,13 +25,18 @@ mod fusion;
 mod gpu;
 #[cfg(feature = "cli")]
 mod hard_requests;
+mod harness;
 #[cfg(feature = "graphdef")]
 mod import;
 mod kernel_choice;
 mod misbehaving;
+#[path = "../support/needs.rs"]
+mod needs;
 #[cfg(feature = "cli")]
 #[path = "../support/npz.rs"]
 mod npz;
+#[cfg(feature = "cuda")]
+mod nvidia;
 #[cfg(feature = "cli")]
 mod observability;
 #[cfg(feature = "cli")]
@@ -51,3 +60,11 @@ mod strict_cpu;
 mod sycl;
 mod tidy;
 mod versions;
+
+// What included sources of the host name in their crate.
+#[cfg(feature = "cuda")]
+use placewright::device;
+
+fn main() -> std::process::ExitCode {
+    harness::main()
+}

@@ -1,7 +1,5 @@
 //! A device type that an app brings is treated as built in: by placement, policies, transfers and the program.
 
-use std::process::Command;
-
 use placewright::backend::default_factories;
 use placewright::device::DeviceOptions;
 use placewright::registry::Registry;
@@ -9,19 +7,15 @@ use serde_json::Value;
 
 use crate::cli::args;
 use crate::cli::model;
+use crate::harness;
 
 #[path = "../../host/examples/own_device.rs"]
 mod example;
 
 /// The example's program with these arguments: exit status, standard output and standard error. It runs in a process of its own,
-/// which is this test program with the arguments in the environment.
+/// with the arguments in the environment.
 fn program(line: &str, paths: &[&str]) -> (Option<i32>, String, String) {
-    let output = Command::new(std::env::current_exe().unwrap())
-        .args([
-            "--exact",
-            "own_device::the_program_of_an_app",
-            "--nocapture",
-        ])
+    let output = harness::helper("own_device::the_app")
         .env(ARGUMENTS, args(line, paths).join("\n"))
         .env("PLACEWRIGHT_CACHE_DIR", "")
         .env("OCL_ICD_VENDORS", crate::cli::NO_OPENCL)
@@ -38,12 +32,15 @@ fn program(line: &str, paths: &[&str]) -> (Option<i32>, String, String) {
 
 const ARGUMENTS: &str = "PLACEWRIGHT_TEST_ARGUMENTS";
 
+#[helper]
+fn the_app() {
+    let arguments = std::env::var(ARGUMENTS).unwrap();
+    let args = ["app"].into_iter().chain(arguments.split('\n'));
+    std::process::exit(example::program(args).unwrap().into());
+}
+
 #[test]
 fn the_program_of_an_app() {
-    if let Ok(arguments) = std::env::var(ARGUMENTS) {
-        let args = ["app"].into_iter().chain(arguments.split('\n'));
-        std::process::exit(example::program(args).unwrap().into());
-    }
     let json = |(status, stdout, stderr): (Option<i32>, String, String)| -> Value {
         assert_eq!(status, Some(0), "{stderr}");
         let start = stdout.find('{').expect("a document");

@@ -1,5 +1,4 @@
-//! SYCL devices in sessions, on whichever OpenCL devices this machine has. Without any, these tests say so and pass, unless
-//! `PLACEWRIGHT_REQUIRE` names SYCL.
+//! SYCL devices in sessions, on whichever OpenCL devices this machine has.
 
 use std::sync::Arc;
 
@@ -30,6 +29,7 @@ use placewright::trace::EventKind;
 use placewright::trace::Recorder;
 use placewright::trace::TransferWay;
 
+mod dropped;
 #[cfg(target_os = "linux")]
 mod failing;
 #[cfg(feature = "cuda")]
@@ -43,19 +43,9 @@ mod lost;
 
 const PREFIX: &str = "/job:localhost/replica:0/task:0";
 
-/// How many SYCL devices there are; says why where there are none.
-#[expect(clippy::print_stderr, reason = "a test that does nothing says so")]
+/// How many SYCL devices there are, for tests that need one.
 pub(crate) fn n_devices() -> usize {
-    match SyclDeviceFactory.list_physical() {
-        Ok(devices) => devices.len(),
-        Err(reason) => {
-            let required = std::env::var("PLACEWRIGHT_REQUIRE").unwrap_or_default();
-            let is_required = required.split(',').any(|name| name.trim() == "SYCL");
-            assert!(!is_required, "SYCL is required and absent: {reason}");
-            eprintln!("skipped: {reason}");
-            0
-        }
-    }
+    SyclDeviceFactory.list_physical().unwrap().len()
 }
 
 pub(crate) fn options(n_cpus: u32) -> DeviceOptions {
@@ -87,11 +77,9 @@ pub(crate) fn floats(n: usize) -> Tensor {
 }
 
 #[test]
+#[needs(Sycl)]
 fn more_devices_than_there_are_is_refused_with_their_names() {
     let n = n_devices();
-    if n == 0 {
-        return;
-    }
     let mut options = options(1);
     options.device_count.insert("SYCL".to_owned(), 99);
     let error = default_factories()
@@ -107,10 +95,8 @@ fn more_devices_than_there_are_is_refused_with_their_names() {
 }
 
 #[test]
+#[needs(Sycl)]
 fn a_graph_spans_the_cpu_and_a_sycl_device() {
-    if n_devices() == 0 {
-        return;
-    }
     let devices = open(&options(1));
     // Small ones are copied, large ones shared with devices that have the host's memory.
     for n in [3, 100_000] {
@@ -146,10 +132,8 @@ fn a_graph_spans_the_cpu_and_a_sycl_device() {
 }
 
 #[test]
+#[needs(SecondSycl)]
 fn devices_of_one_platform_copy_directly_and_the_trace_says_so() {
-    if n_devices() < 2 {
-        return;
-    }
     let devices = open(&options(1));
     let platform = |index: usize| {
         let devices: Vec<_> = devices.iter().collect();
@@ -194,10 +178,8 @@ fn devices_of_one_platform_copy_directly_and_the_trace_says_so() {
 }
 
 #[test]
+#[needs(Sycl)]
 fn a_device_without_room_ends_the_run_with_node_op_device_and_bytes_and_another_session_runs() {
-    if n_devices() == 0 {
-        return;
-    }
     let mut options = options(1);
     let graph = || {
         let b = GraphBuilder::new("graph");
@@ -226,10 +208,8 @@ fn a_device_without_room_ends_the_run_with_node_op_device_and_bytes_and_another_
 }
 
 #[test]
+#[needs(Sycl)]
 fn integers_divided_by_zero_are_an_error_of_the_run_that_names_the_node() {
-    if n_devices() == 0 {
-        return;
-    }
     let b = GraphBuilder::new("graph");
     let x = b.placeholder::<i32>("x", [3]).unwrap();
     let y = b.placeholder::<i32>("y", [3]).unwrap();
@@ -307,10 +287,8 @@ fn run_custom(source: ProgramSource) -> Result<Vec<f32>, String> {
 }
 
 #[test]
+#[needs(Sycl)]
 fn apps_bring_kernels_as_source_and_hear_what_the_compiler_says() {
-    if n_devices() == 0 {
-        return;
-    }
     let source = |body: &'static str| ProgramSource::of_source("app.c", body).with("FACTOR", "2");
     let good = "KERNEL void twice(GLOBAL const f32 *x, GLOBAL f32 *y, Index n)
         { const Index i = GLOBAL_ID(0); if (i < n) y[i] = FACTOR * x[i]; }";
@@ -326,10 +304,8 @@ fn apps_bring_kernels_as_source_and_hear_what_the_compiler_says() {
 }
 
 #[test]
+#[needs(Sycl)]
 fn spirv_modules_run_where_the_driver_takes_them_and_are_refused_elsewhere() {
-    if n_devices() == 0 {
-        return;
-    }
     let module: &[u8] = include_bytes!("../fixtures/spirv/twice.spv");
     match run_custom(ProgramSource::of_spirv("twice.spv", module)) {
         Ok(found) => assert_eq!(found, [-4.0, -2.0, 0.0]),
@@ -344,10 +320,8 @@ fn spirv_modules_run_where_the_driver_takes_them_and_are_refused_elsewhere() {
 }
 
 #[test]
+#[needs(Sycl)]
 fn compiled_programs_are_kept_and_damaged_ones_are_compiled_again() {
-    if n_devices() == 0 {
-        return;
-    }
     let folder = tempfile::tempdir().unwrap();
     let run = || {
         let mut options = options(1);

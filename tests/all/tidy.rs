@@ -1,5 +1,5 @@
-//! Rules that the compiler does not hold: the order of modules, documentation at the head of files, sizes, links and
-//! the reason of each dependency. Reads sources as text; each rule is a function of texts, tried on a bad one below.
+//! Rules that the compiler does not hold: the order of modules, documentation at the head of files, sizes, links, the reason of each
+//! dependency, and that tests test. Reads sources as text; each rule is a function of texts, tried on a bad one below.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -86,6 +86,16 @@ fn dependencies_say_why() {
     let problems: Vec<String> = files_under("", &|path| path.ends_with("Cargo.toml"))
         .iter()
         .flat_map(dependency_problems)
+        .collect();
+    assert_eq!(problems, Vec::<String>::new());
+}
+
+#[test]
+fn no_test_passes_without_testing() {
+    let problems: Vec<String> = ["host", "guest", "tests"]
+        .into_iter()
+        .flat_map(rust_files)
+        .flat_map(|source| early_ends(&source))
         .collect();
     assert_eq!(problems, Vec::<String>::new());
 }
@@ -239,6 +249,47 @@ fn word_problems(source: &Source) -> Vec<String> {
         for word in FORBIDDEN {
             if line.contains(word) {
                 problems.push(format!("{}:{}: refers to `{word}`", source.path, index + 1));
+            }
+        }
+    }
+    problems
+}
+
+/// The file that decides whether what a test needs is here.
+const NEEDS: &str = "tests/support/needs.rs";
+
+/// Tests that may end before they have tested anything, and other places that decide about absence. Relies on rustfmt: the brace that closes a
+/// function stands where its line starts.
+fn early_ends(source: &Source) -> Vec<String> {
+    let mut problems = Vec::new();
+    // The line that closes the test, and whether the test gives a `Result`. A case of proptest, which does not say so, may be of no interest.
+    let mut test: Option<(String, bool)> = None;
+    let mut is_announced = false;
+    for (index, line) in source.text.lines().enumerate() {
+        let mut report = |what: &str| {
+            problems.push(format!("{}:{}: {what}", source.path, index + 1));
+        };
+        let code = line.trim();
+        if code.starts_with("//") {
+            continue;
+        }
+        if line.contains("PLACEWRIGHT_REQUIRE\"") && source.path != NEEDS {
+            report("what is required is read in tests/support/needs.rs alone");
+        }
+        if code == "#[test]" {
+            is_announced = true;
+        } else if is_announced && code.starts_with("fn ") {
+            is_announced = false;
+            let indent = &line[..line.len() - line.trim_start().len()];
+            test = (!line.ends_with('}')).then(|| (format!("{indent}}}"), line.contains("->")));
+        } else if let Some((end, gives_result)) = &test {
+            if code == "return;" || (*gives_result && code == "return Ok(());") {
+                report(
+                    "a test that ends early passes; say what it needs with `#[needs(..)]` in tests/all",
+                );
+            }
+            if line == end {
+                test = None;
             }
         }
     }
@@ -486,6 +537,28 @@ mod rules {
                 "{word}"
             );
         }
+    }
+
+    #[test]
+    fn tests_that_end_early_are_found() {
+        let problems = |text: &str| early_ends(&Source::new("a.rs", text)).len();
+        let test = |signature: &str, body: &str| {
+            problems(&format!(
+                "mod tests {{\n    #[test]\n    #[expect(x)]\n    fn t(){signature} {{\n{body}\n    }}\n}}\n"
+            ))
+        };
+        let gate = |end: &str| format!("        if absent() {{\n            {end}\n        }}");
+        assert_eq!(test("", &gate("return;")), 1);
+        assert_eq!(test(" -> Result<(), E>", &gate("return Ok(());")), 1);
+        assert_eq!(test("", &gate("panic!();")), 0);
+        // What is no test may, and what comes after one.
+        let helper = "fn h() {\n    return;\n}\n";
+        assert_eq!(problems(helper), 0);
+        let after = format!("#[test]\nfn t() {{\n}}\n{helper}#[test]\nfn u() {{}}\n{helper}");
+        assert_eq!(problems(&after), 0);
+        let reads = concat!("let r = env::var(\"PLACEWRIGHT_REQ", "UIRE\");\n");
+        assert_eq!(problems(reads), 1);
+        assert_eq!(early_ends(&Source::new(NEEDS, reads)), [""; 0]);
     }
 
     #[test]

@@ -166,14 +166,6 @@ fn started(driver: &Emulated, routines: EmulatedRoutines) -> Result<Arc<Emulated
     driver.clone()
 }
 
-/// Whether CUDA's compiler is here, which looks at what emulated GPUs are given.
-pub(crate) fn has_nvrtc() -> bool {
-    #[cfg(feature = "cuda")]
-    return cuda::is_present();
-    #[cfg(not(feature = "cuda"))]
-    false
-}
-
 /// All backends.
 pub(crate) const ALL: &[Backend] = &[
     CPU,

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use libtest_mimic::Arguments;
+use libtest_mimic::Completion;
 use libtest_mimic::Trial;
 
 mod backends;
@@ -17,60 +18,50 @@ mod cases;
 #[cfg(all(feature = "opencl", feature = "cuda"))]
 #[path = "../support/emulated_gpu/mod.rs"]
 mod emulated;
+#[path = "../support/needs.rs"]
+mod needs;
 #[path = "../support/strict_cpu.rs"]
 mod strict_cpu;
 
 use case::Case;
+use needs::Met;
+use needs::Need;
 
+#[expect(clippy::print_stderr, reason = "there is no trial yet that could fail")]
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
-    let required = std::env::var("PLACEWRIGHT_REQUIRE").unwrap_or_default();
-    let trials = backends::ALL
-        .iter()
-        .flat_map(|backend| trials(backend, &required))
-        .chain(unknown(&required))
-        .collect();
+    if let Err(problem) = needs::check_required() {
+        eprintln!("error: {problem}");
+        return ExitCode::from(2);
+    }
+    let nvrtc = needs::is_required(Need::Nvrtc.word()).then(nvrtc);
+    let trials = backends::ALL.iter().flat_map(trials).chain(nvrtc).collect();
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
-/// A failure for each required name that no backend has: a misspelt requirement must not pass for a met one.
-fn unknown(required: &str) -> Vec<Trial> {
-    required
-        .split(',')
-        .map(str::trim)
-        .filter(|name| !name.is_empty() && backends::ALL.iter().all(|b| b.name != *name))
-        .map(|name| {
-            let found = match name {
-                "NVRTC" if backends::has_nvrtc() => Ok(()),
-                "NVRTC" => {
-                    Err("NVRTC is required and absent: have LD_LIBRARY_PATH lead to it".to_owned())
-                }
-                _ => Err(format!(
-                    "{name} is required, and this suite has no such backend"
-                )),
-            };
-            Trial::test(format!("{name}::present"), move || {
-                found.map_err(Into::into)
-            })
-        })
-        .collect()
+/// That the compiler is here which looks at all that emulated GPUs are given.
+fn nvrtc() -> Trial {
+    Trial::test("NVRTC::present", || match needs::met(&[Need::Nvrtc]) {
+        Met::Yes => Ok(()),
+        Met::Ignored(reason) | Met::Failed(reason) => Err(reason.into()),
+    })
 }
 
-fn trials(backend: &'static backends::Backend, required: &str) -> Vec<Trial> {
-    let is_required = required.split(',').any(|name| name.trim() == backend.name);
+fn trials(backend: &'static backends::Backend) -> Vec<Trial> {
     let benches = match backend.open() {
         Ok(benches) => benches,
         Err(reason) => {
-            let trial = if is_required {
-                let reason = format!("{} is required and absent: {reason}", backend.name);
-                Trial::test(format!("{}::present", backend.name), move || {
-                    Err(reason.into())
-                })
-            } else {
-                let name = format!("{}::absent: {reason}", backend.name);
-                Trial::test(name, || Ok(())).with_ignored_flag(true)
-            };
-            return vec![trial];
+            let name = backend.name;
+            let is_required = needs::is_required(name);
+            let present =
+                Trial::ignorable_test(format!("{name}::present"), move || match is_required {
+                    true => Err(format!(
+                        "{} names {name}, which is absent: {reason}",
+                        needs::VARIABLE
+                    ))?,
+                    false => Ok(Completion::ignored_with(reason)),
+                });
+            return vec![present];
         }
     };
     let benches = benches.into_iter().map(Arc::new);

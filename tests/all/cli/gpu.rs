@@ -1,17 +1,12 @@
 //! GPU devices in the program, on a machine that has none.
 
-use placewright::backend::cuda::GpuDeviceFactory;
-use placewright::device::DeviceFactory;
-
 use super::args;
 use super::model;
 use super::placewright;
 
 #[test]
+#[needs(NoGpu)]
 fn without_a_driver_the_answer_says_what_to_install_and_asking_for_a_gpu_is_an_error() {
-    if GpuDeviceFactory::default().list_physical().is_ok() {
-        return;
-    }
     let shown = placewright(["devices"]).expect(0).stdout;
     let line = shown.lines().find(|line| line.starts_with("no GPU: "));
     let line = line.unwrap_or_else(|| panic!("no line in\n{shown}"));

@@ -1,9 +1,10 @@
 //! `placewright bench gpu` and `bench worker`, on emulated GPUs, and the scripts of tests/gpu as far as they need no card. The program
-//! runs in a process of its own, which is this test program with the arguments in the environment. No time is judged.
+//! runs in a process of its own, with the arguments in the environment. No time is judged.
 
 use std::io::Write;
 #[cfg(target_os = "linux")]
 use std::path::Path;
+#[cfg(target_os = "linux")]
 use std::process::Command;
 use std::process::Stdio;
 use std::sync::Arc;
@@ -19,19 +20,13 @@ use crate::cli::args;
 use crate::cli::model;
 use crate::emulated::EmulatedConfig;
 use crate::emulated::EmulatedDriver;
-use crate::sycl::n_devices;
+use crate::harness;
 
 const ARGUMENTS: &str = "PLACEWRIGHT_TEST_GPU_ARGUMENTS";
 
-/// Before what each process prints; the test harness has its say, too.
-const START: &str = "--- the program\n";
-
-#[test]
-#[expect(clippy::print_stdout, reason = "what follows is the program's")]
+#[helper]
 fn the_program_with_emulated_gpus() {
-    let Ok(arguments) = std::env::var(ARGUMENTS) else {
-        return;
-    };
+    let arguments = std::env::var(ARGUMENTS).unwrap();
     let config = EmulatedConfig {
         // What nothing else launches is compiled here alone: the yardstick's.
         compiles_for_real: true,
@@ -43,7 +38,6 @@ fn the_program_with_emulated_gpus() {
     // In place of CUDA's, which has less.
     let factories = registry.factories_mut();
     factories.register("GPU", 211, Arc::new(factory)).unwrap();
-    print!("{START}");
     let arguments = ["placewright"].into_iter().chain(arguments.split('\n'));
     let status = placewright::cli::run(registry, arguments);
     // Nothing was done wrong, and when the devices are gone, so is what they took.
@@ -57,12 +51,7 @@ fn the_program_with_emulated_gpus() {
 
 /// Exit status, standard output and standard error.
 fn program(line: &str, paths: &[&str], input: &str) -> (Option<i32>, String, String) {
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args([
-            "--exact",
-            "gpu::bench::the_program_with_emulated_gpus",
-            "--nocapture",
-        ])
+    let mut child = harness::helper("gpu::bench::the_program_with_emulated_gpus")
         .env(ARGUMENTS, args(line, paths).join("\n"))
         .env("PLACEWRIGHT_CACHE_DIR", "")
         .env_remove("TF_ENABLED_DEVICE_TYPES")
@@ -79,16 +68,13 @@ fn program(line: &str, paths: &[&str], input: &str) -> (Option<i32>, String, Str
         .unwrap();
     let output = child.wait_with_output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    let (stdout, stderr) = (text(output.stdout), text(output.stderr));
-    let (_, printed) = stdout.split_once(START).expect(&stderr);
-    (output.status.code(), printed.to_owned(), stderr)
+    let status = output.status.code();
+    (status, text(output.stdout), text(output.stderr))
 }
 
 #[test]
+#[needs(Sycl)]
 fn a_gpu_is_held_against_its_driver_and_against_the_cpu_device() {
-    if n_devices() == 0 {
-        return;
-    }
     let line = "bench gpu --rounds 2 --side 32 --copies 4KiB,8KiB --chain 20 --model {} --gpu-allow-growth --device-count SYCL=0 --json";
     let (status, printed, stderr) = program(line, &[&model("mlp.skel.pb")], "");
     assert_eq!(status, Some(0), "{stderr}");
@@ -164,10 +150,8 @@ fn a_gpu_is_held_against_its_driver_and_against_the_cpu_device() {
 }
 
 #[test]
+#[needs(Sycl)]
 fn a_worker_opens_models_on_a_gpu() {
-    if n_devices() == 0 {
-        return;
-    }
     let open = |device: &str, tolerance: f64| {
         json!({
             "do": "open-model", "graph": model("mlp.skel.pb"), "arrays": model("mlp.npz"), "threads": 1, "device": device,
@@ -216,10 +200,8 @@ fn a_worker_opens_models_on_a_gpu() {
 }
 
 #[test]
+#[needs(Sycl)]
 fn what_a_gpu_is_not_measured_with_is_said() {
-    if n_devices() == 0 {
-        return;
-    }
     for (line, expected, part) in [
         ("bench gpu CPU:0", 2, "expected GPU:0"),
         ("bench gpu GPU:7 --device-count SYCL=0", 1, "GPU:7"),
@@ -236,16 +218,9 @@ fn what_a_gpu_is_not_measured_with_is_said() {
     }
 }
 
-/// `tests/gpu/run`, or one of its parts, with the program of this build: exit status, standard output and standard error. `None` without
-/// Python.
+/// `tests/gpu/run`, or one of its parts, with the program of this build: exit status, standard output and standard error.
 #[cfg(target_os = "linux")]
-#[expect(clippy::print_stderr, reason = "a test that is skipped says why")]
-fn script(name: &str, folder: &Path, line: &str) -> Option<(Option<i32>, String, String)> {
-    let python = Command::new("python3").arg("--version").output();
-    if !python.is_ok_and(|output| output.status.success()) {
-        eprintln!("skipped: there is no python3 here");
-        return None;
-    }
+fn script(name: &str, folder: &Path, line: &str) -> (Option<i32>, String, String) {
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/gpu");
     let output = Command::new("python3")
         .arg("-B")
@@ -257,25 +232,24 @@ fn script(name: &str, folder: &Path, line: &str) -> Option<(Option<i32>, String,
         .output()
         .unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    Some((
+    (
         output.status.code(),
         text(output.stdout),
         text(output.stderr),
-    ))
+    )
 }
 
 /// A rehearsal shows that the rows work; what is not here is said, and the rest runs.
 #[cfg(target_os = "linux")]
 #[test]
+#[needs(Python)]
 fn the_rows_of_a_machine_with_a_card_can_be_rehearsed_without() {
     let folder = crate::cli::folder();
     let program = folder.path().join("placewright");
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_placewright"), &program).unwrap();
     let only = "card,devices,whole_tiny_add,split_tiny_add,split_sycl,memcheck,bench_gpu,pytorch";
     let line = format!("out --rehearse --programs . --only {only}");
-    let Some((status, printed, stderr)) = script("rows.py", folder.path(), &line) else {
-        return;
-    };
+    let (status, printed, stderr) = script("rows.py", folder.path(), &line);
     assert_eq!(status, Some(0), "{printed}\n{stderr}");
     assert!(printed.starts_with("# REHEARSAL on CPU:0"), "{printed}");
     let results = std::fs::read(folder.path().join("out/results.json")).unwrap();
@@ -316,7 +290,7 @@ fn the_rows_of_a_machine_with_a_card_can_be_rehearsed_without() {
     // With a card, these rows are that machine's.
     if GpuDeviceFactory::default().list_physical().is_err() {
         let line = "out --programs . --only devices,whole_tiny_add";
-        let (status, printed, _) = script("rows.py", folder.path(), line).unwrap();
+        let (status, printed, _) = script("rows.py", folder.path(), line);
         assert_eq!(status, Some(1), "{printed}");
         assert!(printed.contains("| devices | failed |"), "{printed}");
         assert!(printed.contains("no GPU device: "), "{printed}");
@@ -327,15 +301,14 @@ fn the_rows_of_a_machine_with_a_card_can_be_rehearsed_without() {
 /// Our side is measured, and what the other lacks is said.
 #[cfg(target_os = "linux")]
 #[test]
+#[needs(Python)]
 fn a_comparison_without_its_peer_has_our_rows_and_fails() {
     let folder = crate::cli::folder();
     let line = format!(
         "--placewright {} --device CPU:0 --folder out --rounds 1 --turn-ms 1 --threads 1 --models lenet --side 16 --copies 4096",
         env!("CARGO_BIN_EXE_placewright")
     );
-    let Some((status, printed, stderr)) = script("compare.py", folder.path(), &line) else {
-        return;
-    };
+    let (status, printed, stderr) = script("compare.py", folder.path(), &line);
     assert_eq!(status, Some(1), "{printed}\n{stderr}");
     assert!(stderr.contains("PyTorch has failed"), "{stderr}");
     let results = std::fs::read(folder.path().join("out/compare.json")).unwrap();

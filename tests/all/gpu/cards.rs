@@ -1,12 +1,9 @@
-//! The cards of this machine, if it has any: what is emulated elsewhere, on them. Without one these tests say so and pass, unless
-//! `PLACEWRIGHT_REQUIRE` names GPU.
+//! The cards of this machine: what is emulated elsewhere, on them.
 
 use std::sync::Arc;
 
-use placewright::backend::cuda::GpuDeviceFactory;
 use placewright::backend::default_factories;
 use placewright::builder::GraphBuilder;
-use placewright::device::DeviceFactory;
 use placewright::device::DeviceOptions;
 use placewright::device::DeviceSet;
 use placewright::tensor::Tensor;
@@ -19,30 +16,13 @@ use crate::placed;
 /// Placements of each model.
 const N_PLACEMENTS: usize = 12;
 
-/// How many cards there are; says why where there are none.
-#[expect(clippy::print_stderr, reason = "a test that does nothing says so")]
-fn n_cards() -> usize {
-    match GpuDeviceFactory::default().list_physical() {
-        Ok(cards) => cards.len(),
-        Err(reason) => {
-            let required = std::env::var("PLACEWRIGHT_REQUIRE").unwrap_or_default();
-            let is_required = required.split(',').any(|name| name.trim() == "GPU");
-            assert!(!is_required, "GPU is required and absent: {reason}");
-            eprintln!("skipped: {reason}");
-            0
-        }
-    }
-}
-
 fn open(options: &DeviceOptions) -> Arc<DeviceSet> {
     Arc::new(default_factories().create_devices(options, PREFIX).unwrap())
 }
 
 #[test]
+#[needs(Gpu)]
 fn models_run_wholly_on_a_card() {
-    if n_cards() == 0 {
-        return;
-    }
     let mut options = options(1);
     options.device_count.insert("SYCL".to_owned(), 0);
     placed::stand_wholly_on(&open(&options), "/device:GPU:0", "GPU");
@@ -50,10 +30,8 @@ fn models_run_wholly_on_a_card() {
 
 /// Over CPU:0, GPU:0 and, where OpenCL has a device (the card again, say), SYCL:0.
 #[test]
+#[needs(Gpu)]
 fn outputs_do_not_depend_on_where_nodes_run() {
-    if n_cards() == 0 {
-        return;
-    }
     // What stands behind a device is the process's, so all tests here ask for as many streams.
     let devices = open(&options(1));
     let mut names = vec!["/device:CPU:0", "/device:GPU:0"];
@@ -70,10 +48,8 @@ fn outputs_do_not_depend_on_where_nodes_run() {
 
 /// Several threads, and tensors that go in pieces.
 #[test]
+#[needs(Gpu)]
 fn threads_share_a_card() {
-    if n_cards() == 0 {
-        return;
-    }
     let devices = open(&options(1));
     let b = GraphBuilder::new("squares");
     let x = b.placeholder::<f32>("x", [Option::<usize>::None]).unwrap();

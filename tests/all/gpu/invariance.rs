@@ -14,14 +14,13 @@ const N_PLACEMENTS: usize = 3;
 const NAMES: [&str; 3] = ["/device:CPU:0", "/device:GPU:0", "/device:GPU:1"];
 
 #[test]
+#[needs(Sycl)]
 fn models_run_wholly_on_a_gpu() {
     let config = EmulatedConfig {
         seed: seed(),
         ..EmulatedConfig::default()
     };
-    let Some(machine) = Machine::new(config) else {
-        return;
-    };
+    let machine = Machine::new(config);
     placed::stand_wholly_on(&machine.open(&options(1)), "/device:GPU:0", "GPU");
     machine.check();
 }
@@ -29,6 +28,7 @@ fn models_run_wholly_on_a_gpu() {
 /// With a stream for kernels and with several, for GPUs that reach each other and for such as do not, with libraries that compute all products
 /// and convolutions, some, and none.
 #[test]
+#[needs(Sycl)]
 fn outputs_do_not_depend_on_where_nodes_run() {
     let machines = [
         (1, true, EmulatedRoutines::Present),
@@ -43,9 +43,7 @@ fn outputs_do_not_depend_on_where_nodes_run() {
             seed: seed() + u64::from(n_compute_streams),
             ..EmulatedConfig::default()
         };
-        let Some(machine) = Machine::new(config) else {
-            return;
-        };
+        let machine = Machine::new(config);
         let mut options = options(1);
         options.gpu.n_compute_streams = n_compute_streams;
         let devices = machine.open(&options);

@@ -28,10 +28,9 @@ fn squares() -> GraphBuilder {
 const FETCHES: [&str; 2] = ["y", "squared"];
 
 #[test]
+#[needs(Sycl)]
 fn a_gpu_without_room_ends_the_run_and_leaves_nothing_behind() {
-    let Some(machine) = Machine::new(EmulatedConfig::default()) else {
-        return;
-    };
+    let machine = Machine::new(EmulatedConfig::default());
     let mut options = options(1);
     options.memory_bytes.insert("GPU:0".to_owned(), 4096);
     let small = session(squares(), &machine.open(&options)).build().unwrap();
@@ -48,10 +47,9 @@ fn a_gpu_without_room_ends_the_run_and_leaves_nothing_behind() {
 }
 
 #[test]
+#[needs(Sycl)]
 fn a_gpu_that_others_fill_gives_what_it_has() {
-    let Some(machine) = Machine::new(EmulatedConfig::default()) else {
-        return;
-    };
+    let machine = Machine::new(EmulatedConfig::default());
     let devices = machine.open(&options(1));
     let session = session(squares(), &devices).build().unwrap();
     // The first region would be 2 MiB.
@@ -68,6 +66,7 @@ fn a_gpu_that_others_fill_gives_what_it_has() {
 
 /// Of 4 MiB, where a run takes 4.6 MiB: two tensors at one time.
 #[test]
+#[needs(Sycl)]
 fn a_device_of_unified_memory_holds_more_than_its_gpu_has() {
     let small = EmulatedConfig {
         memory_bytes: 4 << 20,
@@ -76,9 +75,7 @@ fn a_device_of_unified_memory_holds_more_than_its_gpu_has() {
     for (fraction, use_unified_memory, holds) in
         [(1.0, false, false), (1.5, false, true), (1.0, true, false)]
     {
-        let Some(machine) = Machine::new(small.clone()) else {
-            return;
-        };
+        let machine = Machine::new(small.clone());
         let mut options = options(1);
         options.gpu.allow_growth = false;
         options.gpu.per_process_memory_fraction = fraction;
@@ -107,13 +104,12 @@ fn a_device_of_unified_memory_holds_more_than_its_gpu_has() {
 }
 
 #[test]
+#[needs(Sycl)]
 fn unified_memory_is_refused_where_the_gpu_does_not_page_or_others_have_its_own() {
-    let Some(machine) = Machine::new(EmulatedConfig {
+    let machine = Machine::new(EmulatedConfig {
         has_managed_memory: false,
         ..EmulatedConfig::default()
-    }) else {
-        return;
-    };
+    });
     let mut unified = options(1);
     unified.gpu.use_unified_memory = true;
     let error = machine.try_open(&unified).unwrap_err().to_string();
@@ -123,7 +119,7 @@ fn unified_memory_is_refused_where_the_gpu_does_not_page_or_others_have_its_own(
     drop(machine.open(&options(1)));
     machine.check();
 
-    let machine = Machine::new(EmulatedConfig::default()).unwrap();
+    let machine = Machine::new(EmulatedConfig::default());
     for (first, second) in [(&unified, &options(1)), (&options(1), &unified)] {
         let devices = machine.open(first);
         drop(machine.open(first));
@@ -138,10 +134,9 @@ fn unified_memory_is_refused_where_the_gpu_does_not_page_or_others_have_its_own(
 }
 
 #[test]
+#[needs(Sycl)]
 fn without_growth_the_whole_limit_is_taken_at_once() {
-    let Some(machine) = Machine::new(EmulatedConfig::default()) else {
-        return;
-    };
+    let machine = Machine::new(EmulatedConfig::default());
     let mut options = options(1);
     options.gpu.allow_growth = false;
     options.gpu.per_process_memory_fraction = 0.25;
@@ -158,10 +153,9 @@ fn without_growth_the_whole_limit_is_taken_at_once() {
 }
 
 #[test]
+#[needs(Sycl)]
 fn parts_of_a_gpu_are_devices_that_copy_from_each_other() {
-    let Some(machine) = Machine::new(EmulatedConfig::default()) else {
-        return;
-    };
+    let machine = Machine::new(EmulatedConfig::default());
     let mut options = options(1);
     options.gpu.virtual_devices = vec![VirtualGpus {
         memory_limits_mib: vec![64.0, 32.0],
@@ -210,10 +204,9 @@ fn parts_of_a_gpu_are_devices_that_copy_from_each_other() {
 }
 
 #[test]
+#[needs(Sycl)]
 fn sessions_of_a_process_share_streams_and_memory_of_a_device() {
-    let Some(machine) = Machine::new(EmulatedConfig::default()) else {
-        return;
-    };
+    let machine = Machine::new(EmulatedConfig::default());
     let (first, second) = (machine.open(&options(1)), machine.open(&options(1)));
     let n_streams = machine.driver.n_live_streams();
     assert_eq!(n_streams, 4);
@@ -235,10 +228,9 @@ fn sessions_of_a_process_share_streams_and_memory_of_a_device() {
 }
 
 #[test]
+#[needs(Sycl)]
 fn what_was_fetched_outlives_the_gpu() {
-    let Some(machine) = Machine::new(EmulatedConfig::default()) else {
-        return;
-    };
+    let machine = Machine::new(EmulatedConfig::default());
     let devices = machine.open(&options(1));
     let session = session(squares(), &devices).build().unwrap();
     let fetched = session.run(&[("x", floats(3000))], &FETCHES).unwrap();
@@ -253,13 +245,12 @@ fn what_was_fetched_outlives_the_gpu() {
 }
 
 #[test]
+#[needs(Sycl)]
 fn gpus_that_are_not_visible_are_left_alone() {
-    let Some(machine) = Machine::new(EmulatedConfig {
+    let machine = Machine::new(EmulatedConfig {
         n_gpus: 3,
         ..EmulatedConfig::default()
-    }) else {
-        return;
-    };
+    });
     let mut options = options(1);
     options.gpu.visible_device_list = "2,1".to_owned();
     let devices = machine.open(&options);
@@ -277,10 +268,9 @@ fn gpus_that_are_not_visible_are_left_alone() {
 }
 
 #[test]
+#[needs(Sycl)]
 fn pinned_memory_that_nobody_has_goes_back_and_some_is_kept() {
-    let Some(machine) = Machine::new(EmulatedConfig::default()) else {
-        return;
-    };
+    let machine = Machine::new(EmulatedConfig::default());
     const MIB: u64 = 1 << 20;
     let mut options = options(1);
     options.memory_bytes.insert("CPU:0".to_owned(), 64 * MIB);
@@ -312,13 +302,12 @@ fn pinned_memory_that_nobody_has_goes_back_and_some_is_kept() {
 
 /// Memory remembers whose work has used it, and keeps those streams until their work is known to have ended.
 #[test]
+#[needs(Sycl)]
 fn streams_of_a_device_that_is_gone_are_not_kept_by_memory_of_others() {
-    let Some(machine) = Machine::new(EmulatedConfig {
+    let machine = Machine::new(EmulatedConfig {
         n_gpus: 2,
         ..EmulatedConfig::default()
-    }) else {
-        return;
-    };
+    });
     let mut one = options(1);
     one.gpu.visible_device_list = "0".to_owned();
     let stays = machine.open(&one);
@@ -345,6 +334,7 @@ fn streams_of_a_device_that_is_gone_are_not_kept_by_memory_of_others() {
 
 /// Which CPU devices there are, pinned memory decides, and that takes a GPU that is open.
 #[test]
+#[needs(Sycl)]
 fn no_gpu_is_opened_for_pinned_memory_where_none_becomes_a_device() {
     let usual = || (EmulatedConfig::default(), options(1));
     let mut none_wanted = usual();
@@ -359,9 +349,7 @@ fn no_gpu_is_opened_for_pinned_memory_where_none_becomes_a_device() {
         .into_iter()
         .enumerate()
     {
-        let Some(machine) = Machine::new(config) else {
-            return;
-        };
+        let machine = Machine::new(config);
         match machine.try_open(&options) {
             Ok(devices) => {
                 assert_eq!(devices.len(), 1, "{at}");
@@ -380,10 +368,9 @@ fn no_gpu_is_opened_for_pinned_memory_where_none_becomes_a_device() {
 
 /// Larger than the pieces by way of which memory that the system may move goes to a GPU.
 #[test]
+#[needs(Sycl)]
 fn large_tensors_go_in_pieces_and_pinned_ones_as_they_are() {
-    let Some(machine) = Machine::new(EmulatedConfig::default()) else {
-        return;
-    };
+    let machine = Machine::new(EmulatedConfig::default());
     let devices = machine.open(&options(1));
     let session = session(squares(), &devices).build().unwrap();
     let n = 5_500_000;

@@ -14,7 +14,7 @@ use super::session;
 use crate::emulated::EmulatedConfig;
 use crate::emulated::EmulatedRoutines;
 
-fn machine(routines: EmulatedRoutines) -> Option<Machine> {
+fn machine(routines: EmulatedRoutines) -> Machine {
     Machine::new(EmulatedConfig {
         routines,
         ..EmulatedConfig::default()
@@ -48,6 +48,7 @@ fn run(machine: &Machine, options: &DeviceOptions, k: usize, factor: f32) -> Res
 }
 
 #[test]
+#[needs(Sycl)]
 fn what_libraries_do_not_do_is_done_without_them() {
     for (routines, k, n_products) in [
         (EmulatedRoutines::Present, 4, 1),
@@ -55,9 +56,7 @@ fn what_libraries_do_not_do_is_done_without_them() {
         (EmulatedRoutines::Odd, 4, 1),
         (EmulatedRoutines::Absent, 4, 0),
     ] {
-        let Some(machine) = machine(routines) else {
-            return;
-        };
+        let machine = machine(routines);
         assert_eq!(run(&machine, &options(1), k, 2.0), Ok(2.0 * k as f32));
         assert_eq!(
             machine.driver.n_calls("multiply"),
@@ -78,12 +77,11 @@ fn what_libraries_do_not_do_is_done_without_them() {
 
 /// Factors lose what TensorFloat-32 has no bits for only where somebody asked for it.
 #[test]
+#[needs(Sycl)]
 fn factors_are_rounded_when_that_is_asked_for() {
     let factor = 1.0 + f32::EPSILON * 1024.0;
     for allow_tf32 in [false, true] {
-        let Some(machine) = machine(EmulatedRoutines::Present) else {
-            return;
-        };
+        let machine = machine(EmulatedRoutines::Present);
         let mut options = options(1);
         options.gpu.allow_tf32 = allow_tf32;
         let expected = if allow_tf32 { 4.0 } else { 4.0 * factor };
@@ -94,11 +92,10 @@ fn factors_are_rounded_when_that_is_asked_for() {
 
 /// The driver checks that a workspace is free, and leaves garbage in it; a device that has no room for one does without.
 #[test]
+#[needs(Sycl)]
 fn small_devices_have_no_workspace() {
     for limit_bytes in [4096, 1 << 20] {
-        let Some(machine) = machine(EmulatedRoutines::Present) else {
-            return;
-        };
+        let machine = machine(EmulatedRoutines::Present);
         let mut options = options(1);
         options.memory_bytes.insert("GPU:0".to_owned(), limit_bytes);
         assert_eq!(run(&machine, &options, 4, 0.5), Ok(2.0));
@@ -108,10 +105,9 @@ fn small_devices_have_no_workspace() {
 }
 
 #[test]
+#[needs(Sycl)]
 fn a_library_that_fails_ends_the_run_and_names_the_node() {
-    let Some(machine) = machine(EmulatedRoutines::Present) else {
-        return;
-    };
+    let machine = machine(EmulatedRoutines::Present);
     machine
         .driver
         .refuse_next("multiply", DriverErrorKind::Refused);
@@ -133,6 +129,7 @@ fn a_library_that_fails_ends_the_run_and_names_the_node() {
 /// Filters are prepared once, whoever takes them, and images whose padding differs at both ends are padded before a library, which knows only one
 /// padding, gets them.
 #[test]
+#[needs(Sycl)]
 fn convolutions_by_libraries_or_not_prepare_filters_once() {
     // The library does none of four channels. Launches of a run but the first are our own convolution, or a padded image: zeroes, and a copy.
     for (routines, channels, size, n_launches, n_convolved) in [
@@ -143,9 +140,7 @@ fn convolutions_by_libraries_or_not_prepare_filters_once() {
         (EmulatedRoutines::Absent, 3, 6, 1, 0),
     ] {
         let what = format!("{routines:?}, {channels} channels of {size} x {size}");
-        let Some(machine) = machine(routines) else {
-            return;
-        };
+        let machine = machine(routines);
         let b = GraphBuilder::new("strided");
         let shape = [1, size, size, channels];
         let x = b.placeholder::<f32>("x", shape).unwrap();

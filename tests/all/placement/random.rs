@@ -16,6 +16,7 @@ use placewright::policy::PolicyEngine;
 use placewright::policy::PolicyLimits;
 use placewright::policy::ShippedPolicy;
 use placewright::store::CacheFolder;
+use proptest::test_runner::Config;
 use proptest::test_runner::TestCaseError;
 use proptest::test_runner::TestRunner;
 
@@ -27,7 +28,11 @@ use oracle::Rules;
 fn placements_of_random_graphs_keep_every_rule_or_none_is_possible() {
     let policies = RefCell::new(policies());
     let (n_placed, n_refused) = (Cell::new(0), Cell::new(0));
-    let mut runner = TestRunner::default();
+    let mut runner = TestRunner::new(Config {
+        // Without the macro of proptest, it does not know where to.
+        failure_persistence: None,
+        ..Config::default()
+    });
     let outcome = runner.run(&case::arbitrary(), |case| {
         match case.candidates() {
             Ok(candidates) => {

@@ -1,5 +1,5 @@
-//! Work that fails after the driver has taken it. A layer between the OpenCL loader and the driver has it fail: the test runs itself again
-//! in a process that loads the layer.
+//! Work that fails after the driver has taken it. A layer between the OpenCL loader and the driver has it fail, in a process of its own
+//! that loads the layer.
 
 use std::env;
 use std::fs;
@@ -20,13 +20,13 @@ const FILE: &str = "LOSSY_LAYER_FAILS_FILE";
 const INSIDE: &str = "sycl::failing::inside_the_process_with_the_layer";
 
 #[test]
+#[needs(Sycl)]
 fn work_that_fails_on_the_device_ends_its_run_with_node_op_and_device_and_no_other() {
     run_with_layer(INSIDE, FILE);
 }
 
 /// Has some functions of device SYCL:0 fail, and some not.
-#[test]
-#[ignore = "needs the layer, with which the test above runs it"]
+#[helper]
 fn inside_the_process_with_the_layer() {
     let file = env::var(FILE).expect("the test above sets it");
     let file = Path::new(&file);

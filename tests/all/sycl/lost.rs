@@ -1,5 +1,5 @@
-//! A device that is lost while it works. A layer between the OpenCL loader and the driver says so for the driver: the test runs itself
-//! again in a process that loads the layer.
+//! A device that is lost while it works. A layer between the OpenCL loader and the driver says so for the driver, in a process of its own
+//! that loads the layer.
 
 use std::env;
 use std::fs;
@@ -11,10 +11,10 @@ use placewright::device::StatusCode;
 use placewright::session::Session;
 use tempfile::TempDir;
 
-use super::n_devices;
 use super::open;
 use super::options;
 use super::session;
+use crate::harness;
 
 /// Names the file whose existence is the loss.
 const FILE: &str = "LOSSY_LAYER_FILE";
@@ -22,15 +22,13 @@ const FILE: &str = "LOSSY_LAYER_FILE";
 const INSIDE: &str = "sycl::lost::inside_the_process_with_the_layer";
 
 #[test]
+#[needs(Sycl)]
 fn a_lost_device_ends_the_run_with_node_op_and_device_and_sessions_built_anew_run_on() {
     run_with_layer(INSIDE, FILE);
 }
 
-/// Runs an ignored test of these in a process that loads the layer, where `variable` names a file that is not there yet.
-pub(super) fn run_with_layer(test: &str, variable: &str) {
-    if n_devices() == 0 {
-        return;
-    }
+/// Runs a helper of these in a process that loads the layer, where `variable` names a file that is not there yet.
+pub(super) fn run_with_layer(helper: &str, variable: &str) {
     let folder = TempDir::new().unwrap();
     let layer = folder.path().join("lossy.so");
     let source = concat!(
@@ -45,23 +43,17 @@ pub(super) fn run_with_layer(test: &str, variable: &str) {
         .status()
         .expect("Rust links with a C compiler, so there is one");
     assert!(compiled.success());
-    let inside = Command::new(env::current_exe().unwrap())
-        .args(["--exact", test, "--ignored", "--nocapture"])
+    let inside = harness::helper(helper)
         .env("OPENCL_LAYERS", &layer)
         .env(variable, folder.path().join("switch"))
         .output()
         .unwrap();
-    let text = String::from_utf8_lossy(&inside.stdout);
-    assert!(
-        inside.status.success() && text.contains("1 passed"),
-        "{text}{}",
-        String::from_utf8_lossy(&inside.stderr)
-    );
+    let stderr = String::from_utf8_lossy(&inside.stderr);
+    assert!(inside.status.success(), "{stderr}");
 }
 
 /// Runs on device SYCL:0 until that is lost, and on.
-#[test]
-#[ignore = "needs the layer, with which the test above runs it"]
+#[helper]
 fn inside_the_process_with_the_layer() {
     let file = env::var(FILE).expect("the test above sets it");
     let file = Path::new(&file);

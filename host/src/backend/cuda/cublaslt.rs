@@ -19,13 +19,13 @@ use cudarc::cublaslt::sys::cublasLtMatrixLayoutAttribute_t as LayoutAttribute;
 use cudarc::cublaslt::sys::cublasStatus_t as Status;
 use cudarc::cublaslt::sys::cudaDataType as DataType;
 
+use super::c_text::text_at;
 use super::driver::Arithmetic;
 use super::driver::DriverError;
 use super::driver::DriverErrorKind;
 use super::driver::Matrices;
 use super::driver::Multiplication;
 use super::driver::Span;
-use super::ffi::text_at;
 use crate::device::Activation;
 
 /// Kinds of products that are remembered at most: more come from shapes that never repeat.
@@ -436,6 +436,55 @@ impl CublasLt {
     }
 }
 
+/// Asks the library what it thinks of sizes and types in descriptions, which need no GPU. `tests/all/nvidia.rs`, which includes this file, calls
+/// it where the library is.
+#[cfg(test)]
+#[allow(
+    dead_code,
+    reason = "the tests of this crate could not say that they did nothing"
+)]
+pub(super) fn check_descriptions() {
+    let matrices = |rows, columns, is_transposed| Matrices {
+        span: Span {
+            address: 0x1000,
+            len_bytes: 0,
+        },
+        rows,
+        columns,
+        leading: rows,
+        batch: rows * columns,
+        is_transposed,
+    };
+    for arithmetic in [
+        Arithmetic::F32,
+        Arithmetic::Tf32,
+        Arithmetic::F16,
+        Arithmetic::Bf16,
+    ] {
+        for activation in [Activation::None, Activation::Relu] {
+            let multiplication = Multiplication {
+                arithmetic,
+                left: matrices(3, 4, true),
+                right: matrices(3, 5, false),
+                out: matrices(4, 5, false),
+                n_batches: 2,
+                bias: Some(Span {
+                    address: 0x2000,
+                    len_bytes: 8,
+                }),
+                activation,
+            };
+            let workspace = Span {
+                address: 0x3000,
+                len_bytes: 1 << 20,
+            };
+            let kind = Kind::of(&multiplication, workspace);
+            described(&kind).unwrap();
+            Preference::new(&kind).unwrap();
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -446,52 +495,5 @@ mod tests {
         assert_eq!(alignment(0x1010), 16);
         assert_eq!(alignment(0x1002), 2);
         assert_eq!(alignment(0x1001), 1);
-    }
-
-    /// Descriptions need no GPU, so the library can say of them here what it thinks of their sizes and types.
-    #[test]
-    fn the_library_takes_descriptions() {
-        if !is_present() {
-            return;
-        }
-        let matrices = |rows, columns, is_transposed| Matrices {
-            span: Span {
-                address: 0x1000,
-                len_bytes: 0,
-            },
-            rows,
-            columns,
-            leading: rows,
-            batch: rows * columns,
-            is_transposed,
-        };
-        for arithmetic in [
-            Arithmetic::F32,
-            Arithmetic::Tf32,
-            Arithmetic::F16,
-            Arithmetic::Bf16,
-        ] {
-            for activation in [Activation::None, Activation::Relu] {
-                let multiplication = Multiplication {
-                    arithmetic,
-                    left: matrices(3, 4, true),
-                    right: matrices(3, 5, false),
-                    out: matrices(4, 5, false),
-                    n_batches: 2,
-                    bias: Some(Span {
-                        address: 0x2000,
-                        len_bytes: 8,
-                    }),
-                    activation,
-                };
-                let workspace = Span {
-                    address: 0x3000,
-                    len_bytes: 1 << 20,
-                };
-                let kind = Kind::of(&multiplication, workspace);
-                described(&kind).unwrap();
-                Preference::new(&kind).unwrap();
-            }
-        }
     }
 }

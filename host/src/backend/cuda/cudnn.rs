@@ -22,13 +22,13 @@ use cudarc::cudnn::sys::cudnnMathType_t as Math;
 use cudarc::cudnn::sys::cudnnStatus_t as Status;
 use cudarc::cudnn::sys::cudnnTensorFormat_t as Format;
 
+use super::c_text::text_at;
 use super::driver::Arithmetic;
 use super::driver::ConvolutionForward;
 use super::driver::DriverError;
 use super::driver::DriverErrorKind;
 use super::driver::Span;
 use super::driver::WindowSize;
-use super::ffi::text_at;
 use crate::device::Activation;
 
 /// Versions whose codes of errors are those of `cudarc`'s table, and that have these calls: 9.
@@ -522,59 +522,57 @@ fn prepare(handle: sys::cudnnHandle_t, kind: &Kind) -> Called<Prepared> {
     })
 }
 
+/// Asks the library what it thinks of sizes and types in descriptions, which need no GPU. `tests/all/nvidia.rs`, which includes this file, calls
+/// it where the library is.
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Descriptions need no GPU, so the library can say of them here what it thinks of their sizes and types.
-    #[test]
-    fn the_library_takes_descriptions() {
-        if !is_present() {
-            return;
-        }
-        let window = |input, output, taps| WindowSize {
-            input,
-            output,
-            taps,
-            stride: 2,
-            dilation: 1,
-            pad: 1,
-        };
-        for arithmetic in [
-            Arithmetic::F32,
-            Arithmetic::Tf32,
-            Arithmetic::F16,
-            Arithmetic::Bf16,
-        ] {
-            for activation in [Activation::None, Activation::Relu] {
-                let kind = Kind {
-                    arithmetic,
-                    n_images: 2,
-                    windows: [window(9, 5, 3), window(8, 4, 3)],
-                    channels: [6, 8],
-                    n_groups: 2,
-                    has_bias: true,
-                    activation,
-                    workspace_bytes: 1 << 20,
-                };
-                let described = Described::new(&kind).unwrap();
-                let (mut n, mut channels, mut rows, mut columns) = (0, 0, 0, 0);
-                // SAFETY: the descriptions are alive; writes four ints.
-                done(unsafe {
-                    sys::cudnnGetConvolution2dForwardOutputDim(
-                        described.windows.0,
-                        described.input.0,
-                        described.filter.0,
-                        &raw mut n,
-                        &raw mut channels,
-                        &raw mut rows,
-                        &raw mut columns,
-                    )
-                })
-                .unwrap();
-                // As it was said that the result is.
-                assert_eq!([n, rows, columns, channels], [2, 5, 4, 8]);
-            }
+#[allow(
+    dead_code,
+    reason = "the tests of this crate could not say that they did nothing"
+)]
+pub(super) fn check_descriptions() {
+    assert!(is_present(), "a version of cuDNN that is not known");
+    let window = |input, output, taps| WindowSize {
+        input,
+        output,
+        taps,
+        stride: 2,
+        dilation: 1,
+        pad: 1,
+    };
+    for arithmetic in [
+        Arithmetic::F32,
+        Arithmetic::Tf32,
+        Arithmetic::F16,
+        Arithmetic::Bf16,
+    ] {
+        for activation in [Activation::None, Activation::Relu] {
+            let kind = Kind {
+                arithmetic,
+                n_images: 2,
+                windows: [window(9, 5, 3), window(8, 4, 3)],
+                channels: [6, 8],
+                n_groups: 2,
+                has_bias: true,
+                activation,
+                workspace_bytes: 1 << 20,
+            };
+            let described = Described::new(&kind).unwrap();
+            let (mut n, mut channels, mut rows, mut columns) = (0, 0, 0, 0);
+            // SAFETY: the descriptions are alive; writes four ints.
+            done(unsafe {
+                sys::cudnnGetConvolution2dForwardOutputDim(
+                    described.windows.0,
+                    described.input.0,
+                    described.filter.0,
+                    &raw mut n,
+                    &raw mut channels,
+                    &raw mut rows,
+                    &raw mut columns,
+                )
+            })
+            .unwrap();
+            // As it was said that the result is.
+            assert_eq!([n, rows, columns, channels], [2, 5, 4, 8]);
         }
     }
 }

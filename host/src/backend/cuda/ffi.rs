@@ -23,6 +23,7 @@ use tracing::debug;
 use tracing::warn;
 
 use super::CompileError;
+use super::c_text::text_at;
 use super::compile::compile;
 use super::compile::refusal;
 use super::compile::target;
@@ -115,20 +116,6 @@ fn error(code: CUresult) -> DriverError {
         text: format!("{name}: {meaning}"),
         kind: kind(code),
     }
-}
-
-/// A text that a library gives; empty where it gives none.
-///
-/// # Safety
-/// It is a null pointer, or leads to bytes that end with a zero and stay.
-pub(super) unsafe fn text_at(text: *const c_char) -> String {
-    if text.is_null() {
-        return String::new();
-    }
-    // SAFETY: the caller's.
-    unsafe { CStr::from_ptr(text) }
-        .to_string_lossy()
-        .into_owned()
 }
 
 fn done(code: CUresult) -> Called<()> {

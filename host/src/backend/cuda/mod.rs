@@ -19,6 +19,7 @@
 //! | `faults.rs` | functions that find their inputs wrong |
 //! | `open_gpu.rs` | a GPU that is open: events, programs, whether it answers |
 //! | `driver.rs` | what is asked of a driver |
+//! | `c_text.rs` | texts of those libraries |
 //! | `ffi.rs` | all calls into CUDA's driver |
 //! | `cublaslt.rs`, `cudnn.rs` | all calls into NVIDIA's libraries of products and convolutions |
 //! | `nvml.rs` | which GPUs NVLinks connect |
@@ -26,6 +27,8 @@
 //! | `yardstick.rs` | work given straight to the driver, for benchmarks |
 
 mod bfc;
+#[expect(unsafe_code, reason = "reads what pointers lead to")]
+mod c_text;
 mod compile;
 #[expect(
     unsafe_code,

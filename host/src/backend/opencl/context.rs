@@ -140,6 +140,24 @@ pub(super) fn parts(tensor: &Tensor) -> Option<(&Buffer, &SyclMemory)> {
     Some((buffer, memory_of(buffer)?))
 }
 
+/// Calls back from within a command of a SYCL device, once all that it was given before is done. For tests alone, which have no other way to
+/// hold a device up; no part of the API.
+///
+/// # Errors
+/// When the device is lost, and of a context of another type.
+#[doc(hidden)]
+pub fn call_within_a_command(
+    context: &Arc<dyn DeviceContext>,
+    call: impl FnOnce() + Send + 'static,
+) -> Result<(), DeviceError> {
+    let context: &dyn Any = &**context;
+    let context = context.downcast_ref::<SyclContext>().ok_or_else(|| {
+        DeviceError::InvalidArgument("the context is of no SYCL device".to_owned())
+    })?;
+    let done = Box::new(|_| call());
+    context.stream.send(Command::Finish { step: None, done })
+}
+
 impl DeviceContext for SyclContext {
     fn copy_from_host(&self, tensor: &Tensor) -> Result<Tensor, KernelError> {
         // Strings and handles belong to the host, whatever the device.

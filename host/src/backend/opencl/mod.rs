@@ -51,6 +51,8 @@ mod worker;
 #[cfg(feature = "cli")]
 mod yardstick;
 
+#[doc(hidden)]
+pub use context::call_within_a_command;
 pub use device::SyclDevice;
 use discover::DeviceFacts;
 use ffi::Context;

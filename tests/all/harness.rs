@@ -1,0 +1,229 @@
+//! Runs the tests of this program as Rust's own harness would, with its options, except that tests say what they need: where that is
+//! absent they are ignored, with the reason, or fail, where the environment requires it (`tests/support/needs.rs`).
+//!
+//! Also runs the helpers of tests, each in a process of its own. They are no tests, and are not listed.
+
+use std::backtrace::Backtrace;
+use std::backtrace::BacktraceStatus;
+use std::cell::RefCell;
+use std::env;
+use std::fmt;
+use std::panic;
+use std::process::Command;
+use std::process::ExitCode;
+use std::thread;
+
+use libtest_mimic::Arguments;
+use libtest_mimic::Completion;
+use libtest_mimic::Failed;
+use libtest_mimic::Trial;
+
+use crate::needs;
+use crate::needs::Met;
+use crate::needs::Need;
+
+type Run = fn() -> Result<(), String>;
+
+/// What `#[test]` registers.
+pub(crate) struct Test {
+    module: &'static str,
+    name: &'static str,
+    needs: &'static [Need],
+    run: Run,
+}
+
+/// What `#[helper]` registers.
+pub(crate) struct Helper {
+    module: &'static str,
+    name: &'static str,
+    run: Run,
+}
+
+inventory::collect!(Test);
+inventory::collect!(Helper);
+
+impl Test {
+    pub(crate) const fn new(
+        module: &'static str,
+        name: &'static str,
+        needs: &'static [Need],
+        run: Run,
+    ) -> Self {
+        Self {
+            module,
+            name,
+            needs,
+            run,
+        }
+    }
+
+    fn trial(&'static self, arguments: &Arguments) -> Trial {
+        let name = full_name(self.module, self.name);
+        // Nobody is asked for a driver before a test needs one; here it is said in advance which tests are ignored.
+        let is_ignored = (arguments.list || arguments.ignored)
+            && matches!(needs::met(self.needs), Met::Ignored(_));
+        let trial = Trial::ignorable_test(name.clone(), move || match needs::met(self.needs) {
+            Met::Yes => in_thread(name, self.run),
+            Met::Ignored(reason) => Ok(Completion::ignored_with(reason)),
+            Met::Failed(reason) => Err(reason.into()),
+        });
+        trial.with_ignored_flag(is_ignored)
+    }
+}
+
+impl Helper {
+    pub(crate) const fn new(module: &'static str, name: &'static str, run: Run) -> Self {
+        Self { module, name, run }
+    }
+}
+
+/// What a test may give.
+pub(crate) trait Outcome {
+    fn result(self) -> Result<(), String>;
+}
+
+impl Outcome for () {
+    fn result(self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+impl<E: fmt::Debug> Outcome for Result<(), E> {
+    fn result(self) -> Result<(), String> {
+        self.map_err(|error| format!("{error:?}"))
+    }
+}
+
+/// In a thread of the test's name, by which messages of panics call it, and with thread-locals of its own.
+fn in_thread(name: String, run: Run) -> Result<Completion, Failed> {
+    let tested = move || {
+        SAID.set(Some(String::new()));
+        let result = panic::catch_unwind(run);
+        let said = SAID.take().unwrap_or_default();
+        result.unwrap_or(Err(said))
+    };
+    let thread = thread::Builder::new().name(name).spawn(tested)?;
+    let result = thread.join().expect("what panics is caught");
+    Ok(result.map(|()| Completion::Completed)?)
+}
+
+thread_local! {
+    /// What panics on the thread of a test have said, as many tests want theirs and pass; `None` on other threads.
+    static SAID: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Keeps what panics on the threads of tests say for the case that the test fails. Others are heard at once.
+fn keep_what_panics_say() {
+    let print = panic::take_hook();
+    panic::set_hook(Box::new(move |info| {
+        let backtrace = Backtrace::capture();
+        // Nobody holds it while a test runs.
+        let is_kept = SAID.try_with(|said| match &mut *said.borrow_mut() {
+            Some(said) => {
+                said.push_str(&format!("{info}\n"));
+                if backtrace.status() == BacktraceStatus::Captured {
+                    said.push_str(&format!("stack backtrace:\n{backtrace}\n"));
+                }
+                true
+            }
+            None => false,
+        });
+        if !is_kept.unwrap_or(false) {
+            print(info);
+        }
+    }));
+}
+
+/// Without the name of this program.
+fn full_name(module: &str, name: &str) -> String {
+    let module = module.split_once("::").map_or("", |(_, inside)| inside);
+    format!("{module}::{name}")
+}
+
+/// Which helper a process is started for.
+const HELPER: &str = "PLACEWRIGHT_TEST_HELPER";
+
+/// A process that runs a helper, `module::name`, and ends with status 0 unless that panics.
+pub(crate) fn helper(name: &str) -> Command {
+    let mut command = Command::new(env::current_exe().expect("this program has a path"));
+    command.env(HELPER, name);
+    command
+}
+
+#[expect(clippy::print_stderr, reason = "a program of its own")]
+fn run_helper(wanted: &str) -> ExitCode {
+    let helper = inventory::iter::<Helper>
+        .into_iter()
+        .find(|helper| full_name(helper.module, helper.name) == wanted);
+    let result = match helper {
+        Some(helper) => (helper.run)(),
+        None => Err(format!("there is no helper `{wanted}`")),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problem) => {
+            eprintln!("error: {problem}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "there is no test yet that could fail")]
+pub(crate) fn main() -> ExitCode {
+    if let Ok(name) = env::var(HELPER) {
+        return run_helper(&name);
+    }
+    let arguments = Arguments::from_args();
+    if let Err(problem) = needs::check_required() {
+        eprintln!("error: {problem}");
+        return ExitCode::from(2);
+    }
+    let tests = inventory::iter::<Test>.into_iter();
+    let mut trials: Vec<_> = tests.map(|test| test.trial(&arguments)).collect();
+    if trials.is_empty() {
+        eprintln!("error: no test has been registered");
+        return ExitCode::from(2);
+    }
+    if !arguments.nocapture {
+        keep_what_panics_say();
+    }
+    trials.sort_by(|a, b| a.name().cmp(b.name()));
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+#[test]
+fn what_is_absent_is_ignored_and_what_is_required_fails_with_the_remedy() {
+    let absence = |need| (need != Need::Python).then_some("install it");
+    let met = |needs: &[Need], required: &str| needs::decide(needs, required, absence);
+    assert_eq!(met(&[], "SYCL"), Met::Yes);
+    assert_eq!(met(&[Need::Python], "PYTHON"), Met::Yes);
+    let needs = [Need::Python, Need::Sycl, Need::Nvrtc];
+    let ignored = Met::Ignored("needs SYCL: install it".to_owned());
+    assert_eq!(met(&needs, ""), ignored);
+    assert_eq!(met(&needs, "GPU, PYTHON"), ignored);
+    let failed = "PLACEWRIGHT_REQUIRE names NVRTC, which is absent: install it";
+    assert_eq!(met(&needs, "GPU, NVRTC"), Met::Failed(failed.to_owned()));
+}
+
+#[test]
+fn unknown_requirements_are_refused_before_any_test() {
+    for known in ["", "SYCL", " CPU, SYCL:1 ,NVRTC,"] {
+        assert_eq!(needs::check_words(known), Ok(()), "{known}");
+    }
+    let run = |required: &str| {
+        let mut program = Command::new(env::current_exe().unwrap());
+        program.args([
+            "--exact",
+            "harness::unknown_requirements_are_refused_before_any_test",
+            "--list",
+        ]);
+        program.env(needs::VARIABLE, required).output().unwrap()
+    };
+    assert!(run("CPU").status.success());
+    let refused = run("SYCL,NVRT");
+    assert_eq!(refused.status.code(), Some(2));
+    let stderr = String::from_utf8_lossy(&refused.stderr);
+    for part in [needs::VARIABLE, "`NVRT`", "SYCL, SYCL:1"] {
+        assert!(stderr.contains(part), "{stderr} lacks {part}");
+    }
+}

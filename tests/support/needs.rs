@@ -1,0 +1,266 @@
+//! What tests need that not every machine has: the one place that decides whether it is here, and what becomes of a test where it is not.
+//!
+//! Such a test is ignored with the reason. `PLACEWRIGHT_REQUIRE`, words with commas between them, names what has to be here; its absence then
+//! is a failure of each test that needs it.
+
+#![allow(dead_code, reason = "not every program of tests needs everything")]
+
+use std::env;
+use std::process::Command;
+use std::sync::OnceLock;
+
+#[cfg(feature = "cuda")]
+use placewright::backend::cuda;
+#[cfg(feature = "opencl")]
+use placewright::backend::opencl::SyclDeviceFactory;
+#[cfg(any(feature = "cuda", feature = "opencl"))]
+use placewright::device::DeviceFactory;
+
+/// Something that a test may need.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// Device CPU:0, which is always here; one may require it.
+    Cpu,
+    /// NVIDIA's library of products.
+    CublasLt,
+    /// NVIDIA's library of convolutions.
+    Cudnn,
+    /// NVIDIA's card.
+    Gpu,
+    /// A machine without a card, as most are.
+    NoGpu,
+    /// CUDA's compiler.
+    Nvrtc,
+    /// An interpreter of Python 3.
+    Python,
+    /// An OpenCL device.
+    Sycl,
+    /// A second OpenCL device.
+    SecondSycl,
+    /// Two OpenCL devices of one platform, which copy from each other.
+    SyclPair,
+}
+
+/// Whether all that a test needs is here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Met {
+    Yes,
+    /// No, and why.
+    Ignored(String),
+    /// No, though it is required; what to do.
+    Failed(String),
+}
+
+impl Need {
+    pub(crate) const ALL: [Self; 10] = [
+        Self::Cpu,
+        Self::CublasLt,
+        Self::Cudnn,
+        Self::Gpu,
+        Self::NoGpu,
+        Self::Nvrtc,
+        Self::Python,
+        Self::Sycl,
+        Self::SecondSycl,
+        Self::SyclPair,
+    ];
+
+    /// What [`VARIABLE`] calls it.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Cpu => "CPU",
+            Self::CublasLt => "CUBLASLT",
+            Self::Cudnn => "CUDNN",
+            Self::Gpu => "GPU",
+            Self::NoGpu => "NO_GPU",
+            Self::Nvrtc => "NVRTC",
+            Self::Python => "PYTHON",
+            Self::Sycl => "SYCL",
+            Self::SecondSycl => "SYCL:1",
+            Self::SyclPair => "SYCL_PAIR",
+        }
+    }
+
+    /// Why it is not here and what to install; `None` if it is here. Looks once.
+    pub(crate) fn absence(self) -> Option<&'static str> {
+        static FOUND: [OnceLock<Option<String>>; Need::ALL.len()] =
+            [const { OnceLock::new() }; Need::ALL.len()];
+        let found = FOUND[self as usize].get_or_init(|| self.look());
+        found.as_deref()
+    }
+
+    fn look(self) -> Option<String> {
+        match self {
+            Self::Cpu => None,
+            Self::CublasLt => cublaslt_absence(),
+            Self::Cudnn => cudnn_absence(),
+            Self::Gpu => gpu_absence(),
+            Self::NoGpu => gpu_absence()
+                .is_none()
+                .then(|| "there is a card here".to_owned()),
+            Self::Nvrtc => nvrtc_absence(),
+            Self::Python => {
+                let python = Command::new("python3").arg("--version").output();
+                let is_here = python.is_ok_and(|output| output.status.success());
+                (!is_here).then(|| "there is no `python3` here; install Python 3".to_owned())
+            }
+            Self::Sycl => sycl(1),
+            Self::SecondSycl => sycl(2),
+            Self::SyclPair => sycl(2).or_else(|| {
+                let pair = sycl_pair();
+                pair.is_none()
+                    .then(|| "no two OpenCL devices are of one platform".to_owned())
+            }),
+        }
+    }
+}
+
+/// Why there are not so many OpenCL devices.
+fn sycl(n_needed: usize) -> Option<String> {
+    #[cfg(feature = "opencl")]
+    return match SyclDeviceFactory.list_physical() {
+        Ok(devices) if devices.len() >= n_needed => None,
+        Ok(devices) => Some(format!(
+            "of {n_needed} OpenCL devices there are {}; install another driver, or have PoCL show two (POCL_DEVICES=\"pthread basic\")",
+            devices.len()
+        )),
+        Err(reason) => Some(reason.to_string()),
+    };
+    #[cfg(not(feature = "opencl"))]
+    Some(format!(
+        "{n_needed} needed; build with the feature `opencl`"
+    ))
+}
+
+/// The first two OpenCL devices of one platform, by their numbers.
+#[cfg(feature = "opencl")]
+pub(crate) fn sycl_pair() -> Option<[usize; 2]> {
+    let n = SyclDeviceFactory.list_physical().ok()?.len();
+    let platform = |index| {
+        let details = SyclDeviceFactory.details(index).ok()?;
+        details.get("platform_name").cloned()
+    };
+    let pairs = (0..n).flat_map(|first| (first + 1..n).map(move |second| [first, second]));
+    let mut pairs = pairs.filter(|&[first, second]| platform(first) == platform(second));
+    pairs.next()
+}
+
+#[cfg(not(feature = "opencl"))]
+fn sycl_pair() -> Option<[usize; 2]> {
+    None
+}
+
+fn gpu_absence() -> Option<String> {
+    #[cfg(feature = "cuda")]
+    return match cuda::GpuDeviceFactory::default().list_physical() {
+        Ok(_) => None,
+        Err(reason) => Some(reason.to_string()),
+    };
+    #[cfg(not(feature = "cuda"))]
+    Some("build with the feature `cuda`".to_owned())
+}
+
+fn nvrtc_absence() -> Option<String> {
+    #[cfg(feature = "cuda")]
+    return (!cuda::is_present()).then(|| cuda::CompileError::Absent.to_string());
+    #[cfg(not(feature = "cuda"))]
+    Some("build with the feature `cuda`".to_owned())
+}
+
+#[cfg(feature = "cuda")]
+#[expect(unsafe_code, reason = "loads a library of NVIDIA's")]
+fn cublaslt_absence() -> Option<String> {
+    // SAFETY: the library's initialisation has no requirements.
+    let is_here = unsafe { cudarc::cublaslt::sys::is_culib_present() };
+    (!is_here).then(|| missing("cuBLASLt", "nvidia-cublas"))
+}
+
+#[cfg(feature = "cuda")]
+#[expect(unsafe_code, reason = "loads a library of NVIDIA's")]
+fn cudnn_absence() -> Option<String> {
+    // SAFETY: the library's initialisation has no requirements.
+    let is_here = unsafe { cudarc::cudnn::sys::is_culib_present() };
+    (!is_here).then(|| missing("cuDNN 9", "nvidia-cudnn-cu13"))
+}
+
+#[cfg(feature = "cuda")]
+fn missing(library: &str, package: &str) -> String {
+    format!(
+        "{library} is not here; install it (from PyPI: {package}), and have LD_LIBRARY_PATH lead to it"
+    )
+}
+
+#[cfg(not(feature = "cuda"))]
+fn cublaslt_absence() -> Option<String> {
+    Some("build with the feature `cuda`".to_owned())
+}
+
+#[cfg(not(feature = "cuda"))]
+fn cudnn_absence() -> Option<String> {
+    Some("build with the feature `cuda`".to_owned())
+}
+
+/// Names what has to be here.
+pub(crate) const VARIABLE: &str = "PLACEWRIGHT_REQUIRE";
+
+fn required() -> String {
+    env::var(VARIABLE).unwrap_or_default()
+}
+
+fn words(required: &str) -> impl Iterator<Item = &str> {
+    required
+        .split(',')
+        .map(str::trim)
+        .filter(|word| !word.is_empty())
+}
+
+fn names(required: &str, word: &str) -> bool {
+    words(required).any(|required| required == word)
+}
+
+pub(crate) fn is_required(word: &str) -> bool {
+    names(&required(), word)
+}
+
+/// # Errors
+/// If the environment requires what nobody knows: a misspelt requirement must not pass for a met one.
+pub(crate) fn check_required() -> Result<(), String> {
+    check_words(&required())
+}
+
+pub(crate) fn check_words(required: &str) -> Result<(), String> {
+    let known = Need::ALL.map(Need::word);
+    match words(required).find(|word| !known.contains(word)) {
+        None => Ok(()),
+        Some(unknown) => Err(format!(
+            "{VARIABLE} names `{unknown}`, which no test needs; expected words of {}, with commas between them",
+            known.join(", ")
+        )),
+    }
+}
+
+/// Whether all of this is here; of what is not, what is required comes first.
+pub(crate) fn met(needs: &[Need]) -> Met {
+    decide(needs, &required(), Need::absence)
+}
+
+/// The same for other requirements and another machine.
+pub(crate) fn decide(
+    needs: &[Need],
+    required: &str,
+    absence: impl Fn(Need) -> Option<&'static str>,
+) -> Met {
+    let absent: Vec<_> = needs
+        .iter()
+        .filter_map(|&need| Some((need.word(), absence(need)?)))
+        .collect();
+    if let Some((word, reason)) = absent.iter().find(|(word, _)| names(required, word)) {
+        return Met::Failed(format!(
+            "{VARIABLE} names {word}, which is absent: {reason}"
+        ));
+    }
+    match absent.first() {
+        None => Met::Yes,
+        Some((word, reason)) => Met::Ignored(format!("needs {word}: {reason}")),
+    }
+}
