@@ -124,12 +124,19 @@ fn sycl(n_needed: usize) -> Option<String> {
             "of {n_needed} OpenCL devices there are {}; install another driver, or have PoCL show two (POCL_DEVICES=\"pthread basic\")",
             devices.len()
         )),
-        Err(reason) => Some(reason.to_string()),
+        Err(reason) => Some(without_type(&reason.to_string(), "SYCL")),
     };
     #[cfg(not(feature = "opencl"))]
     Some(format!(
         "{n_needed} needed; build with the feature `opencl`"
     ))
+}
+
+/// Errors of factories begin with the device type, which is said anyway.
+#[cfg(any(feature = "cuda", feature = "opencl"))]
+fn without_type(error: &str, device_type: &str) -> String {
+    let start = format!("{device_type}: ");
+    error.strip_prefix(&start).unwrap_or(error).to_owned()
 }
 
 /// The first two OpenCL devices of one platform, by their numbers.
@@ -154,7 +161,7 @@ fn gpu_absence() -> Option<String> {
     #[cfg(feature = "cuda")]
     return match cuda::GpuDeviceFactory::default().list_physical() {
         Ok(_) => None,
-        Err(reason) => Some(reason.to_string()),
+        Err(reason) => Some(without_type(&reason.to_string(), "GPU")),
     };
     #[cfg(not(feature = "cuda"))]
     Some("build with the feature `cuda`".to_owned())

@@ -11,19 +11,23 @@ use proc_macro::TokenTree;
 /// A test: a function without arguments that gives nothing, or a `Result` whose error can be shown.
 #[proc_macro_attribute]
 pub fn test(arguments: TokenStream, item: TokenStream) -> TokenStream {
-    expand(arguments, item, true).unwrap_or_else(|problem| error(&problem))
+    expand(&arguments, item, true).unwrap_or_else(|problem| error(&problem))
 }
 
 /// What `harness::helper` runs in a process of its own: a function as a test is.
 #[proc_macro_attribute]
 pub fn helper(arguments: TokenStream, item: TokenStream) -> TokenStream {
-    expand(arguments, item, false).unwrap_or_else(|problem| error(&problem))
+    expand(&arguments, item, false).unwrap_or_else(|problem| error(&problem))
 }
 
 /// Attributes that Rust's own harness knows; ours would ignore them.
 const UNKNOWN: [&str; 3] = ["bench", "ignore", "should_panic"];
 
-fn expand(arguments: TokenStream, item: TokenStream, is_test: bool) -> Result<TokenStream, String> {
+fn expand(
+    arguments: &TokenStream,
+    item: TokenStream,
+    is_test: bool,
+) -> Result<TokenStream, String> {
     if !arguments.is_empty() {
         return Err("takes no arguments; what a test needs stands in `#[needs(..)]`".to_owned());
     }
