@@ -15,7 +15,7 @@
 //! | discover | [`backend`], [`device`] | requested devices | [`device::DeviceSet`] |
 //! | enumerate | [`candidates`], [`cost`] | graph, devices | [`candidates::Candidates`] |
 //! | ask | [`policy`] | candidates | [`candidates::Proposal`], untrusted |
-//! | check | [`placement`] | candidates, proposal | [`placement::Placement`] |
+//! | check | [`placement`], [`memory`] | candidates, proposal | [`placement::Placement`] |
 //! | cut | [`partition`] | placement, what is fed and fetched | [`plan::Plan`] |
 //! | run | [`execute`], `kernels` | plan, feeds | fetches, [`trace::Event`]s |
 //! | show | [`trace`] | events | summary, Chrome trace |
@@ -57,9 +57,11 @@ pub mod cost;
 
 pub mod candidates;
 
-pub mod placement;
-
 pub mod partition;
+
+pub mod memory;
+
+pub mod placement;
 
 pub mod execute;
 

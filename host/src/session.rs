@@ -42,7 +42,6 @@ use crate::execute::PreparedPlan;
 use crate::execute::RunOptions;
 use crate::graph::Graph;
 use crate::partition::RunRequest;
-use crate::partition::cut;
 use crate::placement::Placement;
 use crate::placement::PlacementIdentity;
 use crate::plan::Plan;
@@ -222,10 +221,8 @@ impl Session {
     /// # Errors
     /// As [`Self::run`], as far as names and placeholders are concerned.
     pub fn plan(&self, feeds: &[&str], fetches: &[&str], targets: &[&str]) -> Result<Plan, Error> {
-        Ok(cut(
-            &self.placement,
-            &self.request(feeds, fetches, targets)?,
-        )?)
+        let request = self.request(feeds, fetches, targets)?;
+        Ok(self.placement.cut(&request)?)
     }
 
     /// What runs with these feeds, fetches and targets hold, by memory, for feeds of the shapes that the graph says. Makes their
@@ -282,7 +279,7 @@ impl Session {
         // Not under the lock: other runs go on meanwhile. Two threads may cut one plan twice, which harms nobody.
         let started = Instant::now();
         let plan = debug_span!(target: targets::SESSION, "cut")
-            .in_scope(|| cut(&self.placement, &request))?;
+            .in_scope(|| self.placement.cut(&request))?;
         let plan = Arc::new(plan);
         self.stage(started, "cut");
         let started = Instant::now();

@@ -29,6 +29,8 @@ mod harness;
 #[cfg(feature = "graphdef")]
 mod import;
 mod kernel_choice;
+#[cfg(feature = "cli")]
+mod loadable;
 mod misbehaving;
 #[path = "../support/needs.rs"]
 mod needs;

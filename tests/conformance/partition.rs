@@ -17,7 +17,6 @@ use placewright::graph::Work;
 use placewright::names::DeviceId;
 use placewright::names::DeviceName;
 use placewright::partition::RunRequest;
-use placewright::partition::cut;
 use placewright::plan::Payload;
 use placewright::plan::Plan;
 use placewright::tensor::DType;
@@ -51,7 +50,7 @@ pub(crate) fn check(case: &Value) -> Result<(), String> {
         targets: graph.nodes().collect(),
         ..RunRequest::default()
     };
-    let plan = cut(&placement, &request).map_err(|error| error.to_string())?;
+    let plan = placement.cut(&request).map_err(|error| error.to_string())?;
 
     let expected = case["expect"]["partitions"]
         .as_object()

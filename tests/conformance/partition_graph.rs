@@ -20,7 +20,6 @@ use placewright::import::import_graph;
 use placewright::names::DeviceId;
 use placewright::ops::OpRegistry;
 use placewright::partition::RunRequest;
-use placewright::partition::cut;
 use placewright::plan::Fetch;
 use placewright::plan::Payload;
 use placewright::plan::Plan;
@@ -113,7 +112,7 @@ fn plan(case: &Value, graph: &Arc<Graph>, n_cpus: u64) -> Result<Plan, String> {
             .map(node)
             .collect::<Result<_, _>>()?,
     };
-    cut(&placement, &request).map_err(|error| error.to_string())
+    placement.cut(&request).map_err(|error| error.to_string())
 }
 
 /// TensorFlow has a CPU kernel for each of these ops; which of them this build has is another question.

@@ -231,6 +231,21 @@ impl<'a> Graph<'a> {
         })
     }
 
+    /// Per node whether it is a constant that waits for nothing. Such a node is not executed: the host makes the constant once, on
+    /// each device that reads it, so it takes no time in a run, is never moved in one, and takes memory only where it is read.
+    pub fn constants(&self) -> Vec<bool> {
+        let names = self.op_type_names().iter();
+        let is_const: Vec<bool> = names.map(|name| name == "Const").collect();
+        let predecessors = self.predecessors();
+        let columns = self.op_type().iter().zip(self.resident_bytes());
+        let columns = self.nodes().zip(columns);
+        columns
+            .map(|(node, (&op, &bytes))| {
+                bytes > 0 && is_const[op as usize] && predecessors.range(node).is_empty()
+            })
+            .collect()
+    }
+
     /// Bytes that each edge carries, 0 for control edges: [`Self::tensor_bytes`] spread over the edges. Computed at each
     /// call.
     pub fn edge_bytes(&self) -> Vec<u64> {

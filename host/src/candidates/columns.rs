@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::candidates::host_memory::HostMemory;
 use crate::candidates::origin::Origin;
-use crate::device::{DeviceSet, LinkProfile};
+use crate::device::{DeviceSet, KernelRegistry, LinkProfile};
 use crate::graph::{Csr, Graph, NodeId};
 use crate::names::DeviceId;
 
@@ -107,6 +107,7 @@ pub struct Candidates {
     words_per_set: usize,
     host_memory: Arc<HostMemory>,
     origin: Arc<Origin>,
+    kernels: Option<Arc<KernelRegistry>>,
 }
 
 impl Candidates {
@@ -135,7 +136,30 @@ impl Candidates {
             words_per_set,
             host_memory,
             origin: Arc::new(Origin::Stated),
+            kernels: None,
         }
+    }
+
+    /// The same, for a graph that is executed with these kernels: devices may compute several nodes with one, and what a run holds
+    /// depends on that.
+    #[must_use]
+    pub fn with_kernels(mut self, kernels: Arc<KernelRegistry>) -> Self {
+        self.kernels = Some(kernels);
+        self
+    }
+
+    /// The kernels that execute the graph, where it is executed by this library.
+    pub(crate) fn kernels(&self) -> Option<&Arc<KernelRegistry>> {
+        self.kernels.as_ref()
+    }
+
+    /// Runs that memory must suffice for at one time; at least 1.
+    pub(crate) fn n_concurrent_runs(&self) -> u64 {
+        let n_runs = match &*self.origin {
+            Origin::Enumerated { options, .. } => options.n_concurrent_runs,
+            Origin::Stated => 1,
+        };
+        (n_runs as u64).max(1)
     }
 
     /// The same, not stated by an app but made so.
@@ -161,6 +185,7 @@ impl Candidates {
         );
         Self {
             origin: Arc::clone(&self.origin),
+            kernels: self.kernels.clone(),
             ..made
         }
     }

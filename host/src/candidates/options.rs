@@ -30,6 +30,8 @@ pub struct PlacementOptions {
     pub cost_model: CostModel,
     /// What is known of the arguments of ops: names for host-memory arguments, and which inputs are references.
     pub op_arguments: Option<Arc<dyn OpArguments>>,
+    /// Runs that the devices' memories must suffice for at one time; 0 is 1.
+    pub n_concurrent_runs: usize,
 }
 
 impl PlacementOptions {
@@ -72,6 +74,13 @@ impl PlacementOptions {
     #[must_use]
     pub fn with_cost_model(mut self, model: CostModel) -> Self {
         self.cost_model = model;
+        self
+    }
+
+    /// The same, with memory for this many runs at one time.
+    #[must_use]
+    pub fn with_concurrent_runs(mut self, n_runs: usize) -> Self {
+        self.n_concurrent_runs = n_runs;
         self
     }
 

@@ -84,6 +84,9 @@ pub(super) struct PlacementArgs {
         value_parser = clap::value_parser!(u32).range(..=4096)
     )]
     pub(super) session_inter_op_pool: Vec<u32>,
+    /// Runs at one time that the devices' memories must suffice for.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65536), help_heading = "Devices")]
+    pub(super) concurrent_runs: u32,
     /// The outermost device scope: nodes without a request get this one, partial requests are completed by it.
     #[arg(long, value_name = "NAME", help_heading = "Devices")]
     pub(super) device: Option<String>,

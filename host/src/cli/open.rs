@@ -66,6 +66,7 @@ pub(super) fn open(
     }
     let progress = Progress::spinner(format!("placing {}", graph.display()));
     builder = builder
+        .with_concurrent_runs(args.concurrent_runs as usize)
         .with_inter_op_parallelism_threads(
             args.inter_op_threads.unwrap_or(args.devices.threads) as usize
         )

@@ -3,6 +3,8 @@
 use anyhow::Result;
 use anyhow::bail;
 
+pub(super) use crate::memory::show_bytes;
+
 /// Suffixes of sizes: binary with an `i`, decimal without.
 const SUFFIXES: [(&str, u64); 13] = [
     ("b", 1),
@@ -63,23 +65,6 @@ pub(super) fn parse_bytes(text: &str) -> Result<u64> {
         }
         _ => bail!("`{text}` is no size; {expected}"),
     }
-}
-
-/// `1.5 MiB`, `640 B`.
-#[expect(clippy::cast_precision_loss, reason = "for display")]
-pub(super) fn show_bytes(bytes: u64) -> String {
-    const UNITS: [(&str, u64); 4] = [
-        ("TiB", 1 << 40),
-        ("GiB", 1 << 30),
-        ("MiB", 1 << 20),
-        ("KiB", 1 << 10),
-    ];
-    for (name, unit) in UNITS {
-        if bytes >= unit {
-            return format!("{:.1} {name}", bytes as f64 / unit as f64);
-        }
-    }
-    format!("{bytes} B")
 }
 
 /// `1.23 ms`, `45.6 us`: three digits that count.

@@ -1,16 +1,16 @@
 //! A plan for tensors of certain shapes: what is executed, in which order, and where every tensor stands.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-
 use tracing::debug_span;
 use tracing::field;
 
 use super::arena::Ancestry;
 use super::arena::Packer;
+use super::memory::memories;
 use super::prepare::Action;
 use super::prepare::Program;
 use crate::graph::Csr;
+use crate::memory::PlannedMemory;
+use crate::memory::serial_order;
 use crate::names::DeviceId;
 use crate::plan::MemorySpace;
 use crate::plan::StepId;
@@ -50,6 +50,8 @@ pub(super) struct Compiled {
     pub(super) feeds: Box<[u32]>,
     /// Whether the shape of some tensor that has a place in principle is not known yet.
     pub(super) is_partial: bool,
+    /// A memory that has no room for the arenas of as many runs as are to go on at one time: then none has arenas.
+    pub(super) short_memory: Option<PlannedMemory>,
 }
 
 /// A step of the plan.
@@ -105,7 +107,7 @@ impl Compiled {
         );
         let _entered = span.enter();
         let plan = &program.plan;
-        let order = serial_order(program);
+        let order = serial_order(plan, &program.settled.is_settled);
         span.record("operations", order.len());
         let mut rank_of = vec![u32::MAX; plan.steps().len()];
         for (rank, &step) in (0..).zip(&order) {
@@ -162,8 +164,11 @@ impl Compiled {
             n_kernels,
             feeds,
             is_partial: false,
+            short_memory: None,
         };
         compiled.is_partial = compiled.n_unplanned(program, shapes) > 0;
+        let memories = memories(program, shapes, &compiled.arenas);
+        compiled.short_memory = program.short_memory(&memories).copied();
         compiled
     }
 
@@ -204,7 +209,7 @@ impl Program {
     fn has_size(&self, value: usize) -> bool {
         let tensor = self.plan.values()[value].tensor;
         let dtype = self.graph.tensor_dtypes()[tensor.index()];
-        dtype.size_bytes().is_some() && self.fixed[value].is_none()
+        dtype.size_bytes().is_some() && !self.settled.is_fixed[value]
     }
 
     /// Whether such a value may have a place in an arena, once its shape is known: what is handed to the caller may not, for the
@@ -223,30 +228,6 @@ impl Program {
         let bytes = shape.size_bytes(dtype).unwrap_or(usize::MAX);
         u64::try_from(bytes).unwrap_or(u64::MAX)
     }
-}
-
-/// Ready steps, largest priority first, then smallest id; without those whose outputs are fixed.
-fn serial_order(program: &Program) -> Vec<StepId> {
-    let plan = &program.plan;
-    let mut n_waits: Vec<u32> = plan.steps().iter().map(|step| step.n_waits).collect();
-    let entry = |id: StepId| (plan.step(id).priority, Reverse(id));
-    let ready = plan.step_ids().map(StepId);
-    let ready = ready.filter(|id| n_waits[id.index()] == 0).map(entry);
-    let mut ready: BinaryHeap<_> = ready.collect();
-    let mut order = Vec::with_capacity(plan.steps().len());
-    while let Some((_, Reverse(id))) = ready.pop() {
-        if !program.is_settled[id.index()] {
-            order.push(id);
-        }
-        for &successor in plan.successors().row(id.index()) {
-            let waits = &mut n_waits[successor as usize];
-            *waits -= 1;
-            if *waits == 0 {
-                ready.push(entry(StepId(successor)));
-            }
-        }
-    }
-    order
 }
 
 /// Settled steps wait for nothing but settled ones, so their edges can be left out.

@@ -1,8 +1,8 @@
 //! The executor.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
 use tracing::debug_span;
@@ -12,14 +12,14 @@ use tracing::warn;
 use super::error::ExecuteError;
 use super::listeners::Listeners;
 use super::load::Load;
-use super::memory::MemoryPlan;
 use super::options::{ExecutorOptions, RunOptions, Scheduling};
 use super::pool::InterOpPool;
 use super::prepare::{PreparedPlan, Program, Workshop};
 use super::run::{Request, pools, run_serially, run_with_helpers};
 use super::variant::{Crew, Means, Trial};
-use crate::device::{CancelToken, DeviceSet, IntraOpPool, KernelRegistry};
+use crate::device::{CancelToken, DeviceSet, IntraOpPool, KernelRegistry, StatusCode};
 use crate::graph::Graph;
+use crate::memory::MemoryPlan;
 use crate::ops::OpRegistry;
 use crate::plan::{Fetch, Plan};
 use crate::tensor::Tensor;
@@ -39,6 +39,8 @@ pub struct Executor {
     sync_on_finish: bool,
     n_runs: AtomicU64,
     load: Arc<Load>,
+    /// The plans that somebody still has: their idle stages give way where memory is short.
+    prepared: Mutex<Vec<Weak<PreparedPlan>>>,
     /// Whose stateful kernels are used.
     session: Arc<str>,
     closed: CancelToken,
@@ -85,7 +87,9 @@ impl Executor {
                 registry,
                 Arc::clone(&session),
                 options.recorder.clone(),
+                options.n_concurrent_runs,
             ),
+            prepared: Mutex::default(),
             session,
             closed: options.closed.clone(),
             pools,
@@ -113,16 +117,29 @@ impl Executor {
     /// # Errors
     /// [`ExecuteError`], naming the node that cannot be executed where it was placed.
     pub fn prepare(&self, plan: &Arc<Plan>) -> Result<Arc<PreparedPlan>, ExecuteError> {
-        self.workshop.prepare(plan).map(Arc::new)
+        let prepared = Arc::new(self.workshop.prepare(plan)?);
+        let mut known = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|plan| plan.strong_count() > 0);
+        known.push(Arc::downgrade(&prepared));
+        Ok(prepared)
+    }
+
+    /// Frees the arenas that no run uses now.
+    fn make_room(&self) {
+        let known = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
+        let plans: Vec<_> = known.iter().filter_map(Weak::upgrade).collect();
+        drop(known);
+        plans.iter().for_each(|plan| plan.variants.drop_idle());
     }
 
     /// What the runs of a plan hold at most, by memory, for feeds of the shapes that the graph says. A run's own part is allocated
-    /// before it starts, or it fails with [`ExecuteError::Arena`]; on devices whose work may outlast their kernels, tensor by tensor.
+    /// before it starts; where there is no room for it, and on devices whose work may outlast their kernels, tensor by tensor.
     pub fn memory_plan(&self, prepared: &PreparedPlan) -> MemoryPlan {
         let has_helpers = self.pools.iter().any(|pool| pool.n_threads() > 1);
         let may_share = has_helpers && !matches!(self.scheduling, Scheduling::Serial);
         let is_shared = prepared.program.is_async || may_share;
-        MemoryPlan::new(&prepared.program, is_shared)
+        let plan = MemoryPlan::new(&prepared.program, is_shared);
+        plan.without_arenas_where_short(&prepared.program)
     }
 
     /// Runs a plan to its end: `feeds` in the order of [`Plan::feeds`] in, tensors that the host can read in the order of
@@ -185,7 +202,7 @@ impl Executor {
         let pool = self.pool(program, options)?;
         let means = self.means(program, pool);
         let variant = prepared.variants.find(program, feeds, means);
-        let (mut stage, way) = variant.take_stage(program)?;
+        let (mut stage, way) = variant.take_stage(program, || self.make_room())?;
         // Another number than in other executors, whose runs may be on the same devices.
         stage.begin(next_step_number());
         let trial_started = way.trial.map(|round| (round, Instant::now()));
@@ -212,7 +229,8 @@ impl Executor {
             async_cancel: CancelToken::default(),
         };
         let (mut stage, outcome) = match pool {
-            Some(pool) if way.crew == Crew::Shared => {
+            // Without arenas memory is short, and steps that go on at one time hold more.
+            Some(pool) if way.crew == Crew::Shared && (stage.has_arenas || program.is_async) => {
                 run_with_helpers(stage, request, pool.shared())
             }
             _ => {
@@ -233,6 +251,11 @@ impl Executor {
                 trial.duration *= 2;
                 variant.time_out(trial);
             }
+            let failure = match stage.no_room.take() {
+                // Which tensor was too much says less than what the run takes.
+                Some(no_room) if failure.code() == StatusCode::ResourceExhausted => no_room,
+                _ => failure,
+            };
             // Tensors that are left over may be an app's, and panic when they are let go.
             let cleared = catch_unwind(AssertUnwindSafe(move || {
                 stage.clear();

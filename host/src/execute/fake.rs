@@ -10,7 +10,7 @@ use crate::device::{
 };
 use crate::graph::{AttrSet, AttrValue, Graph, GraphAssembler, Input, NodeSpec, Output, Work};
 use crate::names::DeviceName;
-use crate::partition::{Assignment, PartitionError, RunRequest, cut_assigned};
+use crate::partition::{Assignment, PartitionError, RunRequest, cut};
 use crate::plan::Plan;
 use crate::tensor::{
     Allocator, AllocatorStats, Buffer, DType, HostAllocator, Literal, LiteralData, Memory,
@@ -424,7 +424,7 @@ impl Sketch {
             start_order: self.start_order.as_deref(),
             queues: None,
         };
-        cut_assigned(&assignment, request)
+        cut(&assignment, request)
     }
 
     /// `feeds` and `fetches` as `node` or `node:slot`, `targets` as nodes.

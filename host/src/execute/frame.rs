@@ -64,16 +64,18 @@ pub(super) struct Frame {
 unsafe impl Sync for Frame {}
 
 impl Frame {
-    /// Allocates the arenas.
+    /// Allocates the arenas, unless each tensor is to have memory of its own: then more steps allocate, and no more memory is held
+    /// than tensors are alive.
     pub(super) fn new(
         compiled: &Compiled,
         n_transfers: usize,
         n_fetches: usize,
         devices: &DeviceSet,
+        with_arenas: bool,
     ) -> Result<Self, ExecuteError> {
         let mut arenas = Vec::with_capacity(compiled.arenas.len());
         for plan in &compiled.arenas {
-            if !plan.is_allocated {
+            if !plan.is_allocated || !with_arenas {
                 arenas.push(None);
                 continue;
             }

@@ -2,51 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use super::compile::ArenaPlan;
 use super::compile::Compiled;
 use super::prepare::Program;
+use crate::memory::MemoryPlan;
+use crate::memory::PlannedMemory;
+use crate::memory::Sweep;
 use crate::names::DeviceId;
 use crate::plan::MemorySpace;
 use crate::plan::StepKind;
 use crate::tensor::Shape;
 use crate::tensor::Tensor;
-
-/// What the runs of a plan hold.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MemoryPlan {
-    /// In the order of devices; a device's own memory before the host's.
-    pub memories: Vec<PlannedMemory>,
-    /// Tensors that have no size yet, because their shapes depend on what is fed or computed. They are allocated while the first
-    /// run goes on; all but those for the caller get places after it.
-    pub n_unplanned: usize,
-}
-
-/// One memory of a [`MemoryPlan`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PlannedMemory {
-    /// The device.
-    pub device: DeviceId,
-    /// Whether this is host memory of the device's host-memory arguments.
-    pub on_host: bool,
-    /// Constants, and copies of constants of other devices, in bytes: once, for all runs.
-    pub constant_bytes: u64,
-    /// Constants in the order in which kernels read them, in bytes: once, for all runs.
-    pub packed_bytes: u64,
-    /// Peak of the tensors that a run makes for itself, in bytes: for each run at one time. Of a device whose work may outlast its
-    /// kernels, what is held in the order of the plan; tensors go back there as the device gets done with them.
-    pub run_bytes: u64,
-    /// Tensors that a run makes for the caller, in bytes: until the caller lets them go.
-    pub fetched_bytes: u64,
-}
-
-impl PlannedMemory {
-    /// Most bytes that are held while one run goes on.
-    pub fn peak_bytes(&self) -> u64 {
-        self.constant_bytes
-            .saturating_add(self.packed_bytes)
-            .saturating_add(self.run_bytes)
-            .saturating_add(self.fetched_bytes)
-    }
-}
 
 impl MemoryPlan {
     pub(super) fn new(program: &Program, with_threads: bool) -> Self {
@@ -57,39 +23,93 @@ impl MemoryPlan {
         };
         let shapes = value_shapes(program, fed);
         let compiled = Compiled::new(program, &shapes, with_threads);
-        let mut memories = Memories::default();
-        for partition in plan.partitions() {
-            memories.get(partition.device, false);
-        }
-        for (value, constant) in plan.values().iter().zip(&program.fixed) {
-            if let Some(constant) = constant {
-                let on_host = value.space == MemorySpace::Host;
-                memories.get(value.device, on_host).constant_bytes += len_bytes(constant);
-            }
-        }
-        for (step, packs) in plan.steps().iter().zip(&program.packed) {
-            let packed = packs.iter().flatten().map(len_bytes).sum::<u64>();
-            if packed > 0 {
-                memories.get(step.device, false).packed_bytes += packed;
-            }
-        }
-        for arena in &compiled.arenas {
-            memories.get(arena.device, arena.on_host).run_bytes +=
-                u64::try_from(arena.len_bytes).unwrap_or(u64::MAX);
-        }
-        for (value, shape) in shapes.iter().enumerate() {
-            let bytes = shape.as_ref();
-            let bytes = bytes.map_or(0, |shape| program.fetched_bytes(value, shape));
-            if bytes > 0 {
-                let place = &plan.values()[value];
-                let memory = memories.get(place.device, place.space == MemorySpace::Host);
-                memory.fetched_bytes = memory.fetched_bytes.saturating_add(bytes);
-            }
-        }
         Self {
-            memories: memories.0.into_values().collect(),
+            memories: memories(program, &shapes, &compiled.arenas),
             n_unplanned: compiled.n_unplanned(program, &shapes),
         }
+    }
+
+    /// The same with what a run holds without arenas, where it has none: then all of its tensors get memory of their own, and one
+    /// thread executes it.
+    pub(super) fn without_arenas_where_short(mut self, program: &Program) -> Self {
+        if program.is_async || program.short_memory(&self.memories).is_none() {
+            return self;
+        }
+        let devices = program.devices.iter();
+        let memory_of_device: Vec<u32> = devices.map(|(device, _)| device.0).collect();
+        let shapes = value_shapes(program, |feed| {
+            let tensor = program.plan.feeds()[feed as usize].tensor;
+            program.graph.tensor_shape(tensor).to_shape()
+        });
+        let sweep = Sweep::new(
+            &program.plan,
+            &program.graph,
+            &program.settled,
+            &shapes,
+            &memory_of_device,
+        );
+        let peaks = sweep.peaks();
+        for memory in self.memories.iter_mut().filter(|memory| !memory.on_host) {
+            let peak = peaks[memory.device.index()].bytes;
+            memory.run_bytes = peak.saturating_sub(memory.fetched_bytes);
+        }
+        self
+    }
+}
+
+/// What runs hold whose tensors have places in these arenas, by memory.
+pub(super) fn memories(
+    program: &Program,
+    shapes: &[Option<Shape>],
+    arenas: &[ArenaPlan],
+) -> Vec<PlannedMemory> {
+    let plan = &program.plan;
+    let mut memories = Memories::default();
+    for partition in plan.partitions() {
+        memories.get(partition.device, false);
+    }
+    for (value, constant) in plan.values().iter().zip(&program.fixed) {
+        if let Some(constant) = constant {
+            let on_host = value.space == MemorySpace::Host;
+            memories.get(value.device, on_host).constant_bytes += len_bytes(constant);
+        }
+    }
+    for (step, packs) in plan.steps().iter().zip(&program.packed) {
+        let packed = packs.iter().flatten().map(len_bytes).sum::<u64>();
+        if packed > 0 {
+            memories.get(step.device, false).packed_bytes += packed;
+        }
+    }
+    for arena in arenas {
+        memories.get(arena.device, arena.on_host).run_bytes +=
+            u64::try_from(arena.len_bytes).unwrap_or(u64::MAX);
+    }
+    for (value, shape) in shapes.iter().enumerate() {
+        let bytes = shape.as_ref();
+        let bytes = bytes.map_or(0, |shape| program.fetched_bytes(value, shape));
+        if bytes > 0 {
+            let place = &plan.values()[value];
+            let memory = memories.get(place.device, place.space == MemorySpace::Host);
+            memory.fetched_bytes = memory.fetched_bytes.saturating_add(bytes);
+        }
+    }
+    memories.0.into_values().collect()
+}
+
+impl Program {
+    /// The first memory that has no room for the arenas of the runs that are to go on at one time.
+    pub(super) fn short_memory<'a>(
+        &self,
+        memories: &'a [PlannedMemory],
+    ) -> Option<&'a PlannedMemory> {
+        memories.iter().find(|memory| {
+            let capacity = self.devices.get(memory.device);
+            let capacity = capacity.map_or(u64::MAX, |device| device.memory_capacity_bytes());
+            let one_run = memory.run_bytes.saturating_add(memory.fetched_bytes);
+            let staying = memory.constant_bytes.saturating_add(memory.packed_bytes);
+            let needed = staying.saturating_add(one_run.saturating_mul(self.n_runs));
+            !memory.on_host && needed > capacity
+        })
     }
 }
 
@@ -99,14 +119,8 @@ struct Memories(BTreeMap<(DeviceId, bool), PlannedMemory>);
 
 impl Memories {
     fn get(&mut self, device: DeviceId, on_host: bool) -> &mut PlannedMemory {
-        self.0.entry((device, on_host)).or_insert(PlannedMemory {
-            device,
-            on_host,
-            constant_bytes: 0,
-            packed_bytes: 0,
-            run_bytes: 0,
-            fetched_bytes: 0,
-        })
+        let entry = self.0.entry((device, on_host));
+        entry.or_insert_with(|| PlannedMemory::empty(device, on_host))
     }
 }
 

@@ -29,9 +29,9 @@ mod tests;
 mod variant;
 
 pub use crate::device::CancelToken;
+pub use crate::memory::{MemoryPlan, PlannedMemory};
 pub use error::{ExecuteError, NodeSite};
 pub use executor::Executor;
-pub use memory::{MemoryPlan, PlannedMemory};
 pub use options::{ExecutorOptions, RunOptions, Scheduling};
 pub use pool::InterOpPool;
 pub use prepare::PreparedPlan;

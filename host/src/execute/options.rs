@@ -33,6 +33,9 @@ pub struct ExecutorOptions {
     /// Whether a run ends only when its devices are done with what they were given, where kernels return before that (TensorFlow
     /// `TF_SYNC_ON_FINISH`). True by default, so that a device that fails fails the run; what is fetched is there in any case.
     pub sync_on_finish: bool,
+    /// Runs of one plan at one time that memory is kept for when kernels copy constants into the order in which they read them;
+    /// 0 is 1. More may go on, where memory is left.
+    pub n_concurrent_runs: usize,
     /// Hears of kernels, transfers and runs.
     pub recorder: Recorder,
     /// Whose stateful kernels are used: executors of one handle on the same devices share them, as long as one of them lives.
@@ -68,6 +71,7 @@ impl Default for ExecutorOptions {
             scheduling: Scheduling::default(),
             allow_spinning: true,
             sync_on_finish: true,
+            n_concurrent_runs: 1,
             recorder: Recorder::default(),
             session_handle: None,
             closed: CancelToken::default(),
@@ -76,6 +80,12 @@ impl Default for ExecutorOptions {
 }
 
 impl ExecutorOptions {
+    /// The number of concurrent runs that placement and executor keep memory for, whichever was told of it.
+    pub(crate) fn agree_on_runs(&mut self, n_of_placement: usize) -> usize {
+        self.n_concurrent_runs = self.n_concurrent_runs.max(n_of_placement);
+        self.n_concurrent_runs
+    }
+
     /// The same, with this number of threads; 0 = one per core.
     #[must_use]
     pub fn with_inter_op_parallelism_threads(mut self, n_threads: usize) -> Self {
@@ -125,6 +135,13 @@ impl ExecutorOptions {
     #[must_use]
     pub fn with_sync_on_finish(mut self, is_wanted: bool) -> Self {
         self.sync_on_finish = is_wanted;
+        self
+    }
+
+    /// The same, with memory kept for this many runs at one time.
+    #[must_use]
+    pub fn with_concurrent_runs(mut self, n_runs: usize) -> Self {
+        self.n_concurrent_runs = n_runs;
         self
     }
 

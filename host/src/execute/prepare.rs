@@ -11,20 +11,20 @@ use std::time::Instant;
 use rustc_hash::FxHashMap;
 
 use self::contexts::Contexts;
-use super::copy;
 use super::error::{ExecuteError, NodeSite};
-use super::memory::MemoryPlan;
 use super::variant::Variants;
 use crate::device::{
     AllocatorAttributes, DeviceError, DeviceSet, FusedNode, Kernel, KernelConstruction,
-    KernelCreationError, KernelDevice, KernelError, KernelRegistry, PartitionGraph, PlanIndex,
-    check_constant, check_node, construct_kernel, create_kernel, panic_message,
+    KernelCreationError, KernelDevice, KernelError, KernelRegistry, check_constant, check_node,
+    construct_kernel, create_kernel, panic_message,
 };
 use crate::graph::{Graph, NodeId, TensorId};
+use crate::memory::{MemoryPlan, PlannedMemory, Settled, is_constant};
 use crate::names::DeviceId;
 use crate::ops::OpRegistry;
-use crate::plan::{MemorySpace, Payload, Plan, Step, StepId, StepKind, Transfer};
-use crate::tensor::{DType, Tensor, TensorError};
+use crate::partition::{Rewritten, rewrite};
+use crate::plan::{MemorySpace, Payload, Plan, Step, StepId, StepKind};
+use crate::tensor::{DType, OutOfMemory, Tensor, TensorError};
 use crate::trace::{EventKind, Recorder};
 
 /// What executing a node comes to.
@@ -48,16 +48,17 @@ pub(super) struct Program {
     pub(super) graph: Arc<Graph>,
     pub(super) devices: Arc<DeviceSet>,
     pub(super) plan: Arc<Plan>,
-    /// Per step; `None` for steps that move tensors.
+    /// Per step; `None` for steps that move tensors, and for constants that nobody reads in this memory.
     pub(super) actions: Vec<Option<Action>>,
     /// Per step the inputs that are the same in all runs, as its kernel packed them; empty where it packed none.
     pub(super) packed: Vec<Box<[Option<Tensor>]>>,
     /// Per value whether it is in host memory.
     pub(super) is_on_host: Vec<bool>,
-    /// Per value its tensor, where it is the same in all runs: constants, and their copies on other devices.
+    /// What is the same in all runs.
+    pub(super) settled: Settled,
+    /// Per value its tensor, where it is the same in all runs and some step of a run reads it: constants, on each device that reads
+    /// them.
     pub(super) fixed: Vec<Option<Tensor>>,
-    /// Per step whether it has nothing left to do, as what it writes is fixed.
-    pub(super) is_settled: Vec<bool>,
     /// Per value whether it is handed to the caller.
     pub(super) is_fetched: Vec<bool>,
     contexts: Contexts,
@@ -65,6 +66,8 @@ pub(super) struct Program {
     pub(super) fused: FusedSteps,
     /// Whether a kernel or a copy out of a device ends later than its start.
     pub(super) is_async: bool,
+    /// Runs that memory is kept for.
+    pub(super) n_runs: u64,
 }
 
 impl PreparedPlan {
@@ -79,6 +82,25 @@ impl Program {
     pub(super) fn op(&self, step: StepId, node: NodeId) -> &str {
         let fused = self.fused.get(&step);
         fused.map_or_else(|| self.graph.op(node), |fused| &fused.op)
+    }
+
+    /// The error for a memory that is too small for the arenas of its runs.
+    pub(super) fn no_room(&self, memory: &PlannedMemory) -> ExecuteError {
+        let device = self.devices.get(memory.device);
+        let limit_bytes = device.map_or(0, |device| device.memory_capacity_bytes());
+        let run_bytes = memory.run_bytes.saturating_add(memory.fetched_bytes);
+        let run_bytes = usize::try_from(run_bytes).unwrap_or(usize::MAX);
+        let device = self.device_name(memory.device).to_owned();
+        ExecuteError::Arena {
+            source: Box::new(OutOfMemory {
+                allocator: device.clone(),
+                requested_bytes: run_bytes,
+                in_use_bytes: memory.constant_bytes.saturating_add(memory.packed_bytes),
+                limit_bytes,
+            }),
+            device,
+            bytes: run_bytes,
+        }
     }
 
     pub(super) fn device_name(&self, device: DeviceId) -> &str {
@@ -112,6 +134,8 @@ pub(super) struct Workshop {
     session: Arc<str>,
     /// Hears what devices are asked for.
     recorder: Recorder,
+    /// Runs of one plan that memory is kept for.
+    n_runs: u64,
     /// Nodes of graphs that are not checked yet are held to these.
     pub(super) ops: Option<Arc<OpRegistry>>,
     made: Mutex<FxHashMap<KernelKey, Action>>,
@@ -157,7 +181,7 @@ impl<'a> Room<'a> {
         }
     }
 
-    /// Whether a device has room for a run beside what it holds now.
+    /// Whether a device has room for its runs beside what it holds now.
     fn is_left(&self, id: DeviceId, device: &dyn KernelDevice) -> bool {
         let plan = self
             .plan
@@ -165,10 +189,12 @@ impl<'a> Room<'a> {
         let capacity = device.memory_capacity_bytes();
         let allocator = device.allocator(AllocatorAttributes::default());
         let free = capacity.saturating_sub(allocator.stats().in_use_bytes);
-        let memories = plan.memories.iter().filter(|memory| memory.device == id);
-        let needed: u64 = memories
-            .map(|memory| memory.run_bytes + memory.fetched_bytes)
-            .sum();
+        let mut memories = plan.memories.iter();
+        let memory = memories.find(|memory| memory.device == id && !memory.on_host);
+        let one_run = memory.map_or(0, |memory| {
+            memory.run_bytes.saturating_add(memory.fetched_bytes)
+        });
+        let needed = one_run.saturating_mul(self.program.n_runs);
         // What has no place yet may need as much as there is, so half of the memory is left for it.
         needed <= free && (plan.n_unplanned == 0 || free >= capacity / 2)
     }
@@ -181,9 +207,11 @@ impl Workshop {
         registry: Arc<KernelRegistry>,
         session: Arc<str>,
         recorder: Recorder,
+        n_concurrent_runs: usize,
     ) -> Self {
         Self {
             recorder,
+            n_runs: (n_concurrent_runs as u64).max(1),
             graph,
             devices,
             registry,
@@ -246,12 +274,17 @@ impl Workshop {
             .iter()
             .map(|value| value.space == MemorySpace::Host)
             .collect();
+        let settled = Settled::of(&plan, |id, node| {
+            is_constant(&self.graph, node) && !fused.contains_key(&id)
+        });
         let mut actions = Vec::with_capacity(plan.steps().len());
         for (id, step) in plan.step_ids().map(StepId).zip(plan.steps()) {
+            let is_unread = || !settled.is_held[step.output_range()].contains(&true);
             actions.push(match step.kind {
                 StepKind::Execute(node) if fused.contains_key(&id) => {
                     Some(self.fused_action(node, step.device, &fused[&id])?)
                 }
+                StepKind::Execute(_) if settled.is_settled[id.index()] && is_unread() => None,
                 StepKind::Execute(node) => {
                     let first_on_host = step
                         .outputs()
@@ -262,9 +295,9 @@ impl Workshop {
                 _ => None,
             });
         }
-        let (fixed, is_settled) = self.settle(&plan, &actions)?;
+        let fixed = self.fixed(&plan, &settled, &actions)?;
         let is_async = plan.step_ids().map(StepId).any(|id| {
-            contexts.copies_later(id) && !is_settled[id.index()]
+            contexts.copies_later(id) && !settled.is_settled[id.index()]
                 || matches!(&actions[id.index()], Some(Action::Kernel(kernel)) if kernel.as_async().is_some())
         });
         let mut is_fetched = vec![false; plan.values().len()];
@@ -281,12 +314,13 @@ impl Workshop {
             contexts,
             fused,
             is_async,
+            n_runs: self.n_runs,
             plan,
             packed: vec![Box::default(); actions.len()],
             actions,
             is_on_host,
+            settled,
             fixed,
-            is_settled,
             is_fetched,
         };
         program.packed = self.pack(&program)?;
@@ -295,89 +329,59 @@ impl Workshop {
 
     /// The plan as its devices want it, and which nodes a step executes besides its own.
     fn rewritten(&self, plan: &Arc<Plan>) -> Result<(Arc<Plan>, FusedSteps), ExecuteError> {
-        let index = PlanIndex::new(plan);
-        let (mut nodes, mut steps) = (Vec::new(), Vec::new());
-        for partition in plan.partitions() {
-            let device = kernel_device(&self.devices, partition.device)?;
-            let started = Instant::now();
-            let device_type = device.attributes().device_type.as_str();
-            let mut part = PartitionGraph::new(
-                &self.graph,
-                plan,
-                (partition.device, device_type),
-                &self.registry,
-                &index,
+        let told = |started, device, node: &FusedNode| {
+            let name = |&node: &NodeId| self.graph.node_name(node);
+            self.tell(
+                started,
+                device,
+                "maybe_rewrite_graph",
+                node.nodes.last(),
+                || {
+                    let names: Vec<_> = node.nodes.iter().map(name).collect();
+                    format!("{} computes {}", node.op, names.join(", "))
+                },
             );
-            asked(device, "rewriting its part of the graph", || {
-                device.maybe_rewrite_graph(self.graph.functions(), &mut part)
-            })?;
-            for (node, step) in part.finish() {
-                self.tell(
-                    started,
-                    partition.device,
-                    "maybe_rewrite_graph",
-                    node.nodes.last(),
-                    || {
-                        let names: Vec<_> = node
-                            .nodes
-                            .iter()
-                            .map(|&n| self.graph.node_name(n))
-                            .collect();
-                        format!("{} computes {}", node.op, names.join(", "))
-                    },
-                );
-                nodes.push(Arc::new(node));
-                steps.push(step);
+        };
+        let rewritten = rewrite(&self.graph, &self.devices, &self.registry, plan, told);
+        let Rewritten { plan, fused } = rewritten.map_err(|(device, source)| {
+            let device = self.devices.get(device);
+            let name = device.map_or("", |device| &device.attributes().name);
+            ExecuteError::Device {
+                device: name.to_owned(),
+                doing: "rewriting its part of the graph",
+                source: Box::new(source),
             }
-        }
-        if steps.is_empty() {
-            return Ok((Arc::clone(plan), FusedSteps::default()));
-        }
-        let (plan, executed) = plan.with_fused(&steps);
-        Ok((Arc::new(plan), executed.into_iter().zip(nodes).collect()))
+        })?;
+        Ok((plan, fused.into_iter().collect()))
     }
 
-    /// What is the same in all runs: per value its tensor, and per step whether that is all it has to do.
-    fn settle(
+    /// Per value its tensor, where runs read it and it is the same in all of them.
+    fn fixed(
         &self,
         plan: &Plan,
+        settled: &Settled,
         actions: &[Option<Action>],
-    ) -> Result<(Vec<Option<Tensor>>, Vec<bool>), ExecuteError> {
+    ) -> Result<Vec<Option<Tensor>>, ExecuteError> {
         let mut fixed: Vec<Option<Tensor>> = vec![None; plan.values().len()];
-        let mut is_settled = vec![false; plan.steps().len()];
-        let mut n_waits: Vec<u32> = plan.steps().iter().map(|step| step.n_waits).collect();
-        for (index, (step, action)) in plan.steps().iter().zip(actions).enumerate() {
-            if n_waits[index] > 0 {
+        for (step, action) in plan.steps().iter().zip(actions) {
+            let output = step.first_output as usize;
+            if !settled.is_held[step.output_range()].contains(&true) {
                 continue;
             }
-            let output = step.first_output as usize;
-            is_settled[index] = match (step.kind, action) {
-                (StepKind::Execute(_), Some(Action::Constant(tensor))) => {
-                    fixed[output] = Some(Tensor::clone(tensor));
-                    true
-                }
-                (StepKind::Send(id), _) => plan.transfers()[id.index()]
-                    .sent
-                    .is_none_or(|sent| fixed[sent.index()].is_some()),
+            fixed[output] = match (step.kind, action) {
                 (StepKind::Receive(id), _) => {
                     let transfer = &plan.transfers()[id.index()];
-                    if let Some(sent) = transfer.sent {
-                        let constant = fixed[sent.index()].as_ref();
-                        fixed[output] = constant
-                            .map(|constant| self.copied(transfer, constant))
-                            .transpose()?;
-                    }
-                    true
+                    let Payload::Tensor(tensor) = transfer.payload else {
+                        continue;
+                    };
+                    let (device, space) = (transfer.destination, transfer.destination_space);
+                    Some(self.constant(tensor, device, space)?)
                 }
-                _ => false,
+                (_, Some(Action::Constant(tensor))) => Some(Tensor::clone(tensor)),
+                _ => continue,
             };
-            if is_settled[index] {
-                for &successor in plan.successors().row(index) {
-                    n_waits[successor as usize] -= 1;
-                }
-            }
         }
-        Ok((fixed, is_settled))
+        Ok(fixed)
     }
 
     /// Has kernels pack those of their inputs that are the same in all runs, as long as the memory that runs need is left.
@@ -456,34 +460,30 @@ impl Workshop {
         })
     }
 
-    /// A constant in another memory; made once.
-    fn copied(&self, transfer: &Transfer, constant: &Tensor) -> Result<Tensor, ExecuteError> {
-        let Payload::Tensor(tensor) = transfer.payload else {
-            return Ok(constant.clone());
-        };
-        let key = (tensor, transfer.destination, transfer.destination_space);
+    /// A constant where its node is not, made there once: its own device need not hold it, nor have room for it.
+    fn constant(
+        &self,
+        tensor: TensorId,
+        device_id: DeviceId,
+        space: MemorySpace,
+    ) -> Result<Tensor, ExecuteError> {
+        let key = (tensor, device_id, space);
         let mut copies = self.copies.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(copy) = copies.get(&key) {
             return Ok(copy.clone());
         }
-        let lost = |source| copy::lost(&self.graph, &self.devices, transfer, source);
-        let source = kernel_device(&self.devices, transfer.source)?;
-        let on_host = copy::to_host(
-            transfer.source_space,
-            contexts::is_deferred(source),
-            source.default_context(),
-            constant,
-        )
-        .map_err(lost)?;
-        let copy = copy::from_host(
-            &self.devices,
-            transfer.destination,
-            transfer.destination_space,
-            &on_host,
-        );
-        let copy = copy.map_err(lost)?;
-        copies.insert(key, copy.clone());
-        Ok(copy)
+        let node = self.graph.producer(tensor).0;
+        let device = kernel_device(&self.devices, device_id)?;
+        let started = Instant::now();
+        let made = self.make(node, device, space == MemorySpace::Host)?;
+        let Action::Constant(constant) = made else {
+            return Err(ExecuteError::ForeignPlan);
+        };
+        self.tell(started, device_id, "make_tensor", Some(&node), || {
+            format!("{constant:?}, {} bytes", constant.len_bytes())
+        });
+        copies.insert(key, Tensor::clone(&constant));
+        Ok(*constant)
     }
 
     /// Whether the step can be one of this graph's.

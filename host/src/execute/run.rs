@@ -64,6 +64,10 @@ pub(super) struct Stage {
     steps: Box<[Option<Arc<DeviceStep>>]>,
     /// Per operation how long it took, in ns; empty unless somebody wants to know.
     pub(super) nanoseconds: Box<[AtomicU32]>,
+    /// Whether tensors have places in arenas.
+    pub(super) has_arenas: bool,
+    /// Why there is none, if so.
+    pub(super) no_room: Option<ExecuteError>,
 }
 
 /// What is said of one run.
@@ -110,6 +114,25 @@ impl Stage {
         compiled: &Arc<Compiled>,
         is_timed: bool,
     ) -> Result<Self, ExecuteError> {
+        Self::with(program, compiled, is_timed, None)
+    }
+
+    /// The same without arenas, for which there is `no_room`: each tensor gets memory when it is made.
+    pub(super) fn without_arenas(
+        program: &Arc<Program>,
+        compiled: &Arc<Compiled>,
+        is_timed: bool,
+        no_room: ExecuteError,
+    ) -> Result<Self, ExecuteError> {
+        Self::with(program, compiled, is_timed, Some(no_room))
+    }
+
+    fn with(
+        program: &Arc<Program>,
+        compiled: &Arc<Compiled>,
+        is_timed: bool,
+        no_room: Option<ExecuteError>,
+    ) -> Result<Self, ExecuteError> {
         let plan = &program.plan;
         let n_operations = compiled.operations.len();
         let n_timed = if is_timed { n_operations } else { 0 };
@@ -118,13 +141,16 @@ impl Stage {
             steps[partition.device.index()] = Some(Arc::default());
         }
         Ok(Self {
+            has_arenas: no_room.is_none(),
             steps: steps.into(),
             frame: Frame::new(
                 compiled,
                 plan.transfers().len(),
                 plan.fetches().len(),
                 &program.devices,
+                no_room.is_none(),
             )?,
+            no_room,
             waits: compiled.n_waits.iter().map(|_| Countdown::new()).collect(),
             ready: ReadySet::new(n_operations),
             nanoseconds: (0..n_timed).map(|_| AtomicU32::new(u32::MAX)).collect(),

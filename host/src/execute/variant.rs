@@ -356,6 +356,15 @@ impl Variants {
         variants.insert(0, Arc::clone(&variant));
         variant
     }
+
+    /// Drops the stages that wait for a next run, with their arenas.
+    pub(super) fn drop_idle(&self) {
+        let variants: Vec<Arc<Variant>> = lock(&self.0).iter().map(Arc::clone).collect();
+        for variant in variants {
+            let idle = std::mem::take(&mut lock(&variant.state).idle);
+            drop(idle); // Without the lock.
+        }
+    }
 }
 
 impl Variant {
@@ -375,8 +384,13 @@ impl Variant {
         }
     }
 
-    /// A stage to run on, and how.
-    pub(super) fn take_stage(&self, program: &Arc<Program>) -> Result<(Stage, Way), ExecuteError> {
+    /// A stage to run on, and how. `make_room` is called where there is no room for the arenas of one more; where that does not
+    /// help, the stage has none.
+    pub(super) fn take_stage(
+        &self,
+        program: &Arc<Program>,
+        make_room: impl FnOnce(),
+    ) -> Result<(Stage, Way), ExecuteError> {
         let mut state = lock(&self.state);
         let way = state.mode.next_way();
         if let Some(stage) = state.idle.pop() {
@@ -385,7 +399,25 @@ impl Variant {
         let compiled = Arc::clone(&state.compiled);
         let is_measured = matches!(state.mode, Mode::Measuring(..));
         drop(state);
-        Ok((Stage::new(program, &compiled, is_measured)?, way))
+        let new = || Stage::new(program, &compiled, is_measured);
+        let made = match &compiled.short_memory {
+            Some(memory) if !program.is_async => Err(program.no_room(memory)),
+            _ => new(),
+        };
+        let made = match made {
+            Err(ExecuteError::Arena { .. }) if compiled.short_memory.is_none() => {
+                make_room();
+                new()
+            }
+            made => made,
+        };
+        let stage = match made {
+            Err(no_room @ ExecuteError::Arena { .. }) => {
+                Stage::without_arenas(program, &compiled, is_measured, no_room)?
+            }
+            made => made?,
+        };
+        Ok((stage, way))
     }
 
     /// After a run that ended well: what it has shown about shapes and times.
@@ -441,7 +473,11 @@ impl Variant {
     /// Keeps a stage for the next run.
     pub(super) fn give_back(&self, stage: Stage) {
         let mut state = lock(&self.state);
-        if Arc::ptr_eq(&state.compiled, &stage.compiled) && state.idle.len() < N_IDLE_MAX {
+        // The next run may find room for arenas.
+        if stage.has_arenas
+            && Arc::ptr_eq(&state.compiled, &stage.compiled)
+            && state.idle.len() < N_IDLE_MAX
+        {
             state.idle.push(stage);
             return;
         }

@@ -1,4 +1,7 @@
-//! Cuts a placed graph into partitions: `Placement` and what the caller feeds and fetches in, [`Plan`] out.
+//! Cuts a placed graph into partitions: an [`Assignment`] and what the caller feeds and fetches in, [`Plan`] out.
+//!
+//! [`crate::placement::Placement::cut`] is how an app cuts. The check of a placement cuts what a policy offers, too: what a run
+//! holds in each memory follows from the plan (see [`crate::memory`]).
 //!
 //! Only what the fetches and targets need is in the plan. Every tensor is sent once to each device (and memory) that
 //! reads it, whatever the number of its readers there, as TensorFlow does it; control edges between devices are
@@ -7,11 +10,14 @@
 
 mod cutter;
 mod prune;
+mod rewrite;
 
-use crate::candidates::HostMemory;
+pub(crate) use rewrite::{Rewritten, rewrite};
+
+use crate::candidates::{Candidates, HostMemory};
+use crate::device::DeviceSet;
 use crate::graph::{Graph, NodeId, TensorId};
 use crate::names::DeviceId;
-use crate::placement::Placement;
 use crate::plan::Plan;
 use crate::tensor::{DType, PartialShape};
 
@@ -24,6 +30,33 @@ pub struct RunRequest {
     pub fetches: Vec<TensorId>,
     /// Nodes that must run although nothing of them is fetched.
     pub targets: Vec<NodeId>,
+}
+
+impl RunRequest {
+    /// A run of the whole graph: every placeholder is fed, and everything that nobody reads is fetched.
+    pub fn whole(graph: &Graph) -> Self {
+        let is_placeholder = |node: NodeId| graph.op(node).starts_with("Placeholder");
+        let outputs = |node: NodeId| graph.output_range(node).map(tensor_id);
+        let is_last = |node: NodeId| graph.successors().row(node.index()).is_empty();
+        Self {
+            feeds: graph
+                .nodes()
+                .filter(|&node| is_placeholder(node))
+                .flat_map(outputs)
+                .collect(),
+            fetches: graph
+                .nodes()
+                .filter(|&node| is_last(node) && !is_placeholder(node))
+                .flat_map(outputs)
+                .collect(),
+            targets: Vec::new(),
+        }
+    }
+}
+
+/// Position of a tensor; tensor ids are 32 bits wide.
+fn tensor_id(tensor: usize) -> TensorId {
+    TensorId(u32::try_from(tensor).expect("tensor ids are 32 bits wide"))
 }
 
 /// Why a request cannot be planned. A placement cannot be at fault: it was checked when it was made.
@@ -64,29 +97,6 @@ pub enum PartitionError {
     TooLarge,
 }
 
-/// Cuts a placed graph into one partition per device.
-///
-/// Called once per kind of run (feeds, fetches, targets); linear in the part of the graph that runs.
-///
-/// # Errors
-/// [`PartitionError`] if the request does not fit the graph. A placement always does.
-pub fn cut(placement: &Placement, request: &RunRequest) -> Result<Plan, PartitionError> {
-    let has_one_memory: Vec<bool> = placement
-        .device_set()
-        .iter()
-        .map(|(_, device)| device.attributes().device_type == "CPU")
-        .collect();
-    let assignment = Assignment {
-        graph: placement.graph(),
-        devices: placement.devices(),
-        has_one_memory: &has_one_memory,
-        host_memory: placement.candidates().host_memory(),
-        start_order: placement.start_order(),
-        queues: placement.queues(),
-    };
-    cut_assigned(&assignment, request)
-}
-
 /// What the cut reads of a placement.
 pub(crate) struct Assignment<'a> {
     /// The graph.
@@ -103,14 +113,45 @@ pub(crate) struct Assignment<'a> {
     pub(crate) queues: Option<&'a [u32]>,
 }
 
-impl Assignment<'_> {
+impl<'a> Assignment<'a> {
+    /// These devices for the nodes of the candidates' graph, which may break any rule but that every device exists.
+    pub(crate) fn new(
+        candidates: &'a Candidates,
+        has_one_memory: &'a [bool],
+        devices: &'a [u32],
+        start_order: Option<&'a [i32]>,
+        queues: Option<&'a [u32]>,
+    ) -> Self {
+        Self {
+            graph: candidates.graph(),
+            devices,
+            has_one_memory,
+            host_memory: candidates.host_memory(),
+            start_order,
+            queues,
+        }
+    }
+
     fn device(&self, node: NodeId) -> DeviceId {
         DeviceId(self.devices[node.index()])
     }
 }
 
-/// [`cut`], whatever made the assignment.
-pub(crate) fn cut_assigned(
+/// Per device whether it is of type CPU, which has one memory.
+pub(crate) fn has_one_memory(devices: &DeviceSet) -> Vec<bool> {
+    devices
+        .iter()
+        .map(|(_, device)| device.attributes().device_type == "CPU")
+        .collect()
+}
+
+/// Cuts a placed graph into one partition per device.
+///
+/// Called once per kind of run (feeds, fetches, targets); linear in the part of the graph that runs.
+///
+/// # Errors
+/// [`PartitionError`] if the request does not fit the graph. An assignment always does.
+pub(crate) fn cut(
     assignment: &Assignment<'_>,
     request: &RunRequest,
 ) -> Result<Plan, PartitionError> {

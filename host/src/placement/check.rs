@@ -9,11 +9,18 @@ use crate::device::DeviceSet;
 use crate::graph::Graph;
 use crate::graph::NodeId;
 use crate::names::DeviceId;
-use crate::placement::legality::Plan;
+use crate::partition::Assignment;
+use crate::partition::PartitionError;
+use crate::partition::RunRequest;
+use crate::partition::cut;
+use crate::partition::has_one_memory;
+use crate::placement::legality::Draft;
 use crate::placement::legality::first_violation;
+use crate::placement::memory::Capacity;
 use crate::placement::summary::PlacementSummary;
 use crate::placement::summary::summarize;
 use crate::placement::violation::Violation;
+use crate::plan::Plan;
 
 /// A device for every node of a graph: complete, legal, colocated and within memory. Only [`check`] makes one.
 #[derive(Debug, Clone)]
@@ -27,17 +34,17 @@ pub struct Placement {
 }
 
 /// Holds a proposal to the rules, in this order: `length`, `device` (in range), `pinned`, `candidate`, `group`, `memory`
-/// (resident bytes and the largest workspace, per memory domain, within capacity), `queue`.
+/// (each memory suffices for what the plan puts there: see [`crate::memory`]), `queue`.
 ///
 /// # Errors
 /// The first [`Violation`]: the first broken rule, at its first node, with what would have been legal.
 pub fn check(candidates: &Candidates, proposal: Proposal) -> Result<Placement, Violation> {
-    let plan = Plan {
+    let plan = Draft {
         devices: &proposal.devices,
         start_order: proposal.start_order.as_deref(),
         queues: proposal.queues.as_deref(),
     };
-    first_violation(candidates, plan)?;
+    first_violation(candidates, plan, &Capacity::of(candidates))?;
     Ok(Placement {
         candidates: candidates.clone(),
         devices: proposal.devices,
@@ -51,12 +58,12 @@ pub fn check(candidates: &Candidates, proposal: Proposal) -> Result<Placement, V
 impl Placement {
     /// The same, held to other candidates for the same graph and devices.
     pub(super) fn checked_against(mut self, candidates: &Candidates) -> Result<Self, Violation> {
-        let plan = Plan {
+        let plan = Draft {
             devices: &self.devices,
             start_order: self.start_order.as_deref(),
             queues: self.queues.as_deref(),
         };
-        first_violation(candidates, plan)?;
+        first_violation(candidates, plan, &Capacity::of(candidates))?;
         self.candidates = candidates.clone();
         Ok(self)
     }
@@ -107,6 +114,24 @@ impl Placement {
     /// Numbers that the policy gave, by name.
     pub fn metrics(&self) -> &[(String, f64)] {
         &self.metrics
+    }
+
+    /// Cuts the graph into one partition per device, for runs with these feeds, fetches and targets.
+    ///
+    /// Called once per kind of run; linear in the part of the graph that runs.
+    ///
+    /// # Errors
+    /// [`PartitionError`] if the request does not fit the graph. A placement always does.
+    pub fn cut(&self, request: &RunRequest) -> Result<Plan, PartitionError> {
+        let has_one_memory = has_one_memory(self.device_set());
+        let assignment = Assignment::new(
+            &self.candidates,
+            &has_one_memory,
+            &self.devices,
+            self.start_order.as_deref(),
+            self.queues.as_deref(),
+        );
+        cut(&assignment, request)
     }
 
     /// What is where, and what moves. Computed anew on each call, in time proportional to the graph.

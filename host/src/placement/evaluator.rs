@@ -3,22 +3,21 @@
 use crate::candidates::Candidates;
 use crate::candidates::Proposal;
 use crate::graph::NodeId;
+use crate::memory::whole::Whole;
 use crate::placement::estimate::Estimate;
 use crate::placement::estimate::Schedule;
-use crate::placement::legality::Plan;
+use crate::placement::legality::Draft;
 use crate::placement::legality::check_queues;
 use crate::placement::legality::first_violation;
-use crate::placement::memory::MemoryUse;
-use crate::placement::memory::capacity_of_domains;
-use crate::placement::peak::peak_bytes;
+use crate::placement::memory::Capacity;
 use crate::placement::transfers::for_each_transfer;
 use crate::placement::violation::Violation;
 
 /// What the rules say of a plan.
 #[derive(Debug)]
 enum Standing {
-    /// It keeps all of them; its memories hold this.
-    Legal(MemoryUse),
+    /// It keeps all of them.
+    Legal,
     /// It breaks the memory rule and no other: it cannot run, but what it would need can be told.
     LacksMemory,
     /// It breaks another one.
@@ -40,7 +39,7 @@ pub struct Evaluator {
     members: Option<Members>,
     /// What the rules say of the plan as it stands; `None` = not known.
     standing: Option<Standing>,
-    capacity_bytes: Vec<u64>,
+    capacity: Capacity,
     offered: Option<Proposal>,
 }
 
@@ -55,7 +54,7 @@ impl Evaluator {
             estimate: None,
             members: None,
             standing: None,
-            capacity_bytes: capacity_of_domains(candidates),
+            capacity: Capacity::of(candidates),
             offered: None,
         }
     }
@@ -146,7 +145,7 @@ impl Evaluator {
         if self.is_legal() {
             None
         } else {
-            first_violation(&self.candidates, self.plan()).err()
+            first_violation(&self.candidates, self.draft(), &self.capacity).err()
         }
     }
 
@@ -164,17 +163,18 @@ impl Evaluator {
         sum
     }
 
-    /// Per device the most bytes that it holds at once in the schedule behind [`Self::makespan_ns`]: resident state, outputs from
-    /// the start of their producer to the end of their last consumer, copies from their arrival on, and workspaces. An upper
-    /// estimate: kernels that work in place need less. A plan that breaks the memory rule alone is answered as if it could run,
+    /// Per device the most bytes that it holds at one time: the constants that runs read there, state, and, for each run that may
+    /// go on, the largest sum of the tensors that are alive together in the order in which one thread executes the plan. This is
+    /// what the rule `memory` compares with the capacity. A plan that breaks the memory rule alone is answered as if it could run,
     /// so that a policy learns how much is too much; zeroes for one that breaks another rule.
     pub fn peak_bytes_per_device(&mut self) -> Vec<u64> {
+        let none = vec![0; self.candidates.n_devices()];
         if matches!(self.standing(), Standing::Illegal) {
-            return vec![0; self.candidates.n_devices()];
+            return none;
         }
-        self.schedule();
-        let estimate = self.estimate.as_ref().expect("scheduled above");
-        peak_bytes(&self.candidates, &self.devices, estimate)
+        let start_order = self.start_order.as_deref();
+        let whole = Whole::new(&self.candidates, &self.devices, start_order);
+        whole.map_or(none, |whole| whole.peak_bytes_per_device())
     }
 
     /// Hands in the plan as it stands. The last legal offer is the answer.
@@ -206,8 +206,8 @@ impl Evaluator {
         self.offered
     }
 
-    fn plan(&self) -> Plan<'_> {
-        Plan {
+    fn draft(&self) -> Draft<'_> {
+        Draft {
             devices: &self.devices,
             start_order: self.start_order.as_deref(),
             queues: self.queues.as_deref(),
@@ -215,7 +215,7 @@ impl Evaluator {
     }
 
     fn is_legal(&mut self) -> bool {
-        matches!(self.standing(), Standing::Legal(_))
+        matches!(self.standing(), Standing::Legal)
     }
 
     fn standing(&mut self) -> &Standing {
@@ -226,8 +226,8 @@ impl Evaluator {
     }
 
     fn find_standing(&self) -> Standing {
-        match first_violation(&self.candidates, self.plan()) {
-            Ok(()) => Standing::Legal(MemoryUse::of(&self.candidates, &self.devices)),
+        match first_violation(&self.candidates, self.draft(), &self.capacity) {
+            Ok(()) => Standing::Legal,
             // The only rule behind it is that of the queues.
             Err(Violation::Memory { .. })
                 if self.queues.as_deref().is_none_or(|queues| {
@@ -255,16 +255,10 @@ impl Evaluator {
         // A legal plan stays legal if whole groups move to candidates of theirs and memory suffices; else ask again.
         let stays = self.candidates.is_legal(NodeId(node), device)
             && self.candidates.nodes().pinned[node as usize] == crate::graph::NONE
-            && self.queues.is_none();
-        match &mut self.standing {
-            Some(Standing::Legal(used)) if stays => {
-                used.remove_resident(&self.candidates, node as usize, from);
-                used.add(&self.candidates, node as usize, device);
-                if !used.fits_on(&self.candidates, device, &self.capacity_bytes) {
-                    self.standing = None;
-                }
-            }
-            _ => self.standing = None,
+            && self.queues.is_none()
+            && self.capacity.is_ample();
+        if !(stays && matches!(self.standing, Some(Standing::Legal))) {
+            self.standing = None;
         }
     }
 

@@ -443,7 +443,7 @@ fn option_digest(candidates: &Candidates) -> Digest {
 }
 
 fn write_options(writer: &mut DigestWriter, candidates: &Candidates, options: &PlacementOptions) {
-    // Without its last field, which counts as the graph's: what is known of its ops.
+    // Without what is known of the graph's ops, which counts as the graph's.
     let PlacementOptions {
         device_scope,
         allow_soft_placement,
@@ -452,6 +452,7 @@ fn write_options(writer: &mut DigestWriter, candidates: &Candidates, options: &P
         default_local_device,
         cost_model,
         op_arguments: _,
+        n_concurrent_runs,
     } = options;
     let (graph, devices) = (candidates.graph(), candidates.device_set());
     let device_name = |device: DeviceId| candidates.device_name(device.0);
@@ -487,6 +488,7 @@ fn write_options(writer: &mut DigestWriter, candidates: &Candidates, options: &P
     let default = default_local_device.map(device_name);
     writer.option(default, DigestWriter::text);
     writer.f64s(&[cost_model.compute_efficiency, cost_model.memory_efficiency]);
+    writer.u64((*n_concurrent_runs).max(1) as u64);
 }
 
 fn write_stated(writer: &mut DigestWriter, candidates: &Candidates) {

@@ -3,9 +3,9 @@
 use crate::candidates::Candidates;
 use crate::graph::NONE;
 use crate::graph::NodeId;
+use crate::memory::whole::Shortage;
 use crate::names::DeviceId;
-use crate::placement::memory::MemoryUse;
-use crate::placement::memory::capacity_of_domains;
+use crate::placement::memory::Capacity;
 use crate::placement::violation::Violation;
 
 /// More devices than this are counted rather than named.
@@ -13,15 +13,19 @@ const MAX_DEVICES_NAMED: usize = 8;
 
 /// A plan as far as rules look at it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Plan<'a> {
+pub(super) struct Draft<'a> {
     pub(super) devices: &'a [u32],
     pub(super) start_order: Option<&'a [i32]>,
     pub(super) queues: Option<&'a [u32]>,
 }
 
-/// The first rule that is broken. One pass over the nodes while nothing is wrong; the search for the first rule and node
-/// starts only then.
-pub(super) fn first_violation(candidates: &Candidates, plan: Plan<'_>) -> Result<(), Violation> {
+/// The first rule that is broken. One pass over the nodes while nothing is wrong and no memory is nearly full; the search for the
+/// first rule and node starts only then. `capacity` is that of the candidates' devices.
+pub(super) fn first_violation(
+    candidates: &Candidates,
+    plan: Draft<'_>,
+    capacity: &Capacity,
+) -> Result<(), Violation> {
     let n_nodes = candidates.graph().n_nodes();
     let lengths = [
         ("devices", Some(plan.devices.len())),
@@ -42,8 +46,8 @@ pub(super) fn first_violation(candidates: &Candidates, plan: Plan<'_>) -> Result
     if !nodes_are_legal(candidates, plan.devices) {
         return Err(node_violation(candidates, plan.devices));
     }
-    if !MemoryUse::of(candidates, plan.devices).fits(&capacity_of_domains(candidates)) {
-        return Err(memory_violation(candidates, plan.devices));
+    if let Some(shortage) = capacity.shortage(candidates, plan.devices, plan.start_order) {
+        return Err(memory_violation(candidates, plan.devices, shortage));
     }
     plan.queues.map_or(Ok(()), |queues| {
         check_queues(candidates, plan.devices, queues)
@@ -142,39 +146,38 @@ fn node_violation(candidates: &Candidates, devices: &[u32]) -> Violation {
     unreachable!("one of the rules is broken, or the caller would not ask")
 }
 
-/// The node with which a memory overflows.
-fn memory_violation(candidates: &Candidates, devices: &[u32]) -> Violation {
-    let capacity = capacity_of_domains(candidates);
+/// What a memory lacks, in words.
+fn memory_violation(candidates: &Candidates, devices: &[u32], shortage: Shortage) -> Violation {
     let domains = &candidates.devices().memory_domain;
-    let mut used = MemoryUse::none(candidates);
-    for (node, &device) in candidates.graph().nodes().zip(devices) {
-        used.add(candidates, node.index(), device);
-        let domain = domains[device as usize] as usize;
-        let (resident, workspace) = (used.resident_bytes[domain], used.workspace_bytes[domain]);
-        if resident.saturating_add(workspace) <= capacity[domain] {
-            continue;
-        }
-        let others = candidates
-            .of_node(node)
-            .iter()
-            .copied()
-            .filter(|&other| domains[other as usize] != domains[device as usize]);
-        let others = names(candidates, others);
-        return Violation::Memory {
-            node,
-            name: candidates.graph().node_name(node).to_owned(),
-            device: candidates.device_name(device).to_owned(),
-            resident_bytes: resident,
-            workspace_bytes: workspace,
-            capacity_bytes: capacity[domain],
-            elsewhere: if others.is_empty() {
-                others
-            } else {
-                format!(" (legal for this node: {others})")
-            },
-        };
+    let domain_of = |device: u32| domains[device as usize];
+    let node = shortage.node;
+    // The node may be one whose tensor is copied to the memory.
+    let own = devices[node.index()];
+    let device = match domain_of(own) == shortage.domain {
+        true => own,
+        false => (0..)
+            .zip(domains)
+            .find(|&(_, &domain)| domain == shortage.domain)
+            .map_or(own, |(device, _)| device),
+    };
+    let others = candidates.of_node(node).iter().copied();
+    let others = names(
+        candidates,
+        others.filter(|&other| domain_of(other) != shortage.domain),
+    );
+    Violation::Memory {
+        node,
+        name: candidates.graph().node_name(node).to_owned(),
+        device: candidates.device_name(device).to_owned(),
+        needed_bytes: shortage.needed_bytes(),
+        capacity_bytes: shortage.capacity_bytes,
+        constant_bytes: shortage.resident.constant_bytes,
+        state_bytes: shortage.resident.state_bytes,
+        run_bytes: shortage.run_bytes,
+        n_runs: shortage.n_runs,
+        holders: shortage.holders,
+        elsewhere: others,
     }
-    unreachable!("a memory overflows, or the caller would not ask")
 }
 
 /// The rule of the queues. There is one entry per node, and every device exists.

@@ -1,72 +1,109 @@
-//! The memory rule: what stays in a memory, and the largest workspace in it, against its capacity.
+//! The memory rule: a graph can be loaded and run where it is placed.
 //!
-//! Both are needed at once by whatever order the whole graph runs in. A run that fetches a part of it may need less: resident
-//! bytes count for every node that is placed, because a later run may fetch the rest, and state stays. Tensors in flight are not
-//! counted: how many live at once depends on the run.
+//! What is needed is what [`crate::memory::whole`] says, which takes the time of cutting the graph. Most graphs are far from
+//! filling any memory, and two bounds tell so in less time: one for all plans of a graph, and one per plan.
 
 use crate::candidates::Candidates;
+use crate::graph::NodeId;
+use crate::memory::is_constant;
+use crate::memory::whole::Shortage;
+use crate::memory::whole::Whole;
+use crate::placement::transfers::for_each_transfer;
 
-/// Per memory domain the bytes that stay, and the largest workspace.
-#[derive(Debug, Clone, Default)]
-pub(super) struct MemoryUse {
-    pub(super) resident_bytes: Vec<u64>,
-    pub(super) workspace_bytes: Vec<u64>,
+/// The memories of a device set, and whether a graph can be too much for one of them.
+#[derive(Debug, Clone)]
+pub(super) struct Capacity {
+    /// Per memory domain.
+    bytes: Vec<u64>,
+    /// Whether every plan fits.
+    is_ample: bool,
 }
 
-impl MemoryUse {
-    pub(super) fn none(candidates: &Candidates) -> Self {
-        let n_domains = n_domains(candidates);
-        Self {
-            resident_bytes: vec![0; n_domains],
-            workspace_bytes: vec![0; n_domains],
+impl Capacity {
+    pub(super) fn of(candidates: &Candidates) -> Self {
+        let columns = candidates.devices();
+        let bytes = capacity_of_domains(candidates);
+        let mut n_devices = vec![0u64; bytes.len()];
+        for &domain in &columns.memory_domain {
+            n_devices[domain as usize] += 1;
         }
+        let most = most_bytes(candidates);
+        let is_ample = bytes
+            .iter()
+            .zip(n_devices)
+            .all(|(&capacity, n_devices)| most.saturating_mul(n_devices) <= capacity);
+        Self { bytes, is_ample }
     }
 
-    pub(super) fn of(candidates: &Candidates, devices: &[u32]) -> Self {
-        let mut used = Self::none(candidates);
-        for (node, &device) in devices.iter().enumerate() {
-            used.add(candidates, node, device);
-        }
-        used
+    /// Whether every plan fits, so that none has to be looked at.
+    pub(super) fn is_ample(&self) -> bool {
+        self.is_ample
     }
 
-    pub(super) fn add(&mut self, candidates: &Candidates, node: usize, device: u32) {
-        let graph = candidates.graph();
-        let domain = candidates.devices().memory_domain[device as usize] as usize;
-        let resident = &mut self.resident_bytes[domain];
-        *resident = resident.saturating_add(graph.resident_bytes()[node]);
-        let workspace = &mut self.workspace_bytes[domain];
-        *workspace = (*workspace).max(graph.workspace_bytes()[node]);
-    }
-
-    /// Takes a node away. The largest workspace stays as it is: too large a figure leads to a full check, not to a refusal.
-    pub(super) fn remove_resident(&mut self, candidates: &Candidates, node: usize, device: u32) {
-        let domain = candidates.devices().memory_domain[device as usize] as usize;
-        let resident = &mut self.resident_bytes[domain];
-        *resident = resident.saturating_sub(candidates.graph().resident_bytes()[node]);
-    }
-
-    /// Whether the memory of one device suffices.
-    pub(super) fn fits_on(
+    /// The memory that is too small for a plan whose devices exist, if one is.
+    pub(super) fn shortage(
         &self,
         candidates: &Candidates,
-        device: u32,
-        capacity_bytes: &[u64],
-    ) -> bool {
-        let domain = candidates.devices().memory_domain[device as usize] as usize;
-        let needed = self.resident_bytes[domain].saturating_add(self.workspace_bytes[domain]);
-        needed <= capacity_bytes[domain]
+        devices: &[u32],
+        start_order: Option<&[i32]>,
+    ) -> Option<Shortage> {
+        if self.is_ample || self.is_certain(candidates, devices) {
+            return None;
+        }
+        Whole::new(candidates, devices, start_order)?.shortage(&self.bytes)
     }
 
-    pub(super) fn fits(&self, capacity_bytes: &[u64]) -> bool {
-        self.resident_bytes
-            .iter()
-            .zip(&self.workspace_bytes)
-            .zip(capacity_bytes)
-            .all(|((&resident, &workspace), &capacity)| {
-                resident.saturating_add(workspace) <= capacity
+    /// Whether the plan fits even if nothing that it makes ever goes: all that stays or is made on a device, and a copy of all
+    /// that its nodes read from others.
+    fn is_certain(&self, candidates: &Candidates, devices: &[u32]) -> bool {
+        let graph = candidates.graph();
+        let domains = &candidates.devices().memory_domain;
+        let n_runs = candidates.n_concurrent_runs();
+        let mut staying = vec![0u64; self.bytes.len()];
+        let mut made = vec![0u64; self.bytes.len()];
+        let mut workspace = vec![0u64; self.bytes.len()];
+        let stays =
+            |node: NodeId| graph.resident_bytes()[node.index()] > 0 && is_constant(graph, node);
+        let add = |sums: &mut [u64], device: u32, bytes: u64| {
+            let sum = &mut sums[domains[device as usize] as usize];
+            *sum = sum.saturating_add(bytes);
+        };
+        for (node, &device) in graph.nodes().zip(devices) {
+            add(&mut staying, device, graph.resident_bytes()[node.index()]);
+            let outputs = &graph.tensor_bytes()[graph.output_range(node)];
+            // A constant hands out what stays.
+            if !stays(node) {
+                let bytes = outputs.iter().copied().fold(0, u64::saturating_add);
+                add(&mut made, device, bytes);
+            }
+            let most = &mut workspace[domains[device as usize] as usize];
+            *most = (*most).max(graph.workspace_bytes()[node.index()]);
+        }
+        for_each_transfer(graph, devices, |transfer| {
+            let producer = NodeId(graph.tensor_nodes()[transfer.tensor as usize]);
+            let (sums, bytes) = match stays(producer) {
+                true => (&mut staying, graph.resident_bytes()[producer.index()]),
+                false => (&mut made, graph.tensor_bytes()[transfer.tensor as usize]),
+            };
+            add(sums, transfer.destination, bytes);
+        });
+        let sums = staying.iter().zip(&made).zip(&workspace).zip(&self.bytes);
+        sums.into_iter()
+            .all(|(((&staying, &made), &workspace), &capacity)| {
+                let one_run = made.saturating_add(workspace);
+                staying.saturating_add(one_run.saturating_mul(n_runs)) <= capacity
             })
     }
+}
+
+/// The most that any plan holds on one device.
+fn most_bytes(candidates: &Candidates) -> u64 {
+    let graph = candidates.graph();
+    let sum = |bytes: &[u64]| bytes.iter().copied().fold(0, u64::saturating_add);
+    let workspace = graph.workspace_bytes().iter().copied().max().unwrap_or(0);
+    let one_run = sum(graph.tensor_bytes()).saturating_add(workspace);
+    let runs = one_run.saturating_mul(candidates.n_concurrent_runs());
+    sum(graph.resident_bytes()).saturating_add(runs)
 }
 
 /// Capacity of every memory domain; devices of one domain state the same, else the smallest counts.

@@ -11,7 +11,6 @@ mod identity;
 mod keep;
 mod legality;
 mod memory;
-mod peak;
 mod saved;
 mod summary;
 mod transfers;

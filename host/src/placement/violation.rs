@@ -1,6 +1,7 @@
 //! Why a proposal is refused.
 
 use crate::graph::NodeId;
+use crate::memory::show_bytes;
 
 /// The first rule that a proposal breaks. Rules are tried in the order of the variants, nodes in their order.
 ///
@@ -74,24 +75,39 @@ pub enum Violation {
         /// The device of that node.
         other_device: String,
     },
-    /// The nodes of one memory need more than it has.
+    /// A memory is too small for what the plan puts there: the constants that runs read, state, and the tensors of the runs that
+    /// go on at one time.
     #[error(
-        "node `{name}`: with it {device} holds {resident_bytes} bytes of parameters and state, and needs {workspace_bytes} bytes to work, but plans may use {capacity_bytes}; place part of them elsewhere{elsewhere}, or raise the capacity"
+        "{device} needs {}, {} more than plans may use ({}): {}; most of it is {}; {}",
+        show_bytes(*needed_bytes),
+        show_bytes(needed_bytes.saturating_sub(*capacity_bytes)),
+        show_bytes(*capacity_bytes),
+        parts(*constant_bytes, *state_bytes, *run_bytes, *n_runs),
+        holders_in_words(holders),
+        remedy(name, elsewhere)
     )]
     Memory {
-        /// The node that no longer fits.
+        /// The node with which the memory no longer suffices.
         node: NodeId,
         /// Its name.
         name: String,
-        /// Its device.
+        /// The device whose memory it is.
         device: String,
-        /// What this memory holds, up to and with the node.
-        resident_bytes: u64,
-        /// The largest workspace of a node in this memory.
-        workspace_bytes: u64,
-        /// What plans may use.
+        /// What the plan needs there, in bytes.
+        needed_bytes: u64,
+        /// What plans may use, in bytes.
         capacity_bytes: u64,
-        /// Other devices where the node could be.
+        /// Of the needed bytes, constants that runs read there.
+        constant_bytes: u64,
+        /// State of other nodes, such as variables.
+        state_bytes: u64,
+        /// The most that one run holds at one time.
+        run_bytes: u64,
+        /// Runs that may go on at one time.
+        n_runs: u64,
+        /// The largest of what is held, by name, with their bytes.
+        holders: Vec<(String, u64)>,
+        /// Other devices where the node could be; empty = none.
         elsewhere: String,
     },
     /// A queue that its device does not have.
@@ -134,6 +150,38 @@ impl Violation {
             | Self::Group { node, .. }
             | Self::Memory { node, .. }
             | Self::Queue { node, .. } => *node,
+        }
+    }
+}
+
+/// `constants 157.7 MiB, one run 84.2 MiB`; what is nothing is left out.
+fn parts(constant_bytes: u64, state_bytes: u64, run_bytes: u64, n_runs: u64) -> String {
+    let runs = match n_runs {
+        1 => "one run".to_owned(),
+        n => format!("each of {n} runs"),
+    };
+    let parts = [
+        ("constants", constant_bytes),
+        ("state", state_bytes),
+        (&runs, run_bytes),
+    ];
+    let parts = parts.iter().filter(|(_, bytes)| *bytes > 0);
+    let parts = parts.map(|(name, bytes)| format!("{name} {}", show_bytes(*bytes)));
+    parts.collect::<Vec<_>>().join(", ")
+}
+
+/// `` `a` (1.5 MiB), `b` (640 B) ``.
+fn holders_in_words(holders: &[(String, u64)]) -> String {
+    let words = holders.iter();
+    let words = words.map(|(name, bytes)| format!("`{name}` ({})", show_bytes(*bytes)));
+    words.collect::<Vec<_>>().join(", ")
+}
+
+fn remedy(name: &str, elsewhere: &str) -> String {
+    match elsewhere {
+        "" => format!("node `{name}` can run nowhere else, so raise the capacity"),
+        others => {
+            format!("place node `{name}` or others elsewhere ({others}), or raise the capacity")
         }
     }
 }

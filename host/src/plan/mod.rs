@@ -1,6 +1,6 @@
 //! The plan of a run: data only.
 //!
-//! Comes from [`crate::partition::cut`], goes to [`crate::execute`] (and later to a simulator, to remote peers and to
+//! Comes from [`crate::placement::Placement::cut`], goes to [`crate::execute`] (and later to a simulator, to remote peers and to
 //! compiled devices, each of which takes one [`Partition`]). Knows graph ids and device ids, no device and no kernel.
 //!
 //! Which part is for what:

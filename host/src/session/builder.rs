@@ -24,7 +24,6 @@ use super::reuse::Reused;
 use crate::backend;
 use crate::candidates;
 use crate::candidates::Candidates;
-use crate::candidates::CandidatesError;
 use crate::candidates::PlacementOptions;
 use crate::candidates::Proposal;
 use crate::cost::Calibrations;
@@ -385,6 +384,13 @@ impl SessionBuilder {
         self
     }
 
+    /// Runs of the whole graph that placements must have memory for at one time; 1 by default.
+    #[must_use]
+    pub fn with_concurrent_runs(mut self, n_runs: usize) -> Self {
+        self.executor_options.n_concurrent_runs = n_runs;
+        self
+    }
+
     /// Whether threads may look for work busily between the kernels of one run and the next
     /// ([`ExecutorOptions::allow_spinning`]); true by default.
     #[must_use]
@@ -459,9 +465,13 @@ impl SessionBuilder {
             None => clock.time(
                 "enumerate",
                 &debug_span!(target: targets::SESSION, "enumerate"),
-                || self.enumerate(&graph, &devices, &kernels, Arc::clone(&ops)),
+                || {
+                    let options = self.take_placement_options(&graph, Arc::clone(&ops));
+                    candidates::enumerate(&graph, &devices, &kernels, &options)
+                },
             )?,
         };
+        let candidates = candidates.with_kernels(Arc::clone(&kernels));
         let (placement, placed_by, replacement) = self.place(&candidates, &mut clock)?;
         if self.log_device_placement {
             for line in placement_log::lines(&placement) {
@@ -705,17 +715,6 @@ impl SessionBuilder {
         }
     }
 
-    fn enumerate(
-        &mut self,
-        graph: &Arc<Graph>,
-        devices: &Arc<DeviceSet>,
-        kernels: &KernelRegistry,
-        ops: Arc<OpRegistry>,
-    ) -> Result<Candidates, CandidatesError> {
-        let options = self.take_placement_options(graph, ops);
-        candidates::enumerate(graph, devices, kernels, &options)
-    }
-
     fn take_placement_options(&mut self, graph: &Graph, ops: Arc<OpRegistry>) -> PlacementOptions {
         let mut options = self.placement_options.take().unwrap_or_default();
         if let Some(allow) = self.allow_soft_placement {
@@ -723,6 +722,9 @@ impl SessionBuilder {
         }
         lifecycle::pin_kept(&mut options, graph, &self.kept);
         options.op_arguments.get_or_insert(ops);
+        options.n_concurrent_runs = self
+            .executor_options
+            .agree_on_runs(options.n_concurrent_runs);
         options
     }
 

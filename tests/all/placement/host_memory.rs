@@ -17,7 +17,6 @@ use placewright::graph::NodeSpec;
 use placewright::graph::Output;
 use placewright::graph::Work;
 use placewright::partition::RunRequest;
-use placewright::partition::cut;
 use placewright::placement::check;
 use placewright::plan::MemorySpace;
 use placewright::plan::Plan;
@@ -87,7 +86,7 @@ fn plan(found: &Candidates, placed: &[u32]) -> Plan {
         targets: placement.graph().nodes().collect(),
         ..RunRequest::default()
     };
-    cut(&placement, &request).unwrap()
+    placement.cut(&request).unwrap()
 }
 
 /// Where a value stands: `d` = in the device's memory, `h` = in the host's.

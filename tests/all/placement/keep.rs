@@ -83,7 +83,7 @@ fn moved(graph: &Graph, replacement: &Replacement) -> Vec<(String, MoveReason)> 
 
 /// `n0`, `n1` .. with these resident bytes, without edges.
 fn graph_of(resident_bytes: &[u64]) -> Arc<Graph> {
-    let mut builder = Builder::new();
+    let mut builder = Builder::without_sizes();
     for (index, &bytes) in resident_bytes.iter().enumerate() {
         builder.work(&format!("n{index}"), &[], 1e3, bytes);
     }
@@ -165,7 +165,7 @@ fn on_a_shrunk_device_the_smallest_group_that_suffices_gives_way() {
 
 #[test]
 fn a_group_that_has_no_room_elsewhere_stays_and_another_goes() {
-    let mut builder = Builder::new();
+    let mut builder = Builder::without_sizes();
     let work = |resident_bytes| Work {
         flops: 1e3,
         resident_bytes,
@@ -194,7 +194,7 @@ fn a_group_that_has_no_room_elsewhere_stays_and_another_goes() {
 
 #[test]
 fn groups_give_way_whole_and_workspaces_count() {
-    let mut builder = Builder::new();
+    let mut builder = Builder::without_sizes();
     let work = |resident_bytes, workspace_bytes| Work {
         flops: 1e3,
         resident_bytes,
@@ -227,7 +227,7 @@ fn groups_give_way_whole_and_workspaces_count() {
 
 #[test]
 fn state_and_pins_stay_and_say_so_where_they_do_not_fit() {
-    let mut builder = Builder::new();
+    let mut builder = Builder::without_sizes();
     let work = |resident_bytes| Work {
         flops: 1e3,
         resident_bytes,

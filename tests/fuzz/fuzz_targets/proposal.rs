@@ -10,7 +10,6 @@ use placewright::candidates::CandidatesBuilder;
 use placewright::candidates::Proposal;
 use placewright::candidates::synthetic;
 use placewright::partition::RunRequest;
-use placewright::partition::cut;
 use placewright::placement;
 
 #[derive(Debug, Arbitrary)]
@@ -81,7 +80,7 @@ fuzz_target!(|case: Case| {
                 targets: graph.nodes().collect(),
                 ..RunRequest::default()
             };
-            let plan = cut(&placement, &request).expect("a placement can be cut");
+            let plan = placement.cut(&request).expect("a placement can be cut");
             assert_eq!(plan.nodes().count(), n_nodes);
             assert_eq!(placement.summary().devices.len(), n_devices as usize);
         }

@@ -10,8 +10,11 @@
 //! - **Candidates and pins.** Only legal devices are tried; the mean cost of a node is over those.
 //! - **Groups.** The first member to be decided decides for its group. It goes where its own finish time plus the costs of
 //!   the other members is smallest, as if they ran right behind it.
-//! - **Memory.** Resident bytes are kept within the capacity of each memory. If the host refuses the plan for what values
-//!   and workspaces need on top, that much is set aside and the graph is scheduled again, up to four times.
+//! - **Constants.** The host makes them before any run, on each device that reads them. They take no time and are never moved,
+//!   so they are not scheduled; their readers bring them along.
+//! - **Memory.** State, and the constants that nodes read, are kept within the capacity of each memory. If the host refuses the
+//!   plan for what the tensors of a run need on top, that much is set aside and the graph is scheduled again, up to four times.
+//!   If that does not help, the devices get stages of nodes in import order, as many as each memory holds.
 //! - **Chips.** Devices of one chip share its time.
 //! - **Executions.** A node's cost counts as often as the node is expected to run.
 //!
@@ -36,6 +39,8 @@ use placewright_guest::Policy;
 use placewright_guest::Setting;
 use placewright_guest::debug;
 use placewright_guest::export_policy;
+use placewright_guest::memory::contiguous_stages;
+use placewright_guest::memory::place_constants;
 
 use crate::problem::Problem;
 use crate::schedule::Scheduler;
@@ -91,9 +96,11 @@ impl Policy for Heft {
             for (device, &bytes) in devices.ids().zip(&reserved) {
                 memory.reserve(device, bytes);
             }
-            let is_tight = memory.is_tight();
+            let is_tight = round > 0 || memory.is_tight();
             let scheduler = Scheduler::new(&problem, devices.silicon(), self.with_insertion);
-            let outcome = scheduler.run(Assignment::new(graph), is_tight.then_some(&mut memory));
+            let mut outcome =
+                scheduler.run(Assignment::new(graph), is_tight.then_some(&mut memory));
+            place_constants(graph, &problem.is_free_constant, &mut outcome.devices);
             plan.set_devices(&outcome.devices);
             plan.set_start_order(&start_order(&outcome.start, outcome.makespan));
             let Err(violation) = plan.offer() else {
@@ -102,12 +109,24 @@ impl Policy for Heft {
                 plan.metric("memory_rounds", f64::from(round));
                 return Ok(());
             };
-            if violation.rule != "memory" || round == MEMORY_ROUNDS {
+            if violation.rule != "memory" {
                 return Err(violation.into());
+            }
+            if round == MEMORY_ROUNDS {
+                debug!(
+                    plan,
+                    "memory does not suffice, stages are left: {violation}"
+                );
+                plan.offer_devices(&contiguous_stages(graph, devices, plan))?;
+                plan.metric("memory_rounds", f64::from(round));
+                return Ok(());
             }
             round += 1;
             debug!(plan, "memory does not suffice, round {round}: {violation}");
-            set_aside(&mut reserved, graph, &outcome.devices, plan);
+            if !is_tight {
+                memory.take_all(graph, &outcome.devices);
+            }
+            memory.set_aside(&mut reserved, plan);
         }
     }
 }
@@ -130,21 +149,6 @@ fn start_order(start: &[f64], makespan: f64) -> Vec<i32> {
         (i64::from(i32::MAX) - steps).max(i64::from(i32::MIN)) as i32
     };
     start.iter().map(step).collect()
-}
-
-/// Sets aside what a plan needs on each device beyond resident bytes, by the host's reckoning.
-fn set_aside(reserved: &mut [u64], graph: &Graph<'_>, placed: &[u32], plan: &Plan<'_>) {
-    let mut resident = vec![0_u64; reserved.len()];
-    for (&device, &bytes) in placed.iter().zip(graph.resident_bytes()) {
-        let sum = &mut resident[device as usize];
-        *sum = sum.saturating_add(bytes);
-    }
-    let peaks = plan.peak_bytes_per_device();
-    for ((reserved, resident), peak) in reserved.iter_mut().zip(resident).zip(peaks) {
-        // A quarter more each time: moving nodes away changes what the others need.
-        let beyond = peak.saturating_sub(resident);
-        *reserved = beyond.max(*reserved) + beyond / 4 + 1;
-    }
 }
 
 export_policy!(Heft);

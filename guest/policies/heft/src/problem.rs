@@ -14,6 +14,7 @@ use placewright_guest::NONE;
 use placewright_guest::algorithm::Rows;
 use placewright_guest::algorithm::descending;
 use placewright_guest::algorithm::upward_ranks;
+use placewright_guest::memory::free_constants;
 
 use crate::lanes::LANES;
 use crate::lanes::later;
@@ -43,6 +44,10 @@ pub(crate) struct Problem<'a> {
     pub(crate) links: Links,
     /// The members of each group that has more than one.
     pub(crate) members: Members,
+    /// Per node whether it is a constant that is not scheduled.
+    pub(crate) is_free_constant: Vec<bool>,
+    /// Per node whether it is a constant: what reads it waits for nothing.
+    is_constant: Vec<bool>,
     /// Whether groups or pins take decisions away.
     pub(crate) is_constrained: bool,
     /// Per candidate set: masks and preferences, where it is large enough for loops over all devices.
@@ -139,7 +144,9 @@ impl<'a> Problem<'a> {
         let costs = Costs::new(graph, devices, &device_at);
         let work = mean_work(graph, devices.cost_classes(), &costs);
         let ranks = upward_ranks(graph, &work, links.mean());
-        let order = descending(&ranks);
+        let is_free_constant = free_constants(graph);
+        let mut order = descending(&ranks);
+        order.retain(|&node| !is_free_constant[node as usize]);
         let rows = graph.candidates();
         let to_slot = |&device: &u32| slot_of[device as usize];
         let candidates: Vec<u32> = rows.items.iter().map(to_slot).collect();
@@ -159,6 +166,8 @@ impl<'a> Problem<'a> {
             device_at,
             slot_of,
             horizon: horizon(&work, &ranks, n_devices),
+            is_constant: graph.constants(),
+            is_free_constant,
             order,
             nodes: Nodes {
                 predecessors: graph.predecessors(),
@@ -186,6 +195,7 @@ impl<'a> Problem<'a> {
             let range = nodes.predecessors.range(node);
             let producers = &nodes.predecessors.items[range.clone()];
             let edges = producers.iter().zip(&nodes.edge_tensors[range]);
+            let edges = edges.filter(|(producer, _)| !self.is_constant[**producer as usize]);
             window.edges.extend(edges.map(|(&producer, &tensor)| {
                 #[expect(clippy::cast_precision_loss, reason = "sizes are below 2^53")]
                 let bytes = match tensor {

@@ -20,9 +20,9 @@ use crate::timeline::Timeline;
 
 /// What came of it.
 pub(crate) struct Outcome {
-    /// Device of each node.
+    /// Device of each node; none for constants that are not scheduled.
     pub(crate) devices: Vec<u32>,
-    /// Start of each node, in ns.
+    /// Start of each node, in ns; 0 for constants that are not scheduled.
     pub(crate) start: Vec<f64>,
     /// When the last node ends.
     pub(crate) makespan: f64,
@@ -121,7 +121,7 @@ impl<'p, 'a> Scheduler<'p, 'a> {
             devices_of,
             tail: vec![0.0; width],
             last_gap_end: vec![f64::NEG_INFINITY; width],
-            placed: vec![Placed::default(); problem.order.len()],
+            placed: vec![Placed::default(); problem.is_free_constant.len()],
             ready: vec![0.0; width],
             work: vec![f64::INFINITY; width],
             appended: vec![0.0; width],
@@ -138,7 +138,7 @@ impl<'p, 'a> Scheduler<'p, 'a> {
         mut memory: Option<&mut MemoryBudget>,
     ) -> Outcome {
         let problem = self.problem;
-        let n_nodes = problem.order.len();
+        let n_nodes = problem.is_free_constant.len();
         let mut devices = vec![NONE; n_nodes];
         let mut start = vec![0.0; n_nodes];
         let mut n_inserted = 0;

@@ -2,7 +2,9 @@
 //!
 //! It knows neither costs nor links, so it is the measure for policies that do, and a good test of transfers: neighbours
 //! nearly always end up on different devices. Nodes that may run on the same devices share a turn counter; a colocation
-//! group takes one turn. A device whose memory is full is passed over.
+//! group takes one turn. Constants take none: the host makes them where they are read. A device whose memory is full is passed
+//! over; where what the tensors of a run need on top does not fit, that much is set aside, and then the devices get stages of
+//! nodes in import order instead of turns.
 
 use placewright_guest::Assignment;
 use placewright_guest::DeviceSet;
@@ -14,7 +16,14 @@ use placewright_guest::PlaceError;
 use placewright_guest::Plan;
 use placewright_guest::Policy;
 use placewright_guest::ReadyTask;
+use placewright_guest::debug;
 use placewright_guest::export_policy;
+use placewright_guest::memory::contiguous_stages;
+use placewright_guest::memory::free_constants;
+use placewright_guest::memory::place_constants;
+
+/// How often the devices take turns before memory is taken to be too short for turns.
+const MEMORY_ROUNDS: u32 = 4;
 
 /// The policy. Between calls it keeps the online runs that have begun.
 #[derive(Debug, Default)]
@@ -40,24 +49,47 @@ impl Policy for RoundRobin {
         plan: &Plan<'_>,
         _seed: u64,
     ) -> Result<(), PlaceError> {
-        let (groups, candidate_set) = (graph.group(), graph.candidate_set());
-        let mut memory = MemoryBudget::new(graph, devices);
-        let mut assignment = Assignment::new(graph);
-        let mut turns = Turns::new(graph);
-        for node in graph.nodes() {
-            let group = groups[node as usize];
-            let mut device = assignment.forced(node);
-            if device == NONE {
-                device = turns.next(candidate_set[node as usize], |device| {
-                    memory.fits(group, device)
-                });
-                memory.take(group, device);
+        let is_free_constant = free_constants(graph);
+        let mut reserved = vec![0; devices.len()];
+        for _ in 0..MEMORY_ROUNDS {
+            let mut memory = MemoryBudget::new(graph, devices);
+            for (device, &bytes) in devices.ids().zip(&reserved) {
+                memory.reserve(device, bytes);
             }
-            assignment.decide(node, device);
+            let mut placed = take_turns(graph, &is_free_constant, &mut memory);
+            place_constants(graph, &is_free_constant, &mut placed);
+            match plan.offer_devices(&placed) {
+                Ok(()) => return Ok(()),
+                Err(violation) if violation.rule != "memory" => return Err(violation.into()),
+                Err(violation) => debug!(plan, "memory does not suffice: {violation}"),
+            }
+            memory.set_aside(&mut reserved, plan);
         }
-        plan.offer_devices(assignment.devices())?;
+        plan.offer_devices(&contiguous_stages(graph, devices, plan))?;
         Ok(())
     }
+}
+
+/// A device for each node but the free constants.
+fn take_turns(graph: &Graph<'_>, is_free_constant: &[bool], memory: &mut MemoryBudget) -> Vec<u32> {
+    let (groups, candidate_set) = (graph.group(), graph.candidate_set());
+    let mut assignment = Assignment::new(graph);
+    let mut turns = Turns::new(graph);
+    for node in graph.nodes() {
+        if is_free_constant[node as usize] {
+            continue;
+        }
+        let group = groups[node as usize];
+        let mut device = assignment.forced(node);
+        if device == NONE {
+            device = turns.next(candidate_set[node as usize], |device| {
+                memory.fits(group, device)
+            });
+            memory.take(group, device);
+        }
+        assignment.decide(node, device);
+    }
+    assignment.devices().to_vec()
 }
 
 impl OnlinePolicy for RoundRobin {

@@ -1,0 +1,294 @@
+//! Memory while a graph is placed: the host's rule `memory`, as far as it can be known before all nodes have a device.
+
+use crate::NONE;
+use crate::algorithm::Assignment;
+use crate::devices::DeviceSet;
+use crate::graph::Graph;
+use crate::plan::Plan;
+
+/// Room on the devices, per memory domain, while groups are placed.
+///
+/// Counts what stays and the largest workspace. A constant ([`Graph::constants`]) counts on each device that reads it, wherever
+/// its own node is. What the tensors of a run need on top depends on the whole plan: ask the host with
+/// [`Plan::peak_bytes_per_device`], and set it aside with [`Self::reserve`].
+#[derive(Debug, Clone)]
+pub struct MemoryBudget {
+    domain: Vec<u32>,
+    /// Capacity less what stays.
+    free_bytes: Vec<u64>,
+    /// Largest workspace of what is placed.
+    workspace_bytes: Vec<u64>,
+    /// State of each group.
+    group_bytes: Vec<u64>,
+    /// Largest workspace of each group.
+    group_workspace_bytes: Vec<u64>,
+    /// The constants that each group reads, group after group.
+    reads: Vec<u32>,
+    read_offsets: Vec<u32>,
+    constant_bytes: Vec<u64>,
+    /// Per constant the devices that hold it.
+    held_on: Vec<Vec<u32>>,
+    n_constant_bytes: u64,
+    /// Per device, of what is placed.
+    staying_bytes: Vec<u64>,
+}
+
+impl MemoryBudget {
+    /// The whole capacity of every memory, less what pinned groups take.
+    pub fn new(graph: &Graph<'_>, devices: &DeviceSet<'_>) -> Self {
+        let domain = devices.memory_domains().to_vec();
+        let free_bytes = capacities(devices);
+        let n_groups = graph.counts().groups as usize;
+        let is_constant = graph.constants();
+        let resident_bytes = graph.resident_bytes();
+        let mut group_bytes = vec![0_u64; n_groups];
+        let mut group_workspace_bytes = vec![0_u64; n_groups];
+        let mut pairs: Vec<(u32, u32)> = Vec::new();
+        for node in graph.nodes() {
+            let (group, node_idx) = (graph.group()[node as usize], node as usize);
+            if !is_constant[node_idx] {
+                let sum = &mut group_bytes[group as usize];
+                *sum = sum.saturating_add(resident_bytes[node_idx]);
+            }
+            let most = &mut group_workspace_bytes[group as usize];
+            *most = graph.workspace_bytes()[node_idx].max(*most);
+            let edges = graph.predecessors().range(node);
+            let tensors = &graph.edge_tensors()[edges];
+            let producers = graph.predecessors().row(node).iter().zip(tensors);
+            let constants =
+                producers.filter(|&(&from, &tensor)| tensor != NONE && is_constant[from as usize]);
+            pairs.extend(constants.map(|(&from, _)| (group, from)));
+        }
+        pairs.sort_unstable();
+        pairs.dedup();
+        let mut read_offsets = vec![0_u32; n_groups + 1];
+        for &(group, _) in &pairs {
+            read_offsets[group as usize + 1] += 1;
+        }
+        for group in 0..n_groups {
+            read_offsets[group + 1] += read_offsets[group];
+        }
+        let constant_bytes: Vec<u64> = is_constant
+            .iter()
+            .zip(resident_bytes)
+            .map(|(&is_constant, &bytes)| if is_constant { bytes } else { 0 })
+            .collect();
+        let mut budget = Self {
+            workspace_bytes: vec![0; free_bytes.len()],
+            staying_bytes: vec![0; domain.len()],
+            domain,
+            free_bytes,
+            group_bytes,
+            group_workspace_bytes,
+            reads: pairs.into_iter().map(|(_, constant)| constant).collect(),
+            read_offsets,
+            n_constant_bytes: constant_bytes.iter().copied().fold(0, u64::saturating_add),
+            held_on: vec![Vec::new(); constant_bytes.len()],
+            constant_bytes,
+        };
+        for (&group, &pin) in graph.group().iter().zip(graph.pinned()) {
+            if pin != NONE {
+                budget.take(group, pin);
+            }
+        }
+        budget
+    }
+
+    /// Whether everything together might be too much for some device: where not, nobody needs to ask.
+    pub fn is_tight(&self) -> bool {
+        let sum = |sum: u64, &bytes: &u64| sum.saturating_add(bytes);
+        let workspaces = &self.group_workspace_bytes;
+        let most = workspaces.iter().copied().max().unwrap_or(0);
+        let constants = self.n_constant_bytes.saturating_add(most);
+        let all = self.group_bytes.iter().fold(constants, sum);
+        self.free_bytes.iter().any(|&free| free < all)
+    }
+
+    /// Whether a group fits on a device: its state, the constants that it reads and that are not there yet, and the workspace of
+    /// each of its nodes.
+    #[inline]
+    pub fn fits(&self, group: u32, device: u32) -> bool {
+        let domain = self.domain[device as usize] as usize;
+        let workspace =
+            self.group_workspace_bytes[group as usize].max(self.workspace_bytes[domain]);
+        let missing = self.missing_constants(group, device);
+        let missing = missing.map(|constant| self.constant_bytes[constant as usize]);
+        let bytes = missing.fold(self.group_bytes[group as usize], u64::saturating_add);
+        bytes.saturating_add(workspace) <= self.free_bytes[domain]
+    }
+
+    /// Bytes free in the memory of a device, beside the largest workspace there.
+    #[inline]
+    pub fn free_bytes(&self, device: u32) -> u64 {
+        let domain = self.domain[device as usize] as usize;
+        self.free_bytes[domain].saturating_sub(self.workspace_bytes[domain])
+    }
+
+    /// Puts a group on a device; does nothing when it is on one already, so any member may say so.
+    #[inline]
+    pub fn take(&mut self, group: u32, device: u32) {
+        let mut bytes = std::mem::take(&mut self.group_bytes[group as usize]);
+        let missing: Vec<u32> = self.missing_constants(group, device).collect();
+        for constant in missing {
+            bytes = bytes.saturating_add(self.constant_bytes[constant as usize]);
+            self.held_on[constant as usize].push(device);
+        }
+        self.reserve(device, bytes);
+        let staying = &mut self.staying_bytes[device as usize];
+        *staying = staying.saturating_add(bytes);
+        let largest = &mut self.workspace_bytes[self.domain[device as usize] as usize];
+        *largest = self.group_workspace_bytes[group as usize].max(*largest);
+    }
+
+    /// Puts every group where a plan has it.
+    pub fn take_all(&mut self, graph: &Graph<'_>, devices: &[u32]) {
+        for (&group, &device) in graph.group().iter().zip(devices) {
+            self.take(group, device);
+        }
+    }
+
+    /// Raises what is `reserved` on each device, in bytes, to what the plan as it stands needs beyond what stays there, by the
+    /// host's reckoning, and a quarter: moving nodes away changes what the others need. For the next try after the host has
+    /// refused a plan; this budget has taken all of its groups.
+    pub fn set_aside(&self, reserved: &mut [u64], plan: &Plan<'_>) {
+        let peaks = plan.peak_bytes_per_device();
+        for ((reserved, &staying), peak) in reserved.iter_mut().zip(&self.staying_bytes).zip(peaks)
+        {
+            let beyond = peak.saturating_sub(staying);
+            *reserved = beyond.max(*reserved).saturating_add(beyond / 4 + 1);
+        }
+    }
+
+    /// Bytes that stay on a device for all runs: state, and the constants that its nodes read.
+    pub fn staying_bytes(&self, device: u32) -> u64 {
+        self.staying_bytes[device as usize]
+    }
+
+    /// Sets `bytes` of a device's memory aside for other things; never below zero.
+    #[inline]
+    pub fn reserve(&mut self, device: u32, bytes: u64) {
+        let free = &mut self.free_bytes[self.domain[device as usize] as usize];
+        *free = free.saturating_sub(bytes);
+    }
+
+    /// The constants that a group reads and a device does not hold.
+    fn missing_constants(&self, group: u32, device: u32) -> impl Iterator<Item = u32> + '_ {
+        let group = group as usize;
+        let range = self.read_offsets[group] as usize..self.read_offsets[group + 1] as usize;
+        let reads = self.reads[range].iter().copied();
+        reads.filter(move |&constant| !self.held_on[constant as usize].contains(&device))
+    }
+}
+
+/// Per node whether it is a constant ([`Graph::constants`]) whose device nothing else decides: it is not pinned, and in no group
+/// with others. Its device matters to nobody but readers of listings.
+pub fn free_constants(graph: &Graph<'_>) -> Vec<bool> {
+    let mut n_members = vec![0_u32; graph.counts().groups as usize];
+    for &group in graph.group() {
+        n_members[group as usize] += 1;
+    }
+    let mut is_free = graph.constants();
+    for (is_free, (&group, &pin)) in is_free
+        .iter_mut()
+        .zip(graph.group().iter().zip(graph.pinned()))
+    {
+        *is_free &= n_members[group as usize] == 1 && pin == NONE;
+    }
+    is_free
+}
+
+/// Gives each of these constants the device of its first reader that it may be on, so that a listing shows it where it is held.
+/// `devices`: one per node, all decided but those of the constants.
+pub fn place_constants(graph: &Graph<'_>, is_free: &[bool], devices: &mut [u32]) {
+    let successors = graph.successors();
+    for node in graph.nodes().filter(|&node| is_free[node as usize]) {
+        let legal = graph.candidates_of(node);
+        let mut readers = successors
+            .row(node)
+            .iter()
+            .map(|&reader| devices[reader as usize]);
+        let reader = readers.find(|device| legal.contains(device));
+        devices[node as usize] = reader.unwrap_or(legal[0]);
+    }
+}
+
+/// Stages of nodes in import order, one device after the other, each taking as many nodes as its memory holds: the plan to fall
+/// back to where memory is so short that only plans with few copies fit. Asks the host some `16 * devices` times what a plan
+/// needs. Gives a device per node; whether all of it fits, an offer tells.
+pub fn contiguous_stages(graph: &Graph<'_>, devices: &DeviceSet<'_>, plan: &Plan<'_>) -> Vec<u32> {
+    let capacity = capacities(devices);
+    let domains = devices.memory_domains();
+    let n_nodes = graph.len();
+    let is_free = free_constants(graph);
+    plan.set_start_order(&vec![0; n_nodes]);
+    // Where each stage ends.
+    let mut ends: Vec<usize> = Vec::new();
+    for device in devices.ids() {
+        let start = ends.last().copied().unwrap_or(0);
+        let is_last = device as usize + 1 == devices.len();
+        if is_last || start == n_nodes {
+            ends.push(n_nodes);
+            continue;
+        }
+        let domain = domains[device as usize];
+        let fits = |end: usize| {
+            let mut ends = ends.clone();
+            ends.push(end);
+            plan.set_devices(&staged(graph, &ends));
+            let peaks = plan.peak_bytes_per_device();
+            let of_domain = peaks.iter().zip(domains);
+            let of_domain = of_domain.filter(|&(_, &other)| other == domain);
+            let needed = of_domain
+                .map(|(&bytes, _)| bytes)
+                .fold(0, u64::saturating_add);
+            needed <= capacity[domain as usize]
+        };
+        // The most nodes that fit; what fits with more nodes is taken to fit with fewer.
+        let (mut fitting, mut too_many) = (start, n_nodes + 1);
+        while too_many - fitting > 1 {
+            let middle = fitting.midpoint(too_many);
+            if fits(middle) {
+                fitting = middle;
+            } else {
+                too_many = middle;
+            }
+        }
+        ends.push(fitting);
+    }
+    let mut devices = staged(graph, &ends);
+    place_constants(graph, &is_free, &mut devices);
+    devices
+}
+
+/// Device `i` has the nodes up to `ends[i]`, the next device those behind the last end; nodes that may not be there go to their
+/// most preferred device.
+fn staged(graph: &Graph<'_>, ends: &[usize]) -> Vec<u32> {
+    let mut assignment = Assignment::new(graph);
+    let mut stage = 0;
+    for node in graph.nodes() {
+        while ends.get(stage).is_some_and(|&end| end <= node as usize) {
+            stage += 1;
+        }
+        let device = u32::try_from(stage).unwrap_or(NONE);
+        let legal = graph.candidates_of(node);
+        let wish = if legal.contains(&device) {
+            device
+        } else {
+            legal[0]
+        };
+        assignment.decide(node, wish);
+    }
+    assignment.devices().to_vec()
+}
+
+/// Capacity of every memory domain.
+fn capacities(devices: &DeviceSet<'_>) -> Vec<u64> {
+    let domains = devices.memory_domains();
+    let n_domains = domains.iter().max().map_or(0, |&last| last as usize + 1);
+    let mut capacity = vec![u64::MAX; n_domains];
+    for (&domain, &bytes) in domains.iter().zip(devices.memory_capacity()) {
+        let least = &mut capacity[domain as usize];
+        *least = bytes.min(*least);
+    }
+    capacity
+}

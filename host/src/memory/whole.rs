@@ -1,0 +1,266 @@
+//! The account of a whole graph on certain devices, before anything is made.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use rustc_hash::FxHashSet;
+
+use super::settled::Settled;
+use super::settled::is_constant;
+use super::sweep::Peak;
+use super::sweep::Sweep;
+use crate::candidates::Candidates;
+use crate::graph::NONE;
+use crate::graph::NodeId;
+use crate::partition::Assignment;
+use crate::partition::RunRequest;
+use crate::partition::cut;
+use crate::partition::has_one_memory;
+use crate::partition::rewrite;
+use crate::plan::Payload;
+use crate::plan::Plan;
+use crate::plan::StepId;
+use crate::plan::StepKind;
+use crate::tensor::Shape;
+
+/// What is named of a memory that is too small.
+const N_HOLDERS_NAMED: usize = 3;
+
+/// What a graph holds on certain devices: a run that is fed every placeholder and fetches what nobody reads.
+pub(crate) struct Whole<'a> {
+    candidates: &'a Candidates,
+    devices: &'a [u32],
+    plan: Arc<Plan>,
+    settled: Settled,
+    shapes: Vec<Option<Shape>>,
+    n_runs: u64,
+}
+
+/// What stays in one memory for all runs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Resident {
+    /// Constants that runs read there.
+    pub(crate) constant_bytes: u64,
+    /// State of other nodes, such as variables.
+    pub(crate) state_bytes: u64,
+}
+
+impl Resident {
+    pub(crate) fn bytes(self) -> u64 {
+        self.constant_bytes.saturating_add(self.state_bytes)
+    }
+}
+
+/// A memory that does not suffice.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Shortage {
+    /// The memory domain.
+    pub(crate) domain: u32,
+    pub(crate) capacity_bytes: u64,
+    pub(crate) resident: Resident,
+    /// The most that one run holds at one time.
+    pub(crate) run_bytes: u64,
+    pub(crate) n_runs: u64,
+    /// The node with which it no longer suffices.
+    pub(crate) node: NodeId,
+    /// What takes most of it: tensors and nodes by name, with their bytes.
+    pub(crate) holders: Vec<(String, u64)>,
+}
+
+impl Shortage {
+    pub(crate) fn needed_bytes(&self) -> u64 {
+        let runs = self.run_bytes.saturating_mul(self.n_runs);
+        self.resident.bytes().saturating_add(runs)
+    }
+}
+
+impl<'a> Whole<'a> {
+    /// Every device exists. `None` where the graph has more steps than a plan can name.
+    pub(crate) fn new(
+        candidates: &'a Candidates,
+        devices: &'a [u32],
+        start_order: Option<&'a [i32]>,
+    ) -> Option<Self> {
+        let graph = candidates.graph();
+        let has_one_memory = has_one_memory(candidates.device_set());
+        let assignment = Assignment::new(candidates, &has_one_memory, devices, start_order, None);
+        let plan = Arc::new(cut(&assignment, &RunRequest::whole(graph)).ok()?);
+        // Without kernels nothing is executed here, and so nothing fused.
+        let rewritten = candidates.kernels().and_then(|kernels| {
+            rewrite(graph, candidates.device_set(), kernels, &plan, |_, _, _| {}).ok()
+        });
+        let (plan, fused) = match rewritten {
+            Some(rewritten) => (rewritten.plan, rewritten.fused),
+            None => (plan, Vec::new()),
+        };
+        let fused: FxHashSet<StepId> = fused.iter().map(|&(step, _)| step).collect();
+        let settled = Settled::of(&plan, |step, node| {
+            is_constant(graph, node) && !fused.contains(&step)
+        });
+        let values = plan.values().iter();
+        let shapes = values.map(|value| graph.tensor_shape(value.tensor).to_shape());
+        Some(Self {
+            shapes: shapes.collect(),
+            n_runs: candidates.n_concurrent_runs(),
+            candidates,
+            devices,
+            plan,
+            settled,
+        })
+    }
+
+    /// Per device the most bytes that it holds at one time.
+    pub(crate) fn peak_bytes_per_device(&self) -> Vec<u64> {
+        let n_devices = u32::try_from(self.candidates.n_devices()).unwrap_or(NONE);
+        let memory_of_device: Vec<u32> = (0..n_devices).collect();
+        let resident = self.resident(&memory_of_device);
+        let peaks = self.sweep(&memory_of_device).peaks();
+        let sums = resident.iter().zip(&peaks).map(|(resident, peak)| {
+            let runs = peak.bytes.saturating_mul(self.n_runs);
+            resident.bytes().saturating_add(runs)
+        });
+        sums.collect()
+    }
+
+    /// The memory that lacks most, if one does. `capacity_bytes`: per memory domain.
+    pub(crate) fn shortage(&self, capacity_bytes: &[u64]) -> Option<Shortage> {
+        let domains = &self.candidates.devices().memory_domain;
+        let resident = self.resident(domains);
+        let sweep = self.sweep(domains);
+        let peaks = sweep.peaks();
+        let lack = |domain: usize| {
+            let runs = peaks[domain].bytes.saturating_mul(self.n_runs);
+            let needed = resident[domain].bytes().saturating_add(runs);
+            needed.saturating_sub(capacity_bytes[domain])
+        };
+        let lacking = (0..peaks.len()).filter(|&domain| lack(domain) > 0);
+        let domain = lacking.max_by_key(|&domain| (lack(domain), Reverse(domain)))?;
+        Some(Shortage {
+            domain: u32::try_from(domain).unwrap_or(NONE),
+            capacity_bytes: capacity_bytes[domain],
+            resident: resident[domain],
+            run_bytes: peaks[domain].bytes,
+            n_runs: self.n_runs,
+            node: self.first_node_beyond(domain, capacity_bytes[domain], &sweep),
+            holders: self.holders(domain, &sweep, peaks[domain]),
+        })
+    }
+
+    fn sweep(&self, memory_of_device: &[u32]) -> Sweep<'_> {
+        let graph = self.candidates.graph();
+        let mut sweep = Sweep::new(
+            &self.plan,
+            graph,
+            &self.settled,
+            &self.shapes,
+            memory_of_device,
+        );
+        for (step, is_settled) in self.plan.steps().iter().zip(&self.settled.is_settled) {
+            if let StepKind::Execute(node) = step.kind
+                && !is_settled
+                && is_constant(graph, node)
+            {
+                step.output_range().for_each(|value| sweep.leave_out(value));
+            }
+        }
+        sweep
+    }
+
+    fn resident(&self, memory_of_device: &[u32]) -> Vec<Resident> {
+        let n_memories = memory_of_device.iter().map(|&memory| memory as usize + 1);
+        let mut resident = vec![Resident::default(); n_memories.max().unwrap_or(0)];
+        for (_, device, bytes, is_state) in self.residents() {
+            let memory = &mut resident[memory_of_device[device as usize] as usize];
+            let sum = match is_state {
+                true => &mut memory.state_bytes,
+                false => &mut memory.constant_bytes,
+            };
+            *sum = sum.saturating_add(bytes);
+        }
+        resident
+    }
+
+    /// What stays: node, device, bytes, and whether it is state rather than a constant.
+    fn residents(&self) -> impl Iterator<Item = (NodeId, u32, u64, bool)> + '_ {
+        let graph = self.candidates.graph();
+        let bytes = |node: NodeId| graph.resident_bytes()[node.index()];
+        let held = self.plan.values().iter().zip(&self.settled.is_held);
+        let constants = held
+            .filter(|(_, is_held)| **is_held)
+            .map(move |(value, _)| {
+                let node = graph.producer(value.tensor).0;
+                (node, value.device.0, bytes(node), false)
+            });
+        // A constant that waits for something stays where it is handed out.
+        let steps = self.plan.steps().iter().zip(&self.settled.is_settled);
+        let waiting = steps.filter_map(move |(step, is_settled)| match step.kind {
+            StepKind::Execute(node) if !is_settled && is_constant(graph, node) => {
+                Some((node, step.device.0, bytes(node), false))
+            }
+            _ => None,
+        });
+        let state = graph.nodes().zip(self.devices);
+        let state = state.filter(move |&(node, _)| bytes(node) > 0 && !is_constant(graph, node));
+        let state = state.map(move |(node, &device)| (node, device, bytes(node), true));
+        constants.chain(waiting).chain(state)
+    }
+
+    /// The node with which a memory no longer suffices: one that stays, or else the first of a run.
+    fn first_node_beyond(&self, domain: usize, capacity_bytes: u64, sweep: &Sweep<'_>) -> NodeId {
+        let domains = &self.candidates.devices().memory_domain;
+        let mut staying: Vec<(NodeId, u64)> = self
+            .residents()
+            .filter(|&(_, device, ..)| domains[device as usize] as usize == domain)
+            .map(|(node, _, bytes, _)| (node, bytes))
+            .collect();
+        staying.sort_unstable();
+        let mut sum = 0u64;
+        for (node, bytes) in staying {
+            sum = sum.saturating_add(bytes);
+            if sum > capacity_bytes {
+                return node;
+            }
+        }
+        let of_one_run = (capacity_bytes - sum) / self.n_runs;
+        let step = sweep.first_beyond(domain, of_one_run);
+        step.map_or(NodeId(0), |step| self.node_of(step))
+    }
+
+    fn node_of(&self, step: StepId) -> NodeId {
+        let graph = self.candidates.graph();
+        let step = self.plan.step(step);
+        match step.kind {
+            StepKind::Execute(node) => node,
+            StepKind::Send(transfer) | StepKind::Receive(transfer) => {
+                match self.plan.transfers()[transfer.index()].payload {
+                    Payload::Tensor(tensor) => graph.producer(tensor).0,
+                    Payload::Control(node) => node,
+                }
+            }
+            StepKind::Feed(feed) => graph.producer(self.plan.feeds()[feed as usize].tensor).0,
+            StepKind::Fetch(fetch) => {
+                let tensor = self.plan.fetches()[fetch as usize].tensor();
+                graph.producer(tensor).0
+            }
+        }
+    }
+
+    fn holders(&self, domain: usize, sweep: &Sweep<'_>, peak: Peak) -> Vec<(String, u64)> {
+        let graph = self.candidates.graph();
+        let domains = &self.candidates.devices().memory_domain;
+        let staying = self
+            .residents()
+            .filter(|&(_, device, ..)| domains[device as usize] as usize == domain)
+            .map(|(node, _, bytes, _)| (graph.node_name(node).to_owned(), bytes));
+        let mut holders: Vec<(String, u64)> = staying.collect();
+        let alive = peak.step.map(|step| sweep.alive(domain, step));
+        holders.extend(alive.into_iter().flatten().map(|(value, bytes)| {
+            let tensor = self.plan.values()[value].tensor;
+            let bytes = bytes.saturating_mul(self.n_runs);
+            (graph.tensor_name(tensor), bytes)
+        }));
+        holders.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        holders.truncate(N_HOLDERS_NAMED);
+        holders
+    }
+}

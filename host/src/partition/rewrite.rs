@@ -1,0 +1,77 @@
+//! A plan as its devices want it: nodes that one kernel computes are one step.
+
+use std::panic::AssertUnwindSafe;
+use std::panic::catch_unwind;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::device::DeviceError;
+use crate::device::DeviceSet;
+use crate::device::FusedNode;
+use crate::device::KernelRegistry;
+use crate::device::PartitionGraph;
+use crate::device::PlanIndex;
+use crate::device::panic_message;
+use crate::graph::Graph;
+use crate::names::DeviceId;
+use crate::plan::Plan;
+use crate::plan::StepId;
+
+/// A plan as its devices have rewritten it.
+pub(crate) struct Rewritten {
+    pub(crate) plan: Arc<Plan>,
+    /// The steps that execute several nodes, and which.
+    pub(crate) fused: Vec<(StepId, Arc<FusedNode>)>,
+}
+
+/// Asks each device of a plan to rewrite its part (TensorFlow `Device::MaybeRewriteGraph`). `told` hears of each set of nodes that
+/// one kernel will compute, and since when the device was asked. Devices that execute no single nodes are not asked.
+///
+/// # Errors
+/// The device that failed, and why; a panic is its failure.
+pub(crate) fn rewrite(
+    graph: &Graph,
+    devices: &DeviceSet,
+    registry: &KernelRegistry,
+    plan: &Arc<Plan>,
+    mut told: impl FnMut(Instant, DeviceId, &FusedNode),
+) -> Result<Rewritten, (DeviceId, DeviceError)> {
+    let index = PlanIndex::new(plan);
+    let (mut nodes, mut steps) = (Vec::new(), Vec::new());
+    for partition in plan.partitions() {
+        let id = partition.device;
+        let device = devices.get(id);
+        let Some(device) = device.and_then(|device| device.as_kernel_device()) else {
+            continue;
+        };
+        let started = Instant::now();
+        let device_type = device.attributes().device_type.as_str();
+        let mut part = PartitionGraph::new(graph, plan, (id, device_type), registry, &index);
+        catch_unwind(AssertUnwindSafe(|| {
+            device.maybe_rewrite_graph(graph.functions(), &mut part)
+        }))
+        .unwrap_or_else(|panic| {
+            Err(DeviceError::Failed {
+                device: device.attributes().name.clone(),
+                message: format!("it panicked: {}", panic_message(&*panic)),
+            })
+        })
+        .map_err(|source| (id, source))?;
+        for (node, step) in part.finish() {
+            told(started, id, &node);
+            nodes.push(Arc::new(node));
+            steps.push(step);
+        }
+    }
+    if steps.is_empty() {
+        return Ok(Rewritten {
+            plan: Arc::clone(plan),
+            fused: Vec::new(),
+        });
+    }
+    let (plan, executed) = plan.with_fused(&steps);
+    Ok(Rewritten {
+        plan: Arc::new(plan),
+        fused: executed.into_iter().zip(nodes).collect(),
+    })
+}
