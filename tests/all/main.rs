@@ -31,6 +31,8 @@ mod import;
 mod kernel_choice;
 #[cfg(feature = "cli")]
 mod loadable;
+#[cfg(feature = "kernels")]
+mod long_kernels;
 mod misbehaving;
 #[path = "../support/needs.rs"]
 mod needs;

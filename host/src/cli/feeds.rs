@@ -7,12 +7,15 @@ use anyhow::Result;
 use anyhow::bail;
 
 use super::npz::NpzReader;
+use super::npz::Wanted;
+use super::npz::feed_memory;
 use super::random::SplitMix;
 use crate::graph::Graph;
 use crate::graph::NONE;
 use crate::graph::NodeId;
 use crate::graph::TensorId;
 use crate::session::find_tensor;
+use crate::tensor::Allocator;
 use crate::tensor::DType;
 use crate::tensor::Shape;
 use crate::tensor::Tensor;
@@ -49,7 +52,8 @@ pub(super) fn read_feeds(archive: &mut NpzReader, graph: &Graph) -> Result<Feeds
             continue;
         };
         let tensor = find_tensor(graph, "feed", name)?;
-        feeds.insert(graph.tensor_name(tensor), archive.read(&entry)?);
+        let value = archive.read(&entry, Some(&wanted(graph, tensor)))?;
+        feeds.insert(graph.tensor_name(tensor), value);
     }
     Ok(feeds)
 }
@@ -62,12 +66,21 @@ pub(super) fn read_expected(archive: &mut NpzReader, graph: &Graph) -> Result<Fe
             continue;
         };
         let tensor = find_tensor(graph, "fetch", name)?;
-        expected.insert(graph.tensor_name(tensor), archive.read(&entry)?);
+        let value = archive.read(&entry, Some(&wanted(graph, tensor)))?;
+        expected.insert(graph.tensor_name(tensor), value);
     }
     if expected.is_empty() {
         bail!("the archive has no array `out/FETCH`, so there is nothing to check");
     }
     Ok(expected)
+}
+
+/// What the graph says of a tensor.
+fn wanted(graph: &Graph, tensor: TensorId) -> Wanted {
+    Wanted {
+        dtype: graph.tensor_dtypes()[tensor.index()],
+        shape: graph.tensor_shape(tensor),
+    }
 }
 
 /// Values for the placeholders that the fetches need and `given` does not feed. The value of a placeholder depends on
@@ -82,6 +95,7 @@ pub(super) fn random_feeds(
         feeds: Feeds::new(),
         assumed: Vec::new(),
     };
+    let memory = feed_memory();
     for node in needed_placeholders(graph, fetches, given)? {
         let Some(tensor) = graph.output(node, 0) else {
             continue;
@@ -90,7 +104,7 @@ pub(super) fn random_feeds(
         let (shape, is_assumed) = feed_shape(graph, node, tensor)?;
         let dtype = graph.tensor_dtypes()[tensor.index()];
         let mut random = SplitMix::new(seed, name);
-        let value = random_tensor(dtype, shape.clone(), &mut random).with_context(|| {
+        let value = random_tensor(dtype, shape.clone(), &mut random, &memory).with_context(|| {
             format!("placeholder `{name}` cannot be given random values; pass --feeds F.npz with `in/{name}`")
         })?;
         if is_assumed {
@@ -145,37 +159,37 @@ fn feed_shape(graph: &Graph, node: NodeId, tensor: TensorId) -> Result<(Shape, b
     ))
 }
 
-fn random_tensor(dtype: DType, shape: Shape, random: &mut SplitMix) -> Result<Tensor> {
-    let n_bytes = shape.size_bytes(dtype)?;
-    let n = shape.n_elements();
-    if n_bytes > 1 << 34 {
-        bail!("shape {shape} of {dtype} takes {n_bytes} bytes");
-    }
-    let mut bytes = Vec::with_capacity(n_bytes);
-    for _ in 0..n {
+fn random_tensor(
+    dtype: DType,
+    shape: Shape,
+    random: &mut SplitMix,
+    memory: &dyn Allocator,
+) -> Result<Tensor> {
+    let Some(element) = dtype.size_bytes() else {
+        bail!("a {dtype} tensor has no random values");
+    };
+    let mut tensor = Tensor::zeros(memory, dtype, shape)?;
+    let bytes = tensor.as_bytes_mut().context("memory of the host")?;
+    for bytes in bytes.chunks_exact_mut(element) {
         let unit = random.unit();
-        let bit = u8::from(unit >= 0.0);
         match dtype {
-            DType::F32 => bytes.extend(unit.to_le_bytes()),
-            DType::F64 => bytes.extend(f64::from(unit).to_le_bytes()),
-            DType::F16 => bytes.extend(half::f16::from_f32(unit).to_le_bytes()),
-            DType::BF16 => bytes.extend(half::bf16::from_f32(unit).to_le_bytes()),
-            DType::Complex64 => bytes.extend([unit, random.unit()].map(f32::to_le_bytes).concat()),
-            DType::Complex128 => bytes.extend(
-                [unit, random.unit()]
-                    .map(|part| f64::from(part).to_le_bytes())
-                    .concat(),
-            ),
-            DType::Bool | DType::I8 | DType::U8 => bytes.push(bit),
-            DType::I16 | DType::U16 => bytes.extend([bit, 0]),
-            DType::I32 | DType::U32 => bytes.extend([bit, 0, 0, 0]),
-            DType::I64 | DType::U64 => bytes.extend([bit, 0, 0, 0, 0, 0, 0, 0]),
-            DType::String | DType::Resource | DType::Variant => {
-                bail!("a {dtype} tensor has no random values")
+            DType::F32 => bytes.copy_from_slice(&unit.to_le_bytes()),
+            DType::F64 => bytes.copy_from_slice(&f64::from(unit).to_le_bytes()),
+            DType::F16 => bytes.copy_from_slice(&half::f16::from_f32(unit).to_le_bytes()),
+            DType::BF16 => bytes.copy_from_slice(&half::bf16::from_f32(unit).to_le_bytes()),
+            DType::Complex64 => {
+                let parts = [unit, random.unit()].map(f32::to_le_bytes);
+                bytes.copy_from_slice(parts.as_flattened());
             }
+            DType::Complex128 => {
+                let parts = [unit, random.unit()].map(|part| f64::from(part).to_le_bytes());
+                bytes.copy_from_slice(parts.as_flattened());
+            }
+            // 0 or 1, little-endian.
+            _ => bytes[0] = u8::from(unit >= 0.0),
         }
     }
-    Ok(Tensor::from_bytes(dtype, shape, &bytes)?)
+    Ok(tensor)
 }
 
 #[expect(
@@ -195,6 +209,7 @@ mod tests {
     use crate::graph::NodeSpec;
     use crate::graph::Output;
     use crate::graph::Work;
+    use crate::tensor::HostAllocator;
     use crate::tensor::PartialShape;
 
     /// a: `[?,3]` float, b: bool scalar, c: unknown shape; sum reads a and b, other reads c.
@@ -264,6 +279,18 @@ mod tests {
         };
         assert_eq!(values(1), values(1));
         assert_ne!(values(1), values(2));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_not_made() {
+        let memory = HostAllocator::new("memory for feeds", 1 << 20);
+        for dtype in [DType::F32, DType::I8, DType::Complex128] {
+            let random = &mut SplitMix::new(1, "x");
+            let error =
+                random_tensor(dtype, [1 << 32].into(), random, &memory).expect_err("too large");
+            assert!(error.to_string().contains("out of memory"), "{error}");
+            assert!(random_tensor(dtype, [16].into(), random, &memory).is_ok());
+        }
     }
 
     #[test]

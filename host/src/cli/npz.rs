@@ -20,7 +20,11 @@ use zip::ZipArchive;
 use zip::ZipWriter;
 use zip::write::FileOptions;
 
+use crate::backend::cpu;
+use crate::tensor::Allocator;
 use crate::tensor::DType;
+use crate::tensor::HostAllocator;
+use crate::tensor::PartialShape;
 use crate::tensor::Shape;
 use crate::tensor::Tensor;
 
@@ -33,6 +37,15 @@ const HEADER_BYTES_MAX: usize = 64 << 10;
 pub(super) struct NpzReader {
     path: PathBuf,
     zip: ZipArchive<BufReader<File>>,
+    /// Where the arrays go.
+    memory: HostAllocator,
+}
+
+/// What an array must be, as far as it is known.
+#[derive(Debug)]
+pub(super) struct Wanted {
+    pub(super) dtype: DType,
+    pub(super) shape: PartialShape,
 }
 
 /// What stands at the head of an array.
@@ -54,6 +67,7 @@ impl NpzReader {
         Ok(Self {
             path: path.to_owned(),
             zip,
+            memory: feed_memory(),
         })
     }
 
@@ -69,15 +83,21 @@ impl NpzReader {
         names
     }
 
-    /// The array called `name`.
-    pub(super) fn read(&mut self, name: &str) -> Result<Tensor> {
+    /// The array called `name`. One that is not what is wanted, or does not fit into memory, is not decompressed.
+    pub(super) fn read(&mut self, name: &str, wanted: Option<&Wanted>) -> Result<Tensor> {
         let context = || format!("array `{name}` of {}", self.path.display());
         let mut entry = self
             .zip
             .by_name(&format!("{name}.npy"))
             .with_context(context)?;
-        read_npy(&mut entry).with_context(context)
+        read_npy(&mut entry, wanted, &self.memory).with_context(context)
     }
+}
+
+/// Memory of arrays that come from files, or are made for placeholders: at most half of what this process may have, as devices
+/// get copies of them.
+pub(super) fn feed_memory() -> HostAllocator {
+    HostAllocator::new("memory for feeds", cpu::system_memory_bytes() / 2)
 }
 
 /// Writes an archive of these arrays, in this order, uncompressed as `numpy.savez` does.
@@ -115,7 +135,11 @@ pub(super) fn write<'a>(
 }
 
 /// Decodes one `.npy` stream.
-fn read_npy(input: &mut impl Read) -> Result<Tensor> {
+fn read_npy(
+    input: &mut impl Read,
+    wanted: Option<&Wanted>,
+    memory: &dyn Allocator,
+) -> Result<Tensor> {
     let mut prefix = [0; 8];
     input
         .read_exact(&mut prefix)
@@ -152,37 +176,59 @@ fn read_npy(input: &mut impl Read) -> Result<Tensor> {
         .ok_or_else(|| anyhow!("the header is no text"))
         .and_then(parse_header)?;
 
-    let expected = header.shape.size_bytes(header.dtype)?;
-    // Grows with what is there, so that a header cannot ask for memory that the entry does not fill.
-    let mut bytes = Vec::new();
-    input
-        .take(expected as u64 + 1)
-        .read_to_end(&mut bytes)
-        .context("decompressing")?;
-    if bytes.len() != expected {
+    if let Some(wanted) = wanted
+        && (header.dtype != wanted.dtype || !wanted.shape.matches(&header.shape))
+    {
         bail!(
-            "shape {} of {} takes {expected} bytes, {} stand there",
-            header.shape,
+            "it is a {} of shape {}, the graph has a {} of shape {} there",
             header.dtype,
-            if bytes.len() > expected {
-                "more".to_owned()
-            } else {
-                bytes.len().to_string()
-            }
+            header.shape,
+            wanted.dtype,
+            wanted.shape
         );
     }
-    if header.dtype == DType::Bool
+    let expected = header.shape.size_bytes(header.dtype)?;
+    let (dtype, shape) = (header.dtype, &header.shape);
+    let said = || format!("shape {shape} of {dtype} takes {expected} bytes");
+    // Pages of it are there once they are filled, so a header gets no memory that its entry does not fill.
+    let mut tensor = Tensor::zeros(memory, dtype, shape.clone()).with_context(said)?;
+    let bytes = tensor.as_bytes_mut().context("memory of the host")?;
+    let n_read = read_up_to(input, bytes).context("decompressing")?;
+    if n_read < expected {
+        bail!("{}, {n_read} stand there", said());
+    }
+    if read_up_to(input, &mut [0]).context("decompressing")? > 0 {
+        bail!("{}, more stand there", said());
+    }
+    if dtype == DType::Bool
         && let Some(position) = bytes.iter().position(|&byte| byte > 1)
     {
         bail!("element {position} is {}, no boolean", bytes[position]);
     }
     if header.big_endian {
-        swap_bytes(&mut bytes, header.dtype);
+        swap_bytes(bytes, dtype);
     }
     if header.fortran_order {
-        bytes = to_row_major(&bytes, &header.shape, element_bytes(header.dtype));
+        let mut ordered = Tensor::zeros(memory, dtype, shape.clone()).with_context(said)?;
+        let to = ordered.as_bytes_mut().context("memory of the host")?;
+        to_row_major(bytes, shape, element_bytes(dtype), to);
+        return Ok(ordered);
     }
-    Ok(Tensor::from_bytes(header.dtype, header.shape, &bytes)?)
+    Ok(tensor)
+}
+
+/// Reads until the end or until `bytes` is full; gives how many were read.
+fn read_up_to(input: &mut impl Read, bytes: &mut [u8]) -> std::io::Result<usize> {
+    let mut n_read = 0;
+    while n_read < bytes.len() {
+        match input.read(&mut bytes[n_read..]) {
+            Ok(0) => break,
+            Ok(n) => n_read += n,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(n_read)
 }
 
 fn element_bytes(dtype: DType) -> usize {
@@ -203,10 +249,10 @@ fn swap_bytes(bytes: &mut [u8], dtype: DType) {
 }
 
 /// Column-major to row-major.
-fn to_row_major(bytes: &[u8], shape: &Shape, element: usize) -> Vec<u8> {
+fn to_row_major(bytes: &[u8], shape: &Shape, element: usize, output: &mut [u8]) {
     // Dimensions beside a zero may be as large as they like; their product is not asked for.
     if shape.n_elements() == 0 {
-        return Vec::new();
+        return;
     }
     let dims = shape.dims();
     let mut strides = vec![0; dims.len()];
@@ -215,15 +261,14 @@ fn to_row_major(bytes: &[u8], shape: &Shape, element: usize) -> Vec<u8> {
         strides[axis] = stride;
         stride *= dim;
     }
-    let mut output = Vec::with_capacity(bytes.len());
     let mut index = vec![0; dims.len()];
-    for _ in 0..shape.n_elements() {
+    for output in output.chunks_exact_mut(element) {
         let offset: usize = index
             .iter()
             .zip(&strides)
             .map(|(i, stride)| i * stride)
             .sum();
-        output.extend_from_slice(&bytes[offset..offset + element]);
+        output.copy_from_slice(&bytes[offset..offset + element]);
         for axis in (0..dims.len()).rev() {
             index[axis] += 1;
             if index[axis] < dims[axis] {
@@ -232,7 +277,6 @@ fn to_row_major(bytes: &[u8], shape: &Shape, element: usize) -> Vec<u8> {
             index[axis] = 0;
         }
     }
-    output
 }
 
 /// Parses `{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }`, keys in any order.
@@ -407,7 +451,16 @@ mod tests {
     }
 
     fn decode(header: &str, data: &[u8]) -> Result<Tensor> {
-        read_npy(&mut npy(header, data).as_slice())
+        decode_as(header, data, None)
+    }
+
+    fn decode_as(header: &str, data: &[u8], wanted: Option<&Wanted>) -> Result<Tensor> {
+        read_npy(&mut npy(header, data).as_slice(), wanted, &small_memory())
+    }
+
+    /// As in a process that may have little.
+    fn small_memory() -> HostAllocator {
+        HostAllocator::new("memory for feeds", 1 << 20)
     }
 
     fn error(header: &str, data: &[u8]) -> String {
@@ -455,7 +508,7 @@ mod tests {
         let mut archive = NpzReader::open(&path).expect("an archive");
         assert_eq!(archive.names().len(), tensors.len());
         for (name, tensor) in &tensors {
-            let read = archive.read(name).expect("an array");
+            let read = archive.read(name, None).expect("an array");
             assert_eq!(
                 (read.dtype(), read.shape()),
                 (tensor.dtype(), tensor.shape()),
@@ -564,6 +617,11 @@ mod tests {
             (
                 "{'descr': '<f4', 'fortran_order': False, 'shape': (1152921504606846976,), }",
                 &[0; 4],
+                "out of memory",
+            ),
+            (
+                "{'descr': '<f4', 'fortran_order': False, 'shape': (1000,), }",
+                &[0; 4],
                 "4 stand there",
             ),
         ] {
@@ -572,13 +630,62 @@ mod tests {
         }
         for end in 0..npy(good, &[]).len() {
             assert!(
-                read_npy(&mut &npy(good, &[])[..end]).is_err(),
+                read_npy(&mut &npy(good, &[])[..end], None, &small_memory()).is_err(),
                 "cut off at byte {end}"
             );
         }
         let mut version_9 = npy(good, &[0; 8]);
         version_9[6] = 9;
-        assert!(read_npy(&mut version_9.as_slice()).is_err());
+        assert!(read_npy(&mut version_9.as_slice(), None, &small_memory()).is_err());
+    }
+
+    /// Counts what is read of an entry.
+    struct Counted<R>(R, usize);
+
+    impl<R: Read> Read for Counted<R> {
+        fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
+            let n = self.0.read(bytes)?;
+            self.1 += n;
+            Ok(n)
+        }
+    }
+
+    #[test]
+    fn what_is_not_wanted_or_does_not_fit_is_not_decompressed() {
+        let wanted = &Wanted {
+            dtype: DType::F32,
+            shape: PartialShape::new(&[None, Some(3)]),
+        };
+        for (descr, dims, wanted, expected) in [
+            (
+                "<f4",
+                "(2, 4)",
+                Some(wanted),
+                "it is a float of shape [2,4], the graph has a float of shape [?,3] there",
+            ),
+            (
+                "<f8",
+                "(2, 3)",
+                Some(wanted),
+                "it is a double of shape [2,3]",
+            ),
+            ("<f4", "(6,)", Some(wanted), "of shape [6]"),
+            ("<f4", "(1073741824,)", None, "out of memory"),
+        ] {
+            let header =
+                format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {dims}, }}");
+            let stream = npy(&header, &[]);
+            let mut entry = Counted(stream.chain(std::io::repeat(0)), 0);
+            let error = read_npy(&mut entry, wanted, &small_memory()).expect_err("refused");
+            assert!(format!("{error:#}").contains(expected), "{error:#}");
+            assert_eq!(
+                entry.1,
+                npy(&header, &[]).len(),
+                "{dims}: the header alone is read"
+            );
+        }
+        let header = "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 3), }";
+        assert!(decode_as(header, &[0; 12], Some(wanted)).is_ok());
     }
 
     #[test]
@@ -612,7 +719,7 @@ mod tests {
             if let Ok(mut archive) = NpzReader::open(&damaged) {
                 for name in archive.names() {
                     // Either answer is right; a panic or an endless loop is not.
-                    let _ = archive.read(&name);
+                    let _ = archive.read(&name, None);
                 }
             }
         };

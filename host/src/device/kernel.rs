@@ -8,11 +8,12 @@ use super::async_kernel::AsyncKernel;
 use super::context::DeviceContext;
 use super::error::DeviceError;
 use super::error::KernelError;
+use super::interrupts::Interrupts;
 use super::resource::ResourceManager;
 use super::step::{DeviceStep, StepNumber};
 use super::traits::{AllocatorAttributes, KernelDevice};
 use crate::graph::AttrSet;
-use crate::tensor::{Allocator, Buffer, DType, Element, Shape, Tensor, TensorError};
+use crate::tensor::{Allocator, Buffer, DType, Element, RANK_MAX, Shape, Tensor, TensorError};
 
 /// What a kernel finds in its outputs while debugging: NaN in some types, far from 0 in all.
 const UNWRITTEN: u8 = 0xff;
@@ -184,6 +185,11 @@ pub(crate) trait Surroundings {
     /// The node's context, where it has one of its own.
     fn context(&self) -> Option<&Arc<dyn DeviceContext>>;
 
+    /// What may end the run before the execution ends.
+    fn interrupts(&self) -> Option<&Interrupts> {
+        None
+    }
+
     /// Takes tensors that come into being in the execution, where the device wants to know them.
     fn temporaries(&self) -> Option<&RefCell<Vec<Tensor>>> {
         None
@@ -320,6 +326,11 @@ impl<'a> KernelContext<'a> {
         self.device.resource_manager()
     }
 
+    /// What may end the run before this execution ends, for long loops to ask; `None` outside of runs.
+    pub fn interrupts(&self) -> Option<&'a Interrupts> {
+        self.surroundings().and_then(|around| around.interrupts())
+    }
+
     /// The run that this execution is part of; `None` outside of runs.
     pub fn step_number(&self) -> Option<StepNumber> {
         self.step().map(DeviceStep::number)
@@ -442,6 +453,7 @@ impl<'a> KernelContext<'a> {
         shape: &Shape,
         fill: impl FnOnce(&mut [u8]) -> Result<(), KernelError>,
     ) -> Result<(), KernelError> {
+        check_rank(shape)?;
         let fill = |bytes: &mut [u8]| {
             if cfg!(debug_assertions) {
                 bytes.fill(UNWRITTEN);
@@ -504,6 +516,7 @@ impl<'a> KernelContext<'a> {
         output: usize,
         shape: &Shape,
     ) -> Result<(), KernelError> {
+        check_rank(shape)?;
         let tensor = self.input(input)?;
         let mut outputs = self.outputs.borrow_mut();
         let slots = outputs.slots();
@@ -622,6 +635,18 @@ impl<'a> KernelContext<'a> {
             })
             .collect()
     }
+}
+
+/// Holds that a tensor has no more dimensions than it may.
+#[inline]
+fn check_rank(shape: &Shape) -> Result<(), KernelError> {
+    if shape.rank() <= RANK_MAX {
+        return Ok(());
+    }
+    Err(KernelError::invalid(format!(
+        "the output would have {} dimensions, the most is {RANK_MAX}",
+        shape.rank()
+    )))
 }
 
 #[cold]

@@ -9,6 +9,7 @@ mod error;
 mod factory;
 mod factory_registry;
 pub mod gpu;
+mod interrupts;
 mod intra_op;
 mod kernel;
 mod kernel_creation;
@@ -45,6 +46,8 @@ pub use factory_registry::{
     DEFAULT_FACTORY_PRIORITY, ENABLED_TYPES_VARIABLE, FactoryRegistry, GPU_COMPATIBLE_CPU_PRIORITY,
     PhysicalListing, RegisterError, Registration,
 };
+pub(crate) use interrupts::Interrupt;
+pub use interrupts::Interrupts;
 pub use intra_op::IntraOpPool;
 pub(crate) use kernel::{Help, OutputSlot, OutputState, Surroundings, unset_output};
 pub use kernel::{Kernel, KernelConstruction, KernelContext};

@@ -17,7 +17,7 @@ use super::pool::InterOpPool;
 use super::prepare::{PreparedPlan, Program, Workshop};
 use super::run::{Request, pools, run_serially, run_with_helpers};
 use super::variant::{Crew, Means, Trial};
-use crate::device::{CancelToken, DeviceSet, IntraOpPool, KernelRegistry, StatusCode};
+use crate::device::{CancelToken, DeviceSet, Interrupts, IntraOpPool, KernelRegistry, StatusCode};
 use crate::graph::Graph;
 use crate::memory::MemoryPlan;
 use crate::ops::OpRegistry;
@@ -215,9 +215,13 @@ impl Executor {
                     && !pools(program).any(IntraOpPool::is_attended),
             })
         };
+        let deadline = options
+            .timeout
+            .and_then(|timeout| Instant::now().checked_add(timeout));
         let request = Request {
             feeds: feeds.to_vec(),
             options: options.clone(),
+            interrupts: Interrupts::new(self.closed.clone(), options.cancel.clone(), deadline),
             listeners: listen(
                 recorder,
                 stage.compiled.operations.len(),
@@ -225,7 +229,6 @@ impl Executor {
             ),
             load: Arc::clone(&self.load),
             is_attended: way.crew == Crew::Attended,
-            closed: self.closed.clone(),
             async_cancel: CancelToken::default(),
         };
         let (mut stage, outcome) = match pool {

@@ -156,9 +156,11 @@ impl ExecutorOptions {
 /// How one run goes.
 #[derive(Debug, Clone, Default)]
 pub struct RunOptions {
-    /// Ends the run with [`super::ExecuteError::Cancelled`] when it is set; looked at between steps.
+    /// Ends the run with [`super::ExecuteError::Cancelled`] when it is set; looked at between steps, and by
+    /// long loops inside CPU kernels.
     pub cancel: Option<CancelToken>,
-    /// Ends the run with [`super::ExecuteError::TimedOut`] after this time; looked at between steps.
+    /// Ends the run with [`super::ExecuteError::TimedOut`] after this time; looked at between steps, and by long loops
+    /// inside CPU kernels.
     pub timeout: Option<Duration>,
     /// Hears of this run, instead of the executor's recorder.
     pub recorder: Option<Recorder>,

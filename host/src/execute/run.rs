@@ -37,6 +37,8 @@ use crate::device::DeviceError;
 use crate::device::DeviceStep;
 use crate::device::Done;
 use crate::device::Help;
+use crate::device::Interrupt;
+use crate::device::Interrupts;
 use crate::device::IntraOpPool;
 use crate::device::OnCancel;
 use crate::device::StepNumber;
@@ -80,8 +82,8 @@ pub(super) struct Request {
     pub(super) load: Arc<Load>,
     /// Whether threads of the devices' pools attend.
     pub(super) is_attended: bool,
-    /// Ends all runs of the session.
-    pub(super) closed: CancelToken,
+    /// What ends the run early.
+    pub(super) interrupts: Interrupts,
     /// Is cancelled when asynchronous kernels of the run are not waited for any more.
     pub(super) async_cancel: CancelToken,
 }
@@ -91,7 +93,6 @@ pub(super) struct Request {
 pub(super) struct Run {
     pub(super) stage: Stage,
     pub(super) request: Request,
-    deadline: Option<Instant>,
     gate: Gate,
     failure: Mutex<Option<ExecuteError>>,
     /// For asynchronous operations, which may end when the run is over.
@@ -276,11 +277,6 @@ impl Stage {
 }
 
 impl Request {
-    fn deadline(&self) -> Option<Instant> {
-        let timeout = self.options.timeout?;
-        Instant::now().checked_add(timeout)
-    }
-
     /// Who may help inside the next kernel: nobody where helpers would take turns with other kernels.
     #[inline]
     pub(super) fn help(&self) -> Help {
@@ -305,20 +301,14 @@ impl Request {
     }
 
     #[inline]
-    fn check_interrupts(&self, deadline: Option<Instant>) -> Result<(), ExecuteError> {
-        if let Some(token) = &self.options.cancel
-            && token.is_cancelled()
-        {
-            return Err(ExecuteError::Cancelled);
-        }
-        if self.closed.is_cancelled() {
-            return Err(ExecuteError::Closed);
-        }
-        match (deadline, self.options.timeout) {
-            (Some(deadline), Some(timeout)) if Instant::now() >= deadline => {
-                Err(ExecuteError::TimedOut(timeout))
-            }
-            _ => Ok(()),
+    pub(super) fn check_interrupts(&self) -> Result<(), ExecuteError> {
+        match self.interrupts.due() {
+            None => Ok(()),
+            Some(Interrupt::Cancelled) => Err(ExecuteError::Cancelled),
+            Some(Interrupt::Closed) => Err(ExecuteError::Closed),
+            Some(Interrupt::TimedOut) => Err(ExecuteError::TimedOut(
+                self.options.timeout.unwrap_or_default(),
+            )),
         }
     }
 }
@@ -337,13 +327,12 @@ pub(super) fn run_serially(stage: &Stage, request: &Request) -> Result<(), Execu
     if request.is_attended {
         request.gather(&stage.program);
     }
-    let deadline = request.deadline();
     let n_operations = stage.compiled.operations.len();
     let mut events = request.listeners.room(n_operations);
     let mut outcome = Ok(());
     for rank in 0..to_u32(n_operations) {
         outcome = request
-            .check_interrupts(deadline)
+            .check_interrupts()
             .and_then(|()| step::execute(stage, request, rank, &mut events));
         if outcome.is_err() {
             break;
@@ -361,7 +350,6 @@ pub(super) fn run_with_helpers(
     helpers: &Arc<pool::Shared>,
 ) -> (Stage, Result<(), ExecuteError>) {
     let run = Arc::new_cyclic(|own| Run {
-        deadline: request.deadline(),
         gate: Gate::new(stage.compiled.operations.len()),
         failure: Mutex::default(),
         own: Weak::clone(own),
@@ -422,8 +410,9 @@ impl Run {
             }
             // Nobody executes anything while asynchronous operations are waited for, so that nobody looks at the clock.
             let is_news = || self.is_news() || self.is_interrupted();
-            self.gate.sleep_until_deadline(is_news, self.deadline);
-            if let Err(interrupt) = self.request.check_interrupts(self.deadline) {
+            let deadline = self.request.interrupts.deadline();
+            self.gate.sleep_until_deadline(is_news, deadline);
+            if let Err(interrupt) = self.request.check_interrupts() {
                 self.fail(interrupt);
             }
         }
@@ -439,8 +428,7 @@ impl Run {
         if !self.stage.program.is_async {
             return Vec::new();
         }
-        let tokens = self.request.options.cancel.iter();
-        let tokens = tokens.chain([&self.request.closed]);
+        let tokens = self.request.interrupts.tokens();
         let wake = || {
             let run = Weak::clone(&self.own);
             move || {
@@ -453,7 +441,7 @@ impl Run {
     }
 
     fn is_interrupted(&self) -> bool {
-        self.request.check_interrupts(None).is_err()
+        self.request.interrupts.of_tokens().is_some()
     }
 
     fn fail(&self, failure: ExecuteError) {
@@ -625,7 +613,7 @@ impl Run {
             let Some(rank) = next.take().or_else(|| self.stage.ready.pop()) else {
                 break;
             };
-            let interrupted = self.request.check_interrupts(self.deadline);
+            let interrupted = self.request.check_interrupts();
             if self.stage.program.is_async
                 && interrupted.is_ok()
                 && let Some(started) = self.start_later(rank, &mut events)

@@ -22,8 +22,8 @@ use super::prepare::{Action, Program};
 use super::run::{Request, Stage};
 use crate::device::panic_message;
 use crate::device::{
-    AccessedTensors, DeviceContext, DeviceStep, Kernel, KernelContext, KernelDevice, KernelError,
-    OutputSlot, OutputState, Surroundings, unset_output,
+    AccessedTensors, DeviceContext, DeviceStep, Interrupts, Kernel, KernelContext, KernelDevice,
+    KernelError, OutputSlot, OutputState, Surroundings, unset_output,
 };
 use crate::graph::NodeId;
 use crate::plan::{MemorySpace, StepKind, Transfer, TransferId};
@@ -84,6 +84,10 @@ impl Surroundings for Visit<'_> {
     fn context(&self) -> Option<&Arc<dyn DeviceContext>> {
         self.program.context(self.operation.step)
     }
+
+    fn interrupts(&self) -> Option<&Interrupts> {
+        Some(&self.request.interrupts)
+    }
 }
 
 /// A visit that takes note of tensors that come into being.
@@ -103,6 +107,10 @@ impl Surroundings for Recorded<'_> {
 
     fn context(&self) -> Option<&Arc<dyn DeviceContext>> {
         self.visit.context()
+    }
+
+    fn interrupts(&self) -> Option<&Interrupts> {
+        self.visit.interrupts()
     }
 
     fn temporaries(&self) -> Option<&RefCell<Vec<Tensor>>> {
@@ -332,6 +340,8 @@ impl<'a> Visit<'a> {
         context: &mut KernelContext<'_>,
     ) -> Result<(), ExecuteError> {
         match catch_unwind(AssertUnwindSafe(|| device.compute(kernel, context))) {
+            // A loop has ended early: whatever the kernel has made, it is not its result.
+            Ok(_) if self.request.interrupts.is_heard() => self.request.check_interrupts(),
             Ok(Ok(())) => Ok(()),
             Ok(Err(source)) => Err(self.failed(node, inputs, source)),
             Err(panic) => Err(ExecuteError::Panic {

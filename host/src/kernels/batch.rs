@@ -41,7 +41,7 @@ pub struct BatchProduct {
 
 impl BatchProduct {
     /// # Errors
-    /// [`KernelError::InvalidArgument`] if an operand is shorter than its strides reach.
+    /// [`KernelError::InvalidArgument`] if an operand is shorter than its strides reach; [`KernelError::Tensor`] without room.
     ///
     /// # Panics
     /// If `out` has another length than the result.
@@ -61,32 +61,17 @@ impl BatchProduct {
         if let Some(row) = self.rows_of_all() {
             let lhs = MatrixView::strided(lhs, n_batches * m, k, row, self.lhs.column)?;
             let rhs = MatrixView::strided(rhs, k, n, self.rhs.row, self.rhs.column)?;
-            T::multiply(
-                lhs,
-                rhs,
-                &mut MatrixMut::new(out, n_batches * m, n, n)?,
-                threads,
-            );
-            return Ok(());
+            let mut out = MatrixMut::new(out, n_batches * m, n, n)?;
+            return T::multiply(lhs, rhs, &mut out, threads);
         }
         let product = m.saturating_mul(k).saturating_mul(n);
         if product >= LARGE_PRODUCTS {
             return self.each(lhs, rhs, 0, out, threads);
         }
-        // The views of the first and the last matrix are checked here, so that no error arises on another thread.
-        for index in [0, n_batches - 1] {
-            self.operands(lhs, rhs, index)?;
-        }
-        threads.fill(
-            out,
-            m * n,
-            (GRAIN_PRODUCTS / k.max(1)).max(1),
-            |start, part| {
-                self.each(lhs, rhs, start / (m * n), part, Threads::single())
-                    .expect("the last matrix lies in its operand");
-            },
-        );
-        Ok(())
+        let grain = (GRAIN_PRODUCTS / k.max(1)).max(1);
+        threads.try_fill(out, m * n, grain, |start, part| {
+            self.each(lhs, rhs, start / (m * n), part, threads.alone())
+        })
     }
 
     /// The stride of the left rows where all matrices together are one, and the right matrix is the same for all.
@@ -126,7 +111,7 @@ impl BatchProduct {
         let [m, _, n] = self.size;
         for (index, out) in out.chunks_exact_mut(m * n).enumerate() {
             let (lhs, rhs) = self.operands(lhs, rhs, first + index)?;
-            T::multiply(lhs, rhs, &mut MatrixMut::new(out, m, n, n)?, threads);
+            T::multiply(lhs, rhs, &mut MatrixMut::new(out, m, n, n)?, threads)?;
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 //! three and more.
 
 use crate::device::KernelError;
+use crate::kernels::Arithmetic;
 use crate::kernels::Integer;
 use crate::kernels::Number;
 use crate::kernels::Threads;
@@ -60,11 +61,11 @@ pub fn minimum<T: Number>(lhs: T, rhs: T) -> T {
     }
 }
 
-/// `(lhs - rhs)^2` (TensorFlow `SquaredDifference`).
+/// `(lhs - rhs)^2` (TensorFlow `SquaredDifference`); of complex numbers `|lhs - rhs|^2`.
 #[inline]
-pub fn squared_difference<T: Number>(lhs: T, rhs: T) -> T {
+pub fn squared_difference<T: Arithmetic>(lhs: T, rhs: T) -> T {
     let difference = lhs.minus(rhs);
-    difference.times(difference)
+    difference.times(difference.conjugate())
 }
 
 /// `base^exponent` by squaring, wrapping around (TensorFlow `Pow` of integers). `exponent` is not negative: see
@@ -114,7 +115,7 @@ pub fn check_exponents<T: Integer>(exponents: &[T], n_results: usize) -> Result<
 ///
 /// # Panics
 /// If the lengths differ.
-pub fn sum_all<T: Number>(first: &[T], others: &[&[T]], out: &mut [T], threads: Threads<'_>) {
+pub fn sum_all<T: Arithmetic>(first: &[T], others: &[&[T]], out: &mut [T], threads: Threads<'_>) {
     assert_eq!(first.len(), out.len(), "one result per element");
     threads.fill(out, 1, GRAIN, |start, part| {
         for (index, block) in part.chunks_mut(BLOCK).enumerate() {
@@ -130,22 +131,24 @@ pub fn sum_all<T: Number>(first: &[T], others: &[&[T]], out: &mut [T], threads: 
     });
 }
 
-/// `out[i] = max(min(x, high), low)` (TensorFlow `ClipByValue`): a bound that is NaN does not bound, NaN stays.
+/// `max(min(x, high), low)` (TensorFlow `ClipByValue`): a bound that is NaN does not bound, NaN stays.
+#[inline]
+pub fn clipped<T: Number>(x: T, low: T, high: T) -> T {
+    let below = if high < x { high } else { x };
+    if below < low { low } else { below }
+}
+
+/// `out[i] = clipped(x, low, high)`.
 ///
 /// # Panics
 /// If a slice has another length than its shape says.
-pub fn clip<T: Number>(
+pub fn clip<T: Element>(
     plan: &Spread<3>,
-    x: &[T],
-    low: &[T],
-    high: &[T],
+    [x, low, high]: [&[T]; 3],
     out: &mut [T],
     threads: Threads<'_>,
+    clipped: impl Fn(T, T, T) -> T + Sync,
 ) {
-    let clipped = |x: T, low: T, high: T| {
-        let below = if high < x { high } else { x };
-        if below < low { low } else { below }
-    };
     plan.fill(out, threads, |offsets, advances, part| {
         let (x, low, high) = (&x[offsets[0]..], &low[offsets[1]..], &high[offsets[2]..]);
         match advances {

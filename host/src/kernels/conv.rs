@@ -6,6 +6,7 @@ use crate::device::KernelError;
 use crate::kernels::MatrixMut;
 use crate::kernels::MatrixView;
 use crate::kernels::Multiply;
+use crate::kernels::Scratch;
 use crate::kernels::Threads;
 use crate::kernels::simd::Packed;
 use crate::kernels::simd::RowStarts;
@@ -19,6 +20,9 @@ const PATCH_ELEMENTS: usize = 64 * 1024;
 
 /// Multiplications that are worth handing to another thread.
 const GRAIN_PRODUCTS: usize = 1 << 20;
+
+/// Multiplications of a part of a line, where a whole one has more.
+const BAND_PRODUCTS: usize = 1 << 28;
 
 /// Lines of a result that are shared out as they are; fewer are divided.
 const N_LINES_MIN: usize = 16;
@@ -65,21 +69,25 @@ impl Convolution {
             let rhs = MatrixView::row_major(filter, self.input_channels, self.output_channels)?;
             let mut out =
                 MatrixMut::new(out, n_pixels, self.output_channels, self.output_channels)?;
-            T::multiply(lhs, rhs, &mut out, threads);
-            return Ok(());
+            return T::multiply(lhs, rhs, &mut out, threads);
         }
         // Each block of output pixels is one product per group; blocks are shared out, the products are not.
         let patch = taps * self.filter_channels;
         let block = (PATCH_ELEMENTS / patch).clamp(1, 1024).min(n_pixels);
         let grain = (GRAIN_PRODUCTS / patch).max(self.output_channels);
-        threads.fill(out, self.output_channels, grain, |start, part| {
-            let mut patches = vec![T::ZERO; block * patch];
+        threads.try_fill(out, self.output_channels, grain, |start, part| {
+            let mut patches = threads.scratch::<T>(block * patch)?;
             let first = start / self.output_channels;
             for (index, part) in part.chunks_mut(block * self.output_channels).enumerate() {
-                self.block(input, filter, first + index * block, &mut patches, part);
+                let first = first + index * block;
+                self.block(input, filter, first, &mut patches, part, threads.alone())?;
+                // A window may be as large as a tensor, and then a pixel takes longer than all of what is estimated.
+                if patch >= PATCH_ELEMENTS && threads.is_interrupted() {
+                    break;
+                }
             }
-        });
-        Ok(())
+            Ok(())
+        })
     }
 
     /// Whether [`Self::apply_packed`] may be used: there is one group, and what the windows reach over is mostly image.
@@ -132,19 +140,35 @@ impl Convolution {
         } else {
             line
         };
-        threads.fill(out, line_or_pixel, grain, |start, part| {
-            self.pixels(input, filter, start / self.output_channels, part);
-        });
-        Ok(())
+        threads.try_fill(out, line_or_pixel, grain, |start, part| {
+            let first = start / self.output_channels;
+            self.pixels(input, filter, first, part, threads.alone())
+        })
     }
 
     /// Output pixels, from pixel `first` of the batch on.
-    fn pixels(&self, input: &[f32], filter: Packed<'_>, first: usize, out: &mut [f32]) {
+    fn pixels(
+        &self,
+        input: &[f32],
+        filter: Packed<'_>,
+        first: usize,
+        out: &mut [f32],
+        threads: Threads<'_>,
+    ) -> Result<(), KernelError> {
         let line = self.columns.output * self.output_channels;
         // As many lines at a time as keep the padded input in the second-level cache.
         let padded_line = self.padded_columns() * self.input_channels;
         let most = (PATCH_ELEMENTS / padded_line.saturating_mul(self.rows.stride).max(1)).max(1);
-        let mut scratch = Scratch::default();
+        // A line of windows may take minutes: no more of it at a time than some ms.
+        let patch = self.rows.size * self.columns.size * self.input_channels;
+        let n_columns_max =
+            (BAND_PRODUCTS / patch.saturating_mul(self.output_channels).max(1)).max(1);
+        let n_rows_max = most
+            .min(self.rows.output)
+            .min(out.len() / line.max(1))
+            .max(1);
+        let n_rows_max = n_rows_max.min((n_columns_max / self.columns.output.max(1)).max(1));
+        let mut scratch = BandScratch::new(self, n_rows_max, n_columns_max, threads)?;
         let (mut pixel, mut rest) = (first, out);
         while !rest.is_empty() {
             let (line_of_batch, column) =
@@ -155,17 +179,23 @@ impl Convolution {
             );
             // Whole lines, or a part of one.
             let n_left = rest.len() / self.output_channels;
-            let (n_rows, n_columns) = if column == 0 && rest.len() >= line {
-                let n_rows = (self.rows.output - row).min(rest.len() / line).min(most);
-                (n_rows, self.columns.output)
-            } else {
-                (1, n_left.min(self.columns.output - column))
-            };
+            let (n_rows, n_columns) =
+                if column == 0 && rest.len() >= line && n_columns_max >= self.columns.output {
+                    let n_rows = (self.rows.output - row).min(rest.len() / line);
+                    (n_rows.min(n_rows_max), self.columns.output)
+                } else {
+                    let n_columns = n_left.min(self.columns.output - column);
+                    (1, n_columns.min(n_columns_max))
+                };
             let (band, others) = rest.split_at_mut(n_rows * n_columns * self.output_channels);
             let (rows, columns) = (row..row + n_rows, column..column + n_columns);
             self.band(input, filter, image, rows, columns, band, &mut scratch);
             (pixel, rest) = (pixel + n_rows * n_columns, others);
+            if n_columns_max < self.columns.output && threads.is_interrupted() {
+                break;
+            }
         }
+        Ok(())
     }
 
     /// Some rows and columns of output pixels of one image: a product of the pixels under each window, where they stand, with the filter.
@@ -178,57 +208,68 @@ impl Convolution {
         rows: Range<usize>,
         columns: Range<usize>,
         out: &mut [f32],
-        scratch: &mut Scratch,
+        scratch: &mut BandScratch,
     ) {
-        let Scratch {
+        let BandScratch {
             padded,
+            padded_row,
             starts,
             segments,
         } = scratch;
-        let channels = self.input_channels;
+        let (channels, image_index) = (self.input_channels, image);
         let image = &input[image * self.rows.input * self.columns.input * channels..]
             [..self.rows.input * self.columns.input * channels];
         let is_inside = self.rows.is_inside() && self.columns.is_inside();
         let (data, width, first_row) = if is_inside {
             (image, self.columns.input, rows.start * self.rows.stride)
         } else {
-            self.pad(image, &rows, padded);
-            (&padded[..], self.padded_columns(), 0)
-        };
-        starts.clear();
-        for row in 0..rows.len() {
-            let line = (first_row + row * self.rows.stride) * width;
-            let pixels = columns.clone().map(|column| column * self.columns.stride);
-            starts.extend(pixels.map(|pixel| (line + pixel) * channels));
-        }
-        segments.clear();
-        for y in 0..self.rows.size {
-            let line = y * self.rows.dilation * width;
-            if self.columns.dilation == 1 {
-                segments.push(Segment {
-                    offset: line * channels,
-                    len: self.columns.size * channels,
-                });
-                continue;
+            let padded =
+                &mut padded[..self.rows.span(rows.len()) * self.padded_columns() * channels];
+            // Parts of one line of windows have the lines under it in common.
+            if *padded_row != Some((image_index, rows.clone())) {
+                self.pad(image, &rows, padded);
+                *padded_row = Some((image_index, rows.clone()));
             }
-            segments.extend((0..self.columns.size).map(|x| Segment {
-                offset: (line + x * self.columns.dilation) * channels,
-                len: channels,
-            }));
+            (&*padded, self.padded_columns(), 0)
+        };
+        let n_starts = rows.len() * columns.len();
+        let listed = starts[..n_starts].chunks_exact_mut(columns.len());
+        for (row, starts) in listed.enumerate() {
+            let line = (first_row + row * self.rows.stride) * width;
+            for (start, column) in starts.iter_mut().zip(columns.clone()) {
+                *start = (line + column * self.columns.stride) * channels;
+            }
         }
+        self.list_segments(width, segments);
         let lhs = Rows {
             data,
-            starts: RowStarts::Listed(starts),
+            starts: RowStarts::Listed(&starts[..n_starts]),
             segments,
         };
-        let mut out = MatrixMut::new(
-            out,
-            starts.len(),
-            self.output_channels,
-            self.output_channels,
-        )
-        .expect("bands are whole lines");
+        let mut out = MatrixMut::new(out, n_starts, self.output_channels, self.output_channels)
+            .expect("bands are whole lines");
         multiply_packed(lhs, filter, &mut out, Threads::single());
+    }
+
+    /// The pieces of the image, of lines of `width` pixels, under a window.
+    fn list_segments(&self, width: usize, segments: &mut [Segment]) {
+        let channels = self.input_channels;
+        if self.columns.dilation == 1 {
+            for (y, segment) in segments.iter_mut().enumerate() {
+                *segment = Segment {
+                    offset: y * self.rows.dilation * width * channels,
+                    len: self.columns.size * channels,
+                };
+            }
+            return;
+        }
+        for (tap, segment) in segments.iter_mut().enumerate() {
+            let (y, x) = (tap / self.columns.size, tap % self.columns.size);
+            *segment = Segment {
+                offset: (y * self.rows.dilation * width + x * self.columns.dilation) * channels,
+                len: channels,
+            };
+        }
     }
 
     /// Columns that the windows of one line reach over, padding included.
@@ -237,15 +278,13 @@ impl Convolution {
     }
 
     /// Copies what the windows of these rows of output pixels reach over, with zeroes for the padding.
-    fn pad(&self, image: &[f32], rows: &Range<usize>, padded: &mut Vec<f32>) {
+    fn pad(&self, image: &[f32], rows: &Range<usize>, padded: &mut [f32]) {
         let channels = self.input_channels;
         let (line, padded_line) = (
             self.columns.input * channels,
             self.padded_columns() * channels,
         );
-        let n_lines = self.rows.span(rows.len());
-        padded.clear();
-        padded.resize(n_lines * padded_line, 0.0);
+        padded.fill(0.0);
         let before = self.columns.pad_before * channels;
         let n_copied = line.min(padded_line.saturating_sub(before));
         for (index, target) in padded.chunks_exact_mut(padded_line).enumerate() {
@@ -312,7 +351,8 @@ impl Convolution {
         first: usize,
         patches: &mut [T],
         out: &mut [T],
-    ) {
+        threads: Threads<'_>,
+    ) -> Result<(), KernelError> {
         let patch = self.rows.size * self.columns.size * self.filter_channels;
         let n_pixels = out.len() / self.output_channels;
         let n_groups = self.input_channels / self.filter_channels;
@@ -321,26 +361,24 @@ impl Convolution {
             for (index, patch) in patches.chunks_mut(patch).take(n_pixels).enumerate() {
                 self.unroll(input, first + index, group * self.filter_channels, patch);
             }
-            let expect = "`check` has compared all lengths";
             let channel = group * group_outputs;
-            let lhs = MatrixView::row_major(patches, n_pixels, patch).expect(expect);
+            let lhs = MatrixView::row_major(patches, n_pixels, patch)?;
             let rhs = MatrixView::strided(
                 &filter[channel..],
                 patch,
                 group_outputs,
                 self.output_channels,
                 1,
-            )
-            .expect(expect);
+            )?;
             let mut out = MatrixMut::new(
                 &mut out[channel..],
                 n_pixels,
                 group_outputs,
                 self.output_channels,
-            )
-            .expect(expect);
-            T::multiply(lhs, rhs, &mut out, Threads::single());
+            )?;
+            T::multiply(lhs, rhs, &mut out, threads)?;
         }
+        Ok(())
     }
 
     /// The elements under the window of one output pixel, in the order of the filter: row, column, channel.
@@ -369,13 +407,40 @@ impl Convolution {
 }
 
 /// What the bands of one thread need, over and over.
-#[derive(Debug, Default)]
-struct Scratch {
+#[derive(Debug)]
+struct BandScratch {
     /// A padded piece of the image.
-    padded: Vec<f32>,
+    padded: Scratch<f32>,
+    /// Of which image, and of which rows of windows.
+    padded_row: Option<(usize, Range<usize>)>,
     /// Where the window of each output pixel starts.
-    starts: Vec<usize>,
-    segments: Vec<Segment>,
+    starts: Scratch<usize>,
+    segments: Scratch<Segment>,
+}
+
+impl BandScratch {
+    /// For bands of so many rows and columns at most.
+    fn new(
+        convolution: &Convolution,
+        n_rows: usize,
+        n_columns: usize,
+        threads: Threads<'_>,
+    ) -> Result<Self, KernelError> {
+        let Convolution { rows, columns, .. } = convolution;
+        let is_inside = rows.is_inside() && columns.is_inside();
+        let line = convolution.padded_columns() * convolution.input_channels;
+        let n_lines = if is_inside { 0 } else { rows.span(n_rows) };
+        let n_segments = match columns.dilation {
+            1 => rows.size,
+            _ => rows.size * columns.size,
+        };
+        Ok(Self {
+            padded: threads.scratch(n_lines * line)?,
+            padded_row: None,
+            starts: threads.scratch(n_rows * n_columns.min(columns.output))?,
+            segments: threads.scratch(n_segments)?,
+        })
+    }
 }
 
 #[cfg(test)]
@@ -488,7 +553,7 @@ mod tests {
                 let filter = Packed::new(&packed, inner, c.output_channels).unwrap();
                 let part = &mut out[middle * c.output_channels..];
                 part.fill(f32::NAN);
-                c.pixels(&input, filter, middle, part);
+                c.pixels(&input, filter, middle, part, Threads::single()).unwrap();
                 prop_assert_eq!(out, expected);
             }
         }

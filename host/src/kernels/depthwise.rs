@@ -1,10 +1,10 @@
 //! Convolution of each channel on its own, and transposed convolution.
 
 use crate::device::KernelError;
+use crate::kernels::Arithmetic;
 use crate::kernels::MatrixMut;
 use crate::kernels::MatrixView;
 use crate::kernels::Multiply;
-use crate::kernels::Number;
 use crate::kernels::Real;
 use crate::kernels::Threads;
 use crate::kernels::window::WindowAxis;
@@ -33,47 +33,74 @@ pub struct Depthwise {
 impl Depthwise {
     /// `[batch, in rows, in columns, channels] * [window rows, window columns, channels, multiplier]
     /// -> [batch, out rows, out columns, channels * multiplier]` (TensorFlow `DepthwiseConv2dNative`, `NHWC`). Sums of
-    /// short floats are kept in `f32`.
+    /// short floats are kept in `f32`. The padding is zeroes, also under weights that are infinite or NaN.
+    ///
+    /// # Errors
+    /// [`KernelError::Tensor`] without room.
     ///
     /// # Panics
     /// If a slice has another length than its shape.
-    pub fn apply<T: Real>(&self, input: &[T], filter: &[T], out: &mut [T], threads: Threads<'_>) {
+    pub fn apply<T: Real>(
+        &self,
+        input: &[T],
+        filter: &[T],
+        out: &mut [T],
+        threads: Threads<'_>,
+    ) -> Result<(), KernelError> {
         if out.is_empty() {
-            return;
+            return Ok(());
         }
         let channels = self.channels * self.multiplier;
         let taps = self.rows.size * self.columns.size;
-        threads.fill(
+        // TensorFlow multiplies the padding, too, which shows where a weight is no finite number.
+        let is_finite = |weight: &T| weight.minus(*weight) == T::ZERO;
+        let skips_padding = filter.iter().all(is_finite);
+        threads.try_fill(
             out,
             channels,
             GRAIN_PRODUCTS / taps.max(1),
             |start, part| {
-                let mut sums = vec![T::Wide::ZERO; channels];
+                let mut sums = threads.scratch::<T::Wide>(channels)?;
+                let zeros = threads.scratch::<T>(if skips_padding { 0 } else { self.channels })?;
+                let padding = (!skips_padding).then_some(&*zeros);
                 for (index, pixel) in part.chunks_exact_mut(channels).enumerate() {
                     sums.fill(T::Wide::ZERO);
-                    self.pixel(input, filter, start / channels + index, &mut sums);
-                    for (o, &sum) in pixel.iter_mut().zip(&sums) {
+                    self.pixel(input, filter, start / channels + index, padding, &mut sums);
+                    for (o, &sum) in pixel.iter_mut().zip(&*sums) {
                         *o = T::narrow(sum);
                     }
                 }
+                Ok(())
             },
-        );
+        )
     }
 
-    fn pixel<T: Real>(&self, input: &[T], filter: &[T], pixel: usize, sums: &mut [T::Wide]) {
+    /// Adds up what is under one window; `padding`: what is taken for a pixel outside the image, where it matters.
+    fn pixel<T: Real>(
+        &self,
+        input: &[T],
+        filter: &[T],
+        pixel: usize,
+        padding: Option<&[T]>,
+        sums: &mut [T::Wide],
+    ) {
         let column = pixel % self.columns.output;
         let row = pixel / self.columns.output % self.rows.output;
         let image = pixel / self.columns.output / self.rows.output;
         for y in 0..self.rows.size {
-            let Some(line) = self.rows.input_of(row, y) else {
+            let line = self.rows.input_of(row, y);
+            if line.is_none() && padding.is_none() {
                 continue;
-            };
+            }
             for x in 0..self.columns.size {
-                let Some(at) = self.columns.input_of(column, x) else {
-                    continue;
+                let values = match (line.zip(self.columns.input_of(column, x)), padding) {
+                    (Some((line, at)), _) => {
+                        let start = (image * self.rows.input + line) * self.columns.input + at;
+                        &input[start * self.channels..][..self.channels]
+                    }
+                    (None, Some(padding)) => padding,
+                    (None, None) => continue,
                 };
-                let start = (image * self.rows.input + line) * self.columns.input + at;
-                let values = &input[start * self.channels..][..self.channels];
                 let tap = y * self.columns.size + x;
                 let weights = &filter[tap * sums.len()..][..sums.len()];
                 add_products(values, weights, self.multiplier, sums);
@@ -121,7 +148,7 @@ impl Transposed {
     /// -> [batch, rows, columns, channels]` (TensorFlow `Conv2DBackpropInput`, `NHWC`): each given pixel adds its window.
     ///
     /// # Errors
-    /// [`KernelError::InvalidArgument`] if a slice is shorter than its shape.
+    /// [`KernelError::InvalidArgument`] if a slice is shorter than its shape; [`KernelError::Tensor`] without room.
     pub fn apply<T: Multiply>(
         &self,
         given: &[T],
@@ -140,31 +167,32 @@ impl Transposed {
         let given = MatrixView::row_major(given, self.batch * n_places, self.given_channels)?;
         let block = (PATCH_ELEMENTS / patch).clamp(1, n_places);
         let image = self.rows.input * self.columns.input * self.channels;
-        let each = |first: usize, out: &mut [T], threads: Threads<'_>| {
-            let mut patches = vec![T::ZERO; block * patch];
+        let each = |first: usize, out: &mut [T], threads: Threads<'_>| -> Result<(), KernelError> {
+            let mut patches = threads.scratch::<T>(block * patch)?;
             for (index, out) in out.chunks_exact_mut(image).enumerate() {
                 let start = (first + index) * n_places;
                 for place in (0..n_places).step_by(block) {
                     let n = block.min(n_places - place);
-                    let expect = "blocks lie in the given pixels";
+                    if threads.is_interrupted() {
+                        return Ok(());
+                    }
                     let rows = &given.data()[(start + place) * self.given_channels..];
-                    let lhs = MatrixView::row_major(rows, n, self.given_channels).expect(expect);
-                    let mut products = MatrixMut::new(&mut patches, n, patch, patch).expect(expect);
-                    T::multiply(lhs, filter, &mut products, threads);
+                    let lhs = MatrixView::row_major(rows, n, self.given_channels)?;
+                    let mut products = MatrixMut::new(&mut patches, n, patch, patch)?;
+                    T::multiply(lhs, filter, &mut products, threads)?;
                     for (offset, patch) in patches.chunks_exact(patch).take(n).enumerate() {
                         self.add(patch, place + offset, out);
                     }
                 }
             }
+            Ok(())
         };
         if self.batch == 1 {
-            each(0, out, threads);
-        } else {
-            threads.fill(out, image, image, |start, part| {
-                each(start / image, part, Threads::single());
-            });
+            return each(0, out, threads);
         }
-        Ok(())
+        threads.try_fill(out, image, image, |start, part| {
+            each(start / image, part, threads.alone())
+        })
     }
 
     /// Adds the window of one place to an image.

@@ -1,15 +1,19 @@
 //! Sums of products over labelled dimensions (TensorFlow `Einsum`, one or two operands).
 //!
-//! Both cases are one batch of matrix products: a label of both operands and the result is a batch dimension, one of an
-//! operand and the result a row or a column, one that the result lacks is summed over. What an operand lacks repeats.
+//! What only one operand has and the result lacks is summed over first, as TensorFlow does it. What is left is one batch of matrix
+//! products: a label of both operands and the result is a batch dimension, one of an operand and the result a row or a column, one
+//! of both operands that the result lacks is summed over. What an operand lacks repeats.
 
 use smallvec::SmallVec;
 
 use crate::device::KernelError;
 use crate::kernels::Multiply;
+use crate::kernels::Scratch;
 use crate::kernels::Threads;
 use crate::kernels::batch::BatchProduct;
 use crate::kernels::batch::Operand;
+use crate::kernels::reduce::Reduction;
+use crate::kernels::reducer::Sum;
 use crate::kernels::strided::StridedCopy;
 use crate::kernels::strided::row_major_strides;
 use crate::tensor::Shape;
@@ -86,6 +90,25 @@ impl Equation {
         Ok(Self { inputs, output })
     }
 
+    /// Whether an operand may have labels that nobody else has.
+    #[cfg(any(feature = "cuda", feature = "opencl"))]
+    pub(crate) fn has_sums(&self) -> bool {
+        let has =
+            |term: &Term, label: u8| term.before.contains(&label) || term.after.contains(&label);
+        self.inputs.iter().enumerate().any(|(index, input)| {
+            let mut labels = input.before.iter().chain(&input.after);
+            let others = || {
+                self.inputs
+                    .iter()
+                    .enumerate()
+                    .filter(|(other, _)| *other != index)
+            };
+            labels.any(|&label| {
+                !has(&self.output, label) && !others().any(|(_, other)| has(other, label))
+            })
+        })
+    }
+
     /// What the equation means for operands of these shapes.
     ///
     /// # Errors
@@ -124,6 +147,19 @@ impl Equation {
             )));
         }
         let output = labels(&self.output, n_broadcast);
+        let mut first: SmallVec<[Sums; 2]> = SmallVec::new();
+        for index in 0..operands.len() {
+            // The other one's labels stay the same: each lacks what is summed over here.
+            let other = operands.get(operands.len().saturating_sub(1 + index));
+            let other = other.filter(|_| operands.len() > 1);
+            let is_needed = |label: Label| {
+                let is_of = |axes: &Axes| axes.iter().any(|axis| axis.label == label);
+                output.contains(&label) || other.is_some_and(is_of)
+            };
+            let (sums, left) = Sums::new(&operands[index], shapes[index].rank(), is_needed);
+            operands[index] = left;
+            first.push(sums);
+        }
         let dims: SmallVec<[usize; 6]> =
             output.iter().map(|&label| size_of(&sizes, label)).collect();
         // Broadcast dimensions of 1 repeat.
@@ -138,6 +174,7 @@ impl Equation {
         Ok(Einsum::new(
             Shape::new(&dims),
             &output,
+            first,
             lhs,
             operands.next(),
         ))
@@ -199,10 +236,78 @@ fn size_of(sizes: &[(Label, usize)], label: Label) -> usize {
         .map_or(1, |&(_, size)| size)
 }
 
+/// What is summed over in one operand before anything else.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Sums {
+    /// The copy of its diagonals, where it has a label twice.
+    pub(crate) diagonal: Option<StridedCopy>,
+    /// The sum over labels that nobody else has.
+    pub(crate) sum: Option<Reduction>,
+}
+
+impl Sums {
+    /// The sums over the axes of an operand of `n_dims` dimensions that are not needed, and the axes that are left.
+    fn new(axes: &Axes, n_dims: usize, is_needed: impl Fn(Label) -> bool) -> (Self, Axes) {
+        let gone: SmallVec<[bool; 6]> = axes.iter().map(|axis| !is_needed(axis.label)).collect();
+        let is_summed = |(axis, &gone): (&Axis, &bool)| gone && axis.size != 1;
+        let left = |strides: &[isize]| -> Axes {
+            let axes = axes.iter().zip(&gone).filter(|(_, gone)| !**gone);
+            let left = axes.enumerate().map(|(index, (axis, _))| Axis {
+                stride: strides
+                    .get(index)
+                    .map_or(axis.stride, |own| own.unsigned_abs()),
+                ..*axis
+            });
+            left.collect()
+        };
+        if !axes.iter().zip(&gone).any(is_summed) {
+            return (Self::default(), left(&[]));
+        }
+        let size = |axis: &Axis| {
+            (
+                axis.size,
+                isize::try_from(axis.stride).unwrap_or(isize::MAX),
+            )
+        };
+        let dims: Shape = axes.iter().map(|axis| axis.size).collect();
+        let sum = Reduction::new(&dims, &gone, false);
+        let strides = row_major_strides(sum.shape().dims());
+        let diagonal = (axes.len() < n_dims).then(|| StridedCopy::new(0, axes.iter().map(size)));
+        let sums = Self {
+            diagonal,
+            sum: Some(sum),
+        };
+        (sums, left(&strides))
+    }
+
+    /// The operand after its sums; `None` where there are none.
+    fn apply<T: Multiply>(
+        &self,
+        elements: &[T],
+        threads: Threads<'_>,
+    ) -> Result<Option<Scratch<T>>, KernelError> {
+        let Some(sum) = &self.sum else {
+            return Ok(None);
+        };
+        let mut sums = threads.scratch::<T>(sum.shape().n_elements())?;
+        match &self.diagonal {
+            None => sum.apply::<T, Sum>(elements, &mut sums, threads),
+            Some(copy) => {
+                let mut diagonal = threads.scratch::<T>(copy.n_elements())?;
+                copy.apply(elements, &mut diagonal, threads);
+                sum.apply::<T, Sum>(&diagonal, &mut sums, threads);
+            }
+        }
+        Ok(Some(sums))
+    }
+}
+
 /// An equation for operands of known shapes.
 #[derive(Debug, Clone)]
 pub struct Einsum {
     shape: Shape,
+    /// Per operand, in the order of the equation.
+    pub(crate) first: SmallVec<[Sums; 2]>,
     /// Which operand is the left one of the products.
     pub(crate) is_swapped: bool,
     pub(crate) lhs: Side,
@@ -229,7 +334,13 @@ pub(crate) struct Reorder {
 }
 
 impl Einsum {
-    fn new(shape: Shape, output: &[Label], lhs: Axes, rhs: Option<Axes>) -> Self {
+    fn new(
+        shape: Shape,
+        output: &[Label],
+        first: SmallVec<[Sums; 2]>,
+        lhs: Axes,
+        rhs: Option<Axes>,
+    ) -> Self {
         let is_alone = rhs.is_none();
         let rhs = rhs.unwrap_or_default();
         let has = |axes: &Axes, label: Label| axes.iter().any(|axis| axis.label == label);
@@ -318,6 +429,7 @@ impl Einsum {
         });
         Self {
             shape,
+            first,
             is_swapped,
             lhs: left,
             rhs: (!is_alone).then_some(right),
@@ -334,7 +446,7 @@ impl Einsum {
     /// Fills the result. The second operand is not looked at where the equation has one.
     ///
     /// # Errors
-    /// [`KernelError::InvalidArgument`] if an operand is shorter than its shape.
+    /// [`KernelError::InvalidArgument`] if an operand is shorter than its shape; [`KernelError::Tensor`] without room.
     pub fn apply<T: Multiply>(
         &self,
         first: &[T],
@@ -345,21 +457,33 @@ impl Einsum {
         if out.is_empty() {
             return Ok(());
         }
+        let summed = |index: usize, elements: &[T]| match self.first.get(index) {
+            Some(sums) => sums.apply(elements, threads),
+            None => Ok(None),
+        };
+        let (first_sums, second_sums) = (summed(0, first)?, summed(1, second)?);
+        let first = first_sums.as_deref().unwrap_or(first);
+        let second = second_sums.as_deref().unwrap_or(second);
         let (lhs, rhs) = if self.is_swapped {
             (second, first)
         } else {
             (first, second)
         };
-        let packed = |side: &Side, elements: &[T]| -> Option<Vec<T>> {
-            let copy = side.pack.as_ref()?;
-            let mut packed = vec![T::ZERO; copy.n_elements()];
+        let packed = |side: &Side, elements: &[T]| -> Result<Option<Scratch<T>>, KernelError> {
+            let Some(copy) = &side.pack else {
+                return Ok(None);
+            };
+            let mut packed = threads.scratch::<T>(copy.n_elements())?;
             copy.apply(elements, &mut packed, threads);
-            Some(packed)
+            Ok(Some(packed))
         };
-        let left = packed(&self.lhs, lhs);
+        let left = packed(&self.lhs, lhs)?;
         let lhs = left.as_deref().unwrap_or(lhs);
         let one = [T::ONE];
-        let right = self.rhs.as_ref().and_then(|side| packed(side, rhs));
+        let right = match &self.rhs {
+            Some(side) => packed(side, rhs)?,
+            None => None,
+        };
         let rhs = match &self.rhs {
             None => &one,
             Some(_) => right.as_deref().unwrap_or(rhs),
@@ -367,15 +491,15 @@ impl Einsum {
         let Some(reorder) = &self.reorder else {
             return self.product.apply(lhs, rhs, out, threads);
         };
-        let mut products = vec![T::ZERO; reorder.copy.n_elements()];
+        let mut products = threads.scratch::<T>(reorder.copy.n_elements())?;
         self.product.apply(lhs, rhs, &mut products, threads)?;
         match &reorder.inflate {
             None => reorder.copy.apply(&products, out, threads),
             Some(axes) => {
-                let mut ordered = vec![T::ZERO; products.len()];
+                let mut ordered = threads.scratch::<T>(products.len())?;
                 reorder.copy.apply(&products, &mut ordered, threads);
                 out.fill(T::ZERO);
-                for (mut flat, value) in ordered.into_iter().enumerate() {
+                for (mut flat, &value) in ordered.iter().enumerate() {
                     let mut at = 0;
                     for &(size, stride) in axes.iter().rev() {
                         at += flat % size * stride;
@@ -531,6 +655,13 @@ mod tests {
             "abde,dec->abc",
             "ab,->ba",
             ",->",
+            "i,j->",
+            "ab,cd->bd",
+            "aab,cbc->",
+            "aabc,cd->d",
+            "abc,cde->ce",
+            "abac->",
+            "abc,b->",
         ] {
             let parsed = Equation::parse(equation).unwrap();
             let terms = equation.split_once("->").unwrap().0.split(',');
@@ -553,6 +684,34 @@ mod tests {
                 .apply(&inputs[0], second, &mut out, Threads::single())
                 .unwrap();
             assert_eq!(out, expected, "{equation}");
+        }
+    }
+
+    #[test]
+    fn what_one_operand_alone_has_is_summed_before_the_product() {
+        let n = 100_000;
+        for (equation, shapes, expected) in [
+            ("i,j->", [Shape::from([n]), Shape::from([n])], n * n),
+            ("ab,cd->bd", [[3000, 2].into(), [3000, 2].into()], 9_000_000),
+        ] {
+            let plan = Equation::parse(equation)
+                .unwrap()
+                .plan(&[&shapes[0], &shapes[1]])
+                .unwrap();
+            assert_eq!(
+                plan.product.size[1], 1,
+                "{equation}: nothing is left to sum"
+            );
+            let ones = |shape: &Shape| vec![1i64; shape.n_elements()];
+            let mut out = vec![0; plan.shape().n_elements()];
+            plan.apply(
+                &ones(&shapes[0]),
+                &ones(&shapes[1]),
+                &mut out,
+                Threads::single(),
+            )
+            .unwrap();
+            assert!(out.iter().all(|&sum| usize::try_from(sum) == Ok(expected)));
         }
     }
 

@@ -54,13 +54,16 @@ impl Gather {
     }
 }
 
-/// `rows[i]` = where a slice of `size` elements starts; `None` leaves the default (TensorFlow `GatherNd`).
+/// The start of a slice that is nowhere.
+pub const NOWHERE: usize = usize::MAX;
+
+/// `rows[i]` = where a slice of `size` elements starts; [`NOWHERE`] gives the default (TensorFlow `GatherNd`).
 ///
 /// # Panics
 /// If a slice would end behind the parameters, or `out` has another length than all of them.
 pub fn slices<T: Copy + Default + Send + Sync>(
     params: &[T],
-    starts: &[Option<usize>],
+    starts: &[usize],
     size: usize,
     out: &mut [T],
     threads: Threads<'_>,
@@ -71,8 +74,8 @@ pub fn slices<T: Copy + Default + Send + Sync>(
     threads.fill(out, size, GRAIN, |first, part| {
         for (slot, start) in part.chunks_exact_mut(size).zip(&starts[first / size..]) {
             match *start {
-                Some(start) => slot.copy_from_slice(&params[start..start + size]),
-                None => slot.fill(T::default()),
+                NOWHERE => slot.fill(T::default()),
+                start => slot.copy_from_slice(&params[start..start + size]),
             }
         }
     });
@@ -83,8 +86,8 @@ pub fn slices<T: Copy + Default + Send + Sync>(
 ///
 /// # Panics
 /// If a slice has another length than its shape.
-pub fn one_hot<T: Copy>(
-    indices: &[i64],
+pub fn one_hot<I: Copy + Into<i64>, T: Copy>(
+    indices: &[I],
     depth: usize,
     suffix: usize,
     on: T,
@@ -100,7 +103,10 @@ pub fn one_hot<T: Copy>(
         .zip(indices.chunks_exact(suffix))
     {
         for (position, &index) in indices.iter().enumerate() {
-            if let Some(index) = usize::try_from(index).ok().filter(|&index| index < depth) {
+            if let Some(index) = usize::try_from(index.into())
+                .ok()
+                .filter(|&index| index < depth)
+            {
                 block[index * suffix + position] = on;
             }
         }

@@ -4,21 +4,31 @@ use half::bf16;
 use half::f16;
 
 use crate::device::KernelError;
+use crate::kernels::Arithmetic;
 use crate::kernels::MatrixMut;
 use crate::kernels::MatrixView;
-use crate::kernels::Number;
 use crate::kernels::Real;
+use crate::kernels::Scratch;
 use crate::kernels::Threads;
+use crate::kernels::reducer::Accumulate;
 use crate::kernels::simd;
 use crate::kernels::simd::Packed;
 use crate::kernels::simd::RowStarts;
 use crate::kernels::simd::Rows;
 use crate::kernels::simd::Segment;
+use crate::tensor::Complex64;
+use crate::tensor::Complex128;
+
+/// Products of integers after which the run is asked whether it goes on: some ms.
+const ASKING_PRODUCTS: usize = 1 << 23;
 
 /// An element type that matrices are multiplied in.
-pub trait Multiply: Number {
+pub trait Multiply: Accumulate {
     /// `out = lhs * rhs`, `[m, k] x [k, n] -> [m, n]` (TensorFlow `MatMul`). An empty sum is 0. Sums of short floats are
     /// kept in `f32` and rounded once; sums of integers wrap around.
+    ///
+    /// # Errors
+    /// [`KernelError::Tensor`] without room for copies of short floats.
     ///
     /// # Panics
     /// If the three shapes disagree.
@@ -27,84 +37,44 @@ pub trait Multiply: Number {
         rhs: MatrixView<'_, Self>,
         out: &mut MatrixMut<'_, Self>,
         threads: Threads<'_>,
-    );
+    ) -> Result<(), KernelError>;
 }
 
-impl Multiply for f32 {
-    fn multiply(
-        lhs: MatrixView<'_, Self>,
-        rhs: MatrixView<'_, Self>,
-        out: &mut MatrixMut<'_, Self>,
-        threads: Threads<'_>,
-    ) {
-        simd::gemm(lhs, rhs, out, threads);
-    }
+macro_rules! multiply {
+    ($($rust:ty, $product:expr);* $(;)?) => {$(
+        impl Multiply for $rust {
+            fn multiply(
+                lhs: MatrixView<'_, Self>,
+                rhs: MatrixView<'_, Self>,
+                out: &mut MatrixMut<'_, Self>,
+                threads: Threads<'_>,
+            ) -> Result<(), KernelError> {
+                $product(lhs, rhs, out, threads)
+            }
+        }
+    )*};
 }
 
-impl Multiply for f64 {
-    fn multiply(
-        lhs: MatrixView<'_, Self>,
-        rhs: MatrixView<'_, Self>,
-        out: &mut MatrixMut<'_, Self>,
-        threads: Threads<'_>,
-    ) {
-        simd::gemm(lhs, rhs, out, threads);
-    }
+multiply! {
+    f32, by_library;
+    f64, by_library;
+    Complex64, by_library;
+    Complex128, by_library;
+    f16, widened;
+    bf16, widened;
+    i16, row_by_row;
+    i32, row_by_row;
+    i64, row_by_row;
 }
 
-impl Multiply for f16 {
-    fn multiply(
-        lhs: MatrixView<'_, Self>,
-        rhs: MatrixView<'_, Self>,
-        out: &mut MatrixMut<'_, Self>,
-        threads: Threads<'_>,
-    ) {
-        widened(lhs, rhs, out, threads);
-    }
-}
-
-impl Multiply for bf16 {
-    fn multiply(
-        lhs: MatrixView<'_, Self>,
-        rhs: MatrixView<'_, Self>,
-        out: &mut MatrixMut<'_, Self>,
-        threads: Threads<'_>,
-    ) {
-        widened(lhs, rhs, out, threads);
-    }
-}
-
-impl Multiply for i16 {
-    fn multiply(
-        lhs: MatrixView<'_, Self>,
-        rhs: MatrixView<'_, Self>,
-        out: &mut MatrixMut<'_, Self>,
-        _: Threads<'_>,
-    ) {
-        row_by_row(lhs, rhs, out);
-    }
-}
-
-impl Multiply for i32 {
-    fn multiply(
-        lhs: MatrixView<'_, Self>,
-        rhs: MatrixView<'_, Self>,
-        out: &mut MatrixMut<'_, Self>,
-        _: Threads<'_>,
-    ) {
-        row_by_row(lhs, rhs, out);
-    }
-}
-
-impl Multiply for i64 {
-    fn multiply(
-        lhs: MatrixView<'_, Self>,
-        rhs: MatrixView<'_, Self>,
-        out: &mut MatrixMut<'_, Self>,
-        _: Threads<'_>,
-    ) {
-        row_by_row(lhs, rhs, out);
-    }
+fn by_library<T: simd::GemmElement>(
+    lhs: MatrixView<'_, T>,
+    rhs: MatrixView<'_, T>,
+    out: &mut MatrixMut<'_, T>,
+    threads: Threads<'_>,
+) -> Result<(), KernelError> {
+    simd::gemm(lhs, rhs, out, threads);
+    Ok(())
 }
 
 /// Elements of a `[inner, columns]` right-hand matrix that [`pack`] has put in order; `None` beyond this machine's numbers.
@@ -163,45 +133,51 @@ fn widened<T: Real<Wide = f32>>(
     rhs: MatrixView<'_, T>,
     out: &mut MatrixMut<'_, T>,
     threads: Threads<'_>,
-) {
-    let wide = |view: &MatrixView<'_, T>| -> Vec<f32> {
-        (0..view.rows())
-            .flat_map(|i| (0..view.columns()).map(move |j| (i, j)))
-            .map(|(i, j)| view.at(i, j).widen())
-            .collect()
+) -> Result<(), KernelError> {
+    let wide = |view: &MatrixView<'_, T>| -> Result<Scratch<f32>, KernelError> {
+        let (rows, columns) = (view.rows(), view.columns());
+        let mut wide = threads.scratch::<f32>(rows.saturating_mul(columns))?;
+        for (i, row) in wide.chunks_exact_mut(columns.max(1)).enumerate() {
+            for (j, w) in row.iter_mut().enumerate() {
+                *w = view.at(i, j).widen();
+            }
+        }
+        Ok(wide)
     };
     let (rows, columns) = (out.rows(), out.columns());
-    let (l, r) = (wide(&lhs), wide(&rhs));
-    let mut sums = vec![0.0f32; rows * columns];
+    let (l, r) = (wide(&lhs)?, wide(&rhs)?);
+    let mut sums = threads.scratch::<f32>(rows * columns)?;
     {
-        let expect = "the copy has as many elements as the view";
-        let l = MatrixView::row_major(&l, lhs.rows(), lhs.columns()).expect(expect);
-        let r = MatrixView::row_major(&r, rhs.rows(), rhs.columns()).expect(expect);
-        let mut sums = MatrixMut::new(&mut sums, rows, columns, columns).expect(expect);
+        let l = MatrixView::row_major(&l, lhs.rows(), lhs.columns())?;
+        let r = MatrixView::row_major(&r, rhs.rows(), rhs.columns())?;
+        let mut sums = MatrixMut::new(&mut sums, rows, columns, columns)?;
         simd::gemm(l, r, &mut sums, threads);
     }
     if columns == 0 {
-        return;
+        return Ok(());
     }
     for (i, row) in sums.chunks_exact(columns).enumerate() {
         for (o, &sum) in out.row_mut(i).iter_mut().zip(row) {
             *o = T::narrow(sum);
         }
     }
+    Ok(())
 }
 
 /// Integers: adds multiples of the right matrix's rows, so that the inner loop runs over contiguous elements where the
 /// right matrix has them.
-fn row_by_row<T: Number>(
+fn row_by_row<T: Arithmetic>(
     lhs: MatrixView<'_, T>,
     rhs: MatrixView<'_, T>,
     out: &mut MatrixMut<'_, T>,
-) {
+    threads: Threads<'_>,
+) -> Result<(), KernelError> {
     assert_eq!(lhs.columns(), rhs.rows(), "inner dimensions agree");
     assert_eq!((out.rows(), out.columns()), (lhs.rows(), rhs.columns()));
     if rhs.columns() == 0 {
-        return;
+        return Ok(());
     }
+    let mut n_products = 0;
     for i in 0..lhs.rows() {
         let row = out.row_mut(i);
         row.fill(T::ZERO);
@@ -214,8 +190,16 @@ fn row_by_row<T: Number>(
             for (o, &r) in row.iter_mut().zip(elements) {
                 *o = o.plus(factor.times(r));
             }
+            n_products += rhs.columns();
+            if n_products >= ASKING_PRODUCTS {
+                n_products = 0;
+                if threads.is_interrupted() {
+                    return Ok(());
+                }
+            }
         }
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -223,9 +207,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::kernels::cast::CastTo;
 
     /// The plain twin.
-    fn plain<T: Number>(lhs: MatrixView<'_, T>, rhs: MatrixView<'_, T>) -> Vec<T> {
+    fn plain<T: Arithmetic>(lhs: MatrixView<'_, T>, rhs: MatrixView<'_, T>) -> Vec<T> {
         let mut out = Vec::new();
         for i in 0..lhs.rows() {
             for j in 0..rhs.columns() {
@@ -238,13 +223,19 @@ mod tests {
     }
 
     /// Small whole numbers: every product and sum is exact in every type, so results must be equal.
-    fn numbers<T: Number>(n: usize, seed: i64) -> Vec<T> {
+    fn numbers<T: Arithmetic>(n: usize, seed: i64) -> Vec<T>
+    where
+        i64: CastTo<T>,
+    {
         (0..n)
-            .map(|i| T::from_i64((i64::try_from(i).unwrap() * 7 + seed) % 5))
+            .map(|i| ((i64::try_from(i).unwrap() * 7 + seed) % 5).cast())
             .collect()
     }
 
-    fn check<T: Multiply>(m: usize, k: usize, n: usize, transposed: (bool, bool)) {
+    fn check<T: Multiply>(m: usize, k: usize, n: usize, transposed: (bool, bool))
+    where
+        i64: CastTo<T>,
+    {
         let (a, b) = (numbers::<T>(m * k, 3), numbers::<T>(k * n, 1));
         let lhs = if transposed.0 {
             MatrixView::row_major(&a, k, m).unwrap().transposed()
@@ -257,13 +248,14 @@ mod tests {
             MatrixView::row_major(&b, k, n).unwrap()
         };
         // Two elements more in each row of the result: what stands between the rows must stay.
-        let mut out = vec![T::from_i64(77); m * (n + 2)];
+        let untouched: T = 77i64.cast();
+        let mut out = vec![untouched; m * (n + 2)];
         let mut target = MatrixMut::new(&mut out, m, n, n + 2).unwrap();
-        T::multiply(lhs, rhs, &mut target, Threads::single());
+        T::multiply(lhs, rhs, &mut target, Threads::single()).unwrap();
         let expected = plain(lhs, rhs);
         for (i, row) in out.chunks_exact(n + 2).enumerate() {
             assert_eq!(row[..n], expected[i * n..(i + 1) * n], "{m} {k} {n}");
-            assert_eq!(row[n..], [T::from_i64(77); 2]);
+            assert_eq!(row[n..], [untouched; 2]);
         }
     }
 
@@ -280,6 +272,8 @@ mod tests {
             check::<bf16>(m, k.min(20), n, transposed);
             check::<i32>(m, k, n, transposed);
             check::<i64>(m, k, n, transposed);
+            check::<Complex64>(m, k, n, transposed);
+            check::<Complex128>(m, k, n, transposed);
         }
     }
 

@@ -17,6 +17,8 @@ pub mod broadcast;
 
 pub mod cast;
 
+pub mod complex;
+
 pub mod concat;
 
 pub mod conv;
@@ -54,6 +56,8 @@ pub mod reshape;
 
 pub mod scan;
 
+pub mod scratch;
+
 #[expect(
     unsafe_code,
     reason = "the fast matrix products have raw-pointer interfaces"
@@ -78,5 +82,6 @@ pub use bits::Bits;
 pub use broadcast::Broadcast;
 pub use matmul::Multiply;
 pub use matrix::{MatrixMut, MatrixView};
-pub use number::{Integer, Number, Real};
+pub use number::{Arithmetic, Integer, Number, Real};
 pub use parallel::Threads;
+pub use scratch::Scratch;

@@ -1,7 +1,9 @@
 //! Normalisation over batches and over neighbouring channels.
 
+use crate::device::KernelError;
 use crate::kernels::Number;
 use crate::kernels::Real;
+use crate::kernels::Scratch;
 use crate::kernels::Threads;
 
 /// Elements that are worth handing to another thread.
@@ -21,9 +23,16 @@ pub struct Channels {
 impl Channels {
     /// Mean and (biased) variance of each channel.
     ///
+    /// # Errors
+    /// [`KernelError::Tensor`] without room.
+    ///
     /// # Panics
     /// If the slice has another length than its shape.
-    pub fn moments<T: Number>(&self, x: &[T]) -> (Vec<f32>, Vec<f32>) {
+    pub fn moments<T: Number>(
+        &self,
+        x: &[T],
+        threads: Threads<'_>,
+    ) -> Result<[Scratch<f32>; 2], KernelError> {
         let Self {
             channels, inner, ..
         } = *self;
@@ -31,23 +40,36 @@ impl Channels {
         #[expect(clippy::cast_precision_loss, reason = "a number of elements")]
         let n = (self.outer * inner) as f64;
         // In double precision: TensorFlow adds in a tree, and this is nearer to it than one long sum in single precision.
-        let sums = |term: &dyn Fn(usize, f64) -> f64| -> Vec<f64> {
-            let mut sums = vec![0.0; channels];
+        let sums = |term: &dyn Fn(usize, f64) -> f64| -> Result<Scratch<f64>, KernelError> {
+            let mut sums = threads.scratch::<f64>(channels)?;
             if inner > 0 && channels > 0 {
                 for (row, values) in x.chunks_exact(inner).enumerate() {
                     let channel = row % channels;
+                    let mut sum = sums[channel];
                     for value in values {
-                        sums[channel] += term(channel, value.to_f64());
+                        sum += term(channel, value.to_f64());
                     }
+                    sums[channel] = sum;
                 }
             }
-            sums.into_iter().map(|sum| sum / n).collect()
+            for sum in sums.iter_mut() {
+                *sum /= n;
+            }
+            Ok(sums)
         };
-        let means = sums(&|_, value| value);
-        let variances = sums(&|channel, value| (value - means[channel]) * (value - means[channel]));
-        #[expect(clippy::cast_possible_truncation, reason = "rounded once")]
-        let narrow = |values: Vec<f64>| values.into_iter().map(|value| value as f32).collect();
-        (narrow(means), narrow(variances))
+        let means = sums(&|_, value| value)?;
+        let variances =
+            sums(&|channel, value| (value - means[channel]) * (value - means[channel]))?;
+        let narrow = |values: &[f64]| -> Result<Scratch<f32>, KernelError> {
+            let mut narrow = threads.scratch::<f32>(channels)?;
+            for (narrow, &value) in narrow.iter_mut().zip(values) {
+                #[expect(clippy::cast_possible_truncation, reason = "rounded once")]
+                let value = value as f32;
+                *narrow = value;
+            }
+            Ok(narrow)
+        };
+        Ok([narrow(&means)?, narrow(&variances)?])
     }
 
     /// `(x - mean) * factor + offset`, per channel, in single precision (TensorFlow `FusedBatchNorm`, where `factor` =
@@ -98,6 +120,9 @@ impl Channels {
     }
 }
 
+/// Channels after which a long loop over their neighbours asks whether the run goes on.
+const ASKING_CHANNELS: usize = 4096;
+
 /// What a local response is normalised by.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LocalResponse {
@@ -112,7 +137,11 @@ pub struct LocalResponse {
 }
 
 impl LocalResponse {
-    /// `x[c] / (bias + alpha * (x[c - radius]^2 + .. + x[c + radius]^2))^beta`, `[pixels, channels]` (TensorFlow `LRN`).
+    /// `x[c] / (bias + alpha * (x[c - radius]^2 + .. + x[c + radius]^2))^beta`, `[pixels, channels]` (TensorFlow `LRN`). A sum
+    /// below 0 gives NaN unless `beta` is 1.
+    ///
+    /// # Errors
+    /// [`KernelError::Tensor`] without room.
     ///
     /// # Panics
     /// If the lengths differ, or are no multiple of `channels`.
@@ -122,13 +151,13 @@ impl LocalResponse {
         channels: usize,
         out: &mut [T],
         threads: Threads<'_>,
-    ) {
+    ) -> Result<(), KernelError> {
         assert_eq!(x.len(), out.len(), "one result per element");
         if out.is_empty() {
-            return;
+            return Ok(());
         }
-        threads.fill(out, channels, GRAIN / 4, |start, part| {
-            let mut squares = vec![0.0f32; channels];
+        threads.try_fill(out, channels, GRAIN / 4, |start, part| {
+            let mut squares = threads.scratch::<f32>(channels)?;
             let rows = x[start..].chunks_exact(channels);
             for (out, x) in part.chunks_exact_mut(channels).zip(rows) {
                 for (square, x) in squares.iter_mut().zip(x) {
@@ -139,9 +168,15 @@ impl LocalResponse {
                     let end = channel.saturating_add(self.radius).min(channels - 1) + 1;
                     let sum: f32 = squares[first..end].iter().sum();
                     *o = T::narrow(x.widen() * self.factor(self.bias + self.alpha * sum));
+                    // All channels may be neighbours of each.
+                    if channel % ASKING_CHANNELS == ASKING_CHANNELS - 1 && threads.is_interrupted()
+                    {
+                        return Ok(());
+                    }
                 }
             }
-        });
+            Ok(())
+        })
     }
 
     fn factor(&self, sum: f32) -> f32 {
@@ -150,7 +185,8 @@ impl LocalResponse {
         } else if self.beta == 0.5 {
             1.0 / sum.sqrt()
         } else {
-            sum.powf(-self.beta)
+            // Not `powf`, which knows whole exponents of negative numbers.
+            (-self.beta * sum.ln()).exp()
         }
     }
 }

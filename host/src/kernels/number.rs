@@ -8,18 +8,16 @@
 use half::bf16;
 use half::f16;
 
+use crate::tensor::Complex64;
+use crate::tensor::Complex128;
 use crate::tensor::Element;
 
-/// An element that can be added, multiplied and compared. Integers wrap around, as TensorFlow's do.
-pub trait Number: Element + PartialOrd {
+/// An element that can be added and multiplied. Integers wrap around, as TensorFlow's do.
+pub trait Arithmetic: Element {
     /// 0.
     const ZERO: Self;
     /// 1.
     const ONE: Self;
-    /// The smallest value: `-inf` for floats.
-    const LOWEST: Self;
-    /// The largest value: `inf` for floats.
-    const HIGHEST: Self;
 
     /// `self + other`.
     #[must_use]
@@ -35,15 +33,31 @@ pub trait Number: Element + PartialOrd {
     fn negated(self) -> Self {
         Self::ZERO.minus(self)
     }
-    /// `|self|`; of the smallest signed integer, itself.
+    /// The complex conjugate; of other numbers, itself.
     #[must_use]
-    fn magnitude(self) -> Self;
+    fn conjugate(self) -> Self {
+        self
+    }
     /// Whether it is not a number.
     fn is_not_a_number(self) -> bool {
         #[expect(clippy::eq_op, reason = "the definition of NaN, for any element type")]
         let differs = self != self;
         differs
     }
+}
+
+/// An element that can be compared, too.
+pub trait Number: Arithmetic + PartialOrd {
+    /// The smallest value: `-inf` for floats.
+    const LOWEST: Self;
+    /// The largest value: `inf` for floats.
+    const HIGHEST: Self;
+    /// The smallest value that is finite.
+    const LOWEST_FINITE: Self;
+
+    /// `|self|`; of the smallest signed integer, itself.
+    #[must_use]
+    fn magnitude(self) -> Self;
     /// The nearest double.
     fn to_f64(self) -> f64;
     /// From a double: rounded for floats; truncated and saturated for integers.
@@ -96,6 +110,9 @@ pub trait Real: Number {
     /// The largest whole number that is not larger than `self / other` (TensorFlow `FloorDiv`).
     #[must_use]
     fn floored_quotient(self, other: Self) -> Self;
+    /// `self / other` without its fraction (TensorFlow `TruncateDiv`).
+    #[must_use]
+    fn truncated_quotient(self, other: Self) -> Self;
     /// The remainder that has the sign of `self` (C's `fmod`); NaN if `other` is 0.
     #[must_use]
     fn truncated_remainder(self, other: Self) -> Self;
@@ -109,17 +126,20 @@ pub trait Real: Number {
 
 macro_rules! integers {
     ($($rust:ty, $magnitude:expr, $remainder:expr);* $(;)?) => {$(
-        impl Number for $rust {
+        impl Arithmetic for $rust {
             const ZERO: Self = 0;
             const ONE: Self = 1;
-            const LOWEST: Self = Self::MIN;
-            const HIGHEST: Self = Self::MAX;
             #[inline]
             fn plus(self, other: Self) -> Self { self.wrapping_add(other) }
             #[inline]
             fn minus(self, other: Self) -> Self { self.wrapping_sub(other) }
             #[inline]
             fn times(self, other: Self) -> Self { self.wrapping_mul(other) }
+        }
+        impl Number for $rust {
+            const LOWEST: Self = Self::MIN;
+            const HIGHEST: Self = Self::MAX;
+            const LOWEST_FINITE: Self = Self::MIN;
             #[inline]
             fn magnitude(self) -> Self { $magnitude(self) }
             #[inline]
@@ -155,11 +175,9 @@ macro_rules! unsigned {
 
 macro_rules! floats {
     ($($rust:ty, $wide:ty, $widen:expr, $narrow:expr, $zero:expr, $one:expr, $inf:expr, $neg_inf:expr);* $(;)?) => {$(
-        impl Number for $rust {
+        impl Arithmetic for $rust {
             const ZERO: Self = $zero;
             const ONE: Self = $one;
-            const LOWEST: Self = $neg_inf;
-            const HIGHEST: Self = $inf;
             #[inline]
             fn plus(self, other: Self) -> Self { self + other }
             #[inline]
@@ -168,6 +186,11 @@ macro_rules! floats {
             fn times(self, other: Self) -> Self { self * other }
             #[inline]
             fn negated(self) -> Self { -self }
+        }
+        impl Number for $rust {
+            const LOWEST: Self = $neg_inf;
+            const HIGHEST: Self = $inf;
+            const LOWEST_FINITE: Self = Self::MIN;
             #[inline]
             fn magnitude(self) -> Self { $narrow($widen(self).abs()) }
             #[inline]
@@ -198,6 +221,10 @@ macro_rules! floats {
                 $narrow($widen(self / other).floor())
             }
             #[inline]
+            fn truncated_quotient(self, other: Self) -> Self {
+                $narrow($widen(self / other).trunc())
+            }
+            #[inline]
             fn truncated_remainder(self, other: Self) -> Self {
                 $narrow($widen(self) % $widen(other))
             }
@@ -209,6 +236,25 @@ macro_rules! floats {
             fn angle(self, other: Self) -> Self {
                 $narrow($widen(self).atan2($widen(other)))
             }
+        }
+    )*};
+}
+
+macro_rules! complex {
+    ($($rust:ty),*) => {$(
+        impl Arithmetic for $rust {
+            const ZERO: Self = Self { re: 0.0, im: 0.0 };
+            const ONE: Self = Self { re: 1.0, im: 0.0 };
+            #[inline]
+            fn plus(self, other: Self) -> Self { self + other }
+            #[inline]
+            fn minus(self, other: Self) -> Self { self - other }
+            #[inline]
+            fn times(self, other: Self) -> Self { self * other }
+            #[inline]
+            fn negated(self) -> Self { -self }
+            #[inline]
+            fn conjugate(self) -> Self { self.conj() }
         }
     )*};
 }
@@ -250,6 +296,8 @@ floats! {
     f16, f32, f16::to_f32, f16::from_f32, f16::ZERO, f16::ONE, f16::INFINITY, f16::NEG_INFINITY;
     bf16, f32, bf16::to_f32, bf16::from_f32, bf16::ZERO, bf16::ONE, bf16::INFINITY, bf16::NEG_INFINITY;
 }
+
+complex!(Complex64, Complex128);
 
 #[cfg(test)]
 mod tests {

@@ -1,5 +1,7 @@
 //! Pools: the largest, or the mean, of each window, channels last.
 
+use crate::device::KernelError;
+use crate::kernels::Arithmetic;
 use crate::kernels::Number;
 use crate::kernels::Real;
 use crate::kernels::Threads;
@@ -27,33 +29,43 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// The largest element of each window (TensorFlow `MaxPool`, `NHWC`). The padding never wins; neither does a NaN,
-    /// unless it stands alone.
+    /// The largest element of each window (TensorFlow `MaxPool`, `NHWC`): the lowest finite number where there is nothing but
+    /// padding, NaN and what is below that number.
+    ///
+    /// # Errors
+    /// [`KernelError::Tensor`] without room.
     ///
     /// # Panics
     /// If a slice has another length than its shape.
-    pub fn max<T: Number>(&self, input: &[T], out: &mut [T], threads: Threads<'_>) {
-        let larger = |largest: T, x: T| {
-            if x > largest || largest.is_not_a_number() {
-                x
-            } else {
-                largest
-            }
-        };
+    pub fn max<T: Number>(
+        &self,
+        input: &[T],
+        out: &mut [T],
+        threads: Threads<'_>,
+    ) -> Result<(), KernelError> {
+        let larger = |largest: T, x: T| if x > largest { x } else { largest };
         let fold = Fold {
-            start: |x| x,
+            start: |x| larger(T::LOWEST_FINITE, x),
             plus: larger,
-            end: |largest: Option<T>, _| largest.unwrap_or(T::LOWEST),
+            end: |largest: Option<T>, _| largest.unwrap_or(T::LOWEST_FINITE),
         };
-        self.windows(input, out, threads, &fold);
+        self.windows(input, out, threads, &fold)
     }
 
     /// The mean of the elements of each window that are not in the padding (TensorFlow `AvgPool`, `NHWC`); sums of short
     /// floats are kept in `f32`.
     ///
+    /// # Errors
+    /// [`KernelError::Tensor`] without room.
+    ///
     /// # Panics
     /// If a slice has another length than its shape.
-    pub fn mean<T: Real>(&self, input: &[T], out: &mut [T], threads: Threads<'_>) {
+    pub fn mean<T: Real>(
+        &self,
+        input: &[T],
+        out: &mut [T],
+        threads: Threads<'_>,
+    ) -> Result<(), KernelError> {
         let fold = Fold {
             start: T::widen,
             plus: T::Wide::plus,
@@ -61,7 +73,7 @@ impl Pool {
                 T::narrow(sum.unwrap_or(T::Wide::ZERO).over(T::Wide::from_i64(n)))
             },
         };
-        self.windows(input, out, threads, &fold);
+        self.windows(input, out, threads, &fold)
     }
 
     /// Folds all windows, on all threads. The lines under a window are folded first, for whole lines of windows: neighbours stand
@@ -76,17 +88,18 @@ impl Pool {
             impl Fn(S, S) -> S + Sync,
             impl Fn(Option<S>, i64) -> T + Sync,
         >,
-    ) {
+    ) -> Result<(), KernelError> {
         if out.is_empty() {
-            return;
+            return Ok(());
         }
         let lines_or_pixels = if self.batch * self.rows.output < N_LINES_MIN {
             self.channels
         } else {
             self.columns.output * self.channels
         };
-        threads.fill(out, lines_or_pixels, GRAIN, |start, part| {
-            let (mut folded, mut window) = (Vec::new(), Vec::new());
+        threads.try_fill(out, lines_or_pixels, GRAIN, |start, part| {
+            let mut folded = threads.scratch::<S>(self.columns.input * self.channels)?;
+            let mut window = threads.scratch::<S>(self.channels)?;
             let (mut pixel, mut rest) = (start / self.channels, part);
             while !rest.is_empty() {
                 let (line, column) = (pixel / self.columns.output, pixel % self.columns.output);
@@ -97,7 +110,8 @@ impl Pool {
                 });
                 (pixel, rest) = (pixel + n, others);
             }
-        });
+            Ok(())
+        })
     }
 
     /// Windows next to each other, from `column` of line `line` of the result on.
@@ -110,8 +124,8 @@ impl Pool {
         column: usize,
         out: &mut [T],
         fold: &Fold<impl Fn(T) -> S, impl Fn(S, S) -> S, impl Fn(Option<S>, i64) -> T>,
-        folded: &mut Vec<S>,
-        scratch: &mut Vec<S>,
+        folded: &mut [S],
+        scratch: &mut [S],
     ) {
         let (image, row) = (line / self.rows.output, line % self.rows.output);
         let rows = self.rows.inputs_of(row);
@@ -157,14 +171,15 @@ impl<Start, Plus, End> Fold<Start, Plus, End> {
     fn pixels<'a, T: Element, S: Element>(
         &self,
         mut lines: impl Iterator<Item = &'a [T]>,
-        folded: &mut Vec<S>,
+        folded: &mut [S],
     ) where
         Start: Fn(T) -> S,
         Plus: Fn(S, S) -> S,
     {
-        folded.clear();
         let first = lines.next().unwrap_or_default();
-        folded.extend(first.iter().map(|&x| (self.start)(x)));
+        for (folded, &x) in folded.iter_mut().zip(first) {
+            *folded = (self.start)(x);
+        }
         for line in lines {
             for (folded, &x) in folded.iter_mut().zip(line) {
                 *folded = (self.plus)(*folded, (self.start)(x));
@@ -172,15 +187,10 @@ impl<Start, Plus, End> Fold<Start, Plus, End> {
         }
     }
 
-    /// Folds pixels, which are `n` elements per channel, into one. `scratch`: whatever.
+    /// Folds pixels, which are `n` elements per channel, into one. `scratch`: whatever, of as many elements.
     #[inline(always)]
-    fn window<T: Element, S: Element>(
-        &self,
-        pixels: &[S],
-        n: i64,
-        out: &mut [T],
-        scratch: &mut Vec<S>,
-    ) where
+    fn window<T: Element, S: Element>(&self, pixels: &[S], n: i64, out: &mut [T], scratch: &mut [S])
+    where
         Plus: Fn(S, S) -> S,
         End: Fn(Option<S>, i64) -> T,
     {
@@ -192,8 +202,7 @@ impl<Start, Plus, End> Fold<Start, Plus, End> {
             }
             return;
         }
-        scratch.clear();
-        scratch.extend_from_slice(first);
+        scratch.copy_from_slice(first);
         for pixel in others.chunks_exact(out.len()) {
             for (folded, &x) in scratch.iter_mut().zip(pixel) {
                 *folded = (self.plus)(*folded, x);
@@ -234,21 +243,27 @@ mod tests {
     fn means_leave_the_padding_out() {
         let input = [1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0];
         let mut out = [0.0; 4];
-        pool(Padding::Same).mean(&input, &mut out, Threads::single());
+        pool(Padding::Same)
+            .mean(&input, &mut out, Threads::single())
+            .unwrap();
         assert_eq!(out, [3.0, 4.5, 7.5, 9.0]);
         let mut out = [0.0; 1];
-        pool(Padding::Valid).mean(&input, &mut out, Threads::single());
+        pool(Padding::Valid)
+            .mean(&input, &mut out, Threads::single())
+            .unwrap();
         assert_eq!(out, [3.0]);
     }
 
     #[test]
     fn the_padding_is_never_the_largest() {
         let mut out = [0; 4];
-        pool(Padding::Same).max(
-            &[-9i32, -8, -7, -6, -5, -4, -3, -2, -1],
-            &mut out,
-            Threads::single(),
-        );
+        pool(Padding::Same)
+            .max(
+                &[-9i32, -8, -7, -6, -5, -4, -3, -2, -1],
+                &mut out,
+                Threads::single(),
+            )
+            .unwrap();
         assert_eq!(out, [-5, -4, -2, -1]);
     }
 
@@ -316,7 +331,7 @@ mod tests {
             // 0 / 0 has another sign than the constant.
             let canonical = |x: f32| if x.is_nan() { f32::NAN } else { x };
 
-            pool.mean(&input, &mut out, Threads::single());
+            pool.mean(&input, &mut out, Threads::single()).unwrap();
             let expected = plain(&pool, &input).into_iter().map(|window| {
                 let n = f32::from(u8::try_from(window.len()).unwrap());
                 canonical(window.iter().sum::<f32>() / n)
@@ -333,7 +348,7 @@ mod tests {
                 let (line, column) = (middle / columns.output, middle % columns.output);
                 let mut part = vec![f32::NAN; (columns.output - column) * channels];
                 let fold = Fold { start: |x: f32| x, plus: |a, b| a + b, end: |sum: Option<f32>, _| sum.unwrap_or(0.0) };
-                pool.line(&input, line, column, &mut part, &fold, &mut Vec::new(), &mut Vec::new());
+                pool.line(&input, line, column, &mut part, &fold, &mut vec![0.0; columns.input * channels], &mut vec![0.0; channels]);
                 let sums: Vec<f32> = plain(&pool, &input)
                     .iter()
                     .skip(middle * channels)
@@ -343,13 +358,10 @@ mod tests {
                 prop_assert_eq!(part, sums);
             }
 
-            pool.max(&with_nan, &mut out, Threads::single());
+            pool.max(&with_nan, &mut out, Threads::single()).unwrap();
             let expected: Vec<f32> = plain(&pool, &with_nan)
                 .into_iter()
-                .map(|window| match &window[..] {
-                    [] => f32::NEG_INFINITY,
-                    window => window.iter().copied().fold(f32::NAN, f32::max),
-                })
+                .map(|window| window.into_iter().fold(f32::MIN, f32::max))
                 .collect();
             prop_assert_eq!(bits(&out), bits(&expected));
         }

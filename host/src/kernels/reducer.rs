@@ -3,9 +3,12 @@
 use half::bf16;
 use half::f16;
 
+use crate::kernels::Arithmetic;
 use crate::kernels::Number;
 use crate::kernels::binary;
 use crate::tensor::Boolean;
+use crate::tensor::Complex64;
+use crate::tensor::Complex128;
 
 /// A way to make one number of many.
 pub trait Reducer<T>: Copy + Send + Sync {
@@ -22,18 +25,19 @@ pub trait Reducer<T>: Copy + Send + Sync {
 }
 
 /// A number whose sums are kept in another type.
-pub trait Accumulate: Number {
+pub trait Accumulate: Arithmetic {
     /// Of sums and products: `f32` for short floats, which are rounded once.
-    type Total: Number;
+    type Total: Arithmetic;
     /// Of means: 64 bits for integers.
-    type Sum: Number;
+    type Sum: Arithmetic;
     /// The same number.
     fn to_total(self) -> Self::Total;
     /// Rounded.
     fn of_total(total: Self::Total) -> Self;
     /// The same number.
     fn to_sum(self) -> Self::Sum;
-    /// `sum / n`: towards 0 for integers; of nothing, NaN for floats and 0 for integers.
+    /// `sum / n`: towards 0 for integers; of nothing, NaN for floats, and 0 for integers and
+    /// complex numbers.
     fn mean(sum: Self::Sum, n: usize) -> Self;
 }
 
@@ -221,6 +225,8 @@ accumulate_integers!(i8, i64; i16, i64; i32, i64; i64, i64; u8, u64; u16, u64; u
 )]
 mod floats {
     use super::Accumulate;
+    use super::Complex64;
+    use super::Complex128;
     use super::bf16;
     use super::f16;
 
@@ -229,5 +235,7 @@ mod floats {
         f64, f64, |x| x, |x| x, f64, |x| x, |sum: f64, n: usize| sum / n as f64;
         f16, f32, Self::to_f32, Self::from_f32, f32, Self::to_f32, |sum: f32, n: usize| Self::from_f32(sum / n as f32);
         bf16, f32, Self::to_f32, Self::from_f32, f32, Self::to_f32, |sum: f32, n: usize| Self::from_f32(sum / n as f32);
+        Complex64, Self, |x| x, |x| x, Self, |x| x, |sum: Self, n: usize| if n == 0 { sum } else { sum / n as f32 };
+        Complex128, Self, |x| x, |x| x, Self, |x| x, |sum: Self, n: usize| if n == 0 { sum } else { sum / n as f64 };
     }
 }

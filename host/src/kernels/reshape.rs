@@ -1,18 +1,27 @@
 //! The shape that a request with at most one open dimension stands for.
 
+use smallvec::SmallVec;
+
 use crate::device::KernelError;
+use crate::tensor::RANK_MAX;
 use crate::tensor::Shape;
 
 /// The shape that `sizes` asks of a tensor of shape `input`, `-1` standing for whatever is left (TensorFlow `Reshape`;
 /// dimensions of 0 on both sides are left out of that division, so `[0,5]` as `[0,-1]` is `[0,5]`).
 ///
 /// # Errors
-/// [`KernelError::InvalidArgument`] if sizes are negative, more than one is open, or the number of elements disagrees.
+/// [`KernelError::InvalidArgument`] if there are more than 253 sizes (TensorFlow's limit here), sizes are negative, more than one is open, or the number of elements disagrees.
 pub fn resolve(input: &Shape, sizes: &[i64]) -> Result<Shape, KernelError> {
+    if sizes.len() >= RANK_MAX {
+        return Err(KernelError::invalid(format!(
+            "too many dimensions: must be < {RANK_MAX}, but received {} (input {input})",
+            sizes.len()
+        )));
+    }
     let n_elements = input.n_elements();
     let mut open = None;
     let mut known = 1usize;
-    let mut dims: Vec<usize> = Vec::with_capacity(sizes.len());
+    let mut dims: SmallVec<[usize; 8]> = SmallVec::new();
     for (axis, &size) in sizes.iter().enumerate() {
         if size == -1 {
             if let Some(first) = open {

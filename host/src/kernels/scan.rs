@@ -3,6 +3,7 @@
 use half::bf16;
 use half::f16;
 
+use crate::kernels::Arithmetic;
 use crate::kernels::Number;
 use crate::kernels::Threads;
 use crate::tensor::Boolean;
@@ -82,7 +83,7 @@ impl AxisView {
     ///
     /// # Panics
     /// If the lengths differ, or are no multiple of the axis.
-    pub fn scan<T: Number>(
+    pub fn scan<T: Arithmetic>(
         self,
         input: &[T],
         out: &mut [T],
@@ -105,7 +106,7 @@ impl AxisView {
     }
 
     /// One `[n, inner]`.
-    fn scan_block<T: Number>(
+    fn scan_block<T: Arithmetic>(
         self,
         input: &[T],
         out: &mut [T],

@@ -5,6 +5,7 @@ use half::f16;
 use rten_simd::SimdOp;
 use rten_simd::SimdUnaryOp;
 
+use crate::device::KernelError;
 use crate::kernels::Real;
 use crate::kernels::Threads;
 use crate::kernels::simd::vectorize;
@@ -20,22 +21,35 @@ const LANES: usize = 16;
 
 /// A type that rows are normalised in.
 pub trait SoftmaxRow: Real {
+    /// Whether rows are computed in [`f32`], for which as many elements of scratch as a row has are needed.
+    const IS_WIDENED: bool = false;
     /// `row[j] = e^(row[j] - max) / sum`, in place, for each row of `columns` elements.
-    fn softmax_rows(rows: &mut [Self], columns: usize);
+    fn softmax_rows(rows: &mut [Self], columns: usize, wide: &mut [f32]);
     /// `row[j] = row[j] - max - ln(sum)`, in place.
-    fn log_softmax_row(row: &mut [Self]);
+    fn log_softmax_row(row: &mut [Self], wide: &mut [f32]);
 }
 
 /// `out[i, j] = e^input[i, j] / sum over j`, `[rows, columns]` row-major (TensorFlow `Softmax`). A NaN or `inf` in a row,
 /// or nothing but `-inf`, makes the row NaN.
 ///
+/// # Errors
+/// [`KernelError::Tensor`] without room.
+///
 /// # Panics
 /// If the lengths differ, or are no multiple of `columns`.
-pub fn softmax<T: SoftmaxRow>(input: &[T], columns: usize, out: &mut [T], threads: Threads<'_>) {
-    rows(input, columns, out, threads, T::softmax_rows);
+pub fn softmax<T: SoftmaxRow>(
+    input: &[T],
+    columns: usize,
+    out: &mut [T],
+    threads: Threads<'_>,
+) -> Result<(), KernelError> {
+    rows(input, columns, out, threads, T::softmax_rows)
 }
 
 /// The logarithm of [`softmax`], without its rounding (TensorFlow `LogSoftmax`).
+///
+/// # Errors
+/// [`KernelError::Tensor`] without room.
 ///
 /// # Panics
 /// If the lengths differ, or are no multiple of `columns`.
@@ -44,10 +58,12 @@ pub fn log_softmax<T: SoftmaxRow>(
     columns: usize,
     out: &mut [T],
     threads: Threads<'_>,
-) {
-    rows(input, columns, out, threads, |part, columns| {
-        part.chunks_exact_mut(columns).for_each(T::log_softmax_row);
-    });
+) -> Result<(), KernelError> {
+    rows(input, columns, out, threads, |part, columns, wide| {
+        for row in part.chunks_exact_mut(columns) {
+            T::log_softmax_row(row, wide);
+        }
+    })
 }
 
 fn rows<T: SoftmaxRow>(
@@ -55,21 +71,23 @@ fn rows<T: SoftmaxRow>(
     columns: usize,
     out: &mut [T],
     threads: Threads<'_>,
-    each: fn(&mut [T], usize),
-) {
+    each: fn(&mut [T], usize, &mut [f32]),
+) -> Result<(), KernelError> {
     assert_eq!(input.len(), out.len(), "one result per element");
     if out.is_empty() {
-        return;
+        return Ok(());
     }
     assert_eq!(out.len() % columns, 0, "whole rows");
-    threads.fill(out, columns, GRAIN, |start, part| {
+    threads.try_fill(out, columns, GRAIN, |start, part| {
+        let mut wide = threads.scratch::<f32>(if T::IS_WIDENED { columns } else { 0 })?;
         part.copy_from_slice(&input[start..start + part.len()]);
-        each(part, columns);
-    });
+        each(part, columns, &mut wide);
+        Ok(())
+    })
 }
 
 impl SoftmaxRow for f32 {
-    fn softmax_rows(rows: &mut [Self], columns: usize) {
+    fn softmax_rows(rows: &mut [Self], columns: usize, _: &mut [f32]) {
         // As many rows at a time as stay in the first-level cache: short rows share the calls.
         let block = (BLOCK / columns).max(1) * columns;
         for rows in rows.chunks_mut(block) {
@@ -94,13 +112,13 @@ impl SoftmaxRow for f32 {
         }
     }
 
-    fn log_softmax_row(row: &mut [Self]) {
+    fn log_softmax_row(row: &mut [Self], _: &mut [f32]) {
         rten_vecmath::LogSoftmax::new_mut(row).dispatch();
     }
 }
 
 impl SoftmaxRow for f64 {
-    fn softmax_rows(rows: &mut [Self], columns: usize) {
+    fn softmax_rows(rows: &mut [Self], columns: usize, _: &mut [f32]) {
         for row in rows.chunks_exact_mut(columns) {
             // `f64::max` passes over NaNs; they then make the sum one.
             let max = row.iter().copied().fold(Self::NEG_INFINITY, Self::max);
@@ -115,7 +133,7 @@ impl SoftmaxRow for f64 {
         }
     }
 
-    fn log_softmax_row(row: &mut [Self]) {
+    fn log_softmax_row(row: &mut [Self], _: &mut [f32]) {
         let max = row.iter().copied().fold(Self::NEG_INFINITY, Self::max);
         let sum: Self = row.iter().map(|x| (x - max).exp()).sum();
         let log = sum.ln();
@@ -126,22 +144,30 @@ impl SoftmaxRow for f64 {
 }
 
 impl SoftmaxRow for f16 {
-    fn softmax_rows(rows: &mut [Self], columns: usize) {
-        widened(rows, |wide| f32::softmax_rows(wide, columns));
+    const IS_WIDENED: bool = true;
+
+    fn softmax_rows(rows: &mut [Self], columns: usize, wide: &mut [f32]) {
+        for row in rows.chunks_exact_mut(columns) {
+            widened(row, wide, |wide| f32::softmax_rows(wide, columns, &mut []));
+        }
     }
 
-    fn log_softmax_row(row: &mut [Self]) {
-        widened(row, f32::log_softmax_row);
+    fn log_softmax_row(row: &mut [Self], wide: &mut [f32]) {
+        widened(row, wide, |wide| f32::log_softmax_row(wide, &mut []));
     }
 }
 
 impl SoftmaxRow for bf16 {
-    fn softmax_rows(rows: &mut [Self], columns: usize) {
-        widened(rows, |wide| f32::softmax_rows(wide, columns));
+    const IS_WIDENED: bool = true;
+
+    fn softmax_rows(rows: &mut [Self], columns: usize, wide: &mut [f32]) {
+        for row in rows.chunks_exact_mut(columns) {
+            widened(row, wide, |wide| f32::softmax_rows(wide, columns, &mut []));
+        }
     }
 
-    fn log_softmax_row(row: &mut [Self]) {
-        widened(row, f32::log_softmax_row);
+    fn log_softmax_row(row: &mut [Self], wide: &mut [f32]) {
+        widened(row, wide, |wide| f32::log_softmax_row(wide, &mut []));
     }
 }
 
@@ -159,10 +185,12 @@ fn fold_lanes(row: &[f32], start: f32, f: impl Fn(f32, f32) -> f32) -> f32 {
     rest.iter().fold(whole, |whole, &x| f(whole, x))
 }
 
-fn widened<T: Real<Wide = f32>>(row: &mut [T], each: impl Fn(&mut [f32])) {
-    let mut wide: Vec<f32> = row.iter().map(|x| x.widen()).collect();
-    each(&mut wide);
-    for (x, w) in row.iter_mut().zip(wide) {
+fn widened<T: Real<Wide = f32>>(row: &mut [T], wide: &mut [f32], each: impl Fn(&mut [f32])) {
+    for (w, x) in wide.iter_mut().zip(&*row) {
+        *w = x.widen();
+    }
+    each(wide);
+    for (x, &w) in row.iter_mut().zip(&*wide) {
         *x = T::narrow(w);
     }
 }
@@ -181,10 +209,10 @@ mod tests {
         ) {
             let values = &values[..values.len() / columns * columns];
             let mut single = vec![0.0; values.len()];
-            softmax(values, columns, &mut single, Threads::single());
+            softmax(values, columns, &mut single, Threads::single()).unwrap();
             let wide: Vec<f64> = values.iter().map(|&x| f64::from(x)).collect();
             let mut double = vec![0.0; wide.len()];
-            softmax(&wide, columns, &mut double, Threads::single());
+            softmax(&wide, columns, &mut double, Threads::single()).unwrap();
             for (s, d) in single.iter().zip(double) {
                 // Results are at most 1; each is one exponential and one sum of at most 70.
                 prop_assert!((f64::from(*s) - d).abs() < 1e-6, "{s} {d}");
@@ -196,14 +224,14 @@ mod tests {
     fn what_is_not_finite_spoils_its_row_only() {
         for bad in [f32::NAN, f32::INFINITY] {
             let mut out = [0.0; 4];
-            softmax(&[1.0, bad, 1.0, 1.0], 2, &mut out, Threads::single());
+            softmax(&[1.0, bad, 1.0, 1.0], 2, &mut out, Threads::single()).unwrap();
             assert!(out[..2].iter().all(|x| x.is_nan()), "{out:?}");
             assert_eq!(out[2..], [0.5, 0.5]);
         }
         let mut out = [0.0; 2];
-        softmax(&[f32::NEG_INFINITY; 2], 2, &mut out, Threads::single());
+        softmax(&[f32::NEG_INFINITY; 2], 2, &mut out, Threads::single()).unwrap();
         assert!(out.iter().all(|x| x.is_nan()), "{out:?}");
-        softmax(&[f32::NEG_INFINITY, 0.0], 2, &mut out, Threads::single());
+        softmax(&[f32::NEG_INFINITY, 0.0], 2, &mut out, Threads::single()).unwrap();
         assert_eq!(out, [0.0, 1.0]);
     }
 }

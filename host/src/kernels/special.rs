@@ -39,9 +39,21 @@ pub fn erfc(x: f64) -> f64 {
 pub fn acosh(x: f64) -> f64 {
     let above = x - 1.0;
     if above > 1e8 {
-        return x.acosh();
+        // `sqrt(x^2 - 1)` is `x` to the last digit, and `x^2` may be beyond all numbers.
+        return x.ln() + std::f64::consts::LN_2;
+    }
+    if above < 0.0 {
+        return f64::NAN;
     }
     (above + (above * (above + 2.0)).sqrt()).ln_1p()
+}
+
+/// The inverse of the hyperbolic sine, also of numbers whose square is beyond all numbers.
+pub fn asinh(x: f64) -> f64 {
+    if x.abs() > 1e8 {
+        return (x.abs().ln() + std::f64::consts::LN_2).copysign(x);
+    }
+    x.asinh()
 }
 
 /// `ln(1 + e^x)` (TensorFlow `Softplus`): far from 0, where the other term does not matter, `x` and `e^x`.
@@ -134,7 +146,37 @@ mod tests {
             assert!((angle / x - 1.0).abs() < 3e-4, "{x}: {angle}");
         }
         assert!((acosh(1.0 + 1e-10) / 1.414_213_562_361_310_4e-5 - 1.0).abs() < 1e-7);
-        assert!(acosh(0.5).is_nan());
+        for x in [
+            0.5,
+            -0.5,
+            -1.0,
+            -1e8,
+            -1e9,
+            -1e300,
+            f64::NEG_INFINITY,
+            f64::NAN,
+        ] {
+            assert!(acosh(x).is_nan(), "{x}");
+        }
+        // By mpmath, beyond where squares overflow.
+        for (x, expected) in [
+            (1e155, 357.593_836_594_637),
+            (f64::MAX, 710.475_860_073_944),
+        ] {
+            assert!(
+                (acosh(x) / expected - 1.0).abs() < 1e-15,
+                "{x}: {}",
+                acosh(x)
+            );
+            assert!(
+                (asinh(x) / expected - 1.0).abs() < 1e-15,
+                "{x}: {}",
+                asinh(x)
+            );
+            assert_eq!(asinh(-x), -asinh(x));
+        }
+        assert_eq!(asinh(f64::NEG_INFINITY), f64::NEG_INFINITY);
+        assert!((asinh(1e8) / asinh(1e8 * (1.0 + 1e-15)) - 1.0).abs() < 1e-15);
         assert_eq!(acosh(1.0), 0.0);
         assert_eq!(acosh(f64::INFINITY), f64::INFINITY);
     }

@@ -171,6 +171,14 @@ pub(super) fn ops() -> Vec<OpDef> {
         )
         .with_shape(same_as_input),
         op(
+            "Angle",
+            "input: T",
+            "output: Tout",
+            "T: {complex64, complex128} = DT_COMPLEX64; Tout: {float, double} = DT_FLOAT",
+        )
+        .with_shape(same_as_input)
+        .with_work(per_output(TRANSCENDENTAL_FLOPS)),
+        op(
             "ComplexAbs",
             "x: T",
             "y: Tout",

@@ -376,10 +376,10 @@ fn gathered_from(
         return Ok(PartialShape::unknown());
     };
     let axis = axis_index(axis, p.len())?;
-    let batch = if batch_dims == 0 {
-        0
-    } else {
-        axis_index(batch_dims, i.len() + 1)?
+    // Negative ones count from the rank of the indices, of which all may be batch dimensions.
+    let batch = match usize::try_from(batch_dims) {
+        Ok(batch) if batch <= i.len() => batch,
+        _ => axis_index(batch_dims, i.len())?,
     };
     if batch > axis {
         return Err(ShapeError::new(format!(

@@ -217,6 +217,25 @@ fn shapes_follow_tensorflows_rules() {
             &["[5,6,7]", "[5,3]", "=1"],
             "[5,3,7]",
         ),
+        // Counted from the rank of the indices: no batch dimension, and one.
+        (
+            "GatherV2",
+            "batch_dims=-1",
+            &["[3,4]", "[2]", "=1"],
+            "[3,2]",
+        ),
+        (
+            "GatherV2",
+            "batch_dims=-1",
+            &["[5,6,7]", "[5,3]", "=1"],
+            "[5,3,7]",
+        ),
+        (
+            "GatherV2",
+            "batch_dims=-3",
+            &["[5,6,7]", "[5,3]", "=1"],
+            "error",
+        ),
         ("GatherNd", "", &["[5,6,7]", "[3,2]"], "[3,7]"),
         ("GatherNd", "", &["[5]", "[3,2]"], "error"),
         (

@@ -266,7 +266,7 @@ const LINE_BYTES: usize = 128;
 /// Memory of the host.
 pub struct HostMemory {
     id: MemoryId,
-    lines: Vec<Line>,
+    lines: Box<[Line]>,
     len_bytes: usize,
     accounting: Option<Arc<Accounting>>,
 }
@@ -281,10 +281,21 @@ impl HostMemory {
 
     /// So many bytes, all 0, outside every allocator's accounting.
     pub(crate) fn zeroed(id: MemoryId, len_bytes: usize) -> Self {
-        // `vec!` of zeroes asks the system for zeroed pages, so large buffers are not written twice.
+        let lines = vec![bytemuck::Zeroable::zeroed(); len_bytes.div_ceil(LINE_BYTES)];
+        Self::over(id, lines.into(), len_bytes)
+    }
+
+    /// The same; `None` where the system has no room.
+    pub(crate) fn try_zeroed(id: MemoryId, len_bytes: usize) -> Option<Self> {
+        // Asks the system for zeroed pages, so large buffers are not written twice.
+        let lines = bytemuck::allocation::try_zeroed_slice_box(len_bytes.div_ceil(LINE_BYTES));
+        Some(Self::over(id, lines.ok()?, len_bytes))
+    }
+
+    fn over(id: MemoryId, lines: Box<[Line]>, len_bytes: usize) -> Self {
         Self {
             id,
-            lines: vec![bytemuck::Zeroable::zeroed(); len_bytes.div_ceil(LINE_BYTES)],
+            lines,
             len_bytes,
             accounting: None,
         }
@@ -393,17 +404,12 @@ impl Allocator for HostAllocator {
             .peak_bytes
             .fetch_max(before + requested, Ordering::Relaxed);
         accounting.n_allocations.fetch_add(1, Ordering::Relaxed);
-        // The system's own refusal must be an answer, not an abort.
-        let mut probe: Vec<Line> = Vec::new();
-        let n_lines = len_bytes.div_ceil(LINE_BYTES);
-        if len_bytes > 1 << 30 && probe.try_reserve_exact(n_lines).is_err() {
+        let Some(mut memory) = HostMemory::try_zeroed(self.id, len_bytes) else {
             accounting
                 .in_use_bytes
                 .fetch_sub(requested, Ordering::Relaxed);
             return Err(refused(before));
-        }
-        drop(probe);
-        let mut memory = HostMemory::zeroed(self.id, len_bytes);
+        };
         memory.accounting = Some(Arc::clone(accounting));
         Ok(Buffer::new(Arc::new(memory)))
     }

@@ -71,21 +71,7 @@ impl PartialOrd for Boolean {
 }
 
 /// A complex number of two `f32`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
-#[repr(C)]
-pub struct Complex64 {
-    /// Real part.
-    pub re: f32,
-    /// Imaginary part.
-    pub im: f32,
-}
+pub type Complex64 = num_complex::Complex<f32>;
 
 /// A complex number of two `f64`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
-#[repr(C)]
-pub struct Complex128 {
-    /// Real part.
-    pub re: f64,
-    /// Imaginary part.
-    pub im: f64,
-}
+pub type Complex128 = num_complex::Complex<f64>;

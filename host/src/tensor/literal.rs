@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Allocator, DType, Shape, Tensor, TensorError};
+use super::{Allocator, DType, OutOfMemory, Shape, Tensor, TensorError};
 
 /// The value of a constant. Cloning shares the bytes; nothing is expanded before [`Literal::to_tensor`].
 #[derive(Debug, Clone)]
@@ -177,8 +177,19 @@ impl Literal {
     pub fn to_tensor(&self, allocator: &dyn Allocator) -> Result<Tensor, TensorError> {
         if let LiteralData::Strings(values) = &self.data {
             let last: Box<[u8]> = values.last().cloned().unwrap_or_default();
-            let mut all = values.to_vec();
-            all.resize(self.shape.n_elements(), last);
+            let n = self.shape.n_elements();
+            let mut all = Vec::new();
+            let has_room = all.try_reserve_exact(n).is_ok();
+            if !has_room || self.size_bytes() > isize::MAX.unsigned_abs() as u64 {
+                return Err(TensorError::OutOfMemory(OutOfMemory {
+                    allocator: "the host".to_owned(),
+                    requested_bytes: n.saturating_mul(size_of::<Box<[u8]>>()),
+                    in_use_bytes: 0,
+                    limit_bytes: isize::MAX.unsigned_abs() as u64,
+                }));
+            }
+            all.extend_from_slice(values);
+            all.resize(n, last);
             return Tensor::from_strings(self.shape.clone(), all);
         }
         let mut tensor = Tensor::zeros(allocator, self.dtype, self.shape.clone())?;

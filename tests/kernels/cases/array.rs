@@ -20,6 +20,10 @@ pub(crate) fn cases() -> Vec<Case> {
     let none: [i32; 0] = [];
     vec![
         reshape("reshape keeps the order", &[2, 3], &[3, 2]).gives(tensor(&[3, 2], &six)),
+        reshape("reshape to as many dimensions as can be", &[1], &[1; 253])
+            .gives(tensor(&[1; 253], &[0])),
+        reshape("reshape to too many dimensions", &[1], &[1; 254])
+            .refused("too many dimensions: must be < 254, but received 254"),
         reshape("reshape fills in what is open", &[2, 3], &[-1, 1, 2])
             .gives(tensor(&[3, 1, 2], &six)),
         reshape("reshape to a scalar", &[1, 1], &[]).gives(tensor(&[], &[0])),

@@ -122,6 +122,23 @@ fn depthwise() -> Vec<Case> {
         random_depthwise([1, 64, 64, 32], [3, 3, 1], 1, "SAME"),
         random_depthwise([1, 5, 6, 35], [3, 2, 1], 2, "SAME"),
         random_depthwise([1, 4, 4, 17], [2, 2, 2], 1, "VALID"),
+        // What tensorflow-cpu 2.21 gives: the padding is multiplied, too.
+        depthwise_case(
+            "an infinite weight over the padding",
+            tensor(&[1, 1, 2, 1], &[1.0f32, 2.0]),
+            tensor(&[1, 2, 1, 1], &[2.0, f32::INFINITY]),
+            1,
+            "SAME",
+        )
+        .gives(tensor(&[1, 1, 2, 1], &[f32::INFINITY, f32::NAN])),
+        depthwise_case(
+            "an infinite pixel",
+            tensor(&[1, 1, 2, 2], &[f32::INFINITY, 1.0, 1.0, 1.0]),
+            tensor(&[1, 2, 2, 1], &[0.0f32, 1.0, 1.0, 1.0]),
+            1,
+            "SAME",
+        )
+        .gives(tensor(&[1, 1, 2, 2], &[f32::NAN, 2.0, 0.0, 1.0])),
         depthwise_case(
             "nothing",
             zeros(&[0, 3, 3, 2]),

@@ -205,6 +205,21 @@ fn range<T: Element>(name: &str, start: T, limit: T, delta: T) -> Case {
         .named_input("delta", tensor(&[], &[delta]))
 }
 
+fn whole_numbers(n: u16) -> impl Iterator<Item = f32> {
+    (0..n).map(f32::from)
+}
+
+/// `start + i * delta` and no more rounding than that says.
+fn multiples<T>(name: &str, start: T, limit: T, delta: T) -> Case
+where
+    T: Element + From<u16> + std::ops::Add<Output = T> + std::ops::Mul<Output = T> + PartialOrd,
+{
+    let all = (0u16..).map(|i| start + T::from(i) * delta);
+    let expected: Vec<T> = all.take_while(|value| *value < limit).collect();
+    range(&format!("multiples in {name}"), start, limit, delta)
+        .gives_bits(tensor(&[expected.len()], &expected))
+}
+
 fn ranges() -> Vec<Case> {
     macro_rules! types {
         ($($rust:ty, $of:expr);*) => { vec![$(
@@ -221,8 +236,18 @@ fn ranges() -> Vec<Case> {
         range("nothing", 3, 3, 1).gives(tensor::<i32>(&[0], &[])),
         range("the whole of a type", i8::MIN, i8::MAX, 100)
             .gives(tensor(&[3], &[i8::MIN, -28, 72])),
-        range("floats, added in turn", 0.0f32, 1.0, 0.25)
-            .gives(tensor(&[4], &[0.0f32, 0.25, 0.5, 0.75])),
+        range("floats", 0.0f32, 1.0, 0.25).gives(tensor(&[4], &[0.0f32, 0.25, 0.5, 0.75])),
+        // What tensorflow-cpu 2.21 gives: the start and a multiple, each rounded.
+        multiples("float", 0.1f32, 100.0, 0.1),
+        multiples("double", -3.0, 40.0, 0.1f64),
+        range("half", f16::ZERO, f16::from_f32(3000.0), f16::ONE).gives(tensor(
+            &[3000],
+            &whole_numbers(3000).map(f16::from_f32).collect::<Vec<_>>(),
+        )),
+        range("bfloat16", bf16::ZERO, bf16::from_f32(1000.0), bf16::ONE).gives(tensor(
+            &[1000],
+            &whole_numbers(1000).map(bf16::from_f32).collect::<Vec<_>>(),
+        )),
         range("by nothing", 0, 3, 0).refused("requires delta != 0"),
         range("the wrong way", 3, 0, 1).refused("requires start <= limit when delta > 0: 3/0"),
         range("the wrong way", 0.0f32, 3.0, -1.0)

@@ -5,6 +5,7 @@ use crate::case::Case;
 mod array;
 mod binary;
 mod cast;
+mod complex;
 mod concat;
 mod conv;
 mod elementwise;
@@ -27,10 +28,11 @@ type Family = (&'static str, fn() -> Vec<Case>);
 
 /// All cases, named `family::what it shows`.
 pub(crate) fn all() -> Vec<Case> {
-    let families: [Family; 19] = [
+    let families: [Family; 20] = [
         ("array", array::cases),
         ("binary", binary::cases),
         ("cast", cast::cases),
+        ("complex", complex::cases),
         ("elementwise", elementwise::cases),
         ("fill", fill::cases),
         ("logic", logic::cases),

@@ -531,12 +531,44 @@ fn pools() -> Vec<Case> {
         .gives(tensor(&[1, 1, 1, 1], &[-5.0f32])),
         pool(
             "MaxPool",
-            "negative infinity",
+            "negative infinity is below the lowest number",
             (&[1, 1, 2, 1], &[f32::NEG_INFINITY; 2]),
             [1, 2],
             PLAIN,
         )
-        .gives(tensor(&[1, 1, 1, 1], &[f32::NEG_INFINITY])),
+        .gives(tensor(&[1, 1, 1, 1], &[f32::MIN])),
+        pool(
+            "MaxPool",
+            "negative infinity in half, beside the padding",
+            (&[1, 1, 1, 1], &[f16::NEG_INFINITY]),
+            [2, 2],
+            same,
+        )
+        .gives(tensor(&[1, 1, 1, 1], &[f16::MIN])),
+        pool(
+            "MaxPool",
+            "negative infinity in double",
+            (&[1, 1, 2, 1], &[f64::NEG_INFINITY, f64::NAN]),
+            [1, 2],
+            PLAIN,
+        )
+        .gives(tensor(&[1, 1, 1, 1], &[f64::MIN])),
+        pool(
+            "MaxPool",
+            "windows beyond 32 bits",
+            (&[1, 1, 1, 1], &[1.0f32]),
+            [1, 1 << 31],
+            same,
+        )
+        .refused("`ksize` has value 2147483648 out of range for an int32"),
+        pool(
+            "AvgPool",
+            "windows beyond 32 bits",
+            (&[1, 1, 1, 1], &[1.0f32]),
+            [1 << 31, 1],
+            same,
+        )
+        .refused("`ksize` has value 2147483648 out of range for an int32"),
         // What tensorflow-cpu 2.21 gives.
         pool(
             "MaxPool",

@@ -281,6 +281,26 @@ fn responses() -> Vec<Case> {
         random_lrn(5, 1, [2.0, 1.0, 1.0]),
         random_lrn(3, 9, [1.0, 1.0, 0.75]),
         random_lrn(1, 0, [1.0, 1.0, 2.0]),
+        // What tensorflow-cpu 2.21 gives: no power of a negative number, not even a whole one.
+        lrn(
+            "a negative weight",
+            tensor(&[1, 1, 1, 3], &[1.0f32, 2.0, 0.5]),
+            0,
+            [2.0, -1.0, 2.0],
+        )
+        .gives_within(
+            tensor(&[1, 1, 1, 3], &[1.0f32, f32::NAN, 0.5 / (1.75 * 1.75)]),
+            2e-6,
+        ),
+        lrn(
+            "a negative weight, beta 1",
+            tensor(&[1, 1, 1, 2], &[1.0f32, 2.0]),
+            0,
+            [2.0, -1.0, 1.0],
+        )
+        .gives(tensor(&[1, 1, 1, 2], &[1.0f32, -1.0])),
+        lrn("a radius beyond 32 bits", half(1.0), 1 << 31, [1.0; 3])
+            .refused("depth_radius = 2147483648 larger than int max"),
         lrn("half", half(2.0), 0, [0.0, 1.0, 0.5]).gives(half(1.0)),
         lrn("nothing", tensor::<f32>(&[0, 1, 1, 2], &[]), 1, [1.0; 3])
             .gives(tensor::<f32>(&[0, 1, 1, 2], &[])),

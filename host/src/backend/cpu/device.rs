@@ -227,7 +227,7 @@ impl KernelDevice for ThreadPoolDevice {
 }
 
 /// Memory that this process may use, in bytes: the machine's, or less where a container has a limit.
-pub(super) fn system_memory_bytes() -> u64 {
+pub(crate) fn system_memory_bytes() -> u64 {
     let Ok(mut system) = sysinfo::System::new() else {
         return ASSUMED_MEMORY_BYTES;
     };

@@ -30,6 +30,8 @@ pub(in crate::backend) mod kernels;
 mod pools;
 
 pub use device::ThreadPoolDevice;
+#[cfg(feature = "cli")]
+pub(crate) use device::system_memory_bytes;
 pub use gpu_compatible::GpuCompatibleCpuDeviceFactory;
 
 /// The type of these devices.

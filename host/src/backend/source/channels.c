@@ -170,7 +170,8 @@ KERNEL void local_response(GLOBAL const T *RESTRICT in, GLOBAL T *RESTRICT out, 
         sum += x * x;
     }
     const f32 norm = bias + alpha * sum;
-    const f32 factor = beta == 1 ? 1 / norm : beta == 0.5f ? 1 / sqrt(norm) : pow(norm, -beta);
+    // Not `pow`, which knows whole exponents of negative numbers.
+    const f32 factor = beta == 1 ? 1 / norm : beta == 0.5f ? 1 / sqrt(norm) : exp(-beta * log(norm));
     STORE(out, i, LOAD(in, i) * factor);
 }
 #endif

@@ -50,9 +50,7 @@ INLINE Index tap_at(Window window, Index y, Index x, Windows w)
     return (Index)(window.corner + (i32)(y * w.in_size[1] + x)) * w.channels;
 }
 
-#define IS_NAN(x) ((x) != (x))
-
-// A NaN never wins, unless it stands alone.
+// What is not above `LOWEST`, the lowest finite number, never wins, nor does a NaN.
 KERNEL void max_pool(GLOBAL const T *RESTRICT in, GLOBAL T *RESTRICT out, Windows w)
 {
     const Index item = GLOBAL_ID(0);
@@ -60,16 +58,12 @@ KERNEL void max_pool(GLOBAL const T *RESTRICT in, GLOBAL T *RESTRICT out, Window
         return;
     }
     const Window window = window_of(item, w);
-    const bool is_empty = window.first[0] == window.end[0] || window.first[1] == window.end[1];
     if (window.n_channels == WIDTH) {
         Lanes largest = (Lanes)(LOWEST);
-        if (!is_empty) {
-            largest = LOAD_LANES(in, tap_at(window, window.first[0], window.first[1], w) + window.channel);
-        }
         for (Index y = window.first[0]; y < window.end[0]; y++) {
             for (Index x = window.first[1]; x < window.end[1]; x++) {
                 const Lanes value = LOAD_LANES(in, tap_at(window, y, x, w) + window.channel);
-                largest = WHERE(value > largest || IS_NAN(largest), value, largest);
+                largest = WHERE(value > largest, value, largest);
             }
         }
         STORE_LANES(out, window.out, largest);
@@ -77,13 +71,10 @@ KERNEL void max_pool(GLOBAL const T *RESTRICT in, GLOBAL T *RESTRICT out, Window
     }
     for (Index channel = 0; channel < window.n_channels; channel++) {
         R largest = LOWEST;
-        if (!is_empty) {
-            largest = LOAD(in, tap_at(window, window.first[0], window.first[1], w) + window.channel + channel);
-        }
         for (Index y = window.first[0]; y < window.end[0]; y++) {
             for (Index x = window.first[1]; x < window.end[1]; x++) {
                 const R value = LOAD(in, tap_at(window, y, x, w) + window.channel + channel);
-                largest = value > largest || IS_NAN(largest) ? value : largest;
+                largest = value > largest ? value : largest;
             }
         }
         STORE(out, window.out + channel, largest);
@@ -121,6 +112,12 @@ KERNEL void mean_pool(GLOBAL const T *RESTRICT in, GLOBAL T *RESTRICT out, Windo
     }
 }
 
+// Whether a tap is in the padding. The padding is zeroes, which show where a weight is infinite or NaN.
+INLINE bool is_padding(Window window, Index y, Index x)
+{
+    return y < window.first[0] || y >= window.end[0] || x < window.first[1] || x >= window.end[1];
+}
+
 // `[batch, rows, columns, channels] * [taps, taps, channels, multiplier] -> [.., channels * multiplier]`.
 KERNEL void depthwise(GLOBAL const T *RESTRICT in, GLOBAL const T *RESTRICT filter, GLOBAL T *RESTRICT out, Windows w)
 {
@@ -132,10 +129,14 @@ KERNEL void depthwise(GLOBAL const T *RESTRICT in, GLOBAL const T *RESTRICT filt
     const Index depth = w.channels * w.multiplier;
     if (window.n_channels == WIDTH && w.multiplier == 1) {
         Lanes sum = (Lanes)(0);
-        for (Index y = window.first[0]; y < window.end[0]; y++) {
-            for (Index x = window.first[1]; x < window.end[1]; x++) {
+        for (Index y = 0; y < w.taps[0]; y++) {
+            for (Index x = 0; x < w.taps[1]; x++) {
                 const Lanes weight = LOAD_LANES(filter, (y * w.taps[1] + x) * depth + window.channel);
-                sum += LOAD_LANES(in, tap_at(window, y, x, w) + window.channel) * weight;
+                if (is_padding(window, y, x)) {
+                    sum += weight * 0;
+                } else {
+                    sum += LOAD_LANES(in, tap_at(window, y, x, w) + window.channel) * weight;
+                }
             }
         }
         STORE_LANES(out, window.out, sum);
@@ -144,9 +145,12 @@ KERNEL void depthwise(GLOBAL const T *RESTRICT in, GLOBAL const T *RESTRICT filt
     for (Index channel = 0; channel < window.n_channels; channel++) {
         const Index at = window.channel + channel;
         R sum = 0;
-        for (Index y = window.first[0]; y < window.end[0]; y++) {
-            for (Index x = window.first[1]; x < window.end[1]; x++) {
-                const R value = LOAD(in, tap_at(window, y, x, w) + at / w.multiplier);
+        for (Index y = 0; y < w.taps[0]; y++) {
+            for (Index x = 0; x < w.taps[1]; x++) {
+                R value = 0;
+                if (!is_padding(window, y, x)) {
+                    value = LOAD(in, tap_at(window, y, x, w) + at / w.multiplier);
+                }
                 sum += value * LOAD(filter, (y * w.taps[1] + x) * depth + at);
             }
         }

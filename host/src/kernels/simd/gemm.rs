@@ -2,18 +2,24 @@
 
 use std::ops::Range;
 
+use crate::kernels::Arithmetic;
 use crate::kernels::MatrixMut;
 use crate::kernels::MatrixView;
-use crate::kernels::Number;
 use crate::kernels::Threads;
+use crate::tensor::Complex64;
+use crate::tensor::Complex128;
 
 /// Element types that crate `gemm` multiplies at full speed. It picks the product by type, so no other type may
 /// implement this.
-pub(crate) trait GemmElement: Number {}
+pub(crate) trait GemmElement: Arithmetic {}
 
 impl GemmElement for f32 {}
 
 impl GemmElement for f64 {}
+
+impl GemmElement for Complex64 {}
+
+impl GemmElement for Complex128 {}
 
 /// `out = lhs * rhs`, `[m, k] x [k, n] -> [m, n]`.
 ///
@@ -39,7 +45,7 @@ pub(crate) fn gemm<T: GemmElement>(
     }
     let row_stride = out.row_stride();
     let work_ns = estimate_ns(m, k, n);
-    let n_parts = threads.parts_for(work_ns);
+    let n_parts = threads.pieces_for(work_ns);
     if n_parts < 2 {
         // SAFETY: the shapes agree and no dimension is zero; the views hold what they say.
         unsafe {

@@ -4,6 +4,7 @@ mod gemm;
 mod packed;
 mod vectorize;
 
+pub(crate) use gemm::GemmElement;
 pub(crate) use gemm::gemm;
 pub(crate) use packed::Packed;
 pub(crate) use packed::RowStarts;

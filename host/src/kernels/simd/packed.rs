@@ -25,7 +25,8 @@ use crate::kernels::simd::gemm::share;
 const ROWS_MAX: usize = 8;
 
 /// Contiguous elements of the left side that a row consists of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
 pub(crate) struct Segment {
     /// Elements from the start of the row.
     pub(crate) offset: usize,
@@ -205,14 +206,20 @@ pub(crate) fn multiply_packed(
     };
     let n_panels = rhs.n_panels();
     let work_ns = estimate_ns(n_rows, inner, rhs.columns);
-    let n_parts = threads.parts_for(work_ns);
+    let n_parts = threads.pieces_for(work_ns);
     if n_parts < 2 {
         multiply(0..n_rows, 0..n_panels);
     } else if n_panels >= n_parts.min(n_rows.div_ceil(ROWS_MAX)) {
         // Each part reads its own piece of the right side.
-        let n_parts = n_parts.min(n_panels);
-        threads.for_each(work_ns, n_parts, |part| {
-            multiply(0..n_rows, share(n_panels, part, n_parts, 1));
+        let n_slices = n_parts.min(n_panels);
+        // More than one per slice where each would take too long.
+        let n_bands = (n_parts / n_slices).min(n_rows.div_ceil(ROWS_MAX)).max(1);
+        threads.for_each(work_ns, n_slices * n_bands, |part| {
+            let (slice, band) = (part / n_bands, part % n_bands);
+            multiply(
+                share(n_rows, band, n_bands, ROWS_MAX),
+                share(n_panels, slice, n_slices, 1),
+            );
         });
     } else {
         threads.for_each(work_ns, n_parts, |part| {

@@ -98,8 +98,7 @@ fn convolve<T: Real>(context: &KernelContext<'_>, windows: Windows) -> Result<()
     let (plan, shape) = depthwise_plan(windows, input.shape(), filter.shape())?;
     let (x, f) = (input.as_slice::<T>()?, filter.as_slice::<T>()?);
     output(context, shape, |out| {
-        plan.apply(x, f, out, Threads::of(context));
-        Ok(())
+        plan.apply(x, f, out, Threads::of(context))
     })
 }
 

@@ -1,5 +1,7 @@
 //! Elementwise arithmetic beyond the four operations: division in all its kinds, clipping, sums of many.
 
+use crate::backend::cpu::kernels::ARITHMETIC;
+use crate::backend::cpu::kernels::COMPLEX;
 use crate::backend::cpu::kernels::INTEGERS;
 use crate::backend::cpu::kernels::Made;
 use crate::backend::cpu::kernels::NUMBERS;
@@ -10,18 +12,22 @@ use crate::backend::cpu::kernels::kernel;
 use crate::backend::cpu::kernels::math;
 use crate::backend::cpu::kernels::type_attr;
 use crate::backend::cpu::kernels::view;
+use crate::backend::cpu::kernels::with_complex;
 use crate::device::KernelConstruction;
 use crate::device::KernelContext;
 use crate::device::KernelError;
 use crate::device::KernelRegistry;
+use crate::kernels::Arithmetic;
 use crate::kernels::Integer;
 use crate::kernels::Number;
 use crate::kernels::Real;
 use crate::kernels::Threads;
 use crate::kernels::binary;
+use crate::kernels::complex::Complex;
 use crate::kernels::spread::Spread;
 use crate::kernels::unary::RealFunction;
 use crate::tensor::DType;
+use crate::tensor::Element;
 
 /// Types that TensorFlow's `Mod` and `TruncateMod` take.
 const REMAINDERS: [DType; 4] = [DType::F32, DType::F64, DType::I32, DType::I64];
@@ -72,17 +78,13 @@ pub(super) fn register(registry: &mut KernelRegistry) {
         ("Elu", RealFunction::Elu),
         ("Selu", RealFunction::Selu),
     ] {
-        registry.register(
-            def(op)
-                .with_types("T", &REALS)
-                .with_factory(move |node| math::real_function(node, function)),
-        );
+        math::register_function(registry, op, function);
     }
     let mut add = |op: &str, types: &[DType], make: fn(&KernelConstruction<'_>) -> Made| {
         registry.register(def(op).with_types("T", types).with_factory(make));
     };
     add("LeakyRelu", &REALS, leaky_relu);
-    add("Sign", &math::SIGNED, sign);
+    add("Sign", &with_complex(&math::SIGNED), sign);
     add("Round", &ROUNDED, round);
     add(
         "Atan2",
@@ -90,32 +92,33 @@ pub(super) fn register(registry: &mut KernelRegistry) {
         |node| dispatch_real!(type_attr(node, "T")?, T => math::binary_op(<T as Real>::angle)),
     );
     add("FloorDiv", &NUMBERS, floor_div);
-    add("Div", &NUMBERS, |node| {
-        let dtype = type_attr(node, "T")?;
-        if INTEGERS.contains(&dtype) {
+    add("Div", &ARITHMETIC, |node| {
+        if INTEGERS.contains(&type_attr(node, "T")?) {
             truncate_div(node)
         } else {
-            dispatch_real!(dtype, T => math::binary_op(T::over))
+            math::real_div(node)
         }
     });
-    add("TruncateDiv", &INTEGERS, truncate_div);
+    add("TruncateDiv", &NUMBERS, truncate_div);
     add("Mod", &REMAINDERS, truncate_mod);
     add("TruncateMod", &REMAINDERS, truncate_mod);
-    add("DivNoNan", &REALS, |node| {
-        dispatch_real!(type_attr(node, "T")?, T => math::binary_op(|x: T, y: T| {
-            if y == T::ZERO { T::ZERO } else { x.over(y) }
-        }))
-    });
+    add("DivNoNan", &with_complex(&REALS), math::div_no_nan);
     add(
         "AddN",
-        &NUMBERS,
-        |node| dispatch_number!(type_attr(node, "T")?, T => kernel(add_n::<T>)),
+        &ARITHMETIC,
+        |node| dispatch_arithmetic!(type_attr(node, "T")?, T => kernel(add_n::<T>)),
     );
-    add(
-        "ClipByValue",
-        &CLIPPED,
-        |node| dispatch_number!(type_attr(node, "T")?, T => kernel(clip_by_value::<T>)),
-    );
+    add("ClipByValue", &with_complex(&CLIPPED), |node| {
+        let dtype = type_attr(node, "T")?;
+        if COMPLEX.contains(&dtype) {
+            return dispatch_complex!(dtype, T => {
+                kernel(|context| clip_by_value::<T>(context, T::clipped))
+            });
+        }
+        dispatch_number!(dtype, T => {
+            kernel(|context| clip_by_value::<T>(context, binary::clipped))
+        })
+    });
 }
 
 /// TensorFlow `LeakyRelu`: `x`, not above 0 `alpha x`.
@@ -130,7 +133,7 @@ fn leaky_relu(node: &KernelConstruction<'_>) -> Made {
 /// TensorFlow `Sign`.
 fn sign(node: &KernelConstruction<'_>) -> Made {
     let dtype = type_attr(node, "T")?;
-    if REALS.contains(&dtype) {
+    if REALS.contains(&dtype) || COMPLEX.contains(&dtype) {
         return math::real_function(node, RealFunction::Sign);
     }
     dispatch!(dtype, [I8: i8, I16: i16, I32: i32, I64: i64], T => math::unary_op(|x: T| {
@@ -144,7 +147,7 @@ fn sign(node: &KernelConstruction<'_>) -> Made {
     }))
 }
 
-/// TensorFlow `Round`: halves to even; integers are what they are.
+/// TensorFlow `Round`: halves to even; integers are what they are, as its documentation says (its kernel of 2.21 makes them all 0).
 fn round(node: &KernelConstruction<'_>) -> Made {
     if INTEGERS.contains(&type_attr(node, "T")?) {
         return view(|context| Ok(context.input(0)?.shape().clone()));
@@ -164,11 +167,16 @@ fn floor_div(node: &KernelConstruction<'_>) -> Made {
     }
 }
 
-/// TensorFlow `TruncateDiv`, C's `/`.
+/// TensorFlow `TruncateDiv`, towards 0.
 fn truncate_div(node: &KernelConstruction<'_>) -> Made {
-    dispatch_integer!(type_attr(node, "T")?, T => kernel(|context| {
-        math::broadcast(context, binary::check_divisors::<T>, T::truncated_quotient)
-    }))
+    let dtype = type_attr(node, "T")?;
+    if INTEGERS.contains(&dtype) {
+        dispatch_integer!(dtype, T => kernel(|context| {
+            math::broadcast(context, binary::check_divisors::<T>, <T as Integer>::truncated_quotient)
+        }))
+    } else {
+        dispatch_real!(dtype, T => math::binary_op(<T as Real>::truncated_quotient))
+    }
 }
 
 /// TensorFlow `TruncateMod` and `Mod`, C's `%` and `fmod`.
@@ -184,7 +192,7 @@ fn truncate_mod(node: &KernelConstruction<'_>) -> Made {
 }
 
 /// TensorFlow `AddN`: one after the other, without broadcasting.
-fn add_n<T: Number>(context: &KernelContext<'_>) -> Result<(), KernelError> {
+fn add_n<T: Arithmetic>(context: &KernelContext<'_>) -> Result<(), KernelError> {
     let first = context.input(0)?;
     for (index, other) in context.inputs().enumerate().skip(1) {
         if other.shape() != first.shape() {
@@ -214,7 +222,10 @@ fn add_n<T: Number>(context: &KernelContext<'_>) -> Result<(), KernelError> {
 }
 
 /// TensorFlow `ClipByValue`: bounds are scalars or as large as the input; a bound that is NaN does not bound.
-fn clip_by_value<T: Number>(context: &KernelContext<'_>) -> Result<(), KernelError> {
+fn clip_by_value<T: Element>(
+    context: &KernelContext<'_>,
+    clipped: impl Fn(T, T, T) -> T + Sync,
+) -> Result<(), KernelError> {
     let (value, low, high) = (context.input(0)?, context.input(1)?, context.input(2)?);
     let fits =
         |bound: &crate::tensor::Tensor| bound.shape().rank() == 0 || bound.shape() == value.shape();
@@ -234,7 +245,7 @@ fn clip_by_value<T: Number>(context: &KernelContext<'_>) -> Result<(), KernelErr
         high.as_slice::<T>()?,
     );
     context.fill_output(0, value.shape(), |out| {
-        binary::clip(&plan, x, l, h, out, Threads::of(context));
+        binary::clip(&plan, [x, l, h], out, Threads::of(context), clipped);
         Ok(())
     })
 }

@@ -13,10 +13,12 @@ use crate::device::KernelConstruction;
 use crate::device::KernelContext;
 use crate::device::KernelError;
 use crate::device::KernelRegistry;
+use crate::kernels::Arithmetic;
 use crate::kernels::Number;
 use crate::kernels::Real;
 use crate::kernels::Threads;
 use crate::kernels::cast::CastTo;
+use crate::kernels::scratch;
 use crate::kernels::spread::Spread;
 use crate::kernels::spread::common_shape;
 use crate::tensor::DType;
@@ -24,6 +26,9 @@ use crate::tensor::Element;
 use crate::tensor::RANK_MAX;
 use crate::tensor::Shape;
 use crate::tensor::Tensor;
+
+/// Elements of a range that are worth handing to another thread.
+const GRAIN: usize = 32 * 1024;
 
 /// Types that TensorFlow's `Range` takes.
 pub(in crate::backend) const RANGES: [DType; 10] = [
@@ -220,12 +225,7 @@ fn texts(
     text: impl FnMut(usize) -> Box<[u8]>,
 ) -> Result<Vec<Box<[u8]>>, KernelError> {
     let n = shape.n_elements();
-    let mut texts = Vec::new();
-    if texts.try_reserve_exact(n).is_err() {
-        return Err(KernelError::invalid(format!(
-            "a tensor of shape {shape} and type string is larger than memory"
-        )));
-    }
+    let mut texts = scratch::list(n)?;
     texts.extend((0..n).map(text));
     Ok(texts)
 }
@@ -300,7 +300,7 @@ pub(in crate::backend) fn broadcast_args(node: &KernelConstruction<'_>) -> Made 
     }))
 }
 
-/// TensorFlow `Range`: `start`, `start + delta`, .., added in turn.
+/// TensorFlow `Range`: `start + i * delta`, each step of it rounded to the type.
 pub(in crate::backend) fn range(node: &KernelConstruction<'_>) -> Made {
     let dtype = type_attr(node, "Tidx")?;
     if INTEGERS.contains(&dtype) {
@@ -365,11 +365,13 @@ fn ranged<T: Number>(
         )));
     };
     output(context, [n].into(), |out: &mut [T]| {
-        let mut value = start;
-        for o in out {
-            *o = value;
-            value = value.plus(delta);
-        }
+        Threads::of(context).fill(out, 1, GRAIN, |first, part| {
+            for (index, o) in (first..).zip(part) {
+                #[expect(clippy::cast_possible_wrap, reason = "an index of memory")]
+                let index = T::from_i64(index as i64);
+                *o = start.plus(index.times(delta));
+            }
+        });
         Ok(())
     })
 }
@@ -395,7 +397,7 @@ fn like(node: &KernelConstruction<'_>, value: u8) -> Made {
     if dtype == DType::String {
         return kernel(|context| {
             let shape = context.input(0)?.shape().clone();
-            let texts = vec![Box::default(); shape.n_elements()];
+            let texts = texts(&shape, |_| Box::default())?;
             context.set_output(0, Tensor::from_strings(shape, texts)?)
         });
     }

@@ -11,13 +11,13 @@ use crate::backend::cpu::kernels::text_attr;
 use crate::backend::cpu::kernels::type_attr;
 use crate::backend::cpu::kernels::words::MOVED;
 use crate::backend::cpu::kernels::words::Words;
-use crate::backend::cpu::kernels::words::integers;
 use crate::backend::cpu::kernels::words::product;
 use crate::backend::cpu::kernels::words::scalar;
 use crate::device::KernelConstruction;
 use crate::device::KernelContext;
 use crate::device::KernelError;
 use crate::device::KernelRegistry;
+use crate::kernels::Scratch;
 use crate::kernels::Threads;
 use crate::kernels::gather;
 use crate::kernels::gather::Gather;
@@ -63,7 +63,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
 }
 
 /// A gather, and the shape of its result.
-pub(in crate::backend) type Gathered = (Gather, SmallVec<[usize; 8]>, Shape);
+pub(in crate::backend) type Gathered = (Gather, Scratch<usize>, Shape);
 
 /// TensorFlow `Gather` (along the first axis) and `GatherV2` (along its third input): with positions that are in range.
 pub(in crate::backend) fn gathered(
@@ -78,10 +78,14 @@ pub(in crate::backend) fn gathered(
     };
     let (params, indices) = (context.input(0)?, context.input(1)?);
     let (plan, shape) = plan(params.shape(), indices.shape(), axis, batch_dims)?;
+    let threads = Threads::of(context);
     let positions = if shape.n_elements() == 0 {
-        SmallVec::new()
+        threads.scratch(0)?
     } else {
-        checked(&integers(indices)?, indices.shape(), plan.length)?
+        dispatch!(indices.dtype(), [I16: i16, I32: i32, I64: i64], I => {
+            let positions = threads.scratch(indices.shape().n_elements())?;
+            checked(indices.as_slice::<I>()?, indices.shape(), plan.length, positions)
+        })?
     };
     Ok((plan, positions, shape))
 }
@@ -158,14 +162,15 @@ fn plan(
 }
 
 /// The indices, which all lie in `[0, length)`.
-fn checked(
-    indices: &[i64],
+fn checked<I: Copy + Into<i64>>(
+    indices: &[I],
     shape: &Shape,
     length: usize,
-) -> Result<SmallVec<[usize; 8]>, KernelError> {
-    let mut positions = SmallVec::with_capacity(indices.len());
-    for (flat, &index) in indices.iter().enumerate() {
-        let position = usize::try_from(index)
+    mut positions: Scratch<usize>,
+) -> Result<Scratch<usize>, KernelError> {
+    for (flat, (&index, slot)) in indices.iter().zip(positions.iter_mut()).enumerate() {
+        let index: i64 = index.into();
+        *slot = usize::try_from(index)
             .ok()
             .filter(|&position| position < length)
             .ok_or_else(|| {
@@ -174,7 +179,6 @@ fn checked(
                     place(shape.dims(), flat)
                 ))
             })?;
-        positions.push(position);
     }
     Ok(positions)
 }
@@ -184,7 +188,7 @@ fn place(dims: &[usize], mut flat: usize) -> String {
     if dims.is_empty() {
         return String::new();
     }
-    let mut index = vec![0; dims.len()];
+    let mut index: SmallVec<[usize; 8]> = dims.into();
     for (slot, &dim) in index.iter_mut().zip(dims).rev() {
         *slot = flat % dim;
         flat /= dim;
@@ -215,8 +219,8 @@ fn gather_nd(node: &KernelConstruction<'_>) -> Made {
 /// Slices of input 0 that TensorFlow `GatherNd` copies.
 pub(in crate::backend) struct Slices {
     pub(in crate::backend) shape: Shape,
-    /// Where each starts; `None` = nowhere, as bad indices are ignored.
-    pub(in crate::backend) starts: SmallVec<[Option<usize>; 8]>,
+    /// Where each starts; [`gather::NOWHERE`] where bad indices are ignored.
+    pub(in crate::backend) starts: Scratch<usize>,
     /// Elements of each.
     pub(in crate::backend) size: usize,
 }
@@ -248,34 +252,52 @@ pub(in crate::backend) fn slices(
         )));
     }
     let shape: Shape = rows.iter().chain(rest).copied().collect();
-    let values = integers(indices)?;
-    let strides = row_major_strides(dims);
-    let mut starts: SmallVec<[Option<usize>; 8]> = SmallVec::new();
-    for row in 0..if shape.n_elements() == 0 { 0 } else { n_rows } {
-        let index = &values[row * depth..][..depth];
-        let start = index.iter().zip(dims.iter().zip(&strides)).try_fold(
-            0,
-            |start, (&index, (&dim, &stride))| {
-                let position = usize::try_from(index).ok().filter(|&i| i < dim)?;
-                Some(start + position * stride.unsigned_abs())
-            },
-        );
-        if start.is_none() && !ignores_bad {
-            return Err(KernelError::invalid(format!(
-                "indices{} = {index:?} does not index into param shape {}, node name: {}",
-                place(rows, row),
-                params.shape(),
-                context.node()
-            )));
-        }
-        starts.push(start);
-    }
+    let n_looked_up = if shape.n_elements() == 0 { 0 } else { n_rows };
+    let starts = Threads::of(context).scratch(n_looked_up)?;
+    let found = dispatch!(indices.dtype(), [I16: i16, I32: i32, I64: i64], I => {
+        Ok(starts_of(indices.as_slice::<I>()?, depth, dims, ignores_bad, starts))
+    })?;
+    let starts = found.map_err(|row| {
+        let shown = Shape::new(rows);
+        KernelError::invalid(format!(
+            "indices{} does not index into param shape {}, indices shape {}, node name: {}",
+            place(shown.dims(), row),
+            params.shape(),
+            indices.shape(),
+            context.node()
+        ))
+    })?;
     let size = Shape::new(rest).n_elements();
     Ok(Slices {
         shape,
         starts,
         size,
     })
+}
+
+/// Where the slices start that rows of `depth` indices name; the first row that names none.
+fn starts_of<I: Copy + Into<i64>>(
+    indices: &[I],
+    depth: usize,
+    dims: &[usize],
+    ignores_bad: bool,
+    mut starts: Scratch<usize>,
+) -> Result<Scratch<usize>, usize> {
+    let strides = row_major_strides(dims);
+    for (row, slot) in starts.iter_mut().enumerate() {
+        let index = &indices[row * depth..][..depth];
+        let mut axes = index.iter().zip(dims.iter().zip(&strides));
+        let start = axes.try_fold(0, |start, (&index, (&dim, &stride))| {
+            let position = usize::try_from(index.into()).ok().filter(|&i| i < dim)?;
+            Some(start + position * stride.unsigned_abs())
+        });
+        *slot = match start {
+            Some(start) => start,
+            None if ignores_bad => gather::NOWHERE,
+            None => return Err(row),
+        };
+    }
+    Ok(starts)
 }
 
 fn gather_slices<W: Words>(
@@ -353,10 +375,13 @@ fn one_hot(node: &KernelConstruction<'_>) -> Made {
         let HotPlan { shape, depth, suffix } = hot_plan(context, axis)?;
         let (on, off) = (context.input(2)?, context.input(3)?);
         let (on_word, off_word) = (W::read(on)?[0], W::read(off)?[0]);
-        let hot = integers(context.input(0)?)?;
+        let indices = context.input(0)?;
         W::write(context, 0, on.dtype(), shape, |out| {
-            gather::one_hot(&hot, depth, suffix, on_word, off_word, out);
-            Ok(())
+            dispatch!(indices.dtype(), [U8: u8, I8: i8, I32: i32, I64: i64], I => {
+                let hot = indices.as_slice::<I>()?;
+                gather::one_hot(hot, depth, suffix, on_word, off_word, out);
+                Ok(())
+            })
         })
     }))
 }

@@ -29,7 +29,7 @@ use crate::tensor::DType;
 use crate::tensor::Shape;
 
 /// Types of images that TensorFlow resizes.
-const IMAGES: [DType; 10] = [
+const IMAGES: [DType; 12] = [
     DType::F32,
     DType::F64,
     DType::F16,
@@ -40,6 +40,8 @@ const IMAGES: [DType; 10] = [
     DType::I64,
     DType::U8,
     DType::U16,
+    DType::U32,
+    DType::U64,
 ];
 
 pub(super) fn register(registry: &mut KernelRegistry) {

@@ -14,9 +14,11 @@ use crate::device::KernelConstruction;
 use crate::device::KernelContext;
 use crate::device::KernelError;
 use crate::device::KernelRegistry;
+use crate::kernels::Arithmetic;
 use crate::kernels::Bits;
 use crate::kernels::Broadcast;
 use crate::kernels::Number;
+use crate::kernels::Scratch;
 use crate::kernels::Threads;
 use crate::kernels::unary;
 use crate::tensor::Boolean;
@@ -129,8 +131,14 @@ fn equality(node: &KernelConstruction<'_>, if_equal: bool) -> Made {
                 context.input(1)?.as_strings()?,
             );
             // The places of texts are broadcast, as texts themselves cannot be copied cheaply.
-            let places = |n: usize| (0u64..).take(n).collect::<Vec<u64>>();
-            let (left, right) = (places(l.len()), places(r.len()));
+            let places = |n: usize| -> Result<Scratch<u64>, KernelError> {
+                let mut places = Threads::of(context).scratch::<u64>(n)?;
+                (0..)
+                    .zip(places.iter_mut())
+                    .for_each(|(place, slot)| *slot = place);
+                Ok(places)
+            };
+            let (left, right) = (places(l.len())?, places(r.len())?);
             let at = |place: u64| usize::try_from(place).unwrap_or(usize::MAX);
             equal(context, must_meet, if_equal, &left, &right, |x, y| {
                 l[at(x)] == r[at(y)]

@@ -1,5 +1,7 @@
 //! Elementwise arithmetic and matrix products.
 
+use crate::backend::cpu::kernels::ARITHMETIC;
+use crate::backend::cpu::kernels::COMPLEX;
 use crate::backend::cpu::kernels::INTEGERS;
 use crate::backend::cpu::kernels::Made;
 use crate::backend::cpu::kernels::NUMBERS;
@@ -9,6 +11,7 @@ use crate::backend::cpu::kernels::def;
 use crate::backend::cpu::kernels::kernel;
 use crate::backend::cpu::kernels::output;
 use crate::backend::cpu::kernels::type_attr;
+use crate::backend::cpu::kernels::with_complex;
 use crate::device::AllocatorAttributes;
 use crate::device::Kernel;
 use crate::device::KernelConstruction;
@@ -16,6 +19,7 @@ use crate::device::KernelContext;
 use crate::device::KernelDevice;
 use crate::device::KernelError;
 use crate::device::KernelRegistry;
+use crate::kernels::Arithmetic;
 use crate::kernels::Broadcast;
 use crate::kernels::Integer;
 use crate::kernels::MatrixMut;
@@ -25,9 +29,13 @@ use crate::kernels::Number;
 use crate::kernels::Real;
 use crate::kernels::Threads;
 use crate::kernels::binary;
+use crate::kernels::complex;
+use crate::kernels::complex::Complex;
 use crate::kernels::matmul;
 use crate::kernels::unary;
 use crate::kernels::unary::RealFunction;
+use crate::tensor::Complex64;
+use crate::tensor::Complex128;
 use crate::tensor::DType;
 use crate::tensor::Element;
 use crate::tensor::Shape;
@@ -47,7 +55,20 @@ pub(super) const SIGNED: [DType; 8] = [
 ];
 
 /// Types that TensorFlow multiplies matrices of.
-const MATRICES: [DType; 6] = [
+const MATRICES: [DType; 9] = [
+    DType::F32,
+    DType::F64,
+    DType::F16,
+    DType::BF16,
+    DType::I16,
+    DType::I32,
+    DType::I64,
+    DType::Complex64,
+    DType::Complex128,
+];
+
+/// Real types whose squared differences TensorFlow has.
+const REALS_AND_INDICES: [DType; 6] = [
     DType::F32,
     DType::F64,
     DType::F16,
@@ -62,23 +83,23 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     };
     add(
         "Add",
-        &NUMBERS,
-        |node| dispatch_number!(type_attr(node, "T")?, T => binary_op(T::plus)),
+        &ARITHMETIC,
+        |node| dispatch_arithmetic!(type_attr(node, "T")?, T => binary_op(T::plus)),
     );
     add(
         "AddV2",
-        &NUMBERS,
-        |node| dispatch_number!(type_attr(node, "T")?, T => binary_op(T::plus)),
+        &ARITHMETIC,
+        |node| dispatch_arithmetic!(type_attr(node, "T")?, T => binary_op(T::plus)),
     );
     add(
         "Sub",
-        &NUMBERS,
-        |node| dispatch_number!(type_attr(node, "T")?, T => binary_op(T::minus)),
+        &ARITHMETIC,
+        |node| dispatch_arithmetic!(type_attr(node, "T")?, T => binary_op(T::minus)),
     );
     add(
         "Mul",
-        &NUMBERS,
-        |node| dispatch_number!(type_attr(node, "T")?, T => binary_op(T::times)),
+        &ARITHMETIC,
+        |node| dispatch_arithmetic!(type_attr(node, "T")?, T => binary_op(T::times)),
     );
     add(
         "Maximum",
@@ -92,20 +113,16 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     );
     add(
         "SquaredDifference",
-        &MATRICES,
-        |node| dispatch_number!(type_attr(node, "T")?, T => binary_op(binary::squared_difference::<T>)),
+        &with_complex(&REALS_AND_INDICES),
+        |node| dispatch_arithmetic!(type_attr(node, "T")?, T => binary_op(binary::squared_difference::<T>)),
     );
-    add(
-        "RealDiv",
-        &REALS,
-        |node| dispatch_real!(type_attr(node, "T")?, T => binary_op(T::over)),
-    );
+    add("RealDiv", &with_complex(&REALS), real_div);
     add("FloorMod", &NUMBERS, floor_mod);
-    add("Pow", &SIGNED, power);
+    add("Pow", &with_complex(&SIGNED), power);
     add(
         "Neg",
-        &SIGNED,
-        |node| dispatch_number!(type_attr(node, "T")?, T => unary_op(T::negated)),
+        &with_complex(&SIGNED),
+        |node| dispatch_arithmetic!(type_attr(node, "T")?, T => unary_op(T::negated)),
     );
     add(
         "Abs",
@@ -114,8 +131,8 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     );
     add(
         "Square",
-        &NUMBERS,
-        |node| dispatch_number!(type_attr(node, "T")?, T => unary_op(|x: T| x.times(x))),
+        &ARITHMETIC,
+        |node| dispatch_arithmetic!(type_attr(node, "T")?, T => unary_op(|x: T| x.times(x))),
     );
     for (op, function) in [
         ("Floor", RealFunction::Floor),
@@ -130,17 +147,56 @@ pub(super) fn register(registry: &mut KernelRegistry) {
         ("Tanh", RealFunction::Tanh),
         ("Erf", RealFunction::Erf),
     ] {
-        registry.register(
-            def(op)
-                .with_types("T", &REALS)
-                .with_factory(move |node| real_function(node, function)),
-        );
+        register_function(registry, op, function);
     }
     registry.register(
         def("MatMul")
             .with_types("T", &MATRICES)
             .with_factory(mat_mul),
     );
+}
+
+/// A function of real numbers, and of complex ones where TensorFlow has it.
+pub(super) fn register_function(
+    registry: &mut KernelRegistry,
+    op: &'static str,
+    function: RealFunction,
+) {
+    let types = match complex::function(function) {
+        Some(_) => with_complex(&REALS),
+        None => REALS.to_vec(),
+    };
+    let def = def(op).with_types("T", &types);
+    registry.register(def.with_factory(move |node| real_function(node, function)));
+}
+
+/// One function of two complex numbers, computed with doubles.
+fn complex_op<T: Complex>(f: fn(Complex128, Complex128) -> Complex128) -> Made {
+    binary_op(move |x: T, y: T| T::narrow(f(x.widen(), y.widen())))
+}
+
+/// TensorFlow `RealDiv`.
+pub(super) fn real_div(node: &KernelConstruction<'_>) -> Made {
+    let dtype = type_attr(node, "T")?;
+    if COMPLEX.contains(&dtype) {
+        dispatch_complex!(dtype, T => complex_op::<T>(complex::quotient))
+    } else {
+        dispatch_real!(dtype, T => binary_op(T::over))
+    }
+}
+
+/// TensorFlow `DivNoNan`: 0 where the divisor is.
+pub(super) fn div_no_nan(node: &KernelConstruction<'_>) -> Made {
+    let dtype = type_attr(node, "T")?;
+    if COMPLEX.contains(&dtype) {
+        dispatch_complex!(dtype, T => complex_op::<T>(|x, y| {
+            if y == Complex128::ZERO { y } else { complex::quotient(x, y) }
+        }))
+    } else {
+        dispatch_real!(dtype, T => binary_op(|x: T, y: T| {
+            if y == T::ZERO { T::ZERO } else { x.over(y) }
+        }))
+    }
 }
 
 /// One function of two numbers, broadcast (TensorFlow `BinaryOp`).
@@ -196,6 +252,8 @@ fn power(node: &KernelConstruction<'_>) -> Made {
         dispatch_integer!(dtype, T => kernel(|context| {
             broadcast(context, binary::check_exponents::<T>, binary::integer_power::<T>)
         }))
+    } else if COMPLEX.contains(&dtype) {
+        dispatch_complex!(dtype, T => complex_op::<T>(complex::power))
     } else {
         dispatch_real!(dtype, T => binary_op(T::power))
     }
@@ -219,6 +277,14 @@ where
 
 /// One function of a real number, over a slice at a time.
 pub(super) fn real_function(node: &KernelConstruction<'_>, function: RealFunction) -> Made {
+    let dtype = type_attr(node, "T")?;
+    if let Some(function) = complex::function(function)
+        && COMPLEX.contains(&dtype)
+    {
+        return dispatch_complex!(dtype, T => {
+            unary_op(move |x: T| T::narrow(function(x.widen())))
+        });
+    }
     dispatch_real!(type_attr(node, "T")?, T => kernel(move |context| {
         let input = context.input(0)?;
         let x = input.as_slice::<T>()?;
@@ -234,7 +300,10 @@ pub(super) fn mat_mul(node: &KernelConstruction<'_>) -> Made {
     let transpose = transposed(node)?;
     dispatch!(
         type_attr(node, "T")?,
-        [F32: f32, F64: f64, F16: half::f16, BF16: half::bf16, I32: i32, I64: i64],
+        [
+            F32: f32, F64: f64, F16: half::f16, BF16: half::bf16, I16: i16, I32: i32, I64: i64,
+            Complex64: Complex64, Complex128: Complex128,
+        ],
         T => if T::DTYPE == DType::F32 {
             Ok(Box::new(FloatMatMul { transpose }))
         } else {
@@ -345,8 +414,7 @@ fn product<T: Multiply>(
     let (rows, columns) = (lhs.rows(), rhs.columns());
     output(context, Shape::from([rows, columns]), |out| {
         let mut out = MatrixMut::new(out, rows, columns, columns)?;
-        T::multiply(lhs, rhs, &mut out, Threads::of(context));
-        Ok(())
+        T::multiply(lhs, rhs, &mut out, Threads::of(context))
     })
 }
 

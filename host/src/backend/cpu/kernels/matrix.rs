@@ -2,6 +2,7 @@
 
 use smallvec::SmallVec;
 
+use crate::backend::cpu::kernels::COMPLEX;
 use crate::backend::cpu::kernels::Made;
 use crate::backend::cpu::kernels::bad_attr;
 use crate::backend::cpu::kernels::bool_attr;
@@ -15,16 +16,20 @@ use crate::device::KernelContext;
 use crate::device::KernelError;
 use crate::device::KernelRegistry;
 use crate::kernels::Multiply;
+use crate::kernels::Scratch;
 use crate::kernels::Threads;
 use crate::kernels::batch::BatchProduct;
 use crate::kernels::batch::Operand;
 use crate::kernels::einsum::Equation;
+use crate::kernels::unary;
+use crate::tensor::Complex64;
+use crate::tensor::Complex128;
 use crate::tensor::DType;
 use crate::tensor::Shape;
 use crate::tensor::Tensor;
 
-/// Real types that TensorFlow multiplies batches of matrices of.
-const BATCHES: [DType; 7] = [
+/// Types that TensorFlow multiplies batches of matrices of.
+const BATCHES: [DType; 9] = [
     DType::F32,
     DType::F64,
     DType::F16,
@@ -32,16 +37,20 @@ const BATCHES: [DType; 7] = [
     DType::I16,
     DType::I32,
     DType::I64,
+    DType::Complex64,
+    DType::Complex128,
 ];
 
-/// Real types that TensorFlow has equations of.
-const EQUATIONS: [DType; 6] = [
+/// Types that TensorFlow has equations of.
+const EQUATIONS: [DType; 8] = [
     DType::F32,
     DType::F64,
     DType::F16,
     DType::BF16,
     DType::I32,
     DType::I64,
+    DType::Complex64,
+    DType::Complex128,
 ];
 
 pub(super) fn register(registry: &mut KernelRegistry) {
@@ -70,12 +79,15 @@ pub(super) fn register(registry: &mut KernelRegistry) {
 }
 
 /// TensorFlow `BatchMatMul` (equal batch dimensions), `BatchMatMulV2` and `BatchMatMulV3` (batch dimensions broadcast):
-/// `[.., m, k] x [.., k, n] -> [.., m, n]`, each operand transposed first if its attribute says so.
+/// `[.., m, k] x [.., k, n] -> [.., m, n]`, each operand transposed and conjugated first if its attribute says so.
 fn batch_mat_mul(node: &KernelConstruction<'_>, dtype: DType) -> Made {
     let (transposed, broadcasts) = batch_attrs(node)?;
     dispatch!(
         dtype,
-        [F32: f32, F64: f64, F16: half::f16, BF16: half::bf16, I16: i16, I32: i32, I64: i64],
+        [
+            F32: f32, F64: f64, F16: half::f16, BF16: half::bf16, I16: i16, I32: i32, I64: i64,
+            Complex64: Complex64, Complex128: Complex128,
+        ],
         T => kernel(move |context| multiply::<T>(context, transposed, broadcasts))
     )
 }
@@ -99,9 +111,22 @@ fn multiply<T: Multiply>(
     let (lhs, rhs) = (context.input(0)?, context.input(1)?);
     let (plan, shape) = plan(lhs.shape(), rhs.shape(), transposed, broadcasts)?;
     let (l, r) = (lhs.as_slice::<T>()?, rhs.as_slice::<T>()?);
-    output(context, shape, |out| {
-        plan.apply(l, r, out, Threads::of(context))
-    })
+    let threads = Threads::of(context);
+    let conjugates = COMPLEX.contains(&T::DTYPE);
+    let conjugated = |elements: &[T], is_wanted: bool| -> Result<Option<Scratch<T>>, KernelError> {
+        if !(is_wanted && conjugates) {
+            return Ok(None);
+        }
+        let mut copy = threads.scratch::<T>(elements.len())?;
+        unary::map(elements, &mut copy, threads, T::conjugate);
+        Ok(Some(copy))
+    };
+    let [l_copy, r_copy] = [conjugated(l, transposed[0])?, conjugated(r, transposed[1])?];
+    let (l, r) = (
+        l_copy.as_deref().unwrap_or(l),
+        r_copy.as_deref().unwrap_or(r),
+    );
+    output(context, shape, |out| plan.apply(l, r, out, threads))
 }
 
 /// The products of operands of these shapes, and the result's shape.
@@ -189,7 +214,10 @@ fn einsum(node: &KernelConstruction<'_>) -> Made {
     let equation = equation(node)?;
     dispatch!(
         type_attr(node, "T")?,
-        [F32: f32, F64: f64, F16: half::f16, BF16: half::bf16, I32: i32, I64: i64],
+        [
+            F32: f32, F64: f64, F16: half::f16, BF16: half::bf16, I32: i32, I64: i64,
+            Complex64: Complex64, Complex128: Complex128,
+        ],
         T => kernel(move |context| evaluate::<T>(context, &equation))
     )
 }

@@ -10,6 +10,7 @@ use crate::device::KernelDef;
 use crate::device::KernelError;
 use crate::device::KernelRegistry;
 use crate::graph::AttrValue;
+use crate::kernels::scratch;
 use crate::tensor::DType;
 use crate::tensor::Element;
 use crate::tensor::Shape;
@@ -49,6 +50,25 @@ macro_rules! dispatch_number {
     };
 }
 
+/// Real and complex numbers.
+macro_rules! dispatch_arithmetic {
+    ($dtype:expr, $T:ident => $body:expr) => {
+        dispatch!($dtype, [
+            F32: f32, F64: f64, F16: half::f16, BF16: half::bf16,
+            I8: i8, I16: i16, I32: i32, I64: i64, U8: u8, U16: u16, U32: u32, U64: u64,
+            Complex64: $crate::tensor::Complex64, Complex128: $crate::tensor::Complex128,
+        ], $T => $body)
+    };
+}
+
+macro_rules! dispatch_complex {
+    ($dtype:expr, $T:ident => $body:expr) => {
+        dispatch!($dtype, [
+            Complex64: $crate::tensor::Complex64, Complex128: $crate::tensor::Complex128,
+        ], $T => $body)
+    };
+}
+
 /// All elements of fixed size.
 macro_rules! dispatch_element {
     ($dtype:expr, $T:ident => $body:expr) => {
@@ -66,6 +86,7 @@ pub(in crate::backend) mod words;
 
 pub(in crate::backend) mod array;
 mod cast;
+mod complex;
 pub(in crate::backend) mod concat;
 pub(in crate::backend) mod conv;
 mod elementwise;
@@ -117,6 +138,32 @@ pub(in crate::backend) const NUMBERS: [DType; 12] = [
     DType::U64,
 ];
 
+/// TensorFlow's complex types.
+const COMPLEX: [DType; 2] = [DType::Complex64, DType::Complex128];
+
+/// TensorFlow's number types.
+const ARITHMETIC: [DType; 14] = [
+    DType::F32,
+    DType::F64,
+    DType::F16,
+    DType::BF16,
+    DType::I8,
+    DType::I16,
+    DType::I32,
+    DType::I64,
+    DType::U8,
+    DType::U16,
+    DType::U32,
+    DType::U64,
+    DType::Complex64,
+    DType::Complex128,
+];
+
+/// The types with `complex64` and `complex128`.
+fn with_complex(types: &[DType]) -> Vec<DType> {
+    types.iter().chain(&COMPLEX).copied().collect()
+}
+
 /// TensorFlow's types of fixed size.
 pub(in crate::backend) const ELEMENTS: [DType; 15] = [
     DType::F32,
@@ -148,6 +195,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     elementwise::register(registry);
     logic::register(registry);
     cast::register(registry);
+    complex::register(registry);
     reduce::register(registry);
     fill::register(registry);
     fused::register(registry);
@@ -328,13 +376,11 @@ pub(in crate::backend) fn float_attr(
 
 /// The elements of a tensor of shapes or indices (`int32` or `int64`).
 pub(in crate::backend) fn indices(tensor: &Tensor) -> Result<Vec<i64>, KernelError> {
+    let mut indices = scratch::list(tensor.shape().n_elements())?;
     match tensor.dtype() {
-        DType::I32 => Ok(tensor
-            .as_slice::<i32>()?
-            .iter()
-            .map(|&x| x.into())
-            .collect()),
-        DType::I64 => Ok(tensor.as_slice::<i64>()?.to_vec()),
-        other => Err(unsupported(other)),
+        DType::I32 => indices.extend(tensor.as_slice::<i32>()?.iter().map(|&x| i64::from(x))),
+        DType::I64 => indices.extend_from_slice(tensor.as_slice::<i64>()?),
+        other => return Err(unsupported(other)),
     }
+    Ok(indices)
 }

@@ -1,5 +1,8 @@
 //! Neural-network layers: convolution, pools, bias, activations, softmax.
 
+use smallvec::SmallVec;
+
+use crate::backend::cpu::kernels::ARITHMETIC;
 use crate::backend::cpu::kernels::Made;
 use crate::backend::cpu::kernels::NUMBERS;
 use crate::backend::cpu::kernels::REALS;
@@ -16,6 +19,7 @@ use crate::device::KernelContext;
 use crate::device::KernelDevice;
 use crate::device::KernelError;
 use crate::device::KernelRegistry;
+use crate::kernels::Arithmetic;
 use crate::kernels::Broadcast;
 use crate::kernels::MatrixView;
 use crate::kernels::Multiply;
@@ -40,7 +44,7 @@ pub(super) const CONVOLVED: [DType; 5] =
     [DType::F32, DType::F64, DType::F16, DType::BF16, DType::I32];
 
 /// Types that TensorFlow's CPU `MaxPool` takes.
-const POOLED: [DType; 10] = [
+const POOLED: [DType; 12] = [
     DType::F32,
     DType::F64,
     DType::F16,
@@ -51,6 +55,8 @@ const POOLED: [DType; 10] = [
     DType::I64,
     DType::U8,
     DType::U16,
+    DType::U32,
+    DType::U64,
 ];
 
 pub(super) fn register(registry: &mut KernelRegistry) {
@@ -67,7 +73,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
             binary::minimum(binary::maximum(x, T::ZERO), T::from_i64(6))
         }))
     });
-    add("BiasAdd", &NUMBERS, bias_add);
+    add("BiasAdd", &ARITHMETIC, bias_add);
     add(
         "Softmax",
         &REALS,
@@ -85,8 +91,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
             let (pool, shape) = windows.over(context.input(0)?.shape())?;
             let x = context.input(0)?.as_slice::<T>()?;
             output(context, shape, |out| {
-                pool.max(x, out, Threads::of(context));
-                Ok(())
+                pool.max(x, out, Threads::of(context))
             })
         }))
     });
@@ -96,8 +101,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
             let (pool, shape) = windows.over(context.input(0)?.shape())?;
             let x = context.input(0)?.as_slice::<T>()?;
             output(context, shape, |out| {
-                pool.mean(x, out, Threads::of(context));
-                Ok(())
+                pool.mean(x, out, Threads::of(context))
             })
         }))
     });
@@ -106,7 +110,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
 /// TensorFlow `BiasAdd`: `[.., c] + [c]`, or `[n, c, ..] + [c]` for `NCHW`.
 fn bias_add(node: &KernelConstruction<'_>) -> Made {
     let channels_first = channels_first(node)?;
-    dispatch_number!(type_attr(node, "T")?, T => kernel(move |context| {
+    dispatch_arithmetic!(type_attr(node, "T")?, T => kernel(move |context| {
         let (value, bias) = (context.input(0)?, context.input(1)?);
         let plan = bias_plan(value.shape(), bias.shape(), channels_first)?;
         let (x, b) = (value.as_slice::<T>()?, bias.as_slice::<T>()?);
@@ -133,7 +137,7 @@ pub(in crate::backend) fn channels_first(
 /// How a bias meets a value; the result has the value's shape.
 fn bias_plan(value: &Shape, bias: &Shape, channels_first: bool) -> Result<Broadcast, KernelError> {
     let axis = bias_axis(value, bias, channels_first)?;
-    let mut aligned = vec![1; value.rank() - axis];
+    let mut aligned: SmallVec<[usize; 4]> = SmallVec::from_elem(1, value.rank() - axis);
     aligned[0] = value.dims()[axis];
     Broadcast::new(value, &Shape::new(&aligned))
 }
@@ -166,14 +170,13 @@ pub(in crate::backend) fn bias_axis(
 /// TensorFlow `Softmax` and `LogSoftmax`: over the last dimension.
 fn softmax<T: SoftmaxRow>(
     context: &KernelContext<'_>,
-    function: fn(&[T], usize, &mut [T], Threads<'_>),
+    function: fn(&[T], usize, &mut [T], Threads<'_>) -> Result<(), KernelError>,
 ) -> Result<(), KernelError> {
     let logits = context.input(0)?;
     let columns = softmax_columns(logits.shape())?;
     let x = logits.as_slice::<T>()?;
     context.fill_output(0, logits.shape(), |out| {
-        function(x, columns, out, Threads::of(context));
-        Ok(())
+        function(x, columns, out, Threads::of(context))
     })
 }
 
@@ -433,6 +436,11 @@ pub(super) fn spatial(
         )));
     }
     let positive = |value: i64| {
+        if value > i64::from(i32::MAX) {
+            return Err(KernelError::invalid(format!(
+                "attribute `{name}` has value {value} out of range for an int32: {list:?}"
+            )));
+        }
         usize::try_from(value)
             .ok()
             .filter(|&value| value > 0)

@@ -51,8 +51,7 @@ fn local_response(node: &KernelConstruction<'_>) -> Made {
         let channels = response_channels(input.shape())?;
         let x = input.as_slice::<T>()?;
         output(context, input.shape().clone(), |out| {
-            plan.apply(x, channels, out, Threads::of(context));
-            Ok(())
+            plan.apply(x, channels, out, Threads::of(context))
         })
     }))
 }
@@ -63,6 +62,11 @@ pub(in crate::backend) fn response(
 ) -> Result<LocalResponse, KernelError> {
     let radius = match node.attrs.get("depth_radius") {
         None => 5,
+        Some(AttrValue::Int(radius)) if *radius > i64::from(i32::MAX) => {
+            return Err(KernelError::invalid(format!(
+                "depth_radius = {radius} larger than int max"
+            )));
+        }
         Some(AttrValue::Int(radius)) => usize::try_from(*radius).map_err(|_| {
             KernelError::invalid(format!("depth_radius = {radius} must not be negative"))
         })?,
@@ -196,19 +200,22 @@ impl BatchNorm {
         let (scale, offset) = (given(1, "scale")?, given(2, "offset")?);
         let (old_mean, old_variance) = (given(3, "mean")?, given(4, "variance")?);
         let x = input.as_slice::<T>()?;
-        let computed = (self.training.is_some() && !x.is_empty()).then(|| channels.moments(x));
+        let threads = Threads::of(context);
+        let computed = match self.training {
+            Some(_) if !x.is_empty() => Some(channels.moments(x, threads)?),
+            _ => None,
+        };
         let (mean, variance) = match &computed {
-            Some((mean, variance)) => (&mean[..], &variance[..]),
+            Some([mean, variance]) => (&mean[..], &variance[..]),
             None => (old_mean, old_variance),
         };
-        let factor: Vec<f32> = variance
-            .iter()
-            .zip(scale)
-            .map(|(&variance, &scale)| 1.0 / (variance + self.epsilon).sqrt() * scale)
-            .collect();
+        let mut factor = threads.scratch::<f32>(variance.len())?;
+        for (factor, (&variance, &scale)) in factor.iter_mut().zip(variance.iter().zip(scale)) {
+            *factor = 1.0 / (variance + self.epsilon).sqrt() * scale;
+        }
         context.fill_output::<T>(0, input.shape(), |out| {
             let parameters = [mean, &factor, offset];
-            channels.normalise(x, parameters, out, Threads::of(context));
+            channels.normalise(x, parameters, out, threads);
             Ok(())
         })?;
         let fill = |index: usize, value: &dyn Fn(usize) -> f32| {

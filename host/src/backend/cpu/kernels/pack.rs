@@ -16,6 +16,7 @@ use crate::device::KernelRegistry;
 use crate::kernels::Threads;
 use crate::kernels::pack;
 use crate::kernels::reduce::axis_index;
+use crate::kernels::scratch;
 use crate::tensor::DType;
 use crate::tensor::Element;
 use crate::tensor::Shape;
@@ -42,12 +43,11 @@ fn make_pack(node: &KernelConstruction<'_>) -> Made {
                 .inputs()
                 .map(Tensor::as_strings)
                 .collect::<Result<Vec<_>, _>>()?;
-            let texts = (0..shape.n_elements())
-                .map(|flat| {
-                    let (row, column) = (flat / inner, flat % inner);
-                    parts[row % parts.len()][row / parts.len() * inner + column].clone()
-                })
-                .collect();
+            let mut texts = scratch::list(shape.n_elements())?;
+            texts.extend((0..shape.n_elements()).map(|flat| {
+                let (row, column) = (flat / inner, flat % inner);
+                parts[row % parts.len()][row / parts.len() * inner + column].clone()
+            }));
             context.set_output(0, Tensor::from_strings(shape, texts)?)
         });
     }
@@ -107,9 +107,12 @@ fn make_unpack(node: &KernelConstruction<'_>) -> Made {
             let (shape, inner, n) = unpacked(context, axis, n_parts)?;
             let texts = context.input(0)?.as_strings()?;
             for index in 0..n {
-                let part = (0..shape.n_elements())
-                    .map(|flat| texts[(flat / inner * n + index) * inner + flat % inner].clone())
-                    .collect();
+                let mut part = scratch::list(shape.n_elements())?;
+                part.extend(
+                    (0..shape.n_elements()).map(|flat| {
+                        texts[(flat / inner * n + index) * inner + flat % inner].clone()
+                    }),
+                );
                 context.set_output(index, Tensor::from_strings(shape.clone(), part)?)?;
             }
             Ok(())

@@ -1,5 +1,6 @@
 //! Reductions, positions of extremes, running sums.
 
+use crate::backend::cpu::kernels::ARITHMETIC;
 use crate::backend::cpu::kernels::INDICES;
 use crate::backend::cpu::kernels::Made;
 use crate::backend::cpu::kernels::NUMBERS;
@@ -13,6 +14,7 @@ use crate::device::KernelConstruction;
 use crate::device::KernelContext;
 use crate::device::KernelError;
 use crate::device::KernelRegistry;
+use crate::kernels::Arithmetic;
 use crate::kernels::Number;
 use crate::kernels::Threads;
 use crate::kernels::reduce;
@@ -30,10 +32,10 @@ use crate::tensor::Shape;
 use crate::tensor::Tensor;
 
 pub(super) fn register(registry: &mut KernelRegistry) {
-    let mut add = |op: &str, make: fn(&KernelConstruction<'_>) -> Made| {
+    let mut add = |op: &str, types: &[DType], make: fn(&KernelConstruction<'_>) -> Made| {
         registry.register(
             def(op)
-                .with_types("T", &NUMBERS)
+                .with_types("T", types)
                 .with_types("Tidx", &INDICES)
                 .with_host_memory("reduction_indices")
                 .with_factory(make),
@@ -41,22 +43,27 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     };
     add(
         "Sum",
-        |node| dispatch_number!(type_attr(node, "T")?, T => reduction::<T, reducer::Sum>(node)),
+        &ARITHMETIC,
+        |node| dispatch_arithmetic!(type_attr(node, "T")?, T => reduction::<T, reducer::Sum>(node)),
     );
     add(
         "Mean",
-        |node| dispatch_number!(type_attr(node, "T")?, T => reduction::<T, reducer::Mean>(node)),
+        &ARITHMETIC,
+        |node| dispatch_arithmetic!(type_attr(node, "T")?, T => reduction::<T, reducer::Mean>(node)),
     );
     add(
         "Prod",
-        |node| dispatch_number!(type_attr(node, "T")?, T => reduction::<T, reducer::Product>(node)),
+        &ARITHMETIC,
+        |node| dispatch_arithmetic!(type_attr(node, "T")?, T => reduction::<T, reducer::Product>(node)),
     );
     add(
         "Max",
+        &NUMBERS,
         |node| dispatch_number!(type_attr(node, "T")?, T => reduction::<T, reducer::Max>(node)),
     );
     add(
         "Min",
+        &NUMBERS,
         |node| dispatch_number!(type_attr(node, "T")?, T => reduction::<T, reducer::Min>(node)),
     );
     let mut add = |op: &str, make: fn(&KernelConstruction<'_>) -> Made| {
@@ -73,11 +80,11 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     for op in ["Cumsum", "Cumprod"] {
         registry.register(
             def(op)
-                .with_types("T", &NUMBERS)
+                .with_types("T", &ARITHMETIC)
                 .with_types("Tidx", &INDICES)
                 .with_host_memory("axis")
                 .with_factory(move |node| {
-                    dispatch_number!(type_attr(node, "T")?, T => if op == "Cumsum" {
+                    dispatch_arithmetic!(type_attr(node, "T")?, T => if op == "Cumsum" {
                         scan(node, T::ZERO, T::plus)
                     } else {
                         scan(node, T::ONE, T::times)
@@ -237,7 +244,7 @@ pub(in crate::backend) fn scan_view(context: &KernelContext<'_>) -> Result<AxisV
     Ok(AxisView::new(shape, axis))
 }
 
-fn scan<T: Number>(
+fn scan<T: Arithmetic>(
     node: &KernelConstruction<'_>,
     start: T,
     join: impl Fn(T, T) -> T + Copy + Send + Sync + 'static,

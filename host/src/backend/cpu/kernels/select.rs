@@ -12,7 +12,9 @@ use crate::device::KernelConstruction;
 use crate::device::KernelContext;
 use crate::device::KernelError;
 use crate::device::KernelRegistry;
+use crate::kernels::Scratch;
 use crate::kernels::Threads;
+use crate::kernels::scratch;
 use crate::kernels::spread::Spread;
 use crate::kernels::spread::common_shape;
 use crate::tensor::Boolean;
@@ -62,26 +64,29 @@ fn strings(context: &KernelContext<'_>, plan: Plan) -> Result<(), KernelError> {
     let (shape, spread) = plan(condition.shape(), t.shape(), e.shape())?;
     let condition = condition.as_slice::<Boolean>()?;
     let (t, e) = (t.as_strings()?, e.as_strings()?);
-    let places = |n: usize, of_t: bool| (0..n).map(|i| (of_t, i)).collect::<Vec<_>>();
-    let mut chosen = vec![(true, 0); shape.n_elements()];
+    let threads = Threads::of(context);
+    // Those of one follow those of the other.
+    let places = |first: usize, n: usize| -> Result<Scratch<usize>, KernelError> {
+        let mut places = threads.scratch::<usize>(n)?;
+        (first..)
+            .zip(places.iter_mut())
+            .for_each(|(place, slot)| *slot = place);
+        Ok(places)
+    };
+    let mut chosen = threads.scratch::<usize>(shape.n_elements())?;
     spread.select(
         condition,
-        &places(t.len(), true),
-        &places(e.len(), false),
+        &places(0, t.len())?,
+        &places(t.len(), e.len())?,
         &mut chosen,
-        Threads::single(),
+        threads.alone(),
         Boolean::is_true,
     );
-    let texts = chosen
-        .into_iter()
-        .map(|(of_t, index)| {
-            if of_t {
-                t[index].clone()
-            } else {
-                e[index].clone()
-            }
-        })
-        .collect();
+    let mut texts = scratch::list(chosen.len())?;
+    texts.extend(chosen.iter().map(|&place| match t.get(place) {
+        Some(text) => text.clone(),
+        None => e[place - t.len()].clone(),
+    }));
     context.set_output(0, Tensor::from_strings(shape, texts)?)
 }
 

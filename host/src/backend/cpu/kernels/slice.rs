@@ -7,7 +7,6 @@ use crate::backend::cpu::kernels::def;
 use crate::backend::cpu::kernels::ints_attr;
 use crate::backend::cpu::kernels::kernel;
 use crate::backend::cpu::kernels::type_attr;
-use crate::backend::cpu::kernels::unsupported;
 use crate::backend::cpu::kernels::view;
 use crate::backend::cpu::kernels::words::MOVED;
 use crate::backend::cpu::kernels::words::Words;
@@ -23,7 +22,6 @@ use crate::kernels::slice;
 use crate::kernels::slice::SliceMasks;
 use crate::kernels::slice::axis_index;
 use crate::kernels::strided::StridedCopy;
-use crate::tensor::DType;
 use crate::tensor::Shape;
 
 pub(super) fn register(registry: &mut KernelRegistry) {
@@ -113,7 +111,11 @@ pub(in crate::backend) fn rearrangement(
             let permutation = vector(context.input(1)?, "perm")?;
             slice::transpose(context.input(0)?.shape(), &permutation)
         }),
-        "Tile" => tile(node)?,
+        // Of any type, also of `uint16`, which TensorFlow registers and its kernel refuses.
+        "Tile" => Box::new(|context| {
+            let multiples = vector(context.input(1)?, "multiples")?;
+            slice::tile(context.input(0)?.shape(), &multiples)
+        }),
         other => {
             return Err(KernelError::Unimplemented(format!(
                 "{other} as an order of elements"
@@ -158,18 +160,6 @@ fn mask_attr(node: &KernelConstruction<'_>, name: &str) -> Result<u32, KernelErr
         Some(AttrValue::Int(value)) => Ok(*value as u32),
         Some(_) => Err(bad_attr(node, name, "int")),
     }
-}
-
-/// TensorFlow `Tile`, whose registration takes any type and whose kernel does not know `uint16`.
-fn tile(node: &KernelConstruction<'_>) -> Result<Rearrangement, KernelError> {
-    let dtype = type_attr(node, "T")?;
-    if dtype == DType::U16 {
-        return Err(unsupported(dtype));
-    }
-    Ok(Box::new(|context| {
-        let multiples = vector(context.input(1)?, "multiples")?;
-        slice::tile(context.input(0)?.shape(), &multiples)
-    }))
 }
 
 /// TensorFlow `ExpandDims`: no copy.

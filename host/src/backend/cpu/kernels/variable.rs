@@ -5,8 +5,8 @@ use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
 
+use crate::backend::cpu::kernels::ARITHMETIC;
 use crate::backend::cpu::kernels::Made;
-use crate::backend::cpu::kernels::NUMBERS;
 use crate::backend::cpu::kernels::bool_attr;
 use crate::backend::cpu::kernels::def;
 use crate::backend::cpu::kernels::kernel;
@@ -19,7 +19,7 @@ use crate::device::KernelRegistry;
 use crate::device::Resource;
 use crate::device::ResourceError;
 use crate::device::make_resource_handle;
-use crate::kernels::Number;
+use crate::kernels::Arithmetic;
 use crate::tensor::DType;
 use crate::tensor::PartialShape;
 use crate::tensor::Shape;
@@ -33,7 +33,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     for op in ["AssignAddVariableOp", "AssignSubVariableOp"] {
         registry.register(
             def(op)
-                .with_types("dtype", &NUMBERS)
+                .with_types("dtype", &ARITHMETIC)
                 .with_factory(move |node| update(node, op == "AssignAddVariableOp")),
         );
     }
@@ -194,13 +194,13 @@ fn assign(node: &KernelConstruction<'_>) -> Made {
 
 /// TensorFlow `AssignAddVariableOp` and `AssignSubVariableOp`: one after the other, however many runs there are.
 fn update(node: &KernelConstruction<'_>, is_sum: bool) -> Made {
-    dispatch_number!(type_attr(node, "dtype")?, T => kernel(move |context| {
+    dispatch_arithmetic!(type_attr(node, "dtype")?, T => kernel(move |context| {
         let combine = if is_sum { T::plus } else { T::minus };
         update_with::<T>(context, combine)
     }))
 }
 
-fn update_with<T: Number>(
+fn update_with<T: Arithmetic>(
     context: &KernelContext<'_>,
     combine: impl Fn(T, T) -> T,
 ) -> Result<(), KernelError> {

@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use crate::backend::cpu::kernels::unsupported;
 use crate::device::KernelContext;
 use crate::device::KernelError;
+use crate::kernels::scratch;
 use crate::tensor::DType;
 use crate::tensor::Shape;
 use crate::tensor::Tensor;
@@ -117,7 +118,10 @@ impl Words for Texts {
     type Word<'a> = &'a [u8];
 
     fn read(tensor: &Tensor) -> Result<Cow<'_, [&[u8]]>, KernelError> {
-        Ok(tensor.as_strings()?.iter().map(|text| &**text).collect())
+        let strings = tensor.as_strings()?;
+        let mut texts = scratch::list(strings.len())?;
+        texts.extend(strings.iter().map(|text| &**text));
+        Ok(Cow::Owned(texts))
     }
 
     fn write<'a>(
@@ -129,10 +133,13 @@ impl Words for Texts {
     ) -> Result<(), KernelError> {
         // Before the list is made: a shape that no machine can hold is an error.
         shape.size_bytes(DType::String).map_err(TensorError::from)?;
-        let mut texts: Vec<&[u8]> = vec![&[]; shape.n_elements()];
+        let n = shape.n_elements();
+        let mut texts: Vec<&[u8]> = scratch::list(n)?;
+        texts.extend(std::iter::repeat_n(&[][..], n));
         fill(&mut texts)?;
-        let texts = texts.into_iter().map(Box::from).collect();
-        context.set_output(index, Tensor::from_strings(shape, texts)?)
+        let mut owned = scratch::list(n)?;
+        owned.extend(texts.into_iter().map(Box::from));
+        context.set_output(index, Tensor::from_strings(shape, owned)?)
     }
 }
 
@@ -141,7 +148,14 @@ pub(in crate::backend) fn integers(tensor: &Tensor) -> Result<SmallVec<[i64; 8]>
     fn widened<T: crate::tensor::Element + Into<i64>>(
         tensor: &Tensor,
     ) -> Result<SmallVec<[i64; 8]>, KernelError> {
-        Ok(tensor.as_slice::<T>()?.iter().map(|&x| x.into()).collect())
+        let elements = tensor.as_slice::<T>()?;
+        let mut integers: SmallVec<[i64; 8]> = SmallVec::new();
+        // Few in any graph that makes sense, but whatever was fed is read before it is found to be wrong.
+        if integers.try_reserve_exact(elements.len()).is_err() {
+            return Err(scratch::out_of_memory(elements.len().saturating_mul(8)));
+        }
+        integers.extend(elements.iter().map(|&x| x.into()));
+        Ok(integers)
     }
     match tensor.dtype() {
         DType::I8 => widened::<i8>(tensor),

@@ -7,14 +7,18 @@ use crate::backend::cpu::kernels::type_attr;
 use crate::backend::source::call::Axes;
 use crate::backend::source::call::Call;
 use crate::backend::source::call::Made;
+use crate::backend::source::call::index;
 use crate::backend::source::call::kernel;
 use crate::backend::source::kernels::Table;
 use crate::backend::source::kernels::product::Products;
 use crate::backend::source::kernels::product::Right;
+use crate::backend::source::kernels::reduce::Reducer;
+use crate::backend::source::kernels::reduce::reduce;
 use crate::backend::source::kernels::strided::Strided;
 use crate::device::KernelConstruction;
 use crate::device::KernelError;
 use crate::kernels::einsum::Reorder;
+use crate::kernels::einsum::Sums;
 use crate::kernels::strided::StridedCopy;
 use crate::kernels::strided::row_major_strides;
 use crate::tensor::DType;
@@ -34,6 +38,10 @@ fn einsum(node: &KernelConstruction<'_>) -> Made {
     let dtype = type_attr(node, "T")?;
     let products = Products::new(node, dtype, false)?;
     let strided = Strided::new(dtype)?;
+    let sum = equation
+        .has_sums()
+        .then(|| Reducer::new(node, "sum", dtype))
+        .transpose()?;
     kernel(node, move |call: &Call<'_, '_>| {
         let shapes: SmallVec<[&Shape; 2]> = call.context.inputs().map(Tensor::shape).collect();
         let plan = equation.plan(&shapes)?;
@@ -46,9 +54,15 @@ fn einsum(node: &KernelConstruction<'_>) -> Made {
             strided.fill(call, &out, 0.0)?;
             return call.set_output(0, out);
         }
-        let in_order = |index: usize, pack: Option<&StridedCopy>| match pack {
-            None => Ok(call.input(index)?.clone()),
-            Some(copy) => packed(call, &strided, call.input(index)?, copy),
+        let in_order = |index: usize, pack: Option<&StridedCopy>| {
+            let operand = match (plan.first.get(index), &sum) {
+                (Some(sums), Some(sum)) => summed(call, &strided, sum, call.input(index)?, sums)?,
+                _ => call.input(index)?.clone(),
+            };
+            match pack {
+                None => Ok(operand),
+                Some(copy) => packed(call, &strided, &operand, copy),
+            }
         };
         let (first, second) = if plan.is_swapped { (1, 0) } else { (0, 1) };
         let left = in_order(first, plan.lhs.pack.as_ref())?;
@@ -71,6 +85,29 @@ fn einsum(node: &KernelConstruction<'_>) -> Made {
         }
         call.set_output(0, out)
     })
+}
+
+/// An operand after the sums over what only it has.
+fn summed(
+    call: &Call<'_, '_>,
+    strided: &Strided,
+    reducer: &Reducer,
+    input: &Tensor,
+    sums: &Sums,
+) -> Result<Tensor, KernelError> {
+    let Some(sum) = &sums.sum else {
+        return Ok(input.clone());
+    };
+    let diagonal = match &sums.diagonal {
+        None => input.clone(),
+        Some(copy) => packed(call, strided, input, copy)?,
+    };
+    let out = call.output(input.dtype(), sum.shape())?;
+    index(diagonal.shape().n_elements())?;
+    if out.shape().n_elements() > 0 {
+        reduce(call, reducer, sum, &diagonal, &out)?;
+    }
+    Ok(out)
 }
 
 /// The elements of a copy, in its order.

@@ -27,6 +27,7 @@ use crate::device::KernelArg;
 use crate::device::KernelConstruction;
 use crate::device::KernelError;
 use crate::kernels::gather::Gather;
+use crate::kernels::gather::NOWHERE;
 use crate::tensor::Shape;
 use crate::tensor::Tensor;
 
@@ -70,10 +71,10 @@ fn gather_nd(node: &KernelConstruction<'_>) -> Made {
             inner: slices.size,
             n_indices: slices.starts.len(),
         };
-        let positions = slices
-            .starts
-            .iter()
-            .map(|start| start.map_or(Ok(-1), |start| offset(start / slices.size)));
+        let positions = slices.starts.iter().map(|&start| match start {
+            NOWHERE => Ok(-1),
+            start => offset(start / slices.size),
+        });
         launch(call, &moved, &slices.shape, plan, positions)
     })
 }

@@ -74,7 +74,7 @@ pub(super) fn register(table: &mut Table<'_>) {
 }
 
 /// Functions of `reduce.c`, as far as they have been needed.
-struct Reducer {
+pub(super) struct Reducer {
     source: ProgramSource,
     /// What partial results are.
     total: DType,
@@ -93,7 +93,7 @@ const FUNCTIONS: [&str; 8] = [
 ];
 
 impl Reducer {
-    fn new(
+    pub(super) fn new(
         node: &KernelConstruction<'_>,
         reducer: &'static str,
         dtype: DType,
@@ -247,7 +247,8 @@ fn walked(axes: &[(usize, usize)]) -> Result<Axes, KernelError> {
     Axes::new(axes, [0; 3])
 }
 
-fn reduce(
+/// Fills `out`, which is not empty.
+pub(super) fn reduce(
     call: &Call<'_, '_>,
     reducer: &Reducer,
     plan: &Reduction,

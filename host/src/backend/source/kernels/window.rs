@@ -84,7 +84,7 @@ fn depthwise(node: &KernelConstruction<'_>) -> Made {
     })
 }
 
-/// The smallest number of a type: in C, and to fill a tensor with.
+/// The smallest finite number of a type: in C, and to fill a tensor with.
 fn lowest(dtype: DType) -> Result<(&'static str, f32), KernelError> {
     Ok(match dtype {
         DType::I8 => ("(-128)", -128.0),
@@ -92,7 +92,9 @@ fn lowest(dtype: DType) -> Result<(&'static str, f32), KernelError> {
         DType::I32 => ("(-2147483647 - 1)", -2_147_483_648.0),
         DType::I64 => ("(-9223372036854775807L - 1)", -9_223_372_036_854_775_808.0),
         DType::U8 | DType::U16 => ("0", 0.0),
-        dtype if dtype.is_floating() => ("(-INFINITY)", f32::NEG_INFINITY),
+        DType::F32 => ("(-0x1.fffffep127f)", f32::MIN),
+        DType::F16 => ("(-65504.0f)", -65_504.0),
+        DType::BF16 => ("(-0x1.fep127f)", half::bf16::MIN.to_f32()),
         other => {
             return Err(KernelError::Unimplemented(format!("pools of {other}")));
         }
