@@ -36,6 +36,7 @@ use crate::fakes::FakeDevice;
 mod cache;
 mod calls;
 mod evaluator;
+mod hints;
 mod host_memory;
 mod host_only;
 mod identity;
@@ -82,7 +83,7 @@ fn devices() -> Arc<DeviceSet> {
 /// `Any` on both types, `CpuOnly` and `GpuOnly`, `Var` makes a reference.
 fn kernels() -> KernelRegistry {
     let mut kernels = KernelRegistry::empty();
-    for op in ["Any", "Var", "Shape"] {
+    for op in ["Any", "Var", "Shape", "Identity", "RefIdentity"] {
         kernels.register(KernelDef::new(op, "CPU"));
         kernels.register(KernelDef::new(op, "GPU"));
     }
@@ -486,27 +487,6 @@ fn what_is_assigned_overrules_what_a_resource_asks_for_if_it_is_placed_first() {
     }
     let softened = found.nodes().placement_hints[variable.index()] & PlacementHint::SOFTENED;
     assert_ne!(softened, 0);
-}
-
-#[test]
-fn hints_mark_generators_and_metadata() {
-    let mut builder = Builder::new();
-    let source = builder.node("source", "Any", &[]);
-    let user = builder.node("user", "Any", &[source]);
-    let shape = builder.node("shape", "Shape", &[user]);
-    let variable = builder.node("variable", "Var", &[]);
-    let found = candidates(&builder.finish(), &PlacementOptions::default()).unwrap();
-    let hints = |node: NodeId| found.nodes().placement_hints[node.index()];
-    assert_eq!(hints(source), PlacementHint::GENERATOR);
-    assert_eq!(hints(user), 0);
-    assert_eq!(hints(shape), PlacementHint::METADATA);
-    assert_eq!(
-        hints(variable),
-        PlacementHint::STATEFUL,
-        "a reference is no generator"
-    );
-    assert_eq!(found.nodes().follow[shape.index()], user.0);
-    assert_eq!(found.nodes().follow[user.index()], u32::MAX);
 }
 
 #[test]

@@ -18,8 +18,8 @@ use crate::id;
 use crate::placer;
 use crate::read;
 
-/// Cases in which a generator goes to its consumers, or a metadata op to its input, and neither is item 0.
-const HINT_CASES: [&str; 17] = [
+/// Cases in which a generator goes to its consumers, or a metadata op or an identity to its input, and that is not item 0.
+const HINT_CASES: [&str; 19] = [
     "placer/generator_follows_all_consumers",
     "placer/hint_generator_before_generator",
     "placer/hint_generator_beside_generator",
@@ -27,6 +27,8 @@ const HINT_CASES: [&str; 17] = [
     "placer/hint_generator_follows_metadata",
     "placer/hint_generator_with_control_input",
     "placer/hint_generators_of_a_group",
+    "placer/hint_identity_at_the_end",
+    "placer/hint_identity_between_equal_requests",
     "placer/hint_metadata_decides_for_its_group",
     "placer/hint_metadata_follows_an_assigned_input",
     "placer/hint_metadata_follows_input",
@@ -138,7 +140,9 @@ fn differs_by_hints(candidates: &Candidates, chooser: &Chooser) -> Result<(), St
         chooser.place(candidates)?,
     );
     let nodes = candidates.nodes();
-    let has_hint = |&hints: &u8| hints & (PlacementHint::GENERATOR | PlacementHint::METADATA) != 0;
+    let deviating =
+        PlacementHint::GENERATOR | PlacementHint::METADATA | PlacementHint::MATCHING_IDENTITY;
+    let has_hint = |&hints: &u8| hints & deviating != 0;
     let hinted = nodes.placement_hints.iter().zip(&nodes.group);
     let hinted: BTreeSet<u32> = hinted
         .filter(|(hints, _)| has_hint(hints))

@@ -47,6 +47,8 @@ impl PlacementHint {
     pub const FUNCTION_CALL: u8 = 8;
     /// Its request was softened.
     pub const SOFTENED: u8 = 16;
+    /// An `Identity` without request between nodes of equal requests, with one edge in and one out: follows its producer.
+    pub const MATCHING_IDENTITY: u8 = 32;
 }
 
 /// Rows of different lengths, borrowed: neighbours per node, devices per candidate set.
@@ -290,7 +292,8 @@ impl<'a> Graph<'a> {
         pinned: u32;
         /// Per node: [`PlacementHint`] bits.
         placement_hints: u8;
-        /// Per metadata op: the producer of its first in-edge; [`NONE`] for all other nodes.
+        /// The producer whose device the node takes, if that was decided before it and is legal, else item 0 of its candidates:
+        /// for metadata ops and matching identities the producer of the first in-edge; [`NONE`] for all other nodes.
         follow: u32;
         /// Per node: its loop frame, [`NONE`] outside loops.
         frame: u32;

@@ -20,6 +20,7 @@ use crate::graph::Graph;
 use crate::graph::NONE;
 use crate::graph::NodeId;
 use crate::names::DeviceId;
+use crate::names::DeviceName;
 
 /// States for each node where it may run and what it costs there, instead of asking kernels.
 ///
@@ -253,7 +254,12 @@ impl CandidatesBuilder {
             cost_row: (0..to_u32(self.graph.n_nodes())).collect(),
             ..NodeColumns::default()
         };
-        columns.follow = fill_hints(&self.graph, &mut columns.placement_hints);
+        columns.follow = fill_hints(
+            &self.graph,
+            &self.pinned,
+            &DeviceName::default(),
+            &mut columns.placement_hints,
+        );
         let legal = self.legal_of_groups(&group_of, columns.n_groups as usize)?;
         let mut ids: HashMap<&[u32], u32> = HashMap::new();
         let sets = &mut columns.sets;

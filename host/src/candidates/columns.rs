@@ -23,6 +23,9 @@ impl PlacementHint {
     pub const FUNCTION_CALL: u8 = 8;
     /// The node's request was softened.
     pub const SOFTENED: u8 = 16;
+    /// An `Identity` or `RefIdentity` that asks for no device, is pinned to none, and has one edge in and one out, between nodes
+    /// whose requests are the same text: follows its producer (TensorFlow 2.21 `MatchIdentityOperation`).
+    pub const MATCHING_IDENTITY: u8 = 32;
 }
 
 /// What placement knows of the nodes, beyond the graph. One entry per node unless said otherwise.
@@ -41,7 +44,7 @@ pub struct NodeColumns {
     pub pinned: Vec<u32>,
     /// [`PlacementHint`] bits.
     pub placement_hints: Vec<u8>,
-    /// For metadata ops the producer of the first input, else [`crate::graph::NONE`].
+    /// For metadata ops and matching identities the producer of the first input, else [`crate::graph::NONE`].
     pub follow: Vec<u32>,
     /// Expected executions in one run, finite and not negative; empty = 1 for all.
     pub executions: Vec<f64>,

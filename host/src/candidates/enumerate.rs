@@ -74,7 +74,12 @@ pub fn enumerate(
         }
     };
     nodes.pinned = pinned.map_or_else(|| vec![NONE; graph.n_nodes()], <[u32]>::to_vec);
-    nodes.follow = fill_hints(graph, &mut nodes.placement_hints);
+    nodes.follow = fill_hints(
+        graph,
+        &nodes.pinned,
+        &options.device_scope,
+        &mut nodes.placement_hints,
+    );
     let (columns, cost_classes) = device_columns(device_set, &options.cost_model);
     check_links(&columns, device_set)?;
     let mut rows = CostRows::new(options.cost_model, cost_classes, types);

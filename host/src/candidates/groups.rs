@@ -287,7 +287,7 @@ impl<'a> Groups<'a> {
                 first: node,
                 second: call.0,
                 first_request: self.request_of(root),
-                second_request: requested.to_string(),
+                second_request: requested.request_text(),
                 reason: format!(
                     "nodes of the function that `{}` calls must share a device with `{}`: {error}",
                     self.graph.node_name(call),
@@ -469,8 +469,8 @@ impl<'a> Groups<'a> {
             return Err(Clash {
                 first: producer,
                 second: consumer,
-                first_request: first.to_string(),
-                second_request: second.to_string(),
+                first_request: first.request_text(),
+                second_request: second.request_text(),
                 reason: format!(
                     "a reference or resource connection joins them, which have incompatible {what} devices"
                 ),
@@ -589,7 +589,7 @@ impl<'a> Groups<'a> {
 
     fn request_of(&self, root: u32) -> String {
         self.state(root)
-            .map(|state| state.requested.to_string())
+            .map(|state| state.requested.request_text())
             .unwrap_or_default()
     }
 }

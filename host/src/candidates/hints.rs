@@ -4,6 +4,7 @@ use crate::candidates::columns::PlacementHint;
 use crate::graph::Graph;
 use crate::graph::NONE;
 use crate::graph::NodeId;
+use crate::names::DeviceName;
 
 const METADATA_OPS: [&str; 3] = ["Shape", "Size", "Rank"];
 
@@ -14,8 +15,16 @@ const CALL_OPS: [&str; 4] = [
     "RemoteCall",
 ];
 
-/// Adds the hints of every node to `hints`; gives for metadata ops the producer of the first input.
-pub(super) fn fill_hints(graph: &Graph, hints: &mut [u8]) -> Vec<u32> {
+/// Identities (TensorFlow `Node::IsIdentity`).
+const IDENTITY_OPS: [&str; 2] = ["Identity", "RefIdentity"];
+
+/// Adds the hints of every node to `hints`; gives for those that follow a producer the producer of the first input.
+pub(super) fn fill_hints(
+    graph: &Graph,
+    pinned: &[u32],
+    scope: &DeviceName,
+    hints: &mut [u8],
+) -> Vec<u32> {
     let bit = |set: bool, bit: u8| if set { bit } else { 0 };
     let ops = graph.op_names().iter().map(AsRef::as_ref);
     let of_op: Vec<u8> = ops
@@ -23,17 +32,24 @@ pub(super) fn fill_hints(graph: &Graph, hints: &mut [u8]) -> Vec<u32> {
             let is_call = CALL_OPS.contains(&op) || graph.find_function(op).is_some();
             bit(is_call, PlacementHint::FUNCTION_CALL)
                 | bit(METADATA_OPS.contains(&op), PlacementHint::METADATA)
+                | bit(IDENTITY_OPS.contains(&op), PlacementHint::MATCHING_IDENTITY)
         })
         .collect();
     let classes = graph.classes().iter();
     let of_class: Vec<u8> = classes
         .map(|class| of_op[class.op as usize] | bit(class.stateful, PlacementHint::STATEFUL))
         .collect();
+    let identities = Identities::of(graph, scope);
     let mut follow = vec![NONE; graph.n_nodes()];
     for node in graph.nodes() {
         let index = node.index();
-        let bits = of_class[graph.class_ids()[index] as usize];
-        if bits & PlacementHint::METADATA != 0 {
+        let mut bits = of_class[graph.class_ids()[index] as usize];
+        if bits & PlacementHint::MATCHING_IDENTITY != 0
+            && (pinned[index] != NONE || !identities.is_matching(node))
+        {
+            bits &= !PlacementHint::MATCHING_IDENTITY;
+        }
+        if bits & (PlacementHint::METADATA | PlacementHint::MATCHING_IDENTITY) != 0 {
             let first = graph.predecessors().row(index).first();
             follow[index] = first.copied().unwrap_or(NONE);
         }
@@ -43,6 +59,61 @@ pub(super) fn fill_hints(graph: &Graph, hints: &mut [u8]) -> Vec<u32> {
         }
     }
     follow
+}
+
+/// Which identities follow their producers. TensorFlow's graph has a sink, to which nodes without successors have an edge; it
+/// asks for no device. Of equal control edges between two nodes TensorFlow's graph has one.
+struct Identities<'a> {
+    graph: &'a Graph,
+    /// What nodes ask for is what they say themselves; inside a scope each asks for something.
+    is_unscoped: bool,
+    /// Producers of back edges, sorted.
+    closing: Vec<u32>,
+}
+
+impl<'a> Identities<'a> {
+    fn of(graph: &'a Graph, scope: &DeviceName) -> Self {
+        let mut closing: Vec<u32> = graph
+            .back_edges()
+            .chunks_exact(2)
+            .map(|edge| edge[0])
+            .collect();
+        closing.sort_unstable();
+        Self {
+            graph,
+            is_unscoped: *scope == DeviceName::default(),
+            closing,
+        }
+    }
+
+    fn is_matching(&self, node: NodeId) -> bool {
+        let graph = self.graph;
+        let &[producer] = graph.predecessors().row(node.index()) else {
+            return false;
+        };
+        self.is_unscoped
+            && graph.requested(node).is_empty()
+            && self.requested_by_successor(node) == Some(graph.requested(NodeId(producer)))
+    }
+
+    /// What the only successor asks for, if there is only one edge.
+    fn requested_by_successor(&self, node: NodeId) -> Option<&'a str> {
+        let graph = self.graph;
+        if self.closing.binary_search(&node.0).is_ok() {
+            return None;
+        }
+        let edges = graph.successors().range(node.index());
+        let consumers = graph.successors().row(node.index());
+        let Some((&first, rest)) = consumers.split_first() else {
+            return graph.sinkless().binary_search(&node).is_err().then_some("");
+        };
+        let is_control = |position: usize| {
+            graph.edge_tensors()[graph.successor_edges()[position] as usize] == NONE
+        };
+        let is_repeated =
+            rest.iter().all(|&consumer| consumer == first) && edges.clone().all(is_control);
+        (rest.is_empty() || is_repeated).then(|| graph.requested(NodeId(first)))
+    }
 }
 
 /// No data inputs (control inputs do not count) and one output that is no reference.

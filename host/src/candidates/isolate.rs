@@ -151,7 +151,10 @@ impl Isolator<'_> {
             if !used.contains(&tensor.0) {
                 let mut name = graph.node_name(call).to_owned();
                 let source = self.input(tensor);
-                self.identity(&mut name, source, tensor.0)?;
+                if let Input::Data { node, .. } = self.identity(&mut name, source, tensor.0)? {
+                    // TensorFlow's pass does not connect what it adds to the sink.
+                    self.assembler.mark_sinkless(node);
+                }
             }
         }
         Ok(())

@@ -124,7 +124,7 @@ impl<'a> Facts<'a> {
         available.sort_unstable();
         CandidatesError::NoSuchDevice {
             node: self.graph.node_name(node).to_owned(),
-            request: request.to_string(),
+            request: request.request_text(),
             available: available.join(", "),
             refusal: None,
         }
@@ -137,7 +137,7 @@ impl<'a> Facts<'a> {
             op: self.graph.op(node).to_owned(),
             reason: format!(
                 "its colocation group asks for `{}`, but a later node of it is assigned to `{}`; ask for that device, or for none",
-                state.requested, state.assigned
+                state.requested.request_text(), state.assigned
             )
             .into(),
         }
@@ -164,8 +164,8 @@ impl<'a> Facts<'a> {
         if *own != group_request {
             return CandidatesError::GroupRequest {
                 node: name,
-                request: own.to_string(),
-                group_request: group_request.to_string(),
+                request: own.request_text(),
+                group_request: group_request.request_text(),
                 devices: self.device_names().join(", ").into(),
                 group: self.describe_group(root, groups, supports).into(),
                 refusal: None,
@@ -177,7 +177,7 @@ impl<'a> Facts<'a> {
         CandidatesError::NoKernelForRequest {
             node: name,
             op: graph.op(node).to_owned(),
-            request: own.to_string(),
+            request: own.request_text(),
             supported: supports.names(support, self.types).into(),
             registered: self.registered(node),
             refusal: None,
@@ -214,6 +214,7 @@ impl<'a> Facts<'a> {
             if members.len() < MAX_MEMBERS_NAMED {
                 let request = &self.requests[self.graph.requested_ids()[node.index()] as usize];
                 let name = self.graph.node_name(node);
+                let request = request.request_text();
                 members.push(format!("{name} ({op}) {request}").trim_end().to_owned());
             }
         }

@@ -158,7 +158,7 @@ impl Opened {
         );
         let scope = args.device.as_deref();
         let scope = scope.map(|scope| match DeviceName::parse_full_or_local(scope) {
-            Ok(name) => name.to_string(),
+            Ok(name) => name.request_text(),
             Err(_) => scope.to_owned(),
         });
         add("device", scope);

@@ -240,14 +240,20 @@ impl GraphAssembler {
             &mut graph.requested_texts,
             spec.requested_device,
         ));
+        let mut reads_only_given = true;
         for input in spec.inputs {
-            let (producer, tensor, kind) = match *input {
+            let (producer, tensor, mut kind) = match *input {
                 Input::Control(node) => (node, NONE, EdgeKind::CONTROL),
                 Input::Data { node, slot } => {
                     let tensor = to_u32(graph.output_range(node).start) + slot;
                     (node, tensor, data_kind(graph, tensor))
                 }
             };
+            if graph.is_given(producer) {
+                kind |= EdgeKind::GIVEN;
+            } else {
+                reads_only_given = false;
+            }
             graph.predecessors.items.push(producer.0);
             graph.edge_tensors.push(tensor);
             graph.edge_kinds.push(kind);
@@ -256,6 +262,8 @@ impl GraphAssembler {
             .predecessors
             .offsets
             .push(to_u32(graph.predecessors.items.len()));
+        let is_constant = spec.op == "Const" && reads_only_given;
+        graph.given.push(is_constant || graph.is_placeholder(id));
         for output in spec.outputs {
             push_tensor(graph, id, output);
         }
@@ -323,6 +331,12 @@ impl GraphAssembler {
             .entry(function.name.clone())
             .or_insert(index);
         self.graph.functions.push(function);
+    }
+
+    /// States that a node without successors has no edge to the sink either, see [`Graph::sinkless`].
+    /// Nodes are marked in their order.
+    pub(crate) fn mark_sinkless(&mut self, node: NodeId) {
+        self.graph.sinkless.push(node);
     }
 
     /// The finished graph.

@@ -109,6 +109,8 @@ impl EdgeKind {
     pub const SIZE_UNKNOWN: u8 = 4;
     /// A reference or a resource.
     pub const REFERENCE: u8 = 8;
+    /// Of a node that does not run ([`Graph::is_given`]): no run waits for it or moves anything for it.
+    pub const GIVEN: u8 = 16;
 }
 
 /// What nodes of the same op with the same attributes share; kernels are looked up once per class.
@@ -168,9 +170,31 @@ pub struct Graph {
     pub(super) functions: Vec<Function>,
     pub(super) function_ids: HashMap<Arc<str>, u32>,
     pub(super) is_checked: bool,
+    pub(super) sinkless: Vec<NodeId>,
+    pub(super) given: Vec<bool>,
 }
 
 impl Graph {
+    /// Nodes without successors that TensorFlow's graph does not connect to its sink: those that were added after it was read.
+    /// Ascending.
+    pub(crate) fn sinkless(&self) -> &[NodeId] {
+        &self.sinkless
+    }
+
+    /// Whether what a node gives is there before a run begins, on every device that reads it: a placeholder, which the caller
+    /// feeds, and a constant that waits for nothing else. Such a node does not run.
+    ///
+    /// # Panics
+    /// If there is no such node.
+    pub fn is_given(&self, node: NodeId) -> bool {
+        self.given[node.index()]
+    }
+
+    /// Whether a node is a placeholder: it is never executed, but fed.
+    pub(crate) fn is_placeholder(&self, node: NodeId) -> bool {
+        matches!(self.op(node), "Placeholder" | "PlaceholderV2")
+    }
+
     /// Name for reports: the file's, or what the app said.
     pub fn name(&self) -> &str {
         &self.name

@@ -81,7 +81,7 @@ pub enum NameError {
 }
 
 impl fmt::Display for DeviceName {
-    /// The canonical spelling; an index without a type is not printed.
+    /// The canonical spelling, as TensorFlow prints it: an index without a type is left out. [`Self::request_text`] has it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write_task(f)?;
         if let Some(device_type) = &self.device_type {
@@ -121,6 +121,24 @@ impl DeviceName {
             device_type: Some(device_type.into()),
             index: Some(index),
             ..Self::default()
+        }
+    }
+
+    /// The name as a request says it, for messages and wherever nothing may be lost: as printed, and an index without a type
+    /// as `/device:*:INDEX`. Parses to the same name.
+    ///
+    /// ```
+    /// use placewright::names::DeviceName;
+    ///
+    /// let name = DeviceName::parse_full("/job:worker/device:*:1")?;
+    /// assert_eq!(name.to_string(), "/job:worker");
+    /// assert_eq!(name.request_text(), "/job:worker/device:*:1");
+    /// # Ok::<(), placewright::names::NameError>(())
+    /// ```
+    pub fn request_text(&self) -> String {
+        match (&self.device_type, self.index) {
+            (None, Some(index)) => format!("{self}/device:*:{index}"),
+            _ => self.to_string(),
         }
     }
 

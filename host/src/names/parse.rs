@@ -249,6 +249,7 @@ pub(in crate::names) mod tests {
     proptest! {
         #[test]
         fn what_is_printed_is_read_back(mut name in any_name()) {
+            prop_assert_eq!(DeviceName::parse_full(&name.request_text()), Ok(name.clone()));
             if name.device_type.is_none() {
                 // It would not be printed.
                 name.index = None;

@@ -96,8 +96,8 @@ impl DeviceName {
         let incompatible = |part| {
             Err(NameError::Incompatible {
                 part,
-                target: self.to_string(),
-                other: other.to_string(),
+                target: self.request_text(),
+                other: other.request_text(),
             })
         };
         if conflict(self.job.as_ref(), other.job.as_ref()) {

@@ -18,7 +18,7 @@ impl Pruned {
     /// Whether waiting for `node` is waiting for the caller alone. As in TensorFlow, only placeholders vanish when they
     /// are fed; another node with a fed output still runs if a control edge asks for it.
     pub(super) fn is_fed_placeholder(&self, graph: &Graph, node: NodeId) -> bool {
-        is_placeholder(graph, node)
+        graph.is_placeholder(node)
             && graph
                 .output(node, 0)
                 .is_some_and(|tensor| self.fed.contains_key(&tensor))
@@ -58,7 +58,7 @@ pub(super) fn prune(graph: &Graph, request: &RunRequest) -> Result<Pruned, Parti
         if std::mem::replace(&mut pruned.runs[node.index()], true) {
             continue;
         }
-        if is_placeholder(graph, node)
+        if graph.is_placeholder(node)
             && let Some(tensor) = graph.output(node, 0)
         {
             return Err(PartitionError::UnfedPlaceholder {
@@ -102,8 +102,4 @@ fn check_ids(graph: &Graph, request: &RunRequest) -> Result<(), PartitionError> 
         }
     }
     Ok(())
-}
-
-fn is_placeholder(graph: &Graph, node: NodeId) -> bool {
-    matches!(graph.op(node), "Placeholder" | "PlaceholderV2")
 }

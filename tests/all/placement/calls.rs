@@ -86,6 +86,11 @@ fn function(name: &str, nodes: &[(&str, &str, &str)], result: &str) -> Function 
 
 /// `handle`, which asks for a CPU; `call`, which hands it to a function; `reader`, which takes what the function gives.
 fn around_call(called: &str, functions: Vec<Function>) -> Arc<Graph> {
+    first_around_call(3, called, functions)
+}
+
+/// The first `n` of these nodes.
+fn first_around_call(n: usize, called: &str, functions: Vec<Function>) -> Arc<Graph> {
     let mut assembler = GraphAssembler::new("call");
     let mut last = None;
     let identity = AttrSet::new([("T".into(), dtype())]);
@@ -93,7 +98,10 @@ fn around_call(called: &str, functions: Vec<Function>) -> Arc<Graph> {
         ("handle", "Any", "/device:CPU:1", AttrSet::default()),
         ("call", "PartitionedCall", "", call_attrs(called)),
         ("reader", "Identity", "", identity),
-    ] {
+    ]
+    .into_iter()
+    .take(n)
+    {
         let inputs: Vec<Input> = last
             .map(|node| Input::Data { node, slot: 0 })
             .into_iter()
@@ -123,10 +131,8 @@ fn around_call(called: &str, functions: Vec<Function>) -> Arc<Graph> {
 fn enumerated(graph: &Arc<Graph>) -> Result<Candidates, CandidatesError> {
     let ops = Arc::new(OpRegistry::default());
     let mut kernels = kernels();
-    for op in ["Identity", "PartitionedCall"] {
-        kernels.register(KernelDef::new(op, "CPU"));
-        kernels.register(KernelDef::new(op, "GPU"));
-    }
+    kernels.register(KernelDef::new("PartitionedCall", "CPU"));
+    kernels.register(KernelDef::new("PartitionedCall", "GPU"));
     let isolated = isolate_function_calls(graph, &*ops)?;
     let graph = isolated.map_or_else(|| Arc::clone(graph), Arc::new);
     let options = PlacementOptions::default().with_op_arguments(ops);
@@ -150,6 +156,25 @@ fn a_resource_goes_through_a_call_in_whichever_order_the_body_stands() {
         // The call itself is bound to nothing.
         assert_eq!(of(&found, "call"), [GPU0, GPU1, CPU0, CPU1]);
     }
+}
+
+/// TensorFlow connects nodes that nobody reads to the sink when it reads a graph; identities are added to calls later.
+#[test]
+fn an_identity_behind_a_call_follows_it_where_somebody_reads_it() {
+    let follow = |n: usize, identity: &str| {
+        let through = function("through", &[("a", "", "x")], "a:output:0");
+        let graph = first_around_call(n, "through", vec![through]);
+        let found = enumerated(&graph).unwrap();
+        let identity = found.graph().find_node(identity).unwrap();
+        let producer = found.nodes().follow[identity.index()];
+        let is_one = producer != u32::MAX;
+        is_one.then(|| found.graph().node_name(NodeId(producer)).to_owned())
+    };
+    assert_eq!(follow(3, "call_reader").as_deref(), Some("call"));
+    assert_eq!(follow(3, "reader").as_deref(), Some("call_reader"));
+    assert_eq!(follow(2, "call_0"), None);
+    let asks_otherwise = follow(3, "handle_call");
+    assert_eq!(asks_otherwise, None);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Random graphs with random requests, groups, kernels, reference edges and pins, held to the rules by an oracle that is written
-//! from them and from nothing else: see `oracle.rs`. `PROPTEST_CASES` says how many.
+//! from them and from nothing else: see `oracle.rs`. `PROPTEST_CASES` says how many;
+//! 2,000 otherwise.
 
 mod case;
 mod oracle;
@@ -16,7 +17,7 @@ use placewright::policy::PolicyEngine;
 use placewright::policy::PolicyLimits;
 use placewright::policy::ShippedPolicy;
 use placewright::store::CacheFolder;
-use proptest::test_runner::Config;
+use proptest::test_runner::Config as ProptestConfig;
 use proptest::test_runner::TestCaseError;
 use proptest::test_runner::TestRunner;
 
@@ -28,11 +29,15 @@ use oracle::Rules;
 fn placements_of_random_graphs_keep_every_rule_or_none_is_possible() {
     let policies = RefCell::new(policies());
     let (n_placed, n_refused) = (Cell::new(0), Cell::new(0));
-    let mut runner = TestRunner::new(Config {
+    let mut config = ProptestConfig {
         // Without the macro of proptest, it does not know where to.
         failure_persistence: None,
-        ..Config::default()
-    });
+        ..ProptestConfig::default()
+    };
+    if std::env::var_os("PROPTEST_CASES").is_none() {
+        config.cases = 2000;
+    }
+    let mut runner = TestRunner::new(config);
     let outcome = runner.run(&case::arbitrary(), |case| {
         match case.candidates() {
             Ok(candidates) => {

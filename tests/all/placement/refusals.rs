@@ -80,6 +80,46 @@ fn a_request_for_a_device_that_is_not_there_gets_the_nearest_that_is() {
     );
 }
 
+/// TensorFlow prints nothing of it.
+#[test]
+fn a_request_of_an_index_alone_is_shown() {
+    let mut builder = Builder::new();
+    builder.on("n", "Any", &[], "/device:*:7");
+    let graph = builder.finish();
+    let found = only(&graph, &PlacementOptions::default());
+    assert_eq!(
+        texts(&found),
+        ["`n` asks for `/device:*:7`, which no device is"]
+    );
+    let error = candidates(&graph, &PlacementOptions::default()).unwrap_err();
+    assert!(error.to_string().contains("`/device:*:7`"), "{error}");
+
+    let mut builder = Builder::new();
+    builder.on("a", "Any", &[], "/device:*:0");
+    builder.with("b", "Any", &[], "/device:*:1", "a");
+    let graph = builder.finish();
+    let error = candidates(&graph, &PlacementOptions::default()).unwrap_err();
+    let text = error.to_string();
+    for request in ["`/device:*:0`", "`/device:*:1`"] {
+        assert!(text.contains(request), "{text}");
+    }
+    assert!(!text.contains("``"), "{text}");
+
+    let mut builder = Builder::new();
+    builder.on("a", "CpuOnly", &[], "/device:*:0");
+    builder.with("b", "GpuOnly", &[], "", "a");
+    let error = candidates(&builder.finish(), &PlacementOptions::default()).unwrap_err();
+    assert!(error.to_string().contains("/device:*:0"), "{error}");
+
+    let mut builder = Builder::new();
+    let variable = builder.on("variable", "Var", &[], "/device:*:1");
+    let assigned = builder.node("assigned", "Var", &[]);
+    builder.node("assign", "Any", &[assigned, variable]);
+    let options = PlacementOptions::default().with_pin(assigned, DeviceId(CPU0));
+    let error = candidates(&builder.finish(), &options).unwrap_err();
+    assert!(error.to_string().contains("/device:*:1"), "{error}");
+}
+
 #[test]
 fn a_request_without_a_kernel_is_two_constraints() {
     let mut builder = Builder::new();

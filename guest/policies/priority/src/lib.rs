@@ -1,9 +1,10 @@
 //! `priority`: each op on the device that TensorFlow's placer would take.
 //!
 //! Every node takes item 0 of its candidate set, the most preferred legal device, with three exceptions, which are
-//! TensorFlow's: pinned nodes stay where they are; metadata ops (`Shape`, `Size`, `Rank`) follow the producer of their
-//! input, so that a shape is read where the tensor is; generators (ops without data inputs) go last, to the device that
-//! all their consumers share. The first member of a colocation group to be decided decides for the group.
+//! TensorFlow's: pinned nodes stay where they are; metadata ops (`Shape`, `Size`, `Rank`) and an `Identity` between nodes of
+//! equal requests follow the producer of their input, so that a shape is read where the tensor is; generators (ops without
+//! data inputs) go last, to the device that all their consumers share. The first member of a colocation group to be decided
+//! decides for the group.
 
 use placewright_guest::Assignment;
 use placewright_guest::DeviceSet;
@@ -22,7 +23,7 @@ pub struct Priority;
 impl Policy for Priority {
     const NAME: &'static str = "priority";
     const DESCRIPTION: &'static str = "each op on its most preferred device, as TensorFlow's placer does: item 0 of the \
-        candidates; metadata ops follow their input, ops without inputs their consumers";
+        candidates; metadata ops and identities follow their input, ops without inputs their consumers";
 
     fn place(
         &mut self,
@@ -34,6 +35,7 @@ impl Policy for Priority {
         let candidates = graph.candidates();
         let candidate_set = graph.candidate_set();
         let (hints, pinned) = (graph.placement_hints(), graph.pinned());
+        let follow = graph.follow();
         let mut assignment = Assignment::new(graph);
         let mut generators = Vec::new();
         for node in graph.nodes() {
@@ -45,11 +47,9 @@ impl Policy for Priority {
             }
             let legal = candidates.row(candidate_set[node as usize]);
             let mut wish = legal[0];
-            if hint & PlacementHint::METADATA != 0 {
-                let followed = match graph.follow()[node as usize] {
-                    NONE => NONE,
-                    producer => assignment.device(producer),
-                };
+            let producer = follow[node as usize];
+            if producer != NONE {
+                let followed = assignment.device(producer);
                 if legal.contains(&followed) {
                     wish = followed;
                 }
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_ops_follow_producers_that_are_decided_and_legal() {
+    fn nodes_follow_producers_that_are_decided_and_legal() {
         let devices = devices();
         let mut graph = GraphBuilder::new(&devices);
         let on_cpu = graph.node("on_cpu", &COST);
@@ -140,15 +140,18 @@ mod tests {
         let of_generator = graph.node("of_generator", &COST);
         graph.edge(generator, of_generator, 8);
         graph.hints(generator, PlacementHint::GENERATOR);
-        for (node, producer) in [
-            (shape, on_cpu),
-            (gpu_only, on_cpu),
-            (of_generator, generator),
+        let identity = graph.node("identity", &COST);
+        graph.edge(shape, identity, 8);
+        for (node, producer, hint) in [
+            (shape, on_cpu, PlacementHint::METADATA),
+            (gpu_only, on_cpu, PlacementHint::METADATA),
+            (of_generator, generator, PlacementHint::METADATA),
+            (identity, shape, PlacementHint::MATCHING_IDENTITY),
         ] {
-            graph.hints(node, PlacementHint::METADATA);
+            graph.hints(node, hint);
             graph.follow(node, producer);
         }
-        assert_eq!(placed(&devices, graph), [0, 0, 2, 0, 1]);
+        assert_eq!(placed(&devices, graph), [0, 0, 2, 0, 1, 0]);
     }
 
     #[test]

@@ -172,7 +172,7 @@ impl GraphBuilder {
         self.placement_hints[node as usize] = bits;
     }
 
-    /// Whom a metadata op follows.
+    /// Whom a metadata op or a matching identity follows.
     pub fn follow(&mut self, node: u32, producer: u32) {
         self.follow[node as usize] = producer;
     }

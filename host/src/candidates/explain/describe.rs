@@ -102,7 +102,7 @@ impl Explainer<'_, '_> {
                 let devices = facts.devices.find_matching(request);
                 Constraint::Request {
                     node: name(node),
-                    request: request.to_string(),
+                    request: request.request_text(),
                     devices: devices.into_iter().map(device_name).collect(),
                 }
             }
@@ -188,7 +188,7 @@ impl Explainer<'_, '_> {
                     requests.extend(nearest(facts, request, &left).map(|device| {
                         Suggestion::Request {
                             node: name(node),
-                            request: as_complete_as(request, device).to_string(),
+                            request: as_complete_as(request, device).request_text(),
                         }
                     }));
                 }

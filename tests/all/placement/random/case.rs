@@ -41,6 +41,17 @@ pub(super) const TYPE_PRIORITIES: [i32; 4] = [60, 210, 60, 50];
 /// Metadata ops, with the types that they run on.
 const METADATA: [(&str, usize); 3] = [("Shape", 0b1111), ("Size", 0b0011), ("Rank", 0b0001)];
 
+/// Identities, with the types that they run on.
+const IDENTITIES: [(&str, usize); 2] = [("Identity", 0b1111), ("RefIdentity", 0b0011)];
+
+/// What a node is, beside an op that runs on some types.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    Any,
+    Metadata,
+    Identity,
+}
+
 /// What a node gives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Gives {
@@ -81,11 +92,12 @@ pub(super) struct CaseNode {
     /// Bit per entry of [`TYPES`].
     pub(super) kernels: usize,
     pub(super) gives: Gives,
-    pub(super) is_metadata: bool,
+    pub(super) role: Role,
     /// Earlier nodes, in slot order.
     pub(super) inputs: Vec<usize>,
     pub(super) control: Vec<usize>,
     pub(super) request: Parts,
+    pub(super) is_spelt_the_old_way: bool,
     /// Names of `_class`; those of nodes are `nN`.
     pub(super) groups: Vec<String>,
     pub(super) pin: Option<usize>,
@@ -99,6 +111,23 @@ pub(super) struct Case {
     pub(super) nodes: Vec<CaseNode>,
     pub(super) soft: bool,
     pub(super) default_device: Option<usize>,
+}
+
+impl CaseNode {
+    /// What the node asks for, as its graph spells it.
+    pub(super) fn request_text(&self) -> String {
+        let text = self.request.to_string();
+        let legacy = match self.request.device_type {
+            Some("CPU") => text.replace("/device:CPU:", "/cpu:"),
+            Some("GPU") => text.replace("/device:GPU:", "/gpu:"),
+            _ => text.clone(),
+        };
+        if self.is_spelt_the_old_way {
+            legacy
+        } else {
+            text
+        }
+    }
 }
 
 impl fmt::Display for Case {
@@ -120,7 +149,7 @@ impl fmt::Display for Case {
                 node.gives,
                 node.inputs,
                 node.control,
-                node.request,
+                node.request_text(),
                 node.groups,
                 node.pin
             )?;
@@ -193,7 +222,7 @@ impl Case {
                 name: &format!("n{index}"),
                 op: &node.op(),
                 inputs: &inputs,
-                requested_device: &node.request.to_string(),
+                requested_device: &node.request_text(),
                 attrs: AttrSet::new(class),
                 outputs: &[output],
                 stateful: node.gives != Gives::Value,
@@ -207,20 +236,29 @@ impl Case {
 
 impl CaseNode {
     fn op(&self) -> String {
-        let metadata = METADATA.iter().find(|(_, types)| *types == self.kernels);
-        match metadata {
-            Some((op, _)) if self.is_metadata => (*op).to_owned(),
-            _ => format!("Op{}", self.kernels),
-        }
+        let named = ops_of(self.role)
+            .iter()
+            .find(|(_, types)| *types == self.kernels);
+        named.map_or_else(|| format!("Op{}", self.kernels), |(op, _)| (*op).to_owned())
     }
 }
 
-/// `OpK` and metadata ops run on the types of bits `K`.
+/// The ops of a role that have names, with the types that they run on.
+fn ops_of(role: Role) -> &'static [(&'static str, usize)] {
+    match role {
+        Role::Any => &[],
+        Role::Metadata => &METADATA,
+        Role::Identity => &IDENTITIES,
+    }
+}
+
+/// `OpK` runs on the types of bits `K`; metadata ops and identities where their rows say.
 fn kernels() -> KernelRegistry {
     let mut kernels = KernelRegistry::empty();
-    let metadata = METADATA.map(|(op, types)| (op.to_owned(), types));
+    let named = METADATA.into_iter().chain(IDENTITIES);
+    let named = named.map(|(op, types)| (op.to_owned(), types));
     let ops = (0..1 << TYPES.len()).map(|types| (format!("Op{types}"), types));
-    for (op, types) in ops.chain(metadata) {
+    for (op, types) in ops.chain(named) {
         for (number, device_type) in TYPES.iter().enumerate() {
             if types & 1 << number != 0 {
                 let kernel = KernelDef::new(&op, *device_type);
@@ -247,13 +285,13 @@ fn device_id(index: usize) -> DeviceId {
     DeviceId(u32::try_from(index).expect("cases are small"))
 }
 
-/// 1 to 8 devices of up to four types in up to two tasks, 1 to 16 nodes; about half of them can be placed.
+/// 1 to 12 devices of up to four types in up to two tasks, 1 to 16 nodes; about half of them can be placed.
 pub(super) fn arbitrary() -> impl Strategy<Value = Case> {
     let device = (
         prop_oneof![5 => Just(0), 3 => Just(1), 1 => Just(2), 1 => Just(3_usize)],
         0..2_u32,
     );
-    let devices = vec(device, 1..=8).prop_map(numbered);
+    let devices = vec(device, 1..=12).prop_map(numbered);
     let soft = prop_oneof![2 => Just(false), 1 => Just(true)];
     (
         devices,
@@ -300,10 +338,11 @@ fn numbered(drafts: Vec<(usize, u32)>) -> Vec<Parts> {
 struct Draft {
     kernels: usize,
     gives: Gives,
-    is_metadata: bool,
+    role: Role,
     inputs: Vec<Index>,
-    control: Option<Index>,
+    control: Vec<Index>,
     wish: Wish,
+    is_spelt_the_old_way: bool,
     groups: Vec<(bool, Index)>,
     pin: Option<Index>,
 }
@@ -336,21 +375,22 @@ fn node() -> impl Strategy<Value = Draft> {
     (
         kernels,
         gives,
-        prop_oneof![4 => Just(false), 1 => Just(true)],
+        prop_oneof![4 => Just(Role::Any), 1 => Just(Role::Metadata), 3 => Just(Role::Identity)],
         vec(any::<Index>(), 0..3),
-        option::weighted(0.1, any::<Index>()),
-        wish(),
+        prop_oneof![9 => Just(Vec::new()), 1 => vec(any::<Index>(), 1..3)],
+        (wish(), prop_oneof![4 => Just(false), 1 => Just(true)]),
         groups,
         option::weighted(0.05, any::<Index>()),
     )
         .prop_map(
-            |(kernels, gives, is_metadata, inputs, control, wish, groups, pin)| Draft {
+            |(kernels, gives, role, inputs, control, wish, groups, pin)| Draft {
                 kernels,
                 gives,
-                is_metadata,
+                role,
                 inputs,
                 control,
-                wish,
+                wish: wish.0,
+                is_spelt_the_old_way: wish.1,
                 groups,
                 pin,
             },
@@ -404,15 +444,25 @@ impl Draft {
             true => format!("n{}", at.index(16)),
             false => format!("g{}", at.index(3)),
         };
-        let inputs: Vec<usize> = self.inputs.iter().filter_map(earlier).collect();
-        let has_op = METADATA.iter().any(|(_, types)| *types == self.kernels);
+        let mut inputs: Vec<usize> = self.inputs.iter().filter_map(earlier).collect();
+        let has_op = ops_of(self.role)
+            .iter()
+            .any(|(_, types)| *types == self.kernels);
+        let role = match self.role {
+            role if has_op && !inputs.is_empty() => role,
+            _ => Role::Any,
+        };
+        if role == Role::Identity {
+            inputs.truncate(1);
+        }
         CaseNode {
             kernels: self.kernels,
             gives: self.gives,
-            is_metadata: self.is_metadata && has_op && !inputs.is_empty(),
+            role,
             inputs,
             control: self.control.iter().filter_map(earlier).collect(),
             request,
+            is_spelt_the_old_way: self.is_spelt_the_old_way,
             groups: self.groups.iter().map(group).collect(),
             pin: self.pin.map(|at| at.index(devices.len())),
         }

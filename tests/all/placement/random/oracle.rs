@@ -20,6 +20,7 @@ use super::case::Case;
 use super::case::CaseNode;
 use super::case::Gives;
 use super::case::Parts;
+use super::case::Role;
 use super::case::TYPE_PRIORITIES;
 use super::case::TYPES;
 use super::case::kernel_priority;
@@ -180,8 +181,8 @@ impl<'a> Rules<'a> {
     }
 
     /// Where TensorFlow's placer puts the nodes: first all but generators, in their order, then those; the first member of a group
-    /// decides for it. Metadata ops go where the producer of their first input is, if it is placed; generators where all that wait
-    /// for them are.
+    /// decides for it. Metadata ops and matching identities go where the producer of their first input is, if it is placed; generators
+    /// where all that wait for them are.
     pub(super) fn tensorflows_choice(&self) -> Vec<u32> {
         let nodes = &self.case.nodes;
         let mut placed: Vec<Option<u32>> = vec![None; nodes.len()];
@@ -196,7 +197,9 @@ impl<'a> Rules<'a> {
                 }
                 let legal = self.legal(index);
                 let wish = match is_second {
-                    false if node.is_metadata => placed[node.inputs[0]],
+                    false if node.role == Role::Metadata || self.is_matching_identity(index) => {
+                        placed[node.inputs[0]]
+                    }
                     false => None,
                     true => {
                         let waits = |other: &&usize| {
@@ -219,6 +222,28 @@ impl<'a> Rules<'a> {
             }
         }
         placed.into_iter().flatten().collect()
+    }
+
+    /// An identity that nobody says where to put, on the only way from a node to another, or to the end of the graph, that ask for
+    /// devices in the same words.
+    fn is_matching_identity(&self, index: usize) -> bool {
+        let nodes = &self.case.nodes;
+        let node = &nodes[index];
+        if node.role != Role::Identity || !node.control.is_empty() || node.pin.is_some() {
+            return false;
+        }
+        let mut ends = Vec::new();
+        for consumer in nodes {
+            let n_reads = consumer.inputs.iter().filter(|&&input| input == index);
+            // Who waits twice waits once.
+            let n_waits = usize::from(consumer.control.contains(&index));
+            ends.extend(vec![consumer.request_text(); n_reads.count() + n_waits]);
+        }
+        if ends.is_empty() {
+            ends.push(String::new());
+        }
+        let start = nodes[node.inputs[0]].request_text();
+        node.request_text().is_empty() && ends == [start]
     }
 }
 
