@@ -206,6 +206,7 @@ fn round_robin_spreads_a_graph_and_transfers_are_counted() {
         links.iter().filter_map(|link| link[key].as_u64()).sum()
     };
     assert_eq!(report["placement"]["n_transfers"], sum("n_transfers"));
+    assert_eq!(report["placement"]["n_transfers"], transfers.len());
     assert_eq!(report["placement"]["transfer_bytes"], sum("transfer_bytes"));
     assert!(sum("transfer_bytes") > 0);
 }

@@ -40,7 +40,7 @@ fn session<T: Scalar + Element>(
         let fed = b
             .placeholder::<T>(&name, shape.clone())
             .expect("a placeholder");
-        node = node.input(fed);
+        node = node.input(fed.erase());
         let zeroes = vec![T::zeroed(); shape.n_elements()];
         feeds.push((
             name,

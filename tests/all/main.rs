@@ -63,7 +63,11 @@ mod strict_cpu;
 #[cfg(feature = "opencl")]
 mod sycl;
 mod tidy;
+#[cfg(feature = "cli")]
+mod transfers;
 mod versions;
+#[cfg(feature = "cli")]
+mod workers;
 
 // What included sources of the host name in their crate.
 #[cfg(feature = "cuda")]

@@ -83,7 +83,15 @@ fn devices() -> Arc<DeviceSet> {
 /// `Any` on both types, `CpuOnly` and `GpuOnly`, `Var` makes a reference.
 fn kernels() -> KernelRegistry {
     let mut kernels = KernelRegistry::empty();
-    for op in ["Any", "Var", "Shape", "Identity", "RefIdentity"] {
+    for op in [
+        "Any",
+        "Var",
+        "Shape",
+        "Identity",
+        "RefIdentity",
+        "Const",
+        "Placeholder",
+    ] {
         kernels.register(KernelDef::new(op, "CPU"));
         kernels.register(KernelDef::new(op, "GPU"));
     }
@@ -127,6 +135,27 @@ impl Builder {
         group: &str,
     ) -> NodeId {
         self.full(name, op, inputs, device, &[group], Work::default())
+    }
+
+    /// A node that waits for others, and gives as much as any.
+    fn node_after(&mut self, name: &str, op: &str, nodes: &[NodeId]) -> NodeId {
+        let inputs: Vec<Input> = nodes.iter().map(|&node| Input::Control(node)).collect();
+        let output = Output {
+            dtype: DType::F32,
+            is_ref: false,
+            shape: PartialShape::new(&[Some(25)]),
+        };
+        let spec = NodeSpec {
+            name,
+            op,
+            inputs: &inputs,
+            requested_device: "",
+            attrs: AttrSet::default(),
+            outputs: &[output],
+            stateful: false,
+            work: Work::default(),
+        };
+        self.0.add_node(&spec).unwrap()
     }
 
     fn work(&mut self, name: &str, inputs: &[NodeId], flops: f64, resident_bytes: u64) -> NodeId {

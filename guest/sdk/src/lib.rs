@@ -75,6 +75,8 @@
 pub mod algorithm;
 pub mod config;
 pub mod devices;
+#[cfg(not(target_arch = "wasm32"))]
+pub mod estimate;
 mod export;
 pub mod graph;
 pub mod log;

@@ -174,6 +174,25 @@ impl HostMemory {
         }
     }
 
+    /// Whether a node on a device reads the tensor of data input `slot` in host memory, as its kernel or the tensor's type wants
+    /// it. On a device of type CPU that is the device's memory.
+    pub(crate) fn reads_on_host(
+        &self,
+        graph: &Graph,
+        node: NodeId,
+        device: DeviceId,
+        slot: usize,
+        tensor: TensorId,
+    ) -> bool {
+        self.has_input(graph, node, device, slot) || is_host_only(graph, tensor)
+    }
+
+    /// Whether the producer of a tensor, on a device, writes it to host memory.
+    pub(crate) fn writes_on_host(&self, graph: &Graph, device: DeviceId, tensor: TensorId) -> bool {
+        let (node, slot) = graph.producer(tensor);
+        self.has_output(graph, node, device, slot) || is_host_only(graph, tensor)
+    }
+
     fn slots(&self, graph: &Graph, node: NodeId) -> Option<&Slots> {
         if self.by_attrs.is_empty() {
             return None;
@@ -216,6 +235,12 @@ fn slots_of(attrs: &AttrSet, attr: &str) -> Vec<usize> {
 
 fn keeps_on_host(kernel: &KernelDef, argument: &str) -> bool {
     kernel.host_memory_args.iter().any(|name| name == argument)
+}
+
+/// Strings and resource handles stand on the host, whatever the device (TensorFlow `MTypeFromDType`).
+fn is_host_only(graph: &Graph, tensor: TensorId) -> bool {
+    let dtype = graph.tensor_dtypes()[tensor.index()];
+    matches!(dtype, DType::String | DType::Resource)
 }
 
 fn is_int32(graph: &Graph, tensor: Option<TensorId>) -> bool {

@@ -37,7 +37,7 @@ pub(super) fn default_fetches(graph: &Graph) -> Vec<String> {
     graph
         .nodes()
         .filter(|&node| graph.successors().row(node.index()).is_empty())
-        .filter(|&node| !graph.op(node).starts_with("Placeholder"))
+        .filter(|&node| !graph.is_placeholder(node))
         .flat_map(|node| graph.output_range(node))
         .map(tensor_id)
         .map(|tensor| graph.tensor_name(tensor))
@@ -128,7 +128,7 @@ fn needed_placeholders(graph: &Graph, fetches: &[String], given: &Feeds) -> Resu
         if given.contains_key(&via) || std::mem::replace(&mut needed[node.index()], true) {
             continue;
         }
-        if matches!(graph.op(node), "Placeholder" | "PlaceholderV2") {
+        if graph.is_placeholder(node) {
             placeholders.push(node);
         }
         for edge in graph.predecessors().range(node.index()) {

@@ -1,8 +1,6 @@
 //! `placewright place`: where everything would be.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use anyhow::Context;
@@ -25,7 +23,6 @@ use super::summary::PlacementView;
 use super::units::count;
 use super::units::show_bytes;
 use crate::graph::Graph;
-use crate::graph::NONE;
 use crate::graph::NodeId;
 use crate::names::DeviceId;
 use crate::placement::Placement;
@@ -44,7 +41,8 @@ pub(super) struct PlaceCommand {
     /// List every node.
     #[arg(long, help_heading = "Placement")]
     nodes: bool,
-    /// List every transfer of a run of the whole graph, with the key under which the one device sends and the other receives.
+    /// List every transfer of a run of the whole graph, whatever is fetched, with the key under which the one device sends and the
+    /// other receives. Constants and feeds are not among them: they are on every device that reads them before the run.
     #[arg(long, help_heading = "Placement")]
     transfers: bool,
     /// Place nothing; list every node that no device here can execute, and why. Exit status 1 if there are any.
@@ -75,7 +73,7 @@ struct Report {
     diff: Option<PlacementDiff>,
 }
 
-/// What moves from one device to another in a run.
+/// What moves from one device to another, or between the memories of one, in a run of the whole graph.
 #[derive(Debug, Serialize)]
 struct LinkRow {
     source: String,
@@ -177,9 +175,9 @@ pub(super) fn run(
     };
     let transfers = command
         .transfers
-        .then(|| transfers(&opened.session, &command.run.fetch))
+        .then(|| transfers(&opened.session))
         .transpose()?;
-    let (memory, no_memory_plan) = match memory(&opened.session, &command.run.fetch) {
+    let (memory, no_memory_plan) = match memory(&opened.session) {
         Ok(memory) => (Some(memory), None),
         Err(error) => (None, Some(format!("{error:#}"))),
     };
@@ -201,23 +199,14 @@ pub(super) fn run(
     })
 }
 
-/// One transfer per tensor and device that reads it elsewhere, summed by pair of devices.
+/// The transfers of a run of the whole graph, summed by pair of devices.
 fn links(placement: &Placement) -> Vec<LinkRow> {
-    let graph = placement.graph();
-    let mut seen = BTreeSet::new();
     let mut sums: BTreeMap<(u32, u32), (usize, u64)> = BTreeMap::new();
-    for consumer in graph.nodes() {
-        let destination = placement.device(consumer).0;
-        for edge in graph.predecessors().range(consumer.index()) {
-            let tensor = graph.edge_tensors()[edge];
-            let source = placement.devices()[graph.predecessors().items[edge] as usize];
-            if tensor == NONE || source == destination || !seen.insert((tensor, destination)) {
-                continue;
-            }
-            let (n_transfers, bytes) = sums.entry((source, destination)).or_default();
-            *n_transfers += 1;
-            *bytes = bytes.saturating_add(graph.tensor_bytes()[tensor as usize]);
-        }
+    for transfer in placement.run_transfers() {
+        let ends = (transfer.source.0, transfer.destination.0);
+        let (n_transfers, bytes) = sums.entry(ends).or_default();
+        *n_transfers += 1;
+        *bytes = bytes.saturating_add(transfer.bytes(placement.graph()).unwrap_or(0));
     }
     let name = |device| placement.candidates().device_name(device).to_owned();
     sums.into_iter()
@@ -232,24 +221,27 @@ fn links(placement: &Placement) -> Vec<LinkRow> {
         .collect()
 }
 
-/// A run that is fed all placeholders and fetches these tensors, or else all that nobody reads.
+/// A run of the whole graph: fed all placeholders, it fetches all that nobody reads, and runs what gives nothing.
 #[derive(Debug)]
 struct WholeRun<'a> {
     feeds: Vec<&'a str>,
-    fetches: Cow<'a, [String]>,
+    fetches: Vec<String>,
+    targets: Vec<&'a str>,
 }
 
 impl<'a> WholeRun<'a> {
-    fn new(graph: &'a Graph, fetches: &'a [String]) -> Self {
-        let is_placeholder = |node: &NodeId| graph.op(*node).starts_with("Placeholder");
-        let placeholders = graph.nodes().filter(is_placeholder);
+    fn new(graph: &'a Graph) -> Self {
+        let names = |is_meant: &dyn Fn(NodeId) -> bool| -> Vec<&'a str> {
+            let nodes = graph.nodes().filter(|&node| is_meant(node));
+            nodes.map(|node| graph.node_name(node)).collect()
+        };
+        let gives_nothing = |node: NodeId| {
+            graph.successors().row(node.index()).is_empty() && graph.output_range(node).is_empty()
+        };
         Self {
-            feeds: placeholders.map(|node| graph.node_name(node)).collect(),
-            fetches: if fetches.is_empty() {
-                default_fetches(graph).into()
-            } else {
-                fetches.into()
-            },
+            feeds: names(&|node| graph.is_placeholder(node)),
+            fetches: default_fetches(graph),
+            targets: names(&gives_nothing),
         }
     }
 
@@ -258,12 +250,12 @@ impl<'a> WholeRun<'a> {
     }
 }
 
-fn transfers(session: &Session, fetches: &[String]) -> Result<Vec<TransferRow>> {
+fn transfers(session: &Session) -> Result<Vec<TransferRow>> {
     let (graph, placement) = (session.graph(), session.placement());
-    let run = WholeRun::new(graph, fetches);
-    let plan = session.plan(&run.feeds, &run.fetches(), &[])?;
+    let run = WholeRun::new(graph);
+    let plan = session.plan(&run.feeds, &run.fetches(), &run.targets)?;
     let name = |device: DeviceId| placement.candidates().device_name(device.0);
-    let rows = plan.transfers().iter().map(|transfer| {
+    let rows = plan.run_transfers().map(|transfer| {
         let (source, destination) = (name(transfer.source), name(transfer.destination));
         let payload = transfer.payload;
         Ok(TransferRow {
@@ -280,10 +272,10 @@ fn transfers(session: &Session, fetches: &[String]) -> Result<Vec<TransferRow>> 
     rows.collect()
 }
 
-/// What runs hold that are fed all placeholders and fetch these tensors, or else all that nobody reads.
-fn memory(session: &Session, fetches: &[String]) -> Result<MemoryView> {
-    let run = WholeRun::new(session.graph(), fetches);
-    let plan = session.memory_plan(&run.feeds, &run.fetches(), &[])?;
+/// What runs of the whole graph hold.
+fn memory(session: &Session) -> Result<MemoryView> {
+    let run = WholeRun::new(session.graph());
+    let plan = session.memory_plan(&run.feeds, &run.fetches(), &run.targets)?;
     let rows = plan.memories.iter().map(|memory| {
         let device = session.devices().get(memory.device);
         let device = device.context("the plan names a device that is gone")?;

@@ -60,17 +60,56 @@ impl DeviceLocality {
 }
 
 impl fmt::Display for DeviceAttributes {
-    /// One line: `/job:localhost/replica:0/task:0/device:CPU:0, type CPU, 268435456 bytes, incarnation 17, description ""`.
+    /// TensorFlow's `Device::DebugString`, in one line: the fields of the protocol buffer as its text format writes them, zeros and
+    /// empty texts left out. `name: "/job:localhost/replica:0/task:0/device:CPU:0" device_type: "CPU" memory_limit: 268435456
+    /// locality { bus_id: 1 } incarnation: 17`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{}, type {}, {} bytes, incarnation {}, description {:?}",
-            self.name,
-            self.device_type,
-            self.memory_limit_bytes,
-            self.incarnation,
-            self.physical_description
-        )
+            "name: {:?} device_type: {:?}",
+            self.name, self.device_type
+        )?;
+        if self.memory_limit_bytes != 0 {
+            write!(f, " memory_limit: {}", self.memory_limit_bytes)?;
+        }
+        // TensorFlow always sets the message, also to nothing.
+        write!(f, " locality {{ {}}}", self.locality)?;
+        if self.incarnation != 0 {
+            write!(f, " incarnation: {}", self.incarnation)?;
+        }
+        if !self.physical_description.is_empty() {
+            write!(f, " physical_device_desc: {:?}", self.physical_description)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for DeviceLocality {
+    /// The fields as the text format of protocol buffers writes them, each with a space behind it; nothing if all are zero.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, number) in [("bus_id", self.bus_id), ("numa_node", self.numa_node)] {
+            if number != 0 {
+                write!(f, "{name}: {number} ")?;
+            }
+        }
+        if !self.links.is_empty() {
+            write!(f, "links {{ ")?;
+            for link in &self.links {
+                write!(f, "link {{ ")?;
+                if link.device_index != 0 {
+                    write!(f, "device_id: {} ", link.device_index)?;
+                }
+                if !link.kind.is_empty() {
+                    write!(f, "type: {:?} ", link.kind)?;
+                }
+                if link.strength != 0 {
+                    write!(f, "strength: {} ", link.strength)?;
+                }
+                write!(f, "}} ")?;
+            }
+            write!(f, "}} ")?;
+        }
+        Ok(())
     }
 }
 
@@ -121,7 +160,26 @@ mod tests {
         attributes.incarnation = 7;
         assert_eq!(
             attributes.to_string(),
-            r#"/job:a/replica:0/task:1/device:GPU:2, type GPU, 1024 bytes, incarnation 7, description "device: 2,\nname: \"X\"""#
+            r#"name: "/job:a/replica:0/task:1/device:GPU:2" device_type: "GPU" memory_limit: 1024 locality { } incarnation: 7 physical_device_desc: "device: 2,\nname: \"X\"""#
+        );
+    }
+
+    /// As `text_format.MessageToString(attributes, as_one_line=True)` of TensorFlow 2.21 writes them.
+    #[test]
+    fn attributes_tell_where_the_device_sits() {
+        let name = DeviceName::local("GPU", 0);
+        let mut attributes = DeviceAttributes::new(&name, "GPU", 0);
+        attributes.incarnation = 5;
+        attributes.locality = DeviceLocality::on_numa_node(1);
+        let link = |device_index, kind: &str, strength| LocalLink {
+            device_index,
+            kind: kind.to_owned(),
+            strength,
+        };
+        attributes.locality.links = vec![link(1, "NVLINK", 4), link(0, "SAME_DEVICE", 0)];
+        assert_eq!(
+            attributes.to_string(),
+            r#"name: "/device:GPU:0" device_type: "GPU" locality { bus_id: 2 numa_node: 1 links { link { device_id: 1 type: "NVLINK" strength: 4 } link { type: "SAME_DEVICE" } } } incarnation: 5"#
         );
     }
 

@@ -5,13 +5,12 @@ use smallvec::SmallVec;
 
 use super::prune::Pruned;
 use super::{Assignment, PartitionError, RunRequest};
-use crate::graph::{Csr, NONE, NodeId, TensorId};
+use crate::graph::{Csr, EdgeKind, NONE, NodeId, TensorId};
 use crate::names::DeviceId;
 use crate::plan::{
     Feed, Fetch, MemorySpace, Partition, Payload, Plan, Step, StepId, StepKind, Transfer,
     TransferId, Value, ValueId,
 };
-use crate::tensor::DType;
 
 /// Steps that only move tensors start before kernels: something waits for them elsewhere.
 const MOVES_FIRST: i32 = i32::MAX;
@@ -166,6 +165,7 @@ impl<'a> Cutter<'a> {
             destination_space: space,
             bytes: shape.size_bytes(dtype),
             edge,
+            is_once: self.is_given(edge),
             sent: Some(sent),
             received: None,
         })?;
@@ -206,11 +206,17 @@ impl<'a> Cutter<'a> {
             destination_space: MemorySpace::Device,
             bytes: Some(0),
             edge,
+            is_once: self.is_given(edge),
             sent: None,
             received: None,
         })?;
         self.control_arrivals.insert((producer, device), receive);
         Ok(Some(receive))
+    }
+
+    /// Whether an edge comes from a node that does not run.
+    fn is_given(&self, edge: u32) -> bool {
+        self.assignment.graph.edge_kinds()[edge as usize] & EdgeKind::GIVEN != 0
     }
 
     /// Adds the pair of steps; gives the receiving one.
@@ -291,18 +297,18 @@ impl<'a> Cutter<'a> {
             graph, host_memory, ..
         } = self.assignment;
         let device = self.assignment.device(node);
-        let wants_host = host_memory.has_input(graph, node, device, slot);
-        self.space(device, wants_host || self.is_host_only(tensor))
+        self.space(
+            device,
+            host_memory.reads_on_host(graph, node, device, slot, tensor),
+        )
     }
 
     fn output_space(&self, node: NodeId, tensor: TensorId) -> MemorySpace {
         let Assignment {
             graph, host_memory, ..
         } = self.assignment;
-        let slot = graph.producer(tensor).1;
         let device = self.assignment.device(node);
-        let on_host = host_memory.has_output(graph, node, device, slot);
-        self.space(device, on_host || self.is_host_only(tensor))
+        self.space(device, host_memory.writes_on_host(graph, device, tensor))
     }
 
     fn space(&self, device: DeviceId, on_host: bool) -> MemorySpace {
@@ -311,12 +317,6 @@ impl<'a> Cutter<'a> {
         } else {
             MemorySpace::Device
         }
-    }
-
-    /// Strings and resource handles stand on the host, whatever the device (TensorFlow `MTypeFromDType`).
-    fn is_host_only(&self, tensor: TensorId) -> bool {
-        let dtype = self.assignment.graph.tensor_dtypes()[tensor.index()];
-        matches!(dtype, DType::String | DType::Resource)
     }
 
     /// Counts the edges into rows, and the steps into partitions.

@@ -19,6 +19,8 @@ use crate::placement::legality::first_violation;
 use crate::placement::memory::Capacity;
 use crate::placement::summary::PlacementSummary;
 use crate::placement::summary::summarize;
+use crate::placement::transfers::RunTransfer;
+use crate::placement::transfers::for_each_run_transfer;
 use crate::placement::violation::Violation;
 use crate::plan::Plan;
 
@@ -132,6 +134,15 @@ impl Placement {
             self.queues.as_deref(),
         );
         cut(&assignment, request)
+    }
+
+    /// What a run of the whole graph moves, in the order of the producers. Computed anew on each call.
+    pub fn run_transfers(&self) -> Vec<RunTransfer> {
+        let mut transfers = Vec::new();
+        for_each_run_transfer(&self.candidates, &self.devices, |transfer| {
+            transfers.push(transfer);
+        });
+        transfers
     }
 
     /// What is where, and what moves. Computed anew on each call, in time proportional to the graph.

@@ -1,256 +1,47 @@
-//! What the cost model expects of a plan: a list schedule, event by event, as the executor would run it.
-//!
-//! A node may start when its inputs have arrived on its device. When a queue of a chip is free, the nodes that may start there
-//! do, that of the largest start order first, ties by id; a queue never waits for a node whose inputs are still on their way
-//! while another one may start. Devices of one chip share its queues. A tensor arrives on another device once,
-//! `latency + bytes * ns_per_byte` after it was made; links do not contend, as in the schedules of Topcuoglu et al. 2002.
+//! What the cost model expects of a plan: the schedule of [`placewright_guest::estimate`], with the costs and links of the
+//! candidates.
 
-use std::cmp::Ordering;
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use placewright_guest::estimate::Durations;
+use placewright_guest::estimate::Estimate;
+use placewright_guest::graph::Rows;
 
 use crate::candidates::Candidates;
+use crate::graph::EdgeKind;
 use crate::graph::NONE;
 use crate::graph::NodeId;
 use crate::names::DeviceId;
 
-/// The schedule of one plan. Its buffers are kept for the next one.
-#[derive(Debug)]
-pub(super) struct Estimate {
-    pub(super) starts_ns: Vec<f64>,
-    pub(super) finish_ns: Vec<f64>,
-    /// When the inputs that were made so far are on the node's device.
-    ready_ns: Vec<f64>,
-    /// Edges whose producer has not ended.
-    n_waits: Vec<u32>,
-    /// First queue of each device's chip. A chip has as many as the device of it that has most.
-    first_queue: Vec<u32>,
-    /// By the first queue of a chip: how many it has.
-    n_queues: Vec<u32>,
-    /// Queues that fill together: all of one chip, at its first one, or each alone where the plan names them.
-    pools: Vec<Pool>,
-    /// What happens next, soonest first.
-    events: BinaryHeap<Reverse<Event>>,
-    is_up_to_date: bool,
-    makespan_ns: f64,
+/// An estimate of plans for these candidates.
+pub(super) fn estimate(candidates: &Candidates) -> Estimate {
+    let columns = candidates.devices();
+    let n_nodes = candidates.graph().n_nodes();
+    Estimate::new(n_nodes, &columns.silicon, &columns.queues)
 }
 
-#[derive(Debug, Default)]
-struct Pool {
-    n_free: u32,
-    /// Nodes that may start: start order, then id.
-    ready: BinaryHeap<(i32, Reverse<u32>)>,
-}
-
-/// Something that happens to a node.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Event {
-    at_ns: f64,
-    node: u32,
-    what: What,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum What {
-    /// It ends, and frees its queue.
-    Finish,
-    /// Its last input is there.
-    Arrival,
-}
-
-impl Eq for Event {}
-
-impl Ord for Event {
-    fn cmp(&self, other: &Self) -> Ordering {
-        let key = |event: &Self| (event.node, event.what == What::Arrival);
-        self.at_ns
-            .total_cmp(&other.at_ns)
-            .then_with(|| key(self).cmp(&key(other)))
-    }
-}
-
-impl PartialOrd for Event {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-/// What is scheduled.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Schedule<'a> {
-    pub(super) candidates: &'a Candidates,
-    /// One device per node, all in range.
-    pub(super) devices: &'a [u32],
-    /// `None` = by id.
-    pub(super) start_order: Option<&'a [i32]>,
-    /// Queue per node; `None` = the one of its device that is free first.
-    pub(super) queues: Option<&'a [u32]>,
-}
-
-impl Estimate {
-    pub(super) fn new(candidates: &Candidates) -> Self {
-        let n_nodes = candidates.graph().n_nodes();
-        let columns = candidates.devices();
-        let n_chips = columns.silicon.iter().max().map_or(0, |&last| last + 1);
-        let mut queues_of_chip = vec![0u32; n_chips as usize];
-        for (&chip, &queues) in columns.silicon.iter().zip(&columns.queues) {
-            let most = &mut queues_of_chip[chip as usize];
-            *most = queues.max(*most).max(1);
-        }
-        let mut first_of_chip = vec![0u32];
-        for &queues in &queues_of_chip {
-            first_of_chip.push(first_of_chip[first_of_chip.len() - 1] + queues);
-        }
-        let n_pools = first_of_chip[first_of_chip.len() - 1] as usize;
-        let mut n_queues = vec![0; n_pools];
-        for (&first, &queues) in first_of_chip.iter().zip(&queues_of_chip) {
-            if queues > 0 {
-                n_queues[first as usize] = queues;
-            }
-        }
-        let mut pools = Vec::new();
-        pools.resize_with(n_pools, Pool::default);
-        Self {
-            starts_ns: vec![0.0; n_nodes],
-            finish_ns: vec![0.0; n_nodes],
-            ready_ns: vec![0.0; n_nodes],
-            n_waits: vec![0; n_nodes],
-            first_queue: columns
-                .silicon
-                .iter()
-                .map(|&chip| first_of_chip[chip as usize])
-                .collect(),
-            n_queues,
-            pools,
-            events: BinaryHeap::new(),
-            is_up_to_date: false,
-            makespan_ns: 0.0,
+impl Durations for Candidates {
+    fn successors(&self) -> Rows<'_> {
+        let successors = self.graph().successors();
+        Rows {
+            offsets: &successors.offsets,
+            items: &successors.items,
         }
     }
 
-    /// The plan changed.
-    pub(super) fn invalidate(&mut self) {
-        self.is_up_to_date = false;
+    fn n_predecessors(&self, node: u32) -> usize {
+        self.graph().predecessors().range(node as usize).len()
     }
 
-    /// When the last node ends, in ns.
-    pub(super) fn makespan_ns(&mut self, schedule: Schedule<'_>) -> f64 {
-        if !self.is_up_to_date {
-            self.makespan_ns = self.run(schedule);
-            self.is_up_to_date = true;
-        }
-        self.makespan_ns
+    fn work_ns(&self, node: u32, device: u32) -> f64 {
+        Self::work_ns(self, NodeId(node), DeviceId(device))
     }
 
-    fn run(&mut self, schedule: Schedule<'_>) -> f64 {
-        self.reset(schedule);
-        let mut makespan_ns = 0.0f64;
-        // Pools in which a node may start now.
-        let mut touched: Vec<usize> = Vec::new();
-        while let Some(&Reverse(Event { at_ns: now_ns, .. })) = self.events.peek() {
-            // All that happens at one instant comes before anything starts, so that start order and not chance decides.
-            while let Some(&Reverse(event)) = self.events.peek()
-                && event.at_ns <= now_ns
-            {
-                self.events.pop();
-                let pool = self.pool(schedule, event.node as usize);
-                match event.what {
-                    What::Finish => {
-                        makespan_ns = makespan_ns.max(event.at_ns);
-                        self.pools[pool].n_free += 1;
-                        self.release(schedule, event.node as usize);
-                    }
-                    What::Arrival => {
-                        let node = event.node;
-                        let wish = schedule.start_order.map_or(0, |order| order[node as usize]);
-                        self.pools[pool].ready.push((wish, Reverse(node)));
-                    }
-                }
-                touched.push(pool);
-            }
-            for pool in touched.drain(..) {
-                self.start_nodes(schedule, pool, now_ns);
-            }
+    fn transfer_ns(&self, position: usize, source: u32, destination: u32) -> f64 {
+        let graph = self.graph();
+        let edge = graph.successor_edges()[position] as usize;
+        if graph.edge_kinds()[edge] & EdgeKind::GIVEN != 0 {
+            return 0.0;
         }
-        makespan_ns
-    }
-
-    fn reset(&mut self, schedule: Schedule<'_>) {
-        self.events.clear();
-        for (pool, &n_queues) in self.pools.iter_mut().zip(&self.n_queues) {
-            pool.ready.clear();
-            pool.n_free = if schedule.queues.is_some() {
-                1
-            } else {
-                n_queues
-            };
-        }
-        self.ready_ns.fill(0.0);
-        let graph = schedule.candidates.graph();
-        for node in graph.nodes() {
-            let n_waits = graph.predecessors().range(node.index()).len();
-            self.n_waits[node.index()] = crate::placement::to_u32(n_waits);
-            if n_waits == 0 {
-                self.events.push(Reverse(Event {
-                    at_ns: 0.0,
-                    node: node.0,
-                    what: What::Arrival,
-                }));
-            }
-        }
-    }
-
-    /// The pool that a node waits in.
-    fn pool(&self, schedule: Schedule<'_>, node: usize) -> usize {
-        let first = self.first_queue[schedule.devices[node] as usize] as usize;
-        let queue = schedule.queues.map_or(0, |queues| queues[node]);
-        first + queue.min(self.n_queues[first] - 1) as usize
-    }
-
-    /// Starts nodes while queues of the pool are free.
-    fn start_nodes(&mut self, schedule: Schedule<'_>, pool: usize, now_ns: f64) {
-        let candidates = schedule.candidates;
-        let pool = &mut self.pools[pool];
-        while pool.n_free > 0
-            && let Some((_, Reverse(node))) = pool.ready.pop()
-        {
-            pool.n_free -= 1;
-            let index = node as usize;
-            let device = DeviceId(schedule.devices[index]);
-            let finish_ns = now_ns + candidates.work_ns(NodeId(node), device);
-            self.starts_ns[index] = now_ns;
-            self.finish_ns[index] = finish_ns;
-            self.events.push(Reverse(Event {
-                at_ns: finish_ns,
-                node,
-                what: What::Finish,
-            }));
-        }
-    }
-
-    /// Sends the outputs of a node that has ended to its consumers.
-    fn release(&mut self, schedule: Schedule<'_>, producer: usize) {
-        let graph = schedule.candidates.graph();
-        let source = schedule.devices[producer];
-        for position in graph.successors().range(producer) {
-            let consumer = graph.successors().items[position] as usize;
-            let destination = schedule.devices[consumer];
-            let mut arrival_ns = self.finish_ns[producer];
-            if destination != source {
-                let tensor = graph.edge_tensors()[graph.successor_edges()[position] as usize];
-                arrival_ns += transfer_ns(schedule.candidates, tensor, source, destination);
-            }
-            let ready_ns = &mut self.ready_ns[consumer];
-            *ready_ns = ready_ns.max(arrival_ns);
-            self.n_waits[consumer] -= 1;
-            if self.n_waits[consumer] == 0 {
-                self.events.push(Reverse(Event {
-                    at_ns: *ready_ns,
-                    node: crate::placement::to_u32(consumer),
-                    what: What::Arrival,
-                }));
-            }
-        }
+        transfer_ns(self, graph.edge_tensors()[edge], source, destination)
     }
 }
 

@@ -1,16 +1,18 @@
 //! What a policy asks of its plan while it searches: the contract's resource `plan`, without its wire types.
 
+use placewright_guest::estimate::Estimate;
+use placewright_guest::estimate::Schedule;
+
 use crate::candidates::Candidates;
 use crate::candidates::Proposal;
 use crate::graph::NodeId;
 use crate::memory::whole::Whole;
-use crate::placement::estimate::Estimate;
-use crate::placement::estimate::Schedule;
+use crate::placement::estimate::estimate;
 use crate::placement::legality::Draft;
 use crate::placement::legality::check_queues;
 use crate::placement::legality::first_violation;
 use crate::placement::memory::Capacity;
-use crate::placement::transfers::for_each_transfer;
+use crate::placement::transfers::for_each_run_transfer;
 use crate::placement::violation::Violation;
 
 /// What the rules say of a plan.
@@ -149,16 +151,15 @@ impl Evaluator {
         }
     }
 
-    /// Bytes that one run moves between devices: one transfer per tensor and destination; unknown sizes count nothing. 0 for a
-    /// plan that is not legal.
+    /// Bytes that one run moves ([`super::RunTransfer`]); unknown sizes count nothing. 0 for a plan that is not legal.
     pub fn transfer_bytes(&mut self) -> u64 {
         if !self.is_legal() {
             return 0;
         }
-        let bytes = self.candidates.graph().tensor_bytes();
+        let graph = self.candidates.graph();
         let mut sum = 0u64;
-        for_each_transfer(self.candidates.graph(), &self.devices, |transfer| {
-            sum = sum.saturating_add(bytes[transfer.tensor as usize]);
+        for_each_run_transfer(&self.candidates, &self.devices, |transfer| {
+            sum = sum.saturating_add(transfer.bytes(graph).unwrap_or(0));
         });
         sum
     }
@@ -266,13 +267,13 @@ impl Evaluator {
     fn schedule(&mut self) -> (f64, &Estimate) {
         let estimate = self
             .estimate
-            .get_or_insert_with(|| Estimate::new(&self.candidates));
-        let makespan_ns = estimate.makespan_ns(Schedule {
-            candidates: &self.candidates,
+            .get_or_insert_with(|| estimate(&self.candidates));
+        let schedule = Schedule {
             devices: &self.devices,
             start_order: self.start_order.as_deref(),
             queues: self.queues.as_deref(),
-        });
+        };
+        let makespan_ns = estimate.makespan_ns(&self.candidates, schedule);
         (makespan_ns, estimate)
     }
 }

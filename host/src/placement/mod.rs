@@ -24,6 +24,7 @@ pub use identity::{IdentityDifference, PlacementIdentity};
 pub use keep::{KeepError, Kept, MoveReason, MovedNode, Replacement};
 pub use saved::{PlacementDiff, SavedPlacement, SavedPlacementError};
 pub use summary::{DeviceSummary, PlacementSummary};
+pub use transfers::RunTransfer;
 pub use violation::Violation;
 
 /// Ids and positions; graphs have fewer than 2^32 nodes.

@@ -3,16 +3,17 @@
 use serde::Serialize;
 
 use crate::candidates::Candidates;
-use crate::graph::TensorId;
 use crate::names::DeviceId;
-use crate::placement::transfers::for_each_transfer;
+use crate::placement::transfers::for_each_run_transfer;
 
 /// What is where, and what moves in one run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PlacementSummary {
     /// Every device of the set, in its order.
     pub devices: Vec<DeviceSummary>,
-    /// Transfers: one per tensor and destination device.
+    /// Transfers of a run of the whole graph: one per tensor and device (and memory) that reads it elsewhere, and one per node and
+    /// device that waits for it without reading. Constants and placeholders are not moved: what they give is where it is read
+    /// before the run.
     pub n_transfers: u64,
     /// Bytes of these transfers, as far as sizes are known.
     pub transfer_bytes: u64,
@@ -57,13 +58,9 @@ pub(super) fn summarize(candidates: &Candidates, devices: &[u32]) -> PlacementSu
         entry.resident_bytes = entry.resident_bytes.saturating_add(resident);
         entry.work_ns += candidates.work_ns(node, DeviceId(device));
     }
-    for_each_transfer(graph, devices, |transfer| {
-        let tensor = TensorId(transfer.tensor);
+    for_each_run_transfer(candidates, devices, |transfer| {
         summary.n_transfers += 1;
-        match graph
-            .tensor_shape(tensor)
-            .size_bytes(graph.tensor_dtypes()[tensor.index()])
-        {
+        match transfer.bytes(graph) {
             Some(bytes) => summary.transfer_bytes = summary.transfer_bytes.saturating_add(bytes),
             None => summary.n_transfers_of_unknown_size += 1,
         }

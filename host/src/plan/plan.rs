@@ -175,7 +175,8 @@ impl Plan {
         &self.values
     }
 
-    /// All transfers between devices, or between the memories of one. Feeds and fetches are not among them.
+    /// All transfers between devices, or between the memories of one, those of constants too, which no run makes
+    /// ([`Transfer::is_once`]). Feeds and fetches are not among them.
     pub fn transfers(&self) -> &[Transfer] {
         &self.transfers
     }
@@ -203,10 +204,14 @@ impl Plan {
         })
     }
 
+    /// The transfers that each run makes.
+    pub fn run_transfers(&self) -> impl Iterator<Item = &Transfer> {
+        self.transfers.iter().filter(|transfer| !transfer.is_once)
+    }
+
     /// Bytes that the transfers of one run move, where known: (sum of the known, at most `u64::MAX`; number of unknown ones).
     pub fn transfer_bytes(&self) -> (u64, usize) {
-        self.transfers
-            .iter()
+        self.run_transfers()
             .fold((0, 0), |(bytes, unknown), transfer| match transfer.bytes {
                 Some(known) => (bytes.saturating_add(known), unknown),
                 None => (bytes, unknown + 1),

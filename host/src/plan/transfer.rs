@@ -106,6 +106,8 @@ pub struct Transfer {
     /// The edge that it was made for, a position in [`Graph::predecessors`]: the first, in node order, of those that it serves.
     /// No two transfers of a plan have one edge.
     pub edge: u32,
+    /// Whether it is made once, when the plan is prepared, and never in a run: of a constant, which does not run.
+    pub is_once: bool,
     /// The value that is sent; `None` for control.
     pub sent: Option<ValueId>,
     /// The value that arrives; `None` for control.

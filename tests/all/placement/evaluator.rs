@@ -10,9 +10,11 @@ use placewright::candidates::synthetic;
 use placewright::device::DeviceProfile;
 use placewright::device::DeviceSet;
 use placewright::device::HOST_PROCESSOR;
+use placewright::graph::EdgeKind;
 use placewright::graph::NodeId;
 use placewright::graph::Work;
 use placewright::names::DeviceId;
+use placewright::partition::RunRequest;
 use placewright::placement::Evaluator;
 use placewright::placement::check;
 use placewright::policy::PlaceOptions;
@@ -213,6 +215,50 @@ fn heft_and_the_evaluator_expect_the_same_of_a_shared_chip() {
         .map(|node| found.work_ns(node, DeviceId(0)))
         .sum();
     assert!(found_ns >= all_ns * (1.0 - 1e-9), "{found_ns} {all_ns}");
+}
+
+/// A constant that waits for something runs; control moves, without bytes.
+#[test]
+fn what_does_not_run_is_not_moved() {
+    let mut builder = Builder::new();
+    let fed = builder.node("fed", "Placeholder", &[]);
+    let constant = builder.node("constant", "Const", &[]);
+    let first = builder.node("first", "Any", &[fed, constant]);
+    let late = builder.node_after("late", "Const", &[first]);
+    builder.node("last", "Any", &[constant, late]);
+    let graph = builder.finish();
+    let found = candidates(&graph, &PlacementOptions::default()).unwrap();
+    let is_given = |kind: &u8| kind & EdgeKind::GIVEN != 0;
+    let given: Vec<bool> = found.nodes().edge_kinds.iter().map(is_given).collect();
+    assert_eq!(given, [true, true, false, true, false]);
+
+    let devices = [CPU0, CPU0, CPU1, CPU0, CPU1];
+    let placement = check(&found, propose(&devices)).unwrap();
+    let summary = placement.summary();
+    assert_eq!((summary.n_transfers, summary.transfer_bytes), (2, 100));
+    let mut plan = Evaluator::new(&found);
+    plan.set_devices(&devices);
+    assert_eq!(plan.transfer_bytes(), 100);
+    // There and back, each 5 ns; nothing waits for what is given.
+    assert_eq!(plan.makespan_ns(), 10.0);
+
+    let output = |name: &str| graph.output(graph.find_node(name).unwrap(), 0).unwrap();
+    let request = RunRequest {
+        feeds: vec![output("fed")],
+        fetches: vec![output("last")],
+        targets: Vec::new(),
+    };
+    let cut = placement.cut(&request).unwrap();
+    let carried = |is_once: bool| -> Vec<String> {
+        let transfers = cut.transfers().iter();
+        let transfers = transfers.filter(|transfer| transfer.is_once == is_once);
+        transfers
+            .map(|transfer| transfer.payload.name(&graph))
+            .collect()
+    };
+    assert_eq!(carried(true), ["constant:0"]);
+    assert_eq!(carried(false), ["^first", "late:0"]);
+    assert_eq!(late.0, 3);
 }
 
 #[test]

@@ -2,33 +2,13 @@
 
 use placewright::candidates::PlacementHint;
 use placewright::candidates::PlacementOptions;
-use placewright::graph::AttrSet;
-use placewright::graph::Input;
 use placewright::graph::NodeId;
-use placewright::graph::NodeSpec;
-use placewright::graph::Work;
 use placewright::names::DeviceId;
 use placewright::names::DeviceName;
 
 use super::Builder;
 use super::CPU1;
 use super::candidates;
-
-/// A node that waits for others.
-fn after(builder: &mut Builder, name: &str, nodes: &[NodeId]) {
-    let inputs: Vec<Input> = nodes.iter().map(|&node| Input::Control(node)).collect();
-    let spec = NodeSpec {
-        name,
-        op: "Any",
-        inputs: &inputs,
-        requested_device: "",
-        attrs: AttrSet::default(),
-        outputs: &[],
-        stateful: false,
-        work: Work::default(),
-    };
-    builder.0.add_node(&spec).unwrap();
-}
 
 #[test]
 fn hints_mark_generators_and_metadata() {
@@ -89,7 +69,7 @@ fn identities_between_equal_requests_follow_their_producers() {
     };
     assert!(!follows(&second_consumer, [""; 3], false));
     let waits = |builder: &mut Builder, _: NodeId, identity: NodeId| {
-        after(builder, "waits", &[identity]);
+        builder.node_after("waits", "Any", &[identity]);
     };
     assert!(!follows(&waits, [""; 3], false), "control edges count");
 }
@@ -105,7 +85,7 @@ fn identities_at_the_end_of_a_graph_follow_what_asks_for_nothing() {
     let asks = builder.on("asks", "Any", &[source], "/cpu:1");
     let other = builder.node("other", "Identity", &[asks]);
     let waited_for = builder.node("waited_for", "Identity", &[free]);
-    after(&mut builder, "waits", &[waited_for, waited_for]);
+    builder.node_after("waits", "Any", &[waited_for, waited_for]);
     let graph = builder.finish();
     let found = candidates(&graph, &PlacementOptions::default()).unwrap();
     let follow = &found.nodes().follow;

@@ -10,7 +10,11 @@ use std::cell::RefCell;
 
 use placewright::candidates::Candidates;
 use placewright::candidates::CandidatesError;
+use placewright::graph::NodeId;
+use placewright::partition::RunRequest;
+use placewright::placement::Placement;
 use placewright::placement::check;
+use placewright::plan::Plan;
 use placewright::policy::LoadedPolicy;
 use placewright::policy::PlaceOptions;
 use placewright::policy::PolicyEngine;
@@ -94,6 +98,11 @@ fn check_policy(
     let answer = policy.place(candidates, &PlaceOptions::default());
     let answer = answer.map_err(|error| by(&error.to_string()))?;
     let placement = check(candidates, answer.proposal).map_err(|error| by(&error.to_string()))?;
+    let (counted, cut) = (placement.summary(), whole_run(&placement));
+    let of_run = (cut.run_transfers().count() as u64, cut.transfer_bytes().0);
+    if (counted.n_transfers, counted.transfer_bytes) != of_run {
+        return Err(by(&format!("counts {counted:?}, a run makes {of_run:?}")));
+    }
     if let Some(what) = oracle::broken_rule(case, placement.devices()) {
         return Err(by(&what));
     }
@@ -105,6 +114,21 @@ fn check_policy(
         return Err(by(&format!("chose {found:?}, TensorFlow {expected:?}")));
     }
     Ok(())
+}
+
+/// The cut of a run that fetches all that nobody reads, hence runs everything.
+fn whole_run(placement: &Placement) -> Plan {
+    let graph = placement.graph();
+    let is_last = |node: &NodeId| graph.successors().row(node.index()).is_empty();
+    let fetches = graph
+        .nodes()
+        .filter(is_last)
+        .filter_map(|node| graph.output(node, 0));
+    let request = RunRequest {
+        fetches: fetches.collect(),
+        ..RunRequest::default()
+    };
+    placement.cut(&request).expect("nothing is fed")
 }
 
 /// A refusal is right where no device is left for some group: softly placed graphs are refused only if hard ones are.

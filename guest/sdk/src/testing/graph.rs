@@ -32,6 +32,7 @@ pub struct GraphBuilder {
     executions: Vec<f64>,
     resident_bytes: Vec<u64>,
     workspace_bytes: Vec<u64>,
+    is_given: Vec<bool>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -49,6 +50,8 @@ pub struct TestGraph {
     pub counts: Counts,
     pub predecessors: Csr<'static>,
     pub successors: Csr<'static>,
+    /// Beside the items of `successors`: positions in the columns of edges.
+    pub(super) successor_edges: Vec<u32>,
     pub edge_tensors: Vec<u32>,
     pub edge_kinds: Vec<u8>,
     pub tensor_bytes: Vec<u64>,
@@ -89,6 +92,7 @@ impl GraphBuilder {
             executions: Vec::new(),
             resident_bytes: Vec::new(),
             workspace_bytes: Vec::new(),
+            is_given: Vec::new(),
         }
     }
 
@@ -113,6 +117,7 @@ impl GraphBuilder {
         self.executions.push(1.0);
         self.resident_bytes.push(0);
         self.workspace_bytes.push(0);
+        self.is_given.push(false);
         node
     }
 
@@ -172,6 +177,11 @@ impl GraphBuilder {
         self.placement_hints[node as usize] = bits;
     }
 
+    /// Makes a node a constant or a placeholder: its edges are [`EdgeKind::GIVEN`], and nothing is moved from it.
+    pub fn given(&mut self, node: u32) {
+        self.is_given[node as usize] = true;
+    }
+
     /// Whom a metadata op or a matching identity follows.
     pub fn follow(&mut self, node: u32, producer: u32) {
         self.follow[node as usize] = producer;
@@ -205,6 +215,8 @@ impl GraphBuilder {
         let predecessors = csr(n_nodes, by_consumer);
         let by_producer = edges.iter().map(|edge| (edge.from, edge.to));
         let successors = csr(n_nodes, by_producer);
+        let positions = (0_u32..).zip(&edges).map(|(at, edge)| (edge.from, at));
+        let successor_edges = csr(n_nodes, positions).items.into_owned();
         let mut tensor_bytes = Vec::new();
         let mut tensor_nodes = Vec::new();
         let mut edge_tensors = Vec::with_capacity(edges.len());
@@ -218,11 +230,11 @@ impl GraphBuilder {
                     u32::try_from(tensor_bytes.len() - 1).expect("test graphs are small")
                 }
             });
-            edge_kinds.push(if edge.bytes.is_none() {
-                EdgeKind::CONTROL
-            } else {
-                0
-            });
+            let bit = |is_set: bool, bit: u8| if is_set { bit } else { 0 };
+            edge_kinds.push(
+                bit(edge.bytes.is_none(), EdgeKind::CONTROL)
+                    | bit(self.is_given[edge.from as usize], EdgeKind::GIVEN),
+            );
         }
         let mut sets: Vec<&[u32]> = vec![&self.preferred];
         let mut candidate_set = Vec::with_capacity(n_nodes);
@@ -266,6 +278,7 @@ impl GraphBuilder {
             },
             predecessors,
             successors,
+            successor_edges,
             edge_tensors,
             edge_kinds,
             tensor_bytes,

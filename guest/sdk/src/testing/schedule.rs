@@ -1,10 +1,9 @@
-//! When the nodes of a plan run, in the simplest model.
+//! When the nodes of a plan run: the host's schedule, with the costs and links of a test.
 
-use std::cmp::Reverse;
-use std::collections::BTreeMap;
-use std::collections::BinaryHeap;
-
-use crate::NONE;
+use crate::EdgeKind;
+use crate::estimate::Durations;
+use crate::estimate::Estimate;
+use crate::graph::Rows;
 use crate::source::DeviceSource;
 use crate::source::GraphSource;
 use crate::testing::TestDevices;
@@ -13,13 +12,12 @@ use crate::testing::TestGraph;
 /// Start and end of every node, in ns.
 #[derive(Debug)]
 pub(super) struct Schedule {
-    starts: Vec<f64>,
-    ends: Vec<f64>,
+    estimate: Estimate,
+    makespan_ns: f64,
 }
 
 impl Schedule {
-    /// Takes the nodes one by one, among those whose producers were taken that of the largest start order, and lets each start
-    /// when its inputs are there and its queue is free. The plan breaks no rule but, perhaps, that of memory.
+    /// The plan breaks no rule but, perhaps, that of memory.
     pub(super) fn new(
         graph: &TestGraph,
         devices: &TestDevices,
@@ -27,40 +25,21 @@ impl Schedule {
         start_order: Option<&[i32]>,
         queues: Option<&[u32]>,
     ) -> Self {
-        let mut schedule = Self {
-            starts: vec![0.0; placed.len()],
-            ends: vec![0.0; placed.len()],
+        let mut estimate = Estimate::new(placed.len(), &devices.silicon, &devices.queues);
+        let schedule = crate::estimate::Schedule {
+            devices: placed,
+            start_order,
+            queues,
         };
-        let mut free_at: BTreeMap<(u32, u32), f64> = BTreeMap::new();
-        for node in order(graph, start_order) {
-            let device = placed[node];
-            let chip = devices.silicon[device as usize];
-            let free = |queue: &u32| free_at.get(&(chip, *queue)).copied().unwrap_or(0.0);
-            let queue = match queues {
-                Some(queues) => queues[node],
-                None => (0..devices.queues[device as usize])
-                    .min_by(|a, b| free(a).total_cmp(&free(b)))
-                    .unwrap_or(0),
-            };
-            let start = schedule
-                .ready(graph, devices, placed, node)
-                .max(free(&queue));
-            let times = graph.executions[node];
-            let id = u32::try_from(node).unwrap_or(NONE);
-            let work = if times > 0.0 {
-                graph.cost(id, device) * times
-            } else {
-                0.0
-            };
-            free_at.insert((chip, queue), start + work);
-            schedule.starts[node] = start;
-            schedule.ends[node] = start + work;
+        let makespan_ns = estimate.makespan_ns(&Costs { graph, devices }, schedule);
+        Self {
+            estimate,
+            makespan_ns,
         }
-        schedule
     }
 
     pub(super) fn makespan_ns(&self) -> f64 {
-        self.ends.iter().copied().fold(0.0, f64::max)
+        self.makespan_ns
     }
 
     /// Per device the most bytes at one time: resident bytes, workspaces, outputs until their last reader has ended, and copies
@@ -71,6 +50,7 @@ impl Schedule {
         devices: &TestDevices,
         placed: &[u32],
     ) -> Vec<u64> {
+        let (starts, ends) = (self.estimate.starts_ns(), self.estimate.finish_ns());
         let mut held = vec![0_u64; devices.memory_domains.len()];
         // Time, whether it is an allocation, device, bytes.
         let mut events: Vec<(f64, bool, u32, u64)> = Vec::new();
@@ -78,27 +58,31 @@ impl Schedule {
             events.push((from, true, device, bytes));
             events.push((to, false, device, bytes));
         };
-        let mut last_reader = self.ends.clone();
+        let mut last_reader = ends.to_vec();
         for node in 0..placed.len() {
             for edge in graph.edges_into(node) {
                 let producer = graph.predecessors.items[edge] as usize;
-                last_reader[producer] = self.ends[node].max(last_reader[producer]);
+                last_reader[producer] = ends[node].max(last_reader[producer]);
                 let bytes = graph.edge_bytes(edge);
                 if placed[producer] != placed[node] && bytes > 0 {
-                    let way = transfer_ns(devices, placed[producer], placed[node], bytes);
-                    let arrival = self.ends[producer] + way;
-                    lives(placed[node], arrival, self.ends[node], bytes);
+                    let way = if graph.edge_kinds[edge] & EdgeKind::GIVEN != 0 {
+                        0.0
+                    } else {
+                        transfer_ns(devices, placed[producer], placed[node], bytes)
+                    };
+                    let arrival = ends[producer] + way;
+                    lives(placed[node], arrival, ends[node], bytes);
                 }
             }
         }
         for (node, &device) in placed.iter().enumerate() {
             held[device as usize] += graph.resident_bytes[node];
             let workspace = graph.workspace_bytes[node];
-            lives(device, self.starts[node], self.ends[node], workspace);
+            lives(device, starts[node], ends[node], workspace);
         }
         for (&node, &bytes) in graph.tensor_nodes.iter().zip(&graph.tensor_bytes) {
             let node = node as usize;
-            lives(placed[node], self.starts[node], last_reader[node], bytes);
+            lives(placed[node], starts[node], last_reader[node], bytes);
         }
         events.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
         let mut peak = held.clone();
@@ -113,17 +97,46 @@ impl Schedule {
         }
         peak
     }
+}
 
-    /// When the inputs of a node are on its device; its producers were taken before.
-    fn ready(&self, graph: &TestGraph, devices: &TestDevices, placed: &[u32], node: usize) -> f64 {
-        let mut ready = 0.0_f64;
-        for edge in graph.edges_into(node) {
-            let producer = graph.predecessors.items[edge] as usize;
-            let bytes = graph.edge_bytes(edge);
-            let way = transfer_ns(devices, placed[producer], placed[node], bytes);
-            ready = ready.max(self.ends[producer] + way);
+/// The durations of a test.
+struct Costs<'a> {
+    graph: &'a TestGraph,
+    devices: &'a TestDevices,
+}
+
+impl Durations for Costs<'_> {
+    fn successors(&self) -> Rows<'_> {
+        Rows {
+            offsets: &self.graph.successors.offsets,
+            items: &self.graph.successors.items,
         }
-        ready
+    }
+
+    fn n_predecessors(&self, node: u32) -> usize {
+        self.graph.edges_into(node as usize).len()
+    }
+
+    fn work_ns(&self, node: u32, device: u32) -> f64 {
+        let times = self.graph.executions[node as usize];
+        if times > 0.0 {
+            self.graph.cost(node, device) * times
+        } else {
+            0.0
+        }
+    }
+
+    fn transfer_ns(&self, position: usize, source: u32, destination: u32) -> f64 {
+        let edge = self.graph.successor_edges[position] as usize;
+        if self.graph.edge_kinds[edge] & EdgeKind::GIVEN != 0 {
+            return 0.0;
+        }
+        transfer_ns(
+            self.devices,
+            source,
+            destination,
+            self.graph.edge_bytes(edge),
+        )
     }
 }
 
@@ -135,31 +148,4 @@ fn transfer_ns(devices: &TestDevices, from: u32, to: u32, bytes: u64) -> f64 {
         return link.latency_ns;
     }
     link.latency_ns + bytes as f64 * link.ns_per_byte
-}
-
-/// Producers before consumers; among the nodes that may come next the largest start order, then the smallest id.
-fn order(graph: &TestGraph, start_order: Option<&[i32]>) -> Vec<usize> {
-    let n_nodes = graph.names.len();
-    let wish = |node: usize| start_order.map_or(0, |order| order[node]);
-    let mut n_waits: Vec<usize> = (0..n_nodes)
-        .map(|node| graph.edges_into(node).len())
-        .collect();
-    let mut ready: BinaryHeap<(i32, Reverse<usize>)> = (0..n_nodes)
-        .filter(|&node| n_waits[node] == 0)
-        .map(|node| (wish(node), Reverse(node)))
-        .collect();
-    let mut order = Vec::with_capacity(n_nodes);
-    while let Some((_, Reverse(node))) = ready.pop() {
-        order.push(node);
-        let range =
-            graph.successors.offsets[node] as usize..graph.successors.offsets[node + 1] as usize;
-        for &consumer in &graph.successors.items[range] {
-            let consumer = consumer as usize;
-            n_waits[consumer] -= 1;
-            if n_waits[consumer] == 0 {
-                ready.push((wish(consumer), Reverse(consumer)));
-            }
-        }
-    }
-    order
 }

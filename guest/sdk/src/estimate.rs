@@ -1,0 +1,283 @@
+//! What a plan is expected to take: a list schedule, event by event, as the executor would run it. The host estimates plans with
+//! it, and [`testing`](crate::testing) scores them with it.
+//!
+//! A node may start when its inputs have arrived on its device. When a queue of a chip is free, the nodes that may start there
+//! do, that of the largest start order first, ties by id; a queue never waits for a node whose inputs are still on their way
+//! while another one may start. Devices of one chip share its queues. A tensor arrives on another device once,
+//! `latency + bytes * ns_per_byte` after it was made; links do not contend, as in the schedules of Topcuoglu et al. 2002. What does
+//! not run ([`EdgeKind::GIVEN`](crate::EdgeKind::GIVEN)) is on every device at once.
+
+use std::cmp::Ordering;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use crate::graph::Rows;
+
+/// What a schedule is made of: the graph, and how long things take.
+pub trait Durations {
+    /// Consumers of every node, one per edge.
+    fn successors(&self) -> Rows<'_>;
+
+    /// Number of edges into a node.
+    fn n_predecessors(&self, node: u32) -> usize;
+
+    /// All executions of a node on a device, in ns; never NaN.
+    fn work_ns(&self, node: u32, device: u32) -> f64;
+
+    /// The way of what an edge carries from one device to another, in ns; `position` is the edge's place in
+    /// [`Self::successors`].
+    fn transfer_ns(&self, position: usize, source: u32, destination: u32) -> f64;
+}
+
+/// A plan to be scheduled.
+#[derive(Debug, Clone, Copy)]
+pub struct Schedule<'a> {
+    /// One device per node, all in range.
+    pub devices: &'a [u32],
+    /// Larger first; `None` = by id.
+    pub start_order: Option<&'a [i32]>,
+    /// Queue per node; `None` = the one of its device that is free first.
+    pub queues: Option<&'a [u32]>,
+}
+
+/// When the nodes of a plan run. Its buffers are kept for the next plan.
+#[derive(Debug)]
+pub struct Estimate {
+    starts_ns: Vec<f64>,
+    finish_ns: Vec<f64>,
+    /// When the inputs that were made so far are on the node's device.
+    ready_ns: Vec<f64>,
+    /// Edges whose producer has not ended.
+    n_waits: Vec<u32>,
+    /// First queue of each device's chip. A chip has as many as the device of it that has most.
+    first_queue: Vec<u32>,
+    /// By the first queue of a chip: how many it has.
+    n_queues: Vec<u32>,
+    /// Queues that fill together: all of one chip, at its first one, or each alone where the plan names them.
+    pools: Vec<Pool>,
+    /// What happens next, soonest first.
+    events: BinaryHeap<Reverse<Event>>,
+    is_up_to_date: bool,
+    makespan_ns: f64,
+}
+
+#[derive(Debug, Default)]
+struct Pool {
+    n_free: u32,
+    /// Nodes that may start: start order, then id.
+    ready: BinaryHeap<(i32, Reverse<u32>)>,
+}
+
+/// Something that happens to a node.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Event {
+    at_ns: f64,
+    node: u32,
+    what: What,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum What {
+    /// It ends, and frees its queue.
+    Finish,
+    /// Its last input is there.
+    Arrival,
+}
+
+impl Eq for Event {}
+
+impl Ord for Event {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let key = |event: &Self| (event.node, event.what == What::Arrival);
+        self.at_ns
+            .total_cmp(&other.at_ns)
+            .then_with(|| key(self).cmp(&key(other)))
+    }
+}
+
+impl PartialOrd for Event {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Estimate {
+    /// For graphs of so many nodes, and devices of these chips with so many queues each.
+    pub fn new(n_nodes: usize, silicon: &[u32], queues: &[u32]) -> Self {
+        let n_chips = silicon.iter().max().map_or(0, |&last| last + 1);
+        let mut queues_of_chip = vec![0u32; n_chips as usize];
+        for (&chip, &queues) in silicon.iter().zip(queues) {
+            let most = &mut queues_of_chip[chip as usize];
+            *most = queues.max(*most).max(1);
+        }
+        let mut first_of_chip = vec![0u32];
+        for &queues in &queues_of_chip {
+            first_of_chip.push(first_of_chip[first_of_chip.len() - 1] + queues);
+        }
+        let n_pools = first_of_chip[first_of_chip.len() - 1] as usize;
+        let mut n_queues = vec![0; n_pools];
+        for (&first, &queues) in first_of_chip.iter().zip(&queues_of_chip) {
+            if queues > 0 {
+                n_queues[first as usize] = queues;
+            }
+        }
+        let mut pools = Vec::new();
+        pools.resize_with(n_pools, Pool::default);
+        let of_chip = |&chip: &u32| first_of_chip[chip as usize];
+        Self {
+            starts_ns: vec![0.0; n_nodes],
+            finish_ns: vec![0.0; n_nodes],
+            ready_ns: vec![0.0; n_nodes],
+            n_waits: vec![0; n_nodes],
+            first_queue: silicon.iter().map(of_chip).collect(),
+            n_queues,
+            pools,
+            events: BinaryHeap::new(),
+            is_up_to_date: false,
+            makespan_ns: 0.0,
+        }
+    }
+
+    /// The plan changed.
+    pub fn invalidate(&mut self) {
+        self.is_up_to_date = false;
+    }
+
+    /// When the last node ends, in ns. Scheduled anew only after [`Self::invalidate`].
+    pub fn makespan_ns(&mut self, durations: &impl Durations, schedule: Schedule<'_>) -> f64 {
+        if !self.is_up_to_date {
+            self.makespan_ns = self.run(durations, schedule);
+            self.is_up_to_date = true;
+        }
+        self.makespan_ns
+    }
+
+    /// When each node starts in the schedule made last, in ns.
+    pub fn starts_ns(&self) -> &[f64] {
+        &self.starts_ns
+    }
+
+    /// When each node ends in the schedule made last, in ns.
+    pub fn finish_ns(&self) -> &[f64] {
+        &self.finish_ns
+    }
+
+    fn run(&mut self, durations: &impl Durations, schedule: Schedule<'_>) -> f64 {
+        self.reset(durations, schedule);
+        let mut makespan_ns = 0.0f64;
+        // Pools in which a node may start now.
+        let mut touched: Vec<usize> = Vec::new();
+        while let Some(&Reverse(Event { at_ns: now_ns, .. })) = self.events.peek() {
+            // All that happens at one instant comes before anything starts, so that start order and not chance decides.
+            while let Some(&Reverse(event)) = self.events.peek()
+                && event.at_ns <= now_ns
+            {
+                self.events.pop();
+                let pool = self.pool(schedule, event.node as usize);
+                match event.what {
+                    What::Finish => {
+                        makespan_ns = makespan_ns.max(event.at_ns);
+                        self.pools[pool].n_free += 1;
+                        self.release(durations, schedule, event.node);
+                    }
+                    What::Arrival => {
+                        let node = event.node;
+                        let wish = schedule.start_order.map_or(0, |order| order[node as usize]);
+                        self.pools[pool].ready.push((wish, Reverse(node)));
+                    }
+                }
+                touched.push(pool);
+            }
+            for pool in touched.drain(..) {
+                self.start_nodes(durations, schedule, pool, now_ns);
+            }
+        }
+        makespan_ns
+    }
+
+    fn reset(&mut self, durations: &impl Durations, schedule: Schedule<'_>) {
+        self.events.clear();
+        for (pool, &n_queues) in self.pools.iter_mut().zip(&self.n_queues) {
+            pool.ready.clear();
+            pool.n_free = if schedule.queues.is_some() {
+                1
+            } else {
+                n_queues
+            };
+        }
+        self.ready_ns.fill(0.0);
+        for (node, n_waits) in (0u32..).zip(&mut self.n_waits) {
+            *n_waits = to_u32(durations.n_predecessors(node));
+            if *n_waits == 0 {
+                self.events.push(Reverse(Event {
+                    at_ns: 0.0,
+                    node,
+                    what: What::Arrival,
+                }));
+            }
+        }
+    }
+
+    /// The pool that a node waits in.
+    fn pool(&self, schedule: Schedule<'_>, node: usize) -> usize {
+        let first = self.first_queue[schedule.devices[node] as usize] as usize;
+        let queue = schedule.queues.map_or(0, |queues| queues[node]);
+        first + queue.min(self.n_queues[first] - 1) as usize
+    }
+
+    /// Starts nodes while queues of the pool are free.
+    fn start_nodes(
+        &mut self,
+        durations: &impl Durations,
+        schedule: Schedule<'_>,
+        pool: usize,
+        now_ns: f64,
+    ) {
+        let pool = &mut self.pools[pool];
+        while pool.n_free > 0
+            && let Some((_, Reverse(node))) = pool.ready.pop()
+        {
+            pool.n_free -= 1;
+            let index = node as usize;
+            let finish_ns = now_ns + durations.work_ns(node, schedule.devices[index]);
+            self.starts_ns[index] = now_ns;
+            self.finish_ns[index] = finish_ns;
+            self.events.push(Reverse(Event {
+                at_ns: finish_ns,
+                node,
+                what: What::Finish,
+            }));
+        }
+    }
+
+    /// Sends the outputs of a node that has ended to its consumers.
+    fn release(&mut self, durations: &impl Durations, schedule: Schedule<'_>, producer: u32) {
+        let source = schedule.devices[producer as usize];
+        let finish_ns = self.finish_ns[producer as usize];
+        let successors = durations.successors();
+        for position in successors.range(producer) {
+            let node = successors.items[position];
+            let consumer = node as usize;
+            let destination = schedule.devices[consumer];
+            let mut arrival_ns = finish_ns;
+            if destination != source {
+                arrival_ns += durations.transfer_ns(position, source, destination);
+            }
+            let ready_ns = &mut self.ready_ns[consumer];
+            *ready_ns = ready_ns.max(arrival_ns);
+            self.n_waits[consumer] -= 1;
+            if self.n_waits[consumer] == 0 {
+                self.events.push(Reverse(Event {
+                    at_ns: *ready_ns,
+                    node,
+                    what: What::Arrival,
+                }));
+            }
+        }
+    }
+}
+
+/// Edges per node; graphs have fewer than 2^32.
+fn to_u32(n: usize) -> u32 {
+    u32::try_from(n).expect("graphs have fewer than 2^32 edges")
+}
