@@ -42,6 +42,8 @@ pub mod plan;
 
 pub mod trace;
 
+mod files;
+
 pub mod store;
 
 pub mod device;

@@ -7,6 +7,8 @@
 mod builder;
 mod calibrated;
 mod diagnose;
+#[cfg(feature = "graphdef")]
+mod graph_file;
 mod group;
 mod lifecycle;
 mod names;

@@ -668,7 +668,8 @@ fn a_run_that_fails_leaves_its_trace() {
     let trace = path_in(&folder, "trace.json");
     let (graph, other) = (model("tiny_add.pb"), model("tiny_broadcast.npz"));
     let line = "run {} --feeds {} --trace {}";
-    placewright(args(line, &[&graph, &other, &trace])).expect_error(1, &["`a:0`"]);
+    placewright(args(line, &[&graph, &other, &trace]))
+        .expect_error(1, &["`in/a`", "shape [2,1,4]", "shape [3]"]);
     let trace = fs::read_to_string(&trace).expect("written");
     let trace: Value = serde_json::from_str(&trace).expect("JSON");
     assert!(!trace["traceEvents"].as_array().expect("events").is_empty());

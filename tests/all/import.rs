@@ -190,7 +190,10 @@ fn limits_are_kept() {
     let error = import_graph(bytes.clone(), &ops, &small).unwrap_err();
     assert_eq!(
         error.to_string(),
-        format!("the GraphDef has {} bytes, the limit is 100", bytes.len())
+        format!(
+            "the GraphDef has {} bytes, the limit is 100; `ImportOptions::size_bytes_max` raises it",
+            bytes.len()
+        )
     );
     let few = ImportOptions::default().with_n_nodes_max(2);
     let error = import_graph(bytes.clone(), &ops, &few)

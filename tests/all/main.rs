@@ -26,6 +26,7 @@ mod gpu;
 #[cfg(feature = "cli")]
 mod hard_requests;
 mod harness;
+mod hostile_bytes;
 #[cfg(feature = "graphdef")]
 mod import;
 mod kernel_choice;

@@ -93,7 +93,10 @@ fn graphs_are_placed_on_devices_of_workers_and_not_run_there() {
             device_filters: filters.iter().map(|&filter| filter.to_owned()).collect(),
             ..DiscoveryOptions::default()
         };
-        on(device).with_workers(Arc::new(Cluster), options).build()
+        on(device)
+            .with_workers(Arc::new(Cluster), options)
+            .build()
+            .map_err(Box::new)
     };
     let there = build(&format!("{THERE}/device:CPU:1"), &[]).unwrap();
     let names = [(THERE, 0), (THERE, 1), (HERE, 0)];

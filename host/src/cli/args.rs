@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use clap::ValueHint;
 
+use super::sandbox::SandboxArgs;
 use super::units::parse_bytes;
 
 /// Which devices there are.
@@ -41,7 +42,7 @@ pub(super) struct DeviceArgs {
     )]
     pub(super) visible_gpus: String,
     /// Share of a GPU's memory that its device may take; 0 = all but a reserve, more than 1 = beyond what there is, by unified memory.
-    #[arg(long, value_name = "X", default_value_t = 0.0)]
+    #[arg(long, value_name = "X", default_value_t = 0.0, value_parser = parse_memory_fraction)]
     pub(super) gpu_memory_fraction: f64,
     /// Page memory of GPUs in and out of the host's, which holds what does not fit.
     #[arg(long)]
@@ -120,6 +121,8 @@ pub(super) struct PlacementArgs {
     /// Memory of the policy, such as 256MiB.
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes, help_heading = "Policy")]
     pub(super) policy_memory: Option<u64>,
+    #[command(flatten)]
+    pub(super) sandbox: SandboxArgs,
     /// Fail when the policy fails, instead of going on with the next one of the ladder.
     #[arg(long, help_heading = "Policy")]
     pub(super) strict_policy: bool,
@@ -244,11 +247,23 @@ fn parse_setting(text: &str) -> Result<(String, String), String> {
     }
 }
 
+/// Above 1, memory of the host's is paged in and out; a hundredfold leaves nothing of a GPU's speed.
+const MEMORY_FRACTION_MAX: f64 = 100.0;
+
+fn parse_memory_fraction(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if (0.0..=MEMORY_FRACTION_MAX).contains(&value) => Ok(value),
+        _ => Err(format!(
+            "`{text}` is no share of a GPU's memory; expected a number from 0 to {MEMORY_FRACTION_MAX} such as 0.5"
+        )),
+    }
+}
+
 pub(super) fn parse_tolerance(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if value >= 0.0 && value.is_finite() => Ok(value),
         _ => Err(format!(
-            "`{text}` is no tolerance; expected a number such as 1e-4"
+            "`{text}` is no tolerance; expected a number from 0 on, such as 1e-4"
         )),
     }
 }
@@ -285,8 +300,17 @@ mod tests {
         for text in ["", "=v", "k"] {
             assert!(parse_setting(text).is_err(), "{text}");
         }
-        for text in ["-1", "nan", "inf", "x"] {
+        for text in [
+            "-1", "nan", "-nan", "inf", "infinity", "-inf", "1e999", "x", "",
+        ] {
             assert!(parse_tolerance(text).is_err(), "{text}");
+            assert!(
+                parse_memory_fraction(text).is_err_and(|err| err.contains("from 0 to 100")),
+                "{text}"
+            );
         }
+        assert_eq!(parse_memory_fraction("1.5"), Ok(1.5));
+        assert_eq!(parse_memory_fraction("0"), Ok(0.0));
+        assert!(parse_memory_fraction("100.1").is_err());
     }
 }

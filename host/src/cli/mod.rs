@@ -17,6 +17,7 @@ mod progress;
 mod random;
 mod refusals;
 mod run;
+mod sandbox;
 mod summary;
 mod timing;
 mod units;
@@ -98,13 +99,21 @@ struct UsageError(String);
 
 /// Runs the program with the arguments of this process, on what ships.
 pub fn main() -> ExitCode {
-    ExitCode::from(run(Registry::default(), std::env::args_os()))
+    main_with(Registry::default())
+}
+
+/// Runs the program with the arguments of this process, on what an app knows; see [`run`]. Policies are compiled by the same
+/// program, started again, as [`CompilerProcess`](crate::policy::CompilerProcess) says, so call it from `main`, before anything
+/// that should not happen a second time.
+pub fn main_with(registry: Registry) -> ExitCode {
+    sandbox::compile_if_asked();
+    ExitCode::from(run(registry, std::env::args_os()))
 }
 
 /// Runs the program on what an app knows: its ops, devices and kernels are there in every command as what ships is (but in `bench
 /// placement`, `policy-call` and `dispatch`, whose figures are those of this library), less the device types that the environment switches
 /// off. The first of `args` is the
-/// name of the program; returned is the exit status.
+/// name of the program; returned is the exit status. Policies are compiled in this process.
 ///
 /// ```no_run
 /// use placewright::registry::Registry;
@@ -112,7 +121,7 @@ pub fn main() -> ExitCode {
 /// # const NPU: placewright::registry::Registrar = placewright::registry::Registrar::new("NPU", |_| Ok(()));
 /// fn main() -> Result<std::process::ExitCode, placewright::registry::RegistryError> {
 ///     let registry = Registry::default().with(NPU)?;
-///     Ok(placewright::cli::run(registry, std::env::args_os()).into())
+///     Ok(placewright::cli::main_with(registry))
 /// }
 /// ```
 pub fn run<S>(registry: Registry, args: impl IntoIterator<Item = S>) -> u8

@@ -21,6 +21,7 @@ use zip::ZipWriter;
 use zip::write::FileOptions;
 
 use crate::backend::cpu;
+use crate::files;
 use crate::tensor::Allocator;
 use crate::tensor::DType;
 use crate::tensor::HostAllocator;
@@ -60,7 +61,7 @@ struct Header {
 impl NpzReader {
     /// Opens the archive at `path`.
     pub(super) fn open(path: &Path) -> Result<Self> {
-        let file = File::open(path).with_context(|| format!("opening {}", path.display()))?;
+        let file = files::open(path).with_context(|| format!("opening {}", path.display()))?;
         let zip = ZipArchive::new(BufReader::new(file))
             .map_err(|err| anyhow!("{err}; expected an archive as numpy.savez writes it"))
             .with_context(|| format!("reading {}", path.display()))?;

@@ -17,6 +17,7 @@ use super::summary::PlacementView;
 use crate::candidates::PlacementOptions;
 use crate::error::Error;
 use crate::execute::InterOpPool;
+use crate::files;
 use crate::import::ImportOptions;
 use crate::names::DeviceName;
 use crate::placement::Digest;
@@ -35,6 +36,9 @@ use crate::registry::Registry;
 use crate::session::Session;
 use crate::session::SessionBuilder;
 use crate::trace::Recorder;
+
+/// Bytes of a saved placement.
+const SAVED_BYTES_MAX: u64 = 1 << 29;
 
 /// A session, and who was to place its graph.
 #[derive(Debug)]
@@ -225,7 +229,12 @@ impl Opened {
 /// A saved placement from a file.
 pub(super) fn read_saved(path: &Path) -> Result<SavedPlacement> {
     let context = || format!("reading {}", path.display());
-    let text = fs::read_to_string(path).with_context(context)?;
+    let text = files::read_text(
+        path,
+        SAVED_BYTES_MAX,
+        "a saved placement of a million nodes has a fifth of that",
+    )
+    .with_context(context)?;
     SavedPlacement::from_json(&text).with_context(context)
 }
 
@@ -271,7 +280,7 @@ fn engine(args: &PlacementArgs, output: &Output) -> Result<PolicyEngine> {
         output.note(format_args!("{err:#}; the policy is compiled anew"));
         None
     });
-    Ok(PolicyEngine::with_cache(limits, cache)?)
+    Ok(args.sandbox.engine(limits, cache)?)
 }
 
 /// Answers of before, in the user's cache folder; in memory alone, hence for nothing, where there is none.

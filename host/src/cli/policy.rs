@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use anyhow::Context;
 use anyhow::Result;
 use clap::Subcommand;
 use clap::ValueHint;
@@ -14,11 +13,13 @@ use super::output::Output;
 use super::output::align_right;
 use super::output::new_table;
 use super::progress::Progress;
+use super::sandbox::SandboxArgs;
 use super::units::show_bytes;
 use crate::policy::CONTRACT_VERSION;
 use crate::policy::PolicyEngine;
 use crate::policy::PolicyInspection;
 use crate::policy::PolicyLimits;
+use crate::policy::PolicySource;
 use crate::policy::ShippedPolicy;
 use crate::policy::inspect;
 
@@ -34,6 +35,8 @@ pub(super) enum PolicyCommand {
         /// A core module or a component.
         #[arg(value_hint = ValueHint::FilePath)]
         file: PathBuf,
+        #[command(flatten)]
+        sandbox: SandboxArgs,
     },
 }
 
@@ -130,12 +133,17 @@ impl Report {
 /// Runs the command.
 pub(super) fn run(command: &PolicyCommand, output: &mut Output) -> Result<Outcome> {
     // Looking needs no cache; where there is one, it saves the compilation.
-    let engine = PolicyEngine::with_cache(PolicyLimits::default(), cache::open().ok().flatten())?;
+    let cache = cache::open().ok().flatten();
     match command {
-        PolicyCommand::List => list(&engine, output),
-        PolicyCommand::Check { file } => {
-            let bytes =
-                std::fs::read(file).with_context(|| format!("reading {}", file.display()))?;
+        PolicyCommand::List => {
+            // They are ours: nothing of them needs to be ended.
+            let engine = PolicyEngine::with_cache(PolicyLimits::default(), cache)?;
+            list(&engine, output)
+        }
+        PolicyCommand::Check { file, sandbox } => {
+            let engine = sandbox.engine(PolicyLimits::default(), cache)?;
+            let source = PolicySource::File(file.clone());
+            let bytes = source.read(engine.limits())?;
             let progress = Progress::spinner(format!("compiling {}", file.display()));
             let inspection = inspect(&engine, &file.display().to_string(), &bytes)?;
             drop(progress);

@@ -65,12 +65,32 @@ pub(super) fn first_values(tensor: &Tensor, n: usize) -> Vec<Value> {
         DType::String => {
             let values = tensor.as_strings().unwrap_or_default();
             let texts = values.iter().take(n);
-            texts
-                .map(|text| String::from_utf8_lossy(text).into_owned().into())
-                .collect()
+            texts.map(|text| shown(text).into()).collect()
         }
         DType::Resource | DType::Variant => Vec::new(),
     }
+}
+
+/// Characters shown of a text.
+const TEXT_CHARS_MAX: usize = 100;
+
+/// The start of a text, with how much was left out.
+fn shown(bytes: &[u8]) -> String {
+    let mut shown = String::new();
+    let (mut n_chars, mut n_bytes) = (0, 0);
+    for chunk in bytes.utf8_chunks() {
+        let unreadable = (!chunk.invalid().is_empty()).then_some(char::REPLACEMENT_CHARACTER);
+        let chars = chunk.valid().chars().map(|c| (c, c.len_utf8()));
+        for (c, of_bytes) in chars.chain(unreadable.map(|c| (c, chunk.invalid().len()))) {
+            if n_chars == TEXT_CHARS_MAX {
+                return format!("{shown}.. [{} bytes more]", bytes.len() - n_bytes);
+            }
+            shown.push(c);
+            n_chars += 1;
+            n_bytes += of_bytes;
+        }
+    }
+    shown
 }
 
 /// JSON has no infinities and no NaN: those are texts.
@@ -104,5 +124,14 @@ mod tests {
         let texts =
             Tensor::from_strings(Shape::new(&[1]), vec![b"a".as_slice().into()]).expect("fits");
         assert_eq!(first_values(&texts, 9), [json!("a")]);
+    }
+
+    #[test]
+    fn of_long_texts_the_start_is_shown() {
+        assert_eq!(shown(b"short \xff"), "short \u{fffd}");
+        assert_eq!(shown(&[b'x'; TEXT_CHARS_MAX]), "x".repeat(TEXT_CHARS_MAX));
+        let long = [&[0xff_u8, b'a'][..], &vec![b'x'; 10 << 20]].concat();
+        let expected = format!("\u{fffd}a{}.. [10485662 bytes more]", "x".repeat(98));
+        assert_eq!(shown(&long), expected);
     }
 }

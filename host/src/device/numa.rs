@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 use tracing::info;
 
+use crate::files;
 use crate::trace::targets;
 
 /// Where Linux tells of its machine.
@@ -287,9 +288,12 @@ fn names_in(folder: &Path) -> Result<Vec<String>, TopologyError> {
     Ok(names)
 }
 
+/// Bytes of a file of the system's: those of a machine with thousands of processors have some thousand.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
 /// What is in a file; `None` where there is none.
 fn text_of(path: &Path) -> Result<Option<String>, TopologyError> {
-    match fs::read_to_string(path) {
+    match files::read_text(path, FILE_BYTES_MAX, "that is no file of a system's") {
         Ok(text) => Ok(Some(text)),
         Err(error) if is_absence(&error) => Ok(None),
         Err(error) => Err(TopologyError {

@@ -21,7 +21,9 @@ pub enum ImportError {
         remedy: &'static str,
     },
     /// Beyond [`super::ImportOptions::size_bytes_max`].
-    #[error("the GraphDef has {size_bytes} bytes, the limit is {limit_bytes}")]
+    #[error(
+        "the GraphDef has {size_bytes} bytes, the limit is {limit_bytes}; `ImportOptions::size_bytes_max` raises it"
+    )]
     TooLarge {
         /// Its size.
         size_bytes: u64,

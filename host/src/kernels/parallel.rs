@@ -163,7 +163,10 @@ impl<'a> Threads<'a> {
         }
     }
 
-    /// The same where filling a part may fail: gives one of the errors.
+    /// The same where filling a part may fail.
+    ///
+    /// # Errors
+    /// One of those that filling a part gave.
     pub fn try_fill<T, F>(
         self,
         out: &mut [T],

@@ -2,7 +2,7 @@
 //!
 //! The check of a placement, the estimate that policies ask for and the executor share one account of memory: which tensors are
 //! the same in all runs, and which devices keep them (`settled`); the order in which one thread executes the steps (`order`);
-//! what is alive at each step of that order (`sweep`). So a placement that passes the check can be loaded and run. [`whole`] is
+//! what is alive at each step of that order (`sweep`). So a placement that passes the check can be loaded and run. `whole` is
 //! the account of a whole graph on certain devices, before anything is made.
 
 mod bytes;

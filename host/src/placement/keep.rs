@@ -21,6 +21,7 @@ use crate::graph::NONE;
 use crate::graph::NodeId;
 use crate::names::DeviceId;
 use crate::placement::check::Placement;
+use crate::placement::memory::Capacity;
 use crate::placement::memory::capacity_of_domains;
 use crate::placement::saved::SavedPlacement;
 use crate::placement::violation::Violation;
@@ -209,6 +210,7 @@ impl Kept {
         for domain in 0..memories.capacity_bytes.len() {
             memories.make_fit(domain, &mut groups)?;
         }
+        memories.make_runs_fit(&mut groups);
         let restrictions = groups
             .iter()
             .map(|group| match group {
@@ -483,6 +485,69 @@ impl<'a> Memories<'a> {
         Ok(())
     }
 
+    /// Frees more groups of memories that hold what stays, but not what runs make there besides: the largest first, and as few as
+    /// suffice. Where all of them do not, the check says what is lacking.
+    fn make_runs_fit(&mut self, groups: &mut [Group]) {
+        let capacity = Capacity::of(self.candidates);
+        if capacity.is_ample() {
+            return;
+        }
+        let made_bytes = made_bytes(self.candidates, groups.len());
+        for domain in 0..self.capacity_bytes.len() {
+            let here = |group: &Group| group.device != NONE && self.domain(group.device) == domain;
+            let mut movable: Vec<usize> = (0..groups.len())
+                .filter(|&index| here(&groups[index]) && self.tie(&groups[index]).is_none())
+                .collect();
+            let size = |index: usize| {
+                groups[index]
+                    .resident_bytes
+                    .saturating_add(made_bytes[index])
+            };
+            movable.sort_by_key(|&index| (std::cmp::Reverse(size(index)), index));
+            let suffices = |n_freed: usize| {
+                let devices = self.devices_without(groups, &movable[..n_freed], domain);
+                !capacity.lacks(self.candidates, &devices, domain)
+            };
+            if movable.is_empty() || suffices(0) {
+                continue;
+            }
+            let (mut too_few, mut enough) = (0, movable.len());
+            while enough - too_few > 1 {
+                let middle = too_few.midpoint(enough);
+                if suffices(middle) {
+                    enough = middle;
+                } else {
+                    too_few = middle;
+                }
+            }
+            for &leaving in &movable[..enough] {
+                let group = &mut groups[leaving];
+                let resident = &mut self.resident_bytes[domain];
+                *resident = resident.saturating_sub(group.resident_bytes);
+                self.left.insert(group.first, super::to_u32(domain));
+                group.device = NONE;
+                group.reason = Some(MoveReason::Memory);
+            }
+        }
+    }
+
+    /// A device per node: that of its group, or else its most preferred one, out of `domain` where possible.
+    fn devices_without(&self, groups: &[Group], freed: &[usize], domain: usize) -> Vec<u32> {
+        let mut device_of: Vec<u32> = groups.iter().map(|group| group.device).collect();
+        for &index in freed {
+            device_of[index] = NONE;
+        }
+        for (device, group) in device_of.iter_mut().zip(groups) {
+            if *device == NONE {
+                let legal = self.candidates.of_node(group.first);
+                let mut others = legal.iter().filter(|&&other| self.domain(other) != domain);
+                *device = *others.next().unwrap_or(&legal[0]);
+            }
+        }
+        let group_of = self.candidates.nodes().group.iter();
+        group_of.map(|&group| device_of[group as usize]).collect()
+    }
+
     fn cannot_move(
         &self,
         tied: &[usize],
@@ -549,6 +614,18 @@ impl<'a> Memories<'a> {
             Restriction::Among(roomy)
         })
     }
+}
+
+/// Per group the bytes that its nodes make in a run.
+fn made_bytes(candidates: &Candidates, n_groups: usize) -> Vec<u64> {
+    let graph = candidates.graph();
+    let mut made_bytes = vec![0u64; n_groups];
+    for (node, &group) in graph.nodes().zip(&candidates.nodes().group) {
+        let outputs = &graph.tensor_bytes()[graph.output_range(node)];
+        let sum = &mut made_bytes[group as usize];
+        *sum = outputs.iter().copied().fold(*sum, u64::saturating_add);
+    }
+    made_bytes
 }
 
 /// The group that gives way next: of those that suffice alone that with the least resident, else the one that helps most; of

@@ -6,6 +6,7 @@ use crate::graph::NodeId;
 use crate::memory::whole::Shortage;
 use crate::names::DeviceId;
 use crate::placement::memory::Capacity;
+use crate::placement::violation::MemoryLack;
 use crate::placement::violation::Violation;
 
 /// More devices than this are counted rather than named.
@@ -169,14 +170,16 @@ fn memory_violation(candidates: &Candidates, devices: &[u32], shortage: Shortage
         node,
         name: candidates.graph().node_name(node).to_owned(),
         device: candidates.device_name(device).to_owned(),
-        needed_bytes: shortage.needed_bytes(),
-        capacity_bytes: shortage.capacity_bytes,
-        constant_bytes: shortage.resident.constant_bytes,
-        state_bytes: shortage.resident.state_bytes,
-        run_bytes: shortage.run_bytes,
-        n_runs: shortage.n_runs,
-        holders: shortage.holders,
-        elsewhere: others,
+        lack: Box::new(MemoryLack {
+            needed_bytes: shortage.needed_bytes(),
+            capacity_bytes: shortage.capacity_bytes,
+            constant_bytes: shortage.resident.constant_bytes,
+            state_bytes: shortage.resident.state_bytes,
+            run_bytes: shortage.run_bytes,
+            n_runs: shortage.n_runs,
+            holders: shortage.holders,
+            elsewhere: others,
+        }),
     }
 }
 

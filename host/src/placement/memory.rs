@@ -53,6 +53,17 @@ impl Capacity {
         Whole::new(candidates, devices, start_order)?.shortage(&self.bytes)
     }
 
+    /// Whether one memory is too small for a plan whose devices exist.
+    pub(super) fn lacks(&self, candidates: &Candidates, devices: &[u32], domain: usize) -> bool {
+        let alone = |(index, &bytes): (usize, &u64)| match index == domain {
+            true => bytes,
+            false => u64::MAX,
+        };
+        let alone: Vec<u64> = self.bytes.iter().enumerate().map(alone).collect();
+        let whole = Whole::new(candidates, devices, None);
+        whole.is_some_and(|whole| whole.shortage(&alone).is_some())
+    }
+
     /// Whether the plan fits even if nothing that it makes ever goes: all that stays or is made on a device, and a copy of all
     /// that its nodes read from others.
     fn is_certain(&self, candidates: &Candidates, devices: &[u32]) -> bool {

@@ -25,7 +25,7 @@ pub use keep::{KeepError, Kept, MoveReason, MovedNode, Replacement};
 pub use saved::{PlacementDiff, SavedPlacement, SavedPlacementError};
 pub use summary::{DeviceSummary, PlacementSummary};
 pub use transfers::RunTransfer;
-pub use violation::Violation;
+pub use violation::{MemoryLack, Violation};
 
 /// Ids and positions; graphs have fewer than 2^32 nodes.
 fn to_u32(n: usize) -> u32 {

@@ -1,5 +1,7 @@
 //! Why a proposal is refused.
 
+use std::fmt;
+
 use crate::graph::NodeId;
 use crate::memory::show_bytes;
 
@@ -77,15 +79,7 @@ pub enum Violation {
     },
     /// A memory is too small for what the plan puts there: the constants that runs read, state, and the tensors of the runs that
     /// go on at one time.
-    #[error(
-        "{device} needs {}, {} more than plans may use ({}): {}; most of it is {}; {}",
-        show_bytes(*needed_bytes),
-        show_bytes(needed_bytes.saturating_sub(*capacity_bytes)),
-        show_bytes(*capacity_bytes),
-        parts(*constant_bytes, *state_bytes, *run_bytes, *n_runs),
-        holders_in_words(holders),
-        remedy(name, elsewhere)
-    )]
+    #[error("{device} {lack}; {}", remedy(name, &lack.elsewhere))]
     Memory {
         /// The node with which the memory no longer suffices.
         node: NodeId,
@@ -93,22 +87,8 @@ pub enum Violation {
         name: String,
         /// The device whose memory it is.
         device: String,
-        /// What the plan needs there, in bytes.
-        needed_bytes: u64,
-        /// What plans may use, in bytes.
-        capacity_bytes: u64,
-        /// Of the needed bytes, constants that runs read there.
-        constant_bytes: u64,
-        /// State of other nodes, such as variables.
-        state_bytes: u64,
-        /// The most that one run holds at one time.
-        run_bytes: u64,
-        /// Runs that may go on at one time.
-        n_runs: u64,
-        /// The largest of what is held, by name, with their bytes.
-        holders: Vec<(String, u64)>,
-        /// Other devices where the node could be; empty = none.
-        elsewhere: String,
+        /// What it needs and has.
+        lack: Box<MemoryLack>,
     },
     /// A queue that its device does not have.
     #[error("node `{name}`: queue {queue} proposed, but {device} has {n_queues}")]
@@ -151,6 +131,47 @@ impl Violation {
             | Self::Memory { node, .. }
             | Self::Queue { node, .. } => *node,
         }
+    }
+}
+
+/// What a memory needs and has ([`Violation::Memory`]).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemoryLack {
+    /// What the plan needs there, in bytes.
+    pub needed_bytes: u64,
+    /// What plans may use, in bytes.
+    pub capacity_bytes: u64,
+    /// Of the needed bytes, constants that runs read there.
+    pub constant_bytes: u64,
+    /// State of other nodes, such as variables.
+    pub state_bytes: u64,
+    /// The most that one run holds at one time.
+    pub run_bytes: u64,
+    /// Runs that may go on at one time.
+    pub n_runs: u64,
+    /// The largest of what is held, by name, with their bytes.
+    pub holders: Vec<(String, u64)>,
+    /// Other devices where the node could be; empty = none.
+    pub elsewhere: String,
+}
+
+impl fmt::Display for MemoryLack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lacking = self.needed_bytes.saturating_sub(self.capacity_bytes);
+        write!(
+            f,
+            "needs {}, {} more than plans may use ({}): {}; most of it is {}",
+            show_bytes(self.needed_bytes),
+            show_bytes(lacking),
+            show_bytes(self.capacity_bytes),
+            parts(
+                self.constant_bytes,
+                self.state_bytes,
+                self.run_bytes,
+                self.n_runs
+            ),
+            holders_in_words(&self.holders)
+        )
     }
 }
 

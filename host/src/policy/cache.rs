@@ -132,7 +132,12 @@ impl PlacementCache {
         let started = Instant::now();
         let is_metered = engine.limits().fuel.is_some();
         // A policy that cannot be read is for the ladder to tell of.
-        let Some(bytes) = request.source.read().ok().filter(|_| is_metered) else {
+        let Some(bytes) = request
+            .source
+            .read(engine.limits())
+            .ok()
+            .filter(|_| is_metered)
+        else {
             return place_with_ladder(engine, candidates, request);
         };
         let wasm = Digest::of_bytes(&bytes);

@@ -7,7 +7,6 @@ use std::any::Any;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::num::NonZeroUsize;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,11 +14,13 @@ use std::time::{Duration, Instant};
 use wasmtime::component::{Component, Linker};
 use wasmtime::{Config, Engine, OptLevel, Store, UpdateDeadline};
 
+use super::compiler::{self, Compilation, CompilerProcess};
 use super::error::{PolicyError, PolicyErrorKind};
-use super::form::{CONTRACT_VERSION, Facts, WasmForm};
+use super::form::{CONTRACT_VERSION, Facts};
 use super::limits::PolicyLimits;
 use super::messages::{MessageBook, Messages};
 use super::stack::MainStack;
+use super::structure;
 use super::ticker::{CallEnd, Ticker, Ticking, ticks};
 use super::v0_1::{self, Prepared, State};
 use crate::placement::Digest;
@@ -35,6 +36,8 @@ const WASMTIME_VERSION: &str = "48.0.8";
 #[derive(Clone)]
 pub struct PolicyEngine {
     shared: Arc<Shared>,
+    /// `None` = this process compiles.
+    compiler: Option<CompilerProcess>,
 }
 
 struct Shared {
@@ -106,7 +109,17 @@ impl PolicyEngine {
         })?;
         Ok(Self {
             shared: Arc::new(shared),
+            compiler: None,
         })
+    }
+
+    /// Has policies compiled by a process of its own, which is ended where [`PolicyLimits::compile_deadline`] or
+    /// [`PolicyLimits::compile_memory_bytes`] do not suffice. Without one, the limits of a file's structure bound what compiling
+    /// takes.
+    #[must_use]
+    pub fn with_compiler(mut self, compiler: CompilerProcess) -> Self {
+        self.compiler = Some(compiler);
+        self
     }
 
     /// The limits that all its policies are held to.
@@ -146,26 +159,19 @@ impl PolicyEngine {
 
         let facts = Facts::read(bytes, &shared.limits)?;
         facts.check()?;
-        let encoded = match facts.form {
-            WasmForm::Module => Some(encode(bytes)?),
-            WasmForm::Component => None,
+        structure::check(bytes, &shared.limits)?;
+        let (compiled, Compilation { encode, compile }) = match &self.compiler {
+            Some(process) => process.compile(facts.form, bytes, &shared.limits)?,
+            None => compiler::compile_here(&shared.engine, facts.form, bytes)?,
         };
-        let encode = started.elapsed();
-        let binary = encoded.as_deref().unwrap_or(bytes);
-        let component = reading_policy(|| Component::from_binary(&shared.engine, binary))?.map_err(
-            |error| PolicyErrorKind::NotAPolicy {
-                what: format!("WebAssembly that this host does not run: {error:#}"),
-                remedy: "build it without threads, relaxed SIMD, garbage collection and other proposals beyond Wasm 2.0",
-            },
-        )?;
-        let compile = started.elapsed() - encode;
+        let component = self.load_compiled(&compiled).map_err(|error| {
+            PolicyErrorKind::Engine(format!("loading what was compiled: {error:#}"))
+        })?;
         let version = facts.contract_version().unwrap_or(CONTRACT_VERSION);
         let prepared = Prepared::new(&shared.linker, &component, version)?;
         let cache_problem = shared.cache.as_ref().and_then(|cache| {
-            let serialized = component.serialize().map_err(|error| error.to_string());
-            let written = serialized
-                .and_then(|bytes| cache.write(&key, &bytes).map_err(|error| error.to_string()));
-            written.err()
+            let written = cache.write(&key, &compiled);
+            written.err().map(|error| error.to_string())
         });
         Ok(Compiled {
             wasm,
@@ -179,13 +185,17 @@ impl PolicyEngine {
 
     fn load_cached(&self, key: &CacheKey) -> Option<Component> {
         let bytes = self.shared.cache.as_ref()?.read(key)?;
-        // SAFETY: no other user can have written the bytes: folder and entry belong to this one, their modes let nobody
-        // else write, and neither is a symbolic link (`CacheFolder::open` and `read` check all of it). Processes of this
-        // user are trusted to put there only what `Component::serialize` gave them, under this key, which names wasm
-        // bytes, wasmtime and configuration; the entry's digest, which has no secret, says that it is whole.
-        let component = unsafe { Component::deserialize(&self.shared.engine, &bytes) };
         // Wasmtime checks version and configuration once more; what it refuses is compiled again.
-        component.ok()
+        self.load_compiled(&bytes).ok()
+    }
+
+    fn load_compiled(&self, compiled: &[u8]) -> wasmtime::Result<Component> {
+        // SAFETY: nobody else can have written the bytes. They were compiled in this process; or by a program that the app
+        // named as one that it would link; or they come from the cache, whose folder and entry belong to this user, their modes
+        // let nobody else write, and neither is a symbolic link (`CacheFolder::open` and `read` check all of it). Processes of
+        // this user are trusted to put there only what a compiler of ours gave them, under this key, which names wasm bytes,
+        // wasmtime and configuration; the entry's digest, which has no secret, says that it is whole.
+        unsafe { Component::deserialize(&self.shared.engine, compiled) }
     }
 
     /// A fresh store, with nothing in it and no time to run yet.
@@ -280,38 +290,9 @@ impl std::fmt::Debug for PolicyEngine {
         f.debug_struct("PolicyEngine")
             .field("limits", &self.shared.limits)
             .field("cache", &self.shared.cache)
+            .field("compiler", &self.compiler)
             .finish_non_exhaustive()
     }
-}
-
-/// Wraps a core module as a component, by the contract that its bindings left in it.
-///
-/// # Errors
-/// [`PolicyErrorKind::NotAPolicy`] where they left none, or the module does not match it.
-pub(super) fn encode(module: &[u8]) -> Result<Vec<u8>, PolicyErrorKind> {
-    let encode = || {
-        wit_component::ComponentEncoder::default()
-            .validate(true)
-            .module(module)?
-            .encode()
-    };
-    reading_policy(encode)?.map_err(|error| PolicyErrorKind::NotAPolicy {
-        what: format!("a core module that is no component: {error:#}"),
-        remedy: "build it with the SDK or another bindings generator, and do not strip its custom sections",
-    })
-}
-
-/// Runs a reader of the policy's bytes. Encoder and compiler assert what well-formed metadata would hold, so a file can make
-/// them panic; that must not take the host down.
-fn reading_policy<T>(read: impl FnOnce() -> T) -> Result<T, PolicyErrorKind> {
-    // What the reader was building is dropped with it, so nobody sees it half made.
-    catch_unwind(AssertUnwindSafe(read)).map_err(|panic| PolicyErrorKind::NotAPolicy {
-        what: format!(
-            "WebAssembly that its reader gives up on: {}",
-            panic_text(&*panic).unwrap_or("no reason given")
-        ),
-        remedy: "build it with the SDK or another bindings generator",
-    })
 }
 
 /// What a panic said, if it was a text.
@@ -322,7 +303,7 @@ pub(super) fn panic_text(panic: &(dyn Any + Send)) -> Option<&str> {
         .or_else(|| panic.downcast_ref::<&str>().copied())
 }
 
-fn config(limits: &PolicyLimits) -> Config {
+pub(super) fn config(limits: &PolicyLimits) -> Config {
     let mut config = Config::new();
     let is_by_fuel = limits.fuel.is_some();
     config

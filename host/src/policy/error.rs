@@ -84,7 +84,7 @@ pub enum PolicyErrorKind {
     },
     /// A table would have grown beyond its limit.
     #[error(
-        "it asked for a table of {requested} elements, its limit is {limit}; `PolicyLimits::table_elements` raises it"
+        "it asked for a table of {requested} elements, its limit is {limit}; `PolicyLimits::table_elements` and `--policy-limit table-elements=N` raise it"
     )]
     TableLimit {
         /// What the table would have had.
@@ -93,7 +93,9 @@ pub enum PolicyErrorKind {
         limit: usize,
     },
     /// The component consists of too many parts.
-    #[error("it has more than {limit} {what}; `PolicyLimits::{what}` raises the limit")]
+    #[error(
+        "it has more than {limit} {what}; `PolicyLimits::{what}` and `--policy-limit {what}=N` raise the limit"
+    )]
     InstanceLimit {
         /// `instances`, `tables` or `memories`.
         what: &'static str,
@@ -101,7 +103,11 @@ pub enum PolicyErrorKind {
         limit: usize,
     },
     /// The file is too large to be compiled in bounded time.
-    #[error("it has {found} {}, the limit is {limit}; `PolicyLimits::{what}` raises it", what.replace("wasm_", ""))]
+    #[error(
+        "it has {found} {}, the limit is {limit}; `PolicyLimits::{what}` and `--policy-limit {}=N` raise it",
+        what.replace("wasm_", ""),
+        what.replace('_', "-")
+    )]
     TooLarge {
         /// `wasm_bytes` or `functions`.
         what: &'static str,
@@ -109,6 +115,44 @@ pub enum PolicyErrorKind {
         found: usize,
         /// How many it may have.
         limit: usize,
+    },
+    /// What the file stands for is more than a compiler can be given.
+    #[error(
+        "compiling it could take too long, or too much memory: {}{} {found}, the limit is {limit}; `PolicyLimits::{what}` and `--policy-limit {}=N` raise it",
+        InWords(what), At(place.as_deref()), what.replace('_', "-")
+    )]
+    TooComplex {
+        /// The limit: a field of [`PolicyLimits`](super::PolicyLimits), such as `nesting` or `function_effort`.
+        what: &'static str,
+        /// The function, and the module or component, counted from 0 in the order of the file; `None` = the whole file.
+        place: Option<String>,
+        /// How much it has.
+        found: u64,
+        /// How much it may have.
+        limit: u64,
+    },
+    /// Compiling took too long, and was ended.
+    #[error(
+        "compiling it was ended at its deadline of {} ms; `--policy-compile-deadline-ms` and `PolicyLimits::compile_deadline` raise it",
+        deadline.as_millis()
+    )]
+    CompileDeadline {
+        /// The deadline.
+        deadline: Duration,
+    },
+    /// Compiling took too much memory, and was ended.
+    #[error(
+        "compiling it took more than {limit_bytes} bytes of memory; `--policy-compile-memory` and `PolicyLimits::compile_memory_bytes` raise the limit"
+    )]
+    CompileMemory {
+        /// What it may take.
+        limit_bytes: usize,
+    },
+    /// The process that was to compile it ended without an answer.
+    #[error("the compiler broke down over it: {how}; build it with the SDK or another compiler")]
+    CompilerEnded {
+        /// How the process ended, and the last that it said.
+        how: String,
     },
     /// The guest recursed too deep.
     #[error(
@@ -270,6 +314,10 @@ impl PolicyErrorKind {
             Self::TableLimit { .. } => "table-limit",
             Self::InstanceLimit { .. } => "instance-limit",
             Self::TooLarge { .. } => "too-large",
+            Self::TooComplex { .. } => "too-complex",
+            Self::CompileDeadline { .. } => "compile-deadline",
+            Self::CompileMemory { .. } => "compile-memory",
+            Self::CompilerEnded { .. } => "compiler-ended",
             Self::StackOverflow { .. } => "stack-overflow",
             Self::HandleLimit { .. } => "handle-limit",
             Self::TransferLimit { .. } => "transfer-limit",
@@ -361,6 +409,36 @@ impl fmt::Display for LastError<'_> {
         match self.0 {
             None => Ok(()),
             Some(message) => write!(f, "; its last error was: {message}"),
+        }
+    }
+}
+
+/// A limit of a file's structure, as the subject of a number.
+struct InWords<'a>(&'a str);
+
+impl fmt::Display for InWords<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            "parts" => "modules and components",
+            "nesting" => "components within components",
+            "nested_types" => "types within types",
+            "items" => "definitions, as often as their component is instantiated",
+            "lowered_functions" => "lowered functions, as often as their component is instantiated",
+            "function_effort" => "the estimated effort of one function",
+            "effort" => "the estimated effort of all functions",
+            other => other,
+        })
+    }
+}
+
+/// Where in the file.
+struct At<'a>(Option<&'a str>);
+
+impl fmt::Display for At<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            None => f.write_str(":"),
+            Some(place) => write!(f, " ({place}):"),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::fmt;
 
-use wasmparser::{Encoding, Parser, Payload};
+use wasmparser::{BinaryReaderError, Encoding, Parser, Payload};
 use wasmtime::Engine;
 
 use super::error::PolicyErrorKind;
@@ -104,12 +104,7 @@ impl Facts {
             exports: Vec::new(),
             sdk_version: None,
         };
-        let n_functions = facts.walk(bytes).map_err(|error| {
-            not_a_policy(
-                format!("a damaged {form}: {error}"),
-                "build it again, or copy it again",
-            )
-        })?;
+        let n_functions = facts.walk(bytes).map_err(|error| damaged(&error))?;
         at_most("functions", n_functions, limits.functions)?;
         Ok(facts)
     }
@@ -180,7 +175,7 @@ impl Facts {
     }
 
     /// Fills in what stands in the file; gives the number of functions that a compiler would find in it.
-    fn walk(&mut self, bytes: &[u8]) -> Result<usize, wasmparser::BinaryReaderError> {
+    fn walk(&mut self, bytes: &[u8]) -> Result<usize, BinaryReaderError> {
         let mut imports = HashSet::new();
         let mut exports = HashSet::new();
         let mut n_functions = 0_usize;
@@ -229,6 +224,14 @@ impl Facts {
         }
         Ok(n_functions)
     }
+}
+
+/// The error of bytes that a parser does not get through.
+pub(super) fn damaged(error: &BinaryReaderError) -> PolicyErrorKind {
+    not_a_policy(
+        format!("damaged WebAssembly: {error}"),
+        "build it again, or copy it again",
+    )
 }
 
 /// The error of a policy that cannot work with this host's version.
@@ -417,7 +420,7 @@ mod tests {
             (b"  (component)", "text"),
             (b"\x7fELF", "not WebAssembly"),
             (b"\0asm\x09\0\0\0", "unknown version"),
-            (b"\0asm\x01\0\0\0\x01\x7f", "damaged core module"),
+            (b"\0asm\x01\0\0\0\x01\x7f", "damaged WebAssembly"),
         ] {
             let error = Facts::read(bytes, &PolicyLimits::default())
                 .unwrap_err()

@@ -36,6 +36,16 @@ fn write_limits(writer: &mut DigestWriter, limits: &PolicyLimits) {
     let PolicyLimits {
         wasm_bytes,
         functions,
+        // What is compiled at all is compiled to the same code.
+        parts: _,
+        nesting: _,
+        nested_types: _,
+        items: _,
+        lowered_functions: _,
+        function_effort: _,
+        effort: _,
+        compile_deadline: _,
+        compile_memory_bytes: _,
         memory_bytes,
         table_elements,
         instances,

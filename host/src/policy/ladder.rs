@@ -224,7 +224,7 @@ struct Ladder<'a> {
 impl Ladder<'_> {
     fn ask_sandboxed(&mut self, name: &str) -> Asked {
         let started = Instant::now();
-        let bytes = self.request.source.read();
+        let bytes = self.request.source.read(self.engine.limits());
         let loaded = bytes.and_then(|bytes| self.engine.load(name, &bytes, &self.request.config));
         match loaded {
             Ok(mut policy) => {

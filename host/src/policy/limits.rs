@@ -7,11 +7,31 @@ use placewright_guest::source::LogLevel;
 /// Bounds of one policy's sandbox. Each policy runs in a store of its own, so they hold per policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicyLimits {
-    /// Bytes of the file. Compiling has no deadline, so its size is bounded instead: a Rust policy has some 100 KB, one in
-    /// JavaScript 12 MB, one in Python 18 MB.
+    /// Bytes of the file. A Rust policy has some 100 KB, one in JavaScript 12 MB, one in Python 18 MB.
     pub wasm_bytes: usize,
-    /// Functions of all modules in the file, for the same reason; small ones cost a compiler more than their bytes tell.
+    /// Functions of all modules in the file; small ones cost a compiler more than their bytes tell.
     pub functions: usize,
+    /// Modules and components in the file. A Python policy has some 40.
+    pub parts: usize,
+    /// Components within components. Tools make two levels, compositions of compositions some more.
+    pub nesting: usize,
+    /// Types that are declared within types, as a world declares its interfaces. The parser recurses into them.
+    pub nested_types: usize,
+    /// Definitions (instances, aliases, arguments, exports) of all instances of components, counted as often as a component is
+    /// instantiated: a compiler has an entry for each.
+    pub items: usize,
+    /// Functions of the component model that are lowered to core functions, counted likewise: each is compiled.
+    pub lowered_functions: usize,
+    /// Estimated effort of compiling one function: about microseconds of one core, and 300 bytes each. The largest function of
+    /// `CPython` takes one million.
+    pub function_effort: usize,
+    /// Estimated effort of compiling all functions. A Rust policy takes some 300,000, one in Python 42 million.
+    pub effort: usize,
+    /// Longest time of compiling, where a [`CompilerProcess`](super::CompilerProcess) does it, which is ended then. In the
+    /// process of the app nothing can end a compiler, and the limits above are all that bounds it.
+    pub compile_deadline: Duration,
+    /// Memory of that process, on Linux.
+    pub compile_memory_bytes: usize,
     /// Linear memory of all memories together, in bytes. One million nodes need about 60 MB; a search that keeps
     /// many plans, or a Python guest, needs more. The address space is reserved anyway: a higher limit costs nothing
     /// until a policy uses it.
@@ -66,6 +86,15 @@ impl Default for PolicyLimits {
         Self {
             wasm_bytes: 64 << 20,
             functions: 200_000,
+            parts: 1000,
+            nesting: 16,
+            nested_types: 256,
+            items: 100_000,
+            lowered_functions: 1000,
+            function_effort: 8_000_000,
+            effort: 120_000_000,
+            compile_deadline: Duration::from_secs(60),
+            compile_memory_bytes: 2 << 30,
             memory_bytes: 1 << 30,
             table_elements: 10_000,
             instances: 64,
@@ -107,6 +136,69 @@ impl PolicyLimits {
     #[must_use]
     pub fn with_functions(mut self, functions: usize) -> Self {
         self.functions = functions;
+        self
+    }
+
+    /// Sets [`Self::parts`].
+    #[must_use]
+    pub fn with_parts(mut self, parts: usize) -> Self {
+        self.parts = parts;
+        self
+    }
+
+    /// Sets [`Self::nesting`].
+    #[must_use]
+    pub fn with_nesting(mut self, nesting: usize) -> Self {
+        self.nesting = nesting;
+        self
+    }
+
+    /// Sets [`Self::nested_types`].
+    #[must_use]
+    pub fn with_nested_types(mut self, nested_types: usize) -> Self {
+        self.nested_types = nested_types;
+        self
+    }
+
+    /// Sets [`Self::items`].
+    #[must_use]
+    pub fn with_items(mut self, items: usize) -> Self {
+        self.items = items;
+        self
+    }
+
+    /// Sets [`Self::lowered_functions`].
+    #[must_use]
+    pub fn with_lowered_functions(mut self, lowered_functions: usize) -> Self {
+        self.lowered_functions = lowered_functions;
+        self
+    }
+
+    /// Sets [`Self::function_effort`].
+    #[must_use]
+    pub fn with_function_effort(mut self, function_effort: usize) -> Self {
+        self.function_effort = function_effort;
+        self
+    }
+
+    /// Sets [`Self::effort`].
+    #[must_use]
+    pub fn with_effort(mut self, effort: usize) -> Self {
+        self.effort = effort;
+        self
+    }
+
+    /// Sets [`Self::compile_deadline`].
+    #[must_use]
+    pub fn with_compile_deadline(mut self, compile_deadline: Duration) -> Self {
+        self.compile_deadline = compile_deadline;
+        self
+    }
+
+    /// Sets [`Self::compile_memory_bytes`].
+    #[must_use]
+    pub fn with_compile_memory_bytes(mut self, compile_memory_bytes: usize) -> Self {
+        self.compile_memory_bytes = compile_memory_bytes;
         self
     }
 

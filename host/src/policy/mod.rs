@@ -5,6 +5,8 @@
 
 mod builtin;
 mod cache;
+mod compiler;
+mod effort;
 #[expect(
     unsafe_code,
     reason = "loading compiled policies that we wrote ourselves"
@@ -24,6 +26,7 @@ mod online;
 mod plan;
 mod source;
 mod stack;
+mod structure;
 mod tell;
 mod ticker;
 mod v0_1;
@@ -31,6 +34,7 @@ mod view;
 
 pub use builtin::ShippedPolicy;
 pub use cache::PlacementCache;
+pub use compiler::CompilerProcess;
 pub use engine::PolicyEngine;
 pub use error::{Fault, PolicyError, PolicyErrorKind};
 pub use form::{CONTRACT_VERSION, ContractVersion, WasmForm};

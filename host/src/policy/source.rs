@@ -2,12 +2,13 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::builtin::ShippedPolicy;
 use super::error::{PolicyError, PolicyErrorKind};
+use super::limits::PolicyLimits;
 use super::messages::Messages;
+use crate::files::{self, TooLarge};
 
 /// A policy, as a user or an app names it.
 #[derive(Debug, Clone)]
@@ -34,19 +35,28 @@ impl PolicySource {
         }
     }
 
-    /// The bytes.
+    /// The bytes; of a file no more than [`PolicyLimits::wasm_bytes`].
     ///
     /// # Errors
-    /// [`PolicyErrorKind::Read`].
-    pub fn read(&self) -> Result<Cow<'_, [u8]>, PolicyError> {
+    /// [`PolicyErrorKind::Read`], [`PolicyErrorKind::TooLarge`].
+    pub fn read(&self, limits: &PolicyLimits) -> Result<Cow<'_, [u8]>, PolicyError> {
         match self {
             Self::Shipped(shipped) => Ok(shipped.wasm().into()),
             Self::Bytes(_, bytes) => Ok(bytes.into()),
-            Self::File(path) => match fs::read(path) {
+            Self::File(path) => match files::read(path, limits.wasm_bytes as u64, "") {
                 Ok(bytes) => Ok(bytes.into()),
                 Err(source) => {
-                    let path = path.clone();
-                    let kind = PolicyErrorKind::Read { path, source };
+                    let kind = match TooLarge::of(&source) {
+                        Some(large) => PolicyErrorKind::TooLarge {
+                            what: "wasm_bytes",
+                            found: usize::try_from(large.found).unwrap_or(usize::MAX),
+                            limit: limits.wasm_bytes,
+                        },
+                        None => PolicyErrorKind::Read {
+                            path: path.clone(),
+                            source,
+                        },
+                    };
                     Err(PolicyError::new(
                         &self.to_string(),
                         kind,

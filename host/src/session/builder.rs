@@ -643,8 +643,7 @@ impl SessionBuilder {
                 "import",
                 &debug_span!(target: targets::SESSION, "import"),
                 || {
-                    let bytes =
-                        std::fs::read(&path).map_err(|source| Error::Read { path, source })?;
+                    let bytes = super::graph_file::read(path, options.size_bytes_max)?;
                     let bytes = bytes::Bytes::from(bytes);
                     self.graph_def = Some(bytes.clone());
                     Ok(Arc::new(import::import_graph(bytes, ops, options)?))

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 const MAGIC: &[u8; 8] = b"PLWCACH1";
 const HASH_BYTES: usize = 32;
 /// Magic, key, hash of the payload, length of the payload.
-const HEADER_BYTES: usize = MAGIC.len() + 2 * HASH_BYTES + 8;
+pub(super) const HEADER_BYTES: usize = MAGIC.len() + 2 * HASH_BYTES + 8;
 
 /// Names an entry: a kind, and everything that its content depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

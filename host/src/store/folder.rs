@@ -6,13 +6,13 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use serde::Serialize;
 
-use super::entry::{CacheKey, FILE_SUFFIX};
+use super::entry::{CacheKey, FILE_SUFFIX, HEADER_BYTES};
 
 /// Starts the name of a file that is still being written.
 const TEMPORARY_PREFIX: &str = ".writing-";
@@ -86,7 +86,8 @@ impl CacheFolder {
     /// [`StoreError::Untrusted`] where the path is relative, or the folder is a symbolic link, belongs to somebody else, or
     /// others may write to it; [`StoreError::Io`] where it cannot be made or opened.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, StoreError> {
-        let path = path.into();
+        // A slash or `/.` at the end would have the system look through a link.
+        let path: PathBuf = path.into().components().collect();
         let io_error = |doing, source| StoreError::Io {
             path: path.clone(),
             doing,
@@ -102,6 +103,12 @@ impl CacheFolder {
             return Err(untrusted(
                 "it is relative to the working folder".to_owned(),
                 "set PLACEWRIGHT_CACHE_DIR to an absolute path",
+            ));
+        }
+        if path.components().any(|part| part == Component::ParentDir) {
+            return Err(untrusted(
+                "its path has `..`, which may stand behind a symbolic link".to_owned(),
+                "set PLACEWRIGHT_CACHE_DIR to a path without it",
             ));
         }
         fs::DirBuilder::new()
@@ -166,9 +173,14 @@ impl CacheFolder {
         {
             return None;
         }
+        // A larger one is none of ours: it would not have stayed.
+        let size_bytes = u64::try_from(stat.st_size).ok()?;
+        if size_bytes > self.size_bytes_max.saturating_add(HEADER_BYTES as u64) {
+            return None;
+        }
         let mut sealed = Vec::new();
-        let mut file = File::from(file);
-        file.read_to_end(&mut sealed).ok()?;
+        let file = File::from(file);
+        (&file).take(size_bytes).read_to_end(&mut sealed).ok()?;
         let payload = key.open(sealed)?;
         // The time of last use decides what goes first; where it cannot be set, the entry only goes earlier.
         let _ = file.set_modified(std::time::SystemTime::now());
@@ -435,6 +447,19 @@ mod tests {
     }
 
     #[test]
+    fn entries_larger_than_the_folder_are_not_read() {
+        let (_parent, folder) = folder();
+        folder.write(&key("a"), b"payload").unwrap();
+        let path = folder.path().join(key("a").file_name());
+        let file = File::options().write(true).open(&path).unwrap();
+        // Reading it would take all memory.
+        file.set_len(1 << 43).unwrap();
+        assert_eq!(folder.read(&key("a")), None);
+        folder.write(&key("a"), b"payload").unwrap();
+        assert!(folder.read(&key("a")).is_some());
+    }
+
+    #[test]
     fn linked_entries_are_not_followed() {
         let (parent, folder) = folder();
         let elsewhere = parent.path().join("elsewhere");
@@ -467,8 +492,15 @@ mod tests {
         let (target, link) = (parent.path().join("target"), parent.path().join("link"));
         fs::create_dir(&target).unwrap();
         symlink(&target, &link).unwrap();
-        let error = CacheFolder::open(&link).unwrap_err();
-        assert!(matches!(error, StoreError::Untrusted { .. }), "{error}");
+        for end in ["", "/", "//", "/.", "/./", "/../link/", "/../target"] {
+            let path = format!("{}{end}", link.display());
+            let error = CacheFolder::open(path).unwrap_err();
+            assert!(
+                matches!(error, StoreError::Untrusted { .. }),
+                "`{end}`: {error}"
+            );
+        }
+        CacheFolder::open(format!("{}/./", target.display())).unwrap();
         let file = parent.path().join("file");
         fs::write(&file, "").unwrap();
         assert!(matches!(

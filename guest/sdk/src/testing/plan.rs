@@ -417,9 +417,9 @@ mod tests {
         let graph = graph.build();
         let plan = TestPlan::new(&graph, &devices);
         plan.set_devices(&[1, 0, 0]);
-        // The order wants `late` first; a schedule that waits for it would take longer.
-        plan.set_start_order(&[0, 2, 1]);
-        assert_eq!(plan.makespan_ns(), 1010.0);
+        // The order wants `late` first; it comes at 1,100 ns, and a schedule that waits for it would end at 2,110.
+        plan.set_start_order(&[3, 2, 1]);
+        assert_eq!(plan.makespan_ns(), 1110.0);
     }
 
     #[test]

@@ -167,10 +167,13 @@ pub(in crate::backend) fn bias_axis(
     Ok(axis)
 }
 
+/// Rows in, their number of columns, rows out.
+type RowFunction<T> = fn(&[T], usize, &mut [T], Threads<'_>) -> Result<(), KernelError>;
+
 /// TensorFlow `Softmax` and `LogSoftmax`: over the last dimension.
 fn softmax<T: SoftmaxRow>(
     context: &KernelContext<'_>,
-    function: fn(&[T], usize, &mut [T], Threads<'_>) -> Result<(), KernelError>,
+    function: RowFunction<T>,
 ) -> Result<(), KernelError> {
     let logits = context.input(0)?;
     let columns = softmax_columns(logits.shape())?;

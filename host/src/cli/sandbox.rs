@@ -1,0 +1,176 @@
+//! Limits of the sandbox and of compiling, as flags.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::units::parse_bytes;
+use crate::policy::CompilerProcess;
+use crate::policy::PolicyEngine;
+use crate::policy::PolicyError;
+use crate::policy::PolicyLimits;
+use crate::store::CacheFolder;
+
+/// Set by the `main` of a program that compiles policies when it is started to. A fact of the process, as its arguments are.
+static COMPILER: OnceLock<CompilerProcess> = OnceLock::new();
+
+/// First call of such a `main`.
+pub(super) fn compile_if_asked() {
+    // A second call finds the same program.
+    let _ = COMPILER.set(CompilerProcess::of_this_program());
+}
+
+/// What a policy may stand for, and what compiling it may take.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Policy")]
+pub(super) struct SandboxArgs {
+    /// Another limit of policies, such as effort=200000000; errors name the one that was met. Repeatable.
+    #[arg(long, value_name = "LIMIT=N", value_parser = parse_limit)]
+    pub(super) policy_limit: Vec<(&'static str, usize)>,
+    /// Wall-clock time of compiling the policy, in ms.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(super) policy_compile_deadline_ms: Option<u64>,
+    /// Memory of compiling the policy, such as 4GiB.
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    pub(super) policy_compile_memory: Option<u64>,
+    /// Compile the policy in this process, without a deadline and a limit of memory.
+    #[arg(
+        long,
+        conflicts_with_all = ["policy_compile_deadline_ms", "policy_compile_memory"]
+    )]
+    pub(super) policy_compile_in_process: bool,
+}
+
+impl SandboxArgs {
+    /// An engine with these limits on top of others.
+    pub(super) fn engine(
+        &self,
+        mut limits: PolicyLimits,
+        cache: Option<CacheFolder>,
+    ) -> Result<PolicyEngine, PolicyError> {
+        for &(name, value) in &self.policy_limit {
+            if let Some(limit) = limit_mut(&mut limits, name) {
+                *limit = value;
+            }
+        }
+        if let Some(deadline_ms) = self.policy_compile_deadline_ms {
+            limits.compile_deadline = Duration::from_millis(deadline_ms);
+        }
+        if let Some(bytes) = self.policy_compile_memory {
+            limits.compile_memory_bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        }
+        let engine = PolicyEngine::with_cache(limits, cache)?;
+        Ok(match COMPILER.get() {
+            Some(compiler) if !self.policy_compile_in_process => {
+                engine.with_compiler(compiler.clone())
+            }
+            _ => engine,
+        })
+    }
+}
+
+/// Names of limits on the command line. Time, fuel and memory have flags of their own.
+const LIMITS: [&str; 21] = [
+    "component-handles",
+    "effort",
+    "explanation-bytes",
+    "function-effort",
+    "functions",
+    "hostcall-bytes",
+    "instances",
+    "items",
+    "log-message-bytes",
+    "log-messages",
+    "lowered-functions",
+    "memories",
+    "memory-bytes",
+    "metrics",
+    "nested-types",
+    "nesting",
+    "parts",
+    "stack-bytes",
+    "table-elements",
+    "tables",
+    "wasm-bytes",
+];
+
+fn limit_mut<'a>(limits: &'a mut PolicyLimits, name: &str) -> Option<&'a mut usize> {
+    Some(match name {
+        "component-handles" => &mut limits.component_handles,
+        "effort" => &mut limits.effort,
+        "explanation-bytes" => &mut limits.explanation_bytes,
+        "function-effort" => &mut limits.function_effort,
+        "functions" => &mut limits.functions,
+        "hostcall-bytes" => &mut limits.hostcall_bytes,
+        "instances" => &mut limits.instances,
+        "items" => &mut limits.items,
+        "log-message-bytes" => &mut limits.log_message_bytes,
+        "log-messages" => &mut limits.log_messages,
+        "lowered-functions" => &mut limits.lowered_functions,
+        "memories" => &mut limits.memories,
+        "memory-bytes" => &mut limits.memory_bytes,
+        "metrics" => &mut limits.metrics,
+        "nested-types" => &mut limits.nested_types,
+        "nesting" => &mut limits.nesting,
+        "parts" => &mut limits.parts,
+        "stack-bytes" => &mut limits.stack_bytes,
+        "table-elements" => &mut limits.table_elements,
+        "tables" => &mut limits.tables,
+        "wasm-bytes" => &mut limits.wasm_bytes,
+        _ => return None,
+    })
+}
+
+fn parse_limit(text: &str) -> Result<(&'static str, usize), String> {
+    let expected = || format!("`{text}` is no limit; expected LIMIT=N such as effort=200000000");
+    let (name, value) = text.split_once('=').ok_or_else(expected)?;
+    let value = value.replace('_', "").parse().map_err(|_| expected())?;
+    let known = LIMITS
+        .iter()
+        .find(|limit| **limit == name.replace('_', "-"));
+    match known {
+        Some(name) => Ok((name, value)),
+        None => Err(format!(
+            "there is no limit `{name}`; there are {}",
+            LIMITS.join(", ")
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_is_a_limit_and_is_set() {
+        let default = PolicyLimits::default();
+        for name in LIMITS {
+            let args = SandboxArgs {
+                policy_limit: vec![parse_limit(&format!("{name}=12_345")).unwrap()],
+                ..SandboxArgs::default()
+            };
+            let mut limits = default.clone();
+            *limit_mut(&mut limits, name).unwrap() = 12_345;
+            assert_ne!(limits, default, "{name}");
+            // Stacks that small are the engine's to refuse.
+            if name != "stack-bytes" {
+                assert_eq!(
+                    args.engine(default.clone(), None).unwrap().limits(),
+                    &limits
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_limit_is_refused() {
+        assert!(parse_limit("speed=3").is_err_and(|error| error.contains("function-effort")));
+        for text in ["effort", "effort=", "effort=-1", "effort=nan"] {
+            assert!(
+                parse_limit(text).is_err_and(|error| error.contains("LIMIT=N")),
+                "{text}"
+            );
+        }
+    }
+}

@@ -1,0 +1,379 @@
+//! From WebAssembly to machine code: in this process, or in one of its own that can be ended.
+//!
+//! A compiler in the process of an app can be neither interrupted nor held to an amount of memory. Where the app names a
+//! program that compiles ([`CompilerProcess`]), which mostly is the app itself, started again, the bytes go there and the
+//! compiled policy comes back, or the process is ended at its deadline. Knows nothing of caches.
+
+use std::env;
+use std::ffi::OsString;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Resource, Rlimit, Signal};
+use serde::{Deserialize, Serialize};
+use wasmtime::Engine;
+
+use super::engine::{config, panic_text};
+use super::error::PolicyErrorKind;
+use super::form::WasmForm;
+use super::limits::PolicyLimits;
+
+/// The only argument of a program that is to compile.
+const ARGUMENT: &str = "placewright-compile-policy";
+/// Bytes kept of what the process says on standard error.
+const SAID_BYTES_MAX: usize = 64 << 10;
+/// Bytes of a header, in either direction.
+const HEADER_BYTES_MAX: u64 = 64 << 10;
+
+/// A program that compiles policies, started anew for each: it can be ended at a deadline, and its memory is limited.
+///
+/// What it answers is loaded as machine code, so name no program that you would not link.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CompilerProcess {
+    program: PathBuf,
+    arguments: Vec<OsString>,
+}
+
+/// What the process is to do; its header line, before the bytes of the policy.
+#[derive(Debug, Serialize, Deserialize)]
+struct Order {
+    is_module: bool,
+    wasm_bytes: usize,
+    /// Of the engine that will load the result.
+    is_by_fuel: bool,
+    stack_bytes: usize,
+    memory_bytes: usize,
+    deadline_s: u64,
+}
+
+/// The header line of its answer, before the bytes of the compiled policy.
+#[derive(Debug, Serialize, Deserialize)]
+struct Answer {
+    outcome: Result<Compilation, Refusal>,
+    n_bytes: usize,
+}
+
+/// How long the steps took.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(super) struct Compilation {
+    pub(super) encode: Duration,
+    pub(super) compile: Duration,
+}
+
+/// Why there is nothing compiled.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Refusal {
+    /// The core module cannot be wrapped as a component.
+    Encode(String),
+    /// The compiler does not take it.
+    Compile(String),
+    /// One of the two panicked.
+    Panic(String),
+}
+
+impl From<Refusal> for PolicyErrorKind {
+    fn from(refusal: Refusal) -> Self {
+        let (what, remedy) = match refusal {
+            Refusal::Encode(why) => (
+                format!("a core module that is no component: {why}"),
+                "build it with the SDK or another bindings generator, and do not strip its custom sections",
+            ),
+            Refusal::Compile(why) => (
+                format!("WebAssembly that this host does not run: {why}"),
+                "build it without threads, relaxed SIMD, garbage collection and other proposals beyond Wasm 2.0",
+            ),
+            Refusal::Panic(why) => (
+                format!("WebAssembly that its reader gives up on: {why}"),
+                "build it with the SDK or another bindings generator",
+            ),
+        };
+        Self::NotAPolicy { what, remedy }
+    }
+}
+
+/// Compiles in this thread; gives what [`wasmtime::component::Component::deserialize`] takes.
+pub(super) fn compile_here(
+    engine: &Engine,
+    form: WasmForm,
+    bytes: &[u8],
+) -> Result<(Vec<u8>, Compilation), Refusal> {
+    let started = Instant::now();
+    let encoded = match form {
+        WasmForm::Module => Some(encode(bytes)?),
+        WasmForm::Component => None,
+    };
+    let encode = started.elapsed();
+    let binary = encoded.as_deref().unwrap_or(bytes);
+    let compiled = reading_policy(|| engine.precompile_component(binary))?
+        .map_err(|error| Refusal::Compile(format!("{error:#}")))?;
+    let compile = started.elapsed() - encode;
+    Ok((compiled, Compilation { encode, compile }))
+}
+
+/// Wraps a core module as a component, by the contract that its bindings left in it.
+fn encode(module: &[u8]) -> Result<Vec<u8>, Refusal> {
+    let encode = || {
+        wit_component::ComponentEncoder::default()
+            .validate(true)
+            .module(module)?
+            .encode()
+    };
+    reading_policy(encode)?.map_err(|error| Refusal::Encode(format!("{error:#}")))
+}
+
+/// Runs a reader of the policy's bytes. Encoder and compiler assert what well-formed metadata would hold, so a file can make
+/// them panic; that must not take the host down.
+fn reading_policy<T>(read: impl FnOnce() -> T) -> Result<T, Refusal> {
+    // What the reader was building is dropped with it, so nobody sees it half made.
+    catch_unwind(AssertUnwindSafe(read)).map_err(|panic| {
+        Refusal::Panic(panic_text(&*panic).unwrap_or("no reason given").to_owned())
+    })
+}
+
+impl CompilerProcess {
+    /// This program, started again: the first call of an app's `main`. Where the program was started to compile, the call does
+    /// that and ends the process; else it returns at once.
+    ///
+    /// ```no_run
+    /// use placewright::policy::{CompilerProcess, PolicyEngine, PolicyLimits};
+    ///
+    /// fn main() -> Result<(), Box<dyn std::error::Error>> {
+    ///     let compiler = CompilerProcess::of_this_program();
+    ///     let engine = PolicyEngine::new(PolicyLimits::default())?.with_compiler(compiler);
+    ///     Ok(())
+    /// }
+    /// ```
+    pub fn of_this_program() -> Self {
+        if env::args_os().skip(1).eq([ARGUMENT]) {
+            std::process::exit(i32::from(serve().is_err()));
+        }
+        // The file may be replaced while the program runs; on Linux this name stands for the one that runs.
+        let running = Path::new("/proc/self/exe");
+        let program = match env::current_exe() {
+            _ if running.exists() => running.to_owned(),
+            Ok(path) => path,
+            // Starting it fails then, with a message that names it.
+            Err(_) => PathBuf::from("the program that runs"),
+        };
+        Self::new(program)
+    }
+
+    /// Another program, whose `main` calls [`Self::of_this_program`] first: `placewright` is one. It must be built with the same
+    /// version of this library; what another one compiles is not loaded.
+    pub fn new(program: impl Into<PathBuf>) -> Self {
+        Self {
+            program: program.into(),
+            arguments: vec![ARGUMENT.into()],
+        }
+    }
+
+    /// Compiles in a process of its own, within the limits' time and memory.
+    pub(super) fn compile(
+        &self,
+        form: WasmForm,
+        bytes: &[u8],
+        limits: &PolicyLimits,
+    ) -> Result<(Vec<u8>, Compilation), PolicyErrorKind> {
+        let order = Order {
+            is_module: form == WasmForm::Module,
+            wasm_bytes: bytes.len(),
+            is_by_fuel: limits.fuel.is_some(),
+            stack_bytes: limits.stack_bytes,
+            memory_bytes: limits.compile_memory_bytes,
+            deadline_s: limits.compile_deadline.as_secs(),
+        };
+        let ended = self.ask(&order, bytes, limits).map_err(|error| {
+            PolicyErrorKind::Engine(format!(
+                "starting {} to compile policies: {error}; `--policy-compile-in-process` compiles without limits of time and memory",
+                self.program.display()
+            ))
+        })?;
+        let Some(ended) = ended else {
+            return Err(PolicyErrorKind::CompileDeadline {
+                deadline: limits.compile_deadline,
+            });
+        };
+        match ended.answer() {
+            Some((Ok(compilation), compiled)) => Ok((compiled, compilation)),
+            Some((Err(refusal), _)) => Err(refusal.into()),
+            None if ended.is_out_of_memory() => Err(PolicyErrorKind::CompileMemory {
+                limit_bytes: limits.compile_memory_bytes,
+            }),
+            None => Err(PolicyErrorKind::CompilerEnded { how: ended.how() }),
+        }
+    }
+
+    /// `None` = it was ended at its deadline.
+    fn ask(&self, order: &Order, bytes: &[u8], limits: &PolicyLimits) -> io::Result<Option<Ended>> {
+        let header = serde_json::to_string(order)? + "\n";
+        let mut child = Command::new(&self.program)
+            .args(&self.arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let (Some(mut stdin), Some(stdout), Some(stderr)) = pipes else {
+            end(&mut child)?;
+            return Err(io::Error::other("it has no pipes"));
+        };
+        thread::scope(|scope| {
+            let said = scope.spawn(move || last_of(stderr));
+            scope.spawn(move || {
+                // One that ends early does not read to the end.
+                let _ = stdin
+                    .write_all(header.as_bytes())
+                    .and_then(|()| stdin.write_all(bytes));
+            });
+            let (send, answered) = mpsc::channel();
+            scope.spawn(move || {
+                let mut answer = Vec::new();
+                // It has no more than it may allocate.
+                let most = limits.compile_memory_bytes as u64;
+                let read = stdout.take(most).read_to_end(&mut answer);
+                // Nobody listens after the deadline.
+                let _ = send.send(read.map(|_| answer));
+            });
+            let answer = answered.recv_timeout(limits.compile_deadline);
+            // Whoever has closed its output has nothing left to do; one that has not is late. The threads end with the pipes.
+            let status = end(&mut child)?;
+            let said = said.join().unwrap_or_default();
+            match answer {
+                Ok(answer) => Ok(Some(Ended {
+                    answer: answer?,
+                    status,
+                    said,
+                })),
+                Err(_) => Ok(None),
+            }
+        })
+    }
+}
+
+/// Ends a process and waits for it. The status of one that has ended before is its own.
+fn end(child: &mut Child) -> io::Result<ExitStatus> {
+    if child.try_wait()?.is_none() {
+        // It may end at this moment by itself.
+        let _ = child.kill();
+    }
+    child.wait()
+}
+
+/// The last of what a process says.
+fn last_of(mut stderr: impl Read) -> String {
+    let mut said = Vec::new();
+    let mut block = [0; 4096];
+    while let Ok(n) = stderr.read(&mut block) {
+        if n == 0 {
+            break;
+        }
+        said.extend_from_slice(&block[..n]);
+        if said.len() > 2 * SAID_BYTES_MAX {
+            said.drain(..said.len() - SAID_BYTES_MAX);
+        }
+    }
+    String::from_utf8_lossy(&said).into_owned()
+}
+
+/// A process that has ended by itself.
+#[derive(Debug)]
+struct Ended {
+    answer: Vec<u8>,
+    status: ExitStatus,
+    said: String,
+}
+
+impl Ended {
+    /// `None` = it is not whole.
+    fn answer(&self) -> Option<(Result<Compilation, Refusal>, Vec<u8>)> {
+        let end = self.answer.iter().position(|&byte| byte == b'\n')?;
+        let (header, rest) = self.answer.split_at(end + 1);
+        let Answer { outcome, n_bytes } = serde_json::from_slice(header).ok()?;
+        (rest.len() == n_bytes).then(|| (outcome, rest.to_vec()))
+    }
+
+    /// The allocator of Rust says so before it aborts, the system where it gives no thread or mapping.
+    fn is_out_of_memory(&self) -> bool {
+        ["memory allocation of", "Cannot allocate memory"]
+            .iter()
+            .any(|words| self.said.contains(words))
+    }
+
+    fn how(&self) -> String {
+        let how = match self.status.signal() {
+            Some(signal) => format!("signal {signal}"),
+            None => format!("status {}", self.status.code().unwrap_or(-1)),
+        };
+        let said = self.said.trim().lines().next_back();
+        said.map_or(how.clone(), |said| format!("{how}: {said}"))
+    }
+}
+
+/// The other side: one order from standard input, its answer to standard output.
+fn serve() -> io::Result<()> {
+    let mut input = BufReader::new(io::stdin().lock());
+    let mut header = String::new();
+    input
+        .by_ref()
+        .take(HEADER_BYTES_MAX)
+        .read_line(&mut header)?;
+    let order: Order = serde_json::from_str(&header)?;
+    limit_this_process(&order);
+    let mut bytes = Vec::new();
+    input
+        .take(order.wasm_bytes as u64)
+        .read_to_end(&mut bytes)?;
+    let limits = PolicyLimits::default()
+        .with_fuel(order.is_by_fuel.then_some(0))
+        .with_stack_bytes(order.stack_bytes);
+    let engine = Engine::new(&config(&limits)).map_err(io::Error::other)?;
+    let form = match order.is_module {
+        true => WasmForm::Module,
+        false => WasmForm::Component,
+    };
+    let (outcome, compiled) = match compile_here(&engine, form, &bytes) {
+        Ok((compiled, compilation)) => (Ok(compilation), compiled),
+        Err(refusal) => (Err(refusal), Vec::new()),
+    };
+    let answer = Answer {
+        outcome,
+        n_bytes: compiled.len(),
+    };
+    let mut output = io::stdout().lock();
+    output.write_all((serde_json::to_string(&answer)? + "\n").as_bytes())?;
+    output.write_all(&compiled)?;
+    output.flush()
+}
+
+/// Holds this process to its order. What a system does not have is not asked for; the deadline holds everywhere.
+fn limit_this_process(order: &Order) {
+    // It does not outlive who asked.
+    #[cfg(target_os = "linux")]
+    let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
+    let n_threads = thread::available_parallelism().map_or(1, usize::from) as u64;
+    let limits = [
+        // What is written to, private to the process: heaps and stacks.
+        (Resource::Data, order.memory_bytes as u64),
+        // Aborting is an answer here, and no core dump.
+        (Resource::Core, 0),
+        (
+            Resource::Cpu,
+            (order.deadline_s + 1).saturating_mul(n_threads),
+        ),
+    ];
+    for (resource, wanted) in limits {
+        let before = rustix::process::getrlimit(resource);
+        let most = before.maximum.map_or(wanted, |maximum| maximum.min(wanted));
+        let limit = Rlimit {
+            current: Some(most),
+            maximum: Some(most),
+        };
+        let _ = rustix::process::setrlimit(resource, limit);
+    }
+}

@@ -1,0 +1,371 @@
+//! What a policy consists of, held to limits before a compiler sees it.
+//!
+//! A kilobyte of WebAssembly can stand for gigabytes: components instantiate components, types contain types, a table states its
+//! size. So the file is walked once, without compiling, in time and memory in proportion to its bytes, and whatever a compiler
+//! multiplies is multiplied here by counting. Takes bytes and limits; gives nothing but the refusal.
+
+use std::ops::Range;
+
+use wasmparser::{
+    CanonicalFunction, ComponentAlias, ComponentExternalKind, ComponentInstance,
+    ComponentOuterAliasKind, ComponentTypeRef, Encoding, Instance, Parser, Payload,
+};
+
+use super::effort::ModuleShape;
+use super::error::PolicyErrorKind;
+use super::form::damaged;
+use super::limits::PolicyLimits;
+
+/// Custom sections that the encoder of core modules reads as components.
+const METADATA_SECTIONS: &str = "component-type";
+
+/// Walks a policy, a core module or a component, and refuses what would cost a compiler more than the limits allow.
+///
+/// # Errors
+/// [`PolicyErrorKind::TooComplex`], which says what and where; [`PolicyErrorKind::NotAPolicy`] where the bytes are damaged.
+pub(super) fn check(bytes: &[u8], limits: &PolicyLimits) -> Result<(), PolicyErrorKind> {
+    let mut walk = Walk::new(bytes, limits);
+    // The parser keeps a list of what is open; it does not recurse.
+    for payload in Parser::new(0).parse_all(bytes) {
+        walk.payload(payload.map_err(|error| damaged(&error))?)?;
+    }
+    Ok(())
+}
+
+/// What one instance of a component stands for, with all that it instantiates. Sums saturate: 64 doublings are many.
+#[derive(Debug, Clone, Copy, Default)]
+struct Totals {
+    items: u64,
+    core_instances: u64,
+    lowered: u64,
+}
+
+impl Totals {
+    fn add(&mut self, other: Self) {
+        self.items = self.items.saturating_add(other.items);
+        self.core_instances = self.core_instances.saturating_add(other.core_instances);
+        self.lowered = self.lowered.saturating_add(other.lowered);
+    }
+}
+
+/// A module or component that is open.
+enum Open {
+    Module(ModuleShape),
+    Component(Scope),
+}
+
+/// A component that is open: what its indices of components mean, and what an instance of it stands for so far.
+#[derive(Debug, Default)]
+struct Scope {
+    /// `None` = one that this component gets from outside, or from an instance.
+    components: Vec<Option<Totals>>,
+    totals: Totals,
+}
+
+struct Walk<'a> {
+    bytes: &'a [u8],
+    limits: &'a PolicyLimits,
+    open: Vec<Open>,
+    n_parts: u64,
+    n_nested_types: u64,
+    n_tables: u64,
+    n_memories: u64,
+    effort: u64,
+}
+
+impl<'a> Walk<'a> {
+    fn new(bytes: &'a [u8], limits: &'a PolicyLimits) -> Self {
+        Self {
+            bytes,
+            limits,
+            open: Vec::new(),
+            n_parts: 0,
+            n_nested_types: 0,
+            n_tables: 0,
+            n_memories: 0,
+            effort: 0,
+        }
+    }
+
+    fn payload(&mut self, payload: Payload<'_>) -> Result<(), PolicyErrorKind> {
+        match payload {
+            Payload::Version { encoding, .. } => self.open(encoding),
+            Payload::End(_) => self.close(),
+            Payload::CustomSection(section) if section.name().starts_with(METADATA_SECTIONS) => {
+                // What is no component is the encoder's to refuse.
+                if Parser::is_component(section.data()) {
+                    check(section.data(), self.limits)?;
+                }
+                Ok(())
+            }
+            payload => match self.open.last_mut() {
+                Some(Open::Module(_)) => self.in_module(payload),
+                Some(Open::Component(_)) => self.in_component(payload),
+                None => Ok(()),
+            },
+        }
+    }
+
+    fn open(&mut self, encoding: Encoding) -> Result<(), PolicyErrorKind> {
+        self.n_parts += 1;
+        self.at_most("parts", None, self.n_parts, self.limits.parts)?;
+        self.open.push(match encoding {
+            Encoding::Module => Open::Module(ModuleShape::default()),
+            Encoding::Component => Open::Component(Scope::default()),
+        });
+        let nesting = self.open.len() as u64 - 1;
+        self.at_most("nesting", None, nesting, self.limits.nesting)
+    }
+
+    fn close(&mut self) -> Result<(), PolicyErrorKind> {
+        let Some(Open::Component(closed)) = self.open.pop() else {
+            return Ok(());
+        };
+        let Totals {
+            items,
+            core_instances,
+            lowered,
+        } = closed.totals;
+        match self.open.last_mut() {
+            // A component that nobody instantiates costs nothing, so only the outermost is held to the limits.
+            Some(Open::Component(outer)) => outer.components.push(Some(closed.totals)),
+            _ => {
+                self.at_most("items", None, items, self.limits.items)?;
+                self.at_most("instances", None, core_instances, self.limits.instances)?;
+                self.at_most(
+                    "lowered_functions",
+                    None,
+                    lowered,
+                    self.limits.lowered_functions,
+                )?;
+            }
+        }
+        Ok(())
+    }
+
+    fn in_module(&mut self, payload: Payload<'_>) -> Result<(), PolicyErrorKind> {
+        let Some(Open::Module(module)) = self.open.last_mut() else {
+            return Ok(());
+        };
+        match payload {
+            Payload::TypeSection(section) => {
+                module.add_types(section).map_err(|error| damaged(&error))
+            }
+            Payload::ImportSection(section) => {
+                module.add_imports(section).map_err(|error| damaged(&error))
+            }
+            Payload::FunctionSection(section) => module
+                .add_functions(section)
+                .map_err(|error| damaged(&error)),
+            Payload::CodeSectionEntry(body) => {
+                let function = module.next_function();
+                let effort = module.add_body(&body).map_err(|error| damaged(&error))?;
+                self.effort = self.effort.saturating_add(effort);
+                let limit = self.limits.function_effort;
+                self.at_most("function_effort", Some(function), effort, limit)?;
+                self.at_most("effort", None, self.effort, self.limits.effort)
+            }
+            Payload::TableSection(section) => {
+                self.n_tables += u64::from(section.count());
+                self.at_most("tables", None, self.n_tables, self.limits.tables)?;
+                for table in section {
+                    let initial = table.map_err(|error| damaged(&error))?.ty.initial;
+                    self.at_most("table_elements", None, initial, self.limits.table_elements)?;
+                }
+                Ok(())
+            }
+            Payload::MemorySection(section) => {
+                self.n_memories += u64::from(section.count());
+                self.at_most("memories", None, self.n_memories, self.limits.memories)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn in_component(&mut self, payload: Payload<'_>) -> Result<(), PolicyErrorKind> {
+        if let Payload::ComponentTypeSection(section) = &payload {
+            self.count_nested_types(section.range())?;
+        }
+        // Counted before the section is read: reading multiplies nothing, but a scope is borrowed below.
+        let Some(index) = self.open.len().checked_sub(1) else {
+            return Ok(());
+        };
+        let (outer, inner) = self.open.split_at_mut(index);
+        let Some(Open::Component(scope)) = inner.first_mut() else {
+            return Ok(());
+        };
+        scope.read(payload, outer)
+    }
+
+    /// The parser of types is recursive: a type that is declared within a type takes some of its stack. Each such declaration
+    /// has a byte that says "type" and one that says "component" or "instance", so their number bounds the depth. Other data
+    /// can look the same; of that there is little in a section of types.
+    fn count_nested_types(&mut self, section: Range<usize>) -> Result<(), PolicyErrorKind> {
+        const TYPE: u8 = 0x01;
+        const COMPONENT_OR_INSTANCE: [u8; 2] = [0x41, 0x42];
+        let bytes = self.bytes.get(section).unwrap_or_default();
+        let declared = bytes
+            .windows(2)
+            .filter(|pair| pair[0] == TYPE && COMPONENT_OR_INSTANCE.contains(&pair[1]));
+        self.n_nested_types += declared.count() as u64;
+        let limit = self.limits.nested_types;
+        self.at_most("nested_types", None, self.n_nested_types, limit)
+    }
+
+    fn at_most(
+        &self,
+        what: &'static str,
+        function: Option<usize>,
+        found: u64,
+        limit: usize,
+    ) -> Result<(), PolicyErrorKind> {
+        if found <= limit as u64 {
+            return Ok(());
+        }
+        // What a store would count, too, is said as the store says it.
+        match what {
+            "instances" | "tables" | "memories" => {
+                return Err(PolicyErrorKind::InstanceLimit { what, limit });
+            }
+            "table_elements" => {
+                let requested = usize::try_from(found).unwrap_or(usize::MAX);
+                return Err(PolicyErrorKind::TableLimit { requested, limit });
+            }
+            _ => {}
+        }
+        let part = match self.n_parts {
+            // Of a core module, or a component without parts, there is nothing to say.
+            0 | 1 => None,
+            n => Some(format!("part {} of the file", n - 1)),
+        };
+        let function = function.map(|index| format!("function {index}"));
+        let place: Vec<String> = function.into_iter().chain(part).collect();
+        Err(PolicyErrorKind::TooComplex {
+            what,
+            place: (!place.is_empty()).then(|| place.join(" of ")),
+            found,
+            limit: limit as u64,
+        })
+    }
+}
+
+impl Scope {
+    fn read(&mut self, payload: Payload<'_>, outer: &[Open]) -> Result<(), PolicyErrorKind> {
+        let items = |totals: &mut Totals, n: u32| {
+            totals.items = totals.items.saturating_add(u64::from(n));
+        };
+        match payload {
+            Payload::ComponentTypeSection(section) => items(&mut self.totals, section.count()),
+            Payload::CoreTypeSection(section) => items(&mut self.totals, section.count()),
+            Payload::InstanceSection(section) => {
+                for instance in section {
+                    let n = match instance.map_err(|error| damaged(&error))? {
+                        Instance::Instantiate { args, .. } => {
+                            self.totals.core_instances += 1;
+                            args.len()
+                        }
+                        Instance::FromExports(exports) => exports.len(),
+                    };
+                    self.totals.items = self.totals.items.saturating_add(1 + n as u64);
+                }
+            }
+            Payload::ComponentAliasSection(section) => {
+                for alias in section {
+                    items(&mut self.totals, 1);
+                    self.alias(&alias.map_err(|error| damaged(&error))?, outer);
+                }
+            }
+            Payload::ComponentImportSection(section) => {
+                for import in section {
+                    items(&mut self.totals, 1);
+                    if let ComponentTypeRef::Component(_) =
+                        import.map_err(|error| damaged(&error))?.ty
+                    {
+                        self.components.push(None);
+                    }
+                }
+            }
+            Payload::ComponentExportSection(section) => {
+                for export in section {
+                    let export = export.map_err(|error| damaged(&error))?;
+                    items(&mut self.totals, 1);
+                    if export.kind == ComponentExternalKind::Component {
+                        let same = self.components.get(export.index as usize);
+                        self.components.push(same.copied().flatten());
+                    }
+                }
+            }
+            Payload::ComponentCanonicalSection(section) => {
+                for function in section {
+                    items(&mut self.totals, 1);
+                    if let CanonicalFunction::Lower { .. } =
+                        function.map_err(|error| damaged(&error))?
+                    {
+                        self.totals.lowered += 1;
+                    }
+                }
+            }
+            Payload::ComponentInstanceSection(section) => {
+                for instance in section {
+                    self.instance(&instance.map_err(|error| damaged(&error))?)?;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn alias(&mut self, alias: &ComponentAlias<'_>, outer: &[Open]) {
+        match alias {
+            ComponentAlias::Outer {
+                kind: ComponentOuterAliasKind::Component,
+                count,
+                index,
+            } => {
+                let scope = match (*count as usize).checked_sub(1) {
+                    None => Some(&*self),
+                    Some(up) => outer.iter().rev().nth(up).and_then(|open| match open {
+                        Open::Component(scope) => Some(scope),
+                        Open::Module(_) => None,
+                    }),
+                };
+                let same = scope.and_then(|scope| scope.components.get(*index as usize));
+                let same = same.copied().flatten();
+                self.components.push(same);
+            }
+            ComponentAlias::InstanceExport {
+                kind: ComponentExternalKind::Component,
+                ..
+            } => self.components.push(None),
+            _ => {}
+        }
+    }
+
+    fn instance(&mut self, instance: &ComponentInstance<'_>) -> Result<(), PolicyErrorKind> {
+        let n = match instance {
+            ComponentInstance::Instantiate {
+                component_index,
+                args,
+            } => {
+                let Some(component) = self
+                    .components
+                    .get(*component_index as usize)
+                    .copied()
+                    .flatten()
+                else {
+                    return Err(PolicyErrorKind::NotAPolicy {
+                        what: format!(
+                            "it instantiates its component {component_index}, which it does not define itself, so nobody can say what that takes"
+                        ),
+                        remedy: "define the components that are instantiated in the file, as `wac` and `wasm-tools compose` do",
+                    });
+                };
+                self.totals.add(component);
+                args.len()
+            }
+            ComponentInstance::FromExports(exports) => exports.len(),
+        };
+        self.totals.items = self.totals.items.saturating_add(1 + n as u64);
+        Ok(())
+    }
+}

@@ -1,0 +1,22 @@
+//! Reads the file of a graph, no further than an import goes.
+
+use std::path::PathBuf;
+
+use crate::error::Error;
+use crate::files;
+use crate::files::TooLarge;
+use crate::import::ImportError;
+
+/// The bytes of a GraphDef.
+///
+/// # Errors
+/// [`Error::Read`], and [`ImportError::TooLarge`] as for bytes that were read.
+pub(super) fn read(path: PathBuf, size_bytes_max: u64) -> Result<Vec<u8>, Error> {
+    files::read(&path, size_bytes_max, "").map_err(|source| match TooLarge::of(&source) {
+        Some(large) => Error::Import(ImportError::TooLarge {
+            size_bytes: large.found,
+            limit_bytes: size_bytes_max,
+        }),
+        None => Error::Read { path, source },
+    })
+}

@@ -1,0 +1,116 @@
+//! Small files that stand for gigabytes, or for hours of compiling: each is refused by a limit of its structure, before a compiler
+//! sees it.
+
+use std::fmt::Write;
+use std::time::Duration;
+use std::time::Instant;
+
+use placewright::policy::Fault;
+use placewright::policy::PolicyEngine;
+use placewright::policy::PolicyErrorKind;
+use placewright::policy::PolicyLimits;
+
+/// Far more than the walk over a few hundred kilobytes takes, and far less than compiling any of these did.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// What makes a component look like a policy.
+const EXPORTS: &str = r#" (instance $i)
+    (export "placewright:policy/lifecycle@0.1.0" (instance $i))
+    (export "placewright:policy/whole-graph@0.1.0" (instance $i))"#;
+
+/// Loads a policy that must be refused as too complex; gives the limit that it met.
+fn refused(text: &str) -> &'static str {
+    let body = text.strip_suffix(')').unwrap();
+    let bytes = wat::parse_str(format!("{body}{EXPORTS})")).unwrap();
+    let engine = PolicyEngine::new(PolicyLimits::default()).unwrap();
+    let started = Instant::now();
+    let error = engine.load("hostile", &bytes, &[]).unwrap_err();
+    assert!(started.elapsed() < LIMIT, "{error}");
+    assert_eq!(error.fault(), Fault::Guest);
+    let text = error.to_string();
+    let PolicyErrorKind::TooComplex {
+        what, found, limit, ..
+    } = &*error.kind
+    else {
+        panic!("{text}");
+    };
+    assert!(found > &0 && text.contains(&limit.to_string()), "{text}");
+    // The flag that raises it.
+    assert!(text.contains(&what.replace('_', "-")), "{text}");
+    what
+}
+
+#[test]
+fn instances_that_double() {
+    let mut text = "(component (component $c0".to_owned();
+    text += " (core module $m (func)) (core instance (instantiate $m)))";
+    for level in 1..=26 {
+        let before = level - 1;
+        write!(
+            text,
+            " (component $c{level} (alias outer 1 $c{before} (component $c))
+                (instance (instantiate $c)) (instance (instantiate $c)))"
+        )
+        .unwrap();
+    }
+    text += " (instance (instantiate $c26)))";
+    let what = refused(&text);
+    assert!(["instances", "items"].contains(&what), "{what}");
+}
+
+#[test]
+fn components_within_components() {
+    let text = format!("(component {}{})", "(component ".repeat(64), ")".repeat(64));
+    let what = refused(&text);
+    assert!(["nesting", "parts"].contains(&what), "{what}");
+}
+
+#[test]
+fn components_beside_components() {
+    let text = format!("(component {})", "(component)".repeat(20_000));
+    assert_eq!(refused(&text), "parts");
+}
+
+#[test]
+fn loops_within_loops() {
+    let body = format!(
+        "{}(local.set 0 (i32.add (local.get 0) (local.get 1))){}",
+        "(loop ".repeat(3_000),
+        ")".repeat(3_000)
+    );
+    let text = format!("(component (core module (func (param i32 i32) {body})))");
+    assert_eq!(refused(&text), "function_effort");
+}
+
+#[test]
+fn locals_that_are_live_across_calls() {
+    let mut body = String::new();
+    for local in 0..5_000 {
+        write!(body, "(local.set {local} (call $f))").unwrap();
+    }
+    for local in 0..5_000 {
+        write!(body, "(call $g (local.get {local}))").unwrap();
+    }
+    let locals = "i32 ".repeat(5_000);
+    let text = format!(
+        "(component (core module (func $f (result i32) (i32.const 1)) (func $g (param i32))
+            (func (local {locals}) {body})))"
+    );
+    assert_eq!(refused(&text), "function_effort");
+}
+
+#[test]
+fn what_ships_is_far_below_the_limits() {
+    let tenth = PolicyLimits::default();
+    let tenth = PolicyLimits {
+        effort: tenth.effort / 10,
+        function_effort: tenth.function_effort / 10,
+        items: tenth.items / 10,
+        parts: tenth.parts / 10,
+        ..tenth
+    };
+    let engine = PolicyEngine::new(tenth).unwrap();
+    for policy in placewright::policy::ShippedPolicy::all() {
+        engine.load(policy.name(), policy.wasm(), &[]).unwrap();
+    }
+}
