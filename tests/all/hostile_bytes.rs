@@ -72,34 +72,6 @@ fn components_beside_components() {
 }
 
 #[test]
-fn loops_within_loops() {
-    let body = format!(
-        "{}(local.set 0 (i32.add (local.get 0) (local.get 1))){}",
-        "(loop ".repeat(3_000),
-        ")".repeat(3_000)
-    );
-    let text = format!("(component (core module (func (param i32 i32) {body})))");
-    assert_eq!(refused(&text), "function_effort");
-}
-
-#[test]
-fn locals_that_are_live_across_calls() {
-    let mut body = String::new();
-    for local in 0..5_000 {
-        write!(body, "(local.set {local} (call $f))").unwrap();
-    }
-    for local in 0..5_000 {
-        write!(body, "(call $g (local.get {local}))").unwrap();
-    }
-    let locals = "i32 ".repeat(5_000);
-    let text = format!(
-        "(component (core module (func $f (result i32) (i32.const 1)) (func $g (param i32))
-            (func (local {locals}) {body})))"
-    );
-    assert_eq!(refused(&text), "function_effort");
-}
-
-#[test]
 fn what_ships_is_far_below_the_limits() {
     let tenth = PolicyLimits::default();
     let tenth = PolicyLimits {

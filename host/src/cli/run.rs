@@ -112,14 +112,17 @@ pub(super) fn run(
         output,
     )?;
     opened.save_and_log(&command.placement, output)?;
-    let work = Work::new(opened.session.graph(), args, command.placement.seed, output)?;
-    let executed = execute(&opened, &work, args);
+    let work = Work::new(opened.session.graph(), args, command.placement.seed, output);
+    let executed = work.as_ref().map(|work| execute(&opened, work, args));
+    let executed = executed.ok().transpose();
     let traced = match &args.trace {
         Some(path) => opened.write_trace(path),
         None => Ok(()),
     };
     // A run that failed is what a trace is read for; and its error says more than that of the trace.
-    let (tensors, timing) = executed?;
+    let executed = executed?;
+    let work = work?;
+    let (tensors, timing) = executed.context("nothing was executed")?;
     traced?;
     let fetched: Vec<(String, Tensor)> = work.fetches.iter().cloned().zip(tensors).collect();
     if let Some(path) = &args.output {

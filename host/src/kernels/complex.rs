@@ -372,8 +372,16 @@ mod tests {
                 c(1e300, 1e300),
                 c(691.122_101_488_493_7, std::f64::consts::FRAC_PI_4),
             ),
-            (RealFunction::Log1p, c(1e-10, 1e-10), c(1e-10, 1e-10)),
-            (RealFunction::Expm1, c(1e-10, 1e-10), c(1e-10, 1e-10)),
+            (
+                RealFunction::Log1p,
+                c(1e-10, 1e-10),
+                c(1e-10, 9.999_999_999e-11),
+            ),
+            (
+                RealFunction::Expm1,
+                c(1e-10, 1e-10),
+                c(1e-10, 1.000_000_000_1e-10),
+            ),
             (RealFunction::Sqrt, c(-4.0, 0.0), c(0.0, 2.0)),
             (RealFunction::Sqrt, c(-4.0, -0.0), c(0.0, -2.0)),
             (RealFunction::Sqrt, c(3e300, 4e300), c(2e150, 1e150)),
