@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use placewright::graph::AttrSet;
 use placewright::graph::AttrValue;
+use placewright::tensor::Complex64;
+use placewright::tensor::Complex128;
 use placewright::tensor::DType;
 use placewright::tensor::Element;
 use placewright::tensor::Literal;
@@ -273,7 +275,7 @@ pub(crate) fn compare(
             Err(format!("found {f:?}, expected {e:?}"))
         };
     }
-    if !found.dtype().is_floating() {
+    if !found.dtype().is_floating() && !is_complex(found.dtype()) {
         let same = found.as_bytes().ok() == expected.as_bytes().ok();
         let words = || {
             format!(
@@ -303,8 +305,21 @@ pub(crate) fn compare(
     Ok(())
 }
 
+fn is_complex(dtype: DType) -> bool {
+    matches!(dtype, DType::Complex64 | DType::Complex128)
+}
+
+/// The elements, complex ones as two: real and imaginary part.
 fn doubles(tensor: &Tensor) -> Vec<f64> {
     match tensor.dtype() {
+        DType::Complex64 => tensor.as_slice::<Complex64>().map(|s| {
+            s.iter()
+                .flat_map(|z| [f64::from(z.re), f64::from(z.im)])
+                .collect()
+        }),
+        DType::Complex128 => tensor
+            .as_slice::<Complex128>()
+            .map(|s| s.iter().flat_map(|z| [z.re, z.im]).collect()),
         DType::F32 => tensor
             .as_slice::<f32>()
             .map(|s| s.iter().map(|&x| x.into()).collect()),

@@ -304,7 +304,8 @@ fn divisions() -> Vec<Case> {
         )
         .gives(tensor(&[5], &[1.5, -1.5, NAN, NAN, 3.0])),
         binary("short integers", "Mod", &[7i8], &[3]).refused("no kernel"),
-        binary("floats", "TruncateDiv", &[7.0f32], &[3.0]).refused("no kernel"),
+        binary("floats", "TruncateDiv", &[7.0f32, -7.5], &[3.0, 2.0])
+            .gives(tensor(&[2], &[2.0f32, -3.0])),
         binary(
             "the smallest integer",
             "FloorDiv",

@@ -257,13 +257,11 @@ pub(in crate::backend) fn slices(
     let found = dispatch!(indices.dtype(), [I16: i16, I32: i32, I64: i64], I => {
         Ok(starts_of(indices.as_slice::<I>()?, depth, dims, ignores_bad, starts))
     })?;
-    let starts = found.map_err(|row| {
-        let shown = Shape::new(rows);
+    let starts = found.map_err(|(row, index)| {
         KernelError::invalid(format!(
-            "indices{} does not index into param shape {}, indices shape {}, node name: {}",
-            place(shown.dims(), row),
+            "indices{} = {index} does not index into param shape {}, node name: {}",
+            place(rows, row),
             params.shape(),
-            indices.shape(),
             context.node()
         ))
     })?;
@@ -276,13 +274,13 @@ pub(in crate::backend) fn slices(
 }
 
 /// Where the slices start that rows of `depth` indices name; the first row that names none.
-fn starts_of<I: Copy + Into<i64>>(
+fn starts_of<I: Copy + Into<i64> + std::fmt::Debug>(
     indices: &[I],
     depth: usize,
     dims: &[usize],
     ignores_bad: bool,
     mut starts: Scratch<usize>,
-) -> Result<Scratch<usize>, usize> {
+) -> Result<Scratch<usize>, (usize, String)> {
     let strides = row_major_strides(dims);
     for (row, slot) in starts.iter_mut().enumerate() {
         let index = &indices[row * depth..][..depth];
@@ -294,7 +292,7 @@ fn starts_of<I: Copy + Into<i64>>(
         *slot = match start {
             Some(start) => start,
             None if ignores_bad => gather::NOWHERE,
-            None => return Err(row),
+            None => return Err((row, format!("{index:?}"))),
         };
     }
     Ok(starts)
