@@ -96,6 +96,7 @@ const COMPILING: Backend = Backend {
 const UNSUPPORTED: Reasons = &[
     ("binary::Pow: of integers", RARE),
     ("binary::Pow: a negative exponent", RARE),
+    ("elementwise::TruncateDiv: floats", RARE),
 ];
 
 #[cfg(any(feature = "cuda", feature = "opencl"))]
