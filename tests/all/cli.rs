@@ -4,6 +4,7 @@ mod cache;
 mod calibrate;
 #[cfg(feature = "cuda")]
 mod gpu;
+mod hostile;
 #[cfg(feature = "opencl")]
 mod opencl;
 mod placement_identity;

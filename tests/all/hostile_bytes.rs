@@ -71,6 +71,44 @@ fn components_beside_components() {
     assert_eq!(refused(&text), "parts");
 }
 
+/// So many loops, one in the other, each of which changes all of so many locals.
+fn nested_loops(n_loops: usize, n_locals: usize) -> Vec<u8> {
+    let locals = "i32 ".repeat(n_locals);
+    let mut text = format!("(component (core module (func (param i32) (local {locals})");
+    for index in 0..n_loops {
+        let local = index % n_locals + 1;
+        // Some 25 bytes, as a compiler of C would leave them.
+        write!(
+            text,
+            " loop local.get {local} i32.const {index} i32.add local.tee {local} local.get 0 i32.lt_s br_if 0
+              local.get 0 local.get {local} i32.xor local.set 0"
+        )
+        .unwrap();
+    }
+    text += &" end".repeat(n_loops);
+    text += "))";
+    wat::parse_str(format!("{text}{EXPORTS})")).unwrap()
+}
+
+#[test]
+fn loops_within_loops() {
+    let engine = PolicyEngine::new(PolicyLimits::default()).unwrap();
+    for n_locals in [1, 8, 60, 500, 3000] {
+        let bytes = nested_loops(3000, n_locals);
+        let started = Instant::now();
+        let error = engine.load("hostile", &bytes, &[]).unwrap_err();
+        let took = started.elapsed();
+        assert!(took < LIMIT, "{n_locals} locals: {took:?}, {error}");
+        let is_refused = error.kind.reason() == "too-complex";
+        // What is let through is compiled in seconds, and found to export nothing of what it names.
+        let is_no_policy = matches!(*error.kind, PolicyErrorKind::NotAPolicy { .. });
+        assert!(is_refused || is_no_policy, "{error}");
+        if n_locals >= 500 {
+            assert!(is_refused, "{n_locals} locals: {error}");
+        }
+    }
+}
+
 #[test]
 fn what_ships_is_far_below_the_limits() {
     let tenth = PolicyLimits::default();

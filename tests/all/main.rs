@@ -11,7 +11,12 @@ mod builder;
 mod calibration;
 #[cfg(feature = "cli")]
 mod cli;
+#[cfg(all(unix, feature = "cli"))]
+mod compile_process;
 mod devices;
+#[cfg(feature = "cli")]
+#[path = "../support/drive.rs"]
+mod drive;
 #[cfg(all(feature = "opencl", feature = "cuda"))]
 #[path = "../support/emulated_gpu/mod.rs"]
 mod emulated;
@@ -53,6 +58,8 @@ mod packaging;
 mod placed;
 mod placement;
 mod policy;
+#[cfg(feature = "cli")]
+mod random_policies;
 mod sample;
 #[cfg(feature = "cli")]
 mod session;

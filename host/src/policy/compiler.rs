@@ -151,7 +151,14 @@ impl CompilerProcess {
     /// ```
     pub fn of_this_program() -> Self {
         if env::args_os().skip(1).eq([ARGUMENT]) {
-            std::process::exit(i32::from(serve().is_err()));
+            std::process::exit(match serve() {
+                Ok(()) => 0,
+                Err(error) => {
+                    // Whoever started the process reads it; without memory for the message there is none.
+                    let _ = writeln!(io::stderr(), "{error}");
+                    1
+                }
+            });
         }
         // The file may be replaced while the program runs; on Linux this name stands for the one that runs.
         let running = Path::new("/proc/self/exe");
@@ -298,11 +305,17 @@ impl Ended {
         (rest.len() == n_bytes).then(|| (outcome, rest.to_vec()))
     }
 
-    /// The allocator of Rust says so before it aborts, the system where it gives no thread or mapping.
+    /// The allocator of Rust says so before it aborts, the system where it gives no thread or mapping, and readers whose
+    /// buffer does not grow.
     fn is_out_of_memory(&self) -> bool {
-        ["memory allocation of", "Cannot allocate memory"]
-            .iter()
-            .any(|words| self.said.contains(words))
+        let out_of_memory = io::ErrorKind::OutOfMemory.to_string();
+        [
+            "memory allocation of",
+            "Cannot allocate memory",
+            &out_of_memory,
+        ]
+        .iter()
+        .any(|words| self.said.contains(words))
     }
 
     fn how(&self) -> String {
@@ -332,7 +345,8 @@ fn serve() -> io::Result<()> {
     let limits = PolicyLimits::default()
         .with_fuel(order.is_by_fuel.then_some(0))
         .with_stack_bytes(order.stack_bytes);
-    let engine = Engine::new(&config(&limits)).map_err(io::Error::other)?;
+    let engine =
+        Engine::new(&config(&limits)).map_err(|error| io::Error::other(format!("{error:#}")))?;
     let form = match order.is_module {
         true => WasmForm::Module,
         false => WasmForm::Component,

@@ -234,8 +234,14 @@ pub(super) fn damaged(error: &BinaryReaderError) -> PolicyErrorKind {
     )
 }
 
-/// The error of a policy that cannot work with this host's version.
+/// The error of a policy that cannot work with this host's version, or does not keep to it.
 pub(super) fn incompatible(policy: ContractVersion, detail: String) -> PolicyErrorKind {
+    if policy == CONTRACT_VERSION {
+        return not_a_policy(
+            format!("it does not keep to contract {policy}, which it names: {detail}"),
+            "build it with the SDK or another bindings generator",
+        );
+    }
     PolicyErrorKind::Incompatible {
         policy: policy.to_string(),
         host: CONTRACT_VERSION.to_string(),

@@ -1,0 +1,81 @@
+//! Files that cannot be what the user says they are: each is refused at once, whatever its size.
+
+use std::fs::File;
+use std::path::Path;
+
+use tempfile::tempdir;
+
+use super::args;
+use super::model;
+use super::path_in;
+use super::placewright;
+
+/// Commands that read a file, which is the second `{}`.
+const COMMANDS: [&str; 7] = [
+    "place {} --policy {} --strict-policy",
+    "place {} --placement {}",
+    "place {} --keep {}",
+    "run {} --feeds {}",
+    "run {} --check {}",
+    "run {} --placement {}",
+    "run {} --policy {} --strict-policy",
+];
+
+fn is_refused(path: &str, words: &str) {
+    placewright(args("place {}", &[path])).expect_error(1, &[path, words]);
+    for command in COMMANDS {
+        let command = args(command, &[&model("tiny_add.pb"), path]);
+        placewright(command).expect_error(1, &[path, words]);
+    }
+}
+
+#[test]
+fn a_device_has_no_end() {
+    is_refused("/dev/zero", "it is a device, and only files are read");
+}
+
+#[test]
+fn a_pipe_that_nobody_writes_to_is_not_waited_for() {
+    let folder = tempdir().unwrap();
+    let pipe = path_in(&folder, "pipe");
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    let fifo = rustix::fs::FileType::Fifo;
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, fifo, mode, 0).unwrap();
+    is_refused(&pipe, "it is a pipe, and only files are read");
+}
+
+/// 6 GiB that take no place on the disk, and must take none in memory.
+#[test]
+fn a_sparse_file_is_read_no_further_than_its_limit() {
+    let folder = tempdir().unwrap();
+    let path = path_in(&folder, "sparse");
+    File::create(Path::new(&path))
+        .unwrap()
+        .set_len(6 << 30)
+        .unwrap();
+    is_refused(&path, &path);
+    placewright(args("place {}", &[&path])).expect_error(1, &["6442450944 bytes, the limit is"]);
+    let by_policy = args(COMMANDS[0], &[&model("tiny_add.pb"), &path]);
+    placewright(by_policy).expect_error(1, &["6442450944 bytes, the limit is"]);
+}
+
+#[test]
+fn limits_of_compiling_are_flags() {
+    let folder = tempdir().unwrap();
+    let wasm = placewright::policy::ShippedPolicy::find("heft")
+        .unwrap()
+        .wasm();
+    let policy = super::file(&folder, "policy.wasm", wasm);
+    let with = |flags: &str| {
+        let line = format!("place {{}} --policy {{}} --strict-policy {flags}");
+        let cache = folder.path().join("no-cache");
+        super::run_with_cache(args(&line, &[&model("tiny_add.pb"), &policy]), &cache)
+    };
+    with("--policy-compile-deadline-ms 1").expect_error(1, &["ended at its deadline of 1 ms"]);
+    with("--policy-limit effort=10")
+        .expect_error(1, &["the limit is 10", "--policy-limit effort=N"]);
+    with("--policy-limit nonsense=1").expect_error(2, &["there is no limit `nonsense`"]);
+    with("--policy-compile-in-process --policy-compile-deadline-ms 1")
+        .expect_error(2, &["cannot be used with"]);
+    with("--policy-compile-in-process").expect(0);
+}

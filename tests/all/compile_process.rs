@@ -1,0 +1,136 @@
+//! Policies that a process of its own compiles: it gives what this process would, or ends within its limits.
+
+use std::time::Duration;
+
+use placewright::policy::CompilerProcess;
+use placewright::policy::Fault;
+use placewright::policy::PlaceOptions;
+use placewright::policy::PolicyEngine;
+use placewright::policy::PolicyError;
+use placewright::policy::PolicyErrorKind;
+use placewright::policy::PolicyLimits;
+use placewright::policy::ShippedPolicy;
+
+use crate::sample;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_placewright");
+
+fn load(program: &str, limits: PolicyLimits) -> Result<(), PolicyError> {
+    let engine = PolicyEngine::new(limits)
+        .unwrap()
+        .with_compiler(CompilerProcess::new(program));
+    let heft = ShippedPolicy::find("heft").unwrap();
+    engine.load("heft", heft.wasm(), &[]).map(drop)
+}
+
+#[test]
+fn it_gives_the_policy_that_this_process_would_compile() {
+    let here = PolicyEngine::new(PolicyLimits::default()).unwrap();
+    let there = here.clone().with_compiler(CompilerProcess::new(PROGRAM));
+    let candidates = sample::constrained();
+    let [here, there] = [here, there].map(|engine| {
+        let heft = ShippedPolicy::find("heft").unwrap();
+        let mut policy = engine.load("heft", heft.wasm(), &[]).unwrap();
+        policy
+            .place(&candidates, &PlaceOptions::default())
+            .unwrap()
+            .proposal
+    });
+    assert_eq!(here, there);
+}
+
+#[test]
+fn it_is_ended_at_its_deadline() {
+    let limits = PolicyLimits::default().with_compile_deadline(Duration::from_millis(1));
+    let error = load(PROGRAM, limits).unwrap_err();
+    assert!(
+        matches!(*error.kind, PolicyErrorKind::CompileDeadline { .. }),
+        "{error}"
+    );
+    assert!(error.to_string().contains("--policy-compile-deadline-ms"));
+    assert_eq!(error.fault(), Fault::Guest);
+}
+
+/// With half of what the program takes for itself, and with a little more than that.
+#[cfg(target_os = "linux")]
+#[test]
+fn it_is_ended_where_its_memory_does_not_suffice() {
+    for megabytes in [1, 8, 16] {
+        let limits = PolicyLimits::default().with_compile_memory_bytes(megabytes << 20);
+        let Err(error) = load(PROGRAM, limits) else {
+            // How much suffices depends on the machine's allocator and processors, 1 MiB nowhere.
+            assert_ne!(megabytes, 1);
+            continue;
+        };
+        assert!(
+            matches!(*error.kind, PolicyErrorKind::CompileMemory { .. }),
+            "{megabytes} MiB: {error}"
+        );
+        assert!(error.to_string().contains("--policy-compile-memory"));
+    }
+}
+
+#[test]
+fn programs_that_do_not_answer_are_told_from_policies_that_do_not_compile() {
+    // Ends at once, with and without success; says something else.
+    for (program, words) in [
+        ("false", "status 1"),
+        ("true", "status 0"),
+        ("echo", "status 0"),
+    ] {
+        let error = load(program, PolicyLimits::default()).unwrap_err();
+        assert!(
+            matches!(*error.kind, PolicyErrorKind::CompilerEnded { .. }),
+            "{program}: {error}"
+        );
+        assert!(error.to_string().contains(words), "{program}: {error}");
+    }
+    let error = load("/nowhere/placewright", PolicyLimits::default()).unwrap_err();
+    assert_eq!(error.fault(), Fault::Host, "{error}");
+    assert!(
+        error.to_string().contains("/nowhere/placewright"),
+        "{error}"
+    );
+}
+
+#[test]
+fn what_does_not_compile_is_refused_as_in_this_process() {
+    let here = PolicyEngine::new(PolicyLimits::default()).unwrap();
+    let there = here.clone().with_compiler(CompilerProcess::new(PROGRAM));
+    let heft = ShippedPolicy::find("heft").unwrap().wasm();
+    // A function that does not validate: the last byte of the code is another.
+    let mut damaged = heft.to_vec();
+    let end = code_end(heft);
+    damaged[end - 2] = 0x01;
+    damaged[end - 1] = 0x01;
+    let [here, there] = [here, there].map(|engine| {
+        let error = engine.load("damaged", &damaged, &[]).unwrap_err();
+        assert_eq!(error.kind.reason(), "not-a-policy", "{error}");
+        error.to_string()
+    });
+    assert_eq!(here, there);
+}
+
+/// The end of the section of code of a core module.
+fn code_end(module: &[u8]) -> usize {
+    const CODE: u8 = 10;
+    let mut at = 8;
+    loop {
+        let id = module[at];
+        let (mut size, mut shift) = (0_usize, 0);
+        at += 1;
+        loop {
+            let byte = module[at];
+            at += 1;
+            size |= usize::from(byte & 0x7f) << shift;
+            shift += 7;
+            if byte & 0x80 == 0 {
+                break;
+            }
+        }
+        at += size;
+        if id == CODE {
+            return at;
+        }
+    }
+}
