@@ -5,7 +5,6 @@
 //! there from one processor's vectors to the next.
 
 use crate::kernels::Arithmetic;
-use crate::kernels::special;
 use crate::kernels::unary::RealFunction;
 use crate::tensor::Complex64;
 use crate::tensor::Complex128;
@@ -130,24 +129,49 @@ pub fn angle(z: Complex128) -> f64 {
     z.im.atan2(z.re)
 }
 
-/// `a / b`, scaled so that no square overflows (TensorFlow `RealDiv`).
+/// `a / b`, scaled so that nothing overflows on the way; infinities as in C99's annex G (TensorFlow `RealDiv`).
 pub fn quotient(a: Complex128, b: Complex128) -> Complex128 {
-    let scale = b.re.abs().max(b.im.abs());
-    if scale == 0.0 || !scale.is_finite() {
-        return a / b;
+    let ((a, exponent_a), (b, exponent_b)) = (scaled(a), scaled(b));
+    let unit = a * b.conj() / b.norm_sqr();
+    if unit.re.is_nan() && unit.im.is_nan() {
+        return quotient_at_the_edge(a, b);
     }
-    // A power of two: nothing is rounded.
-    let factor = f64::powi(2.0, -exponent(scale));
-    let b = b * factor;
-    let of_unit = a * b.conj() / b.norm_sqr();
-    of_unit * factor
+    // In halves: the difference of two exponents may be twice what one number holds.
+    let exponent = exponent_a - exponent_b;
+    let half = exponent / 2;
+    unit * f64::powi(2.0, half) * f64::powi(2.0, exponent - half)
 }
 
-/// The exponent of a finite number other than 0, within what a power of two can be.
-fn exponent(x: f64) -> i32 {
+/// A number whose larger part is in [1, 2), and the exponent of 2 that was taken out; as it is where there is no such.
+fn scaled(z: Complex128) -> (Complex128, i32) {
+    let size = z.re.abs().max(z.im.abs());
+    if size == 0.0 || !size.is_finite() || z.is_nan() {
+        return (z, 0);
+    }
     #[expect(clippy::cast_possible_truncation, reason = "of some hundreds")]
-    let exponent = x.log2().floor() as i32;
-    exponent.clamp(-1022, 1022)
+    let exponent = size.log2().floor() as i32;
+    // Denormal numbers stay smaller: what brings them to 1 is no double.
+    let exponent = exponent.clamp(-1022, 1022);
+    (z * f64::powi(2.0, -exponent), exponent)
+}
+
+/// Where the formula gives no number: an infinite or zero factor, or one that is none.
+fn quotient_at_the_edge(a: Complex128, b: Complex128) -> Complex128 {
+    let of_infinity = |x: f64| if x.is_infinite() { 1f64 } else { 0.0 }.copysign(x);
+    let boxed = |z: Complex128| Complex128::new(of_infinity(z.re), of_infinity(z.im));
+    let is_infinite = |z: Complex128| z.re.is_infinite() || z.im.is_infinite();
+    let (factor, a, b) = if b == Complex128::ZERO && !(a.re.is_nan() && a.im.is_nan()) {
+        let infinity = f64::INFINITY.copysign(b.re);
+        return Complex128::new(infinity * a.re, infinity * a.im);
+    } else if is_infinite(a) && b.is_finite() {
+        (f64::INFINITY, boxed(a), b)
+    } else if is_infinite(b) && a.is_finite() {
+        (0.0, a, boxed(b))
+    } else {
+        return Complex128::new(f64::NAN, f64::NAN);
+    };
+    let product = a * b.conj();
+    Complex128::new(factor * product.re, factor * product.im)
 }
 
 /// `base^exponent` (TensorFlow `Pow`).
@@ -298,22 +322,27 @@ fn tanh(z: Complex128) -> Complex128 {
     Complex128::new(beta * cosh * sinh / below, tan / below)
 }
 
+/// `1 - z`; on the branch cuts the sign of a zero says which side is meant.
+fn one_less(z: Complex128) -> Complex128 {
+    Complex128::new(1.0 - z.re, -z.im)
+}
+
 fn asin(z: Complex128) -> Complex128 {
-    let (less, more) = (sqrt(1.0 - z), sqrt(1.0 + z));
+    let (less, more) = (sqrt(one_less(z)), sqrt(z + 1.0));
     let product = less.re * more.re - less.im * more.im;
     let re = z.re.atan2(product);
-    Complex128::new(re, special::asinh(less.re * more.im - less.im * more.re))
+    Complex128::new(re, libm::asinh(less.re * more.im - less.im * more.re))
 }
 
 fn acos(z: Complex128) -> Complex128 {
-    let (less, more) = (sqrt(1.0 - z), sqrt(1.0 + z));
+    let (less, more) = (sqrt(one_less(z)), sqrt(z + 1.0));
     let re = 2.0 * less.re.atan2(more.re);
-    Complex128::new(re, special::asinh(more.re * less.im - more.im * less.re))
+    Complex128::new(re, libm::asinh(more.re * less.im - more.im * less.re))
 }
 
 fn acosh(z: Complex128) -> Complex128 {
     let (less, more) = (sqrt(z - 1.0), sqrt(z + 1.0));
-    let re = special::asinh(less.re * more.re + less.im * more.im);
+    let re = libm::asinh(less.re * more.re + less.im * more.im);
     Complex128::new(re, 2.0 * less.im.atan2(more.re))
 }
 
@@ -404,6 +433,29 @@ mod tests {
                 c(2.0, 3.0),
                 c(0.570_652_784_321_099_4, 1.983_387_029_916_535_4),
             ),
+            // On either side of the cut.
+            (
+                RealFunction::Asin,
+                c(2.0, 0.0),
+                c(std::f64::consts::FRAC_PI_2, 1.316_957_896_924_816_6),
+            ),
+            (
+                RealFunction::Asin,
+                c(2.0, -0.0),
+                c(std::f64::consts::FRAC_PI_2, -1.316_957_896_924_816_6),
+            ),
+            (
+                RealFunction::Acos,
+                c(2.0, 0.0),
+                c(0.0, -1.316_957_896_924_816_6),
+            ),
+            (
+                RealFunction::Asinh,
+                c(0.0, -3.0),
+                c(1.762_747_174_039_086, -std::f64::consts::FRAC_PI_2),
+            ),
+            (RealFunction::Sigmoid, c(-1000.0, 1.0), Complex128::ZERO),
+            (RealFunction::Rsqrt, c(inf, 1.0), Complex128::ZERO),
             (
                 RealFunction::Acos,
                 c(-2.0, -3.0),
@@ -485,10 +537,26 @@ mod tests {
             quotient(c(1e-300, 0.0), c(1e-300, 1e-300)),
             c(0.5, -0.5)
         ));
-        assert!(quotient(Complex128::ONE, Complex128::ZERO).re.is_nan());
+        // The numerator alone is near the largest number.
+        assert!(close(
+            quotient(c(1.5e308, 1.5e308), c(1.5, 1.5)),
+            c(1e308, 0.0)
+        ));
+        assert!(close(
+            quotient(c(1e308, 0.0), c(1e-308, 0.0)),
+            c(f64::INFINITY, 0.0)
+        ));
         assert!(close(
             quotient(c(3.0, 1.0), c(f64::MIN_POSITIVE, 0.0)),
             c(3.0 / f64::MIN_POSITIVE, 1.0 / f64::MIN_POSITIVE)
         ));
+        // C99, annex G.5.1.
+        let (inf, nan) = (f64::INFINITY, f64::NAN);
+        assert_eq!(quotient(c(1.0, 2.0), c(inf, 3.0)), Complex128::ZERO);
+        assert_eq!(quotient(c(1.0, 2.0), c(-inf, nan)), Complex128::ZERO);
+        assert_eq!(quotient(c(inf, nan), c(1.0, 2.0)).re, inf);
+        assert_eq!(quotient(Complex128::ONE, c(-0.0, 0.0)).re, -inf);
+        assert!(quotient(Complex128::ZERO, Complex128::ZERO).re.is_nan());
+        assert!(quotient(c(inf, 0.0), c(inf, 0.0)).re.is_nan());
     }
 }

@@ -34,8 +34,10 @@ class Case:
     fixed: set = field(default_factory=set)  # inputs that are constants of the graph rather than fed
     hides_shapes: bool = False  # whether placeholders have no shape
     n_outputs: int = 1
+    n_compared: int | None = None  # outputs that TensorFlow gives values; all where it is None
     slack: float = 1.0  # how much more than one rounding a result may be off
     is_sum: bool = False  # whether terms may cancel, so that errors are measured by the largest
+    largest: float = 0.0  # of such terms, where it is no input and no output
 
     def is_list(self, name):
         return name in self.lists
@@ -185,6 +187,9 @@ def unary(draw, op, argument, types):
         case.asked(Tout="float" if dtype == "complex64" else "double")
     if dtype in COMPLEX:
         case.slack, case.is_sum = 200, True
+    # TensorFlow computes exp(x) - 1, which has no digits of its own near 0.
+    if op in ("Elu", "Selu"):
+        case.is_sum, case.largest = True, 1.0
     return case.typed(T=dtype)
 
 
@@ -192,7 +197,9 @@ def binary(draw, op, types):
     dtype = draw.one(types)
     left, right = draw.pair()
     style = draw.one([None, "plain"])
-    case = Case(op, {"x": draw.array(dtype, left, style), "y": draw.array(dtype, right, style)}, slack=COSTLY.get(op, 4))
+    names = ("y", "x") if op == "Atan2" else ("x", "y")
+    arrays = [draw.array(dtype, shape, style) for shape in (left, right)]
+    case = Case(op, dict(zip(names, arrays)), slack=COSTLY.get(op, 4))
     if op in ("LogicalAnd", "LogicalOr"):
         return case
     if op in ("Equal", "NotEqual") and draw.chance(0.1):
