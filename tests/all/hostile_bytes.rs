@@ -65,6 +65,68 @@ fn components_within_components() {
     assert!(["nesting", "parts"].contains(&what), "{what}");
 }
 
+/// A file within a file, so many times; each begins with these bytes, and is a section of the one outside.
+fn nested(n: usize, header: &[u8], section: impl Fn(usize) -> Vec<u8>) -> Vec<u8> {
+    // From the inside out, and from the end to the start.
+    let mut reversed = Vec::new();
+    let prepend = |reversed: &mut Vec<u8>, bytes: &[u8]| reversed.extend(bytes.iter().rev());
+    prepend(&mut reversed, header);
+    for _ in 0..n {
+        let before = section(reversed.len());
+        prepend(&mut reversed, &before);
+        prepend(&mut reversed, header);
+    }
+    reversed.reverse();
+    reversed
+}
+
+fn leb128(mut number: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while number >= 0x80 {
+        bytes.push((number & 0x7f) as u8 | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number as u8);
+    bytes
+}
+
+const COMPONENT: &[u8] = b"\0asm\x0d\0\x01\0";
+
+#[test]
+fn a_component_within_20_000() {
+    const COMPONENT_SECTION: u8 = 4;
+    let mut bytes = wat::parse_str(format!("(component {EXPORTS})")).unwrap();
+    let inner = nested(20_000, COMPONENT, |length| {
+        [vec![COMPONENT_SECTION], leb128(length)].concat()
+    });
+    bytes.push(COMPONENT_SECTION);
+    bytes.extend(leb128(inner.len()));
+    bytes.extend(inner);
+    let engine = PolicyEngine::new(PolicyLimits::default()).unwrap();
+    let started = Instant::now();
+    let error = engine.load("hostile", &bytes, &[]).unwrap_err();
+    assert!(started.elapsed() < LIMIT, "{error}");
+    assert_eq!(error.kind.reason(), "too-complex", "{error}");
+}
+
+/// Metadata is a component in a custom section, which may have metadata.
+#[test]
+fn metadata_within_metadata() {
+    let section = |length: usize| {
+        let name = [leb128(14), b"component-type".to_vec()].concat();
+        [vec![0], leb128(name.len() + length), name].concat()
+    };
+    let inner = nested(100_000, COMPONENT, section);
+    let mut bytes = wat::parse_str(format!("(component {EXPORTS})")).unwrap();
+    bytes.extend(section(inner.len()));
+    bytes.extend(inner);
+    let engine = PolicyEngine::new(PolicyLimits::default()).unwrap();
+    let started = Instant::now();
+    let error = engine.load("hostile", &bytes, &[]).unwrap_err();
+    assert!(started.elapsed() < LIMIT, "{error}");
+    assert_eq!(error.fault(), Fault::Guest, "{error}");
+}
+
 #[test]
 fn components_beside_components() {
     let text = format!("(component {})", "(component)".repeat(20_000));

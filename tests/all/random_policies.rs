@@ -57,10 +57,15 @@ fn random_policies_end_in_a_plan_or_an_error() {
             _ => &by_fuel,
         };
         let started = Instant::now();
-        let driven = drive(engine, &bytes, &candidates);
+        let name = format!("random {seed}");
+        let driven = drive(engine, &name, &bytes, &candidates);
         assert!(started.elapsed() < WATCHDOG, "seed {seed}: {driven:?}");
         if engine.limits().fuel.is_some() {
-            assert_eq!(driven, drive(engine, &bytes, &candidates), "seed {seed}");
+            assert_eq!(
+                driven,
+                drive(engine, &name, &bytes, &candidates),
+                "seed {seed}"
+            );
         }
         if matches!(kind, Kind::Module | Kind::Component) {
             n_valid += 1;
@@ -79,5 +84,4 @@ fn random_policies_end_in_a_plan_or_an_error() {
         "{n_loaded} of {n_valid}: {outcomes:?}: {said:#?}"
     );
     assert!(outcomes["placed"] * 10 > n_valid, "{outcomes:?}: {said:#?}");
-    println!("{n_loaded} of {n_valid} valid ones loaded: {outcomes:?}");
 }

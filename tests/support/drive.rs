@@ -22,9 +22,16 @@ pub(crate) struct Driven {
 }
 
 /// Loads a policy, and asks it for placements: each gives a legal plan or an error that says whose fault it is.
-pub(crate) fn drive(engine: &PolicyEngine, bytes: &[u8], candidates: &Candidates) -> Driven {
+///
+/// `name` is what errors call it.
+pub(crate) fn drive(
+    engine: &PolicyEngine,
+    name: &str,
+    bytes: &[u8],
+    candidates: &Candidates,
+) -> Driven {
     let mut driven = Driven::default();
-    let mut policy = match engine.load("random", bytes, &[]) {
+    let mut policy = match engine.load(name, bytes, &[]) {
         Ok(policy) => policy,
         Err(error) => {
             driven.note(Err(error));

@@ -490,7 +490,9 @@ impl Template {
     /// An instance could not be made: it ran into a limit, its start function trapped, or the machine has not what it takes.
     /// Types and imports were checked when the component was linked.
     fn classify_start(&self, error: wasmtime::Error) -> PolicyErrorKind {
+        // A host's function that the start function calls may refuse what it is given: then the code that called is named.
         let is_of_host = error.downcast_ref::<Trap>().is_none()
+            && error.downcast_ref::<WasmBacktrace>().is_none()
             && error.downcast_ref::<LimitHit>().is_none()
             && limit_in_words(&error, "instantiate", self.engine.limits()).is_none();
         if is_of_host {

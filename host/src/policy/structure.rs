@@ -24,7 +24,12 @@ const METADATA_SECTIONS: &str = "component-type";
 /// # Errors
 /// [`PolicyErrorKind::TooComplex`], which says what and where; [`PolicyErrorKind::NotAPolicy`] where the bytes are damaged.
 pub(super) fn check(bytes: &[u8], limits: &PolicyLimits) -> Result<(), PolicyErrorKind> {
-    let mut walk = Walk::new(bytes, limits);
+    walk(bytes, limits, true)
+}
+
+/// Sections of metadata are walked, too, but not those in them, which nobody reads: a file could have a hundred thousand.
+fn walk(bytes: &[u8], limits: &PolicyLimits, has_metadata: bool) -> Result<(), PolicyErrorKind> {
+    let mut walk = Walk::new(bytes, limits, has_metadata);
     // The parser keeps a list of what is open; it does not recurse.
     for payload in Parser::new(0).parse_all(bytes) {
         walk.payload(payload.map_err(|error| damaged(&error))?)?;
@@ -65,6 +70,8 @@ struct Scope {
 struct Walk<'a> {
     bytes: &'a [u8],
     limits: &'a PolicyLimits,
+    /// Whether sections of metadata in this file are read.
+    has_metadata: bool,
     open: Vec<Open>,
     n_parts: u64,
     n_nested_types: u64,
@@ -74,10 +81,11 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn new(bytes: &'a [u8], limits: &'a PolicyLimits) -> Self {
+    fn new(bytes: &'a [u8], limits: &'a PolicyLimits, has_metadata: bool) -> Self {
         Self {
             bytes,
             limits,
+            has_metadata,
             open: Vec::new(),
             n_parts: 0,
             n_nested_types: 0,
@@ -93,8 +101,8 @@ impl<'a> Walk<'a> {
             Payload::End(_) => self.close(),
             Payload::CustomSection(section) if section.name().starts_with(METADATA_SECTIONS) => {
                 // What is no component is the encoder's to refuse.
-                if Parser::is_component(section.data()) {
-                    check(section.data(), self.limits)?;
+                if self.has_metadata && Parser::is_component(section.data()) {
+                    walk(section.data(), self.limits, false)?;
                 }
                 Ok(())
             }
