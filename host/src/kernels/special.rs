@@ -1,4 +1,9 @@
-//! Activation functions that no library at hand has.
+//! Functions that no library at hand has as TensorFlow has them.
+
+/// The inverse hyperbolic cosine; NaN below 1, where libm gives numbers for large negatives.
+pub fn acosh(x: f64) -> f64 {
+    if x < 1.0 { f64::NAN } else { libm::acosh(x) }
+}
 
 /// `ln(1 + e^x)` (TensorFlow `Softplus`): far from 0, where the other term does not matter, `x` and `e^x`.
 pub fn softplus(x: f64) -> f64 {

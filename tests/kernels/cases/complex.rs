@@ -49,8 +49,10 @@ fn both(
 
 fn elementwise() -> Vec<Case> {
     let (a, b) = ([c(1.0, 2.0), c(-3.0, 0.5)], [c(2.0, -1.0), c(0.5, 0.5)]);
-    let binary: [(&'static str, [Complex128; 2]); 6] = [
+    let binary: [(&'static str, [Complex128; 2]); 8] = [
+        ("Add", [c(3.0, 1.0), c(-2.5, 1.0)]),
         ("AddV2", [c(3.0, 1.0), c(-2.5, 1.0)]),
+        ("Div", [c(0.0, 1.0), c(-2.5, 3.5)]),
         ("Sub", [c(-1.0, 3.0), c(-3.5, 0.0)]),
         ("Mul", [c(4.0, 3.0), c(-1.75, -1.25)]),
         ("RealDiv", [c(0.0, 1.0), c(-2.5, 3.5)]),
@@ -94,6 +96,19 @@ fn elementwise() -> Vec<Case> {
         ("Sigmoid", c(1.154_147_65, 0.025_452_681_2)),
         ("Sign", c(0.554_700_196, 0.832_050_294)),
         ("Conj", c(2.0, -3.0)),
+        ("Inv", c(0.153_846_153_846, -0.230_769_230_769)),
+        ("Cos", c(-4.189_625_690_969, -9.109_227_893_755)),
+        ("Tan", c(-0.003_764_025_642, 1.003_238_627_354)),
+        ("Sinh", c(-3.590_564_589_986, 0.530_921_086_249)),
+        ("Cosh", c(-3.724_545_504_915, 0.511_822_569_987)),
+        ("Asin", c(0.570_652_784_321, 1.983_387_029_917)),
+        ("Acos", c(1.000_143_542_474, -1.983_387_029_917)),
+        ("Atan", c(1.409_921_049_597, 0.229_072_682_969)),
+        ("Asinh", c(1.968_637_925_793, 0.964_658_504_408)),
+        ("Acosh", c(1.983_387_029_917, 1.000_143_542_474)),
+        ("Atanh", c(0.146_946_666_226, 1.338_972_522_294)),
+        ("Log1p", c(1.445_185_878_948, std::f64::consts::FRAC_PI_4)),
+        ("Expm1", c(-8.315_110_094_901, 1.042_743_656_236)),
     ] {
         cases.extend(both(
             "plain",
@@ -140,16 +155,34 @@ fn sums_and_products() -> Vec<Case> {
                 .named_input("reduction_indices", tensor(&[1], &[1]))
         }));
     }
-    let running = [c(1.0, 2.0), c(5.0, 5.0)];
-    cases.extend(both(
-        "a row",
-        "Cumprod",
-        &[m],
-        (&[1, 2], &running),
-        |case| {
+    for (op, running) in [
+        ("Cumsum", [c(1.0, 2.0), c(4.0, 1.0)]),
+        ("Cumprod", [c(1.0, 2.0), c(5.0, 5.0)]),
+    ] {
+        cases.extend(both("a row", op, &[m], (&[1, 2], &running), |case| {
             case.typed("Tidx", DType::I32)
                 .named_input("axis", tensor(&[], &[1]))
-        },
+        }));
+    }
+    let twice = [c(2.0, 4.0), c(6.0, -2.0)];
+    cases.extend(both("a row", "AddN", &[m, m], (&[1, 2], &twice), |case| {
+        case.int("N", 2)
+    }));
+    let bias: (&[usize], &[Complex128]) = (&[2], &[c(0.0, 1.0), c(1.0, 0.0)]);
+    let shifted = [c(1.0, 3.0), c(4.0, -1.0)];
+    cases.extend(both(
+        "a row",
+        "BiasAdd",
+        &[m, bias],
+        (&[1, 2], &shifted),
+        |case| case,
+    ));
+    cases.extend(both(
+        "plain",
+        "BatchMatMul",
+        &[m, (&[2, 1], &[c(1.0, 0.0), c(0.0, 1.0)])],
+        (&[1, 1], &[c(2.0, 5.0)]),
+        |case| case,
     ));
     let gram = [c(5.0, 0.0), c(1.0, -7.0), c(1.0, 7.0), c(10.0, 0.0)];
     cases.extend(both(

@@ -328,6 +328,14 @@ fn convolutions() -> Vec<Case> {
             .input(ones(&[1, 3, 3, 1]))
             .input(ones(&[1, 1, 1, 1]))
             .refused("explicit_paddings must be empty"),
+        case("Conv2D: explicit sizes beyond int32", "Conv2D")
+            .typed("T", DType::F32)
+            .ints("strides", &[1, 1, 1, 1])
+            .text("padding", "EXPLICIT")
+            .ints("explicit_paddings", &[0, 0, 1 << 31, 0, 0, 0, 0, 0])
+            .input(ones(&[1, 3, 3, 1]))
+            .input(ones(&[1, 1, 1, 1]))
+            .refused("out of range for an int32"),
         case("Conv2D: explicit sizes of the wrong number", "Conv2D")
             .typed("T", DType::F32)
             .ints("strides", &[1, 1, 1, 1])

@@ -467,6 +467,11 @@ pub(super) fn paddings(node: &KernelConstruction<'_>) -> Result<[Padding; 2], Ke
         "SAME" => Ok([Padding::Same; 2]),
         "VALID" => Ok([Padding::Valid; 2]),
         "EXPLICIT" => {
+            if let Some(size) = list.iter().find(|&&size| size > i64::from(i32::MAX)) {
+                return Err(KernelError::invalid(format!(
+                    "attribute `explicit_paddings` has value {size} out of range for an int32: {list:?}"
+                )));
+            }
             let sizes: Vec<usize> = list
                 .iter()
                 .filter_map(|&size| usize::try_from(size).ok())
