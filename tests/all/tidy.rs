@@ -49,7 +49,7 @@ const BOUNDED: [(&str, &str, &str); 32] = [
     ),
     (
         "kernels/fill.rs",
-        "Result<Vec<Box<[u8]>>, KernelError>",
+        "Result<Vec<Arc<[u8]>>, KernelError>",
         "made by `scratch::list`",
     ),
     ("kernels/fill.rs", "spread.repeat(", "a copy into an output"),

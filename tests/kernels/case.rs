@@ -198,7 +198,7 @@ pub(crate) fn typed_tensor(dtype: DType, dims: &[usize], values: &[u8]) -> Tenso
     let float = |&v: &u8| f32::from(v);
     let bytes: Vec<u8> = match dtype {
         DType::String => {
-            let text = |&v: &u8| vec![b'x'; v.into()].into_boxed_slice();
+            let text = |&v: &u8| vec![b'x'; v.into()].into();
             let texts = values.iter().map(text).collect();
             return Tensor::from_strings(dims.into(), texts).expect("as many texts as elements");
         }

@@ -119,7 +119,7 @@ fn values(proto: &TensorProto, dtype: DType) -> SharedBytes {
 }
 
 /// Strings in `tensor_content`: all lengths as varints, then all bytes.
-fn string_content(mut content: Bytes, n_elements: usize) -> Result<Arc<[Box<[u8]>]>, AttrError> {
+fn string_content(mut content: Bytes, n_elements: usize) -> Result<Arc<[Arc<[u8]>]>, AttrError> {
     let truncated = || AttrError::Malformed("the strings of a constant end early".to_owned());
     if n_elements > content.len() {
         return Err(truncated());
@@ -129,7 +129,7 @@ fn string_content(mut content: Bytes, n_elements: usize) -> Result<Arc<[Box<[u8]
         let length = prost::encoding::decode_varint(&mut content).map_err(|_| truncated())?;
         lengths.push(usize::try_from(length).map_err(|_| truncated())?);
     }
-    let mut strings: Vec<Box<[u8]>> = Vec::with_capacity(n_elements);
+    let mut strings: Vec<Arc<[u8]>> = Vec::with_capacity(n_elements);
     for length in lengths {
         if length > content.remaining() {
             return Err(truncated());

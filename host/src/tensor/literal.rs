@@ -23,7 +23,7 @@ pub enum LiteralData {
     /// The first elements; the last of them stands for all that follow. Empty = all zero.
     RepeatLast(SharedBytes),
     /// Strings; the last of them stands for all that follow. Empty = all empty.
-    Strings(Arc<[Box<[u8]>]>),
+    Strings(Arc<[Arc<[u8]>]>),
     /// Computed from a formula: 32-bit floats.
     Procedural(Procedural),
 }
@@ -176,14 +176,14 @@ impl Literal {
     /// [`TensorError::OutOfMemory`] when there is no room.
     pub fn to_tensor(&self, allocator: &dyn Allocator) -> Result<Tensor, TensorError> {
         if let LiteralData::Strings(values) = &self.data {
-            let last: Box<[u8]> = values.last().cloned().unwrap_or_default();
+            let last: Arc<[u8]> = values.last().cloned().unwrap_or_default();
             let n = self.shape.n_elements();
             let mut all = Vec::new();
             let has_room = all.try_reserve_exact(n).is_ok();
             if !has_room || self.size_bytes() > isize::MAX.unsigned_abs() as u64 {
                 return Err(TensorError::OutOfMemory(OutOfMemory {
                     allocator: "the host".to_owned(),
-                    requested_bytes: n.saturating_mul(size_of::<Box<[u8]>>()),
+                    requested_bytes: n.saturating_mul(size_of::<Arc<[u8]>>()),
                     in_use_bytes: 0,
                     limit_bytes: isize::MAX.unsigned_abs() as u64,
                 }));
@@ -222,13 +222,13 @@ impl Literal {
 }
 
 /// Bytes of a tensor of strings, the last of which is repeated until there are `n` of them.
-fn string_bytes(values: &[Box<[u8]>], n: usize) -> u64 {
+fn string_bytes(values: &[Arc<[u8]>], n: usize) -> u64 {
     let texts = values
         .iter()
         .fold(0, |sum: u64, text| sum.saturating_add(text.len() as u64));
     let last = values.last().map_or(0, |text| text.len() as u64);
     let repeated = (n.saturating_sub(values.len()) as u64).saturating_mul(last);
-    let references = (n as u64).saturating_mul(size_of::<Box<[u8]>>() as u64);
+    let references = (n as u64).saturating_mul(size_of::<Arc<[u8]>>() as u64);
     texts.saturating_add(repeated).saturating_add(references)
 }
 

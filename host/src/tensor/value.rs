@@ -46,7 +46,7 @@ pub enum TensorError {
 enum Data {
     Buffer(Buffer),
     /// Strings live on the host, whatever the device: TensorFlow's rule.
-    Strings(Arc<[Box<[u8]>]>),
+    Strings(Arc<[Arc<[u8]>]>),
     /// So do handles.
     Handle(Arc<ResourceHandle>),
 }
@@ -142,7 +142,7 @@ impl Tensor {
     ///
     /// # Errors
     /// [`TensorError::LengthMismatch`] if the shape holds another number of elements.
-    pub fn from_strings(shape: Shape, values: Vec<Box<[u8]>>) -> Result<Self, TensorError> {
+    pub fn from_strings(shape: Shape, values: Vec<Arc<[u8]>>) -> Result<Self, TensorError> {
         if shape.n_elements() != values.len() {
             return Err(TensorError::LengthMismatch {
                 shape,
@@ -243,7 +243,7 @@ impl Tensor {
     ///
     /// # Errors
     /// [`TensorError::WrongDType`] for another type.
-    pub fn as_strings(&self) -> Result<&[Box<[u8]>], TensorError> {
+    pub fn as_strings(&self) -> Result<&[Arc<[u8]>], TensorError> {
         match &self.data {
             Data::Strings(values) => Ok(values),
             Data::Buffer(_) | Data::Handle(_) => Err(TensorError::WrongDType {

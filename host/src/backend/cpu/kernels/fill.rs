@@ -1,5 +1,7 @@
 //! Shapes of tensors, and tensors of one value or a range.
 
+use std::sync::Arc;
+
 use crate::backend::cpu::kernels::ELEMENTS;
 use crate::backend::cpu::kernels::INDICES;
 use crate::backend::cpu::kernels::INTEGERS;
@@ -222,8 +224,8 @@ fn is_scalar(shape: &Shape) -> bool {
 /// A text for each element of the shape, which must not be larger than memory can be.
 fn texts(
     shape: &Shape,
-    text: impl FnMut(usize) -> Box<[u8]>,
-) -> Result<Vec<Box<[u8]>>, KernelError> {
+    text: impl FnMut(usize) -> Arc<[u8]>,
+) -> Result<Vec<Arc<[u8]>>, KernelError> {
     let n = shape.n_elements();
     let mut texts = scratch::list(n)?;
     texts.extend((0..n).map(text));
@@ -260,7 +262,7 @@ fn broadcast_to(node: &KernelConstruction<'_>) -> Made {
         return kernel(|context| {
             let (shape, spread) = broadcast_plan(context)?;
             let values = context.input(0)?.as_strings()?;
-            let mut places = texts(&shape, |_| Box::default())?;
+            let mut places = texts(&shape, |_| Arc::default())?;
             spread.fill(&mut places, Threads::single(), |[at], [advances], part| {
                 for (index, o) in part.iter_mut().enumerate() {
                     o.clone_from(&values[at + if advances { index } else { 0 }]);
@@ -397,7 +399,7 @@ fn like(node: &KernelConstruction<'_>, value: u8) -> Made {
     if dtype == DType::String {
         return kernel(|context| {
             let shape = context.input(0)?.shape().clone();
-            let texts = texts(&shape, |_| Box::default())?;
+            let texts = texts(&shape, |_| Arc::default())?;
             context.set_output(0, Tensor::from_strings(shape, texts)?)
         });
     }

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 
@@ -115,12 +116,13 @@ impl<W: bytemuck::Pod + Default + Send + Sync> Words for Fixed<W> {
 }
 
 impl Words for Texts {
-    type Word<'a> = &'a [u8];
+    /// A text is shared and not copied, so that a large one may be repeated often. `None` = the empty one.
+    type Word<'a> = Option<&'a Arc<[u8]>>;
 
-    fn read(tensor: &Tensor) -> Result<Cow<'_, [&[u8]]>, KernelError> {
+    fn read(tensor: &Tensor) -> Result<Cow<'_, [Option<&Arc<[u8]>>]>, KernelError> {
         let strings = tensor.as_strings()?;
         let mut texts = scratch::list(strings.len())?;
-        texts.extend(strings.iter().map(|text| &**text));
+        texts.extend(strings.iter().map(Some));
         Ok(Cow::Owned(texts))
     }
 
@@ -129,16 +131,20 @@ impl Words for Texts {
         index: usize,
         _: DType,
         shape: Shape,
-        fill: impl FnOnce(&mut [&'a [u8]]) -> Result<(), KernelError>,
+        fill: impl FnOnce(&mut [Option<&'a Arc<[u8]>>]) -> Result<(), KernelError>,
     ) -> Result<(), KernelError> {
         // Before the list is made: a shape that no machine can hold is an error.
         shape.size_bytes(DType::String).map_err(TensorError::from)?;
         let n = shape.n_elements();
-        let mut texts: Vec<&[u8]> = scratch::list(n)?;
-        texts.extend(std::iter::repeat_n(&[][..], n));
+        let mut texts = scratch::list(n)?;
+        texts.extend(std::iter::repeat_n(None, n));
         fill(&mut texts)?;
         let mut owned = scratch::list(n)?;
-        owned.extend(texts.into_iter().map(Box::from));
+        owned.extend(
+            texts
+                .into_iter()
+                .map(|text| text.cloned().unwrap_or_default()),
+        );
         context.set_output(index, Tensor::from_strings(shape, owned)?)
     }
 }
