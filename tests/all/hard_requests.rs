@@ -238,7 +238,7 @@ fn next_field(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     Some((tag, content, after))
 }
 
-fn push_field(message: &mut Vec<u8>, tag: u8, content: &[u8]) {
+pub(crate) fn push_field(message: &mut Vec<u8>, tag: u8, content: &[u8]) {
     message.push(tag);
     let mut length = content.len();
     while length >= 0x80 {

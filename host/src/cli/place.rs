@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use anyhow::Result;
+use anyhow::bail;
 use clap::Args;
 use clap::ValueHint;
 use serde::Serialize;
@@ -61,7 +62,7 @@ pub(super) struct PlaceCommand {
 struct Report {
     placement: PlacementView,
     links: Vec<LinkRow>,
-    /// What runs hold; `null` where the graph cannot be executed as it is, and why.
+    /// What runs hold; `null` where a run of the whole graph fails, which `no_memory_plan` tells the reason of.
     memory: Option<MemoryView>,
     #[serde(skip_serializing_if = "Option::is_none")]
     no_memory_plan: Option<String>,
@@ -192,6 +193,9 @@ pub(super) fn run(
     };
     report.show(output)?;
     output.json(&report)?;
+    if let Some(why) = report.no_memory_plan {
+        bail!("a run of the whole graph fails with this placement: {why}");
+    }
     Ok(if opened.is_fallback() {
         Outcome::FellBack
     } else {
@@ -337,9 +341,6 @@ impl Report {
                 ]);
             }
             output.table(&table)?;
-        }
-        if let Some(why) = &self.no_memory_plan {
-            output.note(format_args!("no memory plan: {why}"));
         }
         if let Some(memory) = &self.memory {
             output.line("")?;

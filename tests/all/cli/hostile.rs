@@ -53,10 +53,16 @@ fn a_sparse_file_is_read_no_further_than_its_limit() {
         .unwrap()
         .set_len(6 << 30)
         .unwrap();
+    // Of an archive the end is read, which says that it is none.
     is_refused(&path, &path);
-    placewright(args("place {}", &[&path])).expect_error(1, &["6442450944 bytes, the limit is"]);
-    let by_policy = args(COMMANDS[0], &[&model("tiny_add.pb"), &path]);
-    placewright(by_policy).expect_error(1, &["6442450944 bytes, the limit is"]);
+    let words = ["has 6442450944 bytes", ", the limit is "];
+    placewright(args("place {}", &[&path])).expect_error(1, &words);
+    for command in COMMANDS {
+        if !command.contains("--feeds") && !command.contains("--check") {
+            let command = args(command, &[&model("tiny_add.pb"), &path]);
+            placewright(command).expect_error(1, &words);
+        }
+    }
 }
 
 #[test]
