@@ -581,6 +581,7 @@ def cast(draw):
         # Beyond the range of an integer C++ says nothing, and TensorFlow's vectors give something else than what is left of them.
         info = np.iinfo(NUMPY[target])
         wide = np.nan_to_num(x.real.astype(np.float64), nan=0.0)
-        small = np.clip(wide, info.min / 2, info.max / 2).astype(NUMPY[source])
+        with np.errstate(over="ignore"):
+            small = np.clip(wide, info.min / 2, info.max / 2).astype(NUMPY[source])
         x = np.where((x.real == small) & np.isfinite(x.real.astype(np.float64)), x, small)
     return Case("Cast", {"x": [x]}, attrs=attrs).typed(SrcT=source).asked(DstT=target)

@@ -55,7 +55,7 @@ def work(pipe):
             return []
         if not isinstance(found, (list, tuple)):
             found = [found]
-        return [tensor.numpy() for tensor in found]
+        return [(tensor if len(tensor.shape) <= 64 else tf.reshape(tensor, [-1])).numpy() for tensor in found]
 
     while True:
         try:
