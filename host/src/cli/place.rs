@@ -5,7 +5,6 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use anyhow::Result;
-use anyhow::bail;
 use clap::Args;
 use clap::ValueHint;
 use serde::Serialize;
@@ -18,6 +17,7 @@ use super::open::open;
 use super::open::read_saved;
 use super::output::Output;
 use super::output::align_right;
+use super::output::chain;
 use super::output::new_table;
 use super::refusals;
 use super::summary::PlacementView;
@@ -178,23 +178,23 @@ pub(super) fn run(
         .transfers
         .then(|| transfers(&opened.session))
         .transpose()?;
-    let (memory, no_memory_plan) = match memory(&opened.session) {
+    let (memory, failure) = match memory(&opened.session) {
         Ok(memory) => (Some(memory), None),
-        Err(error) => (None, Some(format!("{error:#}"))),
+        Err(error) => (None, Some(error)),
     };
     let report = Report {
         placement: opened.view(),
         links: links(placement),
         memory,
-        no_memory_plan,
+        no_memory_plan: failure.as_ref().map(chain),
         nodes: command.nodes.then(|| nodes(placement)),
         transfers,
         diff,
     };
     report.show(output)?;
     output.json(&report)?;
-    if let Some(why) = report.no_memory_plan {
-        bail!("a run of the whole graph fails with this placement: {why}");
+    if let Some(failure) = failure {
+        return Err(failure.context("a run of the whole graph fails with this placement"));
     }
     Ok(if opened.is_fallback() {
         Outcome::FellBack

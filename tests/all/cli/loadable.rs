@@ -1,10 +1,12 @@
 //! `place` ends with 0 only for plans that `run`, with the same flags, loads and executes.
 
 use super::args;
+use super::file;
 use super::folder;
 use super::model;
 use super::path_in;
 use super::placewright;
+use crate::hard_requests::push_field;
 use crate::sample::Random;
 use crate::sample::seed;
 
@@ -54,4 +56,54 @@ fn what_is_placed_runs() {
         }
     }
     assert!(n_placed > 10 && n_refused > 10, "{n_placed}, {n_refused}");
+}
+
+/// A GraphDef of a convolution of a constant of ones, channels first, which no kernel of a CPU has.
+fn channels_first() -> Vec<u8> {
+    const FLOAT: u8 = 1;
+    let field = |tag: u8, content: &[u8]| {
+        let mut message = Vec::new();
+        push_field(&mut message, tag, content);
+        message
+    };
+    let attr = |name: &str, value: &[u8]| {
+        let entry = [field(0x0a, name.as_bytes()), field(0x12, value)].concat();
+        field(0x2a, &entry)
+    };
+    let node = |name: &str, op: &str, rest: &[Vec<u8>]| {
+        let names = [field(0x0a, name.as_bytes()), field(0x12, op.as_bytes())].concat();
+        field(0x0a, &[names, rest.concat()].concat())
+    };
+    let constant = |name: &str| {
+        let size = field(0x12, &[0x08, 1]);
+        let one = field(0x22, &1f32.to_le_bytes());
+        let tensor = [vec![0x08, FLOAT], field(0x12, &size.repeat(4)), one].concat();
+        let value = attr("value", &field(0x42, &tensor));
+        node(name, "Const", &[attr("dtype", &[0x30, FLOAT]), value])
+    };
+    let convolution = [
+        field(0x1a, b"x"),
+        field(0x1a, b"f"),
+        attr("T", &[0x30, FLOAT]),
+        attr("strides", &field(0x0a, &field(0x1a, &[1; 4]))),
+        attr("padding", &field(0x12, b"VALID")),
+        attr("data_format", &field(0x12, b"NCHW")),
+    ];
+    let convolution = node("conv", "Conv2D", &convolution);
+    [constant("x"), constant("f"), convolution].concat()
+}
+
+#[test]
+fn place_fails_where_a_kernel_refuses_its_node() {
+    let folder = folder();
+    let graph = file(&folder, "nchw.pb", &channels_first());
+    let why = "`conv` (Conv2D)";
+    placewright(args("run {}", &[&graph])).expect_error(1, &[why, "NCHW"]);
+    let words = ["a run of the whole graph fails", why, "NCHW"];
+    placewright(args("place {}", &[&graph])).expect_error(1, &words);
+    let report = placewright(args("place {} --json", &[&graph])).expect(1);
+    let report = report.json();
+    assert!(report["memory"].is_null(), "{report}");
+    let text = report["no_memory_plan"].as_str().expect("a reason");
+    assert!(text.contains(why), "{text}");
 }

@@ -1,5 +1,6 @@
 //! The cards of this machine: what is emulated elsewhere, on them.
 
+use std::process::Command;
 use std::sync::Arc;
 
 use placewright::backend::default_factories;
@@ -73,4 +74,29 @@ fn threads_share_a_card() {
             });
         }
     });
+}
+
+#[test]
+#[needs(NoGpu)]
+fn a_test_without_its_card_is_shown_as_ignored_and_fails_where_it_is_required() {
+    let run = |required: &str| {
+        let mut program = Command::new(std::env::current_exe().unwrap());
+        program.args(["--exact", "gpu::cards::models_run_wholly_on_a_card"]);
+        let ran = program
+            .env(crate::needs::VARIABLE, required)
+            .output()
+            .unwrap();
+        let stdout = String::from_utf8_lossy(&ran.stdout).into_owned();
+        (ran.status.success(), stdout)
+    };
+    let (is_success, stdout) = run("");
+    assert!(is_success, "{stdout}");
+    for part in ["needs GPU", "ignored", "0 passed", "1 ignored"] {
+        assert!(stdout.contains(part), "{stdout} lacks {part}");
+    }
+    let (is_success, stdout) = run("GPU");
+    assert!(!is_success, "{stdout}");
+    for part in ["PLACEWRIGHT_REQUIRE names GPU", "1 failed"] {
+        assert!(stdout.contains(part), "{stdout} lacks {part}");
+    }
 }

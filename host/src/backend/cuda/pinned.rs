@@ -223,7 +223,7 @@ impl Allocator for PinnedAllocator {
             // Within the limit, the system pins no more, or the GPU is lost: memory that copies go through pinned memory from is slower, and
             // better than none.
             Err(full) if full.in_use_bytes.saturating_add(len_bytes as u64) <= full.limit_bytes => {
-                let memory = HostMemory::zeroed(self.id, len_bytes);
+                let memory = HostMemory::try_zeroed(self.id, len_bytes).ok_or(full)?;
                 return Ok(Buffer::new(Arc::new(memory)));
             }
             Err(full) => return Err(full),
