@@ -14,6 +14,10 @@ use placewright::policy::ShippedPolicy;
 use crate::sample;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_placewright");
+const ENDS_LATE: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../tests/all/compile_process/ends_late"
+);
 
 fn load(program: &str, limits: PolicyLimits) -> Result<(), PolicyError> {
     let engine = PolicyEngine::new(limits)
@@ -72,11 +76,12 @@ fn it_is_ended_where_its_memory_does_not_suffice() {
 
 #[test]
 fn programs_that_do_not_answer_are_told_from_policies_that_do_not_compile() {
-    // Ends at once, with and without success; says something else.
+    // Ends at once, with and without success; says something else; ends after its outputs.
     for (program, words) in [
         ("false", "status 1"),
         ("true", "status 0"),
         ("echo", "status 0"),
+        (ENDS_LATE, "status 3"),
     ] {
         let error = load(program, PolicyLimits::default()).unwrap_err();
         assert!(

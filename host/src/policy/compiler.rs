@@ -247,8 +247,12 @@ impl CompilerProcess {
                 // Nobody listens after the deadline.
                 let _ = send.send(read.map(|_| answer));
             });
+            let deadline = Instant::now() + limits.compile_deadline;
             let answer = answered.recv_timeout(limits.compile_deadline);
-            // Whoever has closed its output has nothing left to do; one that has not is late. The threads end with the pipes.
+            // One that has closed its output is about to end, and how it ends is its own. The threads end with the pipes.
+            if answer.is_ok() {
+                wait_until(&mut child, deadline)?;
+            }
             let status = end(&mut child)?;
             let said = said.join().unwrap_or_default();
             match answer {
@@ -261,6 +265,16 @@ impl CompilerProcess {
             }
         })
     }
+}
+
+/// Returns when a process has ended, at the latest at `deadline`.
+fn wait_until(child: &mut Child, deadline: Instant) -> io::Result<()> {
+    let mut pause = Duration::from_micros(50);
+    while child.try_wait()?.is_none() && Instant::now() < deadline {
+        thread::sleep(pause);
+        pause = (2 * pause).min(Duration::from_millis(10));
+    }
+    Ok(())
 }
 
 /// Ends a process and waits for it. The status of one that has ended before is its own.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use placewright::candidates::Candidates;
 use placewright::candidates::CandidatesBuilder;
 use placewright::candidates::PlacementOptions;
+use placewright::candidates::Proposal;
 use placewright::candidates::enumerate;
 use placewright::device::Device;
 use placewright::device::DeviceSet;
@@ -456,7 +457,13 @@ proptest! {
             return Ok(());
         };
         let (placement, replacement) = kept.settle(placement).unwrap();
-        prop_assert!(check(&candidates, propose(placement.devices())).is_ok());
+        // Devices alone may need more memory: the order is part of the plan.
+        let whole = Proposal {
+            start_order: placement.start_order().map(<[i32]>::to_vec),
+            queues: placement.queues().map(<[u32]>::to_vec),
+            ..propose(placement.devices())
+        };
+        prop_assert!(check(&candidates, whole).is_ok());
         let reasons: BTreeMap<NodeId, MoveReason> =
             replacement.moved.iter().map(|moved| (moved.node, moved.reason)).collect();
         prop_assert_eq!(replacement.n_kept + reasons.len(), graph.n_nodes());
