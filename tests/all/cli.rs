@@ -8,6 +8,7 @@ mod hostile;
 mod loadable;
 #[cfg(feature = "opencl")]
 mod opencl;
+mod outputs;
 mod placement_identity;
 mod refusals;
 mod texts;

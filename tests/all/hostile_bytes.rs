@@ -58,6 +58,117 @@ fn instances_that_double() {
     assert!(["instances", "items"].contains(&what), "{what}");
 }
 
+/// Each lowered function moves 400,000 fields, for a few bytes of the file.
+#[test]
+fn adapters_of_large_types() {
+    let text = format!(
+        r#"(component
+            (type $row (tuple {})) (type $table (list (tuple {})))
+            (import "placewright:policy/log@0.1.0" (func $f (param "x" $table)))
+            (component $c
+                (alias outer 1 $table (type $table))
+                (import "f" (func $f (param "x" $table)))
+                (core module $m (memory (export "m") 1))
+                (core instance $i (instantiate $m))
+                (core func (canon lower (func $f) (memory (core memory $i "m")))))
+            {})"#,
+        "u8 ".repeat(1000),
+        "$row ".repeat(400),
+        r#"(instance (instantiate $c (with "f" (func $f))))"#.repeat(28)
+    );
+    assert_eq!(refused(&text), "effort");
+}
+
+/// What an instance is given is held against what it imports, each time.
+#[test]
+fn instances_with_large_imports() {
+    let mut text = String::from("(component (type $t (instance");
+    for index in 0..20_000 {
+        write!(text, " (export \"e{index}\" (func))").unwrap();
+    }
+    let instances = |name: char| format!("(instance (instantiate ${name}))").repeat(100);
+    write!(
+        text,
+        r#"))
+        (component $c (alias outer 1 $t (type $t)) (import "i" (instance (type $t))))
+        (component $d (alias outer 1 $c (component $c)) {})
+        {})"#,
+        instances('c'),
+        instances('d')
+    )
+    .unwrap();
+    assert_eq!(refused(&text), "effort");
+}
+
+/// Types by their numbers: aliases, imports and types within types count as what they name.
+#[test]
+fn types_are_as_large_as_what_they_name() {
+    let text = format!(
+        r#"(component
+            (type $i (instance
+                (type $row (tuple {}))
+                (export "row" (type $same (eq $row)))
+                (type $outer (component
+                    (alias outer 1 $same (type $t))
+                    (import "rows" (type $u (eq $t)))
+                    (type $v (variant (case "a" (record (field "x" $u) (field "y" (option $u)))) (case "b" $u)))
+                    (export "f" (func (param "x" (list $v)) (result (result $v (error $u)))))))))
+            (component $c (alias outer 1 $i (type $i)) (import "i" (instance (type $i))))
+            {})"#,
+        "u64 ".repeat(9_000),
+        "(instance (instantiate $c))".repeat(900)
+    );
+    // 9,000 fields, some thirty times in all, for each of 900 instances.
+    assert_eq!(refused(&text), "effort");
+}
+
+/// The encoder sorts packages by what they need, without a look whether it has been there.
+#[test]
+fn packages_that_need_each_other() {
+    let heft = placewright::policy::ShippedPolicy::find("heft").unwrap();
+    let name = b"placewright:policy/whole-graph@";
+    let engine = PolicyEngine::new(PolicyLimits::default()).unwrap();
+    let mut n_circles = 0;
+    for at in 0..heft.wasm().len() - name.len() {
+        if !heft.wasm()[at..].starts_with(name) {
+            continue;
+        }
+        // Another package, whose interface needs the contract's types, and which the world of the contract needs.
+        let mut bytes = heft.wasm().to_vec();
+        bytes[at + 5] = b'7';
+        // Where the name is a remark, nothing comes of it.
+        if let Err(error) = engine.load("hostile", &bytes, &[]) {
+            assert_eq!(error.fault(), Fault::Guest, "{error}");
+            n_circles += usize::from(error.to_string().contains("in a circle"));
+        }
+    }
+    assert!(n_circles > 0);
+}
+
+/// The form of metadata before 2023, in which a component does not begin with its first byte.
+#[test]
+fn metadata_of_another_form() {
+    let mut bytes = placewright::policy::ShippedPolicy::find("heft")
+        .unwrap()
+        .wasm()
+        .to_vec();
+    let name = [leb128(14), b"component-type".to_vec()].concat();
+    let data = [&[3, 0, 1, b'w'][..], COMPONENT].concat();
+    bytes.push(0);
+    bytes.extend(leb128(name.len() + data.len()));
+    bytes.extend(name);
+    bytes.extend(data);
+    let engine = PolicyEngine::new(PolicyLimits::default()).unwrap();
+    let error = engine.load("hostile", &bytes, &[]).unwrap_err();
+    assert_eq!(error.kind.reason(), "not-a-policy", "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains("`component-type` is no component"),
+        "{error}"
+    );
+}
+
 #[test]
 fn components_within_components() {
     let text = format!("(component {}{})", "(component ".repeat(64), ")".repeat(64));

@@ -127,6 +127,13 @@ misbehaving! {
         => (Ok(answer) if answer.proposal.explanations.len() == 4 && answer.dropped.explanations == 6);
     explanations_within_raised_bytes_are_kept: "explains-too-much", {"explanations": "10"}, |limits| limits.with_explanation_bytes(50_000)
         => (Ok(answer) if answer.proposal.explanations.len() == 10 && answer.dropped.explanations == 0);
+    an_explanation_costs_its_bytes_for_each_node: "explains-too-much", {"explanations": "10", "times": "3"}, |limits| limits.with_explanation_bytes(10_000)
+        => (Ok(answer) if answer.proposal.explanations.len() == 3 && answer.dropped.explanations == 7);
+    // Shown, it would be three gigabytes.
+    an_explanation_of_one_node_a_million_times_is_dropped: "explains-too-much", {"explanations": "1", "times": "3000000"}, |limits| limits
+        => (Ok(answer) if answer.proposal.explanations.is_empty() && answer.dropped.explanations == 1);
+    more_settings_than_their_number_are_refused: "explains-too-much", {}, |limits| limits.with_settings(2)
+        => (Err(K::InvalidAnswer { call: "settings", what }) if what.contains("3 settings") && what.contains("--policy-limit settings=N"));
     metrics_beyond_their_number_are_counted: "explains-too-much", {"metrics": "100"}, |limits| limits
         => (Ok(answer) if answer.proposal.metrics.len() == 64 && answer.dropped.metrics == 36);
     metrics_within_a_raised_number_are_kept: "explains-too-much", {"metrics": "100"}, |limits| limits.with_metrics(100)

@@ -25,7 +25,7 @@ const WATCHDOG: Duration = Duration::from_secs(60);
 /// `PROPTEST_CASES` asks for another number of cases, as it does of other random tests.
 fn n_cases() -> u64 {
     let asked = env::var("PROPTEST_CASES").ok();
-    asked.and_then(|n| n.parse().ok()).unwrap_or(300)
+    asked.and_then(|n| n.parse().ok()).unwrap_or(100)
 }
 
 fn limits() -> PolicyLimits {

@@ -53,7 +53,10 @@ pub(super) fn read_feeds(archive: &mut NpzReader, graph: &Graph) -> Result<Feeds
         };
         let tensor = find_tensor(graph, "feed", name)?;
         let value = archive.read(&entry, Some(&wanted(graph, tensor)))?;
-        feeds.insert(graph.tensor_name(tensor), value);
+        let name = graph.tensor_name(tensor);
+        if feeds.insert(name.clone(), value).is_some() {
+            bail!("two arrays feed tensor `{name}`, one of them `{entry}`; keep one");
+        }
     }
     Ok(feeds)
 }
@@ -67,7 +70,10 @@ pub(super) fn read_expected(archive: &mut NpzReader, graph: &Graph) -> Result<Fe
         };
         let tensor = find_tensor(graph, "fetch", name)?;
         let value = archive.read(&entry, Some(&wanted(graph, tensor)))?;
-        expected.insert(graph.tensor_name(tensor), value);
+        let name = graph.tensor_name(tensor);
+        if expected.insert(name.clone(), value).is_some() {
+            bail!("two arrays are expected of tensor `{name}`, one of them `{entry}`; keep one");
+        }
     }
     if expected.is_empty() {
         bail!("the archive has no array `out/FETCH`, so there is nothing to check");
@@ -202,6 +208,7 @@ fn tensor_id(index: usize) -> TensorId {
 
 #[cfg(test)]
 mod tests {
+    use super::super::npz;
     use super::*;
     use crate::graph::AttrSet;
     use crate::graph::GraphAssembler;
@@ -245,6 +252,20 @@ mod tests {
         add("sum", "Sum", &[a, b], DType::F32, unknown());
         add("other", "Identity", &[c], DType::F32, unknown());
         assembler.finish()
+    }
+
+    #[test]
+    fn one_tensor_is_fed_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("feeds.npz");
+        let value = Tensor::from_values([3], &[1f32, 2., 3.]).expect("fits");
+        npz::write(&path, [("in/c", &value), ("in/c:0", &value)]).expect("written");
+        let mut archive = NpzReader::open(&path).expect("an archive");
+        let error = read_feeds(&mut archive, &graph()).expect_err("twice");
+        assert!(
+            error.to_string().contains("two arrays feed tensor `c:0`"),
+            "{error}"
+        );
     }
 
     fn random(fetch: &str, seed: u64) -> Result<RandomFeeds> {

@@ -11,6 +11,7 @@ mod feeds;
 mod npz;
 mod open;
 mod output;
+mod output_file;
 mod place;
 mod policy;
 mod progress;

@@ -5,8 +5,8 @@
 
 use std::fs::File;
 use std::io::BufReader;
-use std::io::BufWriter;
 use std::io::Read;
+use std::io::Seek;
 use std::io::Write;
 use std::path::Path;
 use std::path::PathBuf;
@@ -20,6 +20,7 @@ use zip::ZipArchive;
 use zip::ZipWriter;
 use zip::write::FileOptions;
 
+use super::output_file;
 use crate::backend::cpu;
 use crate::files;
 use crate::tensor::Allocator;
@@ -118,21 +119,33 @@ pub(super) fn write<'a>(
         })
         .collect::<Result<Vec<_>>>()
         .with_context(context)?;
-    let file = File::create(path).with_context(context)?;
-    let mut zip = ZipWriter::new(BufWriter::new(file));
+    output_file::write(path, |file| {
+        let mut zip = ZipWriter::new(file);
+        let written = write_entries(&mut zip, &entries).and_then(|()| {
+            zip.finish()?;
+            Ok(())
+        });
+        if written.is_err() {
+            // Dropped, it would try once more, and print that it failed.
+            std::mem::forget(zip);
+        }
+        written
+    })
+}
+
+fn write_entries(
+    zip: &mut ZipWriter<impl Write + Seek>,
+    entries: &[(&str, Vec<u8>, &[u8])],
+) -> Result<()> {
     for (name, header, bytes) in entries {
         let options = FileOptions::default()
             .compression_method(CompressionMethod::Stored)
             .large_file(bytes.len() as u64 + header.len() as u64 >= 1 << 31);
-        zip.start_file(format!("{name}.npy"), options)
-            .with_context(context)?;
-        zip.write_all(&header).with_context(context)?;
-        zip.write_all(bytes).with_context(context)?;
+        zip.start_file(format!("{name}.npy"), options)?;
+        zip.write_all(header)?;
+        zip.write_all(bytes)?;
     }
-    zip.finish()
-        .map_err(anyhow::Error::from)
-        .and_then(|mut writer| Ok(writer.flush()?))
-        .with_context(context)
+    Ok(())
 }
 
 /// Decodes one `.npy` stream.

@@ -1,7 +1,7 @@
 //! From flags to a session: the graph is imported, the devices are opened, the nodes are placed.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use super::UsageError;
 use super::args::PlacementArgs;
 use super::cache;
 use super::output::Output;
+use super::output_file;
 use super::progress::Progress;
 use super::summary::PlacementView;
 use crate::candidates::PlacementOptions;
@@ -207,22 +208,15 @@ impl Opened {
             }
         }
         if let Some(path) = &args.save_placement {
-            fs::write(path, self.to_saved(args).to_json() + "\n")
-                .with_context(|| format!("writing {}", path.display()))?;
+            let text = self.to_saved(args).to_json() + "\n";
+            output_file::write(path, |file| Ok(file.write_all(text.as_bytes())?))?;
         }
         Ok(())
     }
 
     /// What `--trace` asks for.
     pub(super) fn write_trace(&self, path: &Path) -> Result<()> {
-        let context = || format!("writing {}", path.display());
-        let file = fs::File::create(path).with_context(context)?;
-        let mut writer = std::io::BufWriter::new(file);
-        self.session
-            .trace()
-            .write_chrome(&mut writer)
-            .with_context(context)?;
-        std::io::Write::flush(&mut writer).with_context(context)
+        output_file::write(path, |file| Ok(self.session.trace().write_chrome(file)?))
     }
 }
 

@@ -19,6 +19,7 @@ use super::output::Output;
 use super::output::align_right;
 use super::output::chain;
 use super::output::new_table;
+use super::output_file;
 use super::refusals;
 use super::summary::PlacementView;
 use super::units::count;
@@ -138,6 +139,7 @@ pub(super) fn run(
     registry: &Registry,
     output: &mut Output,
 ) -> Result<Outcome> {
+    output_file::check(&command.graph, &command.placement, &command.run)?;
     if command.run.only_matters_when_running() {
         output.note("nothing is run, so the flags for feeds, fetches, checks and repetitions have no effect");
     }

@@ -25,6 +25,7 @@ use super::open::Opened;
 use super::open::open;
 use super::output::Output;
 use super::output::new_table;
+use super::output_file;
 use super::progress::Progress;
 use super::summary::PlacementView;
 use super::timing::Timing;
@@ -98,6 +99,7 @@ pub(super) fn run(
     output: &mut Output,
 ) -> Result<Outcome> {
     let args = &command.run;
+    output_file::check(&command.graph, &command.placement, args)?;
     let recorder = if args.trace.is_some() {
         Recorder::on()
     } else {

@@ -31,6 +31,9 @@ pub(super) struct SandboxArgs {
     /// Wall-clock time of compiling the policy, in ms.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) policy_compile_deadline_ms: Option<u64>,
+    /// Wall-clock time of what the policy does before it places: it describes itself and takes its settings. In ms, each.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(super) policy_configure_deadline_ms: Option<u64>,
     /// Memory of compiling the policy, such as 4GiB.
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub(super) policy_compile_memory: Option<u64>,
@@ -57,6 +60,9 @@ impl SandboxArgs {
         if let Some(deadline_ms) = self.policy_compile_deadline_ms {
             limits.compile_deadline = Duration::from_millis(deadline_ms);
         }
+        if let Some(deadline_ms) = self.policy_configure_deadline_ms {
+            limits.configure_deadline = Duration::from_millis(deadline_ms);
+        }
         if let Some(bytes) = self.policy_compile_memory {
             limits.compile_memory_bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         }
@@ -71,7 +77,7 @@ impl SandboxArgs {
 }
 
 /// Names of limits on the command line. Time, fuel and memory have flags of their own.
-const LIMITS: [&str; 21] = [
+const LIMITS: [&str; 22] = [
     "component-handles",
     "effort",
     "explanation-bytes",
@@ -89,6 +95,7 @@ const LIMITS: [&str; 21] = [
     "nested-types",
     "nesting",
     "parts",
+    "settings",
     "stack-bytes",
     "table-elements",
     "tables",
@@ -114,6 +121,7 @@ fn limit_mut<'a>(limits: &'a mut PolicyLimits, name: &str) -> Option<&'a mut usi
         "nested-types" => &mut limits.nested_types,
         "nesting" => &mut limits.nesting,
         "parts" => &mut limits.parts,
+        "settings" => &mut limits.settings,
         "stack-bytes" => &mut limits.stack_bytes,
         "table-elements" => &mut limits.table_elements,
         "tables" => &mut limits.tables,

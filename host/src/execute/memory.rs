@@ -8,6 +8,7 @@ use super::prepare::Program;
 use crate::memory::MemoryPlan;
 use crate::memory::PlannedMemory;
 use crate::memory::Sweep;
+use crate::memory::fits;
 use crate::names::DeviceId;
 use crate::plan::MemorySpace;
 use crate::plan::StepKind;
@@ -30,9 +31,10 @@ impl MemoryPlan {
     }
 
     /// The same with what a run holds without arenas, where it has none: then all of its tensors get memory of their own, and one
-    /// thread executes it.
+    /// thread executes it. Where a device works on after its kernels have returned, steps of other devices may come earlier than
+    /// in this account.
     pub(super) fn without_arenas_where_short(mut self, program: &Program) -> Self {
-        if program.is_async || program.short_memory(&self.memories).is_none() {
+        if program.short_memory(&self.memories).is_none() {
             return self;
         }
         let devices = program.devices.iter();
@@ -108,7 +110,7 @@ impl Program {
             let one_run = memory.run_bytes.saturating_add(memory.fetched_bytes);
             let staying = memory.constant_bytes.saturating_add(memory.packed_bytes);
             let needed = staying.saturating_add(one_run.saturating_mul(self.n_runs));
-            !memory.on_host && needed > capacity
+            !memory.on_host && !fits(needed, capacity)
         })
     }
 }

@@ -361,7 +361,7 @@ pub(super) fn run_with_helpers(
     let waits = run.hear_of_interrupts();
     let n_ready = run.stage.compiled.n_waits.iter();
     let n_ready = n_ready.filter(|&&n_waits| n_waits == 0).count();
-    helpers.ask(&run, helpers.n_threads().min(n_ready.saturating_sub(1)));
+    run.ask(helpers, helpers.n_threads().min(n_ready.saturating_sub(1)));
     run.drive(helpers);
     drop(waits);
     // A helper that comes now finds the run over and goes; the caller's tensors are not held any more when it has.
@@ -395,6 +395,13 @@ impl Run {
     /// Whether there is something to do, or never will be.
     fn is_news(&self) -> bool {
         self.gate.is_over() || !self.stage.ready.is_empty()
+    }
+
+    /// Asks helpers to come. Without arenas memory is short, and steps that go on at one time hold more: then the caller is alone.
+    fn ask(self: &Arc<Self>, helpers: &pool::Shared, n_helpers: usize) {
+        if self.stage.has_arenas {
+            helpers.ask(self, n_helpers);
+        }
     }
 
     /// The caller's part: works, and sleeps while others work and nothing is left for it.
@@ -575,7 +582,7 @@ impl Run {
                 if let Some(helpers) = self.helpers.as_ref().filter(|_| n_offered > 0) {
                     // The caller takes one, unless it executes something.
                     let n_left = n_offered - usize::from(self.gate.wake_caller());
-                    helpers.ask(self, helpers.n_threads().min(n_left));
+                    self.ask(helpers, helpers.n_threads().min(n_left));
                 }
             }
             Err(failure) => self.fail(failure),
@@ -674,7 +681,7 @@ impl Run {
             let n_inside = self.gate.n_inside();
             let n_helpers_max = helpers.n_threads();
             if n_offered > 0 && n_inside <= n_helpers_max && offered_ns >= WORTH_WAKING_NS {
-                helpers.ask(self, n_offered.min(n_helpers_max + 1 - n_inside));
+                self.ask(helpers, n_offered.min(n_helpers_max + 1 - n_inside));
             }
         }
         next

@@ -401,8 +401,8 @@ impl Variant {
         drop(state);
         let new = || Stage::new(program, &compiled, is_measured);
         let made = match &compiled.short_memory {
-            Some(memory) if !program.is_async => Err(program.no_room(memory)),
-            _ => new(),
+            Some(memory) => Err(program.no_room(memory)),
+            None => new(),
         };
         let made = match made {
             Err(ExecuteError::Arena { .. }) if compiled.short_memory.is_none() => {

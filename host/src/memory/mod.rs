@@ -19,6 +19,11 @@ pub(crate) use sweep::Sweep;
 
 use crate::names::DeviceId;
 
+/// Whether a memory has room. A sum that met the largest number stands for more than any memory has.
+pub(crate) fn fits(needed_bytes: u64, capacity_bytes: u64) -> bool {
+    needed_bytes < u64::MAX && needed_bytes <= capacity_bytes
+}
+
 /// What the runs of a plan hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryPlan {

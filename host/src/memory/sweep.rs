@@ -1,5 +1,6 @@
 //! What is alive at each step of a run that one thread executes.
 
+use super::fits;
 use super::order::serial_order;
 use super::settled::Settled;
 use crate::graph::Graph;
@@ -147,7 +148,8 @@ impl<'a> Sweep<'a> {
             let is_here =
                 self.memory_of_device[self.plan.step(step).device.index()] as usize == memory;
             let extra = if is_here { workspace } else { 0 };
-            if first.is_none() && held.bytes[memory].saturating_add(extra) > limit_bytes {
+            let needed = held.bytes[memory].saturating_add(extra);
+            if first.is_none() && !fits(needed, limit_bytes) {
                 first = Some(step);
             }
         });

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
 
+use super::fits;
 use super::settled::Settled;
 use super::settled::is_constant;
 use super::sweep::Peak;
@@ -131,7 +132,10 @@ impl<'a> Whole<'a> {
         let lack = |domain: usize| {
             let runs = peaks[domain].bytes.saturating_mul(self.n_runs);
             let needed = resident[domain].bytes().saturating_add(runs);
-            needed.saturating_sub(capacity_bytes[domain])
+            match fits(needed, capacity_bytes[domain]) {
+                true => 0,
+                false => needed.saturating_sub(capacity_bytes[domain]).max(1),
+            }
         };
         let lacking = (0..peaks.len()).filter(|&domain| lack(domain) > 0);
         let domain = lacking.max_by_key(|&domain| (lack(domain), Reverse(domain)))?;

@@ -5,6 +5,7 @@
 
 use crate::candidates::Candidates;
 use crate::graph::NodeId;
+use crate::memory::fits;
 use crate::memory::is_constant;
 use crate::memory::whole::Shortage;
 use crate::memory::whole::Whole;
@@ -31,7 +32,7 @@ impl Capacity {
         let is_ample = bytes
             .iter()
             .zip(n_devices)
-            .all(|(&capacity, n_devices)| most.saturating_mul(n_devices) <= capacity);
+            .all(|(&capacity, n_devices)| fits(most.saturating_mul(n_devices), capacity));
         Self { bytes, is_ample }
     }
 
@@ -102,7 +103,10 @@ impl Capacity {
         sums.into_iter()
             .all(|(((&staying, &made), &workspace), &capacity)| {
                 let one_run = made.saturating_add(workspace);
-                staying.saturating_add(one_run.saturating_mul(n_runs)) <= capacity
+                fits(
+                    staying.saturating_add(one_run.saturating_mul(n_runs)),
+                    capacity,
+                )
             })
     }
 }

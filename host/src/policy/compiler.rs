@@ -4,6 +4,7 @@
 //! program that compiles ([`CompilerProcess`]), which mostly is the app itself, started again, the bytes go there and the
 //! compiled policy comes back, or the process is ended at its deadline. Knows nothing of caches.
 
+use std::collections::{HashMap, HashSet};
 use std::env;
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -17,12 +18,14 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, Signal};
 use serde::{Deserialize, Serialize};
+use wasmparser::{Parser, Payload};
 use wasmtime::Engine;
 
 use super::engine::{config, panic_text};
 use super::error::PolicyErrorKind;
 use super::form::WasmForm;
 use super::limits::PolicyLimits;
+use super::structure::METADATA_SECTIONS;
 
 /// The only argument of a program that is to compile.
 const ARGUMENT: &str = "placewright-compile-policy";
@@ -118,6 +121,7 @@ pub(super) fn compile_here(
 
 /// Wraps a core module as a component, by the contract that its bindings left in it.
 fn encode(module: &[u8]) -> Result<Vec<u8>, Refusal> {
+    reading_policy(|| refuse_cycles(module))?.map_err(Refusal::Encode)?;
     let encode = || {
         wit_component::ComponentEncoder::default()
             .validate(true)
@@ -125,6 +129,48 @@ fn encode(module: &[u8]) -> Result<Vec<u8>, Refusal> {
             .encode()
     };
     reading_policy(encode)?.map_err(|error| Refusal::Encode(format!("{error:#}")))
+}
+
+/// Refuses interfaces whose packages need each other: the encoder sorts packages by their needs, and would recurse forever.
+fn refuse_cycles(module: &[u8]) -> Result<(), String> {
+    for payload in Parser::new(0).parse_all(module) {
+        let Payload::CustomSection(section) = payload.map_err(|error| error.to_string())? else {
+            continue;
+        };
+        if !section.name().starts_with(METADATA_SECTIONS) {
+            continue;
+        }
+        let (resolve, _) = wit_parser::decoding::decode_world(section.data())
+            .map_err(|error| format!("{error:#}"))?;
+        let mut n_unmet: HashMap<_, usize> = HashMap::new();
+        let mut needed_by: HashMap<_, Vec<_>> = HashMap::new();
+        for (package, _) in resolve.packages.iter() {
+            let needs: HashSet<_> = resolve.package_direct_deps(package).collect();
+            n_unmet.insert(package, needs.len());
+            for needed in needs {
+                needed_by.entry(needed).or_default().push(package);
+            }
+        }
+        let mut met: Vec<_> = n_unmet
+            .iter()
+            .filter_map(|(&package, &n)| (n == 0).then_some(package))
+            .collect();
+        let mut n_met = 0;
+        while let Some(package) = met.pop() {
+            n_met += 1;
+            for waiting in needed_by.remove(&package).unwrap_or_default() {
+                let n = n_unmet.entry(waiting).or_default();
+                *n -= 1;
+                if *n == 0 {
+                    met.push(waiting);
+                }
+            }
+        }
+        if n_met < n_unmet.len() {
+            return Err("the packages of its interfaces need each other in a circle".to_owned());
+        }
+    }
+    Ok(())
 }
 
 /// Runs a reader of the policy's bytes. Encoder and compiler assert what well-formed metadata would hold, so a file can make
@@ -193,7 +239,7 @@ impl CompilerProcess {
             is_by_fuel: limits.fuel.is_some(),
             stack_bytes: limits.stack_bytes,
             memory_bytes: limits.compile_memory_bytes,
-            deadline_s: limits.compile_deadline.as_secs(),
+            deadline_s: limits.compile_deadline.as_secs().saturating_add(1),
         };
         let ended = self.ask(&order, bytes, limits).map_err(|error| {
             PolicyErrorKind::Engine(format!(
@@ -247,7 +293,8 @@ impl CompilerProcess {
                 // Nobody listens after the deadline.
                 let _ = send.send(read.map(|_| answer));
             });
-            let deadline = Instant::now() + limits.compile_deadline;
+            // `None` = so late that it does not matter.
+            let deadline = Instant::now().checked_add(limits.compile_deadline);
             let answer = answered.recv_timeout(limits.compile_deadline);
             // One that has closed its output is about to end, and how it ends is its own. The threads end with the pipes.
             if answer.is_ok() {
@@ -268,9 +315,10 @@ impl CompilerProcess {
 }
 
 /// Returns when a process has ended, at the latest at `deadline`.
-fn wait_until(child: &mut Child, deadline: Instant) -> io::Result<()> {
+fn wait_until(child: &mut Child, deadline: Option<Instant>) -> io::Result<()> {
     let mut pause = Duration::from_micros(50);
-    while child.try_wait()?.is_none() && Instant::now() < deadline {
+    let is_time_left = || deadline.is_none_or(|deadline| Instant::now() < deadline);
+    while child.try_wait()?.is_none() && is_time_left() {
         thread::sleep(pause);
         pause = (2 * pause).min(Duration::from_millis(10));
     }
@@ -390,10 +438,7 @@ fn limit_this_process(order: &Order) {
         (Resource::Data, order.memory_bytes as u64),
         // Aborting is an answer here, and no core dump.
         (Resource::Core, 0),
-        (
-            Resource::Cpu,
-            (order.deadline_s + 1).saturating_mul(n_threads),
-        ),
+        (Resource::Cpu, order.deadline_s.saturating_mul(n_threads)),
     ];
     for (resource, wanted) in limits {
         let before = rustix::process::getrlimit(resource);

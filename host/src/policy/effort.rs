@@ -17,6 +17,10 @@ const OF_OPERATOR: u64 = 6;
 const OF_CALL: u64 = 8;
 /// Bounds, laziness, type: each a branch.
 const OF_INDIRECT_CALL: u64 = 120;
+/// A call of the host with its arguments, a check of what it says, and a trap: of memory or tables, as a whole.
+const OF_BULK: u64 = 120;
+/// Arithmetic whose result may be no number is compared with itself, and chosen.
+const OF_FLOAT: u64 = 10;
 /// An argument or result of a call or a branch.
 const OF_PASSED_VALUE: u64 = 10;
 const OF_JUMP_TARGET: u64 = 2;
@@ -27,6 +31,9 @@ const OF_LOOP_AND_LOCAL: u64 = 10;
 /// Pairs of what costs a tenth of a unit: an operator and a value below it on the stack, a call and a local, a block with
 /// parameters and a parameter of any block, a loop and a loop around it.
 const PAIRS_PER_UNIT: u64 = 10;
+
+/// More than a validator allows. A recursive group is one definition with many types.
+const TYPES_MAX: usize = 1_000_000;
 
 /// What the estimate needs to know of the module that a function stands in.
 #[derive(Debug, Default)]
@@ -45,6 +52,9 @@ impl ModuleShape {
     ) -> Result<(), BinaryReaderError> {
         for group in section {
             self.types.extend(group?.into_types());
+            if self.types.len() > TYPES_MAX {
+                break;
+            }
         }
         Ok(())
     }
@@ -119,6 +129,8 @@ struct Walk<'a> {
     operators: u64,
     calls: u64,
     indirect_calls: u64,
+    bulk: u64,
+    floats: u64,
     passed: u64,
     targets: u64,
     joins: u64,
@@ -153,6 +165,8 @@ impl<'a> Walk<'a> {
             operators: 0,
             calls: 0,
             indirect_calls: 0,
+            bulk: 0,
+            floats: 0,
             passed: 0,
             targets: 0,
             joins: 0,
@@ -243,6 +257,8 @@ impl<'a> Walk<'a> {
             }
             _ => {}
         }
+        self.bulk += u64::from(is_bulk(operator));
+        self.floats += u64::from(may_make_nan(operator));
         let is_end = matches!(
             operator,
             Operator::Br { .. }
@@ -323,6 +339,8 @@ impl<'a> Walk<'a> {
             (OF_OPERATOR, self.operators),
             (OF_CALL, self.calls),
             (OF_INDIRECT_CALL, self.indirect_calls),
+            (OF_BULK, self.bulk),
+            (OF_FLOAT, self.floats),
             (OF_PASSED_VALUE, self.passed),
             (OF_JUMP_TARGET, self.targets),
             (OF_JOIN_AND_LOCAL, self.joins.saturating_mul(self.n_written)),
@@ -334,6 +352,77 @@ impl<'a> Walk<'a> {
             sum.saturating_add(n.saturating_mul(weight))
         })
     }
+}
+
+fn is_bulk(operator: &Operator<'_>) -> bool {
+    matches!(
+        operator,
+        Operator::MemoryCopy { .. }
+            | Operator::MemoryFill { .. }
+            | Operator::MemoryInit { .. }
+            | Operator::MemoryGrow { .. }
+            | Operator::DataDrop { .. }
+            | Operator::TableCopy { .. }
+            | Operator::TableFill { .. }
+            | Operator::TableInit { .. }
+            | Operator::TableGrow { .. }
+            | Operator::ElemDrop { .. }
+    )
+}
+
+/// Where one pattern of NaN is made of all.
+fn may_make_nan(operator: &Operator<'_>) -> bool {
+    matches!(
+        operator,
+        Operator::F32Ceil
+            | Operator::F32Floor
+            | Operator::F32Trunc
+            | Operator::F32Nearest
+            | Operator::F32Sqrt
+            | Operator::F32Add
+            | Operator::F32Sub
+            | Operator::F32Mul
+            | Operator::F32Div
+            | Operator::F32Min
+            | Operator::F32Max
+            | Operator::F64Ceil
+            | Operator::F64Floor
+            | Operator::F64Trunc
+            | Operator::F64Nearest
+            | Operator::F64Sqrt
+            | Operator::F64Add
+            | Operator::F64Sub
+            | Operator::F64Mul
+            | Operator::F64Div
+            | Operator::F64Min
+            | Operator::F64Max
+            | Operator::F32x4Ceil
+            | Operator::F32x4Floor
+            | Operator::F32x4Trunc
+            | Operator::F32x4Nearest
+            | Operator::F32x4Sqrt
+            | Operator::F32x4Add
+            | Operator::F32x4Sub
+            | Operator::F32x4Mul
+            | Operator::F32x4Div
+            | Operator::F32x4Min
+            | Operator::F32x4Max
+            | Operator::F64x2Ceil
+            | Operator::F64x2Floor
+            | Operator::F64x2Trunc
+            | Operator::F64x2Nearest
+            | Operator::F64x2Sqrt
+            | Operator::F64x2Add
+            | Operator::F64x2Sub
+            | Operator::F64x2Mul
+            | Operator::F64x2Div
+            | Operator::F64x2Min
+            | Operator::F64x2Max
+            | Operator::F32DemoteF64
+            | Operator::F64PromoteF32
+            | Operator::F32x4DemoteF64x2Zero
+            | Operator::F64x2PromoteLowF32x4
+    )
 }
 
 impl ModuleArity for Walk<'_> {

@@ -137,6 +137,11 @@ impl PolicyEngine {
         let shared = &*self.shared;
         let started = Instant::now();
         let wasm = Digest::of_bytes(bytes);
+        // What is refused under these limits must not be found because others allowed it.
+        let limits = shared
+            .limits
+            .of_files()
+            .map(|limit| (limit as u64).to_le_bytes());
         let key = CacheKey::new(
             "policy",
             &[
@@ -144,6 +149,7 @@ impl PolicyEngine {
                 &shared.compatibility,
                 WASMTIME_VERSION.as_bytes(),
                 CONTRACT_VERSION.to_string().as_bytes(),
+                limits.as_flattened(),
             ],
         );
         if let Some(component) = self.load_cached(&key) {
@@ -271,7 +277,14 @@ impl PolicyEngine {
             let thread = thread::Builder::new()
                 .name("placewright-policy".to_owned())
                 .stack_size(needed_bytes)
-                .spawn_scoped(scope, call)?;
+                .spawn_scoped(scope, call)
+                .map_err(|error| {
+                    let remedy =
+                        "`PolicyLimits::stack_bytes` and `--policy-limit stack-bytes=N` lower it";
+                    let text =
+                        format!("a thread with a stack of {needed_bytes} bytes: {error}; {remedy}");
+                    io::Error::new(error.kind(), text)
+                })?;
             Ok(thread
                 .join()
                 .unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
@@ -322,6 +335,8 @@ pub(super) fn config(limits: &PolicyLimits) -> Config {
         .cranelift_opt_level(OptLevel::Speed)
         .parallel_compilation(true)
         .memory_init_cow(true)
+        // Of memories that are mostly zero there is no image: a file of a kilobyte could stand for many of any size.
+        .memory_guaranteed_dense_image_size(1 << 20)
         .generate_address_map(true)
         .wasm_backtrace_max_frames(NonZeroUsize::new(32));
     config

@@ -156,7 +156,7 @@ pub enum PolicyErrorKind {
     },
     /// The guest recursed too deep.
     #[error(
-        "`{call}` used up its stack of {limit_bytes} bytes; where the recursion is meant, `PolicyLimits::stack_bytes` raises it"
+        "`{call}` used up its stack of {limit_bytes} bytes; where the recursion is meant, `PolicyLimits::stack_bytes` and `--policy-limit stack-bytes=N` raise it"
     )]
     StackOverflow {
         /// The call.
@@ -166,7 +166,7 @@ pub enum PolicyErrorKind {
     },
     /// The guest holds too many handles.
     #[error(
-        "`{call}` holds more than {limit} resource handles; drop them, or raise `PolicyLimits::component_handles`"
+        "`{call}` holds more than {limit} resource handles; drop them, or raise `PolicyLimits::component_handles` with `--policy-limit component-handles=N`"
     )]
     HandleLimit {
         /// The call.
@@ -176,7 +176,7 @@ pub enum PolicyErrorKind {
     },
     /// The guest handed more bytes to the host than one call may.
     #[error(
-        "`{call}` handed more than {limit_bytes} bytes to the host at once; `PolicyLimits::hostcall_bytes` raises the limit"
+        "`{call}` handed more than {limit_bytes} bytes to the host at once; `PolicyLimits::hostcall_bytes` and `--policy-limit hostcall-bytes=N` raise the limit"
     )]
     TransferLimit {
         /// The call.
@@ -228,7 +228,7 @@ pub enum PolicyErrorKind {
         /// The rule that the last one broke, and at which node.
         violation: Violation,
     },
-    /// The guest answered an online call with something that is no answer.
+    /// The guest answered a call with something that is no answer.
     #[error("`{call}` answered {what}")]
     InvalidAnswer {
         /// The call.
@@ -422,10 +422,12 @@ impl fmt::Display for InWords<'_> {
             "parts" => "modules and components",
             "nesting" => "components within components",
             "nested_types" => "types within types",
-            "items" => "definitions, as often as their component is instantiated",
-            "lowered_functions" => "lowered functions, as often as their component is instantiated",
+            "items" => "definitions (those of a component as often as it is instantiated)",
+            "lowered_functions" => {
+                "lowered functions (as often as their component is instantiated)"
+            }
             "function_effort" => "the estimated effort of one function",
-            "effort" => "the estimated effort of all functions",
+            "effort" => "the estimated effort of all functions and adapters",
             other => other,
         })
     }
@@ -473,7 +475,9 @@ impl Remedy {
             "pick" | "pick-batch" | "observe" | "end" => {
                 "; `PolicyLimits::pick_deadline` raises it"
             }
-            _ => "; `PolicyLimits::configure_deadline` raises it",
+            _ => {
+                "; `--policy-configure-deadline-ms` and `PolicyLimits::configure_deadline` raise it"
+            }
         }
     }
 

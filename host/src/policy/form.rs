@@ -3,12 +3,13 @@
 use std::collections::HashSet;
 use std::fmt;
 
-use wasmparser::{BinaryReaderError, Encoding, Parser, Payload};
+use wasmparser::{BinaryReaderError, Encoding, Import, Imports, Parser, Payload};
 use wasmtime::Engine;
 
 use super::error::PolicyErrorKind;
 use super::limits::PolicyLimits;
 use super::messages::truncate;
+use super::structure::{n_definitions, too_many_definitions};
 
 /// The package of the contract.
 const PACKAGE: &str = "placewright:policy";
@@ -93,8 +94,8 @@ impl Facts {
     /// Reads the bytes of a policy.
     ///
     /// # Errors
-    /// [`PolicyErrorKind::NotAPolicy`] where they are no WebAssembly, [`PolicyErrorKind::TooLarge`] where compiling them
-    /// would take too long.
+    /// [`PolicyErrorKind::NotAPolicy`] where they are no WebAssembly, [`PolicyErrorKind::TooLarge`] and
+    /// [`PolicyErrorKind::TooComplex`] where reading or compiling them would take too long.
     pub(super) fn read(bytes: &[u8], limits: &PolicyLimits) -> Result<Self, PolicyErrorKind> {
         let form = form_of(bytes)?;
         at_most("wasm_bytes", bytes.len(), limits.wasm_bytes)?;
@@ -104,8 +105,7 @@ impl Facts {
             exports: Vec::new(),
             sdk_version: None,
         };
-        let n_functions = facts.walk(bytes).map_err(|error| damaged(&error))?;
-        at_most("functions", n_functions, limits.functions)?;
+        facts.walk(bytes, limits)?;
         Ok(facts)
     }
 
@@ -174,55 +174,119 @@ impl Facts {
             .max()
     }
 
-    /// Fills in what stands in the file; gives the number of functions that a compiler would find in it.
-    fn walk(&mut self, bytes: &[u8]) -> Result<usize, BinaryReaderError> {
-        let mut imports = HashSet::new();
-        let mut exports = HashSet::new();
+    /// Fills in what stands in the file, as long as that is not more than the limits allow.
+    fn walk(&mut self, bytes: &[u8], limits: &PolicyLimits) -> Result<(), PolicyErrorKind> {
+        let mut names = Names::default();
         let mut n_functions = 0_usize;
+        let mut n_items = 0_u64;
         // A component contains modules and components, whose imports it satisfies itself: only the outermost count.
         let mut depth = 0_usize;
         for payload in Parser::new(0).parse_all(bytes) {
-            match payload? {
+            let payload = payload.map_err(|error| damaged(&error))?;
+            n_items += n_definitions(&payload);
+            if n_items > limits.items as u64 {
+                return Err(too_many_definitions(n_items, limits));
+            }
+            match payload {
                 Payload::ModuleSection { .. } | Payload::ComponentSection { .. } => depth += 1,
                 Payload::End(_) => depth = depth.saturating_sub(1),
                 Payload::CustomSection(section) if section.name() == SDK_SECTION => {
                     let version = String::from_utf8_lossy(section.data());
                     self.sdk_version = Some(truncate(&version, SDK_VERSION_BYTES_MAX).to_owned());
                 }
-                Payload::CodeSectionStart { count, .. } => n_functions += count as usize,
-                Payload::ImportSection(section) if depth == 0 => {
-                    for import in section.into_imports() {
-                        let import = import?;
-                        let is_interface = import.module.contains('/');
-                        let name = if is_interface {
-                            import.module.to_owned()
-                        } else {
-                            format!("{}.{}", import.module, import.name)
-                        };
-                        push_new(&mut self.imports, &mut imports, &name);
+                Payload::CodeSectionStart { count, .. } => {
+                    n_functions = n_functions.saturating_add(count as usize);
+                    at_most("functions", n_functions, limits.functions)?;
+                }
+                Payload::ImportSection(section) => {
+                    for group in section {
+                        let group = group.map_err(|error| damaged(&error))?;
+                        let import = single(group)?;
+                        if depth == 0 {
+                            names.import(import);
+                        }
                     }
                 }
-                Payload::ExportSection(section) if depth == 0 => {
-                    for export in section {
-                        // The interface of an exported function stands before the `#`.
-                        let name = export?.name.split('#').next().unwrap_or_default();
-                        push_new(&mut self.exports, &mut exports, name);
-                    }
-                }
-                Payload::ComponentImportSection(section) if depth == 0 => {
-                    for import in section {
-                        push_new(&mut self.imports, &mut imports, import?.name.name);
-                    }
-                }
-                Payload::ComponentExportSection(section) if depth == 0 => {
-                    for export in section {
-                        push_new(&mut self.exports, &mut exports, export?.name.name);
-                    }
+                payload if depth == 0 => {
+                    names.read(payload).map_err(|error| damaged(&error))?;
                 }
                 _ => {}
             }
         }
-        Ok(n_functions)
+        self.imports = names.imports.listed;
+        self.exports = names.exports.listed;
+        Ok(())
+    }
+}
+
+/// The only form of an import that the engine takes. A group names its module once for all its members, so a list of full names
+/// would be far longer than the file.
+fn single(group: Imports<'_>) -> Result<Import<'_>, PolicyErrorKind> {
+    match group {
+        Imports::Single(_, import) => Ok(import),
+        Imports::Compact1 { .. } | Imports::Compact2 { .. } => Err(not_a_policy(
+            "WebAssembly with compact imports, a proposal that this host does not take",
+            "build it for Wasm 2.0",
+        )),
+    }
+}
+
+/// Names of what the outermost component or module imports and exports.
+#[derive(Debug, Default)]
+struct Names {
+    imports: Distinct,
+    exports: Distinct,
+}
+
+impl Names {
+    fn import(&mut self, import: Import<'_>) {
+        if import.module.contains('/') {
+            self.imports.push(import.module);
+        } else {
+            self.imports
+                .push(&format!("{}.{}", import.module, import.name));
+        }
+    }
+
+    fn read(&mut self, payload: Payload<'_>) -> Result<(), BinaryReaderError> {
+        match payload {
+            Payload::ExportSection(section) => {
+                for export in section {
+                    // The interface of an exported function stands before the `#`.
+                    let name = export?.name.split('#').next().unwrap_or_default();
+                    self.exports.push(name);
+                }
+            }
+            Payload::ComponentImportSection(section) => {
+                for import in section {
+                    self.imports.push(import?.name.name);
+                }
+            }
+            Payload::ComponentExportSection(section) => {
+                for export in section {
+                    self.exports.push(export?.name.name);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// Names without repetitions, in order.
+#[derive(Debug, Default)]
+struct Distinct {
+    listed: Vec<String>,
+    /// The same names, because a file may have a hundred thousand.
+    seen: HashSet<String>,
+}
+
+impl Distinct {
+    fn push(&mut self, name: &str) {
+        if !self.seen.contains(name) {
+            self.seen.insert(name.to_owned());
+            self.listed.push(name.to_owned());
+        }
     }
 }
 
@@ -300,14 +364,6 @@ fn contract_part(name: &str) -> Option<(&str, Option<ContractVersion>)> {
     })
 }
 
-/// Adds a name unless it is there; `seen` knows the same names, because a file may have a million.
-fn push_new(names: &mut Vec<String>, seen: &mut HashSet<String>, name: &str) {
-    if !seen.contains(name) {
-        seen.insert(name.to_owned());
-        names.push(name.to_owned());
-    }
-}
-
 fn at_most(what: &'static str, found: usize, limit: usize) -> Result<(), PolicyErrorKind> {
     if found > limit {
         return Err(PolicyErrorKind::TooLarge { what, found, limit });
@@ -358,15 +414,42 @@ mod tests {
     }
 
     #[test]
-    fn hundreds_of_thousands_of_names_are_told_apart() {
+    fn names_are_told_apart_and_limited() {
         use std::fmt::Write;
 
-        let mut text = String::from("(module (func $f)");
-        for index in 0..300_000 {
-            write!(text, "(export \"e{index}\" (func $f))").unwrap();
-        }
-        text.push(')');
-        assert_eq!(facts(&text).exports.len(), 300_000);
+        let exports = |n: usize| {
+            let mut text = String::from("(module (func $f)");
+            for index in 0..n {
+                write!(text, "(export \"e{index}\" (func $f))").unwrap();
+            }
+            text.push(')');
+            wat::parse_str(text).unwrap()
+        };
+        let limits = PolicyLimits::default();
+        // With the function's type.
+        let facts = Facts::read(&exports(limits.items - 1), &limits).unwrap();
+        assert_eq!(facts.exports.len(), limits.items - 1);
+        let error = Facts::read(&exports(limits.items), &limits).unwrap_err();
+        assert!(
+            matches!(&error, PolicyErrorKind::TooComplex { what: "items", .. }),
+            "{error}"
+        );
+    }
+
+    /// A few bytes for each of thousands of imports from a module with a long name.
+    #[test]
+    fn compact_imports_are_refused_before_names_are_made_of_them() {
+        let module = "m".repeat(60);
+        let mut section = vec![1, 60];
+        section.extend(module.bytes());
+        // No name, the mark of a group with one type, a function's type, two names.
+        section.extend([0, 0x7e, 0, 0, 2, 1, b'a', 1, b'b']);
+        let mut bytes = wat::parse_str("(module (type (func)))").unwrap();
+        bytes.push(2);
+        bytes.push(u8::try_from(section.len()).unwrap());
+        bytes.extend(section);
+        let error = Facts::read(&bytes, &PolicyLimits::default()).unwrap_err();
+        assert!(error.to_string().contains("compact imports"), "{error}");
     }
 
     #[test]

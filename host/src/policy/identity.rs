@@ -63,6 +63,7 @@ fn write_limits(writer: &mut DigestWriter, limits: &PolicyLimits) {
         log_level,
         explanation_bytes,
         metrics,
+        settings: _,
     } = limits;
     let sizes = [
         wasm_bytes,

@@ -17,8 +17,8 @@ pub struct PolicyLimits {
     pub nesting: usize,
     /// Types that are declared within types, as a world declares its interfaces. The parser recurses into them.
     pub nested_types: usize,
-    /// Definitions (instances, aliases, arguments, exports) of all instances of components, counted as often as a component is
-    /// instantiated: a compiler has an entry for each.
+    /// Definitions (types, imports, exports, instances, aliases, arguments) of the file, and of all instances of components,
+    /// counted as often as a component is instantiated: a reader and a compiler have an entry for each.
     pub items: usize,
     /// Functions of the component model that are lowered to core functions, counted likewise: each is compiled.
     pub lowered_functions: usize,
@@ -75,10 +75,13 @@ pub struct PolicyLimits {
     pub log_message_bytes: usize,
     /// Least severe level that is kept; a policy is told, so that it need not format the rest.
     pub log_level: LogLevel,
-    /// Bytes of explanations kept of one call, 4 for each node that one names; the rest is counted.
+    /// Bytes of explanations kept of one call, as a report shows them: the text for each node that it is said of, and 32 besides.
+    /// The rest is counted.
     pub explanation_bytes: usize,
     /// Metrics kept of one call; the rest is counted.
     pub metrics: usize,
+    /// Settings that a policy may have.
+    pub settings: usize,
 }
 
 impl Default for PolicyLimits {
@@ -110,13 +113,32 @@ impl Default for PolicyLimits {
             log_messages: 256,
             log_message_bytes: 4096,
             log_level: LogLevel::Info,
-            explanation_bytes: 16 << 20,
+            explanation_bytes: 64 << 20,
             metrics: 64,
+            settings: 1000,
         }
     }
 }
 
 impl PolicyLimits {
+    /// Those that decide whether a file is compiled at all.
+    pub(super) fn of_files(&self) -> [usize; 12] {
+        [
+            self.wasm_bytes,
+            self.functions,
+            self.parts,
+            self.nesting,
+            self.nested_types,
+            self.items,
+            self.lowered_functions,
+            self.function_effort,
+            self.effort,
+            self.table_elements,
+            self.tables,
+            self.memories,
+        ]
+    }
+
     /// Largest [`Self::stack_bytes`] at which the short calls run on the caller's thread: threads of the standard library and
     /// of rayon have 2 MiB.
     pub const STACK_BYTES_INLINE: usize = 1 << 20;
@@ -311,6 +333,13 @@ impl PolicyLimits {
     #[must_use]
     pub fn with_metrics(mut self, metrics: usize) -> Self {
         self.metrics = metrics;
+        self
+    }
+
+    /// Sets [`Self::settings`].
+    #[must_use]
+    pub fn with_settings(mut self, settings: usize) -> Self {
+        self.settings = settings;
         self
     }
 

@@ -464,6 +464,16 @@ impl Template {
         let settings = exports
             .settings(&mut store)
             .map_err(|error| self.classify("settings", kind, error))?;
+        let limit = self.engine.limits().settings;
+        if settings.len() > limit {
+            return Err(PolicyErrorKind::InvalidAnswer {
+                call: "settings",
+                what: format!(
+                    "{} settings, the limit is {limit}; `PolicyLimits::settings` and `--policy-limit settings=N` raise it",
+                    settings.len()
+                ),
+            });
+        }
         let unknown_setting = |key: &str| PolicyErrorKind::UnknownSetting {
             key: key.to_owned(),
             known: settings.iter().map(|setting| setting.key.clone()).collect(),

@@ -29,6 +29,7 @@ mod stack;
 mod structure;
 mod tell;
 mod ticker;
+mod type_sizes;
 mod v0_1;
 mod view;
 

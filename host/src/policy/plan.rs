@@ -14,8 +14,9 @@ use crate::placement::Evaluator;
 
 /// Bytes kept of a metric's name.
 const METRIC_NAME_BYTES_MAX: usize = 64;
-/// What a kept explanation costs beside its text and nodes, so that empty ones are bounded, too.
+/// What a kept explanation costs beside its text, once and for each node that it is said of, so that empty ones are bounded, too.
 const EXPLANATION_BYTES_FIXED: usize = 64;
+const EXPLANATION_BYTES_PER_NODE: usize = 32;
 
 /// The host's side of one call's plan. The sandbox's imports and native policies write into the same.
 pub(super) struct PlanBook {
@@ -161,13 +162,17 @@ impl PlanSink for PlanBook {
     fn explain(&self, nodes: &[u32], reason: &str) {
         let pages = &mut *self.pages.borrow_mut();
         let reason = truncate(reason, self.reason_bytes_max);
-        let size_bytes = EXPLANATION_BYTES_FIXED + reason.len() + size_of_val(nodes);
-        if !self.explain_wanted || pages.explanation_bytes + size_bytes > self.explanation_bytes_max
-        {
+        // A report says it of each node: a short call could stand for gigabytes.
+        let times = nodes.len().max(1);
+        let size_bytes = times
+            .saturating_mul(EXPLANATION_BYTES_PER_NODE + reason.len())
+            .saturating_add(EXPLANATION_BYTES_FIXED)
+            .saturating_add(pages.explanation_bytes);
+        if !self.explain_wanted || size_bytes > self.explanation_bytes_max {
             pages.result.dropped.explanations += 1;
             return;
         }
-        pages.explanation_bytes += size_bytes;
+        pages.explanation_bytes = size_bytes;
         pages.explanations.push(Explanation {
             nodes: nodes.to_vec(),
             reason: reason.to_owned(),

@@ -15,9 +15,13 @@ use super::effort::ModuleShape;
 use super::error::PolicyErrorKind;
 use super::form::damaged;
 use super::limits::PolicyLimits;
+use super::messages::truncate;
+use super::type_sizes::TypeSizes;
 
 /// Custom sections that the encoder of core modules reads as components.
-const METADATA_SECTIONS: &str = "component-type";
+pub(super) const METADATA_SECTIONS: &str = "component-type";
+/// Bytes of a section's name in an error.
+const NAME_BYTES_MAX: usize = 64;
 
 /// Walks a policy, a core module or a component, and refuses what would cost a compiler more than the limits allow.
 ///
@@ -25,6 +29,40 @@ const METADATA_SECTIONS: &str = "component-type";
 /// [`PolicyErrorKind::TooComplex`], which says what and where; [`PolicyErrorKind::NotAPolicy`] where the bytes are damaged.
 pub(super) fn check(bytes: &[u8], limits: &PolicyLimits) -> Result<(), PolicyErrorKind> {
     walk(bytes, limits, true)
+}
+
+/// Definitions that a part of a file has: a reader has an entry for each.
+pub(super) fn n_definitions(payload: &Payload<'_>) -> u64 {
+    u64::from(match payload {
+        Payload::TypeSection(section) => section.count(),
+        Payload::ImportSection(section) => section.count(),
+        Payload::TableSection(section) => section.count(),
+        Payload::MemorySection(section) => section.count(),
+        Payload::TagSection(section) => section.count(),
+        Payload::GlobalSection(section) => section.count(),
+        Payload::ExportSection(section) => section.count(),
+        Payload::ElementSection(section) => section.count(),
+        Payload::DataSection(section) => section.count(),
+        Payload::InstanceSection(section) => section.count(),
+        Payload::CoreTypeSection(section) => section.count(),
+        Payload::ComponentInstanceSection(section) => section.count(),
+        Payload::ComponentAliasSection(section) => section.count(),
+        Payload::ComponentTypeSection(section) => section.count(),
+        Payload::ComponentCanonicalSection(section) => section.count(),
+        Payload::ComponentImportSection(section) => section.count(),
+        Payload::ComponentExportSection(section) => section.count(),
+        _ => 0,
+    })
+}
+
+/// The refusal of more definitions than a file may have.
+pub(super) fn too_many_definitions(found: u64, limits: &PolicyLimits) -> PolicyErrorKind {
+    PolicyErrorKind::TooComplex {
+        what: "items",
+        place: None,
+        found,
+        limit: limits.items as u64,
+    }
 }
 
 /// Sections of metadata are walked, too, but not those in them, which nobody reads: a file could have a hundred thousand.
@@ -43,13 +81,23 @@ struct Totals {
     items: u64,
     core_instances: u64,
     lowered: u64,
+    /// Of checking imports and of making adapters, in the unit of [`super::effort`].
+    effort: u64,
 }
+
+/// What an adapter takes for each field that it moves.
+const EFFORT_OF_LOWERED_FIELD: u64 = 15;
 
 impl Totals {
     fn add(&mut self, other: Self) {
         self.items = self.items.saturating_add(other.items);
         self.core_instances = self.core_instances.saturating_add(other.core_instances);
         self.lowered = self.lowered.saturating_add(other.lowered);
+        self.add_effort(other.effort);
+    }
+
+    fn add_effort(&mut self, effort: u64) {
+        self.effort = self.effort.saturating_add(effort);
     }
 }
 
@@ -73,6 +121,8 @@ struct Walk<'a> {
     /// Whether sections of metadata in this file are read.
     has_metadata: bool,
     open: Vec<Open>,
+    type_sizes: TypeSizes<'a>,
+    n_definitions: u64,
     n_parts: u64,
     n_nested_types: u64,
     n_tables: u64,
@@ -87,6 +137,8 @@ impl<'a> Walk<'a> {
             limits,
             has_metadata,
             open: Vec::new(),
+            type_sizes: TypeSizes::default(),
+            n_definitions: 0,
             n_parts: 0,
             n_nested_types: 0,
             n_tables: 0,
@@ -95,16 +147,29 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn payload(&mut self, payload: Payload<'_>) -> Result<(), PolicyErrorKind> {
+    fn payload(&mut self, payload: Payload<'a>) -> Result<(), PolicyErrorKind> {
+        self.n_definitions += n_definitions(&payload);
+        if self.n_definitions > self.limits.items as u64 {
+            return Err(too_many_definitions(self.n_definitions, self.limits));
+        }
         match payload {
             Payload::Version { encoding, .. } => self.open(encoding),
             Payload::End(_) => self.close(),
             Payload::CustomSection(section) if section.name().starts_with(METADATA_SECTIONS) => {
-                // What is no component is the encoder's to refuse.
-                if self.has_metadata && Parser::is_component(section.data()) {
-                    walk(section.data(), self.limits, false)?;
+                if !self.has_metadata {
+                    return Ok(());
                 }
-                Ok(())
+                // The encoder still reads a form of it that was given up in 2023, and hides a component in it.
+                if !Parser::is_component(section.data()) {
+                    return Err(PolicyErrorKind::NotAPolicy {
+                        what: format!(
+                            "its section `{}` is no component, as a description of its interfaces is",
+                            truncate(section.name(), NAME_BYTES_MAX)
+                        ),
+                        remedy: "build it with the SDK or another bindings generator of this year",
+                    });
+                }
+                walk(section.data(), self.limits, false)
             }
             payload => match self.open.last_mut() {
                 Some(Open::Module(_)) => self.in_module(payload),
@@ -119,7 +184,10 @@ impl<'a> Walk<'a> {
         self.at_most("parts", None, self.n_parts, self.limits.parts)?;
         self.open.push(match encoding {
             Encoding::Module => Open::Module(ModuleShape::default()),
-            Encoding::Component => Open::Component(Scope::default()),
+            Encoding::Component => {
+                self.type_sizes.open();
+                Open::Component(Scope::default())
+            }
         });
         let nesting = self.open.len() as u64 - 1;
         self.at_most("nesting", None, nesting, self.limits.nesting)
@@ -129,10 +197,12 @@ impl<'a> Walk<'a> {
         let Some(Open::Component(closed)) = self.open.pop() else {
             return Ok(());
         };
+        self.type_sizes.close();
         let Totals {
             items,
             core_instances,
             lowered,
+            effort,
         } = closed.totals;
         match self.open.last_mut() {
             // A component that nobody instantiates costs nothing, so only the outermost is held to the limits.
@@ -146,12 +216,14 @@ impl<'a> Walk<'a> {
                     lowered,
                     self.limits.lowered_functions,
                 )?;
+                let effort = self.effort.saturating_add(effort);
+                self.at_most("effort", None, effort, self.limits.effort)?;
             }
         }
         Ok(())
     }
 
-    fn in_module(&mut self, payload: Payload<'_>) -> Result<(), PolicyErrorKind> {
+    fn in_module(&mut self, payload: Payload<'a>) -> Result<(), PolicyErrorKind> {
         let Some(Open::Module(module)) = self.open.last_mut() else {
             return Ok(());
         };
@@ -190,7 +262,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn in_component(&mut self, payload: Payload<'_>) -> Result<(), PolicyErrorKind> {
+    fn in_component(&mut self, payload: Payload<'a>) -> Result<(), PolicyErrorKind> {
         if let Payload::ComponentTypeSection(section) = &payload {
             self.count_nested_types(section.range())?;
         }
@@ -202,7 +274,7 @@ impl<'a> Walk<'a> {
         let Some(Open::Component(scope)) = inner.first_mut() else {
             return Ok(());
         };
-        scope.read(payload, outer)
+        scope.read(payload, outer, &mut self.type_sizes)
     }
 
     /// The parser of types is recursive: a type that is declared within a type takes some of its stack. Each such declaration
@@ -258,12 +330,22 @@ impl<'a> Walk<'a> {
 }
 
 impl Scope {
-    fn read(&mut self, payload: Payload<'_>, outer: &[Open]) -> Result<(), PolicyErrorKind> {
+    fn read<'a>(
+        &mut self,
+        payload: Payload<'a>,
+        outer: &[Open],
+        type_sizes: &mut TypeSizes<'a>,
+    ) -> Result<(), PolicyErrorKind> {
         let items = |totals: &mut Totals, n: u32| {
             totals.items = totals.items.saturating_add(u64::from(n));
         };
         match payload {
-            Payload::ComponentTypeSection(section) => items(&mut self.totals, section.count()),
+            Payload::ComponentTypeSection(section) => {
+                for ty in section {
+                    items(&mut self.totals, 1);
+                    type_sizes.declare(&ty.map_err(|error| damaged(&error))?);
+                }
+            }
             Payload::CoreTypeSection(section) => items(&mut self.totals, section.count()),
             Payload::InstanceSection(section) => {
                 for instance in section {
@@ -279,16 +361,18 @@ impl Scope {
             }
             Payload::ComponentAliasSection(section) => {
                 for alias in section {
+                    let alias = alias.map_err(|error| damaged(&error))?;
                     items(&mut self.totals, 1);
-                    self.alias(&alias.map_err(|error| damaged(&error))?, outer);
+                    type_sizes.alias(&alias);
+                    self.alias(&alias, outer);
                 }
             }
             Payload::ComponentImportSection(section) => {
                 for import in section {
+                    let import = import.map_err(|error| damaged(&error))?;
                     items(&mut self.totals, 1);
-                    if let ComponentTypeRef::Component(_) =
-                        import.map_err(|error| damaged(&error))?.ty
-                    {
+                    self.totals.add_effort(type_sizes.bind(&import.ty));
+                    if let ComponentTypeRef::Component(_) = import.ty {
                         self.components.push(None);
                     }
                 }
@@ -297,6 +381,7 @@ impl Scope {
                 for export in section {
                     let export = export.map_err(|error| damaged(&error))?;
                     items(&mut self.totals, 1);
+                    type_sizes.export(export.kind, export.index);
                     if export.kind == ComponentExternalKind::Component {
                         let same = self.components.get(export.index as usize);
                         self.components.push(same.copied().flatten());
@@ -310,12 +395,19 @@ impl Scope {
                         function.map_err(|error| damaged(&error))?
                     {
                         self.totals.lowered += 1;
+                        let fields = type_sizes.largest_moved();
+                        let effort = fields.saturating_mul(EFFORT_OF_LOWERED_FIELD);
+                        self.totals.add_effort(effort);
                     }
                 }
             }
             Payload::ComponentInstanceSection(section) => {
                 for instance in section {
-                    self.instance(&instance.map_err(|error| damaged(&error))?)?;
+                    let instance = instance.map_err(|error| damaged(&error))?;
+                    self.instance(&instance)?;
+                    type_sizes.instantiate(&instance);
+                    // What it is given is held against what it imports.
+                    self.totals.add_effort(type_sizes.largest());
                 }
             }
             _ => {}

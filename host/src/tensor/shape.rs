@@ -158,13 +158,12 @@ impl PartialShape {
             .map(Shape)
     }
 
-    /// Bytes of a tensor of this shape, where all of it is known and the type has a fixed size.
+    /// Bytes of a tensor of this shape, where all of it is known and the type has a fixed size; [`u64::MAX`] where no machine can
+    /// address them.
     pub fn size_bytes(&self, dtype: DType) -> Option<u64> {
         dtype.size_bytes()?;
-        self.to_shape()?
-            .size_bytes(dtype)
-            .ok()
-            .map(|bytes| bytes as u64)
+        let bytes = self.to_shape()?.size_bytes(dtype);
+        Some(bytes.map_or(u64::MAX, |bytes| bytes as u64))
     }
 
     /// Whether a value of shape `shape` may stand here.

@@ -58,22 +58,58 @@ fn what_is_placed_runs() {
     assert!(n_placed > 10 && n_refused > 10, "{n_placed}, {n_refused}");
 }
 
+/// A GraphDef of the negative of a placeholder of so many floats.
+fn long_vector(n: u64) -> Vec<u8> {
+    let mut size = vec![0x08];
+    let mut rest = n;
+    while rest >= 0x80 {
+        size.push(rest as u8 | 0x80);
+        rest >>= 7;
+    }
+    size.push(rest as u8);
+    let shape = attr("shape", &field(0x3a, &field(0x12, &size)));
+    let placeholder = node("x", "Placeholder", &[attr("dtype", &[0x30, FLOAT]), shape]);
+    let negative = node("y", "Neg", &[field(0x1a, b"x"), attr("T", &[0x30, FLOAT])]);
+    [placeholder, negative].concat()
+}
+
+#[test]
+fn sizes_that_nobody_can_add_do_not_fit() {
+    let folder = folder();
+    for power in [40, 59, 60, 61, 62] {
+        let graph = file(&folder, "long.pb", &long_vector(1 << power));
+        for flags in ["", "--memory CPU:0=9223372036854775807"] {
+            let run = placewright(args(&format!("run {{}} {flags}"), &[&graph])).expect(1);
+            assert!(run.stderr.contains("error: "), "{}", run.stderr);
+            // What a larger device may hold is planned; what it cannot address is not.
+            if power > 40 && (flags.is_empty() || power > 59) {
+                placewright(args(&format!("place {{}} {flags}"), &[&graph]))
+                    .expect_error(1, &["`memory`", "CPU:0"]);
+            }
+        }
+    }
+}
+
+const FLOAT: u8 = 1;
+
+fn field(tag: u8, content: &[u8]) -> Vec<u8> {
+    let mut message = Vec::new();
+    push_field(&mut message, tag, content);
+    message
+}
+
+fn attr(name: &str, value: &[u8]) -> Vec<u8> {
+    let entry = [field(0x0a, name.as_bytes()), field(0x12, value)].concat();
+    field(0x2a, &entry)
+}
+
+fn node(name: &str, op: &str, rest: &[Vec<u8>]) -> Vec<u8> {
+    let names = [field(0x0a, name.as_bytes()), field(0x12, op.as_bytes())].concat();
+    field(0x0a, &[names, rest.concat()].concat())
+}
+
 /// A GraphDef of a convolution of a constant of ones, channels first, which no kernel of a CPU has.
 fn channels_first() -> Vec<u8> {
-    const FLOAT: u8 = 1;
-    let field = |tag: u8, content: &[u8]| {
-        let mut message = Vec::new();
-        push_field(&mut message, tag, content);
-        message
-    };
-    let attr = |name: &str, value: &[u8]| {
-        let entry = [field(0x0a, name.as_bytes()), field(0x12, value)].concat();
-        field(0x2a, &entry)
-    };
-    let node = |name: &str, op: &str, rest: &[Vec<u8>]| {
-        let names = [field(0x0a, name.as_bytes()), field(0x12, op.as_bytes())].concat();
-        field(0x0a, &[names, rest.concat()].concat())
-    };
     let constant = |name: &str| {
         let size = field(0x12, &[0x08, 1]);
         let one = field(0x22, &1f32.to_le_bytes());

@@ -112,3 +112,36 @@ fn a_device_is_held_against_its_driver_and_against_the_cpu_device() {
         }
     }
 }
+
+/// Beside a device that works on after its kernels have returned, a device with little memory has room for what the check counts.
+#[test]
+#[needs(Sycl)]
+fn what_is_placed_beside_a_sycl_device_runs() {
+    let graph = model("tiny_dtypes.skel.pb");
+    let (mut n_placed, mut n_refused) = (0, 0);
+    for bytes in (96..=288).step_by(16).chain([159, 191]) {
+        let flags = format!(
+            "--device-count CPU=1 --device-count SYCL=1 --policy priority --strict-policy --memory CPU:0={bytes}"
+        );
+        let ended = |command: &str| {
+            let output = Command::new(env!("CARGO_BIN_EXE_placewright"))
+                .args(args(&format!("{command} {{}} {flags}"), &[&graph]))
+                .env(
+                    "PLACEWRIGHT_CACHE_DIR",
+                    concat!(env!("CARGO_TARGET_TMPDIR"), "/cli-cache"),
+                )
+                .env_remove("TF_ENABLED_DEVICE_TYPES")
+                .output()
+                .expect("the program starts");
+            (output.status.code(), output)
+        };
+        if ended("place").0 == Some(0) {
+            let (status, output) = ended("run");
+            assert_eq!(status, Some(0), "{bytes}: {output:?}");
+            n_placed += 1;
+        } else {
+            n_refused += 1;
+        }
+    }
+    assert!(n_placed > 3 && n_refused > 0, "{n_placed}, {n_refused}");
+}

@@ -1,0 +1,108 @@
+//! Files that a command writes: whole or not at all, and never over what it reads.
+
+use std::fs;
+use std::fs::File;
+use std::io;
+use std::io::BufWriter;
+use std::io::Write;
+use std::path::Path;
+use std::path::PathBuf;
+
+use anyhow::Context;
+use anyhow::Result;
+
+use super::UsageError;
+use super::args::PlacementArgs;
+use super::args::RunArgs;
+
+/// Writes a file. One that is there stays as it is until the new one is whole; what is no file, such as `/dev/stdout`, is written
+/// to as it is.
+pub(super) fn write(
+    path: &Path,
+    content: impl FnOnce(&mut BufWriter<&mut File>) -> Result<()>,
+) -> Result<()> {
+    let written = || -> Result<()> {
+        let fill = |file: &mut File| {
+            let mut writer = BufWriter::new(file);
+            content(&mut writer)?;
+            Ok(writer.flush()?)
+        };
+        // A link stays one.
+        let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        if fs::metadata(&target).is_ok_and(|metadata| !metadata.is_file()) {
+            return fill(&mut File::create(&target)?);
+        }
+        let folder = target.parent().filter(|folder| *folder != Path::new(""));
+        let mut temporary = match temporary(folder.unwrap_or(Path::new("."))) {
+            Ok(temporary) => temporary,
+            // The file may be one's own in a folder of somebody else.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied && target.is_file() => {
+                return fill(&mut File::create(&target)?);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if let Ok(metadata) = fs::metadata(&target) {
+            temporary
+                .as_file()
+                .set_permissions(metadata.permissions())?;
+        }
+        fill(temporary.as_file_mut())?;
+        temporary.persist(&target)?;
+        Ok(())
+    };
+    written().with_context(|| format!("writing {}", path.display()))
+}
+
+fn temporary(folder: &Path) -> io::Result<tempfile::NamedTempFile> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".placewright-");
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        // As of any file: what the process's mask leaves.
+        builder.permissions(fs::Permissions::from_mode(0o666));
+    }
+    builder.tempfile_in(folder)
+}
+
+/// Refuses to write over the graph or the arrays that the same command reads, and two outputs in one place.
+pub(super) fn check(graph: &Path, placement: &PlacementArgs, run: &RunArgs) -> Result<()> {
+    let read = [
+        ("the graph", Some(graph)),
+        ("--check", run.check.as_deref()),
+        ("--feeds", run.feeds.as_deref()),
+    ];
+    let written = [
+        ("--save-placement", placement.save_placement.as_deref()),
+        ("--trace", run.trace.as_deref()),
+        ("--output", run.output.as_deref()),
+    ];
+    let present = |(name, path): (&'static str, Option<&Path>)| Some((name, place_of(path?)));
+    let mut known: Vec<(&str, PathBuf)> = read.into_iter().filter_map(present).collect();
+    for (name, place) in written.into_iter().filter_map(present) {
+        if let Some((other, _)) = known.iter().find(|(_, known)| *known == place) {
+            return Err(UsageError(format!(
+                "{name} would write over {other}: both are {}; name another file",
+                place.display()
+            ))
+            .into());
+        }
+        // Several may go to a terminal, or nowhere.
+        if !fs::metadata(&place).is_ok_and(|metadata| !metadata.is_file()) {
+            known.push((name, place));
+        }
+    }
+    Ok(())
+}
+
+/// The one path of a file that may not be there yet.
+fn place_of(path: &Path) -> PathBuf {
+    fs::canonicalize(path).unwrap_or_else(|_| {
+        let folder = path.parent().filter(|folder| *folder != Path::new(""));
+        let folder = fs::canonicalize(folder.unwrap_or(Path::new(".")));
+        match (folder, path.file_name()) {
+            (Ok(folder), Some(name)) => folder.join(name),
+            _ => path.to_owned(),
+        }
+    })
+}

@@ -1,0 +1,115 @@
+//! Files that commands write: never over what they read, and whole or not at all.
+
+use std::fs;
+use std::process::Command;
+
+use super::args;
+use super::file;
+use super::folder;
+use super::model;
+use super::path_in;
+use super::placewright;
+
+#[test]
+fn what_is_read_is_not_written_over() {
+    let folder = folder();
+    let graph = path_in(&folder, "graph.pb");
+    let arrays = path_in(&folder, "arrays.npz");
+    fs::copy(model("lenet.pb"), &graph).unwrap();
+    fs::copy(model("lenet.npz"), &arrays).unwrap();
+    let before = [&graph, &arrays].map(|path| fs::read(path).unwrap());
+    // The same file by other paths, too.
+    let again = format!("{}/./arrays.npz", folder.path().display());
+    let link = path_in(&folder, "link.npz");
+    std::os::unix::fs::symlink(&arrays, &link).unwrap();
+    for (line, paths, words) in [
+        (
+            "run {} --output {}",
+            [&graph, &graph, ""],
+            ["--output", "the graph"],
+        ),
+        (
+            "run {} --check {} --output {}",
+            [&graph, &arrays, &arrays],
+            ["--output", "--check"],
+        ),
+        (
+            "run {} --feeds {} --output {}",
+            [&graph, &arrays, &again],
+            ["--output", "--feeds"],
+        ),
+        (
+            "run {} --feeds {} --trace {}",
+            [&graph, &arrays, &link],
+            ["--trace", "--feeds"],
+        ),
+        (
+            "place {} --save-placement {}",
+            [&graph, &graph, ""],
+            ["--save-placement", "the graph"],
+        ),
+    ] {
+        placewright(args(line, &paths)).expect_error(2, &words);
+    }
+    let new = path_in(&folder, "new");
+    let line = "run {} --trace {} --output {}";
+    placewright(args(line, &[&graph, &new, &new])).expect_error(2, &["--output", "--trace"]);
+    assert!(!fs::exists(&new).unwrap());
+    assert_eq!(
+        [&graph, &arrays].map(|path| fs::read(path).unwrap()),
+        before
+    );
+    // To nowhere, all may go.
+    let nowhere = ["/dev/null"; 2];
+    placewright(args(line, &[&graph, nowhere[0], nowhere[1]])).expect(0);
+}
+
+#[test]
+fn a_file_that_cannot_be_written_whole_leaves_the_one_before() {
+    let folder = folder();
+    let output = file(&folder, "output.npz", b"of an earlier run");
+    let graph = model("bert_tiny.skel.pb");
+    let fetch = "--fetch layer_0/Reshape_3 --fetch layer_1/attn_out/kernel";
+    // No file may have more than a block, and the signal that says so is ignored.
+    let line = format!(
+        "ulimit -f 1; trap '' XFSZ; exec \"$0\" run \"$1\" --device-count SYCL=0 {fetch} --output \"$2\""
+    );
+    let ran = Command::new("sh")
+        .args([
+            "-c",
+            &line,
+            env!("CARGO_BIN_EXE_placewright"),
+            &graph,
+            &output,
+        ])
+        .env("PLACEWRIGHT_CACHE_DIR", "")
+        .output()
+        .unwrap();
+    assert_eq!(ran.status.code(), Some(1), "{ran:?}");
+    let said = String::from_utf8(ran.stderr).unwrap();
+    assert!(
+        said.contains("error: writing") && said.contains(&output),
+        "{said}"
+    );
+    assert!(!said.contains("ZipWriter"), "{said}");
+    assert_eq!(fs::read(&output).unwrap(), b"of an earlier run");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn a_written_file_has_the_rights_of_others_and_of_the_one_before() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let folder = folder();
+    let plan = path_in(&folder, "plan.json");
+    let graph = model("tiny_add.pb");
+    let rights = |path: &str| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let any = file(&folder, "any", b"");
+    placewright(args("place {} --save-placement {}", &[&graph, &plan])).expect(0);
+    assert_eq!(rights(&plan), rights(&any));
+    fs::set_permissions(&plan, fs::Permissions::from_mode(0o640)).unwrap();
+    // Another time over the one that is kept.
+    let line = "place {} --keep {} --save-placement {}";
+    placewright(args(line, &[&graph, &plan, &plan])).expect(0);
+    assert_eq!(rights(&plan), 0o640);
+}
