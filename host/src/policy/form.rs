@@ -201,7 +201,7 @@ impl Facts {
                 Payload::ImportSection(section) => {
                     for group in section {
                         let group = group.map_err(|error| damaged(&error))?;
-                        let import = single(group)?;
+                        let import = single(&group)?;
                         if depth == 0 {
                             names.import(import);
                         }
@@ -221,9 +221,9 @@ impl Facts {
 
 /// The only form of an import that the engine takes. A group names its module once for all its members, so a list of full names
 /// would be far longer than the file.
-fn single(group: Imports<'_>) -> Result<Import<'_>, PolicyErrorKind> {
+fn single<'a>(group: &Imports<'a>) -> Result<Import<'a>, PolicyErrorKind> {
     match group {
-        Imports::Single(_, import) => Ok(import),
+        Imports::Single(_, import) => Ok(*import),
         Imports::Compact1 { .. } | Imports::Compact2 { .. } => Err(not_a_policy(
             "WebAssembly with compact imports, a proposal that this host does not take",
             "build it for Wasm 2.0",
