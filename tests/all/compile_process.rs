@@ -55,6 +55,12 @@ fn it_is_ended_at_its_deadline() {
     assert_eq!(error.fault(), Fault::Guest);
 }
 
+#[test]
+fn a_deadline_without_end_is_none() {
+    let limits = PolicyLimits::default().with_compile_deadline(Duration::MAX);
+    load(PROGRAM, limits).unwrap();
+}
+
 /// With half of what the program takes for itself, and with a little more than that.
 #[cfg(target_os = "linux")]
 #[test]

@@ -79,6 +79,14 @@ fn adapters_of_large_types() {
     assert_eq!(refused(&text), "effort");
 }
 
+/// Each copies memory as a whole, which is a call, a check and a trap.
+#[test]
+fn operators_on_whole_memories() {
+    let copies = "(memory.copy (local.get 0) (local.get 0) (local.get 0))".repeat(60_000);
+    let text = format!("(component (core module (memory 1) (func (param i32) {copies})))");
+    assert_eq!(refused(&text), "function_effort");
+}
+
 /// What an instance is given is held against what it imports, each time.
 #[test]
 fn instances_with_large_imports() {

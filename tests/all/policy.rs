@@ -123,6 +123,28 @@ fn engines_of_other_settings_do_not_share_compiled_code() {
     }
 }
 
+/// What is refused is refused, also where somebody with larger limits has had it compiled.
+#[test]
+fn what_a_limit_refuses_is_not_taken_from_the_cache() {
+    let folder = tempfile::tempdir().unwrap();
+    let load = |limits| {
+        let cache = CacheFolder::open(folder.path().join("cache")).unwrap();
+        let engine = PolicyEngine::with_cache(limits, Some(cache)).unwrap();
+        let shipped = ShippedPolicy::find("priority").unwrap();
+        engine.load("priority", shipped.wasm(), &[]).map(drop)
+    };
+    load(PolicyLimits::default()).unwrap();
+    for (limits, reason) in [
+        (PolicyLimits::default().with_functions(1), "too-large"),
+        (PolicyLimits::default().with_wasm_bytes(1000), "too-large"),
+        (PolicyLimits::default().with_effort(10), "too-complex"),
+        (PolicyLimits::default().with_items(1), "too-complex"),
+    ] {
+        let error = load(limits).unwrap_err();
+        assert_eq!(error.kind.reason(), reason, "{error}");
+    }
+}
+
 #[test]
 fn modules_and_components_both_load() {
     let engine = PolicyEngine::new(PolicyLimits::default()).unwrap();
