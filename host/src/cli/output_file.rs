@@ -27,18 +27,22 @@ pub(super) fn write(
             content(&mut writer)?;
             Ok(writer.flush()?)
         };
+        // A file by the number under which it is open, such as `/dev/stdout`, is what its opener has.
+        let is_open = path.starts_with("/dev") || path.starts_with("/proc");
+        if is_open || fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
+            return fill(&mut File::create(path)?);
+        }
         // A link stays one.
         let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        if fs::metadata(&target).is_ok_and(|metadata| !metadata.is_file()) {
-            return fill(&mut File::create(&target)?);
+        if target.is_file() {
+            // One that must not be written is not replaced either.
+            File::options().write(true).open(&target)?;
         }
         let folder = target.parent().filter(|folder| *folder != Path::new(""));
         let mut temporary = match temporary(folder.unwrap_or(Path::new("."))) {
             Ok(temporary) => temporary,
             // The file may be one's own in a folder of somebody else.
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied && target.is_file() => {
-                return fill(&mut File::create(&target)?);
-            }
+            Err(_) if target.is_file() => return fill(&mut File::create(&target)?),
             Err(error) => return Err(error.into()),
         };
         if let Ok(metadata) = fs::metadata(&target) {
@@ -47,7 +51,13 @@ pub(super) fn write(
                 .set_permissions(metadata.permissions())?;
         }
         fill(temporary.as_file_mut())?;
-        temporary.persist(&target)?;
+        if let Err(error) = temporary.persist(&target) {
+            // Or it is mounted by itself.
+            if !target.is_file() {
+                return Err(error.error.into());
+            }
+            io::copy(&mut error.file.reopen()?, &mut File::create(&target)?)?;
+        }
         Ok(())
     };
     written().with_context(|| format!("writing {}", path.display()))

@@ -20,6 +20,8 @@ use super::type_sizes::TypeSizes;
 
 /// Custom sections that the encoder of core modules reads as components.
 pub(super) const METADATA_SECTIONS: &str = "component-type";
+/// So many bytes of types count as a definition.
+const BYTES_OF_DECLARATIONS: u32 = 16;
 /// Bytes of a section's name in an error.
 const NAME_BYTES_MAX: usize = 64;
 
@@ -47,7 +49,13 @@ pub(super) fn n_definitions(payload: &Payload<'_>) -> u64 {
         Payload::CoreTypeSection(section) => section.count(),
         Payload::ComponentInstanceSection(section) => section.count(),
         Payload::ComponentAliasSection(section) => section.count(),
-        Payload::ComponentTypeSection(section) => section.count(),
+        // A type has declarations of two bytes, and each is an entry, too.
+        Payload::ComponentTypeSection(section) => {
+            let n_bytes = u32::try_from(section.range().len()).unwrap_or(u32::MAX);
+            section
+                .count()
+                .saturating_add(n_bytes / BYTES_OF_DECLARATIONS)
+        }
         Payload::ComponentCanonicalSection(section) => section.count(),
         Payload::ComponentImportSection(section) => section.count(),
         Payload::ComponentExportSection(section) => section.count(),
@@ -274,7 +282,9 @@ impl<'a> Walk<'a> {
         let Some(Open::Component(scope)) = inner.first_mut() else {
             return Ok(());
         };
-        scope.read(payload, outer, &mut self.type_sizes)
+        scope.read(payload, outer, &mut self.type_sizes)?;
+        let effort = self.effort.saturating_add(self.type_sizes.checked());
+        self.at_most("effort", None, effort, self.limits.effort)
     }
 
     /// The parser of types is recursive: a type that is declared within a type takes some of its stack. Each such declaration

@@ -19,6 +19,7 @@ pub(super) struct TypeSizes<'a> {
     scopes: Vec<Scope<'a>>,
     largest_moved: u64,
     largest: u64,
+    checked: u64,
 }
 
 /// What the indices of a component, or of a type with types of its own, mean.
@@ -66,6 +67,12 @@ impl<'a> TypeSizes<'a> {
     /// The largest type so far, in the whole file.
     pub(super) fn largest(&self) -> u64 {
         self.largest
+    }
+
+    /// What was imported, exported by types or named by aliases so far, in the whole file: a validator looks at all of each,
+    /// whether anybody instantiates it or not.
+    pub(super) fn checked(&self) -> u64 {
+        self.checked
     }
 
     /// A type is declared; gives its size. Recurses as deep as types stand within types, which
@@ -179,6 +186,7 @@ impl<'a> TypeSizes<'a> {
                 let up = self.scopes.iter().rev().nth(count as usize);
                 let known = up.and_then(|scope| scope.types.get(index as usize));
                 let known = known.cloned().unwrap_or_else(|| self.unknown());
+                self.checked = self.checked.saturating_add(known.size);
                 self.push(known);
             }
             ComponentAlias::InstanceExport {
@@ -206,6 +214,12 @@ impl<'a> TypeSizes<'a> {
     }
 
     fn bound(&mut self, ty: &ComponentTypeRef) -> Known<'a> {
+        let known = self.named(ty);
+        self.checked = self.checked.saturating_add(known.size);
+        known
+    }
+
+    fn named(&mut self, ty: &ComponentTypeRef) -> Known<'a> {
         match *ty {
             ComponentTypeRef::Type(TypeBounds::Eq(index)) => {
                 let known = self.of(index);
