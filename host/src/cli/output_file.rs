@@ -15,6 +15,9 @@ use super::UsageError;
 use super::args::PlacementArgs;
 use super::args::RunArgs;
 
+/// Names of files that this process, or another one, has open.
+const OPEN_FILES: [&str; 4] = ["/dev/fd", "/dev/stderr", "/dev/stdout", "/proc"];
+
 /// Writes a file. One that is there stays as it is until the new one is whole; what is no file, such as `/dev/stdout`, is written
 /// to as it is.
 pub(super) fn write(
@@ -27,8 +30,8 @@ pub(super) fn write(
             content(&mut writer)?;
             Ok(writer.flush()?)
         };
-        // A file by the number under which it is open, such as `/dev/stdout`, is what its opener has.
-        let is_open = path.starts_with("/dev") || path.starts_with("/proc");
+        // What is open already has a reader, who would not see a file that takes its name.
+        let is_open = OPEN_FILES.iter().any(|folder| path.starts_with(folder));
         if is_open || fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
             return fill(&mut File::create(path)?);
         }

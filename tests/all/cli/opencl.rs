@@ -1,6 +1,7 @@
 //! SYCL devices in the program.
 
 use std::process::Command;
+use std::process::Output;
 
 use serde_json::Value;
 
@@ -25,9 +26,9 @@ fn without_a_driver_the_answer_says_what_to_install_and_asking_for_a_device_is_a
     placewright(run).expect_error(1, &["SYCL", "pocl-opencl-icd"]);
 }
 
-/// Standard output of the program on this machine's OpenCL.
-fn with_opencl(line: &str, paths: &[&str]) -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_placewright"))
+/// Runs the program on this machine's OpenCL.
+fn run_with_opencl(line: &str, paths: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_placewright"))
         .args(args(line, paths))
         .env(
             "PLACEWRIGHT_CACHE_DIR",
@@ -35,7 +36,12 @@ fn with_opencl(line: &str, paths: &[&str]) -> String {
         )
         .env_remove("TF_ENABLED_DEVICE_TYPES")
         .output()
-        .expect("the program starts");
+        .expect("the program starts")
+}
+
+/// Standard output of the program on this machine's OpenCL.
+fn with_opencl(line: &str, paths: &[&str]) -> String {
+    let output = run_with_opencl(line, paths);
     assert_eq!(output.status.code(), Some(0), "{line}: {output:?}");
     String::from_utf8(output.stdout).expect("UTF-8")
 }
@@ -123,21 +129,10 @@ fn what_is_placed_beside_a_sycl_device_runs() {
         let flags = format!(
             "--device-count CPU=1 --device-count SYCL=1 --policy priority --strict-policy --memory CPU:0={bytes}"
         );
-        let ended = |command: &str| {
-            let output = Command::new(env!("CARGO_BIN_EXE_placewright"))
-                .args(args(&format!("{command} {{}} {flags}"), &[&graph]))
-                .env(
-                    "PLACEWRIGHT_CACHE_DIR",
-                    concat!(env!("CARGO_TARGET_TMPDIR"), "/cli-cache"),
-                )
-                .env_remove("TF_ENABLED_DEVICE_TYPES")
-                .output()
-                .expect("the program starts");
-            (output.status.code(), output)
-        };
-        if ended("place").0 == Some(0) {
-            let (status, output) = ended("run");
-            assert_eq!(status, Some(0), "{bytes}: {output:?}");
+        let ended = |command: &str| run_with_opencl(&format!("{command} {{}} {flags}"), &[&graph]);
+        if ended("place").status.success() {
+            let output = ended("run");
+            assert!(output.status.success(), "{bytes}: {output:?}");
             n_placed += 1;
         } else {
             n_refused += 1;

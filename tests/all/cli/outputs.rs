@@ -113,3 +113,25 @@ fn a_written_file_has_the_rights_of_others_and_of_the_one_before() {
     placewright(args(line, &[&graph, &plan, &plan])).expect(0);
     assert_eq!(rights(&plan), 0o640);
 }
+
+#[test]
+fn what_the_program_prints_stays_where_an_output_goes_to_the_same_file() {
+    let folder = folder();
+    let printed = path_in(&folder, "printed");
+    let line = "exec \"$0\" run \"$1\" --device-count SYCL=0 --trace /dev/stdout >> \"$2\"";
+    let graph = model("tiny_add.pb");
+    let status = Command::new("sh")
+        .args([
+            "-c",
+            line,
+            env!("CARGO_BIN_EXE_placewright"),
+            &graph,
+            &printed,
+        ])
+        .env("PLACEWRIGHT_CACHE_DIR", "")
+        .status()
+        .unwrap();
+    assert!(status.success());
+    let printed = fs::read_to_string(&printed).unwrap();
+    assert!(printed.contains("first run"), "{printed}");
+}
