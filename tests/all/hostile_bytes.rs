@@ -130,53 +130,6 @@ fn types_are_as_large_as_what_they_name() {
     assert_eq!(refused(&text), "effort");
 }
 
-/// The encoder sorts packages by what they need, without a look whether it has been there.
-#[test]
-fn packages_that_need_each_other() {
-    let heft = placewright::policy::ShippedPolicy::find("heft").unwrap();
-    let name = b"placewright:policy/whole-graph@";
-    let engine = PolicyEngine::new(PolicyLimits::default()).unwrap();
-    let mut n_circles = 0;
-    for at in 0..heft.wasm().len() - name.len() {
-        if !heft.wasm()[at..].starts_with(name) {
-            continue;
-        }
-        // Another package, whose interface needs the contract's types, and which the world of the contract needs.
-        let mut bytes = heft.wasm().to_vec();
-        bytes[at + 5] = b'7';
-        // Where the name is a remark, nothing comes of it.
-        if let Err(error) = engine.load("hostile", &bytes, &[]) {
-            assert_eq!(error.fault(), Fault::Guest, "{error}");
-            n_circles += usize::from(error.to_string().contains("in a circle"));
-        }
-    }
-    assert!(n_circles > 0);
-}
-
-/// The form of metadata before 2023, in which a component does not begin with its first byte.
-#[test]
-fn metadata_of_another_form() {
-    let mut bytes = placewright::policy::ShippedPolicy::find("heft")
-        .unwrap()
-        .wasm()
-        .to_vec();
-    let name = [leb128(14), b"component-type".to_vec()].concat();
-    let data = [&[3, 0, 1, b'w'][..], COMPONENT].concat();
-    bytes.push(0);
-    bytes.extend(leb128(name.len() + data.len()));
-    bytes.extend(name);
-    bytes.extend(data);
-    let engine = PolicyEngine::new(PolicyLimits::default()).unwrap();
-    let error = engine.load("hostile", &bytes, &[]).unwrap_err();
-    assert_eq!(error.kind.reason(), "not-a-policy", "{error}");
-    assert!(
-        error
-            .to_string()
-            .contains("`component-type` is no component"),
-        "{error}"
-    );
-}
-
 #[test]
 fn components_within_components() {
     let text = format!("(component {}{})", "(component ".repeat(64), ")".repeat(64));

@@ -32,6 +32,7 @@ mod gpu;
 mod hard_requests;
 mod harness;
 mod hostile_bytes;
+mod hostile_metadata;
 #[cfg(feature = "graphdef")]
 mod import;
 mod kernel_choice;

@@ -4,7 +4,6 @@
 //! program that compiles ([`CompilerProcess`]), which mostly is the app itself, started again, the bytes go there and the
 //! compiled policy comes back, or the process is ended at its deadline. Knows nothing of caches.
 
-use std::collections::{HashMap, HashSet};
 use std::env;
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -18,14 +17,13 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, Signal};
 use serde::{Deserialize, Serialize};
-use wasmparser::{Parser, Payload};
 use wasmtime::Engine;
 
 use super::engine::{config, panic_text};
 use super::error::PolicyErrorKind;
 use super::form::WasmForm;
 use super::limits::PolicyLimits;
-use super::structure::METADATA_SECTIONS;
+use super::metadata;
 
 /// The only argument of a program that is to compile.
 const ARGUMENT: &str = "placewright-compile-policy";
@@ -121,7 +119,7 @@ pub(super) fn compile_here(
 
 /// Wraps a core module as a component, by the contract that its bindings left in it.
 fn encode(module: &[u8]) -> Result<Vec<u8>, Refusal> {
-    reading_policy(|| refuse_cycles(module))?.map_err(Refusal::Encode)?;
+    reading_policy(|| metadata::check(module))?.map_err(Refusal::Encode)?;
     let encode = || {
         wit_component::ComponentEncoder::default()
             .validate(true)
@@ -129,48 +127,6 @@ fn encode(module: &[u8]) -> Result<Vec<u8>, Refusal> {
             .encode()
     };
     reading_policy(encode)?.map_err(|error| Refusal::Encode(format!("{error:#}")))
-}
-
-/// Refuses interfaces whose packages need each other: the encoder sorts packages by their needs, and would recurse forever.
-fn refuse_cycles(module: &[u8]) -> Result<(), String> {
-    for payload in Parser::new(0).parse_all(module) {
-        let Payload::CustomSection(section) = payload.map_err(|error| error.to_string())? else {
-            continue;
-        };
-        if !section.name().starts_with(METADATA_SECTIONS) {
-            continue;
-        }
-        let (resolve, _) = wit_parser::decoding::decode_world(section.data())
-            .map_err(|error| format!("{error:#}"))?;
-        let mut n_unmet: HashMap<_, usize> = HashMap::new();
-        let mut needed_by: HashMap<_, Vec<_>> = HashMap::new();
-        for (package, _) in resolve.packages.iter() {
-            let needs: HashSet<_> = resolve.package_direct_deps(package).collect();
-            n_unmet.insert(package, needs.len());
-            for needed in needs {
-                needed_by.entry(needed).or_default().push(package);
-            }
-        }
-        let mut met: Vec<_> = n_unmet
-            .iter()
-            .filter_map(|(&package, &n)| (n == 0).then_some(package))
-            .collect();
-        let mut n_met = 0;
-        while let Some(package) = met.pop() {
-            n_met += 1;
-            for waiting in needed_by.remove(&package).unwrap_or_default() {
-                let n = n_unmet.entry(waiting).or_default();
-                *n -= 1;
-                if *n == 0 {
-                    met.push(waiting);
-                }
-            }
-        }
-        if n_met < n_unmet.len() {
-            return Err("the packages of its interfaces need each other in a circle".to_owned());
-        }
-    }
-    Ok(())
 }
 
 /// Runs a reader of the policy's bytes. Encoder and compiler assert what well-formed metadata would hold, so a file can make

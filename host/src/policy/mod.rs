@@ -21,6 +21,7 @@ mod limiter;
 mod limits;
 mod loaded;
 mod messages;
+mod metadata;
 mod native;
 mod online;
 mod plan;

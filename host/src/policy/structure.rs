@@ -16,10 +16,9 @@ use super::error::PolicyErrorKind;
 use super::form::damaged;
 use super::limits::PolicyLimits;
 use super::messages::truncate;
+use super::metadata::METADATA_SECTIONS;
 use super::type_sizes::TypeSizes;
 
-/// Custom sections that the encoder of core modules reads as components.
-pub(super) const METADATA_SECTIONS: &str = "component-type";
 /// So many bytes of types count as a definition.
 const BYTES_OF_DECLARATIONS: u32 = 16;
 /// Bytes of a section's name in an error.
@@ -30,7 +29,7 @@ const NAME_BYTES_MAX: usize = 64;
 /// # Errors
 /// [`PolicyErrorKind::TooComplex`], which says what and where; [`PolicyErrorKind::NotAPolicy`] where the bytes are damaged.
 pub(super) fn check(bytes: &[u8], limits: &PolicyLimits) -> Result<(), PolicyErrorKind> {
-    walk(bytes, limits, true)
+    walk(bytes, limits, true, Counts::default()).map(|_| ())
 }
 
 /// Definitions that a part of a file has: a reader has an entry for each.
@@ -73,14 +72,20 @@ pub(super) fn too_many_definitions(found: u64, limits: &PolicyLimits) -> PolicyE
     }
 }
 
-/// Sections of metadata are walked, too, but not those in them, which nobody reads: a file could have a hundred thousand.
-fn walk(bytes: &[u8], limits: &PolicyLimits, has_metadata: bool) -> Result<(), PolicyErrorKind> {
-    let mut walk = Walk::new(bytes, limits, has_metadata);
+/// Sections of metadata are walked, too, but not those in them, which nobody reads: a file could
+/// have a hundred thousand. Takes what was counted before, and gives it with what is in `bytes`.
+fn walk(
+    bytes: &[u8],
+    limits: &PolicyLimits,
+    has_metadata: bool,
+    counts: Counts,
+) -> Result<Counts, PolicyErrorKind> {
+    let mut walk = Walk::new(bytes, limits, has_metadata, counts);
     // The parser keeps a list of what is open; it does not recurse.
     for payload in Parser::new(0).parse_all(bytes) {
         walk.payload(payload.map_err(|error| damaged(&error))?)?;
     }
-    Ok(())
+    Ok(walk.counts)
 }
 
 /// What one instance of a component stands for, with all that it instantiates. Sums saturate: 64 doublings are many.
@@ -130,35 +135,36 @@ struct Walk<'a> {
     has_metadata: bool,
     open: Vec<Open>,
     type_sizes: TypeSizes<'a>,
-    n_definitions: u64,
-    n_parts: u64,
-    n_nested_types: u64,
-    n_tables: u64,
-    n_memories: u64,
+    counts: Counts,
+}
+
+/// Sums over the whole file, its sections of metadata included.
+#[derive(Debug, Clone, Copy, Default)]
+struct Counts {
+    definitions: u64,
+    parts: u64,
+    nested_types: u64,
+    tables: u64,
+    memories: u64,
     effort: u64,
 }
 
 impl<'a> Walk<'a> {
-    fn new(bytes: &'a [u8], limits: &'a PolicyLimits, has_metadata: bool) -> Self {
+    fn new(bytes: &'a [u8], limits: &'a PolicyLimits, has_metadata: bool, counts: Counts) -> Self {
         Self {
             bytes,
             limits,
             has_metadata,
             open: Vec::new(),
             type_sizes: TypeSizes::default(),
-            n_definitions: 0,
-            n_parts: 0,
-            n_nested_types: 0,
-            n_tables: 0,
-            n_memories: 0,
-            effort: 0,
+            counts,
         }
     }
 
     fn payload(&mut self, payload: Payload<'a>) -> Result<(), PolicyErrorKind> {
-        self.n_definitions += n_definitions(&payload);
-        if self.n_definitions > self.limits.items as u64 {
-            return Err(too_many_definitions(self.n_definitions, self.limits));
+        self.counts.definitions += n_definitions(&payload);
+        if self.counts.definitions > self.limits.items as u64 {
+            return Err(too_many_definitions(self.counts.definitions, self.limits));
         }
         match payload {
             Payload::Version { encoding, .. } => self.open(encoding),
@@ -177,7 +183,8 @@ impl<'a> Walk<'a> {
                         remedy: "build it with the SDK or another bindings generator of this year",
                     });
                 }
-                walk(section.data(), self.limits, false)
+                self.counts = walk(section.data(), self.limits, false, self.counts)?;
+                Ok(())
             }
             payload => match self.open.last_mut() {
                 Some(Open::Module(_)) => self.in_module(payload),
@@ -188,8 +195,8 @@ impl<'a> Walk<'a> {
     }
 
     fn open(&mut self, encoding: Encoding) -> Result<(), PolicyErrorKind> {
-        self.n_parts += 1;
-        self.at_most("parts", None, self.n_parts, self.limits.parts)?;
+        self.counts.parts += 1;
+        self.at_most("parts", None, self.counts.parts, self.limits.parts)?;
         self.open.push(match encoding {
             Encoding::Module => Open::Module(ModuleShape::default()),
             Encoding::Component => {
@@ -224,8 +231,10 @@ impl<'a> Walk<'a> {
                     lowered,
                     self.limits.lowered_functions,
                 )?;
-                let effort = self.effort.saturating_add(effort);
-                self.at_most("effort", None, effort, self.limits.effort)?;
+                let checked = self.type_sizes.checked();
+                let effort = effort.saturating_add(checked);
+                self.counts.effort = self.counts.effort.saturating_add(effort);
+                self.at_most("effort", None, self.counts.effort, self.limits.effort)?;
             }
         }
         Ok(())
@@ -248,14 +257,14 @@ impl<'a> Walk<'a> {
             Payload::CodeSectionEntry(body) => {
                 let function = module.next_function();
                 let effort = module.add_body(&body).map_err(|error| damaged(&error))?;
-                self.effort = self.effort.saturating_add(effort);
+                self.counts.effort = self.counts.effort.saturating_add(effort);
                 let limit = self.limits.function_effort;
                 self.at_most("function_effort", Some(function), effort, limit)?;
-                self.at_most("effort", None, self.effort, self.limits.effort)
+                self.at_most("effort", None, self.counts.effort, self.limits.effort)
             }
             Payload::TableSection(section) => {
-                self.n_tables += u64::from(section.count());
-                self.at_most("tables", None, self.n_tables, self.limits.tables)?;
+                self.counts.tables += u64::from(section.count());
+                self.at_most("tables", None, self.counts.tables, self.limits.tables)?;
                 for table in section {
                     let initial = table.map_err(|error| damaged(&error))?.ty.initial;
                     self.at_most("table_elements", None, initial, self.limits.table_elements)?;
@@ -263,8 +272,8 @@ impl<'a> Walk<'a> {
                 Ok(())
             }
             Payload::MemorySection(section) => {
-                self.n_memories += u64::from(section.count());
-                self.at_most("memories", None, self.n_memories, self.limits.memories)
+                self.counts.memories += u64::from(section.count());
+                self.at_most("memories", None, self.counts.memories, self.limits.memories)
             }
             _ => Ok(()),
         }
@@ -283,7 +292,7 @@ impl<'a> Walk<'a> {
             return Ok(());
         };
         scope.read(payload, outer, &mut self.type_sizes)?;
-        let effort = self.effort.saturating_add(self.type_sizes.checked());
+        let effort = self.counts.effort.saturating_add(self.type_sizes.checked());
         self.at_most("effort", None, effort, self.limits.effort)
     }
 
@@ -297,9 +306,9 @@ impl<'a> Walk<'a> {
         let declared = bytes
             .windows(2)
             .filter(|pair| pair[0] == TYPE && COMPONENT_OR_INSTANCE.contains(&pair[1]));
-        self.n_nested_types += declared.count() as u64;
+        self.counts.nested_types += declared.count() as u64;
         let limit = self.limits.nested_types;
-        self.at_most("nested_types", None, self.n_nested_types, limit)
+        self.at_most("nested_types", None, self.counts.nested_types, limit)
     }
 
     fn at_most(
@@ -323,7 +332,7 @@ impl<'a> Walk<'a> {
             }
             _ => {}
         }
-        let part = match self.n_parts {
+        let part = match self.counts.parts {
             // Of a core module, or a component without parts, there is nothing to say.
             0 | 1 => None,
             n => Some(format!("part {} of the file", n - 1)),
