@@ -191,7 +191,7 @@ fn limits_are_kept() {
     assert_eq!(
         error.to_string(),
         format!(
-            "the GraphDef has {} bytes, the limit is 100; `ImportOptions::size_bytes_max` raises it",
+            "the GraphDef has {} bytes, the limit is 100; an app raises it with `ImportOptions::size_bytes_max`",
             bytes.len()
         )
     );

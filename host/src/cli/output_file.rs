@@ -10,10 +10,12 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use anyhow::Result;
+use anyhow::bail;
 
 use super::UsageError;
 use super::args::PlacementArgs;
 use super::args::RunArgs;
+use crate::policy::PolicySource;
 
 /// Names of files that this process, or another one, has open.
 const OPEN_FILES: [&str; 4] = ["/dev/fd", "/dev/stderr", "/dev/stdout", "/proc"];
@@ -36,17 +38,23 @@ pub(super) fn write(
             return fill(&mut File::create(path)?);
         }
         // A link stays one.
-        let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let target = place_of(path);
+        // One that leads nowhere.
+        if target.is_symlink() {
+            return fill(&mut File::create(&target)?);
+        }
         if target.is_file() {
             // One that must not be written is not replaced either.
             File::options().write(true).open(&target)?;
         }
-        let folder = target.parent().filter(|folder| *folder != Path::new(""));
-        let mut temporary = match temporary(folder.unwrap_or(Path::new("."))) {
+        let folder = folder_of(&target);
+        let mut temporary = match temporary(folder) {
             Ok(temporary) => temporary,
             // The file may be one's own in a folder of somebody else.
             Err(_) if target.is_file() => return fill(&mut File::create(&target)?),
-            Err(error) => return Err(error.into()),
+            Err(_) if !folder.is_dir() => bail!("there is no folder {}", folder.display()),
+            // The error names the file that would have been made, which nobody asked for.
+            Err(error) => return Err(io::Error::from(error.kind()).into()),
         };
         if let Ok(metadata) = fs::metadata(&target) {
             temporary
@@ -78,10 +86,24 @@ fn temporary(folder: &Path) -> io::Result<tempfile::NamedTempFile> {
     builder.tempfile_in(folder)
 }
 
-/// Refuses to write over the graph or the arrays that the same command reads, and two outputs in one place.
-pub(super) fn check(graph: &Path, placement: &PlacementArgs, run: &RunArgs) -> Result<()> {
+/// Refuses to write over a file that the same command reads, and two outputs in one place. A
+/// placement that is kept may be written again.
+pub(super) fn check(
+    graph: &Path,
+    diff: Option<&Path>,
+    placement: &PlacementArgs,
+    run: &RunArgs,
+) -> Result<()> {
+    let policy = match PolicySource::parse(&placement.policy) {
+        Ok(PolicySource::File(path)) => Some(path),
+        // What there is not is refused where it is read.
+        Ok(_) | Err(_) => None,
+    };
     let read = [
         ("the graph", Some(graph)),
+        ("--policy", policy.as_deref()),
+        ("--placement", placement.placement.as_deref()),
+        ("--diff", diff),
         ("--check", run.check.as_deref()),
         ("--feeds", run.feeds.as_deref()),
     ];
@@ -110,12 +132,25 @@ pub(super) fn check(graph: &Path, placement: &PlacementArgs, run: &RunArgs) -> R
 
 /// The one path of a file that may not be there yet.
 fn place_of(path: &Path) -> PathBuf {
-    fs::canonicalize(path).unwrap_or_else(|_| {
-        let folder = path.parent().filter(|folder| *folder != Path::new(""));
-        let folder = fs::canonicalize(folder.unwrap_or(Path::new(".")));
-        match (folder, path.file_name()) {
-            (Ok(folder), Some(name)) => folder.join(name),
-            _ => path.to_owned(),
+    // As many links as the system itself follows.
+    const LINKS_MAX: usize = 40;
+    let mut path = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        if let Ok(place) = fs::canonicalize(&path) {
+            return place;
         }
-    })
+        match fs::read_link(&path) {
+            Ok(target) => path = folder_of(&path).join(target),
+            Err(_) => break,
+        }
+    }
+    match (fs::canonicalize(folder_of(&path)), path.file_name()) {
+        (Ok(folder), Some(name)) => folder.join(name),
+        _ => path,
+    }
+}
+
+fn folder_of(path: &Path) -> &Path {
+    let folder = path.parent().filter(|folder| *folder != Path::new(""));
+    folder.unwrap_or(Path::new("."))
 }

@@ -139,7 +139,8 @@ pub(super) fn run(
     registry: &Registry,
     output: &mut Output,
 ) -> Result<Outcome> {
-    output_file::check(&command.graph, &command.placement, &command.run)?;
+    let diff = command.diff.as_deref();
+    output_file::check(&command.graph, diff, &command.placement, &command.run)?;
     if command.run.only_matters_when_running() {
         output.note("nothing is run, so the flags for feeds, fetches, checks and repetitions have no effect");
     }

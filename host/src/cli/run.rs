@@ -99,7 +99,7 @@ pub(super) fn run(
     output: &mut Output,
 ) -> Result<Outcome> {
     let args = &command.run;
-    output_file::check(&command.graph, &command.placement, args)?;
+    output_file::check(&command.graph, None, &command.placement, args)?;
     let recorder = if args.trace.is_some() {
         Recorder::on()
     } else {

@@ -136,7 +136,9 @@ impl<'a> Packer<'a> {
 
     /// What a tensor of `bytes` takes.
     fn rounded(&self, bytes: usize) -> usize {
-        bytes.max(1).next_multiple_of(self.unit)
+        // No memory has so much, so its allocation is refused.
+        let rounded = bytes.max(1).checked_next_multiple_of(self.unit);
+        rounded.unwrap_or(usize::MAX)
     }
 
     /// A place for a tensor that `step` writes.
@@ -151,7 +153,7 @@ impl<'a> Packer<'a> {
         let fitting = self.holes.iter().enumerate().filter(|(_, hole)| fits(hole));
         let Some((index, _)) = fitting.min_by_key(|(_, hole)| hole.len) else {
             let offset = self.len;
-            self.len += len;
+            self.len = self.len.saturating_add(len);
             return offset;
         };
         let hole = &mut self.holes[index];
@@ -181,19 +183,19 @@ impl<'a> Packer<'a> {
         let mut index = self.holes.partition_point(|other| other.offset < offset);
         // Holes of different guards stay apart: together they would be good for fewer steps.
         if let Some(after) = self.holes.get(index)
-            && hole.offset + hole.len == after.offset
+            && hole.offset.saturating_add(hole.len) == after.offset
             && hole.guard == after.guard
         {
-            hole.len += after.len;
+            hole.len = hole.len.saturating_add(after.len);
             self.holes.remove(index);
         }
         if index > 0
             && let Some(before) = self.holes.get(index - 1)
-            && before.offset + before.len == hole.offset
+            && before.offset.saturating_add(before.len) == hole.offset
             && before.guard == hole.guard
         {
             hole.offset = before.offset;
-            hole.len += before.len;
+            hole.len = hole.len.saturating_add(before.len);
             index -= 1;
             self.holes.remove(index);
         }
@@ -206,6 +208,19 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn more_than_any_memory_has_is_not_a_small_number() {
+        let half = 1 << (usize::BITS - 1);
+        let mut packer = Packer::new(None, 64);
+        let places = [half, half, usize::MAX, 1].map(|bytes| (packer.take(bytes, 0), bytes));
+        assert_eq!(packer.len(), usize::MAX);
+        for (offset, bytes) in places {
+            packer.give_back(offset, bytes, &[0]);
+        }
+        packer.take(usize::MAX, 1);
+        assert_eq!(packer.len(), usize::MAX);
+    }
 
     /// Steps with edges from smaller to larger numbers.
     fn dag() -> impl Strategy<Value = (usize, Vec<(u32, u32)>)> {

@@ -150,7 +150,9 @@ impl Compiled {
         }
         let (places, arenas) = layout.finish();
         let allocated = arenas.iter().filter(|arena| arena.is_allocated);
-        let arena_bytes: usize = allocated.map(|arena| arena.len_bytes).sum();
+        let arena_bytes = allocated
+            .map(|arena| arena.len_bytes)
+            .fold(0, usize::saturating_add);
         span.record("arena_bytes", arena_bytes);
         let mut compiled = Self {
             n_readers: plan.values().iter().map(|value| value.n_readers).collect(),
@@ -442,7 +444,7 @@ impl<'a> Layout<'a> {
         let arenas = self.regions.iter().map(|region| ArenaPlan {
             device: region.device,
             on_host: region.on_host,
-            len_bytes: region.large.len() + region.small.len(),
+            len_bytes: region.large.len().saturating_add(region.small.len()),
             is_allocated: !self.program.is_deferred(region.device),
         });
         (places, arenas.collect())

@@ -22,7 +22,7 @@ pub enum ImportError {
     },
     /// Beyond [`super::ImportOptions::size_bytes_max`].
     #[error(
-        "the GraphDef has {size_bytes} bytes, the limit is {limit_bytes}; `ImportOptions::size_bytes_max` raises it"
+        "the GraphDef has {size_bytes} bytes, the limit is {limit_bytes}; an app raises it with `ImportOptions::size_bytes_max`"
     )]
     TooLarge {
         /// Its size.

@@ -221,7 +221,7 @@ impl<'a> Whole<'a> {
         let mut sum = 0u64;
         for (node, bytes) in staying {
             sum = sum.saturating_add(bytes);
-            if sum > capacity_bytes {
+            if !super::fits(sum, capacity_bytes) {
                 return node;
             }
         }

@@ -133,8 +133,8 @@ fn unpacked(context: &InferenceContext<'_>) -> Shapes {
     };
     let axis = axis_index(context.int("axis")?, dims.len())?;
     merge_dims(
-        dims[axis],
         Some(n_outputs),
+        dims[axis],
         "`num` and the unpacked dimension",
     )?;
     let mut dims = dims.to_vec();

@@ -122,7 +122,7 @@ impl Default for PolicyLimits {
 
 impl PolicyLimits {
     /// Those that decide whether a file is compiled at all.
-    pub(super) fn of_files(&self) -> [usize; 12] {
+    pub(super) fn of_files(&self) -> [usize; 13] {
         [
             self.wasm_bytes,
             self.functions,
@@ -134,6 +134,7 @@ impl PolicyLimits {
             self.function_effort,
             self.effort,
             self.table_elements,
+            self.instances,
             self.tables,
             self.memories,
         ]

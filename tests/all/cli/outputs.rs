@@ -3,6 +3,8 @@
 use std::fs;
 use std::process::Command;
 
+use placewright::policy::ShippedPolicy;
+
 use super::args;
 use super::file;
 use super::folder;
@@ -17,7 +19,12 @@ fn what_is_read_is_not_written_over() {
     let arrays = path_in(&folder, "arrays.npz");
     fs::copy(model("lenet.pb"), &graph).unwrap();
     fs::copy(model("lenet.npz"), &arrays).unwrap();
-    let before = [&graph, &arrays].map(|path| fs::read(path).unwrap());
+    let policy = path_in(&folder, "policy.wasm");
+    fs::write(&policy, ShippedPolicy::find("heft").unwrap().wasm()).unwrap();
+    let plan = path_in(&folder, "plan.json");
+    placewright(args("place {} --save-placement {}", &[&graph, &plan])).expect(0);
+    let inputs = [&graph, &arrays, &policy, &plan];
+    let before = inputs.map(|path| fs::read(path).unwrap());
     // The same file by other paths, too.
     let again = format!("{}/./arrays.npz", folder.path().display());
     let link = path_in(&folder, "link.npz");
@@ -48,6 +55,21 @@ fn what_is_read_is_not_written_over() {
             [&graph, &graph, ""],
             ["--save-placement", "the graph"],
         ),
+        (
+            "place {} --policy {} --save-placement {}",
+            [&graph, &policy, &policy],
+            ["--save-placement", "--policy"],
+        ),
+        (
+            "run {} --placement {} --output {}",
+            [&graph, &plan, &plan],
+            ["--output", "--placement"],
+        ),
+        (
+            "place {} --diff {} --save-placement {}",
+            [&graph, &plan, &plan],
+            ["--save-placement", "--diff"],
+        ),
     ] {
         placewright(args(line, &paths)).expect_error(2, &words);
     }
@@ -55,10 +77,7 @@ fn what_is_read_is_not_written_over() {
     let line = "run {} --trace {} --output {}";
     placewright(args(line, &[&graph, &new, &new])).expect_error(2, &["--output", "--trace"]);
     assert!(!fs::exists(&new).unwrap());
-    assert_eq!(
-        [&graph, &arrays].map(|path| fs::read(path).unwrap()),
-        before
-    );
+    assert_eq!(inputs.map(|path| fs::read(path).unwrap()), before);
     // To nowhere, all may go.
     let nowhere = ["/dev/null"; 2];
     placewright(args(line, &[&graph, nowhere[0], nowhere[1]])).expect(0);
@@ -112,6 +131,61 @@ fn a_written_file_has_the_rights_of_others_and_of_the_one_before() {
     let line = "place {} --keep {} --save-placement {}";
     placewright(args(line, &[&graph, &plan, &plan])).expect(0);
     assert_eq!(rights(&plan), 0o640);
+}
+
+#[test]
+fn a_link_stays_a_link() {
+    let folder = folder();
+    let [link, target, chain] = ["link", "target", "chain"].map(|name| path_in(&folder, name));
+    std::os::unix::fs::symlink("target", &link).unwrap();
+    std::os::unix::fs::symlink("link", &chain).unwrap();
+    let graph = model("tiny_add.pb");
+    // First to where nothing is, then over the file.
+    for path in [&chain, &link] {
+        placewright(args("place {} --save-placement {}", &[&graph, path])).expect(0);
+        assert!(fs::symlink_metadata(path).unwrap().is_symlink());
+        assert!(fs::symlink_metadata(&target).unwrap().is_file());
+    }
+    let line = "run {} --trace {} --output {}";
+    placewright(args(line, &[&graph, &chain, &link])).expect_error(2, &["--output", "--trace"]);
+    // A link to itself leads nowhere.
+    let circle = path_in(&folder, "circle");
+    std::os::unix::fs::symlink("circle", &circle).unwrap();
+    let line = "place {} --save-placement {}";
+    placewright(args(line, &[&graph, &circle])).expect_error(1, &["writing", "circle"]);
+}
+
+#[test]
+fn a_missing_folder_is_named() {
+    let folder = folder();
+    let plan = path_in(&folder, "missing/plan.json");
+    let graph = model("tiny_add.pb");
+    let missing = path_in(&folder, "missing");
+    let words = ["there is no folder", &missing];
+    placewright(args("place {} --save-placement {}", &[&graph, &plan])).expect_error(1, &words);
+}
+
+/// Rights do not bind the superuser, who may run the tests.
+#[test]
+fn a_protected_file_is_not_replaced() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let folder = folder();
+    let plan = file(&folder, "plan.json", b"of somebody else");
+    fs::set_permissions(&plan, fs::Permissions::from_mode(0o400)).unwrap();
+    let is_bound = fs::File::options().write(true).open(&plan).is_err();
+    let ran = placewright(args(
+        "place {} --save-placement {}",
+        &[&model("tiny_add.pb"), &plan],
+    ));
+    if is_bound {
+        ran.expect_error(1, &["writing", &plan]);
+        assert_eq!(fs::read(&plan).unwrap(), b"of somebody else");
+    } else {
+        ran.expect(0);
+        let rights = fs::metadata(&plan).unwrap().permissions().mode() & 0o777;
+        assert_eq!(rights, 0o400);
+    }
 }
 
 #[test]

@@ -253,7 +253,7 @@ impl PlanSink for TestPlan<'_> {
         moved
             .iter()
             .map(|&(tensor, _)| graph.tensor_bytes[tensor as usize])
-            .sum()
+            .fold(0, u64::saturating_add)
     }
 
     fn peak_bytes_per_device(&self) -> Vec<u64> {

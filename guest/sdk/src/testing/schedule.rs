@@ -76,7 +76,8 @@ impl Schedule {
             }
         }
         for (node, &device) in placed.iter().enumerate() {
-            held[device as usize] += graph.resident_bytes[node];
+            let held = &mut held[device as usize];
+            *held = held.saturating_add(graph.resident_bytes[node]);
             let workspace = graph.workspace_bytes[node];
             lives(device, starts[node], ends[node], workspace);
         }
@@ -89,7 +90,7 @@ impl Schedule {
         for (_, allocates, device, bytes) in events {
             let now = &mut held[device as usize];
             if allocates {
-                *now += bytes;
+                *now = now.saturating_add(bytes);
                 peak[device as usize] = peak[device as usize].max(*now);
             } else {
                 *now = now.saturating_sub(bytes);
