@@ -516,7 +516,7 @@ fn json_is_one_document_everywhere() {
             "devices --device-count CPU=3 --json",
             "/devices/2/incarnation",
         ),
-        ("devices --device-count CPU=3 --json", "/devices/2/silicon"),
+        ("devices --device-count CPU=3 --json", "/devices/2/chip"),
         ("devices --json", "/types/1/is_placeholder"),
         ("devices --json", "/physical_devices/0/details"),
         (

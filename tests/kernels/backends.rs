@@ -400,7 +400,7 @@ impl Bench {
         let packed = inputs
             .iter()
             .enumerate()
-            .map(|(index, input)| kernel.pack_input(index, input, device))
+            .map(|(index, input)| kernel.prepack_input(index, input, device))
             .collect::<Result<Vec<_>, _>>()
             .map_err(|error| error.to_string())?;
         let found_packed = packed
@@ -419,7 +419,7 @@ impl Bench {
         packed: &[Option<Tensor>],
     ) -> Result<Vec<Tensor>, String> {
         let mut context =
-            KernelContext::new(device, "node", inputs, on_host).with_packed_inputs(packed);
+            KernelContext::new(device, "node", inputs, on_host).with_prepacked_inputs(packed);
         {
             let alone = self.alone.lock();
             let _alone = alone.unwrap_or_else(PoisonError::into_inner);

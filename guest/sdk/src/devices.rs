@@ -26,7 +26,7 @@ struct Columns<'a> {
     links: OnceCell<Vec<LinkCost>>,
     cost_classes: OnceCell<Cow<'a, [u32]>>,
     link_domains: OnceCell<Cow<'a, [u32]>>,
-    silicon: OnceCell<Cow<'a, [u32]>>,
+    chips: OnceCell<Cow<'a, [u32]>>,
     memory_domains: OnceCell<Cow<'a, [u32]>>,
     memory_capacity: OnceCell<Cow<'a, [u64]>>,
     memory_free: OnceCell<Cow<'a, [u64]>>,
@@ -84,7 +84,7 @@ impl<'a> DeviceSet<'a> {
         /// Per device: its row and column of [`Self::links`].
         link_domains: u32;
         /// Per device: devices of one chip share a number and its compute.
-        silicon: u32;
+        chips: u32;
         /// Per device: devices of one memory share a number and its capacity.
         memory_domains: u32;
         /// Per device: bytes that plans may use; the host refuses more.

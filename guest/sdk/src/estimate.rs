@@ -5,7 +5,7 @@
 //! do, that of the largest start order first, ties by id; a queue never waits for a node whose inputs are still on their way
 //! while another one may start. Devices of one chip share its queues. A tensor arrives on another device once,
 //! `latency + bytes * ns_per_byte` after it was made; links do not contend, as in the schedules of Topcuoglu et al. 2002. What does
-//! not run ([`EdgeKind::GIVEN`](crate::EdgeKind::GIVEN)) is on every device at once.
+//! not run ([`EdgeKind::PRELOADED`](crate::EdgeKind::PRELOADED)) is on every device at once.
 
 use std::cmp::Ordering;
 use std::cmp::Reverse;
@@ -103,10 +103,10 @@ impl PartialOrd for Event {
 
 impl Estimate {
     /// For graphs of so many nodes, and devices of these chips with so many queues each.
-    pub fn new(n_nodes: usize, silicon: &[u32], queues: &[u32]) -> Self {
-        let n_chips = silicon.iter().max().map_or(0, |&last| last + 1);
+    pub fn new(n_nodes: usize, chips: &[u32], queues: &[u32]) -> Self {
+        let n_chips = chips.iter().max().map_or(0, |&last| last + 1);
         let mut queues_of_chip = vec![0u32; n_chips as usize];
-        for (&chip, &queues) in silicon.iter().zip(queues) {
+        for (&chip, &queues) in chips.iter().zip(queues) {
             let most = &mut queues_of_chip[chip as usize];
             *most = queues.max(*most).max(1);
         }
@@ -129,7 +129,7 @@ impl Estimate {
             finish_ns: vec![0.0; n_nodes],
             ready_ns: vec![0.0; n_nodes],
             n_waits: vec![0; n_nodes],
-            first_queue: silicon.iter().map(of_chip).collect(),
+            first_queue: chips.iter().map(of_chip).collect(),
             n_queues,
             pools,
             events: BinaryHeap::new(),

@@ -32,7 +32,7 @@ impl EdgeKind {
     pub const REFERENCE: u8 = 8;
     /// Of a constant or a placeholder, which does not run: what it gives is on every device that reads it before a run begins,
     /// so no run moves it.
-    pub const GIVEN: u8 = 16;
+    pub const PRELOADED: u8 = 16;
 }
 
 /// The bits of [`Graph::placement_hints`]; unknown ones are to be ignored.

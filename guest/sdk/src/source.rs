@@ -183,7 +183,7 @@ pub trait DeviceSource {
     fn client_device(&self) -> Option<u32>;
     fn cost_classes(&self) -> Cow<'_, [u32]>;
     fn link_domains(&self) -> Cow<'_, [u32]>;
-    fn silicon(&self) -> Cow<'_, [u32]>;
+    fn chips(&self) -> Cow<'_, [u32]>;
     fn memory_domains(&self) -> Cow<'_, [u32]>;
     fn memory_capacity(&self) -> Cow<'_, [u64]>;
     fn memory_free(&self) -> Cow<'_, [u64]>;

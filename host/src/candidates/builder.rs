@@ -225,11 +225,11 @@ impl CandidatesBuilder {
     /// # Panics
     /// If one of them does not exist.
     #[must_use]
-    pub fn with_shared_silicon(mut self, devices: &[DeviceId]) -> Self {
+    pub fn with_shared_chip(mut self, devices: &[DeviceId]) -> Self {
         if let Some(&first) = devices.first() {
-            let silicon = self.devices.silicon[first.index()];
+            let chips = self.devices.chips[first.index()];
             for device in devices {
-                self.devices.silicon[device.index()] = silicon;
+                self.devices.chips[device.index()] = chips;
             }
         }
         self

@@ -79,7 +79,7 @@ pub struct DeviceColumns {
     /// Pairs that differ from their domains' link: (source, destination, link), sorted.
     pub link_exceptions: Vec<(DeviceId, DeviceId, LinkProfile)>,
     /// Devices of one chip share a number.
-    pub silicon: Vec<u32>,
+    pub chips: Vec<u32>,
     /// Devices of one memory share a number and its capacity.
     pub memory_domain: Vec<u32>,
     /// Bytes that plans may use.

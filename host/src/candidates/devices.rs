@@ -51,7 +51,7 @@ pub(super) fn device_columns(
         n_link_domains: n_domains,
         links,
         link_exceptions: Vec::new(),
-        silicon: devices.silicon(),
+        chips: devices.chips(),
         memory_domain: ordinals,
         memory_free_bytes: capacity.clone(),
         memory_capacity_bytes: capacity,

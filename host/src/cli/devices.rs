@@ -77,7 +77,7 @@ struct DeviceRow {
     /// Bytes that plans may use.
     memory_capacity_bytes: u64,
     /// Equal for devices that share a chip.
-    silicon: u32,
+    chip: u32,
     /// Its name, where the device has it not for itself.
     chip: Option<String>,
     profile: DeviceProfile,
@@ -200,14 +200,14 @@ pub(super) fn run(args: &DevicesArgs, registry: &Registry, output: &mut Output) 
     } else {
         known(&devices, &args.devices, output)
     };
-    let (devices, silicon) = (&calibrated.devices, devices.silicon());
+    let (devices, chips) = (&calibrated.devices, devices.chips());
     let report = Report {
         devices: devices
             .iter()
             .map(|(id, device)| DeviceRow {
                 attributes: device.attributes().clone(),
                 memory_capacity_bytes: device.memory_capacity_bytes(),
-                silicon: silicon[id.index()],
+                chip: chips[id.index()],
                 chip: device.chip().map(str::to_owned),
                 profile: devices.profile(id),
                 calibration: calibrated.found[id.index()].as_deref().cloned(),
@@ -358,7 +358,7 @@ fn physical_devices(factories: &FactoryRegistry, listings: &[PhysicalListing]) -
 
 fn show(report: &Report, output: &mut Output) -> Result<()> {
     let mut table = new_table([
-        "device", "type", "silicon", "capacity", "GFLOP/s", "GB/s", "launch", "transfer", "rates",
+        "device", "type", "chip", "capacity", "GFLOP/s", "GB/s", "launch", "transfer", "rates",
     ]);
     align_right(&mut table, &[2, 3, 4, 5, 6]);
     for row in &report.devices {
@@ -366,7 +366,7 @@ fn show(report: &Report, output: &mut Output) -> Result<()> {
         table.add_row([
             row.attributes.name.clone(),
             row.attributes.device_type.clone(),
-            row.silicon.to_string(),
+            row.chip.to_string(),
             show_bytes(row.memory_capacity_bytes),
             format!("{:.0}", profile.flops_per_s / 1e9),
             format!("{:.1}", profile.memory_bytes_per_s / 1e9),

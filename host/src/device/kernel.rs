@@ -34,11 +34,11 @@ pub trait Kernel: Send + Sync {
 
     /// Input `index`, which is `constant` in all runs of a plan, in the form that [`Self::compute`] reads fastest: a tensor on
     /// the same device, of any type and shape. Asked once, when the plan is prepared; comes back as
-    /// [`KernelContext::packed_input`]. `None`: it is read as it is.
+    /// [`KernelContext::prepacked_input`]. `None`: it is read as it is.
     ///
     /// # Errors
     /// [`KernelError`], without room.
-    fn pack_input(
+    fn prepack_input(
         &self,
         index: usize,
         constant: &Tensor,
@@ -228,9 +228,9 @@ impl<'a> KernelContext<'a> {
         }
     }
 
-    /// With what [`Kernel::pack_input`] has made of the inputs, in their order.
+    /// With what [`Kernel::prepack_input`] has made of the inputs, in their order.
     #[must_use]
-    pub fn with_packed_inputs(mut self, packed: &'a [Option<Tensor>]) -> Self {
+    pub fn with_prepacked_inputs(mut self, packed: &'a [Option<Tensor>]) -> Self {
         self.packed = packed;
         self
     }
@@ -375,9 +375,9 @@ impl<'a> KernelContext<'a> {
         })
     }
 
-    /// What [`Kernel::pack_input`] made of data input `index`; `None` where the input is not the same in all runs.
+    /// What [`Kernel::prepack_input`] made of data input `index`; `None` where the input is not the same in all runs.
     #[inline]
-    pub fn packed_input(&self, index: usize) -> Option<&Tensor> {
+    pub fn prepacked_input(&self, index: usize) -> Option<&Tensor> {
         self.packed.get(index)?.as_ref()
     }
 

@@ -198,7 +198,7 @@ impl DeviceSet {
 
     /// The number of each device's chip: devices that name the same one ([`Device::chip`]) have the number of the first of them, all
     /// others their own.
-    pub fn silicon(&self) -> Vec<u32> {
+    pub fn chips(&self) -> Vec<u32> {
         let mut first_of_chip: HashMap<&str, u32> = HashMap::new();
         self.iter()
             .map(|(id, device)| match device.chip() {

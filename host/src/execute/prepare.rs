@@ -402,7 +402,7 @@ impl Workshop {
                 for (index, value) in step.inputs.iter().enumerate() {
                     if let Some(constant) = &program.fixed[value.index()]
                         && let Some(pack) =
-                            self.packed_input(&key, &**kernel, index, constant, &room)?
+                            self.prepacked_input(&key, &**kernel, index, constant, &room)?
                     {
                         packs.resize(index, None);
                         packs.push(Some(pack));
@@ -413,7 +413,7 @@ impl Workshop {
         packs.collect()
     }
 
-    fn packed_input(
+    fn prepacked_input(
         &self,
         key: &KernelKey,
         kernel: &dyn Kernel,
@@ -429,7 +429,7 @@ impl Workshop {
         let (node, device_id) = (key.0.node, key.0.device);
         let device = kernel_device(&self.devices, device_id)?;
         let pack = catch_unwind(AssertUnwindSafe(|| {
-            kernel.pack_input(index, constant, device)
+            kernel.prepack_input(index, constant, device)
         }))
         .unwrap_or_else(|panic| {
             Err(KernelError::invalid(format!(

@@ -240,7 +240,7 @@ impl GraphAssembler {
             &mut graph.requested_texts,
             spec.requested_device,
         ));
-        let mut reads_only_given = true;
+        let mut reads_only_preloaded = true;
         for input in spec.inputs {
             let (producer, tensor, mut kind) = match *input {
                 Input::Control(node) => (node, NONE, EdgeKind::CONTROL),
@@ -249,10 +249,10 @@ impl GraphAssembler {
                     (node, tensor, data_kind(graph, tensor))
                 }
             };
-            if graph.is_given(producer) {
-                kind |= EdgeKind::GIVEN;
+            if graph.is_preloaded(producer) {
+                kind |= EdgeKind::PRELOADED;
             } else {
-                reads_only_given = false;
+                reads_only_preloaded = false;
             }
             graph.predecessors.items.push(producer.0);
             graph.edge_tensors.push(tensor);
@@ -262,8 +262,8 @@ impl GraphAssembler {
             .predecessors
             .offsets
             .push(to_u32(graph.predecessors.items.len()));
-        let is_constant = spec.op == "Const" && reads_only_given;
-        graph.given.push(is_constant || graph.is_placeholder(id));
+        let is_constant = spec.op == "Const" && reads_only_preloaded;
+        graph.preloaded.push(is_constant || graph.is_placeholder(id));
         for output in spec.outputs {
             push_tensor(graph, id, output);
         }

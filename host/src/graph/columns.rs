@@ -109,8 +109,8 @@ impl EdgeKind {
     pub const SIZE_UNKNOWN: u8 = 4;
     /// A reference or a resource.
     pub const REFERENCE: u8 = 8;
-    /// Of a node that does not run ([`Graph::is_given`]): no run waits for it or moves anything for it.
-    pub const GIVEN: u8 = 16;
+    /// Of a node that does not run ([`Graph::is_preloaded`]): no run waits for it or moves anything for it.
+    pub const PRELOADED: u8 = 16;
 }
 
 /// What nodes of the same op with the same attributes share; kernels are looked up once per class.
@@ -171,7 +171,7 @@ pub struct Graph {
     pub(super) function_ids: HashMap<Arc<str>, u32>,
     pub(super) is_checked: bool,
     pub(super) sinkless: Vec<NodeId>,
-    pub(super) given: Vec<bool>,
+    pub(super) preloaded: Vec<bool>,
 }
 
 impl Graph {
@@ -186,8 +186,8 @@ impl Graph {
     ///
     /// # Panics
     /// If there is no such node.
-    pub fn is_given(&self, node: NodeId) -> bool {
-        self.given[node.index()]
+    pub fn is_preloaded(&self, node: NodeId) -> bool {
+        self.preloaded[node.index()]
     }
 
     /// Whether a node is a placeholder: it is never executed, but fed.

@@ -165,7 +165,7 @@ impl<'a> Cutter<'a> {
             destination_space: space,
             bytes: shape.size_bytes(dtype),
             edge,
-            is_once: self.is_given(edge),
+            is_once: self.is_preloaded(edge),
             sent: Some(sent),
             received: None,
         })?;
@@ -206,7 +206,7 @@ impl<'a> Cutter<'a> {
             destination_space: MemorySpace::Device,
             bytes: Some(0),
             edge,
-            is_once: self.is_given(edge),
+            is_once: self.is_preloaded(edge),
             sent: None,
             received: None,
         })?;
@@ -215,8 +215,8 @@ impl<'a> Cutter<'a> {
     }
 
     /// Whether an edge comes from a node that does not run.
-    fn is_given(&self, edge: u32) -> bool {
-        self.assignment.graph.edge_kinds()[edge as usize] & EdgeKind::GIVEN != 0
+    fn is_preloaded(&self, edge: u32) -> bool {
+        self.assignment.graph.edge_kinds()[edge as usize] & EdgeKind::PRELOADED != 0
     }
 
     /// Adds the pair of steps; gives the receiving one.

@@ -69,11 +69,11 @@ pub(super) fn prune(graph: &Graph, request: &RunRequest) -> Result<Pruned, Parti
         }
         for edge in graph.predecessors().range(node.index()) {
             let producer = NodeId(graph.predecessors().items[edge]);
-            let is_given = match graph.edge_tensors()[edge] {
+            let is_preloaded = match graph.edge_tensors()[edge] {
                 NONE => pruned.is_fed_placeholder(graph, producer),
                 tensor => pruned.fed.contains_key(&TensorId(tensor)),
             };
-            if !is_given && !pruned.runs[producer.index()] {
+            if !is_preloaded && !pruned.runs[producer.index()] {
                 stack.push(producer);
             }
         }

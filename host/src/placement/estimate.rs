@@ -15,7 +15,7 @@ use crate::names::DeviceId;
 pub(super) fn estimate(candidates: &Candidates) -> Estimate {
     let columns = candidates.devices();
     let n_nodes = candidates.graph().n_nodes();
-    Estimate::new(n_nodes, &columns.silicon, &columns.queues)
+    Estimate::new(n_nodes, &columns.chips, &columns.queues)
 }
 
 impl Durations for Candidates {
@@ -38,7 +38,7 @@ impl Durations for Candidates {
     fn transfer_ns(&self, position: usize, source: u32, destination: u32) -> f64 {
         let graph = self.graph();
         let edge = graph.successor_edges()[position] as usize;
-        if graph.edge_kinds()[edge] & EdgeKind::GIVEN != 0 {
+        if graph.edge_kinds()[edge] & EdgeKind::PRELOADED != 0 {
             return 0.0;
         }
         transfer_ns(self, graph.edge_tensors()[edge], source, destination)

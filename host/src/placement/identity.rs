@@ -382,7 +382,7 @@ fn device_digest(candidates: &Candidates) -> Digest {
         writer.u32s(&[src.0, dst.0]);
         write_link(writer, link);
     });
-    writer.u32s(&columns.silicon);
+    writer.u32s(&columns.chips);
     writer.u32s(&columns.memory_domain);
     writer.u64s(&columns.memory_capacity_bytes);
     writer.u64s(&columns.memory_free_bytes);

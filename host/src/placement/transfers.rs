@@ -93,7 +93,7 @@ pub(super) fn for_each_run_transfer(
             let edge = graph.successor_edges()[position];
             let reader = NodeId(successors.items[position]);
             let destination = devices[reader.index()];
-            let is_idle = graph.edge_kinds()[edge as usize] & EdgeKind::GIVEN != 0
+            let is_idle = graph.edge_kinds()[edge as usize] & EdgeKind::PRELOADED != 0
                 || graph.is_placeholder(reader);
             if is_idle || (source == destination && !has_two_memories[source as usize]) {
                 continue;

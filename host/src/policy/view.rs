@@ -321,8 +321,8 @@ impl DeviceSource for View {
         self.candidates.devices().link_domain.as_slice().into()
     }
 
-    fn silicon(&self) -> Cow<'_, [u32]> {
-        self.candidates.devices().silicon.as_slice().into()
+    fn chips(&self) -> Cow<'_, [u32]> {
+        self.candidates.devices().chips.as_slice().into()
     }
 
     fn memory_domains(&self) -> Cow<'_, [u32]> {

@@ -69,9 +69,9 @@ fn devices_show_what_drivers_say_and_which_chip_they_share() {
         .iter()
         .filter(|row| row["name"].as_str().unwrap().contains(":SYCL:"))
         .map(|row| row["details"]["device_class"] == "CPU");
-    let cpu = devices["devices"][0]["silicon"].clone();
+    let cpu = devices["devices"][0]["chip"].clone();
     for (row, is_cpu) in rows.iter().zip(classes) {
-        assert_eq!(row["silicon"] == cpu, is_cpu, "{row}");
+        assert_eq!(row["chip"] == cpu, is_cpu, "{row}");
     }
     let memory = with_opencl("devices --memory SYCL:0=64MiB --json", &[]);
     let memory: Value = serde_json::from_str(&memory).unwrap();

@@ -111,7 +111,7 @@ fn devices_of_one_chip_share_its_queues() {
     let apart = CandidatesBuilder::new(&graph, &devices());
     let shared = apart
         .clone()
-        .with_shared_silicon(&[DeviceId(CPU0), DeviceId(CPU1)]);
+        .with_shared_chip(&[DeviceId(CPU0), DeviceId(CPU1)]);
     let makespan = |builder: CandidatesBuilder, queues: Option<Vec<u32>>| {
         let found = builder.build().unwrap();
         let mut plan = Evaluator::new(&found);
@@ -159,10 +159,10 @@ fn devices_that_name_one_chip_share_its_time_in_estimates_and_plans() {
         .unwrap()
     };
     let apart = found([None; 4]);
-    assert_eq!(apart.devices().silicon, [0, 1, 2, 3]);
+    assert_eq!(apart.devices().chips, [0, 1, 2, 3]);
     let host = Some(HOST_PROCESSOR);
     let shared = found([host, None, host, Some("card")]);
-    assert_eq!(shared.devices().silicon, [0, 1, 0, 3]);
+    assert_eq!(shared.devices().chips, [0, 1, 0, 3]);
     let makespan_ns = |found: &Candidates| {
         let mut plan = Evaluator::new(found);
         plan.set_devices(&[0, 2]);
@@ -193,7 +193,7 @@ fn heft_and_the_evaluator_expect_the_same_of_a_shared_chip() {
     };
     let set = DeviceSet::new([one_queue("CPU", 0), one_queue("CPU", 1)]);
     let found = CandidatesBuilder::new(&graph, &Arc::new(set))
-        .with_shared_silicon(&[DeviceId(0), DeviceId(1)])
+        .with_shared_chip(&[DeviceId(0), DeviceId(1)])
         .build()
         .unwrap();
     let heft = ShippedPolicy::find("heft").unwrap();
@@ -228,8 +228,8 @@ fn what_does_not_run_is_not_moved() {
     builder.node("last", "Any", &[constant, late]);
     let graph = builder.finish();
     let found = candidates(&graph, &PlacementOptions::default()).unwrap();
-    let is_given = |kind: &u8| kind & EdgeKind::GIVEN != 0;
-    let given: Vec<bool> = found.nodes().edge_kinds.iter().map(is_given).collect();
+    let is_preloaded = |kind: &u8| kind & EdgeKind::PRELOADED != 0;
+    let given: Vec<bool> = found.nodes().edge_kinds.iter().map(is_preloaded).collect();
     assert_eq!(given, [true, true, false, true, false]);
 
     let devices = [CPU0, CPU0, CPU1, CPU0, CPU1];

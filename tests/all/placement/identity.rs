@@ -535,7 +535,7 @@ fn candidates_that_an_app_states_are_its_options() {
             builder.with_memory_capacity_bytes(DeviceId(0), 5)
         }),
         ("devices", &|builder| {
-            builder.with_shared_silicon(&[DeviceId(0), DeviceId(1)])
+            builder.with_shared_chip(&[DeviceId(0), DeviceId(1)])
         }),
         ("devices", &|builder| {
             builder.with_shared_memory(&[DeviceId(0), DeviceId(1)])

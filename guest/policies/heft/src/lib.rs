@@ -97,7 +97,7 @@ impl Policy for Heft {
                 memory.reserve(device, bytes);
             }
             let is_tight = round > 0 || memory.is_tight();
-            let scheduler = Scheduler::new(&problem, devices.silicon(), self.with_insertion);
+            let scheduler = Scheduler::new(&problem, devices.chips(), self.with_insertion);
             let mut outcome =
                 scheduler.run(Assignment::new(graph), is_tight.then_some(&mut memory));
             place_constants(graph, &problem.is_free_constant, &mut outcome.devices);

@@ -94,14 +94,14 @@ pub(crate) struct Scheduler<'p, 'a> {
 }
 
 impl<'p, 'a> Scheduler<'p, 'a> {
-    /// Nothing scheduled; `silicon` is the chip of each device.
-    pub(crate) fn new(problem: &'p Problem<'a>, silicon: &[u32], with_insertion: bool) -> Self {
+    /// Nothing scheduled; `chip_of_device` is the chip of each device.
+    pub(crate) fn new(problem: &'p Problem<'a>, chip_of_device: &[u32], with_insertion: bool) -> Self {
         let width = problem.width;
-        let mut chips = silicon.to_vec();
+        let mut chips = chip_of_device.to_vec();
         chips.sort_unstable();
         chips.dedup();
         let timeline_of = |&device: &u32| {
-            let chip = silicon[device as usize];
+            let chip = chip_of_device[device as usize];
             u32::try_from(chips.partition_point(|&other| other < chip)).unwrap_or(0)
         };
         let timeline_of: Vec<u32> = problem.device_at.iter().map(timeline_of).collect();

@@ -327,7 +327,7 @@ fn too_much_for_every_memory_is_an_error_that_says_so() {
 #[test]
 fn devices_of_one_chip_share_its_time() {
     let mut devices = cluster("2xCPU").with_links(0.0, 0.0);
-    devices.silicon = vec![7, 7];
+    devices.chips = vec![7, 7];
     let mut graph = GraphBuilder::new(&devices);
     graph.node("a", &[10.0]);
     graph.node("b", &[10.0]);

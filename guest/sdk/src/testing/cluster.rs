@@ -14,7 +14,7 @@ pub struct TestDevices {
     pub attributes: Vec<DeviceAttributes>,
     pub cost_classes: Vec<u32>,
     pub link_domains: Vec<u32>,
-    pub silicon: Vec<u32>,
+    pub chips: Vec<u32>,
     pub memory_domains: Vec<u32>,
     pub memory_capacity: Vec<u64>,
     pub loads: Vec<f64>,
@@ -54,7 +54,7 @@ pub fn cluster(text: &str) -> TestDevices {
         attributes,
         cost_classes,
         link_domains: ordinals.clone(),
-        silicon: ordinals.clone(),
+        chips: ordinals.clone(),
         memory_domains: ordinals,
         memory_capacity: vec![16 << 30; n],
         loads: vec![0.0; n],
@@ -176,8 +176,8 @@ impl DeviceSource for TestDevices {
         Cow::Borrowed(&self.link_domains)
     }
 
-    fn silicon(&self) -> Cow<'_, [u32]> {
-        Cow::Borrowed(&self.silicon)
+    fn chips(&self) -> Cow<'_, [u32]> {
+        Cow::Borrowed(&self.chips)
     }
 
     fn memory_domains(&self) -> Cow<'_, [u32]> {

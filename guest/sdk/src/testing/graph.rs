@@ -32,7 +32,7 @@ pub struct GraphBuilder {
     executions: Vec<f64>,
     resident_bytes: Vec<u64>,
     workspace_bytes: Vec<u64>,
-    is_given: Vec<bool>,
+    is_preloaded: Vec<bool>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -92,7 +92,7 @@ impl GraphBuilder {
             executions: Vec::new(),
             resident_bytes: Vec::new(),
             workspace_bytes: Vec::new(),
-            is_given: Vec::new(),
+            is_preloaded: Vec::new(),
         }
     }
 
@@ -117,7 +117,7 @@ impl GraphBuilder {
         self.executions.push(1.0);
         self.resident_bytes.push(0);
         self.workspace_bytes.push(0);
-        self.is_given.push(false);
+        self.is_preloaded.push(false);
         node
     }
 
@@ -177,9 +177,9 @@ impl GraphBuilder {
         self.placement_hints[node as usize] = bits;
     }
 
-    /// Makes a node a constant or a placeholder: its edges are [`EdgeKind::GIVEN`], and nothing is moved from it.
-    pub fn given(&mut self, node: u32) {
-        self.is_given[node as usize] = true;
+    /// Makes a node a constant or a placeholder: its edges are [`EdgeKind::PRELOADED`], and nothing is moved from it.
+    pub fn preloaded(&mut self, node: u32) {
+        self.is_preloaded[node as usize] = true;
     }
 
     /// Whom a metadata op or a matching identity follows.
@@ -233,7 +233,7 @@ impl GraphBuilder {
             let bit = |is_set: bool, bit: u8| if is_set { bit } else { 0 };
             edge_kinds.push(
                 bit(edge.bytes.is_none(), EdgeKind::CONTROL)
-                    | bit(self.is_given[edge.from as usize], EdgeKind::GIVEN),
+                    | bit(self.is_preloaded[edge.from as usize], EdgeKind::PRELOADED),
             );
         }
         let mut sets: Vec<&[u32]> = vec![&self.preferred];

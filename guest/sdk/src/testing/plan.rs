@@ -243,9 +243,9 @@ impl PlanSink for TestPlan<'_> {
             for edge in graph.edges_into(node) {
                 let producer = graph.predecessors.items[edge] as usize;
                 let to = state.devices[node];
-                let is_given = graph.edge_kinds[edge] & EdgeKind::GIVEN != 0;
+                let is_preloaded = graph.edge_kinds[edge] & EdgeKind::PRELOADED != 0;
                 let is_data = graph.edge_tensors[edge] != NONE;
-                if is_data && !is_given && state.devices[producer] != to {
+                if is_data && !is_preloaded && state.devices[producer] != to {
                     moved.insert((graph.edge_tensors[edge], to));
                 }
             }
@@ -430,7 +430,7 @@ mod tests {
         let reader = graph.node("reader", &[10.0]);
         graph.edge(constant, reader, 1 << 20);
         let moved = graph.clone().build();
-        graph.given(constant);
+        graph.preloaded(constant);
         let given = graph.build();
         let expected = |graph: &TestGraph| {
             let plan = TestPlan::new(graph, &devices);

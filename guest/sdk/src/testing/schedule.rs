@@ -25,7 +25,7 @@ impl Schedule {
         start_order: Option<&[i32]>,
         queues: Option<&[u32]>,
     ) -> Self {
-        let mut estimate = Estimate::new(placed.len(), &devices.silicon, &devices.queues);
+        let mut estimate = Estimate::new(placed.len(), &devices.chips, &devices.queues);
         let schedule = crate::estimate::Schedule {
             devices: placed,
             start_order,
@@ -65,7 +65,7 @@ impl Schedule {
                 last_reader[producer] = ends[node].max(last_reader[producer]);
                 let bytes = graph.edge_bytes(edge);
                 if placed[producer] != placed[node] && bytes > 0 {
-                    let way = if graph.edge_kinds[edge] & EdgeKind::GIVEN != 0 {
+                    let way = if graph.edge_kinds[edge] & EdgeKind::PRELOADED != 0 {
                         0.0
                     } else {
                         transfer_ns(devices, placed[producer], placed[node], bytes)
@@ -129,7 +129,7 @@ impl Durations for Costs<'_> {
 
     fn transfer_ns(&self, position: usize, source: u32, destination: u32) -> f64 {
         let edge = self.graph.successor_edges[position] as usize;
-        if self.graph.edge_kinds[edge] & EdgeKind::GIVEN != 0 {
+        if self.graph.edge_kinds[edge] & EdgeKind::PRELOADED != 0 {
             return 0.0;
         }
         transfer_ns(

@@ -180,7 +180,7 @@ impl DeviceSource for wit::devices::DeviceSet {
     columns! {
         cost_classes: u32;
         link_domains: u32;
-        silicon: u32;
+        chips: u32;
         memory_domains: u32;
         memory_capacity: u64;
         memory_free: u64;

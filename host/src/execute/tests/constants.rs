@@ -49,7 +49,7 @@ struct Packs(Arc<AtomicU64>);
 impl Kernel for Packs {
     fn compute(&self, context: &mut KernelContext<'_>) -> Result<(), KernelError> {
         let lhs = context.input(0)?;
-        let rhs = context.packed_input(1).unwrap_or(context.input(1)?);
+        let rhs = context.prepacked_input(1).unwrap_or(context.input(1)?);
         let (l, r) = (lhs.as_slice::<f32>()?, rhs.as_slice::<f32>()?);
         context.fill_output(0, lhs.shape(), |out| {
             for (o, (l, r)) in out.iter_mut().zip(l.iter().zip(r)) {
@@ -59,7 +59,7 @@ impl Kernel for Packs {
         })
     }
 
-    fn pack_input(
+    fn prepack_input(
         &self,
         index: usize,
         constant: &Tensor,

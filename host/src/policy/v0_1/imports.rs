@@ -218,7 +218,7 @@ impl devices::HostDeviceSet for State {
     columns! { DeviceSetHandle;
         cost_classes: u32,
         link_domains: u32,
-        silicon: u32,
+        chips: u32,
         memory_domains: u32,
         memory_capacity: u64,
         memory_free: u64,

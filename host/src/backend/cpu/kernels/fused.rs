@@ -82,12 +82,12 @@ impl Kernel for Fused {
         })
     }
 
-    fn pack_input(
+    fn prepack_input(
         &self,
         index: usize,
         constant: &Tensor,
         device: &dyn KernelDevice,
     ) -> Result<Option<Tensor>, KernelError> {
-        self.product.pack_input(index, constant, device)
+        self.product.prepack_input(index, constant, device)
     }
 }

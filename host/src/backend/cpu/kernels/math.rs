@@ -358,7 +358,7 @@ struct FloatMatMul {
 
 impl Kernel for FloatMatMul {
     fn compute(&self, context: &mut KernelContext<'_>) -> Result<(), KernelError> {
-        match context.packed_input(1) {
+        match context.prepacked_input(1) {
             Some(packed) if !self.transpose.0 => {
                 let [lhs, rhs] = matrices::<f32>(context, self.transpose)?;
                 let (rows, columns) = (lhs.rows(), rhs.columns());
@@ -372,7 +372,7 @@ impl Kernel for FloatMatMul {
         }
     }
 
-    fn pack_input(
+    fn prepack_input(
         &self,
         index: usize,
         constant: &Tensor,

@@ -217,7 +217,7 @@ impl Kernel for FloatConvolution {
             return convolve::<f32>(context, self.windows);
         }
         let packed_here;
-        let packed = match context.packed_input(1) {
+        let packed = match context.prepacked_input(1) {
             Some(packed) => packed,
             None => match packed_filter(context.input(1)?, context.device()) {
                 // The device has no room for it, which is no reason to fail.
@@ -236,7 +236,7 @@ impl Kernel for FloatConvolution {
         })
     }
 
-    fn pack_input(
+    fn prepack_input(
         &self,
         index: usize,
         constant: &Tensor,

@@ -171,7 +171,7 @@ impl Kernel for ConvolutionKernel {
         call.set_output(0, out)
     }
 
-    fn pack_input(
+    fn prepack_input(
         &self,
         index: usize,
         constant: &Tensor,
@@ -318,7 +318,7 @@ impl ConvolutionKernel {
         } else {
             return Ok(false);
         };
-        let filter = match call.context.packed_input(1) {
+        let filter = match call.context.prepacked_input(1) {
             Some(turned) => turned,
             None => {
                 let filter = call.input(1)?;
@@ -393,7 +393,7 @@ impl ConvolutionKernel {
         let filter = call.input(1)?;
         let packed = || self.packer.pack(call.device, call.site, filter, layout);
         let packed_here;
-        let panels = match call.context.packed_input(1).filter(|_| plan.n_groups == 1) {
+        let panels = match call.context.prepacked_input(1).filter(|_| plan.n_groups == 1) {
             Some(panels) if !self.asks_routines => panels,
             Some(_) => match self.panels.get() {
                 Some(panels) => panels,

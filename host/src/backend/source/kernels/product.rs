@@ -153,7 +153,7 @@ where
         let call = Call::new(context, &self.site)?;
         let (left, right) = (call.input(0)?, call.input(1)?);
         let plan = (self.plan)(left.shape(), right.shape())?;
-        let right = match call.context.packed_input(1) {
+        let right = match call.context.prepacked_input(1) {
             Some(panels) => Right::Panels(panels),
             None => Right::Matrices(right),
         };
@@ -164,7 +164,7 @@ where
         call.set_output(0, out)
     }
 
-    fn pack_input(
+    fn prepack_input(
         &self,
         index: usize,
         constant: &Tensor,
