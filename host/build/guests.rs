@@ -1,9 +1,10 @@
-//! Builds packages of this workspace for wasm32 from within a build script. Shared by the build scripts of `host` and
-//! `tests/fixtures`.
+//! Builds packages of this workspace for wasm32 from within a build script. Shared by the build
+//! scripts of `host` and `tests/fixtures`.
 //!
-//! The inner cargo has a target directory of its own, or it would wait for the outer one for ever, and none of the
-//! variables that the outer one sets, or flags meant for the host (and clippy) would reach the guests and build them
-//! anew each time. Paths are remapped, so that two checkouts give equal bytes.
+//! The inner cargo has a target directory of its own, or it would wait for the outer one for ever,
+//! and none of the variables that the outer one sets, or flags meant for the host (and clippy)
+//! would reach the guests and build them anew each time. Paths are remapped, so that two checkouts
+//! give equal bytes.
 
 use std::env;
 use std::error::Error;
@@ -25,13 +26,14 @@ pub(crate) struct GuestBuild<'a> {
     pub(crate) workspace: &'a Path,
     /// Packages, each a `cdylib`.
     pub(crate) packages: &'a [String],
-    /// Changes to the profile, as `KEY=VALUE`. The profile itself is one for all, so that the bindings' generator is built
-    /// once.
+    /// Changes to the profile, as `KEY=VALUE`. The profile itself is one for all, so that the
+    /// bindings' generator is built once.
     pub(crate) profile_changes: &'a [&'a str],
 }
 
 impl GuestBuild<'_> {
-    /// Builds; returns the folder with the `.wasm` files. When nothing has changed, costs one run of cargo, some 0.1 s.
+    /// Builds; returns the folder with the `.wasm` files. When nothing has changed, costs one run
+    /// of cargo, some 0.1 s.
     pub(crate) fn run(&self) -> Result<PathBuf, Box<dyn Error>> {
         let target_dir = target_dir()?.join("guests");
         fs::create_dir_all(&target_dir)?;
@@ -77,7 +79,8 @@ impl GuestBuild<'_> {
         if let Some(cargo_home) = cargo_home() {
             remap(&cargo_home, "/cargo");
         }
-        // With the component rust-src, rustc names the library's sources by where they lie on this machine.
+        // With the component rust-src, rustc names the library's sources by where they lie on this
+        // machine.
         let verbose = rustc(&["-vV"])?;
         let commit = verbose
             .lines()
@@ -104,7 +107,8 @@ pub(crate) fn file_name(package: &str) -> String {
     format!("{}.wasm", package.replace('-', "_"))
 }
 
-/// Writes a file unless it has these bytes already, so that nothing is built again for its time stamp.
+/// Writes a file unless it has these bytes already, so that nothing is built again for its time
+/// stamp.
 pub(crate) fn write_if_changed(path: &Path, bytes: &[u8]) -> io::Result<()> {
     match fs::read(path) {
         Ok(present) if present == bytes => Ok(()),
@@ -112,7 +116,8 @@ pub(crate) fn write_if_changed(path: &Path, bytes: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Variables that cargo, clippy or a wrapper set for the outer build. Those that say where cargo finds crates stay.
+/// Variables that cargo, clippy or a wrapper set for the outer build. Those that say where cargo
+/// finds crates stay.
 fn is_of_outer_build(name: &OsString) -> bool {
     let Some(name) = name.to_str() else {
         return false;
@@ -132,7 +137,8 @@ fn is_of_outer_build(name: &OsString) -> bool {
     (is_outer && !is_source_of_crates) || name == "RUSTFLAGS" || name == "__CARGO_FIX_PLZ"
 }
 
-/// The outer build's target directory: `OUT_DIR` is `TARGET_DIR[/TRIPLE]/PROFILE/build/PACKAGE/out`.
+/// The outer build's target directory: `OUT_DIR` is
+/// `TARGET_DIR[/TRIPLE]/PROFILE/build/PACKAGE/out`.
 fn target_dir() -> Result<PathBuf, Box<dyn Error>> {
     let out_dir = PathBuf::from(env::var("OUT_DIR")?);
     let above_profile = out_dir

@@ -1,7 +1,8 @@
 //! Builds the shipped policies for wasm32, so that the host can carry them: `OUT_DIR/policies.rs`.
 //!
-//! In the workspace they are built from `guest/policies`. A packaged crate has no workspace around it and carries them
-//! built, in `policies/`; whoever depends on it needs neither the wasm target nor the sources.
+//! In the workspace they are built from `guest/policies`. A packaged crate has no workspace around
+//! it and carries them built, in `policies/`; whoever depends on it needs neither the wasm target
+//! nor the sources.
 
 #![expect(clippy::print_stdout, reason = "how a build script talks to cargo")]
 

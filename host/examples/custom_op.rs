@@ -1,5 +1,6 @@
-//! An app's own op: a signature with shape and work functions, and a CPU kernel. It runs in a graph that is built in Rust and
-//! in one that is imported from a GraphDef, each placed on two CPU devices by a policy.
+//! An app's own op: a signature with shape and work functions, and a CPU kernel. It runs in a graph
+//! that is built in Rust and in one that is imported from a GraphDef, each placed on two CPU
+//! devices by a policy.
 //!
 //! ```console
 //! $ cargo run --example custom_op
@@ -75,7 +76,8 @@ pub(crate) fn run() -> Result<Vec<Outcome>, Box<dyn Error>> {
     ])
 }
 
-/// The ops that ship, and `MovingAverage`: `[.., n] -> [.., n - window + 1]`, the means of all windows along the last axis.
+/// The ops that ship, and `MovingAverage`: `[.., n] -> [.., n - window + 1]`, the means of all
+/// windows along the last axis.
 fn registry() -> Result<OpRegistry, OpDefError> {
     let op = OpDef::new(
         "MovingAverage",
@@ -168,7 +170,8 @@ fn build(ops: &Arc<OpRegistry>) -> Result<Graph, BuildError> {
     Ok(b.finish())
 }
 
-/// Two CPU devices, the kernel, and a policy that deals nodes out in turn. `with_strict`: no other policy steps in.
+/// Two CPU devices, the kernel, and a policy that deals nodes out in turn. `with_strict`: no other
+/// policy steps in.
 fn session(ops: &Arc<OpRegistry>) -> Result<SessionBuilder, Box<dyn Error>> {
     let mut devices = DeviceOptions::default();
     devices.device_count.insert("CPU".to_owned(), 2);
@@ -209,8 +212,8 @@ fn outcome(graph: &str, session: SessionBuilder) -> Result<Outcome, Box<dyn Erro
     })
 }
 
-/// `y = |MovingAverage(x, window = 4)|`, as TensorFlow writes a graph of an op that it was given as a library. Written by hand:
-/// a GraphDef is nodes (field 1) and versions (field 4).
+/// `y = |MovingAverage(x, window = 4)|`, as TensorFlow writes a graph of an op that it was given as
+/// a library. Written by hand: a GraphDef is nodes (field 1) and versions (field 4).
 fn graph_def() -> Vec<u8> {
     let shape = [dim(2), dim(8)].concat();
     let x = [
@@ -244,8 +247,8 @@ fn graph_def() -> Vec<u8> {
 /// TensorFlow's number of the type.
 const DT_FLOAT: u8 = 1;
 
-/// An attribute of a node: an entry of a map (field 5), key and value. The value's own field says its kind: 3 = int, 6 = type,
-/// 7 = shape.
+/// An attribute of a node: an entry of a map (field 5), key and value. The value's own field says
+/// its kind: 3 = int, 6 = type, 7 = shape.
 fn attr(key: &str, value: &[u8]) -> Vec<u8> {
     field(5, &[field(1, key.as_bytes()), field(2, value)].concat())
 }

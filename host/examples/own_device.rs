@@ -1,5 +1,6 @@
-//! An app's own kind of device: an accelerator `NPU`, simulated, with a memory that the host cannot read and kernels of its own.
-//! Everything treats it as built in: names, placement, policies, transfers, and the program.
+//! An app's own kind of device: an accelerator `NPU`, simulated, with a memory that the host cannot
+//! read and kernels of its own. Everything treats it as built in: names, placement, policies,
+//! transfers, and the program.
 //!
 //! ```console
 //! $ cargo run --example own_device
@@ -112,7 +113,8 @@ pub(crate) fn run() -> Result<Vec<Outcome>, Box<dyn Error>> {
         .collect()
 }
 
-/// `y = tanh(relu(x) + relu(x))`: NPUs have no kernel for `Tanh`, and the first `Relu` asks for the second of them.
+/// `y = tanh(relu(x) + relu(x))`: NPUs have no kernel for `Tanh`, and the first `Relu` asks for the
+/// second of them.
 fn graph() -> Result<Graph, BuildError> {
     let b = GraphBuilder::new("graph");
     let x = b.placeholder::<f32>("x", [3])?;
@@ -369,7 +371,8 @@ impl Allocator for NpuAllocator {
     }
 }
 
-/// One allocation. What the simulation keeps of it stands in the host's memory, but nobody is shown it there.
+/// One allocation. What the simulation keeps of it stands in the host's memory, but nobody is shown
+/// it there.
 #[derive(Debug)]
 struct NpuMemory {
     id: MemoryId,

@@ -21,7 +21,8 @@ use crate::policy::LadderError;
 use crate::policy::PolicyError;
 use crate::registry::RegistryError;
 
-/// What a session may end in: the error of the stage that failed, which says where, what, and what to do.
+/// What a session may end in: the error of the stage that failed, which says where, what, and what
+/// to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -38,10 +39,12 @@ pub enum Error {
     #[cfg(feature = "graphdef")]
     #[error(transparent)]
     Import(#[from] ImportError),
-    /// A node that an app adds to a graph is wrong. No session says so; it is here for apps that build graphs.
+    /// A node that an app adds to a graph is wrong. No session says so; it is here for apps that
+    /// build graphs.
     #[error(transparent)]
     Build(#[from] BuildError),
-    /// What a registrar brings cannot be registered. No session says so; it is here for apps that make a registry.
+    /// What a registrar brings cannot be registered. No session says so; it is here for apps that
+    /// make a registry.
     #[error(transparent)]
     Registry(#[from] RegistryError),
     /// A device cannot be had.

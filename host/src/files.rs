@@ -1,7 +1,8 @@
 //! Files that users name, read no further than a limit.
 //!
-//! A file may be larger than memory, also one that takes no place on a disk; `/dev/zero` has no end; and a pipe that nobody writes
-//! to opens when somebody does. So only regular files are opened, without waiting, and whoever reads says how much.
+//! A file may be larger than memory, also one that takes no place on a disk; `/dev/zero` has no
+//! end; and a pipe that nobody writes to opens when somebody does. So only regular files are
+//! opened, without waiting, and whoever reads says how much.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -13,7 +14,8 @@ use rustix::fs::{FileType, Mode, OFlags};
 /// Opens a regular file for reading; does not wait.
 ///
 /// # Errors
-/// Those of the system, and [`io::ErrorKind::InvalidInput`] for what is no file, such as a device or a pipe.
+/// Those of the system, and [`io::ErrorKind::InvalidInput`] for what is no file, such as a device
+/// or a pipe.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = rustix::fs::open(path, flags, Mode::empty())?;
@@ -31,14 +33,16 @@ pub(crate) fn open(path: &Path) -> io::Result<File> {
     ))
 }
 
-/// The bytes of a file, if they are no more than a limit; `remedy` ends the message about one that has more.
+/// The bytes of a file, if they are no more than a limit; `remedy` ends the message about one that
+/// has more.
 ///
 /// # Errors
 /// As [`open`], and [`io::ErrorKind::FileTooLarge`].
 pub(crate) fn read(path: &Path, limit_bytes: u64, remedy: &str) -> io::Result<Vec<u8>> {
     let file = open(path)?;
     let size_bytes = file.metadata()?.len();
-    // What the system says is the size of a file in /proc and /sys is none, so what is read is counted, too.
+    // What the system says is the size of a file in /proc and /sys is none, so what is read is
+    // counted, too.
     let mut bytes = Vec::new();
     if size_bytes <= limit_bytes {
         let size = usize::try_from(size_bytes).unwrap_or(usize::MAX);

@@ -1,10 +1,11 @@
-//! Placewright runs dataflow graphs on several devices; a small sandboxed WebAssembly component, the *policy*, decides which
-//! device runs each op.
+//! Placewright runs dataflow graphs on several devices; a small sandboxed WebAssembly component,
+//! the *policy*, decides which device runs each op.
 //!
-//! Most apps need [`session::Session`] alone: graph in, placement and runs out. Those that write their graphs in Rust take
-//! [`builder::GraphBuilder`]; those with ops, devices or kernels of their own add them to a [`registry::Registry`]. Services that place graphs of their own
-//! and execute them elsewhere take [`graph::GraphAssembler`], [`candidates`], [`policy`] and [`placement`], without default
-//! features.
+//! Most apps need [`session::Session`] alone: graph in, placement and runs out. Those that write
+//! their graphs in Rust take [`builder::GraphBuilder`]; those with ops, devices or kernels of their
+//! own add them to a [`registry::Registry`]. Services that place graphs of their own and execute
+//! them elsewhere take [`graph::GraphAssembler`], [`candidates`], [`policy`] and [`placement`],
+//! without default features.
 //!
 //! Data flows one way. Each arrow is one function, each noun one type:
 //!
@@ -20,8 +21,9 @@
 //! | run | [`execute`], `kernels` | plan, feeds | fetches, [`trace::Event`]s |
 //! | show | [`trace`] | events | summary, Chrome trace |
 //!
-//! Modules stand in dependency order: each names only modules listed before it, and a test holds them to it. Features:
-//! `graphdef` reads TensorFlow's graphs, `kernels` executes on CPU devices, `cli` is the program; all are on by default.
+//! Modules stand in dependency order: each names only modules listed before it, and a test holds
+//! them to it. Features: `graphdef` reads TensorFlow's graphs, `kernels` executes on CPU devices,
+//! `cli` is the program; all are on by default.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 

@@ -1,7 +1,8 @@
 //! What an app can run, as one value: ops, the factories of its devices, kernels.
 //!
-//! In go registrars, out come the three registries that a session is built from. A [`Registrar`] is what a crate of devices,
-//! ops or kernels exports, made by [`registrar!`](crate::registrar); the backends of this crate are one, too. Knows no backend.
+//! In go registrars, out come the three registries that a session is built from. A [`Registrar`] is
+//! what a crate of devices, ops or kernels exports, made by [`registrar!`](crate::registrar); the
+//! backends of this crate are one, too. Knows no backend.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -17,8 +18,8 @@ use crate::ops::OpDef;
 use crate::ops::OpDefError;
 use crate::ops::OpRegistry;
 
-/// Ops, device factories and kernels. A value, not process-wide state; [`Self::default`] holds what ships, and an app adds what
-/// it brings:
+/// Ops, device factories and kernels. A value, not process-wide state; [`Self::default`] holds what
+/// ships, and an app adds what it brings:
 ///
 /// ```
 /// use placewright::device::KernelDef;
@@ -54,8 +55,8 @@ pub struct Registry {
     taken: BTreeSet<&'static str>,
 }
 
-/// What a crate brings: ops, device factories, kernels. A constant without state, so whoever links the crate may take it, as
-/// often as it likes. Made by [`registrar!`](crate::registrar).
+/// What a crate brings: ops, device factories, kernels. A constant without state, so whoever links
+/// the crate may take it, as often as it likes. Made by [`registrar!`](crate::registrar).
 #[derive(Debug, Clone, Copy)]
 pub struct Registrar {
     name: &'static str,
@@ -88,7 +89,8 @@ pub enum RegistrationError {
 }
 
 impl Registrar {
-    /// A registrar of this path that registers with this function; [`registrar!`](crate::registrar) writes both.
+    /// A registrar of this path that registers with this function; [`registrar!`](crate::registrar)
+    /// writes both.
     pub const fn new(
         name: &'static str,
         register: fn(&mut Registry) -> Result<(), RegistrationError>,
@@ -118,11 +120,12 @@ impl Registry {
         }
     }
 
-    /// The same, with what a registrar brings. One that was taken before brings nothing new, so two crates may include a third.
+    /// The same, with what a registrar brings. One that was taken before brings nothing new, so two
+    /// crates may include a third.
     ///
     /// # Errors
-    /// [`RegistryError`] with the registrar's path, if an op is malformed or there already, or if a device type has a factory
-    /// of equal priority.
+    /// [`RegistryError`] with the registrar's path, if an op is malformed or there already, or if a
+    /// device type has a factory of equal priority.
     pub fn with(mut self, registrar: Registrar) -> Result<Self, RegistryError> {
         self.take(registrar)?;
         Ok(self)
@@ -187,7 +190,8 @@ impl Registry {
         &mut self.factories
     }
 
-    /// All kernels: those that the factories of enabled types bring, then those that were registered one by one.
+    /// All kernels: those that the factories of enabled types bring, then those that were
+    /// registered one by one.
     pub fn kernels(&self) -> KernelRegistry {
         let mut kernels = self.factories.kernels();
         for kernel in &self.kernels {
@@ -222,8 +226,9 @@ impl fmt::Debug for Registry {
     }
 }
 
-/// Writes a [`Registrar`](crate::registry::Registrar), which [`Registry::with`](crate::registry::Registry::with) takes: a list of
-/// rows, each of which may have attributes such as `#[cfg(feature = "..")]`.
+/// Writes a [`Registrar`](crate::registry::Registrar), which
+/// [`Registry::with`](crate::registry::Registry::with) takes: a list of rows, each of which may
+/// have attributes such as `#[cfg(feature = "..")]`.
 ///
 /// | row | registers | TensorFlow |
 /// |---|---|---|
@@ -236,7 +241,8 @@ impl fmt::Debug for Registry {
 /// | `registrar OTHER;` | all that another registrar brings | |
 ///
 /// Kernels of a device type that comes with a factory belong into its
-/// [`register_kernels`](crate::device::DeviceFactory::register_kernels): they then go when the type is not enabled.
+/// [`register_kernels`](crate::device::DeviceFactory::register_kernels): they then go when the type
+/// is not enabled.
 #[macro_export]
 macro_rules! registrar {
     ($(#[$attribute:meta])* $visibility:vis const $name:ident = { $($rows:tt)* }) => {
@@ -379,7 +385,8 @@ mod tests {
         assert_eq!(registry.factories().priority("XLA_NPU"), 90);
         assert!(registry.factories().is_pluggable("XPU"));
         assert_eq!(registry.factories().priority("CPU"), 60);
-        // Two that were registered, and the copy for the type whose factory mirrors, although kernels come after factories.
+        // Two that were registered, and the copy for the type whose factory mirrors, although
+        // kernels come after factories.
         let kernels = registry.kernels();
         let mut types: Vec<_> = kernels
             .of_op("Halve")

@@ -1,8 +1,9 @@
-//! The pipeline as one value: a graph, its devices, its placement, and runs. The only code that knows all stages in order.
+//! The pipeline as one value: a graph, its devices, its placement, and runs. The only code that
+//! knows all stages in order.
 //!
-//! [`Session::builder`] takes a graph and options and runs the stages up to the placement; [`Session::run`] cuts, prepares
-//! and executes. A session keeps what does not change from run to run: the plans used last by what is fed and fetched, kernels,
-//! constants.
+//! [`Session::builder`] takes a graph and options and runs the stages up to the placement;
+//! [`Session::run`] cuts, prepares and executes. A session keeps what does not change from run to
+//! run: the plans used last by what is fed and fetched, kernels, constants.
 
 mod builder;
 mod calibrated;
@@ -55,12 +56,11 @@ use crate::trace::TraceNames;
 use crate::trace::meters;
 use crate::trace::targets;
 
-/// Plans that a session keeps, with their kernels and constants; a service whose feeds or fetches have more shapes than this
-/// prepares some of them again.
+/// Plans that a session keeps, with their kernels and constants; a service whose feeds or fetches
+/// have more shapes than this prepares some of them again.
 const N_PLANS_MAX: usize = 64;
 
 /// A placed graph that can be run. Any number of threads may run it at one time.
-///
 #[cfg_attr(all(feature = "graphdef", feature = "kernels"), doc = "```")]
 #[cfg_attr(not(all(feature = "graphdef", feature = "kernels")), doc = "```text")]
 /// use placewright::device::DeviceOptions;
@@ -99,7 +99,8 @@ pub struct Session {
     recipe: SessionBuilder,
     member: Arc<Member>,
     device_manager: OnceLock<Arc<DeviceManager>>,
-    /// When the nodes got the numbers that they have, by the recorder's clock; `None` = they never had others.
+    /// When the nodes got the numbers that they have, by the recorder's clock; `None` = they never
+    /// had others.
     trace_after_ns: Option<u64>,
 }
 
@@ -145,8 +146,9 @@ impl Session {
         &self.placement
     }
 
-    /// The devices that describe themselves, a line `NAME -> DESCRIPTION` for each, after a line `Device mapping:`; or
-    /// `Device mapping: no known devices.` where none does, as CPU devices do not.
+    /// The devices that describe themselves, a line `NAME -> DESCRIPTION` for each, after a line
+    /// `Device mapping:`; or `Device mapping: no known devices.` where none does, as CPU
+    /// devices do not.
     pub fn device_mapping(&self) -> String {
         placement_log::device_mapping(self.devices())
     }
@@ -156,8 +158,9 @@ impl Session {
         placement_log::lines(&self.placement)
     }
 
-    /// What the placement was made from, for whoever wants to tell it from others; without the policy's part unless the policy
-    /// asked for has placed the graph, all of it. Computed anew on each call, in time proportional to the graph.
+    /// What the placement was made from, for whoever wants to tell it from others; without the
+    /// policy's part unless the policy asked for has placed the graph, all of it. Computed anew
+    /// on each call, in time proportional to the graph.
     pub fn placement_identity(&self) -> PlacementIdentity {
         let policy = self.report.policy().and_then(|report| report.identity);
         PlacementIdentity::of(self.placement.candidates()).with_policy(policy)
@@ -168,8 +171,9 @@ impl Session {
         &self.report
     }
 
-    /// What the recorder heard so far, with names; empty without a recorder. An extension ([`Self::extend`]) that gives old nodes
-    /// other numbers starts it anew: earlier events would be called by wrong names. [`Recorder::events`] has them all.
+    /// What the recorder heard so far, with names; empty without a recorder. An extension
+    /// ([`Self::extend`]) that gives old nodes other numbers starts it anew: earlier events
+    /// would be called by wrong names. [`Recorder::events`] has them all.
     pub fn trace(&self) -> Trace {
         let mut events = self.recorder.events();
         if let Some(after_ns) = self.trace_after_ns {
@@ -188,15 +192,17 @@ impl Session {
         }
     }
 
-    /// Feeds tensors, runs what the fetches need, and gives the fetched tensors in the order asked for.
+    /// Feeds tensors, runs what the fetches need, and gives the fetched tensors in the order asked
+    /// for.
     ///
-    /// Tensors are named `node` (its output 0) or `node:slot`. Any tensor may be fed: what produces it does not run unless
-    /// something else needs it. One tensor may be fetched twice.
+    /// Tensors are named `node` (its output 0) or `node:slot`. Any tensor may be fed: what produces
+    /// it does not run unless something else needs it. One tensor may be fetched twice.
     ///
     /// # Errors
-    /// [`Error::UnknownNode`] or [`Error::NoSuchOutput`] for a name; [`Error::Partition`] for a placeholder that is needed
-    /// and not fed; [`Error::Execute`] for a feed of the wrong type or shape, a node that cannot be executed where it is,
-    /// or a kernel that fails. The session remains as good as before.
+    /// [`Error::UnknownNode`] or [`Error::NoSuchOutput`] for a name; [`Error::Partition`] for a
+    /// placeholder that is needed and not fed; [`Error::Execute`] for a feed of the wrong type
+    /// or shape, a node that cannot be executed where it is, or a kernel that fails. The
+    /// session remains as good as before.
     pub fn run(&self, feeds: &[(&str, Tensor)], fetches: &[&str]) -> Result<Vec<Tensor>, Error> {
         self.run_with(feeds, fetches, &[], &RunOptions::default())
     }
@@ -218,7 +224,8 @@ impl Session {
         Ok(self.executor.run(&prepared, &tensors, options)?)
     }
 
-    /// The plan of a run with these feeds, fetches and targets. Nothing is executed, and no kernel is made.
+    /// The plan of a run with these feeds, fetches and targets. Nothing is executed, and no kernel
+    /// is made.
     ///
     /// # Errors
     /// As [`Self::run`], as far as names and placeholders are concerned.
@@ -227,8 +234,8 @@ impl Session {
         Ok(self.placement.cut(&request)?)
     }
 
-    /// What runs with these feeds, fetches and targets hold, by memory, for feeds of the shapes that the graph says. Makes their
-    /// kernels and constants.
+    /// What runs with these feeds, fetches and targets hold, by memory, for feeds of the shapes
+    /// that the graph says. Makes their kernels and constants.
     ///
     /// # Errors
     /// As [`Self::run`], as far as names, placeholders, kernels and constants are concerned.
@@ -278,7 +285,8 @@ impl Session {
         if let Some(prepared) = found {
             return Ok(prepared);
         }
-        // Not under the lock: other runs go on meanwhile. Two threads may cut one plan twice, which harms nobody.
+        // Not under the lock: other runs go on meanwhile. Two threads may cut one plan twice, which
+        // harms nobody.
         let started = Instant::now();
         let plan = debug_span!(target: targets::SESSION, "cut")
             .in_scope(|| self.placement.cut(&request))?;

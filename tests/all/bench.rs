@@ -1,4 +1,5 @@
-//! `placewright bench` as users run it: rows, exit statuses, errors, and the protocol of `bench worker`. No time is judged.
+//! `placewright bench` as users run it: rows, exit statuses, errors, and the protocol of `bench
+//! worker`. No time is judged.
 
 use std::fs;
 use std::fs::File;
@@ -95,7 +96,8 @@ fn dispatch_has_a_row_per_case_and_number_of_threads() {
     placewright(args("bench dispatch --threads 0", &[])).expect(2);
 }
 
-/// `tiny_add` in a folder of its own, expecting `last` as its last number, which its graph does not compute.
+/// `tiny_add` in a folder of its own, expecting `last` as its last number, which its graph does not
+/// compute.
 fn model_that_differs(folder: &TempDir, last: f32) -> String {
     let graph = folder.path().join("tiny_add.pb");
     fs::copy(model("tiny_add.pb"), &graph).expect("copied");
@@ -171,7 +173,8 @@ fn models_named_or_found_have_a_row_each() {
         assert!(row["min_ns"].as_u64() <= row["median_ns"].as_u64(), "{row}");
     }
 
-    // Of a model with and without its weights, the one with them; archives without graph and graphs without archive are not meant.
+    // Of a model with and without its weights, the one with them; archives without graph and graphs
+    // without archive are not meant.
     let folder = folder();
     for (from, to) in [
         ("tiny_add.pb", "a.pb"),

@@ -1,4 +1,5 @@
-//! Graphs built in Rust: those of TensorFlow's models, node by node, and random ones against plain arithmetic.
+//! Graphs built in Rust: those of TensorFlow's models, node by node, and random ones against plain
+//! arithmetic.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Measured rates: taken of any device that runs kernels, kept by what they depend on, and planned with.
+//! Measured rates: taken of any device that runs kernels, kept by what they depend on, and planned
+//! with.
 
 #[cfg(feature = "cli")]
 mod planned;
@@ -191,7 +192,8 @@ fn figures_that_cannot_be_rates_are_not_kept() {
     assert!(calibrations.find(&*npu()).unwrap().is_none());
 }
 
-/// A device that takes what kernels have touched, as one does that is still at work when they return.
+/// A device that takes what kernels have touched, as one does that is still at work when they
+/// return.
 #[derive(Debug)]
 struct Busy {
     inner: SimpleDevice,
@@ -253,7 +255,8 @@ impl KernelDevice for Busy {
     }
 }
 
-/// Gives as many zeros as its first input has numbers, by way of a temporary; or panics, or refuses.
+/// Gives as many zeros as its first input has numbers, by way of a temporary; or panics, or
+/// refuses.
 struct Zeros(Check);
 
 /// Of a number of elements.

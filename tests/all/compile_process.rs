@@ -1,4 +1,5 @@
-//! Policies that a process of its own compiles: it gives what this process would, or ends within its limits.
+//! Policies that a process of its own compiles: it gives what this process would, or ends within
+//! its limits.
 
 use std::time::Duration;
 

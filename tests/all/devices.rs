@@ -135,7 +135,8 @@ fn a_session_where_no_cpu_is_enabled() {
         matches!(&error, Error::Device(DeviceError::NotFound(message)) if message.contains("CPU")),
         "{error}"
     );
-    // What the app hands in is the app's: there are devices, though without kernels in a build that has none.
+    // What the app hands in is the app's: there are devices, though without kernels in a build that
+    // has none.
     let own = session().with_factories(default_factories()).build();
     assert!(!matches!(own, Err(Error::Device(_))));
 }

@@ -1,4 +1,5 @@
-//! The emulated GPUs, with which the order of a GPU device's commands is tested: each mistake is found, and what is no mistake is none.
+//! The emulated GPUs, with which the order of a GPU device's commands is tested: each mistake is
+//! found, and what is no mistake is none.
 
 #![expect(
     unsafe_code,
@@ -70,7 +71,8 @@ impl Pinned {
 
     fn write(self, bytes: &[u8]) {
         assert!(bytes.len() <= self.len_bytes);
-        // SAFETY: it is long enough, and mapped until the driver is dropped; no test has a second thread.
+        // SAFETY: it is long enough, and mapped until the driver is dropped; no test has a second
+        // thread.
         unsafe {
             self.start
                 .copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len());

@@ -1,4 +1,5 @@
-//! Nodes that CPU devices compute together: the same numbers as one by one, and only where nobody can tell.
+//! Nodes that CPU devices compute together: the same numbers as one by one, and only where nobody
+//! can tell.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;

@@ -1,5 +1,6 @@
-//! GPU devices on a driver that emulates GPUs and checks every call: what a session gives them, they must be given in an order that no
-//! schedule of the streams can break. That is evidence of order, memory and numbers, and none that anything runs on a GPU.
+//! GPU devices on a driver that emulates GPUs and checks every call: what a session gives them,
+//! they must be given in an order that no schedule of the streams can break. That is evidence of
+//! order, memory and numbers, and none that anything runs on a GPU.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Every model that runs, with requests for random devices sprinkled in: TensorFlow's numbers under every policy, on one, two and
-//! four devices that refuse each other's memory.
+//! Every model that runs, with requests for random devices sprinkled in: TensorFlow's numbers under
+//! every policy, on one, two and four devices that refuse each other's memory.
 //!
 //! `PLACEWRIGHT_SEED` draws other requests.
 
@@ -187,14 +187,15 @@ pub(crate) fn assert_agree(found: &Tensor, expected: &Tensor, what: &str) {
     let (found, expected): (&[f32], &[f32]) =
         (found.as_slice().unwrap(), expected.as_slice().unwrap());
     for (index, (a, b)) in found.iter().zip(expected).enumerate() {
-        // Sums in another order than TensorFlow's. Some models compute infinities and NaN on purpose.
+        // Sums in another order than TensorFlow's. Some models compute infinities and NaN on
+        // purpose.
         let is_close = a == b || (a - b).abs() <= 1e-4 || (a.is_nan() && b.is_nan());
         assert!(is_close, "{what}: element {index} is {a}, expected {b}");
     }
 }
 
-/// The same GraphDef with devices for the nodes that get one. A later field of a message overrides an earlier one, so the device
-/// goes to the end of its node.
+/// The same GraphDef with devices for the nodes that get one. A later field of a message overrides
+/// an earlier one, so the device goes to the end of its node.
 pub(crate) fn with_requests(
     graph_def: &[u8],
     mut request: impl FnMut(&str) -> Option<String>,
@@ -220,8 +221,8 @@ pub(crate) fn with_requests(
 const NODE: u8 = 1 << 3 | 2;
 const DEVICE: u8 = 4 << 3 | 2;
 
-/// Tag, content and what follows. GraphDefs that TensorFlow writes begin their nodes with the name, and have fields with lengths only
-/// on the first two levels.
+/// Tag, content and what follows. GraphDefs that TensorFlow writes begin their nodes with the name,
+/// and have fields with lengths only on the first two levels.
 fn next_field(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&tag, mut rest) = bytes.split_first()?;
     assert_eq!(tag & 7, 2, "a field with a length");

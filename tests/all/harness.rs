@@ -1,7 +1,9 @@
-//! Runs the tests of this program as Rust's own harness would, with its options, except that tests say what they need: where that is
-//! absent they are ignored, with the reason, or fail, where the environment requires it (`tests/support/needs.rs`).
+//! Runs the tests of this program as Rust's own harness would, with its options, except that tests
+//! say what they need: where that is absent they are ignored, with the reason, or fail, where the
+//! environment requires it (`tests/support/needs.rs`).
 //!
-//! Also runs the helpers of tests, each in a process of its own. They are no tests, and are not listed.
+//! Also runs the helpers of tests, each in a process of its own. They are no tests, and are not
+//! listed.
 
 use std::backtrace::Backtrace;
 use std::backtrace::BacktraceStatus;
@@ -59,7 +61,8 @@ impl Test {
 
     fn trial(&'static self, arguments: &Arguments) -> Trial {
         let name = full_name(self.module, self.name);
-        // Nobody is asked for a driver before a test needs one; here it is said in advance which tests are ignored.
+        // Nobody is asked for a driver before a test needs one; here it is said in advance which
+        // tests are ignored.
         let is_ignored = (arguments.list || arguments.ignored)
             && matches!(needs::met(self.needs), Met::Ignored(_));
         let trial = Trial::ignorable_test(name.clone(), move || match needs::met(self.needs) {
@@ -94,7 +97,8 @@ impl<E: fmt::Debug> Outcome for Result<(), E> {
     }
 }
 
-/// In a thread of the test's name, by which messages of panics call it, and with thread-locals of its own.
+/// In a thread of the test's name, by which messages of panics call it, and with thread-locals of
+/// its own.
 fn in_thread(name: String, run: Run) -> Result<Completion, Failed> {
     let tested = move || {
         SAID.set(Some(String::new()));
@@ -112,7 +116,8 @@ thread_local! {
     static SAID: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Keeps what panics on the threads of tests say for the case that the test fails. Others are heard at once.
+/// Keeps what panics on the threads of tests say for the case that the test fails. Others are heard
+/// at once.
 fn keep_what_panics_say() {
     let print = panic::take_hook();
     panic::set_hook(Box::new(move |info| {

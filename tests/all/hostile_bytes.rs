@@ -1,5 +1,5 @@
-//! Small files that stand for gigabytes, or for hours of compiling: each is refused by a limit of its structure, before a compiler
-//! sees it.
+//! Small files that stand for gigabytes, or for hours of compiling: each is refused by a limit of
+//! its structure, before a compiler sees it.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -10,7 +10,8 @@ use placewright::policy::PolicyEngine;
 use placewright::policy::PolicyErrorKind;
 use placewright::policy::PolicyLimits;
 
-/// Far more than the walk over a few hundred kilobytes takes, and far less than compiling any of these did.
+/// Far more than the walk over a few hundred kilobytes takes, and far less than compiling any of
+/// these did.
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// What makes a component look like a policy.
@@ -137,7 +138,8 @@ fn components_within_components() {
     assert!(["nesting", "parts"].contains(&what), "{what}");
 }
 
-/// A file within a file, so many times; each begins with these bytes, and is a section of the one outside.
+/// A file within a file, so many times; each begins with these bytes, and is a section of the one
+/// outside.
 fn nested(n: usize, header: &[u8], section: impl Fn(usize) -> Vec<u8>) -> Vec<u8> {
     // From the inside out, and from the end to the start.
     let mut reversed = Vec::new();

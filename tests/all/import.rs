@@ -15,8 +15,8 @@ use placewright::tensor::PartialShape;
 use placewright::tensor::Tensor;
 use serde_json::Value;
 
-/// Outputs whose shapes are not wholly known before a run (model, output, what is known), because they depend on fed values, or
-/// come out of a loop or a function.
+/// Outputs whose shapes are not wholly known before a run (model, output, what is known), because
+/// they depend on fed values, or come out of a loop or a function.
 const NOT_KNOWN: [(&str, &str, &str); 8] = [
     ("cf_dynrnn_v1", "h:0", "<unknown>"),
     ("cf_dynrnn_v1", "ys:0", "[?,2,32]"),
@@ -124,7 +124,8 @@ fn a_file_that_ends_early_is_an_error_or_a_graph() {
         let mut n_errors = 0;
         for length in 0..bytes.len() {
             match import_graph(bytes[..length].to_vec(), &ops, &ImportOptions::default()) {
-                // Between two nodes, or before the versions, the file cannot know that it was longer.
+                // Between two nodes, or before the versions, the file cannot know that it was
+                // longer.
                 Ok(graph) => assert!(graph.n_nodes() <= n_nodes),
                 Err(error) => {
                     assert!(!error.to_string().is_empty());

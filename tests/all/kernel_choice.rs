@@ -1,5 +1,5 @@
-//! Which kernel a node gets, and what a user reads who registered ops, kernels or nodes that do not go together. Compiles and
-//! passes without default features.
+//! Which kernel a node gets, and what a user reads who registered ops, kernels or nodes that do not
+//! go together. Compiles and passes without default features.
 
 use std::sync::Arc;
 

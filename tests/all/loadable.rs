@@ -1,4 +1,5 @@
-//! What is placed can be loaded and run: models on devices whose memories are nearly too small, or too small.
+//! What is placed can be loaded and run: models on devices whose memories are nearly too small, or
+//! too small.
 //!
 //! `PLACEWRIGHT_SEED` draws other sizes.
 

@@ -1,4 +1,5 @@
-//! What no single module can show: one module per subject, one binary, linked once, with a harness of its own.
+//! What no single module can show: one module per subject, one binary, linked once, with a harness
+//! of its own.
 
 // Instead of the attribute `test` that Rust has.
 #[macro_use(helper, test)]

@@ -1,6 +1,8 @@
-//! Policies that misbehave: each ends in its own typed error, within its time, and the host goes on.
+//! Policies that misbehave: each ends in its own typed error, within its time, and the host goes
+//! on.
 //!
-//! A fixture that breaks a limit behaves where the limit is raised, or the amount lowered: its second row says so.
+//! A fixture that breaks a limit behaves where the limit is raised, or the amount lowered: its
+//! second row says so.
 
 use std::sync::mpsc;
 use std::thread;
@@ -15,10 +17,12 @@ use placewright::store::CacheFolder;
 
 use crate::sample;
 
-/// After this a test fails rather than hangs. Nothing here is slow; the rest is patience with a busy machine.
+/// After this a test fails rather than hangs. Nothing here is slow; the rest is patience with a
+/// busy machine.
 const WATCHDOG: Duration = Duration::from_secs(30);
 
-/// One test per row: its name, the fixture, its configuration, what is changed of the limits, and what to expect.
+/// One test per row: its name, the fixture, its configuration, what is changed of the limits, and
+/// what to expect.
 macro_rules! misbehaving {
     ($($test:ident: $fixture:literal, {$($key:literal: $value:literal),*}, |$limits:ident| $changed:expr => ($pattern:pat $(if $guard:expr)?);)*) => {
         $(#[test]
@@ -270,7 +274,8 @@ fn counts_of_instances_tables_memories_and_handles_are_limited() {
     }
 }
 
-/// The test of an instance that keeps state: the host promises that plans are checked, not that they are equal.
+/// The test of an instance that keeps state: the host promises that plans are checked, not that
+/// they are equal.
 #[test]
 fn an_instance_keeps_its_state_between_calls() {
     let engine = engine(limits());

@@ -1,4 +1,5 @@
-//! NVIDIA's libraries as far as they need no GPU: what the compiler makes of programs, and what cuBLASLt and cuDNN say of descriptions.
+//! NVIDIA's libraries as far as they need no GPU: what the compiler makes of programs, and what
+//! cuBLASLt and cuDNN say of descriptions.
 //!
 //! Includes the host's sources that call them, which are private there.
 

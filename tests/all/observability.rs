@@ -1,4 +1,5 @@
-//! What an app's own recorder of metrics and subscriber of spans hear: exact numbers and names for known sessions.
+//! What an app's own recorder of metrics and subscriber of spans hear: exact numbers and names for
+//! known sessions.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -157,8 +158,9 @@ impl Listener {
 
     /// What was heard while `work` was done.
     fn listen<T>(&self, work: impl FnOnce() -> T) -> T {
-        // While a single subscriber lives, `tracing` asks the thread that first meets an event whether anybody hears it, and
-        // keeps the answer: another test's thread would answer for this one. So there is always a second subscriber.
+        // While a single subscriber lives, `tracing` asks the thread that first meets an event
+        // whether anybody hears it, and keeps the answer: another test's thread would
+        // answer for this one. So there is always a second subscriber.
         static DEAF: Once = Once::new();
         DEAF.call_once(|| {
             tracing::subscriber::set_global_default(Self::new(|_| false))

@@ -1,4 +1,5 @@
-//! A device type that an app brings is treated as built in: by placement, policies, transfers and the program.
+//! A device type that an app brings is treated as built in: by placement, policies, transfers and
+//! the program.
 
 use placewright::backend::default_factories;
 use placewright::device::DeviceOptions;
@@ -12,8 +13,8 @@ use crate::harness;
 #[path = "../../host/examples/own_device.rs"]
 mod example;
 
-/// The example's program with these arguments: exit status, standard output and standard error. It runs in a process of its own,
-/// with the arguments in the environment.
+/// The example's program with these arguments: exit status, standard output and standard error. It
+/// runs in a process of its own, with the arguments in the environment.
 fn program(line: &str, paths: &[&str]) -> (Option<i32>, String, String) {
     let output = harness::helper("own_device::the_app")
         .env(ARGUMENTS, args(line, paths).join("\n"))

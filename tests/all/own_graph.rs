@@ -1,4 +1,5 @@
-//! A service's own graph and kernels: no GraphDef, no kernel of ours. Compiles and passes without default features.
+//! A service's own graph and kernels: no GraphDef, no kernel of ours. Compiles and passes without
+//! default features.
 
 use std::sync::Arc;
 

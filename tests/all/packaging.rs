@@ -53,7 +53,8 @@ fn packaged_crates_serve_an_app_without_the_wasm_target() {
     let output = cargo()
         .args(["check", "--offline", "--quiet"])
         .current_dir(&app)
-        // Not the workspace's: libraries that are a cdylib too have no hash in their file names and would replace its own.
+        // Not the workspace's: libraries that are a cdylib too have no hash in their file names and
+        // would replace its own.
         .env("CARGO_TARGET_DIR", scratch.join("target"))
         .output()
         .unwrap();
@@ -62,7 +63,8 @@ fn packaged_crates_serve_an_app_without_the_wasm_target() {
     assert!(!guests.exists(), "the app's build made guests");
 }
 
-/// Packages the crates with the built policies and unpacks them; returns the folder that holds them.
+/// Packages the crates with the built policies and unpacks them; returns the folder that holds
+/// them.
 fn package(workspace: &Path, scratch: &Path) -> PathBuf {
     let carried = workspace.join("host/policies");
     fs::create_dir_all(&carried).unwrap();
@@ -116,7 +118,8 @@ fn write_app(workspace: &Path, packages: &Path, app: &Path) {
     fs::create_dir_all(app.join("src")).unwrap();
     fs::write(app.join("Cargo.toml"), manifest).unwrap();
     fs::write(app.join("src/main.rs"), APP).unwrap();
-    // The versions that are there, so that nothing has to be downloaded; cargo drops what the app does not need.
+    // The versions that are there, so that nothing has to be downloaded; cargo drops what the app
+    // does not need.
     fs::copy(workspace.join("Cargo.lock"), app.join("Cargo.lock")).unwrap();
     fs::copy(
         workspace.join("rust-toolchain.toml"),

@@ -42,8 +42,8 @@ pub(crate) struct Placements {
     pub(crate) n_nodes: usize,
 }
 
-/// Places every model at random over `devices`, those of `names`, so many times, and looks that it gives what it gives on CPU:0 alone, and
-/// TensorFlow's numbers.
+/// Places every model at random over `devices`, those of `names`, so many times, and looks that it
+/// gives what it gives on CPU:0 alone, and TensorFlow's numbers.
 pub(crate) fn place_at_random(
     devices: &Arc<DeviceSet>,
     names: &[&str],
@@ -101,7 +101,8 @@ pub(crate) fn stand_wholly_on(devices: &Arc<DeviceSet>, name: &str, of_type: &st
     }
 }
 
-/// What a model gives, and how many nodes were on devices of a type. Nodes without a kernel where they are sent go elsewhere.
+/// What a model gives, and how many nodes were on devices of a type. Nodes without a kernel where
+/// they are sent go elsewhere.
 fn outputs(
     model: &Model,
     devices: &Arc<DeviceSet>,

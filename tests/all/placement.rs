@@ -1,4 +1,5 @@
-//! Placement rules: who may run where, what is refused, and what a plan is estimated to cost. Every refusal has its grant.
+//! Placement rules: who may run where, what is refused, and what a plan is estimated to cost. Every
+//! refusal has its grant.
 
 use std::sync::Arc;
 
@@ -52,7 +53,8 @@ const CPU1: u32 = 1;
 const GPU0: u32 = 2;
 const GPU1: u32 = 3;
 
-/// Two CPUs and two GPUs of 1,000 bytes each; a copy over a GPU's link costs 10 ns + 1 ns/byte, between CPUs 5 ns.
+/// Two CPUs and two GPUs of 1,000 bytes each; a copy over a GPU's link costs 10 ns + 1 ns/byte,
+/// between CPUs 5 ns.
 fn devices() -> Arc<DeviceSet> {
     let device = |device_type: &str, index: u32, flops_per_s, link: (f64, f64)| {
         let profile = DeviceProfile {
@@ -491,7 +493,8 @@ fn references_bind_their_consumers_to_the_producer() {
     );
 }
 
-/// What is asked for is met only by another device than the one assigned; soft placement lets both requests stand.
+/// What is asked for is met only by another device than the one assigned; soft placement lets both
+/// requests stand.
 #[test]
 fn what_is_assigned_overrules_what_a_resource_asks_for_if_it_is_placed_first() {
     let mut builder = Builder::new();
@@ -555,7 +558,8 @@ fn pins_hold_their_whole_group() {
         [GPU1],
         "a pin takes precedence over the request"
     );
-    // The placer decides pinned nodes in their turn, and generators of their groups after all others.
+    // The placer decides pinned nodes in their turn, and generators of their groups after all
+    // others.
     assert_eq!(found.nodes().pinned, [GPU1, u32::MAX, u32::MAX]);
 
     for (node, device, reason) in [

@@ -1,4 +1,5 @@
-//! Policies that behave: sandboxed and native twins agree, plans are reproducible, cut-offs keep what was offered.
+//! Policies that behave: sandboxed and native twins agree, plans are reproducible, cut-offs keep
+//! what was offered.
 
 use placewright::candidates::Candidates;
 use placewright::graph::NodeId;
@@ -70,7 +71,8 @@ fn plans_under_fuel_are_byte_equal_across_runs_and_from_the_cache() {
             assert_eq!(plan.proposal, plans[0].proposal, "{}", shipped.name());
             assert_eq!(plan.cut_off, None);
         }
-        // The first call of a fresh instance may set things up; the same call of two instances uses the same fuel.
+        // The first call of a fresh instance may set things up; the same call of two instances uses
+        // the same fuel.
         assert_eq!(plans[0].fuel_used, plans[2].fuel_used);
         assert_eq!(plans[1].fuel_used, plans[3].fuel_used);
         assert!(plans[0].fuel_used > Some(0));

@@ -19,7 +19,8 @@ use crate::drive::drive;
 const N_NODES: u32 = 24;
 const N_DEVICES: u32 = 4;
 
-/// After this a test fails rather than hangs. Nothing here is slow; the rest is patience with a busy machine.
+/// After this a test fails rather than hangs. Nothing here is slow; the rest is patience with a
+/// busy machine.
 const WATCHDOG: Duration = Duration::from_secs(60);
 
 /// `PROPTEST_CASES` asks for another number of cases, as it does of other random tests.

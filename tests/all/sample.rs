@@ -180,7 +180,8 @@ pub(crate) fn sample(n_nodes: usize, seed: u64) -> Candidates {
     candidates(&layered_graph(n_nodes, seed), &devices(2, 2))
 }
 
-/// A graph with a pin, colocation groups, ops that run on CPUs only, and a device with hardly any memory.
+/// A graph with a pin, colocation groups, ops that run on CPUs only, and a device with hardly any
+/// memory.
 pub(crate) fn constrained() -> Candidates {
     let mut assembler = GraphAssembler::new("constrained");
     let output = Output {

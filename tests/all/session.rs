@@ -1,4 +1,5 @@
-//! Whole sessions: TensorFlow's models and numbers, under every policy, on devices that refuse each other's memory.
+//! Whole sessions: TensorFlow's models and numbers, under every policy, on devices that refuse each
+//! other's memory.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

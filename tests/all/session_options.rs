@@ -1,4 +1,5 @@
-//! Options of sessions that touch devices and threads, as a user sees them. Compiles and passes without default features.
+//! Options of sessions that touch devices and threads, as a user sees them. Compiles and passes
+//! without default features.
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -1,5 +1,6 @@
-//! Rules that the compiler does not hold: the order of modules, documentation at the head of files, sizes, links, the reason of each
-//! dependency, and that tests test. Reads sources as text; each rule is a function of texts, tried on a bad one below.
+//! Rules that the compiler does not hold: the order of modules, documentation at the head of files,
+//! sizes, links, the reason of each dependency, and that tests test. Reads sources as text; each
+//! rule is a function of texts, tried on a bad one below.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -35,7 +36,8 @@ const ALLOCATIONS: [&str; 8] = [
     "Vec<",
 ];
 
-/// Where kernels may do so: file, a part of the line, and why it stays small whatever comes from outside.
+/// Where kernels may do so: file, a part of the line, and why it stays small whatever comes from
+/// outside.
 const BOUNDED: [(&str, &str, &str); 32] = [
     ("", "rank)", "a tensor has 254 dimensions at most"),
     ("", ".rank())", "a tensor has 254 dimensions at most"),
@@ -135,7 +137,8 @@ const BOUNDED: [(&str, &str, &str); 32] = [
     ("kernels/scratch.rs", "Vec<T>", "what this rule leads to"),
 ];
 
-/// Texts that mean something on one machine only. Written in pieces, or this file would contain them.
+/// Texts that mean something on one machine only. Written in pieces, or this file would contain
+/// them.
 const FORBIDDEN: [&str; 5] = [
     concat!("/wo", "rk/"),
     concat!("../sha", "red"),
@@ -293,8 +296,8 @@ fn names_path(line: &str, head: &str, name: &str) -> bool {
     })
 }
 
-/// Lines of code with their numbers: comments cut off, `#[cfg(test)]` modules left out. Relies on rustfmt: the brace
-/// that closes a module stands where the module's line starts.
+/// Lines of code with their numbers: comments cut off, `#[cfg(test)]` modules left out. Relies on
+/// rustfmt: the brace that closes a module stands where the module's line starts.
 fn code_lines(text: &str) -> Vec<(usize, String)> {
     let mut result = Vec::new();
     let mut lines = text.lines().enumerate().peekable();
@@ -409,11 +412,12 @@ fn word_problems(source: &Source) -> Vec<String> {
 /// The file that decides whether what a test needs is here.
 const NEEDS: &str = "tests/support/needs.rs";
 
-/// Tests that may end before they have tested anything, and other places that decide about absence. Relies on rustfmt: the brace that closes a
-/// function stands where its line starts.
+/// Tests that may end before they have tested anything, and other places that decide about absence.
+/// Relies on rustfmt: the brace that closes a function stands where its line starts.
 fn early_ends(source: &Source) -> Vec<String> {
     let mut problems = Vec::new();
-    // The line that closes the test, and whether the test gives a `Result`. A case of proptest, which does not say so, may be of no interest.
+    // The line that closes the test, and whether the test gives a `Result`. A case of proptest,
+    // which does not say so, may be of no interest.
     let mut test: Option<(String, bool)> = None;
     let mut is_announced = false;
     for (index, line) in source.text.lines().enumerate() {
@@ -547,8 +551,8 @@ fn text_files() -> Vec<Source> {
     })
 }
 
-/// Files of the repository below `folder` whose path is `wanted`. Build output and other hidden folders are left out,
-/// and links are not followed: what they lead to is read where it stands.
+/// Files of the repository below `folder` whose path is `wanted`. Build output and other hidden
+/// folders are left out, and links are not followed: what they lead to is read where it stands.
 fn files_under(folder: &str, wanted: &dyn Fn(&str) -> bool) -> Vec<Source> {
     let mut sources = Vec::new();
     let mut pending = vec![folder.to_owned()];

@@ -6,7 +6,8 @@ use placewright::policy::{
 
 use crate::sample;
 
-/// A shipped policy as if it had been built for another version of the contract: names carry the version.
+/// A shipped policy as if it had been built for another version of the contract: names carry the
+/// version.
 fn built_for(version: &str) -> Vec<u8> {
     let (from, to) = (b"@0.1.0", format!("@{version}"));
     assert_eq!(from.len(), to.len(), "names must keep their length");

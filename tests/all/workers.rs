@@ -1,4 +1,5 @@
-//! Sessions that know of devices of other processes: where graphs may be placed, and what is refused.
+//! Sessions that know of devices of other processes: where graphs may be placed, and what is
+//! refused.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! The host carries no choice of its own: the cases of area `placer` under policies that choose otherwise than TensorFlow.
+//! The host carries no choice of its own: the cases of area `placer` under policies that choose
+//! otherwise than TensorFlow.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -18,7 +19,8 @@ use crate::id;
 use crate::placer;
 use crate::read;
 
-/// Cases in which a generator goes to its consumers, or a metadata op or an identity to its input, and that is not item 0.
+/// Cases in which a generator goes to its consumers, or a metadata op or an identity to its input,
+/// and that is not item 0.
 const HINT_CASES: [&str; 19] = [
     "placer/generator_follows_all_consumers",
     "placer/hint_generator_before_generator",
@@ -116,7 +118,8 @@ fn cases(folder: &Path) -> Result<Vec<Value>, String> {
     Ok(cases)
 }
 
-/// If the host followed hints, these cases would pass; if it put hints into the sets, others would fail.
+/// If the host followed hints, these cases would pass; if it put hints into the sets, others would
+/// fail.
 fn ignoring_hints(cases: &[Value]) -> Result<(), String> {
     let chooser = Chooser::fixture("ignores-hints")?;
     let mut failing = BTreeSet::new();

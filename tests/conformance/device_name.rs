@@ -103,7 +103,8 @@ pub(crate) fn check(case: &Value) -> Result<(), String> {
                 text(case, "type")?,
                 number("id_number")?,
             );
-            // A device of a name that does not read as it prints is refused, as its constructor refuses it.
+            // A device of a name that does not read as it prints is refused, as its constructor
+            // refuses it.
             if expect["error"].is_object() {
                 return refused(DeviceName::parse_full(&full.to_string()), &expect["error"]);
             }

@@ -108,7 +108,8 @@ fn by_function(scope: &Scope, words: &str) -> Result<Scope, String> {
     }))
 }
 
-/// Lines such as `with device('/cpu:0'): with colocate_with(a): b`, each of which adds one operation.
+/// Lines such as `with device('/cpu:0'): with colocate_with(a): b`, each of which adds one
+/// operation.
 fn colocated(case: &Value) -> Result<(), String> {
     let builder = GraphBuilder::new("colocation");
     let mut operations: Vec<(String, Operation)> = Vec::new();

@@ -1,5 +1,6 @@
-//! TensorFlow's rules, case by case: one test per case of `cases/*.json`, or of the folder that `PLACEWRIGHT_CASES` names. The
-//! `area` of a case says which part of the library it is about; files may be called anything.
+//! TensorFlow's rules, case by case: one test per case of `cases/*.json`, or of the folder that
+//! `PLACEWRIGHT_CASES` names. The `area` of a case says which part of the library it is about;
+//! files may be called anything.
 
 #[cfg(feature = "graphdef")]
 mod choice;

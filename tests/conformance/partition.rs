@@ -1,4 +1,5 @@
-//! `partition.json`: the transfers between the partitions of placed graphs, each placed through the sandbox and natively.
+//! `partition.json`: the transfers between the partitions of placed graphs, each placed through the
+//! sandbox and natively.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -73,7 +74,8 @@ pub(crate) fn check(case: &Value) -> Result<(), String> {
             &transfers(&plan, &graph, &names, device, "_Recv"),
             &sorted(&expected["recv"]),
         )?;
-        // TensorFlow carries control by an empty constant and an identity; a plan has a payload of its own for it.
+        // TensorFlow carries control by an empty constant and an identity; a plan has a payload of
+        // its own for it.
         let n_control = expected["extra_ops"].as_array().map_or(0, Vec::len);
         equal(
             "control",

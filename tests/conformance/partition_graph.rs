@@ -1,6 +1,7 @@
-//! `partition_graph.json`: graphs that TensorFlow has placed and cut, file to partitions: which nodes are on which device, what
-//! each reads from where, and what is sent. `graphs/make_cases.py` says how the expectations were made. Of the graphs with
-//! conditionals and loops (`partition_graph_loops.json`) only what holds without control flow is checked.
+//! `partition_graph.json`: graphs that TensorFlow has placed and cut, file to partitions: which
+//! nodes are on which device, what each reads from where, and what is sent. `graphs/make_cases.py`
+//! says how the expectations were made. Of the graphs with conditionals and loops
+//! (`partition_graph_loops.json`) only what holds without control flow is checked.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -115,7 +116,8 @@ fn plan(case: &Value, graph: &Arc<Graph>, n_cpus: u64) -> Result<Plan, String> {
     placement.cut(&request).map_err(|error| error.to_string())
 }
 
-/// TensorFlow has a CPU kernel for each of these ops; which of them this build has is another question.
+/// TensorFlow has a CPU kernel for each of these ops; which of them this build has is another
+/// question.
 fn of_tensorflow(graph: &Graph) -> KernelRegistry {
     let mut kernels = KernelRegistry::empty();
     for op in graph.op_names() {

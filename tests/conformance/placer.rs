@@ -1,5 +1,6 @@
-//! `placer.json`: where TensorFlow's placer puts nodes. The host lists what is legal, the policy `priority` chooses, and its
-//! plan is checked; the sandboxed policy and its native twin must agree.
+//! `placer.json`: where TensorFlow's placer puts nodes. The host lists what is legal, the policy
+//! `priority` chooses, and its plan is checked; the sandboxed policy and its native twin must
+//! agree.
 
 mod graph_def;
 

@@ -113,8 +113,9 @@ fn call(manager: &mut ResourceManager, step: &Value) -> Result<Outcome, String> 
     })
 }
 
-/// Container, name and privacy of a stateful op's resource, as TensorFlow's `ContainerInfo` prints them. The arguments are the
-/// attributes `container` and `shared_name`, whether the node's name is the default, and that name.
+/// Container, name and privacy of a stateful op's resource, as TensorFlow's `ContainerInfo` prints
+/// them. The arguments are the attributes `container` and `shared_name`, whether the node's name is
+/// the default, and that name.
 fn info(manager: &ResourceManager, step: &Value) -> Outcome {
     let argument = |index: usize, key: &str| match &step["args"][index] {
         Value::Null => step[key].clone(),
@@ -147,7 +148,8 @@ fn info(manager: &ResourceManager, step: &Value) -> Outcome {
     )
 }
 
-/// The same value, but for the number in a private name, which counts what the process has made before.
+/// The same value, but for the number in a private name, which counts what the process has made
+/// before.
 fn same_value(found: Option<&str>, expected: &str) -> Result<(), String> {
     let without_number = |text: &str| -> String {
         let is_private = text.ends_with(",private]");

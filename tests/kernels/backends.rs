@@ -64,7 +64,8 @@ pub(crate) struct Backend {
     pub(crate) expected_failures: Reasons,
     /// Ops that have no kernel. One that has is an error.
     pub(crate) ops_without_kernels: Reasons,
-    /// Element types that kernels of other ops need not have: cases of these are run where there is a kernel.
+    /// Element types that kernels of other ops need not have: cases of these are run where there
+    /// is a kernel.
     pub(crate) unsupported_types: Reasons,
     /// The only ops that are tried, where the others have been tried on another.
     pub(crate) ops: Option<&'static [&'static str]>,
@@ -170,7 +171,8 @@ fn started(driver: &Emulated, routines: EmulatedRoutines) -> Result<Arc<Emulated
 /// All backends.
 pub(crate) const ALL: &[Backend] = &[
     CPU,
-    // The same kernels where a tensor that was not transferred reads as poison: holds the suite itself to transferring.
+    // The same kernels where a tensor that was not transferred reads as poison: holds the suite
+    // itself to transferring.
     Backend {
         name: "CPU-strict",
         factory: || Ok(Arc::new(StrictCpuFactory)),
@@ -188,8 +190,9 @@ pub(crate) const ALL: &[Backend] = &[
         factory: || Ok(Arc::new(GpuDeviceFactory::default())),
         ..COMPILING
     },
-    // The same device on a driver that checks every call, and executes the functions of GPUs by a SYCL device; compiled for a GPU besides, where
-    // NVRTC is here. No evidence that one runs them.
+    // The same device on a driver that checks every call, and executes the functions of GPUs by a
+    // SYCL device; compiled for a GPU besides, where NVRTC is here. No evidence that one runs
+    // them.
     #[cfg(all(feature = "opencl", feature = "cuda"))]
     Backend {
         name: "GPU-emulated",
@@ -200,7 +203,8 @@ pub(crate) const ALL: &[Backend] = &[
         problems: || emulated().map_or_else(|_| Vec::new(), |driver| driver.violations()),
         ..COMPILING
     },
-    // Where it has cuBLASLt and cuDNN, which the driver emulates, too: what they are given, they must be able to do.
+    // Where it has cuBLASLt and cuDNN, which the driver emulates, too: what they are given, they
+    // must be able to do.
     #[cfg(all(feature = "opencl", feature = "cuda"))]
     Backend {
         name: "GPU-routines",
@@ -231,7 +235,8 @@ type Outputs = Result<Vec<Tensor>, String>;
 pub(crate) struct Bench {
     device: Arc<dyn Device>,
     registry: Arc<KernelRegistry>,
-    /// Held from a launch to its check: what functions find wrong is told to who asks the device first.
+    /// Held from a launch to its check: what functions find wrong is told to who asks the device
+    /// first.
     alone: Mutex<()>,
     /// What trials call it: the backend's name, and the device's number where there are several.
     pub(crate) name: String,
@@ -273,7 +278,8 @@ impl Backend {
         Ok(benches.collect())
     }
 
-    /// Why the device need not run a case: no kernel takes it, and the op or one of its types is listed.
+    /// Why the device need not run a case: no kernel takes it, and the op or one of its types is
+    /// listed.
     pub(crate) fn refuses(
         &self,
         bench: &Bench,
@@ -305,7 +311,8 @@ impl Backend {
 }
 
 impl Bench {
-    /// Runs a case; the error says what differs. A kernel that packs inputs has to give the same with them packed.
+    /// Runs a case; the error says what differs. A kernel that packs inputs has to give the same
+    /// with them packed.
     pub(crate) fn run(&self, case: &Case) -> Result<(), String> {
         let device = self
             .device

@@ -193,7 +193,8 @@ pub(crate) const MOVED: [DType; 16] = [
     DType::String,
 ];
 
-/// A tensor of any type: element `i` is the number `values[i]`, its bit 0, or its text (0 is the empty text).
+/// A tensor of any type: element `i` is the number `values[i]`, its bit 0, or its text (0 is the
+/// empty text).
 pub(crate) fn typed_tensor(dtype: DType, dims: &[usize], values: &[u8]) -> Tensor {
     let float = |&v: &u8| f32::from(v);
     let bytes: Vec<u8> = match dtype {

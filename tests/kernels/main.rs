@@ -1,9 +1,10 @@
 //! Every kernel case on every backend that this machine has.
 //!
-//! A case (`cases/<family>.rs`) is an op, attributes, inputs and what must come out: tensors, computed by the plainest
-//! loop in the case itself, or an error. It runs through the kernel registry and `KernelContext`, as in a session. A
-//! backend that is absent is ignored with its factory's reason, unless the environment names it:
-//! `PLACEWRIGHT_REQUIRE=CPU,SYCL`. `NVRTC` there requires CUDA's compiler, which then looks at all that emulated GPUs are given.
+//! A case (`cases/<family>.rs`) is an op, attributes, inputs and what must come out: tensors,
+//! computed by the plainest loop in the case itself, or an error. It runs through the kernel
+//! registry and `KernelContext`, as in a session. A backend that is absent is ignored with its
+//! factory's reason, unless the environment names it: `PLACEWRIGHT_REQUIRE=CPU,SYCL`. `NVRTC` there
+//! requires CUDA's compiler, which then looks at all that emulated GPUs are given.
 
 use std::process::ExitCode;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! What a file that may be a policy is put through: loaded, asked for placements of both kinds, its answers checked.
+//! What a file that may be a policy is put through: loaded, asked for placements of both kinds, its
+//! answers checked.
 
 use placewright::candidates::Candidates;
 use placewright::placement;
@@ -21,7 +22,8 @@ pub(crate) struct Driven {
     pub(crate) said: String,
 }
 
-/// Loads a policy, and asks it for placements: each gives a legal plan or an error that says whose fault it is.
+/// Loads a policy, and asks it for placements: each gives a legal plan or an error that says whose
+/// fault it is.
 ///
 /// `name` is what errors call it.
 pub(crate) fn drive(

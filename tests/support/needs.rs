@@ -1,7 +1,8 @@
-//! What tests need that not every machine has: the one place that decides whether it is here, and what becomes of a test where it is not.
+//! What tests need that not every machine has: the one place that decides whether it is here, and
+//! what becomes of a test where it is not.
 //!
-//! Such a test is ignored with the reason. `PLACEWRIGHT_REQUIRE`, words with commas between them, names what has to be here; its absence then
-//! is a failure of each test that needs it.
+//! Such a test is ignored with the reason. `PLACEWRIGHT_REQUIRE`, words with commas between them,
+//! names what has to be here; its absence then is a failure of each test that needs it.
 
 #![allow(dead_code, reason = "not every program of tests needs everything")]
 
@@ -230,7 +231,8 @@ pub(crate) fn is_required(word: &str) -> bool {
 }
 
 /// # Errors
-/// If the environment requires what nobody knows: a misspelt requirement must not pass for a met one.
+/// If the environment requires what nobody knows: a misspelt requirement must not pass for a met
+/// one.
 pub(crate) fn check_required() -> Result<(), String> {
     check_words(&required())
 }

@@ -1,4 +1,5 @@
-//! Reads the NumPy archives beside the models: floats and integers, row-major, as `make_models.py` wrote them.
+//! Reads the NumPy archives beside the models: floats and integers, row-major, as `make_models.py`
+//! wrote them.
 
 use std::collections::BTreeMap;
 use std::fs::File;

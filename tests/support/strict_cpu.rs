@@ -1,8 +1,9 @@
 //! A CPU device that catches missing transfers.
 //!
-//! CPU devices could read each other's memory by accident, and a missing transfer would never show. [`StrictCpu`] gives
-//! its kernels poison in place of every tensor that is not in its own memory: NaN for floats, bytes 0xAB for the rest,
-//! so that a missing transfer is a wrong result. Shared by suites with `#[path]`.
+//! CPU devices could read each other's memory by accident, and a missing transfer would never show.
+//! [`StrictCpu`] gives its kernels poison in place of every tensor that is not in its own memory:
+//! NaN for floats, bytes 0xAB for the rest, so that a missing transfer is a wrong result. Shared by
+//! suites with `#[path]`.
 
 #![allow(
     dead_code,

@@ -1,4 +1,5 @@
-//! What placement algorithms have in common: costs per device, links per pair, ranks, one device per group.
+//! What placement algorithms have in common: costs per device, links per pair, ranks, one device
+//! per group.
 
 use crate::NONE;
 use crate::devices::DeviceSet;
@@ -14,8 +15,8 @@ pub struct CostMatrix {
 }
 
 impl CostMatrix {
-    /// Spreads the classes over the devices: `cost rows x devices` numbers, so for tables of many rows on thousands of
-    /// devices read [`Graph::costs`] instead.
+    /// Spreads the classes over the devices: `cost rows x devices` numbers, so for tables of many
+    /// rows on thousands of devices read [`Graph::costs`] instead.
     pub fn new(graph: &Graph<'_>, devices: &DeviceSet<'_>) -> Self {
         let n_classes = graph.counts().cost_classes as usize;
         let classes = devices.cost_classes();
@@ -31,7 +32,8 @@ impl CostMatrix {
         }
     }
 
-    /// Cost in ns of one execution per device, for a row of [`Graph::cost_row`]; +inf = cannot run there.
+    /// Cost in ns of one execution per device, for a row of [`Graph::cost_row`]; +inf = cannot run
+    /// there.
     #[inline]
     pub fn row(&self, row: u32) -> &[f64] {
         let start = row as usize * self.n_devices;
@@ -60,8 +62,8 @@ impl LinkMatrix {
         }
     }
 
-    /// One domain per device, so that exceptions count and the diagonal is free: `devices x devices` host calls of about
-    /// 0.1 us, meant for up to some dozens of devices.
+    /// One domain per device, so that exceptions count and the diagonal is free: `devices x
+    /// devices` host calls of about 0.1 us, meant for up to some dozens of devices.
     pub fn by_device(devices: &DeviceSet<'_>) -> Self {
         let pairs = devices
             .ids()
@@ -116,8 +118,8 @@ impl LinkMatrix {
         latency_ns + self.ns_per_byte_from(from)[to] * bytes as f64
     }
 
-    /// The mean link over all ordered pairs of different devices: what ranks use while nothing is placed. Free when there
-    /// is one device.
+    /// The mean link over all ordered pairs of different devices: what ranks use while nothing is
+    /// placed. Free when there is one device.
     #[expect(
         clippy::cast_precision_loss,
         reason = "numbers of devices are far below 2^53"
@@ -152,11 +154,12 @@ impl LinkMatrix {
     }
 }
 
-/// Upward rank of each node, in ns: the longest way from its start to the end of the graph, with mean costs (Topcuoglu et
-/// al. 2002, eq. 8). `work_ns` is the mean cost per node, `link` the mean link.
+/// Upward rank of each node, in ns: the longest way from its start to the end of the graph, with
+/// mean costs (Topcuoglu et al. 2002, eq. 8). `work_ns` is the mean cost per node, `link` the mean
+/// link.
 ///
-/// A producer's rank is never below its consumers', so descending rank, ties on the smaller id, is an order in which
-/// producers come first.
+/// A producer's rank is never below its consumers', so descending rank, ties on the smaller id, is
+/// an order in which producers come first.
 #[expect(clippy::cast_precision_loss, reason = "sizes are below 2^53")]
 pub fn upward_ranks(graph: &Graph<'_>, work_ns: &[f64], link: LinkCost) -> Vec<f64> {
     let predecessors = graph.predecessors();
@@ -187,7 +190,8 @@ pub fn upward_ranks(graph: &Graph<'_>, work_ns: &[f64], link: LinkCost) -> Vec<f
     rank
 }
 
-/// Node ids by descending key, ties on the smaller id. Linear in time where keys are spread evenly, as ranks mostly are.
+/// Node ids by descending key, ties on the smaller id. Linear in time where keys are spread evenly,
+/// as ranks mostly are.
 pub fn descending(keys: &[f64]) -> Vec<u32> {
     let before = |&a: &u32, &b: &u32| {
         let (key_a, key_b) = (keys[a as usize], keys[b as usize]);
@@ -230,7 +234,8 @@ struct Buckets {
 }
 
 impl Buckets {
-    /// Nothing where comparing is the better way: few keys, or a range that is no number or has no length.
+    /// Nothing where comparing is the better way: few keys, or a range that is no number or has no
+    /// length.
     #[expect(clippy::cast_precision_loss, reason = "nodes are below 2^32")]
     fn new(keys: &[f64]) -> Option<Self> {
         let (mut lowest, mut highest) = (f64::INFINITY, f64::NEG_INFINITY);
@@ -262,7 +267,8 @@ impl Buckets {
     }
 }
 
-/// Every node on its most preferred device, pins and groups respected: a legal start for searches, unless memory is short.
+/// Every node on its most preferred device, pins and groups respected: a legal start for searches,
+/// unless memory is short.
 pub fn preferred_devices(graph: &Graph<'_>) -> Vec<u32> {
     let mut assignment = Assignment::new(graph);
     for node in graph.nodes() {
@@ -271,7 +277,8 @@ pub fn preferred_devices(graph: &Graph<'_>) -> Vec<u32> {
     assignment.of_node
 }
 
-/// Devices decided so far, with the rule that the first member decided, or a pinned one, decides for its whole group.
+/// Devices decided so far, with the rule that the first member decided, or a pinned one, decides
+/// for its whole group.
 #[derive(Debug, Clone)]
 pub struct Assignment<'a> {
     group: &'a [u32],

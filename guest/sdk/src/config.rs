@@ -1,6 +1,8 @@
-//! Configuration: what the user passed as `--policy-config KEY=VALUE`, checked against what the policy declares.
+//! Configuration: what the user passed as `--policy-config KEY=VALUE`, checked against what the
+//! policy declares.
 //!
-//! Takes the properties of the contract's `configure`; gives typed values, or an error that names the key.
+//! Takes the properties of the contract's `configure`; gives typed values, or an error that names
+//! the key.
 
 use std::error::Error;
 use std::fmt;
@@ -54,7 +56,8 @@ impl Config {
     /// Checks the keys against the declared settings.
     ///
     /// # Errors
-    /// [`ConfigError::UnknownKey`] for a key that is not declared, [`ConfigError::Other`] for one given twice.
+    /// [`ConfigError::UnknownKey`] for a key that is not declared, [`ConfigError::Other`] for one
+    /// given twice.
     pub fn new(
         settings: &'static [Setting],
         entries: Vec<(String, String)>,
@@ -88,8 +91,8 @@ impl Config {
     /// The value of a declared setting, its declared default where the user gave none.
     ///
     /// # Errors
-    /// [`ConfigError::BadValue`] when the value does not parse; [`ConfigError::Other`] when the policy reads a key that it
-    /// does not declare.
+    /// [`ConfigError::BadValue`] when the value does not parse; [`ConfigError::Other`] when the
+    /// policy reads a key that it does not declare.
     pub fn parse<T>(&self, key: &str) -> Result<T, ConfigError>
     where
         T: FromStr,

@@ -11,7 +11,8 @@ use crate::source::DeviceSource;
 use crate::source::DeviceSpec;
 use crate::source::LinkCost;
 
-/// The devices of one placement. Lent for one call; device ids are `0..len()` and hold within that call or run.
+/// The devices of one placement. Lent for one call; device ids are `0..len()` and hold within that
+/// call or run.
 pub struct DeviceSet<'a> {
     source: &'a dyn DeviceSource,
     log: &'a Log,
@@ -99,13 +100,14 @@ impl<'a> DeviceSet<'a> {
         queues: u32;
     }
 
-    /// Link domain x link domain, row-major; the diagonal is what two different devices of one domain pay.
+    /// Link domain x link domain, row-major; the diagonal is what two different devices of one
+    /// domain pay.
     pub fn links(&self) -> &[LinkCost] {
         self.columns.links.get_or_init(|| self.source.links())
     }
 
-    /// The link between two devices, exceptions included; free within one device. One host call: for all pairs,
-    /// [`crate::LinkMatrix`].
+    /// The link between two devices, exceptions included; free within one device. One host call:
+    /// for all pairs, [`crate::LinkMatrix`].
     pub fn link(&self, src: u32, dst: u32) -> LinkCost {
         if src == dst {
             LinkCost::default()

@@ -1,10 +1,11 @@
-//! What a plan is expected to take: a list schedule, event by event, as the executor would run it. The host estimates plans with
-//! it, and [`testing`](crate::testing) scores them with it.
+//! What a plan is expected to take: a list schedule, event by event, as the executor would run it.
+//! The host estimates plans with it, and [`testing`](crate::testing) scores them with it.
 //!
-//! A node may start when its inputs have arrived on its device. When a queue of a chip is free, the nodes that may start there
-//! do, that of the largest start order first, ties by id; a queue never waits for a node whose inputs are still on their way
-//! while another one may start. Devices of one chip share its queues. A tensor arrives on another device once,
-//! `latency + bytes * ns_per_byte` after it was made; links do not contend, as in the schedules of Topcuoglu et al. 2002. What does
+//! A node may start when its inputs have arrived on its device. When a queue of a chip is free, the
+//! nodes that may start there do, that of the largest start order first, ties by id; a queue never
+//! waits for a node whose inputs are still on their way while another one may start. Devices of one
+//! chip share its queues. A tensor arrives on another device once, `latency + bytes * ns_per_byte`
+//! after it was made; links do not contend, as in the schedules of Topcuoglu et al. 2002. What does
 //! not run ([`EdgeKind::PRELOADED`](crate::EdgeKind::PRELOADED)) is on every device at once.
 
 use std::cmp::Ordering;
@@ -24,8 +25,8 @@ pub trait Durations {
     /// All executions of a node on a device, in ns; never NaN.
     fn work_ns(&self, node: u32, device: u32) -> f64;
 
-    /// The way of what an edge carries from one device to another, in ns; `position` is the edge's place in
-    /// [`Self::successors`].
+    /// The way of what an edge carries from one device to another, in ns; `position` is the edge's
+    /// place in [`Self::successors`].
     fn transfer_ns(&self, position: usize, source: u32, destination: u32) -> f64;
 }
 
@@ -53,7 +54,8 @@ pub struct Estimate {
     first_queue: Vec<u32>,
     /// By the first queue of a chip: how many it has.
     n_queues: Vec<u32>,
-    /// Queues that fill together: all of one chip, at its first one, or each alone where the plan names them.
+    /// Queues that fill together: all of one chip, at its first one, or each alone where the plan
+    /// names them.
     pools: Vec<Pool>,
     /// What happens next, soonest first.
     events: BinaryHeap<Reverse<Event>>,
@@ -168,7 +170,8 @@ impl Estimate {
         // Pools in which a node may start now.
         let mut touched: Vec<usize> = Vec::new();
         while let Some(&Reverse(Event { at_ns: now_ns, .. })) = self.events.peek() {
-            // All that happens at one instant comes before anything starts, so that start order and not chance decides.
+            // All that happens at one instant comes before anything starts, so that start order and
+            // not chance decides.
             while let Some(&Reverse(event)) = self.events.peek()
                 && event.at_ns <= now_ns
             {

@@ -6,9 +6,10 @@
 /// - `export_policy!(RoundRobin, online)`: an [`OnlinePolicy`](crate::OnlinePolicy) that does both.
 /// - `export_policy!(Stealing, online_only)`: one that places while graphs run and no other way.
 ///
-/// Built for wasm32 it exports the functions of the contract, keeps one instance, forwards the message of a panic to the
-/// host's log, and embeds the contract's version in the section `placewright:sdk`. Built natively it defines
-/// `pub fn native() -> Box<dyn NativePolicy>`, a fresh instance of the same policy for hosts and tests. Once per crate.
+/// Built for wasm32 it exports the functions of the contract, keeps one instance, forwards the
+/// message of a panic to the host's log, and embeds the contract's version in the section
+/// `placewright:sdk`. Built natively it defines `pub fn native() -> Box<dyn NativePolicy>`, a fresh
+/// instance of the same policy for hosts and tests. Once per crate.
 #[macro_export]
 macro_rules! export_policy {
     ($policy:ty) => {

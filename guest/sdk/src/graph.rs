@@ -1,7 +1,8 @@
-//! The graph as a policy sees it: columns, each fetched from the host at most once and handed out as slices.
+//! The graph as a policy sees it: columns, each fetched from the host at most once and handed out
+//! as slices.
 //!
-//! Node ids are topological: every edge goes from a lower to a higher id (loops' back edges stand apart). So a loop over
-//! `0..len()` sees producers before consumers, and nobody needs to sort.
+//! Node ids are topological: every edge goes from a lower to a higher id (loops' back edges stand
+//! apart). So a loop over `0..len()` sees producers before consumers, and nobody needs to sort.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -30,8 +31,8 @@ impl EdgeKind {
     pub const SIZE_UNKNOWN: u8 = 4;
     /// A reference or resource.
     pub const REFERENCE: u8 = 8;
-    /// Of a constant or a placeholder, which does not run: what it gives is on every device that reads it before a run begins,
-    /// so no run moves it.
+    /// Of a constant or a placeholder, which does not run: what it gives is on every device that
+    /// reads it before a run begins, so no run moves it.
     pub const PRELOADED: u8 = 16;
 }
 
@@ -50,7 +51,8 @@ impl PlacementHint {
     pub const FUNCTION_CALL: u8 = 8;
     /// Its request was softened.
     pub const SOFTENED: u8 = 16;
-    /// An `Identity` without request between nodes of equal requests, with one edge in and one out: follows its producer.
+    /// An `Identity` without request between nodes of equal requests, with one edge in and one out:
+    /// follows its producer.
     pub const MATCHING_IDENTITY: u8 = 32;
 }
 
@@ -95,7 +97,8 @@ pub struct InEdge {
     pub from: u32,
     /// Index of the edge: its position in the columns of edges.
     pub edge: usize,
-    /// The tensor it carries, or [`NONE`] for a control edge. Two edges of one tensor into one device are one transfer.
+    /// The tensor it carries, or [`NONE`] for a control edge. Two edges of one tensor into one
+    /// device are one transfer.
     pub tensor: u32,
     /// Size of that tensor; 0 for a control edge.
     pub bytes: u64,
@@ -103,7 +106,8 @@ pub struct InEdge {
     pub kind: u8,
 }
 
-/// The graph to place. Lent for one call; every column costs one copy at its first use, nothing later.
+/// The graph to place. Lent for one call; every column costs one copy at its first use, nothing
+/// later.
 pub struct Graph<'a> {
     source: &'a dyn GraphSource,
     log: &'a Log,
@@ -205,7 +209,8 @@ impl<'a> Graph<'a> {
         )
     }
 
-    /// Legal devices of each candidate set, most preferred first; never empty. All members of a group have the same set.
+    /// Legal devices of each candidate set, most preferred first; never empty. All members of a
+    /// group have the same set.
     pub fn candidates(&self) -> Rows<'_> {
         rows(
             self.columns
@@ -236,8 +241,9 @@ impl<'a> Graph<'a> {
         })
     }
 
-    /// Per node whether it is a constant that waits for nothing. Such a node is not executed: the host makes the constant once, on
-    /// each device that reads it, so it takes no time in a run, is never moved in one, and takes memory only where it is read.
+    /// Per node whether it is a constant that waits for nothing. Such a node is not executed: the
+    /// host makes the constant once, on each device that reads it, so it takes no time in a
+    /// run, is never moved in one, and takes memory only where it is read.
     pub fn constants(&self) -> Vec<bool> {
         let names = self.op_type_names().iter();
         let is_const: Vec<bool> = names.map(|name| name == "Const").collect();
@@ -251,8 +257,8 @@ impl<'a> Graph<'a> {
             .collect()
     }
 
-    /// Bytes that each edge carries, 0 for control edges: [`Self::tensor_bytes`] spread over the edges. Computed at each
-    /// call.
+    /// Bytes that each edge carries, 0 for control edges: [`Self::tensor_bytes`] spread over the
+    /// edges. Computed at each call.
     pub fn edge_bytes(&self) -> Vec<u64> {
         let bytes = self.tensor_bytes();
         let of_tensor = |&tensor: &u32| match tensor {

@@ -1,8 +1,8 @@
 //! Write a placement policy for Placewright once; run it sandboxed as WebAssembly, or natively.
 //!
-//! A policy decides which device runs each node of a dataflow graph. It sees the graph and the devices as columns of
-//! numbers ([`Graph`], [`DeviceSet`]), writes a device per node into a [`Plan`], and offers it. The host checks every
-//! offer; the last one it accepted is the answer.
+//! A policy decides which device runs each node of a dataflow graph. It sees the graph and the
+//! devices as columns of numbers ([`Graph`], [`DeviceSet`]), writes a device per node into a
+//! [`Plan`], and offers it. The host checks every offer; the last one it accepted is the answer.
 //!
 //! A whole policy, whose `Cargo.toml` says `crate-type = ["cdylib", "rlib"]`:
 //!
@@ -64,13 +64,14 @@
 //! # Ok::<(), PlaceError>(())
 //! ```
 //!
-//! Built for `wasm32-unknown-unknown` it is a core module that imports the contract `placewright:policy` and nothing else:
-//! no clock, no files, no randomness. Built natively it is an ordinary crate: `native()`, which [`export_policy!`]
-//! defines, gives hosts an instance to run without a sandbox.
+//! Built for `wasm32-unknown-unknown` it is a core module that imports the contract
+//! `placewright:policy` and nothing else: no clock, no files, no randomness. Built natively it is
+//! an ordinary crate: `native()`, which [`export_policy!`] defines, gives hosts an instance to run
+//! without a sandbox.
 //!
-//! Policies are asked to be deterministic: ties go to the smaller id, random numbers come from the seed, nobody iterates over
-//! a `HashMap`. Then the sandboxed policy and the native one give the same plan, bit for bit: neither uses fused
-//! multiply-add, and the host canonicalizes NaN.
+//! Policies are asked to be deterministic: ties go to the smaller id, random numbers come from the
+//! seed, nobody iterates over a `HashMap`. Then the sandboxed policy and the native one give the
+//! same plan, bit for bit: neither uses fused multiply-add, and the host canonicalizes NaN.
 
 pub mod algorithm;
 pub mod config;

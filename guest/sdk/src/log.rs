@@ -16,8 +16,8 @@ use std::sync::Arc;
 pub use crate::source::LogLevel;
 pub use crate::source::LogSink;
 
-/// A handle on the host's log. Cheap to clone; the macros [`crate::info!`] and its siblings take one, or anything that
-/// has a method `log()`.
+/// A handle on the host's log. Cheap to clone; the macros [`crate::info!`] and its siblings take
+/// one, or anything that has a method `log()`.
 #[derive(Clone)]
 pub struct Log {
     sink: Option<Arc<dyn LogSink>>,
@@ -55,7 +55,8 @@ impl Log {
         level >= threshold
     }
 
-    /// Formats and hands in a message, if somebody wants it. The host truncates long ones and limits their number.
+    /// Formats and hands in a message, if somebody wants it. The host truncates long ones and
+    /// limits their number.
     pub fn write(&self, level: LogLevel, message: fmt::Arguments<'_>) {
         if self.is_enabled(level)
             && let Some(sink) = &self.sink
@@ -79,7 +80,8 @@ impl fmt::Debug for Log {
     }
 }
 
-/// Logs at a level: `log_at!(LogLevel::Info, graph, "{} nodes", n)`. Formats nothing below the host's threshold.
+/// Logs at a level: `log_at!(LogLevel::Info, graph, "{} nodes", n)`. Formats nothing below the
+/// host's threshold.
 #[macro_export]
 macro_rules! log_at {
     // A `match` keeps temporaries of `$log` alive, which a `let` would not.

@@ -1,4 +1,5 @@
-//! Memory while a graph is placed: the host's rule `memory`, as far as it can be known before all nodes have a device.
+//! Memory while a graph is placed: the host's rule `memory`, as far as it can be known before all
+//! nodes have a device.
 
 use crate::NONE;
 use crate::algorithm::Assignment;
@@ -8,9 +9,10 @@ use crate::plan::Plan;
 
 /// Room on the devices, per memory domain, while groups are placed.
 ///
-/// Counts what stays and the largest workspace. A constant ([`Graph::constants`]) counts on each device that reads it, wherever
-/// its own node is. What the tensors of a run need on top depends on the whole plan: ask the host with
-/// [`Plan::peak_bytes_per_device`], and set it aside with [`Self::reserve`].
+/// Counts what stays and the largest workspace. A constant ([`Graph::constants`]) counts on each
+/// device that reads it, wherever its own node is. What the tensors of a run need on top depends on
+/// the whole plan: ask the host with [`Plan::peak_bytes_per_device`], and set it aside with
+/// [`Self::reserve`].
 #[derive(Debug, Clone)]
 pub struct MemoryBudget {
     domain: Vec<u32>,
@@ -94,7 +96,8 @@ impl MemoryBudget {
         budget
     }
 
-    /// Whether everything together might be too much for some device: where not, nobody needs to ask.
+    /// Whether everything together might be too much for some device: where not, nobody needs to
+    /// ask.
     pub fn is_tight(&self) -> bool {
         let sum = |sum: u64, &bytes: &u64| sum.saturating_add(bytes);
         let workspaces = &self.group_workspace_bytes;
@@ -104,8 +107,8 @@ impl MemoryBudget {
         self.free_bytes.iter().any(|&free| free < all)
     }
 
-    /// Whether a group fits on a device: its state, the constants that it reads and that are not there yet, and the workspace of
-    /// each of its nodes.
+    /// Whether a group fits on a device: its state, the constants that it reads and that are not
+    /// there yet, and the workspace of each of its nodes.
     #[inline]
     pub fn fits(&self, group: u32, device: u32) -> bool {
         let domain = self.domain[device as usize] as usize;
@@ -147,9 +150,10 @@ impl MemoryBudget {
         }
     }
 
-    /// Raises what is `reserved` on each device, in bytes, to what the plan as it stands needs beyond what stays there, by the
-    /// host's reckoning, and a quarter: moving nodes away changes what the others need. For the next try after the host has
-    /// refused a plan; this budget has taken all of its groups.
+    /// Raises what is `reserved` on each device, in bytes, to what the plan as it stands needs
+    /// beyond what stays there, by the host's reckoning, and a quarter: moving nodes away
+    /// changes what the others need. For the next try after the host has refused a plan; this
+    /// budget has taken all of its groups.
     pub fn set_aside(&self, reserved: &mut [u64], plan: &Plan<'_>) {
         let peaks = plan.peak_bytes_per_device();
         for ((reserved, &staying), peak) in reserved.iter_mut().zip(&self.staying_bytes).zip(peaks)
@@ -180,8 +184,9 @@ impl MemoryBudget {
     }
 }
 
-/// Per node whether it is a constant ([`Graph::constants`]) whose device nothing else decides: it is not pinned, and in no group
-/// with others. Its device matters to nobody but readers of listings.
+/// Per node whether it is a constant ([`Graph::constants`]) whose device nothing else decides: it
+/// is not pinned, and in no group with others. Its device matters to nobody but readers of
+/// listings.
 pub fn free_constants(graph: &Graph<'_>) -> Vec<bool> {
     let mut n_members = vec![0_u32; graph.counts().groups as usize];
     for &group in graph.group() {
@@ -197,8 +202,9 @@ pub fn free_constants(graph: &Graph<'_>) -> Vec<bool> {
     is_free
 }
 
-/// Gives each of these constants the device of its first reader that it may be on, so that a listing shows it where it is held.
-/// `devices`: one per node, all decided but those of the constants.
+/// Gives each of these constants the device of its first reader that it may be on, so that a
+/// listing shows it where it is held. `devices`: one per node, all decided but those of the
+/// constants.
 pub fn place_constants(graph: &Graph<'_>, is_free: &[bool], devices: &mut [u32]) {
     let successors = graph.successors();
     for node in graph.nodes().filter(|&node| is_free[node as usize]) {
@@ -212,9 +218,10 @@ pub fn place_constants(graph: &Graph<'_>, is_free: &[bool], devices: &mut [u32])
     }
 }
 
-/// Stages of nodes in import order, one device after the other, each taking as many nodes as its memory holds: the plan to fall
-/// back to where memory is so short that only plans with few copies fit. Asks the host some `16 * devices` times what a plan
-/// needs. Gives a device per node; whether all of it fits, an offer tells.
+/// Stages of nodes in import order, one device after the other, each taking as many nodes as its
+/// memory holds: the plan to fall back to where memory is so short that only plans with few copies
+/// fit. Asks the host some `16 * devices` times what a plan needs. Gives a device per node; whether
+/// all of it fits, an offer tells.
 pub fn contiguous_stages(graph: &Graph<'_>, devices: &DeviceSet<'_>, plan: &Plan<'_>) -> Vec<u32> {
     let capacity = capacities(devices);
     let domains = devices.memory_domains();
@@ -260,8 +267,8 @@ pub fn contiguous_stages(graph: &Graph<'_>, devices: &DeviceSet<'_>, plan: &Plan
     devices
 }
 
-/// Device `i` has the nodes up to `ends[i]`, the next device those behind the last end; nodes that may not be there go to their
-/// most preferred device.
+/// Device `i` has the nodes up to `ends[i]`, the next device those behind the last end; nodes that
+/// may not be there go to their most preferred device.
 fn staged(graph: &Graph<'_>, ends: &[usize]) -> Vec<u32> {
     let mut assignment = Assignment::new(graph);
     let mut stage = 0;

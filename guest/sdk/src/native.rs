@@ -1,7 +1,7 @@
 //! Policies linked natively: what the host holds for twins, fallback and benchmarks.
 //!
-//! [`crate::export_policy!`] gives each policy crate a function `native()` that returns one. It runs the author's code
-//! over the host's own memory, without sandbox and limits.
+//! [`crate::export_policy!`] gives each policy crate a function `native()` that returns one. It
+//! runs the author's code over the host's own memory, without sandbox and limits.
 
 use std::fmt;
 

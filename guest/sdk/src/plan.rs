@@ -33,8 +33,8 @@ impl<'a> Plan<'a> {
         self.offer()
     }
 
-    /// Moves some nodes, with their whole groups, each group once. Nodes that do not exist are ignored, as is everything while
-    /// there is not one device per node.
+    /// Moves some nodes, with their whole groups, each group once. Nodes that do not exist are
+    /// ignored, as is everything while there is not one device per node.
     pub fn move_nodes(&self, nodes: &[u32], device: u32) {
         self.sink.move_nodes(nodes, device);
     }
@@ -54,8 +54,9 @@ impl<'a> Plan<'a> {
         self.sink.transfer_bytes()
     }
 
-    /// Peak memory of the plan as it stands, per device. Also told of a plan that breaks the rule `memory` and no other, so that
-    /// one learns how much is too much; zeroes for one that breaks another rule.
+    /// Peak memory of the plan as it stands, per device. Also told of a plan that breaks the rule
+    /// `memory` and no other, so that one learns how much is too much; zeroes for one that
+    /// breaks another rule.
     pub fn peak_bytes_per_device(&self) -> Vec<u64> {
         self.sink.peak_bytes_per_device()
     }
@@ -87,7 +88,8 @@ impl<'a> Plan<'a> {
         self.sink.metric(name, value);
     }
 
-    /// Hands in the plan as it stands. The last accepted offer is the answer, also when a limit ends the call afterwards.
+    /// Hands in the plan as it stands. The last accepted offer is the answer, also when a limit
+    /// ends the call afterwards.
     ///
     /// # Errors
     /// The first rule that the plan breaks; what was offered before stays the answer.

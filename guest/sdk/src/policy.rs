@@ -13,9 +13,9 @@ use crate::source::Violation;
 
 /// A placement policy.
 ///
-/// An instance is made with `default()`, configured once, and then asked for any number of placements, one at a time. In
-/// WebAssembly an instance lives in a sandbox of its own and may be dropped after any call, so what it keeps between
-/// calls is a cache at most.
+/// An instance is made with `default()`, configured once, and then asked for any number of
+/// placements, one at a time. In WebAssembly an instance lives in a sandbox of its own and may be
+/// dropped after any call, so what it keeps between calls is a cache at most.
 pub trait Policy: Default + Send + 'static {
     /// The name by which users ask for it; use the published name of the algorithm.
     const NAME: &'static str;
@@ -23,28 +23,32 @@ pub trait Policy: Default + Send + 'static {
     /// What it does, in a sentence or two.
     const DESCRIPTION: &'static str = "";
 
-    /// The configuration keys it understands. Others are refused before [`Self::configure`] is called.
+    /// The configuration keys it understands. Others are refused before [`Self::configure`] is
+    /// called.
     const SETTINGS: &'static [Setting] = &[];
 
-    /// Takes the configuration; called once per instance, before anything else, also when it is empty.
+    /// Takes the configuration; called once per instance, before anything else, also when it is
+    /// empty.
     ///
     /// # Errors
-    /// A value is out of range or keys contradict each other; `?` on [`Config::parse`] covers values that do not parse.
+    /// A value is out of range or keys contradict each other; `?` on [`Config::parse`] covers
+    /// values that do not parse.
     fn configure(&mut self, config: &Config) -> Result<(), ConfigError> {
         let _ = config;
         Ok(())
     }
 
-    /// Places a whole graph: hands assignments to `plan` and offers them. The last offer that the host accepted is the
-    /// answer, so a policy that searches offers early and offers again when it has found something better.
+    /// Places a whole graph: hands assignments to `plan` and offers them. The last offer that the
+    /// host accepted is the answer, so a policy that searches offers early and offers again
+    /// when it has found something better.
     ///
-    /// The same graph, devices and seed must give the same plan: take random numbers from `seed`, break ties on ids, and
-    /// do not iterate over hash maps.
+    /// The same graph, devices and seed must give the same plan: take random numbers from `seed`,
+    /// break ties on ids, and do not iterate over hash maps.
     ///
     /// # Errors
-    /// [`PlaceError::Declined`] when the graph or the devices are none for this policy, [`PlaceError::Failed`] when it
-    /// found no legal plan. The host then asks the next policy of its ladder. After an accepted offer a failure leaves that
-    /// offer the answer.
+    /// [`PlaceError::Declined`] when the graph or the devices are none for this policy,
+    /// [`PlaceError::Failed`] when it found no legal plan. The host then asks the next policy
+    /// of its ladder. After an accepted offer a failure leaves that offer the answer.
     fn place(
         &mut self,
         graph: &Graph<'_>,
@@ -60,7 +64,8 @@ pub trait Policy: Default + Send + 'static {
     }
 }
 
-/// A policy that is asked about each op when it becomes ready. State lives in the policy between `begin` and `end`.
+/// A policy that is asked about each op when it becomes ready. State lives in the policy between
+/// `begin` and `end`.
 pub trait OnlinePolicy: Policy {
     /// A run starts. Graph and devices are lent for this call only: keep what `pick` needs.
     ///
@@ -74,11 +79,12 @@ pub trait OnlinePolicy: Policy {
         seed: u64,
     ) -> Result<(), PlaceError>;
 
-    /// The device for a task, or `None` for no opinion: the host then takes its default. Called for every task, so it
-    /// should neither allocate nor log.
+    /// The device for a task, or `None` for no opinion: the host then takes its default. Called for
+    /// every task, so it should neither allocate nor log.
     fn pick(&mut self, task: &ReadyTask) -> Option<u32>;
 
-    /// The same for tasks that became ready together: pushes one answer per task, [`crate::NONE`] for no opinion.
+    /// The same for tasks that became ready together: pushes one answer per task, [`crate::NONE`]
+    /// for no opinion.
     fn pick_batch(&mut self, tasks: &[ReadyTask], devices: &mut Vec<u32>) {
         for task in tasks {
             let device = self.pick(task);

@@ -1,7 +1,9 @@
-//! Where the views get their columns: the sandbox's imports in wasm, the host's own memory natively.
+//! Where the views get their columns: the sandbox's imports in wasm, the host's own memory
+//! natively.
 //!
-//! Policy authors do not use this module. The host implements these traits for its native twins; the SDK implements
-//! them over the WIT imports. Columns have the names, meanings and units of `wit/v0.1/policy.wit`.
+//! Policy authors do not use this module. The host implements these traits for its native twins;
+//! the SDK implements them over the WIT imports. Columns have the names, meanings and units of
+//! `wit/v0.1/policy.wit`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -37,7 +39,8 @@ pub struct Strings<'a> {
     pub text: Cow<'a, str>,
 }
 
-/// Dims of tensor `i` are `sizes[offsets[i]..offsets[i + 1]]`; -1 = unknown, a single -2 = unknown rank.
+/// Dims of tensor `i` are `sizes[offsets[i]..offsets[i + 1]]`; -1 = unknown, a single -2 = unknown
+/// rank.
 #[derive(Debug, Clone)]
 pub struct Dims<'a> {
     /// Where each tensor's dims start, and the end.
@@ -194,7 +197,8 @@ pub trait DeviceSource {
     fn link(&self, src: u32, dst: u32) -> LinkCost;
 }
 
-/// Where the answer goes (WIT `planning.plan`). Methods take `&self`: the host's side has its own state.
+/// Where the answer goes (WIT `planning.plan`). Methods take `&self`: the host's side has its own
+/// state.
 #[expect(missing_docs, reason = "documented in the contract, method by method")]
 pub trait PlanSink {
     fn set_devices(&self, device: &[u32]);

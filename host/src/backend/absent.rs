@@ -16,7 +16,8 @@ use crate::device::PhysicalDevice;
 use crate::device::pci_devices;
 use crate::device::pci_numa_node;
 
-/// Stands in for the factory of a type that a build lacks ([`crate::device::FactoryRegistry::register_placeholder`]).
+/// Stands in for the factory of a type that a build lacks
+/// ([`crate::device::FactoryRegistry::register_placeholder`]).
 #[derive(Debug, Clone)]
 pub struct AbsentDeviceFactory {
     device_type: String,
@@ -29,12 +30,13 @@ pub struct AbsentDeviceFactory {
 /// Classes of cards that could be GPUs: display controllers, accelerators.
 const GPU_CLASSES: [u32; 2] = [0x03, 0x12];
 
-/// Makers of GPUs that compute: NVIDIA, AMD. Of others' cards, most show the console of a server and no more.
+/// Makers of GPUs that compute: NVIDIA, AMD. Of others' cards, most show the console of a server
+/// and no more.
 const GPU_VENDORS: [u32; 2] = [0x10de, 0x1002];
 
 impl AbsentDeviceFactory {
-    /// Nothing makes devices of this type, because `what` is missing; `remedy` is what the user can do. Both are parts of a
-    /// sentence: `this build has no backend for GPUs`.
+    /// Nothing makes devices of this type, because `what` is missing; `remedy` is what the user can
+    /// do. Both are parts of a sentence: `this build has no backend for GPUs`.
     pub fn new(
         device_type: impl Into<String>,
         what: impl Into<String>,
@@ -94,7 +96,8 @@ impl DeviceFactory for AbsentDeviceFactory {
     fn register_kernels(&self, _: &mut KernelRegistry) {}
 }
 
-/// Where cards are that nothing drives, as a part of a sentence. A bus that cannot be read has none: the answer is the same without.
+/// Where cards are that nothing drives, as a part of a sentence. A bus that cannot be read has
+/// none: the answer is the same without.
 pub(super) fn undriven_cards(root: &Path) -> String {
     let found = pci_devices(root, &GPU_CLASSES).unwrap_or_default();
     let gpus = found

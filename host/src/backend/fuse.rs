@@ -18,11 +18,13 @@ use crate::tensor::Shape;
 /// The attribute that says what follows a product, as TensorFlow's fused ops have it.
 const FUSED_OPS: &str = "fused_ops";
 
-/// Replaces products that only a bias reads, and a bias that only an activation reads, by one kernel each: the sums stay in
-/// registers or in the cache, and there are fewer nodes. The same operations in the same order, so the same numbers, but that of floats of
-/// 16 bits only the last is rounded to them.
+/// Replaces products that only a bias reads, and a bias that only an activation reads, by one
+/// kernel each: the sums stay in registers or in the cache, and there are fewer nodes. The same
+/// operations in the same order, so the same numbers, but that of floats of 16 bits only the last
+/// is rounded to them.
 ///
-/// `types`: those of which the device has fused kernels; `is_activation`: whether they know an op of one input.
+/// `types`: those of which the device has fused kernels; `is_activation`: whether they know an op
+/// of one input.
 pub(super) fn fuse_products(
     graph: &mut PartitionGraph<'_>,
     types: &[DType],

@@ -1,7 +1,7 @@
 //! The code that makes devices; this file holds the one list of backends.
 //!
-//! In come device options, out go devices and the registrations of their kernels. A backend knows `device` and
-//! `kernels`, and no graph beyond the attributes of the node whose kernel it makes.
+//! In come device options, out go devices and the registrations of their kernels. A backend knows
+//! `device` and `kernels`, and no graph beyond the attributes of the node whose kernel it makes.
 
 use crate::device::DEFAULT_FACTORY_PRIORITY;
 use crate::device::FactoryRegistry;
@@ -62,8 +62,8 @@ fn with_backends(registry: Registry) -> Registry {
 }
 
 impl Default for Registry {
-    /// What ships: the ops of [`OpRegistry::default`], and [`BACKENDS`]. A pure function: the environment is read by
-    /// [`Registry::with_enabled_types_from_env`].
+    /// What ships: the ops of [`OpRegistry::default`], and [`BACKENDS`]. A pure function: the
+    /// environment is read by [`Registry::with_enabled_types_from_env`].
     fn default() -> Self {
         with_backends(Self::of_ops(OpRegistry::default()))
     }

@@ -28,7 +28,8 @@ impl AsRef<[u8]> for TensorBytes {
 }
 
 impl Scope {
-    /// A tensor that runs are fed, called `name`. Dimensions that are not known are `None`: `[None, Some(784)]`.
+    /// A tensor that runs are fed, called `name`. Dimensions that are not known are `None`: `[None,
+    /// Some(784)]`.
     ///
     /// # Errors
     /// [`BuildError`], naming the node.
@@ -67,7 +68,8 @@ impl Scope {
     /// A constant of a tensor that is there, whose bytes it shares.
     ///
     /// # Errors
-    /// [`BuildError::Tensor`] where the host cannot read it, [`BuildError::OutputType`] where its elements are no `T`.
+    /// [`BuildError::Tensor`] where the host cannot read it, [`BuildError::OutputType`] where its
+    /// elements are no `T`.
     pub fn tensor<T: ValueType>(&self, tensor: &Tensor) -> Result<Value<T>, BuildError> {
         let data = if let Ok(strings) = tensor.as_strings() {
             LiteralData::Strings(strings.into())
@@ -81,7 +83,8 @@ impl Scope {
         self.constant_of(Literal::new(tensor.dtype(), tensor.shape().clone(), data))
     }
 
-    /// A constant that is a literal: elements that repeat, or come from a formula, take no memory until a device wants them.
+    /// A constant that is a literal: elements that repeat, or come from a formula, take no memory
+    /// until a device wants them.
     ///
     /// # Errors
     /// [`BuildError::OutputType`] where its elements are no `T`.
@@ -212,7 +215,8 @@ impl Scope {
             .value()
     }
 
-    /// The part of `x` that starts at `begin` and has `size` elements along each axis; -1 = up to the end.
+    /// The part of `x` that starts at `begin` and has `size` elements along each axis; -1 = up to
+    /// the end.
     ///
     /// # Errors
     /// [`BuildError`], naming the node.
@@ -246,7 +250,8 @@ impl Scope {
             .value()
     }
 
-    /// `x` with zeros around it: `paddings` is `[rank, 2]`, elements before and after along each axis.
+    /// `x` with zeros around it: `paddings` is `[rank, 2]`, elements before and after along each
+    /// axis.
     ///
     /// # Errors
     /// [`BuildError`], naming the node.

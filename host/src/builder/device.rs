@@ -6,7 +6,8 @@ use std::rc::Rc;
 use crate::names::DeviceSpec;
 use crate::names::NameError;
 
-/// An operation that is about to be added, as a device function sees it ([`super::Scope::device_function`]).
+/// An operation that is about to be added, as a device function sees it
+/// ([`super::Scope::device_function`]).
 #[derive(Debug, Clone, Copy)]
 pub struct NewOperation<'a> {
     pub(super) name: &'a str,
@@ -16,8 +17,8 @@ pub struct NewOperation<'a> {
 
 /// The device scopes that an operation stands in.
 ///
-/// They are kept as they were entered and walked when an operation is added, from the innermost outwards: an entry may then
-/// depend on the operation.
+/// They are kept as they were entered and walked when an operation is added, from the innermost
+/// outwards: an entry may then depend on the operation.
 #[derive(Debug, Clone, Default)]
 pub(super) struct DeviceStack(Vec<Entry>);
 
@@ -85,8 +86,8 @@ impl DeviceStack {
         stack
     }
 
-    /// What an operation in these scopes asks for (TensorFlow `Graph._apply_device_functions`). What a function gives stays as it is
-    /// spelled until it is merged.
+    /// What an operation in these scopes asks for (TensorFlow `Graph._apply_device_functions`).
+    /// What a function gives stays as it is spelled until it is merged.
     pub(super) fn requested(&self, name: &str, op: &str) -> Result<String, ScopeError> {
         let mut device = String::new();
         for entry in self.0.iter().rev() {

@@ -7,8 +7,8 @@ use crate::tensor::DType;
 use crate::tensor::LiteralError;
 use crate::tensor::TensorError;
 
-/// Why a node cannot be added, or a handle not be used: where, what was expected and what was found. The graph is as it was
-/// before.
+/// Why a node cannot be added, or a handle not be used: where, what was expected and what was
+/// found. The graph is as it was before.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {

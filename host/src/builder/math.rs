@@ -35,8 +35,8 @@ impl MatMul {
     }
 }
 
-/// The axes that a reduction goes over; negative ones count from the end. Arrays of axes, slices, one axis and tensors convert
-/// into it.
+/// The axes that a reduction goes over; negative ones count from the end. Arrays of axes, slices,
+/// one axis and tensors convert into it.
 #[derive(Debug, Clone)]
 pub struct Axes {
     axes: Operand<i32>,
@@ -254,8 +254,8 @@ impl Scope {
             .value()
     }
 
-    /// Products of matrices in batches, `[.., m, k] x [.., k, n] -> [.., m, n]`, batch dimensions broadcast to each other
-    /// (TensorFlow `BatchMatMulV2`).
+    /// Products of matrices in batches, `[.., m, k] x [.., k, n] -> [.., m, n]`, batch dimensions
+    /// broadcast to each other (TensorFlow `BatchMatMulV2`).
     ///
     /// # Errors
     /// [`BuildError`], naming the node.
@@ -341,7 +341,8 @@ impl Scope {
         self.node("LogicalNot", "LogicalNot").tensor(x).value()
     }
 
-    /// `x` where `condition` is true and `y` where it is not, all broadcast to each other (TensorFlow `SelectV2`).
+    /// `x` where `condition` is true and `y` where it is not, all broadcast to each other
+    /// (TensorFlow `SelectV2`).
     ///
     /// # Errors
     /// [`BuildError`], naming the node.
@@ -358,7 +359,8 @@ impl Scope {
             .value()
     }
 
-    /// An operation whose name, unless the app gives one, is another than its op's: TensorFlow's name for it.
+    /// An operation whose name, unless the app gives one, is another than its op's: TensorFlow's
+    /// name for it.
     pub(super) fn node(&self, op: &str, name: &str) -> OpBuilder<'_> {
         OpBuilder::new(self, op, name)
     }

@@ -1,8 +1,9 @@
 //! Graphs built in Rust: operations of an [`OpRegistry`] in, a [`Graph`] out.
 //!
-//! [`GraphBuilder`] owns the graph, [`Scope`] adds operations to it, and a [`Value`] is a tensor in it that carries its element
-//! type. Each operation is checked when it is added: arguments, types, attributes and shapes, by the definition that the
-//! importer uses as well, and with the same inference. No devices, no kernels, no file format.
+//! [`GraphBuilder`] owns the graph, [`Scope`] adds operations to it, and a [`Value`] is a tensor in
+//! it that carries its element type. Each operation is checked when it is added: arguments, types,
+//! attributes and shapes, by the definition that the importer uses as well, and with the same
+//! inference. No devices, no kernels, no file format.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -132,11 +133,13 @@ impl std::ops::Deref for GraphBuilder {
     }
 }
 
-/// Adds operations to a graph: those that have a method here, and every other one by [`Self::op`]. A scope also says what its
-/// operations have in common; scopes made from it inherit that. Cloning gives another handle of the same graph.
+/// Adds operations to a graph: those that have a method here, and every other one by [`Self::op`].
+/// A scope also says what its operations have in common; scopes made from it inherit that. Cloning
+/// gives another handle of the same graph.
 ///
-/// Where TensorFlow has a name for an operation, a scope gives it too: `add`, `add_1`, `layer/MatMul`. Names that the app gives
-/// are numbered in the same way where they are in use already.
+/// Where TensorFlow has a name for an operation, a scope gives it too: `add`, `add_1`,
+/// `layer/MatMul`. Names that the app gives are numbered in the same way where they are in use
+/// already.
 #[derive(Clone)]
 pub struct Scope {
     id: BuilderId,
@@ -184,8 +187,9 @@ impl Scope {
         }
     }
 
-    /// A scope whose operations ask for this device (`tf.device`), in any spelling of [`DeviceSpec`] and possibly partial:
-    /// `/job:worker/task:1`, `/gpu:0`, `CPU:1`. Of nested scopes, the innermost that sets a part of the name decides on that part.
+    /// A scope whose operations ask for this device (`tf.device`), in any spelling of
+    /// [`DeviceSpec`] and possibly partial: `/job:worker/task:1`, `/gpu:0`, `CPU:1`. Of nested
+    /// scopes, the innermost that sets a part of the name decides on that part.
     ///
     /// # Errors
     /// [`BuildError::Device`].
@@ -213,7 +217,8 @@ impl Scope {
         }
     }
 
-    /// A scope whose operations ask for what scopes inside it say, whatever those outside do (`tf.device(None)`).
+    /// A scope whose operations ask for what scopes inside it say, whatever those outside do
+    /// (`tf.device(None)`).
     #[must_use]
     pub fn without_device(&self) -> Self {
         Self {
@@ -222,9 +227,11 @@ impl Scope {
         }
     }
 
-    /// A scope whose operations ask for the device that a function gives (`tf.device` of a function). It *replaces* what scopes
-    /// inside say, which the function sees ([`NewOperation::device`]), and is stored as it is spelled unless a scope outside is
-    /// merged with it. Where it gives `None`, the operation is refused with [`BuildError::NoDevice`].
+    /// A scope whose operations ask for the device that a function gives (`tf.device` of a
+    /// function). It *replaces* what scopes inside say, which the function sees
+    /// ([`NewOperation::device`]), and is stored as it is spelled unless a scope outside is
+    /// merged with it. Where it gives `None`, the operation is refused with
+    /// [`BuildError::NoDevice`].
     ///
     /// ```
     /// use placewright::builder::GraphBuilder;
@@ -251,8 +258,8 @@ impl Scope {
         }
     }
 
-    /// A scope whose operations run after these, besides what this scope says already. Constants that operations get as
-    /// scalars and arrays do not wait.
+    /// A scope whose operations run after these, besides what this scope says already. Constants
+    /// that operations get as scalars and arrays do not wait.
     #[must_use]
     pub fn control_dependencies<O: Into<Operation>>(
         &self,
@@ -265,8 +272,9 @@ impl Scope {
         scope
     }
 
-    /// A scope whose operations are on the device of `operation`, by the attribute `_class`. As in TensorFlow, they ask for
-    /// the device that `operation` asks for, and device scopes outside are left.
+    /// A scope whose operations are on the device of `operation`, by the attribute `_class`. As in
+    /// TensorFlow, they ask for the device that `operation` asks for, and device scopes outside
+    /// are left.
     #[must_use]
     pub fn colocate_with(&self, operation: impl Into<Operation>) -> Self {
         let mut scope = self.clone();
@@ -276,7 +284,8 @@ impl Scope {
     }
 
     /// A scope whose operations are not colocated with those of scopes outside
-    /// (`tf.compat.v1.colocate_with(None, ignore_existing=True)`); devices are those of a scope without any.
+    /// (`tf.compat.v1.colocate_with(None, ignore_existing=True)`); devices are those of a scope
+    /// without any.
     #[must_use]
     pub fn without_colocation(&self) -> Self {
         let mut scope = self.clone();
@@ -293,7 +302,8 @@ impl Scope {
     /// Output `slot` of an operation.
     ///
     /// # Errors
-    /// [`BuildError::NoSuchOutput`], [`BuildError::OutputType`] where it is no `T`, [`BuildError::Foreign`].
+    /// [`BuildError::NoSuchOutput`], [`BuildError::OutputType`] where it is no `T`,
+    /// [`BuildError::Foreign`].
     pub fn output<T: ValueType>(
         &self,
         operation: Operation,

@@ -10,7 +10,8 @@ use crate::builder::value::Value;
 /// What stands beyond the edge of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Padding {
-    /// So many elements that with step 1 the result is as large as the image: zeros for sums, none at all for pooling.
+    /// So many elements that with step 1 the result is as large as the image: zeros for sums, none
+    /// at all for pooling.
     Same,
     /// Nothing: windows lie within the image.
     Valid,

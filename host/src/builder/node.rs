@@ -42,8 +42,8 @@ const CLASS: &str = "_class";
 /// The op of constants, which arguments may be.
 const CONST: &str = "Const";
 
-/// An operation of any op: [`Scope::op`] starts it, [`Self::finish`] or [`Self::value`] adds it to the graph. What is wrong with
-/// it is said then.
+/// An operation of any op: [`Scope::op`] starts it, [`Self::finish`] or [`Self::value`] adds it to
+/// the graph. What is wrong with it is said then.
 ///
 /// ```
 /// use placewright::builder::GraphBuilder;
@@ -91,7 +91,8 @@ impl<'a> OpBuilder<'a> {
         self.operands(values)
     }
 
-    /// An attribute. Those that follow from the arguments, and those with defaults, need not be given.
+    /// An attribute. Those that follow from the arguments, and those with defaults, need not be
+    /// given.
     pub fn attr(mut self, name: &str, value: impl Into<AttrValue>) -> Self {
         self.attrs.push((name.into(), value.into()));
         self
@@ -126,8 +127,8 @@ impl<'a> OpBuilder<'a> {
     /// Adds the operation and gives its only output.
     ///
     /// # Errors
-    /// As [`Self::finish`]; [`BuildError::NotOneOutput`] or [`BuildError::OutputType`] where it has others than one output of
-    /// type `T`.
+    /// As [`Self::finish`]; [`BuildError::NotOneOutput`] or [`BuildError::OutputType`] where it has
+    /// others than one output of type `T`.
     pub fn value<T: ValueType>(self) -> Result<Value<T>, BuildError> {
         let operation = self.add(|node, op, outputs| {
             let [output] = outputs else {
@@ -303,7 +304,8 @@ impl<'a> OpBuilder<'a> {
         theirs.map_or(by_scopes, str::to_owned)
     }
 
-    /// The colocation groups of the nodes that it is colocated with; a node without one stands for a group of its own name.
+    /// The colocation groups of the nodes that it is colocated with; a node without one stands for
+    /// a group of its own name.
     fn add_class(&mut self, graph: &OpAssembler) {
         if self.scope.colocated.is_empty() {
             return;

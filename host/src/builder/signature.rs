@@ -1,5 +1,5 @@
-//! Lays the arguments of a node out as its op's signature says: types and lengths of lists become attributes, as in TensorFlow's
-//! `op_def_library`, and what does not fit is named.
+//! Lays the arguments of a node out as its op's signature says: types and lengths of lists become
+//! attributes, as in TensorFlow's `op_def_library`, and what does not fit is named.
 
 use std::sync::Arc;
 
@@ -53,7 +53,8 @@ struct Taken<'a> {
 }
 
 impl Call<'_> {
-    /// The attributes of the node, complete: those that were given, those that the arguments imply, and the op's defaults.
+    /// The attributes of the node, complete: those that were given, those that the arguments imply,
+    /// and the op's defaults.
     pub(super) fn attrs(&self, given: Vec<(Arc<str>, AttrValue)>) -> Result<AttrSet, BuildError> {
         self.check_kinds()?;
         self.check_given(&given)?;
@@ -130,8 +131,8 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// The attributes that the arguments imply and that are not given. Of several arguments that imply one, the first counts;
-    /// the others are checked against it afterwards.
+    /// The attributes that the arguments imply and that are not given. Of several arguments that
+    /// imply one, the first counts; the others are checked against it afterwards.
     fn taken(&self, given: &[(Arc<str>, AttrValue)]) -> Vec<Taken<'_>> {
         let mut taken: Vec<Taken<'_>> = Vec::new();
         for (arg, argument) in self.op.inputs().iter().zip(self.arguments) {
@@ -200,7 +201,8 @@ impl Call<'_> {
                         (dtypes.and_then(|all| all.get(index).copied()), Some(attr))
                     }
                 };
-                // An attribute of another kind is an error of the definition: laying the inputs out says so.
+                // An attribute of another kind is an error of the definition: laying the inputs out
+                // says so.
                 let Some(dtype) = dtype else { continue };
                 let takes = TypedSlot {
                     dtype,

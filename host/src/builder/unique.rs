@@ -2,8 +2,8 @@
 
 use hashbrown::HashMap;
 
-/// The names in use. Two names that differ by case alone are one name here, because they are one file where graphs are
-/// written to disk.
+/// The names in use. Two names that differ by case alone are one name here, because they are one
+/// file where graphs are written to disk.
 #[derive(Debug, Default)]
 pub(super) struct UniqueNames {
     /// By name in lower case, the number to try next.

@@ -19,7 +19,8 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// What a [`Value`] carries: a Rust type whose element type is known when the app is compiled, or [`Dynamic`].
+/// What a [`Value`] carries: a Rust type whose element type is known when the app is compiled, or
+/// [`Dynamic`].
 pub trait ValueType: sealed::Sealed + Copy + fmt::Debug + Send + Sync + 'static {
     /// The element type; `None` = known only when the graph is built.
     const DTYPE: Option<DType>;
@@ -34,14 +35,16 @@ pub trait Scalar: ValueType {
     fn to_bytes(values: &[Self]) -> Vec<u8>;
 }
 
-/// Types that arithmetic takes: TensorFlow's `numbertype`. What is [`Dynamic`] is judged when the graph is built.
+/// Types that arithmetic takes: TensorFlow's `numbertype`. What is [`Dynamic`] is judged when the
+/// graph is built.
 pub trait Number: ValueType {}
 
-/// Types of real numbers with a fraction: f16, bf16, f32 and f64. What is [`Dynamic`] is judged when the graph is built.
+/// Types of real numbers with a fraction: f16, bf16, f32 and f64. What is [`Dynamic`] is judged
+/// when the graph is built.
 pub trait Float: Number {}
 
-/// The element type is known only when the graph is built: of ops that no method here stands for, and of types that Rust has
-/// no scalar for (string, resource, variant).
+/// The element type is known only when the graph is built: of ops that no method here stands for,
+/// and of types that Rust has no scalar for (string, resource, variant).
 #[derive(Debug, Clone, Copy)]
 pub enum Dynamic {}
 
@@ -110,8 +113,9 @@ impl BuilderId {
     }
 }
 
-/// A tensor of the graph that is being built: one output of one operation. `T` is its element type, so that what does not go
-/// together does not compile. A handle is copied freely, and good for the builder that made it.
+/// A tensor of the graph that is being built: one output of one operation. `T` is its element type,
+/// so that what does not go together does not compile. A handle is copied freely, and good for the
+/// builder that made it.
 #[derive(Debug, Clone, Copy)]
 pub struct Value<T: ValueType = Dynamic> {
     pub(super) operation: Operation,
@@ -138,14 +142,15 @@ impl<T: ValueType> Value<T> {
         self.slot
     }
 
-    /// The same without its type, for lists of mixed types and for generic code that calls [`super::Scope::op`].
-    /// [`super::Scope::typed`] leads back.
+    /// The same without its type, for lists of mixed types and for generic code that calls
+    /// [`super::Scope::op`]. [`super::Scope::typed`] leads back.
     pub fn erase(self) -> Value {
         Value::new(self.operation, self.slot)
     }
 }
 
-/// A node of the graph that is being built. A handle is copied freely, and good for the builder that made it.
+/// A node of the graph that is being built. A handle is copied freely, and good for the builder
+/// that made it.
 #[derive(Debug, Clone, Copy)]
 pub struct Operation {
     pub(super) builder: BuilderId,
@@ -159,7 +164,8 @@ impl<T: ValueType> From<Value<T>> for Operation {
     }
 }
 
-/// An argument: a [`Value`], or a scalar, array, slice or vector that becomes a constant beside the operation.
+/// An argument: a [`Value`], or a scalar, array, slice or vector that becomes a constant beside the
+/// operation.
 ///
 /// Scalars give constants of shape `[]`, the others vectors.
 #[derive(Debug, Clone)]

@@ -81,7 +81,8 @@ fn output_slots(op: &OpDef, attrs: &AttrSet) -> Result<Vec<TypedSlot>, String> {
     op.output_slots(attrs).map_err(|error| error.to_string())
 }
 
-/// The body of a function that these attributes are given to; `library` has the functions that it calls.
+/// The body of a function that these attributes are given to; `library` has the functions that it
+/// calls.
 ///
 /// # Errors
 /// What is wrong with the function, in words.
@@ -159,8 +160,8 @@ impl<'a> Builder<'a> {
         })
     }
 
-    /// The tensors, or the node, that an input of the body names: `arg`, `arg:index`, `node:output`, `node:output:index` or
-    /// `^node`.
+    /// The tensors, or the node, that an input of the body names: `arg`, `arg:index`,
+    /// `node:output`, `node:output:index` or `^node`.
     fn sources(&self, input: &str) -> Result<Vec<Source>, String> {
         let unknown = || format!("`{input}` names nothing of the function");
         if let Some(name) = input.strip_prefix('^') {

@@ -24,8 +24,9 @@ use crate::names::DeviceName;
 
 /// States for each node where it may run and what it costs there, instead of asking kernels.
 ///
-/// At first every node may run on every device, at the cost that the cost model computes from its work. The device types'
-/// priorities, then names, give the order of preference. The cost table has a row per node and a column per device.
+/// At first every node may run on every device, at the cost that the cost model computes from its
+/// work. The device types' priorities, then names, give the order of preference. The cost table has
+/// a row per node and a column per device.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -114,7 +115,8 @@ impl CandidatesBuilder {
         }
     }
 
-    /// The same, with what one execution of a node costs on a device, in ns; +inf = cannot run there.
+    /// The same, with what one execution of a node costs on a device, in ns; +inf = cannot run
+    /// there.
     ///
     /// # Panics
     /// If there is no such node or device.
@@ -163,7 +165,8 @@ impl CandidatesBuilder {
         self
     }
 
-    /// The same, with the expected number of executions of a node in one run, finite and not negative; 1 unless said.
+    /// The same, with the expected number of executions of a node in one run, finite and not
+    /// negative; 1 unless said.
     ///
     /// # Panics
     /// If there is no such node.
@@ -333,7 +336,8 @@ impl CandidatesBuilder {
         group_of
     }
 
-    /// Per group the devices that all members may use, most preferred first; of a pinned one that device alone.
+    /// Per group the devices that all members may use, most preferred first; of a pinned one that
+    /// device alone.
     fn legal_of_groups(
         &self,
         group_of: &[u32],

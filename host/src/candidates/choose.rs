@@ -1,4 +1,5 @@
-//! The candidate list of a colocation group: which devices, in which order (TensorFlow `ColocationGraph::GetDevicesForNode`).
+//! The candidate list of a colocation group: which devices, in which order (TensorFlow
+//! `ColocationGraph::GetDevicesForNode`).
 
 use std::cmp::Reverse;
 
@@ -65,7 +66,8 @@ impl<'a> Chooser<'a> {
         request: Request<'_>,
         types: &TypeTable,
     ) -> Option<Choice> {
-        // What is assigned stays, also where soft placement has left what a resource asks for beside it.
+        // What is assigned stays, also where soft placement has left what a resource asks for
+        // beside it.
         let wanted = match request.assigned.has_details() {
             true => request.assigned,
             false => request.requested,

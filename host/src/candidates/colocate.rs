@@ -1,4 +1,5 @@
-//! What must share a device in a graph, or in the body of a function that it calls (TensorFlow `ColocationGraph::Initialize`).
+//! What must share a device in a graph, or in the body of a function that it calls (TensorFlow
+//! `ColocationGraph::Initialize`).
 
 use std::ops::ControlFlow;
 
@@ -17,10 +18,12 @@ use crate::graph::NONE;
 use crate::graph::NodeId;
 use crate::names::DeviceName;
 
-/// Supported types and colocation groups of a graph. Resource edges join before what users ask for, so the order counts.
+/// Supported types and colocation groups of a graph. Resource edges join before what users ask for,
+/// so the order counts.
 ///
 /// # Errors
-/// [`CandidatesError`] for a node without a kernel, and for nodes that must share a device and cannot.
+/// [`CandidatesError`] for a node without a kernel, and for nodes that must share a device and
+/// cannot.
 pub(super) fn colocation_groups<'g>(
     facts: &Facts<'g>,
     pinned: Option<&[u32]>,
@@ -89,8 +92,9 @@ fn local_name(devices: &DeviceSet, options: &PlacementOptions) -> Option<DeviceN
     Some(devices.get(local)?.name().clone())
 }
 
-/// Checks that every node has a kernel somewhere, and there where it is pinned. One without is presumed to have it in another
-/// task if it asks for a device there: then its types are the one it asks for, or all. Goes on as long as `report` does.
+/// Checks that every node has a kernel somewhere, and there where it is pinned. One without is
+/// presumed to have it in another task if it asks for a device there: then its types are the one it
+/// asks for, or all. Goes on as long as `report` does.
 pub(super) fn check_kernels(
     facts: &Facts<'_>,
     pinned: Option<&[u32]>,
@@ -137,7 +141,8 @@ pub(super) fn check_kernels(
     Ok(())
 }
 
-/// Whether a node without a kernel may have it in another task. Notes the types that its request stands for.
+/// Whether a node without a kernel may have it in another task. Notes the types that its request
+/// stands for.
 fn presume_elsewhere(
     facts: &Facts<'_>,
     node: NodeId,

@@ -13,7 +13,8 @@ use crate::names::DeviceId;
 pub struct PlacementHint(pub u8);
 
 impl PlacementHint {
-    /// No data inputs (control inputs do not count) and one output that is no reference: decided after all others.
+    /// No data inputs (control inputs do not count) and one output that is no reference: decided
+    /// after all others.
     pub const GENERATOR: u8 = 1;
     /// `Shape`, `Size`, `Rank`: follows the producer of its input.
     pub const METADATA: u8 = 2;
@@ -23,8 +24,9 @@ impl PlacementHint {
     pub const FUNCTION_CALL: u8 = 8;
     /// The node's request was softened.
     pub const SOFTENED: u8 = 16;
-    /// An `Identity` or `RefIdentity` that asks for no device, is pinned to none, and has one edge in and one out, between nodes
-    /// whose requests are the same text: follows its producer (TensorFlow 2.21 `MatchIdentityOperation`).
+    /// An `Identity` or `RefIdentity` that asks for no device, is pinned to none, and has one edge
+    /// in and one out, between nodes whose requests are the same text: follows its producer
+    /// (TensorFlow 2.21 `MatchIdentityOperation`).
     pub const MATCHING_IDENTITY: u8 = 32;
 }
 
@@ -39,12 +41,13 @@ pub struct NodeColumns {
     pub group: Vec<u32>,
     /// Number of groups.
     pub n_groups: u32,
-    /// Device fixed by the user or an earlier placement, or [`crate::graph::NONE`]. Other members of its group are not pinned
-    /// themselves: that device is their only candidate.
+    /// Device fixed by the user or an earlier placement, or [`crate::graph::NONE`]. Other members
+    /// of its group are not pinned themselves: that device is their only candidate.
     pub pinned: Vec<u32>,
     /// [`PlacementHint`] bits.
     pub placement_hints: Vec<u8>,
-    /// For metadata ops and matching identities the producer of the first input, else [`crate::graph::NONE`].
+    /// For metadata ops and matching identities the producer of the first input, else
+    /// [`crate::graph::NONE`].
     pub follow: Vec<u32>,
     /// Expected executions in one run, finite and not negative; empty = 1 for all.
     pub executions: Vec<f64>,
@@ -52,8 +55,9 @@ pub struct NodeColumns {
     pub user_priority: Vec<i32>,
     /// Loop frame, or [`crate::graph::NONE`]; empty = none for all.
     pub frame: Vec<u32>,
-    /// The graph's edge kinds with [`crate::graph::EdgeKind::HOST_MEMORY`] added, as if each consumer went to its most preferred
-    /// device; per edge. Strings and resources are in host memory wherever they go.
+    /// The graph's edge kinds with [`crate::graph::EdgeKind::HOST_MEMORY`] added, as if each
+    /// consumer went to its most preferred device; per edge. Strings and resources are in host
+    /// memory wherever they go.
     pub edge_kinds: Vec<u8>,
     /// Row of [`Self::costs`].
     pub cost_row: Vec<u32>,
@@ -74,7 +78,8 @@ pub struct DeviceColumns {
     pub link_domain: Vec<u32>,
     /// Number of link domains.
     pub n_link_domains: u32,
-    /// Link domain x link domain, row-major. The diagonal is what two different devices of one domain pay.
+    /// Link domain x link domain, row-major. The diagonal is what two different devices of one
+    /// domain pay.
     pub links: Vec<LinkProfile>,
     /// Pairs that differ from their domains' link: (source, destination, link), sorted.
     pub link_exceptions: Vec<(DeviceId, DeviceId, LinkProfile)>,
@@ -96,8 +101,9 @@ pub struct DeviceColumns {
     pub type_preference: Vec<i32>,
 }
 
-/// All that a policy may know about one placement. Made by [`crate::candidates`], immutable; shared by the policy's
-/// sandbox, its native twin and the check, which therefore see the same. Cloning shares.
+/// All that a policy may know about one placement. Made by [`crate::candidates`], immutable; shared
+/// by the policy's sandbox, its native twin and the check, which therefore see the same. Cloning
+/// shares.
 #[derive(Debug, Clone)]
 pub struct Candidates {
     graph: Arc<Graph>,
@@ -143,8 +149,8 @@ impl Candidates {
         }
     }
 
-    /// The same, for a graph that is executed with these kernels: devices may compute several nodes with one, and what a run holds
-    /// depends on that.
+    /// The same, for a graph that is executed with these kernels: devices may compute several nodes
+    /// with one, and what a run holds depends on that.
     #[must_use]
     pub fn with_kernels(mut self, kernels: Arc<KernelRegistry>) -> Self {
         self.kernels = Some(kernels);
@@ -256,8 +262,8 @@ impl Candidates {
         self.nodes.costs[row * self.devices.n_cost_classes as usize + class]
     }
 
-    /// Cost of all expected executions of a node in one run on a device, in ns. Nothing is executed for free, also where it could
-    /// not run at all; never NaN.
+    /// Cost of all expected executions of a node in one run on a device, in ns. Nothing is executed
+    /// for free, also where it could not run at all; never NaN.
     ///
     /// # Panics
     /// If there is no such node or device.

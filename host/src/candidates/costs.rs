@@ -6,8 +6,9 @@ use crate::candidates::support::to_u32;
 use crate::cost::CostClass;
 use crate::cost::CostModel;
 
-/// Rows of nodes with equal work, found again through a direct-mapped cache. An exact table would cost a miss of the
-/// processor's cache per node; here a row is written twice now and then, which nobody notices.
+/// Rows of nodes with equal work, found again through a direct-mapped cache. An exact table would
+/// cost a miss of the processor's cache per node; here a row is written twice now and then, which
+/// nobody notices.
 pub(super) struct CostRows {
     model: CostModel,
     classes: Vec<CostClass>,

@@ -11,9 +11,10 @@ use crate::device::DeviceSet;
 use crate::device::LinkProfile;
 use crate::names::DeviceId;
 
-/// The columns, and the classes that the cost table's columns stand for. Devices share a chip where they name the same one (CPU
-/// devices that share one pool state their part of its rates instead); each is taken to have a memory of its own; devices that move
-/// tensors at equal cost share a link domain.
+/// The columns, and the classes that the cost table's columns stand for. Devices share a chip where
+/// they name the same one (CPU devices that share one pool state their part of its rates instead);
+/// each is taken to have a memory of its own; devices that move tensors at equal cost share a link
+/// domain.
 pub(super) fn device_columns(
     devices: &DeviceSet,
     model: &CostModel,
@@ -74,7 +75,8 @@ pub(super) fn device_columns(
     (columns, classes.classes)
 }
 
-/// Refuses links that are no durations, whether a device stated them or an app: every estimate would be nonsense.
+/// Refuses links that are no durations, whether a device stated them or an app: every estimate
+/// would be nonsense.
 pub(super) fn check_links(
     columns: &DeviceColumns,
     devices: &DeviceSet,

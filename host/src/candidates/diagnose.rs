@@ -23,14 +23,16 @@ use crate::graph::Graph;
 use crate::graph::NodeId;
 use crate::ops::OpRegistry;
 
-/// The clashes of a graph: all nodes that nothing has a kernel for, then the sets of constraints that no device meets, each without
-/// what mends an earlier one; of nodes that are tied together the first 16. Empty where [`super::enumerate`] succeeds.
+/// The clashes of a graph: all nodes that nothing has a kernel for, then the sets of constraints
+/// that no device meets, each without what mends an earlier one; of nodes that are tied together
+/// the first 16. Empty where [`super::enumerate`] succeeds.
 ///
-/// The search is bounded by work, some seconds: what it does not get to is missing, and may be all of it.
+/// The search is bounded by work, some seconds: what it does not get to is missing, and may be all
+/// of it.
 ///
 /// # Errors
-/// [`CandidatesError`] for what is no clash: no devices, a malformed request, a pin or default device that does not exist, a call
-/// that cannot be looked into.
+/// [`CandidatesError`] for what is no clash: no devices, a malformed request, a pin or default
+/// device that does not exist, a call that cannot be looked into.
 pub fn refusals(
     graph: &Arc<Graph>,
     device_set: &Arc<DeviceSet>,
@@ -119,10 +121,11 @@ pub struct UnsupportedNode {
     pub reason: String,
 }
 
-/// Every node that no device of the set can execute, in node order, those of function bodies last. Kernels are made, and dropped:
-/// one that refuses a node's attributes says so here already. Placement lets an op that nobody defines, such as a function's name,
-/// be anywhere, as TensorFlow does; here it is listed. In a function body, whose element types depend on the call, ops alone are
-/// looked at. `ops` fills in what nodes leave out, in a graph that has not been checked before.
+/// Every node that no device of the set can execute, in node order, those of function bodies last.
+/// Kernels are made, and dropped: one that refuses a node's attributes says so here already.
+/// Placement lets an op that nobody defines, such as a function's name, be anywhere, as TensorFlow
+/// does; here it is listed. In a function body, whose element types depend on the call, ops alone
+/// are looked at. `ops` fills in what nodes leave out, in a graph that has not been checked before.
 ///
 /// # Errors
 /// As [`refusals`].
@@ -176,7 +179,8 @@ pub fn unsupported_nodes(
     Ok(found)
 }
 
-/// Why a kernel refuses a node, if those of all device types that have one do. Constants and what is fed need none.
+/// Why a kernel refuses a node, if those of all device types that have one do. Constants and what
+/// is fed need none.
 fn refused_by_all(
     facts: &Facts<'_>,
     ops: Option<&OpRegistry>,

@@ -38,14 +38,15 @@ use crate::names::DeviceName;
 
 /// Lists for each node the devices that may run it, most preferred first, with what it costs there.
 ///
-/// The rules are TensorFlow's: kernels by device type and priority, requested devices, colocation by `_class` and by reference and
-/// resource edges (through function calls too, where ops are defined), soft placement, XLA types only on request. Item 0 of a
-/// node's set is the device that TensorFlow's placer takes where no hint applies. Runs once per placement; the work is per class of
-/// nodes, per distinct request and per group, with a few table look-ups per node.
+/// The rules are TensorFlow's: kernels by device type and priority, requested devices, colocation
+/// by `_class` and by reference and resource edges (through function calls too, where ops are
+/// defined), soft placement, XLA types only on request. Item 0 of a node's set is the device that
+/// TensorFlow's placer takes where no hint applies. Runs once per placement; the work is per class
+/// of nodes, per distinct request and per group, with a few table look-ups per node.
 ///
 /// # Errors
-/// [`CandidatesError`] for the first node, in node order, that no device may run (generators last), and for devices whose links
-/// are no durations.
+/// [`CandidatesError`] for the first node, in node order, that no device may run (generators last),
+/// and for devices whose links are no durations.
 pub fn enumerate(
     graph: &Arc<Graph>,
     device_set: &Arc<DeviceSet>,
@@ -244,7 +245,8 @@ fn assigned_device(
     })
 }
 
-/// What was found for a group, by the number of its state, or for nodes that are alone, by kind of support and request.
+/// What was found for a group, by the number of its state, or for nodes that are alone, by kind of
+/// support and request.
 #[derive(Clone, Copy)]
 enum Entry {
     Unknown,
@@ -258,8 +260,8 @@ impl Entry {
     }
 }
 
-/// Candidate set, group and whether the request was softened, for every node; or the first node without a candidate, generators
-/// last.
+/// Candidate set, group and whether the request was softened, for every node; or the first node
+/// without a candidate, generators last.
 fn choose_all(
     facts: &Facts<'_>,
     mut chooser: Chooser<'_>,
@@ -270,7 +272,8 @@ fn choose_all(
     let graph = facts.graph;
     let n_nodes = graph.n_nodes();
     let n_requests = facts.requests.len();
-    // A graph has few kinds of support (at most one per combination of device types and priorities), so the table stays small.
+    // A graph has few kinds of support (at most one per combination of device types and
+    // priorities), so the table stays small.
     let mut singles = vec![Entry::Unknown; supports.sets.len() * n_requests];
     let mut columns = NodeColumns {
         candidate_set: Vec::with_capacity(n_nodes),
@@ -334,7 +337,8 @@ fn choose_all(
                     columns.placement_hints[node.index()] |= PlacementHint::SOFTENED;
                 }
             }
-            // What is assigned is not asked again: the first member that is yet to be placed says what is wrong.
+            // What is assigned is not asked again: the first member that is yet to be placed says
+            // what is wrong.
             None if pin != NONE => {
                 columns.candidate_set.push(chooser.intern(vec![pin]));
             }
@@ -369,7 +373,8 @@ fn choose_single(
     let request = Request {
         requested,
         assigned: &none,
-        // A request on a generator of resources is harder to soften than others, but in the end both give way.
+        // A request on a generator of resources is harder to soften than others, but in the end
+        // both give way.
         resource: &none,
     };
     Entry::of(chooser.choose(&supports.sets[support as usize], request, facts.types))

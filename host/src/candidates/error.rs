@@ -132,7 +132,8 @@ pub enum CandidatesError {
         /// The shortest chain of constraints that ties what clashes, where that is known.
         refusal: Option<Box<Refusal>>,
     },
-    /// A pin names no device of the set, no node of the graph, or a device that cannot run the node.
+    /// A pin names no device of the set, no node of the graph, or a device that cannot run the
+    /// node.
     #[error("cannot pin node `{node}` to `{device}`: {reason}")]
     PinNotLegal {
         /// The node.
@@ -252,7 +253,8 @@ fn clash_text(refusal: &Option<Box<Refusal>>) -> String {
 }
 
 impl CandidatesError {
-    /// The constraints that clash, as the smallest set, with suggestions; `None` where the error speaks for itself.
+    /// The constraints that clash, as the smallest set, with suggestions; `None` where the error
+    /// speaks for itself.
     pub fn refusal(&self) -> Option<&Refusal> {
         match self {
             Self::NoSuchDevice { refusal, .. }

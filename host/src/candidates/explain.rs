@@ -1,8 +1,9 @@
 //! The search for the smallest set of constraints that clash. Runs only where placing has failed.
 //!
-//! Constraints are lifted until what remains is needed, and the groups themselves ([`Groups`]) say whether a set clashes, so that
-//! what is printed follows the rules that placing follows. Two nodes and the shortest way between them come first: that is what
-//! most clashes are, and it is what a user can follow.
+//! Constraints are lifted until what remains is needed, and the groups themselves ([`Groups`]) say
+//! whether a set clashes, so that what is printed follows the rules that placing follows. Two nodes
+//! and the shortest way between them come first: that is what most clashes are, and it is what a
+//! user can follow.
 
 mod describe;
 
@@ -131,8 +132,8 @@ impl<'e, 'g> Explainer<'e, 'g> {
         Some(self.describe(node, &set, &all))
     }
 
-    /// Clashes, each without what mends an earlier one, up to a number for nodes that are tied together; around these nodes, and
-    /// all that placing comes upon.
+    /// Clashes, each without what mends an earlier one, up to a number for nodes that are tied
+    /// together; around these nodes, and all that placing comes upon.
     pub(super) fn refusals(&mut self, mut culprits: Vec<u32>) -> Vec<Refusal> {
         let mut found = Vec::new();
         let mut known: HashSet<u32> = HashSet::new();
@@ -303,7 +304,8 @@ impl<'e, 'g> Explainer<'e, 'g> {
         ways
     }
 
-    /// The devices left for the group of `node` under these constraints alone; `None` where they clash.
+    /// The devices left for the group of `node` under these constraints alone; `None` where they
+    /// clash.
     fn devices_left(&mut self, items: &[Item], soft: bool, node: u32) -> Option<Vec<u32>> {
         self.work = self.work.saturating_add(items.len());
         let facts = self.facts;
@@ -408,7 +410,8 @@ impl<'e, 'g> Explainer<'e, 'g> {
         }
     }
 
-    /// A clash of one node with itself, or of two nodes by the shortest way, or else any; `None` without a clash.
+    /// A clash of one node with itself, or of two nodes by the shortest way, or else any; `None`
+    /// without a clash.
     fn clash_among(&mut self, culprit: u32, items: &[Item]) -> Option<Vec<Item>> {
         let known: HashSet<Item> = items.iter().copied().collect();
         let mut kinds: Vec<Vec<u32>> = Vec::new();
@@ -476,8 +479,8 @@ impl<'e, 'g> Explainer<'e, 'g> {
         None
     }
 
-    /// What remains of a clash when everything that is not needed is lifted, in halves first, then one by one until nothing more
-    /// can be.
+    /// What remains of a clash when everything that is not needed is lifted, in halves first, then
+    /// one by one until nothing more can be.
     fn minimal(&mut self, mut items: Vec<Item>) -> Option<Vec<Item>> {
         let mut n_lifted = items.len() / 2;
         loop {
@@ -498,7 +501,8 @@ impl<'e, 'g> Explainer<'e, 'g> {
                     return None;
                 }
             }
-            // A tie that overrules a request may have hidden that others are not needed, so one by one goes on.
+            // A tie that overrules a request may have hidden that others are not needed, so one by
+            // one goes on.
             if n_lifted == 1 && !has_lifted {
                 return Some(items);
             }

@@ -1,4 +1,5 @@
-//! Colocation groups: which nodes must share a device, and what each group asks for (TensorFlow `ColocationGraph`).
+//! Colocation groups: which nodes must share a device, and what each group asks for (TensorFlow
+//! `ColocationGraph`).
 
 use hashbrown::HashMap;
 use hashbrown::HashSet;
@@ -41,14 +42,15 @@ impl GroupState {
     }
 }
 
-/// Groups whose assigned device counts before what they ask for. Soft placement may leave what a resource asks for beside what a
-/// member is assigned to; whichever is placed first decides, and TensorFlow's placer then finds that the other one contradicts it,
-/// or overrides it.
+/// Groups whose assigned device counts before what they ask for. Soft placement may leave what a
+/// resource asks for beside what a member is assigned to; whichever is placed first decides, and
+/// TensorFlow's placer then finds that the other one contradicts it, or overrides it.
 #[derive(Debug, Default)]
 pub(super) struct Overrides(HashSet<u32>);
 
 impl Overrides {
-    /// Whether a member is placed before the one that is assigned elsewhere; asked of all members in node order.
+    /// Whether a member is placed before the one that is assigned elsewhere; asked of all members
+    /// in node order.
     pub(super) fn contradicts(
         &mut self,
         root: u32,
@@ -66,7 +68,8 @@ impl Overrides {
     }
 }
 
-/// Union-find over nodes; states stand at the roots. Only nodes that some rule touches have a state.
+/// Union-find over nodes; states stand at the roots. Only nodes that some rule touches have a
+/// state.
 #[derive(Debug)]
 pub(super) struct Groups<'a> {
     graph: &'a Graph,
@@ -105,7 +108,8 @@ impl KeptLimits {
     }
 }
 
-/// Distinct states, numbered. A graph has few, however many groups it has, so that what is found for two of them is found once.
+/// Distinct states, numbered. A graph has few, however many groups it has, so that what is found
+/// for two of them is found once.
 #[derive(Debug, Default)]
 struct States {
     all: Vec<GroupState>,
@@ -223,8 +227,9 @@ impl<'a> Groups<'a> {
         }
     }
 
-    /// Joins what feeds a call with what reads its results, where the body of its function joins argument and result; the body's
-    /// nodes ask for devices with them. The call itself may be anywhere.
+    /// Joins what feeds a call with what reads its results, where the body of its function joins
+    /// argument and result; the body's nodes ask for devices with them. The call itself may be
+    /// anywhere.
     fn join_call(
         &mut self,
         call: NodeId,
@@ -266,7 +271,8 @@ impl<'a> Groups<'a> {
         })
     }
 
-    /// What nodes of a function ask for counts for a group outside. If no device type is left, choosing fails.
+    /// What nodes of a function ask for counts for a group outside. If no device type is left,
+    /// choosing fails.
     fn limit(
         &mut self,
         node: u32,
@@ -349,7 +355,8 @@ impl<'a> Groups<'a> {
         self.numbered_state(root).map(|(_, state)| state)
     }
 
-    /// The same with its number, which is below [`Self::n_states`]; equal states have equal numbers.
+    /// The same with its number, which is below [`Self::n_states`]; equal states have equal
+    /// numbers.
     pub(super) fn numbered_state(&self, root: u32) -> Option<(u32, &GroupState)> {
         let id = self.state_of.get(root as usize).copied();
         id.filter(|&id| id != NONE).map(|id| (id, &self.states[id]))
@@ -360,7 +367,8 @@ impl<'a> Groups<'a> {
         self.states.all.len()
     }
 
-    /// A node's group, and what it asks for, also of a node that is alone; after [`Self::drop_xla`].
+    /// A node's group, and what it asks for, also of a node that is alone; after
+    /// [`Self::drop_xla`].
     pub(super) fn of_node(&mut self, node: u32, supports: &mut Supports) -> (u32, GroupState) {
         let root = self.root(node);
         let state = match self.state(root) {
@@ -477,7 +485,8 @@ impl<'a> Groups<'a> {
             });
         }
         if !source.requested.is_compatible_with(&target.requested) {
-            // The producer wins, also without soft placement, and the consumer's whole request is dropped.
+            // The producer wins, also without soft placement, and the consumer's whole request is
+            // dropped.
             let mut requested = source.requested.clone();
             requested.ensure_specification(&target.assigned);
             requested.ensure_specification(&target.resource);
@@ -610,7 +619,8 @@ pub(super) fn asks_for_xla(name: &DeviceName) -> bool {
         .is_some_and(|device_type| is_xla(device_type) || device_type == COMPOSITE_TYPE)
 }
 
-/// Whether an edge leads from a composite device, which stands for several, to a physical one: those need not be the same.
+/// Whether an edge leads from a composite device, which stands for several, to a physical one:
+/// those need not be the same.
 fn is_copied_to_parts(source: &GroupState, target: &GroupState) -> bool {
     let leads = |source: &DeviceName, target: &DeviceName| {
         source.device_type.as_deref() == Some(COMPOSITE_TYPE)

@@ -18,7 +18,8 @@ const CALL_OPS: [&str; 4] = [
 /// Identities (TensorFlow `Node::IsIdentity`).
 const IDENTITY_OPS: [&str; 2] = ["Identity", "RefIdentity"];
 
-/// Adds the hints of every node to `hints`; gives for those that follow a producer the producer of the first input.
+/// Adds the hints of every node to `hints`; gives for those that follow a producer the producer of
+/// the first input.
 pub(super) fn fill_hints(
     graph: &Graph,
     pinned: &[u32],
@@ -61,8 +62,9 @@ pub(super) fn fill_hints(
     follow
 }
 
-/// Which identities follow their producers. TensorFlow's graph has a sink, to which nodes without successors have an edge; it
-/// asks for no device. Of equal control edges between two nodes TensorFlow's graph has one.
+/// Which identities follow their producers. TensorFlow's graph has a sink, to which nodes without
+/// successors have an edge; it asks for no device. Of equal control edges between two nodes
+/// TensorFlow's graph has one.
 struct Identities<'a> {
     graph: &'a Graph,
     /// What nodes ask for is what they say themselves; inside a scope each asks for something.

@@ -20,7 +20,8 @@ use crate::graph::TensorId;
 use crate::names::DeviceId;
 use crate::tensor::DType;
 
-/// Ops that call functions: what their arguments are is the functions' business, so their kernels do not say.
+/// Ops that call functions: what their arguments are is the functions' business, so their kernels
+/// do not say.
 const FUNCTION_CALLS: [&str; 4] = [
     "PartitionedCall",
     "StatefulPartitionedCall",
@@ -28,15 +29,16 @@ const FUNCTION_CALLS: [&str; 4] = [
     "While",
 ];
 
-/// Host-memory arguments by node and device, for whoever knows where a node was placed (TensorFlow `MemoryTypesForNode`).
-/// Strings and resources, which are in host memory whatever the node, are left to the reader.
+/// Host-memory arguments by node and device, for whoever knows where a node was placed (TensorFlow
+/// `MemoryTypesForNode`). Strings and resources, which are in host memory whatever the node, are
+/// left to the reader.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct HostMemory {
     type_of_device: Vec<u32>,
     /// By class of nodes: a row of `rules`; empty where no rule says anything.
     row_of_class: Vec<u32>,
-    /// Numbers of kernels (`Supports::kernels_of_class`) x device types: the rule where some argument may be in host memory. Type
-    /// CPU has none: its memory is the host's.
+    /// Numbers of kernels (`Supports::kernels_of_class`) x device types: the rule where some
+    /// argument may be in host memory. Type CPU has none: its memory is the host's.
     rules: Vec<Option<Rule>>,
     n_types: usize,
     /// By class, the slots that the nodes themselves put in host memory.
@@ -78,8 +80,8 @@ impl HostMemory {
         }
     }
 
-    /// The same, with what kernels say, looked up once per device type for classes that no kernel tells apart
-    /// (`Supports::kernels_of_class`).
+    /// The same, with what kernels say, looked up once per device type for classes that no kernel
+    /// tells apart (`Supports::kernels_of_class`).
     pub(super) fn of(
         graph: &Graph,
         types: &TypeTable,
@@ -138,7 +140,8 @@ impl HostMemory {
         let known = self.arguments.as_deref();
         match known.and_then(|known| known.input(op, attrs, slot)) {
             Some(argument) => keeps_on_host(kernel, argument.name),
-            // Without names: the arguments that kernels keep in host memory are shapes, axes and permutations.
+            // Without names: the arguments that kernels keep in host memory are shapes, axes and
+            // permutations.
             None => is_int32(graph, tensor()),
         }
     }
@@ -174,8 +177,9 @@ impl HostMemory {
         }
     }
 
-    /// Whether a node on a device reads the tensor of data input `slot` in host memory, as its kernel or the tensor's type wants
-    /// it. On a device of type CPU that is the device's memory.
+    /// Whether a node on a device reads the tensor of data input `slot` in host memory, as its
+    /// kernel or the tensor's type wants it. On a device of type CPU that is the device's
+    /// memory.
     pub(crate) fn reads_on_host(
         &self,
         graph: &Graph,
@@ -237,7 +241,8 @@ fn keeps_on_host(kernel: &KernelDef, argument: &str) -> bool {
     kernel.host_memory_args.iter().any(|name| name == argument)
 }
 
-/// Strings and resource handles stand on the host, whatever the device (TensorFlow `MTypeFromDType`).
+/// Strings and resource handles stand on the host, whatever the device (TensorFlow
+/// `MTypeFromDType`).
 fn is_host_only(graph: &Graph, tensor: TensorId) -> bool {
     let dtype = graph.tensor_dtypes()[tensor.index()];
     matches!(dtype, DType::String | DType::Resource)
@@ -247,9 +252,9 @@ fn is_int32(graph: &Graph, tensor: Option<TensorId>) -> bool {
     tensor.is_some_and(|tensor| graph.tensor_dtypes()[tensor.index()] == DType::I32)
 }
 
-/// The graph's edge kinds, with [`EdgeKind::HOST_MEMORY`] where the consumer's kernel on its most preferred device takes the
-/// argument in host memory, and for strings and resources, which never leave it. A hint for policies: what counts is the device
-/// that the consumer is placed on.
+/// The graph's edge kinds, with [`EdgeKind::HOST_MEMORY`] where the consumer's kernel on its most
+/// preferred device takes the argument in host memory, and for strings and resources, which never
+/// leave it. A hint for policies: what counts is the device that the consumer is placed on.
 pub(super) fn edge_kinds(graph: &Graph, nodes: &NodeColumns, host_memory: &HostMemory) -> Vec<u8> {
     let mut kinds = graph.edge_kinds().to_vec();
     let on_host: Vec<bool> = graph

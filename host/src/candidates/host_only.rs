@@ -1,5 +1,6 @@
-//! Lists of elements that live on the host alone (TensorFlow `ColocationGraph::AddHostOnlyDataTypesConstraints`): a variant does not
-//! say what it holds, so what made it is looked for.
+//! Lists of elements that live on the host alone (TensorFlow
+//! `ColocationGraph::AddHostOnlyDataTypesConstraints`): a variant does not say what it holds, so
+//! what made it is looked for.
 
 use std::ops::ControlFlow;
 
@@ -38,7 +39,8 @@ pub(super) fn for_each_host_only<'g, B>(
     ControlFlow::Continue(())
 }
 
-/// The first op on lists, from the node backwards along variants, that says what the elements are; one of lists of lists does not.
+/// The first op on lists, from the node backwards along variants, that says what the elements are;
+/// one of lists of lists does not.
 fn list_behind(graph: &Graph, node: NodeId) -> Option<(NodeId, DType)> {
     let mut seen = HashSet::new();
     let mut stack = vec![node];

@@ -1,5 +1,6 @@
-//! Calls that placement looks into (TensorFlow `InspectingPlacer`): where a function hands a resource from an argument to a
-//! result, what feeds the call and what reads it must share a device, although the call itself need not be there.
+//! Calls that placement looks into (TensorFlow `InspectingPlacer`): where a function hands a
+//! resource from an argument to a result, what feeds the call and what reads it must share a
+//! device, although the call itself need not be there.
 
 use std::sync::Arc;
 
@@ -153,8 +154,8 @@ impl<'a> Inspector<'a> {
     /// What a call's function asks of what surrounds the call.
     ///
     /// # Errors
-    /// [`CandidatesError::RecursiveCall`]; [`CandidatesError::CalledFunction`]; [`CandidatesError::InFunction`] where the body
-    /// cannot be placed.
+    /// [`CandidatesError::RecursiveCall`]; [`CandidatesError::CalledFunction`];
+    /// [`CandidatesError::InFunction`] where the body cannot be placed.
     pub(super) fn look_into(
         &mut self,
         facts: &Facts<'_>,

@@ -1,6 +1,6 @@
 //! An `Identity` on each input and output of a call that placement looks into (TensorFlow
-//! `IsolatePlacerInspectionRequiredOpsPass`): what stands on either side of a call is then a node of its own, which may be
-//! colocated through the function without the call's other neighbours.
+//! `IsolatePlacerInspectionRequiredOpsPass`): what stands on either side of a call is then a node
+//! of its own, which may be colocated through the function without the call's other neighbours.
 
 use hashbrown::HashMap;
 use hashbrown::HashSet;
@@ -21,14 +21,15 @@ use crate::graph::Output;
 use crate::graph::TensorId;
 use crate::graph::Work;
 
-/// The graph with an `Identity` before each input and behind each use of an output of every `PartitionedCall` and
-/// `StatefulPartitionedCall` whose function gives a resource; `None` if there is no such call. Nodes keep their names and their
-/// order, not their ids. To be done before [`enumerate`](super::enumerate) wherever such calls feed each other. Inputs that
-/// close loops stay as they are.
+/// The graph with an `Identity` before each input and behind each use of an output of every
+/// `PartitionedCall` and `StatefulPartitionedCall` whose function gives a resource; `None` if there
+/// is no such call. Nodes keep their names and their order, not their ids. To be done before
+/// [`enumerate`](super::enumerate) wherever such calls feed each other. Inputs that close loops
+/// stay as they are.
 ///
 /// # Errors
-/// [`CandidatesError::CalledFunction`] for a call of a function that the graph does not have, or that does not fit the call;
-/// [`CandidatesError::Graph`] if the graph would get too large.
+/// [`CandidatesError::CalledFunction`] for a call of a function that the graph does not have, or
+/// that does not fit the call; [`CandidatesError::Graph`] if the graph would get too large.
 pub fn isolate_function_calls(
     graph: &Graph,
     ops: &dyn OpArguments,

@@ -1,7 +1,9 @@
-//! Who may run what: per node the legal devices in order of preference, what each costs, and the shape of an answer.
+//! Who may run what: per node the legal devices in order of preference, what each costs, and the
+//! shape of an answer.
 //!
-//! Takes a [`crate::graph::Graph`] and a [`crate::device::DeviceSet`]; gives [`Candidates`], the whole of what a policy
-//! may know. Knows no policy; [`Proposal`] stands here so that `policy` and `placement` do not need each other.
+//! Takes a [`crate::graph::Graph`] and a [`crate::device::DeviceSet`]; gives [`Candidates`], the
+//! whole of what a policy may know. Knows no policy; [`Proposal`] stands here so that `policy` and
+//! `placement` do not need each other.
 
 mod body;
 mod builder;

@@ -10,7 +10,8 @@ use crate::ops::NodeDefError;
 use crate::ops::OpDef;
 use crate::ops::OpRegistry;
 
-/// An op that the registry does not have is an app's own, if it has kernels, or the name of a function.
+/// An op that the registry does not have is an app's own, if it has kernels, or the name of a
+/// function.
 impl OpArguments for OpRegistry {
     fn is_known(&self, op: &str) -> bool {
         self.get(op).is_some()

@@ -15,20 +15,25 @@ use crate::ops::OpDef;
 /// Options of [`super::enumerate`].
 #[derive(Debug, Clone, Default)]
 pub struct PlacementOptions {
-    /// The outermost device scope (`--device`): fills the parts that a node's own request leaves unset.
+    /// The outermost device scope (`--device`): fills the parts that a node's own request leaves
+    /// unset.
     pub device_scope: DeviceName,
-    /// Where a requested device does not exist or has no kernel, give up its index and type rather than fail (TensorFlow
-    /// `allow_soft_placement`). Job, replica and task never give way. Also drops `_class` requests that cannot be met.
+    /// Where a requested device does not exist or has no kernel, give up its index and type rather
+    /// than fail (TensorFlow `allow_soft_placement`). Job, replica and task never give way.
+    /// Also drops `_class` requests that cannot be met.
     pub allow_soft_placement: bool,
-    /// Devices fixed by the user or an earlier placement. A pin takes precedence over the node's request.
+    /// Devices fixed by the user or an earlier placement. A pin takes precedence over the node's
+    /// request.
     pub pins: Vec<(NodeId, DeviceId)>,
-    /// The same by the full names of devices, as other processes hand placements over (TensorFlow `Node::assigned_device_name`).
+    /// The same by the full names of devices, as other processes hand placements over (TensorFlow
+    /// `Node::assigned_device_name`).
     pub assigned_devices: Vec<(NodeId, String)>,
     /// Preferred wherever it is legal, before priorities of kernels and device types.
     pub default_local_device: Option<DeviceId>,
     /// How work becomes nanoseconds.
     pub cost_model: CostModel,
-    /// What is known of the arguments of ops: names for host-memory arguments, and which inputs are references.
+    /// What is known of the arguments of ops: names for host-memory arguments, and which inputs
+    /// are references.
     pub op_arguments: Option<Arc<dyn OpArguments>>,
     /// Runs that the devices' memories must suffice for at one time; 0 is 1.
     pub n_concurrent_runs: usize,
@@ -92,25 +97,26 @@ impl PlacementOptions {
     }
 }
 
-/// What placing and cutting ask about the arguments of an op, for nodes with references or with kernels that have host-memory
-/// arguments.
+/// What placing and cutting ask about the arguments of an op, for nodes with references or with
+/// kernels that have host-memory arguments.
 ///
-/// Without it, every input that carries a reference counts as a reference, and of a kernel with host-memory arguments the
-/// `int32` inputs count as those, or, where it has none, the `int32` outputs.
+/// Without it, every input that carries a reference counts as a reference, and of a kernel with
+/// host-memory arguments the `int32` inputs count as those, or, where it has none, the `int32`
+/// outputs.
 pub trait OpArguments: fmt::Debug + Send + Sync {
-    /// Whether the op is defined at all. One that is not, such as a function's name, and has no kernel either, runs on any device
-    /// type.
+    /// Whether the op is defined at all. One that is not, such as a function's name, and has no
+    /// kernel either, runs on any device type.
     fn is_known(&self, op: &str) -> bool;
 
-    /// The definition of an op. Where it is known, placement looks into the functions that are called: their bodies' nodes say
-    /// what they give only through it.
+    /// The definition of an op. Where it is known, placement looks into the functions that are
+    /// called: their bodies' nodes say what they give only through it.
     fn definition(&self, op: &str) -> Option<&OpDef> {
         let _ = op;
         None
     }
 
-    /// Whether a node agrees with the definition of its op. Asked of the first node that no device type has a kernel for: what
-    /// is wrong with the node says more than that.
+    /// Whether a node agrees with the definition of its op. Asked of the first node that no device
+    /// type has a kernel for: what is wrong with the node says more than that.
     ///
     /// # Errors
     /// The first contradiction.
@@ -119,10 +125,12 @@ pub trait OpArguments: fmt::Debug + Send + Sync {
         Ok(())
     }
 
-    /// The argument that data input `slot` belongs to; `None` if the op is unknown or has fewer inputs.
+    /// The argument that data input `slot` belongs to; `None` if the op is unknown or has fewer
+    /// inputs.
     fn input(&self, op: &str, attrs: &AttrSet, slot: usize) -> Option<Argument<'_>>;
 
-    /// The argument that output `slot` belongs to; `None` if the op is unknown or has fewer outputs.
+    /// The argument that output `slot` belongs to; `None` if the op is unknown or has fewer
+    /// outputs.
     fn output(&self, op: &str, attrs: &AttrSet, slot: usize) -> Option<Argument<'_>>;
 }
 

@@ -12,7 +12,8 @@ use crate::graph::Graph;
 /// Where candidates come from.
 #[derive(Debug, Clone)]
 pub(crate) enum Origin {
-    /// [`super::enumerate`], with these options, from the registrations of the ops of the graph and its functions.
+    /// [`super::enumerate`], with these options, from the registrations of the ops of the graph and
+    /// its functions.
     Enumerated {
         options: PlacementOptions,
         kernels: Vec<Arc<KernelDef>>,

@@ -1,6 +1,7 @@
 //! What a policy answers.
 
-/// A complete assignment as a policy offered it: **untrusted** until [`crate::placement`] has checked it.
+/// A complete assignment as a policy offered it: **untrusted** until [`crate::placement`] has
+/// checked it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Proposal {
     /// Device per node, as an index into the device set.

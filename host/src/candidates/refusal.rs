@@ -1,4 +1,5 @@
-//! Constraints that clash, and what would mend them: for the user who has to change the graph, the options or the machine.
+//! Constraints that clash, and what would mend them: for the user who has to change the graph, the
+//! options or the machine.
 
 use std::fmt;
 
@@ -7,11 +8,13 @@ use serde::Serialize;
 /// More device names than this are counted rather than listed.
 const MAX_DEVICES_NAMED: usize = 8;
 
-/// The smallest set of constraints that leaves some nodes without a device: no device meets all of them, and without any one of
-/// them the others can be met. (Where nodes are tied by hundreds of ties, the shortest way is shown untried.)
+/// The smallest set of constraints that leaves some nodes without a device: no device meets all of
+/// them, and without any one of them the others can be met. (Where nodes are tied by hundreds of
+/// ties, the shortest way is shown untried.)
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Refusal {
-    /// Along the chain that ties the nodes together: what the first node asks for, what ties it to the next, and so on.
+    /// Along the chain that ties the nodes together: what the first node asks for, what ties it to
+    /// the next, and so on.
     pub constraints: Vec<Constraint>,
     /// What was found to mend this clash, the least change first; may be empty.
     pub suggestions: Vec<Suggestion>,

@@ -1,4 +1,5 @@
-//! The texts of [`CandidatesError`]: what a user needs to see of the graph, the devices and the kernels.
+//! The texts of [`CandidatesError`]: what a user needs to see of the graph, the devices and the
+//! kernels.
 
 use crate::candidates::error::CandidatesError;
 use crate::candidates::groups::Clash;

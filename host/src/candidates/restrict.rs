@@ -19,8 +19,8 @@ pub(crate) enum Restriction {
 }
 
 impl Candidates {
-    /// The same, with the choice of each group restricted; one entry per group. Devices that were not legal before do not become
-    /// so: that is for the caller to see to.
+    /// The same, with the choice of each group restricted; one entry per group. Devices that were
+    /// not legal before do not become so: that is for the caller to see to.
     pub(crate) fn restricted(&self, of_group: &[Restriction]) -> Self {
         let mut nodes = self.nodes().clone();
         let mut sets: HashMap<&[u32], u32> = HashMap::new();

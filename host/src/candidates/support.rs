@@ -74,7 +74,8 @@ pub(super) fn is_xla(device_type: &str) -> bool {
     XLA_TYPES.contains(&device_type)
 }
 
-/// Device types with a kernel, and the kernels' priorities: largest priority first, then in the order of the table.
+/// Device types with a kernel, and the kernels' priorities: largest priority first, then in the
+/// order of the table.
 pub(super) type SupportedTypes = Vec<(u32, i32)>;
 
 /// Supported types of every class of a graph, interned.
@@ -82,18 +83,22 @@ pub(super) type SupportedTypes = Vec<(u32, i32)>;
 pub(super) struct Supports {
     /// Per class an index into `sets`.
     pub(super) of_class: Vec<u32>,
-    /// Per class a number that it shares with the classes of the same op that no kernel tells from it; numbered as they come.
+    /// Per class a number that it shares with the classes of the same op that no kernel tells from
+    /// it; numbered as they come.
     pub(super) kernels_of_class: Vec<u32>,
     pub(super) sets: Vec<SupportedTypes>,
-    /// Per entry of `sets` whether a kernel was refused because of the node's attributes; matters for the empty ones.
+    /// Per entry of `sets` whether a kernel was refused because of the node's attributes; matters
+    /// for the empty ones.
     pub(super) refused: Vec<bool>,
-    /// Where the class has no kernel: per requested id the types presumed to have one in another task.
+    /// Where the class has no kernel: per requested id the types presumed to have one in another
+    /// task.
     pub(super) of_request: Vec<u32>,
     ids: HashMap<(SupportedTypes, bool), u32>,
 }
 
 impl Supports {
-    /// Looks up each class once, and classes that differ only in attributes that no kernel of their op constrains together.
+    /// Looks up each class once, and classes that differ only in attributes that no kernel of their
+    /// op constrains together.
     pub(super) fn of(facts: &Facts<'_>) -> Result<Self, CandidatesError> {
         let (graph, types, kernels) = (facts.graph, facts.types, facts.kernels);
         let mut supports = Self {
@@ -171,8 +176,9 @@ impl Supports {
         id
     }
 
-    /// Both lists at once: the types in each, in an order that depends on whose kernels have priorities. `None` without a
-    /// common type. `new` is the list of the group that stays, `old` of the one that joins.
+    /// Both lists at once: the types in each, in an order that depends on whose kernels have
+    /// priorities. `None` without a common type. `new` is the list of the group that stays,
+    /// `old` of the one that joins.
     pub(super) fn intersect(&mut self, new: u32, old: u32, types: &TypeTable) -> Option<u32> {
         if new == old {
             return (!self.sets[new as usize].is_empty()).then_some(new);
@@ -237,7 +243,8 @@ impl Supports {
         self.intern(others, false)
     }
 
-    /// The types that a node without a kernel here is presumed to run on elsewhere: the requested one, or all.
+    /// The types that a node without a kernel here is presumed to run on elsewhere: the requested
+    /// one, or all.
     pub(super) fn elsewhere(&mut self, requested_type: Option<&str>, types: &TypeTable) -> u32 {
         let presumed = match requested_type {
             Some(device_type) => types
@@ -264,7 +271,8 @@ impl Supports {
 
 /// What is known of the classes of one op.
 struct OpMemo<'a> {
-    /// Attributes that what is found depends on: those that some kernel of the op looks at, and those that count for every op.
+    /// Attributes that what is found depends on: those that some kernel of the op looks at, and
+    /// those that count for every op.
     constrained: Vec<&'a str>,
     /// By the values of those, in their order: supported types, and the number of the kernels.
     known: HashMap<Vec<Option<&'a AttrValue>>, (u32, u32)>,
@@ -307,8 +315,8 @@ fn lookup(
     Ok((found, refused))
 }
 
-/// A function, or an op that nobody defines, is no op whose kernels could be missing. (An app may register kernels for an op
-/// without defining it: then those count.)
+/// A function, or an op that nobody defines, is no op whose kernels could be missing. (An app may
+/// register kernels for an op without defining it: then those count.)
 pub(super) fn runs_anywhere(facts: &Facts<'_>, op: &str) -> bool {
     let arguments = facts.arguments;
     let is_undefined = || arguments.is_some_and(|arguments| !arguments.is_known(op));

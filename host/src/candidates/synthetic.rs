@@ -1,4 +1,5 @@
-//! Graphs and devices that stand for no model and no machine: for benchmarks of placement, and for tests.
+//! Graphs and devices that stand for no model and no machine: for benchmarks of placement, and for
+//! tests.
 //!
 //! Everything is drawn from a seed, so that two runs measure the same.
 
@@ -29,8 +30,8 @@ use crate::tensor::PartialShape;
 /// Types of the synthetic devices, with the priorities of TensorFlow's factories.
 const TYPES: [(&str, i32); 3] = [("GPU", 210), ("SYCL", 200), ("CPU", 60)];
 
-/// Ops of the synthetic graphs: name, and the device types that have a kernel. All have one on a CPU, so that nodes of any ops
-/// may form a group.
+/// Ops of the synthetic graphs: name, and the device types that have a kernel. All have one on a
+/// CPU, so that nodes of any ops may form a group.
 const OPS: [(&str, &[&str]); 7] = [
     ("SyntheticSource", &["CPU", "GPU", "SYCL"]),
     ("SyntheticMatMul", &["CPU", "GPU", "SYCL"]),
@@ -46,8 +47,8 @@ const SOURCE: usize = 0;
 const DECODE: usize = 5;
 const VARIABLE: usize = 6;
 
-/// Draws of groups and of readers do not disturb those of the layers: a graph with groups differs from the one without in
-/// nothing else.
+/// Draws of groups and of readers do not disturb those of the layers: a graph with groups differs
+/// from the one without in nothing else.
 const GROUPS_SEED: u64 = 0x6772_6f75_7073;
 const READERS_SEED: u64 = 0x7265_6164_6572;
 
@@ -58,7 +59,8 @@ pub struct SyntheticGraph {
     pub n_nodes: u32,
     /// Nodes of one layer; 0 = the square root of the number of nodes.
     pub width: u32,
-    /// Colocation groups that nodes name in their attribute `_class`; at most half as many as nodes.
+    /// Colocation groups that nodes name in their attribute `_class`; at most half as many as
+    /// nodes.
     pub n_groups: u32,
     /// Nodes that are variables, which come first, and tie those that read them; fewer than nodes.
     pub n_variables: u32,
@@ -99,13 +101,14 @@ impl SyntheticGraph {
         self
     }
 
-    /// The graph: layers whose nodes read two or three nodes, nine in ten from the layer before and the others from the three
-    /// before that, about 2.5 edges a node. Work and tensor sizes spread log-uniformly over three orders of magnitude; one
-    /// node in twenty holds parameters.
+    /// The graph: layers whose nodes read two or three nodes, nine in ten from the layer before and
+    /// the others from the three before that, about 2.5 edges a node. Work and tensor sizes
+    /// spread log-uniformly over three orders of magnitude; one node in twenty holds
+    /// parameters.
     ///
-    /// Half of the groups have two members, the others three to eight, drawn from all nodes: one is named by the others, in a
-    /// list `_class` of one entry `loc:@NAME`. A variable gives a resource that three nodes read, on average, besides what
-    /// else they read.
+    /// Half of the groups have two members, the others three to eight, drawn from all nodes: one is
+    /// named by the others, in a list `_class` of one entry `loc:@NAME`. A variable gives a
+    /// resource that three nodes read, on average, besides what else they read.
     ///
     /// # Panics
     /// With more groups or variables than the fields allow.
@@ -266,8 +269,9 @@ pub fn graph(n_nodes: u32, seed: u64) -> Arc<Graph> {
     Arc::new(SyntheticGraph::new(n_nodes, seed).build())
 }
 
-/// So many devices: the first is a CPU, the others are two kinds of GPU, SYCL devices and CPUs in turn. Each has a link of its
-/// own rate, hence a link domain of its own, and so much memory that every synthetic graph fits.
+/// So many devices: the first is a CPU, the others are two kinds of GPU, SYCL devices and CPUs in
+/// turn. Each has a link of its own rate, hence a link domain of its own, and so much memory that
+/// every synthetic graph fits.
 pub fn devices(n: u32) -> DeviceSet {
     let device = |index: u32| -> Arc<dyn Device> {
         let (device_type, flops_per_s, memory_bytes_per_s, launch_ns) = match index % 4 {

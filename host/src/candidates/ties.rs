@@ -1,5 +1,5 @@
-//! What ties nodes together, one tie at a time, in the order in which TensorFlow's placer meets them: the order decides whose
-//! request counts.
+//! What ties nodes together, one tie at a time, in the order in which TensorFlow's placer meets
+//! them: the order decides whose request counts.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -21,8 +21,8 @@ use crate::graph::NONE;
 use crate::graph::NodeId;
 use crate::tensor::DType;
 
-/// Ops whose reference and resource inputs do not bind them to the producer's device (TensorFlow's input colocation
-/// exemption registry).
+/// Ops whose reference and resource inputs do not bind them to the producer's device (TensorFlow's
+/// input colocation exemption registry).
 const EXEMPT_OPS: [&str; 24] = [
     "PartitionedCall",
     "StatefulPartitionedCall",
@@ -50,7 +50,8 @@ const EXEMPT_OPS: [&str; 24] = [
     "ExperimentalScanDataset",
 ];
 
-/// A reason for which nodes must share a device, or one must be of a certain type, that only the graph as a whole tells.
+/// A reason for which nodes must share a device, or one must be of a certain type, that only the
+/// graph as a whole tells.
 #[derive(Debug, Clone)]
 pub(super) enum Tie<'a> {
     /// A reference or resource edge, or one that carries a variant from dataset op to dataset op.
@@ -157,7 +158,8 @@ fn for_each_edge<'g, B>(
     ControlFlow::Continue(())
 }
 
-/// The groups that nodes name in their attribute `_class`; each node that others name also is in the group of its own name.
+/// The groups that nodes name in their attribute `_class`; each node that others name also is in
+/// the group of its own name.
 fn for_each_class<'g, B>(
     graph: &'g Graph,
     visit: &mut impl FnMut(Tie<'g>) -> ControlFlow<B>,
@@ -222,7 +224,8 @@ impl<'g> NamedGroups<'g> {
     }
 }
 
-/// The neighbours of a call by group of the body of its function, and whether each takes or gives a reference or resource.
+/// The neighbours of a call by group of the body of its function, and whether each takes or gives a
+/// reference or resource.
 pub(super) fn call_members(
     graph: &Graph,
     call: NodeId,
@@ -268,7 +271,8 @@ fn binds(
     if graph.tensor_dtypes()[tensor] == DType::Resource {
         return true;
     }
-    // A reference that is consumed as a value, through an input that is no reference, does not bind.
+    // A reference that is consumed as a value, through an input that is no reference, does not
+    // bind.
     arguments
         .and_then(|arguments| arguments.input(op, graph.attrs(node), slot))
         .is_none_or(|argument| argument.is_ref)

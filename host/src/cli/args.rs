@@ -24,10 +24,12 @@ pub(super) struct DeviceArgs {
     /// Threads of loops inside kernels, if not --threads.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=4096))]
     pub(super) intra_op_threads: Option<u32>,
-    /// Only devices of the types that these names say, besides CPU devices, such as /device:GPU:*. Repeatable.
+    /// Only devices of the types that these names say, besides CPU devices, such as /device:GPU:*.
+    /// Repeatable.
     #[arg(long, value_name = "NAME")]
     pub(super) device_filter: Vec<String>,
-    /// Plan with the rates that devices state, not with those that `devices --calibrate` has measured.
+    /// Plan with the rates that devices state, not with those that `devices --calibrate` has
+    /// measured.
     #[arg(long)]
     pub(super) no_calibration: bool,
     /// Deal CPU devices out to NUMA nodes, and keep their threads there.
@@ -41,7 +43,8 @@ pub(super) struct DeviceArgs {
         hide_default_value = true
     )]
     pub(super) visible_gpus: String,
-    /// Share of a GPU's memory that its device may take; 0 = all but a reserve, more than 1 = beyond what there is, by unified memory.
+    /// Share of a GPU's memory that its device may take; 0 = all but a reserve, more than 1 =
+    /// beyond what there is, by unified memory.
     #[arg(long, value_name = "X", default_value_t = 0.0, value_parser = parse_memory_fraction)]
     pub(super) gpu_memory_fraction: f64,
     /// Page memory of GPUs in and out of the host's, which holds what does not fit.
@@ -56,7 +59,8 @@ pub(super) struct DeviceArgs {
     /// Wait for each kernel of a GPU, so that an error on it names its node.
     #[arg(long)]
     pub(super) sync_every_op: bool,
-    /// Let products and convolutions of float on GPUs round their factors to TensorFloat-32, for speed.
+    /// Let products and convolutions of float on GPUs round their factors to TensorFloat-32, for
+    /// speed.
     #[arg(long)]
     pub(super) gpu_allow_tf32: bool,
 }
@@ -75,8 +79,8 @@ pub(super) struct PlacementArgs {
     /// Steps of one run at one time, if not --threads.
     #[arg(long, value_name = "N", help_heading = "Devices", value_parser = clap::value_parser!(u32).range(..=4096))]
     pub(super) inter_op_threads: Option<u32>,
-    /// A pool of threads for steps of runs, of this size, instead of the one of --inter-op-threads. Repeatable: `run
-    /// --inter-op-pool` chooses.
+    /// A pool of threads for steps of runs, of this size, instead of the one of
+    /// --inter-op-threads. Repeatable: `run --inter-op-pool` chooses.
     #[arg(
         long,
         value_name = "N",
@@ -88,7 +92,8 @@ pub(super) struct PlacementArgs {
     /// Runs at one time that the devices' memories must suffice for.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65536), help_heading = "Devices")]
     pub(super) concurrent_runs: u32,
-    /// The outermost device scope: nodes without a request get this one, partial requests are completed by it.
+    /// The outermost device scope: nodes without a request get this one, partial requests are
+    /// completed by it.
     #[arg(long, value_name = "NAME", help_heading = "Devices")]
     pub(super) device: Option<String>,
     /// Place a node elsewhere when the device that it asks for cannot run it.
@@ -106,8 +111,9 @@ pub(super) struct PlacementArgs {
     /// One setting of the policy. Repeatable; unknown keys are refused.
     #[arg(long, value_name = "K=V", value_parser = parse_setting, help_heading = "Policy")]
     pub(super) policy_config: Vec<(String, String)>,
-    /// Fuel for one placement instead of a deadline: where it ends does not depend on the machine, so plans are equal
-    /// byte for byte where graph, devices, their rates and all settings are.
+    /// Fuel for one placement instead of a deadline: where it ends does not depend on the machine,
+    /// so plans are equal byte for byte where graph, devices, their rates and all settings
+    /// are.
     #[arg(
         long,
         value_name = "N",
@@ -130,7 +136,8 @@ pub(super) struct PlacementArgs {
     #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Policy")]
     pub(super) seed: u64,
 
-    /// Take the answer of before where policy, graph, devices and options are the same, from the cache folder.
+    /// Take the answer of before where policy, graph, devices and options are the same, from the
+    /// cache folder.
     #[arg(long, help_heading = "Policy", requires = "policy_fuel")]
     pub(super) placement_cache: bool,
 
@@ -158,7 +165,8 @@ pub(super) struct PlacementArgs {
     /// Save the placement.
     #[arg(long, value_name = "F.json", value_hint = ValueHint::FilePath, help_heading = "Placement")]
     pub(super) save_placement: Option<PathBuf>,
-    /// Print the devices that describe themselves, and the device of every node, as TensorFlow does.
+    /// Print the devices that describe themselves, and the device of every node, as TensorFlow
+    /// does.
     #[arg(long, help_heading = "Placement")]
     pub(super) log_device_placement: bool,
 }
@@ -167,8 +175,8 @@ pub(super) struct PlacementArgs {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Execution")]
 pub(super) struct RunArgs {
-    /// Feed the arrays in/NAME, compare the last run's fetches with the arrays out/FETCH, fail on a mismatch. NaN matches
-    /// NaN at the same place.
+    /// Feed the arrays in/NAME, compare the last run's fetches with the arrays out/FETCH, fail on
+    /// a mismatch. NaN matches NaN at the same place.
     #[arg(long, value_name = "F.npz", value_hint = ValueHint::FilePath)]
     pub(super) check: Option<PathBuf>,
     /// Absolute tolerance of --check.
@@ -177,11 +185,12 @@ pub(super) struct RunArgs {
     /// Tolerance of --check relative to the expected value.
     #[arg(long, value_name = "X", default_value_t = 1e-5, value_parser = parse_tolerance, requires = "check")]
     pub(super) rtol: f64,
-    /// Feed the arrays in/NAME, also in place of those of --check. Without --check, placeholders that are not fed get
-    /// seeded random values.
+    /// Feed the arrays in/NAME, also in place of those of --check. Without --check, placeholders
+    /// that are not fed get seeded random values.
     #[arg(long, value_name = "F.npz", value_hint = ValueHint::FilePath)]
     pub(super) feeds: Option<PathBuf>,
-    /// Compute this tensor, NODE or NODE:SLOT. Repeatable; by default every output that no node reads.
+    /// Compute this tensor, NODE or NODE:SLOT. Repeatable; by default every output that no node
+    /// reads.
     #[arg(long, value_name = "NAME")]
     pub(super) fetch: Vec<String>,
     /// Write the fetched tensors, as arrays out/FETCH.
@@ -193,7 +202,8 @@ pub(super) struct RunArgs {
     /// Runs that are not timed, between the first one and the timed ones.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(super) warmup: u32,
-    /// Which pool of --session-inter-op-pool helps the runs, from 0; -1 = none, one thread executes everything.
+    /// Which pool of --session-inter-op-pool helps the runs, from 0; -1 = none, one thread
+    /// executes everything.
     #[arg(
         long,
         value_name = "I",
@@ -201,7 +211,8 @@ pub(super) struct RunArgs {
         allow_negative_numbers = true
     )]
     pub(super) inter_op_pool: i32,
-    /// Write a Chrome trace of stages, policy calls, kernels and transfers, for chrome://tracing and Perfetto.
+    /// Write a Chrome trace of stages, policy calls, kernels and transfers, for chrome://tracing
+    /// and Perfetto.
     #[arg(long, value_name = "F.json", value_hint = ValueHint::FilePath)]
     pub(super) trace: Option<PathBuf>,
 }
@@ -247,7 +258,8 @@ fn parse_setting(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// Above 1, memory of the host's is paged in and out; a hundredfold leaves nothing of a GPU's speed.
+/// Above 1, memory of the host's is paged in and out; a hundredfold leaves nothing of a GPU's
+/// speed.
 const MEMORY_FRACTION_MAX: f64 = 100.0;
 
 fn parse_memory_fraction(text: &str) -> Result<f64, String> {

@@ -1,4 +1,5 @@
-//! `placewright cache`: where compiled policies and measured rates are kept, how much that is, and how to be rid of them.
+//! `placewright cache`: where compiled policies and measured rates are kept, how much that is, and
+//! how to be rid of them.
 
 use anyhow::Context;
 use anyhow::Result;
@@ -40,7 +41,8 @@ pub(super) fn open() -> Result<Option<CacheFolder>> {
     Ok(Some(CacheFolder::open(&path).with_context(context)?))
 }
 
-/// Rates that were measured before, in the user's cache folder; `None` where they are not wanted, or there is no folder.
+/// Rates that were measured before, in the user's cache folder; `None` where they are not wanted,
+/// or there is no folder.
 ///
 /// # Errors
 /// As [`open`].

@@ -31,8 +31,8 @@ struct FetchReport {
 }
 
 impl CheckReport {
-    /// Compares what was fetched, (name, tensor) in order, with what is expected of it. Fetches of which nothing is
-    /// expected are left out.
+    /// Compares what was fetched, (name, tensor) in order, with what is expected of it. Fetches of
+    /// which nothing is expected are left out.
     pub(super) fn new(
         fetched: &[(String, Tensor)],
         expected: &Feeds,

@@ -59,8 +59,8 @@ fn finite_or_text<S: serde::Serializer>(value: &f64, serializer: S) -> Result<S:
     }
 }
 
-/// Compares element by element. Type and shape must be equal. NaN matches NaN at the same place and nothing else; an
-/// infinity matches itself.
+/// Compares element by element. Type and shape must be equal. NaN matches NaN at the same place and
+/// nothing else; an infinity matches itself.
 ///
 /// # Errors
 /// [`TensorError`] if an element cannot be read on the host.
@@ -168,7 +168,8 @@ fn index_of(position: usize, tensor: &Tensor, n_values: usize) -> Vec<usize> {
     index
 }
 
-/// The elements of a tensor, exactly. Integers stay integers: as doubles, large ones that differ would look equal.
+/// The elements of a tensor, exactly. Integers stay integers: as doubles, large ones that differ
+/// would look equal.
 pub(super) enum Numbers {
     /// Floating-point numbers; complex ones as real and imaginary part.
     Real(Vec<f64>),

@@ -48,8 +48,9 @@ pub(super) const PREFIX: &str = "/job:localhost/replica:0/task:0";
 pub(super) struct DevicesArgs {
     #[command(flatten)]
     devices: DeviceArgs,
-    /// Measure the rates of each device, and of its link with the host, and keep them in the cache folder: `run` and `place` plan
-    /// with them from then on. Takes about two seconds per device, which should have nothing else to do.
+    /// Measure the rates of each device, and of its link with the host, and keep them in the cache
+    /// folder: `run` and `place` plan with them from then on. Takes about two seconds per
+    /// device, which should have nothing else to do.
     #[arg(long, conflicts_with = "no_calibration")]
     calibrate: bool,
 }
@@ -121,8 +122,8 @@ impl DeviceArgs {
     /// The flags as the library takes them.
     ///
     /// # Errors
-    /// [`UsageError`] for a count of a type that this build does not have, which the library, as TensorFlow, would ignore; for two
-    /// values of one type or device.
+    /// [`UsageError`] for a count of a type that this build does not have, which the library, as
+    /// TensorFlow, would ignore; for two values of one type or device.
     pub(super) fn to_options(&self, factories: &FactoryRegistry) -> Result<DeviceOptions> {
         check_once("--device-count", &self.device_count)?;
         check_once("--memory", &self.memory)?;
@@ -428,7 +429,8 @@ fn show(report: &Report, output: &mut Output) -> Result<()> {
     Ok(())
 }
 
-/// Direct connections: `GPU:1 (StreamExecutor 1, NVLINK 18), GPU:2 (StreamExecutor 1)`. A GPU may have hundreds of parts; JSON has all.
+/// Direct connections: `GPU:1 (StreamExecutor 1, NVLINK 18), GPU:2 (StreamExecutor 1)`. A GPU may
+/// have hundreds of parts; JSON has all.
 fn links_text(attributes: &DeviceAttributes) -> Option<String> {
     const PEERS_MAX: usize = 8;
     let links = &attributes.locality.links;

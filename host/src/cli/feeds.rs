@@ -1,4 +1,5 @@
-//! What a run is fed and asked for: arrays of an archive, or seeded random values; fetches named, or all results.
+//! What a run is fed and asked for: arrays of an archive, or seeded random values; fetches named,
+//! or all results.
 
 use std::collections::BTreeMap;
 
@@ -89,8 +90,9 @@ fn wanted(graph: &Graph, tensor: TensorId) -> Wanted {
     }
 }
 
-/// Values for the placeholders that the fetches need and `given` does not feed. The value of a placeholder depends on
-/// the seed and its name alone: floats uniform in [-1, 1), integers 0 or 1, booleans either.
+/// Values for the placeholders that the fetches need and `given` does not feed. The value of a
+/// placeholder depends on the seed and its name alone: floats uniform in [-1, 1), integers 0 or 1,
+/// booleans either.
 pub(super) fn random_feeds(
     graph: &Graph,
     fetches: &[String],
@@ -150,7 +152,8 @@ fn needed_placeholders(graph: &Graph, fetches: &[String], given: &Feeds) -> Resu
     Ok(placeholders)
 }
 
-/// The shape to feed, and whether a dimension had to be assumed: an unknown one, usually the batch, is taken as 1.
+/// The shape to feed, and whether a dimension had to be assumed: an unknown one, usually the batch,
+/// is taken as 1.
 fn feed_shape(graph: &Graph, node: NodeId, tensor: TensorId) -> Result<(Shape, bool)> {
     let shape = graph.tensor_shape(tensor);
     let Some(dims) = shape.dims() else {

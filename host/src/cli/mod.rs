@@ -1,5 +1,5 @@
-//! The program: arguments in, tables or JSON out, an exit status. Prints through `output` alone; decides nothing that
-//! the library does not offer to other programs too.
+//! The program: arguments in, tables or JSON out, an exit status. Prints through `output` alone;
+//! decides nothing that the library does not offer to other programs too.
 
 mod args;
 mod bench;
@@ -51,7 +51,8 @@ Exit status:
   2  the command line is wrong
   3  done, but the policy asked for gave no placement and another one of the ladder placed the graph";
 
-/// Runs dataflow graphs on several devices; a sandboxed WebAssembly policy decides which device runs each op.
+/// Runs dataflow graphs on several devices; a sandboxed WebAssembly policy decides which device
+/// runs each op.
 #[derive(Debug, Parser)]
 #[command(name = "placewright", version = VERSION.as_str(), after_help = EXIT_STATUS)]
 struct Cli {
@@ -103,18 +104,20 @@ pub fn main() -> ExitCode {
     main_with(Registry::default())
 }
 
-/// Runs the program with the arguments of this process, on what an app knows; see [`run`]. Policies are compiled by the same
-/// program, started again, as [`CompilerProcess`](crate::policy::CompilerProcess) says, so call it from `main`, before anything
-/// that should not happen a second time.
+/// Runs the program with the arguments of this process, on what an app knows; see [`run`]. Policies
+/// are compiled by the same program, started again, as
+/// [`CompilerProcess`](crate::policy::CompilerProcess) says, so call it from `main`, before
+/// anything that should not happen a second time.
 pub fn main_with(registry: Registry) -> ExitCode {
     sandbox::compile_if_asked();
     ExitCode::from(run(registry, std::env::args_os()))
 }
 
-/// Runs the program on what an app knows: its ops, devices and kernels are there in every command as what ships is (but in `bench
-/// placement`, `policy-call` and `dispatch`, whose figures are those of this library), less the device types that the environment switches
-/// off. The first of `args` is the
-/// name of the program; returned is the exit status. Policies are compiled in this process.
+/// Runs the program on what an app knows: its ops, devices and kernels are there in every command
+/// as what ships is (but in `bench placement`, `policy-call` and `dispatch`, whose figures are
+/// those of this library), less the device types that the environment switches off. The first of
+/// `args` is the name of the program; returned is the exit status. Policies are compiled in this
+/// process.
 ///
 /// ```no_run
 /// use placewright::registry::Registry;
@@ -132,8 +135,8 @@ where
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(err) => {
-            // Help and version go to standard output with status 0, errors to standard error with status 2. A closed pipe
-            // leaves nobody to tell.
+            // Help and version go to standard output with status 0, errors to standard error with
+            // status 2. A closed pipe leaves nobody to tell.
             let _ = err.print();
             return if err.use_stderr() { 2 } else { 0 };
         }

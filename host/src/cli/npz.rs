@@ -1,7 +1,8 @@
 //! NumPy archives (`.npz`): arrays in, tensors out, and back.
 //!
-//! The container is a zip file of `.npy` entries. The entries' headers are read here rather than by a general reader of
-//! Python literals: a header is one short dictionary, and a malformed one must be an error, whatever it says.
+//! The container is a zip file of `.npy` entries. The entries' headers are read here rather than by
+//! a general reader of Python literals: a header is one short dictionary, and a malformed one must
+//! be an error, whatever it says.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -85,7 +86,8 @@ impl NpzReader {
         names
     }
 
-    /// The array called `name`. One that is not what is wanted, or does not fit into memory, is not decompressed.
+    /// The array called `name`. One that is not what is wanted, or does not fit into memory, is not
+    /// decompressed.
     pub(super) fn read(&mut self, name: &str, wanted: Option<&Wanted>) -> Result<Tensor> {
         let context = || format!("array `{name}` of {}", self.path.display());
         let mut entry = self
@@ -96,8 +98,8 @@ impl NpzReader {
     }
 }
 
-/// Memory of arrays that come from files, or are made for placeholders: at most half of what this process may have, as devices
-/// get copies of them.
+/// Memory of arrays that come from files, or are made for placeholders: at most half of what this
+/// process may have, as devices get copies of them.
 pub(super) fn feed_memory() -> HostAllocator {
     HostAllocator::new("memory for feeds", cpu::system_memory_bytes() / 2)
 }
@@ -204,7 +206,8 @@ fn read_npy(
     let expected = header.shape.size_bytes(header.dtype)?;
     let (dtype, shape) = (header.dtype, &header.shape);
     let said = || format!("shape {shape} of {dtype} takes {expected} bytes");
-    // Pages of it are there once they are filled, so a header gets no memory that its entry does not fill.
+    // Pages of it are there once they are filled, so a header gets no memory that its entry does
+    // not fill.
     let mut tensor = Tensor::zeros(memory, dtype, shape.clone()).with_context(said)?;
     let bytes = tensor.as_bytes_mut().context("memory of the host")?;
     let n_read = read_up_to(input, bytes).context("decompressing")?;
@@ -251,7 +254,8 @@ fn element_bytes(dtype: DType) -> usize {
         .expect("the header's parser accepts only types of fixed size")
 }
 
-/// Big-endian to little-endian, in place. The two halves of a complex number are swapped each for itself.
+/// Big-endian to little-endian, in place. The two halves of a complex number are swapped each for
+/// itself.
 fn swap_bytes(bytes: &mut [u8], dtype: DType) {
     let width = match dtype {
         DType::Complex64 | DType::Complex128 => element_bytes(dtype) / 2,
@@ -392,7 +396,8 @@ fn parse_descr(descr: &str) -> Result<(DType, bool)> {
         "b1" => DType::Bool,
         "c8" => DType::Complex64,
         "c16" => DType::Complex128,
-        // How ml_dtypes' bfloat16, NumPy's only one, is saved: two bytes without a meaning of their own.
+        // How ml_dtypes' bfloat16, NumPy's only one, is saved: two bytes without a meaning of their
+        // own.
         "V2" => DType::BF16,
         _ if kind.starts_with('U') || kind.starts_with('S') || kind.starts_with('O') => bail!(
             "strings and objects (`{descr}`) are not supported in .npz files; feed numbers or booleans"

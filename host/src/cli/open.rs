@@ -54,7 +54,8 @@ pub(super) struct Opened {
     policy_digest: Option<Digest>,
 }
 
-/// Opens a session on the graph in a file. `explain_wanted` = somebody will read the policy's reasons.
+/// Opens a session on the graph in a file. `explain_wanted` = somebody will read the policy's
+/// reasons.
 pub(super) fn open(
     graph: &Path,
     args: &PlacementArgs,
@@ -277,7 +278,8 @@ fn engine(args: &PlacementArgs, output: &Output) -> Result<PolicyEngine> {
     Ok(args.sandbox.engine(limits, cache)?)
 }
 
-/// Answers of before, in the user's cache folder; in memory alone, hence for nothing, where there is none.
+/// Answers of before, in the user's cache folder; in memory alone, hence for nothing, where there
+/// is none.
 fn placement_cache(output: &Output) -> PlacementCache {
     match cache::open() {
         Ok(Some(folder)) => PlacementCache::in_folder(folder),

@@ -1,6 +1,8 @@
-//! The only place that writes to the terminal: text or JSON on standard output, notes and errors on standard error.
+//! The only place that writes to the terminal: text or JSON on standard output, notes and errors on
+//! standard error.
 //!
-//! A reader that closes the pipe early (`| head`) ends the printing, never the work, and is no error.
+//! A reader that closes the pipe early (`| head`) ends the printing, never the work, and is no
+//! error.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -44,8 +46,8 @@ impl Output {
         self.format == Format::Human
     }
 
-    /// A line for people; nothing under `--json`. Line breaks in a guest's text are indented, so that it cannot pass for
-    /// lines of ours.
+    /// A line for people; nothing under `--json`. Line breaks in a guest's text are indented, so
+    /// that it cannot pass for lines of ours.
     pub(super) fn line(&mut self, line: impl fmt::Display) -> Result<()> {
         if self.is_human() {
             let line = line.to_string();
@@ -123,8 +125,9 @@ pub(super) fn print_error(error: &anyhow::Error) {
     );
 }
 
-/// A text that a terminal shows as it is. Graphs and policies are not ours: a control character in a name could move the
-/// cursor or change the title, one that turns the direction of writing could hide what follows.
+/// A text that a terminal shows as it is. Graphs and policies are not ours: a control character in
+/// a name could move the cursor or change the title, one that turns the direction of writing could
+/// hide what follows.
 fn plain(text: &str) -> Cow<'_, str> {
     if !text.contains(acts) {
         return text.into();
@@ -140,7 +143,8 @@ fn plain(text: &str) -> Cow<'_, str> {
     shown.into()
 }
 
-/// JSON that a terminal shows as it is: what the format itself lets stand is written as an escape of it.
+/// JSON that a terminal shows as it is: what the format itself lets stand is written as an escape
+/// of it.
 fn plain_json(text: &str) -> Cow<'_, str> {
     if !text.contains(acts) {
         return text.into();
@@ -176,7 +180,8 @@ pub(super) fn cut(text: &str, n_chars_max: usize) -> Cow<'_, str> {
     }
 }
 
-/// Characters of one line of a cell: names of nodes have a hundred, those that somebody made to be long have millions.
+/// Characters of one line of a cell: names of nodes have a hundred, those that somebody made to be
+/// long have millions.
 const CELL_CHARS_MAX: usize = 256;
 /// Characters of a line, a note or an error, and of a cell of several lines.
 const TEXT_CHARS_MAX: usize = 16 << 10;
@@ -207,8 +212,8 @@ pub(super) fn stderr_is_terminal() -> bool {
     io::stderr().is_terminal()
 }
 
-/// Rows of texts, some of which are not ours: they are cut, as arranging them takes time in the square of their length, and shown as
-/// they are.
+/// Rows of texts, some of which are not ours: they are cut, as arranging them takes time in the
+/// square of their length, and shown as they are.
 #[derive(Debug)]
 pub(super) struct Table(comfy_table::Table);
 

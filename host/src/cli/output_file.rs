@@ -20,8 +20,8 @@ use crate::policy::PolicySource;
 /// Names of files that this process, or another one, has open.
 const OPEN_FILES: [&str; 4] = ["/dev/fd", "/dev/stderr", "/dev/stdout", "/proc"];
 
-/// Writes a file. One that is there stays as it is until the new one is whole; what is no file, such as `/dev/stdout`, is written
-/// to as it is.
+/// Writes a file. One that is there stays as it is until the new one is whole; what is no file,
+/// such as `/dev/stdout`, is written to as it is.
 pub(super) fn write(
     path: &Path,
     content: impl FnOnce(&mut BufWriter<&mut File>) -> Result<()>,

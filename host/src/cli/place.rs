@@ -43,11 +43,13 @@ pub(super) struct PlaceCommand {
     /// List every node.
     #[arg(long, help_heading = "Placement")]
     nodes: bool,
-    /// List every transfer of a run of the whole graph, whatever is fetched, with the key under which the one device sends and the
-    /// other receives. Constants and feeds are not among them: they are on every device that reads them before the run.
+    /// List every transfer of a run of the whole graph, whatever is fetched, with the key under
+    /// which the one device sends and the other receives. Constants and feeds are not among
+    /// them: they are on every device that reads them before the run.
     #[arg(long, help_heading = "Placement")]
     transfers: bool,
-    /// Place nothing; list every node that no device here can execute, and why. Exit status 1 if there are any.
+    /// Place nothing; list every node that no device here can execute, and why. Exit status 1 if
+    /// there are any.
     #[arg(long, help_heading = "Placement", conflicts_with_all = ["nodes", "transfers", "diff", "placement", "save_placement"])]
     check_ops: bool,
     /// List the nodes that a saved placement has elsewhere.
@@ -63,7 +65,8 @@ pub(super) struct PlaceCommand {
 struct Report {
     placement: PlacementView,
     links: Vec<LinkRow>,
-    /// What runs hold; `null` where a run of the whole graph fails, which `no_memory_plan` tells the reason of.
+    /// What runs hold; `null` where a run of the whole graph fails, which `no_memory_plan` tells
+    /// the reason of.
     memory: Option<MemoryView>,
     #[serde(skip_serializing_if = "Option::is_none")]
     no_memory_plan: Option<String>,
@@ -75,7 +78,8 @@ struct Report {
     diff: Option<PlacementDiff>,
 }
 
-/// What moves from one device to another, or between the memories of one, in a run of the whole graph.
+/// What moves from one device to another, or between the memories of one, in a run of the whole
+/// graph.
 #[derive(Debug, Serialize)]
 struct LinkRow {
     source: String,
@@ -228,7 +232,8 @@ fn links(placement: &Placement) -> Vec<LinkRow> {
         .collect()
 }
 
-/// A run of the whole graph: fed all placeholders, it fetches all that nobody reads, and runs what gives nothing.
+/// A run of the whole graph: fed all placeholders, it fetches all that nobody reads, and runs what
+/// gives nothing.
 #[derive(Debug)]
 struct WholeRun<'a> {
     feeds: Vec<&'a str>,

@@ -30,7 +30,8 @@ const NAMES_SHOWN_MAX: usize = 50;
 pub(super) enum PolicyCommand {
     /// List the shipped policies and their settings.
     List,
-    /// Look into a .wasm file: imports, exports, contract, size, and whether it can be used. Status 1 if it cannot.
+    /// Look into a .wasm file: imports, exports, contract, size, and whether it can be used. Status
+    /// 1 if it cannot.
     Check {
         /// A core module or a component.
         #[arg(value_hint = ValueHint::FilePath)]

@@ -1,5 +1,5 @@
-//! A bar on standard error for work that takes longer than a second. Nothing is drawn when standard error is no
-//! terminal, and nothing for quick work.
+//! A bar on standard error for work that takes longer than a second. Nothing is drawn when standard
+//! error is no terminal, and nothing for quick work.
 
 use std::borrow::Cow;
 use std::sync::mpsc;

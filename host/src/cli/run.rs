@@ -121,7 +121,8 @@ pub(super) fn run(
         Some(path) => opened.write_trace(path),
         None => Ok(()),
     };
-    // A run that failed is what a trace is read for; and its error says more than that of the trace.
+    // A run that failed is what a trace is read for; and its error says more than that of the
+    // trace.
     let executed = executed?;
     let work = work?;
     let (tensors, timing) = executed.context("nothing was executed")?;

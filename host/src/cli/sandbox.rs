@@ -12,7 +12,8 @@ use crate::policy::PolicyError;
 use crate::policy::PolicyLimits;
 use crate::store::CacheFolder;
 
-/// Set by the `main` of a program that compiles policies when it is started to. A fact of the process, as its arguments are.
+/// Set by the `main` of a program that compiles policies when it is started to. A fact of the
+/// process, as its arguments are.
 static COMPILER: OnceLock<CompilerProcess> = OnceLock::new();
 
 /// First call of such a `main`.
@@ -25,13 +26,15 @@ pub(super) fn compile_if_asked() {
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Policy")]
 pub(super) struct SandboxArgs {
-    /// Another limit of policies, such as effort=200000000; errors name the one that was met. Repeatable.
+    /// Another limit of policies, such as effort=200000000; errors name the one that was met.
+    /// Repeatable.
     #[arg(long, value_name = "LIMIT=N", value_parser = parse_limit)]
     pub(super) policy_limit: Vec<(&'static str, usize)>,
     /// Wall-clock time of compiling the policy, in ms.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) policy_compile_deadline_ms: Option<u64>,
-    /// Wall-clock time of what the policy does before it places: it describes itself and takes its settings. In ms, each.
+    /// Wall-clock time of what the policy does before it places: it describes itself and takes its
+    /// settings. In ms, each.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) policy_configure_deadline_ms: Option<u64>,
     /// Memory of compiling the policy, such as 4GiB.

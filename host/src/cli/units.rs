@@ -22,7 +22,8 @@ const SUFFIXES: [(&str, u64); 13] = [
     ("tib", 1 << 40),
 ];
 
-/// Parses `4096`, `64KiB`, `1.5GiB`, `2GB`; `K`, `M`, `G` and `T` alone are binary. Case does not matter.
+/// Parses `4096`, `64KiB`, `1.5GiB`, `2GB`; `K`, `M`, `G` and `T` alone are binary. Case does not
+/// matter.
 pub(super) fn parse_bytes(text: &str) -> Result<u64> {
     let expected = "expected a size such as 4096, 64KiB, 1.5GiB or 2GB";
     let lower = text.trim().to_ascii_lowercase();

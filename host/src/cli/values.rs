@@ -5,8 +5,8 @@ use serde_json::Value;
 use crate::tensor::DType;
 use crate::tensor::Tensor;
 
-/// The first `n` elements, row-major: numbers, `true` and `false`, or texts where JSON has no such number. Complex numbers
-/// are texts too. Empty where the host cannot read them.
+/// The first `n` elements, row-major: numbers, `true` and `false`, or texts where JSON has no such
+/// number. Complex numbers are texts too. Empty where the host cannot read them.
 pub(super) fn first_values(tensor: &Tensor, n: usize) -> Vec<Value> {
     fn whole<T: crate::tensor::Element + Into<Value>>(tensor: &Tensor, n: usize) -> Vec<Value> {
         let values = tensor.as_slice::<T>().unwrap_or_default();

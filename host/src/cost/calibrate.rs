@@ -1,4 +1,5 @@
-//! Measures one device: products, elementwise ops, sums, launches, waits, and its link with the host.
+//! Measures one device: products, elementwise ops, sums, launches, waits, and its link with the
+//! host.
 
 use std::mem;
 use std::panic::AssertUnwindSafe;
@@ -42,14 +43,16 @@ const COPIES_BYTES: [usize; 4] = [4, 64 << 10, 1 << 20, 16 << 20];
 /// Kernels that read and write less are mostly launch, and say little of a bandwidth.
 const TRAFFIC_BYTES_MIN: f64 = 256.0 * 1024.0;
 
-/// A chain of at least so many tiny kernels is timed, and at most so many: what is known of a queue is soon known.
+/// A chain of at least so many tiny kernels is timed, and at most so many: what is known of a queue
+/// is soon known.
 const LAUNCHES: Calls = Calls { min: 64, max: 4096 };
 
 /// How a device is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CalibrateOptions {
-    /// About how long one device may take, 2 s by default. With more, larger sizes are reached on slow devices, and medians are of more
-    /// timings. The smallest size of everything is timed in any case.
+    /// About how long one device may take, 2 s by default. With more, larger sizes are reached on
+    /// slow devices, and medians are of more timings. The smallest size of everything is timed
+    /// in any case.
     pub budget: Duration,
 }
 
@@ -81,9 +84,9 @@ pub enum CalibrateError {
     },
 }
 
-/// Measures a device with the kernels that it has, on the calling thread. Other devices should be idle meanwhile: what shares the
-/// machine's memory or processors shares them in the figures, too. What it has no kernel for, or fails at, is left out, and the
-/// calibration says so.
+/// Measures a device with the kernels that it has, on the calling thread. Other devices should be
+/// idle meanwhile: what shares the machine's memory or processors shares them in the figures, too.
+/// What it has no kernel for, or fails at, is left out, and the calibration says so.
 ///
 /// # Errors
 /// [`CalibrateError`], where no figure comes of it.
@@ -125,8 +128,9 @@ pub fn calibrate(
     Ok(found)
 }
 
-/// Whether what was measured of one device holds for another: both compute with the same threads, of whose rates each states a part.
-/// Measured again, they would differ by chance, and plans would prefer one of them for it.
+/// Whether what was measured of one device holds for another: both compute with the same threads,
+/// of whose rates each states a part. Measured again, they would differ by chance, and plans would
+/// prefer one of them for it.
 pub fn computes_alike(first: &dyn Device, second: &dyn Device) -> bool {
     let pool = |device: &dyn Device| {
         let pool = device.as_kernel_device()?.intra_op_pool()?;
@@ -346,7 +350,8 @@ impl<'d> Bench<'d> {
         let Some(&(_, latency_ns)) = timed.first() else {
             return Ok(());
         };
-        // Of those sizes whose time is not mostly the latency; a device that lends its memory to the host has none.
+        // Of those sizes whose time is not mostly the latency; a device that lends its memory to
+        // the host has none.
         let slopes = timed[1..].iter();
         let slopes = slopes.map(|(bytes, ns)| (ns - latency_ns).max(0.0) / bytes);
         let profile = LinkProfile {
@@ -357,8 +362,9 @@ impl<'d> Bench<'d> {
         Ok(())
     }
 
-    /// Times kernels at growing sizes, as long as they fit the device and the time: (work, work per second). `demand` is what a size
-    /// takes: bytes, and something that the time is taken to grow with.
+    /// Times kernels at growing sizes, as long as they fit the device and the time: (work, work per
+    /// second). `demand` is what a size takes: bytes, and something that the time is taken to
+    /// grow with.
     fn grow(
         &mut self,
         sizes: &[usize],
@@ -394,7 +400,8 @@ impl<'d> Bench<'d> {
                 // What was measured so far stands, such as up to where the memory ends.
                 Err(_) => break,
             };
-            // Where a kernel is launched while the one before computes, its launch is no part of its time.
+            // Where a kernel is launched while the one before computes, its launch is no part of
+            // its time.
             let working_ns = (ns - self.launch_ns()).max(ns / 2.0);
             let rate = rounded(work.amount / working_ns * 1e9);
             self.sample(work.of, rounded(ns), rate);
@@ -427,7 +434,8 @@ impl<'d> Bench<'d> {
         Ok(tensor)
     }
 
-    /// Whether that many bytes leave most of the memory for outputs that the device has not done with yet.
+    /// Whether that many bytes leave most of the memory for outputs that the device has not done
+    /// with yet.
     fn fits(&self, bytes: usize) -> bool {
         let quarter = self.device.memory_capacity_bytes() / 4;
         u64::try_from(bytes).is_ok_and(|bytes| bytes <= quarter)

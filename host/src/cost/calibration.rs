@@ -6,7 +6,8 @@ use serde::Serialize;
 use crate::device::DeviceProfile;
 use crate::device::LinkProfile;
 
-/// Figures of one device, measured while it was alone. `None`: it could not be measured, and [`Self::missing`] says why.
+/// Figures of one device, measured while it was alone. `None`: it could not be measured, and
+/// [`Self::missing`] says why.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Calibration {
@@ -14,12 +15,15 @@ pub struct Calibration {
     pub flops_per_s: Option<f64>,
     /// Bytes per second that elementwise kernels read and write; the median over ops and sizes.
     pub elementwise_bytes_per_s: Option<f64>,
-    /// Bytes per second that sums read; the median over axes and sizes. Shown, but no part of [`Self::profile`]: plans know one
-    /// bandwidth per device, and most of what they place is elementwise.
+    /// Bytes per second that sums read; the median over axes and sizes. Shown, but no part of
+    /// [`Self::profile`]: plans know one bandwidth per device, and most of what they place is
+    /// elementwise.
     pub reduction_bytes_per_s: Option<f64>,
-    /// One of many tiny kernels that each read what the one before has made, in ns: what a kernel costs besides its work.
+    /// One of many tiny kernels that each read what the one before has made, in ns: what a kernel
+    /// costs besides its work.
     pub launch_ns: Option<f64>,
-    /// Getting one number that a kernel just started is to make, besides the kernel, in ns: what it costs the host to wait.
+    /// Getting one number that a kernel just started is to make, besides the kernel, in ns: what
+    /// it costs the host to wait.
     pub wait_ns: Option<f64>,
     /// The ways between its memory and others.
     pub links: Vec<MeasuredLink>,
@@ -58,15 +62,16 @@ pub struct Sample {
     pub of: String,
     /// Time of one, in ns.
     pub ns: f64,
-    /// Its work by that time, less the launch of the kernel: floating-point operations of products per second, bytes of everything
-    /// else.
+    /// Its work by that time, less the launch of the kernel: floating-point operations of products
+    /// per second, bytes of everything else.
     pub rate_per_s: f64,
 }
 
 impl Calibration {
-    /// The rates of a device that states others: what was measured stands in their place. Where several devices share threads, each
-    /// gets a part of the rates ([`Device::n_sharing_rates`](crate::device::Device::n_sharing_rates)). The profile is calibrated if
-    /// all that costs of kernels are computed from was measured.
+    /// The rates of a device that states others: what was measured stands in their place. Where
+    /// several devices share threads, each gets a part of the rates
+    /// ([`Device::n_sharing_rates`](crate::device::Device::n_sharing_rates)). The profile is
+    /// calibrated if all that costs of kernels are computed from was measured.
     pub fn profile(&self, stated: DeviceProfile, n_sharing_rates: u32) -> DeviceProfile {
         let n_sharing = f64::from(n_sharing_rates.max(1));
         let part = |measured: Option<f64>, stated| measured.map_or(stated, |rate| rate / n_sharing);
@@ -89,8 +94,8 @@ impl Calibration {
         link.map(|link| link.profile)
     }
 
-    /// The mean of both ways, as a profile knows one link. Whoever copies to the host in a plan waits for the kernel before, so
-    /// waiting counts there.
+    /// The mean of both ways, as a profile knows one link. Whoever copies to the host in a plan
+    /// waits for the kernel before, so waiting counts there.
     fn host_link(&self) -> Option<LinkProfile> {
         let from_host = self.link(&LinkDirection::FromHost)?;
         let to_host = self.link(&LinkDirection::ToHost)?;
@@ -106,7 +111,8 @@ impl Calibration {
         self.samples.is_empty()
     }
 
-    /// Whether rates are positive, times not negative, and all of them finite: anything else makes every estimate nonsense.
+    /// Whether rates are positive, times not negative, and all of them finite: anything else makes
+    /// every estimate nonsense.
     pub(super) fn is_sound(&self) -> bool {
         let rates = [
             self.flops_per_s,

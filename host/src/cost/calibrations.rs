@@ -24,8 +24,9 @@ const FORMAT: &[u8] = b"rates 1";
 
 /// Keeps what was measured of devices, in memory and, if wanted, in a folder. Clones share.
 ///
-/// A device is known again by what its rates depend on ([`RatesKey`]), so figures of another machine, driver, number of threads or
-/// build are not taken for its own. Devices of other processes have none: what is measured here is not theirs.
+/// A device is known again by what its rates depend on ([`RatesKey`]), so figures of another
+/// machine, driver, number of threads or build are not taken for its own. Devices of other
+/// processes have none: what is measured here is not theirs.
 #[derive(Clone)]
 pub struct Calibrations {
     shared: Arc<Shared>,
@@ -38,8 +39,9 @@ struct Shared {
     folder: Option<CacheFolder>,
 }
 
-/// What a device's rates depend on, as a text: this build, the host's processor, and of the device its type, index, description, chip,
-/// threads, part and NUMA node. Not its job and task, nor when it was made.
+/// What a device's rates depend on, as a text: this build, the host's processor, and of the device
+/// its type, index, description, chip, threads, part and NUMA node. Not its job and task, nor when
+/// it was made.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct RatesKey(String);
 
@@ -145,8 +147,8 @@ impl Calibrations {
     /// Keeps what was measured of a device, in place of what was before.
     ///
     /// # Errors
-    /// [`CalibrationsError::Unsound`] and [`CalibrationsError::Remote`] for what is not kept at all; [`CalibrationsError::Store`] where
-    /// it is kept in memory alone.
+    /// [`CalibrationsError::Unsound`] and [`CalibrationsError::Remote`] for what is not kept at
+    /// all; [`CalibrationsError::Store`] where it is kept in memory alone.
     pub fn keep(
         &self,
         device: &dyn Device,
@@ -168,8 +170,9 @@ impl Calibrations {
         Ok(())
     }
 
-    /// The devices with the rates that were measured of them, and what is wrong with entries that are not used, which is told to the
-    /// log, too. Devices without an entry keep the rates that they have in the set.
+    /// The devices with the rates that were measured of them, and what is wrong with entries that
+    /// are not used, which is told to the log, too. Devices without an entry keep the rates
+    /// that they have in the set.
     pub fn apply(&self, devices: &DeviceSet) -> (DeviceSet, Vec<CalibrationsError>) {
         let mut measured = devices.clone();
         let mut problems = Vec::new();
@@ -241,8 +244,8 @@ impl fmt::Display for RatesKey {
     }
 }
 
-/// This build on this host's processor. A build without optimisation has other kernels than one with; a container may have fewer
-/// processors than the machine.
+/// This build on this host's processor. A build without optimisation has other kernels than one
+/// with; a container may have fewer processors than the machine.
 fn machine() -> String {
     let build = if cfg!(debug_assertions) {
         "debug"

@@ -5,12 +5,14 @@ use crate::device::DeviceProfile;
 use crate::device::DeviceSet;
 use crate::device::LinkProfile;
 
-/// What the devices of one column of the cost table have in common: their type, and the rates of their kernels.
+/// What the devices of one column of the cost table have in common: their type, and the rates of
+/// their kernels.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CostClass {
     /// The type: it decides whether there is a kernel at all.
     pub device_type: String,
-    /// Rates of the first device of the class. The others may differ from it in link and queues, which cost no execution time.
+    /// Rates of the first device of the class. The others may differ from it in link and queues,
+    /// which cost no execution time.
     pub profile: DeviceProfile,
 }
 

@@ -31,10 +31,12 @@ use crate::tensor::TensorError;
 /// The node that errors name.
 const NODE: &str = "calibration";
 
-/// A timing takes this long at least, by repeating what is timed, so that the clock and waiting for the device count for little.
+/// A timing takes this long at least, by repeating what is timed, so that the clock and waiting for
+/// the device count for little.
 const TIMING: Duration = Duration::from_millis(2);
 
-/// The median of so many timings is taken: few enough to be quick, enough to leave out what else the machine did meanwhile.
+/// The median of so many timings is taken: few enough to be quick, enough to leave out what else
+/// the machine did meanwhile.
 const N_TIMINGS: usize = 9;
 
 /// Why something could not be timed.
@@ -81,7 +83,8 @@ pub(super) struct Question<'a> {
 }
 
 impl<'a> Probe<'a> {
-    /// The device's kernel for an op whose output is of type `f32`. Inputs are copied to where it reads them.
+    /// The device's kernel for an op whose output is of type `f32`. Inputs are copied to where it
+    /// reads them.
     pub(super) fn new(
         device: &'a dyn KernelDevice,
         kernels: &KernelRegistry,
@@ -120,8 +123,9 @@ impl<'a> Probe<'a> {
         })
     }
 
-    /// Runs it once, as far as a run of a session would before it goes on to the next node. `place` is an output of before, which
-    /// nobody reads any more: as in a session, the next one may stand there, so that no timing is mostly of new memory.
+    /// Runs it once, as far as a run of a session would before it goes on to the next node. `place`
+    /// is an output of before, which nobody reads any more: as in a session, the next one may
+    /// stand there, so that no timing is mostly of new memory.
     pub(super) fn run(&self, place: Option<Tensor>) -> Result<Tensor, KernelError> {
         self.run_on(&self.inputs, place)
     }
@@ -136,8 +140,9 @@ impl<'a> Probe<'a> {
         let around = Alone {
             temporaries: records.then(RefCell::default),
         };
-        // A device that records may still be at work on it; sessions give such a device new memory each time. And what somebody else
-        // holds, such as a kernel that hands on its input, nobody may write.
+        // A device that records may still be at work on it; sessions give such a device new memory
+        // each time. And what somebody else holds, such as a kernel that hands on its
+        // input, nobody may write.
         let place = place.filter(|_| !records);
         let place = place.and_then(|mut place| place.as_bytes_mut().is_some().then_some(place));
         let mut outputs = [OutputSlot {
@@ -172,8 +177,9 @@ impl<'a> Probe<'a> {
     }
 }
 
-/// Median time of one `call`, in ns, once all work that it gives to the device is done. It is called once before, so that what is
-/// compiled or allocated at the first call does not count. Ends after about `budget`, but not before the first timing.
+/// Median time of one `call`, in ns, once all work that it gives to the device is done. It is
+/// called once before, so that what is compiled or allocated at the first call does not count. Ends
+/// after about `budget`, but not before the first timing.
 pub(super) fn median_ns(
     device: &dyn KernelDevice,
     calls: Calls,

@@ -23,11 +23,14 @@ use super::traits::Device;
 use crate::tensor::Tensor;
 use crate::trace::targets;
 
-/// A kernel that ends later than its start returns (a receive, a queue, a timer): no thread waits for it.
+/// A kernel that ends later than its start returns (a receive, a queue, a timer): no thread waits
+/// for it.
 pub trait AsyncKernel: Kernel {
-    /// Starts. The result is handed over with [`Done::call`], from whichever thread, also before this returns. A kernel that
-    /// waits for something gives up when [`AsyncKernelContext::cancel_token`] is cancelled; it registers for that without holding
-    /// a lock that its callback takes, as the callback is called at once where the token is cancelled already.
+    /// Starts. The result is handed over with [`Done::call`], from whichever thread, also before
+    /// this returns. A kernel that waits for something gives up when
+    /// [`AsyncKernelContext::cancel_token`] is cancelled; it registers for that without holding
+    /// a lock that its callback takes, as the callback is called at once where the token is
+    /// cancelled already.
     fn compute_async(&self, context: AsyncKernelContext, done: Done);
 }
 
@@ -70,8 +73,8 @@ impl Surroundings for Around {
 }
 
 impl AsyncKernelContext {
-    /// An execution of node `node` on `device`, which executes node by node. `outputs_on_host[i]` = output `i` is a host-memory
-    /// argument.
+    /// An execution of node `node` on `device`, which executes node by node. `outputs_on_host[i]` =
+    /// output `i` is a host-memory argument.
     ///
     /// # Errors
     /// [`KernelError::InvalidArgument`] for a device that executes whole partitions.
@@ -155,7 +158,8 @@ impl AsyncKernelContext {
 impl Drop for AsyncKernelContext {
     /// Also where the kernel has lost it, or has ended when its run was over.
     fn drop(&mut self) {
-        // The device's code and the app's may panic, and this may run while a kernel's panic unwinds.
+        // The device's code and the app's may panic, and this may run while a kernel's panic
+        // unwinds.
         let dropped = catch_unwind(AssertUnwindSafe(|| {
             self.hand_accessed();
             // A run that ends without this execution has left it the rest: what it made after that.
@@ -186,7 +190,8 @@ impl fmt::Debug for AsyncKernelContext {
     }
 }
 
-/// Takes the result of an asynchronous kernel, once. Dropping it without a call is a failure of the kernel: nobody waits for ever.
+/// Takes the result of an asynchronous kernel, once. Dropping it without a call is a failure of the
+/// kernel: nobody waits for ever.
 pub struct Done(Option<Callback>);
 
 type Callback =

@@ -12,7 +12,8 @@ use crate::names::DeviceName;
 pub struct DeviceAttributes {
     /// Full canonical name, `/job:localhost/replica:0/task:0/device:CPU:0`.
     pub name: String,
-    /// Type, as kernels and preferences know it: `CPU`, `GPU`, `SYCL`. Independent of the type in the name.
+    /// Type, as kernels and preferences know it: `CPU`, `GPU`, `SYCL`. Independent of the type in
+    /// the name.
     pub device_type: String,
     /// TensorFlow's nominal limit, in bytes: 256 MiB for a CPU. What plans are held to is
     /// [`super::Device::memory_capacity_bytes`].
@@ -41,14 +42,16 @@ pub struct DeviceLocality {
 pub struct LocalLink {
     /// Index of the other device among those of its type.
     pub device_index: i32,
-    /// Kind of link: TensorFlow's `StreamExecutor` (memory of the other can be accessed) and `SAME_DEVICE` (of one GPU), or `NVLINK`.
+    /// Kind of link: TensorFlow's `StreamExecutor` (memory of the other can be accessed) and
+    /// `SAME_DEVICE` (of one GPU), or `NVLINK`.
     pub kind: String,
     /// Larger is better, among links of one kind; of `NVLINK`, how many links there are.
     pub strength: i32,
 }
 
 impl DeviceLocality {
-    /// On this NUMA node. The bus is numbered one higher, as TensorFlow does, so that 0 stays unknown.
+    /// On this NUMA node. The bus is numbered one higher, as TensorFlow does, so that 0 stays
+    /// unknown.
     pub fn on_numa_node(node: u32) -> Self {
         let numa_node = i32::try_from(node).unwrap_or(i32::MAX - 1);
         Self {
@@ -60,8 +63,9 @@ impl DeviceLocality {
 }
 
 impl fmt::Display for DeviceAttributes {
-    /// TensorFlow's `Device::DebugString`, in one line: the fields of the protocol buffer as its text format writes them, zeros and
-    /// empty texts left out. `name: "/job:localhost/replica:0/task:0/device:CPU:0" device_type: "CPU" memory_limit: 268435456
+    /// TensorFlow's `Device::DebugString`, in one line: the fields of the protocol buffer as its
+    /// text format writes them, zeros and empty texts left out. `name:
+    /// "/job:localhost/replica:0/task:0/device:CPU:0" device_type: "CPU" memory_limit: 268435456
     /// locality { bus_id: 1 } incarnation: 17`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
@@ -85,7 +89,8 @@ impl fmt::Display for DeviceAttributes {
 }
 
 impl fmt::Display for DeviceLocality {
-    /// The fields as the text format of protocol buffers writes them, each with a space behind it; nothing if all are zero.
+    /// The fields as the text format of protocol buffers writes them, each with a space behind it;
+    /// nothing if all are zero.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (name, number) in [("bus_id", self.bus_id), ("numa_node", self.numa_node)] {
             if number != 0 {
@@ -121,7 +126,8 @@ impl fmt::Display for dyn Device + '_ {
 }
 
 impl DeviceAttributes {
-    /// Attributes of a device of this name, with a fresh incarnation, no locality and no description.
+    /// Attributes of a device of this name, with a fresh incarnation, no locality and no
+    /// description.
     pub fn new(name: &DeviceName, device_type: impl Into<String>, memory_limit_bytes: u64) -> Self {
         Self {
             name: name.to_string(),
@@ -137,7 +143,8 @@ impl DeviceAttributes {
 /// Random, and never 0, which TensorFlow reserves for "unknown".
 fn new_incarnation() -> u64 {
     loop {
-        // Without a source of randomness the address of a fresh allocation and the clock still tell restarts apart.
+        // Without a source of randomness the address of a fresh allocation and the clock still tell
+        // restarts apart.
         let drawn = getrandom::u64().unwrap_or_else(|_| {
             use std::hash::{BuildHasher, RandomState};
             RandomState::new().hash_one(std::time::SystemTime::now())
@@ -164,7 +171,8 @@ mod tests {
         );
     }
 
-    /// As `text_format.MessageToString(attributes, as_one_line=True)` of TensorFlow 2.21 writes them.
+    /// As `text_format.MessageToString(attributes, as_one_line=True)` of TensorFlow 2.21 writes
+    /// them.
     #[test]
     fn attributes_tell_where_the_device_sits() {
         let name = DeviceName::local("GPU", 0);

@@ -12,8 +12,9 @@ use super::op_segment::OpSegment;
 use super::resource::ResourceManager;
 use crate::names::DeviceName;
 
-/// Attributes, parsed name, resources and stateful kernels of one device: the part that all devices have in common
-/// (TensorFlow `Device`'s own members). A device holds one and shows it with [`super::Device::base`].
+/// Attributes, parsed name, resources and stateful kernels of one device: the part that all devices
+/// have in common (TensorFlow `Device`'s own members). A device holds one and shows it with
+/// [`super::Device::base`].
 #[derive(Debug)]
 pub struct DeviceBase {
     attributes: DeviceAttributes,
@@ -25,11 +26,12 @@ pub struct DeviceBase {
 }
 
 impl DeviceBase {
-    /// Of a device with these attributes, with no resources yet. Their default container is the job of the device's name.
+    /// Of a device with these attributes, with no resources yet. Their default container is the job
+    /// of the device's name.
     ///
     /// # Errors
-    /// [`DeviceError::InvalidArgument`] unless `attributes.name` reads as a device's name with its full labels (`/job:J/...`); parts
-    /// may be missing, as in TensorFlow.
+    /// [`DeviceError::InvalidArgument`] unless `attributes.name` reads as a device's name with its
+    /// full labels (`/job:J/...`); parts may be missing, as in TensorFlow.
     pub fn new(attributes: DeviceAttributes) -> Result<Self, DeviceError> {
         let name = DeviceName::parse_full(&attributes.name)
             .map_err(|error| DeviceError::InvalidArgument(format!("a device's name: {error}")))?;

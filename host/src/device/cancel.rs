@@ -65,8 +65,9 @@ impl CancelToken {
         self.0.is_cancelled.load(Ordering::Acquire)
     }
 
-    /// Has `callback` called once when the token is cancelled, on the thread that cancels; at once if it is already. Not any more
-    /// once the returned value is dropped, though one that has begun goes on.
+    /// Has `callback` called once when the token is cancelled, on the thread that cancels; at once
+    /// if it is already. Not any more once the returned value is dropped, though one that has
+    /// begun goes on.
     pub fn on_cancel(&self, callback: impl FnOnce() + Send + 'static) -> OnCancel {
         let mut callbacks = self.0.lock();
         let number = callbacks.next;

@@ -13,19 +13,21 @@ use crate::tensor::Allocator;
 use crate::tensor::Tensor;
 use crate::tensor::TensorError;
 
-/// How tensors get into a device's memory and out of it, and in which order with the device's work (TensorFlow
-/// `DeviceContext`; on a GPU, a group of streams). Counted references: kernels may keep one. [`Any`], so that a backend knows
-/// contexts of its own kind again.
+/// How tensors get into a device's memory and out of it, and in which order with the device's work
+/// (TensorFlow `DeviceContext`; on a GPU, a group of streams). Counted references: kernels may keep
+/// one. [`Any`], so that a backend knows contexts of its own kind again.
 pub trait DeviceContext: Any + Send + Sync + fmt::Debug {
-    /// A copy of a host tensor in the device's memory, seen by all work that is given to the device from now on. The bytes may
-    /// arrive after this has returned; the context then reads a clone of `tensor` until they have, as its place may be another
-    /// tensor's at once (a clone of what stands in a run's arena is a copy).
+    /// A copy of a host tensor in the device's memory, seen by all work that is given to the device
+    /// from now on. The bytes may arrive after this has returned; the context then reads a
+    /// clone of `tensor` until they have, as its place may be another tensor's at once (a clone
+    /// of what stands in a run's arena is a copy).
     ///
     /// # Errors
     /// Without room, or when the device is lost.
     fn copy_from_host(&self, tensor: &Tensor) -> Result<Tensor, KernelError>;
 
-    /// A copy of one of the device's tensors that the host can read: what all work given to the device so far has made of it.
+    /// A copy of one of the device's tensors that the host can read: what all work given to the
+    /// device so far has made of it.
     ///
     /// # Errors
     /// Without room, or when the device is lost.
@@ -39,31 +41,39 @@ pub trait DeviceContext: Any + Send + Sync + fmt::Debug {
         self.copy_from_host(&self.copy_to_host(tensor)?)
     }
 
-    /// Whether [`Self::copy_to_host_async`] may return before the copy has ended. Always the same for one context. The executor
-    /// then lets no thread wait for a copy out of this device, takes its work for unfinished when a kernel has returned (the host
-    /// does not read its memory in place, its tensors share no arenas), and calls [`super::Device::sync`] when a run has ended.
+    /// Whether [`Self::copy_to_host_async`] may return before the copy has ended. Always the same
+    /// for one context. The executor then lets no thread wait for a copy out of this device,
+    /// takes its work for unfinished when a kernel has returned (the host does not read its
+    /// memory in place, its tensors share no arenas), and calls [`super::Device::sync`] when a run
+    /// has ended.
     fn copies_are_async(&self) -> bool {
         false
     }
 
-    /// Starts what [`Self::copy_to_host`] does (TensorFlow `CopyDeviceTensorToCPU`), and hands the result to `done`: from
-    /// whichever thread, also before this returns, also when the run is long over. Work that is given to the device afterwards
-    /// must not disturb the copy. The caller keeps `tensor` until `done` was called or dropped, and may let it go then, on the
-    /// thread that does so, which for the rest executes nothing: other threads go on with what has waited for the copy.
+    /// Starts what [`Self::copy_to_host`] does (TensorFlow `CopyDeviceTensorToCPU`), and hands the
+    /// result to `done`: from whichever thread, also before this returns, also when the run is
+    /// long over. Work that is given to the device afterwards must not disturb the copy. The
+    /// caller keeps `tensor` until `done` was called or dropped, and may let it go then, on the
+    /// thread that does so, which for the rest executes nothing: other threads go on with what has
+    /// waited for the copy.
     ///
-    /// An error of the start goes to `done`, too. Unless this says otherwise, the calling thread waits for the copy.
+    /// An error of the start goes to `done`, too. Unless this says otherwise, the calling thread
+    /// waits for the copy.
     fn copy_to_host_async(&self, tensor: &Tensor, done: CopyDone) {
         done.call(self.copy_to_host(tensor));
     }
 
-    /// A copy in this device's memory of a tensor in the memory of the device of `source`, without a way through the host (TensorFlow
-    /// `CopyTensor::ViaDMA`): of what all work given to `source` so far has made of it, seen by all work given to this device
-    /// from now on, and not disturbed by work that is given to either afterwards, which may write over `tensor` where nobody else
-    /// reads it. Returns at once; the devices keep the order, and both tensors as long as it takes. `None` where there is no such
-    /// way, as between drivers, or none for this tensor: it then goes through the host.
+    /// A copy in this device's memory of a tensor in the memory of the device of `source`, without
+    /// a way through the host (TensorFlow `CopyTensor::ViaDMA`): of what all work given to
+    /// `source` so far has made of it, seen by all work given to this device from now on, and
+    /// not disturbed by work that is given to either afterwards, which may write over `tensor`
+    /// where nobody else reads it. Returns at once; the devices keep the order, and both
+    /// tensors as long as it takes. `None` where there is no such way, as between drivers, or
+    /// none for this tensor: it then goes through the host.
     ///
     /// # Errors
-    /// In `Some`: without room, or when a device is lost. The run then fails; it does not try the way through the host.
+    /// In `Some`: without room, or when a device is lost. The run then fails; it does not try the
+    /// way through the host.
     fn copy_from_device(
         &self,
         tensor: &Tensor,
@@ -74,8 +84,8 @@ pub trait DeviceContext: Any + Send + Sync + fmt::Debug {
     }
 }
 
-/// Takes the result of a copy that [`DeviceContext::copy_to_host_async`] has started, once. Dropping it without a call is a failure
-/// of the copy: nobody waits for ever.
+/// Takes the result of a copy that [`DeviceContext::copy_to_host_async`] has started, once.
+/// Dropping it without a call is a failure of the copy: nobody waits for ever.
 pub struct CopyDone(Option<CopyCallback>);
 
 type CopyCallback = Box<dyn FnOnce(Result<Tensor, KernelError>) + Send + 'static>;
@@ -128,7 +138,8 @@ impl HostMemoryContext {
 }
 
 impl DeviceContext for HostMemoryContext {
-    /// Always a copy, even of a tensor that stands in this memory: its bytes are then this device's alone.
+    /// Always a copy, even of a tensor that stands in this memory: its bytes are then this device's
+    /// alone.
     fn copy_from_host(&self, tensor: &Tensor) -> Result<Tensor, KernelError> {
         // Strings and handles belong to the host, whatever the device.
         if tensor.buffer().is_none() {
@@ -175,8 +186,8 @@ pub struct AcceleratorInfo {
     pub event_manager: Arc<dyn EventManager>,
 }
 
-/// Work of an accelerator that is done in the order in which it was given. [`Any`], so that an event manager knows streams of its own kind
-/// again.
+/// Work of an accelerator that is done in the order in which it was given. [`Any`], so that an
+/// event manager knows streams of its own kind again.
 pub trait Stream: Any + Send + Sync + fmt::Debug {
     /// Returns when all work given so far is done.
     ///
@@ -187,7 +198,8 @@ pub trait Stream: Any + Send + Sync + fmt::Debug {
 
 /// Watches streams (TensorFlow `EventMgr`).
 pub trait EventManager: Send + Sync + fmt::Debug {
-    /// Calls `callback` once when all work that was given to `stream` so far is done, on a thread that it must not hold up.
+    /// Calls `callback` once when all work that was given to `stream` so far is done, on a thread
+    /// that it must not hold up.
     ///
     /// # Errors
     /// When the device is lost; the callback is dropped then.
@@ -198,8 +210,8 @@ pub trait EventManager: Send + Sync + fmt::Debug {
     ) -> Result<(), DeviceError>;
 }
 
-/// Tensors that a kernel has read or written, and whose memory stays as it is until the device is done with them: the device
-/// drops this then (TensorFlow `TensorReferenceVector`).
+/// Tensors that a kernel has read or written, and whose memory stays as it is until the device is
+/// done with them: the device drops this then (TensorFlow `TensorReferenceVector`).
 #[derive(Debug, Default)]
 pub struct AccessedTensors(pub(crate) Vec<Tensor>);
 

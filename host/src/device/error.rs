@@ -32,7 +32,8 @@ pub enum DeviceError {
         /// What happened.
         message: String,
     },
-    /// Work that was given to the device has failed there, after the kernel that gave it had returned.
+    /// Work that was given to the device has failed there, after the kernel that gave it had
+    /// returned.
     #[error("{device}: the work of node `{node}` (op {op}) failed: {message}")]
     Work {
         /// Name of the device.

@@ -17,41 +17,49 @@ use crate::tensor::Allocator;
 /// What a user asks of all factories.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct DeviceOptions {
-    /// Devices per type: exact for CPU (default 1), an upper bound for GPU, exact for SYCL (TensorFlow `device_count`).
+    /// Devices per type: exact for CPU (default 1), an upper bound for GPU, exact for SYCL
+    /// (TensorFlow `device_count`).
     pub device_count: BTreeMap<String, u32>,
-    /// Threads for loops inside one kernel, per pool; 0 = one per core, or with [`Self::use_numa_affinity`] one per core of a
-    /// node. Where devices share a pool that is there already, its number counts.
+    /// Threads for loops inside one kernel, per pool; 0 = one per core, or with
+    /// [`Self::use_numa_affinity`] one per core of a node. Where devices share a pool that is
+    /// there already, its number counts.
     pub intra_op_parallelism_threads: usize,
     /// Whose threads those are.
     pub intra_op_pools: IntraOpPools,
-    /// Whether CPU devices are dealt out to NUMA nodes: device `i` says that it is on node `i` modulo their number, and its threads
-    /// run there. TensorFlow's option. Worth it where each device's data stays on its node; a single device is faster without.
+    /// Whether CPU devices are dealt out to NUMA nodes: device `i` says that it is on node `i`
+    /// modulo their number, and its threads run there. TensorFlow's option. Worth it where
+    /// each device's data stays on its node; a single device is faster without.
     pub use_numa_affinity: bool,
-    /// Where the system tells of NUMA nodes and cards; `None` = [`SYSTEM_ROOT`](super::SYSTEM_ROOT). Tests and containers may have
-    /// a copy elsewhere.
+    /// Where the system tells of NUMA nodes and cards; `None` =
+    /// [`SYSTEM_ROOT`](super::SYSTEM_ROOT). Tests and containers may have a copy elsewhere.
     pub system_root: Option<PathBuf>,
-    /// Whether all memory of CPU devices is pinned, where a GPU brings such memory; TensorFlow's option. Copies to and from the GPU
-    /// are faster; pinned memory is scarce, and slow to get.
+    /// Whether all memory of CPU devices is pinned, where a GPU brings such memory; TensorFlow's
+    /// option. Copies to and from the GPU are faster; pinned memory is scarce, and slow to
+    /// get.
     pub force_gpu_compatible: bool,
-    /// Memory capacity in bytes by device (`CPU:0`, or any fuller spelling), where it shall differ from the device's own.
+    /// Memory capacity in bytes by device (`CPU:0`, or any fuller spelling), where it shall differ
+    /// from the device's own.
     pub memory_bytes: BTreeMap<String, u64>,
-    /// Names, full or local, possibly partial. If any names a type, only factories of the types named are asked; CPU always is.
+    /// Names, full or local, possibly partial. If any names a type, only factories of the types
+    /// named are asked; CPU always is.
     pub device_filters: Vec<String>,
     /// What is asked of GPUs.
     pub gpu: GpuOptions,
-    /// Where devices keep programs that they have compiled; `None` = they compile them in each process.
+    /// Where devices keep programs that they have compiled; `None` = they compile them in each
+    /// process.
     pub program_cache: Option<Arc<CacheFolder>>,
 }
 
 /// Whose threads CPU devices lend to loops inside their kernels.
 #[derive(Debug, Clone, Default)]
 pub enum IntraOpPools {
-    /// One pool of the process for each number of threads that is asked for, with [`DeviceOptions::use_numa_affinity`] one per
-    /// node: devices of all sessions share it, and it goes with the last of them.
+    /// One pool of the process for each number of threads that is asked for, with
+    /// [`DeviceOptions::use_numa_affinity`] one per node: devices of all sessions share it, and
+    /// it goes with the last of them.
     #[default]
     Shared,
-    /// A pool for each device (TensorFlow `TF_OVERRIDE_GLOBAL_THREADPOOL`): devices do not wait for each other's loops, and compete
-    /// for the cores.
+    /// A pool for each device (TensorFlow `TF_OVERRIDE_GLOBAL_THREADPOOL`): devices do not wait for
+    /// each other's loops, and compete for the cores.
     PerDevice,
     /// The app's own ([`IntraOpPool::from_rayon`]), for all devices.
     App(Arc<IntraOpPool>),
@@ -69,11 +77,13 @@ impl PartialEq for IntraOpPools {
 }
 
 impl DeviceOptions {
-    /// The same, with what the environment says where nothing was asked for: the number of threads (TensorFlow
-    /// `TF_NUM_INTRAOP_THREADS`), whether each device has its own pool (`TF_OVERRIDE_GLOBAL_THREADPOOL`), whether GPUs' memory is taken as
-    /// it is needed (`TF_FORCE_GPU_ALLOW_GROWTH`, which counts whatever was asked for), how many multiprocessors a GPU must have
-    /// (`TF_MIN_GPU_MULTIPROCESSOR_COUNT`), and how much of its memory is left to others (`TF_DEVICE_MIN_SYS_MEMORY_IN_MB`). Sessions that
-    /// make their devices, and the program, do this.
+    /// The same, with what the environment says where nothing was asked for: the number of threads
+    /// (TensorFlow `TF_NUM_INTRAOP_THREADS`), whether each device has its own pool
+    /// (`TF_OVERRIDE_GLOBAL_THREADPOOL`), whether GPUs' memory is taken as it is needed
+    /// (`TF_FORCE_GPU_ALLOW_GROWTH`, which counts whatever was asked for), how many multiprocessors
+    /// a GPU must have (`TF_MIN_GPU_MULTIPROCESSOR_COUNT`), and how much of its memory is left
+    /// to others (`TF_DEVICE_MIN_SYS_MEMORY_IN_MB`). Sessions that make their devices, and the
+    /// program, do this.
     ///
     /// # Errors
     /// [`DeviceError::InvalidArgument`] with the variable, for a value that is none.
@@ -141,10 +151,12 @@ impl DeviceOptions {
         Ok(self)
     }
 
-    /// The capacity that [`Self::memory_bytes`] gives a device: that of the key that matches and sets most parts.
+    /// The capacity that [`Self::memory_bytes`] gives a device: that of the key that matches and
+    /// sets most parts.
     ///
     /// # Errors
-    /// [`DeviceError::InvalidArgument`] if a key is no device name, or if two keys that set equally many parts disagree.
+    /// [`DeviceError::InvalidArgument`] if a key is no device name, or if two keys that set equally
+    /// many parts disagree.
     pub fn memory_bytes_of(&self, device: &DeviceName) -> Result<Option<u64>, DeviceError> {
         let mut best: Option<(usize, u64, &str)> = None;
         for (key, &bytes) in &self.memory_bytes {
@@ -190,32 +202,34 @@ pub struct PhysicalDevice {
     pub description: String,
 }
 
-/// What is known of a physical device, by TensorFlow's keys: a GPU has a `device_name` and a `compute_capability`, written
-/// `MAJOR.MINOR`. Empty for a CPU.
+/// What is known of a physical device, by TensorFlow's keys: a GPU has a `device_name` and a
+/// `compute_capability`, written `MAJOR.MINOR`. Empty for a CPU.
 pub type DeviceDetails = BTreeMap<String, String>;
 
-/// Memory of the host that a card copies from and to by itself, because the system does not move it (pinned, page-locked). The
-/// driver of the card hands it out; CPU devices take allocators of it.
+/// Memory of the host that a card copies from and to by itself, because the system does not move it
+/// (pinned, page-locked). The driver of the card hands it out; CPU devices take allocators of it.
 pub trait PinnedHostMemory: Send + Sync + fmt::Debug {
-    /// An allocator of this name, with a memory of its own, that hands out `limit_bytes` at most. The host reads and writes what it
-    /// hands out. Called once for each CPU device.
+    /// An allocator of this name, with a memory of its own, that hands out `limit_bytes` at most.
+    /// The host reads and writes what it hands out. Called once for each CPU device.
     fn allocator(&self, name: &str, limit_bytes: u64) -> Arc<dyn Allocator>;
 }
 
 /// Makes the devices of one type (TensorFlow `DeviceFactory`).
 pub trait DeviceFactory: Send + Sync + fmt::Debug {
-    /// What is there (TensorFlow `ListPhysicalDevices`). Cheap; may name devices that [`Self::create`] later cannot open.
+    /// What is there (TensorFlow `ListPhysicalDevices`). Cheap; may name devices that
+    /// [`Self::create`] later cannot open.
     ///
     /// # Errors
     /// [`DeviceError::Absent`], with the remedy, where a driver is missing.
     #[doc(alias = "ListPhysicalDevices")]
     fn list_physical(&self) -> Result<Vec<PhysicalDevice>, DeviceError>;
 
-    /// What is known of device `index` of [`Self::list_physical`] (TensorFlow `GetDeviceDetails`). Asked for listings only; a
-    /// factory that knows nothing has nothing to do.
+    /// What is known of device `index` of [`Self::list_physical`] (TensorFlow `GetDeviceDetails`).
+    /// Asked for listings only; a factory that knows nothing has nothing to do.
     ///
     /// # Errors
-    /// [`DeviceError::InvalidArgument`] if there are fewer devices; [`DeviceError::Absent`] where a driver is missing.
+    /// [`DeviceError::InvalidArgument`] if there are fewer devices; [`DeviceError::Absent`] where a
+    /// driver is missing.
     #[doc(alias = "GetDeviceDetails")]
     fn details(&self, index: usize) -> Result<DeviceDetails, DeviceError> {
         let _ = index;
@@ -236,14 +250,16 @@ pub trait DeviceFactory: Send + Sync + fmt::Debug {
     /// Adds the kernels of this device type.
     fn register_kernels(&self, registry: &mut KernelRegistry);
 
-    /// Host memory that the devices which these options ask for copy from and to without staging; `None` where they need none, or none
-    /// would be made. Asked before CPU devices are made, with the options that [`Self::create`] gets later.
+    /// Host memory that the devices which these options ask for copy from and to without staging;
+    /// `None` where they need none, or none would be made. Asked before CPU devices are made,
+    /// with the options that [`Self::create`] gets later.
     fn pinned_host_memory(&self, options: &DeviceOptions) -> Option<Arc<dyn PinnedHostMemory>> {
         let _ = options;
         None
     }
 
-    /// For a factory of CPU devices: the one that makes them with `memory` for what GPUs copy. `None`: it makes no such devices.
+    /// For a factory of CPU devices: the one that makes them with `memory` for what GPUs copy.
+    /// `None`: it makes no such devices.
     fn gpu_compatible(&self, memory: Arc<dyn PinnedHostMemory>) -> Option<Arc<dyn DeviceFactory>> {
         let _ = memory;
         None

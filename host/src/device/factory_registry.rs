@@ -19,14 +19,15 @@ use crate::device::set::UNREGISTERED_TYPE_PRIORITY;
 use crate::device::traits::Device;
 use crate::trace::targets;
 
-/// Lists the device types that are enabled, separated by commas; unset or empty = all. TensorFlow's variable.
+/// Lists the device types that are enabled, separated by commas; unset or empty = all. TensorFlow's
+/// variable.
 pub const ENABLED_TYPES_VARIABLE: &str = "TF_ENABLED_DEVICE_TYPES";
 
 /// Priority of a factory for which nothing else is said, TensorFlow's.
 pub const DEFAULT_FACTORY_PRIORITY: i32 = 50;
 
-/// Priority of the CPU factory that hands out a GPU's pinned memory (TensorFlow `GPUCompatibleCPUDeviceFactory`): it steps in for
-/// a CPU factory of lower priority.
+/// Priority of the CPU factory that hands out a GPU's pinned memory (TensorFlow
+/// `GPUCompatibleCPUDeviceFactory`): it steps in for a CPU factory of lower priority.
 pub const GPU_COMPATIBLE_CPU_PRIORITY: i32 = 70;
 
 /// Why a factory cannot be registered.
@@ -48,7 +49,8 @@ pub enum Registration {
     Added,
     /// It replaced one of lower priority, or a placeholder.
     Replaced,
-    /// One of higher priority stands, or it is a placeholder and a factory stands, so it was ignored.
+    /// One of higher priority stands, or it is a placeholder and a factory stands, so it was
+    /// ignored.
     Outranked,
     /// Its type is not enabled, so it was ignored.
     Disabled,
@@ -87,7 +89,8 @@ enum Role {
     Placeholder,
 }
 
-/// The factories, one per device type. A value, not process-wide state; `backend::default_factories` gives the usual one.
+/// The factories, one per device type. A value, not process-wide state;
+/// `backend::default_factories` gives the usual one.
 ///
 /// | TensorFlow's `DeviceFactory` | here |
 /// |---|---|
@@ -115,9 +118,9 @@ impl FactoryRegistry {
         Self::default()
     }
 
-    /// The same, with these types alone. They are separated by commas and matched exactly; an empty list enables all. Other
-    /// factories are as if they were not registered, now or later, and an event of level INFO names each. Without CPU no
-    /// devices can be made.
+    /// The same, with these types alone. They are separated by commas and matched exactly; an empty
+    /// list enables all. Other factories are as if they were not registered, now or later, and
+    /// an event of level INFO names each. Without CPU no devices can be made.
     #[must_use]
     pub fn with_enabled_types(mut self, list: &str) -> Self {
         self.enabled_types = (!list.is_empty()).then(|| {
@@ -134,8 +137,9 @@ impl FactoryRegistry {
         self
     }
 
-    /// The same, with the types that [`ENABLED_TYPES_VARIABLE`] lists; as it is, where the variable is not set. The program and
-    /// sessions that are given no factories start so; an app that hands in its own factories decides itself.
+    /// The same, with the types that [`ENABLED_TYPES_VARIABLE`] lists; as it is, where the variable
+    /// is not set. The program and sessions that are given no factories start so; an app that
+    /// hands in its own factories decides itself.
     #[must_use]
     pub fn with_enabled_types_from_env(self) -> Self {
         match std::env::var_os(ENABLED_TYPES_VARIABLE) {
@@ -144,8 +148,8 @@ impl FactoryRegistry {
         }
     }
 
-    /// Registers a factory (TensorFlow `Register`): one of higher priority replaces, one of lower is ignored. A placeholder is
-    /// replaced whatever its priority.
+    /// Registers a factory (TensorFlow `Register`): one of higher priority replaces, one of lower
+    /// is ignored. A placeholder is replaced whatever its priority.
     ///
     /// # Errors
     /// [`RegisterError`] if the type has a factory of equal priority.
@@ -172,9 +176,9 @@ impl FactoryRegistry {
         self.insert(device_type.into(), priority, Role::Plugin, factory)
     }
 
-    /// Registers what stands in for the factory of a type that this build lacks: it makes nothing, and its errors say what is
-    /// missing and what to do. Any factory replaces it, whatever the priorities, so an app that brings one need not know of it;
-    /// it never replaces a factory.
+    /// Registers what stands in for the factory of a type that this build lacks: it makes nothing,
+    /// and its errors say what is missing and what to do. Any factory replaces it, whatever the
+    /// priorities, so an app that brings one need not know of it; it never replaces a factory.
     ///
     /// # Errors
     /// [`RegisterError`] if the type has a placeholder of equal priority.
@@ -187,22 +191,25 @@ impl FactoryRegistry {
         self.insert(device_type.into(), priority, Role::Placeholder, placeholder)
     }
 
-    /// Priority of a type's factory, or placeholder (TensorFlow `DevicePriority`): larger is preferred; -1 without one.
+    /// Priority of a type's factory, or placeholder (TensorFlow `DevicePriority`): larger is
+    /// preferred; -1 without one.
     #[doc(alias = "DevicePriority")]
     pub fn priority(&self, device_type: &str) -> i32 {
         self.get(device_type)
             .map_or(UNREGISTERED_TYPE_PRIORITY, |registered| registered.priority)
     }
 
-    /// Whether a type's factory came from a plug-in (TensorFlow `IsPluggableDevice`); false without one.
+    /// Whether a type's factory came from a plug-in (TensorFlow `IsPluggableDevice`); false without
+    /// one.
     #[doc(alias = "IsPluggableDevice")]
     pub fn is_pluggable(&self, device_type: &str) -> bool {
         self.get(device_type)
             .is_some_and(|registered| registered.role == Role::Plugin)
     }
 
-    /// Whether other processes may call functions on a device (TensorFlow `Device::IsRemoteCallAllowed`): on CPUs, GPUs, TPUs and
-    /// devices of plug-ins, and on those of other processes, whatever their type.
+    /// Whether other processes may call functions on a device (TensorFlow
+    /// `Device::IsRemoteCallAllowed`): on CPUs, GPUs, TPUs and devices of plug-ins, and on
+    /// those of other processes, whatever their type.
     #[doc(alias = "IsRemoteCallAllowed")]
     pub fn is_remote_call_allowed(&self, device: &dyn Device) -> bool {
         let device_type = &*device.attributes().device_type;
@@ -230,11 +237,12 @@ impl FactoryRegistry {
             .collect()
     }
 
-    /// All physical devices that are there, in the order of [`Self::list_physical`] (TensorFlow `ListAllPhysicalDevices`). A
-    /// type whose driver is absent contributes none.
+    /// All physical devices that are there, in the order of [`Self::list_physical`] (TensorFlow
+    /// `ListAllPhysicalDevices`). A type whose driver is absent contributes none.
     ///
     /// # Errors
-    /// [`DeviceError::NotFound`] without a CPU factory, or if it lists nothing; any other error of a factory.
+    /// [`DeviceError::NotFound`] without a CPU factory, or if it lists nothing; any other error of
+    /// a factory.
     #[doc(alias = "ListAllPhysicalDevices")]
     pub fn physical_devices(&self) -> Result<Vec<PhysicalDevice>, DeviceError> {
         let mut all = self.cpu_factory()?.factory.list_physical()?;
@@ -264,11 +272,12 @@ impl FactoryRegistry {
         Ok(all)
     }
 
-    /// What is known of device `index` of [`Self::physical_devices`] (TensorFlow `GetAnyDeviceDetails`).
+    /// What is known of device `index` of [`Self::physical_devices`] (TensorFlow
+    /// `GetAnyDeviceDetails`).
     ///
     /// # Errors
-    /// [`DeviceError::InvalidArgument`] with the index, if there are fewer; those of [`Self::physical_devices`] and of
-    /// [`DeviceFactory::details`].
+    /// [`DeviceError::InvalidArgument`] with the index, if there are fewer; those of
+    /// [`Self::physical_devices`] and of [`DeviceFactory::details`].
     #[doc(alias = "GetAnyDeviceDetails")]
     pub fn device_details(&self, index: usize) -> Result<DeviceDetails, DeviceError> {
         self.cpu_factory()?;
@@ -285,13 +294,15 @@ impl FactoryRegistry {
         )))
     }
 
-    /// Opens the devices of all types, named `{prefix}/device:TYPE:i` (TensorFlow `AddDevices`): CPU first, then by priority and
-    /// name. A local session's prefix is `/job:localhost/replica:0/task:0`. A `device_count` of a type without factory is ignored. A type whose driver
-    /// is absent contributes nothing, unless `device_count` asks for it.
+    /// Opens the devices of all types, named `{prefix}/device:TYPE:i` (TensorFlow `AddDevices`):
+    /// CPU first, then by priority and name. A local session's prefix is
+    /// `/job:localhost/replica:0/task:0`. A `device_count` of a type without factory is ignored. A
+    /// type whose driver is absent contributes nothing, unless `device_count` asks for it.
     ///
     /// # Errors
-    /// [`DeviceError::NotFound`] without a CPU factory or CPU device; a factory's error; [`DeviceError::InvalidArgument`] for
-    /// a malformed filter, or a `memory_bytes` key that names no device.
+    /// [`DeviceError::NotFound`] without a CPU factory or CPU device; a factory's error;
+    /// [`DeviceError::InvalidArgument`] for a malformed filter, or a `memory_bytes` key that
+    /// names no device.
     #[doc(alias = "AddDevices")]
     pub fn create_devices(
         &self,
@@ -346,7 +357,8 @@ impl FactoryRegistry {
     /// Opens the CPU devices alone (TensorFlow `AddCpuDevices`).
     ///
     /// # Errors
-    /// [`DeviceError::NotFound`] without a CPU factory, or if it makes no device; the factory's error.
+    /// [`DeviceError::NotFound`] without a CPU factory, or if it makes no device; the factory's
+    /// error.
     #[doc(alias = "AddCpuDevices")]
     pub fn create_cpu_devices(
         &self,
@@ -365,7 +377,8 @@ impl FactoryRegistry {
         )
     }
 
-    /// One device of a type, whatever `device_count` says (TensorFlow `NewDevice`); `None` without a factory.
+    /// One device of a type, whatever `device_count` says (TensorFlow `NewDevice`); `None` without
+    /// a factory.
     ///
     /// # Errors
     /// The factory's; a placeholder's says what is missing.
@@ -458,7 +471,8 @@ impl FactoryRegistry {
         Ok((priority, devices))
     }
 
-    /// The factory that steps in for a CPU factory where devices of another type will be there that bring pinned memory.
+    /// The factory that steps in for a CPU factory where devices of another type will be there that
+    /// bring pinned memory.
     fn gpu_compatible(
         &self,
         cpu: &Registered,

@@ -17,8 +17,8 @@ pub(crate) enum Interrupt {
     TimedOut,
 }
 
-/// What may end a run early. Once a loop inside a kernel has been told so, the run is over, whatever the kernel makes of it: a
-/// loop that ends early need not say that its result is none.
+/// What may end a run early. Once a loop inside a kernel has been told so, the run is over,
+/// whatever the kernel makes of it: a loop that ends early need not say that its result is none.
 #[derive(Debug)]
 pub struct Interrupts {
     closed: CancelToken,
@@ -72,8 +72,8 @@ impl Interrupts {
         })
     }
 
-    /// Whether a loop of a kernel should end, as nobody wants its result any more. It costs up to 50 ns, so a loop asks every some
-    /// ms.
+    /// Whether a loop of a kernel should end, as nobody wants its result any more. It costs up to
+    /// 50 ns, so a loop asks every some ms.
     pub fn are_due(&self) -> bool {
         let are_due = self.is_heard() || self.due().is_some();
         if are_due {

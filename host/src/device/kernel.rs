@@ -26,15 +26,16 @@ pub trait Kernel: Send + Sync {
     /// [`KernelError`]; the executor adds node, op, device and shapes.
     fn compute(&self, context: &mut KernelContext<'_>) -> Result<(), KernelError>;
 
-    /// The input that output 0 is, under perhaps another shape ([`KernelContext::forward_input`]): plans then give both one
-    /// place.
+    /// The input that output 0 is, under perhaps another shape ([`KernelContext::forward_input`]):
+    /// plans then give both one place.
     fn forwarded_input(&self) -> Option<usize> {
         None
     }
 
-    /// Input `index`, which is `constant` in all runs of a plan, in the form that [`Self::compute`] reads fastest: a tensor on
-    /// the same device, of any type and shape. Asked once, when the plan is prepared; comes back as
-    /// [`KernelContext::prepacked_input`]. `None`: it is read as it is.
+    /// Input `index`, which is `constant` in all runs of a plan, in the form that [`Self::compute`]
+    /// reads fastest: a tensor on the same device, of any type and shape. Asked once, when the
+    /// plan is prepared; comes back as [`KernelContext::prepacked_input`]. `None`: it is read
+    /// as it is.
     ///
     /// # Errors
     /// [`KernelError`], without room.
@@ -48,8 +49,8 @@ pub trait Kernel: Send + Sync {
         Ok(None)
     }
 
-    /// The kernel as one that ends later, if it is one: then it is started with [`KernelDevice::compute_async`], and
-    /// [`Self::compute`] is not called.
+    /// The kernel as one that ends later, if it is one: then it is started with
+    /// [`KernelDevice::compute_async`], and [`Self::compute`] is not called.
     fn as_async(&self) -> Option<&dyn AsyncKernel> {
         None
     }
@@ -75,12 +76,14 @@ pub struct KernelConstruction<'a> {
 /// Where an output of an execution goes.
 #[derive(Debug, Default)]
 pub(crate) struct OutputSlot {
-    /// A tensor whose place was planned before the run. It is the output if the kernel fills it, and is there again for the
-    /// next run in any case.
+    /// A tensor whose place was planned before the run. It is the output if the kernel fills it,
+    /// and is there again for the next run in any case.
     pub(crate) planned: Option<Tensor>,
-    /// Whether what was planned is the place of an input: only [`KernelContext::forward_input`] may take it.
+    /// Whether what was planned is the place of an input: only [`KernelContext::forward_input`]
+    /// may take it.
     pub(crate) is_forwarded: bool,
-    /// A tensor that the kernel brought, or had to get elsewhere: it has another type or shape than planned.
+    /// A tensor that the kernel brought, or had to get elsewhere: it has another type or shape
+    /// than planned.
     pub(crate) own: Option<Box<Tensor>>,
     pub(crate) state: OutputState,
 }
@@ -209,7 +212,8 @@ pub(crate) enum Help {
 }
 
 impl<'a> KernelContext<'a> {
-    /// An execution of node `node` on `device`. `outputs_on_host[i]` = output `i` is a host-memory argument.
+    /// An execution of node `node` on `device`. `outputs_on_host[i]` = output `i` is a host-memory
+    /// argument.
     pub fn new(
         device: &'a dyn KernelDevice,
         node: &'a str,
@@ -235,7 +239,8 @@ impl<'a> KernelContext<'a> {
         self
     }
 
-    /// The same on tensors that stand elsewhere, with outputs whose places may be planned. As many slots as flags.
+    /// The same on tensors that stand elsewhere, with outputs whose places may be planned. As many
+    /// slots as flags.
     #[inline]
     pub(crate) fn on_slots(
         device: &'a dyn KernelDevice,
@@ -276,8 +281,8 @@ impl<'a> KernelContext<'a> {
         }
     }
 
-    /// Whether loops inside the kernel may ask [`KernelDevice::intra_op_pool`] for help: not where other kernels keep the
-    /// machine's cores busy.
+    /// Whether loops inside the kernel may ask [`KernelDevice::intra_op_pool`] for help: not where
+    /// other kernels keep the machine's cores busy.
     pub fn may_use_pool(&self) -> bool {
         self.help != Help::None
     }
@@ -326,7 +331,8 @@ impl<'a> KernelContext<'a> {
         self.device.resource_manager()
     }
 
-    /// What may end the run before this execution ends, for long loops to ask; `None` outside of runs.
+    /// What may end the run before this execution ends, for long loops to ask; `None` outside of
+    /// runs.
     pub fn interrupts(&self) -> Option<&'a Interrupts> {
         self.surroundings().and_then(|around| around.interrupts())
     }
@@ -336,8 +342,8 @@ impl<'a> KernelContext<'a> {
         self.step().map(DeviceStep::number)
     }
 
-    /// The container of [`Self::resource_manager`] whose resources are dropped when the run ends (TensorFlow
-    /// `ScopedStepContainer`).
+    /// The container of [`Self::resource_manager`] whose resources are dropped when the run ends
+    /// (TensorFlow `ScopedStepContainer`).
     ///
     /// # Errors
     /// [`KernelError::InvalidArgument`] outside of runs.
@@ -356,7 +362,8 @@ impl<'a> KernelContext<'a> {
         }
     }
 
-    /// Data input `index`. A kernel that keeps it beyond the execution clones it, which may be a copy.
+    /// Data input `index`. A kernel that keeps it beyond the execution clones it, which may be a
+    /// copy.
     ///
     /// # Errors
     /// [`KernelError::InvalidArgument`] if the node has fewer.
@@ -375,7 +382,8 @@ impl<'a> KernelContext<'a> {
         })
     }
 
-    /// What [`Kernel::prepack_input`] made of data input `index`; `None` where the input is not the same in all runs.
+    /// What [`Kernel::prepack_input`] made of data input `index`; `None` where the input is not the
+    /// same in all runs.
     #[inline]
     pub fn prepacked_input(&self, index: usize) -> Option<&Tensor> {
         self.packed.get(index)?.as_ref()
@@ -418,8 +426,9 @@ impl<'a> KernelContext<'a> {
         self.outputs_on_host.len()
     }
 
-    /// Makes output `index`, of this shape and of `T`'s type, and has it filled by `fill`, which finds whatever was there
-    /// before and writes every element. For kernels whose device's memory the host can write.
+    /// Makes output `index`, of this shape and of `T`'s type, and has it filled by `fill`, which
+    /// finds whatever was there before and writes every element. For kernels whose device's
+    /// memory the host can write.
     ///
     /// # Errors
     /// Those of `fill`; [`KernelError`] without room, and if the node has fewer outputs.
@@ -476,11 +485,12 @@ impl<'a> KernelContext<'a> {
         Ok(())
     }
 
-    /// Changes output `index`, which is set already, in its place; `update` gets its shape and elements.
+    /// Changes output `index`, which is set already, in its place; `update` gets its shape and
+    /// elements.
     ///
     /// # Errors
-    /// Those of `update`; [`KernelError`] if the output is not set, or of another type, or not this kernel's alone, or not where
-    /// the host can write.
+    /// Those of `update`; [`KernelError`] if the output is not set, or of another type, or not this
+    /// kernel's alone, or not where the host can write.
     ///
     /// # Panics
     /// If `update` sets an output itself.
@@ -505,11 +515,12 @@ impl<'a> KernelContext<'a> {
         update(&shape, elements)
     }
 
-    /// Hands on input `input` as output `output`, under another shape with as many elements. The bytes are shared where
-    /// they can be.
+    /// Hands on input `input` as output `output`, under another shape with as many elements. The
+    /// bytes are shared where they can be.
     ///
     /// # Errors
-    /// [`KernelError::InvalidArgument`] for another number of elements, and if the node has no such input or output.
+    /// [`KernelError::InvalidArgument`] for another number of elements, and if the node has no such
+    /// input or output.
     pub fn forward_input(
         &self,
         input: usize,
@@ -527,7 +538,8 @@ impl<'a> KernelContext<'a> {
             && buffer.is_in_arena()
             && shape.n_elements() == tensor.shape().n_elements()
         {
-            // The place of an input is taken over only where this is that input: a kernel may say one and hand on another.
+            // The place of an input is taken over only where this is that input: a kernel may say
+            // one and hand on another.
             let is_there = slot.is_forwarded
                 && slot
                     .planned
@@ -548,8 +560,9 @@ impl<'a> KernelContext<'a> {
         Ok(())
     }
 
-    /// A tensor of zeroes for output `index`, in the memory where that output belongs; hand it over with
-    /// [`Self::set_output`]. [`Self::fill_output`] is faster: it knows where the output should stand.
+    /// A tensor of zeroes for output `index`, in the memory where that output belongs; hand it over
+    /// with [`Self::set_output`]. [`Self::fill_output`] is faster: it knows where the output
+    /// should stand.
     ///
     /// # Errors
     /// Without room.
@@ -565,8 +578,8 @@ impl<'a> KernelContext<'a> {
             gpu_compatible: false,
         });
         let tensor = Tensor::zeros(&*allocator, dtype, shape)?;
-        // Also what a kernel that fails never hands over: the device may write it already. What the host writes it must be
-        // alone with.
+        // Also what a kernel that fails never hands over: the device may write it already. What the
+        // host writes it must be alone with.
         let is_opaque = |buffer: &Buffer| buffer.as_host_bytes().is_none();
         if tensor.buffer().is_some_and(is_opaque) {
             self.record(&tensor);
@@ -574,7 +587,8 @@ impl<'a> KernelContext<'a> {
         Ok(tensor)
     }
 
-    /// Scratch memory of the device, zeroed, for this run: what kernels of the run have done with is used again.
+    /// Scratch memory of the device, zeroed, for this run: what kernels of the run have done with
+    /// is used again.
     ///
     /// # Errors
     /// Without room.

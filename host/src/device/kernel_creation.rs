@@ -41,7 +41,8 @@ pub enum KernelCreationError {
         op: String,
         /// The device type.
         device_type: String,
-        /// The node's attributes that kernels of the type look at, if there are kernels that do not take them.
+        /// The node's attributes that kernels of the type look at, if there are kernels that do
+        /// not take them.
         mismatch: Option<String>,
         /// The op's registrations ([`KernelRegistry::listing`]); `None` for symbolic types.
         registered: Option<String>,
@@ -66,8 +67,9 @@ fn registered_text(registered: Option<&str>) -> String {
     registered.map_or_else(String::new, |listing| format!("; registered:{listing}"))
 }
 
-/// Makes the kernel of a node on a device, in TensorFlow's order: the node is held to the definition of its op in `ops` (if it
-/// has one, and the graph has not been checked before), then a kernel is looked up, then made.
+/// Makes the kernel of a node on a device, in TensorFlow's order: the node is held to the
+/// definition of its op in `ops` (if it has one, and the graph has not been checked before), then a
+/// kernel is looked up, then made.
 ///
 /// # Errors
 /// [`KernelCreationError`]; a factory that panics is one that refuses.
@@ -99,7 +101,8 @@ pub fn create_kernel(
     construct_kernel(registry, ops, &construction)
 }
 
-/// The same for what needs no check, and need not be a node of a graph: several nodes that one kernel computes.
+/// The same for what needs no check, and need not be a node of a graph: several nodes that one
+/// kernel computes.
 pub(crate) fn construct_kernel(
     registry: &KernelRegistry,
     ops: Option<&OpRegistry>,
@@ -132,10 +135,12 @@ pub(crate) fn construct_kernel(
     Ok(made?)
 }
 
-/// Holds a constant to the definition of its op and to its own output, where nobody has before. Constants need no kernel.
+/// Holds a constant to the definition of its op and to its own output, where nobody has before.
+/// Constants need no kernel.
 ///
 /// # Errors
-/// [`KernelCreationError::NodeDef`], and [`KernelCreationError::Kernel`] if the value is of another type than the output.
+/// [`KernelCreationError::NodeDef`], and [`KernelCreationError::Kernel`] if the value is of another
+/// type than the output.
 pub(crate) fn check_constant(
     ops: Option<&OpRegistry>,
     graph: &Graph,
@@ -174,7 +179,8 @@ fn has_argument(op: &OpDef, name: &str) -> bool {
     args.any(|arg| *arg.name == *name)
 }
 
-/// The attributes of a node that some kernel of its op constrains: `T=DT_FLOAT, Tidx=[DT_INT32, DT_INT64]`.
+/// The attributes of a node that some kernel of its op constrains: `T=DT_FLOAT, Tidx=[DT_INT32,
+/// DT_INT64]`.
 fn constrained(registry: &KernelRegistry, op: &str, attrs: &AttrSet) -> String {
     let of_def = registry.of_op(op).iter().flat_map(|def| &def.constraints);
     let mut names: Vec<&str> = of_def.map(|(attr, _)| attr.as_str()).collect();

@@ -24,12 +24,13 @@ pub struct KernelDef {
     pub op: String,
     /// Device type; `DEFAULT` = any type that has no registration of its own.
     pub device_type: String,
-    /// Only nodes whose attribute `_kernel` says the same see it; empty = nodes without one, or whose `_kernel` is no string.
+    /// Only nodes whose attribute `_kernel` says the same see it; empty = nodes without one, or
+    /// whose `_kernel` is no string.
     pub label: String,
     /// Larger wins.
     pub priority: i32,
-    /// Per attribute of kind `type` or `list(type)` the element types that it takes, at least one. All of a list must be among
-    /// them; references never are.
+    /// Per attribute of kind `type` or `list(type)` the element types that it takes, at least one.
+    /// All of a list must be among them; references never are.
     pub constraints: Vec<(String, Vec<DType>)>,
     /// Arguments (inputs or outputs, by the op's name for them) that are in host memory.
     pub host_memory_args: Vec<String>,
@@ -57,7 +58,8 @@ pub enum KernelLookupError {
         /// The other one.
         second: String,
     },
-    /// The type has no registration that matches, and two for `DEFAULT` do. Priorities do not count there.
+    /// The type has no registration that matches, and two for `DEFAULT` do. Priorities do not count
+    /// there.
     #[error(
         "multiple DEFAULT kernels match op `{op}`, which has none for device type {device_type}: {first} and {second}; constrain one, or register it for the type"
     )]
@@ -116,7 +118,8 @@ pub enum KernelLookupError {
 pub struct KernelMatch {
     /// The kernel that the node takes.
     pub kernel: Option<Arc<KernelDef>>,
-    /// Whether a registration of the type (or of `DEFAULT`, where that was asked) does not take the node's attributes.
+    /// Whether a registration of the type (or of `DEFAULT`, where that was asked) does not take
+    /// the node's attributes.
     pub has_mismatch: bool,
 }
 
@@ -276,12 +279,13 @@ impl KernelRegistry {
         Self::default()
     }
 
-    /// Registers all kernels of one device type for another one, too, those that are registered later and those that are copied
-    /// from a third type included: what XLA's device types do with the kernels of their symbolic types, as
-    /// `mirror("XLA_CPU_JIT", "XLA_CPU")`. A copy keeps label, priority, constraints, host-memory arguments and what makes the
-    /// kernel. The factory of such a type calls this in
-    /// [`DeviceFactory::register_kernels`](super::DeviceFactory::register_kernels). A kernel that is registered for `to` itself
-    /// must differ from the copy in priority, as any two must.
+    /// Registers all kernels of one device type for another one, too, those that are registered
+    /// later and those that are copied from a third type included: what XLA's device types do
+    /// with the kernels of their symbolic types, as `mirror("XLA_CPU_JIT", "XLA_CPU")`. A copy
+    /// keeps label, priority, constraints, host-memory arguments and what makes the kernel. The
+    /// factory of such a type calls this in
+    /// [`DeviceFactory::register_kernels`](super::DeviceFactory::register_kernels). A kernel that
+    /// is registered for `to` itself must differ from the copy in priority, as any two must.
     #[doc(alias = "RegisterCompilationKernels")]
     pub fn mirror(&mut self, from: &str, to: &str) {
         self.mirrors.push((from.to_owned(), to.to_owned()));
@@ -311,7 +315,8 @@ impl KernelRegistry {
         }));
     }
 
-    /// The types that kernels of this one are copied to, directly or by way of others; each once, and never itself.
+    /// The types that kernels of this one are copied to, directly or by way of others; each once,
+    /// and never itself.
     fn mirrors_of(&self, device_type: &str) -> Vec<String> {
         let mut reached = vec![device_type.to_owned()];
         let mut n_followed = 0;
@@ -338,8 +343,8 @@ impl KernelRegistry {
         ops
     }
 
-    /// All registrations of an op, one to a line, each line indented and after a line break: text that goes on after
-    /// `registered:`.
+    /// All registrations of an op, one to a line, each line indented and after a line break: text
+    /// that goes on after `registered:`.
     pub fn listing(&self, op: &str) -> String {
         let defs = self.of_op(op);
         if defs.is_empty() {
@@ -348,7 +353,8 @@ impl KernelRegistry {
         defs.iter().map(|def| format!("\n  {def}")).collect()
     }
 
-    /// The kernel that a node of this op with these attributes takes on a device type, as [`Self::look_up`] finds it.
+    /// The kernel that a node of this op with these attributes takes on a device type, as
+    /// [`Self::look_up`] finds it.
     ///
     /// # Errors
     /// As [`Self::look_up`].
@@ -361,12 +367,14 @@ impl KernelRegistry {
         Ok(self.look_up(op, device_type, attrs)?.kernel)
     }
 
-    /// The kernel that a node of this op with these attributes takes on a device type: among the registrations of the type with
-    /// the node's label that take its attributes, the one of highest priority; if there is none, and the type is not symbolic
-    /// (`*_JIT`), the `DEFAULT` registration.
+    /// The kernel that a node of this op with these attributes takes on a device type: among the
+    /// registrations of the type with the node's label that take its attributes, the one of
+    /// highest priority; if there is none, and the type is not symbolic (`*_JIT`), the
+    /// `DEFAULT` registration.
     ///
     /// # Errors
-    /// [`KernelLookupError`] if two of equal priority match, or two of `DEFAULT`, or a constraint does not fit the node.
+    /// [`KernelLookupError`] if two of equal priority match, or two of `DEFAULT`, or a constraint
+    /// does not fit the node.
     pub fn look_up(
         &self,
         op: &str,

@@ -16,12 +16,13 @@ use super::set::DeviceSet;
 use super::traits::Device;
 use crate::trace::targets;
 
-/// The devices of one process, by name (TensorFlow `DeviceMgr` and `DynamicDeviceMgr`). Devices may come and go while others use
-/// it. Dropping it lets go of the devices; their resources are there for as long as somebody has them (TensorFlow's clears them, as
-/// nobody else may have a device).
+/// The devices of one process, by name (TensorFlow `DeviceMgr` and `DynamicDeviceMgr`). Devices may
+/// come and go while others use it. Dropping it lets go of the devices; their resources are there
+/// for as long as somebody has them (TensorFlow's clears them, as nobody else may have a device).
 ///
-/// Each is known under four spellings: full, legacy full, local and legacy local. Of several devices under one spelling the
-/// last has it, so the local ones mean the last device of that type and index. (A [`super::DeviceSet`] keeps the first.)
+/// Each is known under four spellings: full, legacy full, local and legacy local. Of several
+/// devices under one spelling the last has it, so the local ones mean the last device of that type
+/// and index. (A [`super::DeviceSet`] keeps the first.)
 #[derive(Debug, Default)]
 pub struct DeviceManager {
     state: RwLock<State>,
@@ -105,8 +106,9 @@ impl DeviceManager {
         self.read().host_cpu().map(Arc::clone)
     }
 
-    /// Drops these containers of resources on every device; without any, each device's default one. A container that a device
-    /// does not have is as good as dropped; what cannot be dropped is told in the log.
+    /// Drops these containers of resources on every device; without any, each device's default one.
+    /// A container that a device does not have is as good as dropped; what cannot be dropped is
+    /// told in the log.
     pub fn clear_containers(&self, containers: &[&str]) {
         for device in self.devices() {
             let cleared = device.resource_manager().map(|manager| {
@@ -133,7 +135,8 @@ impl DeviceManager {
     /// Adds devices, in order. One that was removed before can be used again.
     ///
     /// # Errors
-    /// [`DeviceError::InvalidArgument`] for the first whose name a device has already; those before it stay.
+    /// [`DeviceError::InvalidArgument`] for the first whose name a device has already; those before
+    /// it stay.
     pub fn add_devices(
         &self,
         devices: impl IntoIterator<Item = Arc<dyn Device>>,
@@ -159,7 +162,8 @@ impl DeviceManager {
     /// Takes devices out, all or none. Who uses one keeps it, and is told at the next run.
     ///
     /// # Errors
-    /// [`DeviceError::InvalidArgument`] for a device that is not here, and for the host's CPU, which stays.
+    /// [`DeviceError::InvalidArgument`] for a device that is not here, and for the host's CPU,
+    /// which stays.
     pub fn remove_devices(&self, devices: &[Arc<dyn Device>]) -> Result<(), DeviceError> {
         let mut state = self.write();
         state.remove(devices)

@@ -1,4 +1,5 @@
-//! Devices, kernels and their registries: the traits, and what is common to all backends. No backend.
+//! Devices, kernels and their registries: the traits, and what is common to all backends. No
+//! backend.
 
 mod async_kernel;
 mod attributes;

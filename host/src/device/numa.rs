@@ -1,6 +1,8 @@
-//! Where processors, memory and cards of the machine sit: NUMA nodes, as Linux tells in its system folder.
+//! Where processors, memory and cards of the machine sit: NUMA nodes, as Linux tells in its system
+//! folder.
 //!
-//! In goes the folder (`/sys`, or a copy of it), out come nodes, and the node of a card. Pins threads, too.
+//! In goes the folder (`/sys`, or a copy of it), out come nodes, and the node of a card. Pins
+//! threads, too.
 
 use std::fs;
 use std::io;
@@ -38,8 +40,8 @@ pub struct NumaNode {
     pub cpus: Vec<u32>,
     /// Its memory, in bytes, where the system tells.
     pub memory_bytes: Option<u64>,
-    /// How far its processors have it to the memory of each node, in the order of the nodes: 10 to their own, 20 where it takes
-    /// twice as long. Empty where the system does not tell.
+    /// How far its processors have it to the memory of each node, in the order of the nodes: 10 to
+    /// their own, 20 where it takes twice as long. Empty where the system does not tell.
     pub distances: Vec<u32>,
 }
 
@@ -54,7 +56,8 @@ pub struct NumaTopology {
 pub struct PciDevice {
     /// `DOMAIN:BUS:DEVICE.FUNCTION`, in hexadecimal digits.
     pub address: String,
-    /// What it is, as the bus numbers it: `0x03....` is a display controller, `0x12....` an accelerator.
+    /// What it is, as the bus numbers it: `0x03....` is a display controller, `0x12....` an
+    /// accelerator.
     pub class: u32,
     /// Who made it.
     pub vendor: u32,
@@ -63,7 +66,8 @@ pub struct PciDevice {
 }
 
 impl NumaTopology {
-    /// The nodes that a system folder names, by number. None where it names none: a kernel without NUMA, another system.
+    /// The nodes that a system folder names, by number. None where it names none: a kernel without
+    /// NUMA, another system.
     ///
     /// # Errors
     /// [`TopologyError`] for a file that cannot be read or understood.
@@ -148,7 +152,8 @@ impl NumaNode {
     }
 }
 
-/// The cards of some classes (their first byte, such as `0x03`) on the PCI bus of a system folder, by address.
+/// The cards of some classes (their first byte, such as `0x03`) on the PCI bus of a system folder,
+/// by address.
 ///
 /// # Errors
 /// [`TopologyError`] for a file that cannot be read or understood.
@@ -182,8 +187,8 @@ pub fn pci_devices(root: &Path, classes: &[u32]) -> Result<Vec<PciDevice>, Topol
     Ok(devices)
 }
 
-/// The NUMA node of the card at a PCI address, in either case. Where the system does not tell, or says -1, it is taken to be 0,
-/// as TensorFlow does, and an event says so.
+/// The NUMA node of the card at a PCI address, in either case. Where the system does not tell, or
+/// says -1, it is taken to be 0, as TensorFlow does, and an event says so.
 ///
 /// # Errors
 /// [`TopologyError`] for what is no address, and for a file that cannot be read or understood.
@@ -222,8 +227,8 @@ fn told_pci_numa_node(root: &Path, address: &str) -> Result<Option<u32>, Topolog
     }
 }
 
-/// The numbers of a list of processors as Linux writes them, ascending: `0-3,8`, and with a stride (of each group of 4 the
-/// first 2) `0-15:2/4`. An empty list is one.
+/// The numbers of a list of processors as Linux writes them, ascending: `0-3,8`, and with a stride
+/// (of each group of 4 the first 2) `0-15:2/4`. An empty list is one.
 ///
 /// # Errors
 /// The part that is none.
@@ -288,7 +293,8 @@ fn names_in(folder: &Path) -> Result<Vec<String>, TopologyError> {
     Ok(names)
 }
 
-/// Bytes of a file of the system's: those of a machine with thousands of processors have some thousand.
+/// Bytes of a file of the system's: those of a machine with thousands of processors have some
+/// thousand.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// What is in a file; `None` where there is none.
@@ -310,7 +316,8 @@ fn is_absence(error: &io::Error) -> bool {
     )
 }
 
-/// The processors that the calling thread may run on, ascending; none where the system does not tell.
+/// The processors that the calling thread may run on, ascending; none where the system does not
+/// tell.
 #[cfg(target_os = "linux")]
 pub fn schedulable_cpus() -> Vec<u32> {
     let Ok(set) = rustix::thread::sched_getaffinity(None) else {

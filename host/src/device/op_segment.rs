@@ -10,8 +10,9 @@ use std::sync::PoisonError;
 
 use super::kernel::Kernel;
 
-/// The stateful kernels of one device, by session and node (TensorFlow `OpSegment`): what such a kernel remembers stays when a
-/// session's graph grows or its plans are made anew. Kernels without state are made per graph and do not belong here.
+/// The stateful kernels of one device, by session and node (TensorFlow `OpSegment`): what such a
+/// kernel remembers stays when a session's graph grows or its plans are made anew. Kernels without
+/// state are made per graph and do not belong here.
 #[derive(Default)]
 pub struct OpSegment {
     sessions: Mutex<HashMap<String, Held>>,
@@ -38,7 +39,8 @@ impl OpSegment {
         sessions.entry(session.to_owned()).or_default().n_holds += 1;
     }
 
-    /// Gives up one hold; with the last one the session's kernels go. A session that is not known has nothing to give up.
+    /// Gives up one hold; with the last one the session's kernels go. A session that is not known
+    /// has nothing to give up.
     pub fn remove_hold(&self, session: &str) {
         let mut sessions = self.lock();
         let Some(held) = sessions.get_mut(session) else {
@@ -53,8 +55,9 @@ impl OpSegment {
         }
     }
 
-    /// The kernel of a session's node, made by `create` if there is none. `create` runs without the lock; if another thread
-    /// makes the same kernel meanwhile and is first, its kernel is everybody's and this one is dropped.
+    /// The kernel of a session's node, made by `create` if there is none. `create` runs without the
+    /// lock; if another thread makes the same kernel meanwhile and is first, its kernel is
+    /// everybody's and this one is dropped.
     ///
     /// # Errors
     /// [`NoSuchSession`] without a hold, and what `create` says.

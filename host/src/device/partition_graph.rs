@@ -18,7 +18,8 @@ use crate::plan::StepKind;
 use crate::plan::ValueId;
 use crate::tensor::Literal;
 
-/// The nodes that a device executes in one plan, and who reads what of them ([`super::KernelDevice::maybe_rewrite_graph`]).
+/// The nodes that a device executes in one plan, and who reads what of them
+/// ([`super::KernelDevice::maybe_rewrite_graph`]).
 ///
 /// The graph stays as it is; what is replaced is which kernels the plan calls.
 pub struct PartitionGraph<'a> {
@@ -35,7 +36,8 @@ pub struct PartitionGraph<'a> {
 /// Several nodes that one kernel computes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct FusedNode {
-    /// The nodes, in topological order. The last one's outputs are what the kernel makes; nobody sees those of the others.
+    /// The nodes, in topological order. The last one's outputs are what the kernel makes; nobody
+    /// sees those of the others.
     pub nodes: Vec<NodeId>,
     /// The op whose kernel it is.
     pub op: String,
@@ -120,8 +122,9 @@ impl<'a> PartitionGraph<'a> {
         nodes.filter_map(move |(node, on)| (on == device).then_some(node))
     }
 
-    /// The node of this device whose output data input `index` of `node` is, and which of its outputs; `None` where the tensor is
-    /// fed or comes from elsewhere, and if there is no such input.
+    /// The node of this device whose output data input `index` of `node` is, and which of its
+    /// outputs; `None` where the tensor is fed or comes from elsewhere, and if there is no such
+    /// input.
     pub fn input_node(&self, node: NodeId, index: usize) -> Option<(NodeId, usize)> {
         let value = self.read_value(node, index)?;
         let writer = self.plan.step(self.index.writers[value.index()]);
@@ -131,8 +134,8 @@ impl<'a> PartitionGraph<'a> {
         }
     }
 
-    /// What data input `index` of `node` is in every run, if a constant makes it, on whichever device and in whichever memory; `None` where
-    /// it is fed, and if there is no such input.
+    /// What data input `index` of `node` is in every run, if a constant makes it, on whichever
+    /// device and in whichever memory; `None` where it is fed, and if there is no such input.
     pub fn constant_input(&self, node: NodeId, index: usize) -> Option<&'a Arc<Literal>> {
         let mut value = self.read_value(node, index)?;
         loop {
@@ -146,13 +149,14 @@ impl<'a> PartitionGraph<'a> {
         }
     }
 
-    /// Whether `reader` alone needs `node`: it reads each output that is read at all, and nothing else waits for it.
+    /// Whether `reader` alone needs `node`: it reads each output that is read at all, and nothing
+    /// else waits for it.
     pub fn is_read_only_by(&self, node: NodeId, reader: NodeId) -> bool {
         self.is_needed_only_by(node, |other| other == reader)
     }
 
-    /// Whether other nodes need `node`, and all of them are ones for which `is_one` holds: those read each output that is read at all,
-    /// and nothing else waits for it.
+    /// Whether other nodes need `node`, and all of them are ones for which `is_one` holds: those
+    /// read each output that is read at all, and nothing else waits for it.
     pub fn is_needed_only_by(&self, node: NodeId, is_one: impl Fn(NodeId) -> bool) -> bool {
         let Some(step) = self.index.steps.get(&node) else {
             return false;
@@ -170,8 +174,8 @@ impl<'a> PartitionGraph<'a> {
         self.taken.contains(&node)
     }
 
-    /// Whether the kernel of a node is one without label and of priority 0: not one that an app has registered to be taken instead of
-    /// the device's own.
+    /// Whether the kernel of a node is one without label and of priority 0: not one that an app has
+    /// registered to be taken instead of the device's own.
     pub fn has_plain_kernel(&self, node: NodeId) -> bool {
         let found = self.registry.find(
             self.graph.op(node),
@@ -184,8 +188,9 @@ impl<'a> PartitionGraph<'a> {
     /// Has one kernel compute several nodes.
     ///
     /// # Errors
-    /// [`FuseError`] if no kernel for the op is registered; if one of them is not this device's, or replaced already, or stateful; if they are not in topological order;
-    /// if anything else needs one of them but the last; or if an input is not one that they have from outside.
+    /// [`FuseError`] if no kernel for the op is registered; if one of them is not this device's, or
+    /// replaced already, or stateful; if they are not in topological order; if anything else
+    /// needs one of them but the last; or if an input is not one that they have from outside.
     pub fn fuse(&mut self, fused: FusedNode) -> Result<(), FuseError> {
         if let Err(problem) = self.check(&fused) {
             let names: Vec<_> = fused

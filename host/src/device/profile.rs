@@ -9,14 +9,15 @@ pub struct DeviceProfile {
     pub flops_per_s: f64,
     /// Bytes per second that elementwise kernels read and write.
     pub memory_bytes_per_s: f64,
-    /// Fixed cost of one kernel among many, in ns. What it costs the host to wait for a result is no part of it, but of the link.
+    /// Fixed cost of one kernel among many, in ns. What it costs the host to wait for a result is
+    /// no part of it, but of the link.
     pub launch_ns: f64,
     /// Whether the rates were measured on this machine; else they are documented defaults.
     pub is_calibrated: bool,
     /// Compute queues that run independently.
     pub queues: u32,
-    /// The link between this device's memory and the host's: the mean of both ways. The latency of the way to the host has in it what
-    /// waiting for the device costs.
+    /// The link between this device's memory and the host's: the mean of both ways. The latency of
+    /// the way to the host has in it what waiting for the device costs.
     pub host_link: LinkProfile,
 }
 
@@ -30,9 +31,10 @@ pub struct LinkProfile {
 }
 
 impl DeviceProfile {
-    /// Documented default of a CPU device: one server core's worth of AVX-512 `f32` per thread is about 100 GFLOP/s in
-    /// practice, a device gets 8 B/ns of memory bandwidth, a kernel costs 500 ns, and a copy between two CPU devices
-    /// runs at 10 GB/s after 1 us. Round figures for planning, marked uncalibrated.
+    /// Documented default of a CPU device: one server core's worth of AVX-512 `f32` per thread is
+    /// about 100 GFLOP/s in practice, a device gets 8 B/ns of memory bandwidth, a kernel costs
+    /// 500 ns, and a copy between two CPU devices runs at 10 GB/s after 1 us. Round figures for
+    /// planning, marked uncalibrated.
     pub fn default_cpu(n_threads: usize) -> Self {
         #[expect(clippy::cast_precision_loss, reason = "thread counts are small")]
         let threads = n_threads.max(1) as f64;

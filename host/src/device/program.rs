@@ -1,7 +1,8 @@
-//! Devices that run programs: what a kernel that is not Rust (C of the dialect in `backend/source`, SPIR-V) asks of its device.
+//! Devices that run programs: what a kernel that is not Rust (C of the dialect in `backend/source`,
+//! SPIR-V) asks of its device.
 //!
-//! In go sources, sizes and tensors of the device, out goes work that the device does later. Kernels find the device behind
-//! [`KernelDevice::as_program_device`]; it knows no op.
+//! In go sources, sizes and tensors of the device, out goes work that the device does later.
+//! Kernels find the device behind [`KernelDevice::as_program_device`]; it knows no op.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -21,13 +22,15 @@ use crate::tensor::Tensor;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ProgramCode {
-    /// C of the dialect, which each kind of device compiles behind a prelude of its own (`backend/source/README.md`).
+    /// C of the dialect, which each kind of device compiles behind a prelude of its own
+    /// (`backend/source/README.md`).
     Source(Cow<'static, str>),
     /// A SPIR-V module, as SYCL and OpenCL compilers emit it.
     SpirV(Arc<[u8]>),
 }
 
-/// A program before it is compiled. Equal sources are one program on a device, and one entry in its cache.
+/// A program before it is compiled. Equal sources are one program on a device, and one entry in its
+/// cache.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ProgramSource {
     /// For messages: `matmul.c`.
@@ -87,7 +90,8 @@ impl fmt::Display for ProgramSource {
 /// Which kind of processor a device computes with: what is fast on one is slow on the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ProcessorKind {
-    /// Few cores with wide vectors and large caches: work items of a group are iterations of a loop.
+    /// Few cores with wide vectors and large caches: work items of a group are iterations of a
+    /// loop.
     Cpu,
     /// Many lanes that run in step: neighbouring work items read neighbouring bytes.
     Gpu,
@@ -146,8 +150,8 @@ pub enum KernelArg<'a> {
     Bytes(&'a [u8]),
     /// Memory that a group shares, of so many bytes.
     Local(usize),
-    /// Two parameters, `FAULT_PARAMETERS` of the dialect: a function that finds its inputs wrong says so there, and this is then the
-    /// error of [`super::Device::sync`].
+    /// Two parameters, `FAULT_PARAMETERS` of the dialect: a function that finds its inputs wrong
+    /// says so there, and this is then the error of [`super::Device::sync`].
     Fault(&'a Arc<str>),
 }
 
@@ -156,9 +160,12 @@ pub enum KernelArg<'a> {
 pub struct Launch<'a> {
     /// Whose work it is.
     pub site: &'a Arc<LaunchSite>,
-    /// The run that it is part of ([`KernelContext::step_number`](super::KernelContext::step_number)), whose error a failure is.
+    /// The run that it is part of
+    /// ([`KernelContext::step_number`](super::KernelContext::step_number)), whose error a failure
+    /// is.
     pub step: Option<StepNumber>,
-    /// By which of the device's contexts the node's tensors move ([`KernelContext::device_context`](super::KernelContext::device_context)): on
+    /// By which of the device's contexts the node's tensors move
+    /// ([`KernelContext::device_context`](super::KernelContext::device_context)): on
     /// a GPU, the streams that it runs in. `None`: the default one.
     pub context: Option<&'a Arc<dyn DeviceContext>>,
     /// The function.
@@ -171,8 +178,8 @@ pub struct Launch<'a> {
     pub args: &'a [KernelArg<'a>],
 }
 
-/// A device that compiles programs and runs their functions. Calls return when the work is given to the device; what it does is
-/// seen by everything that is given to it afterwards.
+/// A device that compiles programs and runs their functions. Calls return when the work is given to
+/// the device; what it does is seen by everything that is given to it afterwards.
 pub trait ProgramDevice: KernelDevice {
     /// What it can do.
     fn compute_traits(&self) -> &ComputeTraits;
@@ -180,15 +187,16 @@ pub trait ProgramDevice: KernelDevice {
     /// Function `name` of a program, which is compiled when it is first asked for.
     ///
     /// # Errors
-    /// [`KernelError::Device`] with the compiler's messages, and [`KernelError::Unimplemented`] for code that the driver does not
-    /// take.
+    /// [`KernelError::Device`] with the compiler's messages, and [`KernelError::Unimplemented`] for
+    /// code that the driver does not take.
     fn function(
         &self,
         source: &ProgramSource,
         name: &str,
     ) -> Result<Arc<dyn DeviceFunction>, KernelError>;
 
-    /// A tensor in the device's memory with whatever is there: a kernel that writes all of it need not have it zeroed.
+    /// A tensor in the device's memory with whatever is there: a kernel that writes all of it need
+    /// not have it zeroed.
     ///
     /// # Errors
     /// Without room.
@@ -197,8 +205,8 @@ pub trait ProgramDevice: KernelDevice {
     /// Gives a call to the device.
     ///
     /// # Errors
-    /// When an argument is not in its memory, or the device is lost. What goes wrong later is an error of who reads what the call
-    /// writes, and of [`super::Device::sync`].
+    /// When an argument is not in its memory, or the device is lost. What goes wrong later is an
+    /// error of who reads what the call writes, and of [`super::Device::sync`].
     fn launch(&self, launch: Launch<'_>) -> Result<(), KernelError>;
 
     /// Products and convolutions of the device's maker, if there are any.

@@ -26,7 +26,8 @@ use crate::trace::targets;
 /// Workers that have not answered are named in the log this often.
 const SILENCE_TOLD_AFTER: Duration = Duration::from_secs(10);
 
-/// A device of another process: it is placed on and sent to, and runs nothing here (TensorFlow `RemoteDevice`).
+/// A device of another process: it is placed on and sent to, and runs nothing here (TensorFlow
+/// `RemoteDevice`).
 #[derive(Debug)]
 pub struct RemoteDevice {
     base: DeviceBase,
@@ -52,7 +53,8 @@ pub trait Worker: Send + Sync + fmt::Debug {
 /// Takes a worker's answer. Dropping it says that there is none.
 pub type GetStatusDone = Once<Vec<DeviceAttributes>>;
 
-/// A callback that is called exactly once: with what it is given, or, when it is dropped, with the news that nothing comes.
+/// A callback that is called exactly once: with what it is given, or, when it is dropped, with the
+/// news that nothing comes.
 pub struct Once<T> {
     callback: Option<Callback<T>>,
     /// Who does not answer, when it is dropped.
@@ -145,13 +147,15 @@ impl Device for RemoteDevice {
     }
 }
 
-/// Asks a worker for its devices (TensorFlow `NewRemoteDevices`). Those that it names under another job, replica or task than its
-/// own get its own; those of its own keep the name as it was sent, legacy spelling included. Of `options` only
-/// [`DiscoveryOptions::leave_out_renamed_tpus`] counts. `done` is called once, from whichever thread, with the devices in the order
-/// in which they were told, or with
+/// Asks a worker for its devices (TensorFlow `NewRemoteDevices`). Those that it names under another
+/// job, replica or task than its own get its own; those of its own keep the name as it was sent,
+/// legacy spelling included. Of `options` only [`DiscoveryOptions::leave_out_renamed_tpus`] counts.
+/// `done` is called once, from whichever thread, with the devices in the order in which they were
+/// told, or with
 /// - [`DeviceError::NotFound`] if the cache has no such worker,
 /// - what the worker failed with,
-/// - [`DeviceError::InvalidArgument`] for a worker whose name lacks job, replica or task, or that names a device badly.
+/// - [`DeviceError::InvalidArgument`] for a worker whose name lacks job, replica or task, or that
+///   names a device badly.
 pub fn new_remote_devices(
     cache: &dyn WorkerCache,
     worker_name: &str,
@@ -207,9 +211,9 @@ fn remote_devices(
     Ok(devices)
 }
 
-/// The devices of a cluster whose attributes are known already, in their order (TensorFlow does so for the attributes of a
-/// cluster that a session is created with): what `local` knows under the name is that device, which stays the manager's;
-/// anything else is of another process.
+/// The devices of a cluster whose attributes are known already, in their order (TensorFlow does so
+/// for the attributes of a cluster that a session is created with): what `local` knows under the
+/// name is that device, which stays the manager's; anything else is of another process.
 ///
 /// # Errors
 /// [`DeviceError::InvalidArgument`] for a name that is no device's full name.
@@ -230,7 +234,8 @@ fn bad_worker(worker: &str, problem: &dyn fmt::Display) -> DeviceError {
     DeviceError::InvalidArgument(format!("worker `{worker}`: {problem}"))
 }
 
-/// Set to anything, it leaves out TPUs ([`DiscoveryOptions::leave_out_renamed_tpus`]). TensorFlow's variable.
+/// Set to anything, it leaves out TPUs ([`DiscoveryOptions::leave_out_renamed_tpus`]). TensorFlow's
+/// variable.
 pub const LEAVE_OUT_TPUS_VARIABLE: &str = "TPU_NO_POPULATE_DEVICE_LIST_FROM_CLUSTER_SPEC";
 
 /// How the devices of a cluster are found.
@@ -240,8 +245,8 @@ pub struct DiscoveryOptions {
     pub device_filters: Vec<String>,
     /// How long to wait for the slowest worker; `None` = for ever, as TensorFlow does.
     pub timeout: Option<Duration>,
-    /// Whether devices with `TPU` in their type, which a worker names under another task than its own, are left out unless its
-    /// job is `worker`.
+    /// Whether devices with `TPU` in their type, which a worker names under another task than its
+    /// own, are left out unless its job is `worker`.
     pub leave_out_renamed_tpus: bool,
 }
 
@@ -254,13 +259,14 @@ impl DiscoveryOptions {
     }
 }
 
-/// The devices that a session of a cluster may use (TensorFlow `MasterSession` discovery): those of other processes in the order
-/// in which they answered, then `local`, whose first device is the client device. All workers that the filters leave are asked at
-/// one time; those that have not answered are named in the log every 10 s.
+/// The devices that a session of a cluster may use (TensorFlow `MasterSession` discovery): those of
+/// other processes in the order in which they answered, then `local`, whose first device is the
+/// client device. All workers that the filters leave are asked at one time; those that have not
+/// answered are named in the log every 10 s.
 ///
 /// # Errors
-/// [`DeviceError::InvalidArgument`] for a filter that is no device name; the first worker's that fails;
-/// [`DeviceError::Failed`] naming the workers that did not answer in time.
+/// [`DeviceError::InvalidArgument`] for a filter that is no device name; the first worker's that
+/// fails; [`DeviceError::Failed`] naming the workers that did not answer in time.
 pub fn discover_devices(
     cache: &dyn WorkerCache,
     local: &DeviceSet,
@@ -466,7 +472,8 @@ mod tests {
         let local = local(&[TASK_0]).with_profile(DeviceId(0), known);
         let found = discover_devices(&cluster, &local, &filtered(&[])).unwrap();
         assert_eq!(names(&found), [TASK_1, TASK_1_MORE, TASK_0]);
-        // What the local set knows of its device better than the device, it knows under the new number.
+        // What the local set knows of its device better than the device, it knows under the new
+        // number.
         assert_eq!(found.profile(DeviceId(2)), known);
         assert_ne!(found.profile(DeviceId(0)), known);
         assert_eq!(found.client_device(), found.find_by_name(TASK_0));

@@ -31,8 +31,8 @@ use crate::tensor::Allocator;
 use crate::tensor::Literal;
 use crate::tensor::Tensor;
 
-/// A device under the job, replica and task of another name (TensorFlow `RenamedDevice`): the same memory and kernels, and the
-/// same resources unless it is isolated.
+/// A device under the job, replica and task of another name (TensorFlow `RenamedDevice`): the same
+/// memory and kernels, and the same resources unless it is isolated.
 #[derive(Debug)]
 pub struct RenamedDevice {
     base: DeviceBase,
@@ -41,8 +41,9 @@ pub struct RenamedDevice {
 }
 
 impl RenamedDevice {
-    /// `underlying`, named by the job, replica and task of `new_base` and its own type and index; a type or index in `new_base`
-    /// does not matter. All other attributes are the same. It shares resources and stateful kernels with `underlying`.
+    /// `underlying`, named by the job, replica and task of `new_base` and its own type and index; a
+    /// type or index in `new_base` does not matter. All other attributes are the same. It
+    /// shares resources and stateful kernels with `underlying`.
     ///
     /// # Errors
     /// [`DeviceError::InvalidArgument`] unless `new_base` is a full name.
@@ -55,7 +56,8 @@ impl RenamedDevice {
         })
     }
 
-    /// The same with resources and stateful kernels of its own (TensorFlow `isolate_session_state`).
+    /// The same with resources and stateful kernels of its own (TensorFlow
+    /// `isolate_session_state`).
     ///
     /// # Errors
     /// As [`Self::new`].

@@ -1,8 +1,9 @@
-//! Products and convolutions that the maker of a device has written (cuBLASLt, cuDNN): what a kernel asks for before it runs a program of
-//! its own.
+//! Products and convolutions that the maker of a device has written (cuBLASLt, cuDNN): what a
+//! kernel asks for before it runs a program of its own.
 //!
-//! In go tensors of the device, sizes and strides in elements, out goes work that the device does later. What the maker's routines do not do
-//! is answered with `false`, and then nothing has happened: the kernel computes it itself.
+//! In go tensors of the device, sizes and strides in elements, out goes work that the device does
+//! later. What the maker's routines do not do is answered with `false`, and then nothing has
+//! happened: the kernel computes it itself.
 
 use std::sync::Arc;
 
@@ -19,11 +20,13 @@ pub enum Activation {
     /// Nothing.
     #[default]
     None,
-    /// `max(x, 0)`. Whether it keeps a NaN is the routine's affair, as it is with TensorFlow's fused nodes on GPUs.
+    /// `max(x, 0)`. Whether it keeps a NaN is the routine's affair, as it is with TensorFlow's
+    /// fused nodes on GPUs.
     Relu,
 }
 
-/// Whose work a call is, and by which of the device's contexts it is done ([`super::Launch`] has the same).
+/// Whose work a call is, and by which of the device's contexts it is done ([`super::Launch`] has
+/// the same).
 #[derive(Debug, Clone, Copy)]
 pub struct RoutineSite<'a> {
     /// The node.
@@ -49,7 +52,8 @@ pub struct RoutineMatrices<'a> {
     pub batch: usize,
 }
 
-/// `[n_batches, m, k] x [n_batches, k, n] -> [n_batches, m, n]`, all of one type, none without elements. Sums are `float`.
+/// `[n_batches, m, k] x [n_batches, k, n] -> [n_batches, m, n]`, all of one type, none without
+/// elements. Sums are `float`.
 #[derive(Debug, Clone, Copy)]
 pub struct RoutineProduct<'a> {
     /// Whose it is.
@@ -87,8 +91,8 @@ pub struct RoutineWindow {
     pub pad_before: usize,
 }
 
-/// `[n, rows, columns, channels] * [out_channels, rows, columns, channels / n_groups] -> [n, rows, columns, out_channels]`, all of one type,
-/// none without elements. Sums are `float`.
+/// `[n, rows, columns, channels] * [out_channels, rows, columns, channels / n_groups] -> [n, rows,
+/// columns, out_channels]`, all of one type, none without elements. Sums are `float`.
 #[derive(Debug, Clone, Copy)]
 pub struct RoutineConvolution<'a> {
     /// Whose it is.
@@ -115,7 +119,8 @@ pub struct RoutineConvolution<'a> {
 
 /// What a device has of its maker.
 pub trait Routines {
-    /// Whether products of this type are worth asking for at all: inputs that are the same in all runs are prepared accordingly.
+    /// Whether products of this type are worth asking for at all: inputs that are the same in all
+    /// runs are prepared accordingly.
     fn multiplies(&self, dtype: DType) -> bool;
 
     /// Gives products to the device; `false` where the routines do not do these.
@@ -124,7 +129,8 @@ pub trait Routines {
     /// As [`super::ProgramDevice::launch`].
     fn multiply(&self, product: &RoutineProduct<'_>) -> Result<bool, KernelError>;
 
-    /// Whether convolutions of this type are worth asking for at all, with windows such as these, or with any.
+    /// Whether convolutions of this type are worth asking for at all, with windows such as these,
+    /// or with any.
     fn convolves(&self, dtype: DType, windows: Option<&[RoutineWindow; 2]>) -> bool;
 
     /// Gives a convolution to the device; `false` where the routines do not do this one.

@@ -20,8 +20,8 @@ pub const UNREGISTERED_TYPE_PRIORITY: i32 = -1;
 
 /// Devices, in the order they were added; [`DeviceId`] is the position. TensorFlow `DeviceSet`.
 ///
-/// Made by [`super::FactoryRegistry::create_devices`], which hands over the priorities of its factories, or from devices at
-/// hand. Immutable once shared.
+/// Made by [`super::FactoryRegistry::create_devices`], which hands over the priorities of its
+/// factories, or from devices at hand. Immutable once shared.
 #[derive(Clone, Default)]
 pub struct DeviceSet {
     devices: Vec<Arc<dyn Device>>,
@@ -31,7 +31,8 @@ pub struct DeviceSet {
     spelled: Vec<DeviceId>,
     type_priorities: BTreeMap<String, i32>,
     client_device: Option<DeviceId>,
-    /// Rates of devices that have others here than they state themselves; may be shorter than the devices are many.
+    /// Rates of devices that have others here than they state themselves; may be shorter than the
+    /// devices are many.
     profiles: Vec<Option<DeviceProfile>>,
 }
 
@@ -83,8 +84,9 @@ impl DeviceSet {
         Ok(set)
     }
 
-    /// The same, with these rates of a device in place of those that it states: what was measured, or what an app knows better. They
-    /// are the set's, not the device's, which other sessions may share.
+    /// The same, with these rates of a device in place of those that it states: what was measured,
+    /// or what an app knows better. They are the set's, not the device's, which other sessions
+    /// may share.
     ///
     /// # Panics
     /// If there is no such device.
@@ -102,7 +104,8 @@ impl DeviceSet {
         self.profiles[device.index()] = profile;
     }
 
-    /// The rates of a device that costs are computed from: those of [`Self::with_profile`], else what the device states.
+    /// The rates of a device that costs are computed from: those of [`Self::with_profile`], else
+    /// what the device states.
     ///
     /// # Panics
     /// If there is no such device.
@@ -173,8 +176,8 @@ impl DeviceSet {
             .map(|(index, device)| (DeviceId(index as u32), device))
     }
 
-    /// The device of exactly this name: its full name, canonical or legacy. Partial, local and reordered names find
-    /// nothing; see [`Self::find_matching`].
+    /// The device of exactly this name: its full name, canonical or legacy. Partial, local and
+    /// reordered names find nothing; see [`Self::find_matching`].
     pub fn find_by_name(&self, name: &str) -> Option<DeviceId> {
         let spelling = self.spellings.find(name)?;
         Some(self.spelled[spelling as usize])
@@ -196,8 +199,8 @@ impl DeviceSet {
             .collect()
     }
 
-    /// The number of each device's chip: devices that name the same one ([`Device::chip`]) have the number of the first of them, all
-    /// others their own.
+    /// The number of each device's chip: devices that name the same one ([`Device::chip`]) have the
+    /// number of the first of them, all others their own.
     pub fn chips(&self) -> Vec<u32> {
         let mut first_of_chip: HashMap<&str, u32> = HashMap::new();
         self.iter()
@@ -213,7 +216,8 @@ impl DeviceSet {
         self.client_device
     }
 
-    /// Priority of a device type: larger is preferred; [`UNREGISTERED_TYPE_PRIORITY`] if no factory makes it.
+    /// Priority of a device type: larger is preferred; [`UNREGISTERED_TYPE_PRIORITY`] if no factory
+    /// makes it.
     pub fn type_priority(&self, device_type: &str) -> i32 {
         self.type_priorities
             .get(device_type)
@@ -221,7 +225,8 @@ impl DeviceSet {
             .unwrap_or(UNREGISTERED_TYPE_PRIORITY)
     }
 
-    /// All devices, most preferred first: by priority of the type, then by name as a text (`GPU:10` before `GPU:2`).
+    /// All devices, most preferred first: by priority of the type, then by name as a text (`GPU:10`
+    /// before `GPU:2`).
     pub fn prioritized_devices(&self) -> Vec<(DeviceId, i32)> {
         let mut devices: Vec<_> = self
             .iter()
@@ -244,7 +249,8 @@ impl DeviceSet {
         types
     }
 
-    /// Sorts (device, priority) pairs: larger priority first, then larger priority of the type, then name as a text.
+    /// Sorts (device, priority) pairs: larger priority first, then larger priority of the type,
+    /// then name as a text.
     pub fn sort_by_priority(&self, devices: &mut [(DeviceId, i32)]) {
         devices.sort_by_cached_key(|&(id, priority)| {
             let attributes = self.devices[id.index()].attributes();
@@ -256,7 +262,8 @@ impl DeviceSet {
         });
     }
 
-    /// Sorts (type, priority) pairs: larger priority first, then larger priority of the type, then name.
+    /// Sorts (type, priority) pairs: larger priority first, then larger priority of the type, then
+    /// name.
     pub fn sort_types_by_priority<S: AsRef<str>>(&self, types: &mut [(S, i32)]) {
         types.sort_by(|(a, x), (b, y)| {
             let (a, b) = (a.as_ref(), b.as_ref());

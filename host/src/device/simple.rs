@@ -14,8 +14,8 @@ use super::traits::KernelDevice;
 use crate::tensor::Allocator;
 use crate::tensor::HostAllocator;
 
-/// A device of any name and type that runs kernels on the calling thread, in host memory of its own: for placing on machines
-/// that are not there, and for tests of policies and kernels.
+/// A device of any name and type that runs kernels on the calling thread, in host memory of its
+/// own: for placing on machines that are not there, and for tests of policies and kernels.
 #[derive(Debug)]
 pub struct SimpleDevice {
     base: DeviceBase,
@@ -26,7 +26,8 @@ pub struct SimpleDevice {
 }
 
 impl SimpleDevice {
-    /// A device with these attributes, the memory that they state, and the documented rates of one CPU thread.
+    /// A device with these attributes, the memory that they state, and the documented rates of one
+    /// CPU thread.
     ///
     /// # Errors
     /// [`DeviceError::InvalidArgument`] unless `attributes.name` is a device's full name.

@@ -10,8 +10,8 @@ use crate::device::kernel_registry::KernelLookupError;
 use crate::names::NameError;
 use crate::tensor::TensorError;
 
-/// Category of an error (TensorFlow `error.Code`, which is gRPC's). The text of an error says what happened; the category is
-/// what a program decides by, and what crosses a wire as a number.
+/// Category of an error (TensorFlow `error.Code`, which is gRPC's). The text of an error says what
+/// happened; the category is what a program decides by, and what crosses a wire as a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum StatusCode {
@@ -78,7 +78,8 @@ impl StatusCode {
         self as i32
     }
 
-    /// The category of a number; `None` if there is none (a newer peer may send others: take them as [`Self::Unknown`]).
+    /// The category of a number; `None` if there is none (a newer peer may send others: take them
+    /// as [`Self::Unknown`]).
     pub fn from_number(number: i32) -> Option<Self> {
         let index = usize::try_from(number).ok()?;
         Self::ALL.get(index).copied()

@@ -25,8 +25,8 @@ use crate::tensor::OutOfMemory;
 /// Number of a run, unique in its process (TensorFlow `step_id`).
 pub type StepNumber = u64;
 
-/// What one run has on one device: temporary memory, and a container for resources that end with the run. Nothing of it is made
-/// before a kernel asks for it.
+/// What one run has on one device: temporary memory, and a container for resources that end with
+/// the run. Nothing of it is made before a kernel asks for it.
 #[derive(Debug, Default)]
 pub struct DeviceStep {
     number: AtomicU64,
@@ -66,7 +66,8 @@ impl DeviceStep {
             .get_or_init(|| format!("__per_step_{}", self.number()))
     }
 
-    /// What the run has used, in the order in which it goes back: the method of the device, and of what there is to drop.
+    /// What the run has used, in the order in which it goes back: the method of the device, and of
+    /// what there is to drop.
     pub(crate) fn describe_use(&self) -> impl Iterator<Item = (&'static str, String)> + use<> {
         let allocator = self.allocator.get();
         let container = self.container.get();
@@ -97,9 +98,9 @@ pub(crate) enum StepError {
     Resource(#[from] ResourceError),
 }
 
-/// Temporary memory of one run (TensorFlow `Device::GetStepAllocator`): what kernels have done with is handed out again within
-/// the run, and goes back to the device when the allocator is dropped, at the end of the run. What is held longer goes back when
-/// it is dropped.
+/// Temporary memory of one run (TensorFlow `Device::GetStepAllocator`): what kernels have done with
+/// is handed out again within the run, and goes back to the device when the allocator is dropped,
+/// at the end of the run. What is held longer goes back when it is dropped.
 pub struct StepAllocator {
     shared: Arc<Shared>,
 }
@@ -169,8 +170,8 @@ impl Allocator for StepAllocator {
             },
             None => self.allocate_anew(len_bytes)?,
         };
-        // Kernels look for their device's own type behind memory that the host does not see, and nobody here could zero it for
-        // the next one.
+        // Kernels look for their device's own type behind memory that the host does not see, and
+        // nobody here could zero it for the next one.
         if buffer.as_host_bytes().is_none() {
             return Ok(buffer);
         }

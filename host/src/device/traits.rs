@@ -55,21 +55,24 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Bytes that plans may use on it. (`memory_limit_bytes` is TensorFlow's nominal figure.)
     fn memory_capacity_bytes(&self) -> u64;
 
-    /// The rates that it states: documented defaults, or what its driver tells. Plans take them from
-    /// [`DeviceSet::profile`](super::DeviceSet::profile), where measured ones may stand in their place.
+    /// The rates that it states: documented defaults, or what its driver tells. Plans take them
+    /// from [`DeviceSet::profile`](super::DeviceSet::profile), where measured ones may stand in
+    /// their place.
     fn profile(&self) -> DeviceProfile;
 
-    /// The chip whose execution units it computes with, by a name that is equal for all devices of this process that share them: one
-    /// chip seen through two runtimes, or two platforms on one card. [`HOST_PROCESSOR`] is the name of the host's own; others
-    /// are best named by something that a chip keeps under every runtime, such as its address on the bus. Plans give the devices of
-    /// one chip its time only once. `None`: the device has its units for itself, or states only its part of their rates
-    /// ([`Self::n_sharing_rates`]).
+    /// The chip whose execution units it computes with, by a name that is equal for all devices of
+    /// this process that share them: one chip seen through two runtimes, or two platforms on
+    /// one card. [`HOST_PROCESSOR`] is the name of the host's own; others are best named by
+    /// something that a chip keeps under every runtime, such as its address on the bus. Plans give
+    /// the devices of one chip its time only once. `None`: the device has its units for itself,
+    /// or states only its part of their rates ([`Self::n_sharing_rates`]).
     fn chip(&self) -> Option<&str> {
         None
     }
 
-    /// How many devices, this one included, compute with the same threads, so that each states an equal part of their rates. What is
-    /// measured of one of them, while the others are idle, is divided by this.
+    /// How many devices, this one included, compute with the same threads, so that each states an
+    /// equal part of their rates. What is measured of one of them, while the others are idle,
+    /// is divided by this.
     fn n_sharing_rates(&self) -> u32 {
         1
     }
@@ -97,9 +100,10 @@ pub trait Device: Send + Sync + fmt::Debug {
         self.base().op_segment()
     }
 
-    /// Temporary memory for one run; what it has left goes back to the device when it is dropped, at the end of the run. Unless this
-    /// says otherwise, memory that the host sees is used again within the run, behind a [`Memory`](crate::tensor::Memory) of the
-    /// run's own: a device whose kernels look for their own type there gives its allocator here.
+    /// Temporary memory for one run; what it has left goes back to the device when it is dropped,
+    /// at the end of the run. Unless this says otherwise, memory that the host sees is used
+    /// again within the run, behind a [`Memory`](crate::tensor::Memory) of the run's own: a
+    /// device whose kernels look for their own type there gives its allocator here.
     fn step_allocator(
         &self,
         attributes: AllocatorAttributes,
@@ -131,8 +135,9 @@ pub trait Device: Send + Sync + fmt::Debug {
         Ok(())
     }
 
-    /// The same at the end of a run, whose work alone decides the answer: several runs may use the device at one time, and what
-    /// fails in one must be neither the other's error nor its own success. A device that cannot tell runs apart answers for all.
+    /// The same at the end of a run, whose work alone decides the answer: several runs may use the
+    /// device at one time, and what fails in one must be neither the other's error nor its own
+    /// success. A device that cannot tell runs apart answers for all.
     ///
     /// # Errors
     /// When the device is lost, or work of the run has failed.
@@ -147,13 +152,14 @@ pub trait Device: Send + Sync + fmt::Debug {
     }
 }
 
-/// A device that executes node by node with kernels of the registry (CPU, GPU, SYCL, and devices that apps add).
+/// A device that executes node by node with kernels of the registry (CPU, GPU, SYCL, and devices
+/// that apps add).
 pub trait KernelDevice: Device {
     /// How tensors get in and out, for nodes that have no context of their own.
     fn default_context(&self) -> &Arc<dyn DeviceContext>;
 
-    /// Contexts of those `nodes` of a graph that shall have one of their own (a GPU that gives nodes to several streams). Asked
-    /// once per plan, before its kernels are made.
+    /// Contexts of those `nodes` of a graph that shall have one of their own (a GPU that gives
+    /// nodes to several streams). Asked once per plan, before its kernels are made.
     ///
     /// # Errors
     /// [`DeviceError`], with which the plan is refused.
@@ -166,9 +172,10 @@ pub trait KernelDevice: Device {
         Ok(DeviceContextMap::default())
     }
 
-    /// Replaces nodes of its part of a plan by others that compute the same (fused kernels). Asked once per plan, after the cut
-    /// and before kernels are made; `library` holds the functions of the graph. Results must not depend on whether this is
-    /// called, beyond what a kernel's results may differ by on two devices (the order of sums, the last bits of functions).
+    /// Replaces nodes of its part of a plan by others that compute the same (fused kernels). Asked
+    /// once per plan, after the cut and before kernels are made; `library` holds the functions
+    /// of the graph. Results must not depend on whether this is called, beyond what a kernel's
+    /// results may differ by on two devices (the order of sums, the last bits of functions).
     ///
     /// # Errors
     /// [`DeviceError`], with which the plan is refused.
@@ -181,7 +188,8 @@ pub trait KernelDevice: Device {
         Ok(())
     }
 
-    /// Runs a kernel to its end, on the calling thread; on an accelerator, up to where its work is given to the device.
+    /// Runs a kernel to its end, on the calling thread; on an accelerator, up to where its work is
+    /// given to the device.
     ///
     /// # Errors
     /// The kernel's.
@@ -193,12 +201,14 @@ pub trait KernelDevice: Device {
         kernel.compute(context)
     }
 
-    /// Starts a kernel that ends later; `done` may be called from another thread, and before this returns.
+    /// Starts a kernel that ends later; `done` may be called from another thread, and before this
+    /// returns.
     fn compute_async(&self, kernel: &dyn AsyncKernel, context: AsyncKernelContext, done: Done) {
         kernel.compute_async(context, done);
     }
 
-    /// The tensor of a constant, in this device's memory unless `on_host` (TensorFlow `MakeTensorFromProto`).
+    /// The tensor of a constant, in this device's memory unless `on_host` (TensorFlow
+    /// `MakeTensorFromProto`).
     ///
     /// # Errors
     /// Without room.
@@ -218,14 +228,16 @@ pub trait KernelDevice: Device {
         }
     }
 
-    /// Whether kernels' work may still be under way when [`Self::compute`] has returned, so that what they read and wrote must be
-    /// handed to [`Self::consume_accessed_tensors`]. A device whose commands hold what they touch records nothing; that its work
-    /// may be under way is then said by its contexts ([`DeviceContext::copies_are_async`]).
+    /// Whether kernels' work may still be under way when [`Self::compute`] has returned, so that
+    /// what they read and wrote must be handed to [`Self::consume_accessed_tensors`]. A device
+    /// whose commands hold what they touch records nothing; that its work may be under way is
+    /// then said by its contexts ([`DeviceContext::copies_are_async`]).
     fn records_accessed_tensors(&self) -> bool {
         false
     }
 
-    /// Takes what a kernel has read and written; the device drops it when the work of `context` has come so far.
+    /// Takes what a kernel has read and written; the device drops it when the work of `context` has
+    /// come so far.
     fn consume_accessed_tensors(&self, context: &dyn DeviceContext, tensors: AccessedTensors) {
         let _ = (context, tensors);
     }

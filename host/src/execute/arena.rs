@@ -1,27 +1,30 @@
 //! Where the tensors of a run stand: offsets into one arena per memory, from lifetimes.
 //!
-//! Greedy by time, best fit: steps are walked in the order in which one thread would execute them, and a tensor takes the
-//! smallest hole that holds it. With several threads a hole is good for a step only if the step can start in no order before
-//! all readers of what stood there have ended; [`Ancestry`] knows that.
+//! Greedy by time, best fit: steps are walked in the order in which one thread would execute them,
+//! and a tensor takes the smallest hole that holds it. With several threads a hole is good for a
+//! step only if the step can start in no order before all readers of what stood there have ended;
+//! [`Ancestry`] knows that.
 
 use smallvec::SmallVec;
 
 use crate::graph::Csr;
 
-/// Chains that the ancestry tells apart. More find more holes in wide graphs, and cost 4 bytes each per step.
+/// Chains that the ancestry tells apart. More find more holes in wide graphs, and cost 4 bytes each
+/// per step.
 const CHAINS_MAX: usize = 32;
 
 const NO_CHAIN: u32 = u32::MAX;
 
 /// Which steps have ended before which, in every order of execution, as far as it pays to know.
 ///
-/// Steps are covered by chains (paths); each step knows how far down each chain its ancestors go. Steps on none of the chains
-/// are nobody's known ancestors.
+/// Steps are covered by chains (paths); each step knows how far down each chain its ancestors go.
+/// Steps on none of the chains are nobody's known ancestors.
 #[derive(Debug)]
 pub(super) struct Ancestry {
     /// Per step: chain, and position on it.
     places: Vec<(u32, u32)>,
-    /// Per step, a row of [`CHAINS_MAX`]: number of the chain's steps that it waits for, itself included.
+    /// Per step, a row of [`CHAINS_MAX`]: number of the chain's steps that it waits for, itself
+    /// included.
     reach: Vec<u32>,
 }
 
@@ -167,7 +170,8 @@ impl<'a> Packer<'a> {
         offset
     }
 
-    /// The tensor at `offset` is not needed once all of `steps` (its writer and its readers) have ended.
+    /// The tensor at `offset` is not needed once all of `steps` (its writer and its readers) have
+    /// ended.
     pub(super) fn give_back(&mut self, offset: usize, bytes: usize, steps: &[u32]) {
         let mut guard = Guard::default();
         if let Some(ancestry) = self.ancestry {

@@ -1,4 +1,5 @@
-//! A plan for tensors of certain shapes: what is executed, in which order, and where every tensor stands.
+//! A plan for tensors of certain shapes: what is executed, in which order, and where every tensor
+//! stands.
 
 use tracing::debug_span;
 use tracing::field;
@@ -50,7 +51,8 @@ pub(super) struct Compiled {
     pub(super) feeds: Box<[u32]>,
     /// Whether the shape of some tensor that has a place in principle is not known yet.
     pub(super) is_partial: bool,
-    /// A memory that has no room for the arenas of as many runs as are to go on at one time: then none has arenas.
+    /// A memory that has no room for the arenas of as many runs as are to go on at one time: then
+    /// none has arenas.
     pub(super) short_memory: Option<PlannedMemory>,
 }
 
@@ -90,13 +92,14 @@ pub(super) struct ArenaPlan {
     pub(super) device: DeviceId,
     pub(super) on_host: bool,
     pub(super) len_bytes: usize,
-    /// Whether runs have it. Not where the device may still use a tensor when its place is another one's: tensors then have memory
-    /// of their own there, at most about as much at one time.
+    /// Whether runs have it. Not where the device may still use a tensor when its place is another
+    /// one's: tensors then have memory of their own there, at most about as much at one time.
     pub(super) is_allocated: bool,
 }
 
 impl Compiled {
-    /// `shapes`: per value, as far as they are known. `with_threads`: steps may start in any order that their edges allow.
+    /// `shapes`: per value, as far as they are known. `with_threads`: steps may start in any order
+    /// that their edges allow.
     pub(super) fn new(program: &Program, shapes: &[Option<Shape>], with_threads: bool) -> Self {
         let span = debug_span!(
             target: targets::EXECUTE,
@@ -214,8 +217,8 @@ impl Program {
         dtype.size_bytes().is_some() && !self.settled.is_fixed[value]
     }
 
-    /// Whether such a value may have a place in an arena, once its shape is known: what is handed to the caller may not, for the
-    /// caller keeps it.
+    /// Whether such a value may have a place in an arena, once its shape is known: what is handed
+    /// to the caller may not, for the caller keeps it.
     fn may_be_planned(&self, value: usize) -> bool {
         self.has_size(value) && !self.is_fetched[value]
     }

@@ -16,8 +16,8 @@ use crate::plan::MemorySpace;
 use crate::plan::Transfer;
 use crate::tensor::Tensor;
 
-/// Whether the host can read a tensor now: strings, which are always the host's, and memory that it sees, unless the device may
-/// be writing there still.
+/// Whether the host can read a tensor now: strings, which are always the host's, and memory that it
+/// sees, unless the device may be writing there still.
 pub(super) fn is_at_hand(space: MemorySpace, is_deferred: bool, tensor: &Tensor) -> bool {
     tensor.buffer().is_none_or(|buffer| {
         buffer.as_host_bytes().is_some() && (space == MemorySpace::Host || !is_deferred)

@@ -18,8 +18,8 @@ impl Countdown {
         self.0.store(n, Ordering::Relaxed);
     }
 
-    /// Counts one; whether it was the last. Release and acquire: who counts the last one sees everything that the others did before
-    /// they counted.
+    /// Counts one; whether it was the last. Release and acquire: who counts the last one sees
+    /// everything that the others did before they counted.
     #[inline]
     pub(super) fn count(&self) -> bool {
         self.0.fetch_sub(1, Ordering::AcqRel) == 1

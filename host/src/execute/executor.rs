@@ -104,8 +104,8 @@ impl Executor {
         &self.session
     }
 
-    /// The same, which holds the nodes of a graph that is not checked ([`Graph::is_checked`]) to these ops before it makes their
-    /// kernels.
+    /// The same, which holds the nodes of a graph that is not checked ([`Graph::is_checked`]) to
+    /// these ops before it makes their kernels.
     #[must_use]
     pub fn with_ops(mut self, ops: Arc<OpRegistry>) -> Self {
         self.workshop.ops = Some(ops);
@@ -132,8 +132,9 @@ impl Executor {
         plans.iter().for_each(|plan| plan.variants.drop_idle());
     }
 
-    /// What the runs of a plan hold at most, by memory, for feeds of the shapes that the graph says. A run's own part is allocated
-    /// before it starts; where there is no room for it, and on devices whose work may outlast their kernels, tensor by tensor.
+    /// What the runs of a plan hold at most, by memory, for feeds of the shapes that the graph
+    /// says. A run's own part is allocated before it starts; where there is no room for it, and
+    /// on devices whose work may outlast their kernels, tensor by tensor.
     pub fn memory_plan(&self, prepared: &PreparedPlan) -> MemoryPlan {
         let has_helpers = self.pools.iter().any(|pool| pool.n_threads() > 1);
         let may_share = has_helpers && !matches!(self.scheduling, Scheduling::Serial);
@@ -142,8 +143,8 @@ impl Executor {
         plan.without_arenas_where_short(&prepared.program)
     }
 
-    /// Runs a plan to its end: `feeds` in the order of [`Plan::feeds`] in, tensors that the host can read in the order of
-    /// [`Plan::fetches`] out. The calling thread works too.
+    /// Runs a plan to its end: `feeds` in the order of [`Plan::feeds`] in, tensors that the host
+    /// can read in the order of [`Plan::fetches`] out. The calling thread works too.
     ///
     /// # Errors
     /// [`ExecuteError`]: what the first failing step said, or that the run was cancelled or took too long. The executor

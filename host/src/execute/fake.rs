@@ -191,8 +191,8 @@ impl KernelDevice for FakeDevice {
     }
 }
 
-/// A device in front of a fake one, its field `device`, of which it has all but the way in which it executes nodes, and these
-/// methods.
+/// A device in front of a fake one, its field `device`, of which it has all but the way in which it
+/// executes nodes, and these methods.
 macro_rules! in_front_of_a_fake_device {
     ($front:ty $(, $method:item)*) => {
         impl $crate::device::Device for $front {
@@ -251,7 +251,8 @@ impl Kernel for FakeKernel {
     }
 }
 
-/// Devices with kernels: `Sum` adds its inputs, `Neg` negates, `Fail` fails, `Panic` panics; others can be added.
+/// Devices with kernels: `Sum` adds its inputs, `Neg` negates, `Fail` fails, `Panic` panics; others
+/// can be added.
 pub(crate) struct FakeWorld {
     pub(crate) devices: Arc<Vec<Arc<FakeDevice>>>,
     pub(crate) registry: KernelRegistry,
@@ -318,8 +319,8 @@ impl FakeWorld {
     }
 }
 
-/// One line per node, in order: `name = Op(input, input:slot, ^control) @ device`. Tensors are `float [4]`; an op `Two..`
-/// has two outputs; a `Const` holds 1, 2, 3, 4.
+/// One line per node, in order: `name = Op(input, input:slot, ^control) @ device`. Tensors are
+/// `float [4]`; an op `Two..` has two outputs; a `Const` holds 1, 2, 3, 4.
 pub(crate) struct Sketch {
     pub(crate) graph: Arc<Graph>,
     pub(crate) devices: Vec<u32>,

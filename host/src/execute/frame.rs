@@ -1,9 +1,10 @@
 //! The tensors of one run.
 //!
-//! This is the one place of the executor where threads reach the same memory without locks. What keeps them apart is the plan: a
-//! value is written by one operation, and read by operations that wait for it; values that share bytes of an arena are never in
-//! use at one time ([`super::arena`]). Who counts a [`Countdown`]'s last sees what the
-//! others wrote, which makes an operation's writes visible to those that wait for it.
+//! This is the one place of the executor where threads reach the same memory without locks. What
+//! keeps them apart is the plan: a value is written by one operation, and read by operations that
+//! wait for it; values that share bytes of an arena are never in use at one time
+//! ([`super::arena`]). Who counts a [`Countdown`]'s last sees what the others wrote, which makes an
+//! operation's writes visible to those that wait for it.
 #![expect(
     unsafe_code,
     reason = "operations of one run share a frame without locks; the plan keeps them apart"
@@ -29,8 +30,8 @@ use crate::trace::TransferWay;
 /// A tensor between its send and its receive.
 #[derive(Debug, Default)]
 pub(super) struct InTransit {
-    /// What was brought to where the host can read it, or to the receiver's memory by the direct way; `None` for control, and for
-    /// what the receiver reads in its place.
+    /// What was brought to where the host can read it, or to the receiver's memory by the direct
+    /// way; `None` for control, and for what the receiver reads in its place.
     pub(super) tensor: Option<Tensor>,
     /// By which way it goes; said by each send but those of control.
     pub(super) way: TransferWay,
@@ -40,7 +41,8 @@ pub(super) struct InTransit {
     pub(super) bytes: u64,
 }
 
-/// When an operation was executed, in ns since the run started, and how long it could have been before.
+/// When an operation was executed, in ns since the run started, and how long it could have been
+/// before.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Times {
     pub(super) queue_wait_ns: u64,
@@ -60,12 +62,13 @@ pub(super) struct Frame {
     observed: Box<[UnsafeCell<Option<Shape>>]>,
 }
 
-// SAFETY: the module's comment; every method that reaches into a cell says what its caller has to see to.
+// SAFETY: the module's comment; every method that reaches into a cell says what its caller has to
+// see to.
 unsafe impl Sync for Frame {}
 
 impl Frame {
-    /// Allocates the arenas, unless each tensor is to have memory of its own: then more steps allocate, and no more memory is held
-    /// than tensors are alive.
+    /// Allocates the arenas, unless each tensor is to have memory of its own: then more steps
+    /// allocate, and no more memory is held than tensors are alive.
     pub(super) fn new(
         compiled: &Compiled,
         n_transfers: usize,
@@ -112,8 +115,9 @@ impl Frame {
                 } => {
                     let bytes = shape.size_bytes(*dtype).unwrap_or(usize::MAX);
                     let arena: Option<&Arc<Arena>> = arenas[*arena as usize].as_ref();
-                    // SAFETY: `compile` gave overlapping places only to values that no two operations use at one time, and a frame
-                    // lends a value to the operations that write and read it alone.
+                    // SAFETY: `compile` gave overlapping places only to values that no two
+                    // operations use at one time, and a frame lends a value to
+                    // the operations that write and read it alone.
                     let part = arena.and_then(|arena| unsafe { arena.part(*offset, bytes) });
                     let tensor =
                         part.and_then(|part| Tensor::from_buffer(*dtype, shape.clone(), part).ok());
@@ -170,11 +174,13 @@ impl Frame {
     pub(super) unsafe fn outputs(&self, values: Range<usize>) -> &mut [OutputSlot] {
         let slots = &self.slots[values];
         let first = UnsafeCell::raw_get(slots.as_ptr());
-        // SAFETY: cells have the layout of what they hold; nobody else reads or writes these before the operation has ended.
+        // SAFETY: cells have the layout of what they hold; nobody else reads or writes these before
+        // the operation has ended.
         unsafe { std::slice::from_raw_parts_mut(first, slots.len()) }
     }
 
-    /// The value stands in memory of its own and will be read so many times; dropped at once where that is none.
+    /// The value stands in memory of its own and will be read so many times; dropped at once where
+    /// that is none.
     ///
     /// # Safety
     /// The caller executes the operation that writes `value`, and has no reference to it.
@@ -186,11 +192,12 @@ impl Frame {
         self.n_readers_left[value].set(n_readers);
     }
 
-    /// A reader is done with a value. What stands in memory of its own goes with its last reader, who gets it.
+    /// A reader is done with a value. What stands in memory of its own goes with its last reader,
+    /// who gets it.
     ///
     /// # Safety
-    /// The caller executes an operation that reads `value`, has no reference to it, and will not read it again, but for as many
-    /// times as it is still to call this.
+    /// The caller executes an operation that reads `value`, has no reference to it, and will not
+    /// read it again, but for as many times as it is still to call this.
     #[inline]
     pub(super) unsafe fn leave(&self, value: u32) -> Option<Tensor> {
         let cell = &self.slots[value as usize];
@@ -201,7 +208,8 @@ impl Frame {
         if !self.n_readers_left[value as usize].count() {
             return None;
         }
-        // SAFETY: all other readers have left before; acquiring their decrements puts their reads before this.
+        // SAFETY: all other readers have left before; acquiring their decrements puts their reads
+        // before this.
         let slot = unsafe { &mut *cell.get() };
         slot.state = OutputState::Unset;
         slot.own.take().map(|tensor| *tensor)

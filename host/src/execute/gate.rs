@@ -44,8 +44,8 @@ impl Gate {
         self.n_inside.fetch_add(1, SeqCst);
     }
 
-    /// A thread is done with `n_ended` operations and executes no more, until it enters again. Whatever it did, the caller sees it
-    /// when it sees the run over or deserted.
+    /// A thread is done with `n_ended` operations and executes no more, until it enters again.
+    /// Whatever it did, the caller sees it when it sees the run over or deserted.
     pub(super) fn leave(&self, n_ended: usize) {
         self.n_left.fetch_sub(n_ended, SeqCst);
         self.n_inside.fetch_sub(1, SeqCst);
@@ -94,7 +94,8 @@ impl Gate {
             return;
         }
         let mut sleep = self.lock();
-        // Announced before the last look: who makes the condition true after it sees that somebody sleeps.
+        // Announced before the last look: who makes the condition true after it sees that somebody
+        // sleeps.
         self.caller_sleeps.store(true, SeqCst);
         between_write_and_read();
         while !is_reached() {

@@ -1,7 +1,7 @@
 //! Who hears of the operations of one run.
 //!
-//! Decided once, when a run starts: while nobody listens, an operation asks one flag. Times are ns since the run started, so that
-//! a reading of the clock is one number.
+//! Decided once, when a run starts: while nobody listens, an operation asks one flag. Times are ns
+//! since the run started, so that a reading of the clock is one number.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
@@ -37,7 +37,8 @@ pub(super) struct Listeners {
     started: Instant,
     /// `started` on the recorder's clock.
     started_ns: u64,
-    /// Per rank the end of the last operation that it waits for, as far as they have ended; empty where nobody listens.
+    /// Per rank the end of the last operation that it waits for, as far as they have ended; empty
+    /// where nobody listens.
     ready_ns: Box<[AtomicU64]>,
 }
 
@@ -49,7 +50,8 @@ struct KernelSpans {
 }
 
 impl Listeners {
-    /// Asks who listens to the calling thread. `span`: the run's. `is_alone`: no other thread executes operations.
+    /// Asks who listens to the calling thread. `span`: the run's. `is_alone`: no other thread
+    /// executes operations.
     pub(super) fn new(
         run: u64,
         started: Instant,
@@ -127,8 +129,8 @@ impl Listeners {
         self.started_ns.saturating_add(ns)
     }
 
-    /// An operation that these wait for has ended. Called before the edges are counted: who sees an operation ready sees when it
-    /// became so.
+    /// An operation that these wait for has ended. Called before the edges are counted: who sees an
+    /// operation ready sees when it became so.
     pub(super) fn ended(&self, at_ns: u64, successors: &[u32]) {
         if !self.is_any {
             return;

@@ -29,7 +29,8 @@ impl Load {
         Busy(self)
     }
 
-    /// Whether a core has nothing to do: helpers inside a kernel would take turns with other kernels otherwise.
+    /// Whether a core has nothing to do: helpers inside a kernel would take turns with other
+    /// kernels otherwise.
     #[inline]
     pub(super) fn has_free_core(&self) -> bool {
         self.has_core_for(0)

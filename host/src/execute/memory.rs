@@ -30,9 +30,9 @@ impl MemoryPlan {
         }
     }
 
-    /// The same with what a run holds without arenas, where it has none: then all of its tensors get memory of their own, and one
-    /// thread executes it. Where a device works on after its kernels have returned, steps of other devices may come earlier than
-    /// in this account.
+    /// The same with what a run holds without arenas, where it has none: then all of its tensors
+    /// get memory of their own, and one thread executes it. Where a device works on after its
+    /// kernels have returned, steps of other devices may come earlier than in this account.
     pub(super) fn without_arenas_where_short(mut self, program: &Program) -> Self {
         if program.short_memory(&self.memories).is_none() {
             return self;

@@ -10,9 +10,10 @@ use std::thread::{self, JoinHandle};
 use super::error::ExecuteError;
 use super::run::Run;
 
-/// Threads that help runs: of one session, or of all that are given the same pool. Cloning shares; the threads end with the last
-/// clone. Runs take turns in the order in which they asked for help, and go on without it where all threads are busy: the thread
-/// that calls a run never waits for a thread of the pool to begin.
+/// Threads that help runs: of one session, or of all that are given the same pool. Cloning shares;
+/// the threads end with the last clone. Runs take turns in the order in which they asked for help,
+/// and go on without it where all threads are busy: the thread that calls a run never waits for a
+/// thread of the pool to begin.
 ///
 /// ```
 /// use placewright::execute::ExecutorOptions;
@@ -27,8 +28,8 @@ use super::run::Run;
 pub struct InterOpPool(Arc<HelperPool>);
 
 impl InterOpPool {
-    /// A pool in which `n_threads` steps of one run may execute at one time, the caller's thread included (so 1 has no threads of
-    /// its own); 0 = one per core.
+    /// A pool in which `n_threads` steps of one run may execute at one time, the caller's thread
+    /// included (so 1 has no threads of its own); 0 = one per core.
     ///
     /// # Errors
     /// [`ExecuteError::Threads`] if the system has no threads to give.
@@ -69,8 +70,8 @@ pub(super) struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    /// One entry per helper asked for. Weak: a run that is over before its helpers come must not be kept, with its tensors, until
-    /// they do.
+    /// One entry per helper asked for. Weak: a run that is over before its helpers come must not
+    /// be kept, with its tensors, until they do.
     requests: VecDeque<Weak<Run>>,
     is_closed: bool,
 }
@@ -103,7 +104,8 @@ impl Drop for HelperPool {
                 // A kernel had the last clone. The thread ends when it looks for its next run.
                 continue;
             }
-            // A kernel's panic is caught where it runs; there is nobody left to tell of another one.
+            // A kernel's panic is caught where it runs; there is nobody left to tell of another
+            // one.
             let _ = thread.join();
         }
     }
@@ -146,8 +148,8 @@ impl Shared {
                     .unwrap_or_else(PoisonError::into_inner);
             };
             drop(state);
-            // Steps catch their own panics. What is left are tensors that panic when the run is dropped here; one such must not
-            // cost all later runs a helper.
+            // Steps catch their own panics. What is left are tensors that panic when the run is
+            // dropped here; one such must not cost all later runs a helper.
             let _ = catch_unwind(AssertUnwindSafe(|| {
                 if let Some(run) = run.upgrade() {
                     run.help(self);

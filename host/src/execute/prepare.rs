@@ -32,12 +32,13 @@ use crate::trace::{EventKind, Recorder};
 pub(super) enum Action {
     /// A kernel to call.
     Kernel(Arc<dyn Kernel>),
-    /// A constant to hand out; boxed, as every operation of every run looks at the kernels beside it.
+    /// A constant to hand out; boxed, as every operation of every run looks at the kernels beside
+    /// it.
     Constant(Box<Tensor>),
 }
 
-/// A plan with its kernels and constants. Made by [`super::Executor::prepare`]; good for any number of runs, also at
-/// one time.
+/// A plan with its kernels and constants. Made by [`super::Executor::prepare`]; good for any number
+/// of runs, also at one time.
 pub struct PreparedPlan {
     pub(super) program: Arc<Program>,
     pub(super) variants: Variants,
@@ -48,16 +49,18 @@ pub(super) struct Program {
     pub(super) graph: Arc<Graph>,
     pub(super) devices: Arc<DeviceSet>,
     pub(super) plan: Arc<Plan>,
-    /// Per step; `None` for steps that move tensors, and for constants that nobody reads in this memory.
+    /// Per step; `None` for steps that move tensors, and for constants that nobody reads in this
+    /// memory.
     pub(super) actions: Vec<Option<Action>>,
-    /// Per step the inputs that are the same in all runs, as its kernel packed them; empty where it packed none.
+    /// Per step the inputs that are the same in all runs, as its kernel packed them; empty where
+    /// it packed none.
     pub(super) packed: Vec<Box<[Option<Tensor>]>>,
     /// Per value whether it is in host memory.
     pub(super) is_on_host: Vec<bool>,
     /// What is the same in all runs.
     pub(super) settled: Settled,
-    /// Per value its tensor, where it is the same in all runs and some step of a run reads it: constants, on each device that reads
-    /// them.
+    /// Per value its tensor, where it is the same in all runs and some step of a run reads it:
+    /// constants, on each device that reads them.
     pub(super) fixed: Vec<Option<Tensor>>,
     /// Per value whether it is handed to the caller.
     pub(super) is_fetched: Vec<bool>,
@@ -141,7 +144,8 @@ pub(super) struct Workshop {
     made: Mutex<FxHashMap<KernelKey, Action>>,
     /// Constants in other memories than that of their node.
     copies: Mutex<FxHashMap<(TensorId, DeviceId, MemorySpace), Tensor>>,
-    /// Constants as their readers packed them, by input; `None` where the reader takes them as they are.
+    /// Constants as their readers packed them, by input; `None` where the reader takes them as
+    /// they are.
     packed: Mutex<FxHashMap<(KernelKey, usize), Option<Tensor>>>,
 }
 
@@ -384,7 +388,8 @@ impl Workshop {
         Ok(fixed)
     }
 
-    /// Has kernels pack those of their inputs that are the same in all runs, as long as the memory that runs need is left.
+    /// Has kernels pack those of their inputs that are the same in all runs, as long as the memory
+    /// that runs need is left.
     fn pack(&self, program: &Program) -> Result<Vec<Box<[Option<Tensor>]>>, ExecuteError> {
         let room = Room::new(program);
         let steps = program.plan.steps().iter();
@@ -460,7 +465,8 @@ impl Workshop {
         })
     }
 
-    /// A constant where its node is not, made there once: its own device need not hold it, nor have room for it.
+    /// A constant where its node is not, made there once: its own device need not hold it, nor have
+    /// room for it.
     fn constant(
         &self,
         tensor: TensorId,
@@ -499,7 +505,8 @@ impl Workshop {
         device_id: DeviceId,
         on_host: bool,
     ) -> Result<Action, ExecuteError> {
-        // Held while making: two plans that are prepared at one time must not make one constant twice.
+        // Held while making: two plans that are prepared at one time must not make one constant
+        // twice.
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         let key = KernelKey::new(node, device_id, None);
         if let Some(action) = made.get(&key) {
@@ -524,8 +531,8 @@ impl Workshop {
         Ok(action)
     }
 
-    /// Whether the device keeps the node's kernel: what a stateful kernel remembers outlives this executor, when the session's graph
-    /// grows.
+    /// Whether the device keeps the node's kernel: what a stateful kernel remembers outlives this
+    /// executor, when the session's graph grows.
     fn is_kept(&self, node: NodeId) -> bool {
         let op = self.graph.op(node);
         self.graph.class(node).stateful && self.graph.find_function(op).is_none()
@@ -706,7 +713,8 @@ fn kernel_device(devices: &DeviceSet, device: DeviceId) -> Result<&dyn KernelDev
         .ok_or(ExecuteError::ForeignPlan)
 }
 
-/// Ops whose meaning is which tensors are dead. Executing them as if all were alive would give wrong numbers.
+/// Ops whose meaning is which tensors are dead. Executing them as if all were alive would give
+/// wrong numbers.
 fn is_control_flow(op: &str) -> bool {
     let op = op.strip_prefix("Ref").unwrap_or(op);
     matches!(

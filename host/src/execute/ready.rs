@@ -1,7 +1,8 @@
 //! The steps of a run that may start: a set of ranks from which any thread takes the smallest.
 //!
-//! Ranks say who goes first, so the order that the policy asked for holds however many threads there are. Neither locks nor
-//! allocates: a bitmap of ranks, above it a bitmap of its words that are not zero, and so on up to a single word.
+//! Ranks say who goes first, so the order that the policy asked for holds however many threads
+//! there are. Neither locks nor allocates: a bitmap of ranks, above it a bitmap of its words that
+//! are not zero, and so on up to a single word.
 
 use super::sync::AtomicU64;
 use super::sync::Ordering::SeqCst;
@@ -11,8 +12,8 @@ const BITS: usize = u64::BITS as usize;
 /// A set of numbers below a bound.
 #[derive(Debug)]
 pub(super) struct ReadySet {
-    /// Numbers first, single word last. A bit above may stand over a word of zeroes for a while; the other way round only
-    /// while the thread that filled the word is on its way up.
+    /// Numbers first, single word last. A bit above may stand over a word of zeroes for a while;
+    /// the other way round only while the thread that filled the word is on its way up.
     levels: Vec<Box<[AtomicU64]>>,
 }
 
@@ -35,8 +36,8 @@ impl ReadySet {
         self.raise(0, number as usize);
     }
 
-    /// Takes the smallest number, or one that was the smallest a moment ago. `None` = empty, but for what other threads are
-    /// adding right now; those will look for work after that.
+    /// Takes the smallest number, or one that was the smallest a moment ago. `None` = empty, but
+    /// for what other threads are adding right now; those will look for work after that.
     pub(super) fn pop(&self) -> Option<u32> {
         'descend: loop {
             let mut index = 0;
@@ -92,7 +93,8 @@ impl ReadySet {
         for level in first_level..self.levels.len() {
             let (word, bit) = (index / BITS, 1 << (index % BITS));
             let before = self.levels[level][word].fetch_and(!bit, SeqCst);
-            // Somebody may have filled the word between the look at it and now, and have found the bit still set.
+            // Somebody may have filled the word between the look at it and now, and have found the
+            // bit still set.
             if self.levels[level - 1][index].load(SeqCst) != 0 {
                 return self.raise(level, index);
             }

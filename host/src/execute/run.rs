@@ -118,7 +118,8 @@ impl Stage {
         Self::with(program, compiled, is_timed, None)
     }
 
-    /// The same without arenas, for which there is `no_room`: each tensor gets memory when it is made.
+    /// The same without arenas, for which there is `no_room`: each tensor gets memory when it is
+    /// made.
     pub(super) fn without_arenas(
         program: &Arc<Program>,
         compiled: &Arc<Compiled>,
@@ -217,7 +218,8 @@ impl Stage {
                 continue;
             };
             if Arc::get_mut(shared).is_none() {
-                // An asynchronous kernel that nobody waits for has it still; its memory goes with it.
+                // An asynchronous kernel that nobody waits for has it still; its memory goes with
+                // it.
                 let handed_on = Arc::new(shared.handed_on());
                 let held = std::mem::replace(shared, handed_on);
                 // Unless it has let go meanwhile, and left the rest to this.
@@ -277,7 +279,8 @@ impl Stage {
 }
 
 impl Request {
-    /// Who may help inside the next kernel: nobody where helpers would take turns with other kernels.
+    /// Who may help inside the next kernel: nobody where helpers would take turns with other
+    /// kernels.
     #[inline]
     pub(super) fn help(&self) -> Help {
         match (self.load.has_free_core(), self.is_attended) {
@@ -342,8 +345,8 @@ pub(super) fn run_serially(stage: &Stage, request: &Request) -> Result<(), Execu
     outcome
 }
 
-/// Executes all operations on this thread and those of the pool that come to help. Gives the stage back when no thread uses it
-/// any more.
+/// Executes all operations on this thread and those of the pool that come to help. Gives the stage
+/// back when no thread uses it any more.
 pub(super) fn run_with_helpers(
     stage: Stage,
     request: Request,
@@ -364,7 +367,8 @@ pub(super) fn run_with_helpers(
     run.ask(helpers, helpers.n_threads().min(n_ready.saturating_sub(1)));
     run.drive(helpers);
     drop(waits);
-    // A helper that comes now finds the run over and goes; the caller's tensors are not held any more when it has.
+    // A helper that comes now finds the run over and goes; the caller's tensors are not held any
+    // more when it has.
     let mut run = run;
     let run = loop {
         match Arc::try_unwrap(run) {
@@ -397,7 +401,8 @@ impl Run {
         self.gate.is_over() || !self.stage.ready.is_empty()
     }
 
-    /// Asks helpers to come. Without arenas memory is short, and steps that go on at one time hold more: then the caller is alone.
+    /// Asks helpers to come. Without arenas memory is short, and steps that go on at one time hold
+    /// more: then the caller is alone.
     fn ask(self: &Arc<Self>, helpers: &pool::Shared, n_helpers: usize) {
         if self.stage.has_arenas {
             helpers.ask(self, n_helpers);
@@ -415,7 +420,8 @@ impl Run {
                 self.gate.sleep_until(|| self.is_news());
                 continue;
             }
-            // Nobody executes anything while asynchronous operations are waited for, so that nobody looks at the clock.
+            // Nobody executes anything while asynchronous operations are waited for, so that nobody
+            // looks at the clock.
             let is_news = || self.is_news() || self.is_interrupted();
             let deadline = self.request.interrupts.deadline();
             self.gate.sleep_until_deadline(is_news, deadline);
@@ -425,7 +431,8 @@ impl Run {
         }
         self.gate.sleep_until(|| self.gate.is_deserted());
         if self.stage.program.is_async && self.gate.has_failed() {
-            // Here, where no lock is held: what kernels do then may take those that they hold while they end.
+            // Here, where no lock is held: what kernels do then may take those that they hold while
+            // they end.
             self.request.async_cancel.cancel();
         }
     }
@@ -460,7 +467,8 @@ impl Run {
         self.gate.fail();
     }
 
-    /// Starts an operation that may end later, if this is one; it then ends on whichever thread, and counts as ended.
+    /// Starts an operation that may end later, if this is one; it then ends on whichever thread,
+    /// and counts as ended.
     fn start_later(
         &self,
         rank: u32,
@@ -494,7 +502,8 @@ impl Run {
     ) -> Result<(), ExecuteError> {
         let run = Weak::clone(&self.own);
         let done = Done::new(move |mut context: Option<AsyncKernelContext>, result| {
-            // Before anybody else lets go of the tensors. The device's code may panic, and the run waits for this.
+            // Before anybody else lets go of the tensors. The device's code may panic, and the run
+            // waits for this.
             let result = guarded(|| {
                 if let Some(context) = &mut context {
                     context.hand_accessed();
@@ -514,7 +523,8 @@ impl Run {
         let started = catch_unwind(AssertUnwindSafe(|| {
             device.compute_async(kernel, context, done);
         }));
-        // A kernel that panics has dropped its callback, which has failed the run already, unless it leaked it.
+        // A kernel that panics has dropped its callback, which has failed the run already, unless
+        // it leaked it.
         started.map_err(|panic| step::kernel_panicked(&self.stage, &self.request, rank, &*panic))
     }
 
@@ -528,7 +538,8 @@ impl Run {
         let run = Weak::clone(&self.own);
         let kept = tensor.clone();
         let done = CopyDone::new(move |copied| {
-            // A tensor may be an app's, and panic when it is let go: not the problem of the device's thread.
+            // A tensor may be an app's, and panic when it is let go: not the problem of the
+            // device's thread.
             let ended = catch_unwind(AssertUnwindSafe(|| {
                 let copied = guarded(|| {
                     drop(kept);
@@ -556,7 +567,8 @@ impl Run {
         started.map_err(|source| step::copy_failed(&self.stage, &self.request, rank, source))
     }
 
-    /// An operation that was started before has ended: `end` takes its results, unless the run has failed.
+    /// An operation that was started before has ended: `end` takes its results, unless the run has
+    /// failed.
     fn end_later(
         self: &Arc<Self>,
         rank: u32,
@@ -644,13 +656,15 @@ impl Run {
                 Err(failure) => self.fail(failure),
             }
         }
-        // Recorded before the thread leaves: when the caller sees the end of the run, it sees all its events.
+        // Recorded before the thread leaves: when the caller sees the end of the run, it sees all
+        // its events.
         self.request.listeners.hand_on(events);
         self.gate.leave(n_ended);
     }
 
-    /// Counts the edges from an operation that has ended. The first of those that became ready, in the order of ranks, is for
-    /// this thread, unless an earlier one waits already; the others are for anyone.
+    /// Counts the edges from an operation that has ended. The first of those that became ready, in
+    /// the order of ranks, is for this thread, unless an earlier one waits already; the others
+    /// are for anyone.
     fn release(self: &Arc<Self>, rank: u32, helpers: &pool::Shared) -> Option<u32> {
         let compiled = &self.stage.compiled;
         let mut next: Option<u32> = None;

@@ -37,9 +37,9 @@ pub(super) use later::{
 /// Where fed tensors come from and fetched ones go.
 const CALLER: &str = "the caller";
 
-/// Executes an operation that nothing is left to wait for. A panic of whatever an app or a device brings (a kernel, an
-/// allocator, a tensor's memory that is read or dropped) is an error of the operation: the thread may be a helper, whose end
-/// nobody would hear of.
+/// Executes an operation that nothing is left to wait for. A panic of whatever an app or a device
+/// brings (a kernel, an allocator, a tensor's memory that is read or dropped) is an error of the
+/// operation: the thread may be a helper, whose end nobody would hear of.
 #[inline]
 pub(super) fn execute(
     stage: &Stage,
@@ -58,8 +58,9 @@ pub(super) fn execute(
     .unwrap_or_else(|panic| Err(Visit::new(stage, request, rank).panicked(panic_message(&*panic))))
 }
 
-/// An operation and all that it needs to be executed. Handed on by reference, and its common way inlined: copying what was
-/// written just before makes loads wait for the stores, 13 ns of the 50 that an operation costs.
+/// An operation and all that it needs to be executed. Handed on by reference, and its common way
+/// inlined: copying what was written just before makes loads wait for the stores, 13 ns of the 50
+/// that an operation costs.
 #[derive(Clone, Copy)]
 struct Visit<'a> {
     stage: &'a Stage,
@@ -266,7 +267,8 @@ impl<'a> Visit<'a> {
     #[inline(always)]
     fn leave_inputs(&self) {
         for &input in self.stage.compiled.inputs(self.operation) {
-            // SAFETY: this executes an operation that reads it, once per entry, and is done with it.
+            // SAFETY: this executes an operation that reads it, once per entry, and is done with
+            // it.
             drop(unsafe { self.stage.frame().leave(input) });
         }
     }
@@ -297,8 +299,8 @@ impl<'a> Visit<'a> {
             let input = unsafe { frame.read(input) };
             inputs.push(input.expect("a value is written before it is read"));
         }
-        // SAFETY: this executes the operation that writes them, and holds no other reference to them: no node reads its own
-        // outputs.
+        // SAFETY: this executes the operation that writes them, and holds no other reference to
+        // them: no node reads its own outputs.
         let slots = unsafe { frame.outputs(range) };
         for slot in &mut *slots {
             slot.state = OutputState::Unset;
@@ -365,7 +367,8 @@ impl<'a> Visit<'a> {
         accessed.extend(inputs.iter().map(|&input| input.clone()));
         let packed = &self.program.packed[self.operation.step.index()];
         accessed.extend(packed.iter().flatten().cloned());
-        // SAFETY: this executes the operation that writes them, and the kernel's reference is not used any more.
+        // SAFETY: this executes the operation that writes them, and the kernel's reference is not
+        // used any more.
         let slots = unsafe { self.stage.frame().outputs(self.operation.outputs()) };
         accessed.extend(slots.iter().filter_map(OutputSlot::tensor).cloned());
         device.consume_accessed_tensors(context, AccessedTensors(accessed));
@@ -453,7 +456,8 @@ impl<'a> Visit<'a> {
         guarded(|| Ok(is_at_hand(space, self.is_deferred(), tensor)))
     }
 
-    /// Brings the tensor to where the host can read it; the other half of the way is the receiver's.
+    /// Brings the tensor to where the host can read it; the other half of the way is the
+    /// receiver's.
     fn send(&self, id: TransferId) -> Result<u64, ExecuteError> {
         let transfer = &self.program.plan.transfers()[id.index()];
         let frame = self.stage.frame();
@@ -490,7 +494,8 @@ impl<'a> Visit<'a> {
         Ok(0)
     }
 
-    /// A copy of the tensor that the receiver's context makes from where it is, if there is such a way.
+    /// A copy of the tensor that the receiver's context makes from where it is, if there is such a
+    /// way.
     #[cold]
     fn direct_copy(
         &self,

@@ -1,5 +1,6 @@
-//! What the lock-free parts of the executor are made of. The package `tests/loom` compiles those parts ([`super::countdown`],
-//! [`super::gate`], [`super::ready`]) with the model checker's atomics and locks in the place of these.
+//! What the lock-free parts of the executor are made of. The package `tests/loom` compiles those
+//! parts ([`super::countdown`], [`super::gate`], [`super::ready`]) with the model checker's atomics
+//! and locks in the place of these.
 
 pub(super) use std::sync::Condvar;
 pub(super) use std::sync::Mutex;
@@ -14,7 +15,8 @@ pub(super) use std::sync::atomic::Ordering;
 use std::time::Duration;
 use std::time::Instant;
 
-/// How long a thread that ran out of work looks for more before it sleeps: about what waking it again would cost.
+/// How long a thread that ran out of work looks for more before it sleeps: about what waking it
+/// again would cost.
 const SPIN: Duration = Duration::from_micros(5);
 
 /// Looks for a while whether something is reached.
@@ -29,7 +31,8 @@ pub(super) fn spin_until(is_reached: impl Fn() -> bool) -> bool {
     false
 }
 
-/// Between a write and a read of another place, both `SeqCst`: of two threads that do so crosswise, one sees the other's write.
-/// Nothing to do, as the two accesses promise it. The model checker takes them for weaker than they are, and has a fence here.
+/// Between a write and a read of another place, both `SeqCst`: of two threads that do so crosswise,
+/// one sees the other's write. Nothing to do, as the two accesses promise it. The model checker
+/// takes them for weaker than they are, and has a fence here.
 #[inline]
 pub(super) fn between_write_and_read() {}

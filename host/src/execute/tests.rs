@@ -384,12 +384,14 @@ fn a_tensor_is_gone_after_its_last_reader() {
     let bench = Bench::new(FakeWorld::new(&["CPU"]), Sketch::parse(&text), &threads(1));
     let fetched = bench.run(&[("x", [3.0; 4])], &["n99"]).unwrap();
     assert_eq!(fetched, [[3.0; 4]]);
-    // Two tensors at one time, and room for two that these kernels do not use. All goes with the plan.
+    // Two tensors at one time, and room for two that these kernels do not use. All goes with the
+    // plan.
     let stats = bench.world.devices[0].own.stats();
     assert_eq!((stats.peak_bytes, stats.in_use_bytes), (64, 0));
 }
 
-/// Kernels that fill their outputs where the plan has them: `Twice` and, as another name for its input, `Same`.
+/// Kernels that fill their outputs where the plan has them: `Twice` and, as another name for its
+/// input, `Same`.
 fn add_planned_kernels(world: &mut FakeWorld) {
     struct Twice;
     impl Kernel for Twice {
@@ -419,7 +421,8 @@ fn add_planned_kernels(world: &mut FakeWorld) {
     world.registry.register(same);
 }
 
-/// Two devices, tensors with and without a place, several names for one, transfers, and readers at different times.
+/// Two devices, tensors with and without a place, several names for one, transfers, and readers at
+/// different times.
 const WEB: &str = "
     x = Placeholder() @ 0
     c = Const() @ 1

@@ -1,4 +1,5 @@
-//! The ways in which one plan has been run: one per combination of shapes that was fed, with the stages kept for the next run.
+//! The ways in which one plan has been run: one per combination of shapes that was fed, with the
+//! stages kept for the next run.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -27,7 +28,8 @@ use crate::trace::targets;
 /// Combinations of shapes that a plan is kept compiled for.
 const N_VARIANTS_MAX: usize = 16;
 
-/// Stages (with their arenas) that wait for the next run, per combination; more than run at one time are never made.
+/// Stages (with their arenas) that wait for the next run, per combination; more than run at one
+/// time are never made.
 const N_IDLE_MAX: usize = 16;
 
 /// Runs that are measured before it is decided how the others go. The first one finds cold caches.
@@ -36,21 +38,26 @@ const N_MEASURED: u32 = 3;
 /// Runs of each crew that are timed where several may be fastest.
 const N_TRIALS: usize = 7;
 
-/// Runs of a crew before them, which are not: threads have to be started and woken, and find the caches as another crew left them.
+/// Runs of a crew before them, which are not: threads have to be started and woken, and find the
+/// caches as another crew left them.
 const N_UNTIMED: usize = 7;
 
-/// Trials that are not counted because nobody came: waking a thread of a busy machine takes many runs of a small plan.
+/// Trials that are not counted because nobody came: waking a thread of a busy machine takes many
+/// runs of a small plan.
 const N_DESERTED_MAX: usize = 64;
 
-/// Runs after which all are timed again: what else the machine does changes. Twice as many after each time, up to the most.
+/// Runs after which all are timed again: what else the machine does changes. Twice as many after
+/// each time, up to the most.
 const N_SETTLED_MIN: u32 = 128;
 const N_SETTLED_MAX: u32 = 8_192;
 
-/// Runs of a plan, for one combination of fed shapes, after which it is settled how the next ones go ([`Scheduling::Measured`]), where
-/// threads come when they are asked. Benchmarks begin after them.
+/// Runs of a plan, for one combination of fed shapes, after which it is settled how the next ones
+/// go ([`Scheduling::Measured`]), where threads come when they are asked. Benchmarks begin after
+/// them.
 pub const N_RUNS_TO_SETTLE: u32 = N_MEASURED + 3 * (N_UNTIMED + N_TRIALS) as u32;
 
-/// What an operation costs beyond its kernel when one thread executes all, and when several do: as measured on empty kernels.
+/// What an operation costs beyond its kernel when one thread executes all, and when several do: as
+/// measured on empty kernels.
 const SERIAL_OVERHEAD_NS: u64 = 10;
 const SHARED_OVERHEAD_NS: u64 = 300;
 
@@ -179,8 +186,8 @@ pub(super) struct Means {
 }
 
 impl Crew {
-    /// What a duration counts as, in twentieths: a crew costs the machine more than the time that it takes, so it must be faster
-    /// than the caller alone by that much.
+    /// What a duration counts as, in twentieths: a crew costs the machine more than the time that
+    /// it takes, so it must be faster than the caller alone by that much.
     fn weight(self) -> u32 {
         match self {
             Self::Caller => 20,
@@ -217,7 +224,8 @@ impl Mode {
         }
     }
 
-    /// Whether plans are compiled for operations that overlap. Also where another crew has won for now: they are tried again.
+    /// Whether plans are compiled for operations that overlap. Also where another crew has won for
+    /// now: they are tried again.
     fn is_for_threads(&self) -> bool {
         match self {
             Self::Measuring(measurements) => measurements.crew == Crew::Shared,
@@ -287,8 +295,8 @@ impl Trials {
         self.tried.iter().map(|tried| tried.crew).collect()
     }
 
-    /// One crew's runs are started one after the other, as they will be when it has won: what stands in caches, and who attends, is
-    /// its own.
+    /// One crew's runs are started one after the other, as they will be when it has won: what
+    /// stands in caches, and who attends, is its own.
     fn next_way(&mut self) -> Way {
         let mut tried = self.tried.iter_mut();
         match tried.find(|tried| tried.durations.len() < N_TRIALS) {
@@ -384,8 +392,8 @@ impl Variant {
         }
     }
 
-    /// A stage to run on, and how. `make_room` is called where there is no room for the arenas of one more; where that does not
-    /// help, the stage has none.
+    /// A stage to run on, and how. `make_room` is called where there is no room for the arenas of
+    /// one more; where that does not help, the stage has none.
     pub(super) fn take_stage(
         &self,
         program: &Arc<Program>,
@@ -512,7 +520,8 @@ fn crews_worth_trying(compiled: &Compiled, costs: &[u32], means: Means) -> Crews
     crews
 }
 
-/// Whether several threads are worth their overhead: list scheduling of the operations, as measured.
+/// Whether several threads are worth their overhead: list scheduling of the operations, as
+/// measured.
 fn sharing_pays(compiled: &Compiled, costs: &[u32], n_threads: usize) -> bool {
     let cost = |rank: u32, overhead| u64::from(costs[rank as usize]) + overhead;
     let n_operations = u32::try_from(costs.len()).unwrap_or(u32::MAX);
@@ -572,7 +581,8 @@ mod tests {
         })
     }
 
-    /// Lets a plan whose runs take so long go through `n_runs` runs; how many went by each crew, and were trials.
+    /// Lets a plan whose runs take so long go through `n_runs` runs; how many went by each crew,
+    /// and were trials.
     fn go(mode: &mut Mode, n_runs: u32, us: [u64; 3]) -> ([u32; 3], u32) {
         let (mut n_by, mut n_trials) = ([0; 3], 0);
         for _ in 0..n_runs {

@@ -97,8 +97,9 @@ pub enum GraphError {
     TooLarge(String),
 }
 
-/// Puts a [`Graph`] together. Nodes come in topological order; only [`Self::add_back_edge`] may close a loop. Types, shapes and
-/// work are what the caller says; where ops have definitions, [`crate::builder::GraphBuilder`] finds them.
+/// Puts a [`Graph`] together. Nodes come in topological order; only [`Self::add_back_edge`] may
+/// close a loop. Types, shapes and work are what the caller says; where ops have definitions,
+/// [`crate::builder::GraphBuilder`] finds them.
 ///
 /// ```
 /// use placewright::graph::{AttrSet, GraphAssembler, Input, NodeSpec, Output, Work};
@@ -263,7 +264,9 @@ impl GraphAssembler {
             .offsets
             .push(to_u32(graph.predecessors.items.len()));
         let is_constant = spec.op == "Const" && reads_only_preloaded;
-        graph.preloaded.push(is_constant || graph.is_placeholder(id));
+        graph
+            .preloaded
+            .push(is_constant || graph.is_placeholder(id));
         for output in spec.outputs {
             push_tensor(graph, id, output);
         }
@@ -287,11 +290,13 @@ impl GraphAssembler {
         self.graph.back_edges.extend([from.0, to.0]);
     }
 
-    /// Closes a loop with a tensor: output `slot` of `from` becomes data input `input` of `to`, which stands earlier. `input`
-    /// counts all data inputs of `to`, those that [`Self::add_node`] was given and those that come by back edges.
+    /// Closes a loop with a tensor: output `slot` of `from` becomes data input `input` of `to`,
+    /// which stands earlier. `input` counts all data inputs of `to`, those that
+    /// [`Self::add_node`] was given and those that come by back edges.
     ///
     /// # Errors
-    /// [`GraphError::DanglingInput`] if `from` has no such output, or one of the nodes does not exist.
+    /// [`GraphError::DanglingInput`] if `from` has no such output, or one of the nodes does not
+    /// exist.
     pub fn add_back_input(
         &mut self,
         from: NodeId,
@@ -333,8 +338,8 @@ impl GraphAssembler {
         self.graph.functions.push(function);
     }
 
-    /// States that a node without successors has no edge to the sink either, see [`Graph::sinkless`].
-    /// Nodes are marked in their order.
+    /// States that a node without successors has no edge to the sink either, see
+    /// [`Graph::sinkless`]. Nodes are marked in their order.
     pub(crate) fn mark_sinkless(&mut self, node: NodeId) {
         self.graph.sinkless.push(node);
     }

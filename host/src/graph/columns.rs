@@ -14,7 +14,8 @@ use crate::tensor::{DType, PartialShape};
 /// Absent, in columns of indices.
 pub const NONE: u32 = u32::MAX;
 
-/// A node, `0..graph.n_nodes()`, in TensorFlow's import order: every edge but a loop's back edge leads to a larger id.
+/// A node, `0..graph.n_nodes()`, in TensorFlow's import order: every edge but a loop's back edge
+/// leads to a larger id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(pub u32);
 
@@ -109,7 +110,8 @@ impl EdgeKind {
     pub const SIZE_UNKNOWN: u8 = 4;
     /// A reference or a resource.
     pub const REFERENCE: u8 = 8;
-    /// Of a node that does not run ([`Graph::is_preloaded`]): no run waits for it or moves anything for it.
+    /// Of a node that does not run ([`Graph::is_preloaded`]): no run waits for it or moves anything
+    /// for it.
     pub const PRELOADED: u8 = 16;
 }
 
@@ -124,8 +126,8 @@ pub struct NodeClass {
     pub stateful: bool,
 }
 
-/// A data input that closes a loop: the producer stands later than its consumer, so it is no part of
-/// [`Graph::predecessors`].
+/// A data input that closes a loop: the producer stands later than its consumer, so it is no part
+/// of [`Graph::predecessors`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BackEdge {
     /// The producer, in TensorFlow's loops a `NextIteration`.
@@ -138,7 +140,8 @@ pub struct BackEdge {
     pub input: u32,
 }
 
-/// A dataflow graph, in columns. Made by [`super::GraphAssembler`], which checks it; immutable afterwards.
+/// A dataflow graph, in columns. Made by [`super::GraphAssembler`], which checks it; immutable
+/// afterwards.
 #[derive(Debug, Clone, Default)]
 pub struct Graph {
     pub(super) name: String,
@@ -175,14 +178,15 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// Nodes without successors that TensorFlow's graph does not connect to its sink: those that were added after it was read.
-    /// Ascending.
+    /// Nodes without successors that TensorFlow's graph does not connect to its sink: those that
+    /// were added after it was read. Ascending.
     pub(crate) fn sinkless(&self) -> &[NodeId] {
         &self.sinkless
     }
 
-    /// Whether what a node gives is there before a run begins, on every device that reads it: a placeholder, which the caller
-    /// feeds, and a constant that waits for nothing else. Such a node does not run.
+    /// Whether what a node gives is there before a run begins, on every device that reads it: a
+    /// placeholder, which the caller feeds, and a constant that waits for nothing else. Such a
+    /// node does not run.
     ///
     /// # Panics
     /// If there is no such node.
@@ -200,8 +204,9 @@ impl Graph {
         &self.name
     }
 
-    /// Whether every node was held to the definition of its op when it was added: graphs of the graph builder and the importer.
-    /// What a [`super::GraphAssembler`] puts together may contain anything.
+    /// Whether every node was held to the definition of its op when it was added: graphs of the
+    /// graph builder and the importer. What a [`super::GraphAssembler`] puts together may
+    /// contain anything.
     pub fn is_checked(&self) -> bool {
         self.is_checked
     }
@@ -416,8 +421,8 @@ impl Graph {
         }
     }
 
-    /// Dimensions of tensor `i` are `sizes[offsets[i]..offsets[i + 1]]`: (offsets, sizes). -1 = unknown dimension;
-    /// a single -2 = unknown rank.
+    /// Dimensions of tensor `i` are `sizes[offsets[i]..offsets[i + 1]]`: (offsets, sizes). -1 =
+    /// unknown dimension; a single -2 = unknown rank.
     pub fn tensor_dims(&self) -> (&[u32], &[i64]) {
         (&self.dim_offsets, &self.dim_sizes)
     }

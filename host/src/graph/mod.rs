@@ -1,7 +1,8 @@
 //! The model: a dataflow graph in columns. No devices, no protobuf.
 //!
-//! Comes from [`crate::import`] or, for apps that build their own, from [`crate::builder::GraphBuilder`] or, where no op is
-//! known, from [`GraphAssembler`]; goes to every later stage.
+//! Comes from [`crate::import`] or, for apps that build their own, from
+//! [`crate::builder::GraphBuilder`] or, where no op is known, from [`GraphAssembler`]; goes to
+//! every later stage.
 
 mod assemble;
 mod attr;
@@ -14,7 +15,8 @@ pub use attr::{AttrSet, AttrValue};
 pub use columns::{BackEdge, Csr, EdgeKind, Graph, NONE, NodeClass, NodeId, TensorId};
 pub use function::{Function, FunctionArg, FunctionNode};
 
-/// Whether a node may have this name. TensorFlow's rule: letters, digits and `_ . - / >`, not starting with `- / >`.
+/// Whether a node may have this name. TensorFlow's rule: letters, digits and `_ . - / >`, not
+/// starting with `- / >`.
 pub(crate) fn is_node_name(name: &[u8]) -> bool {
     let is_inner = |byte: &u8| byte.is_ascii_alphanumeric() || b"_.-/>".contains(byte);
     match name {

@@ -24,7 +24,8 @@ use crate::tensor::Procedural;
 /// Deepest nesting of functions in attributes.
 const DEPTH_MAX: usize = 32;
 
-/// Converts attributes; one per import, so that names are shared and lists stay in proportion to the file.
+/// Converts attributes; one per import, so that names are shared and lists stay in proportion to
+/// the file.
 pub(super) struct AttrReader {
     names: HashMap<Box<str>, Arc<str>>,
     n_list_elements_left: usize,
@@ -49,8 +50,8 @@ impl Owner<'_> {
 }
 
 impl AttrReader {
-    /// For a file of this size. An element of a list takes two bytes or more in the file, except of numbers, and more than 64
-    /// here; lists of millions of elements have no use in a graph.
+    /// For a file of this size. An element of a list takes two bytes or more in the file, except of
+    /// numbers, and more than 64 here; lists of millions of elements have no use in a graph.
     pub(super) fn new(file_size_bytes: usize) -> Self {
         Self {
             names: HashMap::new(),
@@ -110,7 +111,8 @@ impl AttrReader {
         let decoded = proto::AttrValue::decode(encoded.clone())
             .map_err(|error| AttrError::Malformed(problem(&error)))?;
         let Some(value) = decoded.value else {
-            // The empty list, as GraphDefs of versions up to 4 write it; other attributes refuse it as a list.
+            // The empty list, as GraphDefs of versions up to 4 write it; other attributes refuse it
+            // as a list.
             return Ok(AttrValue::List([].into()));
         };
         Ok(match value {
@@ -244,8 +246,8 @@ fn expand_procedural(attrs: &mut Vec<(Arc<str>, AttrValue)>) -> Result<(), AttrE
     Ok(())
 }
 
-/// Whether an attribute that the op does not have may be dropped: newer producers write new attributes with values that mean
-/// what their absence meant.
+/// Whether an attribute that the op does not have may be dropped: newer producers write new
+/// attributes with values that mean what their absence meant.
 fn is_neutral(value: &AttrValue) -> bool {
     match value {
         AttrValue::Bool(value) => !value,

@@ -5,7 +5,8 @@ use crate::ops::ShapeError;
 use crate::tensor::DType;
 use crate::tensor::LiteralError;
 
-/// Why a GraphDef cannot be imported: where it is wrong, what is wrong, and where there is one, the remedy.
+/// Why a GraphDef cannot be imported: where it is wrong, what is wrong, and where there is one, the
+/// remedy.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImportError {
@@ -88,7 +89,8 @@ pub enum ImportError {
         /// The op.
         op: String,
     },
-    /// An input that cannot be read as `node:output`, `node` or `^node`, or stands where it must not.
+    /// An input that cannot be read as `node:output`, `node` or `^node`, or stands where it must
+    /// not.
     #[error("node `{node}` ({op}): input {input} `{text}`: {problem}")]
     InvalidInput {
         /// The consumer.

@@ -91,8 +91,9 @@ impl<'a> Ops<'a> {
         attrs.iter().for_each(|(_, value)| named(value, called));
     }
 
-    /// The library with its bodies. A function that nobody calls, starting with `called`, may have ops that are not known
-    /// here (savers and loaders of checkpoints stay behind in frozen graphs): it is left out.
+    /// The library with its bodies. A function that nobody calls, starting with `called`, may have
+    /// ops that are not known here (savers and loaders of checkpoints stay behind in frozen
+    /// graphs): it is left out.
     pub(super) fn read_functions(
         &self,
         library: &[proto::FunctionDef],
@@ -132,8 +133,9 @@ impl<'a> Ops<'a> {
         Ok(read.into_iter().flatten().collect())
     }
 
-    /// A function with its body. Nodes of the body are checked as far as that is possible before it is instantiated: ops are
-    /// known and attributes are as the ops require, or stand for attributes of the function.
+    /// A function with its body. Nodes of the body are checked as far as that is possible before it
+    /// is instantiated: ops are known and attributes are as the ops require, or stand for
+    /// attributes of the function.
     fn read_function(
         &self,
         function: &proto::FunctionDef,
@@ -213,8 +215,8 @@ impl<'a> Ops<'a> {
     }
 }
 
-/// Leaves out functions that were there before, equal in all that is read: GraphDefs that are read together often bring the same
-/// ones.
+/// Leaves out functions that were there before, equal in all that is read: GraphDefs that are read
+/// together often bring the same ones.
 pub(super) fn drop_repeated(library: &mut Vec<proto::FunctionDef>) -> Result<(), ImportError> {
     let mut first: HashMap<String, usize> = HashMap::with_capacity(library.len());
     let mut is_kept = Vec::with_capacity(library.len());

@@ -1,9 +1,10 @@
 //! GraphDef bytes to [`crate::graph::Graph`]; the only place that knows protobuf.
 //!
-//! The file is cut into nodes (`wire`), inputs are resolved and nodes ordered (`order`), then each node in turn gets its
-//! attributes (`attrs`, `tensor`), is checked against its op, and has its shapes inferred (`nodes`). Nothing is trusted: every
-//! malformed file is an [`ImportError`] that names the node, and memory stays in proportion to the file. Tensor contents are
-//! slices of the file, so the bytes are kept as long as the graph.
+//! The file is cut into nodes (`wire`), inputs are resolved and nodes ordered (`order`), then each
+//! node in turn gets its attributes (`attrs`, `tensor`), is checked against its op, and has its
+//! shapes inferred (`nodes`). Nothing is trusted: every malformed file is an [`ImportError`] that
+//! names the node, and memory stays in proportion to the file. Tensor contents are slices of the
+//! file, so the bytes are kept as long as the graph.
 
 use bytes::Bytes;
 use hashbrown::HashMap;
@@ -33,12 +34,13 @@ pub use error::ImportError;
 pub struct ImportOptions {
     /// Name of the graph, for reports.
     pub name: String,
-    /// Largest file, in bytes. The default is protobuf's own limit, 2 GiB; a service that takes files from strangers wants less.
+    /// Largest file, in bytes. The default is protobuf's own limit, 2 GiB; a service that takes
+    /// files from strangers wants less.
     pub size_bytes_max: u64,
     /// Most nodes. The default is 16 Mi; each takes a few hundred bytes.
     pub n_nodes_max: usize,
-    /// Shapes of placeholders, merged with what the file says: `[1, 224, 224, 3]` where that leaves the batch open makes sizes,
-    /// and hence costs, known throughout the graph.
+    /// Shapes of placeholders, merged with what the file says: `[1, 224, 224, 3]` where that
+    /// leaves the batch open makes sizes, and hence costs, known throughout the graph.
     pub input_shapes: HashMap<String, PartialShape>,
 }
 

@@ -1,4 +1,5 @@
-//! Checks nodes against their ops, one by one in order, infers shapes, and puts them into the graph.
+//! Checks nodes against their ops, one by one in order, infers shapes, and puts them into the
+//! graph.
 
 use std::sync::Arc;
 
@@ -64,7 +65,8 @@ impl<'a> NodeAdder<'a> {
             ops,
             options,
             order,
-            // One attribute can ask for billions of outputs; one that is consumed is named in the file.
+            // One attribute can ask for billions of outputs; one that is consumed is named in the
+            // file.
             assembler: OpAssembler::new(
                 options.name.clone(),
                 producer_version,
@@ -323,7 +325,8 @@ fn check_input_count(
     op.input_slots(attrs).map_err(signature)
 }
 
-/// `_output_shapes` is advice to the importer; left on the node it would only keep equal nodes apart.
+/// `_output_shapes` is advice to the importer; left on the node it would only keep equal nodes
+/// apart.
 fn split_declared_shapes(attrs: AttrSet) -> (AttrSet, Vec<PartialShape>) {
     let Some(AttrValue::List(shapes)) = attrs.get("_output_shapes") else {
         return (attrs, Vec::new());

@@ -1,7 +1,7 @@
 //! Resolves inputs and puts nodes into TensorFlow's import order.
 //!
-//! Among the nodes whose inputs are all numbered, the one that stands first in the file comes next. An input of a `Merge` that
-//! comes from a `NextIteration` closes a loop and is not waited for.
+//! Among the nodes whose inputs are all numbered, the one that stands first in the file comes next.
+//! An input of a `Merge` that comes from a `NextIteration` closes a loop and is not waited for.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -100,7 +100,8 @@ impl Order {
         crate::graph::Csr { offsets, items }
     }
 
-    /// Every node that is still pending waits for another one that is: going back from any of them leads into a cycle.
+    /// Every node that is still pending waits for another one that is: going back from any of them
+    /// leads into a cycle.
     fn cycle(&self, nodes: &[NodeDef], pending: &[u32]) -> ImportError {
         let is_pending = |node: u32| pending[node as usize] > 0;
         let mut position = vec![None; nodes.len()];
@@ -252,7 +253,8 @@ mod tests {
             node("b", "Op", &[]),
             node("a", "Op", &["^c"]),
         ];
-        // After c, both d (position 1) and b (3) are ready; then e (0) becomes ready and precedes a (4).
+        // After c, both d (position 1) and b (3) are ready; then e (0) becomes ready and precedes a
+        // (4).
         assert_eq!(names(&nodes).unwrap(), ["c", "d", "b", "e", "a"]);
     }
 

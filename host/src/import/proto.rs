@@ -1,7 +1,9 @@
-//! The protobuf messages of a GraphDef: only the fields that the importer reads; others are skipped.
+//! The protobuf messages of a GraphDef: only the fields that the importer reads; others are
+//! skipped.
 //!
-//! Texts are `Bytes` and map entries are repeated messages (which they are on the wire), so that decoding slices the file
-//! instead of copying it. What may nest (attribute values, tensors in lists) stays undecoded until it is converted.
+//! Texts are `Bytes` and map entries are repeated messages (which they are on the wire), so that
+//! decoding slices the file instead of copying it. What may nest (attribute values, tensors in
+//! lists) stays undecoded until it is converted.
 
 use bytes::Bytes;
 

@@ -19,7 +19,8 @@ pub(super) fn refuse_other_formats(bytes: &[u8]) -> Result<(), ImportError> {
         [first, _, _, _, b'T', b'F', b'L', b'3', ..] if *first != 0x0a => {
             ("a TensorFlow Lite model", FREEZE)
         }
-        // Field 1 of a GraphDef is a message; a number there is the version of a SavedModel or of ONNX.
+        // Field 1 of a GraphDef is a message; a number there is the version of a SavedModel or of
+        // ONNX.
         [0x08, 1, 0x12, ..] => ("a SavedModel", FREEZE),
         [0x08, _, ..] => ("an ONNX model", FROM_ONNX),
         _ if is_text(bytes) => ("text (a GraphDef in text format, `.pbtxt`)", CONVERT_TEXT),
@@ -32,7 +33,8 @@ pub(super) fn refuse_other_formats(bytes: &[u8]) -> Result<(), ImportError> {
 fn is_text(bytes: &[u8]) -> bool {
     let head = &bytes[..bytes.len().min(512)];
     let printable = |&byte: &u8| byte.is_ascii_graphic() || byte.is_ascii_whitespace();
-    // A binary file starts with the byte 0x0a, which is a line feed: what counts is that all of it is text.
+    // A binary file starts with the byte 0x0a, which is a line feed: what counts is that all of it
+    // is text.
     !head.is_empty()
         && head.iter().all(printable)
         && (head.contains(&b'{') || head.starts_with(b"#"))

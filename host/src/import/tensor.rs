@@ -51,8 +51,8 @@ pub(super) fn shape(proto: &TensorShapeProto) -> Result<PartialShape, AttrError>
         .collect()
 }
 
-/// A constant. Its content is a slice of the file; the values of the typed fields are copied, the last one standing for all
-/// that follow.
+/// A constant. Its content is a slice of the file; the values of the typed fields are copied, the
+/// last one standing for all that follow.
 pub(super) fn literal(proto: &TensorProto) -> Result<Literal, AttrError> {
     let (dtype, is_ref) = dtype(proto.dtype)?;
     if is_ref {

@@ -1,4 +1,5 @@
-//! Each kind of error, with the message that a user reads; graphs are encoded with the messages of [`super::proto`].
+//! Each kind of error, with the message that a user reads; graphs are encoded with the messages of
+//! [`super::proto`].
 
 use bytes::Bytes;
 use prost::Message;

@@ -1,7 +1,7 @@
 //! Cuts a GraphDef into its nodes and functions.
 //!
-//! The outermost message is read by hand, field by field, so that an error can say which node the bytes went wrong in and no
-//! more is decoded than stands before it.
+//! The outermost message is read by hand, field by field, so that an error can say which node the
+//! bytes went wrong in and no more is decoded than stands before it.
 
 use bytes::Buf;
 use bytes::Bytes;
@@ -92,7 +92,8 @@ pub(super) fn producer_version(bytes: &Bytes) -> Result<i32, ImportError> {
     Ok(version)
 }
 
-/// Reads one of the messages that say `versions`; the last one with a producer counts, as wherever protobuf merges messages.
+/// Reads one of the messages that say `versions`; the last one with a producer counts, as wherever
+/// protobuf merges messages.
 fn merge_version(version: &mut i32, rest: &mut Bytes, offset: usize) -> Result<(), ImportError> {
     let place = || "the versions".to_owned();
     let message = take(rest, offset, |_| place())?;
@@ -163,7 +164,8 @@ fn take(
     }
 }
 
-/// `node 3 (`conv1`)`: the name is the first field of a node, so that it often survives what happened to the rest.
+/// `node 3 (`conv1`)`: the name is the first field of a node, so that it often survives what
+/// happened to the rest.
 fn node_place(index: usize, message: &[u8]) -> String {
     let name = match message {
         [0x0a, length, rest @ ..] => rest.get(..usize::from(*length)),

@@ -11,7 +11,8 @@ use crate::kernels::Threads;
 /// Multiplications that are worth handing to another thread: some 20 us.
 const GRAIN_PRODUCTS: usize = 1 << 20;
 
-/// Multiplications of one product from which on its own threads are of more use than a thread per product.
+/// Multiplications of one product from which on its own threads are of more use than a thread per
+/// product.
 const LARGE_PRODUCTS: usize = 8 * 1024 * 1024;
 
 /// Strides of one operand, in elements. A stride of 0 repeats.
@@ -25,8 +26,8 @@ pub struct Operand {
     pub column: usize,
 }
 
-/// `[batch, m, k] x [batch, k, n] -> [batch, m, n]`, the result row-major, the operands with any strides (TensorFlow
-/// `BatchMatMulV2`).
+/// `[batch, m, k] x [batch, k, n] -> [batch, m, n]`, the result row-major, the operands with any
+/// strides (TensorFlow `BatchMatMulV2`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BatchProduct {
     /// Batch dimensions of the result.
@@ -41,7 +42,8 @@ pub struct BatchProduct {
 
 impl BatchProduct {
     /// # Errors
-    /// [`KernelError::InvalidArgument`] if an operand is shorter than its strides reach; [`KernelError::Tensor`] without room.
+    /// [`KernelError::InvalidArgument`] if an operand is shorter than its strides reach;
+    /// [`KernelError::Tensor`] without room.
     ///
     /// # Panics
     /// If `out` has another length than the result.
@@ -74,7 +76,8 @@ impl BatchProduct {
         })
     }
 
-    /// The stride of the left rows where all matrices together are one, and the right matrix is the same for all.
+    /// The stride of the left rows where all matrices together are one, and the right matrix is the
+    /// same for all.
     pub(crate) fn rows_of_all(&self) -> Option<usize> {
         let [m, ..] = self.size;
         let mut row = self.lhs.row;

@@ -1,5 +1,5 @@
-//! Functions of two numbers, for [`crate::kernels::Broadcast::apply`], and the checks that some of them need; functions of
-//! three and more.
+//! Functions of two numbers, for [`crate::kernels::Broadcast::apply`], and the checks that some of
+//! them need; functions of three and more.
 
 use crate::device::KernelError;
 use crate::kernels::Arithmetic;
@@ -41,7 +41,8 @@ where
     });
 }
 
-/// The larger one (TensorFlow `Maximum`): NaN if either is, the second of two equal ones (`-0 = 0`).
+/// The larger one (TensorFlow `Maximum`): NaN if either is, the second of two equal ones (`-0 =
+/// 0`).
 #[inline]
 pub fn maximum<T: Number>(lhs: T, rhs: T) -> T {
     if lhs > rhs || lhs.is_not_a_number() {
@@ -51,7 +52,8 @@ pub fn maximum<T: Number>(lhs: T, rhs: T) -> T {
     }
 }
 
-/// The smaller one (TensorFlow `Minimum`): NaN if either is, the second of two equal ones (`-0 = 0`).
+/// The smaller one (TensorFlow `Minimum`): NaN if either is, the second of two equal ones (`-0 =
+/// 0`).
 #[inline]
 pub fn minimum<T: Number>(lhs: T, rhs: T) -> T {
     if lhs < rhs || lhs.is_not_a_number() {
@@ -68,8 +70,8 @@ pub fn squared_difference<T: Arithmetic>(lhs: T, rhs: T) -> T {
     difference.times(difference.conjugate())
 }
 
-/// `base^exponent` by squaring, wrapping around (TensorFlow `Pow` of integers). `exponent` is not negative: see
-/// [`check_exponents`].
+/// `base^exponent` by squaring, wrapping around (TensorFlow `Pow` of integers). `exponent` is not
+/// negative: see [`check_exponents`].
 #[inline]
 pub fn integer_power<T: Integer>(mut base: T, exponent: T) -> T {
     let mut left = exponent.to_i64();
@@ -131,7 +133,8 @@ pub fn sum_all<T: Arithmetic>(first: &[T], others: &[&[T]], out: &mut [T], threa
     });
 }
 
-/// `max(min(x, high), low)` (TensorFlow `ClipByValue`): a bound that is NaN does not bound, NaN stays.
+/// `max(min(x, high), low)` (TensorFlow `ClipByValue`): a bound that is NaN does not bound, NaN
+/// stays.
 #[inline]
 pub fn clipped<T: Number>(x: T, low: T, high: T) -> T {
     let below = if high < x { high } else { x };

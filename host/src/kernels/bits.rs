@@ -17,8 +17,8 @@ pub trait Bits: Integer {
     /// Bits that are not set.
     #[must_use]
     fn inverted(self) -> Self;
-    /// Moved to the left by as many bits as `other` says; by none if it is negative, by all but one if it says more
-    /// (TensorFlow `LeftShift`).
+    /// Moved to the left by as many bits as `other` says; by none if it is negative, by all but one
+    /// if it says more (TensorFlow `LeftShift`).
     #[must_use]
     fn shifted_left(self, other: Self) -> Self;
     /// Moved to the right likewise; the sign comes in (TensorFlow `RightShift`).

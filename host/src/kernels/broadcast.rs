@@ -14,7 +14,8 @@ const GRAIN: usize = 64 * 1024;
 /// Runs of fewer elements are repeated side by side before they meet the other operand.
 const SHORT: usize = 64;
 
-/// How two operands of different shapes meet (NumPy's rule: aligned at the last dimension, a dimension of 1 repeats).
+/// How two operands of different shapes meet (NumPy's rule: aligned at the last dimension, a
+/// dimension of 1 repeats).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Broadcast {
     shape: Shape,
@@ -33,7 +34,8 @@ impl Broadcast {
     /// The way in which operands of these shapes meet.
     ///
     /// # Errors
-    /// [`KernelError::InvalidArgument`] with both shapes if they do not, and if the result is beyond this machine.
+    /// [`KernelError::InvalidArgument`] with both shapes if they do not, and if the result is
+    /// beyond this machine.
     pub fn new(lhs: &Shape, rhs: &Shape) -> Result<Self, KernelError> {
         let rank = lhs.rank().max(rhs.rank());
         let dim = |shape: &Shape, axis: usize| {
@@ -87,7 +89,8 @@ impl Broadcast {
         Ok(Self { shape, axes })
     }
 
-    /// Per run of neighbouring dimensions, outermost first, its size and how far each operand advances, in elements.
+    /// Per run of neighbouring dimensions, outermost first, its size and how far each operand
+    /// advances, in elements.
     #[cfg(any(feature = "cuda", feature = "opencl"))]
     pub(crate) fn axes(&self) -> impl Iterator<Item = (usize, [usize; 2])> {
         let axes = self.axes.iter();
@@ -157,7 +160,8 @@ impl Broadcast {
     }
 }
 
-/// A short row from element `first` on, again and again, until it is long or there are `n` elements; whole rows.
+/// A short row from element `first` on, again and again, until it is long or there are `n`
+/// elements; whole rows.
 #[inline(never)]
 fn side_by_side<R: Copy>(row: &[R], first: usize, n: usize) -> SmallVec<[R; 4 * SHORT]> {
     let n_repeats = (4 * SHORT / row.len()).min(n.div_ceil(row.len()));

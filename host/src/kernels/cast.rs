@@ -1,9 +1,9 @@
 //! Conversions between element types (TensorFlow `Cast`).
 //!
-//! What C++ leaves open is what its compilers make of it on x86-64, where TensorFlow's numbers come from: a float beyond
-//! the range of `int32` (or of a shorter integer, which is converted by way of `int32`) is `0x8000_0000`, one beyond the
-//! range of `int64` (or `uint32`) is `0x8000_0000_0000_0000`, of which shorter integers are the low bits. NaN is beyond
-//! every range.
+//! What C++ leaves open is what its compilers make of it on x86-64, where TensorFlow's numbers come
+//! from: a float beyond the range of `int32` (or of a shorter integer, which is converted by way of
+//! `int32`) is `0x8000_0000`, one beyond the range of `int64` (or `uint32`) is
+//! `0x8000_0000_0000_0000`, of which shorter integers are the low bits. NaN is beyond every range.
 
 #![expect(
     trivial_numeric_casts,
@@ -27,8 +27,8 @@ use crate::tensor::Element;
 
 /// An element that can be converted to `Target`.
 pub trait CastTo<Target>: Element {
-    /// The nearest value for floats, the low bits for integers, truncated from floats; whether it is not 0, for booleans;
-    /// the real part of complex numbers.
+    /// The nearest value for floats, the low bits for integers, truncated from floats; whether it
+    /// is not 0, for booleans; the real part of complex numbers.
     fn cast(self) -> Target;
 }
 

@@ -1,8 +1,10 @@
-//! Functions of complex numbers, by the formulas of W. Kahan, "Branch cuts for complex elementary functions" (1987).
+//! Functions of complex numbers, by the formulas of W. Kahan, "Branch cuts for complex elementary
+//! functions" (1987).
 //!
-//! Both complex types are computed with doubles and rounded once, so that `complex64` has none of the overflows on the way that its
-//! parts would have. Where a part is infinite or NaN, results are those of C99 as far as the formulas give them; TensorFlow's differ
-//! there from one processor's vectors to the next.
+//! Both complex types are computed with doubles and rounded once, so that `complex64` has none of
+//! the overflows on the way that its parts would have. Where a part is infinite or NaN, results are
+//! those of C99 as far as the formulas give them; TensorFlow's differ there from one processor's
+//! vectors to the next.
 
 use crate::kernels::Arithmetic;
 use crate::kernels::unary::RealFunction;
@@ -129,7 +131,8 @@ pub fn angle(z: Complex128) -> f64 {
     z.im.atan2(z.re)
 }
 
-/// `a / b`, scaled so that nothing overflows on the way; infinities as in C99's annex G (TensorFlow `RealDiv`).
+/// `a / b`, scaled so that nothing overflows on the way; infinities as in C99's annex G (TensorFlow
+/// `RealDiv`).
 pub fn quotient(a: Complex128, b: Complex128) -> Complex128 {
     let ((a, exponent_a), (b, exponent_b)) = (scaled(a), scaled(b));
     let unit = a * b.conj() / b.norm_sqr();
@@ -142,7 +145,8 @@ pub fn quotient(a: Complex128, b: Complex128) -> Complex128 {
     unit * f64::powi(2.0, half) * f64::powi(2.0, exponent - half)
 }
 
-/// A number whose larger part is in [1, 2), and the exponent of 2 that was taken out; as it is where there is no such.
+/// A number whose larger part is in [1, 2), and the exponent of 2 that was taken out; as it is
+/// where there is no such.
 fn scaled(z: Complex128) -> (Complex128, i32) {
     let size = z.re.abs().max(z.im.abs());
     if size == 0.0 || !size.is_finite() || z.is_nan() {

@@ -5,8 +5,8 @@ use crate::kernels::Threads;
 /// Elements that are worth handing to another thread.
 const GRAIN: usize = 32 * 1024;
 
-/// Each row of the result is a row of each part in turn: `[rows, a] ++ [rows, b] ++ .. -> [rows, a + b + ..]` (TensorFlow
-/// `ConcatV2`). `parts` = elements and length of a row.
+/// Each row of the result is a row of each part in turn: `[rows, a] ++ [rows, b] ++ .. -> [rows, a
+/// + b + ..]` (TensorFlow `ConcatV2`). `parts` = elements and length of a row.
 ///
 /// # Panics
 /// If a part has other rows than the result.
@@ -15,7 +15,8 @@ pub fn concat<T: Copy + Send + Sync>(parts: &[(&[T], usize)], out: &mut [T], thr
     if out.is_empty() {
         return;
     }
-    // Parts of the result may start and end within a row: joined along the first axis, there is only one.
+    // Parts of the result may start and end within a row: joined along the first axis, there is
+    // only one.
     threads.fill(out, 1, GRAIN, |start, piece| {
         let (mut index, mut column) = (start / row, start % row);
         let mut rest = piece;

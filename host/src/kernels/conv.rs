@@ -15,7 +15,8 @@ use crate::kernels::simd::Segment;
 use crate::kernels::simd::multiply_packed;
 use crate::kernels::window::WindowAxis;
 
-/// Elements of unrolled patches that are multiplied at a time: 64 Ki floats stay in the second-level cache.
+/// Elements of unrolled patches that are multiplied at a time: 64 Ki floats stay in the
+/// second-level cache.
 const PATCH_ELEMENTS: usize = 64 * 1024;
 
 /// Multiplications that are worth handing to another thread.
@@ -45,12 +46,14 @@ pub struct Convolution {
 }
 
 impl Convolution {
-    /// `[batch, in rows, in columns, input_channels] * [window rows, window columns, filter_channels, output_channels]
-    /// -> [batch, out rows, out columns, output_channels]` (TensorFlow `Conv2D`, `NHWC`: a correlation, the filter is
-    /// not flipped). Nothing but the padding is zero.
+    /// `[batch, in rows, in columns, input_channels] * [window rows, window columns,
+    /// filter_channels, output_channels] -> [batch, out rows, out columns, output_channels]`
+    /// (TensorFlow `Conv2D`, `NHWC`: a correlation, the filter is not flipped). Nothing but the
+    /// padding is zero.
     ///
     /// # Errors
-    /// [`KernelError::InvalidArgument`] if a slice has another length than its shape, or channels do not divide.
+    /// [`KernelError::InvalidArgument`] if a slice has another length than its shape, or channels
+    /// do not divide.
     pub fn apply<T: Multiply>(
         &self,
         input: &[T],
@@ -71,7 +74,8 @@ impl Convolution {
                 MatrixMut::new(out, n_pixels, self.output_channels, self.output_channels)?;
             return T::multiply(lhs, rhs, &mut out, threads);
         }
-        // Each block of output pixels is one product per group; blocks are shared out, the products are not.
+        // Each block of output pixels is one product per group; blocks are shared out, the products
+        // are not.
         let patch = taps * self.filter_channels;
         let block = (PATCH_ELEMENTS / patch).clamp(1, 1024).min(n_pixels);
         let grain = (GRAIN_PRODUCTS / patch).max(self.output_channels);
@@ -81,7 +85,8 @@ impl Convolution {
             for (index, part) in part.chunks_mut(block * self.output_channels).enumerate() {
                 let first = first + index * block;
                 self.block(input, filter, first, &mut patches, part, threads.alone())?;
-                // A window may be as large as a tensor, and then a pixel takes longer than all of what is estimated.
+                // A window may be as large as a tensor, and then a pixel takes longer than all of
+                // what is estimated.
                 if patch >= PATCH_ELEMENTS && threads.is_interrupted() {
                     break;
                 }
@@ -90,15 +95,18 @@ impl Convolution {
         })
     }
 
-    /// Whether [`Self::apply_packed`] may be used: there is one group, and what the windows reach over is mostly image.
+    /// Whether [`Self::apply_packed`] may be used: there is one group, and what the windows reach
+    /// over is mostly image.
     pub fn is_dense(&self) -> bool {
-        // Not by the dilated window: padding and dilation together may be anything, and what is copied must not.
+        // Not by the dilated window: padding and dilation together may be anything, and what is
+        // copied must not.
         let is_dense = |axis: &WindowAxis| {
             let most = axis.input.saturating_add(axis.size).saturating_mul(4);
             axis.span(axis.output) <= most
         };
         let area = |rows: usize, columns: usize| rows.saturating_mul(columns);
-        // A line of windows may be as high as the image and as wide as the window, which is neither's size.
+        // A line of windows may be as high as the image and as wide as the window, which is
+        // neither's size.
         let line = area(self.rows.span(1), self.columns.span(self.columns.output));
         let tensors = area(self.rows.input, self.columns.input)
             .saturating_add(area(self.rows.size, self.columns.size))
@@ -109,11 +117,13 @@ impl Convolution {
             && line <= tensors.saturating_mul(16)
     }
 
-    /// The same with a filter of one group that [`matmul::pack`](crate::kernels::matmul::pack) has put in order, as a
-    /// `[window rows * window columns * filter_channels, output_channels]` matrix.
+    /// The same with a filter of one group that [`matmul::pack`](crate::kernels::matmul::pack) has
+    /// put in order, as a `[window rows * window columns * filter_channels, output_channels]`
+    /// matrix.
     ///
     /// # Errors
-    /// [`KernelError::InvalidArgument`] if a slice has another length than its shape, or this is not [`Self::is_dense`].
+    /// [`KernelError::InvalidArgument`] if a slice has another length than its shape, or this is
+    /// not [`Self::is_dense`].
     pub fn apply_packed(
         &self,
         input: &[f32],
@@ -198,7 +208,8 @@ impl Convolution {
         Ok(())
     }
 
-    /// Some rows and columns of output pixels of one image: a product of the pixels under each window, where they stand, with the filter.
+    /// Some rows and columns of output pixels of one image: a product of the pixels under each
+    /// window, where they stand, with the filter.
     #[expect(clippy::too_many_arguments, reason = "one of them is scratch")]
     fn band(
         &self,
@@ -277,7 +288,8 @@ impl Convolution {
         self.columns.span(self.columns.output)
     }
 
-    /// Copies what the windows of these rows of output pixels reach over, with zeroes for the padding.
+    /// Copies what the windows of these rows of output pixels reach over, with zeroes for the
+    /// padding.
     fn pad(&self, image: &[f32], rows: &Range<usize>, padded: &mut [f32]) {
         let channels = self.input_channels;
         let (line, padded_line) = (
@@ -381,7 +393,8 @@ impl Convolution {
         Ok(())
     }
 
-    /// The elements under the window of one output pixel, in the order of the filter: row, column, channel.
+    /// The elements under the window of one output pixel, in the order of the filter: row, column,
+    /// channel.
     fn unroll<T: Multiply>(&self, input: &[T], pixel: usize, channel: usize, patch: &mut [T]) {
         let column = pixel % self.columns.output;
         let row = pixel / self.columns.output % self.rows.output;

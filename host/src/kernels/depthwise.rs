@@ -31,9 +31,10 @@ pub struct Depthwise {
 }
 
 impl Depthwise {
-    /// `[batch, in rows, in columns, channels] * [window rows, window columns, channels, multiplier]
-    /// -> [batch, out rows, out columns, channels * multiplier]` (TensorFlow `DepthwiseConv2dNative`, `NHWC`). Sums of
-    /// short floats are kept in `f32`. The padding is zeroes, also under weights that are infinite or NaN.
+    /// `[batch, in rows, in columns, channels] * [window rows, window columns, channels,
+    /// multiplier] -> [batch, out rows, out columns, channels * multiplier]` (TensorFlow
+    /// `DepthwiseConv2dNative`, `NHWC`). Sums of short floats are kept in `f32`. The padding is
+    /// zeroes, also under weights that are infinite or NaN.
     ///
     /// # Errors
     /// [`KernelError::Tensor`] without room.
@@ -75,7 +76,8 @@ impl Depthwise {
         )
     }
 
-    /// Adds up what is under one window; `padding`: what is taken for a pixel outside the image, where it matters.
+    /// Adds up what is under one window; `padding`: what is taken for a pixel outside the image,
+    /// where it matters.
     fn pixel<T: Real>(
         &self,
         input: &[T],
@@ -127,8 +129,8 @@ fn add_products<T: Real>(values: &[T], weights: &[T], multiplier: usize, sums: &
     }
 }
 
-/// A transposed convolution whose shapes have been compared; `rows` and `columns` are those of the convolution that it
-/// turns around, so their inputs are its results.
+/// A transposed convolution whose shapes have been compared; `rows` and `columns` are those of the
+/// convolution that it turns around, so their inputs are its results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Transposed {
     /// Images.
@@ -144,11 +146,13 @@ pub struct Transposed {
 }
 
 impl Transposed {
-    /// `[batch, window rows, window columns of all places, given_channels] * [size, size, channels, given_channels]
-    /// -> [batch, rows, columns, channels]` (TensorFlow `Conv2DBackpropInput`, `NHWC`): each given pixel adds its window.
+    /// `[batch, window rows, window columns of all places, given_channels] * [size, size, channels,
+    /// given_channels] -> [batch, rows, columns, channels]` (TensorFlow `Conv2DBackpropInput`,
+    /// `NHWC`): each given pixel adds its window.
     ///
     /// # Errors
-    /// [`KernelError::InvalidArgument`] if a slice is shorter than its shape; [`KernelError::Tensor`] without room.
+    /// [`KernelError::InvalidArgument`] if a slice is shorter than its shape;
+    /// [`KernelError::Tensor`] without room.
     pub fn apply<T: Multiply>(
         &self,
         given: &[T],

@@ -1,8 +1,9 @@
 //! Sums of products over labelled dimensions (TensorFlow `Einsum`, one or two operands).
 //!
-//! What only one operand has and the result lacks is summed over first, as TensorFlow does it. What is left is one batch of matrix
-//! products: a label of both operands and the result is a batch dimension, one of an operand and the result a row or a column, one
-//! of both operands that the result lacks is summed over. What an operand lacks repeats.
+//! What only one operand has and the result lacks is summed over first, as TensorFlow does it. What
+//! is left is one batch of matrix products: a label of both operands and the result is a batch
+//! dimension, one of an operand and the result a row or a column, one of both operands that the
+//! result lacks is summed over. What an operand lacks repeats.
 
 use smallvec::SmallVec;
 
@@ -52,8 +53,8 @@ type Axes = SmallVec<[Axis; 6]>;
 
 impl Equation {
     /// # Errors
-    /// [`KernelError::InvalidArgument`] if it is malformed, has no or more than two operands, or a result with labels that
-    /// no operand has.
+    /// [`KernelError::InvalidArgument`] if it is malformed, has no or more than two operands, or a
+    /// result with labels that no operand has.
     pub fn parse(text: &str) -> Result<Self, KernelError> {
         let error = |what: &str| KernelError::invalid(format!("{what} in einsum equation: {text}"));
         let compact = text.replace(' ', "");
@@ -246,7 +247,8 @@ pub(crate) struct Sums {
 }
 
 impl Sums {
-    /// The sums over the axes of an operand of `n_dims` dimensions that are not needed, and the axes that are left.
+    /// The sums over the axes of an operand of `n_dims` dimensions that are not needed, and the
+    /// axes that are left.
     fn new(axes: &Axes, n_dims: usize, is_needed: impl Fn(Label) -> bool) -> (Self, Axes) {
         let gone: SmallVec<[bool; 6]> = axes.iter().map(|axis| !is_needed(axis.label)).collect();
         let is_summed = |(axis, &gone): (&Axis, &bool)| gone && axis.size != 1;
@@ -329,7 +331,8 @@ pub(crate) struct Side {
 #[derive(Debug, Clone)]
 pub(crate) struct Reorder {
     pub(crate) copy: StridedCopy,
-    /// Labels that the result has twice: all but the diagonal is 0. Size and stride of each label in the result.
+    /// Labels that the result has twice: all but the diagonal is 0. Size and stride of each label
+    /// in the result.
     pub(crate) inflate: Option<SmallVec<[(usize, usize); 6]>>,
 }
 
@@ -446,7 +449,8 @@ impl Einsum {
     /// Fills the result. The second operand is not looked at where the equation has one.
     ///
     /// # Errors
-    /// [`KernelError::InvalidArgument`] if an operand is shorter than its shape; [`KernelError::Tensor`] without room.
+    /// [`KernelError::InvalidArgument`] if an operand is shorter than its shape;
+    /// [`KernelError::Tensor`] without room.
     pub fn apply<T: Multiply>(
         &self,
         first: &[T],
@@ -513,7 +517,8 @@ impl Einsum {
     }
 }
 
-/// An operand as matrices `[batch, free, summed]`: as it stands, if one stride walks over `free` and one over `summed`.
+/// An operand as matrices `[batch, free, summed]`: as it stands, if one stride walks over `free`
+/// and one over `summed`.
 fn side(
     axes: &Axes,
     batch: &[Label],

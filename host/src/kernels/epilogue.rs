@@ -21,8 +21,8 @@ const GRAIN: usize = 40_000;
 /// Biases fewer than this are repeated, so that the loop over them is worth vectors.
 const NARROW: usize = 64;
 
-/// `out[r, c] = activation(out[r, c] + bias[c])`, row-major with rows of `bias.len()` elements; the same operations, in the same
-/// order, as a bias and an activation of their own.
+/// `out[r, c] = activation(out[r, c] + bias[c])`, row-major with rows of `bias.len()` elements; the
+/// same operations, in the same order, as a bias and an activation of their own.
 pub fn apply<T: Number>(out: &mut [T], bias: &[T], activation: Activation, threads: Threads<'_>) {
     match activation {
         Activation::Identity => apply_with(out, bias, threads, |x| x),

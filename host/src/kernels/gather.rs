@@ -6,7 +6,8 @@ use crate::kernels::Threads;
 const GRAIN: usize = 32 * 1024;
 
 /// A gather whose indices have been found to be in range:
-/// `[batch, outer, length, inner]` by `[batch, indices]` -> `[batch, outer, indices, inner]`, row-major.
+/// `[batch, outer, length, inner]` by `[batch, indices]` -> `[batch, outer, indices, inner]`,
+/// row-major.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gather {
     /// Elements of the dimensions that parameters and indices share.
@@ -57,7 +58,8 @@ impl Gather {
 /// The start of a slice that is nowhere.
 pub const NOWHERE: usize = usize::MAX;
 
-/// `rows[i]` = where a slice of `size` elements starts; [`NOWHERE`] gives the default (TensorFlow `GatherNd`).
+/// `rows[i]` = where a slice of `size` elements starts; [`NOWHERE`] gives the default (TensorFlow
+/// `GatherNd`).
 ///
 /// # Panics
 /// If a slice would end behind the parameters, or `out` has another length than all of them.
@@ -81,8 +83,8 @@ pub fn slices<T: Copy + Default + Send + Sync>(
     });
 }
 
-/// `[prefix, suffix]` indices -> `[prefix, depth, suffix]`: `on` where the middle index is the given one, `off` elsewhere
-/// (TensorFlow `OneHot`). Indices out of range are nowhere.
+/// `[prefix, suffix]` indices -> `[prefix, depth, suffix]`: `on` where the middle index is the
+/// given one, `off` elsewhere (TensorFlow `OneHot`). Indices out of range are nowhere.
 ///
 /// # Panics
 /// If a slice has another length than its shape.

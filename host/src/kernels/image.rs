@@ -99,7 +99,8 @@ impl Resize {
     }
 }
 
-/// `[batch, rows, columns, channels]`, in single precision, between pixels linearly (TensorFlow `ResizeBilinear`).
+/// `[batch, rows, columns, channels]`, in single precision, between pixels linearly (TensorFlow
+/// `ResizeBilinear`).
 ///
 /// # Panics
 /// If a slice has another length than its shape.

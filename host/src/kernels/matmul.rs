@@ -24,8 +24,8 @@ const ASKING_PRODUCTS: usize = 1 << 23;
 
 /// An element type that matrices are multiplied in.
 pub trait Multiply: Accumulate {
-    /// `out = lhs * rhs`, `[m, k] x [k, n] -> [m, n]` (TensorFlow `MatMul`). An empty sum is 0. Sums of short floats are
-    /// kept in `f32` and rounded once; sums of integers wrap around.
+    /// `out = lhs * rhs`, `[m, k] x [k, n] -> [m, n]` (TensorFlow `MatMul`). An empty sum is 0.
+    /// Sums of short floats are kept in `f32` and rounded once; sums of integers wrap around.
     ///
     /// # Errors
     /// [`KernelError::Tensor`] without room for copies of short floats.
@@ -77,12 +77,14 @@ fn by_library<T: simd::GemmElement>(
     Ok(())
 }
 
-/// Elements of a `[inner, columns]` right-hand matrix that [`pack`] has put in order; `None` beyond this machine's numbers.
+/// Elements of a `[inner, columns]` right-hand matrix that [`pack`] has put in order; `None` beyond
+/// this machine's numbers.
 pub fn packed_len(inner: usize, columns: usize) -> Option<usize> {
     simd::packed_len(inner, columns)
 }
 
-/// Puts a right-hand matrix in the order in which [`multiply_packed`] reads it. The order is this machine's.
+/// Puts a right-hand matrix in the order in which [`multiply_packed`] reads it. The order is this
+/// machine's.
 ///
 /// # Panics
 /// If `packed` has another length than [`packed_len`].
@@ -90,11 +92,12 @@ pub fn pack(rhs: MatrixView<'_, f32>, packed: &mut [f32]) {
     simd::pack(rhs, packed);
 }
 
-/// `out = lhs * rhs`, `[m, k] x [k, n] -> [m, n]`, with a right side that [`pack`] has put in order: worth it for one that is
-/// used more than once.
+/// `out = lhs * rhs`, `[m, k] x [k, n] -> [m, n]`, with a right side that [`pack`] has put in
+/// order: worth it for one that is used more than once.
 ///
 /// # Errors
-/// [`KernelError::InvalidArgument`] if the shapes disagree, or the elements of a row of `lhs` do not stand side by side.
+/// [`KernelError::InvalidArgument`] if the shapes disagree, or the elements of a row of `lhs` do
+/// not stand side by side.
 pub fn multiply_packed(
     lhs: MatrixView<'_, f32>,
     rhs: &[f32],
@@ -164,8 +167,8 @@ fn widened<T: Real<Wide = f32>>(
     Ok(())
 }
 
-/// Integers: adds multiples of the right matrix's rows, so that the inner loop runs over contiguous elements where the
-/// right matrix has them.
+/// Integers: adds multiples of the right matrix's rows, so that the inner loop runs over contiguous
+/// elements where the right matrix has them.
 fn row_by_row<T: Arithmetic>(
     lhs: MatrixView<'_, T>,
     rhs: MatrixView<'_, T>,

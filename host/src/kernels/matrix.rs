@@ -1,11 +1,13 @@
-//! Views of slices as matrices: the shape and strides are checked once, here, and trusted by every product.
+//! Views of slices as matrices: the shape and strides are checked once, here, and trusted by every
+//! product.
 
 use crate::device::KernelError;
 
 /// A matrix to read, with any strides.
 #[derive(Debug, Clone, Copy)]
 pub struct MatrixView<'a, T> {
-    /// Invariant: every index `i * row_stride + j * column_stride` with `i < rows`, `j < columns` is in `data`.
+    /// Invariant: every index `i * row_stride + j * column_stride` with `i < rows`, `j < columns`
+    /// is in `data`.
     data: &'a [T],
     rows: usize,
     columns: usize,
@@ -16,8 +18,8 @@ pub struct MatrixView<'a, T> {
 /// A matrix to write: rows are contiguous, and apart from each other.
 #[derive(Debug)]
 pub struct MatrixMut<'a, T> {
-    /// Invariant: `columns <= row_stride`, and every index `i * row_stride + j` with `i < rows`, `j < columns` is in
-    /// `data`.
+    /// Invariant: `columns <= row_stride`, and every index `i * row_stride + j` with `i < rows`,
+    /// `j < columns` is in `data`.
     data: &'a mut [T],
     rows: usize,
     columns: usize,
@@ -103,7 +105,8 @@ impl<'a, T> MatrixMut<'a, T> {
     /// `data` as a matrix whose rows start `row_stride` elements apart.
     ///
     /// # Errors
-    /// [`KernelError::InvalidArgument`] if an element would lie beyond the end, or rows would overlap.
+    /// [`KernelError::InvalidArgument`] if an element would lie beyond the end, or rows would
+    /// overlap.
     pub fn new(
         data: &'a mut [T],
         rows: usize,

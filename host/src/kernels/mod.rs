@@ -1,11 +1,12 @@
 //! CPU arithmetic on slices.
 //!
-//! In come slices and shapes, out go slices. Knows no graph, no node and no tensor; of devices it knows only that one
-//! may lend its threads ([`Threads`]). The kernels of `backend::cpu` are thin wrappers around these functions, and
-//! other backends may use them for what they keep on the host.
+//! In come slices and shapes, out go slices. Knows no graph, no node and no tensor; of devices it
+//! knows only that one may lend its threads ([`Threads`]). The kernels of `backend::cpu` are thin
+//! wrappers around these functions, and other backends may use them for what they keep on the host.
 //!
-//! Each function names the TensorFlow op whose semantics it has. Where a function is fast by other means than the
-//! plainest loop (a library, a block structure, vector instructions), a plain twin and a property test stand beside it.
+//! Each function names the TensorFlow op whose semantics it has. Where a function is fast by other
+//! means than the plainest loop (a library, a block structure, vector instructions), a plain twin
+//! and a property test stand beside it.
 
 pub mod batch;
 

@@ -39,7 +39,8 @@ impl Channels {
         assert_eq!(x.len(), self.outer * channels * inner, "x has its shape");
         #[expect(clippy::cast_precision_loss, reason = "a number of elements")]
         let n = (self.outer * inner) as f64;
-        // In double precision: TensorFlow adds in a tree, and this is nearer to it than one long sum in single precision.
+        // In double precision: TensorFlow adds in a tree, and this is nearer to it than one long
+        // sum in single precision.
         let sums = |term: &dyn Fn(usize, f64) -> f64| -> Result<Scratch<f64>, KernelError> {
             let mut sums = threads.scratch::<f64>(channels)?;
             if inner > 0 && channels > 0 {
@@ -72,8 +73,8 @@ impl Channels {
         Ok([narrow(&means)?, narrow(&variances)?])
     }
 
-    /// `(x - mean) * factor + offset`, per channel, in single precision (TensorFlow `FusedBatchNorm`, where `factor` =
-    /// `scale / sqrt(variance + epsilon)`).
+    /// `(x - mean) * factor + offset`, per channel, in single precision (TensorFlow
+    /// `FusedBatchNorm`, where `factor` = `scale / sqrt(variance + epsilon)`).
     ///
     /// # Panics
     /// If a slice has another length than its shape.
@@ -137,8 +138,8 @@ pub struct LocalResponse {
 }
 
 impl LocalResponse {
-    /// `x[c] / (bias + alpha * (x[c - radius]^2 + .. + x[c + radius]^2))^beta`, `[pixels, channels]` (TensorFlow `LRN`). A sum
-    /// below 0 gives NaN unless `beta` is 1.
+    /// `x[c] / (bias + alpha * (x[c - radius]^2 + .. + x[c + radius]^2))^beta`, `[pixels,
+    /// channels]` (TensorFlow `LRN`). A sum below 0 gives NaN unless `beta` is 1.
     ///
     /// # Errors
     /// [`KernelError::Tensor`] without room.

@@ -73,10 +73,12 @@ pub trait Integer: Number {
     /// `self / other`, towards zero; `other` is not 0. The smallest value divided by -1 is itself.
     #[must_use]
     fn truncated_quotient(self, other: Self) -> Self;
-    /// The remainder that has the sign of `other`, which is not 0 (TensorFlow `FloorMod`, Python's `%`).
+    /// The remainder that has the sign of `other`, which is not 0 (TensorFlow `FloorMod`, Python's
+    /// `%`).
     #[must_use]
     fn floored_remainder(self, other: Self) -> Self;
-    /// `self / other`, towards minus infinity; `other` is not 0. The smallest value divided by -1 is itself.
+    /// `self / other`, towards minus infinity; `other` is not 0. The smallest value divided by -1
+    /// is itself.
     #[must_use]
     fn floored_quotient(self, other: Self) -> Self {
         let quotient = self.truncated_quotient(other);

@@ -37,7 +37,8 @@ pub fn pack<T: Copy + Send + Sync>(
     });
 }
 
-/// Part `index` of `n_parts`: `input` is `[outer, n_parts, inner]`, `out` is `[outer, inner]` (TensorFlow `Unpack`).
+/// Part `index` of `n_parts`: `input` is `[outer, n_parts, inner]`, `out` is `[outer, inner]`
+/// (TensorFlow `Unpack`).
 ///
 /// # Panics
 /// If the lengths do not fit.

@@ -60,7 +60,8 @@ impl Pad {
     /// `paddings[2 * i]` elements before and `paddings[2 * i + 1]` after dimension `i`.
     ///
     /// # Errors
-    /// [`KernelError::InvalidArgument`] for another number of paddings, negative ones, and results beyond this machine.
+    /// [`KernelError::InvalidArgument`] for another number of paddings, negative ones, and results
+    /// beyond this machine.
     pub fn new(input: &Shape, paddings: &[i64]) -> Result<Self, KernelError> {
         if paddings.len() != 2 * input.rank() {
             return Err(KernelError::invalid(format!(
@@ -115,8 +116,8 @@ impl Pad {
         &self.shape
     }
 
-    /// Elements before, of and after the input along each axis, outermost first; [`Self::inner`] elements stay neighbours under the
-    /// last one.
+    /// Elements before, of and after the input along each axis, outermost first; [`Self::inner`]
+    /// elements stay neighbours under the last one.
     pub fn axes(&self) -> impl DoubleEndedIterator<Item = [usize; 3]> + '_ {
         self.axes
             .iter()
@@ -200,7 +201,8 @@ impl Pad {
         });
     }
 
-    /// The input with its mirror image around it, which [`Self::check_mirror`] has found long enough.
+    /// The input with its mirror image around it, which [`Self::check_mirror`] has found long
+    /// enough.
     ///
     /// # Panics
     /// If a slice has another length than its shape, or a margin is longer than what it mirrors.

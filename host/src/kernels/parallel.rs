@@ -14,8 +14,9 @@ use crate::device::KernelDevice;
 use crate::device::KernelError;
 use crate::kernels::scratch::Scratch;
 
-/// Work from which on threads are woken. Asking costs the caller some 3 us; a thread that sleeps takes 10 us and more to come,
-/// and finds cold caches: kernels of 40 us were slower with its help than without, measured on two cores.
+/// Work from which on threads are woken. Asking costs the caller some 3 us; a thread that sleeps
+/// takes 10 us and more to come, and finds cold caches: kernels of 40 us were slower with its help
+/// than without, measured on two cores.
 const WORTH_WAKING_NS: u64 = 60_000;
 
 /// Work from which on it is shown to the threads that attend, which takes less than 1 us.
@@ -24,7 +25,8 @@ const WORTH_SHOWING_NS: u64 = 4_000;
 /// Work that a part of a loop should be at least.
 const PART_NS: u64 = 1_500;
 
-/// Parts per thread at most: they even out what each costs, when a helper comes, and what else the machine does.
+/// Parts per thread at most: they even out what each costs, when a helper comes, and what else the
+/// machine does.
 const PARTS_PER_THREAD: usize = 4;
 
 /// Work from which on a loop asks now and then whether the run goes on.
@@ -42,8 +44,9 @@ const PRODUCT_PIECE_NS: u64 = 50_000_000;
 /// What a grain of [`Threads::fill`] is worth.
 const GRAIN_NS: usize = 20_000;
 
-/// What an execution lends to the loops of its kernel: the device's threads, its memory for scratch, and the question whether the
-/// run goes on. Asking for threads starts the pool, so small work never does.
+/// What an execution lends to the loops of its kernel: the device's threads, its memory for
+/// scratch, and the question whether the run goes on. Asking for threads starts the pool, so small
+/// work never does.
 #[derive(Clone, Copy, Default)]
 pub struct Threads<'a> {
     pool: Option<&'a IntraOpPool>,
@@ -64,7 +67,8 @@ impl<'a> Threads<'a> {
         }
     }
 
-    /// Those of an execution: its device's pool, if it has one and the machine has cores that are not busy.
+    /// Those of an execution: its device's pool, if it has one and the machine has cores that are
+    /// not busy.
     pub fn of(context: &KernelContext<'a>) -> Self {
         let pool = || context.device().intra_op_pool();
         Self {
@@ -93,8 +97,9 @@ impl<'a> Threads<'a> {
         Scratch::new(self.device, n)
     }
 
-    /// Whether the run is over, so that a loop may end and leave its result as it is. For loops that take longer than some 10 ms
-    /// for one unit of [`Threads::fill`]; `fill` asks between units.
+    /// Whether the run is over, so that a loop may end and leave its result as it is. For loops
+    /// that take longer than some 10 ms for one unit of [`Threads::fill`]; `fill` asks between
+    /// units.
     pub fn is_interrupted(self) -> bool {
         self.interrupts.is_some_and(Interrupts::are_due)
     }
@@ -104,7 +109,8 @@ impl<'a> Threads<'a> {
         self.interrupts.is_some()
     }
 
-    /// How many parts work of so many ns on one thread is worth being divided into: one, or some for each thread.
+    /// How many parts work of so many ns on one thread is worth being divided into: one, or some
+    /// for each thread.
     pub(crate) fn parts_for(self, work_ns: u64) -> usize {
         let Some(pool) = self.pool else { return 1 };
         let is_attended = || self.is_attended && pool.is_attended();
@@ -115,7 +121,8 @@ impl<'a> Threads<'a> {
         n_worth.min(PARTS_PER_THREAD * pool.n_threads())
     }
 
-    /// The same of a product that may be divided further for nothing: so many that the run can end between two of them.
+    /// The same of a product that may be divided further for nothing: so many that the run can end
+    /// between two of them.
     pub(crate) fn pieces_for(self, work_ns: u64) -> usize {
         let n_parts = self.parts_for(work_ns);
         if !self.may_be_interrupted() {
@@ -125,8 +132,8 @@ impl<'a> Threads<'a> {
         n_parts.max(n_pieces)
     }
 
-    /// Calls `body(part)` for each part of `0..n_parts`, on all threads that work of so many ns is worth; for fewer where the run
-    /// ends meanwhile.
+    /// Calls `body(part)` for each part of `0..n_parts`, on all threads that work of so many ns is
+    /// worth; for fewer where the run ends meanwhile.
     pub(crate) fn for_each(self, work_ns: u64, n_parts: usize, body: impl Fn(usize) + Sync) {
         let is_long = work_ns >= LONG_NS;
         let body = |part: usize| {
@@ -146,9 +153,10 @@ impl<'a> Threads<'a> {
         }
     }
 
-    /// Calls `fill(start, part)` for parts of `out` that together are all of it, `start` being the index of the part's
-    /// first element; where the run ends meanwhile, the rest is left as it is. Parts begin at multiples of `unit` elements. `grain` elements should be worth some 20 us of work; fewer than
-    /// three grains stay on this thread, unless others attend.
+    /// Calls `fill(start, part)` for parts of `out` that together are all of it, `start` being the
+    /// index of the part's first element; where the run ends meanwhile, the rest is left as it
+    /// is. Parts begin at multiples of `unit` elements. `grain` elements should be worth some 20 us
+    /// of work; fewer than three grains stay on this thread, unless others attend.
     pub fn fill<T, F>(self, out: &mut [T], unit: usize, grain: usize, fill: F)
     where
         T: Send,
@@ -190,8 +198,8 @@ impl<'a> Threads<'a> {
         failure.into_inner().map_or(Ok(()), Err)
     }
 
-    /// The parallel half of [`Threads::fill`]: made once per element type rather than once per loop, of which there are
-    /// hundreds.
+    /// The parallel half of [`Threads::fill`]: made once per element type rather than once per
+    /// loop, of which there are hundreds.
     fn fill_parts<T: Send>(
         self,
         out: &mut [T],
@@ -213,8 +221,8 @@ impl<'a> Threads<'a> {
         });
     }
 
-    /// What one thread does of a loop: long work piece by piece, so that it ends when the run does. How long a unit takes is
-    /// measured, as estimates are of common shapes.
+    /// What one thread does of a loop: long work piece by piece, so that it ends when the run does.
+    /// How long a unit takes is measured, as estimates are of common shapes.
     fn fill_pieces<T: Send>(
         self,
         start: usize,

@@ -29,8 +29,8 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// The largest element of each window (TensorFlow `MaxPool`, `NHWC`): the lowest finite number where there is nothing but
-    /// padding, NaN and what is below that number.
+    /// The largest element of each window (TensorFlow `MaxPool`, `NHWC`): the lowest finite number
+    /// where there is nothing but padding, NaN and what is below that number.
     ///
     /// # Errors
     /// [`KernelError::Tensor`] without room.
@@ -52,8 +52,8 @@ impl Pool {
         self.windows(input, out, threads, &fold)
     }
 
-    /// The mean of the elements of each window that are not in the padding (TensorFlow `AvgPool`, `NHWC`); sums of short
-    /// floats are kept in `f32`.
+    /// The mean of the elements of each window that are not in the padding (TensorFlow `AvgPool`,
+    /// `NHWC`); sums of short floats are kept in `f32`.
     ///
     /// # Errors
     /// [`KernelError::Tensor`] without room.
@@ -76,8 +76,8 @@ impl Pool {
         self.windows(input, out, threads, &fold)
     }
 
-    /// Folds all windows, on all threads. The lines under a window are folded first, for whole lines of windows: neighbours stand
-    /// side by side there.
+    /// Folds all windows, on all threads. The lines under a window are folded first, for whole
+    /// lines of windows: neighbours stand side by side there.
     fn windows<T: Element, S: Element>(
         &self,
         input: &[T],
@@ -187,7 +187,8 @@ impl<Start, Plus, End> Fold<Start, Plus, End> {
         }
     }
 
-    /// Folds pixels, which are `n` elements per channel, into one. `scratch`: whatever, of as many elements.
+    /// Folds pixels, which are `n` elements per channel, into one. `scratch`: whatever, of as many
+    /// elements.
     #[inline(always)]
     fn window<T: Element, S: Element>(&self, pixels: &[S], n: i64, out: &mut [T], scratch: &mut [S])
     where

@@ -1,7 +1,7 @@
 //! Reductions over axes.
 //!
-//! Sums and products are trees: an error grows with the logarithm of the number of terms, and the result does not depend on
-//! the number of threads.
+//! Sums and products are trees: an error grows with the logarithm of the number of terms, and the
+//! result does not depend on the number of threads.
 
 use smallvec::SmallVec;
 
@@ -44,10 +44,12 @@ struct Axis {
     stride: usize,
 }
 
-/// Axes that are not negative, out of the numbers of an input (TensorFlow's rule for reductions: each axis once at most).
+/// Axes that are not negative, out of the numbers of an input (TensorFlow's rule for reductions:
+/// each axis once at most).
 ///
 /// # Errors
-/// [`KernelError::InvalidArgument`] for an axis that the shape does not have, and for one that is named twice.
+/// [`KernelError::InvalidArgument`] for an axis that the shape does not have, and for one that is
+/// named twice.
 pub fn reduced_axes(shape: &Shape, axes: &[i64]) -> Result<SmallVec<[bool; 8]>, KernelError> {
     let rank = shape.rank();
     let mut reduced = SmallVec::from_elem(false, rank);
@@ -66,7 +68,8 @@ pub fn reduced_axes(shape: &Shape, axes: &[i64]) -> Result<SmallVec<[bool; 8]>, 
     Ok(reduced)
 }
 
-/// The axis that this number means, counted from the end if it is negative; `None` if there is none.
+/// The axis that this number means, counted from the end if it is negative; `None` if there is
+/// none.
 pub fn axis_index(axis: i64, rank: usize) -> Option<usize> {
     let from_start = match usize::try_from(axis) {
         Ok(axis) => axis,
@@ -205,8 +208,8 @@ impl Reduction {
         parts[0]
     }
 
-    /// One result, of the elements that lie from the start of `input` on: rows, the last reduced run, at the places of the
-    /// other ones.
+    /// One result, of the elements that lie from the start of `input` on: rows, the last reduced
+    /// run, at the places of the other ones.
     fn rows<T: Element, R: Reducer<T>>(&self, input: &[T]) -> R::Partial {
         match self.reduced.split_last() {
             None => R::take(input[0]),

@@ -6,11 +6,13 @@ use crate::device::KernelError;
 use crate::tensor::RANK_MAX;
 use crate::tensor::Shape;
 
-/// The shape that `sizes` asks of a tensor of shape `input`, `-1` standing for whatever is left (TensorFlow `Reshape`;
-/// dimensions of 0 on both sides are left out of that division, so `[0,5]` as `[0,-1]` is `[0,5]`).
+/// The shape that `sizes` asks of a tensor of shape `input`, `-1` standing for whatever is left
+/// (TensorFlow `Reshape`; dimensions of 0 on both sides are left out of that division, so `[0,5]`
+/// as `[0,-1]` is `[0,5]`).
 ///
 /// # Errors
-/// [`KernelError::InvalidArgument`] if there are more than 253 sizes (TensorFlow's limit here), sizes are negative, more than one is open, or the number of elements disagrees.
+/// [`KernelError::InvalidArgument`] if there are more than 253 sizes (TensorFlow's limit here),
+/// sizes are negative, more than one is open, or the number of elements disagrees.
 pub fn resolve(input: &Shape, sizes: &[i64]) -> Result<Shape, KernelError> {
     if sizes.len() >= RANK_MAX {
         return Err(KernelError::invalid(format!(

@@ -158,9 +158,10 @@ impl AxisView {
         }
     }
 
-    /// `out[outer, inner]` is the index of the first element that `start` and all others are not above (for
-    /// [`Ordered::LEAST`] and `>`; the other way round for [`Ordered::MOST`] and `<`). As Eigen does it, an element that
-    /// is not beyond `start`, NaN among them, is passed over; the index is 0 where all are (TensorFlow `ArgMax`, `ArgMin`).
+    /// `out[outer, inner]` is the index of the first element that `start` and all others are not
+    /// above (for [`Ordered::LEAST`] and `>`; the other way round for [`Ordered::MOST`] and
+    /// `<`). As Eigen does it, an element that is not beyond `start`, NaN among them, is passed
+    /// over; the index is 0 where all are (TensorFlow `ArgMax`, `ArgMin`).
     ///
     /// # Panics
     /// If the axis is empty, or the lengths do not fit.

@@ -1,7 +1,8 @@
 //! Memory that a kernel needs besides its inputs and outputs.
 //!
-//! What grows with shapes is asked for here and nowhere else: it counts against the device's memory, and a refusal is an error of
-//! the kernel. A test of the house rules holds the kernels to it.
+//! What grows with shapes is asked for here and nowhere else: it counts against the device's
+//! memory, and a refusal is an error of the kernel. A test of the house rules holds the kernels to
+//! it.
 
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -17,7 +18,8 @@ use crate::tensor::MemoryId;
 use crate::tensor::OutOfMemory;
 use crate::tensor::TensorError;
 
-/// Elements in memory of the host, at first all 0. They go back when this is dropped. A few stand in this value itself.
+/// Elements in memory of the host, at first all 0. They go back when this is dropped. A few stand
+/// in this value itself.
 #[derive(Debug)]
 pub struct Scratch<T> {
     place: Place,
@@ -31,8 +33,9 @@ enum Place {
     Memory(Buffer),
 }
 
-/// What a kernel may have beyond a device's memory, where that is full: the rule `memory` of placements does not know of scratch
-/// memory, and a run that it lets through must not fail for some.
+/// What a kernel may have beyond a device's memory, where that is full: the rule `memory` of
+/// placements does not know of scratch memory, and a run that it lets through must not fail for
+/// some.
 const BEYOND_BYTES: usize = 64 << 20;
 
 /// Words of 8 bytes that need no allocation: indices of a small gather.
@@ -100,7 +103,8 @@ impl<T: bytemuck::Pod> DerefMut for Scratch<T> {
     }
 }
 
-/// Room for `n` elements of a list that stands in no device's memory, such as texts, which are the host's.
+/// Room for `n` elements of a list that stands in no device's memory, such as texts, which are the
+/// host's.
 ///
 /// # Errors
 /// [`KernelError::Tensor`] without room.

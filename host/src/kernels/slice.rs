@@ -1,4 +1,5 @@
-//! Parts and orders of a tensor's elements: what the arguments of slices, transpositions and repetitions ask for.
+//! Parts and orders of a tensor's elements: what the arguments of slices, transpositions and
+//! repetitions ask for.
 
 use smallvec::SmallVec;
 
@@ -36,7 +37,8 @@ pub fn axis_index(axis: i64, rank: usize) -> Option<usize> {
 /// `sizes[i]` elements from `begin[i]` on, `-1` standing for all that follow (TensorFlow `Slice`).
 ///
 /// # Errors
-/// [`KernelError::InvalidArgument`] if the lengths are not the rank, or elements are asked for that are not there.
+/// [`KernelError::InvalidArgument`] if the lengths are not the rank, or elements are asked for that
+/// are not there.
 pub fn slice(
     input: &Shape,
     begin: &[i64],
@@ -84,12 +86,12 @@ pub fn slice(
     Ok((Shape::new(&dims), copy))
 }
 
-/// Elements from `begin[i]` up to but without `end[i]` in steps of `strides[i]`, as Python's slices (TensorFlow
-/// `StridedSlice`, `ValidateStridedSliceOp`).
+/// Elements from `begin[i]` up to but without `end[i]` in steps of `strides[i]`, as Python's slices
+/// (TensorFlow `StridedSlice`, `ValidateStridedSliceOp`).
 ///
 /// # Errors
-/// [`KernelError::InvalidArgument`] for other lengths, strides of 0, several ellipses, too many dimensions, and where a
-/// single element is asked for that is not there.
+/// [`KernelError::InvalidArgument`] for other lengths, strides of 0, several ellipses, too many
+/// dimensions, and where a single element is asked for that is not there.
 pub fn strided_slice(
     input: &Shape,
     begin: &[i64],
@@ -175,7 +177,8 @@ pub fn strided_slice(
     Ok((shape, StridedCopy::new(start, axes)))
 }
 
-/// First element and number of elements of `from..to` in steps of `stride`, which is not 0; `None` = as far as it goes.
+/// First element and number of elements of `from..to` in steps of `stride`, which is not 0; `None`
+/// = as far as it goes.
 fn range(whole: usize, from: Option<i64>, to: Option<i64>, stride: i64) -> (usize, usize) {
     let size = i64::try_from(whole).unwrap_or(i64::MAX);
     let (lowest, highest) = if stride > 0 {
@@ -209,7 +212,8 @@ fn range(whole: usize, from: Option<i64>, to: Option<i64>, stride: i64) -> (usiz
     )
 }
 
-/// The order of dimensions `permutation` (TensorFlow `Transpose`); negative ones count from the end.
+/// The order of dimensions `permutation` (TensorFlow `Transpose`); negative ones count from the
+/// end.
 ///
 /// # Errors
 /// [`KernelError::InvalidArgument`] if it is no permutation of the dimensions.
@@ -275,7 +279,8 @@ pub fn reverse(input: &Shape, axes: &[i64]) -> Result<StridedCopy, KernelError> 
 /// The whole tensor `multiples[i]` times along dimension `i` (TensorFlow `Tile`).
 ///
 /// # Errors
-/// [`KernelError::InvalidArgument`] for another number of multiples, negative ones, and results beyond this machine.
+/// [`KernelError::InvalidArgument`] for another number of multiples, negative ones, and results
+/// beyond this machine.
 pub fn tile(input: &Shape, multiples: &[i64]) -> Result<(Shape, StridedCopy), KernelError> {
     if multiples.len() != input.rank() {
         return Err(KernelError::invalid(format!(
@@ -326,7 +331,8 @@ mod tests {
 
     #[test]
     fn ranges_are_pythons() {
-        // (whole, from, to, stride) -> the indices that Python's `range(whole)[from:to:stride]` gives.
+        // (whole, from, to, stride) -> the indices that Python's `range(whole)[from:to:stride]`
+        // gives.
         for (whole, from, to, stride, expected) in [
             (5, None, None, 1, &[0, 1, 2, 3, 4][..]),
             (5, Some(1), Some(-1), 1, &[1, 2, 3]),

@@ -21,7 +21,8 @@ const LANES: usize = 16;
 
 /// A type that rows are normalised in.
 pub trait SoftmaxRow: Real {
-    /// Whether rows are computed in [`f32`], for which as many elements of scratch as a row has are needed.
+    /// Whether rows are computed in [`f32`], for which as many elements of scratch as a row has are
+    /// needed.
     const IS_WIDENED: bool = false;
     /// `row[j] = e^(row[j] - max) / sum`, in place, for each row of `columns` elements.
     fn softmax_rows(rows: &mut [Self], columns: usize, wide: &mut [f32]);
@@ -29,8 +30,8 @@ pub trait SoftmaxRow: Real {
     fn log_softmax_row(row: &mut [Self], wide: &mut [f32]);
 }
 
-/// `out[i, j] = e^input[i, j] / sum over j`, `[rows, columns]` row-major (TensorFlow `Softmax`). A NaN or `inf` in a row,
-/// or nothing but `-inf`, makes the row NaN.
+/// `out[i, j] = e^input[i, j] / sum over j`, `[rows, columns]` row-major (TensorFlow `Softmax`). A
+/// NaN or `inf` in a row, or nothing but `-inf`, makes the row NaN.
 ///
 /// # Errors
 /// [`KernelError::Tensor`] without room.

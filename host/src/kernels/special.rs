@@ -5,7 +5,8 @@ pub fn acosh(x: f64) -> f64 {
     if x < 1.0 { f64::NAN } else { libm::acosh(x) }
 }
 
-/// `ln(1 + e^x)` (TensorFlow `Softplus`): far from 0, where the other term does not matter, `x` and `e^x`.
+/// `ln(1 + e^x)` (TensorFlow `Softplus`): far from 0, where the other term does not matter, `x` and
+/// `e^x`.
 pub fn softplus(x: f64) -> f64 {
     let threshold = f64::EPSILON.ln() + 2.0;
     if x > -threshold {

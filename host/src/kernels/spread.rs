@@ -1,4 +1,5 @@
-//! Any number of operands repeated to one shape (NumPy broadcasting), in runs that are as long as can be.
+//! Any number of operands repeated to one shape (NumPy broadcasting), in runs that are as long as
+//! can be.
 
 use smallvec::SmallVec;
 
@@ -16,7 +17,8 @@ pub struct Spread<const N: usize> {
     n_elements: usize,
 }
 
-/// A run of neighbouring output dimensions in which each operand either advances (its stride) or stays (0).
+/// A run of neighbouring output dimensions in which each operand either advances (its stride) or
+/// stays (0).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Axis<const N: usize> {
     size: usize,
@@ -50,8 +52,8 @@ impl<const N: usize> Spread<N> {
     /// The way from operands of these shapes to `shape`.
     ///
     /// # Errors
-    /// [`KernelError::InvalidArgument`] with both shapes if an operand cannot be repeated to it, and if it is beyond this
-    /// machine.
+    /// [`KernelError::InvalidArgument`] with both shapes if an operand cannot be repeated to it,
+    /// and if it is beyond this machine.
     pub fn new(shape: &Shape, operands: [&Shape; N]) -> Result<Self, KernelError> {
         if shape.n_elements() == usize::MAX {
             return Err(KernelError::invalid(format!(
@@ -106,8 +108,9 @@ impl<const N: usize> Spread<N> {
         self.axes.iter().map(|axis| (axis.size, axis.strides))
     }
 
-    /// Calls `run(offsets, advances, part)` for runs of `out` that together are all of it: operand `i` begins at
-    /// `offsets[i]` and has one element for each of the run, or one for all where it does not advance.
+    /// Calls `run(offsets, advances, part)` for runs of `out` that together are all of it: operand
+    /// `i` begins at `offsets[i]` and has one element for each of the run, or one for all where
+    /// it does not advance.
     ///
     /// # Panics
     /// If `out` has another length than the shape says.

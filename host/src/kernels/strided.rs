@@ -38,8 +38,8 @@ pub fn row_major_strides(dims: &[usize]) -> SmallVec<[isize; 6]> {
 }
 
 impl StridedCopy {
-    /// A copy from element `start` on; per dimension of the result, outermost first, its size and the elements of the
-    /// input from one index to the next.
+    /// A copy from element `start` on; per dimension of the result, outermost first, its size and
+    /// the elements of the input from one index to the next.
     pub fn new(start: usize, axes: impl IntoIterator<Item = (usize, isize)>) -> Self {
         let mut merged: SmallVec<[Axis; 6]> = SmallVec::new();
         let mut n_elements = 1usize;
@@ -76,7 +76,8 @@ impl StridedCopy {
         self.start
     }
 
-    /// Sizes and strides, outermost first, none of size 1; neighbours that one stride walks over are one axis.
+    /// Sizes and strides, outermost first, none of size 1; neighbours that one stride walks over
+    /// are one axis.
     pub fn axes(&self) -> impl DoubleEndedIterator<Item = (usize, isize)> + ExactSizeIterator + '_ {
         self.axes.iter().map(|axis| (axis.size, axis.stride))
     }
@@ -116,8 +117,8 @@ impl StridedCopy {
         }
     }
 
-    /// The axis that is contiguous in the input, where the last one of the result is not and both are long: there, going
-    /// row by row would touch a cache line per element.
+    /// The axis that is contiguous in the input, where the last one of the result is not and both
+    /// are long: there, going row by row would touch a cache line per element.
     pub fn contiguous_axis(&self) -> Option<usize> {
         let (last, outer) = self.axes.split_last()?;
         let strided = last.size >= 4 && last.stride.unsigned_abs() > 1;
@@ -155,7 +156,8 @@ impl StridedCopy {
         }
     }
 
-    /// Whole indices `first..` of the axes up to `across`, each `unit` elements of the result, block by block.
+    /// Whole indices `first..` of the axes up to `across`, each `unit` elements of the result,
+    /// block by block.
     fn apply_blocks<T: Copy>(
         &self,
         across: usize,
@@ -188,7 +190,8 @@ impl StridedCopy {
     }
 }
 
-/// `out[i, columns.start + j] = input[offset + i + j * stride]`, rows of `out` being `row_stride` elements apart.
+/// `out[i, columns.start + j] = input[offset + i + j * stride]`, rows of `out` being `row_stride`
+/// elements apart.
 fn transpose<T: Copy>(
     input: &[T],
     offset: usize,

@@ -13,7 +13,8 @@ use crate::tensor::Element;
 /// Elements that are worth handing to another thread.
 const GRAIN: usize = 16 * 1024;
 
-/// Elements that short floats are widened in at a time: a block that stays in the first-level cache.
+/// Elements that short floats are widened in at a time: a block that stays in the first-level
+/// cache.
 const BLOCK: usize = 1024;
 
 /// A function of a real number, named as TensorFlow's op.
@@ -141,7 +142,8 @@ impl RealSlice for f32 {
                 vector(&rten_vecmath::Erf {}, input, out);
                 small_erf(input, out);
             }
-            // The library's vectors are good to 4e-7 of 1, which near multiples of pi is nothing of the result.
+            // The library's vectors are good to 4e-7 of 1, which near multiples of pi is nothing of
+            // the result.
             RealFunction::Sin => each(input, out, Self::sin),
             RealFunction::Cos => each(input, out, Self::cos),
             RealFunction::Erfc => by_double(input, out, libm::erfc),
@@ -234,8 +236,8 @@ impl RealSlice for bf16 {
     }
 }
 
-/// Replaces the error function below 1/2 by its Taylor series: the library's is good to 7e-7, which is nothing of what it
-/// gives for larger numbers and all of what it gives near 0.
+/// Replaces the error function below 1/2 by its Taylor series: the library's is good to 7e-7, which
+/// is nothing of what it gives for larger numbers and all of what it gives near 0.
 #[expect(clippy::cast_possible_truncation, reason = "a constant, rounded once")]
 fn small_erf(input: &[f32], out: &mut [f32]) {
     for (o, &x) in out.iter_mut().zip(input) {
@@ -317,7 +319,8 @@ mod tests {
         RealFunction::Cos,
     ];
 
-    /// The vectorized functions against the double-precision ones, over every exponent and both signs.
+    /// The vectorized functions against the double-precision ones, over every exponent and both
+    /// signs.
     #[test]
     fn single_precision_agrees_with_double_precision() {
         let input: Vec<f32> = (0..u32::MAX)
@@ -342,8 +345,9 @@ mod tests {
             for ((x, s), d) in input.iter().zip(single).zip(double) {
                 #[expect(clippy::cast_possible_truncation, reason = "to be compared")]
                 let expected = d as f32;
-                // 4 units in the last place: what the library states for its worst function; its error function, used from 1/2
-                // on, is Abramowitz and Stegun's 7.1.26, good to 5e-7. Results below the smallest normal number may be 0.
+                // 4 units in the last place: what the library states for its worst function; its
+                // error function, used from 1/2 on, is Abramowitz and Stegun's
+                // 7.1.26, good to 5e-7. Results below the smallest normal number may be 0.
                 let least = match function {
                     RealFunction::Erf if x.abs() >= 0.5 => 7e-7,
                     _ => f32::MIN_POSITIVE,

@@ -47,8 +47,8 @@ impl WindowSpec {
     /// The windows on an axis of `input` elements (TensorFlow `GetWindowedOutputSize`).
     ///
     /// # Errors
-    /// [`KernelError::InvalidArgument`] if the window is larger than the padded input by a stride or more, or the sizes
-    /// are beyond this machine.
+    /// [`KernelError::InvalidArgument`] if the window is larger than the padded input by a stride
+    /// or more, or the sizes are beyond this machine.
     pub fn over(self, input: usize) -> Result<WindowAxis, KernelError> {
         let too_large = || {
             KernelError::invalid(format!(
@@ -107,7 +107,8 @@ impl WindowSpec {
     }
 }
 
-/// Rounds towards zero: a window that is too large by less than a stride gives no output, rather than an error.
+/// Rounds towards zero: a window that is too large by less than a stride gives no output, rather
+/// than an error.
 fn windows(length: i64, effective: i64, stride: i64) -> i64 {
     // Strides may be anything up to 2^63, where a sum would wrap.
     length.saturating_sub(effective).saturating_add(stride) / stride
@@ -135,7 +136,8 @@ impl WindowAxis {
             .filter(|&position| position < self.input)
     }
 
-    /// The taps of window `output` that are not in the padding; only for windows that are not dilated.
+    /// The taps of window `output` that are not in the padding; only for windows that are not
+    /// dilated.
     #[inline]
     pub fn inputs_of(&self, output: usize) -> std::ops::Range<usize> {
         let start = output * self.stride;
@@ -159,7 +161,8 @@ mod tests {
 
     #[test]
     fn sizes_and_padding_are_tensorflows() {
-        // (input, size, stride, dilation, padding) -> (output, pad before); computed with tensorflow-cpu 2.21.
+        // (input, size, stride, dilation, padding) -> (output, pad before); computed with
+        // tensorflow-cpu 2.21.
         for (input, window, expected) in [
             (28, spec(5, 1, 1, Padding::Same), (28, 2)),
             (28, spec(5, 1, 1, Padding::Valid), (24, 0)),

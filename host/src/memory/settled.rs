@@ -13,8 +13,8 @@ pub(crate) struct Settled {
     pub(crate) is_settled: Vec<bool>,
     /// Per value whether it is the same in all runs: constants, and their copies on other devices.
     pub(crate) is_fixed: Vec<bool>,
-    /// Per value whether it is fixed and some step of a run reads it. Only such constants are kept: a constant that is read on
-    /// other devices alone takes no memory of its own device.
+    /// Per value whether it is fixed and some step of a run reads it. Only such constants are
+    /// kept: a constant that is read on other devices alone takes no memory of its own device.
     pub(crate) is_held: Vec<bool>,
 }
 

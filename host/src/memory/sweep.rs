@@ -38,8 +38,8 @@ pub(crate) struct Peak {
 }
 
 impl<'a> Sweep<'a> {
-    /// `shapes`: per value, as far as they are known. `memory_of_device`: per device the number of its memory; memories on the
-    /// host are not counted.
+    /// `shapes`: per value, as far as they are known. `memory_of_device`: per device the number of
+    /// its memory; memories on the host are not counted.
     pub(crate) fn new(
         plan: &'a Plan,
         graph: &'a Graph,
@@ -97,7 +97,8 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    /// The values of this many bytes that no run makes: constants that wait for something, whose bytes all runs share.
+    /// The values of this many bytes that no run makes: constants that wait for something, whose
+    /// bytes all runs share.
     pub(crate) fn leave_out(&mut self, value: usize) {
         self.bytes[value] = 0;
     }
@@ -156,7 +157,8 @@ impl<'a> Sweep<'a> {
         first
     }
 
-    /// Visits each step when its outputs are there and its inputs still are, with the workspace of its node.
+    /// Visits each step when its outputs are there and its inputs still are, with the workspace of
+    /// its node.
     fn walk(&self, mut visit: impl FnMut(StepId, &Held, u64)) {
         let mut held = Held {
             bytes: vec![0; self.n_memories],

@@ -27,7 +27,8 @@ use crate::tensor::Shape;
 /// What is named of a memory that is too small.
 const N_HOLDERS_NAMED: usize = 3;
 
-/// What a graph holds on certain devices: a run that is fed every placeholder and fetches what nobody reads.
+/// What a graph holds on certain devices: a run that is fed every placeholder and fetches what
+/// nobody reads.
 pub(crate) struct Whole<'a> {
     candidates: &'a Candidates,
     devices: &'a [u32],

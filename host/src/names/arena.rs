@@ -7,8 +7,8 @@ use hashbrown::HashTable;
 
 use crate::names::strings::Strings;
 
-/// Distinct names in one allocation, numbered in the order in which they came. Finding one allocates nothing, and the index
-/// holds no second copy of them.
+/// Distinct names in one allocation, numbered in the order in which they came. Finding one
+/// allocates nothing, and the index holds no second copy of them.
 #[derive(Debug, Clone, Default)]
 pub struct NameArena {
     names: Strings,
@@ -17,7 +17,8 @@ pub struct NameArena {
 }
 
 impl NameArena {
-    /// The number of a name, which is added unless it is there, and whether it was added. `None` once all together exceed 4 GiB.
+    /// The number of a name, which is added unless it is there, and whether it was added. `None`
+    /// once all together exceed 4 GiB.
     pub fn insert(&mut self, name: &str) -> Option<(u32, bool)> {
         if let Some(id) = self.find(name) {
             return Some((id, false));

@@ -1,4 +1,5 @@
-//! Parsed device names (TensorFlow `DeviceNameUtils::ParsedName`): the type, its spellings, and names derived from it.
+//! Parsed device names (TensorFlow `DeviceNameUtils::ParsedName`): the type, its spellings, and
+//! names derived from it.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -7,7 +8,8 @@ use std::sync::Arc;
 
 /// A device name, possibly partial: each part that is set must match, the others match anything.
 ///
-/// The order of two names is TensorFlow's numeric one: part by part, unset before set, numbers as numbers.
+/// The order of two names is TensorFlow's numeric one: part by part, unset before set, numbers as
+/// numbers.
 ///
 /// ```
 /// use placewright::names::DeviceName;
@@ -27,7 +29,8 @@ pub struct DeviceName {
     pub task: Option<u32>,
     /// Device type, case sensitive.
     pub device_type: Option<Arc<str>>,
-    /// Index among the devices of that type in the task. May be set without a type, but is not printed then.
+    /// Index among the devices of that type in the task. May be set without a type, but is not
+    /// printed then.
     pub index: Option<u32>,
 }
 
@@ -40,7 +43,8 @@ pub enum NameError {
         "`{0}` is no device name; expected `/job:J/replica:R/task:T/device:TYPE:INDEX`, any part of it, or `TYPE:INDEX`"
     )]
     Malformed(String),
-    /// Not a device name, where only names of devices that exist should come: a bug of the caller's.
+    /// Not a device name, where only names of devices that exist should come: a bug of the
+    /// caller's.
     #[error(
         "`{0}` has no host CPU: it is no device name; expected `/job:J/replica:R/task:T/device:TYPE:INDEX`, or any part of it"
     )]
@@ -81,7 +85,8 @@ pub enum NameError {
 }
 
 impl fmt::Display for DeviceName {
-    /// The canonical spelling, as TensorFlow prints it: an index without a type is left out. [`Self::request_text`] has it.
+    /// The canonical spelling, as TensorFlow prints it: an index without a type is left out.
+    /// [`Self::request_text`] has it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write_task(f)?;
         if let Some(device_type) = &self.device_type {
@@ -124,8 +129,8 @@ impl DeviceName {
         }
     }
 
-    /// The name as a request says it, for messages and wherever nothing may be lost: as printed, and an index without a type
-    /// as `/device:*:INDEX`. Parses to the same name.
+    /// The name as a request says it, for messages and wherever nothing may be lost: as printed,
+    /// and an index without a type as `/device:*:INDEX`. Parses to the same name.
     ///
     /// ```
     /// use placewright::names::DeviceName;
@@ -156,8 +161,8 @@ impl DeviceName {
             || self.index.is_some()
     }
 
-    /// `/job:J/replica:R/task:T/type:INDEX`, the type in lower case: how full names were spelled before TensorFlow 1.1.
-    /// `None` unless fully specified.
+    /// `/job:J/replica:R/task:T/type:INDEX`, the type in lower case: how full names were spelled
+    /// before TensorFlow 1.1. `None` unless fully specified.
     pub fn legacy_full_name(&self) -> Option<String> {
         if !self.is_fully_specified() {
             return None;
@@ -184,7 +189,8 @@ impl DeviceName {
         Some(format!("{}:{}", self.device_type.as_ref()?, self.index?))
     }
 
-    /// The spellings that a full name is known under in a device set: canonical and legacy. Empty unless fully specified.
+    /// The spellings that a full name is known under in a device set: canonical and legacy. Empty
+    /// unless fully specified.
     pub fn mapping_names(&self) -> Vec<String> {
         match self.legacy_full_name() {
             Some(legacy) => vec![self.to_string(), legacy],
@@ -215,7 +221,8 @@ impl DeviceName {
         self.has_task().then(|| self.address_space().to_string())
     }
 
-    /// The task's part, as far as it is set, and `TYPE:INDEX`; `None` unless type and index are set.
+    /// The task's part, as far as it is set, and `TYPE:INDEX`; `None` unless type and index are
+    /// set.
     pub fn split(&self) -> Option<(String, String)> {
         Some((self.address_space().to_string(), self.legacy_local_name()?))
     }
@@ -230,7 +237,8 @@ impl DeviceName {
         }
     }
 
-    /// The order of two names as texts: those that do not parse come first, as strings, then the others by part.
+    /// The order of two names as texts: those that do not parse come first, as strings, then the
+    /// others by part.
     pub fn compare_texts(a: &str, b: &str) -> Ordering {
         match (Self::parse_full(a), Self::parse_full(b)) {
             (Ok(a), Ok(b)) => a.cmp(&b),

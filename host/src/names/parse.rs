@@ -7,14 +7,16 @@
 //!       | ( "/cpu:" | "/CPU:" | "/gpu:" | "/GPU:" ) ( "*" | digits )
 //! local = identifier ":" digits
 //! ```
-//! An identifier is an ASCII letter followed by letters, digits and underscores. A later part overwrites an earlier one.
+//! An identifier is an ASCII letter followed by letters, digits and underscores. A later part
+//! overwrites an earlier one.
 
 use std::sync::Arc;
 
 use crate::names::name::{DeviceName, NameError};
 
 impl DeviceName {
-    /// Parses a full name, possibly partial: `/job:worker/task:0/device:GPU:*`. The empty text and `/` match anything.
+    /// Parses a full name, possibly partial: `/job:worker/task:0/device:GPU:*`. The empty text and
+    /// `/` match anything.
     ///
     /// # Errors
     /// [`NameError::Malformed`].
@@ -40,7 +42,8 @@ impl DeviceName {
             .ok_or_else(|| NameError::Malformed(text.to_owned()))
     }
 
-    /// The name that `text` (local or full) means beside `base_name`: unset parts are filled from it.
+    /// The name that `text` (local or full) means beside `base_name`: unset parts are filled from
+    /// it.
     ///
     /// # Errors
     /// If one of them does not parse, or `base_name` is not fully specified.
@@ -134,7 +137,8 @@ fn identifier(text: &str) -> Option<Arc<str>> {
     valid.then(|| text.into())
 }
 
-/// Decimal digits alone. TensorFlow keeps numbers in a signed 32-bit integer; larger ones are refused here.
+/// Decimal digits alone. TensorFlow keeps numbers in a signed 32-bit integer; larger ones are
+/// refused here.
 fn number(text: &str) -> Option<u32> {
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;

@@ -14,12 +14,14 @@ pub enum MergeMode {
 }
 
 impl DeviceName {
-    /// Whether each part that is set here is set and equal in `name`: a name to find devices by, and a device's full name.
+    /// Whether each part that is set here is set and equal in `name`: a name to find devices by,
+    /// and a device's full name.
     pub fn matches(&self, name: &Self) -> bool {
         name.is_specification_of(self)
     }
 
-    /// Whether each part set in `less_specific` is set and equal here (TensorFlow `IsSpecification`).
+    /// Whether each part set in `less_specific` is set and equal here (TensorFlow
+    /// `IsSpecification`).
     pub fn is_specification_of(&self, less_specific: &Self) -> bool {
         fn implied<T: PartialEq>(less: Option<&T>, more: Option<&T>) -> bool {
             less.is_none() || less == more
@@ -34,7 +36,8 @@ impl DeviceName {
             && implied(less_specific.index.as_ref(), self.index.as_ref())
     }
 
-    /// Whether no part is set on both sides with different values (TensorFlow `AreCompatibleDevNames`).
+    /// Whether no part is set on both sides with different values (TensorFlow
+    /// `AreCompatibleDevNames`).
     pub fn is_compatible_with(&self, other: &Self) -> bool {
         !conflict(self.job.as_ref(), other.job.as_ref())
             && !conflict(self.replica.as_ref(), other.replica.as_ref())
@@ -87,8 +90,9 @@ impl DeviceName {
         fill(&mut self.index, &other.index);
     }
 
-    /// Takes the parts that `other` sets; `mode` says what happens where type or index differ (TensorFlow `MergeDevNames`).
-    /// Where a soft merge meets two types, both type and index end up unset, whatever the indices were.
+    /// Takes the parts that `other` sets; `mode` says what happens where type or index differ
+    /// (TensorFlow `MergeDevNames`). Where a soft merge meets two types, both type and index
+    /// end up unset, whatever the indices were.
     ///
     /// # Errors
     /// [`NameError::Incompatible`], with both names; `self` is as it was before.

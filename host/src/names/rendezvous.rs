@@ -1,6 +1,8 @@
-//! Names of transfers: the keys under which one device sends a tensor and another receives it (TensorFlow `Rendezvous`).
+//! Names of transfers: the keys under which one device sends a tensor and another receives it
+//! (TensorFlow `Rendezvous`).
 //!
-//! A key is put together from names alone, so it belongs here: plans, traces and errors all tell transfers apart by it.
+//! A key is put together from names alone, so it belongs here: plans, traces and errors all tell
+//! transfers apart by it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +10,8 @@ use std::str::FromStr;
 use crate::names::name::DeviceName;
 use crate::names::name::NameError;
 
-/// Which execution of an edge: the frame of a loop, and the iteration in it. Outside of loops both are 0.
+/// Which execution of an edge: the frame of a loop, and the iteration in it. Outside of loops both
+/// are 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct FrameIteration {
     /// The frame.
@@ -25,8 +28,9 @@ impl fmt::Display for FrameIteration {
 
 /// The key of one transfer: `SOURCE;INCARNATION;DESTINATION;EDGE;FRAME:ITERATION`.
 ///
-/// The incarnation is that of the source, in hexadecimal; it tells a device from the one that had its name before a restart.
-/// Key and parts are kept as they were written: two spellings of one device make two keys, as in TensorFlow.
+/// The incarnation is that of the source, in hexadecimal; it tells a device from the one that had
+/// its name before a restart. Key and parts are kept as they were written: two spellings of one
+/// device make two keys, as in TensorFlow.
 ///
 /// ```
 /// use placewright::names::RendezvousKey;
@@ -44,10 +48,12 @@ pub struct RendezvousKey {
 }
 
 impl RendezvousKey {
-    /// The key of an edge between two devices, given by their names, possibly partial. The incarnation is written with 16 digits.
+    /// The key of an edge between two devices, given by their names, possibly partial. The
+    /// incarnation is written with 16 digits.
     ///
     /// # Errors
-    /// As [`Self::parse`]: the devices must be names, the edge's name neither empty nor with a semicolon in it.
+    /// As [`Self::parse`]: the devices must be names, the edge's name neither empty nor with a
+    /// semicolon in it.
     pub fn new(
         source: &str,
         source_incarnation: u64,
@@ -60,8 +66,9 @@ impl RendezvousKey {
         ))
     }
 
-    /// Reads a key. The devices may be partial names, the incarnation has 1 to 16 hexadecimal digits, the last part need only
-    /// be there. One semicolon may follow the last part, as in TensorFlow.
+    /// Reads a key. The devices may be partial names, the incarnation has 1 to 16 hexadecimal
+    /// digits, the last part need only be there. One semicolon may follow the last part, as in
+    /// TensorFlow.
     ///
     /// # Errors
     /// [`NameError::Key`], with the key and the part at fault.

@@ -1,4 +1,5 @@
-//! Device specifications of TensorFlow's Python front end (`tf.DeviceSpec`): another grammar than the runtime's.
+//! Device specifications of TensorFlow's Python front end (`tf.DeviceSpec`): another grammar than
+//! the runtime's.
 
 use std::fmt;
 use std::hash::Hash;
@@ -10,11 +11,12 @@ use super::name::NameError;
 /// Types that may stand without `device:` before them, in any case.
 const SHORT_TYPES: [&str; 5] = ["CPU", "GPU", "TPU", "CUSTOM", "EPU"];
 
-/// What a device scope asks for, as TensorFlow's Python front end reads and prints it (`tf.DeviceSpec`).
+/// What a device scope asks for, as TensorFlow's Python front end reads and prints it
+/// (`tf.DeviceSpec`).
 ///
-/// It differs from [`DeviceName`](super::DeviceName), which the runtime parses: the leading slash may be missing, `/cpu` is a type
-/// without an index, jobs may be any text, indices may be negative, and `/device:GPU` is refused. Two are equal where they print the
-/// same.
+/// It differs from [`DeviceName`](super::DeviceName), which the runtime parses: the leading slash
+/// may be missing, `/cpu` is a type without an index, jobs may be any text, indices may be
+/// negative, and `/device:GPU` is refused. Two are equal where they print the same.
 ///
 /// ```
 /// use placewright::names::DeviceSpec;
@@ -81,8 +83,9 @@ impl DeviceSpec {
         self
     }
 
-    /// Parses a specification (`tf.DeviceSpec.from_string`). Pieces between slashes may be empty, and of a job, replica or task the
-    /// last one counts. `plugged_in`: types, besides those that TensorFlow knows, that may stand without `device:`, in upper case.
+    /// Parses a specification (`tf.DeviceSpec.from_string`). Pieces between slashes may be empty,
+    /// and of a job, replica or task the last one counts. `plugged_in`: types, besides those
+    /// that TensorFlow knows, that may stand without `device:`, in upper case.
     ///
     /// # Errors
     /// [`NameError::Spec`], with the piece that is none.
@@ -142,8 +145,8 @@ impl DeviceSpec {
         Ok(spec)
     }
 
-    /// The same with each component that `other` sets (`make_merged_spec`): one by one, so an index may come to stand with the other
-    /// one's type.
+    /// The same with each component that `other` sets (`make_merged_spec`): one by one, so an index
+    /// may come to stand with the other one's type.
     #[must_use]
     pub fn merged(&self, other: &Self) -> Self {
         let mut merged = self.clone();
@@ -241,7 +244,8 @@ fn normalized(device_type: &str) -> String {
     }
 }
 
-/// What Python's `int()` makes of a text: white space around it, a sign, digits of base 10 with single underscores between them.
+/// What Python's `int()` makes of a text: white space around it, a sign, digits of base 10 with
+/// single underscores between them.
 fn python_int(text: &str) -> Option<i64> {
     let text = text.trim();
     let digits = text.strip_prefix(['+', '-']).unwrap_or(text);

@@ -1,6 +1,7 @@
 //! Adds nodes of known ops to a graph: what the graph builder and the importer share.
 //!
-//! Two steps, because the builder adds constants of its own between them: a node that is refused leaves nothing behind.
+//! Two steps, because the builder adds constants of its own between them: a node that is refused
+//! leaves nothing behind.
 
 use rustc_hash::FxHashMap;
 
@@ -22,8 +23,8 @@ use crate::graph::Output;
 use crate::graph::Work;
 use crate::tensor::PartialShape;
 
-/// A [`GraphAssembler`] that asks ops: number and types of a node's outputs come from its signature; shapes, values that are
-/// known before a run, and work come from the op's functions.
+/// A [`GraphAssembler`] that asks ops: number and types of a node's outputs come from its
+/// signature; shapes, values that are known before a run, and work come from the op's functions.
 #[derive(Debug)]
 pub(crate) struct OpAssembler {
     assembler: GraphAssembler,
@@ -66,9 +67,9 @@ pub(crate) enum OpNodeError {
 }
 
 impl OpAssembler {
-    /// An empty graph. All nodes together have at most `n_items_max` outputs, each counted with the dimensions of its node's
-    /// inputs; and at most as many elements are kept of values that are known before a run. Beyond that, shapes are merely
-    /// less well known.
+    /// An empty graph. All nodes together have at most `n_items_max` outputs, each counted with the
+    /// dimensions of its node's inputs; and at most as many elements are kept of values that
+    /// are known before a run. Beyond that, shapes are merely less well known.
     pub(crate) fn new(name: impl Into<String>, producer_version: i32, n_items_max: usize) -> Self {
         Self {
             assembler: GraphAssembler::new(name),

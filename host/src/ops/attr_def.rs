@@ -1,4 +1,5 @@
-//! Attributes of op definitions: their kinds, limits and defaults, from TensorFlow's signature text.
+//! Attributes of op definitions: their kinds, limits and defaults, from TensorFlow's signature
+//! text.
 
 use std::fmt;
 use std::sync::Arc;
@@ -73,7 +74,8 @@ pub struct AttrDef {
 }
 
 impl AttrDef {
-    /// Reads `"T: {half, float} = DT_FLOAT"`, `"N: int >= 1"`, `"strides: list(int)"`, `"padding: {'SAME', 'VALID'}"`.
+    /// Reads `"T: {half, float} = DT_FLOAT"`, `"N: int >= 1"`, `"strides: list(int)"`, `"padding:
+    /// {'SAME', 'VALID'}"`.
     ///
     /// # Errors
     /// What is wrong with the text, in words.
@@ -117,7 +119,8 @@ impl AttrDef {
     /// What is wrong with the value, in words that go on after "attribute `x`".
     pub fn check(&self, value: &AttrValue) -> Result<(), String> {
         if let AttrValue::Placeholder(_) = value {
-            // Stands for an attribute of the enclosing function: judged when the function is instantiated.
+            // Stands for an attribute of the enclosing function: judged when the function is
+            // instantiated.
             return Ok(());
         }
         if !self.is_list {
@@ -271,8 +274,8 @@ impl fmt::Display for AttrDef {
     }
 }
 
-/// The types that a word of a signature stands for: one type, or one of TensorFlow's named sets (less quantized types, which
-/// no tensor here has).
+/// The types that a word of a signature stands for: one type, or one of TensorFlow's named sets
+/// (less quantized types, which no tensor here has).
 fn type_set(word: &str) -> Option<Vec<DType>> {
     let is_real = |dtype: &DType| dtype.is_floating() || dtype.is_integer();
     let is_complex = |dtype: &DType| matches!(dtype, DType::Complex64 | DType::Complex128);

@@ -55,9 +55,9 @@ pub enum NodeDefError {
 }
 
 impl OpDef {
-    /// Checks a node of this op: attributes (presence, kind, allowed values), numbers and types of data inputs and outputs.
-    /// Gives its attributes, complete with the op's defaults. Nodes that the graph builder or the importer made have been
-    /// checked ([`Graph::is_checked`]).
+    /// Checks a node of this op: attributes (presence, kind, allowed values), numbers and types of
+    /// data inputs and outputs. Gives its attributes, complete with the op's defaults. Nodes
+    /// that the graph builder or the importer made have been checked ([`Graph::is_checked`]).
     ///
     /// # Errors
     /// [`NodeDefError`] for the first contradiction.
@@ -170,7 +170,8 @@ mod tests {
         }
     }
 
-    /// A node of `Blend(images: N * T, weight: float) -> (image: T)` on `n_images` images of `found`, checked.
+    /// A node of `Blend(images: N * T, weight: float) -> (image: T)` on `n_images` images of
+    /// `found`, checked.
     fn check(
         attrs: &[(&str, AttrValue)],
         n_images: usize,

@@ -73,7 +73,8 @@ pub struct ArgDef {
     pub name: Arc<str>,
     /// Element type.
     pub dtype: ArgType,
-    /// The `int` attribute that says how many tensors there are; `None` = one, or as many as the type list has.
+    /// The `int` attribute that says how many tensors there are; `None` = one, or as many as the
+    /// type list has.
     pub number_attr: Option<Arc<str>>,
     /// Whether it is a reference.
     pub is_ref: bool,
@@ -89,7 +90,8 @@ pub struct TypedSlot {
 }
 
 impl TypedSlot {
-    /// Whether a tensor of this type may stand here: a reference may be read as a value; a value is no reference.
+    /// Whether a tensor of this type may stand here: a reference may be read as a value; a value is
+    /// no reference.
     pub fn accepts(&self, dtype: DType, is_ref: bool) -> bool {
         self.dtype == dtype && (is_ref || !self.is_ref)
     }
@@ -107,8 +109,9 @@ pub(crate) enum AttrFault {
 }
 
 impl ArgDef {
-    /// Reads `"value: T"`, `"inputs: N * T"`, `"components: Tin"`, `"ref: Ref(T)"`, `"size: int32"`. Whether a bare name is a
-    /// `type` or a `list(type)` attribute is looked up in `attrs`.
+    /// Reads `"value: T"`, `"inputs: N * T"`, `"components: Tin"`, `"ref: Ref(T)"`, `"size:
+    /// int32"`. Whether a bare name is a `type` or a `list(type)` attribute is looked up in
+    /// `attrs`.
     fn parse(text: &str, attrs: &[AttrDef]) -> Result<Self, String> {
         let (name, rest) = text
             .split_once(':')
@@ -209,9 +212,10 @@ pub struct OpDef {
 }
 
 impl OpDef {
-    /// The op with this signature, in TensorFlow's text (see [`AttrDef::parse`] for attributes; arguments are `"value: T"`,
-    /// `"inputs: N * T"`, `"components: Tin"` or `"ref: Ref(T)"`). Without further functions, shapes are unknown and the work
-    /// is the bytes of inputs and outputs.
+    /// The op with this signature, in TensorFlow's text (see [`AttrDef::parse`] for attributes;
+    /// arguments are `"value: T"`, `"inputs: N * T"`, `"components: Tin"` or `"ref: Ref(T)"`).
+    /// Without further functions, shapes are unknown and the work is the bytes of inputs and
+    /// outputs.
     ///
     /// # Errors
     /// [`OpDefError::Syntax`], with the line in question.
@@ -240,7 +244,8 @@ impl OpDef {
         Ok(Self::from_parts(name.into(), inputs, outputs, attrs))
     }
 
-    /// The op with these arguments and attributes, from a signature that was parsed elsewhere (a function of a library).
+    /// The op with these arguments and attributes, from a signature that was parsed elsewhere (a
+    /// function of a library).
     pub fn from_parts(
         name: Arc<str>,
         inputs: Vec<ArgDef>,
@@ -279,7 +284,8 @@ impl OpDef {
         self
     }
 
-    /// The same with a function that says what is known of the output values: one entry per output, or none at all.
+    /// The same with a function that says what is known of the output values: one entry per output,
+    /// or none at all.
     #[must_use]
     pub fn with_fold(
         mut self,
@@ -324,8 +330,9 @@ impl OpDef {
         self.attrs.iter().find(|attr| *attr.name == *name)
     }
 
-    /// The attributes of a node that was given these: checked, and complete with the op's defaults. Attributes that start with
-    /// `_` are nobody's business but those who read them, and come along unchecked.
+    /// The attributes of a node that was given these: checked, and complete with the op's defaults.
+    /// Attributes that start with `_` are nobody's business but those who read them, and come
+    /// along unchecked.
     ///
     /// # Errors
     /// The first attribute that is wrong or missing.
@@ -359,8 +366,9 @@ impl OpDef {
         self.stateful
     }
 
-    /// The input slots that argument `arg` covers on a node with these attributes; `None` if there is no such argument, or the
-    /// attributes do not say. Kernels name host-memory arguments so.
+    /// The input slots that argument `arg` covers on a node with these attributes; `None` if there
+    /// is no such argument, or the attributes do not say. Kernels name host-memory arguments
+    /// so.
     pub fn input_range(&self, arg: &str, attrs: &AttrSet) -> Option<Range<usize>> {
         range(&self.inputs, arg, attrs)
     }
@@ -485,7 +493,8 @@ fn slots(args: &[ArgDef], attrs: &AttrSet) -> Result<Vec<TypedSlot>, SignatureEr
     Ok(slots)
 }
 
-/// A definition in the tables of this folder: arguments separated by commas, attributes by semicolons.
+/// A definition in the tables of this folder: arguments separated by commas, attributes by
+/// semicolons.
 ///
 /// # Panics
 /// If the text is malformed, which a test of every shipped definition would show.

@@ -1,7 +1,8 @@
-//! Arithmetic of sizes before a run: what TensorFlow's shape refiner does with `Shape`, `Pack`, `StridedSlice` and their like.
+//! Arithmetic of sizes before a run: what TensorFlow's shape refiner does with `Shape`, `Pack`,
+//! `StridedSlice` and their like.
 //!
-//! Each function gives one entry per output, from what is known of the inputs and the inferred output shapes; unknown elements
-//! stay unknown. Tensors of more than 1024 elements are left alone.
+//! Each function gives one entry per output, from what is known of the inputs and the inferred
+//! output shapes; unknown elements stay unknown. Tensors of more than 1024 elements are left alone.
 
 use std::sync::Arc;
 
@@ -250,7 +251,8 @@ pub(super) fn fill(context: &InferenceContext<'_>, outputs: &[Output]) -> Vec<Kn
     vec![build(outputs, 0, |_| Some(value))]
 }
 
-/// Output `slot`, each element from its index; nothing where its shape is not known, is large, or no element is known.
+/// Output `slot`, each element from its index; nothing where its shape is not known, is large, or
+/// no element is known.
 pub(super) fn build(
     outputs: &[Output],
     slot: usize,

@@ -1,4 +1,5 @@
-//! What shape, fold and work functions are asked with: the node's attributes and what is known of its inputs.
+//! What shape, fold and work functions are asked with: the node's attributes and what is known of
+//! its inputs.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -33,7 +34,8 @@ impl ShapeError {
     }
 }
 
-/// A small integer tensor of which some elements may be unknown: how sizes travel through `Shape`, `Pack` and their like.
+/// A small integer tensor of which some elements may be unknown: how sizes travel through `Shape`,
+/// `Pack` and their like.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IntTensor {
     shape: Shape,
@@ -41,7 +43,8 @@ pub struct IntTensor {
 }
 
 impl IntTensor {
-    /// A tensor of this shape; `None` if the shape holds another number of elements, or more than 1024.
+    /// A tensor of this shape; `None` if the shape holds another number of elements, or more than
+    /// 1024.
     pub fn new(shape: Shape, values: Vec<Option<i64>>) -> Option<Self> {
         let fits = shape.n_elements() == values.len() && values.len() <= INT_ELEMENTS_MAX;
         fits.then_some(Self { shape, values })
@@ -159,7 +162,8 @@ pub struct InferenceContext<'a> {
 }
 
 impl<'a> InferenceContext<'a> {
-    /// A node of op `op`; attributes are complete and checked. `producer_version` is the GraphDef's (0 = unknown).
+    /// A node of op `op`; attributes are complete and checked. `producer_version` is the GraphDef's
+    /// (0 = unknown).
     pub fn new(
         op: &'a OpDef,
         attrs: &'a AttrSet,
@@ -288,8 +292,8 @@ impl<'a> InferenceContext<'a> {
         }
     }
 
-    /// The shape that an input spells, as far as its elements are known; -1 is an unknown dimension, and a scalar -1 an
-    /// unknown shape.
+    /// The shape that an input spells, as far as its elements are known; -1 is an unknown
+    /// dimension, and a scalar -1 an unknown shape.
     ///
     /// # Errors
     /// [`ShapeError`] for other negative elements, or a matrix.
@@ -342,7 +346,8 @@ impl<'a> InferenceContext<'a> {
         })
     }
 
-    /// No arithmetic; every input of known size read once and every output of known size written once.
+    /// No arithmetic; every input of known size read once and every output of known size written
+    /// once.
     pub fn traffic_only(&self, outputs: &[Output]) -> Work {
         Work {
             traffic_bytes: self.input_bytes().saturating_add(output_bytes(outputs)),

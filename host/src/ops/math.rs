@@ -231,7 +231,8 @@ fn compare(name: &str, attrs: &str) -> OpDef {
 fn compared(context: &InferenceContext<'_>) -> Shapes {
     let shape = broadcast(context.shape(0), context.shape(1));
     match shape {
-        // Asked not to fail, the comparison of shapes that cannot be broadcast is the scalar `false`.
+        // Asked not to fail, the comparison of shapes that cannot be broadcast is the scalar
+        // `false`.
         Err(_) if context.attrs().bool("incompatible_shape_error") == Some(false) => {
             Ok(vec![crate::tensor::PartialShape::scalar()])
         }

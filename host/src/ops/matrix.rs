@@ -87,7 +87,8 @@ fn of_batches(op: OpDef) -> OpDef {
         .with_work(|context, outputs| product_work(context, outputs, "adj_x"))
 }
 
-/// `[.., m, k] x [.., k, n] -> [.., m, n]`, batch dimensions broadcast; either side possibly transposed.
+/// `[.., m, k] x [.., k, n] -> [.., m, n]`, batch dimensions broadcast; either side possibly
+/// transposed.
 fn product(context: &InferenceContext<'_>, transpose_a: &str, transpose_b: &str) -> Shapes {
     let a = context.dims_of_rank_at_least(0, 2)?;
     let b = context.dims_of_rank_at_least(1, 2)?;

@@ -54,7 +54,8 @@ pub(super) fn ops() -> Vec<OpDef> {
             .with_work(per_output(2.0)),
         );
     }
-    // Maximum, difference, exponential, sum, and quotient (or, of the logarithm, a second difference).
+    // Maximum, difference, exponential, sum, and quotient (or, of the logarithm, a second
+    // difference).
     for name in ["Softmax", "LogSoftmax"] {
         let output = if name == "Softmax" {
             "softmax: T"
@@ -206,7 +207,8 @@ fn normalised(context: &InferenceContext<'_>) -> Shapes {
     Ok(shapes)
 }
 
-/// Inference: scale and shift. Training: besides, sums for mean and variance and the difference from the mean.
+/// Inference: scale and shift. Training: besides, sums for mean and variance and the difference
+/// from the mean.
 fn batch_norm_work(context: &InferenceContext<'_>, outputs: &[Output]) -> Work {
     let per_element = if context.attrs().bool("is_training") == Some(true) {
         6.0

@@ -20,7 +20,8 @@ use super::slice;
 use super::state;
 use super::window;
 
-/// Ops by name. A value, not process-wide state: [`Self::default`] holds the ops that ship, apps add their own.
+/// Ops by name. A value, not process-wide state: [`Self::default`] holds the ops that ship, apps
+/// add their own.
 #[derive(Debug, Clone)]
 pub struct OpRegistry {
     by_name: HashMap<Arc<str>, Arc<OpDef>>,

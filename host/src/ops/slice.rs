@@ -148,7 +148,8 @@ fn fold_slice(context: &InferenceContext<'_>, outputs: &[Output]) -> Vec<Known> 
 /// A strided slice, resolved against its input's rank.
 struct StridedSlice {
     outputs: Vec<OutputAxis>,
-    /// (axis of the input, index) of axes that are gone; the index is `None` where it is not known.
+    /// (axis of the input, index) of axes that are gone; the index is `None` where it is not
+    /// known.
     fixed: Vec<(usize, Option<usize>)>,
     rank: usize,
 }

@@ -20,7 +20,8 @@ use crate::tensor::PartialShape;
 /// GraphDefs of earlier producers write `shape {}` for a placeholder of any shape.
 pub(crate) const PLACEHOLDER_SHAPES_MEAN_WHAT_THEY_SAY: i32 = 24;
 
-/// Whether `shape {}` of a placeholder means any shape in a GraphDef of this producer version (0 = unknown), rather than a scalar.
+/// Whether `shape {}` of a placeholder means any shape in a GraphDef of this producer version (0 =
+/// unknown), rather than a scalar.
 pub(crate) fn has_legacy_placeholders(producer_version: i32) -> bool {
     producer_version < PLACEHOLDER_SHAPES_MEAN_WHAT_THEY_SAY
 }

@@ -288,7 +288,8 @@ fn pooled(context: &InferenceContext<'_>) -> Shapes {
     Ok(vec![window.image(input.dim(0), sizes, input.dim(c))])
 }
 
-/// The shape that input `sizes` spells, of rank 4; its batch may come from input `like` where it spells only the image.
+/// The shape that input `sizes` spells, of rank 4; its batch may come from input `like` where it
+/// spells only the image.
 fn spelled(context: &InferenceContext<'_>, sizes: usize, like: usize) -> Shapes {
     let shape = context.shape_from_input(sizes)?;
     let gradient = context.shape_of_rank(like, 4)?;

@@ -1,16 +1,17 @@
 //! Work formulas that several families share.
 //!
-//! A multiplication, addition or comparison counts 1 floating-point operation; so a multiply-add counts 2. A function that is
-//! computed by a polynomial or an iteration (exponential, logarithm, sine, error function, power, root) counts
-//! [`TRANSCENDENTAL_FLOPS`] per element. Traffic is each input read once and each output written once. Where a shape is
-//! unknown, its part counts 0.
+//! A multiplication, addition or comparison counts 1 floating-point operation; so a multiply-add
+//! counts 2. A function that is computed by a polynomial or an iteration (exponential, logarithm,
+//! sine, error function, power, root) counts [`TRANSCENDENTAL_FLOPS`] per element. Traffic is each
+//! input read once and each output written once. Where a shape is unknown, its part counts 0.
 
 use super::infer::InferenceContext;
 use super::infer::elements;
 use crate::graph::Output;
 use crate::graph::Work;
 
-/// Floating-point operations of one transcendental function: a polynomial of about eight terms and its range reduction.
+/// Floating-point operations of one transcendental function: a polynomial of about eight terms and
+/// its range reduction.
 pub(super) const TRANSCENDENTAL_FLOPS: f64 = 20.0;
 
 /// `flops` operations, and every input and output once.
@@ -40,7 +41,8 @@ pub(super) fn per_input(
     move |context, outputs| with_flops(context, outputs, flops * context.input_elements(0))
 }
 
-/// Reads a part of its first input as large as the output, beside the other inputs: slices and gathers.
+/// Reads a part of its first input as large as the output, beside the other inputs: slices and
+/// gathers.
 pub(super) fn reads_what_it_writes(context: &InferenceContext<'_>, outputs: &[Output]) -> Work {
     let written = super::infer::output_bytes(outputs);
     let first = context.input(0);

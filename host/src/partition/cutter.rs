@@ -55,7 +55,8 @@ impl<'a> Cutter<'a> {
                 steps: Vec::new(),
             })
             .collect();
-        // Node ids are topological, and a transfer is laid out when its first consumer is: so steps are, too.
+        // Node ids are topological, and a transfer is laid out when its first consumer is: so steps
+        // are, too.
         for node in self.assignment.graph.nodes() {
             if self.pruned.runs[node.index()] {
                 self.execute(node)?;
@@ -124,7 +125,8 @@ impl<'a> Cutter<'a> {
         Ok(())
     }
 
-    /// Where a tensor stands for readers on `device`: at home, or where a transfer or the caller brings it.
+    /// Where a tensor stands for readers on `device`: at home, or where a transfer or the caller
+    /// brings it.
     fn arrival(
         &mut self,
         tensor: TensorId,
@@ -177,7 +179,8 @@ impl<'a> Cutter<'a> {
         Ok(value)
     }
 
-    /// The step on `device` to wait for instead of `producer`; `None` where there is nothing to wait for.
+    /// The step on `device` to wait for instead of `producer`; `None` where there is nothing to
+    /// wait for.
     fn control_arrival(
         &mut self,
         producer: NodeId,

@@ -1,12 +1,14 @@
-//! Cuts a placed graph into partitions: an `Assignment` and what the caller feeds and fetches in, [`Plan`] out.
+//! Cuts a placed graph into partitions: an `Assignment` and what the caller feeds and fetches in,
+//! [`Plan`] out.
 //!
-//! [`crate::placement::Placement::cut`] is how an app cuts. The check of a placement cuts what a policy offers, too: what a run
-//! holds in each memory follows from the plan (see [`crate::memory`]).
+//! [`crate::placement::Placement::cut`] is how an app cuts. The check of a placement cuts what a
+//! policy offers, too: what a run holds in each memory follows from the plan (see
+//! [`crate::memory`]).
 //!
-//! Only what the fetches and targets need is in the plan. Every tensor is sent once to each device (and memory) that
-//! reads it, whatever the number of its readers there, as TensorFlow does it; control edges between devices are
-//! transfers too. Which memory of its device a tensor goes to follows from the device that the node was placed on. Calls no
-//! kernel and opens no device.
+//! Only what the fetches and targets need is in the plan. Every tensor is sent once to each device
+//! (and memory) that reads it, whatever the number of its readers there, as TensorFlow does it;
+//! control edges between devices are transfers too. Which memory of its device a tensor goes to
+//! follows from the device that the node was placed on. Calls no kernel and opens no device.
 
 mod cutter;
 mod prune;
@@ -24,7 +26,8 @@ use crate::tensor::{DType, PartialShape};
 /// What one kind of run gives and wants.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct RunRequest {
-    /// Tensors that the caller gives. Any tensor: what produces it runs only if something else needs it.
+    /// Tensors that the caller gives. Any tensor: what produces it runs only if something else
+    /// needs it.
     pub feeds: Vec<TensorId>,
     /// Tensors that the caller wants, in this order; one may stand here twice.
     pub fetches: Vec<TensorId>,
@@ -33,7 +36,8 @@ pub struct RunRequest {
 }
 
 impl RunRequest {
-    /// A run of the whole graph: every placeholder is fed, and everything that nobody reads is fetched.
+    /// A run of the whole graph: every placeholder is fed, and everything that nobody reads is
+    /// fetched.
     pub fn whole(graph: &Graph) -> Self {
         let is_placeholder = |node: NodeId| graph.op(node).starts_with("Placeholder");
         let outputs = |node: NodeId| graph.output_range(node).map(tensor_id);
@@ -59,7 +63,8 @@ fn tensor_id(tensor: usize) -> TensorId {
     TensorId(u32::try_from(tensor).expect("tensor ids are 32 bits wide"))
 }
 
-/// Why a request cannot be planned. A placement cannot be at fault: it was checked when it was made.
+/// Why a request cannot be planned. A placement cannot be at fault: it was checked when it was
+/// made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PartitionError {
@@ -114,7 +119,8 @@ pub(crate) struct Assignment<'a> {
 }
 
 impl<'a> Assignment<'a> {
-    /// These devices for the nodes of the candidates' graph, which may break any rule but that every device exists.
+    /// These devices for the nodes of the candidates' graph, which may break any rule but that
+    /// every device exists.
     pub(crate) fn new(
         candidates: &'a Candidates,
         has_one_memory: &'a [bool],
@@ -147,7 +153,8 @@ pub(crate) fn has_one_memory(devices: &DeviceSet) -> Vec<bool> {
 
 /// Cuts a placed graph into one partition per device.
 ///
-/// Called once per kind of run (feeds, fetches, targets); linear in the part of the graph that runs.
+/// Called once per kind of run (feeds, fetches, targets); linear in the part of the graph that
+/// runs.
 ///
 /// # Errors
 /// [`PartitionError`] if the request does not fit the graph. An assignment always does.
@@ -327,7 +334,8 @@ mod tests {
         assert_eq!(plan.feeds()[0].steps.len(), 1);
     }
 
-    /// Nodes with up to four data inputs and two control inputs each, on random devices, and what is asked for.
+    /// Nodes with up to four data inputs and two control inputs each, on random devices, and what
+    /// is asked for.
     fn arbitrary_case() -> impl Strategy<Value = (String, Vec<usize>, Vec<usize>, Vec<usize>)> {
         let inputs = prop::collection::vec((any::<prop::sample::Index>(), 0..2u32), 0..4);
         let controls = prop::collection::vec(any::<prop::sample::Index>(), 0..2);
@@ -395,7 +403,8 @@ mod tests {
         let counted: Vec<u32> = plan.steps().iter().map(|step| step.n_waits).collect();
         assert_eq!(counted, n_waits);
 
-        // Each partition has the steps of its device, in order, and all together have each step once.
+        // Each partition has the steps of its device, in order, and all together have each step
+        // once.
         let mut seen = BTreeSet::new();
         for partition in plan.partitions() {
             assert!(partition.steps.is_sorted() && !partition.steps.is_empty());
@@ -413,7 +422,8 @@ mod tests {
             assert!(placed.insert(node, device).is_none());
         }
 
-        // What is needed runs, and nothing else does: the definition, told forwards over ids in reverse.
+        // What is needed runs, and nothing else does: the definition, told forwards over ids in
+        // reverse.
         let fed: BTreeSet<TensorId> = request.feeds.iter().copied().collect();
         let mut needed: BTreeSet<NodeId> = request.targets.iter().copied().collect();
         let unfed = request
@@ -462,7 +472,8 @@ mod tests {
             }
         }
 
-        // Every edge is served: each input is the right tensor on the node's device, each control edge is waited for.
+        // Every edge is served: each input is the right tensor on the node's device, each control
+        // edge is waited for.
         let mut n_reads = vec![0; plan.values().len()];
         for step in plan.steps() {
             for &value in &step.inputs {

@@ -15,8 +15,9 @@ pub(super) struct Pruned {
 }
 
 impl Pruned {
-    /// Whether waiting for `node` is waiting for the caller alone. As in TensorFlow, only placeholders vanish when they
-    /// are fed; another node with a fed output still runs if a control edge asks for it.
+    /// Whether waiting for `node` is waiting for the caller alone. As in TensorFlow, only
+    /// placeholders vanish when they are fed; another node with a fed output still runs if a
+    /// control edge asks for it.
     pub(super) fn is_fed_placeholder(&self, graph: &Graph, node: NodeId) -> bool {
         graph.is_placeholder(node)
             && graph

@@ -24,7 +24,8 @@ use crate::placement::transfers::for_each_run_transfer;
 use crate::placement::violation::Violation;
 use crate::plan::Plan;
 
-/// A device for every node of a graph: complete, legal, colocated and within memory. Only [`check`] makes one.
+/// A device for every node of a graph: complete, legal, colocated and within memory. Only [`check`]
+/// makes one.
 #[derive(Debug, Clone)]
 pub struct Placement {
     candidates: Candidates,
@@ -35,11 +36,13 @@ pub struct Placement {
     metrics: Vec<(String, f64)>,
 }
 
-/// Holds a proposal to the rules, in this order: `length`, `device` (in range), `pinned`, `candidate`, `group`, `memory`
-/// (each memory suffices for what the plan puts there: see [`crate::memory`]), `queue`.
+/// Holds a proposal to the rules, in this order: `length`, `device` (in range), `pinned`,
+/// `candidate`, `group`, `memory` (each memory suffices for what the plan puts there: see
+/// [`crate::memory`]), `queue`.
 ///
 /// # Errors
-/// The first [`Violation`]: the first broken rule, at its first node, with what would have been legal.
+/// The first [`Violation`]: the first broken rule, at its first node, with what would have been
+/// legal.
 pub fn check(candidates: &Candidates, proposal: Proposal) -> Result<Placement, Violation> {
     let plan = Draft {
         devices: &proposal.devices,
@@ -118,7 +121,8 @@ impl Placement {
         &self.metrics
     }
 
-    /// Cuts the graph into one partition per device, for runs with these feeds, fetches and targets.
+    /// Cuts the graph into one partition per device, for runs with these feeds, fetches and
+    /// targets.
     ///
     /// Called once per kind of run; linear in the part of the graph that runs.
     ///
@@ -136,7 +140,8 @@ impl Placement {
         cut(&assignment, request)
     }
 
-    /// What a run of the whole graph moves, in the order of the producers. Computed anew on each call.
+    /// What a run of the whole graph moves, in the order of the producers. Computed anew on each
+    /// call.
     pub fn run_transfers(&self) -> Vec<RunTransfer> {
         let mut transfers = Vec::new();
         for_each_run_transfer(&self.candidates, &self.devices, |transfer| {
@@ -145,7 +150,8 @@ impl Placement {
         transfers
     }
 
-    /// What is where, and what moves. Computed anew on each call, in time proportional to the graph.
+    /// What is where, and what moves. Computed anew on each call, in time proportional to the
+    /// graph.
     pub fn summary(&self) -> PlacementSummary {
         summarize(&self.candidates, &self.devices)
     }

@@ -81,8 +81,9 @@ impl<'de> Deserialize<'de> for Digest {
     }
 }
 
-/// Hashes values one after the other. Numbers are little-endian, and whatever has a length is preceded by it, so two different
-/// sequences of values of the same kinds never give the same bytes.
+/// Hashes values one after the other. Numbers are little-endian, and whatever has a length is
+/// preceded by it, so two different sequences of values of the same kinds never give the same
+/// bytes.
 #[derive(Debug)]
 pub(crate) struct DigestWriter {
     hash: Sha256,
@@ -90,7 +91,8 @@ pub(crate) struct DigestWriter {
 }
 
 impl DigestWriter {
-    /// `domain` keeps the hashes of different things apart; its number grows when what is hashed changes.
+    /// `domain` keeps the hashes of different things apart; its number grows when what is hashed
+    /// changes.
     pub(crate) fn new(domain: &str) -> Self {
         let mut writer = Self {
             hash: Sha256::new(),

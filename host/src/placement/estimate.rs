@@ -1,5 +1,5 @@
-//! What the cost model expects of a plan: the schedule of [`placewright_guest::estimate`], with the costs and links of the
-//! candidates.
+//! What the cost model expects of a plan: the schedule of [`placewright_guest::estimate`], with the
+//! costs and links of the candidates.
 
 use placewright_guest::estimate::Durations;
 use placewright_guest::estimate::Estimate;

@@ -1,4 +1,5 @@
-//! What a policy asks of its plan while it searches: the contract's resource `plan`, without its wire types.
+//! What a policy asks of its plan while it searches: the contract's resource `plan`, without its
+//! wire types.
 
 use placewright_guest::estimate::Estimate;
 use placewright_guest::estimate::Schedule;
@@ -28,8 +29,8 @@ enum Standing {
 
 /// A plan in the making, and what the host thinks of it. One per policy call; deterministic.
 ///
-/// Nothing is evaluated until it is asked for, so a policy that does not search pays a copy, and nothing twice until the plan
-/// changes.
+/// Nothing is evaluated until it is asked for, so a policy that does not search pays a copy, and
+/// nothing twice until the plan changes.
 #[derive(Debug)]
 pub struct Evaluator {
     candidates: Candidates,
@@ -71,7 +72,8 @@ impl Evaluator {
         &self.devices
     }
 
-    /// Sets a complete assignment, one device per node. Anything is taken; rules are applied when asked.
+    /// Sets a complete assignment, one device per node. Anything is taken; rules are applied when
+    /// asked.
     pub fn set_devices(&mut self, devices: &[u32]) {
         self.devices.clear();
         self.devices.extend_from_slice(devices);
@@ -81,9 +83,11 @@ impl Evaluator {
         }
     }
 
-    /// Moves the whole groups of some nodes to a device, each group once however many of its members are listed. Nodes that do
-    /// not exist are ignored, as is everything while there is not one device per node; a device that does not exist is taken,
-    /// and [`Self::violation`] names it. Returns how many entries and members were looked at, moved or not: the work behind the call.
+    /// Moves the whole groups of some nodes to a device, each group once however many of its
+    /// members are listed. Nodes that do not exist are ignored, as is everything while there is
+    /// not one device per node; a device that does not exist is taken, and [`Self::violation`]
+    /// names it. Returns how many entries and members were looked at, moved or not: the work behind
+    /// the call.
     pub fn move_nodes(&mut self, nodes: &[u32], device: u32) -> usize {
         let n_nodes = self.candidates.graph().n_nodes();
         if self.devices.len() != n_nodes {
@@ -133,8 +137,8 @@ impl Evaluator {
         }
     }
 
-    /// Expected duration of one run of the plan as it stands, in ns: a list schedule over costs, links, start order, queues and
-    /// chips. +inf = not legal.
+    /// Expected duration of one run of the plan as it stands, in ns: a list schedule over costs,
+    /// links, start order, queues and chips. +inf = not legal.
     pub fn makespan_ns(&mut self) -> f64 {
         if !self.is_legal() {
             return f64::INFINITY;
@@ -151,7 +155,8 @@ impl Evaluator {
         }
     }
 
-    /// Bytes that one run moves ([`super::RunTransfer`]); unknown sizes count nothing. 0 for a plan that is not legal.
+    /// Bytes that one run moves ([`super::RunTransfer`]); unknown sizes count nothing. 0 for a plan
+    /// that is not legal.
     pub fn transfer_bytes(&mut self) -> u64 {
         if !self.is_legal() {
             return 0;
@@ -164,10 +169,12 @@ impl Evaluator {
         sum
     }
 
-    /// Per device the most bytes that it holds at one time: the constants that runs read there, state, and, for each run that may
-    /// go on, the largest sum of the tensors that are alive together in the order in which one thread executes the plan. This is
-    /// what the rule `memory` compares with the capacity. A plan that breaks the memory rule alone is answered as if it could run,
-    /// so that a policy learns how much is too much; zeroes for one that breaks another rule.
+    /// Per device the most bytes that it holds at one time: the constants that runs read there,
+    /// state, and, for each run that may go on, the largest sum of the tensors that are alive
+    /// together in the order in which one thread executes the plan. This is what the rule
+    /// `memory` compares with the capacity. A plan that breaks the memory rule alone is answered as
+    /// if it could run, so that a policy learns how much is too much; zeroes for one that
+    /// breaks another rule.
     pub fn peak_bytes_per_device(&mut self) -> Vec<u64> {
         let none = vec![0; self.candidates.n_devices()];
         if matches!(self.standing(), Standing::Illegal) {
@@ -253,7 +260,8 @@ impl Evaluator {
         if let Some(estimate) = &mut self.estimate {
             estimate.invalidate();
         }
-        // A legal plan stays legal if whole groups move to candidates of theirs and memory suffices; else ask again.
+        // A legal plan stays legal if whole groups move to candidates of theirs and memory
+        // suffices; else ask again.
         let stays = self.candidates.is_legal(NodeId(node), device)
             && self.candidates.nodes().pinned[node as usize] == crate::graph::NONE
             && self.queues.is_none()

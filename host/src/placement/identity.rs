@@ -1,7 +1,8 @@
 //! What a placement was made from, as four hashes.
 //!
-//! Takes candidates, which know graph, devices and options; the policy's part comes from [`crate::policy`]. Two placements of
-//! one identity are the same placement where the policy is metered by fuel, whatever process or machine they come from.
+//! Takes candidates, which know graph, devices and options; the policy's part comes from
+//! [`crate::policy`]. Two placements of one identity are the same placement where the policy is
+//! metered by fuel, whatever process or machine they come from.
 
 use std::fmt;
 use std::sync::Arc;
@@ -34,27 +35,31 @@ use crate::placement::digest::Digest;
 use crate::placement::digest::DigestWriter;
 use crate::tensor::PartialShape;
 
-/// Identifies a placement by what it was made from. Equal on every machine and in every process for equal contents, whatever the
-/// order in which attributes, functions, pins or kernels came.
+/// Identifies a placement by what it was made from. Equal on every machine and in every process for
+/// equal contents, whatever the order in which attributes, functions, pins or kernels came.
 ///
 /// Hashing takes time proportional to the graph, so nobody does it who does not ask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlacementIdentity {
-    /// The policy and how it was asked: its bytes, its configuration, seed, limits, whether reasons were wanted, the graph's name,
-    /// which it is told, and this program's version, which fuel depends on. `None` where the placement is not the answer of the
-    /// policy asked for: a fallback, an app's own proposal, or a placement of which a part was kept.
+    /// The policy and how it was asked: its bytes, its configuration, seed, limits, whether
+    /// reasons were wanted, the graph's name, which it is told, and this program's version,
+    /// which fuel depends on. `None` where the placement is not the answer of the policy asked
+    /// for: a fallback, an app's own proposal, or a placement of which a part was kept.
     pub policy: Option<Digest>,
-    /// The graph as far as placement sees it: names, ops, attributes, edges, requests, types, shapes, work, functions, in node
-    /// order; and what is registered for its ops, kernels and definitions. Values of constants do not count: other weights of
-    /// the same shapes are placed alike. The graph's name does not either.
+    /// The graph as far as placement sees it: names, ops, attributes, edges, requests, types,
+    /// shapes, work, functions, in node order; and what is registered for its ops, kernels and
+    /// definitions. Values of constants do not count: other weights of the same shapes are
+    /// placed alike. The graph's name does not either.
     pub graph: Digest,
-    /// The devices, in order: names, types, priorities, descriptions, locality, rates, links, chips, queues, memory, and which of
-    /// them is the client's. What a policy sees of the moment (free memory, load) counts as it saw it. Incarnations do not count:
+    /// The devices, in order: names, types, priorities, descriptions, locality, rates, links,
+    /// chips, queues, memory, and which of them is the client's. What a policy sees of the
+    /// moment (free memory, load) counts as it saw it. Incarnations do not count:
     /// a policy that is metered by fuel does not see them.
     pub devices: Digest,
-    /// The options: soft placement, device scope, pins, assigned devices, default local device, cost model. Where an app has
-    /// stated the candidates, these: sets, groups, pins, costs, executions.
+    /// The options: soft placement, device scope, pins, assigned devices, default local device,
+    /// cost model. Where an app has stated the candidates, these: sets, groups, pins, costs,
+    /// executions.
     pub options: Digest,
 }
 
@@ -87,7 +92,8 @@ impl PlacementIdentity {
         self
     }
 
-    /// What differs, if anything. The policy is not compared: who uses a placement of before asks none.
+    /// What differs, if anything. The policy is not compared: who uses a placement of before asks
+    /// none.
     pub fn difference(&self, other: &Self) -> Option<IdentityDifference> {
         let difference = IdentityDifference {
             graph: self.graph != other.graph,
@@ -203,8 +209,8 @@ impl Ranks {
     }
 }
 
-/// Op and attributes of every node. Classes are told apart by content: the graph itself takes two equal constants for different
-/// ones.
+/// Op and attributes of every node. Classes are told apart by content: the graph itself takes two
+/// equal constants for different ones.
 fn write_classes(writer: &mut DigestWriter, graph: &Graph) {
     let digests: Vec<Digest> = graph
         .classes()
@@ -251,7 +257,8 @@ fn write_value(writer: &mut DigestWriter, value: &AttrValue) {
             writer.flag(*is_ref);
         }
         AttrValue::Shape(shape) => write_shape(writer, shape),
-        // Placement does not look at elements: what shape inference made of them stands in the shapes of the graph.
+        // Placement does not look at elements: what shape inference made of them stands in the
+        // shapes of the graph.
         AttrValue::Tensor(literal) => {
             writer.u32(literal.dtype().number());
             write_shape(writer, &literal.shape().into());

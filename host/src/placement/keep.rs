@@ -1,13 +1,17 @@
 //! Re-placement: what of a placement of before stays, and what is left for a policy to decide.
 //!
-//! Takes candidates for the devices that there are now, and where nodes were; gives the same candidates with the groups that stay
-//! pinned, for whichever policy is asked. Devices are found again by name. Nothing moves that need not:
+//! Takes candidates for the devices that there are now, and where nodes were; gives the same
+//! candidates with the groups that stay pinned, for whichever policy is asked. Devices are found
+//! again by name. Nothing moves that need not:
 //!
-//! - Groups whose device is gone, or may not run them any more, are free; so are groups that were in no placement.
-//! - Where the nodes of one memory need more than it has now, groups give way until the rest fits: the smallest one that
-//!   suffices, by what it keeps resident, else the one that helps most, and so on; of equal ones that which comes first in the
-//!   graph. Groups that keep state, are pinned, or have no room elsewhere never give way.
-//! - A free group has as candidates the devices where it fits beside what stays, and not the one it gave way from.
+//! - Groups whose device is gone, or may not run them any more, are free; so are groups that were
+//!   in no placement.
+//! - Where the nodes of one memory need more than it has now, groups give way until the rest fits:
+//!   the smallest one that suffices, by what it keeps resident, else the one that helps most, and
+//!   so on; of equal ones that which comes first in the graph. Groups that keep state, are pinned,
+//!   or have no room elsewhere never give way.
+//! - A free group has as candidates the devices where it fits beside what stays, and not the one it
+//!   gave way from.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -365,7 +369,8 @@ struct Memories<'a> {
     capacity_bytes: Vec<u64>,
     resident_bytes: Vec<u64>,
     workspace_bytes: Vec<u64>,
-    /// What all groups would use that are in each memory before any gives way: resident bytes, and the largest workspace.
+    /// What all groups would use that are in each memory before any gives way: resident bytes, and
+    /// the largest workspace.
     wanted_bytes: Vec<(u64, u64)>,
     /// Per memory the groups in it.
     groups: Vec<Vec<usize>>,
@@ -423,7 +428,8 @@ impl<'a> Memories<'a> {
         }
     }
 
-    /// Whether a group may fit into another memory. One that groups give way from may have room for it in the end.
+    /// Whether a group may fit into another memory. One that groups give way from may have room for
+    /// it in the end.
     fn may_have_room(&self, domain: usize, group: &Group) -> bool {
         let capacity = self.capacity_bytes[domain];
         let (resident, workspace) = self.wanted_bytes[domain];
@@ -485,8 +491,9 @@ impl<'a> Memories<'a> {
         Ok(())
     }
 
-    /// Frees more groups of memories that hold what stays, but not what runs make there besides: the largest first, and as few as
-    /// suffice. Where all of them do not, the check says what is lacking.
+    /// Frees more groups of memories that hold what stays, but not what runs make there besides:
+    /// the largest first, and as few as suffice. Where all of them do not, the check says what
+    /// is lacking.
     fn make_runs_fit(&mut self, groups: &mut [Group]) {
         let capacity = Capacity::of(self.candidates);
         if capacity.is_ample() {
@@ -531,7 +538,8 @@ impl<'a> Memories<'a> {
         }
     }
 
-    /// A device per node: that of its group, or else its most preferred one, out of `domain` where possible.
+    /// A device per node: that of its group, or else its most preferred one, out of `domain` where
+    /// possible.
     fn devices_without(&self, groups: &[Group], freed: &[usize], domain: usize) -> Vec<u32> {
         let mut device_of: Vec<u32> = groups.iter().map(|group| group.device).collect();
         for &index in freed {
@@ -628,9 +636,9 @@ fn made_bytes(candidates: &Candidates, n_groups: usize) -> Vec<u64> {
     made_bytes
 }
 
-/// The group that gives way next: of those that suffice alone that with the least resident, else the one that helps most; of
-/// equal ones the first. `top` is the one with the largest workspace, and how much its leaving helps: it alone helps by more than
-/// it keeps.
+/// The group that gives way next: of those that suffice alone that with the least resident, else
+/// the one that helps most; of equal ones the first. `top` is the one with the largest workspace,
+/// and how much its leaving helps: it alone helps by more than it keeps.
 fn choose(
     by_resident: &BTreeSet<(u64, usize)>,
     top: (u64, usize),

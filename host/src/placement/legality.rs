@@ -20,8 +20,9 @@ pub(super) struct Draft<'a> {
     pub(super) queues: Option<&'a [u32]>,
 }
 
-/// The first rule that is broken. One pass over the nodes while nothing is wrong and no memory is nearly full; the search for the
-/// first rule and node starts only then. `capacity` is that of the candidates' devices.
+/// The first rule that is broken. One pass over the nodes while nothing is wrong and no memory is
+/// nearly full; the search for the first rule and node starts only then. `capacity` is that of the
+/// candidates' devices.
 pub(super) fn first_violation(
     candidates: &Candidates,
     plan: Draft<'_>,
@@ -90,8 +91,9 @@ fn names(candidates: &Candidates, devices: impl Iterator<Item = u32>) -> String 
     text.join(", ")
 }
 
-/// The first of the rules device, pinned, candidate and group that is broken, at its first node. Pins come first because a pinned
-/// node has no other candidate: whoever moves it should hear of the pin.
+/// The first of the rules device, pinned, candidate and group that is broken, at its first node.
+/// Pins come first because a pinned node has no other candidate: whoever moves it should hear of
+/// the pin.
 fn node_violation(candidates: &Candidates, devices: &[u32]) -> Violation {
     let graph = candidates.graph();
     let columns = candidates.nodes();

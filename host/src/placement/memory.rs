@@ -1,7 +1,8 @@
 //! The memory rule: a graph can be loaded and run where it is placed.
 //!
-//! What is needed is what [`crate::memory::whole`] says, which takes the time of cutting the graph. Most graphs are far from
-//! filling any memory, and two bounds tell so in less time: one for all plans of a graph, and one per plan.
+//! What is needed is what [`crate::memory::whole`] says, which takes the time of cutting the graph.
+//! Most graphs are far from filling any memory, and two bounds tell so in less time: one for all
+//! plans of a graph, and one per plan.
 
 use crate::candidates::Candidates;
 use crate::graph::NodeId;
@@ -65,8 +66,8 @@ impl Capacity {
         whole.is_some_and(|whole| whole.shortage(&alone).is_some())
     }
 
-    /// Whether the plan fits even if nothing that it makes ever goes: all that stays or is made on a device, and a copy of all
-    /// that its nodes read from others.
+    /// Whether the plan fits even if nothing that it makes ever goes: all that stays or is made on
+    /// a device, and a copy of all that its nodes read from others.
     fn is_certain(&self, candidates: &Candidates, devices: &[u32]) -> bool {
         let graph = candidates.graph();
         let domains = &candidates.devices().memory_domain;

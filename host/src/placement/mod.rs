@@ -1,7 +1,8 @@
 //! [`crate::candidates::Proposal`] to placement: the check, and the estimate behind it.
 //!
-//! [`check`] is the only way to a [`Placement`], so later stages need no checks of their own. [`Evaluator`] is what a policy
-//! asks while it searches. Knows no policy and no file but a saved placement's text.
+//! [`check`] is the only way to a [`Placement`], so later stages need no checks of their own.
+//! [`Evaluator`] is what a policy asks while it searches. Knows no policy and no file but a saved
+//! placement's text.
 
 mod check;
 mod digest;

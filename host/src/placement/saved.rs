@@ -20,7 +20,8 @@ const VERSION: u32 = 2;
 /// Versions that are read. The first one had no identity.
 const VERSIONS: std::ops::RangeInclusive<u64> = 1..=VERSION as u64;
 
-/// A placement by names: of nodes, and of devices. What was asked and how stands beside it, for the reader.
+/// A placement by names: of nodes, and of devices. What was asked and how stands beside it, for the
+/// reader.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SavedPlacement {
@@ -76,7 +77,8 @@ pub enum SavedPlacementError {
         /// What there is.
         available: String,
     },
-    /// It was made for something else. It would fit, but a policy asked now might answer differently.
+    /// It was made for something else. It would fit, but a policy asked now might answer
+    /// differently.
     #[error("saved placement was made for {0}; {REMEDY}")]
     MadeForOther(IdentityDifference),
     /// An earlier version saved it, which did not note for what it was made.
@@ -105,7 +107,8 @@ pub struct PlacementDiff {
 }
 
 impl SavedPlacement {
-    /// The names behind a placement, and what it was made from; the policy's part of that is added by [`Self::with_policy_digest`].
+    /// The names behind a placement, and what it was made from; the policy's part of that is added
+    /// by [`Self::with_policy_digest`].
     pub fn new(
         placement: &Placement,
         policy: &str,
@@ -166,7 +169,8 @@ impl SavedPlacement {
         serde_json::from_value(value).map_err(malformed)
     }
 
-    /// That it was made for the graph, devices and options of these candidates. Time proportional to the graph.
+    /// That it was made for the graph, devices and options of these candidates. Time proportional
+    /// to the graph.
     ///
     /// # Errors
     /// [`SavedPlacementError::MadeForOther`] or [`SavedPlacementError::Unidentified`].
@@ -178,8 +182,8 @@ impl SavedPlacement {
         }
     }
 
-    /// The placement again, checked against a graph and devices, whatever it was made for ([`Self::verify`]). Devices are found by
-    /// full name, canonical or legacy.
+    /// The placement again, checked against a graph and devices, whatever it was made for
+    /// ([`Self::verify`]). Devices are found by full name, canonical or legacy.
     ///
     /// # Errors
     /// The first node, in node order, that does not fit.

@@ -11,9 +11,9 @@ use crate::placement::transfers::for_each_run_transfer;
 pub struct PlacementSummary {
     /// Every device of the set, in its order.
     pub devices: Vec<DeviceSummary>,
-    /// Transfers of a run of the whole graph: one per tensor and device (and memory) that reads it elsewhere, and one per node and
-    /// device that waits for it without reading. Constants and placeholders are not moved: what they give is where it is read
-    /// before the run.
+    /// Transfers of a run of the whole graph: one per tensor and device (and memory) that reads it
+    /// elsewhere, and one per node and device that waits for it without reading. Constants and
+    /// placeholders are not moved: what they give is where it is read before the run.
     pub n_transfers: u64,
     /// Bytes of these transfers, as far as sizes are known.
     pub transfer_bytes: u64,

@@ -15,7 +15,8 @@ pub(super) struct Transfer {
     pub(super) destination: u32,
 }
 
-/// Visits each tensor once per other device that consumes it, in node order. Each edge is looked at once.
+/// Visits each tensor once per other device that consumes it, in node order. Each edge is looked at
+/// once.
 pub(super) fn for_each_transfer(graph: &Graph, devices: &[u32], mut visit: impl FnMut(Transfer)) {
     let successors = graph.successors();
     // (tensor, destination)
@@ -51,7 +52,8 @@ pub struct RunTransfer {
     pub tensor: Option<TensorId>,
     /// The device that sends.
     pub source: DeviceId,
-    /// The device that receives; the same where a tensor moves between a device's memory and the host's.
+    /// The device that receives; the same where a tensor moves between a device's memory and the
+    /// host's.
     pub destination: DeviceId,
 }
 
@@ -67,10 +69,11 @@ impl RunTransfer {
     }
 }
 
-/// Visits what a run of the whole graph moves, in the order of the producers: the transfers that the cut of such a run has for each
-/// run ([`crate::plan::Plan::run_transfers`]). A tensor moves once to each device and memory that reads it there, a reference once
-/// per edge, control once to each device that waits. What does not run moves nothing: constants stand where they are read before the
-/// run, placeholders are fed there.
+/// Visits what a run of the whole graph moves, in the order of the producers: the transfers that
+/// the cut of such a run has for each run ([`crate::plan::Plan::run_transfers`]). A tensor moves
+/// once to each device and memory that reads it there, a reference once per edge, control once to
+/// each device that waits. What does not run moves nothing: constants stand where they are read
+/// before the run, placeholders are fed there.
 pub(super) fn for_each_run_transfer(
     candidates: &Candidates,
     devices: &[u32],

@@ -5,7 +5,8 @@ use std::fmt;
 use crate::graph::NodeId;
 use crate::memory::show_bytes;
 
-/// The first rule that a proposal breaks. Rules are tried in the order of the variants, nodes in their order.
+/// The first rule that a proposal breaks. Rules are tried in the order of the variants, nodes in
+/// their order.
 ///
 /// What crosses to a policy is [`Self::rule`], [`Self::node`] and the text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -77,8 +78,8 @@ pub enum Violation {
         /// The device of that node.
         other_device: String,
     },
-    /// A memory is too small for what the plan puts there: the constants that runs read, state, and the tensors of the runs that
-    /// go on at one time.
+    /// A memory is too small for what the plan puts there: the constants that runs read, state, and
+    /// the tensors of the runs that go on at one time.
     #[error("{device} {lack}; {}", remedy(name, &lack.elsewhere))]
     Memory {
         /// The node with which the memory no longer suffices.
@@ -107,7 +108,8 @@ pub enum Violation {
 }
 
 impl Violation {
-    /// Name of the rule, as the contract spells it: `length`, `device`, `pinned`, `candidate`, `group`, `memory`, `queue`.
+    /// Name of the rule, as the contract spells it: `length`, `device`, `pinned`, `candidate`,
+    /// `group`, `memory`, `queue`.
     pub fn rule(&self) -> &'static str {
         match self {
             Self::Length { .. } => "length",

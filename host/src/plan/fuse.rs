@@ -11,7 +11,8 @@ use crate::graph::Csr;
 /// Steps that execute one node each, replaced by the last of them.
 #[derive(Debug, Clone)]
 pub(crate) struct FusedStep {
-    /// In the order of the plan; nothing else reads the values of any but the last, or waits for one.
+    /// In the order of the plan; nothing else reads the values of any but the last, or waits for
+    /// one.
     pub(crate) steps: Vec<StepId>,
     /// What the last one reads from now on.
     pub(crate) inputs: Vec<ValueId>,

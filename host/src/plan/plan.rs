@@ -9,7 +9,8 @@ use crate::names::DeviceId;
 
 use super::transfer::{MemorySpace, Transfer, TransferId};
 
-/// A step of one plan, `0..plan.steps().len()`. The numbers are a topological order of the whole plan.
+/// A step of one plan, `0..plan.steps().len()`. The numbers are a topological order of the whole
+/// plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StepId(pub u32);
 
@@ -40,7 +41,8 @@ pub enum StepKind {
     Send(TransferId),
     /// Takes a transfer's tensor in; writes [`Transfer::received`]. Waits for the send.
     Receive(TransferId),
-    /// Takes feed `n` (of [`Plan::feeds`]) from the caller, once per device and memory that reads it.
+    /// Takes feed `n` (of [`Plan::feeds`]) from the caller, once per device and memory that reads
+    /// it.
     Feed(u32),
     /// Hands fetch `n` (of [`Plan::fetches`]) to the caller.
     Fetch(u32),
@@ -63,8 +65,9 @@ pub struct Step {
     pub n_waits: u32,
     /// Of the steps that could start, the largest starts first; then the smallest [`StepId`].
     pub priority: i32,
-    /// Compute queue of the device that the placement asks for. Advice: devices with one queue, as all of type CPU, and the
-    /// executor, which starts any step that is ready, do not look at it.
+    /// Compute queue of the device that the placement asks for. Advice: devices with one queue, as
+    /// all of type CPU, and the executor, which starts any step that is ready, do not look at
+    /// it.
     pub queue: u32,
 }
 
@@ -108,7 +111,8 @@ pub struct Partition {
 pub struct Feed {
     /// The tensor that is replaced.
     pub tensor: TensorId,
-    /// The steps that take it in, one per device and memory that reads it; none where nothing that runs reads it.
+    /// The steps that take it in, one per device and memory that reads it; none where nothing that
+    /// runs reads it.
     pub steps: Vec<StepId>,
 }
 
@@ -130,10 +134,12 @@ impl Fetch {
     }
 }
 
-/// What a run does, on which devices, in which order. Immutable, and valid for any number of runs, also at one time.
+/// What a run does, on which devices, in which order. Immutable, and valid for any number of runs,
+/// also at one time.
 ///
-/// [`crate::placement::Placement::cut`] alone makes plans and holds their invariants: no cycle; each node at most once; steps of
-/// different devices meet only in transfers; every value is written by one step.
+/// [`crate::placement::Placement::cut`] alone makes plans and holds their invariants: no cycle;
+/// each node at most once; steps of different devices meet only in transfers; every value is
+/// written by one step.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
     pub(crate) partitions: Vec<Partition>,
@@ -165,7 +171,8 @@ impl Plan {
         &self.steps[id.index()]
     }
 
-    /// Steps that wait for each step: one entry per value read, per control edge, and from each send to its receive.
+    /// Steps that wait for each step: one entry per value read, per control edge, and from each
+    /// send to its receive.
     pub fn successors(&self) -> &Csr {
         &self.successors
     }
@@ -175,8 +182,8 @@ impl Plan {
         &self.values
     }
 
-    /// All transfers between devices, or between the memories of one, those of constants too, which no run makes
-    /// ([`Transfer::is_once`]). Feeds and fetches are not among them.
+    /// All transfers between devices, or between the memories of one, those of constants too, which
+    /// no run makes ([`Transfer::is_once`]). Feeds and fetches are not among them.
     pub fn transfers(&self) -> &[Transfer] {
         &self.transfers
     }
@@ -209,7 +216,8 @@ impl Plan {
         self.transfers.iter().filter(|transfer| !transfer.is_once)
     }
 
-    /// Bytes that the transfers of one run move, where known: (sum of the known, at most `u64::MAX`; number of unknown ones).
+    /// Bytes that the transfers of one run move, where known: (sum of the known, at most
+    /// `u64::MAX`; number of unknown ones).
     pub fn transfer_bytes(&self) -> (u64, usize) {
         self.run_transfers()
             .fold((0, 0), |(bytes, unknown), transfer| match transfer.bytes {

@@ -8,7 +8,8 @@ use crate::names::RendezvousKey;
 
 use super::ValueId;
 
-/// What local sessions write for the incarnation of the source, as in TensorFlow: both ends are of this process.
+/// What local sessions write for the incarnation of the source, as in TensorFlow: both ends are of
+/// this process.
 const LOCAL_INCARNATION: u64 = 1;
 
 /// A transfer of one plan: its position in [`super::Plan::transfers`].
@@ -22,8 +23,8 @@ impl TransferId {
     }
 }
 
-/// Which memory of a device (TensorFlow `MemoryType`). Devices of type CPU have one memory, which is always
-/// [`MemorySpace::Device`].
+/// Which memory of a device (TensorFlow `MemoryType`). Devices of type CPU have one memory, which
+/// is always [`MemorySpace::Device`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub enum MemorySpace {
     /// The device's own.
@@ -66,10 +67,12 @@ impl Payload {
     }
 
     /// The key of its transfer between the devices of these names, outside of loops. The edge is
-    /// `edge_EDGE_NODE` with [`Transfer::edge`] and the producer. Made when somebody wants to see it: plans keep no texts.
+    /// `edge_EDGE_NODE` with [`Transfer::edge`] and the producer. Made when somebody wants to see
+    /// it: plans keep no texts.
     ///
     /// # Errors
-    /// [`NameError::Key`], where the producer's name has a semicolon. Imported graphs have no such names, own graphs may.
+    /// [`NameError::Key`], where the producer's name has a semicolon. Imported graphs have no such
+    /// names, own graphs may.
     ///
     /// # Panics
     /// If the graph has no such tensor or node.
@@ -87,8 +90,8 @@ impl Payload {
     }
 }
 
-/// One send/receive pair (TensorFlow `_Send` and `_Recv`): a tensor on its way to one device, whatever the number of its
-/// consumers there, or a control edge.
+/// One send/receive pair (TensorFlow `_Send` and `_Recv`): a tensor on its way to one device,
+/// whatever the number of its consumers there, or a control edge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transfer {
     /// What it carries.
@@ -103,10 +106,11 @@ pub struct Transfer {
     pub destination_space: MemorySpace,
     /// Bytes; `None` where unknown before the run, 0 for control.
     pub bytes: Option<u64>,
-    /// The edge that it was made for, a position in [`Graph::predecessors`]: the first, in node order, of those that it serves.
-    /// No two transfers of a plan have one edge.
+    /// The edge that it was made for, a position in [`Graph::predecessors`]: the first, in node
+    /// order, of those that it serves. No two transfers of a plan have one edge.
     pub edge: u32,
-    /// Whether it is made once, when the plan is prepared, and never in a run: of a constant, which does not run.
+    /// Whether it is made once, when the plan is prepared, and never in a run: of a constant,
+    /// which does not run.
     pub is_once: bool,
     /// The value that is sent; `None` for control.
     pub sent: Option<ValueId>,

@@ -19,7 +19,8 @@ static NATIVE: &[(&str, MakeNative)] = &[
     ("round-robin", policy_round_robin::native),
 ];
 
-/// A policy that comes with the host, in both forms: the same source, sandboxed and linked natively.
+/// A policy that comes with the host, in both forms: the same source, sandboxed and linked
+/// natively.
 #[derive(Debug, Clone, Copy)]
 pub struct ShippedPolicy {
     name: &'static str,

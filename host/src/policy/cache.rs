@@ -36,11 +36,13 @@ use crate::trace::targets;
 /// Grows when what is kept of an answer changes.
 const FORMAT: &[u8] = b"answer 1";
 
-/// Keeps answers of policies by the identity of what they answer, in memory and, if wanted, in a folder. Clones share.
+/// Keeps answers of policies by the identity of what they answer, in memory and, if wanted, in a
+/// folder. Clones share.
 ///
-/// Only answers that would come again are kept: of the policy asked for, not of one that stood in for it, metered by fuel, and
-/// ended by itself or by its fuel. An answer that is found is held to the rules as a fresh one is. What a policy printed is not
-/// kept. To be shared by sessions that place the same graph again and again; a single session gains nothing.
+/// Only answers that would come again are kept: of the policy asked for, not of one that stood in
+/// for it, metered by fuel, and ended by itself or by its fuel. An answer that is found is held to
+/// the rules as a fresh one is. What a policy printed is not kept. To be shared by sessions that
+/// place the same graph again and again; a single session gains nothing.
 #[derive(Clone)]
 pub struct PlacementCache {
     shared: Arc<Shared>,
@@ -80,7 +82,8 @@ struct Answer {
 }
 
 impl PlacementCache {
-    /// What the answers in memory take at most unless told otherwise, in bytes: some hundred of graphs of 100,000 nodes.
+    /// What the answers in memory take at most unless told otherwise, in bytes: some hundred of
+    /// graphs of 100,000 nodes.
     pub const DEFAULT_SIZE_BYTES_MAX: usize = 64 << 20;
 
     /// A cache in memory alone.
@@ -118,8 +121,8 @@ impl PlacementCache {
         self.len() == 0
     }
 
-    /// The answer of before, or else that of [`place_with_ladder`], which is kept if it would come again. The report says which
-    /// ([`PolicyReport::is_cached`]).
+    /// The answer of before, or else that of [`place_with_ladder`], which is kept if it would come
+    /// again. The report says which ([`PolicyReport::is_cached`]).
     ///
     /// # Errors
     /// As [`place_with_ladder`].

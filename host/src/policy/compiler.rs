@@ -1,8 +1,9 @@
 //! From WebAssembly to machine code: in this process, or in one of its own that can be ended.
 //!
-//! A compiler in the process of an app can be neither interrupted nor held to an amount of memory. Where the app names a
-//! program that compiles ([`CompilerProcess`]), which mostly is the app itself, started again, the bytes go there and the
-//! compiled policy comes back, or the process is ended at its deadline. Knows nothing of caches.
+//! A compiler in the process of an app can be neither interrupted nor held to an amount of memory.
+//! Where the app names a program that compiles ([`CompilerProcess`]), which mostly is the app
+//! itself, started again, the bytes go there and the compiled policy comes back, or the process is
+//! ended at its deadline. Knows nothing of caches.
 
 use std::env;
 use std::ffi::OsString;
@@ -32,7 +33,8 @@ const SAID_BYTES_MAX: usize = 64 << 10;
 /// Bytes of a header, in either direction.
 const HEADER_BYTES_MAX: u64 = 64 << 10;
 
-/// A program that compiles policies, started anew for each: it can be ended at a deadline, and its memory is limited.
+/// A program that compiles policies, started anew for each: it can be ended at a deadline, and its
+/// memory is limited.
 ///
 /// What it answers is loaded as machine code, so name no program that you would not link.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -129,8 +131,8 @@ fn encode(module: &[u8]) -> Result<Vec<u8>, Refusal> {
     reading_policy(encode)?.map_err(|error| Refusal::Encode(format!("{error:#}")))
 }
 
-/// Runs a reader of the policy's bytes. Encoder and compiler assert what well-formed metadata would hold, so a file can make
-/// them panic; that must not take the host down.
+/// Runs a reader of the policy's bytes. Encoder and compiler assert what well-formed metadata would
+/// hold, so a file can make them panic; that must not take the host down.
 fn reading_policy<T>(read: impl FnOnce() -> T) -> Result<T, Refusal> {
     // What the reader was building is dropped with it, so nobody sees it half made.
     catch_unwind(AssertUnwindSafe(read)).map_err(|panic| {
@@ -139,8 +141,8 @@ fn reading_policy<T>(read: impl FnOnce() -> T) -> Result<T, Refusal> {
 }
 
 impl CompilerProcess {
-    /// This program, started again: the first call of an app's `main`. Where the program was started to compile, the call does
-    /// that and ends the process; else it returns at once.
+    /// This program, started again: the first call of an app's `main`. Where the program was
+    /// started to compile, the call does that and ends the process; else it returns at once.
     ///
     /// ```no_run
     /// use placewright::policy::{CompilerProcess, PolicyEngine, PolicyLimits};
@@ -156,13 +158,15 @@ impl CompilerProcess {
             std::process::exit(match serve() {
                 Ok(()) => 0,
                 Err(error) => {
-                    // Whoever started the process reads it; without memory for the message there is none.
+                    // Whoever started the process reads it; without memory for the message there is
+                    // none.
                     let _ = writeln!(io::stderr(), "{error}");
                     1
                 }
             });
         }
-        // The file may be replaced while the program runs; on Linux this name stands for the one that runs.
+        // The file may be replaced while the program runs; on Linux this name stands for the one
+        // that runs.
         let running = Path::new("/proc/self/exe");
         let program = match env::current_exe() {
             _ if running.exists() => running.to_owned(),
@@ -173,8 +177,9 @@ impl CompilerProcess {
         Self::new(program)
     }
 
-    /// Another program, whose `main` calls [`Self::of_this_program`] first: `placewright` is one. It must be built with the same
-    /// version of this library; what another one compiles is not loaded.
+    /// Another program, whose `main` calls [`Self::of_this_program`] first: `placewright` is one.
+    /// It must be built with the same version of this library; what another one compiles is not
+    /// loaded.
     pub fn new(program: impl Into<PathBuf>) -> Self {
         Self {
             program: program.into(),
@@ -252,7 +257,8 @@ impl CompilerProcess {
             // `None` = so late that it does not matter.
             let deadline = Instant::now().checked_add(limits.compile_deadline);
             let answer = answered.recv_timeout(limits.compile_deadline);
-            // One that has closed its output is about to end, and how it ends is its own. The threads end with the pipes.
+            // One that has closed its output is about to end, and how it ends is its own. The
+            // threads end with the pipes.
             if answer.is_ok() {
                 wait_until(&mut child, deadline)?;
             }
@@ -323,8 +329,8 @@ impl Ended {
         (rest.len() == n_bytes).then(|| (outcome, rest.to_vec()))
     }
 
-    /// The allocator of Rust says so before it aborts, the system where it gives no thread or mapping, and readers whose
-    /// buffer does not grow.
+    /// The allocator of Rust says so before it aborts, the system where it gives no thread or
+    /// mapping, and readers whose buffer does not grow.
     fn is_out_of_memory(&self) -> bool {
         let out_of_memory = io::ErrorKind::OutOfMemory.to_string();
         [
@@ -383,7 +389,8 @@ fn serve() -> io::Result<()> {
     output.flush()
 }
 
-/// Holds this process to its order. What a system does not have is not asked for; the deadline holds everywhere.
+/// Holds this process to its order. What a system does not have is not asked for; the deadline
+/// holds everywhere.
 fn limit_this_process(order: &Order) {
     // It does not outlive who asked.
     #[cfg(target_os = "linux")]

@@ -1,23 +1,27 @@
 //! How much work a core module is for the compiler: an estimate, made in one pass over its bytes.
 //!
-//! A compiler's time and memory grow faster than a function: with its loops times its locals, with values that are live
-//! across calls, with arguments that a call of one byte passes on. The weights below were measured with Cranelift, one hostile
-//! shape each, and stand above what ordinary code needs. Takes payloads of a parser; knows nothing of limits.
+//! A compiler's time and memory grow faster than a function: with its loops times its locals, with
+//! values that are live across calls, with arguments that a call of one byte passes on. The weights
+//! below were measured with Cranelift, one hostile shape each, and stand above what ordinary code
+//! needs. Takes payloads of a parser; knows nothing of limits.
 
 use wasmparser::{
     BinaryReaderError, BlockType, FrameKind, FunctionBody, FunctionSectionReader,
     ImportSectionReader, ModuleArity, Operator, SubType, TypeRef, TypeSectionReader,
 };
 
-/// Every number here is of the unit of an effort: some microseconds of one core, and some 300 bytes.
+/// Every number here is of the unit of an effort: some microseconds of one core, and some 300
+/// bytes.
 const OF_FUNCTION: u64 = 65;
-/// A function that a table or an export names has two trampolines, which move each parameter and result.
+/// A function that a table or an export names has two trampolines, which move each parameter and
+/// result.
 const OF_SIGNATURE_VALUE: u64 = 20;
 const OF_OPERATOR: u64 = 6;
 const OF_CALL: u64 = 8;
 /// Bounds, laziness, type: each a branch.
 const OF_INDIRECT_CALL: u64 = 120;
-/// A call of the host with its arguments, a check of what it says, and a trap: of memory or tables, as a whole.
+/// A call of the host with its arguments, a check of what it says, and a trap: of memory or tables,
+/// as a whole.
 const OF_BULK: u64 = 120;
 /// Arithmetic whose result may be no number is compared with itself, and chosen.
 const OF_FLOAT: u64 = 10;
@@ -28,8 +32,8 @@ const OF_JUMP_TARGET: u64 = 2;
 const OF_JOIN_AND_LOCAL: u64 = 3;
 /// And in loops it has one, moved once per turn.
 const OF_LOOP_AND_LOCAL: u64 = 10;
-/// Pairs of what costs a tenth of a unit: an operator and a value below it on the stack, a call and a local, a block with
-/// parameters and a parameter of any block, a loop and a loop around it.
+/// Pairs of what costs a tenth of a unit: an operator and a value below it on the stack, a call and
+/// a local, a block with parameters and a parameter of any block, a loop and a loop around it.
 const PAIRS_PER_UNIT: u64 = 10;
 
 /// More than a validator allows. A recursive group is one definition with many types.
@@ -87,7 +91,8 @@ impl ModuleShape {
         self.n_imported + self.n_bodies
     }
 
-    /// The effort of the next function. Code that is not valid gets some number: the compiler refuses it.
+    /// The effort of the next function. Code that is not valid gets some number: the compiler
+    /// refuses it.
     pub(super) fn add_body(&mut self, body: &FunctionBody<'_>) -> Result<u64, BinaryReaderError> {
         let function = self.next_function();
         self.n_bodies += 1;

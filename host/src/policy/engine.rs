@@ -1,7 +1,8 @@
 //! The sandbox's engine: from the bytes of a policy to something that instances can be made of.
 //!
-//! Takes wasm bytes and limits; gives a linked, compiled policy, from the cache where it is there. Knows nothing of
-//! graphs. The one place of the policy stage with unsafe code: loading machine code that we compiled earlier.
+//! Takes wasm bytes and limits; gives a linked, compiled policy, from the cache where it is there.
+//! Knows nothing of graphs. The one place of the policy stage with unsafe code: loading machine
+//! code that we compiled earlier.
 
 use std::any::Any;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -26,13 +27,15 @@ use super::v0_1::{self, Prepared, State};
 use crate::placement::Digest;
 use crate::store::{CacheFolder, CacheKey};
 
-/// Part of every cache key beside the engine's own hash: the pinned version of the `wasmtime` dependency.
+/// Part of every cache key beside the engine's own hash: the pinned version of the `wasmtime`
+/// dependency.
 const WASMTIME_VERSION: &str = "48.0.8";
 
-/// Compiles and runs policies under one set of limits. Cheap to clone; clones share the compiled code and the clock.
+/// Compiles and runs policies under one set of limits. Cheap to clone; clones share the compiled
+/// code and the clock.
 ///
-/// What meters the calls is compiled into a policy, so an engine meters either by deadlines or, where
-/// [`PolicyLimits::fuel`] is set, by fuel.
+/// What meters the calls is compiled into a policy, so an engine meters either by deadlines or,
+/// where [`PolicyLimits::fuel`] is set, by fuel.
 #[derive(Clone)]
 pub struct PolicyEngine {
     shared: Arc<Shared>,
@@ -113,9 +116,9 @@ impl PolicyEngine {
         })
     }
 
-    /// Has policies compiled by a process of its own, which is ended where [`PolicyLimits::compile_deadline`] or
-    /// [`PolicyLimits::compile_memory_bytes`] do not suffice. Without one, the limits of a file's structure bound what compiling
-    /// takes.
+    /// Has policies compiled by a process of its own, which is ended where
+    /// [`PolicyLimits::compile_deadline`] or [`PolicyLimits::compile_memory_bytes`] do not
+    /// suffice. Without one, the limits of a file's structure bound what compiling takes.
     #[must_use]
     pub fn with_compiler(mut self, compiler: CompilerProcess) -> Self {
         self.compiler = Some(compiler);
@@ -196,11 +199,13 @@ impl PolicyEngine {
     }
 
     fn load_compiled(&self, compiled: &[u8]) -> wasmtime::Result<Component> {
-        // SAFETY: nobody else can have written the bytes. They were compiled in this process; or by a program that the app
-        // named as one that it would link; or they come from the cache, whose folder and entry belong to this user, their modes
-        // let nobody else write, and neither is a symbolic link (`CacheFolder::open` and `read` check all of it). Processes of
-        // this user are trusted to put there only what a compiler of ours gave them, under this key, which names wasm bytes,
-        // wasmtime and configuration; the entry's digest, which has no secret, says that it is whole.
+        // SAFETY: nobody else can have written the bytes. They were compiled in this process; or by
+        // a program that the app named as one that it would link; or they come from the
+        // cache, whose folder and entry belong to this user, their modes let nobody else
+        // write, and neither is a symbolic link (`CacheFolder::open` and `read` check all of it).
+        // Processes of this user are trusted to put there only what a compiler of ours gave
+        // them, under this key, which names wasm bytes, wasmtime and configuration; the
+        // entry's digest, which has no secret, says that it is whole.
         unsafe { Component::deserialize(&self.shared.engine, compiled) }
     }
 
@@ -255,9 +260,9 @@ impl PolicyEngine {
         }
     }
 
-    /// Runs a call where the stack is large enough for the guest's frames: on the main thread where it has room, else on a
-    /// thread of known size. That costs some 50 us, so the short calls stay on the caller's thread as long as their limit
-    /// is one that threads commonly have.
+    /// Runs a call where the stack is large enough for the guest's frames: on the main thread where
+    /// it has room, else on a thread of known size. That costs some 50 us, so the short calls
+    /// stay on the caller's thread as long as their limit is one that threads commonly have.
     ///
     /// # Errors
     /// When the system gives no thread.
@@ -321,21 +326,24 @@ pub(super) fn config(limits: &PolicyLimits) -> Config {
     let is_by_fuel = limits.fuel.is_some();
     config
         .wasm_component_model(true)
-        // Policies are synchronous; the machinery for others would cost each call 3.5 times as much.
+        // Policies are synchronous; the machinery for others would cost each call 3.5 times as
+        // much.
         .concurrency_support(false)
         .epoch_interruption(!is_by_fuel)
         .consume_fuel(is_by_fuel)
         .max_wasm_stack(limits.stack_bytes)
         // Not used by synchronous calls, but it must not be the smaller one.
         .async_stack_size(limits.stack_bytes.max(2 << 20))
-        // The same bits on every machine: one pattern of NaN, and no instruction whose result is up to the processor.
+        // The same bits on every machine: one pattern of NaN, and no instruction whose result is up
+        // to the processor.
         .cranelift_nan_canonicalization(true)
         .wasm_relaxed_simd(false)
         .wasm_simd(true)
         .cranelift_opt_level(OptLevel::Speed)
         .parallel_compilation(true)
         .memory_init_cow(true)
-        // Of memories that are mostly zero there is no image: a file of a kilobyte could stand for many of any size.
+        // Of memories that are mostly zero there is no image: a file of a kilobyte could stand for
+        // many of any size.
         .memory_guaranteed_dense_image_size(1 << 20)
         .generate_address_map(true)
         .wasm_backtrace_max_frames(NonZeroUsize::new(32));
@@ -343,7 +351,8 @@ pub(super) fn config(limits: &PolicyLimits) -> Config {
 }
 
 fn compatibility(engine: &Engine) -> [u8; 8] {
-    // The keys of the standard hasher are fixed for one toolchain; another one only finds an empty cache.
+    // The keys of the standard hasher are fixed for one toolchain; another one only finds an empty
+    // cache.
     let mut hasher = DefaultHasher::new();
     engine.precompile_compatibility_hash().hash(&mut hasher);
     hasher.finish().to_le_bytes()

@@ -122,9 +122,11 @@ pub enum PolicyErrorKind {
         InWords(what), At(place.as_deref()), what.replace('_', "-")
     )]
     TooComplex {
-        /// The limit: a field of [`PolicyLimits`](super::PolicyLimits), such as `nesting` or `function_effort`.
+        /// The limit: a field of [`PolicyLimits`](super::PolicyLimits), such as `nesting` or
+        /// `function_effort`.
         what: &'static str,
-        /// The function, and the module or component, counted from 0 in the order of the file; `None` = the whole file.
+        /// The function, and the module or component, counted from 0 in the order of the file;
+        /// `None` = the whole file.
         place: Option<String>,
         /// How much it has.
         found: u64,
@@ -304,7 +306,8 @@ impl PolicyError {
 }
 
 impl PolicyErrorKind {
-    /// What happened, as one word for labels: the rule that a plan broke, else the kind, such as `trap` or `memory-limit`.
+    /// What happened, as one word for labels: the rule that a plan broke, else the kind, such as
+    /// `trap` or `memory-limit`.
     pub fn reason(&self) -> &str {
         match self {
             Self::Trap { .. } => "trap",

@@ -1,4 +1,5 @@
-//! What a file is, before it is compiled: module or component, its imports and exports, the contract it speaks.
+//! What a file is, before it is compiled: module or component, its imports and exports, the
+//! contract it speaks.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -13,8 +14,8 @@ use super::structure::{n_definitions, too_many_definitions};
 
 /// The package of the contract.
 const PACKAGE: &str = "placewright:policy";
-/// Version of the contract that this host speaks. Additions of later 0.1.z do not keep a policy from loading as long as
-/// it does not call them.
+/// Version of the contract that this host speaks. Additions of later 0.1.z do not keep a policy
+/// from loading as long as it does not call them.
 pub const CONTRACT_VERSION: ContractVersion = ContractVersion {
     major: 0,
     minor: 1,
@@ -64,7 +65,8 @@ impl fmt::Display for ContractVersion {
 /// How the bytes of a policy are wrapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WasmForm {
-    /// A core module, as compilers for `wasm32-unknown-unknown` make it; the host wraps it as a component.
+    /// A core module, as compilers for `wasm32-unknown-unknown` make it; the host wraps it as a
+    /// component.
     Module,
     /// A component.
     Component,
@@ -94,8 +96,8 @@ impl Facts {
     /// Reads the bytes of a policy.
     ///
     /// # Errors
-    /// [`PolicyErrorKind::NotAPolicy`] where they are no WebAssembly, [`PolicyErrorKind::TooLarge`] and
-    /// [`PolicyErrorKind::TooComplex`] where reading or compiling them would take too long.
+    /// [`PolicyErrorKind::NotAPolicy`] where they are no WebAssembly, [`PolicyErrorKind::TooLarge`]
+    /// and [`PolicyErrorKind::TooComplex`] where reading or compiling them would take too long.
     pub(super) fn read(bytes: &[u8], limits: &PolicyLimits) -> Result<Self, PolicyErrorKind> {
         let form = form_of(bytes)?;
         at_most("wasm_bytes", bytes.len(), limits.wasm_bytes)?;
@@ -112,10 +114,12 @@ impl Facts {
     /// Refuses what cannot work, before a compiler sees it.
     ///
     /// # Errors
-    /// [`PolicyErrorKind::Incompatible`], [`PolicyErrorKind::UnknownImport`] or [`PolicyErrorKind::MissingExport`].
+    /// [`PolicyErrorKind::Incompatible`], [`PolicyErrorKind::UnknownImport`] or
+    /// [`PolicyErrorKind::MissingExport`].
     pub(super) fn check(&self) -> Result<(), PolicyErrorKind> {
         let names = || self.imports.iter().chain(&self.exports);
-        // The version comes first: a policy for another one may well import and export other things, too.
+        // The version comes first: a policy for another one may well import and export other
+        // things, too.
         if let Some(version) = self.contract_version()
             && let Some(name) = names().find(|name| {
                 contract_part(name)
@@ -179,7 +183,8 @@ impl Facts {
         let mut names = Names::default();
         let mut n_functions = 0_usize;
         let mut n_items = 0_u64;
-        // A component contains modules and components, whose imports it satisfies itself: only the outermost count.
+        // A component contains modules and components, whose imports it satisfies itself: only the
+        // outermost count.
         let mut depth = 0_usize;
         for payload in Parser::new(0).parse_all(bytes) {
             let payload = payload.map_err(|error| damaged(&error))?;
@@ -219,8 +224,8 @@ impl Facts {
     }
 }
 
-/// The only form of an import that the engine takes. A group names its module once for all its members, so a list of full names
-/// would be far longer than the file.
+/// The only form of an import that the engine takes. A group names its module once for all its
+/// members, so a list of full names would be far longer than the file.
 fn single<'a>(group: &Imports<'a>) -> Result<Import<'a>, PolicyErrorKind> {
     match group {
         Imports::Single(_, import) => Ok(*import),
@@ -355,7 +360,8 @@ fn form_of(bytes: &[u8]) -> Result<WasmForm, PolicyErrorKind> {
     })
 }
 
-/// The interface and version of a name such as `placewright:policy/graphs@0.1.0`; `None` for another package.
+/// The interface and version of a name such as `placewright:policy/graphs@0.1.0`; `None` for
+/// another package.
 fn contract_part(name: &str) -> Option<(&str, Option<ContractVersion>)> {
     let part = name.strip_prefix(PACKAGE)?.strip_prefix('/')?;
     Some(match part.split_once('@') {

@@ -44,9 +44,9 @@ pub struct LoadedInspection {
 /// Looks at a policy; `name` is for messages.
 ///
 /// # Errors
-/// [`super::PolicyErrorKind::NotAPolicy`] where the bytes are no WebAssembly, [`super::PolicyErrorKind::TooLarge`] where
-/// they are too many to look into. Everything else that is wrong with a policy
-/// is in [`PolicyInspection::verdict`].
+/// [`super::PolicyErrorKind::NotAPolicy`] where the bytes are no WebAssembly,
+/// [`super::PolicyErrorKind::TooLarge`] where they are too many to look into. Everything else that
+/// is wrong with a policy is in [`PolicyInspection::verdict`].
 pub fn inspect(
     engine: &PolicyEngine,
     name: &str,

@@ -37,7 +37,8 @@ pub struct PolicyRequest {
 }
 
 impl PolicyRequest {
-    /// A request for a policy with its default configuration, falling down the ladder where it fails.
+    /// A request for a policy with its default configuration, falling down the ladder where it
+    /// fails.
     pub fn new(source: impl Into<PolicySource>) -> Self {
         Self {
             source: source.into(),
@@ -112,10 +113,11 @@ pub struct PolicyReport {
     pub answer: PolicyAnswer,
     /// How the sandboxed policy was loaded, where it was; after a fallback, the one that failed.
     pub load: Option<LoadReport>,
-    /// The policy's part of the placement's identity ([`crate::placement::PlacementIdentity::policy`]); `None` after a fallback.
+    /// The policy's part of the placement's identity
+    /// ([`crate::placement::PlacementIdentity::policy`]); `None` after a fallback.
     pub identity: Option<Digest>,
-    /// Whether the answer came from a [`super::PlacementCache`]: nobody was asked, and what the answer took is what finding it
-    /// took.
+    /// Whether the answer came from a [`super::PlacementCache`]: nobody was asked, and what the
+    /// answer took is what finding it took.
     pub is_cached: bool,
     /// Why such a cache could not be used, or the answer not be kept.
     pub cache_problem: Option<String>,
@@ -132,7 +134,8 @@ impl PolicyReport {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LadderError {
-    /// The request cannot be met as it stands: no such policy, no such setting. Falling back would hide a typing error.
+    /// The request cannot be met as it stands: no such policy, no such setting. Falling back would
+    /// hide a typing error.
     #[error(transparent)]
     Request(PolicyError),
     /// The policy asked for failed, and nobody else was to be asked.
@@ -143,8 +146,8 @@ pub enum LadderError {
     Exhausted(Vec<FailedRung>),
 }
 
-/// Asks the policy of the request; where it fails, its native twin (if it is a shipped one), then `heft` and `priority`
-/// natively. The first answer that passes the check is the placement.
+/// Asks the policy of the request; where it fails, its native twin (if it is a shipped one), then
+/// `heft` and `priority` natively. The first answer that passes the check is the placement.
 ///
 /// # Errors
 /// [`LadderError`].

@@ -46,7 +46,8 @@ impl Limiter {
 }
 
 impl ResourceLimiter for Limiter {
-    // A guest whose allocation fails would abort with a bare `unreachable`; ending the call here says why.
+    // A guest whose allocation fails would abort with a bare `unreachable`; ending the call here
+    // says why.
     fn memory_growing(
         &mut self,
         current: usize,

@@ -1,4 +1,5 @@
-//! A policy that is ready to be asked: instance, configuration, calls, and what to make of their ends.
+//! A policy that is ready to be asked: instance, configuration, calls, and what to make of their
+//! ends.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -47,8 +48,8 @@ impl PlaceOptions {
     }
 }
 
-/// What ended a call that had offered a plan before. Not a trap: a bug must be seen, and what a policy offered before it broke
-/// its own rules is hardly what it meant.
+/// What ended a call that had offered a plan before. Not a trap: a bug must be seen, and what a
+/// policy offered before it broke its own rules is hardly what it meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CutOff {
@@ -151,8 +152,8 @@ pub struct LoadReport {
     pub messages: Messages,
 }
 
-/// A policy in its sandbox, configured. It stays resident: what it keeps between calls is its own business, until a
-/// trap, after which it starts anew.
+/// A policy in its sandbox, configured. It stays resident: what it keeps between calls is its own
+/// business, until a trap, after which it starts anew.
 pub struct LoadedPolicy {
     pub(super) template: Template,
     /// Boxed, because every call takes it out and puts it back.
@@ -179,7 +180,8 @@ pub(super) struct Live {
 }
 
 impl PolicyEngine {
-    /// Loads a policy from the bytes of a core module or a component, and configures it. `name` is for messages.
+    /// Loads a policy from the bytes of a core module or a component, and configures it. `name` is
+    /// for messages.
     ///
     /// # Errors
     /// [`PolicyError`]; its [`PolicyError::fault`] says whose.
@@ -285,7 +287,8 @@ impl LoadedPolicy {
     /// Asks for a placement of a whole graph.
     ///
     /// # Errors
-    /// [`PolicyError`]. A call that was cut off after an offer is no error: see [`PolicyAnswer::cut_off`].
+    /// [`PolicyError`]. A call that was cut off after an offer is no error: see
+    /// [`PolicyAnswer::cut_off`].
     pub fn place(
         &mut self,
         candidates: &Candidates,
@@ -371,7 +374,8 @@ impl LoadedPolicy {
         })
     }
 
-    /// Makes a call on the live instance, starting one where there is none. A trap ends the instance.
+    /// Makes a call on the live instance, starting one where there is none. A trap ends the
+    /// instance.
     pub(super) fn call<T: Send>(
         &mut self,
         name: &'static str,
@@ -414,7 +418,8 @@ impl LoadedPolicy {
         if self.live.is_none() {
             self.n_restarts += 1;
             self.start()?;
-            // It said the same when it was loaded; what stands in the book belongs to the call that comes.
+            // It said the same when it was loaded; what stands in the book belongs to the call that
+            // comes.
             self.template.messages.take();
         }
         self.live
@@ -497,10 +502,12 @@ impl Template {
         Ok((Live { store, exports }, info, settings))
     }
 
-    /// An instance could not be made: it ran into a limit, its start function trapped, or the machine has not what it takes.
-    /// Types and imports were checked when the component was linked.
+    /// An instance could not be made: it ran into a limit, its start function trapped, or the
+    /// machine has not what it takes. Types and imports were checked when the component was
+    /// linked.
     fn classify_start(&self, error: wasmtime::Error) -> PolicyErrorKind {
-        // A host's function that the start function calls may refuse what it is given: then the code that called is named.
+        // A host's function that the start function calls may refuse what it is given: then the
+        // code that called is named.
         let is_of_host = error.downcast_ref::<Trap>().is_none()
             && error.downcast_ref::<WasmBacktrace>().is_none()
             && error.downcast_ref::<LimitHit>().is_none()
@@ -584,8 +591,8 @@ impl std::fmt::Debug for LoadedPolicy {
     }
 }
 
-/// Limits that wasmtime enforces itself and reports in words only; the pinned version, and a test for each, keep the
-/// words true.
+/// Limits that wasmtime enforces itself and reports in words only; the pinned version, and a test
+/// for each, keep the words true.
 fn limit_in_words(
     error: &wasmtime::Error,
     call: &'static str,

@@ -32,8 +32,8 @@ pub struct Messages {
     pub dropped: u64,
     /// How many of the kept ones were cut.
     pub truncated: u64,
-    /// The last message of level error, kept even when messages before it used up the bound: the SDK sends the text of a
-    /// panic so.
+    /// The last message of level error, kept even when messages before it used up the bound: the
+    /// SDK sends the text of a panic so.
     pub last_error: Option<String>,
 }
 

@@ -1,7 +1,8 @@
 //! Asks a policy where nodes go: in a sandbox, natively, or one after the other down a ladder.
 //!
-//! Takes [`crate::candidates::Candidates`]; gives a [`crate::candidates::Proposal`], which nobody trusts before
-//! [`crate::placement`] has checked it. Wasmtime lives only here. Knows nothing of partitions and execution.
+//! Takes [`crate::candidates::Candidates`]; gives a [`crate::candidates::Proposal`], which nobody
+//! trusts before [`crate::placement`] has checked it. Wasmtime lives only here. Knows nothing of
+//! partitions and execution.
 
 mod builtin;
 mod cache;

@@ -1,4 +1,5 @@
-//! Policies linked into the host: the same source as in the sandbox, over the same view, without its limits.
+//! Policies linked into the host: the same source as in the sandbox, over the same view, without
+//! its limits.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,7 +22,8 @@ use super::view::View;
 use crate::candidates::Candidates;
 use crate::trace::targets;
 
-/// Asks a shipped policy, natively. Of the limits only those of messages, explanations and metrics apply.
+/// Asks a shipped policy, natively. Of the limits only those of messages, explanations and metrics
+/// apply.
 ///
 /// # Errors
 /// [`PolicyError`], as from the sandbox; a panic is a [`PolicyErrorKind::Trap`].
@@ -60,8 +62,9 @@ fn call_place(
     let mut instance = policy.native();
     let plan = PlanBook::new(candidates, options, limits);
     let view = View::new(candidates.clone(), limits);
-    // A panic must not take the host down: the sandboxed twin, which ran before, may have trapped for the same reason.
-    // Instance, plan and view are dropped after one, so nobody sees them half changed.
+    // A panic must not take the host down: the sandboxed twin, which ran before, may have trapped
+    // for the same reason. Instance, plan and view are dropped after one, so nobody sees them
+    // half changed.
     catch_unwind(AssertUnwindSafe(|| instance.configure(config, &log)))
         .map_err(|panic| error(trap("configure", &*panic)))?
         .map_err(|refused| {

@@ -19,7 +19,8 @@ use crate::trace::targets;
 
 /// A run of an online policy, between `begin` and `end`.
 ///
-/// The first error of the policy ends it: its state of the run died with its instance, or cannot be trusted.
+/// The first error of the policy ends it: its state of the run died with its instance, or cannot be
+/// trusted.
 #[derive(Debug)]
 pub struct OnlineSession<'a> {
     policy: &'a mut LoadedPolicy,
@@ -93,8 +94,9 @@ impl OnlineSession<'_> {
     /// The device for a task whose inputs are there; `None` = the policy has no opinion.
     ///
     /// # Errors
-    /// [`PolicyError`]; [`PolicyErrorKind::InvalidAnswer`] where the device is no candidate of the node;
-    /// [`PolicyErrorKind::InvalidTask`], which does not end the run, where the task is none of this graph.
+    /// [`PolicyError`]; [`PolicyErrorKind::InvalidAnswer`] where the device is no candidate of the
+    /// node; [`PolicyErrorKind::InvalidTask`], which does not end the run, where the task is
+    /// none of this graph.
     pub fn pick(&mut self, task: &ReadyTask) -> Result<Option<DeviceId>, PolicyError> {
         self.check_task("pick", task)?;
         let device = self.call("pick", |live, _| live.exports.pick(&mut live.store, task))?;
@@ -104,7 +106,8 @@ impl OnlineSession<'_> {
     /// The same for tasks that became ready together, in their order; appended to `devices`.
     ///
     /// # Errors
-    /// As [`Self::pick`], also where the policy does not answer once per task; `devices` is then as it was.
+    /// As [`Self::pick`], also where the policy does not answer once per task; `devices` is then as
+    /// it was.
     pub fn pick_batch(
         &mut self,
         tasks: &[ReadyTask],

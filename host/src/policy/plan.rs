@@ -14,11 +14,13 @@ use crate::placement::Evaluator;
 
 /// Bytes kept of a metric's name.
 const METRIC_NAME_BYTES_MAX: usize = 64;
-/// What a kept explanation costs beside its text, once and for each node that it is said of, so that empty ones are bounded, too.
+/// What a kept explanation costs beside its text, once and for each node that it is said of, so
+/// that empty ones are bounded, too.
 const EXPLANATION_BYTES_FIXED: usize = 64;
 const EXPLANATION_BYTES_PER_NODE: usize = 32;
 
-/// The host's side of one call's plan. The sandbox's imports and native policies write into the same.
+/// The host's side of one call's plan. The sandbox's imports and native policies write into the
+/// same.
 pub(super) struct PlanBook {
     explain_wanted: bool,
     explanation_bytes_max: usize,
@@ -65,8 +67,8 @@ impl PlanResult {
         })
     }
 
-    /// What it means that a policy returned an error. Most authors hand on the violation that `offer` gave them: then the
-    /// rule that it breaks says more than their words.
+    /// What it means that a policy returned an error. Most authors hand on the violation that
+    /// `offer` gave them: then the rule that it breaks says more than their words.
     pub(super) fn kind_of(&self, error: PlaceError) -> PolicyErrorKind {
         match (error, &self.refused) {
             (PlaceError::Declined(reason), _) => PolicyErrorKind::Declined(reason),
@@ -106,7 +108,8 @@ impl PlanBook {
         self.pages.borrow_mut().evaluator.move_nodes(nodes, device)
     }
 
-    /// What was offered. Explanations and metrics count whenever they came: a policy explains after its last offer, too.
+    /// What was offered. Explanations and metrics count whenever they came: a policy explains after
+    /// its last offer, too.
     pub(super) fn into_result(self) -> PlanResult {
         let pages = self.pages.into_inner();
         PlanResult {

@@ -1,12 +1,13 @@
 //! Whether a call of a guest fits on the stack of the thread that makes it.
 //!
-//! A guest may use all of its limit, whatever was left there, and reaching the end of a thread's stack ends the process.
+//! A guest may use all of its limit, whatever was left there, and reaching the end of a thread's
+//! stack ends the process.
 
 use std::hint::black_box;
 use std::sync::OnceLock;
 
-/// The stack of the main thread, whose bounds the system tells. It does not tell those of other threads: their stacks may
-/// lie side by side in one mapping.
+/// The stack of the main thread, whose bounds the system tells. It does not tell those of other
+/// threads: their stacks may lie side by side in one mapping.
 #[derive(Debug, Default)]
 pub(super) struct MainStack {
     /// Its lowest address; `None` = unknown.
@@ -52,7 +53,8 @@ fn lowest_of_main() -> Option<usize> {
     None
 }
 
-/// The same from the system's list of mappings, such as `7ffc1000-7ffc3000 rw-p 00000000 00:00 0  [stack]`.
+/// The same from the system's list of mappings, such as `7ffc1000-7ffc3000 rw-p 00000000 00:00 0
+/// [stack]`.
 #[cfg(any(test, target_os = "linux"))]
 fn lowest_in(maps: &str, size_bytes_max: Option<usize>) -> Option<usize> {
     /// Of a stack without limit: what systems give by default.

@@ -1,8 +1,9 @@
 //! What a policy consists of, held to limits before a compiler sees it.
 //!
-//! A kilobyte of WebAssembly can stand for gigabytes: components instantiate components, types contain types, a table states its
-//! size. So the file is walked once, without compiling, in time and memory in proportion to its bytes, and whatever a compiler
-//! multiplies is multiplied here by counting. Takes bytes and limits; gives nothing but the refusal.
+//! A kilobyte of WebAssembly can stand for gigabytes: components instantiate components, types
+//! contain types, a table states its size. So the file is walked once, without compiling, in time
+//! and memory in proportion to its bytes, and whatever a compiler multiplies is multiplied here by
+//! counting. Takes bytes and limits; gives nothing but the refusal.
 
 use std::ops::Range;
 
@@ -24,10 +25,12 @@ const BYTES_OF_DECLARATIONS: u32 = 16;
 /// Bytes of a section's name in an error.
 const NAME_BYTES_MAX: usize = 64;
 
-/// Walks a policy, a core module or a component, and refuses what would cost a compiler more than the limits allow.
+/// Walks a policy, a core module or a component, and refuses what would cost a compiler more than
+/// the limits allow.
 ///
 /// # Errors
-/// [`PolicyErrorKind::TooComplex`], which says what and where; [`PolicyErrorKind::NotAPolicy`] where the bytes are damaged.
+/// [`PolicyErrorKind::TooComplex`], which says what and where; [`PolicyErrorKind::NotAPolicy`]
+/// where the bytes are damaged.
 pub(super) fn check(bytes: &[u8], limits: &PolicyLimits) -> Result<(), PolicyErrorKind> {
     walk(bytes, limits, true, Counts::default()).map(|_| ())
 }
@@ -88,7 +91,8 @@ fn walk(
     Ok(walk.counts)
 }
 
-/// What one instance of a component stands for, with all that it instantiates. Sums saturate: 64 doublings are many.
+/// What one instance of a component stands for, with all that it instantiates. Sums saturate: 64
+/// doublings are many.
 #[derive(Debug, Clone, Copy, Default)]
 struct Totals {
     items: u64,
@@ -120,7 +124,8 @@ enum Open {
     Component(Scope),
 }
 
-/// A component that is open: what its indices of components mean, and what an instance of it stands for so far.
+/// A component that is open: what its indices of components mean, and what an instance of it stands
+/// for so far.
 #[derive(Debug, Default)]
 struct Scope {
     /// `None` = one that this component gets from outside, or from an instance.
@@ -173,7 +178,8 @@ impl<'a> Walk<'a> {
                 if !self.has_metadata {
                     return Ok(());
                 }
-                // The encoder still reads a form of it that was given up in 2023, and hides a component in it.
+                // The encoder still reads a form of it that was given up in 2023, and hides a
+                // component in it.
                 if !Parser::is_component(section.data()) {
                     return Err(PolicyErrorKind::NotAPolicy {
                         what: format!(
@@ -220,7 +226,8 @@ impl<'a> Walk<'a> {
             effort,
         } = closed.totals;
         match self.open.last_mut() {
-            // A component that nobody instantiates costs nothing, so only the outermost is held to the limits.
+            // A component that nobody instantiates costs nothing, so only the outermost is held to
+            // the limits.
             Some(Open::Component(outer)) => outer.components.push(Some(closed.totals)),
             _ => {
                 self.at_most("items", None, items, self.limits.items)?;
@@ -283,7 +290,8 @@ impl<'a> Walk<'a> {
         if let Payload::ComponentTypeSection(section) = &payload {
             self.count_nested_types(section.range())?;
         }
-        // Counted before the section is read: reading multiplies nothing, but a scope is borrowed below.
+        // Counted before the section is read: reading multiplies nothing, but a scope is borrowed
+        // below.
         let Some(index) = self.open.len().checked_sub(1) else {
             return Ok(());
         };
@@ -296,9 +304,10 @@ impl<'a> Walk<'a> {
         self.at_most("effort", None, effort, self.limits.effort)
     }
 
-    /// The parser of types is recursive: a type that is declared within a type takes some of its stack. Each such declaration
-    /// has a byte that says "type" and one that says "component" or "instance", so their number bounds the depth. Other data
-    /// can look the same; of that there is little in a section of types.
+    /// The parser of types is recursive: a type that is declared within a type takes some of its
+    /// stack. Each such declaration has a byte that says "type" and one that says "component"
+    /// or "instance", so their number bounds the depth. Other data can look the same; of that
+    /// there is little in a section of types.
     fn count_nested_types(&mut self, section: Range<usize>) -> Result<(), PolicyErrorKind> {
         const TYPE: u8 = 0x01;
         const COMPONENT_OR_INSTANCE: [u8; 2] = [0x41, 0x42];

@@ -63,7 +63,8 @@ pub(super) fn failed(call: &'static str, error: &PolicyError) {
     );
 }
 
-/// Calls of one run of an online policy that ended well; told when it is dropped, as a call takes less time than telling.
+/// Calls of one run of an online policy that ended well; told when it is dropped, as a call takes
+/// less time than telling.
 #[derive(Debug, Default)]
 pub(super) struct OnlineCalls(Vec<(&'static str, u64)>);
 

@@ -106,7 +106,8 @@ impl Shared {
             let Some(engine) = engine.upgrade() else {
                 return;
             };
-            // A sleep lasts longer than asked for, on a busy machine much longer; deadlines must not.
+            // A sleep lasts longer than asked for, on a busy machine much longer; deadlines must
+            // not.
             for _ in 0..due(awake.1, awake.0.elapsed()) {
                 engine.increment_epoch();
                 awake.1 += 1;
@@ -116,8 +117,8 @@ impl Shared {
     }
 }
 
-/// When a call is to end. Epochs only say when to look at it: a tick that was late is made up for by several at once, which
-/// a call that started in between did not see pass.
+/// When a call is to end. Epochs only say when to look at it: a tick that was late is made up for
+/// by several at once, which a call that started in between did not see pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CallEnd {
     At(Instant),

@@ -1,7 +1,8 @@
 //! How large the types of a component are, with all that they name.
 //!
-//! Checking an import takes time for each declaration of its type, and the adapter that lowers a function moves each field of its
-//! parameters and results. A file names a type by a number, so a few bytes can stand for all of that.
+//! Checking an import takes time for each declaration of its type, and the adapter that lowers a
+//! function moves each field of its parameters and results. A file names a type by a number, so a
+//! few bytes can stand for all of that.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -12,7 +13,8 @@ use wasmparser::{
     ComponentValType, InstanceTypeDeclaration, TypeBounds,
 };
 
-/// Sizes of types: of a value its fields, of an instance its declarations, with those of the types that they name.
+/// Sizes of types: of a value its fields, of an instance its declarations, with those of the types
+/// that they name.
 #[derive(Debug, Default)]
 pub(super) struct TypeSizes<'a> {
     /// Per component or type that is open, outermost first.
@@ -69,8 +71,8 @@ impl<'a> TypeSizes<'a> {
         self.largest
     }
 
-    /// What was imported, exported by types or named by aliases so far, in the whole file: a validator looks at all of each,
-    /// whether anybody instantiates it or not.
+    /// What was imported, exported by types or named by aliases so far, in the whole file: a
+    /// validator looks at all of each, whether anybody instantiates it or not.
     pub(super) fn checked(&self) -> u64 {
         self.checked
     }

@@ -1,7 +1,8 @@
-//! Version 0.1 of the contract: the generated bindings, the host's side of the imports, calls of the exports.
+//! Version 0.1 of the contract: the generated bindings, the host's side of the imports, calls of
+//! the exports.
 //!
-//! The only module that knows WIT types. Each import checks nothing and computes nothing itself: it reads the
-//! [`View`] or talks to the [`PlanBook`], as native policies do.
+//! The only module that knows WIT types. Each import checks nothing and computes nothing itself: it
+//! reads the [`View`] or talks to the [`PlanBook`], as native policies do.
 
 #[expect(
     unreachable_pub,
@@ -71,10 +72,12 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// Links a component. What it exports says what it can do; `version` is the contract that it names, for errors.
+    /// Links a component. What it exports says what it can do; `version` is the contract that it
+    /// names, for errors.
     ///
     /// # Errors
-    /// [`PolicyErrorKind::Incompatible`] where types or functions do not fit, [`PolicyErrorKind::MissingExport`].
+    /// [`PolicyErrorKind::Incompatible`] where types or functions do not fit,
+    /// [`PolicyErrorKind::MissingExport`].
     pub(super) fn new(
         linker: &Linker<State>,
         component: &Component,
@@ -191,8 +194,8 @@ impl Exports {
         }))
     }
 
-    /// Asks for a placement. The plan's book, with what was offered, stays in the store's state: see
-    /// [`State::end_call`].
+    /// Asks for a placement. The plan's book, with what was offered, stays in the store's state:
+    /// see [`State::end_call`].
     pub(super) fn place(
         &self,
         store: &mut Store<State>,

@@ -1,4 +1,5 @@
-//! The columns of the contract over the host's own memory: what each of them means stands here, once.
+//! The columns of the contract over the host's own memory: what each of them means stands here,
+//! once.
 //!
 //! The sandbox's imports and the native policies read through it, so both see the same.
 
@@ -16,7 +17,8 @@ use crate::graph::NodeId;
 use crate::names::DeviceId;
 use crate::names::DeviceName;
 
-/// What stands for the incarnation of every device that is not shown; 0 would say that a device was never made.
+/// What stands for the incarnation of every device that is not shown; 0 would say that a device was
+/// never made.
 const INCARNATION_HIDDEN: u64 = 1;
 
 /// Graph and devices of one placement, as policies see them.
@@ -27,8 +29,8 @@ pub(super) struct View {
 }
 
 impl View {
-    /// `limits`: those of the call. Where it is metered by fuel, its answer is to come again in every process, so what only tells
-    /// processes apart is left out.
+    /// `limits`: those of the call. Where it is metered by fuel, its answer is to come again in
+    /// every process, so what only tells processes apart is left out.
     pub(super) fn new(candidates: Candidates, limits: &PolicyLimits) -> Self {
         Self {
             candidates,

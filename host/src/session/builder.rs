@@ -97,7 +97,8 @@ pub struct SessionBuilder {
     /// A placement of which the new one keeps what it can.
     pub(super) before: Option<Before>,
     executor_options: ExecutorOptions,
-    /// Whether it builds a session again that is there already, with its handle and its end, rather than a new one.
+    /// Whether it builds a session again that is there already, with its handle and its end,
+    /// rather than a new one.
     is_rebuild: bool,
     /// Nodes that keep the devices that they had before the graph grew, by name.
     pub(super) kept: Vec<(String, DeviceId)>,
@@ -140,8 +141,8 @@ pub(super) struct Opened {
 }
 
 impl SessionBuilder {
-    /// The graph, built with [`crate::builder::GraphBuilder`], put together with [`crate::graph::GraphAssembler`], or imported
-    /// before.
+    /// The graph, built with [`crate::builder::GraphBuilder`], put together with
+    /// [`crate::graph::GraphAssembler`], or imported before.
     #[must_use]
     pub fn with_graph(mut self, graph: impl Into<Arc<Graph>>) -> Self {
         self.graph = Some(GraphSource::Graph(graph.into()));
@@ -183,8 +184,9 @@ impl SessionBuilder {
         self
     }
 
-    /// The ops that are known, where devices come from, and all kernels: what the app made of [`Registry::default`]. As it is: which
-    /// types the environment enables is for [`Registry::with_enabled_types_from_env`] to say. Of this, [`Self::with_ops`] and
+    /// The ops that are known, where devices come from, and all kernels: what the app made of
+    /// [`Registry::default`]. As it is: which types the environment enables is for
+    /// [`Registry::with_enabled_types_from_env`] to say. Of this, [`Self::with_ops`] and
     /// [`Self::with_factories`] the last counts.
     #[must_use]
     pub fn with_registry(mut self, registry: Registry) -> Self {
@@ -195,23 +197,25 @@ impl SessionBuilder {
         self
     }
 
-    /// Where devices and their kernels come from, instead of [`backend::default_factories`], less the types that the
-    /// environment switches off ([`FactoryRegistry::with_enabled_types_from_env`]).
+    /// Where devices and their kernels come from, instead of [`backend::default_factories`], less
+    /// the types that the environment switches off
+    /// ([`FactoryRegistry::with_enabled_types_from_env`]).
     #[must_use]
     pub fn with_factories(mut self, factories: FactoryRegistry) -> Self {
         self.factories = Some(factories);
         self
     }
 
-    /// How many devices of which type, with how much memory. What they leave open, the environment may say
-    /// ([`DeviceOptions::completed_from_env`]).
+    /// How many devices of which type, with how much memory. What they leave open, the environment
+    /// may say ([`DeviceOptions::completed_from_env`]).
     #[must_use]
     pub fn with_device_options(mut self, options: DeviceOptions) -> Self {
         self.device_options = options;
         self
     }
 
-    /// How many devices of a type ([`DeviceOptions::device_count`]), on top of [`Self::with_device_options`] before.
+    /// How many devices of a type ([`DeviceOptions::device_count`]), on top of
+    /// [`Self::with_device_options`] before.
     #[must_use]
     pub fn with_device_count(mut self, device_type: impl Into<String>, count: u32) -> Self {
         self.device_options
@@ -220,7 +224,8 @@ impl SessionBuilder {
         self
     }
 
-    /// Which devices there may be ([`DeviceOptions::device_filters`]), on top of [`Self::with_device_options`] before.
+    /// Which devices there may be ([`DeviceOptions::device_filters`]), on top of
+    /// [`Self::with_device_options`] before.
     #[must_use]
     pub fn with_device_filters<S: Into<String>>(
         mut self,
@@ -231,22 +236,24 @@ impl SessionBuilder {
     }
 
     /// Threads for loops inside one kernel, per pool of the devices; 0 = one per core
-    /// ([`DeviceOptions::intra_op_parallelism_threads`]), on top of [`Self::with_device_options`] before.
+    /// ([`DeviceOptions::intra_op_parallelism_threads`]), on top of [`Self::with_device_options`]
+    /// before.
     #[must_use]
     pub fn with_intra_op_parallelism_threads(mut self, n_threads: usize) -> Self {
         self.device_options.intra_op_parallelism_threads = n_threads;
         self
     }
 
-    /// These devices, instead of those that factories make; other sessions may share them. [`Self::with_device_manager`] beside
-    /// them is an error of [`Self::build`].
+    /// These devices, instead of those that factories make; other sessions may share them.
+    /// [`Self::with_device_manager`] beside them is an error of [`Self::build`].
     #[must_use]
     pub fn with_devices(mut self, devices: impl Into<Arc<DeviceSet>>) -> Self {
         self.devices = Some(devices.into());
         self
     }
 
-    /// The devices that this manager has now, in place of what factories make. When it loses one, the next run that uses it is
+    /// The devices that this manager has now, in place of what factories make. When it loses one,
+    /// the next run that uses it is
     /// told ([`ExecuteError::DeviceRemoved`](crate::execute::ExecuteError::DeviceRemoved)).
     #[must_use]
     pub fn with_device_manager(mut self, manager: impl Into<Arc<DeviceManager>>) -> Self {
@@ -254,17 +261,17 @@ impl SessionBuilder {
         self
     }
 
-    /// The devices of other processes, too: they come before those of this one, and graphs may be placed on them. Runs are refused
-    /// as long as the executor cannot send there. What is open is as the environment says
-    /// ([`DiscoveryOptions::completed_from_env`]).
+    /// The devices of other processes, too: they come before those of this one, and graphs may be
+    /// placed on them. Runs are refused as long as the executor cannot send there. What is open
+    /// is as the environment says ([`DiscoveryOptions::completed_from_env`]).
     #[must_use]
     pub fn with_workers(mut self, cache: Arc<dyn WorkerCache>, options: DiscoveryOptions) -> Self {
         self.workers = Some((cache, options));
         self
     }
 
-    /// Whether the session has variables, tables and stateful kernels of its own on devices that other sessions use, too
-    /// (TensorFlow `isolate_session_state`); false by default.
+    /// Whether the session has variables, tables and stateful kernels of its own on devices that
+    /// other sessions use, too (TensorFlow `isolate_session_state`); false by default.
     #[must_use]
     pub fn with_isolated_session_state(mut self, is_isolated: bool) -> Self {
         self.isolate_session_state = is_isolated;
@@ -307,18 +314,18 @@ impl SessionBuilder {
         self
     }
 
-    /// Whether [`Self::build`] tells the log of the devices and of the device of every node, as `tracing` events of level INFO
-    /// and target `placewright::session`; false by default. [`Session::device_mapping`] and [`Session::placement_lines`] give
-    /// the same lines.
+    /// Whether [`Self::build`] tells the log of the devices and of the device of every node, as
+    /// `tracing` events of level INFO and target `placewright::session`; false by default.
+    /// [`Session::device_mapping`] and [`Session::placement_lines`] give the same lines.
     #[must_use]
     pub fn with_log_device_placement(mut self, is_wanted: bool) -> Self {
         self.log_device_placement = is_wanted;
         self
     }
 
-    /// Candidates that the app made itself, with [`crate::candidates::CandidatesBuilder`]: they bring graph and devices, and
-    /// no kernel is asked who may run what. Another graph, other devices or placement options beside them are an error of
-    /// [`Self::build`].
+    /// Candidates that the app made itself, with [`crate::candidates::CandidatesBuilder`]: they
+    /// bring graph and devices, and no kernel is asked who may run what. Another graph, other
+    /// devices or placement options beside them are an error of [`Self::build`].
     #[must_use]
     pub fn with_candidates(mut self, candidates: Candidates) -> Self {
         self.graph = Some(GraphSource::Graph(Arc::clone(candidates.graph())));
@@ -327,16 +334,16 @@ impl SessionBuilder {
         self
     }
 
-    /// The policy to ask, instead of `priority`. The last of `with_policy`, [`Self::with_saved_placement`] and
-    /// [`Self::with_proposal`] counts.
+    /// The policy to ask, instead of `priority`. The last of `with_policy`,
+    /// [`Self::with_saved_placement`] and [`Self::with_proposal`] counts.
     #[must_use]
     pub fn with_policy(mut self, request: PolicyRequest) -> Self {
         self.assignment = Assignment::Policy(request);
         self
     }
 
-    /// The sandbox to ask it in, with its limits and its cache; sessions may share one. Without, policies get
-    /// [`PolicyLimits::default`] and are compiled anew for each session.
+    /// The sandbox to ask it in, with its limits and its cache; sessions may share one. Without,
+    /// policies get [`PolicyLimits::default`] and are compiled anew for each session.
     #[must_use]
     pub fn with_policy_engine(mut self, engine: PolicyEngine) -> Self {
         self.policy_engine = Some(engine);
@@ -358,7 +365,8 @@ impl SessionBuilder {
         self
     }
 
-    /// Threads that help runs, shared with other sessions, instead of threads of its own ([`ExecutorOptions::inter_op_pool`]).
+    /// Threads that help runs, shared with other sessions, instead of threads of its own
+    /// ([`ExecutorOptions::inter_op_pool`]).
     #[must_use]
     pub fn with_inter_op_pool(mut self, pool: InterOpPool) -> Self {
         self.executor_options.inter_op_pool = Some(pool);
@@ -406,8 +414,8 @@ impl SessionBuilder {
         self
     }
 
-    /// Runs all stages up to the check of the placement. Kernels and constants are made by the first run that needs
-    /// them, so a graph may be placed on devices that cannot execute it.
+    /// Runs all stages up to the check of the placement. Kernels and constants are made by the
+    /// first run that needs them, so a graph may be placed on devices that cannot execute it.
     ///
     /// # Errors
     /// The error of the stage that failed.
@@ -700,7 +708,8 @@ impl SessionBuilder {
         Ok((devices, kernels))
     }
 
-    /// The client's values are on the first device, as in TensorFlow's local sessions, unless something else is said.
+    /// The client's values are on the first device, as in TensorFlow's local sessions, unless
+    /// something else is said.
     fn with_client(&self, devices: Arc<DeviceSet>) -> Arc<DeviceSet> {
         let options = self.placement_options.as_ref();
         let is_told = options.is_some_and(|options| options.default_local_device.is_some());

@@ -7,9 +7,10 @@ use crate::cost::Calibrations;
 use crate::device::DeviceSet;
 
 impl SessionBuilder {
-    /// Measured rates: devices that they know have them in place of those that they state, also devices of [`Self::with_devices`] and
-    /// those that the session is given later. Without, nothing that was measured counts. Candidates that the app made keep their
-    /// rates. Entries that cannot be used are ignored, and named by
+    /// Measured rates: devices that they know have them in place of those that they state, also
+    /// devices of [`Self::with_devices`] and those that the session is given later. Without,
+    /// nothing that was measured counts. Candidates that the app made keep their rates. Entries
+    /// that cannot be used are ignored, and named by
     /// [`SessionReport::calibration_problems`](super::SessionReport::calibration_problems).
     #[must_use]
     pub fn with_calibrations(mut self, calibrations: Calibrations) -> Self {
@@ -17,7 +18,8 @@ impl SessionBuilder {
         self
     }
 
-    /// The devices with what was measured of them, and what is wrong with entries that are not used.
+    /// The devices with what was measured of them, and what is wrong with entries that are not
+    /// used.
     pub(super) fn calibrated(&self, devices: Arc<DeviceSet>) -> (Arc<DeviceSet>, Vec<String>) {
         match &self.calibrations {
             Some(calibrations) if !self.has_own_candidates() => {

@@ -7,8 +7,9 @@ use crate::error::Error;
 use crate::session::SessionBuilder;
 
 impl SessionBuilder {
-    /// The clashes that keep the graph from being placed ([`candidates::refusals`]), where [`Self::build`] stops at the first.
-    /// Imports the graph and opens the devices; places nothing.
+    /// The clashes that keep the graph from being placed ([`candidates::refusals`]), where
+    /// [`Self::build`] stops at the first. Imports the graph and opens the devices; places
+    /// nothing.
     ///
     /// # Errors
     /// The error of the stage that failed, if that is no clash.
@@ -19,8 +20,9 @@ impl SessionBuilder {
         Ok(found?)
     }
 
-    /// Every node that nothing here can execute ([`candidates::unsupported_nodes`]), where a run stops at the first that it needs.
-    /// Imports the graph and opens the devices; places nothing.
+    /// Every node that nothing here can execute ([`candidates::unsupported_nodes`]), where a run
+    /// stops at the first that it needs. Imports the graph and opens the devices; places
+    /// nothing.
     ///
     /// # Errors
     /// The error of the stage that failed.

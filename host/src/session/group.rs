@@ -11,8 +11,8 @@ use crate::device::CancelToken;
 use crate::device::DeviceManager;
 use crate::device::DeviceSet;
 
-/// Sessions that are reset together, such as all that use the same devices (in TensorFlow, all of a process). A value that an app
-/// hands to the builders of its sessions; cloning shares.
+/// Sessions that are reset together, such as all that use the same devices (in TensorFlow, all of a
+/// process). A value that an app hands to the builders of its sessions; cloning shares.
 #[derive(Clone, Default)]
 pub struct SessionGroup(Arc<Mutex<Vec<Weak<Member>>>>);
 
@@ -37,8 +37,9 @@ impl SessionGroup {
         Self::default()
     }
 
-    /// Drops these containers of resources (without any, each device's default one) on the devices of all sessions of the group,
-    /// and closes the sessions (TensorFlow `Session::Reset`). Gives how many there were.
+    /// Drops these containers of resources (without any, each device's default one) on the devices
+    /// of all sessions of the group, and closes the sessions (TensorFlow `Session::Reset`).
+    /// Gives how many there were.
     pub fn reset(&self, containers: &[&str]) -> usize {
         // Outside the lock: dropped resources are an app's code.
         let members: Vec<_> = self.members().drain(..).collect();

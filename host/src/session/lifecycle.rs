@@ -24,14 +24,16 @@ use crate::tensor::DType;
 use crate::tensor::PartialShape;
 
 impl Session {
-    /// Goes on with a larger graph (TensorFlow `Session::Extend`): `graph` is the session's graph with more nodes. Everything is
-    /// placed again; stateful nodes keep their devices, and what their kernels and resources remember. Pins
-    /// ([`PlacementOptions::pins`]) follow their nodes by name. Where nodes have other numbers than before,
-    /// [`Self::trace`] leaves out what was heard until now.
+    /// Goes on with a larger graph (TensorFlow `Session::Extend`): `graph` is the session's graph
+    /// with more nodes. Everything is placed again; stateful nodes keep their devices, and what
+    /// their kernels and resources remember. Pins ([`PlacementOptions::pins`]) follow their
+    /// nodes by name. Where nodes have other numbers than before, [`Self::trace`] leaves out
+    /// what was heard until now.
     ///
     /// # Errors
-    /// [`Error::NotAnExtension`] naming the first node that is missing or different; [`Error::CannotExtend`] where somebody else
-    /// than a policy has placed the graph; what [`SessionBuilder::build`] may end in. The session remains as it was.
+    /// [`Error::NotAnExtension`] naming the first node that is missing or different;
+    /// [`Error::CannotExtend`] where somebody else than a policy has placed the graph; what
+    /// [`SessionBuilder::build`] may end in. The session remains as it was.
     pub fn extend(&mut self, graph: impl Into<Arc<Graph>>) -> Result<(), Error> {
         let graph = graph.into();
         self.check_extension(&graph)?;
@@ -39,13 +41,14 @@ impl Session {
         self.rebuild(builder)
     }
 
-    /// The same for a session that was built from a GraphDef: `bytes` is a GraphDef of the nodes to add, whose inputs may be nodes
-    /// of the session's graph.
+    /// The same for a session that was built from a GraphDef: `bytes` is a GraphDef of the nodes to
+    /// add, whose inputs may be nodes of the session's graph.
     ///
     /// # Errors
-    /// [`Error::CannotExtend`] for a session that was built otherwise, or extended by [`Self::extend`], and where the two producers
-    /// mean different things by the shape of a placeholder; [`Error::Import`], also for a node whose name is there
-    /// already; as [`Self::extend`].
+    /// [`Error::CannotExtend`] for a session that was built otherwise, or extended by
+    /// [`Self::extend`], and where the two producers mean different things by the shape of a
+    /// placeholder; [`Error::Import`], also for a node whose name is there already; as
+    /// [`Self::extend`].
     #[cfg(feature = "graphdef")]
     pub fn extend_graph_def(&mut self, bytes: &[u8]) -> Result<(), Error> {
         let Some(old) = self.recipe.graph_def_bytes() else {
@@ -128,7 +131,8 @@ impl Session {
     }
 
     /// Ends the session: runs that are under way, and all later ones, fail with
-    /// [`ExecuteError::Closed`](crate::execute::ExecuteError::Closed). Its devices, and what stands on them, stay.
+    /// [`ExecuteError::Closed`](crate::execute::ExecuteError::Closed). Its devices, and what stands
+    /// on them, stay.
     pub fn close(&self) {
         self.member.closed.cancel();
     }
@@ -138,8 +142,9 @@ impl Session {
         self.member.closed.is_cancelled()
     }
 
-    /// Drops these containers of resources on the session's devices (without any, each device's default one), and closes the
-    /// session and all others of its [`super::SessionGroup`] (TensorFlow `Session::Reset`).
+    /// Drops these containers of resources on the session's devices (without any, each device's
+    /// default one), and closes the session and all others of its [`super::SessionGroup`]
+    /// (TensorFlow `Session::Reset`).
     pub fn reset(&self, containers: &[&str]) {
         match self.recipe.group() {
             Some(group) => {
@@ -149,7 +154,8 @@ impl Session {
         }
     }
 
-    /// The session's devices by name; the app's own manager, where it has handed one in and the session's state is not isolated
+    /// The session's devices by name; the app's own manager, where it has handed one in and the
+    /// session's state is not isolated
     /// from it ([`SessionBuilder::with_isolated_session_state`]).
     pub fn device_manager(&self) -> &Arc<DeviceManager> {
         self.device_manager.get_or_init(|| {
@@ -188,8 +194,8 @@ fn outputs(graph: &Graph, node: NodeId) -> impl Iterator<Item = (DType, bool, Pa
     })
 }
 
-/// An old producer says `{}` for the shape of a placeholder that may have any, a new one for that of a scalar: read together,
-/// the nodes of one would be misread.
+/// An old producer says `{}` for the shape of a placeholder that may have any, a new one for that
+/// of a scalar: read together, the nodes of one would be misread.
 #[cfg(feature = "graphdef")]
 fn check_producers(old: &Bytes, added: &[u8]) -> Result<(), Error> {
     let old = import::producer_version(old)?;
@@ -227,7 +233,8 @@ impl SessionBuilder {
         self.kept = nodes;
     }
 
-    /// Notes the user's pins by name: the graph that is yet to come may number its nodes differently.
+    /// Notes the user's pins by name: the graph that is yet to come may number its nodes
+    /// differently.
     fn detach_pins(&mut self, graph: &Graph) {
         let Some(options) = self.placement_options_mut() else {
             return;

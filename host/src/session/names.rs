@@ -45,7 +45,8 @@ fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// The name with the fewest edits to `wanted`, where a third of its letters at most would have to change.
+/// The name with the fewest edits to `wanted`, where a third of its letters at most would have to
+/// change.
 fn nearest(graph: &Graph, wanted: &str) -> Option<String> {
     let most = (wanted.chars().count() / 3).max(1);
     let mut best: Option<(usize, &str)> = None;
@@ -61,7 +62,8 @@ fn nearest(graph: &Graph, wanted: &str) -> Option<String> {
     best.map(|(_, name)| name.to_owned())
 }
 
-/// Insertions, deletions and substitutions between two texts (Levenshtein); `None` if there are more than `limit`.
+/// Insertions, deletions and substitutions between two texts (Levenshtein); `None` if there are
+/// more than `limit`.
 fn edits_within(a: &str, b: &str, limit: usize) -> Option<usize> {
     if a.len().abs_diff(b.len()) > limit * 4 {
         return None;

@@ -11,21 +11,24 @@ use crate::names::DeviceId;
 use crate::placement::Replacement;
 
 impl Session {
-    /// Goes on with other devices, after one was lost or added, or has less memory or more. Devices are the same if their names
-    /// are. Nothing moves that need not ([`crate::placement::Kept`] says what must); for the rest the session's policy is asked, or
-    /// `priority` where a saved placement or the app had placed the graph. Pins, and the default local device, follow their devices
-    /// by name.
+    /// Goes on with other devices, after one was lost or added, or has less memory or more. Devices
+    /// are the same if their names are. Nothing moves that need not ([`crate::placement::Kept`]
+    /// says what must); for the rest the session's policy is asked, or `priority` where a saved
+    /// placement or the app had placed the graph. Pins, and the default local device, follow their
+    /// devices by name.
     ///
-    /// What stateful kernels and resources remember stands on the devices: it is there as long as `devices` holds the same ones, and
-    /// nodes that keep state never move from a device that is still there. State of a lost device is lost:
-    /// [`crate::placement::MovedNode::is_stateful`] says whose. Where devices have other numbers than before, [`Self::trace`] leaves
-    /// out what was heard until now.
+    /// What stateful kernels and resources remember stands on the devices: it is there as long as
+    /// `devices` holds the same ones, and nodes that keep state never move from a device that
+    /// is still there. State of a lost device is lost:
+    /// [`crate::placement::MovedNode::is_stateful`] says whose. Where devices have other numbers
+    /// than before, [`Self::trace`] leaves out what was heard until now.
     ///
     /// The set brings its own priorities of device types ([`DeviceSet::with_type_priorities_of`]).
     ///
     /// # Errors
-    /// [`Error::CannotReplace`] for a session that is closed, whose candidates the app has made, or with a pin to a device that is
-    /// gone; [`Error::Candidates`] for a node that asks for one; [`Error::Keep`] where something can neither stay nor move; what
+    /// [`Error::CannotReplace`] for a session that is closed, whose candidates the app has made, or
+    /// with a pin to a device that is gone; [`Error::Candidates`] for a node that asks for one;
+    /// [`Error::Keep`] where something can neither stay nor move; what
     /// [`super::SessionBuilder::build`] may end in. The session remains as it was.
     pub fn replace_devices(
         &mut self,
@@ -61,7 +64,8 @@ impl Session {
         } else {
             self.trace_after_ns
         };
-        // What was heard so far belongs to the same session, and so does the file that its graph came from.
+        // What was heard so far belongs to the same session, and so does the file that its graph
+        // came from.
         replaced
             .report
             .stages

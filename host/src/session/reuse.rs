@@ -24,8 +24,8 @@ pub(super) struct Reused {
 }
 
 impl SessionBuilder {
-    /// A placement of before, instead of a policy's. [`Self::build`] verifies that it was made for this graph, these devices and
-    /// these options ([`SavedPlacement::verify`]).
+    /// A placement of before, instead of a policy's. [`Self::build`] verifies that it was made for
+    /// this graph, these devices and these options ([`SavedPlacement::verify`]).
     #[must_use]
     pub fn with_saved_placement(self, saved: SavedPlacement) -> Self {
         self.with_reused(Reused {
@@ -43,14 +43,16 @@ impl SessionBuilder {
         })
     }
 
-    /// A placement of before that is kept where it can be: the policy decides only on nodes that are new or cannot stay
-    /// ([`Kept`]). What became of it is in the session's report. Without effect where no policy is asked.
+    /// A placement of before that is kept where it can be: the policy decides only on nodes that
+    /// are new or cannot stay ([`Kept`]). What became of it is in the session's report. Without
+    /// effect where no policy is asked.
     #[must_use]
     pub fn with_kept_placement(self, saved: SavedPlacement) -> Self {
         self.keeping(Before::Saved(saved))
     }
 
-    /// Where answers of policies are kept; sessions may share one. Without, policies are asked each time.
+    /// Where answers of policies are kept; sessions may share one. Without, policies are asked each
+    /// time.
     #[must_use]
     pub fn with_placement_cache(mut self, cache: PlacementCache) -> Self {
         self.placement_cache = Some(cache);

@@ -1,7 +1,8 @@
 //! One entry: its key, and the header that tells a whole entry from a damaged one.
 //!
-//! The header keeps accidents away, not attackers: its digest has no secret, so whoever may write to the folder can make an
-//! entry that passes. That nobody else may is what [`super::CacheFolder`] checks.
+//! The header keeps accidents away, not attackers: its digest has no secret, so whoever may write
+//! to the folder can make an entry that passes. That nobody else may is what [`super::CacheFolder`]
+//! checks.
 
 use std::fmt;
 
@@ -21,7 +22,8 @@ pub struct CacheKey {
 }
 
 impl CacheKey {
-    /// A key of these parts, in this order. `kind` is a short word of lower-case letters, the start of the file's name.
+    /// A key of these parts, in this order. `kind` is a short word of lower-case letters, the start
+    /// of the file's name.
     pub fn new(kind: &'static str, parts: &[&[u8]]) -> Self {
         let mut hasher = Sha256::new();
         hasher.update(kind.as_bytes());

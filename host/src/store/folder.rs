@@ -16,10 +16,12 @@ use super::entry::{CacheKey, FILE_SUFFIX, HEADER_BYTES};
 
 /// Starts the name of a file that is still being written.
 const TEMPORARY_PREFIX: &str = ".writing-";
-/// After this a file that is still being written belongs to a process that ended: writing takes some milliseconds.
+/// After this a file that is still being written belongs to a process that ended: writing takes
+/// some milliseconds.
 const ABANDONED_AFTER: Duration = Duration::from_secs(3600);
 
-/// Why the cache folder is not used. Placement works without it; loading a policy then costs a compilation.
+/// Why the cache folder is not used. Placement works without it; loading a policy then costs a
+/// compilation.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
@@ -74,8 +76,9 @@ impl CacheFolder {
     /// What a folder holds at most unless told otherwise: some thousand compiled policies.
     pub const DEFAULT_SIZE_BYTES_MAX: u64 = 1 << 30;
 
-    /// Where the cache belongs on this system: `$PLACEWRIGHT_CACHE_DIR`, else `$XDG_CACHE_HOME/placewright`, else
-    /// `$HOME/.cache/placewright`, else `None`. `PLACEWRIGHT_CACHE_DIR` set to nothing means no cache.
+    /// Where the cache belongs on this system: `$PLACEWRIGHT_CACHE_DIR`, else
+    /// `$XDG_CACHE_HOME/placewright`, else `$HOME/.cache/placewright`, else `None`.
+    /// `PLACEWRIGHT_CACHE_DIR` set to nothing means no cache.
     pub fn default_path() -> Option<PathBuf> {
         locate(|name| env::var_os(name))
     }
@@ -83,8 +86,9 @@ impl CacheFolder {
     /// Opens a folder, making it (readable and writable by this user alone) where it is missing.
     ///
     /// # Errors
-    /// [`StoreError::Untrusted`] where the path is relative, or the folder is a symbolic link, belongs to somebody else, or
-    /// others may write to it; [`StoreError::Io`] where it cannot be made or opened.
+    /// [`StoreError::Untrusted`] where the path is relative, or the folder is a symbolic link,
+    /// belongs to somebody else, or others may write to it; [`StoreError::Io`] where it cannot
+    /// be made or opened.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, StoreError> {
         // A slash or `/.` at the end would have the system look through a link.
         let path: PathBuf = path.into().components().collect();
@@ -145,7 +149,8 @@ impl CacheFolder {
         })
     }
 
-    /// Sets how much the folder holds; beyond it the entries that were not used for the longest time go.
+    /// Sets how much the folder holds; beyond it the entries that were not used for the longest
+    /// time go.
     #[must_use]
     pub fn with_size_bytes_max(mut self, size_bytes_max: u64) -> Self {
         self.size_bytes_max = size_bytes_max;
@@ -157,8 +162,8 @@ impl CacheFolder {
         &self.path
     }
 
-    /// The bytes stored under a key; `None` where there are none, or they are damaged, or somebody else could have
-    /// written them.
+    /// The bytes stored under a key; `None` where there are none, or they are damaged, or somebody
+    /// else could have written them.
     pub fn read(&self, key: &CacheKey) -> Option<Vec<u8>> {
         let file = rustix::fs::openat(
             &self.directory,
@@ -182,7 +187,8 @@ impl CacheFolder {
         let file = File::from(file);
         (&file).take(size_bytes).read_to_end(&mut sealed).ok()?;
         let payload = key.open(sealed)?;
-        // The time of last use decides what goes first; where it cannot be set, the entry only goes earlier.
+        // The time of last use decides what goes first; where it cannot be set, the entry only goes
+        // earlier.
         let _ = file.set_modified(std::time::SystemTime::now());
         Some(payload)
     }
@@ -193,7 +199,8 @@ impl CacheFolder {
         rustix::fs::statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
     }
 
-    /// Stores bytes under a key, in place of what stood there. A reader sees the old entry or the new one, never a part.
+    /// Stores bytes under a key, in place of what stood there. A reader sees the old entry or the
+    /// new one, never a part.
     ///
     /// # Errors
     /// [`StoreError::Io`] where the entry cannot be written.
@@ -216,12 +223,14 @@ impl CacheFolder {
             let _ = rustix::fs::unlinkat(&self.directory, &temporary, AtFlags::empty());
             return Err(self.io_error("writing an entry", source));
         }
-        // The entry is there; that the folder is still too large is no reason to say otherwise. The next write tries again.
+        // The entry is there; that the folder is still too large is no reason to say otherwise. The
+        // next write tries again.
         let _ = self.evict();
         Ok(())
     }
 
-    /// Removes every entry; gives how much that was. What other processes are writing is left to them.
+    /// Removes every entry; gives how much that was. What other processes are writing is left to
+    /// them.
     ///
     /// # Errors
     /// [`StoreError::Io`] where the folder cannot be read or an entry cannot be removed.
@@ -263,7 +272,8 @@ impl CacheFolder {
         File::from(file).write_all(bytes)
     }
 
-    /// Removes what killed processes left half written, then the entries used longest ago until the rest fits.
+    /// Removes what killed processes left half written, then the entries used longest ago until the
+    /// rest fits.
     fn evict(&self) -> Result<(), StoreError> {
         let now = SystemTime::now();
         let (temporaries, mut entries): (Vec<_>, Vec<_>) = self

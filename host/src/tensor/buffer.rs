@@ -5,7 +5,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Identity of one memory (one allocator): a tensor whose memory is not its reader's must be transferred first.
+/// Identity of one memory (one allocator): a tensor whose memory is not its reader's must be
+/// transferred first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct MemoryId(u32);
 
@@ -19,7 +20,8 @@ impl MemoryId {
     }
 }
 
-/// One allocation. Host memory shows its bytes; device memory (which is an opaque handle) shows none.
+/// One allocation. Host memory shows its bytes; device memory (which is an opaque handle) shows
+/// none.
 pub trait Memory: Send + Sync + fmt::Debug + std::any::Any {
     /// Which memory this allocation belongs to.
     fn id(&self) -> MemoryId;
@@ -75,9 +77,10 @@ pub trait Allocator: Send + Sync + fmt::Debug {
 
 /// A piece of an allocation.
 ///
-/// Tensors that view one share it, and cloning shares it. The exception are the tensors that a run shows to kernels: their bytes
-/// are a part of the run's arena, which other tensors take over when this one is not needed any more. A clone of such a piece
-/// is a copy, so that nobody holds bytes that change.
+/// Tensors that view one share it, and cloning shares it. The exception are the tensors that a run
+/// shows to kernels: their bytes are a part of the run's arena, which other tensors take over when
+/// this one is not needed any more. A clone of such a piece is a copy, so that nobody holds bytes
+/// that change.
 #[derive(Debug)]
 pub struct Buffer {
     backing: Backing,
@@ -198,14 +201,16 @@ pub(crate) struct Arena {
     unsafe_code,
     reason = "parts of one allocation are lent to different threads"
 )]
-// SAFETY: the bytes belong to `whole`, which any thread may drop; who makes parts keeps accesses apart.
+// SAFETY: the bytes belong to `whole`, which any thread may drop; who makes parts keeps accesses
+// apart.
 unsafe impl Send for Arena {}
 #[expect(unsafe_code, reason = "as above")]
 // SAFETY: as above.
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    /// `whole` as an arena; gives it back where the host cannot write it, or somebody else holds it.
+    /// `whole` as an arena; gives it back where the host cannot write it, or somebody else holds
+    /// it.
     pub(crate) fn new(mut whole: Buffer) -> Result<Arc<Self>, Buffer> {
         let Some(bytes) = whole.as_host_bytes_mut() else {
             return Err(whole);
@@ -217,8 +222,9 @@ impl Arena {
     /// The bytes from `offset_bytes` on; `None` beyond the end.
     ///
     /// # Safety
-    /// As long as parts that overlap exist, who uses one (by reading or writing its bytes, or by keeping such a reference) has
-    /// no overlap with what another thread, or another reference, uses at that time, unless all of them read.
+    /// As long as parts that overlap exist, who uses one (by reading or writing its bytes, or by
+    /// keeping such a reference) has no overlap with what another thread, or another reference,
+    /// uses at that time, unless all of them read.
     #[expect(unsafe_code, reason = "overlapping parts are what an arena is for")]
     pub(crate) unsafe fn part(
         self: &Arc<Self>,
@@ -237,9 +243,11 @@ impl Arena {
     #[inline]
     #[expect(unsafe_code, reason = "as `part`")]
     fn bytes(&self, offset_bytes: usize, len_bytes: usize) -> &[u8] {
-        // SAFETY: `part` has checked that these bytes lie in the allocation, which lives as long as `self`.
+        // SAFETY: `part` has checked that these bytes lie in the allocation, which lives as long as
+        // `self`.
         let start = unsafe { self.base.add(offset_bytes) };
-        // SAFETY: as above; allocations are initialized; nobody writes them meanwhile, by the contract of `part`.
+        // SAFETY: as above; allocations are initialized; nobody writes them meanwhile, by the
+        // contract of `part`.
         unsafe { std::slice::from_raw_parts(start.as_ptr(), len_bytes) }
     }
 
@@ -247,15 +255,17 @@ impl Arena {
     #[expect(unsafe_code, reason = "as `part`")]
     #[expect(clippy::mut_from_ref, reason = "the caller has the part exclusively")]
     fn bytes_mut(&self, offset_bytes: usize, len_bytes: usize) -> &mut [u8] {
-        // SAFETY: `part` has checked that these bytes lie in the allocation, which lives as long as `self`.
+        // SAFETY: `part` has checked that these bytes lie in the allocation, which lives as long as
+        // `self`.
         let start = unsafe { self.base.add(offset_bytes) };
-        // SAFETY: as above; the part is borrowed exclusively, and no other part that overlaps is in use, by the contract of `part`.
+        // SAFETY: as above; the part is borrowed exclusively, and no other part that overlaps is in
+        // use, by the contract of `part`.
         unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), len_bytes) }
     }
 }
 
-/// 128 bytes at a multiple of 128: the unit of host memory. Wide enough for every vector load, and for what OpenCL drivers share with the
-/// host: Intel's copies whatever starts elsewhere.
+/// 128 bytes at a multiple of 128: the unit of host memory. Wide enough for every vector load, and
+/// for what OpenCL drivers share with the host: Intel's copies whatever starts elsewhere.
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C, align(128))]
 struct Line([u8; LINE_BYTES]);

@@ -50,7 +50,8 @@ impl DType {
         Self::U64,
     ];
 
-    /// The type with this TensorFlow `DataType` number; reference types (`number > 100`) are the caller's concern.
+    /// The type with this TensorFlow `DataType` number; reference types (`number > 100`) are the
+    /// caller's concern.
     pub fn from_number(number: u32) -> Option<Self> {
         Self::ALL.into_iter().find(|dtype| dtype.number() == number)
     }
@@ -116,7 +117,8 @@ impl DType {
         }
     }
 
-    /// The type with this TensorFlow name (`float`, `int32`, ...); `float32`, `float64` and `float16` are accepted too.
+    /// The type with this TensorFlow name (`float`, `int32`, ...); `float32`, `float64` and
+    /// `float16` are accepted too.
     pub fn from_name(name: &str) -> Option<Self> {
         match name {
             "float32" => Some(Self::F32),

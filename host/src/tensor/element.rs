@@ -30,8 +30,8 @@ elements! {
     Boolean => Bool, Complex64 => Complex64, Complex128 => Complex128,
 }
 
-/// The element of boolean tensors: one byte, any other than 0 is true. Not a `bool`, which may be no other byte than 0
-/// and 1, and tensors come from outside.
+/// The element of boolean tensors: one byte, any other than 0 is true. Not a `bool`, which may be
+/// no other byte than 0 and 1, and tensors come from outside.
 #[derive(Debug, Clone, Copy, Default, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(transparent)]
 pub struct Boolean(u8);

@@ -5,7 +5,8 @@ use std::fmt;
 use super::DType;
 use super::PartialShape;
 
-/// Says which resource of which device is meant: the element of a tensor of type `resource` (TensorFlow `ResourceHandle`).
+/// Says which resource of which device is meant: the element of a tensor of type `resource`
+/// (TensorFlow `ResourceHandle`).
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResourceHandle {
     /// Full name of the device that the resource is on.

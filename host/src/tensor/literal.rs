@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use super::{Allocator, DType, OutOfMemory, Shape, Tensor, TensorError};
 
-/// The value of a constant. Cloning shares the bytes; nothing is expanded before [`Literal::to_tensor`].
+/// The value of a constant. Cloning shares the bytes; nothing is expanded before
+/// [`Literal::to_tensor`].
 #[derive(Debug, Clone)]
 pub struct Literal {
     dtype: DType,
@@ -34,7 +35,8 @@ pub type SharedBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 /// A seeded uniform constant, the same bits in any language.
 ///
 /// Element `i` (row-major) is `lo + span * u` in 32-bit floats (multiply, round, add, round), where
-/// `u = (fmix32(i + seed * 0x9E3779B9 mod 2^32) >> 8) * 2^-24` and `fmix32` is MurmurHash3's finaliser.
+/// `u = (fmix32(i + seed * 0x9E3779B9 mod 2^32) >> 8) * 2^-24` and `fmix32` is MurmurHash3's
+/// finaliser.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Procedural {
     /// Selects the sequence.
@@ -86,8 +88,9 @@ pub enum LiteralError {
 }
 
 impl Literal {
-    /// Checks that `data` fits `dtype` and `shape`. A literal costs no memory for repeated or procedural elements, so a
-    /// small file may name a large one; allocation happens under the limits of the device that asks for the tensor.
+    /// Checks that `data` fits `dtype` and `shape`. A literal costs no memory for repeated or
+    /// procedural elements, so a small file may name a large one; allocation happens under the
+    /// limits of the device that asks for the tensor.
     ///
     /// # Errors
     /// [`LiteralError`] if lengths disagree, or the type cannot hold such data.
@@ -198,7 +201,8 @@ impl Literal {
         Ok(tensor)
     }
 
-    /// Writes the elements, little-endian, to `target`, which has [`Self::size_bytes`] bytes of zero.
+    /// Writes the elements, little-endian, to `target`, which has [`Self::size_bytes`] bytes of
+    /// zero.
     fn write_to(&self, target: &mut [u8]) {
         match &self.data {
             LiteralData::Dense(bytes) => target.copy_from_slice((**bytes).as_ref()),

@@ -41,7 +41,8 @@ impl Shape {
         self.0.len()
     }
 
-    /// Number of elements: 1 for a scalar, 0 if any dimension is 0. Saturates; every [`super::Tensor`] is below that.
+    /// Number of elements: 1 for a scalar, 0 if any dimension is 0. Saturates; every
+    /// [`super::Tensor`] is below that.
     pub fn n_elements(&self) -> usize {
         if self.0.contains(&0) {
             return 0;
@@ -54,7 +55,8 @@ impl Shape {
     /// Bytes of a tensor of this shape.
     ///
     /// # Errors
-    /// [`ShapeTooLarge`] above `isize::MAX` bytes. Types without a fixed size count one byte an element.
+    /// [`ShapeTooLarge`] above `isize::MAX` bytes. Types without a fixed size count one byte an
+    /// element.
     pub fn size_bytes(&self, dtype: DType) -> Result<usize, ShapeTooLarge> {
         let element = dtype.size_bytes().unwrap_or(1);
         self.n_elements()
@@ -158,8 +160,8 @@ impl PartialShape {
             .map(Shape)
     }
 
-    /// Bytes of a tensor of this shape, where all of it is known and the type has a fixed size; [`u64::MAX`] where no machine can
-    /// address them.
+    /// Bytes of a tensor of this shape, where all of it is known and the type has a fixed size;
+    /// [`u64::MAX`] where no machine can address them.
     pub fn size_bytes(&self, dtype: DType) -> Option<u64> {
         dtype.size_bytes()?;
         let bytes = self.to_shape()?.size_bytes(dtype);

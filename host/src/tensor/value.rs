@@ -80,7 +80,8 @@ impl Tensor {
         })
     }
 
-    /// `values`, row-major, copied into memory of its own that belongs to no device: what an app feeds.
+    /// `values`, row-major, copied into memory of its own that belongs to no device: what an app
+    /// feeds.
     ///
     /// # Errors
     /// [`TensorError::LengthMismatch`] if the shape holds another number of elements.
@@ -102,7 +103,8 @@ impl Tensor {
     /// Little-endian elements, row-major, copied.
     ///
     /// # Errors
-    /// [`TensorError::LengthMismatch`] if the shape holds another number of elements, or the type has none of fixed size.
+    /// [`TensorError::LengthMismatch`] if the shape holds another number of elements, or the type
+    /// has none of fixed size.
     pub fn from_bytes(dtype: DType, shape: Shape, bytes: &[u8]) -> Result<Self, TensorError> {
         let element = dtype.size_bytes().ok_or(TensorError::NoFixedSize(dtype))?;
         if shape.size_bytes(dtype)? != bytes.len() {

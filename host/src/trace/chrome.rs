@@ -1,12 +1,13 @@
 //! Chrome and Perfetto: the trace event format, as JSON.
 //!
-//! One process per device with its kernels, one for transfers, and one for the session: pipeline stages, policy calls,
-//! runs. Complete events (`"ph": "X"`) of one thread must nest, so what overlaps otherwise (two kernels at one time on
-//! one device) goes to a further thread of the same process.
+//! One process per device with its kernels, one for transfers, and one for the session: pipeline
+//! stages, policy calls, runs. Complete events (`"ph": "X"`) of one thread must nest, so what
+//! overlaps otherwise (two kernels at one time on one device) goes to a further thread of the same
+//! process.
 //!
-//! How long an operation waited for its queue is not part of its event: it stands before it, on a lane of its own, so that the
-//! kernels' lane shows computing alone. Hundreds may wait at one time; the lane shows as many as it has threads, and a counter
-//! says how many there were.
+//! How long an operation waited for its queue is not part of its event: it stands before it, on a
+//! lane of its own, so that the kernels' lane shows computing alone. Hundreds may wait at one time;
+//! the lane shows as many as it has threads, and a counter says how many there were.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -84,7 +85,8 @@ impl Trace {
         )
     }
 
-    /// What is drawn: events, and what they waited before, ordered by start (the longer first, where two start together).
+    /// What is drawn: events, and what they waited before, ordered by start (the longer first,
+    /// where two start together).
     fn slices(&self) -> Vec<Slice<'_>> {
         let mut slices: Vec<Slice<'_>> = Vec::with_capacity(self.events.len());
         for event in &self.events {
@@ -100,7 +102,8 @@ impl Trace {
         slices
     }
 
-    /// How many operations wait, by process, whenever the number changes: process, time in ns, number.
+    /// How many operations wait, by process, whenever the number changes: process, time in ns,
+    /// number.
     fn waiting(&self) -> Vec<(usize, u64, i64)> {
         let mut changes: BTreeMap<(usize, u64), i64> = BTreeMap::new();
         for wait in self.events.iter().filter_map(Slice::wait_before) {
@@ -211,8 +214,8 @@ struct Threads {
 }
 
 impl Threads {
-    /// The first thread of the lane on which the slice nests, and whether it is new. Slices come ordered by start. `None` = a wait
-    /// for which there is no thread.
+    /// The first thread of the lane on which the slice nests, and whether it is new. Slices come
+    /// ordered by start. `None` = a wait for which there is no thread.
     fn place(&mut self, lane: &Lane, slice: &Slice<'_>) -> Option<(usize, bool)> {
         // Stages hold other stages; two kernels that overlap are never parts of each other.
         let may_nest = matches!(slice.event.kind, EventKind::Stage { .. });

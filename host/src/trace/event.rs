@@ -24,7 +24,8 @@ pub struct Event {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum EventKind {
-    /// A stage of the pipeline: `import`, `discover`, `enumerate`, `place` (with the check), `cut`, `prepare`.
+    /// A stage of the pipeline: `import`, `discover`, `enumerate`, `place` (with the check), `cut`,
+    /// `prepare`.
     Stage {
         /// Its name.
         name: Cow<'static, str>,
@@ -38,8 +39,8 @@ pub enum EventKind {
         /// How it ended, in words.
         outcome: String,
     },
-    /// What a device was asked for besides executing nodes: `make_tensor`, `create_kernel`, `maybe_rewrite_graph`,
-    /// `step_allocator` and so on, by the names of its methods.
+    /// What a device was asked for besides executing nodes: `make_tensor`, `create_kernel`,
+    /// `maybe_rewrite_graph`, `step_allocator` and so on, by the names of its methods.
     Device {
         /// The device.
         device: DeviceId,
@@ -63,8 +64,9 @@ pub enum EventKind {
         node: NodeId,
         /// Where.
         device: DeviceId,
-        /// How long it could have started before it did, in ns: from the end of the last operation that it waited for, or the
-        /// start of the run, to the start of the event. Not part of the event.
+        /// How long it could have started before it did, in ns: from the end of the last operation
+        /// that it waited for, or the start of the run, to the start of the event. Not
+        /// part of the event.
         queue_wait_ns: u64,
         /// Bytes of its outputs.
         output_bytes: u64,
@@ -87,9 +89,11 @@ pub enum EventKind {
         bytes: u64,
         /// How long its send could have started before it did, in ns: before the event starts.
         queue_wait_ns: u64,
-        /// How long the send took, in ns, to the end of its copy, where that ends later than it starts; the event starts with it.
+        /// How long the send took, in ns, to the end of its copy, where that ends later than it
+        /// starts; the event starts with it.
         send_ns: u64,
-        /// How long its receive could have started before it did, in ns: after the send, and part of the event.
+        /// How long its receive could have started before it did, in ns: after the send, and part
+        /// of the event.
         receive_wait_ns: u64,
     },
     /// A fed tensor on its way to a device.
@@ -120,13 +124,14 @@ pub enum EventKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TransferWay {
-    /// From memory that the host can read, to where it goes; also what control goes, which has no bytes.
+    /// From memory that the host can read, to where it goes; also what control goes, which has no
+    /// bytes.
     #[default]
     Host,
     /// Copied to the host by the device that sends, and from there to where it goes.
     Staged,
-    /// Copied by the device that receives from the memory of the one that sends. The event shows how long the copy took to be
-    /// started: the devices keep its order by themselves.
+    /// Copied by the device that receives from the memory of the one that sends. The event shows
+    /// how long the copy took to be started: the devices keep its order by themselves.
     Direct,
 }
 

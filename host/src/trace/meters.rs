@@ -1,7 +1,7 @@
 //! Counters and histograms, for whichever recorder the app installs with the `metrics` facade.
 //!
-//! Takes sums of whole runs and calls, never single operations: all keys of what happens per run are static, so that without
-//! a recorder a run costs some tens of ns more. Knows no stage.
+//! Takes sums of whole runs and calls, never single operations: all keys of what happens per run
+//! are static, so that without a recorder a run costs some tens of ns more. Knows no stage.
 
 use std::time::Duration;
 
@@ -14,12 +14,14 @@ use metrics::histogram;
 /// Runs that ended; label `outcome`: `ok`, `failed`, `cancelled`, `timed-out`.
 pub const RUNS: &str = "placewright_runs_total";
 
-/// Ops that runs with outcome `ok` executed: their kernels. Constants are made before the first run and are not counted.
+/// Ops that runs with outcome `ok` executed: their kernels. Constants are made before the first run
+/// and are not counted.
 pub const OPS: &str = "placewright_ops_total";
 
-/// Bytes that runs with outcome `ok` moved; label `kind`: `feed` (from the caller to a device), `transfer` (between two
-/// devices, or two memories of one), `fetch` (from a device to the caller). A feed that several devices read counts once per
-/// device, and nothing is counted for what is fed and fetched and never leaves the caller.
+/// Bytes that runs with outcome `ok` moved; label `kind`: `feed` (from the caller to a device),
+/// `transfer` (between two devices, or two memories of one), `fetch` (from a device to the caller).
+/// A feed that several devices read counts once per device, and nothing is counted for what is fed
+/// and fetched and never leaves the caller.
 pub const BYTES: &str = "placewright_bytes_total";
 
 /// Seconds of a run, whatever its outcome.
@@ -31,21 +33,23 @@ pub const PLAN_CACHE_HITS: &str = "placewright_plan_cache_hits_total";
 /// Runs whose plan had to be cut and prepared.
 pub const PLAN_CACHE_MISSES: &str = "placewright_plan_cache_misses_total";
 
-/// Plans compiled for the shapes of their feeds; a plan whose first runs are measured is compiled twice.
+/// Plans compiled for the shapes of their feeds; a plan whose first runs are measured is compiled
+/// twice.
 pub const VARIANTS_COMPILED: &str = "placewright_variants_compiled_total";
 
-/// Calls into policies that ended; labels `call`: `load`, `place`, `begin`, `pick`, `pick-batch`, `observe`, `end`; `outcome`:
-/// `ok`, `cut-off` (a limit ended the call, and its last legal offer counts), `failed`. Calls of a run of an online policy are
-/// added when it ends.
+/// Calls into policies that ended; labels `call`: `load`, `place`, `begin`, `pick`, `pick-batch`,
+/// `observe`, `end`; `outcome`: `ok`, `cut-off` (a limit ended the call, and its last legal offer
+/// counts), `failed`. Calls of a run of an online policy are added when it ends.
 pub const POLICY_CALLS: &str = "placewright_policy_calls_total";
 
-/// Policies that gave no usable answer; label `reason`: the rule that the plan broke (`length`, `device`, `candidate`, `pinned`,
-/// `group`, `memory`, `queue`), else how the call ended (`trap`, `deadline`, `no-offer`, .., as `PolicyErrorKind::reason` has it).
-/// What the user got wrong (a name, a file, a setting) is no refusal.
+/// Policies that gave no usable answer; label `reason`: the rule that the plan broke (`length`,
+/// `device`, `candidate`, `pinned`, `group`, `memory`, `queue`), else how the call ended (`trap`,
+/// `deadline`, `no-offer`, .., as `PolicyErrorKind::reason` has it). What the user got wrong (a
+/// name, a file, a setting) is no refusal.
 pub const REFUSALS: &str = "placewright_refusals_total";
 
-/// Tells the installed recorder what the metrics mean, and their units. Building a session does so; an app that installs its
-/// recorder later, or has no session, calls this itself.
+/// Tells the installed recorder what the metrics mean, and their units. Building a session does so;
+/// an app that installs its recorder later, or has no session, calls this itself.
 pub fn describe_metrics() {
     describe_counter!(RUNS, Unit::Count, "Runs that ended, by outcome");
     describe_counter!(OPS, Unit::Count, "Ops executed by runs that ended well");

@@ -1,12 +1,13 @@
-//! What happened, and when: events of a session with the Chrome trace and the summary that are made of them, and what is told
-//! to the app's own `tracing` subscriber and `metrics` recorder.
+//! What happened, and when: events of a session with the Chrome trace and the summary that are made
+//! of them, and what is told to the app's own `tracing` subscriber and `metrics` recorder.
 //!
-//! Every stage may record into a [`Recorder`]; [`Trace`] is what it heard, with the names to print. Knows ids of nodes
-//! and devices, no device; events cost nothing while the recorder is off.
+//! Every stage may record into a [`Recorder`]; [`Trace`] is what it heard, with the names to print.
+//! Knows ids of nodes and devices, no device; events cost nothing while the recorder is off.
 //!
 //! # Spans and events
 //!
-//! Spans go to the subscriber of the thread that calls; kernels that other threads execute for it go to the same one.
+//! Spans go to the subscriber of the thread that calls; kernels that other threads execute for it
+//! go to the same one.
 //!
 //! | target | level | span | fields |
 //! |---|---|---|---|
@@ -21,9 +22,10 @@
 //! | | DEBUG | `compile`: a plan, for the shapes of its feeds | `graph`, `operations`, `arena_bytes` |
 //! | [`targets::KERNEL`] | TRACE | `kernel` | `run`, `node`, `op`, `device`, `queue_wait_ns`, `output_bytes` |
 //!
-//! What goes wrong is an event of level WARN in the span where it does: a session that cannot be built and a run that fails
-//! (`error`), a call into a policy that fails or is cut off, and a plan that breaks a rule (`policy`, `call`, `reason`, `fault`,
-//! `error`), and a graph that another policy placed than the one asked for (`asked`, `answered_by`).
+//! What goes wrong is an event of level WARN in the span where it does: a session that cannot be
+//! built and a run that fails (`error`), a call into a policy that fails or is cut off, and a plan
+//! that breaks a rule (`policy`, `call`, `reason`, `fault`, `error`), and a graph that another
+//! policy placed than the one asked for (`asked`, `answered_by`).
 //!
 //! # Metrics
 //!

@@ -7,14 +7,16 @@ use super::event::{Event, EventKind};
 use crate::graph::{Graph, NodeId};
 use crate::names::DeviceId;
 
-/// Collects events from any thread. Cloning shares. Off by default, and then every call is one branch.
+/// Collects events from any thread. Cloning shares. Off by default, and then every call is one
+/// branch.
 #[derive(Debug, Clone, Default)]
 pub struct Recorder(Option<Arc<Inner>>);
 
 #[derive(Debug)]
 struct Inner {
     origin: Instant,
-    /// As they came, one piece per thread and run, or per single event: handing a piece on copies nothing.
+    /// As they came, one piece per thread and run, or per single event: handing a piece on copies
+    /// nothing.
     events: Mutex<Vec<Vec<Event>>>,
 }
 

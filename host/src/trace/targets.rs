@@ -12,6 +12,6 @@ pub const POLICY: &str = "placewright::policy";
 /// Runs, and plans that are compiled for them.
 pub const EXECUTE: &str = "placewright::execute";
 
-/// Single kernels: one span per node and run. Asked for once per run; while nobody hears it at level TRACE, a kernel costs
-/// nothing more.
+/// Single kernels: one span per node and run. Asked for once per run; while nobody hears it at
+/// level TRACE, a kernel costs nothing more.
 pub const KERNEL: &str = "placewright::kernel";

@@ -36,7 +36,8 @@ fn slow(flops_per_s: f64) -> Calibration {
     }
 }
 
-/// Keeps rates of the two devices, as `devices --calibrate` does, and gives each node's device of a session that finds them.
+/// Keeps rates of the two devices, as `devices --calibrate` does, and gives each node's device of a
+/// session that finds them.
 fn placed(folder: &Path, flops_per_s: [f64; 2]) -> BTreeMap<String, u32> {
     let devices = wide_branch().build().unwrap().devices().clone();
     let kept = in_folder(folder);

@@ -119,7 +119,8 @@ fn a_device_is_held_against_its_driver_and_against_the_cpu_device() {
     }
 }
 
-/// Beside a device that works on after its kernels have returned, a device with little memory has room for what the check counts.
+/// Beside a device that works on after its kernels have returned, a device with little memory has
+/// room for what the check counts.
 #[test]
 #[needs(Sycl)]
 fn what_is_placed_beside_a_sycl_device_runs() {

@@ -5,7 +5,8 @@ use super::*;
 /// A sequence of calls, in which a mistake is made, or not.
 type Sequence = fn(&Bench, is_right: bool);
 
-/// The mistake is found, whenever the streams do their work, and told in words that contain `expected`; without it, there is none.
+/// The mistake is found, whenever the streams do their work, and told in words that contain
+/// `expected`; without it, there is none.
 #[track_caller]
 fn check(expected: &str, sequence: Sequence) {
     for early_per_mille in [0, 500, 1000] {

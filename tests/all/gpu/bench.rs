@@ -1,5 +1,6 @@
-//! `placewright bench gpu` and `bench worker`, on emulated GPUs, and the scripts of tests/gpu as far as they need no card. The program
-//! runs in a process of its own, with the arguments in the environment. No time is judged.
+//! `placewright bench gpu` and `bench worker`, on emulated GPUs, and the scripts of tests/gpu as
+//! far as they need no card. The program runs in a process of its own, with the arguments in the
+//! environment. No time is judged.
 
 use std::io::Write;
 #[cfg(target_os = "linux")]
@@ -218,7 +219,8 @@ fn what_a_gpu_is_not_measured_with_is_said() {
     }
 }
 
-/// `tests/gpu/run`, or one of its parts, with the program of this build: exit status, standard output and standard error.
+/// `tests/gpu/run`, or one of its parts, with the program of this build: exit status, standard
+/// output and standard error.
 #[cfg(target_os = "linux")]
 fn script(name: &str, folder: &Path, line: &str) -> (Option<i32>, String, String) {
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/gpu");

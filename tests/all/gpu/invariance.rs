@@ -1,5 +1,6 @@
-//! Where a node runs does not matter, nor how far streams have come when others begin: models on GPUs alone, and placed at random over a CPU
-//! and GPUs. `PLACEWRIGHT_SEED` draws other placements and other schedules.
+//! Where a node runs does not matter, nor how far streams have come when others begin: models on
+//! GPUs alone, and placed at random over a CPU and GPUs. `PLACEWRIGHT_SEED` draws other placements
+//! and other schedules.
 
 use super::Machine;
 use super::options;
@@ -25,8 +26,8 @@ fn models_run_wholly_on_a_gpu() {
     machine.check();
 }
 
-/// With a stream for kernels and with several, for GPUs that reach each other and for such as do not, with libraries that compute all products
-/// and convolutions, some, and none.
+/// With a stream for kernels and with several, for GPUs that reach each other and for such as do
+/// not, with libraries that compute all products and convolutions, some, and none.
 #[test]
 #[needs(Sycl)]
 fn outputs_do_not_depend_on_where_nodes_run() {

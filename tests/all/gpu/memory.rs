@@ -258,7 +258,8 @@ fn gpus_that_are_not_visible_are_left_alone() {
         .iter()
         .filter_map(|(_, device)| device.accelerator_info());
     assert_eq!(gpus.map(|info| info.id).collect::<Vec<_>>(), [2, 1]);
-    // Each of the two reaches the other; the one that was named first has pinned memory for CPU devices, too.
+    // Each of the two reaches the other; the one that was named first has pinned memory for CPU
+    // devices, too.
     assert_eq!(machine.driver.n_calls("enable_peer"), 2);
     assert_eq!(machine.driver.n_calls("open"), 2);
     let session = session(squares(), &devices).build().unwrap();
@@ -300,7 +301,8 @@ fn pinned_memory_that_nobody_has_goes_back_and_some_is_kept() {
     machine.check();
 }
 
-/// Memory remembers whose work has used it, and keeps those streams until their work is known to have ended.
+/// Memory remembers whose work has used it, and keeps those streams until their work is known to
+/// have ended.
 #[test]
 #[needs(Sycl)]
 fn streams_of_a_device_that_is_gone_are_not_kept_by_memory_of_others() {

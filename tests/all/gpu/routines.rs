@@ -1,5 +1,6 @@
-//! Products and convolutions by libraries of the GPU's maker, which the driver emulates: who is asked, with what, and what happens when they do not
-//! do it. Numbers of all shapes are the kernel suite's affair (`GPU-routines`).
+//! Products and convolutions by libraries of the GPU's maker, which the driver emulates: who is
+//! asked, with what, and what happens when they do not do it. Numbers of all shapes are the kernel
+//! suite's affair (`GPU-routines`).
 
 use placewright::backend::cuda::driver::DriverErrorKind;
 use placewright::builder::Conv2d;
@@ -65,7 +66,8 @@ fn what_libraries_do_not_do_is_done_without_them() {
         );
         let is_done =
             routines == EmulatedRoutines::Present || (routines == EmulatedRoutines::Odd && k == 3);
-        // A product of our own is a function that is launched; its right side would be packed by another.
+        // A product of our own is a function that is launched; its right side would be packed by
+        // another.
         assert_eq!(
             machine.driver.n_calls("launch") == 0,
             is_done,
@@ -90,7 +92,8 @@ fn factors_are_rounded_when_that_is_asked_for() {
     }
 }
 
-/// The driver checks that a workspace is free, and leaves garbage in it; a device that has no room for one does without.
+/// The driver checks that a workspace is free, and leaves garbage in it; a device that has no room
+/// for one does without.
 #[test]
 #[needs(Sycl)]
 fn small_devices_have_no_workspace() {
@@ -126,12 +129,13 @@ fn a_library_that_fails_ends_the_run_and_names_the_node() {
     machine.check();
 }
 
-/// Filters are prepared once, whoever takes them, and images whose padding differs at both ends are padded before a library, which knows only one
-/// padding, gets them.
+/// Filters are prepared once, whoever takes them, and images whose padding differs at both ends are
+/// padded before a library, which knows only one padding, gets them.
 #[test]
 #[needs(Sycl)]
 fn convolutions_by_libraries_or_not_prepare_filters_once() {
-    // The library does none of four channels. Launches of a run but the first are our own convolution, or a padded image: zeroes, and a copy.
+    // The library does none of four channels. Launches of a run but the first are our own
+    // convolution, or a padded image: zeroes, and a copy.
     for (routines, channels, size, n_launches, n_convolved) in [
         (EmulatedRoutines::Absent, 3, 7, 1, 0),
         (EmulatedRoutines::Odd, 3, 7, 0, 3),

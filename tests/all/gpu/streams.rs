@@ -56,7 +56,8 @@ fn a_run_in_one_stream_takes_as_many_events_however_long_it_is() {
         drop((session, devices));
         machine.check();
     }
-    // The feed's copy, before which kernels wait; the last kernel, before the copy back, whose end is waited for.
+    // The feed's copy, before which kernels wait; the last kernel, before the copy back, whose end
+    // is waited for.
     assert_eq!(events, [(3, 2), (3, 2)]);
 }
 

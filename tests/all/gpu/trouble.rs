@@ -184,7 +184,8 @@ fn inputs_that_a_kernel_finds_wrong_are_an_error_of_their_run() {
     machine.check();
 }
 
-/// More launches that may find their inputs wrong than there are words to say so in, before anybody waits.
+/// More launches that may find their inputs wrong than there are words to say so in, before anybody
+/// waits.
 #[test]
 #[needs(Sycl)]
 fn words_for_faults_are_used_again_when_their_launches_have_ended() {

@@ -1,4 +1,5 @@
-//! The cache of placements: what it answers, what it does not keep, and what it does with what it cannot use.
+//! The cache of placements: what it answers, what it does not keep, and what it does with what it
+//! cannot use.
 
 use std::fs;
 use std::path::Path;

@@ -52,7 +52,8 @@ fn call_attrs(function: &str) -> AttrSet {
     ])
 }
 
-/// A function of one resource that gives one, by these nodes `(name, called, input)`; one that calls nothing is an identity.
+/// A function of one resource that gives one, by these nodes `(name, called, input)`; one that
+/// calls nothing is an identity.
 fn function(name: &str, nodes: &[(&str, &str, &str)], result: &str) -> Function {
     let arg = |name: &str| FunctionArg {
         name: name.into(),
@@ -84,7 +85,8 @@ fn function(name: &str, nodes: &[(&str, &str, &str)], result: &str) -> Function 
     }
 }
 
-/// `handle`, which asks for a CPU; `call`, which hands it to a function; `reader`, which takes what the function gives.
+/// `handle`, which asks for a CPU; `call`, which hands it to a function; `reader`, which takes what
+/// the function gives.
 fn around_call(called: &str, functions: Vec<Function>) -> Arc<Graph> {
     first_around_call(3, called, functions)
 }
@@ -158,7 +160,8 @@ fn a_resource_goes_through_a_call_in_whichever_order_the_body_stands() {
     }
 }
 
-/// TensorFlow connects nodes that nobody reads to the sink when it reads a graph; identities are added to calls later.
+/// TensorFlow connects nodes that nobody reads to the sink when it reads a graph; identities are
+/// added to calls later.
 #[test]
 fn an_identity_behind_a_call_follows_it_where_somebody_reads_it() {
     let follow = |n: usize, identity: &str| {

@@ -1,4 +1,5 @@
-//! What plans are expected to take: durations, transfers, memory; and plans that are changed step by step.
+//! What plans are expected to take: durations, transfers, memory; and plans that are changed step
+//! by step.
 
 use std::sync::Arc;
 
@@ -279,8 +280,8 @@ fn transfers_are_counted_once_per_tensor_and_destination() {
     let mut plan = Evaluator::new(&found);
     plan.set_devices(placement.devices());
     assert_eq!(plan.transfer_bytes(), 300);
-    // One step after the other: CPU0 holds a's output; GPU0 its copy and c's state, then b's output or c's; CPU1 both copies and d's
-    // output.
+    // One step after the other: CPU0 holds a's output; GPU0 its copy and c's state, then b's output
+    // or c's; CPU1 both copies and d's output.
     assert_eq!(plan.peak_bytes_per_device(), [100, 300, 240, 0]);
 }
 
@@ -392,7 +393,8 @@ fn the_last_legal_offer_is_the_answer() {
     assert_eq!(answer.devices, [CPU0; 4]);
 }
 
-/// A chain of three nodes, the second of which needs 2 MiB to work, on a CPU and a fast device of 1 MiB.
+/// A chain of three nodes, the second of which needs 2 MiB to work, on a CPU and a fast device of 1
+/// MiB.
 fn needs_a_workspace() -> Candidates {
     let mut builder = Builder::new();
     let first = builder.work("first", &[], 1e6, 1000);

@@ -74,8 +74,8 @@ fn identities_between_equal_requests_follow_their_producers() {
     assert!(!follows(&waits, [""; 3], false), "control edges count");
 }
 
-/// The end of an identity that nobody reads is TensorFlow's sink, which asks for nothing. Several control edges between two nodes
-/// are one edge there.
+/// The end of an identity that nobody reads is TensorFlow's sink, which asks for nothing. Several
+/// control edges between two nodes are one edge there.
 #[test]
 fn identities_at_the_end_of_a_graph_follow_what_asks_for_nothing() {
     let mut builder = Builder::new();

@@ -97,7 +97,8 @@ fn letter(plan: &Plan, value: usize) -> char {
     }
 }
 
-/// Per node `op: inputs -> outputs`, each `d` (in the device's memory) or `h` (in the host's); transfers within a device.
+/// Per node `op: inputs -> outputs`, each `d` (in the device's memory) or `h` (in the host's);
+/// transfers within a device.
 fn spaces(placed: [u32; 3], arguments: Option<Arc<dyn OpArguments>>) -> (Vec<String>, usize) {
     let mut builder = Builder::new();
     let value = builder.node("value", "Any", &[]);
@@ -134,7 +135,8 @@ fn spaces(placed: [u32; 3], arguments: Option<Arc<dyn OpArguments>>) -> (Vec<Str
 #[test]
 fn the_kernel_of_the_placed_device_decides_for_inputs_and_outputs() {
     for arguments in [Some(Arc::new(Names) as Arc<dyn OpArguments>), None] {
-        // The preferred candidates are CPUs, which have one memory; the nodes go to GPUs all the same.
+        // The preferred candidates are CPUs, which have one memory; the nodes go to GPUs all the
+        // same.
         let (steps, within) = spaces([GPU0; 3], arguments.clone());
         assert_eq!(
             steps,
@@ -149,7 +151,8 @@ fn the_kernel_of_the_placed_device_decides_for_inputs_and_outputs() {
     }
 }
 
-/// Whether each data input and each output of node `n` is in host memory (`h`) or the device's (`d`), on a GPU.
+/// Whether each data input and each output of node `n` is in host memory (`h`) or the device's
+/// (`d`), on a GPU.
 fn of_node(op: &str, attrs: &[(&str, AttrValue)], inputs: &[DType], outputs: &[DType]) -> String {
     let mut assembler = GraphAssembler::new("one node");
     let mut add = |name: &str, op: &str, inputs: &[Input], attrs: AttrSet, dtypes: &[DType]| {
@@ -203,7 +206,8 @@ fn integers_stay_on_the_host_where_no_kernel_says_otherwise() {
     let (float, int) = (DType::F32, DType::I32);
     // A kernel without host-memory arguments has everything on the device.
     assert_eq!(of_node("Any", &[], &[float, int], &[int]), "dd->d");
-    // An op without a kernel, as it may be a function or exist elsewhere, and ops that call functions, whatever kernels say.
+    // An op without a kernel, as it may be a function or exist elsewhere, and ops that call
+    // functions, whatever kernels say.
     for op in ["Undefined", "While"] {
         assert_eq!(of_node(op, &[], &[float, int], &[int, float]), "dh->hd");
     }

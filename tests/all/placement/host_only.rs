@@ -1,4 +1,5 @@
-//! Nodes that take lists: a variant does not say what its elements are, and some live on the host alone.
+//! Nodes that take lists: a variant does not say what its elements are, and some live on the host
+//! alone.
 
 use std::sync::Arc;
 
@@ -29,7 +30,8 @@ use super::soft;
 const EVERYWHERE: [u32; 4] = [GPU0, GPU1, CPU0, CPU1];
 const ON_CPUS: [u32; 2] = [CPU0, CPU1];
 
-/// Nodes `(name, op, elements, reads)`, of which each gives a variant, each on any device; the last one asks for `request`.
+/// Nodes `(name, op, elements, reads)`, of which each gives a variant, each on any device; the last
+/// one asks for `request`.
 fn graph(nodes: &[(&str, &str, Option<DType>, &[u32])], request: &str) -> Arc<Graph> {
     let mut assembler = GraphAssembler::new("lists");
     for (index, &(name, op, elements, reads)) in nodes.iter().enumerate() {

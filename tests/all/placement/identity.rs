@@ -1,4 +1,5 @@
-//! What identifies a placement: equal for equal inputs wherever they come from, and each input changes its own hash alone.
+//! What identifies a placement: equal for equal inputs wherever they come from, and each input
+//! changes its own hash alone.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Re-placement: what stays when devices are lost, added or shrunk, what gives way, and what is refused.
+//! Re-placement: what stays when devices are lost, added or shrunk, what gives way, and what is
+//! refused.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -382,7 +383,8 @@ fn candidates_that_an_app_stated_are_kept_likewise() {
 /// A node of a random graph: op, request, group, resident bytes, producer.
 type Draw = (usize, usize, usize, u64, usize);
 
-/// Nodes of which some ask for devices that stay, share groups of one kind of request, and hold memory.
+/// Nodes of which some ask for devices that stay, share groups of one kind of request, and hold
+/// memory.
 fn random_graph(draws: &[Draw]) -> Arc<Graph> {
     let mut builder = Builder::new();
     let mut nodes: Vec<NodeId> = Vec::new();

@@ -1,6 +1,6 @@
-//! Random graphs with random requests, groups, kernels, reference edges and pins, held to the rules by an oracle that is written
-//! from them and from nothing else: see `oracle.rs`. `PROPTEST_CASES` says how many;
-//! 2,000 otherwise.
+//! Random graphs with random requests, groups, kernels, reference edges and pins, held to the rules
+//! by an oracle that is written from them and from nothing else: see `oracle.rs`. `PROPTEST_CASES`
+//! says how many; 2,000 otherwise.
 
 mod case;
 mod oracle;
@@ -70,7 +70,8 @@ fn placements_of_random_graphs_keep_every_rule_or_none_is_possible() {
     );
 }
 
-/// Where requests can be met, the sets are exactly what the rules allow, in the order of preference.
+/// Where requests can be met, the sets are exactly what the rules allow, in the order of
+/// preference.
 fn check_candidates(case: &Case, candidates: &Candidates) -> Result<(), TestCaseError> {
     let rules = match Rules::of(case) {
         Ok(rules) => rules,
@@ -131,7 +132,8 @@ fn whole_run(placement: &Placement) -> Plan {
     placement.cut(&request).expect("nothing is fed")
 }
 
-/// A refusal is right where no device is left for some group: softly placed graphs are refused only if hard ones are.
+/// A refusal is right where no device is left for some group: softly placed graphs are refused only
+/// if hard ones are.
 fn check_refusal(case: &Case, error: &CandidatesError) -> Result<(), TestCaseError> {
     match Rules::of(case) {
         Err(_) => Ok(()),

@@ -1,4 +1,5 @@
-//! What is said of a graph that cannot be placed: the smallest set of constraints that clash, and what mends it.
+//! What is said of a graph that cannot be placed: the smallest set of constraints that clash, and
+//! what mends it.
 
 use std::sync::Arc;
 
@@ -403,7 +404,8 @@ fn built(
         |test: &dyn Fn(&Constraint) -> bool| only.is_none_or(|only| only.iter().any(|it| test(it)));
     let mut builder = Builder::new();
     let mut options = PlacementOptions::default().with_soft_placement(soft);
-    // What is read instead where an edge is lifted: a node that reads nothing is another kind of node, which is placed last.
+    // What is read instead where an edge is lifted: a node that reads nothing is another kind of
+    // node, which is placed last.
     let anchor = builder.node("anchor", "Any", &[]);
     for (index, it) in drawn.iter().enumerate() {
         let name = format!("n{index}");

@@ -1,5 +1,5 @@
-//! Work that fails after the driver has taken it. A layer between the OpenCL loader and the driver has it fail, in a process of its own
-//! that loads the layer.
+//! Work that fails after the driver has taken it. A layer between the OpenCL loader and the driver
+//! has it fail, in a process of its own that loads the layer.
 
 use std::env;
 use std::fs;
@@ -57,7 +57,8 @@ fn inside_the_process_with_the_layer() {
         let fetched = fetched.map_err(|error| error.to_string())?;
         Ok::<_, String>(fetched[0].as_slice::<f32>().unwrap().to_vec())
     };
-    // Small ones are copied to the host, large ones shared with devices that have the host's memory.
+    // Small ones are copied to the host, large ones shared with devices that have the host's
+    // memory.
     for n in [4, 192] {
         let right = |session: &Session| ["y", "z", "after"].map(|y| run(session, n, y).unwrap());
         let (relu, neg) = (right(&relus), right(&negs));

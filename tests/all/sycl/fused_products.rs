@@ -1,5 +1,5 @@
-//! Products that SYCL devices compute together with what surrounds them: biases, activations, transpositions. The same numbers as one by
-//! one.
+//! Products that SYCL devices compute together with what surrounds them: biases, activations,
+//! transpositions. The same numbers as one by one.
 
 use std::sync::Arc;
 
@@ -92,8 +92,8 @@ fn products(devices: &Arc<DeviceSet>) {
     }
 }
 
-/// Ones whose sum, 257 or 2049, is between two numbers that the type has, as is what the bias of 1 makes of the one below: rounded once, the result
-/// is 1 more than the sum.
+/// Ones whose sum, 257 or 2049, is between two numbers that the type has, as is what the bias of 1
+/// makes of the one below: rounded once, the result is 1 more than the sum.
 #[test]
 #[needs(Sycl)]
 fn short_floats_are_rounded_once() {
@@ -189,8 +189,8 @@ fn a_bias_that_does_not_fit_a_product_is_refused_with_node_and_shapes() {
     session.run(&feeds(&[5]), &["y"]).unwrap();
 }
 
-/// Shapes of both sides and how they are transposed, whether the product then transposes them, and how the result is. No permutation: there
-/// is no node.
+/// Shapes of both sides and how they are transposed, whether the product then transposes them, and
+/// how the result is. No permutation: there is no node.
 type Turned = (
     ([usize; 4], Option<[i32; 4]>),
     ([usize; 4], Option<[i32; 4]>),

@@ -1,7 +1,8 @@
-//! Nodes that SYCL devices compute together: the numbers of the nodes one by one, and only where nobody can tell.
+//! Nodes that SYCL devices compute together: the numbers of the nodes one by one, and only where
+//! nobody can tell.
 //!
-//! A session that fetches everything computes everything by itself, and is what others are compared with. `PLACEWRIGHT_SEED` draws
-//! other graphs.
+//! A session that fetches everything computes everything by itself, and is what others are compared
+//! with. `PLACEWRIGHT_SEED` draws other graphs.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -54,7 +55,8 @@ pub(super) fn bits(tensor: &Tensor) -> Vec<u32> {
         .collect()
 }
 
-/// As equal as sums in another order are, quotients, and functions of a driver's whose vectors differ from its single numbers.
+/// As equal as sums in another order are, quotients, and functions of a driver's whose vectors
+/// differ from its single numbers.
 pub(super) fn assert_close(found: &Tensor, expected: &Tensor, what: &str) {
     assert_eq!(found.shape(), expected.shape(), "{what}");
     let pairs = found.as_slice::<f32>().unwrap().iter();
@@ -67,8 +69,8 @@ pub(super) fn assert_close(found: &Tensor, expected: &Tensor, what: &str) {
     }
 }
 
-/// SYCL devices, whose functions are in the form for CPUs, and an emulated GPU, which gets them in the form for GPUs. Where NVRTC is here,
-/// they compile for a real one, too.
+/// SYCL devices, whose functions are in the form for CPUs, and an emulated GPU, which gets them in
+/// the form for GPUs. Where NVRTC is here, they compile for a real one, too.
 pub(super) struct Ways {
     pub(super) vectors: Arc<DeviceSet>,
     pub(super) groups: Arc<DeviceSet>,
@@ -212,7 +214,8 @@ fn normalise(rows: usize, width: usize, devices: &Arc<DeviceSet>) {
     }
 }
 
-/// A graph of random arithmetic over operands that are repeated, whose last node is `y`; feeds, and the names of all nodes.
+/// A graph of random arithmetic over operands that are repeated, whose last node is `y`; feeds, and
+/// the names of all nodes.
 fn random_graph(random: &mut Random) -> (GraphBuilder, Vec<(String, Tensor)>, Vec<String>) {
     let b = GraphBuilder::new("random");
     let mut shape: Vec<usize> = (0..random.below(4)).map(|_| 1 + random.below(5)).collect();
@@ -338,8 +341,8 @@ fn random_arithmetic(seed: u64, devices: &Arc<DeviceSet>, is_gpu: bool) {
         let expected = session.run(&feeds, &fetches).unwrap();
         let expected = expected.last().unwrap();
         assert_eq!(found[0].shape(), expected.shape(), "{what}: {fused:?}");
-        // Sums of long rows are cut into other parts, and a GPU adds up short ones in another order; not every driver divides one
-        // number as it divides lanes.
+        // Sums of long rows are cut into other parts, and a GPU adds up short ones in another
+        // order; not every driver divides one number as it divides lanes.
         let has_mean = graph.nodes().any(|node| graph.op(node) == "Mean");
         let has_sum = graph.nodes().any(|node| graph.op(node) == "Sum");
         let is_close = has_mean || has_sum && is_gpu;

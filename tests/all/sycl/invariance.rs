@@ -1,5 +1,5 @@
-//! Where a node runs does not matter: every model, placed at random over two CPU devices and up to two SYCL devices, gives what
-//! it gives on one CPU, and TensorFlow's numbers.
+//! Where a node runs does not matter: every model, placed at random over two CPU devices and up to
+//! two SYCL devices, gives what it gives on one CPU, and TensorFlow's numbers.
 //!
 //! `PLACEWRIGHT_SEED` draws other placements.
 

@@ -1,5 +1,5 @@
-//! A device that is lost while it works. A layer between the OpenCL loader and the driver says so for the driver, in a process of its own
-//! that loads the layer.
+//! A device that is lost while it works. A layer between the OpenCL loader and the driver says so
+//! for the driver, in a process of its own that loads the layer.
 
 use std::env;
 use std::fs;
@@ -27,7 +27,8 @@ fn a_lost_device_ends_the_run_with_node_op_and_device_and_sessions_built_anew_ru
     run_with_layer(INSIDE, FILE);
 }
 
-/// Runs a helper of these in a process that loads the layer, where `variable` names a file that is not there yet.
+/// Runs a helper of these in a process that loads the layer, where `variable` names a file that is
+/// not there yet.
 pub(super) fn run_with_layer(helper: &str, variable: &str) {
     let folder = TempDir::new().unwrap();
     let layer = folder.path().join("lossy.so");
@@ -86,7 +87,8 @@ fn inside_the_process_with_the_layer() {
         }
     }
 
-    // The system has brought it back: the old device has lost what stood in its memory, and says so.
+    // The system has brought it back: the old device has lost what stood in its memory, and says
+    // so.
     fs::remove_file(file).unwrap();
     let error = run(&old).unwrap_err();
     assert_eq!(error.code(), StatusCode::Unavailable, "{error:?}");

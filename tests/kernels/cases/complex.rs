@@ -1,4 +1,5 @@
-//! Complex numbers: arithmetic, functions, sums and products, parts. Expected values are those of tensorflow-cpu 2.21.
+//! Complex numbers: arithmetic, functions, sums and products, parts. Expected values are those of
+//! tensorflow-cpu 2.21.
 
 use placewright::tensor::Complex64;
 use placewright::tensor::Complex128;

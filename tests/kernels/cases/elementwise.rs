@@ -39,7 +39,8 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Operands of different shapes, repeated along every combination of axes: rows long enough to be computed in pieces, and short ones.
+/// Operands of different shapes, repeated along every combination of axes: rows long enough to be
+/// computed in pieces, and short ones.
 fn repeated() -> Vec<Case> {
     let shapes: [(&[usize], &[usize]); 9] = [
         (&[3, 2500], &[2500]),
@@ -79,7 +80,8 @@ fn repeated() -> Vec<Case> {
     cases
 }
 
-/// The shape of the result, and where each of its elements comes from: by NumPy's rule, axis by axis.
+/// The shape of the result, and where each of its elements comes from: by NumPy's rule, axis by
+/// axis.
 fn meet(lhs: &[usize], rhs: &[usize]) -> (Vec<usize>, Vec<(usize, usize)>) {
     let rank = lhs.len().max(rhs.len());
     let long = |shape: &[usize]| [vec![1; rank - shape.len()], shape.to_vec()].concat();

@@ -26,8 +26,8 @@ fn product(name: &str, x: Tensor, y: Tensor, adjoint: [bool; 2]) -> Case {
         .input(y)
 }
 
-/// The plainest loop, in double precision: `x` is `[a, b, m, k]`, `y` is `[c, d, k, n]`, and where sizes of batches differ,
-/// one is 1.
+/// The plainest loop, in double precision: `x` is `[a, b, m, k]`, `y` is `[c, d, k, n]`, and where
+/// sizes of batches differ, one is 1.
 fn random(x_batch: [usize; 2], y_batch: [usize; 2], size: [usize; 3], adjoint: [bool; 2]) -> Case {
     let [m, k, n] = size;
     let dims = |batch: [usize; 2], rows: usize, columns: usize, swapped: bool| {

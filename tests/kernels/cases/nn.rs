@@ -183,7 +183,8 @@ impl Window {
         }
     }
 
-    /// Number of outputs on an axis, and the position of the first window: the rule that TensorFlow documents.
+    /// Number of outputs on an axis, and the position of the first window: the rule that TensorFlow
+    /// documents.
     fn axis(self, axis: usize, input: usize, size: usize) -> (usize, isize) {
         let (stride, reach) = (self.strides[axis], (size - 1) * self.dilations[axis] + 1);
         let signed = |n: usize| isize::try_from(n).expect("small");

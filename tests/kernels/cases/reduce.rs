@@ -221,7 +221,8 @@ fn every_axis() -> Vec<Case> {
                 |scale: f64| -> Vec<f32> { sums.iter().map(|&sum| (sum * scale) as f32).collect() };
             let name = format!("{dims:?} over {axes:?}");
             cases.extend([
-                // Terms below 1, in trees: some roundings of the largest partial sum, which is below 300.
+                // Terms below 1, in trees: some roundings of the largest partial sum, which is
+                // below 300.
                 reduce(&name, "Sum", dims, &values, &axes)
                     .gives_within(tensor(&left, &rounded(1.0)), 1e-4),
                 reduce(&name, "Mean", dims, &values, &axes)

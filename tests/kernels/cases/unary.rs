@@ -73,7 +73,8 @@ pub(crate) fn cases() -> Vec<Case> {
         let double: Vec<f64> = input.iter().map(|&x| formula(x.into())).collect();
         #[expect(clippy::cast_possible_truncation, reason = "rounded once")]
         let single: Vec<f32> = double.iter().map(|&y| y as f32).collect();
-        // The library's functions are good to some units in the last place; its error function to 7e-7.
+        // The library's functions are good to some units in the last place; its error function to
+        // 7e-7.
         cases.push(unary("float", op, &input).gives_within(tensor(&[40_003], &single), 1e-6));
         let few = &input[..100];
         let wide: Vec<f64> = few.iter().map(|&x| x.into()).collect();

@@ -1,9 +1,10 @@
-//! Models of the executor's lock-free parts: their own sources, with the atomics and locks of a model checker, which runs each
-//! model once per order of steps that the memory model allows.
+//! Models of the executor's lock-free parts: their own sources, with the atomics and locks of a
+//! model checker, which runs each model once per order of steps that the memory model allows.
 //!
-//! A model is a function that panics where an order breaks what it claims; `tests/models.rs` calls them. What is not modelled are
-//! the pools of threads (queues and lists under a mutex, and which parts of a loop are taken, one flag each), and the frame's cells,
-//! of which the readers' countdown is.
+//! A model is a function that panics where an order breaks what it claims; `tests/models.rs` calls
+//! them. What is not modelled are the pools of threads (queues and lists under a mutex, and which
+//! parts of a loop are taken, one flag each), and the frame's cells, of which the readers'
+//! countdown is.
 
 #![allow(dead_code, reason = "models use a part of what they include")]
 #![expect(
@@ -38,8 +39,8 @@ use crate::gate::Gate;
 use crate::lease::Lease;
 use crate::ready::ReadySet;
 
-/// Interruptions of threads in one order of steps. Two find nearly all that goes wrong in practice, and each further one multiplies
-/// the orders; with three, all models together take about a second.
+/// Interruptions of threads in one order of steps. Two find nearly all that goes wrong in practice,
+/// and each further one multiplies the orders; with three, all models together take about a second.
 const N_PREEMPTIONS_MAX: usize = 3;
 
 /// Runs a model under every order.
@@ -92,7 +93,8 @@ pub fn a_word_that_is_emptied_and_filled_at_one_time_is_not_lost() {
     });
 }
 
-/// The last of three to count sees what the others wrote, and may change it: readers of a value, edges to an operation.
+/// The last of three to count sees what the others wrote, and may change it: readers of a value,
+/// edges to an operation.
 pub fn who_counts_the_last_has_it_alone() {
     check(|| {
         let shared = Arc::new((Countdown::new(), UnsafeCell::new(0)));
@@ -124,8 +126,8 @@ pub fn who_counts_the_last_has_it_alone() {
     });
 }
 
-/// The thread that owns something writes it, lends it to two others, and takes it back: it is not used any more, and what was written
-/// is seen. Whoever comes later is refused.
+/// The thread that owns something writes it, lends it to two others, and takes it back: it is not
+/// used any more, and what was written is seen. Whoever comes later is refused.
 pub fn what_is_lent_comes_back() {
     check(|| {
         let shared = Arc::new((
@@ -171,8 +173,8 @@ pub fn what_is_lent_comes_back() {
     });
 }
 
-/// A run of operations that wait for each other, as `Run` in the host has it: what `execute/run.rs` does between the parts that
-/// are included here, without kernels, deadlines that pass, and pool.
+/// A run of operations that wait for each other, as `Run` in the host has it: what `execute/run.rs`
+/// does between the parts that are included here, without kernels, deadlines that pass, and pool.
 struct Crew {
     gate: Gate,
     ready: ReadySet,
@@ -226,8 +228,9 @@ impl Crew {
         self.gate.sleep_until(|| self.gate.is_deserted());
     }
 
-    /// The same where operations may be asynchronous, and nobody executes anything while they are waited for; until somebody
-    /// interrupts it. The checker has no clock, so that nothing but a wake ends a sleep.
+    /// The same where operations may be asynchronous, and nobody executes anything while they are
+    /// waited for; until somebody interrupts it. The checker has no clock, so that nothing but
+    /// a wake ends a sleep.
     fn drive_async(&self, is_interrupted: impl Fn() -> bool) {
         let deadline = Instant::now().checked_add(Duration::from_secs(1 << 20));
         assert!(deadline.is_some());
@@ -350,7 +353,8 @@ fn run(successors: &'static [&'static [u32]], fails_at: Option<u32>) {
     });
 }
 
-/// 0, then 1 and 2 on any thread, then 3: the caller never sleeps for ever, and sees everything when it returns.
+/// 0, then 1 and 2 on any thread, then 3: the caller never sleeps for ever, and sees everything
+/// when it returns.
 pub fn a_run_ends_and_the_caller_sees_it() {
     run(&[&[1, 2], &[3], &[3], &[]], None);
 }
@@ -365,8 +369,8 @@ pub fn a_run_that_fails_ends() {
     run(&[&[1, 2], &[3], &[3], &[]], Some(1));
 }
 
-/// A caller that waits for an asynchronous operation until a deadline is woken by its end, goes on with what that made ready, and
-/// sees everything when it returns; also where the operation fails.
+/// A caller that waits for an asynchronous operation until a deadline is woken by its end, goes on
+/// with what that made ready, and sees everything when it returns; also where the operation fails.
 pub fn a_caller_with_a_deadline_hears_of_what_ends_later() {
     for fails_at in [None, Some(0)] {
         check(move || {
@@ -391,8 +395,8 @@ pub fn a_caller_with_a_deadline_hears_of_what_ends_later() {
     }
 }
 
-/// Two asynchronous operations that are under way at one time, and end on two threads: what waits for both is executed once, by the
-/// caller, whichever of them ends last.
+/// Two asynchronous operations that are under way at one time, and end on two threads: what waits
+/// for both is executed once, by the caller, whichever of them ends last.
 pub fn what_waits_for_two_that_end_later_is_executed_once() {
     check(|| {
         let crew = Crew::new(&[&[2], &[2], &[]], None);
@@ -415,8 +419,8 @@ pub fn what_waits_for_two_that_end_later_is_executed_once() {
     });
 }
 
-/// A caller that waits for an asynchronous operation is woken by who interrupts it, whether the operation ends meanwhile or not at
-/// all; nobody begins anything when it has returned.
+/// A caller that waits for an asynchronous operation is woken by who interrupts it, whether the
+/// operation ends meanwhile or not at all; nobody begins anything when it has returned.
 pub fn a_caller_with_a_deadline_hears_of_an_interrupt() {
     for ends in [false, true] {
         check(move || {

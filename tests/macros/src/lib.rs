@@ -1,8 +1,10 @@
-//! Attributes of the functions of `tests/all`, which register them with its harness (`tests/all/harness.rs`).
+//! Attributes of the functions of `tests/all`, which register them with its harness
+//! (`tests/all/harness.rs`).
 //!
-//! `#[test]` stands for the attribute of the same name that Rust has, whose harness cannot leave a test out while it runs.
-//! `#[needs(Sycl, Nvrtc)]` below it names variants of `Need` (`tests/support/needs.rs`): where one is absent, the test is ignored.
-//! `#[helper]` is a function that a test runs in a process of its own; it is no test.
+//! `#[test]` stands for the attribute of the same name that Rust has, whose harness cannot leave a
+//! test out while it runs. `#[needs(Sycl, Nvrtc)]` below it names variants of `Need`
+//! (`tests/support/needs.rs`): where one is absent, the test is ignored. `#[helper]` is a function
+//! that a test runs in a process of its own; it is no test.
 
 use proc_macro::Delimiter;
 use proc_macro::TokenStream;

@@ -1,8 +1,9 @@
 //! Policies of random code: modules of wasm-smith that import and export what the contract says.
 //!
-//! Random code alone would never get as far as `place`: `configure` has to return a pointer to memory that says "ok". So most
-//! of the functions that are called before have a sound body, and `place` mostly ends by offering a plan whose numbers are
-//! random. What the code between does (calls of the host with any arguments, loops without end, memory that grows, traps) is
+//! Random code alone would never get as far as `place`: `configure` has to return a pointer to
+//! memory that says "ok". So most of the functions that are called before have a sound body, and
+//! `place` mostly ends by offering a plan whose numbers are random. What the code between does
+//! (calls of the host with any arguments, loops without end, memory that grows, traps) is
 //! the generator's.
 
 mod sound;
@@ -123,7 +124,8 @@ fn damage(u: &mut Unstructured<'_>, bytes: &mut Vec<u8>) -> Result<()> {
     Ok(())
 }
 
-/// The contract and the worlds that a policy may implement, with a module of each that does nothing.
+/// The contract and the worlds that a policy may implement, with a module of each that does
+/// nothing.
 struct Contract {
     resolve: Resolve,
     worlds: Vec<(WorldId, Vec<u8>)>,

@@ -173,7 +173,8 @@ fn realloc(code: &mut InstructionSink<'_>) {
     code.local_get(4);
 }
 
-/// Sets columns of a plan to random numbers, mostly ones that may be there, and offers it, some times over.
+/// Sets columns of a plan to random numbers, mostly ones that may be there, and offers it, some
+/// times over.
 fn offer(
     u: &mut Unstructured<'_>,
     parts: &Parts,

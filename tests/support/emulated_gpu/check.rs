@@ -1,5 +1,5 @@
-//! What is wrong with what emulated GPUs are given: spans that are no memory, or not theirs, work that does not wait for what it needs,
-//! memory that is given back too early.
+//! What is wrong with what emulated GPUs are given: spans that are no memory, or not theirs, work
+//! that does not wait for what it needs, memory that is given back too early.
 
 use std::sync::Arc;
 
@@ -57,7 +57,8 @@ impl State {
         Ok(place)
     }
 
-    /// Arguments of one call that share some of their bytes. In place, from the same byte on, they may.
+    /// Arguments of one call that share some of their bytes. In place, from the same byte on, they
+    /// may.
     pub(super) fn check_overlaps(
         &mut self,
         what: &str,
@@ -121,8 +122,8 @@ impl State {
         }
     }
 
-    /// Remembers what stands in pinned memory, which the host must leave alone from now on. What is to be written over is garbage until
-    /// then, for a host that reads it too early.
+    /// Remembers what stands in pinned memory, which the host must leave alone from now on. What is
+    /// to be written over is garbage until then, for a host that reads it too early.
     pub(super) fn see(&mut self, touch: &mut Touch, is_overwritten: bool) {
         let is_pinned = self.memory.of(&touch.place);
         if !is_pinned.is_some_and(|allocation| allocation.is_pinned()) {

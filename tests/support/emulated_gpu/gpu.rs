@@ -1,4 +1,5 @@
-//! An emulated GPU that is open: the calls of `Gpu`, each of which is counted, checked and put into a queue.
+//! An emulated GPU that is open: the calls of `Gpu`, each of which is counted, checked and put into
+//! a queue.
 
 use std::ops::RangeInclusive;
 use std::ptr::NonNull;
@@ -43,8 +44,8 @@ use super::state::refused;
 const GROUPS_MAX: [u32; 3] = [i32::MAX as u32, 65535, 65535];
 const GROUP_SIZE_MAX: [u32; 3] = [1024, 1024, 64];
 
-/// Of a thousand calls of `synchronize`, those that have done no more than they must: whatever nobody waits for is then as late as it can
-/// be.
+/// Of a thousand calls of `synchronize`, those that have done no more than they must: whatever
+/// nobody waits for is then as late as it can be.
 const DIRECT_PER_MILLE: u32 = 500;
 
 /// A GPU that is open.

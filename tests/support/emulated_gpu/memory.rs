@@ -1,5 +1,6 @@
-//! The memory of emulated GPUs and pinned memory of the host: allocations by address, their bytes, and what is known of memory that was
-//! given back. In go addresses, out go places in allocations; who may use them when, is decided elsewhere.
+//! The memory of emulated GPUs and pinned memory of the host: allocations by address, their bytes,
+//! and what is known of memory that was given back. In go addresses, out go places in allocations;
+//! who may use them when, is decided elsewhere.
 
 use std::collections::BTreeMap;
 use std::collections::HashMap;
@@ -19,13 +20,15 @@ pub(super) const GARBAGE: u8 = 0xa5;
 /// What stands in pinned memory that was given back.
 const FREED: u8 = 0xdd;
 
-/// Pinned memory that was given back stays mapped until it is more than this, so that whoever still writes it is found out.
+/// Pinned memory that was given back stays mapped until it is more than this, so that whoever still
+/// writes it is found out.
 const FREED_BYTES_MAX: usize = 64 << 20;
 
 /// Addresses of a GPU's memory are multiples of this, and what it takes of it, too.
 const ALIGN_BYTES: usize = 256;
 
-/// Where the first GPU's memory starts, and how far that of the next is: no address of the host's is there.
+/// Where the first GPU's memory starts, and how far that of the next is: no address of the host's
+/// is there.
 const DEVICE_BASE: u64 = 0x7000_0000_0000_0000;
 const DEVICE_STRIDE: u64 = 0x0001_0000_0000_0000;
 
@@ -286,7 +289,8 @@ impl Memory {
         }
     }
 
-    /// Pinned memory that somebody has written since it was given back, if any; what is too much of it is unmapped.
+    /// Pinned memory that somebody has written since it was given back, if any; what is too much of
+    /// it is unmapped.
     pub(super) fn written_after_free(&mut self) -> Vec<String> {
         let mut problems = Vec::new();
         let freed = &mut self.freed;
@@ -342,7 +346,8 @@ impl Memory {
         allocation.filter(|allocation| allocation.id == place.id)
     }
 
-    /// What a context has given of one kind and not got back; of the GPU's memory, what it takes of it.
+    /// What a context has given of one kind and not got back; of the GPU's memory, what it takes of
+    /// it.
     pub(super) fn live_bytes(&self, context_idx: usize, kind: Kind) -> u64 {
         let live = self.live.values().filter(|allocation| {
             allocation.context_idx == context_idx
@@ -356,7 +361,8 @@ impl Memory {
         .sum()
     }
 
-    /// A context's GPU is lost: its memory has no content any more. Pinned memory stays mapped, for the host may be at it.
+    /// A context's GPU is lost: its memory has no content any more. Pinned memory stays mapped, for
+    /// the host may be at it.
     pub(super) fn lose(&mut self, context_idx: usize) {
         for allocation in self.live.values_mut() {
             if allocation.context_idx == context_idx {

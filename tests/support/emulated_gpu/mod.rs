@@ -1,10 +1,11 @@
 //! GPUs that are emulated, to test the order of what a backend has them do.
 //!
-//! In go the calls of `Driver` and `Gpu`, out come results, and *violations*: memory that is used when it is free, work that does not wait
-//! for what it needs, memory of the host that changes while a copy is under way, spans that are none. Memory is the host's; kernels are
-//! executed by a SYCL device, in the forms that GPUs are given; streams do their work as late, and as interleaved, as events allow, in an
-//! order that a seed decides. That is evidence of the order of commands alone. Nothing here runs on a GPU, and nothing shows that anything
-//! does.
+//! In go the calls of `Driver` and `Gpu`, out come results, and *violations*: memory that is used
+//! when it is free, work that does not wait for what it needs, memory of the host that changes
+//! while a copy is under way, spans that are none. Memory is the host's; kernels are executed by a
+//! SYCL device, in the forms that GPUs are given; streams do their work as late, and as
+//! interleaved, as events allow, in an order that a seed decides. That is evidence of the order of
+//! commands alone. Nothing here runs on a GPU, and nothing shows that anything does.
 //!
 //! | file | what |
 //! |---|---|
@@ -18,9 +19,10 @@
 //! | `routines.rs` | products and convolutions |
 //! | `random.rs` | numbers from the seed |
 //!
-//! Not emulated: time, copies that go at once where CUDA's would, memory that a launch shares out, alignment that an element type needs,
-//! and what several kernels do at the same time to the same bytes (they are violations, also where both write the same). What the host
-//! reads of pinned memory too early is no violation, but garbage. Shared by suites with `#[path]`.
+//! Not emulated: time, copies that go at once where CUDA's would, memory that a launch shares out,
+//! alignment that an element type needs, and what several kernels do at the same time to the same
+//! bytes (they are violations, also where both write the same). What the host reads of pinned
+//! memory too early is no violation, but garbage. Shared by suites with `#[path]`.
 
 #![allow(
     dead_code,
@@ -108,7 +110,8 @@ const CALLS: [&str; 20] = [
 pub(crate) enum EmulatedRoutines {
     /// None.
     Absent,
-    /// Some that do nothing where the inner size of a product, or the channels of an image, are even.
+    /// Some that do nothing where the inner size of a product, or the channels of an image, are
+    /// even.
     Odd,
     /// Such as do everything.
     Present,
@@ -129,7 +132,8 @@ pub(crate) struct EmulatedConfig {
     pub(crate) has_managed_memory: bool,
     /// Decides when streams do their work.
     pub(crate) seed: u64,
-    /// Of a thousand calls that give work, those that have some done. With 0, all waits until the host asks for it.
+    /// Of a thousand calls that give work, those that have some done. With 0, all waits until the
+    /// host asks for it.
     pub(crate) early_per_mille: u32,
     /// Whether there is a compiler, without which no GPU devices are made.
     pub(crate) has_compiler: bool,
@@ -260,7 +264,8 @@ impl EmulatedDriver {
         }
     }
 
-    /// What stands in memory now, whatever is still to be done to it; nothing where that is no memory.
+    /// What stands in memory now, whatever is still to be done to it; nothing where that is no
+    /// memory.
     pub(crate) fn peek(&self, span: Span) -> Option<Vec<u8>> {
         let state = self.shared.state();
         let place = state.memory.find(span)?;
@@ -268,7 +273,8 @@ impl EmulatedDriver {
         Some(allocation.read(place.bytes))
     }
 
-    /// Memory of GPUs that was given, multiples of 256 bytes, and not given back; that of lost GPUs does not count.
+    /// Memory of GPUs that was given, multiples of 256 bytes, and not given back; that of lost GPUs
+    /// does not count.
     pub(crate) fn live_bytes(&self) -> u64 {
         self.live(Kind::Device)
     }
@@ -307,7 +313,8 @@ impl EmulatedDriver {
             .count()
     }
 
-    /// Has the next call of a method fail, on whichever GPU. With [`DriverErrorKind::Lost`] that GPU is lost.
+    /// Has the next call of a method fail, on whichever GPU. With [`DriverErrorKind::Lost`] that
+    /// GPU is lost.
     pub(crate) fn refuse_next(&self, call: &'static str, kind: DriverErrorKind) {
         self.refuse_after(call, 0, kind);
     }
@@ -351,7 +358,8 @@ impl EmulatedDriver {
         }
     }
 
-    /// Has a launch fail when a GPU does it, which is then lost: the one after so many that any of them does from now on.
+    /// Has a launch fail when a GPU does it, which is then lost: the one after so many that any of
+    /// them does from now on.
     pub(crate) fn fail_launch(&self, n_before: u64) {
         self.shared.state().n_launches_before_failure = Some(n_before);
     }

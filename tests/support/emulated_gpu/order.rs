@@ -1,12 +1,14 @@
 //! Which work is ordered after which: vector clocks, and what has touched an allocation lately.
 //!
-//! In go streams, by index, and ranges of bytes; out come pairs of accesses that nothing orders. It knows no memory and executes nothing:
-//! what is told here follows from the order of the calls alone, and not from when the work happens to be done.
+//! In go streams, by index, and ranges of bytes; out come pairs of accesses that nothing orders. It
+//! knows no memory and executes nothing: what is told here follows from the order of the calls
+//! alone, and not from when the work happens to be done.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-/// How far each stream had come: how many pieces of its work are done for certain, by the stream's index.
+/// How far each stream had come: how many pieces of its work are done for certain, by the stream's
+/// index.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Clock(Vec<u64>);
 
@@ -81,7 +83,8 @@ impl Access {
         self.bytes.start < other.bytes.end && other.bytes.start < self.bytes.end
     }
 
-    /// Whether what is ordered after this one, and after `earlier`, need not look at `earlier` any more.
+    /// Whether what is ordered after this one, and after `earlier`, need not look at `earlier` any
+    /// more.
     fn replaces(&self, earlier: &Self) -> bool {
         let covers = self.bytes.start <= earlier.bytes.start && earlier.bytes.end <= self.bytes.end;
         let says_more = match self.way {
@@ -104,8 +107,9 @@ pub(super) struct Accesses {
 const N_MIN: usize = 32;
 
 impl Accesses {
-    /// Adds an access of a stream, whose clock, before it, is `clock`; gives the earlier ones that it should have waited for, and does not.
-    /// What the host knows to have ended is before everything that is given from now on.
+    /// Adds an access of a stream, whose clock, before it, is `clock`; gives the earlier ones that
+    /// it should have waited for, and does not. What the host knows to have ended is before
+    /// everything that is given from now on.
     pub(super) fn add(&mut self, access: Access, clock: &Clock, host: &Clock) -> Vec<Access> {
         let is_race = |earlier: &&Access| {
             (earlier.way == Way::Write || access.way == Way::Write)

@@ -1,5 +1,5 @@
-//! Memory of the host whose addresses are real, as the code under test writes it through raw pointers. In and out go copies of its bytes;
-//! who uses it when, this does not know.
+//! Memory of the host whose addresses are real, as the code under test writes it through raw
+//! pointers. In and out go copies of its bytes; who uses it when, this does not know.
 
 use std::alloc::Layout;
 use std::alloc::alloc;
@@ -17,8 +17,8 @@ pub(super) struct PinnedMemory {
     layout: Layout,
 }
 
-// SAFETY: it owns the bytes, and touches them through `&self` and `&mut self` alone; that others who have the pointer do not do so at the
-// same time, they promise (`Gpu::copy`).
+// SAFETY: it owns the bytes, and touches them through `&self` and `&mut self` alone; that others
+// who have the pointer do not do so at the same time, they promise (`Gpu::copy`).
 unsafe impl Send for PinnedMemory {}
 
 impl PinnedMemory {
@@ -52,7 +52,8 @@ impl PinnedMemory {
 
     pub(super) fn write(&mut self, at: usize, bytes: &[u8]) {
         let to = self.at(&(at..at + bytes.len()));
-        // SAFETY: `at` has checked the range; nobody has a reference to these bytes, so `bytes` are others.
+        // SAFETY: `at` has checked the range; nobody has a reference to these bytes, so `bytes` are
+        // others.
         unsafe { to.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
     }
 

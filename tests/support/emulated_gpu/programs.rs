@@ -1,5 +1,6 @@
-//! Programs of emulated GPUs: "compiled" to images that hold their source, and executed by a SYCL device, which is to say by this machine's
-//! CPU. In go sources, bytes and values, out come images, functions and bytes; memory and order are not known here.
+//! Programs of emulated GPUs: "compiled" to images that hold their source, and executed by a SYCL
+//! device, which is to say by this machine's CPU. In go sources, bytes and values, out come images,
+//! functions and bytes; memory and order are not known here.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -160,7 +161,8 @@ impl Compiler {
         }
     }
 
-    /// What [`GpuFacts::driver`](cuda::driver::GpuFacts::driver) says: images of the two kinds are not the same.
+    /// What [`GpuFacts::driver`](cuda::driver::GpuFacts::driver) says: images of the two kinds are
+    /// not the same.
     pub(super) fn driver(&self) -> &'static str {
         match self.is_real {
             true => "emulated, with NVRTC",

@@ -1,5 +1,6 @@
-//! Products and convolutions as NVIDIA's libraries have them, computed by the host: columns of a matrix stand side by side, images have their
-//! channels last. In goes what a routine is given, with the bytes that it may touch, out come the bytes of the result.
+//! Products and convolutions as NVIDIA's libraries have them, computed by the host: columns of a
+//! matrix stand side by side, images have their channels last. In goes what a routine is given,
+//! with the bytes that it may touch, out come the bytes of the result.
 
 use half::bf16;
 use half::f16;

@@ -1,4 +1,5 @@
-//! What emulated GPUs do, and when: late, and in any order that streams and events allow. A seed says which.
+//! What emulated GPUs do, and when: late, and in any order that streams and events allow. A seed
+//! says which.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -236,7 +237,8 @@ impl State {
         Ok(())
     }
 
-    /// Has a routine change the first place by what stands in all of them, and leaves garbage in scratch memory.
+    /// Has a routine change the first place by what stands in all of them, and leaves garbage in
+    /// scratch memory.
     fn run_routine(&mut self, touches: &[Touch], routine: impl FnOnce(&mut [Vec<u8>])) {
         let mut bytes: Vec<Vec<u8>> = touches
             .iter()

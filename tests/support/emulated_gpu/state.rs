@@ -1,5 +1,6 @@
-//! What emulated GPUs have been given and have not done yet. In go calls, with the context that makes each, which are put into queues;
-//! `check.rs` says what is wrong with them, and `schedule.rs` does what stands in the queues.
+//! What emulated GPUs have been given and have not done yet. In go calls, with the context that
+//! makes each, which are put into queues; `check.rs` says what is wrong with them, and
+//! `schedule.rs` does what stands in the queues.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -92,7 +93,8 @@ pub(super) enum Work {
     /// To the first place, from the second one.
     Copy,
     Zero,
-    /// To the first place, from the others: both sides, the bias if there is one; then scratch memory.
+    /// To the first place, from the others: both sides, the bias if there is one; then scratch
+    /// memory.
     Multiply(Multiplication),
     Convolve(ConvolutionForward),
     Launch {

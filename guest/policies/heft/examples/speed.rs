@@ -1,7 +1,8 @@
 //! How long heft takes, natively: `cargo run --release -p policy-heft --example speed`.
 //!
-//! Layered random graphs of about 2.5 edges a node, drawn like those of `placewright bench placement`, which measures the
-//! sandboxed policy. Arguments `NODES DEVICES_OF_EACH_CLASS REPETITIONS` measure that one case.
+//! Layered random graphs of about 2.5 edges a node, drawn like those of `placewright bench
+//! placement`, which measures the sandboxed policy. Arguments `NODES DEVICES_OF_EACH_CLASS
+//! REPETITIONS` measure that one case.
 
 #![expect(clippy::print_stdout, reason = "a program")]
 
@@ -23,7 +24,8 @@ use placewright_guest::testing::TestGraph;
 use placewright_guest::testing::cluster;
 use policy_heft::Heft;
 
-/// Flops per second, bytes per second and ns per launch of each device type: the synthetic devices of the host.
+/// Flops per second, bytes per second and ns per launch of each device type: the synthetic devices
+/// of the host.
 const CLASSES: [(&str, f64, f64, f64); 4] = [
     ("CPU", 4e11, 5e10, 500.0),
     ("GPU", 2e13, 9e11, 5_000.0),
@@ -85,7 +87,8 @@ fn place(
     )
 }
 
-/// So many devices of each class. Tensors between accelerators are staged in host memory and pay two links.
+/// So many devices of each class. Tensors between accelerators are staged in host memory and pay
+/// two links.
 fn linked(of_each: usize) -> TestDevices {
     let parts = CLASSES.map(|(device_type, ..)| format!("{of_each}x{device_type}"));
     let mut devices = cluster(&parts.join(","));
@@ -107,9 +110,9 @@ fn linked(of_each: usize) -> TestDevices {
     devices
 }
 
-/// As many layers as nodes in each; two or three inputs, nine in ten from the layer before and the others from the three
-/// before that; work and tensor sizes log-uniform over three orders of magnitude; one node in five and another one in
-/// twenty run on some of the devices only.
+/// As many layers as nodes in each; two or three inputs, nine in ten from the layer before and the
+/// others from the three before that; work and tensor sizes log-uniform over three orders of
+/// magnitude; one node in five and another one in twenty run on some of the devices only.
 fn layered(n_nodes: u32, devices: &TestDevices) -> TestGraph {
     let mut random = SplitMix(0);
     let all: Vec<u32> = (0..devices.count()).collect();

@@ -1,12 +1,14 @@
 //! Four times computed with at once.
 //!
-//! In the sandbox every sum and product is followed by a test for NaN, so that results are the same on every machine; on
-//! vectors that costs half as much, and compilers do not vectorize these loops by themselves.
+//! In the sandbox every sum and product is followed by a test for NaN, so that results are the same
+//! on every machine; on vectors that costs half as much, and compilers do not vectorize these loops
+//! by themselves.
 
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
 use std::arch::wasm32 as simd;
 
-/// Times per operation. Rows over devices are padded to a multiple of it, so that loops need no remainder.
+/// Times per operation. Rows over devices are padded to a multiple of it, so that loops need no
+/// remainder.
 pub(crate) const LANES: usize = 4;
 
 /// Four times in ns, never NaN.
@@ -147,7 +149,8 @@ impl Lanes {
     }
 }
 
-/// The maximum of two times. `f64::max` treats NaN, which never occurs here, and is slow in wasm for it.
+/// The maximum of two times. `f64::max` treats NaN, which never occurs here, and is slow in wasm
+/// for it.
 #[inline]
 pub(crate) fn later(a: f64, b: f64) -> f64 {
     if a > b { a } else { b }

@@ -1,24 +1,26 @@
-//! `heft`: Heterogeneous Earliest Finish Time (Topcuoglu, Hariri, Wu 2002, "Performance-effective and low-complexity
-//! task scheduling for heterogeneous computing").
+//! `heft`: Heterogeneous Earliest Finish Time (Topcuoglu, Hariri, Wu 2002, "Performance-effective
+//! and low-complexity task scheduling for heterogeneous computing").
 //!
-//! First every node gets its upward rank: the longest way from its start to the end of the graph, with mean costs and mean
-//! transfers (eq. 8). Then, in the order of descending ranks, each node goes to the device where it finishes first,
-//! between tasks that are there already if it fits (insertion) or behind them. Ties go to the smaller node id and the more
-//! preferred device.
+//! First every node gets its upward rank: the longest way from its start to the end of the graph,
+//! with mean costs and mean transfers (eq. 8). Then, in the order of descending ranks, each node
+//! goes to the device where it finishes first, between tasks that are there already if it fits
+//! (insertion) or behind them. Ties go to the smaller node id and the more preferred device.
 //!
 //! What the paper has no word for:
 //! - **Candidates and pins.** Only legal devices are tried; the mean cost of a node is over those.
-//! - **Groups.** The first member to be decided decides for its group. It goes where its own finish time plus the costs of
-//!   the other members is smallest, as if they ran right behind it.
-//! - **Constants.** The host makes them before any run, on each device that reads them. They take no time and are never moved,
-//!   so they are not scheduled; their readers bring them along.
-//! - **Memory.** State, and the constants that nodes read, are kept within the capacity of each memory. If the host refuses the
-//!   plan for what the tensors of a run need on top, that much is set aside and the graph is scheduled again, up to four times.
-//!   If that does not help, the devices get stages of nodes in import order, as many as each memory holds.
+//! - **Groups.** The first member to be decided decides for its group. It goes where its own finish
+//!   time plus the costs of the other members is smallest, as if they ran right behind it.
+//! - **Constants.** The host makes them before any run, on each device that reads them. They take
+//!   no time and are never moved, so they are not scheduled; their readers bring them along.
+//! - **Memory.** State, and the constants that nodes read, are kept within the capacity of each
+//!   memory. If the host refuses the plan for what the tensors of a run need on top, that much is
+//!   set aside and the graph is scheduled again, up to four times. If that does not help, the
+//!   devices get stages of nodes in import order, as many as each memory holds.
 //! - **Chips.** Devices of one chip share its time.
 //! - **Executions.** A node's cost counts as often as the node is expected to run.
 //!
-//! A device is taken to run one task at a time, and links to carry any number of transfers, as in the paper.
+//! A device is taken to run one task at a time, and links to carry any number of transfers, as in
+//! the paper.
 
 mod lanes;
 mod problem;
@@ -131,8 +133,9 @@ impl Policy for Heft {
     }
 }
 
-/// Start order within each device, larger first: the schedule's start times, counted down from the largest number. One step
-/// is the 2^32nd part of the makespan, less than a ns in schedules of up to four seconds.
+/// Start order within each device, larger first: the schedule's start times, counted down from the
+/// largest number. One step is the 2^32nd part of the makespan, less than a ns in schedules of up
+/// to four seconds.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "the quotient is between 0 and 1"

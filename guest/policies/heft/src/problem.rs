@@ -1,11 +1,12 @@
 //! What HEFT reads, laid out in the order in which it reads it.
 //!
-//! The second phase visits nodes by descending rank, which is no order of the graph's columns: a million nodes would mean some
-//! fifteen cache misses each, one waiting for the other. So the next thousand tasks, their edges and their costs are copied
-//! into a [`Window`] first, with loads that do not wait for each other; it is small enough to stay in a near cache.
+//! The second phase visits nodes by descending rank, which is no order of the graph's columns: a
+//! million nodes would mean some fifteen cache misses each, one waiting for the other. So the next
+//! thousand tasks, their edges and their costs are copied into a [`Window`] first, with loads that
+//! do not wait for each other; it is small enough to stay in a near cache.
 //!
-//! Devices are put into an order of their own, by cost class. A device is known by its *slot* in that order, everywhere but at
-//! the edges of this crate: what comes from the host and goes to it.
+//! Devices are put into an order of their own, by cost class. A device is known by its *slot* in
+//! that order, everywhere but at the edges of this crate: what comes from the host and goes to it.
 
 use placewright_guest::DeviceSet;
 use placewright_guest::Graph;
@@ -19,8 +20,8 @@ use placewright_guest::memory::free_constants;
 use crate::lanes::LANES;
 use crate::lanes::later;
 
-/// Up to this many devices every pair is asked for its link, so that exceptions (NVLink between two of eight cards)
-/// count; beyond, links are those of the domains.
+/// Up to this many devices every pair is asked for its link, so that exceptions (NVLink between two
+/// of eight cards) count; beyond, links are those of the domains.
 const DEVICES_ASKED_PAIRWISE: usize = 64;
 
 /// Tasks per window.
@@ -50,7 +51,8 @@ pub(crate) struct Problem<'a> {
     is_constant: Vec<bool>,
     /// Whether groups or pins take decisions away.
     pub(crate) is_constrained: bool,
-    /// Per candidate set: masks and preferences, where it is large enough for loops over all devices.
+    /// Per candidate set: masks and preferences, where it is large enough for loops over all
+    /// devices.
     pub(crate) dense_sets: Vec<Option<DenseSet>>,
     nodes: Nodes<'a>,
     costs: Costs<'a>,
@@ -106,7 +108,8 @@ pub(crate) struct DenseSet {
 
 /// What a transfer from a device to each device costs.
 pub(crate) struct Links {
-    /// Whether the rows say for each device that it costs nothing to send to itself, as the rules are.
+    /// Whether the rows say for each device that it costs nothing to send to itself, as the rules
+    /// are.
     pub(crate) is_free_at_home: bool,
     domain: Vec<u32>,
     width: usize,
@@ -226,7 +229,8 @@ impl<'a> Problem<'a> {
         &self.candidates[range]
     }
 
-    /// Writes what a task of the window costs on every device, all its executions together; +inf = cannot run there.
+    /// Writes what a task of the window costs on every device, all its executions together; +inf =
+    /// cannot run there.
     #[inline(never)]
     pub(crate) fn work(&self, window: &Window, task: &Task, into: &mut [f64]) {
         let n_classes = self.costs.n_classes;
@@ -282,7 +286,8 @@ impl Links {
             latency: Vec::with_capacity(matrix.n_domains() * width),
             ns_per_byte: Vec::with_capacity(matrix.n_domains() * width),
         };
-        // Devices that are not connected have an infinite rate, and no bytes times that would be no number.
+        // Devices that are not connected have an infinite rate, and no bytes times that would be no
+        // number.
         let finite = |value: f64| value.min(f64::MAX);
         let spread = |row: &[f64], column: &mut Vec<f64>| {
             column.extend(domain.iter().map(|&to| finite(row[to as usize])));
@@ -295,7 +300,8 @@ impl Links {
         links
     }
 
-    /// Latency and ns per byte from a device to each device; what stands at the device itself does not apply unless it is 0.
+    /// Latency and ns per byte from a device to each device; what stands at the device itself does
+    /// not apply unless it is 0.
     #[inline]
     pub(crate) fn from(&self, slot: u32) -> (&[f64], &[f64]) {
         let start = self.domain[slot as usize] as usize * self.width;
@@ -380,7 +386,8 @@ pub(crate) fn ranks_of(graph: &Graph<'_>, devices: &DeviceSet<'_>) -> Vec<f64> {
     upward_ranks(graph, &work, links(devices).mean())
 }
 
-/// The mean over the candidates that can run the node, by way of how many of each cost class a set has.
+/// The mean over the candidates that can run the node, by way of how many of each cost class a set
+/// has.
 #[inline(never)]
 fn mean_work(graph: &Graph<'_>, classes: &[u32], costs: &Costs<'_>) -> Vec<f64> {
     let candidates = graph.candidates();
@@ -407,7 +414,8 @@ fn mean_work(graph: &Graph<'_>, classes: &[u32], costs: &Costs<'_>) -> Vec<f64> 
     rows.zip(graph.executions()).map(mean).collect()
 }
 
-/// Columns for the sets that have at least a quarter of the devices; for smaller ones their list is the better way.
+/// Columns for the sets that have at least a quarter of the devices; for smaller ones their list is
+/// the better way.
 fn dense_sets(
     offsets: &[u32],
     candidates: &[u32],

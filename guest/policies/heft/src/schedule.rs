@@ -1,4 +1,5 @@
-//! The second phase of HEFT: tasks in the order of their ranks, each to the device where it finishes first.
+//! The second phase of HEFT: tasks in the order of their ranks, each to the device where it
+//! finishes first.
 
 use placewright_guest::Assignment;
 use placewright_guest::MemoryBudget;
@@ -95,7 +96,11 @@ pub(crate) struct Scheduler<'p, 'a> {
 
 impl<'p, 'a> Scheduler<'p, 'a> {
     /// Nothing scheduled; `chip_of_device` is the chip of each device.
-    pub(crate) fn new(problem: &'p Problem<'a>, chip_of_device: &[u32], with_insertion: bool) -> Self {
+    pub(crate) fn new(
+        problem: &'p Problem<'a>,
+        chip_of_device: &[u32],
+        with_insertion: bool,
+    ) -> Self {
         let width = problem.width;
         let mut chips = chip_of_device.to_vec();
         chips.sort_unstable();
@@ -130,7 +135,8 @@ impl<'p, 'a> Scheduler<'p, 'a> {
         }
     }
 
-    /// Schedules all tasks. `assignment` knows which groups are decided; `memory` is asked where it is given.
+    /// Schedules all tasks. `assignment` knows which groups are decided; `memory` is asked where it
+    /// is given.
     #[inline(never)]
     pub(crate) fn run(
         mut self,
@@ -210,7 +216,8 @@ impl<'p, 'a> Scheduler<'p, 'a> {
         if !fitting.is_empty() {
             return self.on_list(window, task, &fitting, members);
         }
-        // Nothing fits: where most is free, so that the host's refusal is as near to a plan as can be.
+        // Nothing fits: where most is free, so that the host's refusal is as near to a plan as can
+        // be.
         let free = |&slot: &u32| {
             let device = device_at(slot);
             (memory.free_bytes(device), u32::MAX - device)
@@ -219,8 +226,8 @@ impl<'p, 'a> Scheduler<'p, 'a> {
         self.on_list(window, task, emptiest.as_slice(), members)
     }
 
-    /// Tries every device of a list, most preferred first. `members` are those of the task's group, whose costs count as
-    /// if they ran right behind it.
+    /// Tries every device of a list, most preferred first. `members` are those of the task's group,
+    /// whose costs count as if they ran right behind it.
     fn on_list(
         &mut self,
         window: &Window,
@@ -240,8 +247,8 @@ impl<'p, 'a> Scheduler<'p, 'a> {
         best
     }
 
-    /// Tries all devices at once: the same decision as [`Self::on_list`] with the list of the set, mostly in loops without
-    /// branches. Returns no device when none can run the task.
+    /// Tries all devices at once: the same decision as [`Self::on_list`] with the list of the set,
+    /// mostly in loops without branches. Returns no device when none can run the task.
     #[inline(never)]
     fn on_all(&mut self, window: &Window, task: &Task, set: &DenseSet) -> Choice {
         let problem = self.problem;
@@ -261,7 +268,8 @@ impl<'p, 'a> Scheduler<'p, 'a> {
         if !self.with_insertion {
             return best;
         }
-        // First where it might finish soonest: that is often the best, and makes the others a matter of one comparison.
+        // First where it might finish soonest: that is often the best, and makes the others a
+        // matter of one comparison.
         self.try_gaps(first_chunk, set, &mut best);
         for chunk in 0..self.earliest_of_chunk.len() {
             if self.earliest_of_chunk[chunk] <= best.score && chunk != first_chunk {
@@ -271,8 +279,8 @@ impl<'p, 'a> Scheduler<'p, 'a> {
         best
     }
 
-    /// Fills `appended`, `earliest` and `earliest_of_chunk`. Returns the soonest finish at the end of a schedule, and the chunk
-    /// in which a gap might make it sooner.
+    /// Fills `appended`, `earliest` and `earliest_of_chunk`. Returns the soonest finish at the end
+    /// of a schedule, and the chunk in which a gap might make it sooner.
     #[inline(never)]
     fn bounds(&mut self) -> (f64, usize) {
         let (ready, _) = self.ready.as_chunks::<LANES>();
@@ -318,7 +326,8 @@ impl<'p, 'a> Scheduler<'p, 'a> {
         }
     }
 
-    /// Tries the gaps of those devices of a chunk where one might be as good as the best choice so far.
+    /// Tries the gaps of those devices of a chunk where one might be as good as the best choice so
+    /// far.
     #[inline]
     fn try_gaps(&self, chunk: usize, set: &DenseSet, best: &mut Choice) {
         let at = chunk * LANES..(chunk + 1) * LANES;
@@ -357,8 +366,9 @@ impl<'p, 'a> Scheduler<'p, 'a> {
         }
     }
 
-    /// Tries the end of a device's schedule and its gaps. Also +inf is better than no choice: where the cost table says that
-    /// no device of a list can run a task, the most preferred one is taken.
+    /// Tries the end of a device's schedule and its gaps. Also +inf is better than no choice: where
+    /// the cost table says that no device of a list can run a task, the most preferred one is
+    /// taken.
     #[inline]
     fn try_device(
         &self,
@@ -438,7 +448,8 @@ impl<'p, 'a> Scheduler<'p, 'a> {
     #[inline]
     fn commit(&mut self, node: u32, choice: &Choice) {
         let timeline_idx = self.timeline_of[choice.device as usize] as usize;
-        // A task that cannot run on the device it must take costs nothing here: the host knows what to say about it.
+        // A task that cannot run on the device it must take costs nothing here: the host knows what
+        // to say about it.
         let work = if choice.work < f64::INFINITY {
             choice.work
         } else {

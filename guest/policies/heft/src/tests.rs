@@ -1,4 +1,5 @@
-//! HEFT against the paper, against a plain implementation of itself, and against what the paper has no word for.
+//! HEFT against the paper, against a plain implementation of itself, and against what the paper has
+//! no word for.
 
 use placewright_guest::Config;
 use placewright_guest::Policy;

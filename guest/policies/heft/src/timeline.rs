@@ -19,8 +19,9 @@ const STEPS: usize = 6;
 
 /// The schedule of one processor, as the gaps in it.
 ///
-/// Gaps are disjoint and sorted, in blocks that know their last end and their longest gap, so that a search touches only
-/// blocks that can hold what it looks for. Gaps in which no task ever fits are not kept.
+/// Gaps are disjoint and sorted, in blocks that know their last end and their longest gap, so that
+/// a search touches only blocks that can hold what it looks for. Gaps in which no task ever fits
+/// are not kept.
 #[derive(Debug, Clone)]
 pub(crate) struct Timeline {
     /// Per block: end of its last gap.
@@ -41,7 +42,8 @@ pub(crate) struct Timeline {
     shortest_task: f64,
 }
 
-/// Where searches ended, by time: tasks that become ready at about the same time find their gaps in about the same block.
+/// Where searches ended, by time: tasks that become ready at about the same time find their gaps in
+/// about the same block.
 #[derive(Debug, Clone)]
 pub(crate) struct Hints {
     cells: Vec<Cell<u32>>,
@@ -49,7 +51,8 @@ pub(crate) struct Hints {
 }
 
 impl Hints {
-    /// For a schedule that is expected to end at `horizon` and to have so many blocks; both may be wrong.
+    /// For a schedule that is expected to end at `horizon` and to have so many blocks; both may be
+    /// wrong.
     #[expect(clippy::cast_precision_loss, reason = "a rough number")]
     pub(crate) fn new(horizon: f64, n_blocks: usize) -> Self {
         let n_cells = n_blocks.clamp(1, HINTS_MAX);
@@ -98,7 +101,8 @@ impl Block {
         ends: [f64::NEG_INFINITY; BLOCK],
     };
 
-    /// The earliest gap that takes a task of length `work` not before `ready`, and when the task starts there.
+    /// The earliest gap that takes a task of length `work` not before `ready`, and when the task
+    /// starts there.
     #[inline]
     fn earliest_gap(&self, ready: f64, work: f64) -> Option<(u32, f64)> {
         let (starts, _) = self.starts.as_chunks::<LANES>();
@@ -155,7 +159,8 @@ impl Timeline {
         self.last_end.last().copied().unwrap_or(f64::NEG_INFINITY)
     }
 
-    /// The earliest gap that takes a task of length `work` not before `ready`, provided that it ends by `limit`.
+    /// The earliest gap that takes a task of length `work` not before `ready`, provided that it
+    /// ends by `limit`.
     pub(crate) fn earliest_gap(&self, ready: f64, work: f64, limit: f64) -> Option<Slot> {
         let first = self.first_block(ready + work);
         let columns = self.first_start[first..].iter();
@@ -181,7 +186,8 @@ impl Timeline {
         None
     }
 
-    /// The first block with a gap that ends at `end_min` or later: looked for first where it was found for times nearby.
+    /// The first block with a gap that ends at `end_min` or later: looked for first where it was
+    /// found for times nearby.
     #[inline]
     fn first_block(&self, end_min: f64) -> usize {
         let last_end = &self.last_end[..];
@@ -313,7 +319,8 @@ fn to_u32(index: usize) -> u32 {
     u32::try_from(index).expect("there are fewer gaps than nodes")
 }
 
-/// An upper bound on the length of a task that `start + work <= end` lets through, rounding included.
+/// An upper bound on the length of a task that `start + work <= end` lets through, rounding
+/// included.
 #[inline]
 fn room(start: f64, end: f64) -> f64 {
     end - start + end * f64::EPSILON
@@ -359,7 +366,8 @@ mod tests {
         let mut plain = Plain::default();
         let mut filled = 0;
         for step in 0..3_000 {
-            // Now and then far ahead, so that gaps arise; lengths are odd fractions, so that sums round.
+            // Now and then far ahead, so that gaps arise; lengths are odd fractions, so that sums
+            // round.
             let ready = random(40) * 7.3
                 + if step % 3 == 0 {
                     f64::from(step) * 9.1

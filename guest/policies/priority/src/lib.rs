@@ -1,10 +1,11 @@
 //! `priority`: each op on the device that TensorFlow's placer would take.
 //!
-//! Every node takes item 0 of its candidate set, the most preferred legal device, with three exceptions, which are
-//! TensorFlow's: pinned nodes stay where they are; metadata ops (`Shape`, `Size`, `Rank`) and an `Identity` between nodes of
-//! equal requests follow the producer of their input, so that a shape is read where the tensor is; generators (ops without
-//! data inputs) go last, to the device that all their consumers share. The first member of a colocation group to be decided
-//! decides for the group.
+//! Every node takes item 0 of its candidate set, the most preferred legal device, with three
+//! exceptions, which are TensorFlow's: pinned nodes stay where they are; metadata ops (`Shape`,
+//! `Size`, `Rank`) and an `Identity` between nodes of equal requests follow the producer of their
+//! input, so that a shape is read where the tensor is; generators (ops without data inputs) go
+//! last, to the device that all their consumers share. The first member of a colocation group to be
+//! decided decides for the group.
 
 use placewright_guest::Assignment;
 use placewright_guest::DeviceSet;
@@ -71,7 +72,8 @@ impl Policy for Priority {
     }
 }
 
-/// The device of all the nodes, if they have one in common; a node without a device has none in common with others.
+/// The device of all the nodes, if they have one in common; a node without a device has none in
+/// common with others.
 fn shared_device(assignment: &Assignment<'_>, nodes: &[u32]) -> Option<u32> {
     let (&first, rest) = nodes.split_first()?;
     let device = assignment.device(first);
@@ -188,7 +190,8 @@ mod tests {
         let partner = graph.node("partner", &COST);
         graph.group(&[generator, partner]);
         graph.hints(generator, PlacementHint::GENERATOR);
-        // The partner is decided in the first pass, before the generator, which would have liked the CPU.
+        // The partner is decided in the first pass, before the generator, which would have liked
+        // the CPU.
         assert_eq!(placed(&devices, graph), [1, 0, 1]);
     }
 }

@@ -1,10 +1,11 @@
 //! `round-robin`: the devices take turns.
 //!
-//! It knows neither costs nor links, so it is the measure for policies that do, and a good test of transfers: neighbours
-//! nearly always end up on different devices. Nodes that may run on the same devices share a turn counter; a colocation
-//! group takes one turn. Constants take none: the host makes them where they are read. A device whose memory is full is passed
-//! over; where what the tensors of a run need on top does not fit, that much is set aside, and then the devices get stages of
-//! nodes in import order instead of turns.
+//! It knows neither costs nor links, so it is the measure for policies that do, and a good test of
+//! transfers: neighbours nearly always end up on different devices. Nodes that may run on the same
+//! devices share a turn counter; a colocation group takes one turn. Constants take none: the host
+//! makes them where they are read. A device whose memory is full is passed over; where what the
+//! tensors of a run need on top does not fit, that much is set aside, and then the devices get
+//! stages of nodes in import order instead of turns.
 
 use placewright_guest::Assignment;
 use placewright_guest::DeviceSet;
@@ -134,8 +135,8 @@ impl Turns {
         }
     }
 
-    /// The next device of a set that is `usable`, or the one whose turn it is when none is: the host then says why the
-    /// plan does not work.
+    /// The next device of a set that is `usable`, or the one whose turn it is when none is: the
+    /// host then says why the plan does not work.
     fn next(&mut self, set: u32, usable: impl Fn(u32) -> bool) -> u32 {
         let (start, end) = (self.offsets[set as usize], self.offsets[set as usize + 1]);
         let devices = &self.devices[start as usize..end as usize];

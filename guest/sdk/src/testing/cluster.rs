@@ -7,7 +7,8 @@ use crate::source::DeviceSource;
 use crate::source::DeviceSpec;
 use crate::source::LinkCost;
 
-/// Devices with columns that tests may change. One cost class per device type, one link domain, chip and memory per device.
+/// Devices with columns that tests may change. One cost class per device type, one link domain,
+/// chip and memory per device.
 #[derive(Debug, Clone)]
 #[expect(missing_docs, reason = "documented in the contract")]
 pub struct TestDevices {
@@ -22,8 +23,8 @@ pub struct TestDevices {
     pub links: Vec<LinkCost>,
 }
 
-/// Devices from a text such as `"2xCPU,8xGPU"`: types in the order of their cost classes. Each has 16 GiB; links cost 1 us
-/// and 0.1 ns per byte.
+/// Devices from a text such as `"2xCPU,8xGPU"`: types in the order of their cost classes. Each has
+/// 16 GiB; links cost 1 us and 0.1 ns per byte.
 ///
 /// # Panics
 /// If the text is malformed: this is for tests.

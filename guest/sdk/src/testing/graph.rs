@@ -131,7 +131,8 @@ impl GraphBuilder {
         self.add_edge(from, to, None);
     }
 
-    /// The legal devices of a node, most preferred first. For a node of a group, of the whole group.
+    /// The legal devices of a node, most preferred first. For a node of a group, of the whole
+    /// group.
     pub fn candidates(&mut self, node: u32, devices: &[u32]) {
         if !self.has_groups {
             self.candidates[node as usize] = Some(devices.to_vec());
@@ -145,7 +146,8 @@ impl GraphBuilder {
         }
     }
 
-    /// Puts nodes, and the groups that they are in already, into one colocation group; all get the candidates of the first.
+    /// Puts nodes, and the groups that they are in already, into one colocation group; all get the
+    /// candidates of the first.
     pub fn group(&mut self, nodes: &[u32]) {
         let Some(&first) = nodes.first() else {
             return;
@@ -167,7 +169,8 @@ impl GraphBuilder {
         }
     }
 
-    /// Fixes the device of a node, and with it that of its group: as in the host, it is then their only candidate.
+    /// Fixes the device of a node, and with it that of its group: as in the host, it is then their
+    /// only candidate.
     pub fn pin(&mut self, node: u32, device: u32) {
         self.pinned[node as usize] = device;
     }
@@ -177,7 +180,8 @@ impl GraphBuilder {
         self.placement_hints[node as usize] = bits;
     }
 
-    /// Makes a node a constant or a placeholder: its edges are [`EdgeKind::PRELOADED`], and nothing is moved from it.
+    /// Makes a node a constant or a placeholder: its edges are [`EdgeKind::PRELOADED`], and nothing
+    /// is moved from it.
     pub fn preloaded(&mut self, node: u32) {
         self.is_preloaded[node as usize] = true;
     }

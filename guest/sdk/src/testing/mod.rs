@@ -24,9 +24,9 @@
 //! assert!(offer.unwrap_err().to_string().contains("pinned"));
 //! ```
 //!
-//! Times are the host's: its estimate and [`TestPlan`] have one scheduler. The rule about memory is simpler here: it counts
-//! resident bytes and the largest workspace of each memory. The host also counts what a run makes and copies, so it may refuse
-//! a plan that is accepted here.
+//! Times are the host's: its estimate and [`TestPlan`] have one scheduler. The rule about memory is
+//! simpler here: it counts resident bytes and the largest workspace of each memory. The host also
+//! counts what a run makes and copies, so it may refuse a plan that is accepted here.
 
 mod cluster;
 mod graph;

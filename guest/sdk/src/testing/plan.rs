@@ -22,7 +22,8 @@ pub struct Offer {
     pub start_order: Option<Vec<i32>>,
     /// What was given to `set_queues`.
     pub queues: Option<Vec<u32>>,
-    /// What the host expects of such a plan: the same schedule ([`crate::estimate`]) over the test's costs and links.
+    /// What the host expects of such a plan: the same schedule ([`crate::estimate`]) over the
+    /// test's costs and links.
     pub makespan_ns: f64,
     /// Metrics given until the end of the call; of equal names the last.
     pub metrics: Vec<(String, f64)>,
@@ -145,7 +146,8 @@ impl<'a> TestPlan<'a> {
         Ok(())
     }
 
-    /// Resident bytes and the largest workspace of each memory, against the smallest capacity that its devices state.
+    /// Resident bytes and the largest workspace of each memory, against the smallest capacity that
+    /// its devices state.
     fn check_memory(&self, placed: &[u32]) -> Result<(), Violation> {
         let domains = &self.devices.memory_domains;
         let mut capacity: BTreeMap<u32, u64> = BTreeMap::new();
@@ -417,7 +419,8 @@ mod tests {
         let graph = graph.build();
         let plan = TestPlan::new(&graph, &devices);
         plan.set_devices(&[1, 0, 0]);
-        // The order wants `late` first; it comes at 1,100 ns, and a schedule that waits for it would end at 2,110.
+        // The order wants `late` first; it comes at 1,100 ns, and a schedule that waits for it
+        // would end at 2,110.
         plan.set_start_order(&[3, 2, 1]);
         assert_eq!(plan.makespan_ns(), 1110.0);
     }

@@ -42,8 +42,8 @@ impl Schedule {
         self.makespan_ns
     }
 
-    /// Per device the most bytes at one time: resident bytes, workspaces, outputs until their last reader has ended, and copies
-    /// from their arrival on. At one instant releases come first.
+    /// Per device the most bytes at one time: resident bytes, workspaces, outputs until their last
+    /// reader has ended, and copies from their arrival on. At one instant releases come first.
     pub(super) fn peak_bytes(
         &self,
         graph: &TestGraph,

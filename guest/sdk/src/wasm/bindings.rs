@@ -1,7 +1,8 @@
-//! The contract's bindings: one world part per export, because one crate cannot generate two worlds that share an
-//! export. All parts use the import types of the first.
+//! The contract's bindings: one world part per export, because one crate cannot generate two worlds
+//! that share an export. All parts use the import types of the first.
 //!
-//! A module has the name of the macro that exports its part, so that [`crate::export_policy!`] can name both at once.
+//! A module has the name of the macro that exports its part, so that [`crate::export_policy!`] can
+//! name both at once.
 
 /// Imports, and the export `lifecycle`.
 #[expect(missing_docs, reason = "documented in the contract")]

@@ -1,4 +1,5 @@
-//! The sandbox side: the contract's exports in terms of the author's traits, and its imports as sources.
+//! The sandbox side: the contract's exports in terms of the author's traits, and its imports as
+//! sources.
 //!
 //! Compiled for wasm32 only; used through [`crate::export_policy!`], not by authors.
 
@@ -39,7 +40,8 @@ use crate::policy::ReadyTask;
 pub const CONTRACT_VERSION_BYTES: [u8; crate::CONTRACT_VERSION.len()] =
     *crate::CONTRACT_VERSION.as_bytes().first_chunk().unwrap();
 
-/// A crate's policy and the place where its instance lives; implemented by [`crate::export_policy!`].
+/// A crate's policy and the place where its instance lives; implemented by
+/// [`crate::export_policy!`].
 pub trait Exported {
     /// The policy.
     type Policy: Policy;
@@ -49,7 +51,8 @@ pub trait Exported {
     fn with<R>(call: impl FnOnce(&mut Self::Policy) -> R) -> R;
 }
 
-/// Sends the message of a panic to the host before the trap that follows: all the host sees otherwise is `unreachable`.
+/// Sends the message of a panic to the host before the trap that follows: all the host sees
+/// otherwise is `unreachable`.
 pub fn forward_panics() {
     panic::set_hook(Box::new(|info| {
         let message = info.payload_as_str().unwrap_or("no message");

@@ -1,4 +1,5 @@
-//! The contract's imports as the SDK's sources. Every call crosses the boundary; the views above cache.
+//! The contract's imports as the SDK's sources. Every call crosses the boundary; the views above
+//! cache.
 
 use std::borrow::Cow;
 

@@ -34,7 +34,8 @@ const NOMINAL_MEMORY_LIMIT_BYTES: u64 = 256 << 20;
 /// What a machine is taken to have where it does not tell.
 const ASSUMED_MEMORY_BYTES: u64 = 4 << 30;
 
-/// A CPU device (TensorFlow `ThreadPoolDevice`): runs kernels on the calling thread, with the help of a pool.
+/// A CPU device (TensorFlow `ThreadPoolDevice`): runs kernels on the calling thread, with the help
+/// of a pool.
 #[derive(Debug)]
 pub struct ThreadPoolDevice {
     base: DeviceBase,
@@ -56,7 +57,8 @@ impl ThreadPoolDevice {
     /// A device of this name, with a memory of its own of `capacity_bytes`.
     ///
     /// # Errors
-    /// [`DeviceError::InvalidArgument`] for a name that does not read as it prints: an index without a type.
+    /// [`DeviceError::InvalidArgument`] for a name that does not read as it prints: an index
+    /// without a type.
     pub fn new(
         name: &DeviceName,
         capacity_bytes: u64,
@@ -97,8 +99,9 @@ impl ThreadPoolDevice {
         self
     }
 
-    /// The same, taking from `pinned` what is to be compatible with GPUs, or everything (TensorFlow `GPUCompatibleCPUDevice`). It
-    /// is this device's memory, too: its kernels read and write it.
+    /// The same, taking from `pinned` what is to be compatible with GPUs, or everything (TensorFlow
+    /// `GPUCompatibleCPUDevice`). It is this device's memory, too: its kernels read and write
+    /// it.
     #[must_use]
     pub fn with_pinned_memory(mut self, pinned: Arc<dyn Allocator>, for_all: bool) -> Self {
         if for_all {
@@ -110,8 +113,9 @@ impl ThreadPoolDevice {
         self
     }
 
-    /// The same, as one of `n_devices` that share the pool and the machine's memory bus: each is taken to have that part of
-    /// their rates, or plans would count on as many machines as there are devices. A device that is busy alone is faster.
+    /// The same, as one of `n_devices` that share the pool and the machine's memory bus: each is
+    /// taken to have that part of their rates, or plans would count on as many machines as
+    /// there are devices. A device that is busy alone is faster.
     #[must_use]
     pub fn as_one_of(mut self, n_devices: u32) -> Self {
         self.n_sharing_rates = n_devices.max(1);
@@ -122,8 +126,9 @@ impl ThreadPoolDevice {
         self
     }
 
-    /// The same, as the only one that stands for the host's processor: whatever else computes with that processor, through another
-    /// runtime, shares it with this device ([`HOST_PROCESSOR`]). Not for one of several, which have a part of it each and may compute
+    /// The same, as the only one that stands for the host's processor: whatever else computes with
+    /// that processor, through another runtime, shares it with this device
+    /// ([`HOST_PROCESSOR`]). Not for one of several, which have a part of it each and may compute
     /// at the same time.
     #[must_use]
     pub fn as_host_processor(mut self) -> Self {
@@ -172,8 +177,8 @@ impl KernelDevice for ThreadPoolDevice {
         &self.context
     }
 
-    /// Refuses inputs of another memory: a transfer is missing. The same for outputs, so that the kernel at fault is named rather
-    /// than the next one.
+    /// Refuses inputs of another memory: a transfer is missing. The same for outputs, so that the
+    /// kernel at fault is named rather than the next one.
     fn compute(
         &self,
         kernel: &dyn Kernel,
@@ -226,7 +231,8 @@ impl KernelDevice for ThreadPoolDevice {
     }
 }
 
-/// Memory that this process may use, in bytes: the machine's, or less where a container has a limit.
+/// Memory that this process may use, in bytes: the machine's, or less where a container has a
+/// limit.
 pub(crate) fn system_memory_bytes() -> u64 {
     let Ok(mut system) = sysinfo::System::new() else {
         return ASSUMED_MEMORY_BYTES;

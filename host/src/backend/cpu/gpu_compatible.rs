@@ -13,8 +13,9 @@ use crate::device::PhysicalDevice;
 use crate::device::PinnedHostMemory;
 
 /// Makes CPU devices whose `gpu_compatible` allocations, or all where
-/// [`DeviceOptions::force_gpu_compatible`](crate::device::DeviceOptions::force_gpu_compatible) says so, are in pinned memory
-/// (TensorFlow `GPUCompatibleCPUDeviceFactory`). Steps in for [`ThreadPoolDeviceFactory`] where a factory brings such memory.
+/// [`DeviceOptions::force_gpu_compatible`](crate::device::DeviceOptions::force_gpu_compatible) says
+/// so, are in pinned memory (TensorFlow `GPUCompatibleCPUDeviceFactory`). Steps in for
+/// [`ThreadPoolDeviceFactory`] where a factory brings such memory.
 #[derive(Debug)]
 pub struct GpuCompatibleCpuDeviceFactory {
     inner: ThreadPoolDeviceFactory,

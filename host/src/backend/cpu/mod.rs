@@ -1,7 +1,7 @@
 //! CPU devices: where they come from.
 //!
-//! In come device options, out go [`ThreadPoolDevice`]s and, with feature `kernels`, the registrations of what they can
-//! execute.
+//! In come device options, out go [`ThreadPoolDevice`]s and, with feature `kernels`, the
+//! registrations of what they can execute.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -43,9 +43,10 @@ pub const PRIORITY: i32 = 60;
 /// More devices, or threads, than this are a mistake rather than a wish.
 const MAX_COUNT: usize = 4096;
 
-/// Makes CPU devices (TensorFlow `ThreadPoolDeviceFactory`): `device_count["CPU"]` of them, by default one, however many
-/// cores there are. They share threads as [`DeviceOptions::intra_op_pools`] says, and each states its part of the rates; each has a
-/// memory of its own, so that tensors are transferred between them as between any devices.
+/// Makes CPU devices (TensorFlow `ThreadPoolDeviceFactory`): `device_count["CPU"]` of them, by
+/// default one, however many cores there are. They share threads as
+/// [`DeviceOptions::intra_op_pools`] says, and each states its part of the rates; each has a memory
+/// of its own, so that tensors are transferred between them as between any devices.
 #[derive(Debug, Clone)]
 pub struct ThreadPoolDeviceFactory {
     pools: Arc<SharedPools>,
@@ -132,7 +133,8 @@ fn nodes_with_cpus(root: &Path) -> Result<Vec<NumaNode>, DeviceError> {
     Ok(nodes)
 }
 
-/// The node of CPU device `index` of `n_devices`, and how many devices share it; without nodes, all share the machine.
+/// The node of CPU device `index` of `n_devices`, and how many devices share it; without nodes, all
+/// share the machine.
 fn node_of(index: u32, n_devices: u32, nodes: &[NumaNode]) -> (Option<&NumaNode>, u32) {
     let n_nodes = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
     if n_nodes == 0 {
@@ -378,7 +380,8 @@ mod tests {
         let host = Some(crate::device::HOST_PROCESSOR.to_owned());
         assert_eq!(chips(&options(1)), [(host, 1)]);
         assert_eq!(chips(&options(2)), [(None, 2), (None, 2)]);
-        // Each has a node for itself, hence all of its rates, and yet is no more than a part of the processor.
+        // Each has a node for itself, hence all of its rates, and yet is no more than a part of the
+        // processor.
         let apart = on_nodes(2, root.path());
         assert_eq!(chips(&apart), [(None, 1), (None, 1)]);
     }

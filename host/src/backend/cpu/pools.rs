@@ -18,7 +18,8 @@ use crate::device::NumaNode;
 use crate::device::schedulable_cpus;
 use crate::trace::targets;
 
-/// Pools that devices share, as long as one of them lives. Whoever wants as many threads on the same processors gets the same.
+/// Pools that devices share, as long as one of them lives. Whoever wants as many threads on the
+/// same processors gets the same.
 #[derive(Debug, Default)]
 pub(super) struct SharedPools(Mutex<BTreeMap<Threads, Weak<IntraOpPool>>>);
 

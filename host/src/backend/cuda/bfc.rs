@@ -1,21 +1,25 @@
-//! Which addresses of a device's memory a tensor gets: best fit with coalescing, as TensorFlow's `BFCAllocator` does it.
+//! Which addresses of a device's memory a tensor gets: best fit with coalescing, as TensorFlow's
+//! `BFCAllocator` does it.
 //!
-//! In go regions that a driver has given, and lengths; out come chunks of the regions. Nothing here calls a driver: its
-//! calls are slow and some wait for the whole device, so there are few of them, and the owner makes them.
+//! In go regions that a driver has given, and lengths; out come chunks of the regions. Nothing here
+//! calls a driver: its calls are slow and some wait for the whole device, so there are few of them,
+//! and the owner makes them.
 //!
-//! Memory that is freed can be handed out at once, although the device may still be at work on it. What has to happen
-//! before it is written anew, its uses, stays with the free range, and whoever gets the memory gets them too.
+//! Memory that is freed can be handed out at once, although the device may still be at work on it.
+//! What has to happen before it is written anew, its uses, stays with the free range, and whoever
+//! gets the memory gets them too.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 
 use crate::tensor::AllocatorStats;
 
-/// Regions are cut at multiples of this many bytes from their beginning, so chunks are aligned to it where the region is;
-/// TensorFlow's `kMinAllocationSize`.
+/// Regions are cut at multiples of this many bytes from their beginning, so chunks are aligned to
+/// it where the region is; TensorFlow's `kMinAllocationSize`.
 const UNIT_BYTES: usize = 256;
 
-/// A chunk is never longer by this many bytes or more than what was asked for, rounded up; TensorFlow's default.
+/// A chunk is never longer by this many bytes or more than what was asked for, rounded up;
+/// TensorFlow's default.
 const MAX_INTERNAL_FRAGMENTATION_BYTES: usize = 128 << 20;
 
 /// The first region, in bytes, when memory grows as it is needed.
@@ -35,9 +39,11 @@ pub(super) trait Uses: Clone + Default + std::fmt::Debug {
 pub(super) struct Options {
     /// The most that all regions together are asked to have, in bytes.
     pub(super) limit_bytes: u64,
-    /// Whether to begin with a small region and add larger ones as they are needed. Without, the first has the whole limit.
+    /// Whether to begin with a small region and add larger ones as they are needed. Without, the
+    /// first has the whole limit.
     pub(super) allow_growth: bool,
-    /// The longest that a region becomes by growth, in bytes; one that an allocation needs may be longer, by nothing.
+    /// The longest that a region becomes by growth, in bytes; one that an allocation needs may be
+    /// longer, by nothing.
     pub(super) region_bytes_max: usize,
 }
 
@@ -50,7 +56,8 @@ pub(super) struct Chunk<U> {
     pub(super) len_bytes: usize,
     /// What was asked for, in bytes.
     pub(super) requested_bytes: usize,
-    /// What to wait for before it is written: the uses of all that had a part of it before, or of a range it was joined with.
+    /// What to wait for before it is written: the uses of all that had a part of it before, or of
+    /// a range it was joined with.
     pub(super) uses: U,
 }
 
@@ -64,7 +71,8 @@ pub(super) struct RegionRequest {
 }
 
 impl RegionRequest {
-    /// What to ask for when the driver has refused this: nine tenths, and the least as the last try. None after that.
+    /// What to ask for when the driver has refused this: nine tenths, and the least as the last
+    /// try. None after that.
     pub(super) fn smaller(&self) -> Option<Self> {
         let mut next = *self;
         // Rounded down: rounded up, as in TensorFlow, nine units and fewer would never shrink.
@@ -79,11 +87,13 @@ impl RegionRequest {
 pub struct GpuMemoryStats {
     /// The most that all regions together are asked to have, in bytes.
     pub limit_bytes: usize,
-    /// What all regions have, in bytes. Above the limit if the driver has given more than it was asked for.
+    /// What all regions have, in bytes. Above the limit if the driver has given more than it was
+    /// asked for.
     pub reserved_bytes: usize,
     /// The most that all regions ever had, in bytes.
     pub peak_reserved_bytes: usize,
-    /// What the chunks in use have, in bytes: whole chunks, as nobody else can have the unused ends of them.
+    /// What the chunks in use have, in bytes: whole chunks, as nobody else can have the unused
+    /// ends of them.
     pub in_use_bytes: usize,
     /// The most that the chunks in use ever had, in bytes.
     pub peak_in_use_bytes: usize,
@@ -128,11 +138,13 @@ struct Range<U> {
     region: u64,
     /// What was asked for, in bytes; none if the range is free.
     requested_bytes: Option<usize>,
-    /// Of a free range: what the device may still do with it. Of a chunk: what it was handed out with.
+    /// Of a free range: what the device may still do with it. Of a chunk: what it was handed out
+    /// with.
     uses: U,
 }
 
-/// The memory of one device. Both [`Bfc::allocate`] and [`Bfc::free`] take time logarithmic in the number of ranges.
+/// The memory of one device. Both [`Bfc::allocate`] and [`Bfc::free`] take time logarithmic in the
+/// number of ranges.
 #[derive(Debug)]
 pub(super) struct Bfc<U> {
     /// The length that the next region should have, in bytes, if it were for the growth alone.
@@ -142,7 +154,8 @@ pub(super) struct Bfc<U> {
     regions: BTreeMap<u64, usize>,
     /// All ranges, by address.
     ranges: BTreeMap<u64, Range<U>>,
-    /// Lengths in bytes and addresses of the free ones: the first that is long enough is the best fit.
+    /// Lengths in bytes and addresses of the free ones: the first that is long enough is the best
+    /// fit.
     free: BTreeSet<(usize, u64)>,
     /// All but what can be read off the free ranges.
     stats: GpuMemoryStats,
@@ -171,9 +184,10 @@ impl<U: Uses> Bfc<U> {
         }
     }
 
-    /// Hands out the shortest free range of at least `len_bytes` bytes, of equals the one at the lowest address; if it is
-    /// much too long, its first part. None if there is none: [`Bfc::next_region`] says what would help.
-    /// No bytes are one unit, so that each chunk has an address of its own.
+    /// Hands out the shortest free range of at least `len_bytes` bytes, of equals the one at the
+    /// lowest address; if it is much too long, its first part. None if there is none:
+    /// [`Bfc::next_region`] says what would help. No bytes are one unit, so that each chunk has
+    /// an address of its own.
     pub(super) fn allocate(&mut self, len_bytes: usize) -> Option<Chunk<U>> {
         let needed = round_up(len_bytes)?;
         let &(found, address) = self.free.range((needed, 0)..).next()?;
@@ -206,8 +220,9 @@ impl<U: Uses> Bfc<U> {
         Some(chunk)
     }
 
-    /// The region to add for an allocation of `len_bytes` bytes that found no free range. None if the limit leaves too
-    /// little: regions that are free could be given back ([`Bfc::take_free_regions`]), or there is not enough memory.
+    /// The region to add for an allocation of `len_bytes` bytes that found no free range. None if
+    /// the limit leaves too little: regions that are free could be given back
+    /// ([`Bfc::take_free_regions`]), or there is not enough memory.
     pub(super) fn next_region(&self, len_bytes: usize) -> Option<RegionRequest> {
         let stats = &self.stats;
         let left = round_down(stats.limit_bytes.saturating_sub(stats.reserved_bytes));
@@ -220,12 +235,13 @@ impl<U: Uses> Bfc<U> {
         })
     }
 
-    /// Takes in `len_bytes` bytes of memory at `address`, all of them free. They need not be what was asked for: what the
-    /// driver has given is used, even beyond the limit. They are never joined with other regions, even if they touch: the
-    /// driver takes back only what it gave.
+    /// Takes in `len_bytes` bytes of memory at `address`, all of them free. They need not be what
+    /// was asked for: what the driver has given is used, even beyond the limit. They are never
+    /// joined with other regions, even if they touch: the driver takes back only what it gave.
     ///
     /// # Errors
-    /// [`BfcError::BadRegion`] if it is empty, overlaps another region or runs past the last address.
+    /// [`BfcError::BadRegion`] if it is empty, overlaps another region or runs past the last
+    /// address.
     pub(super) fn add_region(&mut self, address: u64, len_bytes: usize) -> Result<(), BfcError> {
         let bad = BfcError::BadRegion(address, len_bytes);
         let end = end_of(address, len_bytes).ok_or(bad)?;
@@ -246,11 +262,12 @@ impl<U: Uses> Bfc<U> {
         Ok(())
     }
 
-    /// Takes back the chunk at `address`; `uses`: what the device may still do with it. Those it was handed out with are
-    /// kept too: its user may never have waited for them.
+    /// Takes back the chunk at `address`; `uses`: what the device may still do with it. Those it
+    /// was handed out with are kept too: its user may never have waited for them.
     ///
     /// # Errors
-    /// [`BfcError::NotInUse`] if no chunk in use begins there: it was freed before, or never handed out.
+    /// [`BfcError::NotInUse`] if no chunk in use begins there: it was freed before, or never handed
+    /// out.
     pub(super) fn free(&mut self, address: u64, uses: &U) -> Result<(), BfcError> {
         let error = BfcError::NotInUse(address);
         let range = self.ranges.get(&address).ok_or(error)?;
@@ -294,8 +311,9 @@ impl<U: Uses> Bfc<U> {
         self.ranges.insert(address, range);
     }
 
-    /// Takes out all regions that nothing is in, to give them back to the driver: their addresses, their lengths in bytes,
-    /// and what to wait for first. Ranges of different regions are never joined, so what the driver then gives may be longer.
+    /// Takes out all regions that nothing is in, to give them back to the driver: their addresses,
+    /// their lengths in bytes, and what to wait for first. Ranges of different regions are
+    /// never joined, so what the driver then gives may be longer.
     pub(super) fn take_free_regions(&mut self) -> Vec<(u64, usize, U)> {
         // Only a range that is the whole region has its address and its length.
         let taken = self.regions.extract_if(.., |&address, &mut len_bytes| {
@@ -310,7 +328,8 @@ impl<U: Uses> Bfc<U> {
         taken.collect()
     }
 
-    /// Takes out regions that nothing is in, the longest first, until no more than `kept_bytes` of all regions are free.
+    /// Takes out regions that nothing is in, the longest first, until no more than `kept_bytes` of
+    /// all regions are free.
     pub(super) fn take_surplus_regions(&mut self, kept_bytes: usize) -> Vec<(u64, usize, U)> {
         let mut taken = Vec::new();
         while self.stats.reserved_bytes - self.stats.in_use_bytes > kept_bytes {
@@ -573,7 +592,8 @@ mod tests {
         regions: BTreeMap<u64, usize>,
         /// Lengths, and lengths asked for, by address.
         chunks: BTreeMap<u64, (usize, usize)>,
-        /// First addresses, those after the last and uses of all that was freed. None comes back in a later region.
+        /// First addresses, those after the last and uses of all that was freed. None comes back
+        /// in a later region.
         freed: Vec<(u64, u64, Clock)>,
         peak_bytes: usize,
     }

@@ -1,5 +1,6 @@
-//! Programs of the dialect (`backend/source`), compiled by NVRTC. That takes no GPU and no driver, so any machine can tell whether a kernel
-//! compiles; that it runs, and runs right, only a card can tell.
+//! Programs of the dialect (`backend/source`), compiled by NVRTC. That takes no GPU and no driver,
+//! so any machine can tell whether a kernel compiles; that it runs, and runs right, only a card can
+//! tell.
 
 use super::nvrtc;
 use super::nvrtc::Program;
@@ -14,10 +15,12 @@ const PRELUDE: &str = concat!(
     include_str!("../source/prelude_common.h")
 );
 
-/// The macro by which programs ask for each product and each sum to be rounded (`NO_CONTRACTION` of the dialect).
+/// The macro by which programs ask for each product and each sum to be rounded (`NO_CONTRACTION` of
+/// the dialect).
 const UNCONTRACTED: &str = "FUSED";
 
-/// How architectures are called that stand for text which a driver translates (PTX), and not for machine code.
+/// How architectures are called that stand for text which a driver translates (PTX), and not for
+/// machine code.
 const VIRTUAL: &str = "compute_";
 
 /// Why there is no cubin.
@@ -78,8 +81,9 @@ pub(super) fn head() -> &'static str {
     PRELUDE
 }
 
-/// What to compile for, so that GPUs of this capability can load it: machine code if the compiler knows them, `sm_90a`; if it does not, text
-/// for the newest before them that it knows, `compute_121`, which their driver translates. `known`: what [`nvrtc::architectures`] gives;
+/// What to compile for, so that GPUs of this capability can load it: machine code if the compiler
+/// knows them, `sm_90a`; if it does not, text for the newest before them that it knows,
+/// `compute_121`, which their driver translates. `known`: what [`nvrtc::architectures`] gives;
 /// without any, the compiler is trusted to know all.
 pub(super) fn target(known: &[u32], capability: ComputeCapability) -> String {
     let ComputeCapability { major, minor } = capability;
@@ -92,7 +96,8 @@ pub(super) fn target(known: &[u32], capability: ComputeCapability) -> String {
     }
 }
 
-/// What to say where a driver does not take a compiled program: versions of CUDA, the driver's and the compiler's, and the remedy.
+/// What to say where a driver does not take a compiled program: versions of CUDA, the driver's and
+/// the compiler's, and the remedy.
 pub(super) fn refusal(driver: (i32, i32), compiler: Option<(i32, i32)>) -> String {
     let (major, minor) = driver;
     let Some(compiler) = compiler else {
@@ -117,8 +122,9 @@ pub(super) fn refusal(driver: (i32, i32), compiler: Option<(i32, i32)>) -> Strin
     )
 }
 
-/// Compiles a program for GPUs of an architecture. For one such as `sm_90a`, gives the cubin, which their driver loads as it is; for one such
-/// as `compute_90`, PTX with a zero at its end, which drivers of those GPUs and of newer ones translate.
+/// Compiles a program for GPUs of an architecture. For one such as `sm_90a`, gives the cubin, which
+/// their driver loads as it is; for one such as `compute_90`, PTX with a zero at its end, which
+/// drivers of those GPUs and of newer ones translate.
 ///
 /// # Errors
 /// [`CompileError`]; where the program is at fault, with what the compiler says.
@@ -164,7 +170,8 @@ pub fn compile(source: &ProgramSource, architecture: &str) -> Result<Vec<u8>, Co
     }
 }
 
-/// What is wrong with an architecture that the compiler does not know; nothing if it knows it, or does not tell.
+/// What is wrong with an architecture that the compiler does not know; nothing if it knows it, or
+/// does not tell.
 fn unknown(architecture: &str) -> Option<CompileError> {
     let known = nvrtc::architectures();
     let number = architecture.trim_start_matches(VIRTUAL);

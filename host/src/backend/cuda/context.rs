@@ -26,7 +26,8 @@ use crate::tensor::Buffer;
 use crate::tensor::Tensor;
 use crate::tensor::TensorError;
 
-/// Pageable memory goes to the GPU in pieces of so many bytes: while one is copied by the card, the host copies the next into pinned memory.
+/// Pageable memory goes to the GPU in pieces of so many bytes: while one is copied by the card, the
+/// host copies the next into pinned memory.
 const PIECE_BYTES: usize = 4 << 20;
 
 /// Pieces on their way at most.
@@ -58,7 +59,8 @@ impl GpuContext {
         &self.group.compute[self.compute]
     }
 
-    /// Memory that kernels of this stream may write as they like; none where there is no room for it.
+    /// Memory that kernels of this stream may write as they like; none where there is no room for
+    /// it.
     pub(super) fn scratch(&self) -> Option<&Buffer> {
         self.group.scratch(self.compute)
     }
@@ -118,7 +120,8 @@ impl GpuContext {
             .map_err(|error| self.failed("copying from the host", &error))
     }
 
-    /// Copies what the system may move, by way of pinned memory. The bytes are read before this returns.
+    /// Copies what the system may move, by way of pinned memory. The bytes are read before this
+    /// returns.
     fn stage(&self, bytes: &[u8], to: Span, memory: &GpuMemory) -> Result<(), KernelError> {
         let mut tickets = Vec::new();
         for (index, piece) in bytes.chunks(PIECE_BYTES).enumerate() {
@@ -149,7 +152,8 @@ impl GpuContext {
                 &[Use::Reads(memory.uses())],
                 None,
                 None,
-                // SAFETY: the caller keeps what is written until the end; what is read goes back with its uses.
+                // SAFETY: the caller keeps what is written until the end; what is read goes back
+                // with its uses.
                 |driver, stream| unsafe { driver.copy(stream, to, from) },
             )
             .map_err(|error| self.failed("copying to the host", &error))?;
@@ -180,7 +184,8 @@ pub(super) fn not_here(name: &str, tensor: &Tensor) -> KernelError {
     ))
 }
 
-/// Lets memory go that a copy whose end nobody knows may still write: never to somebody else, unless the GPU does nothing any more.
+/// Lets memory go that a copy whose end nobody knows may still write: never to somebody else,
+/// unless the GPU does nothing any more.
 fn abandon(pinned: PinnedMemory, gpu: &OpenGpu) {
     if !gpu.is_lost() {
         mem::forget(pinned);

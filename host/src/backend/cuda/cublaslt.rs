@@ -1,7 +1,7 @@
 //! All calls into cuBLASLt: matrix products, each by the routine that it thinks best.
 //!
-//! `cudarc` loads the library, and panics where it is not there, so nothing here is called before [`is_present`] has said that it is. A
-//! context of CUDA must be current wherever a handle is used.
+//! `cudarc` loads the library, and panics where it is not there, so nothing here is called before
+//! [`is_present`] has said that it is. A context of CUDA must be current wherever a handle is used.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -37,7 +37,8 @@ const ALIGNMENT_MAX: u64 = 256;
 /// `cublasOperation_t`: a side as it stands, and transposed. `cudarc` has it with cuBLAS alone.
 const OPERATIONS: [i32; 2] = [0, 1];
 
-/// `CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE`: parts of sums are added in the type that is computed in.
+/// `CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE`: parts of sums are added in the type that is computed
+/// in.
 const REDUCTION_COMPUTE_TYPE: u32 = 2;
 
 type Called<T> = Result<T, DriverError>;
@@ -75,7 +76,8 @@ fn handle<T>(call: impl FnOnce(*mut *mut T) -> Status) -> Called<*mut T> {
     Ok(handle)
 }
 
-/// A handle of the library's, for one GPU. It stays as long as the process, as the GPU's context does.
+/// A handle of the library's, for one GPU. It stays as long as the process, as the GPU's context
+/// does.
 #[derive(Debug)]
 pub(super) struct CublasLt {
     handle: sys::cublasLtHandle_t,
@@ -363,7 +365,8 @@ impl CublasLt {
         let place = |span: Span| ptr::with_exposed_provenance_mut::<c_void>(span.address as usize);
         let (one, zero) = (1.0f32, 0.0f32);
         let result = place(multiplication.out.span);
-        // SAFETY: the caller's. Factors are on the host, and read before this returns, as are descriptions, which the lock keeps.
+        // SAFETY: the caller's. Factors are on the host, and read before this returns, as are
+        // descriptions, which the lock keeps.
         let given = done(unsafe {
             sys::cublasLtMatmul(
                 self.handle,
@@ -436,8 +439,8 @@ impl CublasLt {
     }
 }
 
-/// Asks the library what it thinks of sizes and types in descriptions, which need no GPU. `tests/all/nvidia.rs`, which includes this file, calls
-/// it where the library is.
+/// Asks the library what it thinks of sizes and types in descriptions, which need no GPU.
+/// `tests/all/nvidia.rs`, which includes this file, calls it where the library is.
 #[cfg(test)]
 #[allow(
     dead_code,

@@ -1,7 +1,8 @@
-//! All calls into cuDNN: convolutions of images whose channels stand last, each by the routine that it thinks best.
+//! All calls into cuDNN: convolutions of images whose channels stand last, each by the routine that
+//! it thinks best.
 //!
-//! `cudarc` loads the library, and panics where it is not there, so nothing here is called before [`is_present`] has said that it is. A
-//! context of CUDA must be current wherever a handle is used.
+//! `cudarc` loads the library, and panics where it is not there, so nothing here is called before
+//! [`is_present`] has said that it is. A context of CUDA must be current wherever a handle is used.
 
 use std::collections::HashMap;
 use std::collections::VecDeque;
@@ -85,7 +86,8 @@ fn int(n: u32) -> Called<c_int> {
     c_int::try_from(n).map_err(|_| DriverError::unsupported("convolutions"))
 }
 
-/// A handle of the library's, for one GPU. It stays as long as the process, as the GPU's context does.
+/// A handle of the library's, for one GPU. It stays as long as the process, as the GPU's context
+/// does.
 #[derive(Debug)]
 pub(super) struct Cudnn(Mutex<State>);
 
@@ -407,7 +409,8 @@ impl Prepared {
         } = &self.described;
         let result = place(convolution.out);
         let Some(biases) = convolution.bias else {
-            // SAFETY: the caller's. Factors are on the host, and read before this returns, as descriptions are.
+            // SAFETY: the caller's. Factors are on the host, and read before this returns, as
+            // descriptions are.
             return done(unsafe {
                 sys::cudnnConvolutionForward(
                     handle,
@@ -452,7 +455,8 @@ impl Prepared {
     }
 }
 
-/// The routines that the library has, by how long it thinks they take, of those that compute as they should in the memory that there is.
+/// The routines that the library has, by how long it thinks they take, of those that compute as
+/// they should in the memory that there is.
 fn prepare(handle: sys::cudnnHandle_t, kind: &Kind) -> Called<Prepared> {
     let described = Described::new(kind)?;
     let Described {
@@ -522,8 +526,8 @@ fn prepare(handle: sys::cudnnHandle_t, kind: &Kind) -> Called<Prepared> {
     })
 }
 
-/// Asks the library what it thinks of sizes and types in descriptions, which need no GPU. `tests/all/nvidia.rs`, which includes this file, calls
-/// it where the library is.
+/// Asks the library what it thinks of sizes and types in descriptions, which need no GPU.
+/// `tests/all/nvidia.rs`, which includes this file, calls it where the library is.
 #[cfg(test)]
 #[allow(
     dead_code,

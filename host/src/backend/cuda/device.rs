@@ -58,7 +58,8 @@ use crate::tensor::Shape;
 use crate::tensor::Tensor;
 use crate::tensor::TensorError;
 
-/// Single-precision lanes of a multiprocessor, and their clock: what a profile states until it is measured.
+/// Single-precision lanes of a multiprocessor, and their clock: what a profile states until it is
+/// measured.
 const LANES: f64 = 128.0;
 const CLOCK_HZ: f64 = 1.5e9;
 
@@ -205,8 +206,8 @@ impl Device for GpuDevice {
         self.group.memory.limit_bytes()
     }
 
-    /// Documented defaults: 128 lanes of 1.5 GHz a multiprocessor; the memory's nominal rate, or 500 GB/s where the driver does not tell; a
-    /// launch takes 3 us, a copy 10 us and 20 GB/s.
+    /// Documented defaults: 128 lanes of 1.5 GHz a multiprocessor; the memory's nominal rate, or
+    /// 500 GB/s where the driver does not tell; a launch takes 3 us, a copy 10 us and 20 GB/s.
     fn profile(&self) -> DeviceProfile {
         let facts = self.group.gpu.facts();
         let host_link = LinkProfile {
@@ -390,7 +391,8 @@ impl GpuDevice {
             &uses,
             Some(launch.site),
             None,
-            // SAFETY: kernels give what their functions take; memory goes back with its uses, and words of faults when the launch has ended.
+            // SAFETY: kernels give what their functions take; memory goes back with its uses, and
+            // words of faults when the launch has ended.
             |driver, stream| unsafe { driver.launch(stream, function.handle, grid, &arguments) },
         );
         if let Some((slot, message)) = slot {

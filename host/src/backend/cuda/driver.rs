@@ -1,9 +1,11 @@
 //! What the GPU device asks of a driver: the seam under streams, events, memory and programs.
 //!
-//! CUDA's driver is behind it (`ffi.rs`). All that decides about order and memory stands above it and is the same for every driver, so that a
-//! driver that records its calls can check them where there is no card: who uses memory that is free, who reads what another stream may
-//! still be writing. An app that brings a driver of its own (an emulator, a GPU of another maker with the same model of streams) implements
-//! it, and makes devices by [`super::GpuDeviceFactory::with_driver`].
+//! CUDA's driver is behind it (`ffi.rs`). All that decides about order and memory stands above it
+//! and is the same for every driver, so that a driver that records its calls can check them where
+//! there is no card: who uses memory that is free, who reads what another stream may
+//! still be writing. An app that brings a driver of its own (an emulator, a GPU of another maker
+//! with the same model of streams) implements it, and makes devices by
+//! [`super::GpuDeviceFactory::with_driver`].
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -45,8 +47,8 @@ impl DriverError {
 pub enum DriverErrorKind {
     /// There is no room.
     OutOfMemory,
-    /// The GPU, or this process's part of it, answers nothing any more: whatever stood in its memory is gone. CUDA says so of work that has
-    /// failed on the GPU, at any call after it.
+    /// The GPU, or this process's part of it, answers nothing any more: whatever stood in its
+    /// memory is gone. CUDA says so of work that has failed on the GPU, at any call after it.
     Lost,
     /// This call has failed; others may succeed.
     Refused,
@@ -54,7 +56,8 @@ pub enum DriverErrorKind {
     Unsupported,
 }
 
-/// Bytes that a GPU reaches: of its own memory, of a peer's, or of pinned memory of the host, which all have addresses of one space.
+/// Bytes that a GPU reaches: of its own memory, of a peer's, or of pinned memory of the host, which
+/// all have addresses of one space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Span {
     /// Where they start.
@@ -67,8 +70,8 @@ pub struct Span {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StreamHandle(pub u64);
 
-/// An event: how far a stream had come when it was last recorded. The events of all GPUs of a driver have handles of their own, so that a
-/// stream can wait for an event of a peer.
+/// An event: how far a stream had come when it was last recorded. The events of all GPUs of a
+/// driver have handles of their own, so that a stream can wait for an event of a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EventHandle(pub u64);
 
@@ -161,8 +164,9 @@ pub struct Multiplication {
     pub activation: Activation,
 }
 
-/// `out = activation(input * filter + bias)`: images `[n, rows, columns, channels]`, filters `[out_channels, rows, columns, channels /
-/// n_groups]`, none without elements. Outside of an image are zeroes.
+/// `out = activation(input * filter + bias)`: images `[n, rows, columns, channels]`, filters
+/// `[out_channels, rows, columns, channels / n_groups]`, none without elements. Outside of an image
+/// are zeroes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConvolutionForward {
     /// What it computes with.
@@ -207,17 +211,20 @@ pub struct WindowSize {
 /// A GPU as its driver describes it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GpuFacts {
-    /// What plans are made of. What is free and the priorities of streams are asked of the open GPU, NUMA nodes of the system.
+    /// What plans are made of. What is free and the priorities of streams are asked of the open
+    /// GPU, NUMA nodes of the system.
     pub physical: PhysicalGpu,
     /// What kernels choose by.
     pub traits: ComputeTraits,
-    /// What programs are compiled for: `sm_90a`, or `compute_121` where the compiler does not know the GPU, and the driver translates.
+    /// What programs are compiled for: `sm_90a`, or `compute_121` where the compiler does not know
+    /// the GPU, and the driver translates.
     pub architecture: String,
     /// The driver and its version, and that of the compiler: what compiled programs depend on.
     pub driver: String,
     /// Bytes a second that its memory gives at most, if the driver tells.
     pub memory_bytes_per_s: Option<f64>,
-    /// Whether it pages memory in and out of the host's, so that [`Gpu::allocate_managed`] gives more than it has.
+    /// Whether it pages memory in and out of the host's, so that [`Gpu::allocate_managed`] gives
+    /// more than it has.
     pub has_managed_memory: bool,
 }
 
@@ -232,18 +239,20 @@ pub trait Driver: Send + Sync + fmt::Debug {
     /// Whether the compiler is there that [`Gpu::compile`] asks.
     fn can_compile(&self) -> bool;
 
-    /// Opens a GPU. One that was lost is started anew, which ends what other parts of the process have on it: of what was opened before, nothing
-    /// is called any more.
+    /// Opens a GPU. One that was lost is started anew, which ends what other parts of the process
+    /// have on it: of what was opened before, nothing is called any more.
     ///
     /// # Errors
     /// What the driver says.
     fn open(&self, gpu: u32) -> Result<Arc<dyn Gpu>, DriverError>;
 }
 
-/// A GPU that is open. Every method may be called from any thread; none waits for the GPU's work but [`Self::synchronize`].
+/// A GPU that is open. Every method may be called from any thread; none waits for the GPU's work
+/// but [`Self::synchronize`].
 ///
-/// Work is given to streams and done later; methods that give some are unsafe: what they are given must stay, and not be used by others,
-/// until an event that is recorded behind it in the stream has happened.
+/// Work is given to streams and done later; methods that give some are unsafe: what they are given
+/// must stay, and not be used by others, until an event that is recorded behind it in the stream
+/// has happened.
 pub trait Gpu: Send + Sync + fmt::Debug {
     /// Memory of the GPU, at a multiple of 256 bytes, of whatever content. Gives its address.
     ///
@@ -251,12 +260,12 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     /// [`DriverErrorKind::OutOfMemory`] without room.
     fn allocate(&self, len_bytes: usize) -> Result<u64, DriverError>;
 
-    /// The same of memory that the driver moves between the GPU and the host as it is used: there may be more of it than the GPU has, and
-    /// what does not fit at one time costs time.
+    /// The same of memory that the driver moves between the GPU and the host as it is used: there
+    /// may be more of it than the GPU has, and what does not fit at one time costs time.
     ///
     /// # Errors
-    /// [`DriverErrorKind::OutOfMemory`] without room in both, [`DriverErrorKind::Refused`] where the GPU does not page
-    /// ([`GpuFacts::has_managed_memory`]).
+    /// [`DriverErrorKind::OutOfMemory`] without room in both, [`DriverErrorKind::Refused`] where
+    /// the GPU does not page ([`GpuFacts::has_managed_memory`]).
     fn allocate_managed(&self, len_bytes: usize) -> Result<u64, DriverError>;
 
     /// Gives memory of the GPU back.
@@ -265,12 +274,14 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     /// What the driver says.
     ///
     /// # Safety
-    /// [`Self::allocate`] or [`Self::allocate_managed`] has given the address; no work that uses it is under way.
+    /// [`Self::allocate`] or [`Self::allocate_managed`] has given the address; no work that uses it
+    /// is under way.
     #[expect(unsafe_code, reason = "work of the GPU knows no lifetimes")]
     unsafe fn free(&self, address: u64) -> Result<(), DriverError>;
 
-    /// Memory of the host that stays where it is, so that the GPU reaches it by the same address, at a multiple of 256 bytes. Its bytes are
-    /// set. It outlives the GPU: results that the host has stand there.
+    /// Memory of the host that stays where it is, so that the GPU reaches it by the same address,
+    /// at a multiple of 256 bytes. Its bytes are set. It outlives the GPU: results that the
+    /// host has stand there.
     ///
     /// # Errors
     /// [`DriverErrorKind::OutOfMemory`] without room.
@@ -307,14 +318,15 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     /// Lets an event go; streams that wait for it still do.
     fn drop_event(&self, event: EventHandle);
 
-    /// Has an event happen when the stream, which is of the same GPU, has done what it was given so far. It forgets what it was before;
-    /// streams that wait already, wait for that.
+    /// Has an event happen when the stream, which is of the same GPU, has done what it was given so
+    /// far. It forgets what it was before; streams that wait already, wait for that.
     ///
     /// # Errors
     /// What the driver says.
     fn record(&self, event: EventHandle, stream: StreamHandle) -> Result<(), DriverError>;
 
-    /// Has a stream do what it is given from now on when an event, which may be of a peer's, has happened, as that was recorded last.
+    /// Has a stream do what it is given from now on when an event, which may be of a peer's, has
+    /// happened, as that was recorded last.
     ///
     /// # Errors
     /// What the driver says.
@@ -332,13 +344,15 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     /// As [`Self::has_happened`].
     fn synchronize(&self, event: EventHandle) -> Result<(), DriverError>;
 
-    /// Copies bytes from one place to another: this GPU's memory, a peer's, or pinned memory of the host.
+    /// Copies bytes from one place to another: this GPU's memory, a peer's, or pinned memory of the
+    /// host.
     ///
     /// # Errors
     /// What the driver says.
     ///
     /// # Safety
-    /// Both spans are as long as each other, and stay until it is done; nobody writes the one or uses the other meanwhile.
+    /// Both spans are as long as each other, and stay until it is done; nobody writes the one or
+    /// uses the other meanwhile.
     #[expect(unsafe_code, reason = "work of the GPU knows no lifetimes")]
     unsafe fn copy(&self, stream: StreamHandle, to: Span, from: Span) -> Result<(), DriverError>;
 
@@ -358,8 +372,8 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     /// What the driver says: too many work items in a group, say.
     ///
     /// # Safety
-    /// The arguments are what the function takes, and their spans hold what it reads and writes, until it is done; nobody writes what it reads
-    /// or uses what it writes meanwhile.
+    /// The arguments are what the function takes, and their spans hold what it reads and writes,
+    /// until it is done; nobody writes what it reads or uses what it writes meanwhile.
     #[expect(unsafe_code, reason = "work of the GPU knows no lifetimes")]
     unsafe fn launch(
         &self,
@@ -369,8 +383,8 @@ pub trait Gpu: Send + Sync + fmt::Debug {
         arguments: &[Argument<'_>],
     ) -> Result<(), DriverError>;
 
-    /// Compiles a program to what [`Self::load`] takes. The result depends on the source and on [`GpuFacts::architecture`] and
-    /// [`GpuFacts::driver`] alone, so it may be kept in a file.
+    /// Compiles a program to what [`Self::load`] takes. The result depends on the source and on
+    /// [`GpuFacts::architecture`] and [`GpuFacts::driver`] alone, so it may be kept in a file.
     ///
     /// # Errors
     /// [`CompileError`], with the compiler's messages where the program is at fault.
@@ -408,11 +422,13 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     /// Multiplies matrices.
     ///
     /// # Errors
-    /// [`DriverErrorKind::Unsupported`] for products that the routines do not do; else what they say.
+    /// [`DriverErrorKind::Unsupported`] for products that the routines do not do; else what they
+    /// say.
     ///
     /// # Safety
-    /// The spans hold all elements, and stay until it is done; nobody writes what it reads or uses what it writes meanwhile. `workspace`, at a
-    /// multiple of 256 bytes, is written in any way.
+    /// The spans hold all elements, and stay until it is done; nobody writes what it reads or uses
+    /// what it writes meanwhile. `workspace`, at a multiple of 256 bytes, is written in any
+    /// way.
     #[expect(unsafe_code, reason = "work of the GPU knows no lifetimes")]
     unsafe fn multiply(
         &self,
@@ -432,7 +448,8 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     /// Computes a convolution.
     ///
     /// # Errors
-    /// [`DriverErrorKind::Unsupported`] for convolutions that the routines do not do; else what they say.
+    /// [`DriverErrorKind::Unsupported`] for convolutions that the routines do not do; else what
+    /// they say.
     ///
     /// # Safety
     /// As [`Self::multiply`].

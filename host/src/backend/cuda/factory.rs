@@ -40,8 +40,9 @@ use crate::trace::targets;
 /// The oldest GPUs that compilers of CUDA 13 know (Turing).
 const MIN_COMPUTE_CAPABILITY: ComputeCapability = ComputeCapability { major: 7, minor: 5 };
 
-/// Makes GPU devices (TensorFlow `BaseGPUDeviceFactory`): one for each GPU, or as [`GpuOptions`] say; at most as many GPUs as
-/// `device_count["GPU"]` says. What stands behind a device (streams, memory) is shared by all sessions of the process that have it.
+/// Makes GPU devices (TensorFlow `BaseGPUDeviceFactory`): one for each GPU, or as [`GpuOptions`]
+/// say; at most as many GPUs as `device_count["GPU"]` says. What stands behind a device (streams,
+/// memory) is shared by all sessions of the process that have it.
 #[derive(Debug, Clone)]
 pub struct GpuDeviceFactory {
     gpus: Arc<Gpus>,
@@ -53,7 +54,8 @@ type Opened = Option<Arc<OpenGpu>>;
 impl Default for GpuDeviceFactory {
     /// On CUDA's driver.
     fn default() -> Self {
-        // TensorFlow's are the process's, too: two sessions must not both take all memory of a card.
+        // TensorFlow's are the process's, too: two sessions must not both take all memory of a
+        // card.
         static GPUS: OnceLock<Arc<Gpus>> = OnceLock::new();
         let gpus = GPUS.get_or_init(|| Arc::new(Gpus::new(Arc::new(CudaDriver))));
         Self {
@@ -183,7 +185,8 @@ impl DeviceFactory for GpuDeviceFactory {
             });
         }
         match self.make(found.clone(), options, prefix) {
-            // Nobody has heard yet that a GPU was lost: the one who makes devices of it has, and it is started anew.
+            // Nobody has heard yet that a GPU was lost: the one who makes devices of it has, and it
+            // is started anew.
             Err(DeviceError::Lost { .. }) => self.make(found, options, prefix),
             made => made,
         }
@@ -193,8 +196,8 @@ impl DeviceFactory for GpuDeviceFactory {
         crate::backend::source::register(registry, DEVICE_TYPE);
     }
 
-    /// Of the first GPU that there will be a device on: what is pinned is so for all. What is wrong with the options is told where the
-    /// devices are made.
+    /// Of the first GPU that there will be a device on: what is pinned is so for all. What is wrong
+    /// with the options is told where the devices are made.
     fn pinned_host_memory(&self, options: &DeviceOptions) -> Option<Arc<dyn PinnedHostMemory>> {
         let count = options.device_count.get(DEVICE_TYPE).copied();
         if count == Some(0) || !self.gpus.driver.can_compile() {

@@ -1,4 +1,5 @@
-//! Functions that find their inputs wrong: they say so in words that the host reads when they have ended.
+//! Functions that find their inputs wrong: they say so in words that the host reads when they have
+//! ended.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -91,7 +92,8 @@ impl Faults {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A word that is 0, and where it is. Waits for the first of those under way where none is free.
+    /// A word that is 0, and where it is. Waits for the first of those under way where none is
+    /// free.
     ///
     /// # Errors
     /// When the GPU is lost.
@@ -165,7 +167,8 @@ impl Faults {
         }
     }
 
-    /// What was found wrong first in a run, or in any, of those launches that are known to have ended. It is told once.
+    /// What was found wrong first in a run, or in any, of those launches that are known to have
+    /// ended. It is told once.
     pub(super) fn take(&self, step: Option<StepNumber>) -> Option<Fault> {
         self.look();
         let mut first = None;

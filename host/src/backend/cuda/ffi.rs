@@ -1,7 +1,7 @@
 //! All calls into CUDA's driver.
 //!
-//! `cudarc` loads the library, and panics where it is not there, so nothing here is called before [`is_present`] has said that it is.
-//! Handles travel as numbers: who owns what is decided above.
+//! `cudarc` loads the library, and panics where it is not there, so nothing here is called before
+//! [`is_present`] has said that it is. Handles travel as numbers: who owns what is decided above.
 
 use std::alloc;
 use std::alloc::Layout;
@@ -71,7 +71,8 @@ fn driver_version() -> (i32, i32) {
     (version / 1000, version % 1000 / 10)
 }
 
-/// What follows from a code. Work that fails on the GPU ends the context, which says so from then on.
+/// What follows from a code. Work that fails on the GPU ends the context, which says so from then
+/// on.
 fn kind(code: CUresult) -> DriverErrorKind {
     match code {
         CUresult::CUDA_ERROR_OUT_OF_MEMORY => DriverErrorKind::OutOfMemory,
@@ -333,7 +334,8 @@ impl Driver for CudaDriver {
             cublaslt: OnceLock::new(),
             cudnn: OnceLock::new(),
         };
-        // A context in which work has failed says so for ever; who opens the GPU again has done with it.
+        // A context in which work has failed says so for ever; who opens the GPU again has done
+        // with it.
         let started = opened.enter().and_then(|()| {
             // SAFETY: a context is current.
             done(unsafe { sys::cuCtxSynchronize() })
@@ -343,7 +345,8 @@ impl Driver for CudaDriver {
             done(unsafe { sys::cuDevicePrimaryCtxReset_v2(device) })?;
             opened.context = retain()?;
             opened.enter()?;
-            // They keep what they have made of the context before, which is gone: nobody promises that they notice.
+            // They keep what they have made of the context before, which is gone: nobody promises
+            // that they notice.
             let _ = opened.cublaslt.set(None);
             let _ = opened.cudnn.set(None);
         }
@@ -351,14 +354,16 @@ impl Driver for CudaDriver {
     }
 }
 
-/// A GPU with its primary context, which the process keeps: other libraries (cuBLAS, cuDNN) work in it, too.
+/// A GPU with its primary context, which the process keeps: other libraries (cuBLAS, cuDNN) work in
+/// it, too.
 #[derive(Debug)]
 struct CudaGpu {
     context: u64,
     architecture: String,
     has_managed_memory: bool,
     devices: Vec<sys::CUdevice>,
-    /// Libraries of products and of convolutions, once they are asked for; nothing where they are not there.
+    /// Libraries of products and of convolutions, once they are asked for; nothing where they are
+    /// not there.
     cublaslt: OnceLock<Option<CublasLt>>,
     cudnn: OnceLock<Option<Cudnn>>,
 }
@@ -387,8 +392,9 @@ impl CudaGpu {
     }
 }
 
-/// What follows where a library does not do its work: if the GPU still answers, that it is done without the library, which is not asked for the
-/// same again. What it may have written is written anew.
+/// What follows where a library does not do its work: if the GPU still answers, that it is done
+/// without the library, which is not asked for the same again. What it may have written is written
+/// anew.
 fn without_library(stream: StreamHandle, what: &str, error: DriverError) -> DriverError {
     if error.kind == DriverErrorKind::Unsupported {
         return error;
@@ -403,7 +409,8 @@ fn without_library(stream: StreamHandle, what: &str, error: DriverError) -> Driv
     }
 }
 
-/// A library that is there and opens. Without it there are programs of our own, so that nothing fails.
+/// A library that is there and opens. Without it there are programs of our own, so that nothing
+/// fails.
 fn opened_if<T>(
     is_present: bool,
     name: &'static str,
@@ -451,7 +458,8 @@ impl Gpu for CudaGpu {
 
     fn allocate_pinned(&self, len_bytes: usize) -> Called<NonNull<u8>> {
         self.enter()?;
-        // Registered rather than allocated by the driver: a context that is started anew takes its memory with it.
+        // Registered rather than allocated by the driver: a context that is started anew takes its
+        // memory with it.
         let refused = || error(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
         let layout = pinned_layout(len_bytes).ok_or_else(refused)?;
         // SAFETY: the layout is not empty.
@@ -584,7 +592,8 @@ impl Gpu for CudaGpu {
             })
             .collect();
         let ([x, y, z], [width, height, depth]) = (grid.groups, grid.group_size);
-        // SAFETY: the caller's. The driver reads the arguments before it returns, by the sizes that the function states, and writes none.
+        // SAFETY: the caller's. The driver reads the arguments before it returns, by the sizes that
+        // the function states, and writes none.
         done(unsafe {
             sys::cuLaunchKernel(
                 pointer(function.0),
@@ -646,7 +655,8 @@ impl Gpu for CudaGpu {
     fn enable_peer(&self, peer: u32) -> Called<()> {
         let unknown = || error(CUresult::CUDA_ERROR_INVALID_DEVICE);
         let device = *self.devices.get(peer as usize).ok_or_else(unknown)?;
-        // SAFETY: the device is one of the driver's; writes a handle. It stays retained, as the context of every GPU that is opened.
+        // SAFETY: the device is one of the driver's; writes a handle. It stays retained, as the
+        // context of every GPU that is opened.
         let context = handle(|context| unsafe { sys::cuDevicePrimaryCtxRetain(context, device) })?;
         self.enter()?;
         // SAFETY: the context is retained.

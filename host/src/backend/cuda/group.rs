@@ -1,5 +1,6 @@
-//! What stands behind one GPU device, for all sessions that have it: streams, memory, the thread that tells of ends (TensorFlow's stream
-//! groups and allocators are the process's by the device's number, too).
+//! What stands behind one GPU device, for all sessions that have it: streams, memory, the thread
+//! that tells of ends (TensorFlow's stream groups and allocators are the process's by the device's
+//! number, too).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,8 +29,8 @@ use crate::device::gpu::PlannedGpu;
 use crate::tensor::Buffer;
 use crate::tensor::TensorError;
 
-/// Scratch memory of a stream's products and convolutions: what NVIDIA advises for its GPUs, and of a small device's memory no more than this
-/// part.
+/// Scratch memory of a stream's products and convolutions: what NVIDIA advises for its GPUs, and of
+/// a small device's memory no more than this part.
 const SCRATCH_BYTES_HOPPER: u64 = 32 << 20;
 const SCRATCH_BYTES: u64 = 8 << 20;
 const SCRATCH_PART: u64 = 32;
@@ -174,8 +175,9 @@ impl Group {
 }
 
 impl Drop for Group {
-    /// Returns when the work of its streams has ended. Memory of other devices may remember streams of this one; that their work has
-    /// ended, it would not hear from anybody else, and it would keep them.
+    /// Returns when the work of its streams has ended. Memory of other devices may remember streams
+    /// of this one; that their work has ended, it would not hear from anybody else, and it
+    /// would keep them.
     fn drop(&mut self) {
         for lane in self.lanes() {
             // A GPU that is lost does nothing any more.
@@ -210,8 +212,8 @@ impl Gpus {
         }
     }
 
-    /// A GPU, which is opened if nobody has it, and reaches those that are visible besides. One that is lost is opened anew; who has it as it was
-    /// keeps hearing that it is lost.
+    /// A GPU, which is opened if nobody has it, and reaches those that are visible besides. One
+    /// that is lost is opened anew; who has it as it was keeps hearing that it is lost.
     ///
     /// # Errors
     /// What the driver says.
@@ -256,8 +258,9 @@ impl Gpus {
     /// What stands behind a device; made if no session has it.
     ///
     /// # Errors
-    /// [`DeviceError::InvalidArgument`] where the process has such a device already, on another GPU, with another number of streams or with
-    /// memory of the other kind, and where the GPU has no unified memory; else what the driver says. The memory limit and the growth of the
+    /// [`DeviceError::InvalidArgument`] where the process has such a device already, on another
+    /// GPU, with another number of streams or with memory of the other kind, and where the GPU
+    /// has no unified memory; else what the driver says. The memory limit and the growth of the
     /// first session count.
     pub(super) fn group(
         &self,
@@ -266,7 +269,8 @@ impl Gpus {
         n_compute: u32,
         allow_growth: bool,
     ) -> Result<Arc<Group>, DeviceError> {
-        // Dropped when nothing is locked: it may be the last, and its end waits for a thread that may come here.
+        // Dropped when nothing is locked: it may be the last, and its end waits for a thread that
+        // may come here.
         let known;
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         known = open.groups.get(&planned.index).and_then(Weak::upgrade);

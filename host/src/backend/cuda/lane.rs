@@ -1,9 +1,11 @@
 //! Streams, and what their work waits for.
 //!
-//! Every piece of work that a stream is given has a number, its ticket, and memory remembers who has written it and who has read it since,
-//! by stream and ticket. In goes work with the memory that it uses; it comes after all that it must come after: in the same stream by itself,
-//! in others by an event, which is recorded only when somebody waits, and waited for once. So a run in one stream needs no events, and
-//! memory goes back the moment its tensor is dropped, as who gets it next comes after its uses.
+//! Every piece of work that a stream is given has a number, its ticket, and memory remembers who
+//! has written it and who has read it since, by stream and ticket. In goes work with the memory
+//! that it uses; it comes after all that it must come after: in the same stream by itself,
+//! in others by an event, which is recorded only when somebody waits, and waited for once. So a run
+//! in one stream needs no events, and memory goes back the moment its tensor is dropped, as who
+//! gets it next comes after its uses.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -32,7 +34,8 @@ use crate::device::LaunchSite;
 /// The number of a piece of work in its stream, from 1 on.
 pub(super) type Ticket = u64;
 
-/// How long a thread looks busily for the end of work before it sleeps: waking up takes about as long.
+/// How long a thread looks busily for the end of work before it sleeps: waking up takes about as
+/// long.
 const SPIN: Duration = Duration::from_micros(50);
 
 /// Launches whose nodes are remembered for the error of one that fails on the GPU.
@@ -67,7 +70,8 @@ impl Clock {
         });
     }
 
-    /// Returns when all streams have come so far, for memory of `gpu`. Other GPUs that are lost do nothing any more.
+    /// Returns when all streams have come so far, for memory of `gpu`. Other GPUs that are lost do
+    /// nothing any more.
     ///
     /// # Errors
     /// When the GPU is lost.
@@ -246,7 +250,8 @@ impl Lane {
                 Use::Reads(uses) => uses.history().read.note(self, ticket),
                 Use::Writes(uses) => {
                     let mut history = uses.history();
-                    // Others may have come in between, against the rules of tensors; their memory must not be lost sight of.
+                    // Others may have come in between, against the rules of tensors; their memory
+                    // must not be lost sight of.
                     history.written.forget(self, &seen);
                     history.read.forget(self, &seen);
                     history.written.note(self, ticket);
@@ -259,7 +264,8 @@ impl Lane {
         Ok(ticket)
     }
 
-    /// Gives work behind these events; gives its number, and that of the first for which something is kept if too much is.
+    /// Gives work behind these events; gives its number, and that of the first for which something
+    /// is kept if too much is.
     fn try_give(
         &self,
         events: &[Before],
@@ -313,7 +319,8 @@ impl Lane {
                     if Arc::ptr_eq(lane, self) || lane.has_done(ticket) {
                         continue;
                     }
-                    // Another GPU that is lost does nothing any more; what it should have written is not there.
+                    // Another GPU that is lost does nothing any more; what it should have written
+                    // is not there.
                     let is_gone = lane.gpu.is_lost() && !Arc::ptr_eq(&lane.gpu, &self.gpu);
                     if !is_gone {
                         seen.note(lane, ticket);
@@ -331,7 +338,8 @@ impl Lane {
                 !awaited.any(|(id, so_far)| *id == lane.id && *so_far >= *ticket)
             });
         }
-        // None of the two streams is locked while the other is: they may be waiting for each other's memory.
+        // None of the two streams is locked while the other is: they may be waiting for each
+        // other's memory.
         let events = before.0.iter().map(|(lane, ticket)| {
             let (so_far, event) = lane.event_behind(*ticket).map_err(|error| {
                 if Arc::ptr_eq(&lane.gpu, &self.gpu) {
@@ -346,7 +354,8 @@ impl Lane {
         Ok((events?, seen))
     }
 
-    /// An event that happens when the work of this number has ended, and what else it stands behind.
+    /// An event that happens when the work of this number has ended, and what else it stands
+    /// behind.
     fn event_behind(&self, ticket: Ticket) -> Result<(Ticket, Arc<Event>), DriverError> {
         let mut state = self.state();
         // The first that will do: later ones happen later.

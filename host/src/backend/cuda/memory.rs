@@ -1,7 +1,7 @@
 //! Memory of a GPU: who hands it out, what stands in it.
 //!
-//! A piece goes back when its tensor is dropped, although the GPU may still be using it; what it is used by goes with it, and who gets the
-//! memory next comes after that ([`super::lane`]).
+//! A piece goes back when its tensor is dropped, although the GPU may still be using it; what it is
+//! used by goes with it, and who gets the memory next comes after that ([`super::lane`]).
 
 use std::any::Any;
 use std::fmt;
@@ -47,7 +47,8 @@ pub(super) struct GpuAllocator {
 pub(super) enum Backing {
     /// The GPU's own.
     Own,
-    /// Memory that is paged in and out of the host's: there may be more than the GPU has (TensorFlow's unified memory).
+    /// Memory that is paged in and out of the host's: there may be more than the GPU has
+    /// (TensorFlow's unified memory).
     Managed,
 }
 
@@ -77,9 +78,11 @@ impl Pool {
         let regions = ranges.take_free_regions();
         let any = !regions.is_empty();
         for (address, _, uses) in regions {
-            // The memory of a lost GPU is gone. Where the driver does not say when its uses end, nobody gets it any more.
+            // The memory of a lost GPU is gone. Where the driver does not say when its uses end,
+            // nobody gets it any more.
             if uses.wait(&self.gpu).is_ok() {
-                // SAFETY: the driver has given the region, nobody has a piece of it, and its last uses have ended.
+                // SAFETY: the driver has given the region, nobody has a piece of it, and its last
+                // uses have ended.
                 let _ = self.gpu.call(|driver| unsafe { driver.free(address) });
             }
         }
@@ -171,7 +174,8 @@ impl GpuAllocator {
         }
     }
 
-    /// Asks the driver for a region that helps; says whether there is one. A GPU that others use, too, may have less than the limit.
+    /// Asks the driver for a region that helps; says whether there is one. A GPU that others use,
+    /// too, may have less than the limit.
     fn add_region(&self, ranges: &mut Bfc<Clock>, len_bytes: usize) -> bool {
         let mut wanted = ranges.next_region(len_bytes);
         while let Some(request) = wanted {

@@ -1,7 +1,8 @@
 //! CUDA: GPU devices, and the compiler of their programs.
 //!
-//! In come device options, out go [`GpuDevice`]s and the registrations of the kernels in `backend/source`. CUDA's libraries are loaded when
-//! somebody first asks what GPUs there are; a machine without them has none. What decides about order and memory stands above
+//! In come device options, out go [`GpuDevice`]s and the registrations of the kernels in
+//! `backend/source`. CUDA's libraries are loaded when somebody first asks what GPUs there are; a
+//! machine without them has none. What decides about order and memory stands above
 //! [`driver::Driver`], and is tested on one that checks every call.
 //!
 //! | file | what |

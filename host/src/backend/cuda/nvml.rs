@@ -1,7 +1,9 @@
-//! Which GPUs are connected by NVLinks, asked of NVML (the library that `nvidia-smi` asks): CUDA does not tell.
+//! Which GPUs are connected by NVLinks, asked of NVML (the library that `nvidia-smi` asks): CUDA
+//! does not tell.
 //!
-//! In go PCI addresses as CUDA writes them, out come numbers of links. The library is loaded when there is more than one GPU; where it is
-//! absent or does not answer, nothing is known of links, and nothing else depends on it.
+//! In go PCI addresses as CUDA writes them, out come numbers of links. The library is loaded when
+//! there is more than one GPU; where it is absent or does not answer, nothing is known of links,
+//! and nothing else depends on it.
 
 use std::ffi::OsStr;
 
@@ -12,7 +14,8 @@ use tracing::debug;
 
 use crate::trace::targets;
 
-/// The library's file as drivers install it; the name without a number is there for who builds programs with it.
+/// The library's file as drivers install it; the name without a number is there for who builds
+/// programs with it.
 const LIBRARY: &str = "libnvidia-ml.so.1";
 
 /// More links than any GPU has (18 in 2025); NVML refuses the first that is not there.
@@ -21,7 +24,8 @@ const LINKS_MAX: u32 = 64;
 /// Makers of what else a link may lead to: IBM's processors have had NVLinks.
 const VENDOR_IBM: u32 = 0x1014;
 
-/// Domain, bus and device. CUDA writes domains with four digits, NVML with eight, and none of the two is held to that.
+/// Domain, bus and device. CUDA writes domains with four digits, NVML with eight, and none of the
+/// two is held to that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct PciAddress([u32; 3]);
 
@@ -59,8 +63,9 @@ enum End {
 }
 
 impl Remote {
-    /// NVML has a call for what kind of thing a remote is, whose answer the wrapper drops (0.13). So, as NCCL does it: what is no GPU is a
-    /// switch, which virtual machines see at an address of ones, or not at all.
+    /// NVML has a call for what kind of thing a remote is, whose answer the wrapper drops (0.13).
+    /// So, as NCCL does it: what is no GPU is a switch, which virtual machines see at an
+    /// address of ones, or not at all.
     fn end(&self, gpus: &[Option<PciAddress>]) -> End {
         let address = PciAddress::parse(&self.bus_id);
         let known = address.and_then(|_| gpus.iter().position(|gpu| *gpu == address));
@@ -72,8 +77,8 @@ impl Remote {
     }
 }
 
-/// By GPU: to which others NVLinks lead, and how many; those through switches count for each other GPU that is behind switches, as far as
-/// both have them.
+/// By GPU: to which others NVLinks lead, and how many; those through switches count for each other
+/// GPU that is behind switches, as far as both have them.
 fn counts(ends: &[Vec<End>]) -> Vec<Vec<(u32, u32)>> {
     let count = |gpu: usize, end: End| ends[gpu].iter().filter(|&&other| other == end).count();
     let between = |gpu: usize, other: usize| {

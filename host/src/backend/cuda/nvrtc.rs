@@ -1,6 +1,7 @@
 //! All calls into NVRTC.
 //!
-//! `cudarc` panics where the library is not there, so nothing here is called before [`is_present`] has said that it is.
+//! `cudarc` panics where the library is not there, so nothing here is called before [`is_present`]
+//! has said that it is.
 
 use std::ffi::CStr;
 use std::ffi::CString;
@@ -30,7 +31,8 @@ pub(super) fn version() -> Option<(i32, i32)> {
     asked.result().ok().map(|()| (major, minor))
 }
 
-/// The architectures that NVRTC compiles for, 90 for `sm_90`; none where it is absent or does not tell.
+/// The architectures that NVRTC compiles for, 90 for `sm_90`; none where it is absent or does not
+/// tell.
 pub(super) fn architectures() -> &'static [u32] {
     static ARCHITECTURES: OnceLock<Vec<u32>> = OnceLock::new();
     ARCHITECTURES.get_or_init(|| {
@@ -112,7 +114,8 @@ impl Program {
         let asked = unsafe { sys::nvrtcGetPTXSize(self.0, &raw mut len_bytes) };
         asked.result().map_err(failed(doing))?;
         let mut ptx = vec![0u8; len_bytes];
-        // SAFETY: as above; there is room for as many bytes as were said, of which the last is a zero.
+        // SAFETY: as above; there is room for as many bytes as were said, of which the last is a
+        // zero.
         let given = unsafe { sys::nvrtcGetPTX(self.0, ptx.as_mut_ptr().cast()) };
         given.result().map_err(failed(doing))?;
         Ok(ptx)

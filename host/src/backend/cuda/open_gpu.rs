@@ -1,4 +1,5 @@
-//! A GPU that is open: its driver, whether it still answers, its events and programs. One for each GPU, whatever devices stand for it.
+//! A GPU that is open: its driver, whether it still answers, its events and programs. One for each
+//! GPU, whatever devices stand for it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -53,7 +54,8 @@ pub(super) struct OpenGpu {
     modules: Mutex<HashMap<ProgramSource, Arc<Mutex<Option<ModuleHandle>>>>>,
     /// GPUs whose memory its work may use.
     peers: Mutex<Vec<u32>>,
-    /// One for all GPUs of a driver; held while one is started anew, when nothing of it must be called.
+    /// One for all GPUs of a driver; held while one is started anew, when nothing of it must be
+    /// called.
     reset: Arc<RwLock<()>>,
 }
 
@@ -187,7 +189,8 @@ impl OpenGpu {
         lanes.push(Arc::downgrade(lane));
     }
 
-    /// An error, and if the GPU is lost, with whose work was under way: the driver does not say whose has failed.
+    /// An error, and if the GPU is lost, with whose work was under way: the driver does not say
+    /// whose has failed.
     pub(super) fn with_sites(&self, mut error: DriverError) -> DriverError {
         if error.kind != DriverErrorKind::Lost || error.text.contains(AT_WORK) {
             return error;
@@ -220,7 +223,8 @@ impl OpenGpu {
         free.map_or_else(|| self.call(|driver| driver.new_event()), Ok)
     }
 
-    /// An event that nobody asks for any more. Streams that wait for it do so as it was recorded when they were told.
+    /// An event that nobody asks for any more. Streams that wait for it do so as it was recorded
+    /// when they were told.
     pub(super) fn give_event_back(&self, event: EventHandle) {
         let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
         events.push(event);
@@ -236,7 +240,8 @@ impl OpenGpu {
         self.peers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets its work use the memory of those of these GPUs that it can reach. What is possible and cannot be had is a way through the host.
+    /// Lets its work use the memory of those of these GPUs that it can reach. What is possible and
+    /// cannot be had is a way through the host.
     pub(super) fn reach_out(&self, gpus: &[u32]) {
         let mut peers = self.peers();
         for &peer in &self.facts.physical.peers {

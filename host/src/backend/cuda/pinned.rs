@@ -1,7 +1,8 @@
-//! Memory of the host that a GPU reaches: what copies start from and end in, and what functions tell the host by.
+//! Memory of the host that a GPU reaches: what copies start from and end in, and what functions
+//! tell the host by.
 //!
-//! The driver takes long to pin memory, so what is free is kept. Nothing here knows streams: who gives the GPU work with such memory keeps it
-//! until that has ended.
+//! The driver takes long to pin memory, so what is free is kept. Nothing here knows streams: who
+//! gives the GPU work with such memory keeps it until that has ended.
 
 use std::any::Any;
 use std::fmt;
@@ -37,8 +38,9 @@ impl bfc::Uses for () {
 /// The longest region that is pinned for what may come later.
 const REGION_BYTES_MAX: usize = 256 << 20;
 
-/// What is kept of memory that nobody has: a part of what there may be, and no more than so much. To pin memory takes long, so less would slow
-/// down who fetches large results again and again; but what is pinned, the system cannot give to anybody else.
+/// What is kept of memory that nobody has: a part of what there may be, and no more than so much.
+/// To pin memory takes long, so less would slow down who fetches large results again and again; but
+/// what is pinned, the system cannot give to anybody else.
 const KEPT_PART: u64 = 4;
 const KEPT_BYTES_MAX: usize = 1 << 30;
 
@@ -75,13 +77,15 @@ impl fmt::Debug for Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // A GPU that is lost may have been started anew, and is not called any more. Few are lost in the life of a process.
+        // A GPU that is lost may have been started anew, and is not called any more. Few are lost
+        // in the life of a process.
         if self.gpu.is_lost() {
             return;
         }
         let regions = self.regions.get_mut();
         for region in regions.unwrap_or_else(PoisonError::into_inner).drain(..) {
-            // SAFETY: pieces of the pool keep it, and so there are none any more; who gave the GPU work with one has kept that.
+            // SAFETY: pieces of the pool keep it, and so there are none any more; who gave the GPU
+            // work with one has kept that.
             unsafe { self.gpu.driver().free_pinned(region.0, region.1) };
         }
     }
@@ -108,7 +112,8 @@ impl Pool {
                 continue;
             };
             let given_back = self.gpu.call(|driver| {
-                // SAFETY: no piece of it is left, and nobody gets one any more; who gave the GPU work with one has kept that.
+                // SAFETY: no piece of it is left, and nobody gets one any more; who gave the GPU
+                // work with one has kept that.
                 unsafe { driver.free_pinned(region.0, region.1) };
                 Ok(())
             });
@@ -220,8 +225,8 @@ impl Allocator for PinnedAllocator {
     fn allocate(&self, len_bytes: usize) -> Result<Buffer, OutOfMemory> {
         let mut memory = match self.uninitialized(len_bytes) {
             Ok(memory) => memory,
-            // Within the limit, the system pins no more, or the GPU is lost: memory that copies go through pinned memory from is slower, and
-            // better than none.
+            // Within the limit, the system pins no more, or the GPU is lost: memory that copies go
+            // through pinned memory from is slower, and better than none.
             Err(full) if full.in_use_bytes.saturating_add(len_bytes as u64) <= full.limit_bytes => {
                 let memory = HostMemory::try_zeroed(self.id, len_bytes).ok_or(full)?;
                 return Ok(Buffer::new(Arc::new(memory)));
@@ -260,19 +265,22 @@ impl PinnedMemory {
     }
 
     fn bytes(&self) -> &[u8] {
-        // SAFETY: the pool has handed out these bytes to this piece alone, and they are set. The GPU writes them only while whoever
-        // has given it that work keeps the piece from all others.
+        // SAFETY: the pool has handed out these bytes to this piece alone, and they are set. The
+        // GPU writes them only while whoever has given it that work keeps the piece from
+        // all others.
         unsafe { slice::from_raw_parts(self.start(), self.len_bytes) }
     }
 
     pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above; the piece is borrowed exclusively, and the GPU reads it only while it is kept.
+        // SAFETY: as above; the piece is borrowed exclusively, and the GPU reads it only while it
+        // is kept.
         unsafe { slice::from_raw_parts_mut(self.start(), self.len_bytes) }
     }
 
     /// The same as words that functions of the GPU may write while the host looks at them.
     pub(super) fn words(&self) -> &[AtomicU32] {
-        // SAFETY: as above; the start is a multiple of 256, and words that another side writes are looked at atomically.
+        // SAFETY: as above; the start is a multiple of 256, and words that another side writes are
+        // looked at atomically.
         unsafe { slice::from_raw_parts(self.start().cast(), self.len_bytes / 4) }
     }
 }
@@ -283,7 +291,8 @@ impl Drop for PinnedMemory {
             let mut ranges = self.pool.ranges();
             // It was handed out, once.
             let _ = ranges.free(self.address, &());
-            // The memory of a GPU that is lost stays until its last piece goes, and then for ever: it may have been started anew.
+            // The memory of a GPU that is lost stays until its last piece goes, and then for ever:
+            // it may have been started anew.
             match self.pool.gpu.is_lost() {
                 true => Vec::new(),
                 false => ranges.take_surplus_regions(self.pool.kept_bytes),
@@ -311,7 +320,8 @@ impl Memory for PinnedMemory {
     }
 }
 
-/// Where a GPU reads the bytes of a buffer, if they are in pinned memory. The buffer is to be kept meanwhile.
+/// Where a GPU reads the bytes of a buffer, if they are in pinned memory. The buffer is to be kept
+/// meanwhile.
 pub(super) fn pinned_span(buffer: &Buffer, gpu: &OpenGpu) -> Option<Span> {
     let memory: &dyn Any = &**buffer.memory()?;
     let memory = memory.downcast_ref::<PinnedMemory>()?;

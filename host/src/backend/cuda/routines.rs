@@ -1,7 +1,8 @@
 //! Products and convolutions by NVIDIA's libraries: from tensors to what the driver is asked for.
 //!
-//! In go sizes and strides of row-major tensors, out goes what cuBLASLt and cuDNN take: matrices whose columns stand side by side, and padding
-//! that is the same at both ends. What cannot be said so is not done here.
+//! In go sizes and strides of row-major tensors, out goes what cuBLASLt and cuDNN take: matrices
+//! whose columns stand side by side, and padding that is the same at both ends. What cannot be said
+//! so is not done here.
 
 use smallvec::SmallVec;
 
@@ -38,7 +39,8 @@ impl Routines for GpuDevice {
             return Ok(false);
         };
         let mut uses = Used::default();
-        // Columns of the transposed result are rows of ours, so it is the right side that stands left.
+        // Columns of the transposed result are rows of ours, so it is the right side that stands
+        // left.
         let [m, k, n] = product.size;
         let size_bytes = arithmetic.size_bytes();
         let sides = [
@@ -72,7 +74,8 @@ impl Routines for GpuDevice {
             &product.origin,
             uses,
             "a product",
-            // SAFETY: the spans are of tensors that go back with their uses, and hold what `turned` has found in them.
+            // SAFETY: the spans are of tensors that go back with their uses, and hold what
+            // `turned` has found in them.
             |driver, stream, scratch| unsafe { driver.multiply(stream, &multiplication, scratch) },
         )
     }
@@ -119,7 +122,8 @@ impl Routines for GpuDevice {
             &convolution.origin,
             uses,
             "a convolution",
-            // SAFETY: the spans are of tensors that go back with their uses; their kernel has their shapes from these sizes.
+            // SAFETY: the spans are of tensors that go back with their uses; their kernel has
+            // their shapes from these sizes.
             |driver, stream, scratch| unsafe { driver.convolve(stream, &forward, scratch) },
         )
     }
@@ -196,8 +200,8 @@ impl GpuDevice {
     }
 }
 
-/// Row-major matrices `[rows, columns]` as those of `columns` rows whose columns stand side by side; `None` where neither rows nor columns do,
-/// and where they do not lie in their tensor.
+/// Row-major matrices `[rows, columns]` as those of `columns` rows whose columns stand side by
+/// side; `None` where neither rows nor columns do, and where they do not lie in their tensor.
 fn turned(
     side: &RoutineMatrices<'_>,
     rows: usize,

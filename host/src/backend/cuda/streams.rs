@@ -18,8 +18,9 @@ use crate::graph::Graph;
 use crate::graph::NodeId;
 use crate::trace::targets;
 
-/// The stream of each node, for nodes that are not in stream 0: the one of an input, unless another reader of that input goes on in it, else
-/// the next in turns (TensorFlow 1.0 `gpu_stream_util::AssignStreams`). `nodes` in an order in which they can be executed.
+/// The stream of each node, for nodes that are not in stream 0: the one of an input, unless another
+/// reader of that input goes on in it, else the next in turns (TensorFlow 1.0
+/// `gpu_stream_util::AssignStreams`). `nodes` in an order in which they can be executed.
 pub(super) fn assign_streams(
     graph: &Graph,
     nodes: &[NodeId],

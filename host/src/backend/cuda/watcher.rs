@@ -1,4 +1,5 @@
-//! Who is told when streams have come so far (TensorFlow `EventMgr`): a thread for each GPU, as no driver calls back without locks of its own.
+//! Who is told when streams have come so far (TensorFlow `EventMgr`): a thread for each GPU, as no
+//! driver calls back without locks of its own.
 
 use std::fmt;
 use std::hint;
@@ -28,8 +29,9 @@ type Callback = Box<dyn FnOnce(Result<(), DriverError>) + Send>;
 /// How long the thread asks busily: what it waits for is mostly a small copy.
 const SPIN: Duration = Duration::from_micros(50);
 
-/// How long it sleeps between asking: a part of how long nothing has ended, so that who waits long waits little longer, and no processor is
-/// kept busy by what takes long. It never waits for one stream: another may be done earlier, or be given something to watch.
+/// How long it sleeps between asking: a part of how long nothing has ended, so that who waits long
+/// waits little longer, and no processor is kept busy by what takes long. It never waits for one
+/// stream: another may be done earlier, or be given something to watch.
 const PAUSE_MIN: Duration = Duration::from_micros(20);
 const PAUSE_MAX: Duration = Duration::from_micros(500);
 const PAUSE_PART: u32 = 16;
@@ -93,7 +95,8 @@ impl Watcher {
 }
 
 impl Drop for Watcher {
-    /// Returns when everybody has been called, unless this is the thread itself: a callback may have had the last device.
+    /// Returns when everybody has been called, unless this is the thread itself: a callback may
+    /// have had the last device.
     fn drop(&mut self) {
         self.shared.inbox().is_closed = true;
         self.shared.has_mail.notify_one();
@@ -154,7 +157,8 @@ impl Shared {
 fn tell_those_that_have_ended(watched: &mut Vec<Watched>) -> bool {
     let mut any = false;
     for one in mem::take(watched) {
-        // What comes later in a stream ends later: each is asked for once, unless what is watched first was given last.
+        // What comes later in a stream ends later: each is asked for once, unless what is watched
+        // first was given last.
         let is_behind = watched
             .iter()
             .any(|other| Arc::ptr_eq(&other.lane, &one.lane) && other.ticket <= one.ticket);

@@ -1,7 +1,8 @@
 //! Work given straight to a GPU's driver: what benchmarks hold a GPU device against.
 //!
-//! A stream and memory of its own on the GPU that the device has open. Nothing of the device's streams, pools and launches is used: one
-//! call of the driver for each copy and launch, and one wait at the end.
+//! A stream and memory of its own on the GPU that the device has open. Nothing of the device's
+//! streams, pools and launches is used: one call of the driver for each copy and launch, and one
+//! wait at the end.
 
 use std::any::Any;
 use std::ptr::NonNull;
@@ -112,7 +113,8 @@ impl Yardstick {
                 for index in 0..n {
                     let [from, to] = [index % 2, (index + 1) % 2].map(|at| memories[at].span());
                     let arguments = [Argument::Read(from), Argument::Write(to)];
-                    // SAFETY: the function takes these two, of one float each; `memories` outlive the work, and one stream orders it.
+                    // SAFETY: the function takes these two, of one float each; `memories` outlive
+                    // the work, and one stream orders it.
                     unsafe { driver.launch(self.stream, function, grid, &arguments)? };
                 }
                 Ok(())
@@ -204,7 +206,8 @@ impl Drop for Yardstick {
     }
 }
 
-/// Memory of the GPU's or pinned memory of the host, which goes back when the stream has done its work.
+/// Memory of the GPU's or pinned memory of the host, which goes back when the stream has done its
+/// work.
 struct Space<'a> {
     yardstick: &'a Yardstick,
     span: Span,
@@ -212,7 +215,8 @@ struct Space<'a> {
 }
 
 impl Space<'_> {
-    /// Where it is. A method, since a closure that names the field takes a copy of that, and lets the memory go.
+    /// Where it is. A method, since a closure that names the field takes a copy of that, and lets
+    /// the memory go.
     fn span(&self) -> Span {
         self.span
     }

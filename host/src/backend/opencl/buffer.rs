@@ -1,5 +1,5 @@
-//! A buffer of the driver's, and what its commands wait for: who reads one waits for who wrote it, who writes one waits for everybody
-//! before.
+//! A buffer of the driver's, and what its commands wait for: who reads one waits for who wrote it,
+//! who writes one waits for everybody before.
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -13,7 +13,8 @@ use super::order::End;
 use super::order::Order;
 use crate::device::DeviceError;
 
-/// Ends of readers that a buffer remembers before those that have ended are forgotten for the first time.
+/// Ends of readers that a buffer remembers before those that have ended are forgotten for the first
+/// time.
 const READERS_MIN: usize = 8;
 
 /// A buffer, and what its commands wait for.
@@ -90,7 +91,8 @@ impl RawBuffer {
 
     pub(super) fn is_read_until(&self, end: &Arc<End>, order: &Order) {
         let mut hazards = self.hazards();
-        // Weights have thousands of readers under way: asking for all of them each time would be most of the work.
+        // Weights have thousands of readers under way: asking for all of them each time would be
+        // most of the work.
         if hazards.readers.len() >= READERS_MIN.max(2 * hazards.n_pending) {
             hazards.readers.retain(|reader| !order.has_ended(reader));
             hazards.n_pending = hazards.readers.len();

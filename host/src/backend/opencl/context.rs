@@ -22,14 +22,16 @@ use crate::tensor::HostAllocator;
 use crate::tensor::Tensor;
 use crate::tensor::TensorError;
 
-/// Tensors of at least so many bytes are shared with a device that has the host's memory, rather than copied: making a buffer costs
-/// about as much as copying this.
+/// Tensors of at least so many bytes are shared with a device that has the host's memory, rather
+/// than copied: making a buffer costs about as much as copying this.
 const SHARED_BYTES_MIN: usize = 16 << 10;
 
-/// Tensors of at most so many bytes are copied in less time than it takes to wake the device's thread for that.
+/// Tensors of at most so many bytes are copied in less time than it takes to wake the device's
+/// thread for that.
 const SMALL_BYTES_MAX: usize = 16 << 10;
 
-/// The default context of a device, of which it has no other: one queue orders everything by what it reads and writes.
+/// The default context of a device, of which it has no other: one queue orders everything by what
+/// it reads and writes.
 #[derive(Debug)]
 pub(super) struct SyclContext {
     name: String,
@@ -140,8 +142,8 @@ pub(super) fn parts(tensor: &Tensor) -> Option<(&Buffer, &SyclMemory)> {
     Some((buffer, memory_of(buffer)?))
 }
 
-/// Calls back from within a command of a SYCL device, once all that it was given before is done. For tests alone, which have no other way to
-/// hold a device up; no part of the API.
+/// Calls back from within a command of a SYCL device, once all that it was given before is done.
+/// For tests alone, which have no other way to hold a device up; no part of the API.
 ///
 /// # Errors
 /// When the device is lost, and of a context of another type.

@@ -145,8 +145,9 @@ impl Device for SyclDevice {
         self.memory.capacity_bytes()
     }
 
-    /// Documented defaults: a core of a CPU computes 50 GFLOP/s under OpenCL, a CPU's memory gives 10 GB/s, a launch takes 5 us,
-    /// and a copy 10 us and 20 GB/s; a card computes 10 TFLOP/s, its memory gives 500 GB/s, and a copy goes at 20 GB/s.
+    /// Documented defaults: a core of a CPU computes 50 GFLOP/s under OpenCL, a CPU's memory gives
+    /// 10 GB/s, a launch takes 5 us, and a copy 10 us and 20 GB/s; a card computes 10 TFLOP/s,
+    /// its memory gives 500 GB/s, and a copy goes at 20 GB/s.
     fn profile(&self) -> DeviceProfile {
         let host_link = LinkProfile {
             latency_ns: 10_000.0,

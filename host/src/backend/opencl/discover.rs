@@ -91,11 +91,12 @@ impl DeviceFacts {
     }
 }
 
-/// All devices that drivers name: GPUs first, then by the names of platforms, then as each driver orders them. The order does not
-/// depend on the order in which drivers are found.
+/// All devices that drivers name: GPUs first, then by the names of platforms, then as each driver
+/// orders them. The order does not depend on the order in which drivers are found.
 pub(super) fn devices() -> Result<Vec<DeviceFacts>, DeviceError> {
-    // Drivers start up when they are first asked, and not all of them are ready for two threads that ask (PoCL 3.1 hands out devices
-    // whose names are not there yet). The library and its drivers are the process's, so the lock is.
+    // Drivers start up when they are first asked, and not all of them are ready for two threads
+    // that ask (PoCL 3.1 hands out devices whose names are not there yet). The library and its
+    // drivers are the process's, so the lock is.
     static STARTING: Mutex<()> = Mutex::new(());
     let _starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
     let platforms = match get_platforms() {
@@ -202,7 +203,8 @@ fn facts(platform_idx: usize, platform: &Platform, device: Device) -> Option<Dev
         takes_spirv: device
             .il_version()
             .is_ok_and(|versions| versions.contains("SPIR-V")),
-        // PoCL 3.1 executes a command of its `basic` device on the thread that ends what it waited for, holding locks that this wants.
+        // PoCL 3.1 executes a command of its `basic` device on the thread that ends what it waited
+        // for, holding locks that this wants.
         queues_are_alone: text(platform.name()) == "Portable Computing Language",
         pci_address,
         traits: ComputeTraits {

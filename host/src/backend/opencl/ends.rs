@@ -47,7 +47,8 @@ struct State {
 }
 
 impl Ends {
-    /// The driver, and who is told of an end, may be holding locks of their own: nobody asks them under this one.
+    /// The driver, and who is told of an end, may be holding locks of their own: nobody asks them
+    /// under this one.
     fn state(&self) -> MutexGuard<'_, State> {
         // Nothing panics under the lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -139,7 +140,8 @@ impl Ends {
         failure
     }
 
-    /// Why there is nothing to read where `writer` should have written, for a command of this number.
+    /// Why there is nothing to read where `writer` should have written, for a command of this
+    /// number.
     pub(super) fn reason(&self, writer: &End, number: u64) -> Option<Failure> {
         if let Some(failure) = writer.failure() {
             return Some(failure.clone());

@@ -1,8 +1,9 @@
 //! All calls into OpenCL, behind types that release what they hold.
 //!
-//! In go handles of the same driver, out come handles and events; errors are the driver's codes. Nothing here knows tensors, and
-//! nothing above this file is unsafe. The objects of crate `opencl3` panic when the driver refuses to release something, which is
-//! what a driver does that has lost its device; so this uses that crate's functions, which answer with codes.
+//! In go handles of the same driver, out come handles and events; errors are the driver's codes.
+//! Nothing here knows tensors, and nothing above this file is unsafe. The objects of crate
+//! `opencl3` panic when the driver refuses to release something, which is what a driver does that
+//! has lost its device; so this uses that crate's functions, which answer with codes.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -176,8 +177,8 @@ impl Context {
 }
 
 impl Mem {
-    /// `len_bytes` bytes, at least 1, of whatever content, on the devices of a context; `on_host` asks for memory that the host
-    /// reaches without a copy.
+    /// `len_bytes` bytes, at least 1, of whatever content, on the devices of a context; `on_host`
+    /// asks for memory that the host reaches without a copy.
     pub(super) fn new(context: &Context, len_bytes: usize, on_host: bool) -> Result<Self, Code> {
         let mut flags = memory::CL_MEM_READ_WRITE;
         if on_host {
@@ -189,8 +190,8 @@ impl Mem {
         Ok(Self(created?))
     }
 
-    /// A buffer over bytes of the host, which devices read and nobody writes. `owner` owns the bytes that `bytes` finds in it, and
-    /// is dropped when the driver is done with them.
+    /// A buffer over bytes of the host, which devices read and nobody writes. `owner` owns the
+    /// bytes that `bytes` finds in it, and is dropped when the driver is done with them.
     pub(super) fn over<T: Any + Send + Sync>(
         context: &Context,
         owner: T,
@@ -205,8 +206,9 @@ impl Mem {
         let bytes = bytes(&owner);
         let flags = memory::CL_MEM_READ_ONLY | memory::CL_MEM_USE_HOST_PTR;
         let (start, len) = (bytes.as_ptr().cast_mut().cast(), bytes.len());
-        // SAFETY: the bytes stay where they are until the driver calls `release`: their owner is boxed, and shares them with readers
-        // only. The flags promise that devices do not write.
+        // SAFETY: the bytes stay where they are until the driver calls `release`: their owner is
+        // boxed, and shares them with readers only. The flags promise that devices do not
+        // write.
         let mem = Self(unsafe { memory::create_buffer(context.0, flags, len, start) }?);
         let owner = Box::into_raw(owner);
         // SAFETY: `release` takes what is given here.
@@ -215,7 +217,8 @@ impl Mem {
         };
         if let Err(code) = registered {
             drop(mem);
-            // SAFETY: nobody else has it: the driver has not taken it, and no command uses the buffer.
+            // SAFETY: nobody else has it: the driver has not taken it, and no command uses the
+            // buffer.
             drop(unsafe { Box::from_raw(owner) });
             return Err(code.into());
         }
@@ -258,20 +261,22 @@ impl Event {
     /// Returns when the command has ended.
     pub(super) fn wait(&self) -> Result<(), Code> {
         let waited = event::wait_for_events(&[self.handle.0]);
-        // It has the reason; that one of those waited for has failed is all that the driver says here, if that.
+        // It has the reason; that one of those waited for has failed is all that the driver says
+        // here, if that.
         match self.progress() {
             Progress::Failed(code) => Err(code),
             _ => Ok(waited?),
         }
     }
 
-    /// Calls `then` once, when the command has ended, on a thread of the driver's, which it must not hold up; or whenever
-    /// [`Self::has_failed`] is called before.
+    /// Calls `then` once, when the command has ended, on a thread of the driver's, which it must
+    /// not hold up; or whenever [`Self::has_failed`] is called before.
     fn when_ended(&mut self, then: impl FnOnce(Result<(), Code>) + Send + 'static) {
         extern "C" fn ended(event: cl_event, status: i32, listener: *mut c_void) {
             // SAFETY: `when_ended` has made it of such an `Arc`, and the driver calls this once.
             let listener = unsafe { Arc::from_raw(listener.cast_const().cast::<Listener>()) };
-            // PoCL 3.1 calls it a success where the command had failed before the driver knew of this.
+            // PoCL 3.1 calls it a success where the command had failed before the driver knew of
+            // this.
             let code = Some(status).filter(|&status| status < 0);
             let code = code.or_else(|| execution_status(event).ok());
             let result = match code {
@@ -393,7 +398,8 @@ unsafe impl Sync for Mapped {}
 
 impl Mapped {
     pub(super) fn bytes(&self) -> &[u8] {
-        // SAFETY: the driver has mapped so many bytes for reading, and unmaps them when this value is given back.
+        // SAFETY: the driver has mapped so many bytes for reading, and unmaps them when this value
+        // is given back.
         unsafe { slice::from_raw_parts(self.start, self.len_bytes) }
     }
 }
@@ -425,7 +431,8 @@ impl Queue {
         Ok(command_queue::finish(self.0)?)
     }
 
-    /// Copies the bytes that `bytes` finds in `owner` to the start of a buffer. `owner` is dropped when that is done.
+    /// Copies the bytes that `bytes` finds in `owner` to the start of a buffer. `owner` is dropped
+    /// when that is done.
     pub(super) fn write<T: Send + 'static>(
         &self,
         to: &Mem,
@@ -436,8 +443,8 @@ impl Queue {
         let (n, start) = waits.parts();
         let owner = Box::new(owner);
         let from = bytes(&owner);
-        // SAFETY: the bytes stay where they are until the event: their owner is boxed, and dropped then. The driver checks the
-        // buffer's length.
+        // SAFETY: the bytes stay where they are until the event: their owner is boxed, and dropped
+        // then. The driver checks the buffer's length.
         let event = unsafe {
             command_queue::enqueue_write_buffer(
                 self.0,
@@ -455,8 +462,9 @@ impl Queue {
         Ok(event)
     }
 
-    /// Copies the start of a buffer to the bytes that `bytes` finds in `owner`, and hands it to `then`: when that is done, on a
-    /// thread of the driver's, or at once with the reason why it cannot be.
+    /// Copies the start of a buffer to the bytes that `bytes` finds in `owner`, and hands it to
+    /// `then`: when that is done, on a thread of the driver's, or at once with the reason why
+    /// it cannot be.
     pub(super) fn read<T: Send + 'static>(
         &self,
         from: &Mem,
@@ -494,7 +502,8 @@ impl Queue {
         }
     }
 
-    /// Shows the start of a buffer to the host: `then` gets it as [`Self::read`]'s does. The buffer must live until it is unmapped.
+    /// Shows the start of a buffer to the host: `then` gets it as [`Self::read`]'s does. The buffer
+    /// must live until it is unmapped.
     pub(super) fn map(
         &self,
         of: &Mem,
@@ -601,7 +610,8 @@ impl Queue {
         } else {
             1
         };
-        // SAFETY: the sizes are there during the call; the driver has its own references to what the arguments name.
+        // SAFETY: the sizes are there during the call; the driver has its own references to what
+        // the arguments name.
         let event = unsafe {
             command_queue::enqueue_nd_range_kernel(
                 self.0,
@@ -639,7 +649,8 @@ impl Function {
             Value::Bytes(bytes) => (bytes.len(), bytes.as_ptr().cast()),
             Value::Local(len) => (len, ptr::null()),
         };
-        // SAFETY: the value is there during the call, in which the driver copies it, and checks its length.
+        // SAFETY: the value is there during the call, in which the driver copies it, and checks its
+        // length.
         Ok(unsafe { kernel::set_kernel_arg(self.0, index, len, start) }?)
     }
 }
@@ -650,7 +661,8 @@ impl Program {
         Ok(Self(program::create_program_with_source(context.0, &text)?))
     }
 
-    /// What [`Self::binary`] gave, perhaps of another driver, which then refuses it here or when it is built.
+    /// What [`Self::binary`] gave, perhaps of another driver, which then refuses it here or when it
+    /// is built.
     pub(super) fn of_binary(
         context: &Context,
         device: DeviceId,

@@ -1,7 +1,7 @@
 //! Memory of a device: who hands it out, what stands in it.
 //!
-//! Buffers go back to a pool when their tensors are dropped, although the device may still be using them: who gets one next has
-//! its commands wait for those ([`super::stream`]).
+//! Buffers go back to a pool when their tensors are dropped, although the device may still be using
+//! them: who gets one next has its commands wait for those ([`super::stream`]).
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -81,7 +81,8 @@ impl SyclAllocator {
         self.is_unified && bytes.as_ptr().addr().is_multiple_of(self.alignment_bytes)
     }
 
-    /// Whether buffers of the other are of the same driver's context, so that one device copies from the other.
+    /// Whether buffers of the other are of the same driver's context, so that one device copies
+    /// from the other.
     pub(super) fn shares_context_with(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.context, &other.context)
     }
@@ -98,7 +99,8 @@ impl SyclAllocator {
         })))
     }
 
-    /// The bytes of a tensor that the host can read, where they are: for a device that shares the host's memory.
+    /// The bytes of a tensor that the host can read, where they are: for a device that shares the
+    /// host's memory.
     pub(super) fn over_host(&self, tensor: &Tensor) -> Result<Buffer, KernelError> {
         let len_bytes = tensor.len_bytes();
         tensor.as_bytes()?; // Or there is nothing to read.
@@ -149,7 +151,8 @@ impl SyclAllocator {
             let mem = Mem::new(&self.context, len, self.is_unified)?;
             Ok::<_, super::ffi::Code>(Arc::new(RawBuffer::new(mem, len)))
         };
-        // A driver that has no room may have some when what nobody uses is gone, and may not want buffers of the class's length.
+        // A driver that has no room may have some when what nobody uses is gone, and may not want
+        // buffers of the class's length.
         let created = create(class).or_else(|_| {
             drop(self.pool.empty());
             create(class).or_else(|_| create(len_bytes.max(1)))
@@ -195,8 +198,8 @@ impl Allocator for SyclAllocator {
     }
 }
 
-/// Lengths of buffers: eight steps from one power of two to the next, so that a buffer fits many tensors and wastes an eighth of it
-/// at most.
+/// Lengths of buffers: eight steps from one power of two to the next, so that a buffer fits many
+/// tensors and wastes an eighth of it at most.
 fn class_bytes(len_bytes: usize) -> usize {
     let step = (len_bytes.checked_next_power_of_two().unwrap_or(UNIT_BYTES) / 16).max(UNIT_BYTES);
     len_bytes
@@ -243,8 +246,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Counts `len_bytes` and takes a buffer of the class, if one is free. What is free and of other classes goes as far as it
-    /// would not fit beside a new one.
+    /// Counts `len_bytes` and takes a buffer of the class, if one is free. What is free and of
+    /// other classes goes as far as it would not fit beside a new one.
     fn take(&self, len_bytes: usize, class: usize) -> Result<Option<Arc<RawBuffer>>, u64> {
         self.reserve(len_bytes)?;
         let mut state = self.state();

@@ -1,7 +1,8 @@
 //! SYCL devices: OpenCL devices, under the type name that TensorFlow gave them.
 //!
-//! In come device options, out go [`SyclDevice`]s and the registrations of the kernels in `backend/source`. The OpenCL library is
-//! loaded when somebody first asks what devices there are; a machine without one has none.
+//! In come device options, out go [`SyclDevice`]s and the registrations of the kernels in
+//! `backend/source`. The OpenCL library is loaded when somebody first asks what devices there are;
+//! a machine without one has none.
 //!
 //! | file | what |
 //! |---|---|
@@ -65,9 +66,9 @@ pub const DEVICE_TYPE: &str = "SYCL";
 /// Priority of their factory, TensorFlow's.
 pub const PRIORITY: i32 = 200;
 
-/// Makes SYCL devices (TensorFlow `SYCLDeviceFactory`): one for each OpenCL device, or exactly as many as `device_count["SYCL"]`
-/// says, which must be there. GPUs come first, CPUs last. Devices of one platform share an OpenCL context, so that tensors go from one
-/// to the other without the host.
+/// Makes SYCL devices (TensorFlow `SYCLDeviceFactory`): one for each OpenCL device, or exactly as
+/// many as `device_count["SYCL"]` says, which must be there. GPUs come first, CPUs last. Devices of
+/// one platform share an OpenCL context, so that tensors go from one to the other without the host.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SyclDeviceFactory;
 

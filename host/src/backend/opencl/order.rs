@@ -1,5 +1,6 @@
-//! In which order a device's commands end, as far as that is known. A driver need not be told to wait for what has ended, nor for what is
-//! waited for anyway; each wait costs it about as much as a small kernel.
+//! In which order a device's commands end, as far as that is known. A driver need not be told to
+//! wait for what has ended, nor for what is waited for anyway; each wait costs it about as much as
+//! a small kernel.
 
 use std::mem;
 use std::sync::Arc;
@@ -63,7 +64,8 @@ impl End {
         self.failure.get()
     }
 
-    /// It has ended badly, with this code: gives why, which is `of_run` if something else of its run is the reason.
+    /// It has ended badly, with this code: gives why, which is `of_run` if something else of its
+    /// run is the reason.
     pub(super) fn fail(&self, code: Code, of_run: Option<&Failure>) -> &Failure {
         let failure = self.failure.get_or_init(|| {
             of_run.cloned().unwrap_or_else(|| {
@@ -79,7 +81,8 @@ impl End {
         failure
     }
 
-    /// Whether its device is to tell of its having ended badly: not if somebody waits for this very command, nor twice.
+    /// Whether its device is to tell of its having ended badly: not if somebody waits for this very
+    /// command, nor twice.
     pub(super) fn begins_to_be_told(&self) -> bool {
         !matches!(self.of, Of::Answer) && !self.is_told.swap(true, Ordering::Relaxed)
     }
@@ -95,12 +98,13 @@ impl End {
 struct Mark {
     /// Counts commands, from 1.
     number: u64,
-    /// When this has ended well, so have all commands up to this number, or they had failed before.
+    /// When this has ended well, so have all commands up to this number, or they had failed
+    /// before.
     covers: u64,
 }
 
-/// What a command waits for that comes after some ends, where all commands up to `n_ended` have ended: ends above the first number. When
-/// it has ended well itself, so have all up to the second.
+/// What a command waits for that comes after some ends, where all commands up to `n_ended` have
+/// ended: ends above the first number. When it has ended well itself, so have all up to the second.
 fn implied(n_ended: u64, after: &(impl Iterator<Item = Mark> + Clone)) -> (u64, u64) {
     let implied = after.clone().map(|mark| mark.covers).max().unwrap_or(0);
     let implied = implied.max(n_ended);
@@ -157,8 +161,9 @@ impl Order {
         }
     }
 
-    /// Asks the driver about the ends that the command at hand comes after, and forgets those that are there. Gives those that have
-    /// ended badly: there may be nothing to read, and PoCL 3.1 never begins with a command that is told to wait for one.
+    /// Asks the driver about the ends that the command at hand comes after, and forgets those that
+    /// are there. Gives those that have ended badly: there may be nothing to read, and PoCL 3.1
+    /// never begins with a command that is told to wait for one.
     pub(super) fn look(&mut self, queue: &Queue) -> SmallVec<[(Arc<End>, Code); 2]> {
         let mut failed = SmallVec::new();
         let mut after = mem::take(&mut self.after);
@@ -218,7 +223,8 @@ impl Order {
         own.map(|end| end.mark)
     }
 
-    /// What the driver is told to wait for before the command at hand, of which [`Self::look`] has been asked.
+    /// What the driver is told to wait for before the command at hand, of which [`Self::look`] has
+    /// been asked.
     pub(super) fn waits(&mut self) -> &Waits {
         self.waits.clear();
         let (implied, covers) = implied(self.n_ended, &self.own_marks(&self.after));

@@ -58,8 +58,8 @@ pub(super) struct SyclFunction {
     handle: Mutex<Handle>,
 }
 
-/// A function with its arguments. Those that stay the same from launch to launch are not set again: to set one costs a driver a tenth of a
-/// launch.
+/// A function with its arguments. Those that stay the same from launch to launch are not set again:
+/// to set one costs a driver a tenth of a launch.
 #[derive(Debug)]
 pub(super) struct Handle {
     function: ffi::Function,

@@ -1,10 +1,13 @@
-//! The way to the thread that gives a device its commands, and the order in which the device may execute them.
+//! The way to the thread that gives a device its commands, and the order in which the device may
+//! execute them.
 //!
-//! In go commands from any thread, out go calls of the driver: from a thread of the device's, or from one that waits for the end of a
-//! command anyway, or would have to wake that thread for little. A driver may execute inside the call that enqueues (PoCL's `basic`
-//! does); the executor's threads are not held up by that. Commands wait for each other through their buffers: who reads one waits for
-//! who wrote it, who writes one waits for everybody before. That also orders the lives of a buffer that goes back to the pool while
-//! commands that use it are still to be executed.
+//! In go commands from any thread, out go calls of the driver: from a thread of the device's, or
+//! from one that waits for the end of a command anyway, or would have to wake that thread for
+//! little. A driver may execute inside the call that enqueues (PoCL's `basic` does); the executor's
+//! threads are not held up by that. Commands wait for each other through their buffers: who reads
+//! one waits for who wrote it, who writes one waits for everybody before. That also orders the
+//! lives of a buffer that goes back to the pool while commands that use it are still to be
+//! executed.
 
 use std::cell::Cell;
 use std::fmt;
@@ -70,7 +73,8 @@ pub(super) enum Arrived {
 pub(super) struct Source {
     /// The other device's stream, and how far it must have come: it makes what is read.
     pub(super) after: (Arc<Shared>, u64),
-    /// Keeps the buffer from the other device's pool until it knows who reads it: the order of commands holds for one device only.
+    /// Keeps the buffer from the other device's pool until it knows who reads it: the order of
+    /// commands holds for one device only.
     pub(super) owner: Buffer,
 }
 
@@ -128,13 +132,15 @@ pub(super) struct Stream {
     thread: Option<JoinHandle<()>>,
 }
 
-/// How often the thread looks at what is under way when there are no commands: a driver may tell nobody that a command has failed.
+/// How often the thread looks at what is under way when there are no commands: a driver may tell
+/// nobody that a command has failed.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// How long the thread looks busily for the next command: waking it takes about as long.
 const SPIN: Duration = Duration::from_micros(10);
 
-/// Where commands are until they are given to the driver, and who does that: the thread, or somebody who waits for them anyway.
+/// Where commands are until they are given to the driver, and who does that: the thread, or
+/// somebody who waits for them anyway.
 #[derive(Debug)]
 struct Lane {
     shared: Arc<Shared>,
@@ -162,9 +168,10 @@ struct Inbox {
 }
 
 impl Drop for Stream {
-    /// Returns when the thread has ended, and with it the device's work: a process that exits takes the driver apart, which must not
-    /// be at work then. On a thread of the driver's, or on this thread itself, that would wait for itself, as it might within a command
-    /// of another device: this one may copy from that, and so wait until it has executed that very command.
+    /// Returns when the thread has ended, and with it the device's work: a process that exits takes
+    /// the driver apart, which must not be at work then. On a thread of the driver's, or on
+    /// this thread itself, that would wait for itself, as it might within a command of another
+    /// device: this one may copy from that, and so wait until it has executed that very command.
     fn drop(&mut self) {
         self.lane.inbox().is_closed = true;
         self.lane.has_mail.notify_one();
@@ -207,7 +214,8 @@ impl Lane {
         number
     }
 
-    /// Executes a command at once if the thread sleeps and nobody else is at work; gives it back otherwise.
+    /// Executes a command at once if the thread sleeps and nobody else is at work; gives it back
+    /// otherwise.
     fn take_at_once(&self, command: Command) -> Option<Command> {
         // A driver that calls may hold locks that this would want.
         if is_driver_thread() {
@@ -358,7 +366,8 @@ pub(super) struct Shared {
 }
 
 impl Stream {
-    /// `is_alone`: commands cannot wait for events of other queues. Starts the thread, which ends when this is dropped and everything is done.
+    /// `is_alone`: commands cannot wait for events of other queues. Starts the thread, which ends
+    /// when this is dropped and everything is done.
     pub(super) fn start(
         device: &str,
         context: Arc<Context>,
@@ -404,7 +413,8 @@ impl Stream {
         self.try_send(command).map_err(|(_, lost)| lost)
     }
 
-    /// The same for a command that takes the driver no longer than waking the thread takes, which is let sleep.
+    /// The same for a command that takes the driver no longer than waking the thread takes, which
+    /// is let sleep.
     ///
     /// # Errors
     /// As [`Self::send`].
@@ -416,8 +426,8 @@ impl Stream {
         Ok(())
     }
 
-    /// The same for a command whose end the caller waits for, and so executes all commands up to it: to have them executed would take two
-    /// threads that wake each other.
+    /// The same for a command whose end the caller waits for, and so executes all commands up to
+    /// it: to have them executed would take two threads that wake each other.
     ///
     /// # Errors
     /// As [`Self::send`].
@@ -439,8 +449,9 @@ impl Stream {
         }
     }
 
-    /// The same as [`Self::execute`], giving the command back, for a command that does not wait for the device itself: returns when the device has
-    /// done everything, with the help of this thread where the driver wants some.
+    /// The same as [`Self::execute`], giving the command back, for a command that does not wait for
+    /// the device itself: returns when the device has done everything, with the help of this
+    /// thread where the driver wants some.
     pub(super) fn try_execute_and_finish(
         &self,
         command: Command,
@@ -456,8 +467,8 @@ impl Stream {
         }
     }
 
-    /// The same as [`Self::send`] for what must be told also to a device that does not answer: what is dropped, and what waits for an
-    /// end.
+    /// The same as [`Self::send`] for what must be told also to a device that does not answer: what
+    /// is dropped, and what waits for an end.
     pub(super) fn send_anyway(&self, command: Command) {
         self.lane.post(command, true);
     }

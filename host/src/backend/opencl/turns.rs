@@ -6,8 +6,8 @@ use std::sync::PoisonError;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 
-/// Counts commands in the order in which they are given to the driver: two devices that copy from each other wait for what was sent before,
-/// never for each other's waiting.
+/// Counts commands in the order in which they are given to the driver: two devices that copy from
+/// each other wait for what was sent before, never for each other's waiting.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     n_done: AtomicU64,
@@ -20,7 +20,8 @@ pub(super) struct Turns {
 impl Turns {
     /// One more is done. One counts at a time.
     pub(super) fn count(&self) {
-        // One order of both counters for both sides: either this one sees who waits, or who waits sees this number.
+        // One order of both counters for both sides: either this one sees who waits, or who waits
+        // sees this number.
         self.n_done.fetch_add(1, Ordering::SeqCst);
         if self.n_waiting.load(Ordering::SeqCst) > 0 {
             drop(self.gate.lock().unwrap_or_else(PoisonError::into_inner));

@@ -1,4 +1,5 @@
-//! Gives a driver a device's commands: their order by the buffers that they use, what failed, what is wrong with inputs.
+//! Gives a driver a device's commands: their order by the buffers that they use, what failed, what
+//! is wrong with inputs.
 
 use std::iter;
 use std::mem;
@@ -283,7 +284,8 @@ impl Worker {
             _ => None,
         });
         if let Err(failure) = self.come_after(inputs, outputs()) {
-            // What depends on work that failed fails with it. Who has heard of that may have been another run.
+            // What depends on work that failed fails with it. Who has heard of that may have been
+            // another run.
             self.ends
                 .remember(Whose::of(Some(&work)), failure.of_others());
             outputs().for_each(|output| output.is_not_written(&failure));
@@ -396,7 +398,8 @@ impl Worker {
         Ok((flags, slot))
     }
 
-    /// Whether a function has said that its inputs are wrong, when all have ended. The words are 0 again afterwards.
+    /// Whether a function has said that its inputs are wrong, when all have ended. The words are 0
+    /// again afterwards.
     fn look_at_faults(&mut self) -> Result<(), Code> {
         let Some(flags) = self
             .faults
@@ -442,7 +445,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Forgets commands that have ended. Asks the driver as little as that allows: one of the middle may tell of all before it.
+    /// Forgets commands that have ended. Asks the driver as little as that allows: one of the
+    /// middle may tell of all before it.
     pub(super) fn look_at_ends(&mut self) {
         loop {
             let middle = self.ends.middle();
@@ -512,8 +516,8 @@ impl Worker {
         }
     }
 
-    /// What takes the end of a copy and says why it failed: the launch of the same run that failed before, if that is the reason, else who wrote
-    /// what is copied.
+    /// What takes the end of a copy and says why it failed: the launch of the same run that failed
+    /// before, if that is the reason, else who wrote what is copied.
     fn telling<T, D>(
         &self,
         from: &RawBuffer,

@@ -1,7 +1,8 @@
 //! Work given straight to a driver: what benchmarks hold a device against.
 //!
-//! A context and a queue of its own, kernels that are as plain as somebody writes them for one processor, commands one after the
-//! other by their events. Nothing of the device's streams, pools and programs is used.
+//! A context and a queue of its own, kernels that are as plain as somebody writes them for one
+//! processor, commands one after the other by their events. Nothing of the device's streams, pools
+//! and programs is used.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -21,7 +22,8 @@ use super::ffi::Value;
 use super::ffi::Waits;
 use crate::device::DeviceError;
 
-/// A product whose items compute tiles of 8 x 16 in registers, without memory of groups; a copy; a kernel that does next to nothing.
+/// A product whose items compute tiles of 8 x 16 in registers, without memory of groups; a copy; a
+/// kernel that does next to nothing.
 const SOURCE: &str = r"
 kernel void product(global const float *a, global const float16 *b, global float16 *c, uint k, uint n16)
 {
@@ -187,7 +189,8 @@ impl Yardstick {
         }))
     }
 
-    /// Commands of which each waits for the one before, and reads what that has written: the two buffers change places.
+    /// Commands of which each waits for the one before, and reads what that has written: the two
+    /// buffers change places.
     fn rounds<'a>(
         &'a self,
         n: usize,

@@ -1,4 +1,5 @@
-//! What the kernels of this folder have in common: from a node to a function, from an execution to a launch.
+//! What the kernels of this folder have in common: from a node to a function, from an execution to
+//! a launch.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -28,12 +29,13 @@ pub(super) type Made = Result<Box<dyn Kernel>, KernelError>;
 /// Axes that functions walk over at most ([`Axes`]); more are `Unimplemented`.
 const AXES_MAX: usize = 8;
 
-/// Work items of a group where nothing else matters. Always the same: a driver may compile a function anew for each size.
+/// Work items of a group where nothing else matters. Always the same: a driver may compile a
+/// function anew for each size.
 const GROUP_CPU: usize = 1024;
 const GROUP_GPU: usize = 256;
 
-/// Work items of a group where each goes through many elements: as few as leave a driver little to do between them, so that cores share
-/// short work, too.
+/// Work items of a group where each goes through many elements: as few as leave a driver little to
+/// do between them, so that cores share short work, too.
 const SMALL_GROUP_CPU: usize = 64;
 
 /// A kernel that launches functions.
@@ -173,7 +175,8 @@ impl Call<'_, '_> {
         group(self.device.compute_traits())
     }
 
-    /// Runs a function with at least `n_items` work items in one dimension; it looks which it needs.
+    /// Runs a function with at least `n_items` work items in one dimension; it looks which it
+    /// needs.
     pub(super) fn launch_items(
         &self,
         function: &Arc<dyn DeviceFunction>,
@@ -241,8 +244,8 @@ pub(super) fn group(traits: &ComputeTraits) -> usize {
     wanted.min(traits.group_size_max)
 }
 
-/// Lanes of the vectors that functions compute with (`WIDTH`): what a processor's registers hold, or what one work item of many
-/// reads at once.
+/// Lanes of the vectors that functions compute with (`WIDTH`): what a processor's registers hold,
+/// or what one work item of many reads at once.
 pub(super) fn width(traits: &ComputeTraits) -> usize {
     match (traits.kind, traits.vector_width_f32) {
         (ProcessorKind::Cpu, 16..) => 16,
@@ -252,7 +255,8 @@ pub(super) fn width(traits: &ComputeTraits) -> usize {
     }
 }
 
-/// A function that is compiled when it is first called: which of several a kernel needs depends on shapes.
+/// A function that is compiled when it is first called: which of several a kernel needs depends on
+/// shapes.
 pub(super) struct LazyFunction {
     source: ProgramSource,
     name: Cow<'static, str>,

@@ -1,8 +1,9 @@
-//! Kernels of devices that compile: C of one dialect, written once (`*.c`), the ops that call them (`kernels/`),
-//! and functions that are written for a graph (`fusion/`).
+//! Kernels of devices that compile: C of one dialect, written once (`*.c`), the ops that call them
+//! (`kernels/`), and functions that are written for a graph (`fusion/`).
 //!
-//! In go nodes and tensors of a [`ProgramDevice`], out go its launches. A source stands behind a prelude that says the dialect in the
-//! device's language; nothing here knows which device that is, beyond its [`ComputeTraits`](crate::device::ComputeTraits).
+//! In go nodes and tensors of a [`ProgramDevice`], out go its launches. A source stands behind a
+//! prelude that says the dialect in the device's language; nothing here knows which device that is,
+//! beyond its [`ComputeTraits`](crate::device::ComputeTraits).
 
 use crate::device::KernelRegistry;
 

@@ -1,4 +1,5 @@
-//! What a set of constraints that clash says to a user: in the order of the chain, with what mends it.
+//! What a set of constraints that clash says to a user: in the order of the chain, with what mends
+//! it.
 
 use std::collections::VecDeque;
 
@@ -156,7 +157,8 @@ impl Explainer<'_, '_> {
         }
     }
 
-    /// Each has been tried: on all constraints around, or, where others of them clash too, on this clash.
+    /// Each has been tried: on all constraints around, or, where others of them clash too, on this
+    /// clash.
     fn suggestions(&mut self, set: &[Item], all: &[Item]) -> Vec<Suggestion> {
         let facts = self.facts;
         let soft = self.options.allow_soft_placement;

@@ -1,4 +1,5 @@
-//! Graphs of scalar additions, which cost nothing but their dispatch: what `bench dispatch` measures, here and by `bench worker`.
+//! Graphs of scalar additions, which cost nothing but their dispatch: what `bench dispatch`
+//! measures, here and by `bench worker`.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! `bench device`: what a device gives through this program, against the same work given straight to its driver, and whole models
-//! against the CPU device.
+//! `bench device`: what a device gives through this program, against the same work given straight
+//! to its driver, and whole models against the CPU device.
 
 use std::path::PathBuf;
 
@@ -30,7 +30,8 @@ use crate::cli::output::Output;
 use crate::cli::progress::Progress;
 use crate::registry::Registry;
 
-/// Bytes of the tensors that are transferred: some that are copied everywhere, and some that devices in the host's memory share.
+/// Bytes of the tensors that are transferred: some that are copied everywhere, and some that
+/// devices in the host's memory share.
 const TRANSFERS_BYTES: [usize; 3] = [4 << 10, 1 << 20, 16 << 20];
 
 #[derive(Debug, Args)]
@@ -64,7 +65,8 @@ pub(in crate::cli) struct DeviceBench {
 enum Part {
     /// Products of square matrices, against a kernel with tiles of 8 x 16 in registers.
     Products,
-    /// Additions, multiplications and activations in bytes per second, against a kernel that copies.
+    /// Additions, multiplications and activations in bytes per second, against a kernel that
+    /// copies.
     Elementwise,
     /// A chain of tiny kernels, against the same enqueued one after the other.
     Launches,

@@ -1,8 +1,9 @@
 //! `bench dispatch`: what executing an op costs beyond its arithmetic.
 //!
-//! Graphs of scalar additions, each a kernel call of its own: nothing is fused, folded or left out, and the recorder counts the
-//! calls of one run. And METG(50%), as Task Bench defines it: the smallest mean duration of a task at which half of the time
-//! of the threads that could be busy goes into tasks. Last, what it costs that somebody listens ([`super::tracing`]).
+//! Graphs of scalar additions, each a kernel call of its own: nothing is fused, folded or left out,
+//! and the recorder counts the calls of one run. And METG(50%), as Task Bench defines it: the
+//! smallest mean duration of a task at which half of the time of the threads that could be busy
+//! goes into tasks. Last, what it costs that somebody listens ([`super::tracing`]).
 
 use std::hint::black_box;
 use std::sync::Arc;

@@ -1,5 +1,6 @@
-//! `bench gpu`: what a GPU gives through this program, against the same bytes and launches given straight to its driver, copies and
-//! products at one time against one after the other, and whole models against the CPU device.
+//! `bench gpu`: what a GPU gives through this program, against the same bytes and launches given
+//! straight to its driver, copies and products at one time against one after the other, and whole
+//! models against the CPU device.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -73,7 +73,8 @@ impl Elementwise {
 
 /// An element type of products.
 pub(super) trait Factor: Scalar + Float {
-    /// Relative error of sums of which each is of a thousand others, and of a factor that is rounded.
+    /// Relative error of sums of which each is of a thousand others, and of a factor that is
+    /// rounded.
     const TOLERANCE: f32;
 
     fn of_f32(value: f32) -> Self;
@@ -111,8 +112,8 @@ pub(super) struct BenchGraph {
 }
 
 impl BenchGraph {
-    /// Products of square matrices, each of the one before. `is_weight`: their second factor is a constant, which a device may bring
-    /// into whatever order it likes, once.
+    /// Products of square matrices, each of the one before. `is_weight`: their second factor is a
+    /// constant, which a device may bring into whatever order it likes, once.
     pub(super) fn products<T: Factor>(side: usize, is_weight: bool) -> Result<Self> {
         let b = GraphBuilder::new("products");
         add_products::<T>(&b, side, N_KERNELS, is_weight)?;
@@ -152,8 +153,8 @@ impl BenchGraph {
         Ok(Self::expecting(b, expected, f32::TOLERANCE))
     }
 
-    /// Products as in [`Self::products`], and beside them floats that are fed as `x`: [`LAST`] is the products alone, [`COPIED`] what was
-    /// fed alone, [`BOTH`] comes after both.
+    /// Products as in [`Self::products`], and beside them floats that are fed as `x`: [`LAST`] is
+    /// the products alone, [`COPIED`] what was fed alone, [`BOTH`] comes after both.
     #[cfg(feature = "cuda")]
     pub(super) fn overlap(side: usize, n_products: usize) -> Result<Self> {
         let b = GraphBuilder::new("overlap");

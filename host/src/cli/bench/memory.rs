@@ -1,4 +1,5 @@
-//! How much memory a piece of work needs at its peak: what the system counts as resident, guests' memories included.
+//! How much memory a piece of work needs at its peak: what the system counts as resident, guests'
+//! memories included.
 
 use std::fs;
 

@@ -1,4 +1,5 @@
-//! `placewright bench`: the figures that a user may want to repeat, on graphs and devices made for it, and on models.
+//! `placewright bench`: the figures that a user may want to repeat, on graphs and devices made for
+//! it, and on models.
 
 mod dag;
 #[cfg(feature = "opencl")]
@@ -43,15 +44,18 @@ pub(super) enum BenchCommand {
     Dispatch(dispatch::DispatchBench),
     /// How long one run of a model takes, its results checked.
     Models(models::ModelsBench),
-    /// What a device gives, against the same work given straight to its driver, and models against the CPU device.
+    /// What a device gives, against the same work given straight to its driver, and models against
+    /// the CPU device.
     #[cfg(feature = "opencl")]
     Device(device::DeviceBench),
-    /// What a GPU gives, against the same work given straight to CUDA's driver, and models against the CPU device.
+    /// What a GPU gives, against the same work given straight to CUDA's driver, and models against
+    /// the CPU device.
     #[cfg(feature = "cuda")]
     Gpu(gpu::GpuBench),
     /// Requests per second of a session that several threads call at one time, the results checked.
     Serve(serve::ServeBench),
-    /// Works on commands from standard input, for a driver that gives several frameworks turns; see tests/peers.
+    /// Works on commands from standard input, for a driver that gives several frameworks turns; see
+    /// tests/peers.
     #[command(hide = true)]
     Worker,
 }

@@ -132,7 +132,8 @@ impl Model {
         self.session.graph().n_nodes()
     }
 
-    /// What every service does for a request: its values become fresh tensors, which the session runs.
+    /// What every service does for a request: its values become fresh tensors, which the session
+    /// runs.
     fn request(&self) -> Result<Vec<Tensor>> {
         let mut feeds = Vec::with_capacity(self.feeds.len());
         for (name, tensor) in &self.feeds {
@@ -166,7 +167,8 @@ impl Model {
         }
     }
 
-    /// Whether floats are within the tolerance. `false` may be wrong, for other types and for NaN; `true` is not.
+    /// Whether floats are within the tolerance. `false` may be wrong, for other types and for NaN;
+    /// `true` is not.
     fn is_close(&self, found: &Tensor, expected: &Tensor) -> Result<bool> {
         if found.dtype() != DType::F32
             || expected.dtype() != DType::F32
@@ -184,7 +186,8 @@ impl Model {
             .as_slice::<f32>()?
             .iter()
             .zip(expected.as_slice::<f32>()?);
-        // Without an early end, so that it is vectorized: the callers of `bench serve` check every response.
+        // Without an early end, so that it is vectorized: the callers of `bench serve` check every
+        // response.
         Ok(pairs.fold(true, |close, (&found, &expected)| {
             // The error is finite: to an infinite tolerance anything would be close.
             let error = (found - expected).abs();
@@ -228,7 +231,8 @@ pub(super) fn archive_beside(graph: &Path) -> Result<PathBuf> {
     Ok(archive)
 }
 
-/// The graphs in a folder that have an archive, sorted; of a model with and without its weights, the one with them.
+/// The graphs in a folder that have an archive, sorted; of a model with and without its weights,
+/// the one with them.
 ///
 /// # Errors
 /// Where there are none.

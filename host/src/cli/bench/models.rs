@@ -29,7 +29,8 @@ use crate::registry::Registry;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct ModelsBench {
-    /// Frozen GraphDefs M.pb or M.skel.pb, each with an archive M.npz beside it; by default all such in the folder --models.
+    /// Frozen GraphDefs M.pb or M.skel.pb, each with an archive M.npz beside it; by default all
+    /// such in the folder --models.
     #[arg(value_name = "MODEL.pb", value_hint = ValueHint::FilePath)]
     graphs: Vec<PathBuf>,
     /// Where the models are, if none are named.

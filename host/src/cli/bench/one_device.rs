@@ -122,7 +122,8 @@ impl Devices {
         Ok(Box::new(move || copied(device, context, &pinned)))
     }
 
-    /// The same tensor in memory of the host that the device copies without staging: where it copies to.
+    /// The same tensor in memory of the host that the device copies without staging: where it
+    /// copies to.
     pub(super) fn pinned(&self, tensor: &Tensor) -> Result<Tensor> {
         let context = context_of(self.device()?)?;
         Ok(context.copy_to_host(&context.copy_from_host(tensor)?)?)
@@ -142,7 +143,8 @@ impl Devices {
     }
 }
 
-/// A model on a device, against the same on CPU:0, the results of every run checked. `setup`: how it is opened on which device.
+/// A model on a device, against the same on CPU:0, the results of every run checked. `setup`: how
+/// it is opened on which device.
 pub(super) fn against_cpu(
     turns: Turns,
     graph: &Path,
@@ -213,7 +215,8 @@ pub(super) enum Way {
     FromDevice,
 }
 
-/// One tensor that is copied again and again, between a device and the memory of the host that it copies without staging.
+/// One tensor that is copied again and again, between a device and the memory of the host that it
+/// copies without staging.
 pub(super) struct Copies {
     devices: Devices,
     way: Way,

@@ -1,7 +1,8 @@
-//! `bench placement`: candidates, a policy in the sandbox with all limits on, and the check of its answer.
+//! `bench placement`: candidates, a policy in the sandbox with all limits on, and the check of its
+//! answer.
 //!
-//! The policy is loaded and stays resident, as in a service. Its native twin runs in turn with it, so that both meet the
-//! same state of the machine; each figure is the median of the repetitions.
+//! The policy is loaded and stays resident, as in a service. Its native twin runs in turn with it,
+//! so that both meet the same state of the machine; each figure is the median of the repetitions.
 
 use std::fmt;
 use std::process::Command;
@@ -49,21 +50,23 @@ const DEFAULT_GRAPHS: [(u32, u32); 4] = [
     (LARGE, 100_000),
 ];
 
-/// Unless it is asked for, a graph of so many nodes is left to the policy that the others are measured against: they take long.
+/// Unless it is asked for, a graph of so many nodes is left to the policy that the others are
+/// measured against: they take long.
 const LARGE: u32 = 1_000_000;
 const POLICY_FOR_LARGE: &str = "priority";
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct PlacementBench {
-    /// Nodes of the layered random graphs, about 2.5 edges each [default: 1000 and 100000 without groups, 100000 with 10000
-    /// groups, and for `priority` 1000000 with 100000 groups].
+    /// Nodes of the layered random graphs, about 2.5 edges each [default: 1000 and 100000 without
+    /// groups, 100000 with 10000 groups, and for `priority` 1000000 with 100000 groups].
     #[arg(long, value_name = "N,..", value_delimiter = ',')]
     nodes: Vec<u32>,
-    /// Colocation groups that nodes name in their attribute `_class`: half of them of two nodes, the others of three to eight,
-    /// drawn at random; at most half as many as nodes.
+    /// Colocation groups that nodes name in their attribute `_class`: half of them of two nodes,
+    /// the others of three to eight, drawn at random; at most half as many as nodes.
     #[arg(long, value_name = "N,..", value_delimiter = ',', default_values_t = [0], requires = "nodes")]
     groups: Vec<u32>,
-    /// Variables among the nodes, each a resource that ties the nodes that read it, three on average; fewer than nodes.
+    /// Variables among the nodes, each a resource that ties the nodes that read it, three on
+    /// average; fewer than nodes.
     #[arg(long, value_name = "N,..", value_delimiter = ',', default_values_t = [0], requires = "nodes")]
     variables: Vec<u32>,
     /// Devices: one CPU, then two kinds of GPU, SYCL devices and CPUs in turn.
@@ -78,7 +81,8 @@ pub(in crate::cli) struct PlacementBench {
     /// Seed of the graphs.
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
-    /// Place once and print the growth of the peak of resident memory: what the benchmark asks of a fresh process.
+    /// Place once and print the growth of the peak of resident memory: what the benchmark asks of
+    /// a fresh process.
     #[arg(long, hide = true)]
     measure_memory: bool,
 }
@@ -101,8 +105,8 @@ struct Row {
     check_us_per_node: f64,
     native_us_per_node: f64,
     wasm_over_native: f64,
-    /// Growth of the peak of resident memory over the stage, the policy's own memory included; `null` where the system
-    /// does not say.
+    /// Growth of the peak of resident memory over the stage, the policy's own memory included;
+    /// `null` where the system does not say.
     bytes_per_node: Option<f64>,
 }
 
@@ -340,8 +344,9 @@ fn ask_memory(case: &Case<'_>) -> Result<Option<f64>> {
         .args(["--devices", &case.n_devices.to_string()])
         .args(["--policy", case.policy])
         .args(["--seed", &graph.seed.to_string()])
-        // What building the graph has freed goes back to the system at once: placement that used it again would seem to need
-        // less memory than it does. (`mallopt(3)`; elsewhere than with glibc it does nothing.)
+        // What building the graph has freed goes back to the system at once: placement that used it
+        // again would seem to need less memory than it does. (`mallopt(3)`; elsewhere than
+        // with glibc it does nothing.)
         .envs([
             ("MALLOC_TRIM_THRESHOLD_", "0"),
             ("MALLOC_MMAP_THRESHOLD_", "131072"),

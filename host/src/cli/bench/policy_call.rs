@@ -1,4 +1,5 @@
-//! `bench policy-call`: what one question to an online policy costs, and what loading a policy costs.
+//! `bench policy-call`: what one question to an online policy costs, and what loading a policy
+//! costs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,7 +80,8 @@ pub(super) fn run(args: &PolicyCallBench, output: &mut Output) -> Result<Outcome
 fn calls(args: &PolicyCallBench, progress: &Progress) -> Result<Vec<Row>> {
     let candidates = Arc::new(candidates()?);
     let tasks = tasks(&candidates);
-    // On a busy machine this thread may stand still for longer than the usual 10 ms. The metering is the same.
+    // On a busy machine this thread may stand still for longer than the usual 10 ms. The metering
+    // is the same.
     let limits = PolicyLimits::default().with_pick_deadline(Duration::from_secs(10));
     let mut policy = load(&PolicyEngine::new(limits)?)?;
     let mut session = policy.begin(0, &candidates, 0)?;
@@ -121,7 +123,8 @@ fn calls(args: &PolicyCallBench, progress: &Progress) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Cold = encoded, compiled, instantiated and configured; cached = the compiled code read from the cache folder.
+/// Cold = encoded, compiled, instantiated and configured; cached = the compiled code read from the
+/// cache folder.
 fn loads(repetitions: u32, progress: &Progress) -> Result<Vec<Row>> {
     let engine = PolicyEngine::new(PolicyLimits::default())?;
     let path = std::env::temp_dir().join(format!("placewright-bench-{}", std::process::id()));

@@ -1,7 +1,8 @@
-//! `bench placement`, its second table: placing again after a device was lost, added or shrunk, keeping what can stay.
+//! `bench placement`, its second table: placing again after a device was lost, added or shrunk,
+//! keeping what can stay.
 //!
-//! As in the first table, the policy is loaded and stays resident. A row takes enumeration for the devices that there are now,
-//! what stays, the policy in its sandbox, and the check.
+//! As in the first table, the policy is loaded and stays resident. A row takes enumeration for the
+//! devices that there are now, what stays, the policy in its sandbox, and the check.
 
 use std::sync::Arc;
 use std::time::Duration;

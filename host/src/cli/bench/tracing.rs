@@ -1,7 +1,9 @@
-//! What it costs a run that somebody listens to it: the tables of `bench dispatch` about the recorder and about a subscriber.
+//! What it costs a run that somebody listens to it: the tables of `bench dispatch` about the
+//! recorder and about a subscriber.
 //!
-//! A graph of real work, products of small matrices that take some us each. Runs without a listener, with a recorder, and with a
-//! subscriber that counts all spans follow each other in turn, so that all meet the same state of the machine.
+//! A graph of real work, products of small matrices that take some us each. Runs without a
+//! listener, with a recorder, and with a subscriber that counts all spans follow each other in
+//! turn, so that all meet the same state of the machine.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -34,7 +36,8 @@ use crate::trace::targets;
 /// Nodes of a layer.
 const WIDTH: usize = 100;
 
-/// Rows and columns of the matrices: a power of two, so that products of matrices of `1 / SIDE` are exact.
+/// Rows and columns of the matrices: a power of two, so that products of matrices of `1 / SIDE` are
+/// exact.
 const SIDE: usize = 64;
 
 /// Each element of what is fed, and so of each product.
@@ -81,8 +84,8 @@ pub(super) fn measure(
         let times = [
             timed_run(&Recorder::off())?,
             timed_run(&recorder)?,
-            // A new one each time: while a single subscriber lives that is not this thread's, `tracing` remembers of what is first
-            // met then that nobody hears it.
+            // A new one each time: while a single subscriber lives that is not this thread's,
+            // `tracing` remembers of what is first met then that nobody hears it.
             dispatcher::with_default(&Dispatch::new(counter.clone()), || {
                 timed_run(&Recorder::off())
             })?,
@@ -154,7 +157,8 @@ fn recorded_kernels(recorder: &Recorder) -> u64 {
     kernels.count() as u64
 }
 
-/// `x`, then layers of products of two neighbours of the layer before; the last one is `last`. `done` after all of the last layer.
+/// `x`, then layers of products of two neighbours of the layer before; the last one is `last`.
+/// `done` after all of the last layer.
 fn graph(n_nodes: u32) -> Result<Graph> {
     let builder = GraphBuilder::new("matmul");
     let mut before = vec![builder.placeholder::<f32>("x", [SIDE, SIDE])?];

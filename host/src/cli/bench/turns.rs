@@ -1,7 +1,7 @@
 //! Two sides that do the same work in turns, and rows of a table that tell how they compare.
 //!
-//! The sides change who begins, and a row's ratio is the median of what each round gave, so that what else the machine does meanwhile
-//! falls on both.
+//! The sides change who begins, and a row's ratio is the median of what each round gave, so that
+//! what else the machine does meanwhile falls on both.
 
 use std::time::Duration;
 

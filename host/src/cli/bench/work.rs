@@ -19,8 +19,8 @@ const SETTLING_MAX: Duration = Duration::from_secs(10);
 
 /// Work that any number of threads may repeat at one time.
 pub(super) trait Work: Sync {
-    /// Works once, checks the results, and gives the time: fresh feeds are counted, the check is not. `number` counts up; work
-    /// may vary with it.
+    /// Works once, checks the results, and gives the time: fresh feeds are counted, the check is
+    /// not. `number` counts up; work may vary with it.
     ///
     /// # Errors
     /// What went wrong, or in what the results differ from the expected ones.
@@ -37,7 +37,8 @@ pub(super) fn repeat(work: &dyn Work, duration: Duration) -> Result<Vec<Duration
     Ok(times)
 }
 
-/// Repeats `work` until it is settled how its runs go, or for a while at most: runs before that are tried in several ways.
+/// Repeats `work` until it is settled how its runs go, or for a while at most: runs before that are
+/// tried in several ways.
 pub(super) fn settle(work: &dyn Work) -> Result<()> {
     let started = Instant::now();
     for number in 0..N_RUNS_TO_SETTLE.into() {
@@ -53,13 +54,15 @@ pub(super) fn settle(work: &dyn Work) -> Result<()> {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Served {
     pub(super) n_requests: usize,
-    /// Requests of all callers per second of wall-clock time, in which each caller also checks its results.
+    /// Requests of all callers per second of wall-clock time, in which each caller also checks its
+    /// results.
     pub(super) requests_per_s: f64,
     pub(super) p50_ns: u64,
     pub(super) p99_ns: u64,
 }
 
-/// A closed loop: each of `n_callers` threads repeats `work` for a while, and begins the next run once it has checked the last.
+/// A closed loop: each of `n_callers` threads repeats `work` for a while, and begins the next run
+/// once it has checked the last.
 pub(super) fn serve(work: &dyn Work, n_callers: usize, duration: Duration) -> Result<Served> {
     // Callers that have come wait until all have, or one could not be started.
     let gate = RwLock::new(());

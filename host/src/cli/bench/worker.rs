@@ -1,8 +1,9 @@
-//! `bench worker`: work on command, so that a driver can hold one process per framework and give them turns.
+//! `bench worker`: work on command, so that a driver can hold one process per framework and give
+//! them turns.
 //!
 //! One JSON object per line on standard input, one per line on standard output: the protocol of
-//! [tests/peers](../../../../tests/peers/README.md), whose other sides are written in Python, Rust and C. An error is an answer;
-//! the end of the input ends the worker.
+//! [tests/peers](../../../../tests/peers/README.md), whose other sides are written in Python, Rust
+//! and C. An error is an answer; the end of the input ends the worker.
 
 use std::io;
 use std::io::BufRead;
@@ -61,7 +62,8 @@ enum Command {
         graph: PathBuf,
         arrays: PathBuf,
         threads: u32,
-        /// Where nodes run that ask for no device, such as `GPU:0`; by default there is one CPU device and nothing else.
+        /// Where nodes run that ask for no device, such as `GPU:0`; by default there is one CPU
+        /// device and nothing else.
         device: Option<String>,
         /// Absolute and relative, of all results.
         #[serde(default = "tolerance")]
@@ -73,7 +75,8 @@ enum Command {
         nodes: u32,
         threads: u32,
     },
-    /// Make ready products of square matrices on a device, each of the one before, instead of what was open, and run them once.
+    /// Make ready products of square matrices on a device, each of the one before, instead of what
+    /// was open, and run them once.
     #[cfg(any(feature = "cuda", feature = "opencl"))]
     OpenProducts {
         side: usize,
@@ -81,7 +84,8 @@ enum Command {
         threads: u32,
         device: String,
     },
-    /// Make ready copies of so many bytes between pinned memory of the host and a device, instead of what was open, and copy once.
+    /// Make ready copies of so many bytes between pinned memory of the host and a device, instead
+    /// of what was open, and copy once.
     #[cfg(any(feature = "cuda", feature = "opencl"))]
     OpenCopies {
         bytes: usize,

@@ -2,8 +2,9 @@
 
 use super::physical::ComputeCapability;
 
-/// Why there is no plan for the GPUs. TensorFlow's categories: [`Self::NotEnoughGpus`] and [`Self::NotOneEntryPerGpu`] are `Unknown`,
-/// [`Self::NoUnifiedMemory`] is `Internal`, all others are `InvalidArgument`.
+/// Why there is no plan for the GPUs. TensorFlow's categories: [`Self::NotEnoughGpus`] and
+/// [`Self::NotOneEntryPerGpu`] are `Unknown`, [`Self::NoUnifiedMemory`] is `Internal`, all others
+/// are `InvalidArgument`.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GpuPlanError {

@@ -10,11 +10,13 @@ use super::physical::PhysicalGpu;
 /// Below this, GPUs are small and keep less in reserve.
 const SMALL_BYTES: u64 = 2 << 30;
 
-/// Bytes for the devices of GPU `id`, as long as nothing limits them one by one. Adds to `notes` what is ignored.
+/// Bytes for the devices of GPU `id`, as long as nothing limits them one by one. Adds to `notes`
+/// what is ignored.
 ///
-/// By [`GpuOptions::per_process_memory_fraction`] that is a part of the memory, all of it or (before 1.0) what is free; without one,
-/// what is free less a reserve for driver and libraries. A reserve that would leave nothing is not made. TensorFlow's debug builds
-/// double the reserve; here it does not depend on the build.
+/// By [`GpuOptions::per_process_memory_fraction`] that is a part of the memory, all of it or
+/// (before 1.0) what is free; without one, what is free less a reserve for driver and libraries. A
+/// reserve that would leave nothing is not made. TensorFlow's debug builds double the reserve; here
+/// it does not depend on the build.
 ///
 /// # Errors
 /// [`GpuPlanError::NoUnifiedMemory`] and [`GpuPlanError::BadFraction`].

@@ -12,56 +12,67 @@ pub enum GpuEra {
     V2Late,
 }
 
-/// TensorFlow `GPUOptions`, as far as they decide which devices there are. The default is one device per GPU, with all of its memory
-/// but a reserve.
+/// TensorFlow `GPUOptions`, as far as they decide which devices there are. The default is one
+/// device per GPU, with all of its memory but a reserve.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct GpuOptions {
-    /// Ids of the GPUs that may be used, in this order, separated by commas (`3,1`); empty = all, in the driver's order.
+    /// Ids of the GPUs that may be used, in this order, separated by commas (`3,1`); empty = all,
+    /// in the driver's order.
     pub visible_device_list: String,
-    /// Share of a GPU's memory that its device may take; 0 = all but a reserve, more than 1 = beyond what there is, by unified memory.
+    /// Share of a GPU's memory that its device may take; 0 = all but a reserve, more than 1 =
+    /// beyond what there is, by unified memory.
     pub per_process_memory_fraction: f64,
-    /// Whether memory is taken from a GPU as it is needed, up to what a device may have; otherwise all of it when the first tensor asks for some.
+    /// Whether memory is taken from a GPU as it is needed, up to what a device may have; otherwise
+    /// all of it when the first tensor asks for some.
     pub allow_growth: bool,
-    /// How to split the usable GPUs, one entry each, in the order in which they are used; empty = not.
+    /// How to split the usable GPUs, one entry each, in the order in which they are used; empty =
+    /// not.
     pub virtual_devices: Vec<VirtualGpus>,
-    /// Devices of equal memory to split each GPU into that [`Self::virtual_devices`] gives no limits; 0 and 1 = do not split.
+    /// Devices of equal memory to split each GPU into that [`Self::virtual_devices`] gives no
+    /// limits; 0 and 1 = do not split.
     pub n_virtual_devices_per_gpu: u32,
     /// Whether memory is shared with the host, so that devices may take more than there is.
     pub use_unified_memory: bool,
-    /// MiB of each GPU that its device leaves to others, instead of what all else says; 0 = as all else says.
+    /// MiB of each GPU that its device leaves to others, instead of what all else says; 0 = as all
+    /// else says.
     pub system_memory_mib: u32,
     /// Streams for copies from GPU to GPU, 1 to 4; 0 = 1.
     pub n_copy_streams: u32,
-    /// Streams that the kernels of one device are dealt out to; 0 = 1. More let small kernels of independent branches run beside each other.
+    /// Streams that the kernels of one device are dealt out to; 0 = 1. More let small kernels of
+    /// independent branches run beside each other.
     pub n_compute_streams: u32,
-    /// Whether each kernel is waited for, so that an error on the GPU names its node (TensorFlow `sync_every_op`).
+    /// Whether each kernel is waited for, so that an error on the GPU names its node (TensorFlow
+    /// `sync_every_op`).
     pub sync_every_op: bool,
-    /// Whether products and convolutions of `float` may round their factors to TensorFloat-32, for speed.
+    /// Whether products and convolutions of `float` may round their factors to TensorFloat-32, for
+    /// speed.
     pub allow_tf32: bool,
-    /// Value of the environment variable `TF_MIN_GPU_MULTIPROCESSOR_COUNT`, which the caller reads: GPUs with fewer multiprocessors are
-    /// not used.
+    /// Value of the environment variable `TF_MIN_GPU_MULTIPROCESSOR_COUNT`, which the caller
+    /// reads: GPUs with fewer multiprocessors are not used.
     pub min_multiprocessor_count: Option<String>,
-    /// Value of the environment variable `TF_DEVICE_MIN_SYS_MEMORY_IN_MB`, which the caller reads: as [`Self::system_memory_mib`], and
-    /// counts instead of it.
+    /// Value of the environment variable `TF_DEVICE_MIN_SYS_MEMORY_IN_MB`, which the caller reads:
+    /// as [`Self::system_memory_mib`], and counts instead of it.
     pub min_system_memory_mib: Option<String>,
     /// Whose rules count.
     pub era: GpuEra,
 }
 
 impl GpuOptions {
-    /// Whether devices have unified memory: asked for by itself, or by a fraction of more than there is.
+    /// Whether devices have unified memory: asked for by itself, or by a fraction of more than
+    /// there is.
     pub fn wants_unified_memory(&self) -> bool {
         self.use_unified_memory || self.per_process_memory_fraction > 1.0
     }
 }
 
-/// The devices that one GPU is split into (TensorFlow `GPUOptions.Experimental.VirtualDevices`). Ordinals and priorities go with the
-/// limits one by one, or are not given for any GPU.
+/// The devices that one GPU is split into (TensorFlow `GPUOptions.Experimental.VirtualDevices`).
+/// Ordinals and priorities go with the limits one by one, or are not given for any GPU.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct VirtualGpus {
     /// MiB per device, rounded down; empty = the GPU is not split by limits.
     pub memory_limits_mib: Vec<f32>,
-    /// Devices of all GPUs are numbered by their ordinals, then in the order in which they stand here.
+    /// Devices of all GPUs are numbered by their ordinals, then in the order in which they stand
+    /// here.
     pub device_ordinals: Vec<i32>,
     /// Priorities of the devices' streams, in the range that the GPU has.
     pub priorities: Vec<i32>,

@@ -44,7 +44,8 @@ pub struct PhysicalGpu {
     pub numa_node: i32,
     /// Ids of the GPUs whose memory it can access.
     pub peers: Vec<u32>,
-    /// Ids of the GPUs that NVLinks lead to, and how many links; empty where nothing is known of them.
+    /// Ids of the GPUs that NVLinks lead to, and how many links; empty where nothing is known of
+    /// them.
     pub nvlinks: Vec<(u32, u32)>,
     /// Priorities that its streams may have; smaller is more urgent.
     pub stream_priorities: RangeInclusive<i32>,
@@ -53,7 +54,8 @@ pub struct PhysicalGpu {
 }
 
 impl PhysicalGpu {
-    /// What a device on this GPU says of itself. TensorFlow told the compute capability from 1.0 on.
+    /// What a device on this GPU says of itself. TensorFlow told the compute capability from 1.0
+    /// on.
     pub fn description(&self, id: u32, era: GpuEra) -> String {
         let Self {
             name, pci_bus_id, ..

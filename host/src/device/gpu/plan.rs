@@ -13,7 +13,8 @@ use super::virtual_gpus::check_entries;
 use crate::device::attributes::DeviceLocality;
 use crate::device::attributes::LocalLink;
 
-/// Devices on one GPU. Each has a link to each other, so thousands would be a mistake that fills memory.
+/// Devices on one GPU. Each has a link to each other, so thousands would be a mistake that fills
+/// memory.
 const DEVICES_PER_GPU_MAX: usize = 256;
 
 /// Copy streams of a device.
@@ -64,8 +65,9 @@ struct Unnumbered {
 
 /// Plans the devices of these GPUs, whose positions are their ids.
 ///
-/// `device_count` is the most GPUs to use, not devices: 0 = none, and then options are looked at only where they ask for some. Kernels
-/// need `min_compute_capability`; a GPU without such a number passes.
+/// `device_count` is the most GPUs to use, not devices: 0 = none, and then options are looked at
+/// only where they ask for some. Kernels need `min_compute_capability`; a GPU without such a number
+/// passes.
 ///
 /// # Errors
 /// [`GpuPlanError`], saying which option does not go with which GPU. No GPUs are no error.
@@ -125,7 +127,8 @@ pub fn plan_gpus(
     })
 }
 
-/// The GPUs that [`plan_gpus`] would make devices of, in their order; what else is wrong with the options is not looked at.
+/// The GPUs that [`plan_gpus`] would make devices of, in their order; what else is wrong with the
+/// options is not looked at.
 ///
 /// # Errors
 /// [`GpuPlanError`] of the list of visible GPUs.
@@ -189,8 +192,9 @@ fn split(
     Ok(())
 }
 
-/// Links lead to the devices of GPUs that this one can access, then to the others on the same GPU. What TensorFlow does not have stands
-/// behind: as many NVLinks as there are to GPUs that this one can access, or copies would not take them.
+/// Links lead to the devices of GPUs that this one can access, then to the others on the same GPU.
+/// What TensorFlow does not have stands behind: as many NVLinks as there are to GPUs that this one
+/// can access, or copies would not take them.
 #[expect(
     clippy::cast_possible_wrap,
     reason = "indices count devices, of which there are few"

@@ -5,8 +5,8 @@ use super::options::GpuOptions;
 use super::options::VirtualGpus;
 use super::physical::PhysicalGpu;
 
-/// Checks the entries, of which there is at least one, against the GPUs. The order of the checks is TensorFlow's, so that of two
-/// mistakes the same is named.
+/// Checks the entries, of which there is at least one, against the GPUs. The order of the checks is
+/// TensorFlow's, so that of two mistakes the same is named.
 ///
 /// # Errors
 /// The first that does not go.

@@ -10,7 +10,8 @@ use super::sync::current;
 use super::sync::park;
 use super::sync::spin_until;
 
-/// The bit of [`Lease::state`] that says that nobody may come any more; the others count the threads inside.
+/// The bit of [`Lease::state`] that says that nobody may come any more; the others count the
+/// threads inside.
 const CLOSED: usize = 1 << (usize::BITS - 1);
 
 /// Who uses what the thread that made it has lent.
@@ -44,7 +45,8 @@ impl Lease {
         false
     }
 
-    /// Ends what a successful [`Self::enter`] began. What this thread wrote, the owner sees when it has closed.
+    /// Ends what a successful [`Self::enter`] began. What this thread wrote, the owner sees when it
+    /// has closed.
     pub(super) fn leave(&self) {
         // Taken before: what is lent may be gone right after.
         let owner = self.owner.clone();

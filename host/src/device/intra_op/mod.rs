@@ -29,18 +29,20 @@ use tracing::warn;
 use crate::device::numa::pin_this_thread;
 use crate::trace::targets;
 
-/// How long a thread that attends looks for work after the last. ONNX Runtime's threads look for longer; in a run, and from one run
-/// to the next of a caller that only runs, the pauses are of some us.
+/// How long a thread that attends looks for work after the last. ONNX Runtime's threads look for
+/// longer; in a run, and from one run to the next of a caller that only runs, the pauses are of
+/// some us.
 const ATTENDANCE: Duration = Duration::from_micros(100);
 
 /// Looks between two readings of the clock.
 const N_LOOKS: u32 = 64;
 
-/// The threads that devices lend to loops inside their kernels (TensorFlow `intra_op_parallelism_threads`): a rayon pool, started
-/// when first asked for.
+/// The threads that devices lend to loops inside their kernels (TensorFlow
+/// `intra_op_parallelism_threads`): a rayon pool, started when first asked for.
 ///
-/// Waking a thread that sleeps takes longer than most kernels. So others may *attend*: look for loops, busily, for 100 us after the
-/// last one. An executor asks for that where it has measured that it pays.
+/// Waking a thread that sleeps takes longer than most kernels. So others may *attend*: look for
+/// loops, busily, for 100 us after the last one. An executor asks for that where it has measured
+/// that it pays.
 #[derive(Debug)]
 pub struct IntraOpPool {
     n_threads: usize,
@@ -64,8 +66,8 @@ struct Board {
     n_looking: AtomicUsize,
 }
 
-/// A thread that may attend. Not one of rayon's: what waits there for a part of its loop executes whatever else there is to do, and
-/// would attend instead of going on.
+/// A thread that may attend. Not one of rayon's: what waits there for a part of its loop executes
+/// whatever else there is to do, and would attend instead of going on.
 #[derive(Debug)]
 struct Attendant {
     /// Whether it attends, or has been asked to.
@@ -101,9 +103,9 @@ impl IntraOpPool {
         }
     }
 
-    /// An app's own pool, which it may use for other work, too: nothing here waits for a thread of it that is busy. No thread is
-    /// started beside it, so none attends. A kernel that panics on one of its threads fails its run, whatever the pool does with
-    /// panics of its own work.
+    /// An app's own pool, which it may use for other work, too: nothing here waits for a thread of
+    /// it that is busy. No thread is started beside it, so none attends. A kernel that panics
+    /// on one of its threads fails its run, whatever the pool does with panics of its own work.
     pub fn from_rayon(threads: Arc<rayon::ThreadPool>) -> Self {
         let n_threads = threads.current_num_threads();
         Self {
@@ -113,8 +115,9 @@ impl IntraOpPool {
         }
     }
 
-    /// The same, with threads that run on these processors alone; none = all. An app's own threads run where they did. Where the
-    /// system refuses, an event of level WARN says so, and they run anywhere.
+    /// The same, with threads that run on these processors alone; none = all. An app's own threads
+    /// run where they did. Where the system refuses, an event of level WARN says so, and they
+    /// run anywhere.
     #[must_use]
     pub fn with_cpus(mut self, cpus: &[u32]) -> Self {
         self.cpus = cpus.into();
@@ -131,8 +134,8 @@ impl IntraOpPool {
         self.n_threads
     }
 
-    /// The threads, for loops that rayon shares out; `None` for a single thread, which the caller has already, and where the system
-    /// refuses threads.
+    /// The threads, for loops that rayon shares out; `None` for a single thread, which the caller
+    /// has already, and where the system refuses threads.
     pub fn rayon(&self) -> Option<&rayon::ThreadPool> {
         if self.n_threads == 1 {
             return None;
@@ -150,8 +153,8 @@ impl IntraOpPool {
             .as_deref()
     }
 
-    /// Calls `body(part)` once for each part of `0..n_parts`, on this thread and on those of the pool that come. It never waits for
-    /// one that has not come.
+    /// Calls `body(part)` once for each part of `0..n_parts`, on this thread and on those of the
+    /// pool that come. It never waits for one that has not come.
     ///
     /// # Panics
     /// If `body` does.
@@ -170,8 +173,8 @@ impl IntraOpPool {
         });
     }
 
-    /// The same, without waking a thread that sleeps: those that attend come. It is worth it for work of some 4 us, `for_each` for
-    /// some 60 us.
+    /// The same, without waking a thread that sleeps: those that attend come. It is worth it for
+    /// work of some 4 us, `for_each` for some 60 us.
     ///
     /// # Panics
     /// If `body` does.
@@ -184,8 +187,9 @@ impl IntraOpPool {
         self.board.n_looking.load(Relaxed) > 0
     }
 
-    /// Asks threads to attend: one fewer than the pool has, as the caller works, too, and of those the first for whose number
-    /// `make_wish()` says yes. Each leaves before its time when it says no.
+    /// Asks threads to attend: one fewer than the pool has, as the caller works, too, and of those
+    /// the first for whose number `make_wish()` says yes. Each leaves before its time when it
+    /// says no.
     pub(crate) fn gather<W>(&self, make_wish: impl Fn() -> W)
     where
         W: Fn(usize) -> bool + Send + 'static,
@@ -367,7 +371,8 @@ mod tests {
             let is_wanted = Arc::clone(&is_wanted);
             move |_| is_wanted.load(Relaxed)
         };
-        // The thread may leave, by the clock, between the look and the loop, which then is the caller's alone.
+        // The thread may leave, by the clock, between the look and the loop, which then is the
+        // caller's alone.
         let comes = || {
             pool.gather(wish);
             if !pool.is_attended() {

@@ -1,5 +1,5 @@
-//! What [`super::lease`] is made of. The package `tests/loom` compiles it with the model checker's atomics and threads in the place of
-//! these.
+//! What [`super::lease`] is made of. The package `tests/loom` compiles it with the model checker's
+//! atomics and threads in the place of these.
 
 pub(super) use std::sync::atomic::AtomicUsize;
 pub(super) use std::sync::atomic::Ordering;

@@ -1,8 +1,8 @@
 //! A loop that the calling thread shares with others.
 //!
-//! The caller works from the start and never waits for a thread that has not come yet: on a machine that is busy otherwise, a loop
-//! takes no longer than on one thread. Helpers that come when the loop is over find it closed and leave without touching what the
-//! caller lent.
+//! The caller works from the start and never waits for a thread that has not come yet: on a machine
+//! that is busy otherwise, a loop takes no longer than on one thread. Helpers that come when the
+//! loop is over find it closed and leave without touching what the caller lent.
 #![expect(
     unsafe_code,
     reason = "helpers outlive the loop that they are asked for, so its closure is lent to them without a lifetime"
@@ -31,13 +31,14 @@ pub(super) struct Team {
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
-// SAFETY: `body` is `Sync`, and it is called only between `enter` and `leave`, for whose end the caller waits.
+// SAFETY: `body` is `Sync`, and it is called only between `enter` and `leave`, for whose end the
+// caller waits.
 unsafe impl Send for Team {}
 // SAFETY: as above; the other fields are `Sync`.
 unsafe impl Sync for Team {}
 
-/// Calls `body(part)` once for each part of `0..n_parts`, on this thread and on those to whom `ask` gives the team. What `ask` makes
-/// is dropped when the loop is over.
+/// Calls `body(part)` once for each part of `0..n_parts`, on this thread and on those to whom `ask`
+/// gives the team. What `ask` makes is dropped when the loop is over.
 ///
 /// # Panics
 /// If `body` does, when no thread is in it any more.
@@ -47,7 +48,8 @@ pub(super) fn for_each<Asked>(
     ask: impl FnOnce(&Arc<Team>) -> Asked,
 ) {
     let body: *const (dyn Fn(usize) + Sync + '_) = body;
-    // SAFETY: the types differ in the lifetime alone. Nobody calls it after `Loan` is dropped, which waits for all who do.
+    // SAFETY: the types differ in the lifetime alone. Nobody calls it after `Loan` is dropped,
+    // which waits for all who do.
     let body: *const (dyn Fn(usize) + Sync + 'static) = unsafe { std::mem::transmute(body) };
     let team = Arc::new(Team {
         body,
@@ -85,9 +87,10 @@ impl Team {
         self.is_taken.iter().any(|is_taken| !is_taken.load(Relaxed))
     }
 
-    /// Works on parts until none is left, unless the loop is over. The same parts go to the same helper in each loop of as many
-    /// parts, as far as all are equally fast: their data may stand in its core's caches. The caller begins with the first parts,
-    /// helper 0 of `n_helpers` with the last.
+    /// Works on parts until none is left, unless the loop is over. The same parts go to the same
+    /// helper in each loop of as many parts, as far as all are equally fast: their data may
+    /// stand in its core's caches. The caller begins with the first parts, helper 0 of
+    /// `n_helpers` with the last.
     pub(super) fn help(&self, helper: usize, n_helpers: usize) {
         let n_parts = self.is_taken.len();
         if self.lease.enter() {
@@ -97,7 +100,8 @@ impl Team {
         }
     }
 
-    /// Does the parts that nobody has taken, in this order. The caller, and who has entered, may call it.
+    /// Does the parts that nobody has taken, in this order. The caller, and who has entered, may
+    /// call it.
     fn work(&self, parts: impl Iterator<Item = usize>) {
         // SAFETY: the closure is lent to this thread.
         let body = unsafe { &*self.body };

@@ -42,7 +42,8 @@ impl KernelContext<'_> {
     /// The handle that data input `index` holds, to a resource of type `R` on this device.
     ///
     /// # Errors
-    /// [`KernelError::Tensor`] if the input is no handle; [`ResourceError::OtherDevice`], [`ResourceError::OtherType`].
+    /// [`KernelError::Tensor`] if the input is no handle; [`ResourceError::OtherDevice`],
+    /// [`ResourceError::OtherType`].
     pub fn resource_handle<R: Resource>(
         &self,
         index: usize,

@@ -21,8 +21,8 @@ use super::error::ResourceError;
 /// Container of resources whose creator names none, where the manager was made without another.
 const DEFAULT_CONTAINER: &str = "localhost";
 
-/// Something that stays on a device between runs. Shared by whoever holds a reference: deleting it from its manager only ends its
-/// name.
+/// Something that stays on a device between runs. Shared by whoever holds a reference: deleting it
+/// from its manager only ends its name.
 pub trait Resource: Any + Send + Sync {
     /// What it is, in words, for reports.
     fn describe(&self) -> String;
@@ -33,11 +33,13 @@ pub trait Resource: Any + Send + Sync {
     }
 }
 
-/// The resources of one device, by container, type and name (TensorFlow `ResourceMgr`): two resources of different types may have
-/// the same name. A value behind an `Arc`; every method may be called from any thread.
+/// The resources of one device, by container, type and name (TensorFlow `ResourceMgr`): two
+/// resources of different types may have the same name. A value behind an `Arc`; every method may
+/// be called from any thread.
 ///
 /// # Errors
-/// Methods that create while [`Self::lookup_or_create`] runs the creator, on its thread, give [`ResourceError::CalledBack`].
+/// Methods that create while [`Self::lookup_or_create`] runs the creator, on its thread, give
+/// [`ResourceError::CalledBack`].
 pub struct ResourceManager {
     default_container: String,
     state: Mutex<State>,
@@ -120,7 +122,8 @@ impl ResourceManager {
         self.insert::<R>(container, name, Held::Owned(resource))
     }
 
-    /// Adds a resource that the manager does not keep alive: it is there as long as somebody else holds it.
+    /// Adds a resource that the manager does not keep alive: it is there as long as somebody else
+    /// holds it.
     ///
     /// # Errors
     /// As [`Self::create`].
@@ -172,11 +175,13 @@ impl ResourceManager {
         Ok(keys.iter().map(find).collect())
     }
 
-    /// The resource of this type and name, made by `create` if it is not there: of several callers at one time one creates, and
-    /// the others get what it made. `create` runs under the manager's lock, so it must not call the manager.
+    /// The resource of this type and name, made by `create` if it is not there: of several callers
+    /// at one time one creates, and the others get what it made. `create` runs under the
+    /// manager's lock, so it must not call the manager.
     ///
     /// # Errors
-    /// What `create` says, and nothing is stored; [`ResourceError::Finalized`] and [`ResourceError::CalledBack`].
+    /// What `create` says, and nothing is stored; [`ResourceError::Finalized`] and
+    /// [`ResourceError::CalledBack`].
     pub fn lookup_or_create<R: Resource, E: From<ResourceError>>(
         &self,
         container: &str,
@@ -207,8 +212,8 @@ impl ResourceManager {
     /// Ends the name of a resource. Who holds it keeps it.
     ///
     /// # Errors
-    /// [`ResourceError::NoContainer`], [`ResourceError::NotFound`], and [`ResourceError::NotOwned`] for one that was created
-    /// unowned.
+    /// [`ResourceError::NoContainer`], [`ResourceError::NotFound`], and [`ResourceError::NotOwned`]
+    /// for one that was created unowned.
     pub fn delete<R: Resource>(&self, container: &str, name: &str) -> Result<(), ResourceError> {
         let dropped = self.lock()?.remove::<R>(container, name)?;
         // Outside the lock: what is dropped may hold handles of its own.
@@ -245,7 +250,8 @@ impl ResourceManager {
         Ok(())
     }
 
-    /// One line per resource: `CONTAINER/NAME TYPE: DESCRIPTION`, sorted. Empty while a resource is being made by this thread.
+    /// One line per resource: `CONTAINER/NAME TYPE: DESCRIPTION`, sorted. Empty while a resource is
+    /// being made by this thread.
     pub fn describe(&self) -> Vec<String> {
         let listed = self.listed().into_iter();
         let lines = listed.map(|(label, resource)| {
@@ -264,7 +270,8 @@ impl ResourceManager {
             .fold(0, u64::saturating_add)
     }
 
-    /// What there is, with `CONTAINER/NAME TYPE`; held, so that it can be asked, and let go, without the lock.
+    /// What there is, with `CONTAINER/NAME TYPE`; held, so that it can be asked, and let go,
+    /// without the lock.
     fn listed(&self) -> Vec<(String, Option<Arc<dyn Resource>>)> {
         let Ok(state) = self.lock() else {
             return Vec::new();
@@ -289,8 +296,8 @@ impl ResourceManager {
     }
 
     fn lock(&self) -> Result<MutexGuard<'_, State>, ResourceError> {
-        // A creator that calls back would wait for itself. Only this thread can have written its own id, so what another one
-        // writes meanwhile does not matter.
+        // A creator that calls back would wait for itself. Only this thread can have written its
+        // own id, so what another one writes meanwhile does not matter.
         if let Some(creation) = &*self.creation()
             && creation.thread == thread::current().id()
         {
@@ -326,7 +333,8 @@ impl Held {
         }
     }
 
-    /// Asked without holding it, which would make this the last holder where the owner lets go meanwhile.
+    /// Asked without holding it, which would make this the last holder where the owner lets go
+    /// meanwhile.
     fn is_gone(&self) -> bool {
         match self {
             Self::Owned(_) => false,

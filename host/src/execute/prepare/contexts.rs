@@ -26,7 +26,8 @@ pub(super) struct Contexts {
     own: Vec<Option<Arc<dyn DeviceContext>>>,
     /// Per device whether it wants to know what its kernels have used; empty where none does.
     is_recording: Vec<bool>,
-    /// Per device whether its work may be under way when its kernels have returned; empty where all work is done then.
+    /// Per device whether its work may be under way when its kernels have returned; empty where
+    /// all work is done then.
     is_deferred: Vec<bool>,
     /// Per step whether it is a copy that may end later than it starts; empty where none does.
     copies_later: Vec<bool>,
@@ -80,8 +81,8 @@ impl Program {
         flag(&self.contexts.is_recording, device.index())
     }
 
-    /// Whether a device's work may still be under way when a kernel has returned: it records what its kernels have used, or its
-    /// contexts copy asynchronously.
+    /// Whether a device's work may still be under way when a kernel has returned: it records what
+    /// its kernels have used, or its contexts copy asynchronously.
     #[inline]
     pub(in crate::execute) fn is_deferred(&self, device: DeviceId) -> bool {
         flag(&self.contexts.is_deferred, device.index())
@@ -116,7 +117,8 @@ impl Workshop {
         Ok(contexts)
     }
 
-    /// Per step the context that its device gives its node; for a transfer, what the sender gives the node that made the tensor.
+    /// Per step the context that its device gives its node; for a transfer, what the sender gives
+    /// the node that made the tensor.
     fn own_contexts(
         &self,
         plan: &Plan,
@@ -168,7 +170,8 @@ impl Workshop {
     }
 }
 
-/// The memory that a step copies a tensor from, towards the host or another device; `None` for all other steps.
+/// The memory that a step copies a tensor from, towards the host or another device; `None` for all
+/// other steps.
 fn source_space(plan: &Plan, id: StepId) -> Option<MemorySpace> {
     let step = plan.step(id);
     match step.kind {

@@ -1,5 +1,5 @@
-//! Operations that end later than they start, on whichever thread: asynchronous kernels, and copies out of devices that say
-//! when they have ended. No thread waits for one.
+//! Operations that end later than they start, on whichever thread: asynchronous kernels, and copies
+//! out of devices that say when they have ended. No thread waits for one.
 
 use std::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
@@ -32,7 +32,8 @@ pub(in crate::execute) enum LaterStart<'a> {
     Sent,
 }
 
-/// What an operation that may end later is started with, now, at `start_ns`; `None` for all other operations.
+/// What an operation that may end later is started with, now, at `start_ns`; `None` for all other
+/// operations.
 pub(in crate::execute) fn start_later<'a>(
     stage: &'a Stage,
     request: &'a Request,
@@ -186,7 +187,8 @@ impl<'a> Visit<'a> {
         bytes
     }
 
-    /// What an asynchronous kernel is started with: copies of its inputs where they stand in an arena.
+    /// What an asynchronous kernel is started with: copies of its inputs where they stand in an
+    /// arena.
     fn async_context(&self, node: NodeId) -> Result<AsyncKernelContext, ExecuteError> {
         let frame = self.stage.frame();
         let inputs = self.stage.compiled.inputs(self.operation).iter();

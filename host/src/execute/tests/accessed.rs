@@ -180,7 +180,8 @@ impl EventManager for Events {
 struct Cells {
     id: MemoryId,
     values: Mutex<Vec<f32>>,
-    /// What the host sees of them, if it sees them: NaN, as none of the device's work has reached it.
+    /// What the host sees of them, if it sees them: NaN, as none of the device's work has reached
+    /// it.
     stale: Option<Box<[u8]>>,
     len_bytes: usize,
     last_use: AtomicU64,
@@ -461,7 +462,8 @@ const CHAIN: &str = "
 type Wrap = fn(Arc<Accelerator>) -> Arc<dyn Device>;
 
 impl Bench {
-    /// An accelerator whose memory nobody sees, and runs that do not wait for its queue, which tests may hold.
+    /// An accelerator whose memory nobody sees, and runs that do not wait for its queue, which
+    /// tests may hold.
     fn new(wrap: Wrap) -> Self {
         Self::build(Sight::Hidden, wrap, false)
     }
@@ -689,7 +691,8 @@ fn a_device_that_panics_when_it_is_handed_tensors_fails_the_run() {
             for (prepared, (node, said)) in prepared.iter().zip([
                 ("`a` (QNeg)", "the device panicked: no events left"),
                 ("`soon` (QLater)", "the device panicked: no events left"),
-                // The device panics when the kernel has lost its tensors, where nobody can be told.
+                // The device panics when the kernel has lost its tensors, where nobody can be
+                // told.
                 ("`lost` (QLost)", "dropped its callback"),
             ]) {
                 let error = bench.run(prepared, 1.0).unwrap_err();

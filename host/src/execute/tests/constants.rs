@@ -43,7 +43,8 @@ fn constants_are_made_once_and_shared_by_plans() {
     assert_eq!(fetched.unwrap(), [[2.0, 4.0, 6.0, 8.0]]);
 }
 
-/// Adds its inputs. A constant second one is doubled while it is packed, so that results tell which form was read.
+/// Adds its inputs. A constant second one is doubled while it is packed, so that results tell which
+/// form was read.
 struct Packs(Arc<AtomicU64>);
 
 impl Kernel for Packs {

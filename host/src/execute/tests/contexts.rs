@@ -227,7 +227,8 @@ impl Drop for Note {
     }
 }
 
-/// Uses temporary memory, one piece after the other, and leaves a note in the run's container; a negative input fails.
+/// Uses temporary memory, one piece after the other, and leaves a note in the run's container; a
+/// negative input fails.
 struct Scratch {
     device_numbers: Arc<Mutex<Vec<u64>>>,
     is_cursed: Arc<AtomicBool>,

@@ -298,7 +298,8 @@ impl Bench {
         Ok(values.map(<[f32]>::to_vec).collect())
     }
 
-    /// Runs time after time: the fetches are these multiples of what is fed, and no thread has waited for a copy.
+    /// Runs time after time: the fetches are these multiples of what is fed, and no thread has
+    /// waited for a copy.
     fn check(&self, fetches: &[&str], expected: &[f32]) {
         let prepared = self.prepare(fetches, &[]);
         let n_waited = || self.port.port.n_waited.load(Ordering::Relaxed);
@@ -387,7 +388,8 @@ fn the_cpu_computes_while_a_copy_is_under_way() {
         let under_way: Arc<(Mutex<Option<Copy>>, Condvar)> = Arc::default();
         let mut world = world();
         let shared = Arc::clone(&under_way);
-        // Ends the copy, from inside a kernel; its send stands before the one that lets this kernel start.
+        // Ends the copy, from inside a kernel; its send stands before the one that lets this kernel
+        // start.
         world.add("End", move |_, inputs| {
             let (copy, started) = &*shared;
             let is_missing = |copy: &mut Option<Copy>| copy.is_none();

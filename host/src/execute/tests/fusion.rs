@@ -67,7 +67,8 @@ impl KernelDevice for Fusing {
     }
 }
 
-/// Kernels that the fusing devices use: `NegNeg` is its input, `NegSum` adds and negates; they count their calls.
+/// Kernels that the fusing devices use: `NegNeg` is its input, `NegSum` adds and negates; they
+/// count their calls.
 struct Fused {
     world: FakeWorld,
     n_calls: Arc<AtomicU64>,

@@ -87,7 +87,8 @@ fn ones() -> (&'static str, [f32; 4]) {
     ("x", [1.0; 4])
 }
 
-/// Runs the nodes of `text`, the last of which is `s`, time after time, each after `begin`: its values are these each time.
+/// Runs the nodes of `text`, the last of which is `s`, time after time, each after `begin`: its
+/// values are these each time.
 fn check(world: FakeWorld, text: &str, n_threads: usize, begin: impl Fn(), expected: f32) {
     let bench = Bench::new(world, Sketch::parse(text), &threads(n_threads));
     let prepared = bench.prepare(&["x"], &["s"], &[]).unwrap();

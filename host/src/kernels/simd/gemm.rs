@@ -9,8 +9,8 @@ use crate::kernels::Threads;
 use crate::tensor::Complex64;
 use crate::tensor::Complex128;
 
-/// Element types that crate `gemm` multiplies at full speed. It picks the product by type, so no other type may
-/// implement this.
+/// Element types that crate `gemm` multiplies at full speed. It picks the product by type, so no
+/// other type may implement this.
 pub(crate) trait GemmElement: Arithmetic {}
 
 impl GemmElement for f32 {}
@@ -74,7 +74,8 @@ pub(crate) fn gemm<T: GemmElement>(
     });
 }
 
-/// Time of a product on one thread, from the rates of a core of 2023: 100 Gflop/s, and 60 GB/s for the right side.
+/// Time of a product on one thread, from the rates of a core of 2023: 100 Gflop/s, and 60 GB/s for
+/// the right side.
 pub(super) fn estimate_ns(rows: usize, inner: usize, columns: usize) -> u64 {
     let elements = inner.saturating_mul(columns);
     let arithmetic = elements.saturating_mul(rows) / 50;
@@ -114,8 +115,8 @@ unsafe impl<T: Send> Sync for Target<T> {}
 /// The rows and columns `block` of a product.
 ///
 /// # Safety
-/// The shapes of `lhs` and `rhs` agree, no dimension is zero, the block lies in the result, which starts at `out`, and nobody else
-/// uses these elements.
+/// The shapes of `lhs` and `rhs` agree, no dimension is zero, the block lies in the result, which
+/// starts at `out`, and nobody else uses these elements.
 unsafe fn multiply_block<T: GemmElement>(
     lhs: MatrixView<'_, T>,
     rhs: MatrixView<'_, T>,
@@ -123,16 +124,17 @@ unsafe fn multiply_block<T: GemmElement>(
     row_stride: usize,
     block: [Range<usize>; 2],
 ) {
-    // Lengths of slices are at most `isize::MAX`, and so is every stride that leads to another element; a stride that
-    // is never taken may be anything.
+    // Lengths of slices are at most `isize::MAX`, and so is every stride that leads to another
+    // element; a stride that is never taken may be anything.
     let stride = |elements: usize| isize::try_from(elements).unwrap_or(0);
     let [rows, columns] = block;
     // SAFETY: the block's first element.
     let out = unsafe { out.add(rows.start * row_stride + columns.start) };
     let lhs_data = lhs.data()[rows.start * lhs.row_stride()..].as_ptr();
     let rhs_data = rhs.data()[columns.start * rhs.column_stride()..].as_ptr();
-    // SAFETY: `MatrixView` holds that every element that these shapes and strides reach lies in its slice; for the result the
-    // caller does. The destination is not read (`read_dst` is false). `T` is a type that the crate knows (`GemmElement`).
+    // SAFETY: `MatrixView` holds that every element that these shapes and strides reach lies in its
+    // slice; for the result the caller does. The destination is not read (`read_dst` is false).
+    // `T` is a type that the crate knows (`GemmElement`).
     unsafe {
         gemm::gemm(
             rows.len(),

@@ -1,4 +1,5 @@
-//! Calls that need `unsafe`: everything that comes in is a checked view, nothing else of the program sees a pointer.
+//! Calls that need `unsafe`: everything that comes in is a checked view, nothing else of the
+//! program sees a pointer.
 
 mod gemm;
 mod packed;

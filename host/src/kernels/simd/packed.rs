@@ -1,9 +1,10 @@
 //! Products with a right-hand matrix that was put in order before: weights, filters.
 //!
-//! The order is that in which the product reads: the columns in panels of a few vectors, within a panel row after row. A tile of the
-//! result (some rows of one panel) stands in registers while the whole inner dimension goes by, so nothing is read twice from
-//! beyond the first cache and nothing of the left side is copied. What a row of the left side is, is free: a piece of a matrix, or
-//! the pixels under a window ([`Segment`]).
+//! The order is that in which the product reads: the columns in panels of a few vectors, within a
+//! panel row after row. A tile of the result (some rows of one panel) stands in registers while the
+//! whole inner dimension goes by, so nothing is read twice from beyond the first cache and nothing
+//! of the left side is copied. What a row of the left side is, is free: a piece of a matrix, or the
+//! pixels under a window ([`Segment`]).
 
 use std::ops::Range;
 
@@ -79,8 +80,8 @@ impl RowStarts<'_> {
     }
 }
 
-/// Vectors of a whole panel, by the lanes of a vector: with the rows of a tile ([`tile_rows`]) they fill the registers (32 of 16
-/// lanes; 16 of 8 lanes).
+/// Vectors of a whole panel, by the lanes of a vector: with the rows of a tile ([`tile_rows`]) they
+/// fill the registers (32 of 16 lanes; 16 of 8 lanes).
 const fn panel_vectors(lanes: usize) -> usize {
     match lanes {
         8 => 2,
@@ -109,8 +110,9 @@ pub(crate) fn lanes() -> usize {
     Lanes.dispatch()
 }
 
-/// Lanes of the vectors that a matrix of so many columns is multiplied in. Half of an AVX-512 vector would be empty for up to 8
-/// columns, and on cores that execute it as two halves each empty one costs what a full one does.
+/// Lanes of the vectors that a matrix of so many columns is multiplied in. Half of an AVX-512
+/// vector would be empty for up to 8 columns, and on cores that execute it as two halves each empty
+/// one costs what a full one does.
 fn lanes_for(columns: usize) -> usize {
     #[cfg(target_arch = "x86_64")]
     if columns <= 8 && Avx2Isa::new().is_some() {
@@ -289,7 +291,8 @@ impl SimdOp for Product<'_> {
                     let at = self.lhs.starts.get(row + index);
                     *start = self.lhs.data[at..at + extent].as_ptr();
                 }
-                // SAFETY: `multiply_packed` has compared the shape of the result, and this row and column lie in it.
+                // SAFETY: `multiply_packed` has compared the shape of the result, and this row and
+                // column lie in it.
                 let out = unsafe { self.out.start().add(row * self.row_stride + first) };
                 // Rows without gaps, whose ends are written before the rows that follow.
                 let n_writable = if self.rhs.columns == n_columns && self.row_stride == n_columns {
@@ -310,8 +313,9 @@ impl SimdOp for Product<'_> {
                     clippy::multiple_unsafe_ops_per_block,
                     reason = "one of these calls is made"
                 )]
-                // SAFETY: each of these rows has `extent` elements, the panel its vectors for the whole inner dimension, and the
-                // result these rows and columns; the `n_writable` elements from here on are of rows that are written now or later.
+                // SAFETY: each of these rows has `extent` elements, the panel its vectors for the
+                // whole inner dimension, and the result these rows and columns; the
+                // `n_writable` elements from here on are of rows that are written now or later.
                 unsafe {
                     match (n_vectors, n_rows) {
                         (4, 6) => tile.fill::<I, 6, 4>(isa),
@@ -348,12 +352,13 @@ struct Tile<'a> {
     out: *mut f32,
     row_stride: usize,
     n_columns: usize,
-    /// Elements of the result, from the tile's first on, that whole vectors may be written to: what lies beyond the columns is
-    /// written again.
+    /// Elements of the result, from the tile's first on, that whole vectors may be written to:
+    /// what lies beyond the columns is written again.
     n_writable: usize,
 }
 
-/// The body once for each row of a tile. A loop of this length is not always unrolled, and then the sums leave the registers.
+/// The body once for each row of a tile. A loop of this length is not always unrolled, and then the
+/// sums leave the registers.
 macro_rules! for_rows {
     ($r:ident, $body:expr) => {
         for_rows!($r, $body; 0 1 2 3 4 5 6 7)
@@ -368,9 +373,9 @@ macro_rules! for_rows {
 
 impl Tile<'_> {
     /// # Safety
-    /// The first `R` rows have all segments, the panel has `V` vectors per inner element, and the result has `R` rows of
-    /// `n_columns` elements: at most `V` vectors, and more than `V - 1`. The result has `n_writable` elements, and those beyond this
-    /// tile's are not written yet.
+    /// The first `R` rows have all segments, the panel has `V` vectors per inner element, and the
+    /// result has `R` rows of `n_columns` elements: at most `V` vectors, and more than `V - 1`.
+    /// The result has `n_writable` elements, and those beyond this tile's are not written yet.
     #[inline(always)]
     #[expect(
         clippy::needless_range_loop,

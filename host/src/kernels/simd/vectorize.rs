@@ -6,9 +6,10 @@ use rten_simd::SimdOp;
 use crate::tensor::DType;
 use crate::tensor::Element;
 
-/// Calls `body`, compiled once for each kind of vectors up to AVX-512 where `T` is `f32`: what it calls must be inlined into it,
-/// so it should be a plain loop. For other types it is compiled once, for vectors that every machine has: they are rarer, and each
-/// further version of hundreds of loops costs time to compile.
+/// Calls `body`, compiled once for each kind of vectors up to AVX-512 where `T` is `f32`: what it
+/// calls must be inlined into it, so it should be a plain loop. For other types it is compiled
+/// once, for vectors that every machine has: they are rarer, and each further version of hundreds
+/// of loops costs time to compile.
 #[inline]
 pub(crate) fn vectorize<T: Element, R>(body: impl FnOnce() -> R) -> R {
     // A constant, so that the other versions are not even generated.

@@ -17,8 +17,8 @@ use crate::policy::plan::PlanBook;
 use crate::policy::ticker::CallEnd;
 use crate::policy::view::View;
 
-/// Host work of one evaluation of a plan, per node and edge, in units of fuel. About what a guest would burn for the same
-/// work; what matters is that it is the same on every machine.
+/// Host work of one evaluation of a plan, per node and edge, in units of fuel. About what a guest
+/// would burn for the same work; what matters is that it is the same on every machine.
 const FUEL_PER_EVALUATED_ITEM: u64 = 8;
 /// Crossing into the host and back, whatever is asked: some 50 ns.
 const FUEL_PER_CALL: u64 = 64;
@@ -32,7 +32,8 @@ pub(in crate::policy) struct State {
     call: Option<Call>,
     /// Runs that the guest holds handles of.
     profiles: Vec<Option<source::Profile>>,
-    /// What imports may still cost in this call, where calls are metered by fuel: wasm fuel does not see host work.
+    /// What imports may still cost in this call, where calls are metered by fuel: wasm fuel does
+    /// not see host work.
     host_fuel_left: Option<u64>,
 }
 
@@ -93,7 +94,8 @@ impl State {
         plan.ok_or_else(|| format_err!("the call has no plan"))
     }
 
-    /// Takes what an import costs, beside the call itself, off the fuel. Every import comes here once.
+    /// Takes what an import costs, beside the call itself, off the fuel. Every import comes here
+    /// once.
     fn charge(&mut self, fuel: u64) -> Result<()> {
         if let Some(left) = &mut self.host_fuel_left {
             let fuel = fuel.saturating_add(FUEL_PER_CALL);
@@ -138,7 +140,8 @@ impl State {
         Ok(strings)
     }
 
-    /// Something that costs about as much as one item for every device, and a walk over the bytes that ask for it.
+    /// Something that costs about as much as one item for every device, and a walk over the bytes
+    /// that ask for it.
     fn of_devices<T>(&mut self, n_bytes_asked: usize, get: impl FnOnce(&View) -> T) -> Result<T> {
         let n_devices = u64::from(self.view()?.count());
         self.charge((n_bytes_asked as u64).saturating_add(n_devices.saturating_mul(16)))?;
@@ -180,7 +183,8 @@ pub(super) fn add_to_linker(linker: &mut Linker<State>) -> Result<()> {
     graphs::add_to_linker::<_, HasSelf<State>>(linker, |state| state)?;
     planning::add_to_linker::<_, HasSelf<State>>(linker, |state| state)?;
     log::add_to_linker::<_, HasSelf<State>>(linker, |state| state)?;
-    // The only import that needs the store itself, where the fuel is; generated imports see its data alone.
+    // The only import that needs the store itself, where the fuel is; generated imports see its
+    // data alone.
     linker.allow_shadowing(true);
     let name = format!(
         "placewright:policy/planning@{}",
@@ -476,8 +480,8 @@ impl planning::HostPlan for State {
     }
 
     fn move_(&mut self, _: Resource<PlanHandle>, nodes: Vec<u32>, device: u32) -> Result<()> {
-        // Charged afterwards, when it is known whose groups are how large: a call looks at no node twice, so what it can do
-        // before it is refused is bounded.
+        // Charged afterwards, when it is known whose groups are how large: a call looks at no node
+        // twice, so what it can do before it is refused is bounded.
         let n_visited = self.plan()?.move_and_count(&nodes, device);
         self.charge(n_visited as u64)
     }
@@ -565,7 +569,8 @@ impl log::Host for State {
             log::Level::Warn => LogLevel::Warn,
             log::Level::Error => LogLevel::Error,
         };
-        // Taken in before it is charged: the message of a panic must not be lost to the fuel that it costs.
+        // Taken in before it is charged: the message of a panic must not be lost to the fuel that
+        // it costs.
         self.messages.emit(level, &message);
         self.charge(message.len() as u64)
     }

@@ -1,4 +1,5 @@
-//! A random placement problem as plain data: what a test may print, take a constraint from, and build again.
+//! A random placement problem as plain data: what a test may print, take a constraint from, and
+//! build again.
 
 use std::fmt;
 use std::sync::Arc;
@@ -285,7 +286,8 @@ fn device_id(index: usize) -> DeviceId {
     DeviceId(u32::try_from(index).expect("cases are small"))
 }
 
-/// 1 to 12 devices of up to four types in up to two tasks, 1 to 16 nodes; about half of them can be placed.
+/// 1 to 12 devices of up to four types in up to two tasks, 1 to 16 nodes; about half of them can be
+/// placed.
 pub(super) fn arbitrary() -> impl Strategy<Value = Case> {
     let device = (
         prop_oneof![5 => Just(0), 3 => Just(1), 1 => Just(2), 1 => Just(3_usize)],

@@ -1,17 +1,22 @@
-//! The rules of placement once more, as directly as they can be written: sets of nodes, and every device tried.
+//! The rules of placement once more, as directly as they can be written: sets of nodes, and every
+//! device tried.
 //!
-//! 1. A node runs where its op has a kernel. One without any that asks for another task than that of the default device is taken
-//!    to have kernels there: of the type that it asks for, or of all. XLA types count only if asked for, or if nothing else is left for its group.
+//! 1. A node runs where its op has a kernel. One without any that asks for another task than that
+//!    of the default device is taken to have kernels there: of the type that it asks for, or of
+//!    all. XLA types count only if asked for, or if nothing else is left for its group.
 //! 2. A pinned node runs where it is pinned, whatever it requests.
-//! 3. A reference or resource edge ties producer and consumer. Where the groups of both ask for devices that contradict each
-//!    other, what the consumer's group asks for is void; what pins and generators of references or resources ask for is not.
+//! 3. A reference or resource edge ties producer and consumer. Where the groups of both ask for
+//!    devices that contradict each other, what the consumer's group asks for is void; what pins and
+//!    generators of references or resources ask for is not.
 //! 4. Nodes that name a group in `_class`, and the node of that name, are tied.
 //! 5. A request that is not void is met, as are all that are tied to it.
 //!
-//! Edges go first, in order of their consumers. With soft placement a request may give up type and index, and 4 may be dropped.
+//! Edges go first, in order of their consumers. With soft placement a request may give up type and
+//! index, and 4 may be dropped.
 //!
-//! Of the devices that are left for a group, the default one comes first, then those whose kernels have the largest priority (0 for
-//! all where members disagree), then those of the largest type priority, then by name.
+//! Of the devices that are left for a group, the default one comes first, then those whose kernels
+//! have the largest priority (0 for all where members disagree), then those of the largest type
+//! priority, then by name.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -180,8 +185,9 @@ impl<'a> Rules<'a> {
         ids.collect::<Result<_, _>>().expect("cases are small")
     }
 
-    /// Where TensorFlow's placer puts the nodes: first all but generators, in their order, then those; the first member of a group
-    /// decides for it. Metadata ops and matching identities go where the producer of their first input is, if it is placed; generators
+    /// Where TensorFlow's placer puts the nodes: first all but generators, in their order, then
+    /// those; the first member of a group decides for it. Metadata ops and matching identities
+    /// go where the producer of their first input is, if it is placed; generators
     /// where all that wait for them are.
     pub(super) fn tensorflows_choice(&self) -> Vec<u32> {
         let nodes = &self.case.nodes;
@@ -224,8 +230,8 @@ impl<'a> Rules<'a> {
         placed.into_iter().flatten().collect()
     }
 
-    /// An identity that nobody says where to put, on the only way from a node to another, or to the end of the graph, that ask for
-    /// devices in the same words.
+    /// An identity that nobody says where to put, on the only way from a node to another, or to the
+    /// end of the graph, that ask for devices in the same words.
     fn is_matching_identity(&self, index: usize) -> bool {
         let nodes = &self.case.nodes;
         let node = &nodes[index];
@@ -315,7 +321,8 @@ fn kernels(case: &Case, node: &CaseNode) -> Priorities {
     })
 }
 
-/// The kernels that both have. Where both have priorities and they disagree on the order, there are none.
+/// The kernels that both have. Where both have priorities and they disagree on the order, there are
+/// none.
 fn common(a: &Priorities, b: &Priorities) -> Priorities {
     let of = |one: &Priorities, other: &Priorities| -> Priorities {
         std::array::from_fn(|number| one[number].filter(|_| other[number].is_some()))

@@ -63,7 +63,8 @@ pub(in crate::backend) struct Joined<'a> {
     pub(in crate::backend) inner: usize,
 }
 
-/// What TensorFlow `Concat`, whose first input is the axis, and `ConcatV2`, whose last input is, join.
+/// What TensorFlow `Concat`, whose first input is the axis, and `ConcatV2`, whose last input is,
+/// join.
 pub(in crate::backend) fn to_join<'a>(
     context: &'a KernelContext<'_>,
     axis_is_first: bool,

@@ -1,4 +1,5 @@
-//! Elementwise arithmetic beyond the four operations: division in all its kinds, clipping, sums of many.
+//! Elementwise arithmetic beyond the four operations: division in all its kinds, clipping, sums of
+//! many.
 
 use crate::backend::cpu::kernels::ARITHMETIC;
 use crate::backend::cpu::kernels::COMPLEX;
@@ -147,7 +148,8 @@ fn sign(node: &KernelConstruction<'_>) -> Made {
     }))
 }
 
-/// TensorFlow `Round`: halves to even; integers are what they are, as its documentation says (its kernel of 2.21 makes them all 0).
+/// TensorFlow `Round`: halves to even; integers are what they are, as its documentation says (its
+/// kernel of 2.21 makes them all 0).
 fn round(node: &KernelConstruction<'_>) -> Made {
     if INTEGERS.contains(&type_attr(node, "T")?) {
         return view(|context| Ok(context.input(0)?.shape().clone()));
@@ -221,7 +223,8 @@ fn add_n<T: Arithmetic>(context: &KernelContext<'_>) -> Result<(), KernelError> 
     })
 }
 
-/// TensorFlow `ClipByValue`: bounds are scalars or as large as the input; a bound that is NaN does not bound.
+/// TensorFlow `ClipByValue`: bounds are scalars or as large as the input; a bound that is NaN does
+/// not bound.
 fn clip_by_value<T: Element>(
     context: &KernelContext<'_>,
     clipped: impl Fn(T, T, T) -> T + Sync,

@@ -65,7 +65,8 @@ pub(super) fn register(registry: &mut KernelRegistry) {
 /// A gather, and the shape of its result.
 pub(in crate::backend) type Gathered = (Gather, Scratch<usize>, Shape);
 
-/// TensorFlow `Gather` (along the first axis) and `GatherV2` (along its third input): with positions that are in range.
+/// TensorFlow `Gather` (along the first axis) and `GatherV2` (along its third input): with
+/// positions that are in range.
 pub(in crate::backend) fn gathered(
     context: &KernelContext<'_>,
     has_axis: bool,

@@ -249,7 +249,8 @@ fn depth_to_space(node: &KernelConstruction<'_>) -> Made {
     }))
 }
 
-/// Blocks of the dimensions behind the batch, and what is padded or cropped of each: (before, after).
+/// Blocks of the dimensions behind the batch, and what is padded or cropped of each: (before,
+/// after).
 struct Blocks {
     sizes: Vec<usize>,
     margins: Vec<(usize, usize)>,
@@ -301,8 +302,9 @@ impl Blocks {
         })
     }
 
-    /// Where, behind the batch, an element of the batched tensor stands in the space: `index` and `block` are row-major
-    /// numbers of its position and of its place in the block. `None` in the margin.
+    /// Where, behind the batch, an element of the batched tensor stands in the space: `index` and
+    /// `block` are row-major numbers of its position and of its place in the block. `None` in
+    /// the margin.
     fn place(
         &self,
         space: &[usize],

@@ -120,7 +120,8 @@ fn compare(registry: &mut KernelRegistry) {
     );
 }
 
-/// TensorFlow `Equal` (`if_equal`) and `NotEqual`. Asked not to fail, they find tensors whose shapes do not meet different.
+/// TensorFlow `Equal` (`if_equal`) and `NotEqual`. Asked not to fail, they find tensors whose
+/// shapes do not meet different.
 fn equality(node: &KernelConstruction<'_>, if_equal: bool) -> Made {
     let must_meet = bool_attr(node, "incompatible_shape_error", true)?;
     let dtype = type_attr(node, "T")?;

@@ -295,7 +295,8 @@ pub(super) fn real_function(node: &KernelConstruction<'_>, function: RealFunctio
     }))
 }
 
-/// TensorFlow `MatMul`: `[m, k] x [k, n] -> [m, n]`, each operand transposed first if its attribute says so.
+/// TensorFlow `MatMul`: `[m, k] x [k, n] -> [m, n]`, each operand transposed first if its attribute
+/// says so.
 pub(super) fn mat_mul(node: &KernelConstruction<'_>) -> Made {
     let transpose = transposed(node)?;
     dispatch!(
@@ -351,7 +352,8 @@ pub(in crate::backend) fn product_size(
     Ok([m, k, n])
 }
 
-/// The product of `float` matrices. A right side that is the same in all runs is put in order before.
+/// The product of `float` matrices. A right side that is the same in all runs is put in order
+/// before.
 struct FloatMatMul {
     transpose: (bool, bool),
 }

@@ -78,8 +78,9 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     );
 }
 
-/// TensorFlow `BatchMatMul` (equal batch dimensions), `BatchMatMulV2` and `BatchMatMulV3` (batch dimensions broadcast):
-/// `[.., m, k] x [.., k, n] -> [.., m, n]`, each operand transposed and conjugated first if its attribute says so.
+/// TensorFlow `BatchMatMul` (equal batch dimensions), `BatchMatMulV2` and `BatchMatMulV3` (batch
+/// dimensions broadcast): `[.., m, k] x [.., k, n] -> [.., m, n]`, each operand transposed and
+/// conjugated first if its attribute says so.
 fn batch_mat_mul(node: &KernelConstruction<'_>, dtype: DType) -> Made {
     let (transposed, broadcasts) = batch_attrs(node)?;
     dispatch!(

@@ -1,7 +1,8 @@
-//! The op table of CPU devices: registrations (op, types, host-memory arguments) and the kernels behind them.
+//! The op table of CPU devices: registrations (op, types, host-memory arguments) and the kernels
+//! behind them.
 //!
-//! One file per family. A kernel here reads attributes, compares shapes, allocates the result and calls
-//! [`crate::kernels`]; it does no arithmetic of its own.
+//! One file per family. A kernel here reads attributes, compares shapes, allocates the result and
+//! calls [`crate::kernels`]; it does no arithmetic of its own.
 
 use crate::device::Kernel;
 use crate::device::KernelConstruction;
@@ -16,7 +17,8 @@ use crate::tensor::Element;
 use crate::tensor::Shape;
 use crate::tensor::Tensor;
 
-/// Calls `$body` with `$T` standing for the Rust type of an element type, or gives an error for any other.
+/// Calls `$body` with `$T` standing for the Rust type of an element type, or gives an error for any
+/// other.
 macro_rules! dispatch {
     ($dtype:expr, [$($variant:ident: $rust:ty),+ $(,)?], $T:ident => $body:expr) => {
         match $dtype {

@@ -204,7 +204,8 @@ pub(super) fn conv_2d(node: &KernelConstruction<'_>) -> Made {
     )
 }
 
-/// The convolution of `float` images. A filter that is the same in all runs is put in order before, any other one each time.
+/// The convolution of `float` images. A filter that is the same in all runs is put in order before,
+/// any other one each time.
 struct FloatConvolution {
     windows: ConvolutionWindows,
 }

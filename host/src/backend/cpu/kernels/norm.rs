@@ -110,8 +110,8 @@ pub(in crate::backend) struct Training {
     pub(in crate::backend) factor: f32,
 }
 
-/// TensorFlow `FusedBatchNorm`, `FusedBatchNormV2`, `FusedBatchNormV3`: mean and variance are given, or (training) those
-/// of the batch.
+/// TensorFlow `FusedBatchNorm`, `FusedBatchNormV2`, `FusedBatchNormV3`: mean and variance are
+/// given, or (training) those of the batch.
 fn batch_norm(node: &KernelConstruction<'_>) -> Made {
     let plan = BatchNorm::new(node)?;
     dispatch!(
@@ -165,7 +165,8 @@ impl BatchNorm {
         })
     }
 
-    /// Compares a tensor of numbers of the channels with those of the input; some that are not looked at may have any length.
+    /// Compares a tensor of numbers of the channels with those of the input; some that are not
+    /// looked at may have any length.
     pub(in crate::backend) fn check_given(
         &self,
         name: &str,

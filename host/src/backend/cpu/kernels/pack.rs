@@ -140,7 +140,8 @@ fn unpack<T: Element>(
     Ok(())
 }
 
-/// Shape of each part, how many neighbours of the input stay neighbours, and how many parts there are.
+/// Shape of each part, how many neighbours of the input stay neighbours, and how many parts there
+/// are.
 pub(in crate::backend) fn unpacked(
     context: &KernelContext<'_>,
     axis: i64,

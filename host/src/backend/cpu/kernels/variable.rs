@@ -192,7 +192,8 @@ fn assign(node: &KernelConstruction<'_>) -> Made {
     })
 }
 
-/// TensorFlow `AssignAddVariableOp` and `AssignSubVariableOp`: one after the other, however many runs there are.
+/// TensorFlow `AssignAddVariableOp` and `AssignSubVariableOp`: one after the other, however many
+/// runs there are.
 fn update(node: &KernelConstruction<'_>, is_sum: bool) -> Made {
     dispatch_arithmetic!(type_attr(node, "dtype")?, T => kernel(move |context| {
         let combine = if is_sum { T::plus } else { T::minus };

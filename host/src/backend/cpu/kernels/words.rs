@@ -15,7 +15,8 @@ use crate::tensor::Shape;
 use crate::tensor::Tensor;
 use crate::tensor::TensorError;
 
-/// Calls `$body` with `$W` standing for the [`Words`] of an element type, or gives an error for a type that has none.
+/// Calls `$body` with `$W` standing for the [`Words`] of an element type, or gives an error for a
+/// type that has none.
 macro_rules! dispatch_words {
     ($dtype:expr, $W:ident => $body:expr) => {{
         use $crate::backend::cpu::kernels::words::Fixed;
@@ -70,8 +71,8 @@ pub(in crate::backend) const MOVED: [DType; 16] = [
     DType::String,
 ];
 
-/// How the elements of a tensor are read and written where their meaning does not matter. The default word is 0, `false`,
-/// or the empty text.
+/// How the elements of a tensor are read and written where their meaning does not matter. The
+/// default word is 0, `false`, or the empty text.
 pub(super) trait Words: 'static {
     /// What stands for an element.
     type Word<'a>: Copy + Default + Send + Sync;
@@ -116,7 +117,8 @@ impl<W: bytemuck::Pod + Default + Send + Sync> Words for Fixed<W> {
 }
 
 impl Words for Texts {
-    /// A text is shared and not copied, so that a large one may be repeated often. `None` = the empty one.
+    /// A text is shared and not copied, so that a large one may be repeated often. `None` = the
+    /// empty one.
     type Word<'a> = Option<&'a Arc<[u8]>>;
 
     fn read(tensor: &Tensor) -> Result<Cow<'_, [Option<&Arc<[u8]>>]>, KernelError> {
@@ -156,7 +158,8 @@ pub(in crate::backend) fn integers(tensor: &Tensor) -> Result<SmallVec<[i64; 8]>
     ) -> Result<SmallVec<[i64; 8]>, KernelError> {
         let elements = tensor.as_slice::<T>()?;
         let mut integers: SmallVec<[i64; 8]> = SmallVec::new();
-        // Few in any graph that makes sense, but whatever was fed is read before it is found to be wrong.
+        // Few in any graph that makes sense, but whatever was fed is read before it is found to be
+        // wrong.
         if integers.try_reserve_exact(elements.len()).is_err() {
             return Err(scratch::out_of_memory(elements.len().saturating_mul(8)));
         }

@@ -39,8 +39,8 @@ pub(super) enum Function {
 }
 
 impl Function {
-    /// What nodes of an op compute in single precision, if that can be a part of a fused function. What else must hold of the node, its
-    /// attributes say.
+    /// What nodes of an op compute in single precision, if that can be a part of a fused function.
+    /// What else must hold of the node, its attributes say.
     pub(super) fn of(op: &str) -> Option<Self> {
         Some(match op {
             "BiasAdd" => Self::Bias,
@@ -173,8 +173,8 @@ impl Expression {
     /// The shape of the result for inputs of these shapes.
     ///
     /// # Errors
-    /// [`KernelError::InvalidArgument`] where they do not meet, and where what is reduced has rows of another length than the
-    /// result.
+    /// [`KernelError::InvalidArgument`] where they do not meet, and where what is reduced has rows
+    /// of another length than the result.
     pub(super) fn shape(&self, inputs: &[&Shape]) -> Result<Shape, KernelError> {
         let mut shapes: Vec<Shape> = inputs.iter().map(|&shape| shape.clone()).collect();
         let mut reduced = Vec::new();

@@ -1,9 +1,11 @@
 //! Chains of elementwise ops, and reductions of rows among them, as one function each.
 //!
-//! Launching a small kernel costs more than its arithmetic, and what one kernel writes the next one reads from memory. In go the nodes
-//! of a device ([`PartitionGraph`]), out goes one kernel for each region of them that has a single result: `region` finds it,
-//! `expression` says what it computes, `program` writes the function in the dialect, `kernel` launches it. Before that, products take in
-//! a bias and an activation (`kernels/epilogue.rs`), and transpositions around them (`transposes`, `kernels/turned.rs`).
+//! Launching a small kernel costs more than its arithmetic, and what one kernel writes the next one
+//! reads from memory. In go the nodes of a device ([`PartitionGraph`]), out goes one kernel for
+//! each region of them that has a single result: `region` finds it, `expression` says what it
+//! computes, `program` writes the function in the dialect, `kernel` launches it. Before that,
+//! products take in a bias and an activation (`kernels/epilogue.rs`), and transpositions around
+//! them (`transposes`, `kernels/turned.rs`).
 
 mod expression;
 mod kernel;
@@ -30,7 +32,8 @@ const INPUTS_MAX: usize = 12;
 /// Dimensions that tensors of a region have at most.
 const RANK_MAX: usize = 8;
 
-/// Replaces nodes of a device that compiles by fused ones: products with what follows them first, as their sums are in registers.
+/// Replaces nodes of a device that compiles by fused ones: products with what follows them first,
+/// as their sums are in registers.
 pub(in crate::backend) fn fuse(graph: &mut PartitionGraph<'_>, traits: &ComputeTraits) {
     fuse_products(graph, &epilogue::TYPES, epilogue::is_activation);
     transposes::fuse(graph);

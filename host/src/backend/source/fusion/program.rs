@@ -38,7 +38,8 @@ pub(super) struct Form {
     pub(super) group: usize,
 }
 
-/// A program of the dialect behind the functions of lanes: of `unary.c`, `unary_real.c` and `binary.c`.
+/// A program of the dialect behind the functions of lanes: of `unary.c`, `unary_real.c` and
+/// `binary.c`.
 pub(in crate::backend::source) fn with_functions_of_lanes(source: ProgramSource) -> ProgramSource {
     let ProgramCode::Source(text) = source.code else {
         return source;
@@ -79,7 +80,8 @@ struct Writer<'a> {
     expression: &'a Expression,
     /// Which values differ along a row.
     is_wide: Vec<bool>,
-    /// Functions of their own, one per use of a wide value: what is needed of it is computed anew, from memory that is in the cache.
+    /// Functions of their own, one per use of a wide value: what is needed of it is computed anew,
+    /// from memory that is in the cache.
     stages: String,
     /// What a unit does.
     body: String,

@@ -30,18 +30,22 @@ const NODES_MAX: usize = 64;
 /// Reductions of a region at most. What each needs is computed anew.
 const ROWS_MAX: usize = 4;
 
-/// Elements of a reduced row that one core, or one multiprocessor, goes through at most; apart, a long row is cut into parts for all.
+/// Elements of a reduced row that one core, or one multiprocessor, goes through at most; apart, a
+/// long row is cut into parts for all.
 const REDUCED_MAX_CPU: usize = 8192;
 const REDUCED_MAX_GPU: usize = 4096;
 
-/// Elements of a row that keep enough work items of a GPU's group busy, where rows are reduced and where they are not.
+/// Elements of a row that keep enough work items of a GPU's group busy, where rows are reduced and
+/// where they are not.
 const REDUCED_MIN_GPU: usize = 32;
 const WIDTH_MIN_GPU: usize = 128;
 
-/// Replaces regions of elementwise nodes, and of reductions of rows whose results such nodes read, by one kernel each.
+/// Replaces regions of elementwise nodes, and of reductions of rows whose results such nodes read,
+/// by one kernel each.
 ///
-/// The numbers are those of the nodes one by one: the same functions in the same order, and on CPUs sums of up to 1,024 elements in the same
-/// order, too. What is left is what a driver's vectors of a function differ by from its single numbers, and the order of other sums.
+/// The numbers are those of the nodes one by one: the same functions in the same order, and on CPUs
+/// sums of up to 1,024 elements in the same order, too. What is left is what a driver's vectors of
+/// a function differ by from its single numbers, and the order of other sums.
 pub(super) fn fuse(graph: &mut PartitionGraph<'_>, traits: &ComputeTraits) {
     let limits = Limits::of(traits);
     let nodes: Vec<NodeId> = graph.nodes().collect();
@@ -283,8 +287,8 @@ impl<'g, 'a> Region<'g, 'a> {
         shape.is_some_and(|shape| shape.dims().and_then(<[_]>::last) == Some(&Some(1)))
     }
 
-    /// Whether a node has as many elements as the root, or one per row, as far as that is known: what has fewer is not to be computed
-    /// again and again.
+    /// Whether a node has as many elements as the root, or one per row, as far as that is known:
+    /// what has fewer is not to be computed again and again.
     fn fits(&self, node: NodeId) -> bool {
         let all = self.graph.graph();
         let Some(output) = all.output(node, 0) else {
@@ -381,7 +385,8 @@ impl<'g, 'a> Region<'g, 'a> {
         })
     }
 
-    /// Whether rows are long, or there is but one, as all inputs are of one shape or single numbers. Those that are reduced are long.
+    /// Whether rows are long, or there is but one, as all inputs are of one shape or single
+    /// numbers. Those that are reduced are long.
     fn is_worth_rows(&self, inputs: &[(TensorId, (NodeId, usize))]) -> bool {
         let all = self.graph.graph();
         let width = self.dims.last();

@@ -12,7 +12,8 @@ use crate::graph::AttrSet;
 use crate::graph::AttrValue;
 use crate::graph::NodeId;
 
-/// Replaces products by such as read their sides before they are transposed, and write their result as it is afterwards.
+/// Replaces products by such as read their sides before they are transposed, and write their result
+/// as it is afterwards.
 pub(super) fn fuse(graph: &mut PartitionGraph<'_>) {
     let nodes: Vec<NodeId> = graph.nodes().collect();
     let order: FxHashMap<NodeId, usize> = nodes.iter().copied().zip(0..).collect();
@@ -34,8 +35,8 @@ pub(super) fn fuse(graph: &mut PartitionGraph<'_>) {
     }
 }
 
-/// Whether a node is a batch of products. One right side for all makes one product of many rows of them as long as nothing is transposed,
-/// which is worth more.
+/// Whether a node is a batch of products. One right side for all makes one product of many rows of
+/// them as long as nothing is transposed, which is worth more.
 fn is_product(graph: &PartitionGraph<'_>, node: NodeId) -> bool {
     let all = graph.graph();
     let right = all.data_inputs(node).nth(1);
@@ -80,7 +81,8 @@ fn around(
             .input_node(product, side)
             .filter(|&(node, _)| graph.is_read_only_by(node, product) && !graph.is_replaced(node));
         let found = transposition.and_then(|(node, _)| Some((node, permutation(graph, node)?)));
-        // Neighbours in a row of the left side are read one after the other, for each panel of the right one.
+        // Neighbours in a row of the left side are read one after the other, for each panel of the
+        // right one.
         let found = found.filter(|(_, axes)| side == 1 || keeps_rows(axes));
         if let Some((node, permutation)) = found {
             *own = permutation;

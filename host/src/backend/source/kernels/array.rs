@@ -172,7 +172,8 @@ fn split(node: &KernelConstruction<'_>) -> Made {
     })
 }
 
-/// Output `i` = the next part of `value` along the axis: as many elements of each row as the shape has under the axes before.
+/// Output `i` = the next part of `value` along the axis: as many elements of each row as the shape
+/// has under the axes before.
 fn cut(
     call: &Call<'_, '_>,
     copier: &Copier,

@@ -154,7 +154,8 @@ struct Pair {
 /// Elements of a row that an item goes through at most.
 const RUN_MAX: usize = 1024;
 
-/// Elements of rows that are worth going through: to find a row costs about as much as to find so many elements.
+/// Elements of rows that are worth going through: to find a row costs about as much as to find so
+/// many elements.
 const ROW_MIN: usize = 4;
 
 /// `Rows` of binary.c.
@@ -274,7 +275,8 @@ fn division(node: &KernelConstruction<'_>, name: &str) -> Made {
     })
 }
 
-/// TensorFlow `Equal` and `NotEqual`. Asked not to fail, they find tensors whose shapes do not meet different.
+/// TensorFlow `Equal` and `NotEqual`. Asked not to fail, they find tensors whose shapes do not meet
+/// different.
 fn equality(node: &KernelConstruction<'_>, name: &str) -> Made {
     let must_meet = bool_attr(node, "incompatible_shape_error", true)?;
     let dtype = type_attr(node, "T")?;

@@ -40,7 +40,8 @@ use crate::tensor::Tensor;
 
 const SOURCE: &str = concat!(include_str!("../tile.h"), include_str!("../conv.c"));
 
-/// How many times as many pixels an image may have when it is padded for a routine: taps that stand far apart reach out far.
+/// How many times as many pixels an image may have when it is padded for a routine: taps that stand
+/// far apart reach out far.
 const PADDED_MAX: usize = 4;
 
 const TYPES: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::I32];
@@ -108,9 +109,11 @@ struct ConvolutionKernel {
     function: TileFunction,
     strided: Strided,
     epilogue: Option<Epilogue>,
-    /// Whether routines of the device's maker are asked first, which filters that are the same in all runs are prepared for.
+    /// Whether routines of the device's maker are asked first, which filters that are the same in
+    /// all runs are prepared for.
     asks_routines: bool,
-    /// Panels of a filter that is the same in all runs and was prepared for routines, which do not do what is asked for.
+    /// Panels of a filter that is the same in all runs and was prepared for routines, which do not
+    /// do what is asked for.
     panels: OnceLock<Tensor>,
     site: Arc<LaunchSite>,
 }
@@ -292,7 +295,8 @@ impl ConvolutionKernel {
         Ok(turned)
     }
 
-    /// Computes by a routine, with the epilogue; `false` where that is not done, and nothing has happened.
+    /// Computes by a routine, with the epilogue; `false` where that is not done, and nothing has
+    /// happened.
     fn convolve_by_routine(
         &self,
         call: &Call<'_, '_>,
@@ -393,7 +397,11 @@ impl ConvolutionKernel {
         let filter = call.input(1)?;
         let packed = || self.packer.pack(call.device, call.site, filter, layout);
         let packed_here;
-        let panels = match call.context.prepacked_input(1).filter(|_| plan.n_groups == 1) {
+        let panels = match call
+            .context
+            .prepacked_input(1)
+            .filter(|_| plan.n_groups == 1)
+        {
             Some(panels) if !self.asks_routines => panels,
             Some(_) => match self.panels.get() {
                 Some(panels) => panels,
@@ -475,7 +483,8 @@ fn padded(axis: WindowAxis) -> RoutineWindow {
     }
 }
 
-/// A stride or dilation. One beyond 31 bits is never multiplied with more than 0, as spans have been looked at.
+/// A stride or dilation. One beyond 31 bits is never multiplied with more than 0, as spans have
+/// been looked at.
 pub(super) fn factor(n: usize) -> i32 {
     i32::try_from(n).unwrap_or(i32::MAX)
 }

@@ -1,4 +1,5 @@
-//! What is done with the sums of a product before they are stored: a bias per column, and an activation.
+//! What is done with the sums of a product before they are stored: a bias per column, and an
+//! activation.
 
 use super::tiles::Tiling;
 use super::unary;
@@ -17,8 +18,8 @@ use crate::tensor::DType;
 use crate::tensor::Shape;
 use crate::tensor::Tensor;
 
-/// Types whose sums are `float`. Shorter ones are rounded once, behind the activation, and not between the nodes, as TensorFlow's fused nodes are
-/// on GPUs.
+/// Types whose sums are `float`. Shorter ones are rounded once, behind the activation, and not
+/// between the nodes, as TensorFlow's fused nodes are on GPUs.
 pub(in crate::backend::source) const TYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
 
 /// The function of `lanes.h` for no activation.

@@ -1,6 +1,7 @@
 //! The op table of devices that compile: registrations, and what each kernel launches.
 //!
-//! One file per family. Shapes are worked out here, by the code that CPU kernels use; the arithmetic is in `../*.c`.
+//! One file per family. Shapes are worked out here, by the code that CPU kernels use; the
+//! arithmetic is in `../*.c`.
 
 use crate::device::KernelDef;
 use crate::device::KernelRegistry;

@@ -120,7 +120,8 @@ fn mirror_pad(node: &KernelConstruction<'_>) -> Made {
     })
 }
 
-/// Per axis its size with margins, and as operands: the stride of what is read, how much is before and how much inside.
+/// Per axis its size with margins, and as operands: the stride of what is read, how much is before
+/// and how much inside.
 fn margins(plan: &Pad, per_word: usize) -> Result<Axes, KernelError> {
     let mut axes: SmallVec<[[usize; 3]; 6]> = plan.axes().collect();
     if let Some(last) = axes.last_mut() {

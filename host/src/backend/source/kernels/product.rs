@@ -42,8 +42,9 @@ use crate::tensor::Tensor;
 
 const SOURCE: &str = concat!(include_str!("../tile.h"), include_str!("../product.c"));
 
-/// Rows of the left side up to which a right side that changes is read as it stands. Measured: packing costs more than it gains
-/// at 128 x 512 x 512, and at 1024 x 1024 x 1024 it pays for itself, or gains 15 %.
+/// Rows of the left side up to which a right side that changes is read as it stands. Measured:
+/// packing costs more than it gains at 128 x 512 x 512, and at 1024 x 1024 x 1024 it pays for
+/// itself, or gains 15 %.
 const UNPACKED_ROWS_MAX: usize = 256;
 
 /// The same where its columns do not stand side by side, so that no vector can be read.
@@ -135,7 +136,8 @@ fn turned_mat_mul(node: &KernelConstruction<'_>) -> Made {
     }))
 }
 
-/// A kernel whose inputs are the two sides. A right side that is one matrix and the same in all runs is packed before.
+/// A kernel whose inputs are the two sides. A right side that is one matrix and the same in all
+/// runs is packed before.
 struct ProductKernel<P> {
     products: Products,
     /// The right side is as it looks.
@@ -299,7 +301,8 @@ impl Products {
         }
         let mut n_batches = plan.batch.iter().product::<usize>();
         let mut left_row = plan.lhs.row;
-        // (size, strides of both sides and of the result); the rows of all matrices are those of one where the right side is one.
+        // (size, strides of both sides and of the result); the rows of all matrices are those of
+        // one where the right side is one.
         let mut batch: SmallVec<[(usize, [usize; 3]); 4]> = SmallVec::new();
         let out_row = strides.map_or(n, |strides| strides.row);
         if let Some(row) = plan.rows_of_all().filter(|_| strides.is_none()) {
@@ -387,7 +390,8 @@ impl Products {
         Ok(())
     }
 
-    /// The panels of all matrices of the right side. The strides in `batch` become those of the panels, counted in matrices.
+    /// The panels of all matrices of the right side. The strides in `batch` become those of the
+    /// panels, counted in matrices.
     fn pack(
         &self,
         call: &Call<'_, '_>,

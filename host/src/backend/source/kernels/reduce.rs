@@ -145,7 +145,8 @@ impl Reducer {
     }
 }
 
-/// What a reducer adds in. Sums of signed numbers wrap around, which C has for unsigned ones only; means are summed with 64 bits.
+/// What a reducer adds in. Sums of signed numbers wrap around, which C has for unsigned ones only;
+/// means are summed with 64 bits.
 fn total_of(reducer: &str, dtype: DType) -> DType {
     match (reducer, dtype) {
         (_, DType::F32 | DType::F16 | DType::BF16) => DType::F32,

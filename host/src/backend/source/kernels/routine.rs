@@ -1,4 +1,5 @@
-//! Products by the routines of a device's maker, where it has some: from the strides of a batch to what a routine takes.
+//! Products by the routines of a device's maker, where it has some: from the strides of a batch to
+//! what a routine takes.
 
 use smallvec::SmallVec;
 
@@ -16,7 +17,8 @@ const CALLS_MAX: usize = 16;
 /// Matrices of one call: routines may be launched as deep as a batch is, as CUDA's launches are.
 const BATCHES_MAX: usize = 65_535;
 
-/// An axis of a batch: how many matrices, and strides in the left side, the right one and the result.
+/// An axis of a batch: how many matrices, and strides in the left side, the right one and the
+/// result.
 pub(super) type BatchAxis = (usize, [usize; 3]);
 
 /// What is multiplied, and where rows and columns stand. Columns of the result stand side by side.
@@ -43,7 +45,8 @@ impl Call<'_, '_> {
     }
 }
 
-/// Multiplies by a routine, with what an epilogue does behind; `false` where that is not done, and nothing has happened.
+/// Multiplies by a routine, with what an epilogue does behind; `false` where that is not done, and
+/// nothing has happened.
 pub(super) fn multiply(
     call: &Call<'_, '_>,
     epilogue: Option<&Epilogue>,
@@ -80,7 +83,8 @@ pub(super) fn multiply(
                 bias: operands.bias,
                 activation: epilogue.map(Epilogue::of_routines).unwrap_or_default(),
             };
-            // The first tells for all, which differ by where they start; where one does not, the program writes all of them anew.
+            // The first tells for all, which differ by where they start; where one does not, the
+            // program writes all of them anew.
             if !routines.multiply(&product)? {
                 return Ok(false);
             }
@@ -125,7 +129,8 @@ mod tests {
 
     #[test]
     fn axes_of_a_batch_are_joined_where_strides_go_on() {
-        // Three of the left side in a row, the right one the same for all; then a left side that is repeated.
+        // Three of the left side in a row, the right one the same for all; then a left side that is
+        // repeated.
         let batch = [(2, [12, 0, 30]), (3, [4, 0, 10])];
         assert_eq!(joined(&batch).as_slice(), [(6, [4, 0, 10])]);
         let batch = [(2, [0, 0, 30]), (3, [4, 0, 10])];

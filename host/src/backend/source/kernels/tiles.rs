@@ -72,7 +72,8 @@ impl Tiling {
         few.unwrap_or(self.rows_max).min(self.rows_max)
     }
 
-    /// Work items of a group, by rows, columns and matrices. A vector processor computes a tile at a time.
+    /// Work items of a group, by rows, columns and matrices. A vector processor computes a tile at
+    /// a time.
     pub(super) fn group(self) -> [usize; 3] {
         match self.kind {
             ProcessorKind::Cpu => [1, 1, 1],
@@ -109,7 +110,8 @@ pub(super) struct TileFunction {
 }
 
 impl TileFunction {
-    /// Function `name` of `text`, which starts with `tile.h`. With an epilogue it takes a bias before the output.
+    /// Function `name` of `text`, which starts with `tile.h`. With an epilogue it takes a bias
+    /// before the output.
     pub(super) fn new(
         tiling: Tiling,
         file: &'static str,

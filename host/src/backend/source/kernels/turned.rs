@@ -1,4 +1,5 @@
-//! Batches of matrix products whose operands or result are transposed by nodes around them: strides instead of copies.
+//! Batches of matrix products whose operands or result are transposed by nodes around them: strides
+//! instead of copies.
 
 use crate::backend::cpu::kernels::bad_attr;
 use crate::backend::cpu::kernels::bool_attr;
@@ -16,13 +17,15 @@ pub(in crate::backend::source) const OP: &str = "_FusedTransposeBatchMatMul";
 /// Whether batch dimensions are repeated where they differ, as those of `BatchMatMulV2` are.
 pub(in crate::backend::source) const BROADCASTS: &str = "broadcasts";
 
-/// Permutations of the left side, the right one and the result; without elements where nothing is transposed.
+/// Permutations of the left side, the right one and the result; without elements where nothing is
+/// transposed.
 pub(in crate::backend::source) const PERMUTATIONS: [&str; 3] = ["perm_x", "perm_y", "perm_output"];
 
 /// A permutation of the dimensions of a tensor.
 pub(super) type Permutation = Vec<usize>;
 
-/// A batch of products, the result's shape, and where it stands if that is not one matrix behind the other.
+/// A batch of products, the result's shape, and where it stands if that is not one matrix behind
+/// the other.
 pub(super) struct Planned {
     pub(super) product: BatchProduct,
     pub(super) shape: Shape,

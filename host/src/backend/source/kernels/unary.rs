@@ -77,7 +77,8 @@ const FUNCTIONS: [(&str, &str, &[DType]); 6] = [
     ),
 ];
 
-/// The function of lanes that an op is in single precision (`FUSED` in `unary.c` and `unary_real.c`).
+/// The function of lanes that an op is in single precision (`FUSED` in `unary.c` and
+/// `unary_real.c`).
 pub(in crate::backend::source) fn function_of_lanes(op: &str) -> Option<&'static str> {
     let any = FUNCTIONS.into_iter();
     let any = any.filter(|(_, _, types)| types.contains(&DType::F32));

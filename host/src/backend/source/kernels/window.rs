@@ -142,7 +142,8 @@ impl Sliding {
         })
     }
 
-    /// The result of a function of `inputs`, of which the first is the image; `of_nothing` where that has no elements.
+    /// The result of a function of `inputs`, of which the first is the image; `of_nothing` where
+    /// that has no elements.
     fn run(
         &self,
         call: &Call<'_, '_>,

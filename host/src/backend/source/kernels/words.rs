@@ -1,4 +1,5 @@
-//! Elements that are moved and not looked at: functions of `move.c`, for words as large as an element, or as several that stay neighbours.
+//! Elements that are moved and not looked at: functions of `move.c`, for words as large as an
+//! element, or as several that stay neighbours.
 
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -32,7 +33,8 @@ const RUN_MAX: usize = 4096;
 /// Bytes of a tile's row on CPUs: two cache lines, as they are fetched in pairs.
 const TILE_BYTES_CPU: usize = 128;
 
-/// Rows and columns of a tile at most, so that small matrices have some; on GPUs exactly, as a group of 256 goes through it.
+/// Rows and columns of a tile at most, so that small matrices have some; on GPUs exactly, as a
+/// group of 256 goes through it.
 const TILE_MAX_CPU: usize = 64;
 const TILE_GPU: usize = 32;
 
@@ -203,7 +205,8 @@ impl Copier {
         )
     }
 
-    /// The same tile by tile: axis `across` is contiguous in what is read, the last one in what is written.
+    /// The same tile by tile: axis `across` is contiguous in what is read, the last one in what is
+    /// written.
     fn transpose(
         &self,
         call: &Call<'_, '_>,
@@ -263,7 +266,8 @@ fn merged(axes: impl IntoIterator<Item = CopyAxis>) -> SmallVec<[CopyAxis; 6]> {
     merged
 }
 
-/// The axis that is contiguous in what is read, where the last one is in what is written and both are long.
+/// The axis that is contiguous in what is read, where the last one is in what is written and both
+/// are long.
 fn contiguous_axis(axes: &[CopyAxis]) -> Option<usize> {
     let (&(size, [from, to]), outer) = axes.split_last()?;
     let is_strided = size >= TILED_MIN && from.unsigned_abs() > 1 && to == 1;

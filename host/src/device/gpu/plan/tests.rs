@@ -181,7 +181,8 @@ fn fractions_and_what_is_left_to_others_decide_the_limit() {
     let expected = 15 * GIB - 1800 * MIB;
     assert_eq!(limit(newest, GpuOptions::default()), Ok(expected));
 
-    // The variable comes last, also after a fraction; what does not fit, or is no number, is ignored.
+    // The variable comes last, also after a fraction; what does not fit, or is no number, is
+    // ignored.
     assert_eq!(limit(gpu(), leaving(1024, "", V2Late)), Ok(14 * GIB));
     assert_eq!(limit(gpu(), leaving(1024, "2048", V2Late)), Ok(13 * GIB));
     assert_eq!(limit(gpu(), leaving(1024, "99999", V2Late)), Ok(14 * GIB));
