@@ -80,7 +80,10 @@ pub mod cli;
 
 pub use error::Error;
 
-/// The examples of README.md compile.
+/// The examples of README.md and GUIDE.md compile.
 #[cfg(all(doctest, feature = "kernels"))]
 #[doc = include_str!("../../README.md")]
 mod readme {}
+#[cfg(all(doctest, feature = "kernels"))]
+#[doc = include_str!("../GUIDE.md")]
+mod guide {}
