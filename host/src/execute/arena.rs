@@ -112,7 +112,7 @@ struct Hole {
 
 /// One arena on its way.
 #[derive(Debug)]
-pub(super) struct Packer<'a> {
+pub(super) struct OffsetPlanner<'a> {
     /// `None` = one thread executes the steps, in the order in which they come here.
     ancestry: Option<&'a Ancestry>,
     /// By offset.
@@ -121,7 +121,7 @@ pub(super) struct Packer<'a> {
     unit: usize,
 }
 
-impl<'a> Packer<'a> {
+impl<'a> OffsetPlanner<'a> {
     /// An empty arena, handed out in multiples of `unit` bytes.
     pub(super) fn new(ancestry: Option<&'a Ancestry>, unit: usize) -> Self {
         Self {
@@ -216,14 +216,14 @@ mod tests {
     #[test]
     fn more_than_any_memory_has_is_not_a_small_number() {
         let half = 1 << (usize::BITS - 1);
-        let mut packer = Packer::new(None, 64);
-        let places = [half, half, usize::MAX, 1].map(|bytes| (packer.take(bytes, 0), bytes));
-        assert_eq!(packer.len(), usize::MAX);
+        let mut planner = OffsetPlanner::new(None, 64);
+        let places = [half, half, usize::MAX, 1].map(|bytes| (planner.take(bytes, 0), bytes));
+        assert_eq!(planner.len(), usize::MAX);
         for (offset, bytes) in places {
-            packer.give_back(offset, bytes, &[0]);
+            planner.give_back(offset, bytes, &[0]);
         }
-        packer.take(usize::MAX, 1);
-        assert_eq!(packer.len(), usize::MAX);
+        planner.take(usize::MAX, 1);
+        assert_eq!(planner.len(), usize::MAX);
     }
 
     /// Steps with edges from smaller to larger numbers.
@@ -283,7 +283,7 @@ mod tests {
         ) {
             let successors = csr(n, &edges);
             let ancestry = Ancestry::new(&successors);
-            let mut packer = Packer::new(with_threads.then_some(&ancestry), 64);
+            let mut planner = OffsetPlanner::new(with_threads.then_some(&ancestry), 64);
             let mut offsets = vec![0; n];
             let users = |step: usize| -> Vec<u32> {
                 let mut users = successors.row(step).to_vec();
@@ -292,11 +292,11 @@ mod tests {
             };
             for step in 0..n {
                 let rank = u32::try_from(step).unwrap();
-                offsets[step] = packer.take(sizes[step], rank);
+                offsets[step] = planner.take(sizes[step], rank);
                 for before in 0..=step {
                     let users = users(before);
                     if users.iter().max() == Some(&rank) {
-                        packer.give_back(offsets[before], sizes[before], &users);
+                        planner.give_back(offsets[before], sizes[before], &users);
                     }
                 }
             }
@@ -310,7 +310,7 @@ mod tests {
                     let (a, b) = (offsets[first], offsets[second]);
                     let apart = a + sizes[first] <= b || b + sizes[second] <= a;
                     prop_assert!(is_over || apart, "{first} and {second}");
-                    prop_assert!(b + sizes[second] <= packer.len());
+                    prop_assert!(b + sizes[second] <= planner.len());
                 }
             }
         }
@@ -321,14 +321,14 @@ mod tests {
         let edges: Vec<(u32, u32)> = (0..99).map(|step| (step, step + 1)).collect();
         let ancestry = Ancestry::new(&csr(100, &edges));
         for ancestry in [None, Some(&ancestry)] {
-            let mut packer = Packer::new(ancestry, 64);
-            let mut offset = packer.take(100, 0);
+            let mut planner = OffsetPlanner::new(ancestry, 64);
+            let mut offset = planner.take(100, 0);
             for step in 1..100 {
-                let next = packer.take(100, step);
-                packer.give_back(offset, 100, &[step - 1, step]);
+                let next = planner.take(100, step);
+                planner.give_back(offset, 100, &[step - 1, step]);
                 offset = next;
             }
-            assert_eq!(packer.len(), 256);
+            assert_eq!(planner.len(), 256);
         }
     }
 
@@ -336,13 +336,13 @@ mod tests {
     fn branches_share_nothing_until_they_meet() {
         // 0 -> (1, 2), 1 -> 3, 2 -> 3.
         let ancestry = Ancestry::new(&csr(4, &[(0, 1), (0, 2), (1, 3), (2, 3)]));
-        let mut packer = Packer::new(Some(&ancestry), 64);
-        let first = packer.take(64, 1);
-        packer.give_back(first, 64, &[1]);
-        let second = packer.take(64, 2);
+        let mut planner = OffsetPlanner::new(Some(&ancestry), 64);
+        let first = planner.take(64, 1);
+        planner.give_back(first, 64, &[1]);
+        let second = planner.take(64, 2);
         assert_ne!(first, second, "with two threads, 1 and 2 may run together");
-        packer.give_back(second, 64, &[2]);
-        assert!(packer.take(64, 3) <= second);
-        assert_eq!(packer.len(), 128);
+        planner.give_back(second, 64, &[2]);
+        assert!(planner.take(64, 3) <= second);
+        assert_eq!(planner.len(), 128);
     }
 }

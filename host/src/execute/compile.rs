@@ -5,7 +5,7 @@ use tracing::debug_span;
 use tracing::field;
 
 use super::arena::Ancestry;
-use super::arena::Packer;
+use super::arena::OffsetPlanner;
 use super::memory::memories;
 use super::prepare::Action;
 use super::prepare::Program;
@@ -253,8 +253,8 @@ fn rank_successors(program: &Program, order: &[StepId], rank_of: &[u32]) -> Csr 
 struct Region<'a> {
     device: DeviceId,
     on_host: bool,
-    large: Packer<'a>,
-    small: Packer<'a>,
+    large: OffsetPlanner<'a>,
+    small: OffsetPlanner<'a>,
 }
 
 /// The place of a value and of all that forward it.
@@ -365,11 +365,11 @@ impl<'a> Layout<'a> {
         let users: Vec<u32> = users.collect();
         let on_host = values[value].space == MemorySpace::Host;
         let region = self.region(values[value].device, on_host);
-        let packer = self.regions[region].packer(bytes);
+        let planner = self.regions[region].planner(bytes);
         self.block_of[value] = Some(self.blocks.len());
         self.blocks.push(Block {
             region,
-            offset: packer.take(bytes, rank),
+            offset: planner.take(bytes, rank),
             bytes,
             n_users_left: users.len(),
             users,
@@ -396,8 +396,8 @@ impl<'a> Layout<'a> {
             self.regions.push(Region {
                 device,
                 on_host,
-                large: Packer::new(self.ancestry, SMALL_BYTES),
-                small: Packer::new(self.ancestry, SMALL_UNIT),
+                large: OffsetPlanner::new(self.ancestry, SMALL_BYTES),
+                small: OffsetPlanner::new(self.ancestry, SMALL_UNIT),
             });
             self.regions.len() - 1
         })
@@ -411,8 +411,8 @@ impl<'a> Layout<'a> {
         let block = &mut self.blocks[block];
         block.n_users_left -= 1;
         if block.n_users_left == 0 {
-            let packer = self.regions[block.region].packer(block.bytes);
-            packer.give_back(block.offset, block.bytes, &block.users);
+            let planner = self.regions[block.region].planner(block.bytes);
+            planner.give_back(block.offset, block.bytes, &block.users);
         }
     }
 
@@ -455,7 +455,7 @@ impl<'a> Layout<'a> {
 }
 
 impl<'a> Region<'a> {
-    fn packer(&mut self, bytes: usize) -> &mut Packer<'a> {
+    fn planner(&mut self, bytes: usize) -> &mut OffsetPlanner<'a> {
         if bytes < SMALL_BYTES {
             &mut self.small
         } else {

@@ -14,9 +14,9 @@ use super::listeners::Listeners;
 use super::load::Load;
 use super::options::{ExecutorOptions, RunOptions, Scheduling};
 use super::pool::InterOpPool;
-use super::prepare::{PreparedPlan, Program, Workshop};
+use super::prepare::{KernelCache, PreparedPlan, Program};
 use super::run::{Request, pools, run_serially, run_with_helpers};
-use super::variant::{Crew, Means, Trial};
+use super::variant::{ExecutionMode, RunConfig, Trial};
 use crate::device::{CancelToken, DeviceSet, Interrupts, IntraOpPool, KernelRegistry, StatusCode};
 use crate::graph::Graph;
 use crate::memory::MemoryPlan;
@@ -30,16 +30,16 @@ use crate::trace::{EventKind, Recorder};
 /// Runs the plans of one graph on one device set. Any number of threads may run plans at one time.
 #[derive(Debug)]
 pub struct Executor {
-    workshop: Workshop,
+    kernels: KernelCache,
     /// What runs choose from; at least one.
     pools: Vec<InterOpPool>,
     recorder: Recorder,
     scheduling: Scheduling,
-    may_attend: bool,
+    may_spin: bool,
     sync_on_finish: bool,
     n_runs: AtomicU64,
     load: Arc<Load>,
-    /// The plans that somebody still has: their idle stages give way where memory is short.
+    /// The plans that somebody still has: their idle stages give choice where memory is short.
     prepared: Mutex<Vec<Weak<PreparedPlan>>>,
     /// Whose stateful kernels are used.
     session: Arc<str>,
@@ -72,7 +72,7 @@ impl Executor {
         for (_, device) in devices.iter() {
             device.op_segment().add_hold(&session);
         }
-        let may_attend = options.allow_spinning
+        let may_spin = options.allow_spinning
             && devices.iter().any(|(_, device)| {
                 let device = device.as_kernel_device();
                 device.is_some_and(|device| device.intra_op_pool().is_some())
@@ -80,8 +80,8 @@ impl Executor {
         Ok(Self {
             scheduling: options.scheduling,
             sync_on_finish: options.sync_on_finish,
-            may_attend,
-            workshop: Workshop::new(
+            may_spin,
+            kernels: KernelCache::new(
                 graph,
                 devices,
                 registry,
@@ -108,7 +108,7 @@ impl Executor {
     /// these ops before it makes their kernels.
     #[must_use]
     pub fn with_ops(mut self, ops: Arc<OpRegistry>) -> Self {
-        self.workshop.ops = Some(ops);
+        self.kernels.ops = Some(ops);
         self
     }
 
@@ -117,7 +117,7 @@ impl Executor {
     /// # Errors
     /// [`ExecuteError`], naming the node that cannot be executed where it was placed.
     pub fn prepare(&self, plan: &Arc<Plan>) -> Result<Arc<PreparedPlan>, ExecuteError> {
-        let prepared = Arc::new(self.workshop.prepare(plan)?);
+        let prepared = Arc::new(self.kernels.prepare(plan)?);
         let mut known = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|plan| plan.strong_count() > 0);
         known.push(Arc::downgrade(&prepared));
@@ -125,7 +125,7 @@ impl Executor {
     }
 
     /// Frees the arenas that no run uses now.
-    fn make_room(&self) {
+    fn free_idle_memory(&self) {
         let known = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
         let plans: Vec<_> = known.iter().filter_map(Weak::upgrade).collect();
         drop(known);
@@ -201,19 +201,19 @@ impl Executor {
         let recorder = options.recorder.as_ref().unwrap_or(&self.recorder);
         let program = &prepared.program;
         let pool = self.pool(program, options)?;
-        let means = self.means(program, pool);
-        let variant = prepared.variants.find(program, feeds, means);
-        let (mut stage, way) = variant.take_stage(program, || self.make_room())?;
+        let config = self.config(program, pool);
+        let variant = prepared.variants.find(program, feeds, config);
+        let (mut stage, choice) = variant.take_stage(program, || self.free_idle_memory())?;
         // Another number than in other executors, whose runs may be on the same devices.
         stage.begin(next_step_number());
-        let trial_started = way.trial.map(|round| (round, Instant::now()));
+        let trial_started = choice.trial.map(|round| (round, Instant::now()));
         let trial_ended = || {
             trial_started.map(|(round, started)| Trial {
                 round,
-                crew: way.crew,
+                mode: choice.mode,
                 duration: started.elapsed(),
-                is_deserted: way.crew == Crew::Attended
-                    && !pools(program).any(IntraOpPool::is_attended),
+                no_worker_joined: choice.mode == ExecutionMode::Spinning
+                    && !pools(program).any(IntraOpPool::has_spinning_workers),
             })
         };
         let deadline = options
@@ -226,15 +226,18 @@ impl Executor {
             listeners: listen(
                 recorder,
                 stage.compiled.operations.len(),
-                way.crew != Crew::Shared,
+                choice.mode != ExecutionMode::Shared,
             ),
             load: Arc::clone(&self.load),
-            is_attended: way.crew == Crew::Attended,
+            has_spinning_workers: choice.mode == ExecutionMode::Spinning,
             async_cancel: CancelToken::default(),
         };
         let (mut stage, outcome) = match pool {
             // Without arenas memory is short, and steps that go on at one time hold more.
-            Some(pool) if way.crew == Crew::Shared && (stage.has_arenas || program.is_async) => {
+            Some(pool)
+                if choice.mode == ExecutionMode::Shared
+                    && (stage.has_arenas || program.is_async) =>
+            {
                 run_with_helpers(stage, request, pool.shared())
             }
             _ => {
@@ -251,13 +254,15 @@ impl Executor {
         let outcome = outcome.and(finished);
         if let Err(failure) = outcome {
             if let (ExecuteError::TimedOut(_), Some(mut trial)) = (&failure, trial_ended()) {
-                // Nobody knows how long it would have taken; another crew may be faster.
+                // Nobody knows how long it would have taken; another mode may be faster.
                 trial.duration *= 2;
                 variant.time_out(trial);
             }
-            let failure = match stage.no_room.take() {
+            let failure = match stage.out_of_memory.take() {
                 // Which tensor was too much says less than what the run takes.
-                Some(no_room) if failure.code() == StatusCode::ResourceExhausted => no_room,
+                Some(out_of_memory) if failure.code() == StatusCode::ResourceExhausted => {
+                    out_of_memory
+                }
                 _ => failure,
             };
             // Tensors that are left over may be an app's, and panic when they are let go.
@@ -290,7 +295,7 @@ impl Executor {
                 Fetch::Fed(_, feed) => feeds[feed as usize].clone(),
             })
             .collect();
-        variant.learn(&mut stage, means, trial_ended());
+        variant.learn(&mut stage, config, trial_ended());
         variant.give_back(stage);
         Ok((fetched, totals))
     }
@@ -298,7 +303,7 @@ impl Executor {
     /// Those who use a removed device are told.
     fn check_devices(&self, program: &Program) -> Result<(), ExecuteError> {
         for partition in program.plan.partitions() {
-            let device = self.workshop.devices().get(partition.device);
+            let device = self.kernels.devices().get(partition.device);
             if let Some(device) = device.filter(|device| device.is_removed()) {
                 return Err(ExecuteError::DeviceRemoved {
                     device: device.attributes().name.clone(),
@@ -327,9 +332,9 @@ impl Executor {
         })
     }
 
-    fn means(&self, program: &Program, pool: Option<&InterOpPool>) -> Means {
+    fn config(&self, program: &Program, pool: Option<&InterOpPool>) -> RunConfig {
         let n_threads = pool.map_or(1, InterOpPool::n_threads);
-        Means {
+        RunConfig {
             scheduling: match (self.scheduling, n_threads) {
                 // No thread may wait for one operation, as those of the serial order do.
                 _ if program.is_async => Scheduling::Shared,
@@ -337,14 +342,14 @@ impl Executor {
                 (scheduling, _) => scheduling,
             },
             n_threads,
-            may_attend: self.may_attend,
+            may_spin: self.may_spin,
         }
     }
 
     fn check_feeds(&self, prepared: &PreparedPlan, feeds: &[Tensor]) -> Result<(), ExecuteError> {
-        let (graph, program) = (self.workshop.graph(), &prepared.program);
+        let (graph, program) = (self.kernels.graph(), &prepared.program);
         if !Arc::ptr_eq(graph, &program.graph)
-            || !Arc::ptr_eq(self.workshop.devices(), &program.devices)
+            || !Arc::ptr_eq(self.kernels.devices(), &program.devices)
         {
             return Err(ExecuteError::ForeignPlan);
         }
@@ -372,7 +377,7 @@ impl Executor {
 
 impl Drop for Executor {
     fn drop(&mut self) {
-        for (_, device) in self.workshop.devices().iter() {
+        for (_, device) in self.kernels.devices().iter() {
             device.op_segment().remove_hold(&self.session);
         }
     }

@@ -10,7 +10,7 @@ use crate::device::{
 };
 use crate::graph::{AttrSet, AttrValue, Graph, GraphAssembler, Input, NodeSpec, Output, Work};
 use crate::names::DeviceName;
-use crate::partition::{Assignment, PartitionError, RunRequest, cut};
+use crate::partition::{Assignment, PartitionError, RunRequest, partition};
 use crate::plan::Plan;
 use crate::tensor::{
     Allocator, AllocatorStats, Buffer, DType, HostAllocator, Literal, LiteralData, Memory,
@@ -412,7 +412,7 @@ impl Sketch {
         self.graph = Arc::new(assembler.finish());
     }
 
-    pub(crate) fn cut(
+    pub(crate) fn partition(
         &self,
         has_one_memory: &[bool],
         request: &RunRequest,
@@ -425,7 +425,7 @@ impl Sketch {
             start_order: self.start_order.as_deref(),
             queues: None,
         };
-        cut(&assignment, request)
+        partition(&assignment, request)
     }
 
     /// `feeds` and `fetches` as `node` or `node:slot`, `targets` as nodes.

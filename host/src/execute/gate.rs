@@ -67,7 +67,7 @@ impl Gate {
     }
 
     /// Whether no thread executes operations.
-    pub(super) fn is_deserted(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         self.n_inside.load(SeqCst) == 0
     }
 

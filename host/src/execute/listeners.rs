@@ -153,7 +153,7 @@ impl Listeners {
     }
 
     /// Room for the events of a thread that executes so many operations.
-    pub(super) fn room(&self, n_operations: usize) -> Vec<Event> {
+    pub(super) fn event_buffer(&self, n_operations: usize) -> Vec<Event> {
         Vec::with_capacity(if self.is_recorded() { n_operations } else { 0 })
     }
 

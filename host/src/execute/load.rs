@@ -37,8 +37,8 @@ impl Load {
     }
 
     /// The same, while so many attend already.
-    pub(super) fn has_core_for(&self, attendant: usize) -> bool {
-        self.n_busy.load(Ordering::Relaxed) + attendant < self.n_cores
+    pub(super) fn has_core_for(&self, n_spinning: usize) -> bool {
+        self.n_busy.load(Ordering::Relaxed) + n_spinning < self.n_cores
     }
 }
 

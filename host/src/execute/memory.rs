@@ -76,10 +76,14 @@ pub(super) fn memories(
             memories.get(value.device, on_host).constant_bytes += len_bytes(constant);
         }
     }
-    for (step, packs) in plan.steps().iter().zip(&program.packed) {
-        let packed = packs.iter().flatten().map(len_bytes).sum::<u64>();
-        if packed > 0 {
-            memories.get(step.device, false).packed_bytes += packed;
+    for (step, inputs_prepacked) in plan.steps().iter().zip(&program.prepacked) {
+        let prepacked = inputs_prepacked
+            .iter()
+            .flatten()
+            .map(len_bytes)
+            .sum::<u64>();
+        if prepacked > 0 {
+            memories.get(step.device, false).prepacked_bytes += prepacked;
         }
     }
     for arena in arenas {
@@ -108,7 +112,7 @@ impl Program {
             let capacity = self.devices.get(memory.device);
             let capacity = capacity.map_or(u64::MAX, |device| device.memory_capacity_bytes());
             let one_run = memory.run_bytes.saturating_add(memory.fetched_bytes);
-            let staying = memory.constant_bytes.saturating_add(memory.packed_bytes);
+            let staying = memory.constant_bytes.saturating_add(memory.prepacked_bytes);
             let needed = staying.saturating_add(one_run.saturating_mul(self.n_runs));
             !memory.on_host && !fits(needed, capacity)
         })

@@ -54,7 +54,7 @@ pub(super) struct Program {
     pub(super) actions: Vec<Option<Action>>,
     /// Per step the inputs that are the same in all runs, as its kernel packed them; empty where
     /// it packed none.
-    pub(super) packed: Vec<Box<[Option<Tensor>]>>,
+    pub(super) prepacked: Vec<Box<[Option<Tensor>]>>,
     /// Per value whether it is in host memory.
     pub(super) is_on_host: Vec<bool>,
     /// What is the same in all runs.
@@ -88,7 +88,7 @@ impl Program {
     }
 
     /// The error for a memory that is too small for the arenas of its runs.
-    pub(super) fn no_room(&self, memory: &PlannedMemory) -> ExecuteError {
+    pub(super) fn out_of_memory(&self, memory: &PlannedMemory) -> ExecuteError {
         let device = self.devices.get(memory.device);
         let limit_bytes = device.map_or(0, |device| device.memory_capacity_bytes());
         let run_bytes = memory.run_bytes.saturating_add(memory.fetched_bytes);
@@ -98,7 +98,7 @@ impl Program {
             source: Box::new(OutOfMemory {
                 allocator: device.clone(),
                 requested_bytes: run_bytes,
-                in_use_bytes: memory.constant_bytes.saturating_add(memory.packed_bytes),
+                in_use_bytes: memory.constant_bytes.saturating_add(memory.prepacked_bytes),
                 limit_bytes,
             }),
             device,
@@ -129,7 +129,7 @@ impl fmt::Debug for Program {
 }
 
 /// Kernels and constants of one graph, made when a plan first needs them.
-pub(super) struct Workshop {
+pub(super) struct KernelCache {
     graph: Arc<Graph>,
     devices: Arc<DeviceSet>,
     registry: Arc<KernelRegistry>,
@@ -146,7 +146,7 @@ pub(super) struct Workshop {
     copies: Mutex<FxHashMap<(TensorId, DeviceId, MemorySpace), Tensor>>,
     /// Constants as their readers packed them, by input; `None` where the reader takes them as
     /// they are.
-    packed: Mutex<FxHashMap<(KernelKey, usize), Option<Tensor>>>,
+    prepacked: Mutex<FxHashMap<(KernelKey, usize), Option<Tensor>>>,
 }
 
 /// What a kernel computes, and where.
@@ -172,12 +172,12 @@ impl KernelKey {
 type FusedSteps = FxHashMap<StepId, Arc<FusedNode>>;
 
 /// What runs of a program need besides constants, found out when it is first asked for.
-struct Room<'a> {
+struct FreeMemory<'a> {
     program: &'a Program,
     plan: OnceCell<MemoryPlan>,
 }
 
-impl<'a> Room<'a> {
+impl<'a> FreeMemory<'a> {
     fn new(program: &'a Program) -> Self {
         Self {
             program,
@@ -185,8 +185,8 @@ impl<'a> Room<'a> {
         }
     }
 
-    /// Whether a device has room for its runs beside what it holds now.
-    fn is_left(&self, id: DeviceId, device: &dyn KernelDevice) -> bool {
+    /// Whether a device has free_memory for its runs beside what it holds now.
+    fn suffices(&self, id: DeviceId, device: &dyn KernelDevice) -> bool {
         let plan = self
             .plan
             .get_or_init(|| MemoryPlan::new(self.program, true));
@@ -204,7 +204,7 @@ impl<'a> Room<'a> {
     }
 }
 
-impl Workshop {
+impl KernelCache {
     pub(super) fn new(
         graph: Arc<Graph>,
         devices: Arc<DeviceSet>,
@@ -223,7 +223,7 @@ impl Workshop {
             ops: None,
             made: Mutex::default(),
             copies: Mutex::default(),
-            packed: Mutex::default(),
+            prepacked: Mutex::default(),
         }
     }
 
@@ -320,22 +320,22 @@ impl Workshop {
             is_async,
             n_runs: self.n_runs,
             plan,
-            packed: vec![Box::default(); actions.len()],
+            prepacked: vec![Box::default(); actions.len()],
             actions,
             is_on_host,
             settled,
             fixed,
             is_fetched,
         };
-        program.packed = self.pack(&program)?;
+        program.prepacked = self.prepack(&program)?;
         Ok(program)
     }
 
     /// The plan as its devices want it, and which nodes a step executes besides its own.
     fn rewritten(&self, plan: &Arc<Plan>) -> Result<(Arc<Plan>, FusedSteps), ExecuteError> {
-        let told = |started, device, node: &FusedNode| {
+        let on_fused = |started, device, node: &FusedNode| {
             let name = |&node: &NodeId| self.graph.node_name(node);
-            self.tell(
+            self.report(
                 started,
                 device,
                 "maybe_rewrite_graph",
@@ -388,13 +388,13 @@ impl Workshop {
         Ok(fixed)
     }
 
-    /// Has kernels pack those of their inputs that are the same in all runs, as long as the memory
-    /// that runs need is left.
-    fn pack(&self, program: &Program) -> Result<Vec<Box<[Option<Tensor>]>>, ExecuteError> {
-        let room = Room::new(program);
+    /// Has kernels prepacked_tensor those of their inputs that are the same in all runs, as long as
+    /// the memory that runs need is left.
+    fn prepack(&self, program: &Program) -> Result<Vec<Box<[Option<Tensor>]>>, ExecuteError> {
+        let free_memory = FreeMemory::new(program);
         let steps = program.plan.steps().iter();
         let ids = program.plan.step_ids().map(StepId);
-        let packs = ids
+        let inputs_prepacked = ids
             .zip(steps)
             .zip(&program.actions)
             .map(|((id, step), action)| {
@@ -403,19 +403,19 @@ impl Workshop {
                     return Ok(Box::default());
                 };
                 let key = KernelKey::new(node, step.device, program.fused.get(&id));
-                let mut packs: Vec<Option<Tensor>> = Vec::new();
+                let mut inputs_prepacked: Vec<Option<Tensor>> = Vec::new();
                 for (index, value) in step.inputs.iter().enumerate() {
                     if let Some(constant) = &program.fixed[value.index()]
-                        && let Some(pack) =
-                            self.prepacked_input(&key, &**kernel, index, constant, &room)?
+                        && let Some(prepacked_tensor) =
+                            self.prepacked_input(&key, &**kernel, index, constant, &free_memory)?
                     {
-                        packs.resize(index, None);
-                        packs.push(Some(pack));
+                        inputs_prepacked.resize(index, None);
+                        inputs_prepacked.push(Some(prepacked_tensor));
                     }
                 }
-                Ok(packs.into_boxed_slice())
+                Ok(inputs_prepacked.into_boxed_slice())
             });
-        packs.collect()
+        inputs_prepacked.collect()
     }
 
     fn prepacked_input(
@@ -424,16 +424,19 @@ impl Workshop {
         kernel: &dyn Kernel,
         index: usize,
         constant: &Tensor,
-        room: &Room<'_>,
+        free_memory: &FreeMemory<'_>,
     ) -> Result<Option<Tensor>, ExecuteError> {
-        let mut packed = self.packed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut prepacked = self
+            .prepacked
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let key = (key.clone(), index);
-        if let Some(pack) = packed.get(&key) {
-            return Ok(pack.clone());
+        if let Some(prepacked_tensor) = prepacked.get(&key) {
+            return Ok(prepacked_tensor.clone());
         }
         let (node, device_id) = (key.0.node, key.0.device);
         let device = kernel_device(&self.devices, device_id)?;
-        let pack = catch_unwind(AssertUnwindSafe(|| {
+        let prepacked_tensor = catch_unwind(AssertUnwindSafe(|| {
             kernel.prepack_input(index, constant, device)
         }))
         .unwrap_or_else(|panic| {
@@ -442,8 +445,8 @@ impl Workshop {
                 panic_message(&*panic)
             )))
         });
-        let pack = match pack {
-            // Kernels read what is not packed, too, if more slowly.
+        let prepacked_tensor = match prepacked_tensor {
+            // Kernels read what is not prepacked, too, if more slowly.
             Err(KernelError::Tensor(TensorError::OutOfMemory(_))) => None,
             Err(source) => {
                 return Err(ExecuteError::Prepare {
@@ -451,10 +454,12 @@ impl Workshop {
                     source: Box::new(source),
                 });
             }
-            Ok(pack) => pack.filter(|_| room.is_left(device_id, device)),
+            Ok(prepacked_tensor) => {
+                prepacked_tensor.filter(|_| free_memory.suffices(device_id, device))
+            }
         };
-        packed.insert(key, pack.clone());
-        Ok(pack)
+        prepacked.insert(key, prepacked_tensor.clone());
+        Ok(prepacked_tensor)
     }
 
     fn site(&self, node: NodeId, device: &dyn KernelDevice) -> Box<NodeSite> {
@@ -466,7 +471,7 @@ impl Workshop {
     }
 
     /// A constant where its node is not, made there once: its own device need not hold it, nor have
-    /// room for it.
+    /// free_memory for it.
     fn constant(
         &self,
         tensor: TensorId,
@@ -485,7 +490,7 @@ impl Workshop {
         let Action::Constant(constant) = made else {
             return Err(ExecuteError::ForeignPlan);
         };
-        self.tell(started, device_id, "make_tensor", Some(&node), || {
+        self.report(started, device_id, "make_tensor", Some(&node), || {
             format!("{constant:?}, {} bytes", constant.len_bytes())
         });
         copies.insert(key, Tensor::clone(&constant));
@@ -520,7 +525,7 @@ impl Workshop {
             Action::Kernel(_) if self.is_kept(node) => "op_segment.find_or_create",
             Action::Kernel(_) => "create_kernel",
         };
-        self.tell(started, device_id, call, Some(&node), || match &action {
+        self.report(started, device_id, call, Some(&node), || match &action {
             Action::Constant(tensor) => format!("{tensor:?}, {} bytes", tensor.len_bytes()),
             Action::Kernel(_) if self.is_kept(node) => {
                 format!("{} of session {}", self.graph.op(node), self.session)
@@ -538,7 +543,7 @@ impl Workshop {
         self.graph.class(node).stateful && self.graph.find_function(op).is_none()
     }
 
-    fn tell(
+    fn report(
         &self,
         started: Instant,
         device: DeviceId,
@@ -601,7 +606,7 @@ impl Workshop {
         let started = Instant::now();
         let kernel = construct_kernel(&self.registry, None, &construction)
             .map_err(|source| refused(site(), source))?;
-        self.tell(started, device_id, "create_kernel", Some(&node), || {
+        self.report(started, device_id, "create_kernel", Some(&node), || {
             fused.op.clone()
         });
         let action = Action::Kernel(Arc::from(kernel));
@@ -663,9 +668,9 @@ impl Workshop {
     }
 }
 
-impl fmt::Debug for Workshop {
+impl fmt::Debug for KernelCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Workshop")
+        f.debug_struct("KernelCache")
             .field("graph", &self.graph.name())
             .field("devices", &self.devices)
             .finish_non_exhaustive()

@@ -69,7 +69,7 @@ pub(super) struct Stage {
     /// Whether tensors have places in arenas.
     pub(super) has_arenas: bool,
     /// Why there is none, if so.
-    pub(super) no_room: Option<ExecuteError>,
+    pub(super) out_of_memory: Option<ExecuteError>,
 }
 
 /// What is said of one run.
@@ -81,7 +81,7 @@ pub(super) struct Request {
     /// What the executor's runs keep busy.
     pub(super) load: Arc<Load>,
     /// Whether threads of the devices' pools attend.
-    pub(super) is_attended: bool,
+    pub(super) has_spinning_workers: bool,
     /// What ends the run early.
     pub(super) interrupts: Interrupts,
     /// Is cancelled when asynchronous kernels of the run are not waited for any more.
@@ -118,22 +118,22 @@ impl Stage {
         Self::with(program, compiled, is_timed, None)
     }
 
-    /// The same without arenas, for which there is `no_room`: each tensor gets memory when it is
-    /// made.
+    /// The same without arenas, for which there is `out_of_memory`: each tensor gets memory when it
+    /// is made.
     pub(super) fn without_arenas(
         program: &Arc<Program>,
         compiled: &Arc<Compiled>,
         is_timed: bool,
-        no_room: ExecuteError,
+        out_of_memory: ExecuteError,
     ) -> Result<Self, ExecuteError> {
-        Self::with(program, compiled, is_timed, Some(no_room))
+        Self::with(program, compiled, is_timed, Some(out_of_memory))
     }
 
     fn with(
         program: &Arc<Program>,
         compiled: &Arc<Compiled>,
         is_timed: bool,
-        no_room: Option<ExecuteError>,
+        out_of_memory: Option<ExecuteError>,
     ) -> Result<Self, ExecuteError> {
         let plan = &program.plan;
         let n_operations = compiled.operations.len();
@@ -143,16 +143,16 @@ impl Stage {
             steps[partition.device.index()] = Some(Arc::default());
         }
         Ok(Self {
-            has_arenas: no_room.is_none(),
+            has_arenas: out_of_memory.is_none(),
             steps: steps.into(),
             frame: Frame::new(
                 compiled,
                 plan.transfers().len(),
                 plan.fetches().len(),
                 &program.devices,
-                no_room.is_none(),
+                out_of_memory.is_none(),
             )?,
-            no_room,
+            out_of_memory,
             waits: compiled.n_waits.iter().map(|_| Countdown::new()).collect(),
             ready: ReadySet::new(n_operations),
             nanoseconds: (0..n_timed).map(|_| AtomicU32::new(u32::MAX)).collect(),
@@ -283,22 +283,22 @@ impl Request {
     /// kernels.
     #[inline]
     pub(super) fn help(&self) -> Help {
-        match (self.load.has_free_core(), self.is_attended) {
+        match (self.load.has_free_core(), self.has_spinning_workers) {
             (false, _) => Help::None,
             (true, false) => Help::Pool,
-            (true, true) => Help::Attendants,
+            (true, true) => Help::Spinning,
         }
     }
 
     /// Asks the pools of these devices to attend, as far as the machine has cores for it.
-    fn gather(&self, program: &Program) {
+    fn start_spinning(&self, program: &Program) {
         if !self.load.has_free_core() {
             return;
         }
         for pool in pools(program) {
-            pool.gather(|| {
+            pool.start_spinning(|| {
                 let load = Arc::clone(&self.load);
-                move |attendant| load.has_core_for(attendant)
+                move |n_spinning| load.has_core_for(n_spinning)
             });
         }
     }
@@ -327,11 +327,11 @@ pub(super) fn pools(program: &Program) -> impl Iterator<Item = &IntraOpPool> {
 /// Executes all operations in the order of their ranks, on this thread.
 pub(super) fn run_serially(stage: &Stage, request: &Request) -> Result<(), ExecuteError> {
     let _busy = request.load.enter();
-    if request.is_attended {
-        request.gather(&stage.program);
+    if request.has_spinning_workers {
+        request.start_spinning(&stage.program);
     }
     let n_operations = stage.compiled.operations.len();
-    let mut events = request.listeners.room(n_operations);
+    let mut events = request.listeners.event_buffer(n_operations);
     let mut outcome = Ok(());
     for rank in 0..to_u32(n_operations) {
         outcome = request
@@ -429,7 +429,7 @@ impl Run {
                 self.fail(interrupt);
             }
         }
-        self.gate.sleep_until(|| self.gate.is_deserted());
+        self.gate.sleep_until(|| self.gate.is_idle());
         if self.stage.program.is_async && self.gate.has_failed() {
             // Here, where no lock is held: what kernels do then may take those that they hold while
             // they end.

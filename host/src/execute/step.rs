@@ -48,21 +48,23 @@ pub(super) fn execute(
     events: &mut Vec<Event>,
 ) -> Result<(), ExecuteError> {
     catch_unwind(AssertUnwindSafe(|| {
-        let visit = Visit::new(stage, request, rank);
+        let execution = OpExecution::new(stage, request, rank);
         if stage.nanoseconds.is_empty() && !request.listeners.is_any() {
-            visit.execute().map(|_| ())
+            execution.execute().map(|_| ())
         } else {
-            visit.execute_and_tell(events)
+            execution.execute_and_report(events)
         }
     }))
-    .unwrap_or_else(|panic| Err(Visit::new(stage, request, rank).panicked(panic_message(&*panic))))
+    .unwrap_or_else(|panic| {
+        Err(OpExecution::new(stage, request, rank).panicked(panic_message(&*panic)))
+    })
 }
 
 /// An operation and all that it needs to be executed. Handed on by reference, and its common way
 /// inlined: copying what was written just before makes loads wait for the stores, 13 ns of the 50
 /// that an operation costs.
 #[derive(Clone, Copy)]
-struct Visit<'a> {
+struct OpExecution<'a> {
     stage: &'a Stage,
     program: &'a Program,
     request: &'a Request,
@@ -70,7 +72,7 @@ struct Visit<'a> {
     rank: u32,
 }
 
-impl Surroundings for Visit<'_> {
+impl Surroundings for OpExecution<'_> {
     fn node(&self) -> &str {
         match self.operation.kind {
             StepKind::Execute(node) => self.program.graph.node_name(node),
@@ -91,27 +93,27 @@ impl Surroundings for Visit<'_> {
     }
 }
 
-/// A visit that takes note of tensors that come into being.
+/// A execution that takes note of tensors that come into being.
 struct Recorded<'a> {
-    visit: Visit<'a>,
+    execution: OpExecution<'a>,
     temporaries: RefCell<Vec<Tensor>>,
 }
 
 impl Surroundings for Recorded<'_> {
     fn node(&self) -> &str {
-        self.visit.node()
+        self.execution.node()
     }
 
     fn step(&self) -> Option<&DeviceStep> {
-        self.visit.step()
+        self.execution.step()
     }
 
     fn context(&self) -> Option<&Arc<dyn DeviceContext>> {
-        self.visit.context()
+        self.execution.context()
     }
 
     fn interrupts(&self) -> Option<&Interrupts> {
-        self.visit.interrupts()
+        self.execution.interrupts()
     }
 
     fn temporaries(&self) -> Option<&RefCell<Vec<Tensor>>> {
@@ -119,7 +121,7 @@ impl Surroundings for Recorded<'_> {
     }
 }
 
-impl<'a> Visit<'a> {
+impl<'a> OpExecution<'a> {
     #[inline]
     fn new(stage: &'a Stage, request: &'a Request, rank: u32) -> Self {
         Self {
@@ -133,7 +135,7 @@ impl<'a> Visit<'a> {
 
     /// Executes, tells who listens, and measures.
     #[cold]
-    fn execute_and_tell(&self, events: &mut Vec<Event>) -> Result<(), ExecuteError> {
+    fn execute_and_report(&self, events: &mut Vec<Event>) -> Result<(), ExecuteError> {
         let listeners = &self.request.listeners;
         let start_ns = listeners.now_ns();
         let queue_wait_ns = start_ns.saturating_sub(listeners.ready_ns(self.rank));
@@ -148,12 +150,12 @@ impl<'a> Visit<'a> {
             }
             _ => self.execute()?,
         };
-        self.tell(start_ns, bytes, events);
+        self.report(start_ns, bytes, events);
         Ok(())
     }
 
     /// Tells who listens that the operation has ended, and measures it.
-    fn tell(&self, start_ns: u64, bytes: u64, events: &mut Vec<Event>) {
+    fn report(&self, start_ns: u64, bytes: u64, events: &mut Vec<Event>) {
         let listeners = &self.request.listeners;
         let queue_wait_ns = start_ns.saturating_sub(listeners.ready_ns(self.rank));
         let end_ns = listeners.now_ns();
@@ -305,10 +307,10 @@ impl<'a> Visit<'a> {
         for slot in &mut *slots {
             slot.state = OutputState::Unset;
         }
-        let packed = &self.program.packed[self.operation.step.index()];
+        let prepacked = &self.program.prepacked[self.operation.step.index()];
         let help = self.request.help();
         let mut context =
-            KernelContext::on_slots(device, &inputs, packed, slots, on_host, help, around);
+            KernelContext::on_slots(device, &inputs, prepacked, slots, on_host, help, around);
         self.compute(node, device, kernel, &inputs, &mut context)
     }
 
@@ -316,7 +318,7 @@ impl<'a> Visit<'a> {
     #[cold]
     fn call_recorded(&self, node: NodeId, kernel: &dyn Kernel) -> Result<(), ExecuteError> {
         let around = Recorded {
-            visit: *self,
+            execution: *self,
             temporaries: RefCell::default(),
         };
         let called = self.call_within(node, kernel, &around);
@@ -348,7 +350,7 @@ impl<'a> Visit<'a> {
             Ok(Err(source)) => Err(self.failed(node, inputs, source)),
             Err(panic) => Err(ExecuteError::Panic {
                 site: self.site(node),
-                inputs: tensors_in_words(inputs),
+                inputs: describe_tensors(inputs),
                 message: panic_message(&*panic),
             }),
         }
@@ -365,8 +367,8 @@ impl<'a> Visit<'a> {
     ) {
         let mut accessed = temporaries;
         accessed.extend(inputs.iter().map(|&input| input.clone()));
-        let packed = &self.program.packed[self.operation.step.index()];
-        accessed.extend(packed.iter().flatten().cloned());
+        let prepacked = &self.program.prepacked[self.operation.step.index()];
+        accessed.extend(prepacked.iter().flatten().cloned());
         // SAFETY: this executes the operation that writes them, and the kernel's reference is not
         // used any more.
         let slots = unsafe { self.stage.frame().outputs(self.operation.outputs()) };
@@ -386,7 +388,7 @@ impl<'a> Visit<'a> {
     fn failed(&self, node: NodeId, inputs: &[&Tensor], source: KernelError) -> ExecuteError {
         ExecuteError::Kernel {
             site: self.site(node),
-            inputs: tensors_in_words(inputs),
+            inputs: describe_tensors(inputs),
             source: Box::new(source),
         }
     }
@@ -635,7 +637,7 @@ impl<'a> Visit<'a> {
         match self.operation.kind {
             StepKind::Execute(node) => ExecuteError::Panic {
                 site: self.site(node),
-                inputs: in_words(graph.data_inputs(node).map(|tensor| {
+                inputs: describe(graph.data_inputs(node).map(|tensor| {
                     let dtype = graph.tensor_dtypes()[tensor.index()];
                     (dtype, graph.tensor_shape(tensor))
                 })),
@@ -684,15 +686,15 @@ impl<'a> Visit<'a> {
 }
 
 /// `(float [4], int32 [])`.
-fn in_words(tensors: impl Iterator<Item = (DType, impl fmt::Display)>) -> String {
+fn describe(tensors: impl Iterator<Item = (DType, impl fmt::Display)>) -> String {
     let tensors: Vec<String> = tensors
         .map(|(dtype, shape)| format!("{dtype} {shape}"))
         .collect();
     format!("({})", tensors.join(", "))
 }
 
-fn tensors_in_words(tensors: &[&Tensor]) -> String {
-    in_words(
+fn describe_tensors(tensors: &[&Tensor]) -> String {
+    describe(
         tensors
             .iter()
             .map(|tensor| (tensor.dtype(), tensor.shape())),

@@ -60,7 +60,7 @@ impl Bench {
         let request = self.sketch.request(feeds, fetches, targets);
         let plan = self
             .sketch
-            .cut(&self.world.has_one_memory(), &request)
+            .partition(&self.world.has_one_memory(), &request)
             .unwrap();
         self.executor.prepare(&Arc::new(plan))
     }

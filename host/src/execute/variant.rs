@@ -35,16 +35,16 @@ const N_IDLE_MAX: usize = 16;
 /// Runs that are measured before it is decided how the others go. The first one finds cold caches.
 const N_MEASURED: u32 = 3;
 
-/// Runs of each crew that are timed where several may be fastest.
+/// Runs of each mode that are timed where several may be fastest.
 const N_TRIALS: usize = 7;
 
-/// Runs of a crew before them, which are not: threads have to be started and woken, and find the
-/// caches as another crew left them.
+/// Runs of a mode before them, which are not: threads have to be started and woken, and find the
+/// caches as another mode left them.
 const N_UNTIMED: usize = 7;
 
 /// Trials that are not counted because nobody came: waking a thread of a busy machine takes many
 /// runs of a small plan.
-const N_DESERTED_MAX: usize = 64;
+const N_WITHOUT_WORKER_MAX: usize = 64;
 
 /// Runs after which all are timed again: what else the machine does changes. Twice as many after
 /// each time, up to the most.
@@ -65,7 +65,7 @@ const SHARED_OVERHEAD_NS: u64 = 300;
 const JOIN_NS: u64 = 10_000;
 
 /// Operations that threads which attend can shorten: far longer than it takes to show them.
-const ATTENDED_NS: u32 = 4_000;
+const WORTH_SPINNING_NS: u32 = 4_000;
 
 /// What reading the clock twice adds to a measurement.
 const CLOCK_NS: u32 = 30;
@@ -74,18 +74,18 @@ const CLOCK_NS: u32 = 30;
 #[derive(Debug, Default)]
 pub(super) struct Variants(Mutex<Vec<Arc<Variant>>>);
 
-/// A plan for fed tensors of certain shapes, run with certain means.
+/// A plan for fed tensors of certain shapes, run with certain config.
 #[derive(Debug)]
 pub(super) struct Variant {
     feeds: Vec<Shape>,
-    means: Means,
+    config: RunConfig,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 struct State {
     compiled: Arc<Compiled>,
-    mode: Mode,
+    tuner: Tuner,
     /// Per value, as far as they are known.
     shapes: Vec<Option<Shape>>,
     has_learned_shapes: bool,
@@ -94,64 +94,64 @@ struct State {
 
 /// Which threads a run goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Crew {
+pub(super) enum ExecutionMode {
     /// The caller's; the pool is woken inside long kernels.
-    Caller,
+    Serial,
     /// The caller's, while threads of the pool attend: they help inside shorter kernels, too.
-    Attended,
+    Spinning,
     /// Several execute operations.
     Shared,
 }
 
 /// How runs go.
 #[derive(Debug, Clone)]
-enum Mode {
+enum Tuner {
     Measuring(Measurements),
     /// All ways that may pay, one after the other.
     Trying(Box<Trials>),
     /// As the last trials say.
-    Settled(Verdict),
+    Settled(TuningResult),
     /// Always so.
-    Fixed(Crew),
+    Fixed(ExecutionMode),
 }
 
-/// Single operations, of runs by this crew.
+/// Single operations, of runs by this mode.
 #[derive(Debug, Clone)]
 struct Measurements {
-    crew: Crew,
+    mode: ExecutionMode,
     /// Per rank the least so far, in ns.
     least: Vec<u32>,
     n_runs: u32,
 }
 
-type Crews = SmallVec<[Crew; 3]>;
+type ExecutionModes = SmallVec<[ExecutionMode; 3]>;
 
-/// Whole runs, by each crew.
+/// Whole runs, by each mode.
 #[derive(Debug, Clone)]
 struct Trials {
-    /// Which trials of the plan these are: runs of earlier ones may still be under way.
+    /// Which trials of the plan these are: runs of earlier ones may still be under choice.
     round: u32,
     tried: SmallVec<[Tried; 3]>,
-    /// For how many runs the verdict will hold.
+    /// For how many runs the result will hold.
     n_settled: u32,
 }
 
-/// The runs of one crew.
+/// The runs of one mode.
 #[derive(Debug, Clone)]
 struct Tried {
-    crew: Crew,
+    mode: ExecutionMode,
     n_started: usize,
-    n_deserted: usize,
+    n_without_worker: usize,
     durations: SmallVec<[Duration; N_TRIALS]>,
 }
 
 /// What trials have shown.
 #[derive(Debug, Clone)]
-struct Verdict {
-    crew: Crew,
+struct TuningResult {
+    mode: ExecutionMode,
     round: u32,
     /// What was tried, and will be again.
-    crews: Crews,
+    modes: ExecutionModes,
     /// For how many runs it holds: more, and in all.
     n_left: u32,
     n_settled: u32,
@@ -159,100 +159,100 @@ struct Verdict {
 
 /// How a run goes.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Way {
-    pub(super) crew: Crew,
+pub(super) struct ModeChoice {
+    pub(super) mode: ExecutionMode,
     /// Of which trials it is one; `None` where it does not matter how long the run takes.
     pub(super) trial: Option<u32>,
 }
 
-/// How a run of [`Way::trial`] went.
+/// How a run of [`ModeChoice::trial`] went.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Trial {
     pub(super) round: u32,
-    pub(super) crew: Crew,
+    pub(super) mode: ExecutionMode,
     pub(super) duration: Duration,
     /// Whether threads were to attend, and none did.
-    pub(super) is_deserted: bool,
+    pub(super) no_worker_joined: bool,
 }
 
 /// What a run may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Means {
+pub(super) struct RunConfig {
     pub(super) scheduling: Scheduling,
     /// Threads that execute operations, at most.
     pub(super) n_threads: usize,
     /// Whether devices have threads that may attend.
-    pub(super) may_attend: bool,
+    pub(super) may_spin: bool,
 }
 
-impl Crew {
-    /// What a duration counts as, in twentieths: a crew costs the machine more than the time that
+impl ExecutionMode {
+    /// What a duration counts as, in twentieths: a mode costs the machine more than the time that
     /// it takes, so it must be faster than the caller alone by that much.
     fn weight(self) -> u32 {
         match self {
-            Self::Caller => 20,
+            Self::Serial => 20,
             Self::Shared => 21,
             // Threads that attend are busy even where there is nothing to do.
-            Self::Attended => 22,
+            Self::Spinning => 22,
         }
     }
 }
 
-impl Mode {
-    fn new(means: Means) -> Self {
-        let measuring = |crew| {
+impl Tuner {
+    fn new(config: RunConfig) -> Self {
+        let measuring = |mode| {
             Self::Measuring(Measurements {
-                crew,
+                mode,
                 least: Vec::new(),
                 n_runs: 0,
             })
         };
-        match means.scheduling {
-            Scheduling::Serial => Self::Fixed(Crew::Caller),
-            Scheduling::Shared => Self::Fixed(Crew::Shared),
-            Scheduling::Measured if means.n_threads > 1 => measuring(Crew::Shared),
-            Scheduling::Measured if means.may_attend => measuring(Crew::Caller),
-            Scheduling::Measured => Self::Fixed(Crew::Caller),
+        match config.scheduling {
+            Scheduling::Serial => Self::Fixed(ExecutionMode::Serial),
+            Scheduling::Shared => Self::Fixed(ExecutionMode::Shared),
+            Scheduling::Measured if config.n_threads > 1 => measuring(ExecutionMode::Shared),
+            Scheduling::Measured if config.may_spin => measuring(ExecutionMode::Serial),
+            Scheduling::Measured => Self::Fixed(ExecutionMode::Serial),
         }
     }
 
     /// These are to be tried, if there are several.
-    fn trying(crews: Crews) -> Self {
-        match crews[..] {
+    fn trying(modes: ExecutionModes) -> Self {
+        match modes[..] {
             [only] => Self::Fixed(only),
-            _ => Self::Trying(Trials::new(0, crews, N_SETTLED_MIN)),
+            _ => Self::Trying(Trials::new(0, modes, N_SETTLED_MIN)),
         }
     }
 
-    /// Whether plans are compiled for operations that overlap. Also where another crew has won for
+    /// Whether plans are compiled for operations that overlap. Also where another mode has won for
     /// now: they are tried again.
     fn is_for_threads(&self) -> bool {
         match self {
-            Self::Measuring(measurements) => measurements.crew == Crew::Shared,
-            Self::Trying(trials) => trials.crews().contains(&Crew::Shared),
-            Self::Settled(verdict) => verdict.crews.contains(&Crew::Shared),
-            Self::Fixed(crew) => *crew == Crew::Shared,
+            Self::Measuring(measurements) => measurements.mode == ExecutionMode::Shared,
+            Self::Trying(trials) => trials.modes().contains(&ExecutionMode::Shared),
+            Self::Settled(result) => result.modes.contains(&ExecutionMode::Shared),
+            Self::Fixed(mode) => *mode == ExecutionMode::Shared,
         }
     }
 
     /// How the next run goes.
-    fn next_way(&mut self) -> Way {
-        if let Self::Settled(verdict) = self
-            && verdict.n_left == 0
+    fn next_choice(&mut self) -> ModeChoice {
+        if let Self::Settled(result) = self
+            && result.n_left == 0
         {
-            let n_settled = verdict.n_settled.saturating_mul(2).min(N_SETTLED_MAX);
-            let round = verdict.round.wrapping_add(1);
-            *self = Self::Trying(Trials::new(round, verdict.crews.clone(), n_settled));
+            let n_settled = result.n_settled.saturating_mul(2).min(N_SETTLED_MAX);
+            let round = result.round.wrapping_add(1);
+            *self = Self::Trying(Trials::new(round, result.modes.clone(), n_settled));
         }
-        let untimed = |crew| Way { crew, trial: None };
+        let untimed = |mode| ModeChoice { mode, trial: None };
         match self {
-            Self::Measuring(measurements) => untimed(measurements.crew),
-            Self::Trying(trials) => trials.next_way(),
-            Self::Settled(verdict) => {
-                verdict.n_left -= 1;
-                untimed(verdict.crew)
+            Self::Measuring(measurements) => untimed(measurements.mode),
+            Self::Trying(trials) => trials.next_choice(),
+            Self::Settled(result) => {
+                result.n_left -= 1;
+                untimed(result.mode)
             }
-            Self::Fixed(crew) => untimed(*crew),
+            Self::Fixed(mode) => untimed(*mode),
         }
     }
 
@@ -262,12 +262,12 @@ impl Mode {
             && trials.round == trial.round
         {
             trials.add(trial);
-            if let Some(crew) = trials.fastest() {
-                debug!(target: targets::EXECUTE, ?crew, ?trials, "a plan has been tried");
-                *self = Self::Settled(Verdict {
-                    crew,
+            if let Some(mode) = trials.fastest() {
+                debug!(target: targets::EXECUTE, ?mode, ?trials, "a plan has been tried");
+                *self = Self::Settled(TuningResult {
+                    mode,
                     round: trials.round,
-                    crews: trials.crews(),
+                    modes: trials.modes(),
                     n_left: trials.n_settled,
                     n_settled: trials.n_settled,
                 });
@@ -277,11 +277,11 @@ impl Mode {
 }
 
 impl Trials {
-    fn new(round: u32, crews: Crews, n_settled: u32) -> Box<Self> {
-        let tried = crews.into_iter().map(|crew| Tried {
-            crew,
+    fn new(round: u32, modes: ExecutionModes, n_settled: u32) -> Box<Self> {
+        let tried = modes.into_iter().map(|mode| Tried {
+            mode,
             n_started: 0,
-            n_deserted: 0,
+            n_without_worker: 0,
             durations: SmallVec::new(),
         });
         Box::new(Self {
@@ -291,25 +291,25 @@ impl Trials {
         })
     }
 
-    fn crews(&self) -> Crews {
-        self.tried.iter().map(|tried| tried.crew).collect()
+    fn modes(&self) -> ExecutionModes {
+        self.tried.iter().map(|tried| tried.mode).collect()
     }
 
-    /// One crew's runs are started one after the other, as they will be when it has won: what
+    /// One mode's runs are started one after the other, as they will be when it has won: what
     /// stands in caches, and who attends, is its own.
-    fn next_way(&mut self) -> Way {
+    fn next_choice(&mut self) -> ModeChoice {
         let mut tried = self.tried.iter_mut();
         match tried.find(|tried| tried.durations.len() < N_TRIALS) {
             Some(tried) => {
                 tried.n_started += 1;
-                Way {
-                    crew: tried.crew,
+                ModeChoice {
+                    mode: tried.mode,
                     trial: (tried.n_started > N_UNTIMED).then_some(self.round),
                 }
             }
-            // The verdict is due.
-            None => Way {
-                crew: Crew::Caller,
+            // The result is due.
+            None => ModeChoice {
+                mode: ExecutionMode::Serial,
                 trial: None,
             },
         }
@@ -317,9 +317,9 @@ impl Trials {
 
     fn add(&mut self, trial: Trial) {
         let mut tried = self.tried.iter_mut();
-        if let Some(tried) = tried.find(|tried| tried.crew == trial.crew) {
-            if trial.is_deserted && tried.n_deserted < N_DESERTED_MAX {
-                tried.n_deserted += 1;
+        if let Some(tried) = tried.find(|tried| tried.mode == trial.mode) {
+            if trial.no_worker_joined && tried.n_without_worker < N_WITHOUT_WORKER_MAX {
+                tried.n_without_worker += 1;
             } else {
                 tried.durations.push(trial.duration);
             }
@@ -327,7 +327,7 @@ impl Trials {
     }
 
     /// When all have been tried often enough.
-    fn fastest(&mut self) -> Option<Crew> {
+    fn fastest(&mut self) -> Option<ExecutionMode> {
         if self
             .tried
             .iter()
@@ -339,27 +339,32 @@ impl Trials {
             // Medians: the shortest run of several threads is a lucky one.
             let middle = tried.durations.len() / 2;
             let median = *tried.durations.select_nth_unstable(middle).1;
-            (median * tried.crew.weight(), tried.crew)
+            (median * tried.mode.weight(), tried.mode)
         });
         weighed
             .min_by_key(|&(weighed, _)| weighed)
-            .map(|(_, crew)| crew)
+            .map(|(_, mode)| mode)
     }
 }
 
 impl Variants {
     /// The variant for these feeds, compiled if it is new.
-    pub(super) fn find(&self, program: &Program, feeds: &[Tensor], means: Means) -> Arc<Variant> {
+    pub(super) fn find(
+        &self,
+        program: &Program,
+        feeds: &[Tensor],
+        config: RunConfig,
+    ) -> Arc<Variant> {
         let mut variants = lock(&self.0);
         let fits = |variant: &Arc<Variant>| {
             let mut shapes = variant.feeds.iter().zip(feeds);
-            variant.means == means && shapes.all(|(shape, tensor)| shape == tensor.shape())
+            variant.config == config && shapes.all(|(shape, tensor)| shape == tensor.shape())
         };
         if let Some(index) = variants.iter().position(fits) {
             variants[..=index].rotate_right(1);
             return Arc::clone(&variants[0]);
         }
-        let variant = Arc::new(Variant::new(program, feeds, means));
+        let variant = Arc::new(Variant::new(program, feeds, config));
         variants.truncate(N_VARIANTS_MAX - 1);
         variants.insert(0, Arc::clone(&variant));
         variant
@@ -376,15 +381,15 @@ impl Variants {
 }
 
 impl Variant {
-    fn new(program: &Program, feeds: &[Tensor], means: Means) -> Self {
+    fn new(program: &Program, feeds: &[Tensor], config: RunConfig) -> Self {
         let shapes = value_shapes(program, |feed| Some(feeds[feed as usize].shape().clone()));
-        let mode = Mode::new(means);
+        let tuner = Tuner::new(config);
         Self {
             feeds: feeds.iter().map(|tensor| tensor.shape().clone()).collect(),
-            means,
+            config,
             state: Mutex::new(State {
-                compiled: Arc::new(compile(program, &shapes, &mode)),
-                mode,
+                compiled: Arc::new(compile(program, &shapes, &tuner)),
+                tuner,
                 shapes,
                 has_learned_shapes: false,
                 idle: Vec::new(),
@@ -392,44 +397,44 @@ impl Variant {
         }
     }
 
-    /// A stage to run on, and how. `make_room` is called where there is no room for the arenas of
-    /// one more; where that does not help, the stage has none.
+    /// A stage to run on, and how. `free_idle_memory` is called where there is no room for the
+    /// arenas of one more; where that does not help, the stage has none.
     pub(super) fn take_stage(
         &self,
         program: &Arc<Program>,
-        make_room: impl FnOnce(),
-    ) -> Result<(Stage, Way), ExecuteError> {
+        free_idle_memory: impl FnOnce(),
+    ) -> Result<(Stage, ModeChoice), ExecuteError> {
         let mut state = lock(&self.state);
-        let way = state.mode.next_way();
+        let choice = state.tuner.next_choice();
         if let Some(stage) = state.idle.pop() {
-            return Ok((stage, way));
+            return Ok((stage, choice));
         }
         let compiled = Arc::clone(&state.compiled);
-        let is_measured = matches!(state.mode, Mode::Measuring(..));
+        let is_measured = matches!(state.tuner, Tuner::Measuring(..));
         drop(state);
         let new = || Stage::new(program, &compiled, is_measured);
         let made = match &compiled.short_memory {
-            Some(memory) => Err(program.no_room(memory)),
+            Some(memory) => Err(program.out_of_memory(memory)),
             None => new(),
         };
         let made = match made {
             Err(ExecuteError::Arena { .. }) if compiled.short_memory.is_none() => {
-                make_room();
+                free_idle_memory();
                 new()
             }
             made => made,
         };
         let stage = match made {
-            Err(no_room @ ExecuteError::Arena { .. }) => {
-                Stage::without_arenas(program, &compiled, is_measured, no_room)?
+            Err(out_of_memory @ ExecuteError::Arena { .. }) => {
+                Stage::without_arenas(program, &compiled, is_measured, out_of_memory)?
             }
             made => made?,
         };
-        Ok((stage, way))
+        Ok((stage, choice))
     }
 
     /// After a run that ended well: what it has shown about shapes and times.
-    pub(super) fn learn(&self, stage: &mut Stage, means: Means, trial: Option<Trial>) {
+    pub(super) fn learn(&self, stage: &mut Stage, config: RunConfig, trial: Option<Trial>) {
         let is_partial = stage.compiled.is_partial;
         if !is_partial && stage.nanoseconds.is_empty() && trial.is_none() {
             return;
@@ -450,7 +455,7 @@ impl Variant {
             state.has_learned_shapes = true;
             is_new = true;
         }
-        if let Mode::Measuring(Measurements { least, n_runs, .. }) = &mut state.mode {
+        if let Tuner::Measuring(Measurements { least, n_runs, .. }) = &mut state.tuner {
             least.resize(stage.nanoseconds.len(), u32::MAX);
             for (least, measured) in least.iter_mut().zip(&stage.nanoseconds) {
                 let measured = measured.load(Ordering::Relaxed).saturating_sub(CLOCK_NS);
@@ -459,13 +464,13 @@ impl Variant {
             *n_runs += 1;
             if *n_runs >= N_MEASURED {
                 let costs = std::mem::take(least);
-                state.mode = Mode::trying(crews_worth_trying(&state.compiled, &costs, means));
+                state.tuner = Tuner::trying(modes_worth_trying(&state.compiled, &costs, config));
                 state.compile(&stage.program, costs);
                 return;
             }
         }
         if let Some(trial) = trial {
-            state.mode.add_trial(trial);
+            state.tuner.add_trial(trial);
             return;
         }
         if is_new {
@@ -475,7 +480,7 @@ impl Variant {
 
     /// After a trial that ran out of time.
     pub(super) fn time_out(&self, trial: Trial) {
-        lock(&self.state).mode.add_trial(trial);
+        lock(&self.state).tuner.add_trial(trial);
     }
 
     /// Keeps a stage for the next run.
@@ -496,28 +501,28 @@ impl Variant {
 impl State {
     /// Compiles again, for what has been learned. `costs`: per rank, as far as measured.
     fn compile(&mut self, program: &Program, costs: Vec<u32>) {
-        let mut compiled = compile(program, &self.shapes, &self.mode);
+        let mut compiled = compile(program, &self.shapes, &self.tuner);
         compiled.costs = costs.into();
         self.compiled = Arc::new(compiled);
         self.idle.clear();
     }
 }
 
-fn compile(program: &Program, shapes: &[Option<Shape>], mode: &Mode) -> Compiled {
+fn compile(program: &Program, shapes: &[Option<Shape>], tuner: &Tuner) -> Compiled {
     meters::add_variant();
-    Compiled::new(program, shapes, mode.is_for_threads())
+    Compiled::new(program, shapes, tuner.is_for_threads())
 }
 
 /// The caller alone, and what may be faster.
-fn crews_worth_trying(compiled: &Compiled, costs: &[u32], means: Means) -> Crews {
-    let mut crews = Crews::from_slice(&[Crew::Caller]);
-    if means.may_attend && costs.iter().any(|&cost| cost >= ATTENDED_NS) {
-        crews.push(Crew::Attended);
+fn modes_worth_trying(compiled: &Compiled, costs: &[u32], config: RunConfig) -> ExecutionModes {
+    let mut modes = ExecutionModes::from_slice(&[ExecutionMode::Serial]);
+    if config.may_spin && costs.iter().any(|&cost| cost >= WORTH_SPINNING_NS) {
+        modes.push(ExecutionMode::Spinning);
     }
-    if means.n_threads > 1 && sharing_pays(compiled, costs, means.n_threads) {
-        crews.push(Crew::Shared);
+    if config.n_threads > 1 && sharing_pays(compiled, costs, config.n_threads) {
+        modes.push(ExecutionMode::Shared);
     }
-    crews
+    modes
 }
 
 /// Whether several threads are worth their overhead: list scheduling of the operations, as
@@ -568,170 +573,177 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
 
-    /// Trials of a crew, and all its runs meanwhile.
+    /// Trials of a mode, and all its runs meanwhile.
     const TRIALS: u32 = N_TRIALS as u32;
     const N: u32 = N_UNTIMED as u32 + TRIALS;
 
     /// How long a run takes, in us.
-    fn took(crew: Crew, [caller, attended, shared]: [u64; 3]) -> Duration {
-        Duration::from_micros(match crew {
-            Crew::Caller => caller,
-            Crew::Attended => attended,
-            Crew::Shared => shared,
+    fn took(mode: ExecutionMode, [caller, attended, shared]: [u64; 3]) -> Duration {
+        Duration::from_micros(match mode {
+            ExecutionMode::Serial => caller,
+            ExecutionMode::Spinning => attended,
+            ExecutionMode::Shared => shared,
         })
     }
 
-    /// Lets a plan whose runs take so long go through `n_runs` runs; how many went by each crew,
+    /// Lets a plan whose runs take so long go through `n_runs` runs; how many went by each mode,
     /// and were trials.
-    fn go(mode: &mut Mode, n_runs: u32, us: [u64; 3]) -> ([u32; 3], u32) {
+    fn go(tuner: &mut Tuner, n_runs: u32, us: [u64; 3]) -> ([u32; 3], u32) {
         let (mut n_by, mut n_trials) = ([0; 3], 0);
         for _ in 0..n_runs {
-            let way = mode.next_way();
-            n_by[way.crew as usize] += 1;
-            n_trials += u32::from(way.trial.is_some());
-            if let Some(round) = way.trial {
-                mode.add_trial(Trial {
+            let choice = tuner.next_choice();
+            n_by[choice.mode as usize] += 1;
+            n_trials += u32::from(choice.trial.is_some());
+            if let Some(round) = choice.trial {
+                tuner.add_trial(Trial {
                     round,
-                    crew: way.crew,
-                    duration: took(way.crew, us),
-                    is_deserted: false,
+                    mode: choice.mode,
+                    duration: took(choice.mode, us),
+                    no_worker_joined: false,
                 });
             }
         }
         (n_by, n_trials)
     }
 
-    fn trying(crews: &[Crew]) -> Mode {
-        Mode::trying(Crews::from_slice(crews))
+    fn trying(modes: &[ExecutionMode]) -> Tuner {
+        Tuner::trying(ExecutionModes::from_slice(modes))
     }
 
-    const ALL: [Crew; 3] = [Crew::Caller, Crew::Attended, Crew::Shared];
+    const ALL: [ExecutionMode; 3] = [
+        ExecutionMode::Serial,
+        ExecutionMode::Spinning,
+        ExecutionMode::Shared,
+    ];
 
     #[test]
     fn the_fastest_crew_is_taken_and_all_are_tried_again_ever_more_rarely() {
         for (us, winner) in [
-            ([100, 90, 50], Crew::Shared),
-            ([100, 50, 90], Crew::Attended),
-            ([50, 100, 90], Crew::Caller),
+            ([100, 90, 50], ExecutionMode::Shared),
+            ([100, 50, 90], ExecutionMode::Spinning),
+            ([50, 100, 90], ExecutionMode::Serial),
             // Not by enough.
-            ([100, 92, 96], Crew::Caller),
-            ([100, 70, 72], Crew::Shared),
+            ([100, 92, 96], ExecutionMode::Serial),
+            ([100, 70, 72], ExecutionMode::Shared),
         ] {
-            let mut mode = trying(&ALL);
+            let mut tuner = trying(&ALL);
             for n_settled in [N_SETTLED_MIN, 2 * N_SETTLED_MIN, 4 * N_SETTLED_MIN] {
-                assert_eq!(go(&mut mode, 3 * N, us), ([N; 3], 3 * TRIALS));
+                assert_eq!(go(&mut tuner, 3 * N, us), ([N; 3], 3 * TRIALS));
                 let mut n_by = [0; 3];
                 n_by[winner as usize] = n_settled;
-                assert_eq!(go(&mut mode, n_settled, us), (n_by, 0));
+                assert_eq!(go(&mut tuner, n_settled, us), (n_by, 0));
             }
-            assert!(mode.is_for_threads());
+            assert!(tuner.is_for_threads());
         }
     }
 
     #[test]
     fn what_cannot_be_faster_is_not_tried() {
-        let mut mode = trying(&[Crew::Caller, Crew::Attended]);
-        assert!(!mode.is_for_threads());
+        let mut tuner = trying(&[ExecutionMode::Serial, ExecutionMode::Spinning]);
+        assert!(!tuner.is_for_threads());
         let n_runs = 2 * N + N_SETTLED_MIN;
         let n_by = [N + N_SETTLED_MIN, N, 0];
-        assert_eq!(go(&mut mode, n_runs, [50, 100, 1]), (n_by, 2 * TRIALS));
-        assert!(!mode.is_for_threads());
+        assert_eq!(go(&mut tuner, n_runs, [50, 100, 1]), (n_by, 2 * TRIALS));
+        assert!(!tuner.is_for_threads());
         assert_eq!(
-            go(&mut trying(&[Crew::Caller]), 1_000, [100, 1, 1]),
+            go(&mut trying(&[ExecutionMode::Serial]), 1_000, [100, 1, 1]),
             ([1_000, 0, 0], 0)
         );
     }
 
     #[test]
     fn who_chooses_a_scheduling_gets_it() {
-        let mode = |scheduling, n_threads, may_attend| {
-            Mode::new(Means {
+        let tuner = |scheduling, n_threads, may_spin| {
+            Tuner::new(RunConfig {
                 scheduling,
                 n_threads,
-                may_attend,
+                may_spin,
             })
         };
-        for may_attend in [false, true] {
-            let mut serial = mode(Scheduling::Serial, 4, may_attend);
-            assert_eq!(serial.next_way().crew, Crew::Caller);
+        for may_spin in [false, true] {
+            let mut serial = tuner(Scheduling::Serial, 4, may_spin);
+            assert_eq!(serial.next_choice().mode, ExecutionMode::Serial);
             assert!(!serial.is_for_threads());
-            let mut shared = mode(Scheduling::Shared, 1, may_attend);
-            assert_eq!(shared.next_way().crew, Crew::Shared);
+            let mut shared = tuner(Scheduling::Shared, 1, may_spin);
+            assert_eq!(shared.next_choice().mode, ExecutionMode::Shared);
             assert!(shared.is_for_threads());
-            assert!(mode(Scheduling::Measured, 2, may_attend).is_for_threads());
+            assert!(tuner(Scheduling::Measured, 2, may_spin).is_for_threads());
             // One thread keeps the order of steps.
-            let mut alone = mode(Scheduling::Measured, 1, may_attend);
-            assert_eq!(alone.next_way().crew, Crew::Caller);
-            assert_eq!(matches!(alone, Mode::Measuring(_)), may_attend);
+            let mut alone = tuner(Scheduling::Measured, 1, may_spin);
+            assert_eq!(alone.next_choice().mode, ExecutionMode::Serial);
+            assert_eq!(matches!(alone, Tuner::Measuring(_)), may_spin);
             assert!(!alone.is_for_threads());
         }
     }
 
     #[test]
     fn a_verdict_changes_with_the_machine_and_holds_for_a_while_at_most() {
-        let two = [Crew::Caller, Crew::Shared];
-        let mut mode = trying(&two);
-        go(&mut mode, 2 * N, [50, 0, 100]);
+        let two = [ExecutionMode::Serial, ExecutionMode::Shared];
+        let mut tuner = trying(&two);
+        go(&mut tuner, 2 * N, [50, 0, 100]);
         let (slow, fast) = ([N_SETTLED_MIN, 0, 0], [0, 0, N_SETTLED_MIN]);
-        assert_eq!(go(&mut mode, N_SETTLED_MIN, [100, 0, 50]), (slow, 0));
-        go(&mut mode, 2 * N, [100, 0, 50]);
-        assert_eq!(go(&mut mode, N_SETTLED_MIN, [100, 0, 50]), (fast, 0));
-        let mut mode = Mode::Trying(Trials::new(0, Crews::from_slice(&two), N_SETTLED_MAX));
-        go(&mut mode, 2 * N + N_SETTLED_MAX + 2 * N, [100, 0, 50]);
-        assert_eq!(go(&mut mode, N_SETTLED_MAX + N, [100, 0, 50]).1, TRIALS);
+        assert_eq!(go(&mut tuner, N_SETTLED_MIN, [100, 0, 50]), (slow, 0));
+        go(&mut tuner, 2 * N, [100, 0, 50]);
+        assert_eq!(go(&mut tuner, N_SETTLED_MIN, [100, 0, 50]), (fast, 0));
+        let mut tuner = Tuner::Trying(Trials::new(
+            0,
+            ExecutionModes::from_slice(&two),
+            N_SETTLED_MAX,
+        ));
+        go(&mut tuner, 2 * N + N_SETTLED_MAX + 2 * N, [100, 0, 50]);
+        assert_eq!(go(&mut tuner, N_SETTLED_MAX + N, [100, 0, 50]).1, TRIALS);
     }
 
     #[test]
     fn one_lucky_run_wins_nothing_and_a_late_trial_changes_nothing() {
-        let mut mode = trying(&ALL);
+        let mut tuner = trying(&ALL);
         let lucky = Trial {
             round: 0,
-            crew: Crew::Shared,
+            mode: ExecutionMode::Shared,
             duration: Duration::from_micros(1),
-            is_deserted: false,
+            no_worker_joined: false,
         };
-        mode.add_trial(lucky);
-        go(&mut mode, 3 * N, [50, 100, 100]);
-        let is_settled =
-            |mode: &Mode| matches!(mode, Mode::Settled(verdict) if verdict.crew == Crew::Caller);
-        assert!(is_settled(&mode), "{mode:?}");
-        let before = format!("{mode:?}");
-        mode.add_trial(lucky);
-        assert_eq!(format!("{mode:?}"), before);
+        tuner.add_trial(lucky);
+        go(&mut tuner, 3 * N, [50, 100, 100]);
+        let is_settled = |tuner: &Tuner| matches!(tuner, Tuner::Settled(result) if result.mode == ExecutionMode::Serial);
+        assert!(is_settled(&tuner), "{tuner:?}");
+        let before = format!("{tuner:?}");
+        tuner.add_trial(lucky);
+        assert_eq!(format!("{tuner:?}"), before);
         // Nor in the next round, of which it is none.
-        go(&mut mode, N_SETTLED_MIN + 1, [50, 100, 100]);
-        let before = format!("{mode:?}");
-        mode.add_trial(lucky);
-        assert_eq!(format!("{mode:?}"), before);
-        assert!(matches!(mode, Mode::Trying(_)));
+        go(&mut tuner, N_SETTLED_MIN + 1, [50, 100, 100]);
+        let before = format!("{tuner:?}");
+        tuner.add_trial(lucky);
+        assert_eq!(format!("{tuner:?}"), before);
+        assert!(matches!(tuner, Tuner::Trying(_)));
     }
 
     #[test]
     fn trials_to_which_nobody_came_are_not_counted_unless_nobody_ever_comes() {
-        let attended = |us, is_deserted| Trial {
+        let attended = |us, no_worker_joined| Trial {
             round: 0,
-            crew: Crew::Attended,
+            mode: ExecutionMode::Spinning,
             duration: Duration::from_micros(us),
-            is_deserted,
+            no_worker_joined,
         };
-        for n_deserted in [N_DESERTED_MAX, 10 * N_DESERTED_MAX] {
-            let mut mode = trying(&[Crew::Caller, Crew::Attended]);
-            go(&mut mode, N, [100, 0, 0]);
-            for _ in 0..n_deserted {
-                assert_eq!(mode.next_way().crew, Crew::Attended);
-                mode.add_trial(attended(100, true));
-                if matches!(mode, Mode::Settled(_)) {
+        for n_without_worker in [N_WITHOUT_WORKER_MAX, 10 * N_WITHOUT_WORKER_MAX] {
+            let mut tuner = trying(&[ExecutionMode::Serial, ExecutionMode::Spinning]);
+            go(&mut tuner, N, [100, 0, 0]);
+            for _ in 0..n_without_worker {
+                assert_eq!(tuner.next_choice().mode, ExecutionMode::Spinning);
+                tuner.add_trial(attended(100, true));
+                if matches!(tuner, Tuner::Settled(_)) {
                     break;
                 }
             }
             for _ in 0..TRIALS {
-                mode.add_trial(attended(50, false));
+                tuner.add_trial(attended(50, false));
             }
-            let Mode::Settled(verdict) = mode else {
-                panic!("it is settled: {mode:?}")
+            let Tuner::Settled(result) = tuner else {
+                panic!("it is settled: {tuner:?}")
             };
-            let is_hopeless = n_deserted > N_DESERTED_MAX;
-            assert_eq!(verdict.crew == Crew::Caller, is_hopeless);
+            let is_hopeless = n_without_worker > N_WITHOUT_WORKER_MAX;
+            assert_eq!(result.mode == ExecutionMode::Serial, is_hopeless);
         }
     }
 }

@@ -47,7 +47,7 @@ pub struct PlannedMemory {
     /// Constants that runs read there, in bytes: once, for all runs.
     pub constant_bytes: u64,
     /// Constants in the order in which kernels read them, in bytes: once, for all runs.
-    pub packed_bytes: u64,
+    pub prepacked_bytes: u64,
     /// Peak of the tensors that a run makes for itself, in bytes: for each run at one time. Of a
     /// device whose work may outlast its kernels, what is held in the order of the plan;
     /// tensors go back there as the device gets done with them.
@@ -63,7 +63,7 @@ impl PlannedMemory {
             device,
             on_host,
             constant_bytes: 0,
-            packed_bytes: 0,
+            prepacked_bytes: 0,
             run_bytes: 0,
             fetched_bytes: 0,
         }
@@ -72,7 +72,7 @@ impl PlannedMemory {
     /// Most bytes that are held while one run goes on.
     pub fn peak_bytes(&self) -> u64 {
         self.constant_bytes
-            .saturating_add(self.packed_bytes)
+            .saturating_add(self.prepacked_bytes)
             .saturating_add(self.run_bytes)
             .saturating_add(self.fetched_bytes)
     }

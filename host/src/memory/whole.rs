@@ -15,8 +15,8 @@ use crate::graph::NONE;
 use crate::graph::NodeId;
 use crate::partition::Assignment;
 use crate::partition::RunRequest;
-use crate::partition::cut;
 use crate::partition::has_one_memory;
+use crate::partition::partition;
 use crate::partition::rewrite;
 use crate::plan::Payload;
 use crate::plan::Plan;
@@ -86,7 +86,7 @@ impl<'a> Whole<'a> {
         let graph = candidates.graph();
         let has_one_memory = has_one_memory(candidates.device_set());
         let assignment = Assignment::new(candidates, &has_one_memory, devices, start_order, None);
-        let plan = Arc::new(cut(&assignment, &RunRequest::whole(graph)).ok()?);
+        let plan = Arc::new(partition(&assignment, &RunRequest::whole(graph)).ok()?);
         // Without kernels nothing is executed here, and so nothing fused.
         let rewritten = candidates.kernels().and_then(|kernels| {
             rewrite(graph, candidates.device_set(), kernels, &plan, |_, _, _| {}).ok()

@@ -1,8 +1,8 @@
 //! Cuts a placed graph into partitions: an `Assignment` and what the caller feeds and fetches in,
 //! [`Plan`] out.
 //!
-//! [`crate::placement::Placement::cut`] is how an app cuts. The check of a placement cuts what a
-//! policy offers, too: what a run holds in each memory follows from the plan (see
+//! [`crate::placement::Placement::partition`] is how an app cuts. The check of a placement cuts
+//! what a policy offers, too: what a run holds in each memory follows from the plan (see
 //! [`crate::memory`]).
 //!
 //! Only what the fetches and targets need is in the plan. Every tensor is sent once to each device
@@ -10,7 +10,7 @@
 //! control edges between devices are transfers too. Which memory of its device a tensor goes to
 //! follows from the device that the node was placed on. Calls no kernel and opens no device.
 
-mod cutter;
+mod partitioner;
 mod prune;
 mod rewrite;
 
@@ -158,12 +158,12 @@ pub(crate) fn has_one_memory(devices: &DeviceSet) -> Vec<bool> {
 ///
 /// # Errors
 /// [`PartitionError`] if the request does not fit the graph. An assignment always does.
-pub(crate) fn cut(
+pub(crate) fn partition(
     assignment: &Assignment<'_>,
     request: &RunRequest,
 ) -> Result<Plan, PartitionError> {
     let pruned = prune::prune(assignment.graph, request)?;
-    cutter::Cutter::new(assignment, &pruned).cut(request)
+    partitioner::Partitioner::new(assignment, &pruned).partition(request)
 }
 
 #[cfg(test)]
@@ -180,13 +180,13 @@ mod tests {
     /// `CPU`s have one memory, the device of index 3 has two.
     const ONE_MEMORY: [bool; 4] = [true, true, true, false];
 
-    fn cut_for(
+    fn partition_for(
         sketch: &Sketch,
         feeds: &[&str],
         fetches: &[&str],
         targets: &[&str],
     ) -> Result<Plan, PartitionError> {
-        sketch.cut(&ONE_MEMORY, &sketch.request(feeds, fetches, targets))
+        sketch.partition(&ONE_MEMORY, &sketch.request(feeds, fetches, targets))
     }
 
     fn transfers(plan: &Plan, sketch: &Sketch) -> Vec<String> {
@@ -222,7 +222,7 @@ mod tests {
             d = Neg(a, ^b) @ 2
         ",
         );
-        let plan = cut_for(&sketch, &[], &["b", "c", "d"], &[]).unwrap();
+        let plan = partition_for(&sketch, &[], &["b", "c", "d"], &[]).unwrap();
         let expected = [
             "a:0 0->1 16 for b",
             "^a 0->1 0 for c",
@@ -244,7 +244,7 @@ mod tests {
             d = Sum(b, b) @ 1
         ",
         );
-        let plan = cut_for(&sketch, &[], &["c", "d"], &[]).unwrap();
+        let plan = partition_for(&sketch, &[], &["c", "d"], &[]).unwrap();
         let names = ["/job:a/task:0/cpu:0", "/device:CPU:1"];
         let keys: Vec<String> = plan
             .transfers()
@@ -284,7 +284,7 @@ mod tests {
         ",
         );
         let run = |feeds: &[&str], fetches: &[&str], targets: &[&str]| {
-            let plan = cut_for(&sketch, feeds, fetches, targets).unwrap();
+            let plan = partition_for(&sketch, feeds, fetches, targets).unwrap();
             nodes(&plan, &sketch).join(" ")
         };
         assert_eq!(run(&["x"], &["y"], &[]), "w h y");
@@ -301,18 +301,18 @@ mod tests {
     #[test]
     fn an_unfed_placeholder_is_named() {
         let sketch = Sketch::parse("x = Placeholder() @ 0\ny = Neg(x) @ 0");
-        let error = cut_for(&sketch, &[], &["y"], &[]).unwrap_err();
+        let error = partition_for(&sketch, &[], &["y"], &[]).unwrap_err();
         assert_eq!(
             error.to_string(),
             "placeholder `x` (float, shape [4]) is needed and not fed"
         );
-        let error = cut_for(&sketch, &["x", "x"], &["y"], &[]).unwrap_err();
+        let error = partition_for(&sketch, &["x", "x"], &["y"], &[]).unwrap_err();
         assert_eq!(error, PartitionError::FedTwice("x:0".to_owned()));
         let request = RunRequest {
             fetches: vec![TensorId(7)],
             ..RunRequest::default()
         };
-        let error = sketch.cut(&ONE_MEMORY, &request).unwrap_err();
+        let error = sketch.partition(&ONE_MEMORY, &request).unwrap_err();
         assert_eq!(
             error.to_string(),
             "tensor 7 does not exist, the graph has 2"
@@ -328,7 +328,7 @@ mod tests {
             z = Const(^x) @ 1
         ",
         );
-        let plan = cut_for(&sketch, &["x"], &["y", "z"], &["x"]).unwrap();
+        let plan = partition_for(&sketch, &["x"], &["y", "z"], &["x"]).unwrap();
         assert_eq!(nodes(&plan, &sketch), ["y", "z"]);
         assert!(plan.transfers().is_empty());
         assert_eq!(plan.feeds()[0].steps.len(), 1);
@@ -375,7 +375,7 @@ mod tests {
                 &fetches.iter().map(String::as_str).collect::<Vec<_>>(),
                 &targets.iter().map(String::as_str).collect::<Vec<_>>(),
             );
-            let plan = sketch.cut(&ONE_MEMORY, &request).unwrap();
+            let plan = sketch.partition(&ONE_MEMORY, &request).unwrap();
             check_plan(&sketch, &request, &plan);
         }
     }

@@ -35,7 +35,7 @@ pub(crate) fn rewrite(
     devices: &DeviceSet,
     registry: &KernelRegistry,
     plan: &Arc<Plan>,
-    mut told: impl FnMut(Instant, DeviceId, &FusedNode),
+    mut on_fused: impl FnMut(Instant, DeviceId, &FusedNode),
 ) -> Result<Rewritten, (DeviceId, DeviceError)> {
     let index = PlanIndex::new(plan);
     let (mut nodes, mut steps) = (Vec::new(), Vec::new());
@@ -59,7 +59,7 @@ pub(crate) fn rewrite(
         })
         .map_err(|source| (id, source))?;
         for (node, step) in part.finish() {
-            told(started, id, &node);
+            on_fused(started, id, &node);
             nodes.push(Arc::new(node));
             steps.push(step);
         }

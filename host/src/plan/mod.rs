@@ -1,7 +1,7 @@
 //! The plan of a run: data only.
 //!
-//! Comes from [`crate::placement::Placement::cut`], goes to [`crate::execute`] (and later to a
-//! simulator, to remote peers and to compiled devices, each of which takes one [`Partition`]).
+//! Comes from [`crate::placement::Placement::partition`], goes to [`crate::execute`] (and later to
+//! a simulator, to remote peers and to compiled devices, each of which takes one [`Partition`]).
 //! Knows graph ids and device ids, no device and no kernel.
 //!
 //! Which part is for what:

@@ -137,8 +137,8 @@ impl Fetch {
 /// What a run does, on which devices, in which order. Immutable, and valid for any number of runs,
 /// also at one time.
 ///
-/// [`crate::placement::Placement::cut`] alone makes plans and holds their invariants: no cycle;
-/// each node at most once; steps of different devices meet only in transfers; every value is
+/// [`crate::placement::Placement::partition`] alone makes plans and holds their invariants: no
+/// cycle; each node at most once; steps of different devices meet only in transfers; every value is
 /// written by one step.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {

@@ -58,11 +58,11 @@ impl Lease {
     /// For the owner: lets nobody in any more, and waits for those inside.
     pub(super) fn close(&self) {
         self.state.fetch_or(CLOSED, AcqRel);
-        let is_deserted = || self.state.load(Acquire) == CLOSED;
-        if spin_until(is_deserted) {
+        let have_all_left = || self.state.load(Acquire) == CLOSED;
+        if spin_until(have_all_left) {
             return;
         }
-        while !is_deserted() {
+        while !have_all_left() {
             park();
         }
     }

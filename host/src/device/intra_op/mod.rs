@@ -1,8 +1,8 @@
 //! The threads that devices lend to loops inside their kernels.
 
 mod lease;
+mod parallel_loop;
 mod sync;
-mod team;
 
 use std::io;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use std::time::Instant;
 
-use team::Team;
+use parallel_loop::ParallelLoop;
 use tracing::warn;
 
 use crate::device::numa::pin_this_thread;
@@ -32,7 +32,7 @@ use crate::trace::targets;
 /// How long a thread that attends looks for work after the last. ONNX Runtime's threads look for
 /// longer; in a run, and from one run to the next of a caller that only runs, the pauses are of
 /// some us.
-const ATTENDANCE: Duration = Duration::from_micros(100);
+const SPIN_TIME: Duration = Duration::from_micros(100);
 
 /// Looks between two readings of the clock.
 const N_LOOKS: u32 = 64;
@@ -51,17 +51,17 @@ pub struct IntraOpPool {
     /// Whether the threads are an app's, which has not asked for more of them.
     is_lent: bool,
     threads: OnceLock<Option<Arc<rayon::ThreadPool>>>,
-    attendants: OnceLock<Vec<Attendant>>,
-    board: Arc<Board>,
+    workers: OnceLock<Vec<SpinningWorker>>,
+    open_loops: Arc<OpenLoops>,
 }
 
 /// Where loops are shown to the threads that attend.
 #[derive(Debug, Default)]
-struct Board {
+struct OpenLoops {
     /// The loops that go on.
-    teams: Mutex<Vec<Arc<Team>>>,
+    loops: Mutex<Vec<Arc<ParallelLoop>>>,
     /// Loops shown so far.
-    n_shown: AtomicU64,
+    n_added: AtomicU64,
     /// Threads that look at this moment.
     n_looking: AtomicUsize,
 }
@@ -69,21 +69,21 @@ struct Board {
 /// A thread that may attend. Not one of rayon's: what waits there for a part of its loop executes
 /// whatever else there is to do, and would attend instead of going on.
 #[derive(Debug)]
-struct Attendant {
+struct SpinningWorker {
     /// Whether it attends, or has been asked to.
     is_asked: Arc<AtomicBool>,
     /// Wakes it; dropped, ends it.
-    ask: Option<Sender<Wish>>,
+    ask: Option<Sender<KeepSpinning>>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// Whether it is still wanted.
-type Wish = Box<dyn Fn() -> bool + Send>;
+type KeepSpinning = Box<dyn Fn() -> bool + Send>;
 
 /// Takes down what is shown when it is dropped: the loop is over, or has panicked.
-struct Shown<'a> {
-    board: &'a Board,
-    team: Arc<Team>,
+struct OpenLoop<'a> {
+    open_loops: &'a OpenLoops,
+    parallel_loop: Arc<ParallelLoop>,
 }
 
 impl IntraOpPool {
@@ -98,8 +98,8 @@ impl IntraOpPool {
             cpus: Arc::default(),
             is_lent: false,
             threads: OnceLock::new(),
-            attendants: OnceLock::new(),
-            board: Arc::default(),
+            workers: OnceLock::new(),
+            open_loops: Arc::default(),
         }
     }
 
@@ -146,7 +146,7 @@ impl IntraOpPool {
                 let threads = rayon::ThreadPoolBuilder::new()
                     .num_threads(self.n_threads)
                     .thread_name(|index| format!("intra-op-{index}"))
-                    .start_handler(move |_| settle_on(&cpus))
+                    .start_handler(move |_| pin_to(&cpus))
                     .build();
                 threads.ok().map(Arc::new)
             })
@@ -160,16 +160,16 @@ impl IntraOpPool {
     /// If `body` does.
     pub fn for_each(&self, n_parts: usize, body: &(dyn Fn(usize) + Sync)) {
         let n_helpers = (self.n_threads - 1).min(n_parts.saturating_sub(1));
-        team::for_each(n_parts, body, |team| {
-            let shown = self.board.show(team);
-            let n_looking = self.board.n_looking.load(Relaxed);
+        parallel_loop::for_each(n_parts, body, |parallel_loop| {
+            let added = self.open_loops.add(parallel_loop);
+            let n_looking = self.open_loops.n_looking.load(Relaxed);
             if let Some(threads) = self.rayon() {
                 for helper in n_looking..n_helpers {
-                    let team = Arc::clone(team);
-                    threads.spawn(move || team.help(helper, n_helpers));
+                    let parallel_loop = Arc::clone(parallel_loop);
+                    threads.spawn(move || parallel_loop.help(helper, n_helpers));
                 }
             }
-            shown
+            added
         });
     }
 
@@ -178,47 +178,50 @@ impl IntraOpPool {
     ///
     /// # Panics
     /// If `body` does.
-    pub fn for_each_attended(&self, n_parts: usize, body: &(dyn Fn(usize) + Sync)) {
-        team::for_each(n_parts, body, |team| self.board.show(team));
+    pub fn for_each_spinning(&self, n_parts: usize, body: &(dyn Fn(usize) + Sync)) {
+        parallel_loop::for_each(n_parts, body, |parallel_loop| {
+            self.open_loops.add(parallel_loop)
+        });
     }
 
     /// Whether threads look for work at this moment.
-    pub fn is_attended(&self) -> bool {
-        self.board.n_looking.load(Relaxed) > 0
+    pub fn has_spinning_workers(&self) -> bool {
+        self.open_loops.n_looking.load(Relaxed) > 0
     }
 
     /// Asks threads to attend: one fewer than the pool has, as the caller works, too, and of those
-    /// the first for whose number `make_wish()` says yes. Each leaves before its time when it
+    /// the first for whose number `make_condition()` says yes. Each leaves before its time when it
     /// says no.
-    pub(crate) fn gather<W>(&self, make_wish: impl Fn() -> W)
+    pub(crate) fn start_spinning<W>(&self, make_condition: impl Fn() -> W)
     where
         W: Fn(usize) -> bool + Send + 'static,
     {
-        let attendants = self.attendants.get_or_init(|| self.hire());
-        for (number, attendant) in attendants.iter().enumerate() {
-            if attendant.is_asked.load(Relaxed) || attendant.is_asked.swap(true, Acquire) {
+        let workers = self.workers.get_or_init(|| self.start_workers());
+        for (number, worker) in workers.iter().enumerate() {
+            if worker.is_asked.load(Relaxed) || worker.is_asked.swap(true, Acquire) {
                 continue;
             }
-            let wish = make_wish();
-            if !wish(number) {
-                attendant.is_asked.store(false, Relaxed);
+            let condition = make_condition();
+            if !condition(number) {
+                worker.is_asked.store(false, Relaxed);
                 return;
             }
-            attendant.ask(Box::new(move || wish(number)));
+            worker.ask(Box::new(move || condition(number)));
         }
     }
 
     /// Starts the threads that may attend, as many of them as the system gives.
-    fn hire(&self) -> Vec<Attendant> {
+    fn start_workers(&self) -> Vec<SpinningWorker> {
         let n = if self.is_lent { 0 } else { self.n_threads - 1 };
-        let hired =
-            (0..n).map_while(|number| Attendant::hire(number, n, &self.board, &self.cpus).ok());
+        let hired = (0..n).map_while(|number| {
+            SpinningWorker::start(number, n, &self.open_loops, &self.cpus).ok()
+        });
         hired.collect()
     }
 }
 
 /// Lets the calling thread run on these processors alone; none = all.
-fn settle_on(cpus: &[u32]) {
+fn pin_to(cpus: &[u32]) {
     if cpus.is_empty() {
         return;
     }
@@ -232,18 +235,23 @@ fn settle_on(cpus: &[u32]) {
     }
 }
 
-impl Attendant {
-    fn hire(number: usize, n: usize, board: &Arc<Board>, cpus: &Arc<[u32]>) -> io::Result<Self> {
+impl SpinningWorker {
+    fn start(
+        number: usize,
+        n: usize,
+        open_loops: &Arc<OpenLoops>,
+        cpus: &Arc<[u32]>,
+    ) -> io::Result<Self> {
         let is_asked = Arc::new(AtomicBool::new(false));
-        let (ask, wishes) = mpsc::channel::<Wish>();
-        let (asked, board) = (Arc::clone(&is_asked), Arc::clone(board));
+        let (ask, requests) = mpsc::channel::<KeepSpinning>();
+        let (asked, open_loops) = (Arc::clone(&is_asked), Arc::clone(open_loops));
         let cpus = Arc::clone(cpus);
         let thread = thread::Builder::new()
-            .name(format!("attendant-{number}"))
+            .name(format!("intra-op-spin-{number}"))
             .spawn(move || {
-                settle_on(&cpus);
-                for is_wanted in wishes {
-                    board.attend(number, n, is_wanted);
+                pin_to(&cpus);
+                for is_wanted in requests {
+                    open_loops.spin(number, n, is_wanted);
                     asked.store(false, Release);
                 }
             })?;
@@ -254,15 +262,15 @@ impl Attendant {
         })
     }
 
-    fn ask(&self, wish: Wish) {
+    fn ask(&self, condition: KeepSpinning) {
         if let Some(ask) = &self.ask {
             // It listens until the pool is dropped.
-            let _ = ask.send(wish);
+            let _ = ask.send(condition);
         }
     }
 }
 
-impl Drop for Attendant {
+impl Drop for SpinningWorker {
     fn drop(&mut self) {
         self.ask = None;
         if let Some(thread) = self.thread.take() {
@@ -272,36 +280,40 @@ impl Drop for Attendant {
     }
 }
 
-impl Board {
+impl OpenLoops {
     /// Shows a loop, until what comes back is dropped.
-    fn show(&self, team: &Arc<Team>) -> Shown<'_> {
-        self.lock().push(Arc::clone(team));
-        self.n_shown.fetch_add(1, Release);
-        Shown {
-            board: self,
-            team: Arc::clone(team),
+    fn add(&self, parallel_loop: &Arc<ParallelLoop>) -> OpenLoop<'_> {
+        self.lock().push(Arc::clone(parallel_loop));
+        self.n_added.fetch_add(1, Release);
+        OpenLoop {
+            open_loops: self,
+            parallel_loop: Arc::clone(parallel_loop),
         }
     }
 
     /// Helps with what is shown, as helper `number` of `n`, until nothing has been for a while.
-    fn attend(&self, number: usize, n: usize, is_wanted: impl Fn() -> bool) {
+    fn spin(&self, number: usize, n: usize, is_wanted: impl Fn() -> bool) {
         let mut n_seen = 0;
         let mut idle_since = Instant::now();
         self.n_looking.fetch_add(1, Relaxed);
-        while is_wanted() && idle_since.elapsed() < ATTENDANCE {
+        while is_wanted() && idle_since.elapsed() < SPIN_TIME {
             for _ in 0..N_LOOKS {
-                let n_shown = self.n_shown.load(Acquire);
-                if n_shown == n_seen {
+                let n_added = self.n_added.load(Acquire);
+                if n_added == n_seen {
                     std::hint::spin_loop();
                     continue;
                 }
-                let open = self.lock().iter().find(|team| team.is_open()).cloned();
-                let Some(team) = open else {
-                    n_seen = n_shown;
+                let open = self
+                    .lock()
+                    .iter()
+                    .find(|parallel_loop| parallel_loop.is_open())
+                    .cloned();
+                let Some(parallel_loop) = open else {
+                    n_seen = n_added;
                     continue;
                 };
                 self.n_looking.fetch_sub(1, Relaxed);
-                team.help(number, n);
+                parallel_loop.help(number, n);
                 self.n_looking.fetch_add(1, Relaxed);
                 idle_since = Instant::now();
             }
@@ -309,15 +321,15 @@ impl Board {
         self.n_looking.fetch_sub(1, Relaxed);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Team>>> {
-        self.teams.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<ParallelLoop>>> {
+        self.loops.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Shown<'_> {
+impl Drop for OpenLoop<'_> {
     fn drop(&mut self) {
-        let mut teams = self.board.lock();
-        teams.retain(|team| !Arc::ptr_eq(team, &self.team));
+        let mut loops = self.open_loops.lock();
+        loops.retain(|parallel_loop| !Arc::ptr_eq(parallel_loop, &self.parallel_loop));
     }
 }
 
@@ -333,7 +345,7 @@ mod tests {
 
     #[test]
     fn every_part_is_done_once_whoever_does_it() {
-        for is_attended in [false, true] {
+        for has_spinning_workers in [false, true] {
             let pool = IntraOpPool::new(3);
             for n_parts in [0, 1, 2, 7, 100] {
                 for _ in 0..200 {
@@ -341,9 +353,9 @@ mod tests {
                     let body = |part: usize| {
                         counts[part].fetch_add(1, Relaxed);
                     };
-                    if is_attended {
-                        pool.gather(|| |_| true);
-                        pool.for_each_attended(n_parts, &body);
+                    if has_spinning_workers {
+                        pool.start_spinning(|| |_| true);
+                        pool.for_each_spinning(n_parts, &body);
                     } else {
                         pool.for_each(n_parts, &body);
                     }
@@ -367,23 +379,23 @@ mod tests {
         let pool = IntraOpPool::new(2);
         let is_wanted = Arc::new(AtomicBool::new(true));
         let barrier = Barrier::new(2);
-        let wish = || {
+        let condition = || {
             let is_wanted = Arc::clone(&is_wanted);
             move |_| is_wanted.load(Relaxed)
         };
         // The thread may leave, by the clock, between the look and the loop, which then is the
         // caller's alone.
         let comes = || {
-            pool.gather(wish);
-            if !pool.is_attended() {
+            pool.start_spinning(condition);
+            if !pool.has_spinning_workers() {
                 return false;
             }
             let caller = thread::current().id();
             let is_alone = AtomicBool::new(true);
-            pool.for_each_attended(2, &|_| {
+            pool.for_each_spinning(2, &|_| {
                 if thread::current().id() == caller {
                     let started = Instant::now();
-                    while is_alone.load(Relaxed) && started.elapsed() < ATTENDANCE {
+                    while is_alone.load(Relaxed) && started.elapsed() < SPIN_TIME {
                         std::hint::spin_loop();
                     }
                 } else {
@@ -397,7 +409,7 @@ mod tests {
             assert!(started.elapsed() < Duration::from_secs(60), "nobody came");
         }
         is_wanted.store(false, Relaxed);
-        while pool.is_attended() {
+        while pool.has_spinning_workers() {
             thread::yield_now();
         }
         // Whoever is gone is free for others.
@@ -409,32 +421,37 @@ mod tests {
     #[test]
     fn who_is_not_wanted_is_not_asked() {
         let pool = IntraOpPool::new(4);
-        let n_wishes = AtomicU32::new(0);
-        pool.gather(|| {
-            n_wishes.fetch_add(1, Relaxed);
+        let n_conditions = AtomicU32::new(0);
+        pool.start_spinning(|| {
+            n_conditions.fetch_add(1, Relaxed);
             |number| number < 1
         });
-        assert_eq!(n_wishes.into_inner(), 2, "the first is, the second is not");
+        assert_eq!(
+            n_conditions.into_inner(),
+            2,
+            "the first is, the second is not"
+        );
         let asked = |pool: &IntraOpPool| {
-            let attendants = pool.attendants.get().unwrap().iter();
-            attendants.skip(1).any(|other| other.is_asked.load(Relaxed))
+            let workers = pool.workers.get().unwrap().iter();
+            workers.skip(1).any(|other| other.is_asked.load(Relaxed))
         };
         assert!(!asked(&pool));
-        IntraOpPool::new(1).gather(|| |_| unreachable!("a pool of one thread has none to ask"));
+        IntraOpPool::new(1)
+            .start_spinning(|| |_| unreachable!("a pool of one thread has none to ask"));
     }
 
     #[test]
     fn loops_of_several_callers_are_shown_at_one_time() {
-        let board = Board::default();
-        team::for_each(1, &|_| (), |outer| {
-            let shown = board.show(outer);
-            team::for_each(1, &|_| (), |inner| board.show(inner));
-            let left = board.lock();
+        let open_loops = OpenLoops::default();
+        parallel_loop::for_each(1, &|_| (), |outer| {
+            let added = open_loops.add(outer);
+            parallel_loop::for_each(1, &|_| (), |inner| open_loops.add(inner));
+            let left = open_loops.lock();
             assert!(left.len() == 1 && Arc::ptr_eq(&left[0], outer));
             drop(left);
-            shown
+            added
         });
-        assert!(board.lock().is_empty());
+        assert!(open_loops.lock().is_empty());
     }
 
     #[test]
@@ -461,8 +478,8 @@ mod tests {
             }
         });
         assert_eq!(n_of_app.into_inner(), 1);
-        pool.gather(|| |_| -> bool { unreachable!("nobody is asked to attend") });
-        assert!(!pool.is_attended());
+        pool.start_spinning(|| |_| -> bool { unreachable!("nobody is asked to attend") });
+        assert!(!pool.has_spinning_workers());
     }
 
     #[test]

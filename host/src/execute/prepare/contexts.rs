@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::KernelCache;
 use super::Program;
-use super::Workshop;
 use super::asked;
 use super::kernel_device;
 use crate::device::DeviceContext;
@@ -99,7 +99,7 @@ pub(super) fn is_deferred(device: &dyn KernelDevice) -> bool {
     device.records_accessed_tensors() || device.default_context().copies_are_async()
 }
 
-impl Workshop {
+impl KernelCache {
     /// Asks the devices of a plan.
     pub(super) fn contexts(&self, plan: &Plan) -> Result<Contexts, ExecuteError> {
         let mut contexts = Contexts {
@@ -138,7 +138,7 @@ impl Workshop {
             let own = asked(device, "giving nodes their contexts", || {
                 device.fill_context_map(&self.graph, &nodes)
             })?;
-            self.tell(started, partition.device, "fill_context_map", None, || {
+            self.report(started, partition.device, "fill_context_map", None, || {
                 format!(
                     "{} of {} nodes have a context of their own, all others {:?}",
                     own.len(),

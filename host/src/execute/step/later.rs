@@ -5,7 +5,7 @@ use std::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
 use std::sync::Arc;
 
-use super::Visit;
+use super::OpExecution;
 use crate::device::AsyncKernel;
 use crate::device::AsyncKernelContext;
 use crate::device::DeviceContext;
@@ -41,13 +41,15 @@ pub(in crate::execute) fn start_later<'a>(
     start_ns: u64,
     events: &mut Vec<Event>,
 ) -> Option<Result<LaterStart<'a>, ExecuteError>> {
-    let visit = Visit::new(stage, request, rank);
-    let start = catch_unwind(AssertUnwindSafe(|| match visit.operation.kind {
-        StepKind::Execute(node) => visit.kernel_start(node).transpose(),
-        StepKind::Send(_) | StepKind::Fetch(_) => visit.copy_start(start_ns, events).transpose(),
+    let execution = OpExecution::new(stage, request, rank);
+    let start = catch_unwind(AssertUnwindSafe(|| match execution.operation.kind {
+        StepKind::Execute(node) => execution.kernel_start(node).transpose(),
+        StepKind::Send(_) | StepKind::Fetch(_) => {
+            execution.copy_start(start_ns, events).transpose()
+        }
         StepKind::Receive(_) | StepKind::Feed(_) => None,
     }));
-    start.unwrap_or_else(|panic| Some(Err(visit.panicked(panic_message(&*panic)))))
+    start.unwrap_or_else(|panic| Some(Err(execution.panicked(panic_message(&*panic)))))
 }
 
 /// The error for an asynchronous kernel that panicked when it was started.
@@ -57,7 +59,7 @@ pub(in crate::execute) fn kernel_panicked(
     rank: u32,
     panic: &(dyn std::any::Any + Send),
 ) -> ExecuteError {
-    Visit::new(stage, request, rank).panicked(panic_message(panic))
+    OpExecution::new(stage, request, rank).panicked(panic_message(panic))
 }
 
 /// The error for a copy that failed.
@@ -67,10 +69,12 @@ pub(in crate::execute) fn copy_failed(
     rank: u32,
     source: KernelError,
 ) -> ExecuteError {
-    let visit = Visit::new(stage, request, rank);
-    match visit.operation.kind {
-        StepKind::Send(id) => visit.lost(&visit.program.plan.transfers()[id.index()], source),
-        StepKind::Fetch(fetch) => visit.fetch_lost(fetch, source),
+    let execution = OpExecution::new(stage, request, rank);
+    match execution.operation.kind {
+        StepKind::Send(id) => {
+            execution.lost(&execution.program.plan.transfers()[id.index()], source)
+        }
+        StepKind::Fetch(fetch) => execution.fetch_lost(fetch, source),
         _ => unreachable!("only sends and fetches copy later"),
     }
 }
@@ -84,11 +88,11 @@ pub(in crate::execute) fn end_kernel(
     (context, result): (Option<AsyncKernelContext>, Result<(), KernelError>),
     events: &mut Vec<Event>,
 ) -> Result<(), ExecuteError> {
-    end(stage, request, rank, start_ns, events, |visit| {
-        let StepKind::Execute(node) = visit.operation.kind else {
+    end(stage, request, rank, start_ns, events, |execution| {
+        let StepKind::Execute(node) = execution.operation.kind else {
             unreachable!("only nodes have kernels");
         };
-        visit.take_outputs(node, context, result)
+        execution.take_outputs(node, context, result)
     })
 }
 
@@ -101,9 +105,9 @@ pub(in crate::execute) fn end_copy(
     copied: Result<Tensor, KernelError>,
     events: &mut Vec<Event>,
 ) -> Result<(), ExecuteError> {
-    end(stage, request, rank, start_ns, events, |visit| {
+    end(stage, request, rank, start_ns, events, |execution| {
         let copied = copied.map_err(|source| copy_failed(stage, request, rank, source))?;
-        Ok(visit.take_copy(copied))
+        Ok(execution.take_copy(copied))
     })
 }
 
@@ -113,20 +117,22 @@ fn end(
     rank: u32,
     start_ns: u64,
     events: &mut Vec<Event>,
-    take: impl FnOnce(&Visit<'_>) -> Result<u64, ExecuteError>,
+    take: impl FnOnce(&OpExecution<'_>) -> Result<u64, ExecuteError>,
 ) -> Result<(), ExecuteError> {
     catch_unwind(AssertUnwindSafe(|| {
-        let visit = Visit::new(stage, request, rank);
-        let bytes = take(&visit)?;
+        let execution = OpExecution::new(stage, request, rank);
+        let bytes = take(&execution)?;
         if !stage.nanoseconds.is_empty() || request.listeners.is_any() {
-            visit.tell(start_ns, bytes, events);
+            execution.report(start_ns, bytes, events);
         }
         Ok(())
     }))
-    .unwrap_or_else(|panic| Err(Visit::new(stage, request, rank).panicked(panic_message(&*panic))))
+    .unwrap_or_else(|panic| {
+        Err(OpExecution::new(stage, request, rank).panicked(panic_message(&*panic)))
+    })
 }
 
-impl<'a> Visit<'a> {
+impl<'a> OpExecution<'a> {
     fn kernel_start(&self, node: NodeId) -> Result<Option<LaterStart<'a>>, ExecuteError> {
         let Some(Action::Kernel(kernel)) = &self.program.actions[self.operation.step.index()]
         else {
@@ -163,7 +169,7 @@ impl<'a> Visit<'a> {
         {
             self.hand_over(id, copy, TransferWay::Direct);
             if self.request.listeners.is_any() {
-                self.tell(start_ns, 0, events);
+                self.report(start_ns, 0, events);
             }
             return Ok(Some(LaterStart::Sent));
         }

@@ -139,7 +139,7 @@ impl Streams {
 
     fn prepare(&self, fetches: &[&str]) -> Result<Arc<PreparedPlan>, ExecuteError> {
         let request = self.sketch.request(&["x"], fetches, &[]);
-        let plan = self.sketch.cut(&[false, true], &request).unwrap();
+        let plan = self.sketch.partition(&[false, true], &request).unwrap();
         self.executor.prepare(&Arc::new(plan))
     }
 
@@ -309,7 +309,7 @@ impl Toys {
         let request = self.sketch.request(&["x"], &[fetch], &[]);
         let plan = self
             .sketch
-            .cut(&vec![true; self.n_devices], &request)
+            .partition(&vec![true; self.n_devices], &request)
             .unwrap();
         self.executor.prepare(&Arc::new(plan))
     }

@@ -282,7 +282,10 @@ impl Bench {
     /// A plan that is fed `x`.
     fn prepare(&self, fetches: &[&str], targets: &[&str]) -> Arc<PreparedPlan> {
         let request = self.sketch.request(&["x"], fetches, targets);
-        let plan = self.sketch.cut(&self.has_one_memory, &request).unwrap();
+        let plan = self
+            .sketch
+            .partition(&self.has_one_memory, &request)
+            .unwrap();
         self.executor.prepare(&Arc::new(plan)).unwrap()
     }
 
@@ -530,7 +533,12 @@ fn a_device_that_panics_when_it_is_asked_refuses_the_plan() {
     let bench = Bench::new(TWO, &threads(1), Copy::finish);
     bench.port.port.is_cursed.store(true, Ordering::Relaxed);
     let request = bench.sketch.request(&["x"], &["a"], &[]);
-    let plan = Arc::new(bench.sketch.cut(&bench.has_one_memory, &request).unwrap());
+    let plan = Arc::new(
+        bench
+            .sketch
+            .partition(&bench.has_one_memory, &request)
+            .unwrap(),
+    );
     assert_eq!(
         bench.executor.prepare(&plan).unwrap_err().to_string(),
         format!("device {GPU}, saying when its work is done: {GPU}: it panicked: who knows")

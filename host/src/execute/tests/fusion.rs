@@ -110,7 +110,7 @@ impl Fused {
     }
 
     fn plan(&self, sketch: &Sketch, request: &RunRequest) -> Arc<Plan> {
-        let plan = sketch.cut(&self.world.has_one_memory(), request);
+        let plan = sketch.partition(&self.world.has_one_memory(), request);
         Arc::new(plan.unwrap())
     }
 

@@ -22,7 +22,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::lease::Lease;
 
 /// A loop under way.
-pub(super) struct Team {
+pub(super) struct ParallelLoop {
     /// What is called for each part. Lent: only who has entered, or the caller, may call it.
     body: *const (dyn Fn(usize) + Sync),
     lease: Lease,
@@ -33,36 +33,36 @@ pub(super) struct Team {
 
 // SAFETY: `body` is `Sync`, and it is called only between `enter` and `leave`, for whose end the
 // caller waits.
-unsafe impl Send for Team {}
+unsafe impl Send for ParallelLoop {}
 // SAFETY: as above; the other fields are `Sync`.
-unsafe impl Sync for Team {}
+unsafe impl Sync for ParallelLoop {}
 
 /// Calls `body(part)` once for each part of `0..n_parts`, on this thread and on those to whom `ask`
-/// gives the team. What `ask` makes is dropped when the loop is over.
+/// gives the parallel_loop. What `ask` makes is dropped when the loop is over.
 ///
 /// # Panics
 /// If `body` does, when no thread is in it any more.
 pub(super) fn for_each<Asked>(
     n_parts: usize,
     body: &(dyn Fn(usize) + Sync),
-    ask: impl FnOnce(&Arc<Team>) -> Asked,
+    ask: impl FnOnce(&Arc<ParallelLoop>) -> Asked,
 ) {
     let body: *const (dyn Fn(usize) + Sync + '_) = body;
     // SAFETY: the types differ in the lifetime alone. Nobody calls it after `Loan` is dropped,
     // which waits for all who do.
     let body: *const (dyn Fn(usize) + Sync + 'static) = unsafe { std::mem::transmute(body) };
-    let team = Arc::new(Team {
+    let parallel_loop = Arc::new(ParallelLoop {
         body,
         lease: Lease::new(),
         is_taken: (0..n_parts).map(|_| AtomicBool::new(false)).collect(),
         panic: Mutex::default(),
     });
-    let loan = Loan(&team.lease);
-    let asked = ask(&team);
-    team.work(0..n_parts);
+    let loan = Loan(&parallel_loop.lease);
+    let asked = ask(&parallel_loop);
+    parallel_loop.work(0..n_parts);
     drop(loan);
     drop(asked);
-    let panic = team
+    let panic = parallel_loop
         .panic
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
@@ -81,7 +81,7 @@ impl Drop for Loan<'_> {
     }
 }
 
-impl Team {
+impl ParallelLoop {
     /// Whether there are parts that nobody has taken.
     pub(super) fn is_open(&self) -> bool {
         self.is_taken.iter().any(|is_taken| !is_taken.load(Relaxed))
@@ -122,9 +122,9 @@ impl Team {
     }
 }
 
-impl fmt::Debug for Team {
+impl fmt::Debug for ParallelLoop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Team")
+        f.debug_struct("ParallelLoop")
             .field("n_parts", &self.is_taken.len())
             .finish_non_exhaustive()
     }

@@ -16,7 +16,7 @@ use crate::plan::{
 const MOVES_FIRST: i32 = i32::MAX;
 
 /// A plan on its way.
-pub(super) struct Cutter<'a> {
+pub(super) struct Partitioner<'a> {
     assignment: &'a Assignment<'a>,
     pruned: &'a Pruned,
     plan: Plan,
@@ -32,7 +32,7 @@ pub(super) struct Cutter<'a> {
     edges: Vec<(StepId, StepId)>,
 }
 
-impl<'a> Cutter<'a> {
+impl<'a> Partitioner<'a> {
     pub(super) fn new(assignment: &'a Assignment<'a>, pruned: &'a Pruned) -> Self {
         Self {
             assignment,
@@ -46,7 +46,7 @@ impl<'a> Cutter<'a> {
         }
     }
 
-    pub(super) fn cut(mut self, request: &RunRequest) -> Result<Plan, PartitionError> {
+    pub(super) fn partition(mut self, request: &RunRequest) -> Result<Plan, PartitionError> {
         self.plan.feeds = request
             .feeds
             .iter()
