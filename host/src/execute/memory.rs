@@ -1,4 +1,4 @@
-//! What the runs of a plan hold, known before the first one.
+//! The memory that runs of a plan need, known before the first run.
 
 use std::collections::BTreeMap;
 
@@ -30,9 +30,10 @@ impl MemoryPlan {
         }
     }
 
-    /// The same with what a run holds without arenas, where it has none: then all of its tensors
-    /// get memory of their own, and one thread executes it. Where a device works on after its
-    /// kernels have returned, steps of other devices may come earlier than in this account.
+    /// Replaces `run_bytes` by the bytes that a run needs without arenas, if memory is too short
+    /// for arenas: then each tensor has its own allocation, and one thread executes the run. If a
+    /// device continues to work after its kernels return, steps of other devices may execute
+    /// earlier than this plan assumes.
     pub(super) fn without_arenas_where_short(mut self, program: &Program) -> Self {
         if program.short_memory(&self.memories).is_none() {
             return self;
@@ -59,7 +60,7 @@ impl MemoryPlan {
     }
 }
 
-/// What runs hold whose tensors have places in these arenas, by memory.
+/// Returns the memory that runs need with these arenas, by memory space.
 pub(super) fn memories(
     program: &Program,
     shapes: &[Option<Shape>],
@@ -76,8 +77,8 @@ pub(super) fn memories(
             memories.get(value.device, on_host).constant_bytes += len_bytes(constant);
         }
     }
-    for (step, inputs_prepacked) in plan.steps().iter().zip(&program.prepacked) {
-        let prepacked = inputs_prepacked
+    for (step, prepacked_inputs) in plan.steps().iter().zip(&program.prepacked) {
+        let prepacked = prepacked_inputs
             .iter()
             .flatten()
             .map(len_bytes)
@@ -103,7 +104,7 @@ pub(super) fn memories(
 }
 
 impl Program {
-    /// The first memory that has no room for the arenas of the runs that are to go on at one time.
+    /// Returns the first memory that is too small for the arenas of all concurrent runs.
     pub(super) fn short_memory<'a>(
         &self,
         memories: &'a [PlannedMemory],
@@ -119,7 +120,7 @@ impl Program {
     }
 }
 
-/// Memories by device and whether they are the host's.
+/// Memories by device and by whether they are host memory.
 #[derive(Debug, Default)]
 struct Memories(BTreeMap<(DeviceId, bool), PlannedMemory>);
 
@@ -130,7 +131,7 @@ impl Memories {
     }
 }
 
-/// Per value its shape, as far as the graph and the fed tensors say it.
+/// Returns the shape of each value, as far as the graph and the fed tensors determine it.
 pub(super) fn value_shapes(
     program: &Program,
     fed: impl Fn(u32) -> Option<Shape>,

@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use super::KernelCache;
 use super::Program;
-use super::asked;
-use super::kernel_device;
+use super::kernels::asked;
+use super::kernels::kernel_device;
 use crate::device::DeviceContext;
 use crate::device::KernelDevice;
 use crate::execute::error::ExecuteError;
