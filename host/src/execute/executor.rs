@@ -27,11 +27,11 @@ use crate::trace::meters::{self, RunOutcome, RunTotals};
 use crate::trace::targets;
 use crate::trace::{EventKind, Recorder};
 
-/// Runs the plans of one graph on one device set. Any number of threads may run plans at one time.
+/// Runs the plans of one graph on one device set. Any number of threads may run plans concurrently.
 #[derive(Debug)]
 pub struct Executor {
     kernels: KernelCache,
-    /// What runs choose from; at least one.
+    /// The thread pools that runs select from; at least one.
     pools: Vec<InterOpPool>,
     recorder: Recorder,
     scheduling: Scheduling,
@@ -39,18 +39,18 @@ pub struct Executor {
     sync_on_finish: bool,
     n_runs: AtomicU64,
     load: Arc<Load>,
-    /// The plans that somebody still has: their idle stages give choice where memory is short.
+    /// The plans that are still in use: their idle stages are dropped when memory is short.
     prepared: Mutex<Vec<Weak<PreparedPlan>>>,
-    /// Whose stateful kernels are used.
+    /// The session that owns the stateful kernels.
     session: Arc<str>,
     closed: CancelToken,
 }
 
 impl Executor {
-    /// Starts the threads; makes no kernel yet.
+    /// Creates an executor and starts its threads. Kernels are created later.
     ///
     /// # Errors
-    /// [`ExecuteError::Threads`] if the system has no threads to give.
+    /// [`ExecuteError::Threads`] if the system cannot start the threads.
     pub fn new(
         graph: Arc<Graph>,
         devices: Arc<DeviceSet>,
@@ -68,7 +68,7 @@ impl Executor {
             .session_handle
             .clone()
             .unwrap_or_else(new_session_handle);
-        // Kept until the executor is dropped: the devices' stateful kernels of this session.
+        // Held until the executor is dropped: the devices' stateful kernels of this session.
         for (_, device) in devices.iter() {
             device.op_segment().add_hold(&session);
         }
@@ -99,23 +99,23 @@ impl Executor {
         })
     }
 
-    /// The handle under which devices keep stateful kernels for this executor.
+    /// Returns the session handle under which devices keep stateful kernels for this executor.
     pub fn session_handle(&self) -> &Arc<str> {
         &self.session
     }
 
-    /// The same, which holds the nodes of a graph that is not checked ([`Graph::is_checked`]) to
-    /// these ops before it makes their kernels.
+    /// Checks the nodes of an unchecked graph ([`Graph::is_checked`]) against these ops before it
+    /// creates their kernels.
     #[must_use]
     pub fn with_ops(mut self, ops: Arc<OpRegistry>) -> Self {
         self.kernels.ops = Some(ops);
         self
     }
 
-    /// Makes the kernels and constants of a plan that do not exist yet.
+    /// Creates the kernels and constants of a plan that do not exist yet.
     ///
     /// # Errors
-    /// [`ExecuteError`], naming the node that cannot be executed where it was placed.
+    /// [`ExecuteError`], which names the node that cannot be executed on its device.
     pub fn prepare(&self, plan: &Arc<Plan>) -> Result<Arc<PreparedPlan>, ExecuteError> {
         let prepared = Arc::new(self.kernels.prepare(plan)?);
         let mut known = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
@@ -124,7 +124,7 @@ impl Executor {
         Ok(prepared)
     }
 
-    /// Frees the arenas that no run uses now.
+    /// Frees the arenas that no run uses.
     fn free_idle_memory(&self) {
         let known = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
         let plans: Vec<_> = known.iter().filter_map(Weak::upgrade).collect();
@@ -132,9 +132,10 @@ impl Executor {
         plans.iter().for_each(|plan| plan.variants.drop_idle());
     }
 
-    /// What the runs of a plan hold at most, by memory, for feeds of the shapes that the graph
-    /// says. A run's own part is allocated before it starts; where there is no room for it, and
-    /// on devices whose work may outlast their kernels, tensor by tensor.
+    /// Returns the maximum memory that runs of a plan hold, by memory space, for feeds of the
+    /// shapes that the graph specifies. The memory of a run is allocated before it starts. If there
+    /// is not enough memory, and on devices whose work may outlast their kernels, each tensor is
+    /// allocated separately.
     pub fn memory_plan(&self, prepared: &PreparedPlan) -> MemoryPlan {
         let has_helpers = self.pools.iter().any(|pool| pool.n_threads() > 1);
         let may_share = has_helpers && !matches!(self.scheduling, Scheduling::Serial);
@@ -143,12 +144,13 @@ impl Executor {
         plan.without_arenas_where_short(&prepared.program)
     }
 
-    /// Runs a plan to its end: `feeds` in the order of [`Plan::feeds`] in, tensors that the host
-    /// can read in the order of [`Plan::fetches`] out. The calling thread works too.
+    /// Runs a plan to its end. Takes `feeds` in the order of [`Plan::feeds`] and returns
+    /// host-readable tensors in the order of [`Plan::fetches`]. The calling thread executes steps
+    /// too.
     ///
     /// # Errors
-    /// [`ExecuteError`]: what the first failing step said, or that the run was cancelled or took too long. The executor
-    /// remains as good as before.
+    /// [`ExecuteError`]: the error of the first step that failed, or that the run was cancelled or
+    /// exceeded its time limit. The executor remains usable.
     pub fn run(
         &self,
         prepared: &Arc<PreparedPlan>,
@@ -204,7 +206,7 @@ impl Executor {
         let config = self.config(program, pool);
         let variant = prepared.variants.find(program, feeds, config);
         let (mut stage, choice) = variant.take_stage(program, || self.free_idle_memory())?;
-        // Another number than in other executors, whose runs may be on the same devices.
+        // Unique across executors, whose runs may use the same devices.
         stage.begin(next_step_number());
         let trial_started = choice.trial.map(|round| (round, Instant::now()));
         let trial_ended = || {
@@ -233,7 +235,7 @@ impl Executor {
             async_cancel: CancelToken::default(),
         };
         let (mut stage, outcome) = match pool {
-            // Without arenas memory is short, and steps that go on at one time hold more.
+            // Without arenas memory is short, and concurrent steps hold more of it.
             Some(pool)
                 if choice.mode == ExecutionMode::Shared
                     && (stage.has_arenas || program.is_async) =>
@@ -254,18 +256,18 @@ impl Executor {
         let outcome = outcome.and(finished);
         if let Err(failure) = outcome {
             if let (ExecuteError::TimedOut(_), Some(mut trial)) = (&failure, trial_ended()) {
-                // Nobody knows how long it would have taken; another mode may be faster.
+                // Its full duration is unknown; another mode may be faster.
                 trial.duration *= 2;
                 variant.time_out(trial);
             }
             let failure = match stage.out_of_memory.take() {
-                // Which tensor was too much says less than what the run takes.
+                // The memory that the run needs says more than the tensor that did not fit.
                 Some(out_of_memory) if failure.code() == StatusCode::ResourceExhausted => {
                     out_of_memory
                 }
                 _ => failure,
             };
-            // Tensors that are left over may be an app's, and panic when they are let go.
+            // Remaining tensors may belong to an app and panic when they are dropped.
             let cleared = catch_unwind(AssertUnwindSafe(move || {
                 stage.clear();
                 stage
@@ -300,7 +302,7 @@ impl Executor {
         Ok((fetched, totals))
     }
 
-    /// Those who use a removed device are told.
+    /// Returns an error if the plan uses a removed device.
     fn check_devices(&self, program: &Program) -> Result<(), ExecuteError> {
         for partition in program.plan.partitions() {
             let device = self.kernels.devices().get(partition.device);
@@ -313,7 +315,7 @@ impl Executor {
         Ok(())
     }
 
-    /// The pool that helps a run; `None` = none.
+    /// Returns the thread pool that a run uses; `None` if it uses none.
     fn pool(
         &self,
         program: &Program,
@@ -336,7 +338,7 @@ impl Executor {
         let n_threads = pool.map_or(1, InterOpPool::n_threads);
         RunConfig {
             scheduling: match (self.scheduling, n_threads) {
-                // No thread may wait for one operation, as those of the serial order do.
+                // In serial order a thread would block on single operations.
                 _ if program.is_async => Scheduling::Shared,
                 (Scheduling::Shared, 1) => Scheduling::Serial,
                 (scheduling, _) => scheduling,

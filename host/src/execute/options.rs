@@ -16,8 +16,8 @@ pub struct ExecutorOptions {
     /// inside kernels. With 1, the order of steps is fixed.
     pub inter_op_parallelism_threads: usize,
     /// A thread pool to share with other executors, instead of threads of the executor's own. The
-    /// number of threads is then the pool's. If one process has many sessions, a shared pool avoids
-    /// one thread per core for each session.
+    /// number of threads is then the pool's. If one process has many sessions, a shared pool
+    /// avoids one thread per core for each session.
     pub inter_op_pool: Option<InterOpPool>,
     /// Uses the executor's own threads even if [`Self::inter_op_pool`] is set (TensorFlow
     /// `use_per_session_threads`). Runs then never wait for kernels of other sessions.

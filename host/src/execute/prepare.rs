@@ -52,8 +52,8 @@ pub(super) struct Program {
     pub(super) is_on_host: Vec<bool>,
     /// The steps and values that are the same in all runs.
     pub(super) settled: Settled,
-    /// Per value its tensor, if it is the same in all runs and a step of a run reads it: constants,
-    /// on each device that reads them.
+    /// Per value its tensor, if it is the same in all runs and a step of a run reads it:
+    /// constants, on each device that reads them.
     pub(super) fixed: Vec<Option<Tensor>>,
     /// Per value whether it is fetched by the caller.
     pub(super) is_fetched: Vec<bool>,

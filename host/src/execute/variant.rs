@@ -11,9 +11,9 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use self::estimate::modes_worth_trying;
-use self::tuning::{Measurements, N_MEASURED, Tuner};
-pub(super) use self::tuning::{ExecutionMode, ModeChoice, RunConfig, Trial};
 pub use self::tuning::N_RUNS_TO_SETTLE;
+pub(super) use self::tuning::{ExecutionMode, ModeChoice, RunConfig, Trial};
+use self::tuning::{Measurements, N_MEASURED, Tuner};
 use super::compile::Compiled;
 use super::error::ExecuteError;
 use super::memory::value_shapes;

@@ -24,9 +24,9 @@ pub(crate) struct Rewritten {
     pub(crate) fused: Vec<(StepId, Arc<FusedNode>)>,
 }
 
-/// Asks each device of a plan to rewrite its part (TensorFlow `Device::MaybeRewriteGraph`). `on_fused`
-/// hears of each set of nodes that one kernel will compute, and since when the device was asked.
-/// Devices that execute no single nodes are not asked.
+/// Asks each device of a plan to rewrite its part (TensorFlow `Device::MaybeRewriteGraph`).
+/// `on_fused` hears of each set of nodes that one kernel will compute, and since when the device
+/// was asked. Devices that execute no single nodes are not asked.
 ///
 /// # Errors
 /// The device that failed, and why; a panic is its failure.

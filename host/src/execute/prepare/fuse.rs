@@ -22,7 +22,10 @@ pub(super) type FusedSteps = FxHashMap<StepId, Arc<FusedNode>>;
 
 impl KernelCache {
     /// Returns the plan as rewritten by its devices, and the fused nodes of each fused step.
-    pub(super) fn rewritten(&self, plan: &Arc<Plan>) -> Result<(Arc<Plan>, FusedSteps), ExecuteError> {
+    pub(super) fn rewritten(
+        &self,
+        plan: &Arc<Plan>,
+    ) -> Result<(Arc<Plan>, FusedSteps), ExecuteError> {
         let on_fused = |started, device, node: &FusedNode| {
             let name = |&node: &NodeId| self.graph.node_name(node);
             self.report(

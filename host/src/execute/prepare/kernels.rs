@@ -255,7 +255,10 @@ pub(super) fn asked<T>(
         })
 }
 
-pub(super) fn kernel_device(devices: &DeviceSet, device: DeviceId) -> Result<&dyn KernelDevice, ExecuteError> {
+pub(super) fn kernel_device(
+    devices: &DeviceSet,
+    device: DeviceId,
+) -> Result<&dyn KernelDevice, ExecuteError> {
     devices
         .get(device)
         .and_then(|device| device.as_kernel_device())

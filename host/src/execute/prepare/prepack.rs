@@ -51,7 +51,10 @@ impl<'a> FreeMemory<'a> {
 impl KernelCache {
     /// Lets kernels prepack those of their inputs that are the same in all runs, as long as the
     /// memory that runs need stays free.
-    pub(super) fn prepack(&self, program: &Program) -> Result<Vec<Box<[Option<Tensor>]>>, ExecuteError> {
+    pub(super) fn prepack(
+        &self,
+        program: &Program,
+    ) -> Result<Vec<Box<[Option<Tensor>]>>, ExecuteError> {
         let free_memory = FreeMemory::new(program);
         let steps = program.plan.steps().iter();
         let ids = program.plan.step_ids().map(StepId);

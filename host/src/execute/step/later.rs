@@ -1,5 +1,5 @@
-//! Operations that end later than they start, on whichever thread: asynchronous kernels, and copies
-//! out of devices that say when they have ended. No thread waits for one.
+//! Operations that may end later than they start, on any thread: asynchronous kernels, and copies
+//! out of devices that report their end. No thread waits for a single one.
 
 use std::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
@@ -22,18 +22,18 @@ use crate::tensor::Tensor;
 use crate::trace::Event;
 use crate::trace::TransferWay;
 
-/// What is started.
+/// The operation to start.
 pub(in crate::execute) enum LaterStart<'a> {
     /// A kernel.
     Kernel(&'a dyn AsyncKernel, Box<AsyncKernelContext>),
     /// A copy of this tensor to the host, by this context.
     Copy(&'a Arc<dyn DeviceContext>, Tensor),
-    /// Nothing: the tensor was sent by the direct way, and the operation has ended.
+    /// Nothing: the tensor was copied directly, and the operation has ended.
     Sent,
 }
 
-/// What an operation that may end later is started with, now, at `start_ns`; `None` for all other
-/// operations.
+/// Returns what is needed to start an operation that may end later, at `start_ns`; `None` for all
+/// other operations.
 pub(in crate::execute) fn start_later<'a>(
     stage: &'a Stage,
     request: &'a Request,
@@ -52,7 +52,7 @@ pub(in crate::execute) fn start_later<'a>(
     start.unwrap_or_else(|panic| Some(Err(execution.panicked(panic_message(&*panic)))))
 }
 
-/// The error for an asynchronous kernel that panicked when it was started.
+/// Returns the error for an asynchronous kernel that panicked when it was started.
 pub(in crate::execute) fn kernel_panicked(
     stage: &Stage,
     request: &Request,
@@ -62,7 +62,7 @@ pub(in crate::execute) fn kernel_panicked(
     OpExecution::new(stage, request, rank).panicked(panic_message(panic))
 }
 
-/// The error for a copy that failed.
+/// Returns the error for a copy that failed.
 pub(in crate::execute) fn copy_failed(
     stage: &Stage,
     request: &Request,
@@ -79,7 +79,8 @@ pub(in crate::execute) fn copy_failed(
     }
 }
 
-/// Takes the outputs of an asynchronous kernel that has ended, and tells who listens.
+/// Takes the outputs of an asynchronous kernel that has ended, and reports its end to the
+/// listeners.
 pub(in crate::execute) fn end_kernel(
     stage: &Stage,
     request: &Request,
@@ -96,7 +97,7 @@ pub(in crate::execute) fn end_kernel(
     })
 }
 
-/// Takes a tensor that was copied to the host, and tells who listens.
+/// Takes a tensor that was copied to the host, and reports the end of the copy to the listeners.
 pub(in crate::execute) fn end_copy(
     stage: &Stage,
     request: &Request,
@@ -162,7 +163,7 @@ impl<'a> OpExecution<'a> {
         let tensor = tensor.expect("a value is written before it is read");
         let space = plan.values()[value as usize].space;
         if space == MemorySpace::Host || tensor.buffer().is_none() {
-            return Ok(None); // The host has it.
+            return Ok(None); // It is in host memory.
         }
         if let StepKind::Send(id) = self.operation.kind
             && let Some(copy) = self.direct_copy(&plan.transfers()[id.index()], tensor)?
@@ -178,7 +179,7 @@ impl<'a> OpExecution<'a> {
         Ok(Some(LaterStart::Copy(self.device_context(), tensor)))
     }
 
-    /// Takes what was copied to the host; gives its bytes.
+    /// Takes the tensor that was copied to the host; returns its bytes.
     fn take_copy(&self, copied: Tensor) -> u64 {
         let bytes = copied.len_bytes() as u64;
         match self.operation.kind {
@@ -193,8 +194,7 @@ impl<'a> OpExecution<'a> {
         bytes
     }
 
-    /// What an asynchronous kernel is started with: copies of its inputs where they stand in an
-    /// arena.
+    /// Returns the context of an asynchronous kernel, with copies of inputs that are in an arena.
     fn async_context(&self, node: NodeId) -> Result<AsyncKernelContext, ExecuteError> {
         let frame = self.stage.frame();
         let inputs = self.stage.compiled.inputs(self.operation).iter();
@@ -205,7 +205,7 @@ impl<'a> OpExecution<'a> {
         });
         let inputs: Vec<Tensor> = inputs.collect();
         let device = self.program.devices.get(self.operation.device);
-        let device = device.expect("preparing has looked at the devices");
+        let device = device.expect("preparing has checked the devices");
         let on_host = self.program.is_on_host[self.operation.outputs()].to_vec();
         let name = self.program.graph.node_name(node);
         let step = self.stage.step(self.operation.device);
@@ -222,7 +222,7 @@ impl<'a> OpExecution<'a> {
             .map_err(|source| self.failed(node, &[], source))
     }
 
-    /// Takes what an asynchronous kernel has made; gives its bytes.
+    /// Takes the outputs of an asynchronous kernel; returns their bytes.
     fn take_outputs(
         &self,
         node: NodeId,

@@ -20,7 +20,11 @@ const JOIN_NS: u64 = 10_000;
 const WORTH_SPINNING_NS: u32 = 4_000;
 
 /// Returns serial mode, and each other mode that may be faster.
-pub(super) fn modes_worth_trying(compiled: &Compiled, costs: &[u32], config: RunConfig) -> ExecutionModes {
+pub(super) fn modes_worth_trying(
+    compiled: &Compiled,
+    costs: &[u32],
+    config: RunConfig,
+) -> ExecutionModes {
     let mut modes = ExecutionModes::from_slice(&[ExecutionMode::Serial]);
     if config.may_spin && costs.iter().any(|&cost| cost >= WORTH_SPINNING_NS) {
         modes.push(ExecutionMode::Spinning);
