@@ -463,12 +463,12 @@ fn bad_feeds_and_fetches_say_what_is_wrong() {
         "{error}"
     );
     let error = run(&[("x", image()), ("x:0", image())], &["probs"]);
-    assert_eq!(error.to_string(), "`x:0` is fed twice");
+    assert_eq!(error.to_string(), "tensor `x:0` is fed twice");
     let wrong = Tensor::from_values([1, 28, 28, 1], &[0i32; 784]).unwrap();
     let error = run(&[("x", wrong)], &["probs"]);
     assert_eq!(
         error.to_string(),
-        "feed `x:0` takes float [1,28,28,1], int32 [1,28,28,1] was given"
+        "feed `x:0`: expected float [1,28,28,1], found int32 [1,28,28,1]"
     );
     let error = session
         .run_with(&[], &[], &["nowhere"], &RunOptions::default())

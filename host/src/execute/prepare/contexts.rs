@@ -110,7 +110,7 @@ impl KernelCache {
         let n_devices = self.devices.len();
         for partition in plan.partitions() {
             let device = kernel_device(&self.devices, partition.device)?;
-            asked(device, "saying when its work is done", || {
+            asked(device, "reporting when its work is done", || {
                 contexts.ask(plan, partition, device, n_devices);
                 Ok(())
             })?;
@@ -136,7 +136,7 @@ impl KernelCache {
                 });
             let nodes: Vec<NodeId> = nodes.collect();
             let started = Instant::now();
-            let own = asked(device, "giving nodes their contexts", || {
+            let own = asked(device, "assigning contexts to nodes", || {
                 device.fill_context_map(&self.graph, &nodes)
             })?;
             self.report(started, partition.device, "fill_context_map", None, || {

@@ -206,7 +206,7 @@ fn a_device_that_has_no_contexts_to_give_refuses_the_plan() {
     let error = streams.prepare(&["s"]).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "device /job:localhost/replica:0/task:0/device:GPU:0, giving nodes their contexts: no streams left"
+        "device /job:localhost/replica:0/task:0/device:GPU:0 failed at assigning contexts to nodes: no streams left"
     );
     streams.device.fails.store(false, Ordering::Relaxed);
     assert_eq!(streams.run(&["s"]).0, [-1.0]);

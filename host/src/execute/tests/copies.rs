@@ -474,7 +474,7 @@ fn a_run_ends_with_its_devices_unless_nobody_wants_that() {
         match is_wanted {
             true => assert_eq!(
                 run().unwrap_err().to_string(),
-                format!("device {GPU}, finishing the work of a run: fell off the bus")
+                format!("device {GPU} failed at finishing the work of a run: fell off the bus")
             ),
             false => assert!(run().is_ok()),
         }
@@ -541,7 +541,7 @@ fn a_device_that_panics_when_it_is_asked_refuses_the_plan() {
     );
     assert_eq!(
         bench.executor.prepare(&plan).unwrap_err().to_string(),
-        format!("device {GPU}, saying when its work is done: {GPU}: it panicked: who knows")
+        format!("device {GPU} failed at reporting when its work is done: {GPU}: it panicked: who knows")
     );
     bench.port.port.is_cursed.store(false, Ordering::Relaxed);
     bench.check(&["a"], &[-1.0]);
