@@ -231,7 +231,7 @@ impl Session {
     /// As [`Self::run`], as far as names and placeholders are concerned.
     pub fn plan(&self, feeds: &[&str], fetches: &[&str], targets: &[&str]) -> Result<Plan, Error> {
         let request = self.request(feeds, fetches, targets)?;
-        Ok(self.placement.cut(&request)?)
+        Ok(self.placement.partition(&request)?)
     }
 
     /// What runs with these feeds, fetches and targets hold, by memory, for feeds of the shapes
@@ -289,7 +289,7 @@ impl Session {
         // harms nobody.
         let started = Instant::now();
         let plan = debug_span!(target: targets::SESSION, "cut")
-            .in_scope(|| self.placement.cut(&request))?;
+            .in_scope(|| self.placement.partition(&request))?;
         let plan = Arc::new(plan);
         self.stage(started, "cut");
         let started = Instant::now();

@@ -329,7 +329,7 @@ fn a_kernel_that_cannot_be_made_says_so_with_its_category() {
     assert_eq!(code, StatusCode::Unimplemented);
     assert_eq!(
         text,
-        format!("node `y` (Own) on {CPU0}: cannot be prepared: not implemented: blurring")
+        format!("cannot prepare node `y` (Own) on {CPU0}: not implemented: blurring")
     );
     let panics = KernelDef::new("Own", "CPU").with_factory(|_| panic!("no lens"));
     let (code, text) = refusal("Own", &[], [panics]);

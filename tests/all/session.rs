@@ -192,7 +192,11 @@ fn a_memory_plan_is_what_runs_hold() {
                 assert_eq!(held.in_use_bytes, left, "{name} {memory:?}");
             }
         }
-        assert!(plan.memories.iter().any(|memory| memory.packed_bytes > 0));
+        assert!(
+            plan.memories
+                .iter()
+                .any(|memory| memory.prepacked_bytes > 0)
+        );
         assert!(plan.memories.iter().any(|memory| memory.run_bytes > 0));
         let fetched = plan.memories.iter().map(|memory| memory.fetched_bytes);
         assert_eq!(fetched.sum::<u64>(), 10 * 4, "{name}: ten probabilities");
@@ -215,8 +219,8 @@ fn constants_are_packed_where_runs_leave_room_and_a_run_without_room_is_refused_
     let (feeds, fetches) = (names(&fed), names(&expected));
     let plan = build(1 << 30).memory_plan(&feeds, &fetches, &[]).unwrap();
     let memory = plan.memories[0];
-    let unpacked = memory.peak_bytes() - memory.packed_bytes;
-    assert!(memory.packed_bytes > 16_384);
+    let unpacked = memory.peak_bytes() - memory.prepacked_bytes;
+    assert!(memory.prepacked_bytes > 16_384);
     for (room, is_packed) in [
         (memory.peak_bytes(), true),
         (memory.peak_bytes() - 1, false),
@@ -225,8 +229,8 @@ fn constants_are_packed_where_runs_leave_room_and_a_run_without_room_is_refused_
         let session = build(room);
         check(&session, "lenet", "tight");
         let plan = session.memory_plan(&feeds, &fetches, &[]).unwrap();
-        let packed = plan.memories[0].packed_bytes;
-        assert_eq!(packed == memory.packed_bytes, is_packed, "{packed}");
+        let packed = plan.memories[0].prepacked_bytes;
+        assert_eq!(packed == memory.prepacked_bytes, is_packed, "{packed}");
         assert!(unpacked + packed <= room);
     }
     let session = build(unpacked + 4_096);
@@ -459,12 +463,12 @@ fn bad_feeds_and_fetches_say_what_is_wrong() {
         "{error}"
     );
     let error = run(&[("x", image()), ("x:0", image())], &["probs"]);
-    assert_eq!(error.to_string(), "`x:0` is fed twice");
+    assert_eq!(error.to_string(), "tensor `x:0` is fed twice");
     let wrong = Tensor::from_values([1, 28, 28, 1], &[0i32; 784]).unwrap();
     let error = run(&[("x", wrong)], &["probs"]);
     assert_eq!(
         error.to_string(),
-        "feed `x:0` takes float [1,28,28,1], int32 [1,28,28,1] was given"
+        "feed `x:0`: expected float [1,28,28,1], found int32 [1,28,28,1]"
     );
     let error = session
         .run_with(&[], &[], &["nowhere"], &RunOptions::default())

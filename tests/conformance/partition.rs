@@ -51,7 +51,9 @@ pub(crate) fn check(case: &Value) -> Result<(), String> {
         targets: graph.nodes().collect(),
         ..RunRequest::default()
     };
-    let plan = placement.cut(&request).map_err(|error| error.to_string())?;
+    let plan = placement
+        .partition(&request)
+        .map_err(|error| error.to_string())?;
 
     let expected = case["expect"]["partitions"]
         .as_object()

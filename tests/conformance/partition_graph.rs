@@ -113,7 +113,9 @@ fn plan(case: &Value, graph: &Arc<Graph>, n_cpus: u64) -> Result<Plan, String> {
             .map(node)
             .collect::<Result<_, _>>()?,
     };
-    placement.cut(&request).map_err(|error| error.to_string())
+    placement
+        .partition(&request)
+        .map_err(|error| error.to_string())
 }
 
 /// TensorFlow has a CPU kernel for each of these ops; which of them this build has is another

@@ -103,7 +103,7 @@ struct MemoryRow {
     /// Whether it is the host memory of the device's host-memory arguments.
     on_host: bool,
     constant_bytes: u64,
-    packed_bytes: u64,
+    prepacked_bytes: u64,
     run_bytes: u64,
     fetched_bytes: u64,
     peak_bytes: u64,
@@ -295,7 +295,7 @@ fn memory(session: &Session) -> Result<MemoryView> {
             device: device.attributes().name.clone(),
             on_host: memory.on_host,
             constant_bytes: memory.constant_bytes,
-            packed_bytes: memory.packed_bytes,
+            prepacked_bytes: memory.prepacked_bytes,
             run_bytes: memory.run_bytes,
             fetched_bytes: memory.fetched_bytes,
             peak_bytes: memory.peak_bytes(),
@@ -406,7 +406,7 @@ impl MemoryView {
             table.add_row([
                 format!("{}{of_host}", row.device),
                 show_bytes(row.constant_bytes),
-                show_bytes(row.packed_bytes),
+                show_bytes(row.prepacked_bytes),
                 show_bytes(row.run_bytes.saturating_add(row.fetched_bytes)),
                 show_bytes(row.peak_bytes),
                 row.capacity_bytes.map_or("-".to_owned(), show_bytes),

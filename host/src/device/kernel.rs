@@ -208,7 +208,7 @@ pub(crate) enum Help {
     #[default]
     Pool,
     /// The same, and for less work those of them that attend.
-    Attendants,
+    Spinning,
 }
 
 impl<'a> KernelContext<'a> {
@@ -288,9 +288,9 @@ impl<'a> KernelContext<'a> {
     }
 
     /// Whether threads of the pool may look for loops, so that shorter ones are worth sharing
-    /// ([`IntraOpPool::for_each_attended`](super::IntraOpPool::for_each_attended)).
-    pub fn is_attended(&self) -> bool {
-        self.help == Help::Attendants
+    /// ([`IntraOpPool::for_each_spinning`](super::IntraOpPool::for_each_spinning)).
+    pub fn has_spinning_workers(&self) -> bool {
+        self.help == Help::Spinning
     }
 
     /// The device that runs it.

@@ -1,41 +1,41 @@
-//! Where the tensors of a run stand: offsets into one arena per memory, from lifetimes.
+//! Places of a run's tensors: offsets into one arena per memory, computed from lifetimes.
 //!
-//! Greedy by time, best fit: steps are walked in the order in which one thread would execute them,
-//! and a tensor takes the smallest hole that holds it. With several threads a hole is good for a
-//! step only if the step can start in no order before all readers of what stood there have ended;
-//! [`Ancestry`] knows that.
+//! Greedy by time, best fit: steps are visited in the order in which one thread would execute them,
+//! and a tensor takes the smallest hole that fits. With several threads, a step may use a hole only
+//! if, in every order, it starts after all readers of the previous tensor have ended. [`Ancestry`]
+//! determines that.
 
 use smallvec::SmallVec;
 
 use crate::graph::Csr;
 
-/// Chains that the ancestry tells apart. More find more holes in wide graphs, and cost 4 bytes each
-/// per step.
+/// Number of chains that the ancestry distinguishes. More chains find more holes in wide graphs,
+/// and cost 4 bytes each per step.
 const CHAINS_MAX: usize = 32;
 
 const NO_CHAIN: u32 = u32::MAX;
 
-/// Which steps have ended before which, in every order of execution, as far as it pays to know.
+/// Which steps have ended before which, in every order of execution, as far as it pays to compute.
 ///
-/// Steps are covered by chains (paths); each step knows how far down each chain its ancestors go.
-/// Steps on none of the chains are nobody's known ancestors.
+/// Steps are covered by chains (paths). Each step stores how far down each chain its ancestors
+/// reach. Steps on no chain are never known ancestors.
 #[derive(Debug)]
 pub(super) struct Ancestry {
     /// Per step: chain, and position on it.
     places: Vec<(u32, u32)>,
-    /// Per step, a row of [`CHAINS_MAX`]: number of the chain's steps that it waits for, itself
-    /// included.
+    /// Per step, a row of [`CHAINS_MAX`]: the number of steps of the chain that it depends on,
+    /// including itself.
     reach: Vec<u32>,
 }
 
 impl Ancestry {
-    /// Of steps whose numbers are a topological order.
+    /// Computes the ancestry of steps whose numbers are a topological order.
     pub(super) fn new(successors: &Csr) -> Self {
         let n_steps = successors.n_rows();
         let mut places = vec![(NO_CHAIN, 0); n_steps];
         let mut reach = vec![0; n_steps * CHAINS_MAX];
         let mut n_chains = 0;
-        // Whom a chain goes on with: the first of its last step's successors that is reached.
+        // The chain that a step continues: the first successor of a chain's last step continues it.
         let mut inherits: Vec<u32> = vec![NO_CHAIN; n_steps];
         for step in 0..n_steps {
             let (chain, position) = match inherits[step] {
@@ -67,7 +67,7 @@ impl Ancestry {
         Self { places, reach }
     }
 
-    /// Whether `first` has ended when `second` starts, in every order.
+    /// Checks whether `first` has ended when `second` starts, in every order.
     #[cfg(test)]
     fn is_before(&self, first: u32, second: u32) -> bool {
         let mut guard = Guard::default();
@@ -76,7 +76,7 @@ impl Ancestry {
     }
 }
 
-/// Steps that must have ended.
+/// Steps that must have ended before a hole may be used.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Guard {
     /// (chain, number of its steps).
@@ -110,10 +110,10 @@ struct Hole {
     guard: Guard,
 }
 
-/// One arena on its way.
+/// Assigns offsets in one arena.
 #[derive(Debug)]
-pub(super) struct Packer<'a> {
-    /// `None` = one thread executes the steps, in the order in which they come here.
+pub(super) struct OffsetPlanner<'a> {
+    /// `None` if one thread executes the steps, in the order in which they are passed.
     ancestry: Option<&'a Ancestry>,
     /// By offset.
     holes: Vec<Hole>,
@@ -121,8 +121,8 @@ pub(super) struct Packer<'a> {
     unit: usize,
 }
 
-impl<'a> Packer<'a> {
-    /// An empty arena, handed out in multiples of `unit` bytes.
+impl<'a> OffsetPlanner<'a> {
+    /// Creates an empty arena, allocated in multiples of `unit` bytes.
     pub(super) fn new(ancestry: Option<&'a Ancestry>, unit: usize) -> Self {
         Self {
             ancestry,
@@ -132,19 +132,19 @@ impl<'a> Packer<'a> {
         }
     }
 
-    /// Bytes of the arena so far.
+    /// Returns the size of the arena so far, in bytes.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// What a tensor of `bytes` takes.
+    /// Returns the size that a tensor of `bytes` occupies.
     fn rounded(&self, bytes: usize) -> usize {
-        // No memory has so much, so its allocation is refused.
+        // No memory is that large, so its allocation fails.
         let rounded = bytes.max(1).checked_next_multiple_of(self.unit);
         rounded.unwrap_or(usize::MAX)
     }
 
-    /// A place for a tensor that `step` writes.
+    /// Returns the offset for a tensor that `step` writes.
     pub(super) fn take(&mut self, bytes: usize, step: u32) -> usize {
         let len = self.rounded(bytes);
         let fits = |hole: &Hole| {
@@ -170,7 +170,7 @@ impl<'a> Packer<'a> {
         offset
     }
 
-    /// The tensor at `offset` is not needed once all of `steps` (its writer and its readers) have
+    /// Frees the tensor at `offset` for reuse once all of `steps` (its writer and its readers) have
     /// ended.
     pub(super) fn give_back(&mut self, offset: usize, bytes: usize, steps: &[u32]) {
         let mut guard = Guard::default();
@@ -185,7 +185,7 @@ impl<'a> Packer<'a> {
             guard,
         };
         let mut index = self.holes.partition_point(|other| other.offset < offset);
-        // Holes of different guards stay apart: together they would be good for fewer steps.
+        // Holes with different guards are not merged: the result would serve fewer steps.
         if let Some(after) = self.holes.get(index)
             && hole.offset.saturating_add(hole.len) == after.offset
             && hole.guard == after.guard
@@ -214,16 +214,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn more_than_any_memory_has_is_not_a_small_number() {
+    fn sizes_beyond_any_memory_saturate() {
         let half = 1 << (usize::BITS - 1);
-        let mut packer = Packer::new(None, 64);
-        let places = [half, half, usize::MAX, 1].map(|bytes| (packer.take(bytes, 0), bytes));
-        assert_eq!(packer.len(), usize::MAX);
+        let mut planner = OffsetPlanner::new(None, 64);
+        let places = [half, half, usize::MAX, 1].map(|bytes| (planner.take(bytes, 0), bytes));
+        assert_eq!(planner.len(), usize::MAX);
         for (offset, bytes) in places {
-            packer.give_back(offset, bytes, &[0]);
+            planner.give_back(offset, bytes, &[0]);
         }
-        packer.take(usize::MAX, 1);
-        assert_eq!(packer.len(), usize::MAX);
+        planner.take(usize::MAX, 1);
+        assert_eq!(planner.len(), usize::MAX);
     }
 
     /// Steps with edges from smaller to larger numbers.
@@ -248,7 +248,7 @@ mod tests {
         csr
     }
 
-    /// Whether `to` can be reached, the plain way.
+    /// Checks whether `to` can be reached, by plain recursion.
     fn reaches(successors: &Csr, from: u32, to: u32) -> bool {
         from == to
             || successors
@@ -276,14 +276,14 @@ mod tests {
 
         /// Every step writes a tensor that its successors read. Tensors that may be alive together never overlap.
         #[test]
-        fn tensors_that_may_live_together_stand_apart(
+        fn tensors_that_may_live_together_do_not_overlap(
             (n, edges) in dag(),
             sizes in proptest::collection::vec(0usize..300, 40),
             with_threads: bool,
         ) {
             let successors = csr(n, &edges);
             let ancestry = Ancestry::new(&successors);
-            let mut packer = Packer::new(with_threads.then_some(&ancestry), 64);
+            let mut planner = OffsetPlanner::new(with_threads.then_some(&ancestry), 64);
             let mut offsets = vec![0; n];
             let users = |step: usize| -> Vec<u32> {
                 let mut users = successors.row(step).to_vec();
@@ -292,11 +292,11 @@ mod tests {
             };
             for step in 0..n {
                 let rank = u32::try_from(step).unwrap();
-                offsets[step] = packer.take(sizes[step], rank);
+                offsets[step] = planner.take(sizes[step], rank);
                 for before in 0..=step {
                     let users = users(before);
                     if users.iter().max() == Some(&rank) {
-                        packer.give_back(offsets[before], sizes[before], &users);
+                        planner.give_back(offsets[before], sizes[before], &users);
                     }
                 }
             }
@@ -310,7 +310,7 @@ mod tests {
                     let (a, b) = (offsets[first], offsets[second]);
                     let apart = a + sizes[first] <= b || b + sizes[second] <= a;
                     prop_assert!(is_over || apart, "{first} and {second}");
-                    prop_assert!(b + sizes[second] <= packer.len());
+                    prop_assert!(b + sizes[second] <= planner.len());
                 }
             }
         }
@@ -321,14 +321,14 @@ mod tests {
         let edges: Vec<(u32, u32)> = (0..99).map(|step| (step, step + 1)).collect();
         let ancestry = Ancestry::new(&csr(100, &edges));
         for ancestry in [None, Some(&ancestry)] {
-            let mut packer = Packer::new(ancestry, 64);
-            let mut offset = packer.take(100, 0);
+            let mut planner = OffsetPlanner::new(ancestry, 64);
+            let mut offset = planner.take(100, 0);
             for step in 1..100 {
-                let next = packer.take(100, step);
-                packer.give_back(offset, 100, &[step - 1, step]);
+                let next = planner.take(100, step);
+                planner.give_back(offset, 100, &[step - 1, step]);
                 offset = next;
             }
-            assert_eq!(packer.len(), 256);
+            assert_eq!(planner.len(), 256);
         }
     }
 
@@ -336,13 +336,13 @@ mod tests {
     fn branches_share_nothing_until_they_meet() {
         // 0 -> (1, 2), 1 -> 3, 2 -> 3.
         let ancestry = Ancestry::new(&csr(4, &[(0, 1), (0, 2), (1, 3), (2, 3)]));
-        let mut packer = Packer::new(Some(&ancestry), 64);
-        let first = packer.take(64, 1);
-        packer.give_back(first, 64, &[1]);
-        let second = packer.take(64, 2);
+        let mut planner = OffsetPlanner::new(Some(&ancestry), 64);
+        let first = planner.take(64, 1);
+        planner.give_back(first, 64, &[1]);
+        let second = planner.take(64, 2);
         assert_ne!(first, second, "with two threads, 1 and 2 may run together");
-        packer.give_back(second, 64, &[2]);
-        assert!(packer.take(64, 3) <= second);
-        assert_eq!(packer.len(), 128);
+        planner.give_back(second, 64, &[2]);
+        assert!(planner.take(64, 3) <= second);
+        assert_eq!(planner.len(), 128);
     }
 }

@@ -1,11 +1,11 @@
-//! A plan for tensors of certain shapes: what is executed, in which order, and where every tensor
-//! stands.
+//! A plan compiled for tensors of certain shapes: the operations, their order, and the place of
+//! every tensor.
 
 use tracing::debug_span;
 use tracing::field;
 
 use super::arena::Ancestry;
-use super::arena::Packer;
+use super::arena::OffsetPlanner;
 use super::memory::memories;
 use super::prepare::Action;
 use super::prepare::Program;
@@ -21,38 +21,37 @@ use crate::tensor::Shape;
 use crate::tensor::Tensor;
 use crate::trace::targets;
 
-/// Tensors below this many bytes stand together, not each on a cache line of its own.
+/// Tensors below this many bytes share cache lines instead of having one of their own each.
 const SMALL_BYTES: usize = 64;
 
-/// Places of small tensors are multiples of this: the alignment of the widest element.
+/// Alignment of small tensors: that of the widest element.
 const SMALL_UNIT: usize = 16;
 
-/// A plan for certain shapes.
+/// A plan compiled for certain shapes.
 #[derive(Debug)]
 pub(super) struct Compiled {
     /// In the order in which one thread executes them; the index is the operation's rank.
     pub(super) operations: Box<[Operation]>,
-    /// Values that operations read, one after the other.
+    /// Values that operations read, concatenated.
     pub(super) inputs: Box<[u32]>,
-    /// Ranks that wait for each rank.
+    /// Ranks that depend on each rank.
     pub(super) successors: Csr,
-    /// Per rank the edges that lead to it.
+    /// Per rank the number of its incoming edges.
     pub(super) n_waits: Box<[u32]>,
     /// Per value.
     pub(super) places: Box<[Place]>,
-    /// Per value the reads of it.
+    /// Per value the number of its readers.
     pub(super) n_readers: Box<[u32]>,
     pub(super) arenas: Box<[ArenaPlan]>,
-    /// Per rank how long it took when it was measured, in ns; empty before.
+    /// Per rank its measured time in ns; empty before it is measured.
     pub(super) costs: Box<[u32]>,
-    /// Operations that execute a node.
+    /// Number of operations that execute a node.
     pub(super) n_kernels: u64,
-    /// What operations feed, one entry per operation.
+    /// The feeds, one entry per feed operation.
     pub(super) feeds: Box<[u32]>,
-    /// Whether the shape of some tensor that has a place in principle is not known yet.
+    /// Whether a tensor that could have a place in an arena has an unknown shape.
     pub(super) is_partial: bool,
-    /// A memory that has no room for the arenas of as many runs as are to go on at one time: then
-    /// none has arenas.
+    /// A memory that is too small for the arenas of all concurrent runs: then no run has arenas.
     pub(super) short_memory: Option<PlannedMemory>,
 }
 
@@ -68,10 +67,10 @@ pub(super) struct Operation {
     pub(super) n_outputs: u32,
 }
 
-/// Where a value stands.
+/// Where a value is stored.
 #[derive(Debug, Clone)]
 pub(super) enum Place {
-    /// Wherever there is room when it is made.
+    /// Allocated when it is produced.
     Anywhere,
     /// A constant: the same in all runs.
     Fixed(Tensor),
@@ -81,25 +80,25 @@ pub(super) enum Place {
         offset: usize,
         dtype: DType,
         shape: Shape,
-        /// Whether it is the place of the input that the kernel hands on.
+        /// Whether it is the place of the input that the kernel forwards.
         is_forwarded: bool,
     },
 }
 
-/// One memory's arena of a run.
+/// The arena of a run in one memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ArenaPlan {
     pub(super) device: DeviceId,
     pub(super) on_host: bool,
     pub(super) len_bytes: usize,
-    /// Whether runs have it. Not where the device may still use a tensor when its place is another
-    /// one's: tensors then have memory of their own there, at most about as much at one time.
+    /// Whether runs allocate it. False if the device may still use a tensor when its place is
+    /// reused: then each tensor has its own allocation, and at most about as much memory is held.
     pub(super) is_allocated: bool,
 }
 
 impl Compiled {
-    /// `shapes`: per value, as far as they are known. `with_threads`: steps may start in any order
-    /// that their edges allow.
+    /// Compiles a plan. `shapes`: per value, as far as known. `with_threads`: steps may start in
+    /// any order that their edges allow.
     pub(super) fn new(program: &Program, shapes: &[Option<Shape>], with_threads: bool) -> Self {
         let span = debug_span!(
             target: targets::EXECUTE,
@@ -149,7 +148,7 @@ impl Compiled {
         let ancestry = with_threads.then(|| Ancestry::new(&successors));
         let mut layout = Layout::new(program, shapes, &rank_of, ancestry.as_ref());
         for (rank, operation) in (0..).zip(&operations) {
-            layout.visit(rank, operation);
+            layout.add(rank, operation);
         }
         let (places, arenas) = layout.finish();
         let allocated = arenas.iter().filter(|arena| arena.is_allocated);
@@ -177,7 +176,7 @@ impl Compiled {
         compiled
     }
 
-    /// Tensors that are made in each run and whose size is not known.
+    /// Returns the number of tensors that are produced in each run and have an unknown size.
     pub(super) fn n_unplanned(&self, program: &Program, shapes: &[Option<Shape>]) -> usize {
         let values = shapes.iter().zip(&self.places).enumerate();
         let is_unplanned = |&(value, (shape, place)): &(usize, (&Option<Shape>, &Place))| {
@@ -186,13 +185,13 @@ impl Compiled {
         values.filter(is_unplanned).count()
     }
 
-    /// How long an operation took when it was measured, in ns.
+    /// Returns the measured time of an operation, in ns.
     #[inline]
     pub(super) fn cost_ns(&self, rank: u32) -> Option<u64> {
         self.costs.get(rank as usize).map(|&cost| cost.into())
     }
 
-    /// The values that an operation reads.
+    /// Returns the values that an operation reads.
     #[inline]
     pub(super) fn inputs(&self, operation: &Operation) -> &[u32] {
         let first = operation.first_input as usize;
@@ -201,7 +200,7 @@ impl Compiled {
 }
 
 impl Operation {
-    /// The values that it writes.
+    /// Returns the values that it writes.
     #[inline]
     pub(super) fn outputs(&self) -> std::ops::Range<usize> {
         let first = self.first_output as usize;
@@ -210,20 +209,20 @@ impl Operation {
 }
 
 impl Program {
-    /// Whether a value is made in each run, of elements of fixed size.
+    /// Checks whether a value is produced in each run and has elements of fixed size.
     fn has_size(&self, value: usize) -> bool {
         let tensor = self.plan.values()[value].tensor;
         let dtype = self.graph.tensor_dtypes()[tensor.index()];
         dtype.size_bytes().is_some() && !self.settled.is_fixed[value]
     }
 
-    /// Whether such a value may have a place in an arena, once its shape is known: what is handed
-    /// to the caller may not, for the caller keeps it.
+    /// Checks whether such a value may have a place in an arena once its shape is known. A fetched
+    /// value may not, because the caller keeps it.
     fn may_be_planned(&self, value: usize) -> bool {
         self.has_size(value) && !self.is_fetched[value]
     }
 
-    /// What the caller gets of a value of this shape, in bytes.
+    /// Returns the bytes that the caller gets of a value of this shape.
     pub(super) fn fetched_bytes(&self, value: usize, shape: &Shape) -> u64 {
         let tensor = self.plan.values()[value].tensor;
         let dtype = self.graph.tensor_dtypes()[tensor.index()];
@@ -235,7 +234,8 @@ impl Program {
     }
 }
 
-/// Settled steps wait for nothing but settled ones, so their edges can be left out.
+/// Returns the edges between ranks. Settled steps depend only on settled steps, so their edges are
+/// left out.
 fn rank_successors(program: &Program, order: &[StepId], rank_of: &[u32]) -> Csr {
     let mut successors = Csr::default();
     for &id in order {
@@ -249,23 +249,23 @@ fn rank_successors(program: &Program, order: &[StepId], rank_of: &[u32]) -> Csr 
     successors
 }
 
-/// The arenas of one memory on their way: one of small tensors behind one of others.
+/// The layout of one memory: an arena of large tensors followed by one of small tensors.
 struct Region<'a> {
     device: DeviceId,
     on_host: bool,
-    large: Packer<'a>,
-    small: Packer<'a>,
+    large: OffsetPlanner<'a>,
+    small: OffsetPlanner<'a>,
 }
 
-/// The place of a value and of all that forward it.
+/// The place of a value and of all values that forward it.
 #[derive(Clone)]
 struct Block {
     region: usize,
     offset: usize,
     bytes: usize,
-    /// Writer and readers.
+    /// Its writer and readers.
     users: Vec<u32>,
-    /// Users that come at this rank or later.
+    /// Number of users at the current rank or later.
     n_users_left: usize,
 }
 
@@ -298,7 +298,7 @@ impl<'a> Layout<'a> {
             for input in &step.inputs {
                 readers[input.index()].push(rank);
             }
-            // What is sent is read when it is received.
+            // The receive reads what is sent.
             if let StepKind::Receive(transfer) = step.kind
                 && let Some(sent) = plan.transfers()[transfer.index()].sent
             {
@@ -317,7 +317,7 @@ impl<'a> Layout<'a> {
         }
     }
 
-    fn visit(&mut self, rank: u32, operation: &Operation) {
+    fn add(&mut self, rank: u32, operation: &Operation) {
         for value in operation.outputs() {
             self.place(rank, operation, value);
         }
@@ -335,7 +335,7 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// A place for an output: a new one, or that of the input which is handed on.
+    /// Assigns a place to an output: a new one, or that of the forwarded input.
     fn place(&mut self, rank: u32, operation: &Operation, value: usize) {
         let Some(shape) = &self.shapes[value] else {
             return;
@@ -351,7 +351,7 @@ impl<'a> Layout<'a> {
         let users = self.readers[value].iter().copied().chain([rank]);
         if let Some(input) = self.forwarded_input(operation, value) {
             let Some(block) = self.block_of[input] else {
-                return; // Handed on from wherever the input will be.
+                return; // Forwarded from wherever the input will be.
             };
             if self.blocks[block].bytes == bytes {
                 let block_of_input = &mut self.blocks[block];
@@ -365,11 +365,11 @@ impl<'a> Layout<'a> {
         let users: Vec<u32> = users.collect();
         let on_host = values[value].space == MemorySpace::Host;
         let region = self.region(values[value].device, on_host);
-        let packer = self.regions[region].packer(bytes);
+        let planner = self.regions[region].planner(bytes);
         self.block_of[value] = Some(self.blocks.len());
         self.blocks.push(Block {
             region,
-            offset: packer.take(bytes, rank),
+            offset: planner.take(bytes, rank),
             bytes,
             n_users_left: users.len(),
             users,
@@ -396,14 +396,14 @@ impl<'a> Layout<'a> {
             self.regions.push(Region {
                 device,
                 on_host,
-                large: Packer::new(self.ancestry, SMALL_BYTES),
-                small: Packer::new(self.ancestry, SMALL_UNIT),
+                large: OffsetPlanner::new(self.ancestry, SMALL_BYTES),
+                small: OffsetPlanner::new(self.ancestry, SMALL_UNIT),
             });
             self.regions.len() - 1
         })
     }
 
-    /// One user fewer to come.
+    /// Counts down the remaining users of a value.
     fn leave(&mut self, value: usize) {
         let Some(block) = self.block_of[value] else {
             return;
@@ -411,8 +411,8 @@ impl<'a> Layout<'a> {
         let block = &mut self.blocks[block];
         block.n_users_left -= 1;
         if block.n_users_left == 0 {
-            let packer = self.regions[block.region].packer(block.bytes);
-            packer.give_back(block.offset, block.bytes, &block.users);
+            let planner = self.regions[block.region].planner(block.bytes);
+            planner.give_back(block.offset, block.bytes, &block.users);
         }
     }
 
@@ -455,7 +455,7 @@ impl<'a> Layout<'a> {
 }
 
 impl<'a> Region<'a> {
-    fn packer(&mut self, bytes: usize) -> &mut Packer<'a> {
+    fn planner(&mut self, bytes: usize) -> &mut OffsetPlanner<'a> {
         if bytes < SMALL_BYTES {
             &mut self.small
         } else {

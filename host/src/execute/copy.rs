@@ -1,4 +1,4 @@
-//! Tensors on their way between a device's memory and the host's.
+//! Copies tensors between a device's memory and the host's.
 
 use std::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
@@ -16,15 +16,15 @@ use crate::plan::MemorySpace;
 use crate::plan::Transfer;
 use crate::tensor::Tensor;
 
-/// Whether the host can read a tensor now: strings, which are always the host's, and memory that it
-/// sees, unless the device may be writing there still.
+/// Checks whether the host can read a tensor now. True for strings, which are always in host
+/// memory, and for host-visible memory unless the device may still be writing to it.
 pub(super) fn is_at_hand(space: MemorySpace, is_deferred: bool, tensor: &Tensor) -> bool {
     tensor.buffer().is_none_or(|buffer| {
         buffer.as_host_bytes().is_some() && (space == MemorySpace::Host || !is_deferred)
     })
 }
 
-/// The tensor where the host can read it; a copy unless it is there.
+/// Returns the tensor in host-readable memory; a copy unless it is there already.
 pub(super) fn to_host(
     space: MemorySpace,
     is_deferred: bool,
@@ -39,7 +39,7 @@ pub(super) fn to_host(
     })
 }
 
-/// A copy of a host tensor in one of a device's memories.
+/// Returns a copy of a host tensor in one of a device's memories.
 pub(super) fn from_host(
     devices: &DeviceSet,
     device: DeviceId,
@@ -55,7 +55,7 @@ pub(super) fn from_host(
     })
 }
 
-/// A panic of a device is its failure, not ours.
+/// Turns a panic of a device into an error.
 pub(super) fn guarded<T>(copy: impl FnOnce() -> Result<T, KernelError>) -> Result<T, KernelError> {
     catch_unwind(AssertUnwindSafe(copy)).unwrap_or_else(|panic| {
         Err(KernelError::invalid(format!(
@@ -65,7 +65,7 @@ pub(super) fn guarded<T>(copy: impl FnOnce() -> Result<T, KernelError>) -> Resul
     })
 }
 
-/// The error for a transfer that failed.
+/// Returns the error for a transfer that failed.
 pub(super) fn lost(
     graph: &Graph,
     devices: &DeviceSet,

@@ -1,9 +1,9 @@
-//! Counts down to the last one.
+//! A counter that reports its last decrement.
 
 use super::sync::AtomicU32;
 use super::sync::Ordering;
 
-/// How many are still to come: edges to an operation, or readers of a value.
+/// The number of remaining edges to an operation, or of remaining readers of a value.
 #[derive(Debug)]
 pub(super) struct Countdown(AtomicU32);
 
@@ -12,14 +12,14 @@ impl Countdown {
         Self(AtomicU32::new(0))
     }
 
-    /// Starts to count, before any thread that counts hears of it.
+    /// Sets the counter, before any counting thread can reach it.
     #[inline]
     pub(super) fn set(&self, n: u32) {
         self.0.store(n, Ordering::Relaxed);
     }
 
-    /// Counts one; whether it was the last. Release and acquire: who counts the last one sees
-    /// everything that the others did before they counted.
+    /// Decrements the counter and returns whether it reached zero. Uses release and acquire: the
+    /// thread that counts the last one sees all writes that the others made before they counted.
     #[inline]
     pub(super) fn count(&self) -> bool {
         self.0.fetch_sub(1, Ordering::AcqRel) == 1

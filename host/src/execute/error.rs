@@ -1,4 +1,4 @@
-//! Why a plan cannot be prepared or run.
+//! Errors of preparing and running plans.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,39 +10,40 @@ use crate::tensor::{DType, OutOfMemory};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExecuteError {
-    /// No thread could be started.
+    /// A worker thread could not be started.
     #[error("cannot start worker threads: {0}")]
     Threads(String),
-    /// The plan is of another graph or device set than the executor.
-    #[error("the plan does not belong to this executor's graph and devices")]
+    /// The plan belongs to another graph or device set than the executor.
+    #[error("the plan belongs to another graph or device set than this executor")]
     ForeignPlan,
-    /// The device does not execute node by node.
+    /// The device does not execute single nodes.
     #[error(
-        "device {device} does not execute single nodes, and the plan has {n_steps} steps for it; place its nodes elsewhere"
+        "device {device} does not execute single nodes, but the plan has {n_steps} steps on it; place these nodes on another device"
     )]
     NotAKernelDevice {
-        /// The device.
+        /// Full name of the device.
         device: String,
-        /// Steps of the plan on it.
+        /// Number of the plan's steps on the device.
         n_steps: usize,
     },
-    /// The node contradicts its op, or has no kernel there.
+    /// The node violates its op definition, or has no kernel on the device.
     #[error("{site}: {source}")]
     Create {
-        /// Which node, and where.
+        /// The node and its device.
         site: Box<NodeSite>,
-        /// Why.
+        /// The cause.
         source: Box<KernelCreationError>,
     },
-    /// A kernel cannot be made, or a constant has no room.
-    #[error("{site}: cannot be prepared: {source}")]
+    /// A kernel or a constant cannot be created.
+    #[error("cannot prepare {site}: {source}")]
     Prepare {
-        /// Which node, and where.
+        /// The node and its device.
         site: Box<NodeSite>,
-        /// Why.
+        /// The cause.
         source: Box<KernelError>,
     },
-    /// Loops and conditionals need dead tensors and frames, which this executor does not have.
+    /// The graph has control flow. Loops and conditionals need dead tensors and frames, which this
+    /// executor does not implement.
     #[error("node `{node}` ({op}): control flow is not implemented")]
     ControlFlow {
         /// The node.
@@ -50,132 +51,133 @@ pub enum ExecuteError {
         /// Its op.
         op: String,
     },
-    /// The run asks for a pool of threads that the executor does not have.
+    /// The run selects a thread pool that the executor does not have.
     #[error(
-        "invalid inter_op_thread_pool: {pool}; there are {n_pools}, numbered from 0, and -1 means the caller's thread alone"
+        "invalid inter_op_thread_pool {pool}: the executor has {n_pools} pools, numbered from 0; -1 selects the caller's thread alone"
     )]
     NoSuchPool {
-        /// What the run asks for.
+        /// The index that the run selects.
         pool: i32,
-        /// Pools that there are.
+        /// Number of pools.
         n_pools: usize,
     },
-    /// Another number of tensors is fed than the plan takes.
-    #[error("the plan takes {expected} fed tensors, {found} were given")]
+    /// The number of fed tensors differs from the number of feeds of the plan.
+    #[error("expected {expected} fed tensors, found {found}")]
     FeedCount {
-        /// What the plan takes.
+        /// Number of feeds of the plan.
         expected: usize,
-        /// What was given.
+        /// Number of fed tensors.
         found: usize,
     },
-    /// A fed tensor is of another type, or of a shape that cannot stand there.
-    #[error("feed `{tensor}` takes {expected}, {found} was given")]
+    /// A fed tensor has a dtype or shape that the feed does not accept.
+    #[error("feed `{tensor}`: expected {expected}, found {found}")]
     FeedMismatch {
         /// `node:slot`.
         tensor: String,
-        /// Type and shape that stand there, in words.
+        /// Expected dtype and shape, as text.
         expected: String,
-        /// Type and shape that were given, in words.
+        /// Dtype and shape of the fed tensor, as text.
         found: String,
     },
-    /// A kernel failed.
+    /// A kernel returned an error.
     #[error("{site}, inputs {inputs}: {source}")]
     Kernel {
-        /// Which node, and where.
+        /// The node and its device.
         site: Box<NodeSite>,
-        /// Types and shapes of its inputs.
+        /// Dtypes and shapes of the inputs.
         inputs: String,
-        /// Why.
+        /// The cause.
         source: Box<KernelError>,
     },
-    /// A kernel panicked: a bug of the kernel.
+    /// A kernel panicked, which is a bug of the kernel.
     #[error("{site}, inputs {inputs}: the kernel panicked: {message}")]
     Panic {
-        /// Which node, and where.
+        /// The node and its device.
         site: Box<NodeSite>,
-        /// Types and shapes of its inputs.
+        /// Dtypes and shapes of the inputs.
         inputs: String,
-        /// What it said.
+        /// The panic message.
         message: String,
     },
-    /// A kernel gave an output of another type than the graph says: a bug of the kernel.
-    #[error("{site}: output {slot} is {found}, the graph says {expected}")]
+    /// A kernel set an output of another dtype than the graph specifies, which is a bug of the
+    /// kernel.
+    #[error("{site}: output {slot} has dtype {found}, the graph specifies {expected}")]
     WrongOutput {
-        /// Which node, and where.
+        /// The node and its device.
         site: Box<NodeSite>,
-        /// Which output.
+        /// Index of the output.
         slot: usize,
-        /// The type in the graph.
+        /// The dtype in the graph.
         expected: DType,
-        /// The type that the kernel gave.
+        /// The dtype that the kernel set.
         found: DType,
     },
-    /// A tensor could not be moved.
+    /// A tensor could not be transferred.
     #[error("{what} from {source_device} to {destination_device}: {source}")]
     Transfer {
-        /// `node:slot`, a feed or a fetch.
+        /// The tensor as `node:slot`, with its role: transfer, feed or fetch.
         what: String,
-        /// Where it came from.
+        /// The device that sends it, or the caller.
         source_device: String,
-        /// Where it should go.
+        /// The device that receives it, or the caller.
         destination_device: String,
-        /// Why.
+        /// The cause.
         source: Box<KernelError>,
     },
-    /// The tensors of a run have no room.
+    /// There is not enough memory for the tensors of a run.
     #[error(
-        "{device}: no room for the {bytes} bytes that one run takes: {source}; raise the device's memory, run fewer at one time, or place nodes elsewhere"
+        "device {device} has not enough memory for the {bytes} bytes that one run needs: {source}; increase the device's memory limit, reduce the number of concurrent runs, or place nodes on other devices"
     )]
     Arena {
-        /// The device.
+        /// Full name of the device.
         device: String,
-        /// What a run takes there, in bytes.
+        /// Bytes that one run needs on the device.
         bytes: usize,
-        /// What the allocator says.
+        /// The error of the allocator.
         source: Box<OutOfMemory>,
     },
-    /// A device was taken out of its manager.
+    /// A device was removed from its manager.
     #[error(
-        "device {device} was removed; build the session anew on the devices that are left, or add it again"
+        "device {device} was removed; build a new session on the remaining devices, or add the device again"
     )]
     DeviceRemoved {
-        /// The device.
+        /// Full name of the device.
         device: String,
     },
-    /// A device failed at something that concerns no single node.
-    #[error("device {device}, {doing}: {source}")]
+    /// A device failed at an operation that concerns no single node.
+    #[error("device {device} failed at {doing}: {source}")]
     Device {
-        /// The device.
+        /// Full name of the device.
         device: String,
-        /// What it was asked for.
+        /// The operation that failed.
         doing: &'static str,
-        /// Why.
+        /// The cause.
         source: Box<DeviceError>,
     },
-    /// The session was closed.
+    /// The session is closed.
     #[error("the session is closed; build another one")]
     Closed,
-    /// A device does not keep the session's stateful kernels.
+    /// A device has no stateful kernels of the session.
     #[error(transparent)]
     NoSession(#[from] NoSuchSession),
-    /// What a run made for itself alone could not be dropped at its end.
-    #[error("device {device}: the resources of the run were not dropped: {message}")]
+    /// The resources of a run could not be released at its end.
+    #[error("device {device} did not release the resources of the run: {message}")]
     StepResources {
-        /// The device.
+        /// Full name of the device.
         device: String,
-        /// Why.
+        /// The cause.
         message: String,
     },
     /// The caller cancelled the run.
     #[error("the run was cancelled")]
     Cancelled,
-    /// The run took longer than allowed.
+    /// The run exceeded its time limit.
     #[error("the run did not end within {0:?}")]
     TimedOut(Duration),
 }
 
 impl ExecuteError {
-    /// Its category.
+    /// Returns the status code of the error.
     pub fn code(&self) -> StatusCode {
         match self {
             Self::Threads(_) | Self::Arena { .. } => StatusCode::ResourceExhausted,
@@ -199,7 +201,7 @@ impl ExecuteError {
     }
 }
 
-/// A node on the device where it was placed, for messages.
+/// A node and the device that it is placed on, for error messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeSite {
     /// The node.

@@ -14,9 +14,9 @@ use super::listeners::Listeners;
 use super::load::Load;
 use super::options::{ExecutorOptions, RunOptions, Scheduling};
 use super::pool::InterOpPool;
-use super::prepare::{PreparedPlan, Program, Workshop};
+use super::prepare::{KernelCache, PreparedPlan, Program};
 use super::run::{Request, pools, run_serially, run_with_helpers};
-use super::variant::{Crew, Means, Trial};
+use super::variant::{ExecutionMode, RunConfig, Trial};
 use crate::device::{CancelToken, DeviceSet, Interrupts, IntraOpPool, KernelRegistry, StatusCode};
 use crate::graph::Graph;
 use crate::memory::MemoryPlan;
@@ -27,30 +27,30 @@ use crate::trace::meters::{self, RunOutcome, RunTotals};
 use crate::trace::targets;
 use crate::trace::{EventKind, Recorder};
 
-/// Runs the plans of one graph on one device set. Any number of threads may run plans at one time.
+/// Runs the plans of one graph on one device set. Any number of threads may run plans concurrently.
 #[derive(Debug)]
 pub struct Executor {
-    workshop: Workshop,
-    /// What runs choose from; at least one.
+    kernels: KernelCache,
+    /// The thread pools that runs select from; at least one.
     pools: Vec<InterOpPool>,
     recorder: Recorder,
     scheduling: Scheduling,
-    may_attend: bool,
+    may_spin: bool,
     sync_on_finish: bool,
     n_runs: AtomicU64,
     load: Arc<Load>,
-    /// The plans that somebody still has: their idle stages give way where memory is short.
+    /// The plans that are still in use: their idle stages are dropped when memory is short.
     prepared: Mutex<Vec<Weak<PreparedPlan>>>,
-    /// Whose stateful kernels are used.
+    /// The session that owns the stateful kernels.
     session: Arc<str>,
     closed: CancelToken,
 }
 
 impl Executor {
-    /// Starts the threads; makes no kernel yet.
+    /// Creates an executor and starts its threads. Kernels are created later.
     ///
     /// # Errors
-    /// [`ExecuteError::Threads`] if the system has no threads to give.
+    /// [`ExecuteError::Threads`] if the system cannot start the threads.
     pub fn new(
         graph: Arc<Graph>,
         devices: Arc<DeviceSet>,
@@ -68,11 +68,11 @@ impl Executor {
             .session_handle
             .clone()
             .unwrap_or_else(new_session_handle);
-        // Kept until the executor is dropped: the devices' stateful kernels of this session.
+        // Held until the executor is dropped: the devices' stateful kernels of this session.
         for (_, device) in devices.iter() {
             device.op_segment().add_hold(&session);
         }
-        let may_attend = options.allow_spinning
+        let may_spin = options.allow_spinning
             && devices.iter().any(|(_, device)| {
                 let device = device.as_kernel_device();
                 device.is_some_and(|device| device.intra_op_pool().is_some())
@@ -80,8 +80,8 @@ impl Executor {
         Ok(Self {
             scheduling: options.scheduling,
             sync_on_finish: options.sync_on_finish,
-            may_attend,
-            workshop: Workshop::new(
+            may_spin,
+            kernels: KernelCache::new(
                 graph,
                 devices,
                 registry,
@@ -99,42 +99,43 @@ impl Executor {
         })
     }
 
-    /// The handle under which devices keep stateful kernels for this executor.
+    /// Returns the session handle under which devices keep stateful kernels for this executor.
     pub fn session_handle(&self) -> &Arc<str> {
         &self.session
     }
 
-    /// The same, which holds the nodes of a graph that is not checked ([`Graph::is_checked`]) to
-    /// these ops before it makes their kernels.
+    /// Checks the nodes of an unchecked graph ([`Graph::is_checked`]) against these ops before it
+    /// creates their kernels.
     #[must_use]
     pub fn with_ops(mut self, ops: Arc<OpRegistry>) -> Self {
-        self.workshop.ops = Some(ops);
+        self.kernels.ops = Some(ops);
         self
     }
 
-    /// Makes the kernels and constants of a plan that do not exist yet.
+    /// Creates the kernels and constants of a plan that do not exist yet.
     ///
     /// # Errors
-    /// [`ExecuteError`], naming the node that cannot be executed where it was placed.
+    /// [`ExecuteError`], which names the node that cannot be executed on its device.
     pub fn prepare(&self, plan: &Arc<Plan>) -> Result<Arc<PreparedPlan>, ExecuteError> {
-        let prepared = Arc::new(self.workshop.prepare(plan)?);
+        let prepared = Arc::new(self.kernels.prepare(plan)?);
         let mut known = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|plan| plan.strong_count() > 0);
         known.push(Arc::downgrade(&prepared));
         Ok(prepared)
     }
 
-    /// Frees the arenas that no run uses now.
-    fn make_room(&self) {
+    /// Frees the arenas that no run uses.
+    fn free_idle_memory(&self) {
         let known = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
         let plans: Vec<_> = known.iter().filter_map(Weak::upgrade).collect();
         drop(known);
         plans.iter().for_each(|plan| plan.variants.drop_idle());
     }
 
-    /// What the runs of a plan hold at most, by memory, for feeds of the shapes that the graph
-    /// says. A run's own part is allocated before it starts; where there is no room for it, and
-    /// on devices whose work may outlast their kernels, tensor by tensor.
+    /// Returns the maximum memory that runs of a plan hold, by memory space, for feeds of the
+    /// shapes that the graph specifies. The memory of a run is allocated before it starts. If there
+    /// is not enough memory, and on devices whose work may outlast their kernels, each tensor is
+    /// allocated separately.
     pub fn memory_plan(&self, prepared: &PreparedPlan) -> MemoryPlan {
         let has_helpers = self.pools.iter().any(|pool| pool.n_threads() > 1);
         let may_share = has_helpers && !matches!(self.scheduling, Scheduling::Serial);
@@ -143,12 +144,13 @@ impl Executor {
         plan.without_arenas_where_short(&prepared.program)
     }
 
-    /// Runs a plan to its end: `feeds` in the order of [`Plan::feeds`] in, tensors that the host
-    /// can read in the order of [`Plan::fetches`] out. The calling thread works too.
+    /// Runs a plan to its end. Takes `feeds` in the order of [`Plan::feeds`] and returns
+    /// host-readable tensors in the order of [`Plan::fetches`]. The calling thread executes steps
+    /// too.
     ///
     /// # Errors
-    /// [`ExecuteError`]: what the first failing step said, or that the run was cancelled or took too long. The executor
-    /// remains as good as before.
+    /// [`ExecuteError`]: the error of the first step that failed, or that the run was cancelled or
+    /// exceeded its time limit. The executor remains usable.
     pub fn run(
         &self,
         prepared: &Arc<PreparedPlan>,
@@ -201,19 +203,19 @@ impl Executor {
         let recorder = options.recorder.as_ref().unwrap_or(&self.recorder);
         let program = &prepared.program;
         let pool = self.pool(program, options)?;
-        let means = self.means(program, pool);
-        let variant = prepared.variants.find(program, feeds, means);
-        let (mut stage, way) = variant.take_stage(program, || self.make_room())?;
-        // Another number than in other executors, whose runs may be on the same devices.
+        let config = self.config(program, pool);
+        let variant = prepared.variants.find(program, feeds, config);
+        let (mut stage, choice) = variant.take_stage(program, || self.free_idle_memory())?;
+        // Unique across executors, whose runs may use the same devices.
         stage.begin(next_step_number());
-        let trial_started = way.trial.map(|round| (round, Instant::now()));
+        let trial_started = choice.trial.map(|round| (round, Instant::now()));
         let trial_ended = || {
             trial_started.map(|(round, started)| Trial {
                 round,
-                crew: way.crew,
+                mode: choice.mode,
                 duration: started.elapsed(),
-                is_deserted: way.crew == Crew::Attended
-                    && !pools(program).any(IntraOpPool::is_attended),
+                no_worker_joined: choice.mode == ExecutionMode::Spinning
+                    && !pools(program).any(IntraOpPool::has_spinning_workers),
             })
         };
         let deadline = options
@@ -226,15 +228,18 @@ impl Executor {
             listeners: listen(
                 recorder,
                 stage.compiled.operations.len(),
-                way.crew != Crew::Shared,
+                choice.mode != ExecutionMode::Shared,
             ),
             load: Arc::clone(&self.load),
-            is_attended: way.crew == Crew::Attended,
+            has_spinning_workers: choice.mode == ExecutionMode::Spinning,
             async_cancel: CancelToken::default(),
         };
         let (mut stage, outcome) = match pool {
-            // Without arenas memory is short, and steps that go on at one time hold more.
-            Some(pool) if way.crew == Crew::Shared && (stage.has_arenas || program.is_async) => {
+            // Without arenas memory is short, and concurrent steps hold more of it.
+            Some(pool)
+                if choice.mode == ExecutionMode::Shared
+                    && (stage.has_arenas || program.is_async) =>
+            {
                 run_with_helpers(stage, request, pool.shared())
             }
             _ => {
@@ -251,16 +256,18 @@ impl Executor {
         let outcome = outcome.and(finished);
         if let Err(failure) = outcome {
             if let (ExecuteError::TimedOut(_), Some(mut trial)) = (&failure, trial_ended()) {
-                // Nobody knows how long it would have taken; another crew may be faster.
+                // Its full duration is unknown; another mode may be faster.
                 trial.duration *= 2;
                 variant.time_out(trial);
             }
-            let failure = match stage.no_room.take() {
-                // Which tensor was too much says less than what the run takes.
-                Some(no_room) if failure.code() == StatusCode::ResourceExhausted => no_room,
+            let failure = match stage.out_of_memory.take() {
+                // The memory that the run needs says more than the tensor that did not fit.
+                Some(out_of_memory) if failure.code() == StatusCode::ResourceExhausted => {
+                    out_of_memory
+                }
                 _ => failure,
             };
-            // Tensors that are left over may be an app's, and panic when they are let go.
+            // Remaining tensors may belong to an app and panic when they are dropped.
             let cleared = catch_unwind(AssertUnwindSafe(move || {
                 stage.clear();
                 stage
@@ -290,15 +297,15 @@ impl Executor {
                 Fetch::Fed(_, feed) => feeds[feed as usize].clone(),
             })
             .collect();
-        variant.learn(&mut stage, means, trial_ended());
+        variant.learn(&mut stage, config, trial_ended());
         variant.give_back(stage);
         Ok((fetched, totals))
     }
 
-    /// Those who use a removed device are told.
+    /// Returns an error if the plan uses a removed device.
     fn check_devices(&self, program: &Program) -> Result<(), ExecuteError> {
         for partition in program.plan.partitions() {
-            let device = self.workshop.devices().get(partition.device);
+            let device = self.kernels.devices().get(partition.device);
             if let Some(device) = device.filter(|device| device.is_removed()) {
                 return Err(ExecuteError::DeviceRemoved {
                     device: device.attributes().name.clone(),
@@ -308,7 +315,7 @@ impl Executor {
         Ok(())
     }
 
-    /// The pool that helps a run; `None` = none.
+    /// Returns the thread pool that a run uses; `None` if it uses none.
     fn pool(
         &self,
         program: &Program,
@@ -327,24 +334,24 @@ impl Executor {
         })
     }
 
-    fn means(&self, program: &Program, pool: Option<&InterOpPool>) -> Means {
+    fn config(&self, program: &Program, pool: Option<&InterOpPool>) -> RunConfig {
         let n_threads = pool.map_or(1, InterOpPool::n_threads);
-        Means {
+        RunConfig {
             scheduling: match (self.scheduling, n_threads) {
-                // No thread may wait for one operation, as those of the serial order do.
+                // In serial order a thread would block on single operations.
                 _ if program.is_async => Scheduling::Shared,
                 (Scheduling::Shared, 1) => Scheduling::Serial,
                 (scheduling, _) => scheduling,
             },
             n_threads,
-            may_attend: self.may_attend,
+            may_spin: self.may_spin,
         }
     }
 
     fn check_feeds(&self, prepared: &PreparedPlan, feeds: &[Tensor]) -> Result<(), ExecuteError> {
-        let (graph, program) = (self.workshop.graph(), &prepared.program);
+        let (graph, program) = (self.kernels.graph(), &prepared.program);
         if !Arc::ptr_eq(graph, &program.graph)
-            || !Arc::ptr_eq(self.workshop.devices(), &program.devices)
+            || !Arc::ptr_eq(self.kernels.devices(), &program.devices)
         {
             return Err(ExecuteError::ForeignPlan);
         }
@@ -372,7 +379,7 @@ impl Executor {
 
 impl Drop for Executor {
     fn drop(&mut self) {
-        for (_, device) in self.workshop.devices().iter() {
+        for (_, device) in self.kernels.devices().iter() {
             device.op_segment().remove_hold(&self.session);
         }
     }

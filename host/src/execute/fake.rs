@@ -1,4 +1,4 @@
-//! Devices, kernels and graphs for the tests of this stage and the one before it.
+//! Fake devices, kernels and graphs for the tests of this module and of the partitioner.
 
 use std::sync::Arc;
 
@@ -10,26 +10,26 @@ use crate::device::{
 };
 use crate::graph::{AttrSet, AttrValue, Graph, GraphAssembler, Input, NodeSpec, Output, Work};
 use crate::names::DeviceName;
-use crate::partition::{Assignment, PartitionError, RunRequest, cut};
+use crate::partition::{Assignment, PartitionError, RunRequest, partition};
 use crate::plan::Plan;
 use crate::tensor::{
     Allocator, AllocatorStats, Buffer, DType, HostAllocator, Literal, LiteralData, Memory,
     MemoryId, OutOfMemory, PartialShape, Shape, Tensor,
 };
 
-/// A device that refuses every tensor that is not in its own memory.
+/// A device that rejects every tensor that is not in its own memory.
 #[derive(Debug)]
 pub(crate) struct FakeDevice {
     base: DeviceBase,
     context: Arc<dyn DeviceContext>,
     pub(crate) own: Arc<HostAllocator>,
     host: Arc<HostAllocator>,
-    /// Type other than CPU: the host cannot read its memory.
+    /// Whether its type is not CPU: the host cannot read its memory.
     is_opaque: bool,
     pool: IntraOpPool,
 }
 
-/// Host memory that does not say so.
+/// Host memory that does not expose its bytes.
 #[derive(Debug)]
 struct Opaque(Buffer);
 
@@ -86,7 +86,7 @@ impl FakeDevice {
         })
     }
 
-    /// A copy of the values in this device's memory.
+    /// Returns a copy of the values in this device's memory.
     pub(crate) fn tensor(&self, shape: &Shape, values: &[f32]) -> Tensor {
         let context = FakeContext {
             own: Arc::clone(&self.own),
@@ -95,13 +95,13 @@ impl FakeDevice {
         context.tensor(shape, values)
     }
 
-    /// The values of a tensor in this device's memory, whatever that is.
+    /// Returns the values of a tensor in this device's memory.
     pub(crate) fn values(&self, tensor: &Tensor) -> Vec<f32> {
         values(tensor)
     }
 }
 
-/// Copies as the devices do.
+/// The context of fake devices.
 #[derive(Debug)]
 struct FakeContext {
     own: Arc<HostAllocator>,
@@ -191,8 +191,8 @@ impl KernelDevice for FakeDevice {
     }
 }
 
-/// A device in front of a fake one, its field `device`, of which it has all but the way in which it
-/// executes nodes, and these methods.
+/// A wrapper of a fake device, its field `device`. It delegates everything except how it executes
+/// nodes, and these methods.
 macro_rules! in_front_of_a_fake_device {
     ($front:ty $(, $method:item)*) => {
         impl $crate::device::Device for $front {
@@ -220,7 +220,7 @@ macro_rules! in_front_of_a_fake_device {
 }
 pub(crate) use in_front_of_a_fake_device;
 
-/// What a fake kernel does with its inputs, on which fake device.
+/// The function of a fake kernel, called with its device and inputs.
 pub(crate) type FakeOp =
     dyn Fn(&FakeDevice, &[Vec<f32>]) -> Result<Vec<f32>, KernelError> + Send + Sync;
 
@@ -383,7 +383,7 @@ impl Sketch {
         }
     }
 
-    /// The same graph, of which nobody knows the shapes.
+    /// Makes all shapes of the graph unknown.
     pub(crate) fn forget_shapes(&mut self) {
         let mut assembler = GraphAssembler::new("sketch");
         for node in self.graph.nodes() {
@@ -412,7 +412,7 @@ impl Sketch {
         self.graph = Arc::new(assembler.finish());
     }
 
-    pub(crate) fn cut(
+    pub(crate) fn partition(
         &self,
         has_one_memory: &[bool],
         request: &RunRequest,
@@ -425,7 +425,7 @@ impl Sketch {
             start_order: self.start_order.as_deref(),
             queues: None,
         };
-        cut(&assignment, request)
+        partition(&assignment, request)
     }
 
     /// `feeds` and `fetches` as `node` or `node:slot`, `targets` as nodes.

@@ -1,10 +1,10 @@
 //! The tensors of one run.
 //!
-//! This is the one place of the executor where threads reach the same memory without locks. What
-//! keeps them apart is the plan: a value is written by one operation, and read by operations that
-//! wait for it; values that share bytes of an arena are never in use at one time
-//! ([`super::arena`]). Who counts a [`Countdown`]'s last sees what the others wrote, which makes an
-//! operation's writes visible to those that wait for it.
+//! This is the only place of the executor where threads access the same memory without locks. The
+//! plan keeps them apart: a value is written by one operation, and read by operations that depend
+//! on it. Values that share bytes of an arena are never in use at the same time ([`super::arena`]).
+//! The thread that counts the last one of a [`Countdown`] sees what the others wrote, so an
+//! operation's writes are visible to those that depend on it.
 #![expect(
     unsafe_code,
     reason = "operations of one run share a frame without locks; the plan keeps them apart"
@@ -30,19 +30,18 @@ use crate::trace::TransferWay;
 /// A tensor between its send and its receive.
 #[derive(Debug, Default)]
 pub(super) struct InTransit {
-    /// What was brought to where the host can read it, or to the receiver's memory by the direct
-    /// way; `None` for control, and for what the receiver reads in its place.
+    /// The tensor, copied to host-readable memory, or copied directly to the receiver's memory;
+    /// `None` for control edges, and if the receiver reads the tensor in place.
     pub(super) tensor: Option<Tensor>,
-    /// By which way it goes; said by each send but those of control.
+    /// How it is transferred; set by each send of a tensor.
     pub(super) way: TransferWay,
-    /// When it was sent; only while somebody records.
+    /// When it was sent; only set while events are recorded.
     pub(super) sent: Times,
-    /// Bytes that arrived.
+    /// Number of bytes received.
     pub(super) bytes: u64,
 }
 
-/// When an operation was executed, in ns since the run started, and how long it could have been
-/// before.
+/// When an operation was executed, in ns since the run started, and how long it was ready before.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Times {
     pub(super) queue_wait_ns: u64,
@@ -50,25 +49,25 @@ pub(super) struct Times {
     pub(super) end_ns: u64,
 }
 
-/// The tensors of one run, kept for the next one.
+/// The tensors of one run, reused by later runs.
 #[derive(Debug)]
 pub(super) struct Frame {
     slots: Box<[UnsafeCell<OutputSlot>]>,
-    /// Per value the reads to come, where it stands in memory of its own.
+    /// Per value the number of remaining reads, if it has its own allocation.
     n_readers_left: Box<[Countdown]>,
     transit: Box<[UnsafeCell<InTransit>]>,
     fetched: Box<[UnsafeCell<Option<Tensor>>]>,
-    /// Per value the shape that it turned out to have; empty where all are known.
+    /// Per value its observed shape; empty if all shapes are known.
     observed: Box<[UnsafeCell<Option<Shape>>]>,
 }
 
-// SAFETY: the module's comment; every method that reaches into a cell says what its caller has to
-// see to.
+// SAFETY: see the module's comment; every method that accesses a cell documents what its caller
+// must ensure.
 unsafe impl Sync for Frame {}
 
 impl Frame {
-    /// Allocates the arenas, unless each tensor is to have memory of its own: then more steps
-    /// allocate, and no more memory is held than tensors are alive.
+    /// Allocates the arenas, unless each tensor is to have its own allocation. Without arenas more
+    /// steps allocate, and only live tensors hold memory.
     pub(super) fn new(
         compiled: &Compiled,
         n_transfers: usize,
@@ -95,7 +94,8 @@ impl Frame {
                         bytes: plan.len_bytes,
                         source: Box::new(source),
                     })?;
-            // Where the host cannot write, tensors stand where their kernels put them.
+            // Memory that the host cannot write has no planned places; kernels allocate their
+            // outputs.
             arenas.push(Arena::new(whole).ok());
         }
         let slots = compiled.places.iter().map(|place| {
@@ -115,9 +115,9 @@ impl Frame {
                 } => {
                     let bytes = shape.size_bytes(*dtype).unwrap_or(usize::MAX);
                     let arena: Option<&Arc<Arena>> = arenas[*arena as usize].as_ref();
-                    // SAFETY: `compile` gave overlapping places only to values that no two
-                    // operations use at one time, and a frame lends a value to
-                    // the operations that write and read it alone.
+                    // SAFETY: `compile` assigned overlapping places only to values that no two
+                    // operations use at the same time, and a frame exposes a value only to the
+                    // operations that write and read it.
                     let part = arena.and_then(|arena| unsafe { arena.part(*offset, bytes) });
                     let tensor =
                         part.and_then(|part| Tensor::from_buffer(*dtype, shape.clone(), part).ok());
@@ -141,18 +141,18 @@ impl Frame {
         })
     }
 
-    /// A value that was written; `None` if its writer left it unset.
+    /// Returns a value that was written; `None` if its writer left it unset.
     ///
     /// # Safety
     /// The caller executes an operation that reads `value`.
     #[inline]
     pub(super) unsafe fn read(&self, value: u32) -> Option<&Tensor> {
-        // SAFETY: its writer has ended, and it is not cleared before all readers have left.
+        // SAFETY: its writer has ended, and the value is not cleared before all readers have left.
         let slot = unsafe { &*self.slots[value as usize].get() };
         slot.tensor()
     }
 
-    /// Whether a written value stands where it was planned, or is fixed.
+    /// Checks whether a written value is at its planned place, or is a constant.
     ///
     /// # Safety
     /// As [`Self::read`].
@@ -162,7 +162,7 @@ impl Frame {
         slot.state == OutputState::Planned
     }
 
-    /// The slots that an operation writes.
+    /// Returns the slots that an operation writes.
     ///
     /// # Safety
     /// The caller executes the operation that writes `values`, and has no other reference to them.
@@ -174,30 +174,30 @@ impl Frame {
     pub(super) unsafe fn outputs(&self, values: Range<usize>) -> &mut [OutputSlot] {
         let slots = &self.slots[values];
         let first = UnsafeCell::raw_get(slots.as_ptr());
-        // SAFETY: cells have the layout of what they hold; nobody else reads or writes these before
-        // the operation has ended.
+        // SAFETY: cells have the layout of their contents; no other operation reads or writes these
+        // before this one has ended.
         unsafe { std::slice::from_raw_parts_mut(first, slots.len()) }
     }
 
-    /// The value stands in memory of its own and will be read so many times; dropped at once where
-    /// that is none.
+    /// Records that the value has its own allocation and will be read `n_readers` times. Drops it
+    /// at once if `n_readers` is 0.
     ///
     /// # Safety
     /// The caller executes the operation that writes `value`, and has no reference to it.
     pub(super) unsafe fn expect_readers(&self, value: usize, n_readers: u32) {
         if n_readers == 0 {
-            // SAFETY: nobody reads it, and its writer is here.
+            // SAFETY: no operation reads it, and its writer is the caller.
             unsafe { &mut *self.slots[value].get() }.clear();
         }
         self.n_readers_left[value].set(n_readers);
     }
 
-    /// A reader is done with a value. What stands in memory of its own goes with its last reader,
-    /// who gets it.
+    /// Records that a reader no longer uses a value. The last reader gets a value that has its own
+    /// allocation.
     ///
     /// # Safety
-    /// The caller executes an operation that reads `value`, has no reference to it, and will not
-    /// read it again, but for as many times as it is still to call this.
+    /// The caller executes an operation that reads `value`, has no reference to it, and does not
+    /// read it again, except for as many times as it still calls this.
     #[inline]
     pub(super) unsafe fn leave(&self, value: u32) -> Option<Tensor> {
         let cell = &self.slots[value as usize];
@@ -215,7 +215,7 @@ impl Frame {
         slot.own.take().map(|tensor| *tensor)
     }
 
-    /// What is sent with a transfer.
+    /// Returns the state of a transfer.
     ///
     /// # Safety
     /// The caller executes the transfer's send, or its receive.
@@ -224,11 +224,11 @@ impl Frame {
         reason = "send and receive have it one after the other"
     )]
     pub(super) unsafe fn transit(&self, transfer: usize) -> &mut InTransit {
-        // SAFETY: the receive waits for the send, and nobody else looks at it.
+        // SAFETY: the receive waits for the send, and no other operation accesses it.
         unsafe { &mut *self.transit[transfer].get() }
     }
 
-    /// Hands a tensor out.
+    /// Sets the tensor of a fetch.
     ///
     /// # Safety
     /// The caller executes the fetch.
@@ -237,7 +237,7 @@ impl Frame {
         unsafe { *self.fetched[fetch as usize].get() = Some(tensor) };
     }
 
-    /// Notes what shape a value turned out to have.
+    /// Records the shape of a value.
     ///
     /// # Safety
     /// The caller executes the operation that writes `value`.
@@ -248,24 +248,24 @@ impl Frame {
         }
     }
 
-    /// What a fetch handed out.
+    /// Takes the tensor of a fetch.
     pub(super) fn take_fetched(&mut self, fetch: usize) -> Option<Tensor> {
         self.fetched[fetch].get_mut().take()
     }
 
-    /// Bytes that transfers have moved in a run that is over.
+    /// Returns the bytes that transfers moved in a run that is over.
     pub(super) fn transferred_bytes(&mut self) -> u64 {
         let transit = self.transit.iter_mut();
         transit.map(|transit| transit.get_mut().bytes).sum()
     }
 
-    /// The shapes that were observed; empty where none had to be.
+    /// Returns the observed shapes; empty if none had to be observed.
     pub(super) fn take_observed(&mut self) -> Vec<Option<Shape>> {
         let observed = self.observed.iter_mut();
         observed.map(|shape| shape.get_mut().take()).collect()
     }
 
-    /// Drops what a run that failed has left behind.
+    /// Drops the tensors that a failed run left behind.
     pub(super) fn drop_leftovers(&mut self, compiled: &Compiled) {
         for (slot, place) in self.slots.iter_mut().zip(&compiled.places) {
             if !matches!(place, Place::Fixed(_)) {

@@ -1,4 +1,4 @@
-//! How the threads of one run agree that it is over, and how the one that called sleeps meanwhile.
+//! How the threads of one run agree that it is over, and how the calling thread sleeps meanwhile.
 
 use std::time::Instant;
 
@@ -13,21 +13,22 @@ use super::sync::PoisonError;
 use super::sync::between_write_and_read;
 use super::sync::spin_until;
 
-/// Who is inside, what is left, and whether the caller sleeps.
+/// The number of threads inside the run, the number of remaining operations, and whether the caller
+/// sleeps.
 #[derive(Debug)]
 pub(super) struct Gate {
     n_left: AtomicUsize,
     /// Threads that execute operations, or are about to.
     n_inside: AtomicUsize,
     has_failed: AtomicBool,
-    /// Whether the caller sleeps until there is something for it.
+    /// Whether the caller sleeps until there is something for it to do.
     caller_sleeps: AtomicBool,
     sleep: Mutex<()>,
     wake: Condvar,
 }
 
 impl Gate {
-    /// Of a run of so many operations.
+    /// Creates the gate of a run of `n_operations` operations.
     pub(super) fn new(n_operations: usize) -> Self {
         Self {
             n_left: AtomicUsize::new(n_operations),
@@ -39,20 +40,20 @@ impl Gate {
         }
     }
 
-    /// A thread begins to execute operations.
+    /// Records that a thread begins to execute operations.
     pub(super) fn enter(&self) {
         self.n_inside.fetch_add(1, SeqCst);
     }
 
-    /// A thread is done with `n_ended` operations and executes no more, until it enters again.
-    /// Whatever it did, the caller sees it when it sees the run over or deserted.
+    /// Records that a thread has executed `n_ended` operations and executes no more until it enters
+    /// again. The caller sees everything that the thread did when it sees the run over or idle.
     pub(super) fn leave(&self, n_ended: usize) {
         self.n_left.fetch_sub(n_ended, SeqCst);
         self.n_inside.fetch_sub(1, SeqCst);
         self.wake_caller();
     }
 
-    /// The run is over before its end.
+    /// Ends the run early.
     pub(super) fn fail(&self) {
         self.has_failed.store(true, SeqCst);
     }
@@ -66,36 +67,37 @@ impl Gate {
         self.n_left.load(SeqCst) == 0 || self.has_failed.load(SeqCst)
     }
 
-    /// Whether no thread executes operations.
-    pub(super) fn is_deserted(&self) -> bool {
+    /// Checks whether no thread executes operations.
+    pub(super) fn is_idle(&self) -> bool {
         self.n_inside.load(SeqCst) == 0
     }
 
-    /// How many threads execute operations, about.
+    /// Returns about how many threads execute operations.
     pub(super) fn n_inside(&self) -> usize {
         self.n_inside.load(Relaxed)
     }
 
-    /// Wakes the caller, if it sleeps; after making true what it may wait for. Whether it slept.
+    /// Wakes the caller if it sleeps, and returns whether it slept. Call it after making the
+    /// condition true that the caller may wait for.
     pub(super) fn wake_caller(&self) -> bool {
         between_write_and_read();
         let is_asleep = self.caller_sleeps.load(SeqCst);
         if is_asleep {
-            // Under the lock: between its last look and its sleep, the caller would not hear.
+            // Under the lock: the caller would miss it between its last check and its sleep.
             let _sleep = self.lock();
             self.wake.notify_one();
         }
         is_asleep
     }
 
-    /// For the caller alone.
+    /// Sleeps until the condition holds. Only the caller of the run may call it.
     pub(super) fn sleep_until(&self, is_reached: impl Fn() -> bool) {
         if spin_until(&is_reached) {
             return;
         }
         let mut sleep = self.lock();
-        // Announced before the last look: who makes the condition true after it sees that somebody
-        // sleeps.
+        // Set before the last check: a thread that makes the condition true after the check sees
+        // that the caller sleeps.
         self.caller_sleeps.store(true, SeqCst);
         between_write_and_read();
         while !is_reached() {
@@ -107,7 +109,7 @@ impl Gate {
         self.caller_sleeps.store(false, SeqCst);
     }
 
-    /// The same, but not longer than until `deadline`.
+    /// Does the same, but only until `deadline`.
     pub(super) fn sleep_until_deadline(
         &self,
         is_reached: impl Fn() -> bool,
@@ -130,7 +132,7 @@ impl Gate {
         self.caller_sleeps.store(false, SeqCst);
     }
 
-    /// No code that may panic runs under it, so poisoning carries no news.
+    /// No code that may panic runs under the lock, so poisoning has no meaning.
     fn lock(&self) -> MutexGuard<'_, ()> {
         self.sleep.lock().unwrap_or_else(PoisonError::into_inner)
     }

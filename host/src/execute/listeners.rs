@@ -1,7 +1,7 @@
-//! Who hears of the operations of one run.
+//! The recorder and subscriber that receive the operations of one run.
 //!
-//! Decided once, when a run starts: while nobody listens, an operation asks one flag. Times are ns
-//! since the run started, so that a reading of the clock is one number.
+//! Decided once, when a run starts: if nothing listens, an operation checks one flag. Times are ns
+//! since the run started, so that a clock reading is one number.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
@@ -30,19 +30,19 @@ pub(super) struct Listeners {
     pub(super) run: u64,
     recorder: Recorder,
     spans: Option<KernelSpans>,
-    /// Whether anybody hears of single operations.
+    /// Whether anything listens to single operations.
     is_any: bool,
     /// Whether one thread executes all operations.
     is_alone: bool,
     started: Instant,
     /// `started` on the recorder's clock.
     started_ns: u64,
-    /// Per rank the end of the last operation that it waits for, as far as they have ended; empty
-    /// where nobody listens.
+    /// Per rank the latest end of the operations that it depends on, as far as they have ended;
+    /// empty if nothing listens.
     ready_ns: Box<[AtomicU64]>,
 }
 
-/// The subscriber of the thread that called, for the threads that help it.
+/// The subscriber of the calling thread, for the threads that help it.
 #[derive(Debug)]
 struct KernelSpans {
     dispatch: Dispatch,
@@ -50,8 +50,8 @@ struct KernelSpans {
 }
 
 impl Listeners {
-    /// Asks who listens to the calling thread. `span`: the run's. `is_alone`: no other thread
-    /// executes operations.
+    /// Collects the listeners of the calling thread. `span`: the span of the run. `is_alone`: no
+    /// other thread executes operations.
     pub(super) fn new(
         run: u64,
         started: Instant,
@@ -65,7 +65,7 @@ impl Listeners {
             run: span.clone(),
         });
         let is_any = recorder.is_on() || spans.is_some();
-        let n_heard = if is_any { n_operations } else { 0 };
+        let n_recorded = if is_any { n_operations } else { 0 };
         Self {
             run,
             started_ns: recorder.at_ns(started),
@@ -74,7 +74,7 @@ impl Listeners {
             is_any,
             is_alone,
             started,
-            ready_ns: (0..n_heard).map(|_| AtomicU64::new(0)).collect(),
+            ready_ns: (0..n_recorded).map(|_| AtomicU64::new(0)).collect(),
         }
     }
 
@@ -83,18 +83,18 @@ impl Listeners {
         self.is_any
     }
 
-    /// Whether events are wanted.
+    /// Whether events are recorded.
     pub(super) fn is_recorded(&self) -> bool {
         self.recorder.is_on()
     }
 
-    /// Makes the caller's subscriber this thread's, as long as the guard lives.
+    /// Sets the caller's subscriber on this thread for the lifetime of the guard.
     pub(super) fn enter(&self) -> Option<DefaultGuard> {
         let spans = self.spans.as_ref()?;
         Some(dispatcher::set_default(&spans.dispatch))
     }
 
-    /// The span around one call of a kernel; disabled where nobody hears it.
+    /// Returns the span around one call of a kernel; disabled if nothing listens to it.
     pub(super) fn kernel_span(
         &self,
         program: &Program,
@@ -118,19 +118,19 @@ impl Listeners {
         )
     }
 
-    /// Now, in ns since the run started.
+    /// Returns the time in ns since the run started.
     #[inline]
     pub(super) fn now_ns(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// The same on the recorder's clock.
+    /// Converts a time to the recorder's clock.
     pub(super) fn on_recorder_ns(&self, ns: u64) -> u64 {
         self.started_ns.saturating_add(ns)
     }
 
-    /// An operation that these wait for has ended. Called before the edges are counted: who sees an
-    /// operation ready sees when it became so.
+    /// Records the end of an operation that these successors depend on. Called before the edges are
+    /// counted: a thread that sees an operation ready also sees since when it is ready.
     pub(super) fn ended(&self, at_ns: u64, successors: &[u32]) {
         if !self.is_any {
             return;
@@ -146,18 +146,18 @@ impl Listeners {
         }
     }
 
-    /// Since when an operation could have started.
+    /// Returns the time since which an operation is ready.
     pub(super) fn ready_ns(&self, rank: u32) -> u64 {
         let ready = self.ready_ns.get(rank as usize);
         ready.map_or(0, |ready| ready.load(Ordering::Relaxed))
     }
 
-    /// Room for the events of a thread that executes so many operations.
-    pub(super) fn room(&self, n_operations: usize) -> Vec<Event> {
+    /// Returns a buffer for the events of a thread that executes so many operations.
+    pub(super) fn event_buffer(&self, n_operations: usize) -> Vec<Event> {
         Vec::with_capacity(if self.is_recorded() { n_operations } else { 0 })
     }
 
-    /// Hands the events of a thread on.
+    /// Passes the events of a thread to the recorder.
     pub(super) fn hand_on(&self, events: Vec<Event>) {
         self.recorder.append(events);
     }

@@ -1,17 +1,17 @@
-//! How busy the machine is with the runs of one executor.
+//! How many threads of one executor's runs are busy.
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 use std::thread;
 
-/// Counts the threads that execute operations. A hint: nothing is ordered by it.
+/// A count of the threads that execute operations. It is a hint and orders no memory accesses.
 #[derive(Debug)]
 pub(super) struct Load {
     n_busy: AtomicUsize,
     n_cores: usize,
 }
 
-/// A thread that executes operations, until it is dropped.
+/// A guard of a thread that executes operations, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Busy<'a>(&'a Load);
 
@@ -23,22 +23,22 @@ impl Load {
         }
     }
 
-    /// This thread starts to execute operations.
+    /// Counts the calling thread as busy.
     pub(super) fn enter(&self) -> Busy<'_> {
         self.n_busy.fetch_add(1, Ordering::Relaxed);
         Busy(self)
     }
 
-    /// Whether a core has nothing to do: helpers inside a kernel would take turns with other
-    /// kernels otherwise.
+    /// Checks whether a core is idle. Otherwise helpers inside a kernel would compete with other
+    /// kernels.
     #[inline]
     pub(super) fn has_free_core(&self) -> bool {
         self.has_core_for(0)
     }
 
-    /// The same, while so many attend already.
-    pub(super) fn has_core_for(&self, attendant: usize) -> bool {
-        self.n_busy.load(Ordering::Relaxed) + attendant < self.n_cores
+    /// Checks whether a core is idle besides those of `n_spinning` spinning workers.
+    pub(super) fn has_core_for(&self, n_spinning: usize) -> bool {
+        self.n_busy.load(Ordering::Relaxed) + n_spinning < self.n_cores
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the runs of a plan hold, known before the first one.
+//! The memory that runs of a plan need, known before the first run.
 
 use std::collections::BTreeMap;
 
@@ -30,9 +30,10 @@ impl MemoryPlan {
         }
     }
 
-    /// The same with what a run holds without arenas, where it has none: then all of its tensors
-    /// get memory of their own, and one thread executes it. Where a device works on after its
-    /// kernels have returned, steps of other devices may come earlier than in this account.
+    /// Replaces `run_bytes` by the bytes that a run needs without arenas, if memory is too short
+    /// for arenas: then each tensor has its own allocation, and one thread executes the run. If a
+    /// device continues to work after its kernels return, steps of other devices may execute
+    /// earlier than this plan assumes.
     pub(super) fn without_arenas_where_short(mut self, program: &Program) -> Self {
         if program.short_memory(&self.memories).is_none() {
             return self;
@@ -59,7 +60,7 @@ impl MemoryPlan {
     }
 }
 
-/// What runs hold whose tensors have places in these arenas, by memory.
+/// Returns the memory that runs need with these arenas, by memory space.
 pub(super) fn memories(
     program: &Program,
     shapes: &[Option<Shape>],
@@ -76,10 +77,14 @@ pub(super) fn memories(
             memories.get(value.device, on_host).constant_bytes += len_bytes(constant);
         }
     }
-    for (step, packs) in plan.steps().iter().zip(&program.packed) {
-        let packed = packs.iter().flatten().map(len_bytes).sum::<u64>();
-        if packed > 0 {
-            memories.get(step.device, false).packed_bytes += packed;
+    for (step, prepacked_inputs) in plan.steps().iter().zip(&program.prepacked) {
+        let prepacked = prepacked_inputs
+            .iter()
+            .flatten()
+            .map(len_bytes)
+            .sum::<u64>();
+        if prepacked > 0 {
+            memories.get(step.device, false).prepacked_bytes += prepacked;
         }
     }
     for arena in arenas {
@@ -99,7 +104,7 @@ pub(super) fn memories(
 }
 
 impl Program {
-    /// The first memory that has no room for the arenas of the runs that are to go on at one time.
+    /// Returns the first memory that is too small for the arenas of all concurrent runs.
     pub(super) fn short_memory<'a>(
         &self,
         memories: &'a [PlannedMemory],
@@ -108,14 +113,14 @@ impl Program {
             let capacity = self.devices.get(memory.device);
             let capacity = capacity.map_or(u64::MAX, |device| device.memory_capacity_bytes());
             let one_run = memory.run_bytes.saturating_add(memory.fetched_bytes);
-            let staying = memory.constant_bytes.saturating_add(memory.packed_bytes);
+            let staying = memory.constant_bytes.saturating_add(memory.prepacked_bytes);
             let needed = staying.saturating_add(one_run.saturating_mul(self.n_runs));
             !memory.on_host && !fits(needed, capacity)
         })
     }
 }
 
-/// Memories by device and whether they are the host's.
+/// Memories by device and by whether they are host memory.
 #[derive(Debug, Default)]
 struct Memories(BTreeMap<(DeviceId, bool), PlannedMemory>);
 
@@ -126,7 +131,7 @@ impl Memories {
     }
 }
 
-/// Per value its shape, as far as the graph and the fed tensors say it.
+/// Returns the shape of each value, as far as the graph and the fed tensors determine it.
 pub(super) fn value_shapes(
     program: &Program,
     fed: impl Fn(u32) -> Option<Shape>,

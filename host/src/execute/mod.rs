@@ -1,10 +1,10 @@
-//! Runs plans on devices: a [`crate::plan::Plan`] and fed tensors in, fetched tensors and events
-//! out.
+//! Runs plans on devices. Input: a [`crate::plan::Plan`] and the fed tensors. Output: the fetched
+//! tensors and events.
 //!
-//! An [`Executor`] belongs to one graph and one device set. It makes each kernel once per node and
-//! device, each constant once per device, and shares both between all plans and runs. A run counts
-//! dependencies: a step starts when the last step that it waits for has ended, on whichever thread
-//! is free. Knows no policy and no format of graphs.
+//! An [`Executor`] belongs to one graph and one device set. It creates each kernel once per node
+//! and device, creates each constant once per device, and shares both between all plans and runs. A
+//! run counts dependencies: a step starts on any free thread as soon as the last step that it
+//! depends on has ended. The executor does not depend on policies or graph formats.
 
 mod arena;
 mod compile;

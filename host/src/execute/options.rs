@@ -1,4 +1,4 @@
-//! What a user may choose about executing.
+//! Options of the executor and of single runs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,60 +7,63 @@ use crate::device::CancelToken;
 use crate::execute::pool::InterOpPool;
 use crate::trace::Recorder;
 
-/// How an executor is made.
+/// Options of an [`super::Executor`].
 #[derive(Debug, Clone)]
 pub struct ExecutorOptions {
-    /// Steps of one run that may execute at one time, the caller's thread included (TensorFlow
-    /// `inter_op_parallelism_threads`); 0 = one per core. More help wide graphs of small kernels;
-    /// fewer leave the cores to the threads inside kernels. With 1 the order of steps is
-    /// fixed.
+    /// Maximum number of steps of one run that execute concurrently, including the one on the
+    /// caller's thread (TensorFlow `inter_op_parallelism_threads`); 0 means one per core. More
+    /// threads help wide graphs of small kernels. Fewer threads leave the cores to the threads
+    /// inside kernels. With 1, the order of steps is fixed.
     pub inter_op_parallelism_threads: usize,
-    /// Threads that help runs, shared with whatever else has this pool, instead of threads of the
-    /// executor's own; the number of threads is then the pool's. Where one process has many
-    /// sessions, one pool keeps them from having a thread per core each.
+    /// A thread pool to share with other executors, instead of threads of the executor's own. The
+    /// number of threads is then the pool's. If one process has many sessions, a shared pool
+    /// avoids one thread per core for each session.
     pub inter_op_pool: Option<InterOpPool>,
-    /// Threads of its own in spite of [`Self::inter_op_pool`] (TensorFlow
-    /// `use_per_session_threads`): runs wait for nobody else's kernels.
+    /// Uses the executor's own threads even if [`Self::inter_op_pool`] is set (TensorFlow
+    /// `use_per_session_threads`). Runs then never wait for kernels of other sessions.
     pub use_per_session_threads: bool,
-    /// Pools that runs choose from by [`RunOptions::inter_op_thread_pool`] (TensorFlow
-    /// `session_inter_op_thread_pool`): large and urgent runs need not wait for one another's
-    /// threads. Empty = the one pool that the options above say, which is then number
-    /// 0; otherwise those are not used.
+    /// Thread pools that a run selects by [`RunOptions::inter_op_thread_pool`] (TensorFlow
+    /// `session_inter_op_thread_pool`), so that large runs and urgent runs do not wait for each
+    /// other's threads. If empty, the executor has one pool, number 0, as the options above
+    /// specify; otherwise those options are ignored.
     pub session_inter_op_pools: Vec<InterOpPool>,
-    /// Whether several threads work on one run.
+    /// Whether several threads execute the steps of one run.
     pub scheduling: Scheduling,
-    /// Whether the devices' threads may look for the next loop, busily, for 100 us after the last
-    /// one (ONNX Runtime `session.intra_op.allow_spinning`); with [`Scheduling::Measured`],
-    /// where whole runs are measured to be faster so. True by default; an app that needs the
-    /// cores for something else says no.
+    /// Whether the devices' worker threads may spin for 100 us after a parallel loop while they
+    /// wait for the next one (ONNX Runtime `session.intra_op.allow_spinning`). With
+    /// [`Scheduling::Measured`] they spin only if whole runs measure faster that way. True by
+    /// default; an app that needs the cores for other work sets false.
     pub allow_spinning: bool,
-    /// Whether a run ends only when its devices are done with what they were given, where kernels
-    /// return before that (TensorFlow `TF_SYNC_ON_FINISH`). True by default, so that a device
-    /// that fails fails the run; what is fetched is there in any case.
+    /// Whether a run waits at its end until its devices have finished the work of kernels that
+    /// return early (TensorFlow `TF_SYNC_ON_FINISH`). True by default, so that a failure of the
+    /// device fails the run. Fetched tensors are complete in either case.
     pub sync_on_finish: bool,
-    /// Runs of one plan at one time that memory is kept for when kernels copy constants into the
-    /// order in which they read them; 0 is 1. More may go on, where memory is left.
+    /// Number of concurrent runs of one plan to reserve memory for when constants are prepacked; 0
+    /// means 1. More runs may execute concurrently if memory is free.
     pub n_concurrent_runs: usize,
-    /// Hears of kernels, transfers and runs.
+    /// Records kernels, transfers and runs.
     pub recorder: Recorder,
-    /// Whose stateful kernels are used: executors of one handle on the same devices share them, as
-    /// long as one of them lives. `None` = a handle of its own.
+    /// Session handle that owns the stateful kernels. Executors with the same handle on the same
+    /// devices share stateful kernels as long as one of the executors lives. `None` creates a new
+    /// handle.
     pub session_handle: Option<Arc<str>>,
-    /// Ends all runs, and refuses others, once it is cancelled.
+    /// Cancelling this token ends all runs and rejects new ones.
     pub closed: CancelToken,
 }
 
-/// Whether several threads work on one run. Runs of different callers go on at one time in any
-/// case. Plans with operations that end later than they start (asynchronous kernels, copies out of
-/// accelerators) are run by [`Self::Shared`] always: no thread may wait for one operation.
+/// Whether several threads execute the steps of one run. Runs of different callers always execute
+/// concurrently. Plans with operations that end later than they start (asynchronous kernels, copies
+/// out of accelerators) always use [`Self::Shared`], because no thread may block on a single
+/// operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Scheduling {
-    /// Where it pays: the first runs of a plan are measured, and the measurements say how the
-    /// others go: with several threads, or with one that may have help inside its kernels.
-    /// Operations that take less time than it costs to hand them to another thread stay on one.
+    /// Use several threads if that is faster. The first runs of a plan are measured, and the
+    /// measurements decide how later runs execute: on several threads, or on one thread that may
+    /// have help inside its kernels. Operations that take less time than handing them to another
+    /// thread stay on one thread.
     #[default]
     Measured,
-    /// Never: the caller's thread executes everything, in the start order of the placement.
+    /// Never: the caller's thread executes all steps in the start order of the placement.
     Serial,
     /// Always.
     Shared,
@@ -85,35 +88,35 @@ impl Default for ExecutorOptions {
 }
 
 impl ExecutorOptions {
-    /// The number of concurrent runs that placement and executor keep memory for, whichever was
-    /// told of it.
+    /// Sets and returns the number of concurrent runs that placement and executor reserve memory
+    /// for: the larger of the two options.
     pub(crate) fn agree_on_runs(&mut self, n_of_placement: usize) -> usize {
         self.n_concurrent_runs = self.n_concurrent_runs.max(n_of_placement);
         self.n_concurrent_runs
     }
 
-    /// The same, with this number of threads; 0 = one per core.
+    /// Sets the number of threads; 0 means one per core.
     #[must_use]
     pub fn with_inter_op_parallelism_threads(mut self, n_threads: usize) -> Self {
         self.inter_op_parallelism_threads = n_threads;
         self
     }
 
-    /// The same, with the threads of this pool.
+    /// Uses the threads of this pool.
     #[must_use]
     pub fn with_inter_op_pool(mut self, pool: InterOpPool) -> Self {
         self.inter_op_pool = Some(pool);
         self
     }
 
-    /// The same, with threads of its own in spite of [`Self::inter_op_pool`], or not.
+    /// Sets whether the executor uses its own threads even if [`Self::inter_op_pool`] is set.
     #[must_use]
     pub fn with_per_session_threads(mut self, is_wanted: bool) -> Self {
         self.use_per_session_threads = is_wanted;
         self
     }
 
-    /// The same, with these pools for runs to choose from.
+    /// Sets the pools that runs select from.
     #[must_use]
     pub fn with_session_inter_op_pools(
         mut self,
@@ -123,35 +126,35 @@ impl ExecutorOptions {
         self
     }
 
-    /// The same, with this scheduling.
+    /// Sets the scheduling.
     #[must_use]
     pub fn with_scheduling(mut self, scheduling: Scheduling) -> Self {
         self.scheduling = scheduling;
         self
     }
 
-    /// The same, with or without threads that look for work.
+    /// Sets whether worker threads may spin.
     #[must_use]
     pub fn with_spinning(mut self, is_allowed: bool) -> Self {
         self.allow_spinning = is_allowed;
         self
     }
 
-    /// The same, with or without waiting for devices at the end of runs.
+    /// Sets whether runs wait for their devices at the end.
     #[must_use]
     pub fn with_sync_on_finish(mut self, is_wanted: bool) -> Self {
         self.sync_on_finish = is_wanted;
         self
     }
 
-    /// The same, with memory kept for this many runs at one time.
+    /// Sets the number of concurrent runs to reserve memory for.
     #[must_use]
     pub fn with_concurrent_runs(mut self, n_runs: usize) -> Self {
         self.n_concurrent_runs = n_runs;
         self
     }
 
-    /// The same, recording into `recorder`.
+    /// Sets the recorder.
     #[must_use]
     pub fn with_recorder(mut self, recorder: Recorder) -> Self {
         self.recorder = recorder;
@@ -159,47 +162,47 @@ impl ExecutorOptions {
     }
 }
 
-/// How one run goes.
+/// Options of one run.
 #[derive(Debug, Clone, Default)]
 pub struct RunOptions {
-    /// Ends the run with [`super::ExecuteError::Cancelled`] when it is set; looked at between
-    /// steps, and by long loops inside CPU kernels.
+    /// Ends the run with [`super::ExecuteError::Cancelled`] once it is cancelled. Checked between
+    /// steps and in long loops inside CPU kernels.
     pub cancel: Option<CancelToken>,
-    /// Ends the run with [`super::ExecuteError::TimedOut`] after this time; looked at between
-    /// steps, and by long loops inside CPU kernels.
+    /// Ends the run with [`super::ExecuteError::TimedOut`] after this time. Checked between steps
+    /// and in long loops inside CPU kernels.
     pub timeout: Option<Duration>,
-    /// Hears of this run, instead of the executor's recorder.
+    /// Records this run, instead of the executor's recorder.
     pub recorder: Option<Recorder>,
-    /// Which of the executor's pools helps (TensorFlow `inter_op_thread_pool`): a position in
-    /// [`ExecutorOptions::session_inter_op_pools`], 0 by default; -1 = none, the caller's thread
-    /// executes everything but asynchronous kernels and copies and what the first pool helps
-    /// them with.
+    /// Which of the executor's thread pools executes steps besides the caller's thread (TensorFlow
+    /// `inter_op_thread_pool`): an index into [`ExecutorOptions::session_inter_op_pools`], 0 by
+    /// default. With -1 the caller's thread executes all steps, except that the first pool helps
+    /// with asynchronous kernels and copies and with the steps that depend on them.
     pub inter_op_thread_pool: i32,
 }
 
 impl RunOptions {
-    /// The same, cancelled by `token`.
+    /// Sets the token that cancels the run.
     #[must_use]
     pub fn with_cancel(mut self, token: CancelToken) -> Self {
         self.cancel = Some(token);
         self
     }
 
-    /// The same, limited to this time.
+    /// Sets the time limit.
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// The same, recorded by `recorder` alone; [`Recorder::off`] = not recorded.
+    /// Records the run with `recorder` only; [`Recorder::off`] turns recording off for this run.
     #[must_use]
     pub fn with_recorder(mut self, recorder: Recorder) -> Self {
         self.recorder = Some(recorder);
         self
     }
 
-    /// The same, helped by this one of the executor's pools; -1 = by none.
+    /// Selects one of the executor's thread pools; -1 means none.
     #[must_use]
     pub fn with_inter_op_thread_pool(mut self, pool: i32) -> Self {
         self.inter_op_thread_pool = pool;

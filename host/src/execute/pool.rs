@@ -1,4 +1,4 @@
-//! Threads that help runs.
+//! The inter-op thread pool: threads that help runs.
 
 use std::collections::VecDeque;
 use std::io;
@@ -10,10 +10,10 @@ use std::thread::{self, JoinHandle};
 use super::error::ExecuteError;
 use super::run::Run;
 
-/// Threads that help runs: of one session, or of all that are given the same pool. Cloning shares;
-/// the threads end with the last clone. Runs take turns in the order in which they asked for help,
-/// and go on without it where all threads are busy: the thread that calls a run never waits for a
-/// thread of the pool to begin.
+/// A thread pool that helps runs: of one session, or of all sessions that share it. Cloning shares
+/// the pool; its threads end with the last clone. Runs get helpers in the order in which they
+/// asked. If all threads are busy, a run continues without helpers: the thread that calls a run
+/// never waits for a thread of the pool to begin.
 ///
 /// ```
 /// use placewright::execute::ExecutorOptions;
@@ -28,11 +28,11 @@ use super::run::Run;
 pub struct InterOpPool(Arc<HelperPool>);
 
 impl InterOpPool {
-    /// A pool in which `n_threads` steps of one run may execute at one time, the caller's thread
-    /// included (so 1 has no threads of its own); 0 = one per core.
+    /// Creates a pool in which `n_threads` steps of one run may execute concurrently, including the
+    /// caller's thread (so 1 starts no threads); 0 means one per core.
     ///
     /// # Errors
-    /// [`ExecuteError::Threads`] if the system has no threads to give.
+    /// [`ExecuteError::Threads`] if the system cannot start the threads.
     pub fn new(n_threads: usize) -> Result<Self, ExecuteError> {
         let n_threads = match n_threads {
             0 => thread::available_parallelism().map_or(1, usize::from),
@@ -43,7 +43,8 @@ impl InterOpPool {
         Ok(Self(Arc::new(helpers)))
     }
 
-    /// Steps of one run that may execute at one time, the caller's thread included.
+    /// Returns how many steps of one run may execute concurrently, including the one on the
+    /// caller's thread.
     pub fn n_threads(&self) -> usize {
         self.0.threads.len() + 1
     }
@@ -53,14 +54,15 @@ impl InterOpPool {
     }
 }
 
-/// Threads that wait for runs to help. Dropping it ends them once their runs need them no more.
+/// Threads that wait for runs to help. Dropping the pool ends them once their runs no longer need
+/// them.
 #[derive(Debug)]
 struct HelperPool {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// Where runs ask for help.
+/// The queue in which runs ask for helpers.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     n_threads: AtomicUsize,
@@ -70,8 +72,8 @@ pub(super) struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    /// One entry per helper asked for. Weak: a run that is over before its helpers come must not
-    /// be kept, with its tensors, until they do.
+    /// One entry per requested helper. Weak, so that a run that ends before its helpers join is
+    /// not kept alive with its tensors.
     requests: VecDeque<Weak<Run>>,
     is_closed: bool,
 }
@@ -101,23 +103,22 @@ impl Drop for HelperPool {
         self.shared.wake.notify_all();
         for thread in self.threads.drain(..) {
             if thread.thread().id() == thread::current().id() {
-                // A kernel had the last clone. The thread ends when it looks for its next run.
+                // A kernel held the last clone. The thread ends when it looks for its next run.
                 continue;
             }
-            // A kernel's panic is caught where it runs; there is nobody left to tell of another
-            // one.
+            // A kernel's panic is caught in its step; any other panic has no receiver any more.
             let _ = thread.join();
         }
     }
 }
 
 impl Shared {
-    /// Number of threads.
+    /// Returns the number of threads.
     pub(super) fn n_threads(&self) -> usize {
         self.n_threads.load(Ordering::Relaxed)
     }
 
-    /// Asks for `n_helpers` threads.
+    /// Asks for `n_helpers` helpers.
     pub(super) fn ask(&self, run: &Arc<Run>, n_helpers: usize) {
         if n_helpers == 0 {
             return;
@@ -148,8 +149,8 @@ impl Shared {
                     .unwrap_or_else(PoisonError::into_inner);
             };
             drop(state);
-            // Steps catch their own panics. What is left are tensors that panic when the run is
-            // dropped here; one such must not cost all later runs a helper.
+            // Steps catch their own panics. Tensors may still panic when the run is dropped here;
+            // that must not end a helper thread.
             let _ = catch_unwind(AssertUnwindSafe(|| {
                 if let Some(run) = run.upgrade() {
                     run.help(self);

@@ -1,8 +1,8 @@
-//! The steps of a run that may start: a set of ranks from which any thread takes the smallest.
+//! The ready steps of a run: a set of ranks from which any thread takes the smallest.
 //!
-//! Ranks say who goes first, so the order that the policy asked for holds however many threads
-//! there are. Neither locks nor allocates: a bitmap of ranks, above it a bitmap of its words that
-//! are not zero, and so on up to a single word.
+//! Ranks define the order, so the policy's start order holds for any number of threads. The set
+//! neither locks nor allocates. It is a bitmap of ranks, above it a bitmap of the non-zero integers
+//! of that bitmap, and so on up to a single integer.
 
 use super::sync::AtomicU64;
 use super::sync::Ordering::SeqCst;
@@ -12,22 +12,23 @@ const BITS: usize = u64::BITS as usize;
 /// A set of numbers below a bound.
 #[derive(Debug)]
 pub(super) struct ReadySet {
-    /// Numbers first, single word last. A bit above may stand over a word of zeroes for a while;
-    /// the other way round only while the thread that filled the word is on its way up.
+    /// Numbers first, a single integer last. A bit above may be set over a zero integer for a
+    /// while; a bit above may be missing only while the thread that set the integer is on its way
+    /// up.
     levels: Vec<Box<[AtomicU64]>>,
 }
 
 impl ReadySet {
-    /// Empty, for numbers below `bound`.
+    /// Creates an empty set for numbers below `bound`.
     pub(super) fn new(bound: usize) -> Self {
         let mut levels = Vec::new();
-        let mut n_words = bound.div_ceil(BITS).max(1);
+        let mut n_integers = bound.div_ceil(BITS).max(1);
         loop {
-            levels.push((0..n_words).map(|_| AtomicU64::new(0)).collect());
-            if n_words == 1 {
+            levels.push((0..n_integers).map(|_| AtomicU64::new(0)).collect());
+            if n_integers == 1 {
                 return Self { levels };
             }
-            n_words = n_words.div_ceil(BITS);
+            n_integers = n_integers.div_ceil(BITS);
         }
     }
 
@@ -36,44 +37,45 @@ impl ReadySet {
         self.raise(0, number as usize);
     }
 
-    /// Takes the smallest number, or one that was the smallest a moment ago. `None` = empty, but
-    /// for what other threads are adding right now; those will look for work after that.
+    /// Takes the smallest number, or one that was the smallest a moment ago. `None` means empty,
+    /// except for numbers that other threads are adding right now; those threads look for work
+    /// afterwards.
     pub(super) fn pop(&self) -> Option<u32> {
         'descend: loop {
             let mut index = 0;
             for level in (0..self.levels.len()).rev() {
-                let word = self.levels[level][index].load(SeqCst);
-                if word == 0 {
+                let bits = self.levels[level][index].load(SeqCst);
+                if bits == 0 {
                     if level + 1 == self.levels.len() {
                         return None;
                     }
                     self.lower(level + 1, index);
                     continue 'descend;
                 }
-                index = index * BITS + word.trailing_zeros() as usize;
+                index = index * BITS + bits.trailing_zeros() as usize;
             }
-            let (word, bit) = (index / BITS, 1 << (index % BITS));
-            let before = self.levels[0][word].fetch_and(!bit, SeqCst);
+            let (position, bit) = (index / BITS, 1 << (index % BITS));
+            let before = self.levels[0][position].fetch_and(!bit, SeqCst);
             if before & bit == 0 {
-                continue; // Somebody else was faster.
+                continue; // Another thread took it.
             }
             if before == bit && self.levels.len() > 1 {
-                self.lower(1, word);
+                self.lower(1, position);
             }
             return u32::try_from(index).ok();
         }
     }
 
-    /// Whether [`Self::pop`] would find nothing.
+    /// Checks whether [`Self::pop`] would find nothing.
     pub(super) fn is_empty(&self) -> bool {
         let top = self.levels.last().map(|level| level[0].load(SeqCst));
-        top.is_none_or(|word| word == 0)
+        top.is_none_or(|bits| bits == 0)
     }
 
-    /// Removes everything; while no other thread uses the set.
+    /// Removes all numbers. No other thread may use the set meanwhile.
     pub(super) fn clear(&self) {
-        for word in self.levels.iter().flatten() {
-            word.store(0, SeqCst);
+        for bits in self.levels.iter().flatten() {
+            bits.store(0, SeqCst);
         }
     }
 
@@ -82,26 +84,26 @@ impl ReadySet {
         for level in &self.levels[first_level..] {
             let before = level[index / BITS].fetch_or(1 << (index % BITS), SeqCst);
             if before != 0 {
-                return; // Who filled the word sees to the bits above it.
+                return; // The thread that set the first bit also sets the bits above it.
             }
             index /= BITS;
         }
     }
 
-    /// Clears the bit over a word that was seen to be zero, and those above it.
+    /// Clears the bit over an integer that was seen to be zero, and the bits above it.
     fn lower(&self, first_level: usize, mut index: usize) {
         for level in first_level..self.levels.len() {
-            let (word, bit) = (index / BITS, 1 << (index % BITS));
-            let before = self.levels[level][word].fetch_and(!bit, SeqCst);
-            // Somebody may have filled the word between the look at it and now, and have found the
-            // bit still set.
+            let (position, bit) = (index / BITS, 1 << (index % BITS));
+            let before = self.levels[level][position].fetch_and(!bit, SeqCst);
+            // Another thread may have set the integer since it was checked, and have found the bit
+            // still set.
             if self.levels[level - 1][index].load(SeqCst) != 0 {
                 return self.raise(level, index);
             }
             if before & !bit != 0 {
                 return;
             }
-            index = word;
+            index = position;
         }
     }
 }

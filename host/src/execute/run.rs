@@ -1,4 +1,4 @@
-//! One run: who executes which operation when.
+//! One run: which thread executes which operation when.
 
 use std::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
@@ -50,62 +50,62 @@ use crate::trace::EventKind;
 use crate::trace::Recorder;
 use crate::trace::targets;
 
-/// Work worth waking a parked thread for: waking costs 3 to 5 us, as measured.
+/// Minimum work for which a parked thread is woken: waking costs 3 to 5 us, as measured.
 const WORTH_WAKING_NS: u64 = 10_000;
 
-/// What a run can be done with, over and over: a frame, counters. One run at a time has it.
+/// The reusable state of one run: a frame and counters. Only one run uses it at a time.
 #[derive(Debug)]
 pub(super) struct Stage {
     pub(super) program: Arc<Program>,
     pub(super) compiled: Arc<Compiled>,
     frame: Frame,
-    /// Per operation the edges that still lead to it.
+    /// Per operation the number of remaining incoming edges.
     waits: Box<[Countdown]>,
     ready: ReadySet,
-    /// Per device what the run has there; `None` for those that have no part in it.
+    /// Per device the resources of the run; `None` for devices that take no part in it.
     steps: Box<[Option<Arc<DeviceStep>>]>,
-    /// Per operation how long it took, in ns; empty unless somebody wants to know.
+    /// Per operation its duration in ns; empty if durations are not measured.
     pub(super) nanoseconds: Box<[AtomicU32]>,
     /// Whether tensors have places in arenas.
     pub(super) has_arenas: bool,
-    /// Why there is none, if so.
-    pub(super) no_room: Option<ExecuteError>,
+    /// Why there are no arenas, if so.
+    pub(super) out_of_memory: Option<ExecuteError>,
 }
 
-/// What is said of one run.
+/// The parameters of one run.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) feeds: Vec<Tensor>,
     pub(super) options: RunOptions,
     pub(super) listeners: Listeners,
-    /// What the executor's runs keep busy.
+    /// The busy threads of the executor's runs.
     pub(super) load: Arc<Load>,
-    /// Whether threads of the devices' pools attend.
-    pub(super) is_attended: bool,
-    /// What ends the run early.
+    /// Whether workers of the devices' intra-op pools spin.
+    pub(super) has_spinning_workers: bool,
+    /// What may end the run early.
     pub(super) interrupts: Interrupts,
-    /// Is cancelled when asynchronous kernels of the run are not waited for any more.
+    /// Cancelled when the run no longer waits for its asynchronous kernels.
     pub(super) async_cancel: CancelToken,
 }
 
-/// A run that is under way.
+/// A run in progress.
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) stage: Stage,
     pub(super) request: Request,
     gate: Gate,
     failure: Mutex<Option<ExecuteError>>,
-    /// For asynchronous operations, which may end when the run is over.
+    /// For asynchronous operations, which may end after the run.
     own: Weak<Self>,
-    /// The same, whose end may make something ready for others.
+    /// The helper pool, for asynchronous operations: their end may make steps ready for helpers.
     helpers: Option<Arc<pool::Shared>>,
 }
 
-/// How far an operation is that may end later.
+/// The state of an operation that may end later than it starts.
 enum Started {
-    /// It ends later, if it has not ended yet.
+    /// It ends later, or has already ended.
     Later,
-    /// It has ended, and nobody counts it but who started it.
+    /// It has ended, and the thread that started it must count it.
     Ended,
 }
 
@@ -118,22 +118,22 @@ impl Stage {
         Self::with(program, compiled, is_timed, None)
     }
 
-    /// The same without arenas, for which there is `no_room`: each tensor gets memory when it is
-    /// made.
+    /// Creates a stage without arenas, because of `out_of_memory`: each tensor is allocated when it
+    /// is produced.
     pub(super) fn without_arenas(
         program: &Arc<Program>,
         compiled: &Arc<Compiled>,
         is_timed: bool,
-        no_room: ExecuteError,
+        out_of_memory: ExecuteError,
     ) -> Result<Self, ExecuteError> {
-        Self::with(program, compiled, is_timed, Some(no_room))
+        Self::with(program, compiled, is_timed, Some(out_of_memory))
     }
 
     fn with(
         program: &Arc<Program>,
         compiled: &Arc<Compiled>,
         is_timed: bool,
-        no_room: Option<ExecuteError>,
+        out_of_memory: Option<ExecuteError>,
     ) -> Result<Self, ExecuteError> {
         let plan = &program.plan;
         let n_operations = compiled.operations.len();
@@ -143,16 +143,16 @@ impl Stage {
             steps[partition.device.index()] = Some(Arc::default());
         }
         Ok(Self {
-            has_arenas: no_room.is_none(),
+            has_arenas: out_of_memory.is_none(),
             steps: steps.into(),
             frame: Frame::new(
                 compiled,
                 plan.transfers().len(),
                 plan.fetches().len(),
                 &program.devices,
-                no_room.is_none(),
+                out_of_memory.is_none(),
             )?,
-            no_room,
+            out_of_memory,
             waits: compiled.n_waits.iter().map(|_| Countdown::new()).collect(),
             ready: ReadySet::new(n_operations),
             nanoseconds: (0..n_timed).map(|_| AtomicU32::new(u32::MAX)).collect(),
@@ -161,7 +161,7 @@ impl Stage {
         })
     }
 
-    /// A run of this number begins.
+    /// Begins the run with this number.
     pub(super) fn begin(&mut self, run: StepNumber) {
         for partition in self.program.plan.partitions() {
             if let Some(step) = &self.steps[partition.device.index()] {
@@ -170,7 +170,7 @@ impl Stage {
         }
     }
 
-    /// Waits for the work of devices that may not be done when their kernels have returned.
+    /// Waits for devices whose work may continue after their kernels have returned.
     pub(super) fn sync(&self, recorder: &Recorder) -> Result<(), ExecuteError> {
         for partition in self.program.plan.partitions() {
             let device = self.program.devices.get(partition.device);
@@ -208,7 +208,7 @@ impl Stage {
         Ok(())
     }
 
-    /// A run is over: what it had for itself alone goes back to the devices.
+    /// Ends a run and returns its resources to the devices.
     pub(super) fn finish(&mut self, recorder: &Recorder) -> Result<(), ExecuteError> {
         let mut outcome = Ok(());
         for partition in self.program.plan.partitions() {
@@ -218,11 +218,11 @@ impl Stage {
                 continue;
             };
             if Arc::get_mut(shared).is_none() {
-                // An asynchronous kernel that nobody waits for has it still; its memory goes with
-                // it.
+                // An asynchronous kernel that is no longer waited for still holds it; its memory is
+                // freed with it.
                 let handed_on = Arc::new(shared.handed_on());
                 let held = std::mem::replace(shared, handed_on);
-                // Unless it has let go meanwhile, and left the rest to this.
+                // The kernel may have released it meanwhile and left the rest to this thread.
                 if let Some(held) = Arc::into_inner(held) {
                     *shared = Arc::new(held);
                 }
@@ -232,7 +232,7 @@ impl Stage {
             let Some(step) = Arc::get_mut(shared) else {
                 continue;
             };
-            // Memory and resources may be an app's, and panic when they are let go.
+            // Memory and resources may belong to an app and panic when they are dropped.
             let finished = catch_unwind(AssertUnwindSafe(|| step.finish(&**device)));
             for (call, detail) in used {
                 let kind = EventKind::Device {
@@ -246,7 +246,7 @@ impl Stage {
             let message = match finished {
                 Ok(Ok(())) => continue,
                 Ok(Err(error)) => error.to_string(),
-                Err(panic) => format!("one of them panicked: {}", panic_message(&*panic)),
+                Err(panic) => format!("a resource panicked: {}", panic_message(&*panic)),
             };
             outcome = Err(ExecuteError::StepResources {
                 device: device.attributes().name.clone(),
@@ -256,7 +256,7 @@ impl Stage {
         outcome
     }
 
-    /// What the run has on a device.
+    /// Returns the resources of the run on a device.
     #[inline]
     pub(super) fn step(&self, device: DeviceId) -> Option<&Arc<DeviceStep>> {
         self.steps.get(device.index())?.as_ref()
@@ -270,7 +270,7 @@ impl Stage {
         &mut self.frame
     }
 
-    /// Everything as before the first run.
+    /// Resets the stage after a failed run.
     pub(super) fn clear(&mut self) {
         let compiled = Arc::clone(&self.compiled);
         self.frame.drop_leftovers(&compiled);
@@ -279,26 +279,26 @@ impl Stage {
 }
 
 impl Request {
-    /// Who may help inside the next kernel: nobody where helpers would take turns with other
+    /// Returns which threads may help inside the next kernel: none if they would compete with other
     /// kernels.
     #[inline]
     pub(super) fn help(&self) -> Help {
-        match (self.load.has_free_core(), self.is_attended) {
+        match (self.load.has_free_core(), self.has_spinning_workers) {
             (false, _) => Help::None,
             (true, false) => Help::Pool,
-            (true, true) => Help::Attendants,
+            (true, true) => Help::Spinning,
         }
     }
 
-    /// Asks the pools of these devices to attend, as far as the machine has cores for it.
-    fn gather(&self, program: &Program) {
+    /// Asks workers of the program's devices to spin, as far as cores are idle.
+    fn start_spinning(&self, program: &Program) {
         if !self.load.has_free_core() {
             return;
         }
         for pool in pools(program) {
-            pool.gather(|| {
+            pool.start_spinning(|| {
                 let load = Arc::clone(&self.load);
-                move |attendant| load.has_core_for(attendant)
+                move |n_spinning| load.has_core_for(n_spinning)
             });
         }
     }
@@ -316,7 +316,8 @@ impl Request {
     }
 }
 
-/// The pools of a program's devices; one that several share comes several times.
+/// Returns the intra-op pools of a program's devices; a pool that several devices share is returned
+/// several times.
 pub(super) fn pools(program: &Program) -> impl Iterator<Item = &IntraOpPool> {
     program.plan.partitions().iter().filter_map(|partition| {
         let device = program.devices.get(partition.device)?;
@@ -324,14 +325,14 @@ pub(super) fn pools(program: &Program) -> impl Iterator<Item = &IntraOpPool> {
     })
 }
 
-/// Executes all operations in the order of their ranks, on this thread.
+/// Executes all operations on this thread, in the order of their ranks.
 pub(super) fn run_serially(stage: &Stage, request: &Request) -> Result<(), ExecuteError> {
     let _busy = request.load.enter();
-    if request.is_attended {
-        request.gather(&stage.program);
+    if request.has_spinning_workers {
+        request.start_spinning(&stage.program);
     }
     let n_operations = stage.compiled.operations.len();
-    let mut events = request.listeners.room(n_operations);
+    let mut events = request.listeners.event_buffer(n_operations);
     let mut outcome = Ok(());
     for rank in 0..to_u32(n_operations) {
         outcome = request
@@ -345,8 +346,8 @@ pub(super) fn run_serially(stage: &Stage, request: &Request) -> Result<(), Execu
     outcome
 }
 
-/// Executes all operations on this thread and those of the pool that come to help. Gives the stage
-/// back when no thread uses it any more.
+/// Executes all operations on this thread and on the helpers that join. Returns the stage when no
+/// thread uses it any more.
 pub(super) fn run_with_helpers(
     stage: Stage,
     request: Request,
@@ -361,14 +362,14 @@ pub(super) fn run_with_helpers(
         request,
     });
     run.start();
-    let waits = run.hear_of_interrupts();
+    let waits = run.wake_on_interrupts();
     let n_ready = run.stage.compiled.n_waits.iter();
     let n_ready = n_ready.filter(|&&n_waits| n_waits == 0).count();
     run.ask(helpers, helpers.n_threads().min(n_ready.saturating_sub(1)));
     run.drive(helpers);
     drop(waits);
-    // A helper that comes now finds the run over and goes; the caller's tensors are not held any
-    // more when it has.
+    // A helper that joins now finds that the run is over and leaves. When it has left, the caller's
+    // tensors are released.
     let mut run = run;
     let run = loop {
         match Arc::try_unwrap(run) {
@@ -385,7 +386,7 @@ pub(super) fn run_with_helpers(
 }
 
 impl Run {
-    /// Fills the counters and the set of what may start.
+    /// Initializes the counters and the set of ready operations.
     fn start(&self) {
         let compiled = &self.stage.compiled;
         for (rank, (waits, &n_waits)) in (0..).zip(self.stage.waits.iter().zip(&compiled.n_waits)) {
@@ -396,20 +397,21 @@ impl Run {
         }
     }
 
-    /// Whether there is something to do, or never will be.
+    /// Checks whether an operation is ready or the run is over.
     fn is_news(&self) -> bool {
         self.gate.is_over() || !self.stage.ready.is_empty()
     }
 
-    /// Asks helpers to come. Without arenas memory is short, and steps that go on at one time hold
-    /// more: then the caller is alone.
+    /// Asks helpers to join. Without arenas memory is short, and concurrent steps hold more of it,
+    /// so then the caller stays alone.
     fn ask(self: &Arc<Self>, helpers: &pool::Shared, n_helpers: usize) {
         if self.stage.has_arenas {
             helpers.ask(self, n_helpers);
         }
     }
 
-    /// The caller's part: works, and sleeps while others work and nothing is left for it.
+    /// The caller's part: executes ready operations, and sleeps while others execute and none is
+    /// ready.
     fn drive(self: &Arc<Self>, helpers: &pool::Shared) {
         loop {
             self.work(helpers);
@@ -420,8 +422,8 @@ impl Run {
                 self.gate.sleep_until(|| self.is_news());
                 continue;
             }
-            // Nobody executes anything while asynchronous operations are waited for, so that nobody
-            // looks at the clock.
+            // While the run waits for asynchronous operations, no thread executes steps and checks
+            // the deadline.
             let is_news = || self.is_news() || self.is_interrupted();
             let deadline = self.request.interrupts.deadline();
             self.gate.sleep_until_deadline(is_news, deadline);
@@ -429,16 +431,17 @@ impl Run {
                 self.fail(interrupt);
             }
         }
-        self.gate.sleep_until(|| self.gate.is_deserted());
+        self.gate.sleep_until(|| self.gate.is_idle());
         if self.stage.program.is_async && self.gate.has_failed() {
-            // Here, where no lock is held: what kernels do then may take those that they hold while
-            // they end.
+            // No lock is held here: kernels that are cancelled may take the locks that they hold
+            // while they end.
             self.request.async_cancel.cancel();
         }
     }
 
-    /// Wakes the caller when somebody cancels the run, where it may sleep although no thread works.
-    fn hear_of_interrupts(&self) -> Vec<OnCancel> {
+    /// Wakes the caller when the run is cancelled, because it may sleep although no thread executes
+    /// steps.
+    fn wake_on_interrupts(&self) -> Vec<OnCancel> {
         if !self.stage.program.is_async {
             return Vec::new();
         }
@@ -459,7 +462,7 @@ impl Run {
     }
 
     fn fail(&self, failure: ExecuteError) {
-        // No code that may panic runs under the lock, so poisoning carries no news.
+        // No code that may panic runs under the lock, so poisoning has no meaning.
         let failed = self.failure.lock();
         failed
             .unwrap_or_else(PoisonError::into_inner)
@@ -467,8 +470,8 @@ impl Run {
         self.gate.fail();
     }
 
-    /// Starts an operation that may end later, if this is one; it then ends on whichever thread,
-    /// and counts as ended.
+    /// Starts an operation that may end later, if it is one. It then ends on any thread, which
+    /// counts it as ended.
     fn start_later(
         &self,
         rank: u32,
@@ -502,15 +505,15 @@ impl Run {
     ) -> Result<(), ExecuteError> {
         let run = Weak::clone(&self.own);
         let done = Done::new(move |mut context: Option<AsyncKernelContext>, result| {
-            // Before anybody else lets go of the tensors. The device's code may panic, and the run
-            // waits for this.
+            // Before other owners release the tensors. The device's code may panic, and the run
+            // waits for this callback.
             let result = guarded(|| {
                 if let Some(context) = &mut context {
                     context.hand_accessed();
                 }
                 result
             });
-            // A run that is over does not care.
+            // A run that is over ignores the result.
             if let Some(run) = run.upgrade() {
                 run.end_later(rank, |events| {
                     let (stage, request) = (&run.stage, &run.request);
@@ -523,8 +526,8 @@ impl Run {
         let started = catch_unwind(AssertUnwindSafe(|| {
             device.compute_async(kernel, context, done);
         }));
-        // A kernel that panics has dropped its callback, which has failed the run already, unless
-        // it leaked it.
+        // A kernel that panics has dropped its callback, which has already failed the run, unless
+        // the kernel leaked it.
         started.map_err(|panic| step::kernel_panicked(&self.stage, &self.request, rank, &*panic))
     }
 
@@ -538,14 +541,14 @@ impl Run {
         let run = Weak::clone(&self.own);
         let kept = tensor.clone();
         let done = CopyDone::new(move |copied| {
-            // A tensor may be an app's, and panic when it is let go: not the problem of the
+            // A tensor may belong to an app and panic when it is dropped. That must not affect the
             // device's thread.
             let ended = catch_unwind(AssertUnwindSafe(|| {
                 let copied = guarded(|| {
                     drop(kept);
                     copied
                 });
-                // A run that is over does not care.
+                // A run that is over ignores the result.
                 if let Some(run) = run.upgrade() {
                     run.end_later(rank, |events| {
                         let (stage, request) = (&run.stage, &run.request);
@@ -555,10 +558,10 @@ impl Run {
             }));
             if let Err(panic) = ended {
                 let problem = panic_message(&*panic);
-                warn!(target: targets::EXECUTE, problem, "what a run did not wait for was not dropped");
+                warn!(target: targets::EXECUTE, problem, "the result of a copy that its run did not wait for could not be dropped");
             }
         });
-        // As above, a device that panics has dropped its callback.
+        // As above: a device that panics has dropped its callback.
         let started = guarded(|| {
             context.copy_to_host_async(&tensor, done);
             drop(tensor);
@@ -567,7 +570,7 @@ impl Run {
         started.map_err(|source| step::copy_failed(&self.stage, &self.request, rank, source))
     }
 
-    /// An operation that was started before has ended: `end` takes its results, unless the run has
+    /// Ends an operation that was started before: `end` takes its results, unless the run has
     /// failed.
     fn end_later(
         self: &Arc<Self>,
@@ -581,7 +584,7 @@ impl Run {
         }
         let mut events = Vec::new();
         match end(&mut events) {
-            // The thread is not ours: others execute what has become ready.
+            // The thread belongs to the device, so other threads execute what has become ready.
             Ok(()) => {
                 let successors = self.stage.compiled.successors.row(rank as usize);
                 let mut n_offered = 0;
@@ -592,7 +595,7 @@ impl Run {
                     }
                 }
                 if let Some(helpers) = self.helpers.as_ref().filter(|_| n_offered > 0) {
-                    // The caller takes one, unless it executes something.
+                    // The caller takes one, unless it is executing an operation.
                     let n_left = n_offered - usize::from(self.gate.wake_caller());
                     self.ask(helpers, helpers.n_threads().min(n_left));
                 }
@@ -603,14 +606,14 @@ impl Run {
         self.gate.leave(1);
     }
 
-    /// Counts an edge to an operation; whether it was the last.
+    /// Counts an edge to an operation and returns whether it was the last one.
     #[inline]
     fn counts_to_ready(&self, successor: u32) -> bool {
         self.stage.compiled.n_waits[successor as usize] == 1
             || self.stage.waits[successor as usize].count()
     }
 
-    /// Called by helpers.
+    /// Executes operations on a helper thread until none is ready.
     pub(super) fn help(self: &Arc<Self>, helpers: &pool::Shared) {
         loop {
             self.work(helpers);
@@ -620,7 +623,7 @@ impl Run {
         }
     }
 
-    /// Executes what is ready until nothing is.
+    /// Executes ready operations until none is left.
     fn work(self: &Arc<Self>, helpers: &pool::Shared) {
         self.gate.enter();
         let _busy = self.request.load.enter();
@@ -662,9 +665,9 @@ impl Run {
         self.gate.leave(n_ended);
     }
 
-    /// Counts the edges from an operation that has ended. The first of those that became ready, in
-    /// the order of ranks, is for this thread, unless an earlier one waits already; the others
-    /// are for anyone.
+    /// Counts the outgoing edges of an operation that has ended. This thread continues with the
+    /// first operation that became ready, in the order of ranks; the others are offered to all
+    /// threads.
     fn release(self: &Arc<Self>, rank: u32, helpers: &pool::Shared) -> Option<u32> {
         let compiled = &self.stage.compiled;
         let mut next: Option<u32> = None;

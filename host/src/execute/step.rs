@@ -34,12 +34,12 @@ pub(super) use later::{
     LaterStart, copy_failed, end_copy, end_kernel, kernel_panicked, start_later,
 };
 
-/// Where fed tensors come from and fetched ones go.
+/// Where feeds come from and fetches go.
 const CALLER: &str = "the caller";
 
-/// Executes an operation that nothing is left to wait for. A panic of whatever an app or a device
-/// brings (a kernel, an allocator, a tensor's memory that is read or dropped) is an error of the
-/// operation: the thread may be a helper, whose end nobody would hear of.
+/// Executes a ready operation. A panic of code of an app or a device (a kernel, an allocator,
+/// memory of a tensor that is read or dropped) becomes an error of the operation: the thread may be
+/// a helper, whose end nothing would notice.
 #[inline]
 pub(super) fn execute(
     stage: &Stage,
@@ -48,21 +48,23 @@ pub(super) fn execute(
     events: &mut Vec<Event>,
 ) -> Result<(), ExecuteError> {
     catch_unwind(AssertUnwindSafe(|| {
-        let visit = Visit::new(stage, request, rank);
+        let execution = OpExecution::new(stage, request, rank);
         if stage.nanoseconds.is_empty() && !request.listeners.is_any() {
-            visit.execute().map(|_| ())
+            execution.execute().map(|_| ())
         } else {
-            visit.execute_and_tell(events)
+            execution.execute_and_report(events)
         }
     }))
-    .unwrap_or_else(|panic| Err(Visit::new(stage, request, rank).panicked(panic_message(&*panic))))
+    .unwrap_or_else(|panic| {
+        Err(OpExecution::new(stage, request, rank).panicked(panic_message(&*panic)))
+    })
 }
 
-/// An operation and all that it needs to be executed. Handed on by reference, and its common way
-/// inlined: copying what was written just before makes loads wait for the stores, 13 ns of the 50
-/// that an operation costs.
+/// The execution of one operation, with all that it needs. Passed by reference, and its common path
+/// is inlined: copying what was written just before makes loads wait for the stores, 13 ns of the
+/// 50 ns that an operation costs.
 #[derive(Clone, Copy)]
-struct Visit<'a> {
+struct OpExecution<'a> {
     stage: &'a Stage,
     program: &'a Program,
     request: &'a Request,
@@ -70,7 +72,7 @@ struct Visit<'a> {
     rank: u32,
 }
 
-impl Surroundings for Visit<'_> {
+impl Surroundings for OpExecution<'_> {
     fn node(&self) -> &str {
         match self.operation.kind {
             StepKind::Execute(node) => self.program.graph.node_name(node),
@@ -91,27 +93,27 @@ impl Surroundings for Visit<'_> {
     }
 }
 
-/// A visit that takes note of tensors that come into being.
+/// An op execution that records the tensors that it allocates.
 struct Recorded<'a> {
-    visit: Visit<'a>,
+    execution: OpExecution<'a>,
     temporaries: RefCell<Vec<Tensor>>,
 }
 
 impl Surroundings for Recorded<'_> {
     fn node(&self) -> &str {
-        self.visit.node()
+        self.execution.node()
     }
 
     fn step(&self) -> Option<&DeviceStep> {
-        self.visit.step()
+        self.execution.step()
     }
 
     fn context(&self) -> Option<&Arc<dyn DeviceContext>> {
-        self.visit.context()
+        self.execution.context()
     }
 
     fn interrupts(&self) -> Option<&Interrupts> {
-        self.visit.interrupts()
+        self.execution.interrupts()
     }
 
     fn temporaries(&self) -> Option<&RefCell<Vec<Tensor>>> {
@@ -119,7 +121,7 @@ impl Surroundings for Recorded<'_> {
     }
 }
 
-impl<'a> Visit<'a> {
+impl<'a> OpExecution<'a> {
     #[inline]
     fn new(stage: &'a Stage, request: &'a Request, rank: u32) -> Self {
         Self {
@@ -131,9 +133,9 @@ impl<'a> Visit<'a> {
         }
     }
 
-    /// Executes, tells who listens, and measures.
+    /// Executes the operation, reports it to the listeners, and measures it.
     #[cold]
-    fn execute_and_tell(&self, events: &mut Vec<Event>) -> Result<(), ExecuteError> {
+    fn execute_and_report(&self, events: &mut Vec<Event>) -> Result<(), ExecuteError> {
         let listeners = &self.request.listeners;
         let start_ns = listeners.now_ns();
         let queue_wait_ns = start_ns.saturating_sub(listeners.ready_ns(self.rank));
@@ -148,12 +150,12 @@ impl<'a> Visit<'a> {
             }
             _ => self.execute()?,
         };
-        self.tell(start_ns, bytes, events);
+        self.report(start_ns, bytes, events);
         Ok(())
     }
 
-    /// Tells who listens that the operation has ended, and measures it.
-    fn tell(&self, start_ns: u64, bytes: u64, events: &mut Vec<Event>) {
+    /// Reports the end of the operation to the listeners, and measures it.
+    fn report(&self, start_ns: u64, bytes: u64, events: &mut Vec<Event>) {
         let listeners = &self.request.listeners;
         let queue_wait_ns = start_ns.saturating_sub(listeners.ready_ns(self.rank));
         let end_ns = listeners.now_ns();
@@ -181,7 +183,7 @@ impl<'a> Visit<'a> {
         }
     }
 
-    /// What happened, and since when, in ns since the run started.
+    /// Returns the event, and its start in ns since the run started.
     fn event(&self, times: Times, bytes: u64) -> Option<(EventKind, u64)> {
         let (run, device) = (self.request.listeners.run, self.operation.device);
         let kind = match self.operation.kind {
@@ -214,7 +216,7 @@ impl<'a> Visit<'a> {
                     send_ns: sent.end_ns - sent.start_ns,
                     receive_wait_ns: times.queue_wait_ns,
                 };
-                // A transfer takes from the start of its send to the end of its receive.
+                // A transfer lasts from the start of its send to the end of its receive.
                 return Some((kind, sent.start_ns));
             }
             StepKind::Feed(feed) => EventKind::Feed {
@@ -233,7 +235,7 @@ impl<'a> Visit<'a> {
         Some((kind, times.start_ns))
     }
 
-    /// Gives the bytes that it made or moved; 0 for kernels unless somebody records.
+    /// Returns the bytes that it produced or moved; 0 for kernels unless events are recorded.
     #[inline]
     fn execute(&self) -> Result<u64, ExecuteError> {
         match self.operation.kind {
@@ -250,24 +252,24 @@ impl<'a> Visit<'a> {
         let frame = self.stage.frame();
         match &self.program.actions[self.operation.step.index()] {
             Some(Action::Kernel(kernel)) => self.call(node, &**kernel)?,
-            // A constant that waits for something.
+            // A constant that depends on something.
             Some(Action::Constant(tensor)) => {
                 // SAFETY: this executes the operation that writes them.
                 let slots = unsafe { frame.outputs(self.operation.outputs()) };
                 slots[0].set_own(Tensor::clone(tensor));
             }
-            None => unreachable!("nodes have been prepared"),
+            None => unreachable!("every node has been prepared"),
         }
         let bytes = self.finish_outputs(node)?;
         self.leave_inputs();
         Ok(bytes)
     }
 
-    /// The inputs are not read any more.
+    /// Records that the inputs are no longer read.
     #[inline(always)]
     fn leave_inputs(&self) {
         for &input in self.stage.compiled.inputs(self.operation) {
-            // SAFETY: this executes an operation that reads it, once per entry, and is done with
+            // SAFETY: this executes an operation that reads it, once per entry, and no longer uses
             // it.
             drop(unsafe { self.stage.frame().leave(input) });
         }
@@ -305,22 +307,22 @@ impl<'a> Visit<'a> {
         for slot in &mut *slots {
             slot.state = OutputState::Unset;
         }
-        let packed = &self.program.packed[self.operation.step.index()];
+        let prepacked = &self.program.prepacked[self.operation.step.index()];
         let help = self.request.help();
         let mut context =
-            KernelContext::on_slots(device, &inputs, packed, slots, on_host, help, around);
+            KernelContext::on_slots(device, &inputs, prepacked, slots, on_host, help, around);
         self.compute(node, device, kernel, &inputs, &mut context)
     }
 
-    /// The same on a device that may not be done with the tensors when the kernel has returned.
+    /// Calls a kernel on a device that may still use the tensors when the kernel has returned.
     #[cold]
     fn call_recorded(&self, node: NodeId, kernel: &dyn Kernel) -> Result<(), ExecuteError> {
         let around = Recorded {
-            visit: *self,
+            execution: *self,
             temporaries: RefCell::default(),
         };
         let called = self.call_within(node, kernel, &around);
-        // Also after a failure: part of the kernel may be under way.
+        // Also after a failure: part of the kernel may still execute.
         let device = kernel_device(&self.program.devices, self.operation.device);
         let context = around.context();
         let context = context.unwrap_or_else(|| device.default_context());
@@ -342,19 +344,19 @@ impl<'a> Visit<'a> {
         context: &mut KernelContext<'_>,
     ) -> Result<(), ExecuteError> {
         match catch_unwind(AssertUnwindSafe(|| device.compute(kernel, context))) {
-            // A loop has ended early: whatever the kernel has made, it is not its result.
+            // A loop has ended early, so the outputs are incomplete.
             Ok(_) if self.request.interrupts.is_heard() => self.request.check_interrupts(),
             Ok(Ok(())) => Ok(()),
             Ok(Err(source)) => Err(self.failed(node, inputs, source)),
             Err(panic) => Err(ExecuteError::Panic {
                 site: self.site(node),
-                inputs: tensors_in_words(inputs),
+                inputs: describe_tensors(inputs),
                 message: panic_message(&*panic),
             }),
         }
     }
 
-    /// Hands what a kernel has read and made to its device, which is done with it later.
+    /// Passes the tensors that a kernel read and wrote to its device, which releases them later.
     #[cold]
     fn hand_accessed(
         &self,
@@ -365,8 +367,8 @@ impl<'a> Visit<'a> {
     ) {
         let mut accessed = temporaries;
         accessed.extend(inputs.iter().map(|&input| input.clone()));
-        let packed = &self.program.packed[self.operation.step.index()];
-        accessed.extend(packed.iter().flatten().cloned());
+        let prepacked = &self.program.prepacked[self.operation.step.index()];
+        accessed.extend(prepacked.iter().flatten().cloned());
         // SAFETY: this executes the operation that writes them, and the kernel's reference is not
         // used any more.
         let slots = unsafe { self.stage.frame().outputs(self.operation.outputs()) };
@@ -386,12 +388,12 @@ impl<'a> Visit<'a> {
     fn failed(&self, node: NodeId, inputs: &[&Tensor], source: KernelError) -> ExecuteError {
         ExecuteError::Kernel {
             site: self.site(node),
-            inputs: tensors_in_words(inputs),
+            inputs: describe_tensors(inputs),
             source: Box::new(source),
         }
     }
 
-    /// Looks at what a kernel has made. Readers rely on the types that the graph states.
+    /// Checks the outputs of a kernel. Readers rely on the dtypes that the graph specifies.
     #[inline(always)]
     fn finish_outputs(&self, node: NodeId) -> Result<u64, ExecuteError> {
         let range = self.operation.outputs();
@@ -400,7 +402,7 @@ impl<'a> Visit<'a> {
         if slots.iter().any(|slot| slot.state != OutputState::Planned) {
             return self.examine_outputs(node);
         }
-        // As planned: types and shapes are right, and nothing has to be let go.
+        // As planned: dtypes and shapes are right, and nothing has to be released.
         if !self.request.listeners.is_any() {
             return Ok(0);
         }
@@ -440,7 +442,7 @@ impl<'a> Visit<'a> {
         Ok(bytes)
     }
 
-    /// By which the device of this operation copies.
+    /// Returns the context by which the device of this operation copies.
     fn device_context(&self) -> &'a Arc<dyn DeviceContext> {
         let context = self.program.context(self.operation.step);
         let device = || kernel_device(&self.program.devices, self.operation.device);
@@ -451,13 +453,12 @@ impl<'a> Visit<'a> {
         self.program.is_deferred(self.operation.device)
     }
 
-    /// Whether the host can read a tensor of this operation's device now.
+    /// Checks whether the host can read a tensor of this operation's device now.
     fn is_at_hand(&self, space: MemorySpace, tensor: &Tensor) -> Result<bool, KernelError> {
         guarded(|| Ok(is_at_hand(space, self.is_deferred(), tensor)))
     }
 
-    /// Brings the tensor to where the host can read it; the other half of the way is the
-    /// receiver's.
+    /// Copies the tensor to host-readable memory. The receive copies it from there.
     fn send(&self, id: TransferId) -> Result<u64, ExecuteError> {
         let transfer = &self.program.plan.transfers()[id.index()];
         let frame = self.stage.frame();
@@ -473,7 +474,7 @@ impl<'a> Visit<'a> {
         if is_at_hand && unsafe { frame.is_planned(sent.0) } {
             // SAFETY: this executes the send.
             unsafe { frame.transit(id.index()) }.way = TransferWay::Host;
-            return Ok(0); // The receiver reads it where it is, which stays its place until then.
+            return Ok(0); // The receiver reads it in place; the place is kept until then.
         }
         if !is_at_hand && let Some(copy) = self.direct_copy(transfer, tensor)? {
             self.hand_over(id, copy, TransferWay::Direct);
@@ -494,8 +495,7 @@ impl<'a> Visit<'a> {
         Ok(0)
     }
 
-    /// A copy of the tensor that the receiver's context makes from where it is, if there is such a
-    /// way.
+    /// Returns a copy that the receiver's context makes directly from the source memory, if it can.
     #[cold]
     fn direct_copy(
         &self,
@@ -516,7 +516,7 @@ impl<'a> Visit<'a> {
         .map_err(|source| self.lost(transfer, source))
     }
 
-    /// A tensor is on its way; the caller has no reference to the one that was sent any more.
+    /// Puts a tensor in transit. The caller must hold no reference to the tensor that is sent.
     fn hand_over(&self, id: TransferId, tensor: Tensor, way: TransferWay) {
         // SAFETY: this executes the send.
         let transit = unsafe { self.stage.frame().transit(id.index()) };
@@ -524,7 +524,7 @@ impl<'a> Visit<'a> {
         self.leave_inputs();
     }
 
-    /// Gives the bytes that came.
+    /// Returns the bytes received.
     fn receive(&self, id: TransferId) -> Result<u64, ExecuteError> {
         let transfer = &self.program.plan.transfers()[id.index()];
         let frame = self.stage.frame();
@@ -564,7 +564,7 @@ impl<'a> Visit<'a> {
         Ok(tensor.len_bytes() as u64)
     }
 
-    /// Copies a tensor that the host can read into the place of a value.
+    /// Copies a host-readable tensor into the place of a value.
     fn bring(&self, value: usize, space: MemorySpace, tensor: &Tensor) -> Result<u64, KernelError> {
         let frame = self.stage.frame();
         // SAFETY: this executes the operation that writes it.
@@ -586,12 +586,12 @@ impl<'a> Visit<'a> {
         Ok(tensor.len_bytes() as u64)
     }
 
-    /// A value is this tensor, in memory of its own.
+    /// Sets a value to a tensor that has its own allocation.
     fn set_arrived(&self, value: usize, arrived: Tensor) {
         let frame = self.stage.frame();
         // SAFETY: this executes the operation that writes it.
         unsafe { frame.observe(value, arrived.shape()) };
-        // SAFETY: as above, and nobody has another reference to it.
+        // SAFETY: as above, and there is no other reference to it.
         let slot = unsafe { &mut frame.outputs(value..value + 1)[0] };
         slot.set_own(arrived);
         // SAFETY: as above, and `slot` is not used any more.
@@ -612,12 +612,12 @@ impl<'a> Visit<'a> {
                 .map_err(|source| self.fetch_lost(fetch, source))?;
             let tensor = if is_at_hand {
                 let shared = tensor.clone();
-                // SAFETY: this executes an operation that reads it, and is done with it.
+                // SAFETY: this executes an operation that reads it, and no longer uses it.
                 unsafe { frame.leave(value) }.unwrap_or(shared)
             } else {
                 let on_host = to_host(space, self.is_deferred(), self.device_context(), tensor)
                     .map_err(|source| self.fetch_lost(fetch, source))?;
-                // SAFETY: this executes an operation that reads it, and is done with it.
+                // SAFETY: this executes an operation that reads it, and no longer uses it.
                 drop(unsafe { frame.leave(value) });
                 on_host
             };
@@ -627,7 +627,7 @@ impl<'a> Visit<'a> {
         Ok(n_bytes)
     }
 
-    /// A panic outside of what is called to compute or to copy.
+    /// Returns the error for a panic outside of kernels and copies.
     #[cold]
     fn panicked(&self, message: String) -> ExecuteError {
         let (graph, plan) = (&self.program.graph, &self.program.plan);
@@ -635,7 +635,7 @@ impl<'a> Visit<'a> {
         match self.operation.kind {
             StepKind::Execute(node) => ExecuteError::Panic {
                 site: self.site(node),
-                inputs: in_words(graph.data_inputs(node).map(|tensor| {
+                inputs: describe(graph.data_inputs(node).map(|tensor| {
                     let dtype = graph.tensor_dtypes()[tensor.index()];
                     (dtype, graph.tensor_shape(tensor))
                 })),
@@ -684,15 +684,15 @@ impl<'a> Visit<'a> {
 }
 
 /// `(float [4], int32 [])`.
-fn in_words(tensors: impl Iterator<Item = (DType, impl fmt::Display)>) -> String {
+fn describe(tensors: impl Iterator<Item = (DType, impl fmt::Display)>) -> String {
     let tensors: Vec<String> = tensors
         .map(|(dtype, shape)| format!("{dtype} {shape}"))
         .collect();
     format!("({})", tensors.join(", "))
 }
 
-fn tensors_in_words(tensors: &[&Tensor]) -> String {
-    in_words(
+fn describe_tensors(tensors: &[&Tensor]) -> String {
+    describe(
         tensors
             .iter()
             .map(|tensor| (tensor.dtype(), tensor.shape())),

@@ -1,6 +1,6 @@
-//! What the lock-free parts of the executor are made of. The package `tests/loom` compiles those
-//! parts ([`super::countdown`], [`super::gate`], [`super::ready`]) with the model checker's atomics
-//! and locks in the place of these.
+//! The synchronization primitives of the executor's lock-free parts. The package `tests/loom`
+//! compiles those parts ([`super::countdown`], [`super::gate`], [`super::ready`]) with the
+//! primitives of the model checker instead.
 
 pub(super) use std::sync::Condvar;
 pub(super) use std::sync::Mutex;
@@ -15,11 +15,10 @@ pub(super) use std::sync::atomic::Ordering;
 use std::time::Duration;
 use std::time::Instant;
 
-/// How long a thread that ran out of work looks for more before it sleeps: about what waking it
-/// again would cost.
+/// How long a thread without work spins before it sleeps: about the cost of waking it.
 const SPIN: Duration = Duration::from_micros(5);
 
-/// Looks for a while whether something is reached.
+/// Spins until the condition holds; returns false if it does not hold in time.
 pub(super) fn spin_until(is_reached: impl Fn() -> bool) -> bool {
     let started = Instant::now();
     while started.elapsed() < SPIN {
@@ -31,8 +30,9 @@ pub(super) fn spin_until(is_reached: impl Fn() -> bool) -> bool {
     false
 }
 
-/// Between a write and a read of another place, both `SeqCst`: of two threads that do so crosswise,
-/// one sees the other's write. Nothing to do, as the two accesses promise it. The model checker
-/// takes them for weaker than they are, and has a fence here.
+/// Stands between a write to one location and a read of another, both `SeqCst`. If two threads do
+/// this crosswise, at least one sees the other's write. Does nothing here, because `SeqCst`
+/// accesses guarantee it. The model checker treats them as weaker than they are, so there it is a
+/// fence.
 #[inline]
 pub(super) fn between_write_and_read() {}

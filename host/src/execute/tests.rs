@@ -60,7 +60,7 @@ impl Bench {
         let request = self.sketch.request(feeds, fetches, targets);
         let plan = self
             .sketch
-            .cut(&self.world.has_one_memory(), &request)
+            .partition(&self.world.has_one_memory(), &request)
             .unwrap();
         self.executor.prepare(&Arc::new(plan))
     }
@@ -684,14 +684,14 @@ fn feeds_are_held_to_the_graph() {
     let wide = Tensor::from_values([5], &[0f32; 5]).unwrap();
     assert_eq!(
         run(&[wide]),
-        "feed `x:0` takes float [4], float [5] was given"
+        "feed `x:0`: expected float [4], found float [5]"
     );
     let wrong = Tensor::from_values([4], &[0i32; 4]).unwrap();
     assert_eq!(
         run(&[wrong]),
-        "feed `x:0` takes float [4], int32 [4] was given"
+        "feed `x:0`: expected float [4], found int32 [4]"
     );
-    assert_eq!(run(&[]), "the plan takes 1 fed tensors, 0 were given");
+    assert_eq!(run(&[]), "expected 1 fed tensors, found 0");
 }
 
 #[test]

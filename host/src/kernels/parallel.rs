@@ -51,7 +51,7 @@ const GRAIN_NS: usize = 20_000;
 pub struct Threads<'a> {
     pool: Option<&'a IntraOpPool>,
     /// Whether threads of the pool may attend.
-    is_attended: bool,
+    has_spinning_workers: bool,
     interrupts: Option<&'a Interrupts>,
     device: Option<&'a dyn KernelDevice>,
 }
@@ -61,7 +61,7 @@ impl<'a> Threads<'a> {
     pub const fn single() -> Self {
         Self {
             pool: None,
-            is_attended: false,
+            has_spinning_workers: false,
             interrupts: None,
             device: None,
         }
@@ -73,7 +73,7 @@ impl<'a> Threads<'a> {
         let pool = || context.device().intra_op_pool();
         Self {
             pool: context.may_use_pool().then(pool).flatten(),
-            is_attended: context.is_attended(),
+            has_spinning_workers: context.has_spinning_workers(),
             interrupts: context.interrupts(),
             device: Some(context.device()),
         }
@@ -84,7 +84,7 @@ impl<'a> Threads<'a> {
     pub fn alone(self) -> Self {
         Self {
             pool: None,
-            is_attended: false,
+            has_spinning_workers: false,
             ..self
         }
     }
@@ -113,8 +113,8 @@ impl<'a> Threads<'a> {
     /// for each thread.
     pub(crate) fn parts_for(self, work_ns: u64) -> usize {
         let Some(pool) = self.pool else { return 1 };
-        let is_attended = || self.is_attended && pool.is_attended();
-        if work_ns < WORTH_WAKING_NS && (work_ns < WORTH_SHOWING_NS || !is_attended()) {
+        let has_spinning_workers = || self.has_spinning_workers && pool.has_spinning_workers();
+        if work_ns < WORTH_WAKING_NS && (work_ns < WORTH_SHOWING_NS || !has_spinning_workers()) {
             return 1;
         }
         let n_worth = usize::try_from(work_ns / PART_NS).unwrap_or(usize::MAX);
@@ -144,7 +144,7 @@ impl<'a> Threads<'a> {
         match self.pool {
             Some(pool) if n_parts > 1 => {
                 if work_ns < WORTH_WAKING_NS {
-                    pool.for_each_attended(n_parts, &body);
+                    pool.for_each_spinning(n_parts, &body);
                 } else {
                     pool.for_each(n_parts, &body);
                 }
@@ -259,7 +259,7 @@ impl fmt::Debug for Threads<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Threads")
             .field("n_threads", &self.pool.map_or(1, IntraOpPool::n_threads))
-            .field("is_attended", &self.is_attended)
+            .field("has_spinning_workers", &self.has_spinning_workers)
             .finish()
     }
 }

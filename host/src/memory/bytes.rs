@@ -1,6 +1,6 @@
-//! Sizes for people.
+//! Human-readable sizes.
 
-/// `1.5 MiB`, `640 B`; of a sum that met the largest number, that it is more.
+/// Formats a size as `1.5 MiB` or `640 B`; a saturated sum as `16 EiB or more`.
 #[expect(clippy::cast_precision_loss, reason = "for display")]
 pub(crate) fn show_bytes(bytes: u64) -> String {
     const UNITS: [(&str, u64); 6] = [

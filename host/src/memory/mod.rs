@@ -1,10 +1,10 @@
-//! What runs of a plan hold in each memory.
+//! The memory that runs of a plan hold, per memory space.
 //!
-//! The check of a placement, the estimate that policies ask for and the executor share one account
-//! of memory: which tensors are the same in all runs, and which devices keep them (`settled`); the
-//! order in which one thread executes the steps (`order`); what is alive at each step of that order
-//! (`sweep`). So a placement that passes the check can be loaded and run. `whole` is the account of
-//! a whole graph on certain devices, before anything is made.
+//! The check of a placement, the memory estimate for policies and the executor share one memory
+//! plan: which tensors are the same in all runs and on which devices they are kept (`settled`), the
+//! order in which one thread executes the steps (`order`), and which tensors are live at each step
+//! of that order (`sweep`). So a placement that passes the check can be loaded and run. `whole` is
+//! the memory plan of a whole graph on given devices, before kernels and constants are created.
 
 mod bytes;
 mod order;
@@ -20,20 +20,19 @@ pub(crate) use sweep::Sweep;
 
 use crate::names::DeviceId;
 
-/// Whether a memory has room. A sum that met the largest number stands for more than any memory
-/// has.
+/// Checks whether a memory is large enough. A sum that saturated exceeds any memory.
 pub(crate) fn fits(needed_bytes: u64, capacity_bytes: u64) -> bool {
     needed_bytes < u64::MAX && needed_bytes <= capacity_bytes
 }
 
-/// What the runs of a plan hold.
+/// The memory that runs of a plan hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryPlan {
-    /// In the order of devices; a device's own memory before the host's.
+    /// In the order of devices; a device's own memory precedes its host memory.
     pub memories: Vec<PlannedMemory>,
-    /// Tensors that have no size yet, because their shapes depend on what is fed or computed. They
-    /// are allocated while the first run goes on; all but those for the caller get places
-    /// after it.
+    /// Number of tensors of unknown size, because their shapes depend on fed or computed values.
+    /// They are allocated during the first run; after it, all of them except the fetched ones get
+    /// places in arenas.
     pub n_unplanned: usize,
 }
 
@@ -42,37 +41,37 @@ pub struct MemoryPlan {
 pub struct PlannedMemory {
     /// The device.
     pub device: DeviceId,
-    /// Whether this is host memory of the device's host-memory arguments.
+    /// Whether this is host memory, for host-memory arguments of the device's kernels.
     pub on_host: bool,
-    /// Constants that runs read there, in bytes: once, for all runs.
+    /// Bytes of constants that runs read there: once, for all runs.
     pub constant_bytes: u64,
-    /// Constants in the order in which kernels read them, in bytes: once, for all runs.
-    pub packed_bytes: u64,
-    /// Peak of the tensors that a run makes for itself, in bytes: for each run at one time. Of a
-    /// device whose work may outlast its kernels, what is held in the order of the plan;
-    /// tensors go back there as the device gets done with them.
+    /// Bytes of prepacked constants: once, for all runs.
+    pub prepacked_bytes: u64,
+    /// Peak bytes of the tensors that a run produces for itself: per concurrent run. If the
+    /// device's work may outlast its kernels, this is the peak in the order of the plan; the
+    /// device releases tensors as it finishes with them.
     pub run_bytes: u64,
-    /// Tensors that a run makes for the caller, in bytes: until the caller lets them go.
+    /// Bytes of the tensors that a run returns to the caller, until the caller drops them.
     pub fetched_bytes: u64,
 }
 
 impl PlannedMemory {
-    /// Nothing in one of a device's memories.
+    /// Creates an empty memory plan of one of a device's memories.
     pub(crate) fn empty(device: DeviceId, on_host: bool) -> Self {
         Self {
             device,
             on_host,
             constant_bytes: 0,
-            packed_bytes: 0,
+            prepacked_bytes: 0,
             run_bytes: 0,
             fetched_bytes: 0,
         }
     }
 
-    /// Most bytes that are held while one run goes on.
+    /// Returns the peak bytes during one run.
     pub fn peak_bytes(&self) -> u64 {
         self.constant_bytes
-            .saturating_add(self.packed_bytes)
+            .saturating_add(self.prepacked_bytes)
             .saturating_add(self.run_bytes)
             .saturating_add(self.fetched_bytes)
     }

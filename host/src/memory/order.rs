@@ -6,7 +6,8 @@ use std::collections::BinaryHeap;
 use crate::plan::Plan;
 use crate::plan::StepId;
 
-/// Ready steps, largest priority first, then smallest id; without those that are settled.
+/// Returns the steps in execution order: among the ready ones, the highest priority first, then the
+/// smallest id. Settled steps are left out.
 pub(crate) fn serial_order(plan: &Plan, is_settled: &[bool]) -> Vec<StepId> {
     let mut n_waits: Vec<u32> = plan.steps().iter().map(|step| step.n_waits).collect();
     let entry = |id: StepId| (plan.step(id).priority, Reverse(id));

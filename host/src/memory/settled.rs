@@ -1,4 +1,4 @@
-//! What is the same in all runs of a plan.
+//! The steps and values of a plan that are the same in all runs.
 
 use crate::graph::Graph;
 use crate::graph::NodeId;
@@ -9,17 +9,18 @@ use crate::plan::StepKind;
 /// Which steps and values of a plan are the same in all runs.
 #[derive(Debug)]
 pub(crate) struct Settled {
-    /// Per step whether it has nothing to do in a run, as all that it writes is fixed.
+    /// Per step whether runs skip it, because all values that it writes are fixed.
     pub(crate) is_settled: Vec<bool>,
     /// Per value whether it is the same in all runs: constants, and their copies on other devices.
     pub(crate) is_fixed: Vec<bool>,
-    /// Per value whether it is fixed and some step of a run reads it. Only such constants are
-    /// kept: a constant that is read on other devices alone takes no memory of its own device.
+    /// Per value whether it is fixed and a step of a run reads it. Only such constants are kept: a
+    /// constant that is read only on other devices takes no memory on its own device.
     pub(crate) is_held: Vec<bool>,
 }
 
 impl Settled {
-    /// `is_constant`: whether a step that executes a node hands out a constant.
+    /// Computes the settled steps of a plan. `is_constant`: whether a step that executes a node
+    /// outputs a constant.
     pub(crate) fn of(plan: &Plan, is_constant: impl Fn(StepId, NodeId) -> bool) -> Self {
         let mut is_fixed = vec![false; plan.values().len()];
         let mut is_settled = vec![false; plan.steps().len()];
@@ -35,7 +36,7 @@ impl Settled {
             is_settled[id.index()] = match step.kind {
                 StepKind::Execute(node) => is_constant(id, node),
                 StepKind::Send(transfer) => is_sent_fixed(transfer.index()),
-                // It waits for its send alone, which is settled.
+                // It waits only for its send, which is settled.
                 StepKind::Receive(_) => true,
                 StepKind::Feed(_) | StepKind::Fetch(_) => false,
             };
@@ -65,7 +66,7 @@ impl Settled {
     }
 }
 
-/// Whether a node hands out a constant, if nothing is fused into it.
+/// Checks whether a node outputs a constant, if nothing is fused into it.
 pub(crate) fn is_constant(graph: &Graph, node: NodeId) -> bool {
     graph.op(node) == "Const" && graph.attrs(node).tensor("value").is_some()
 }

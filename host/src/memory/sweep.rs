@@ -1,4 +1,4 @@
-//! What is alive at each step of a run that one thread executes.
+//! Live tensors at each step of a run that one thread executes.
 
 use super::fits;
 use super::order::serial_order;
@@ -10,16 +10,17 @@ use crate::plan::StepId;
 use crate::plan::StepKind;
 use crate::tensor::Shape;
 
-/// No memory that anybody counts.
+/// A memory that is not counted.
 const UNCOUNTED: u32 = u32::MAX;
 
-/// The tensors of one run of a plan, each in memory of its own from its making to its last reading.
+/// The tensors of one run of a plan, each with its own allocation from its producer to its last
+/// reader.
 #[derive(Debug)]
 pub(crate) struct Sweep<'a> {
     plan: &'a Plan,
     graph: &'a Graph,
     order: Vec<StepId>,
-    /// Per value its bytes; 0 where it is fixed, or nobody knows.
+    /// Per value its bytes; 0 if it is fixed or of unknown size.
     bytes: Vec<u64>,
     is_fetched: Vec<bool>,
     /// Per value its memory, or [`UNCOUNTED`].
@@ -29,17 +30,17 @@ pub(crate) struct Sweep<'a> {
     n_memories: usize,
 }
 
-/// The most that a run holds in one memory.
+/// The peak of a run in one memory.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Peak {
     pub(crate) bytes: u64,
-    /// The step at which it is reached first.
+    /// The first step that reaches it.
     pub(crate) step: Option<StepId>,
 }
 
 impl<'a> Sweep<'a> {
-    /// `shapes`: per value, as far as they are known. `memory_of_device`: per device the number of
-    /// its memory; memories on the host are not counted.
+    /// Prepares a sweep. `shapes`: per value, as far as known. `memory_of_device`: per device the
+    /// number of its memory; memories on the host are not counted.
     pub(crate) fn new(
         plan: &'a Plan,
         graph: &'a Graph,
@@ -71,7 +72,7 @@ impl<'a> Sweep<'a> {
             MemorySpace::Device => memory_of_device[value.device.index()],
         });
         let mut bytes: Vec<u64> = bytes.collect();
-        // A reference stands for state, which is counted where it stays.
+        // A reference refers to state, which is counted on the device that keeps it.
         for step in plan.steps() {
             if matches!(step.kind, StepKind::Execute(_)) {
                 for value in step.outputs() {
@@ -97,13 +98,13 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    /// The values of this many bytes that no run makes: constants that wait for something, whose
-    /// bytes all runs share.
+    /// Leaves a value out of the count: a constant that depends on something, whose bytes all runs
+    /// share.
     pub(crate) fn leave_out(&mut self, value: usize) {
         self.bytes[value] = 0;
     }
 
-    /// Per memory the most bytes at one time, workspaces included.
+    /// Returns per memory the peak bytes, including workspaces.
     pub(crate) fn peaks(&self) -> Vec<Peak> {
         let mut peaks = vec![Peak::default(); self.n_memories];
         self.walk(|step, held, workspace| {
@@ -125,7 +126,7 @@ impl<'a> Sweep<'a> {
         peaks
     }
 
-    /// The values that a memory holds at a step, with their bytes.
+    /// Returns the values that a memory holds at a step, with their bytes.
     pub(crate) fn alive(&self, memory: usize, at: StepId) -> Vec<(usize, u64)> {
         let mut alive = Vec::new();
         self.walk(|step, held, _| {
@@ -142,7 +143,7 @@ impl<'a> Sweep<'a> {
         alive
     }
 
-    /// The first step at which a memory holds more than so many bytes.
+    /// Returns the first step at which a memory holds more than `limit_bytes`.
     pub(crate) fn first_beyond(&self, memory: usize, limit_bytes: u64) -> Option<StepId> {
         let mut first = None;
         self.walk(|step, held, workspace| {
@@ -157,9 +158,9 @@ impl<'a> Sweep<'a> {
         first
     }
 
-    /// Visits each step when its outputs are there and its inputs still are, with the workspace of
-    /// its node.
-    fn walk(&self, mut visit: impl FnMut(StepId, &Held, u64)) {
+    /// Calls `at_step` for each step, while both its outputs and its inputs are live, with the
+    /// workspace bytes of its node.
+    fn walk(&self, mut at_step: impl FnMut(StepId, &Held, u64)) {
         let mut held = Held {
             bytes: vec![0; self.n_memories],
             is_alive: vec![false; self.bytes.len()],
@@ -175,9 +176,9 @@ impl<'a> Sweep<'a> {
                 StepKind::Execute(node) => self.graph.workspace_bytes()[node.index()],
                 _ => 0,
             };
-            visit(id, &held, workspace);
+            at_step(id, &held, workspace);
             let sent = match step.kind {
-                // What is sent is there until it is received.
+                // What is sent stays live until it is received.
                 StepKind::Send(transfer) => {
                     if let Some(sent) = self.plan.transfers()[transfer.index()].sent {
                         n_readers[sent.index()] += 1;
@@ -206,7 +207,7 @@ impl<'a> Sweep<'a> {
     }
 }
 
-/// What is alive.
+/// The live values.
 #[derive(Debug)]
 struct Held {
     /// Per memory.

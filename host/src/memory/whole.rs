@@ -1,4 +1,4 @@
-//! The account of a whole graph on certain devices, before anything is made.
+//! The memory plan of a whole graph on given devices, before anything is created.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use crate::graph::NONE;
 use crate::graph::NodeId;
 use crate::partition::Assignment;
 use crate::partition::RunRequest;
-use crate::partition::cut;
 use crate::partition::has_one_memory;
+use crate::partition::partition;
 use crate::partition::rewrite;
 use crate::plan::Payload;
 use crate::plan::Plan;
@@ -24,11 +24,11 @@ use crate::plan::StepId;
 use crate::plan::StepKind;
 use crate::tensor::Shape;
 
-/// What is named of a memory that is too small.
+/// Number of the largest holders that an error about a too small memory names.
 const N_HOLDERS_NAMED: usize = 3;
 
-/// What a graph holds on certain devices: a run that is fed every placeholder and fetches what
-/// nobody reads.
+/// The memory that a graph holds on given devices, for a run that feeds every placeholder and
+/// fetches every output without readers.
 pub(crate) struct Whole<'a> {
     candidates: &'a Candidates,
     devices: &'a [u32],
@@ -38,7 +38,7 @@ pub(crate) struct Whole<'a> {
     n_runs: u64,
 }
 
-/// What stays in one memory for all runs.
+/// The bytes that stay in one memory for all runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Resident {
     /// Constants that runs read there.
@@ -53,19 +53,19 @@ impl Resident {
     }
 }
 
-/// A memory that does not suffice.
+/// A memory that is too small.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Shortage {
     /// The memory domain.
     pub(crate) domain: u32,
     pub(crate) capacity_bytes: u64,
     pub(crate) resident: Resident,
-    /// The most that one run holds at one time.
+    /// Peak bytes of one run.
     pub(crate) run_bytes: u64,
     pub(crate) n_runs: u64,
-    /// The node with which it no longer suffices.
+    /// The node at which the memory is exceeded.
     pub(crate) node: NodeId,
-    /// What takes most of it: tensors and nodes by name, with their bytes.
+    /// The largest holders: tensors and nodes by name, with their bytes.
     pub(crate) holders: Vec<(String, u64)>,
 }
 
@@ -77,7 +77,8 @@ impl Shortage {
 }
 
 impl<'a> Whole<'a> {
-    /// Every device exists. `None` where the graph has more steps than a plan can name.
+    /// Computes the memory plan. Every device must exist. Returns `None` if the graph has more
+    /// steps than a plan can number.
     pub(crate) fn new(
         candidates: &'a Candidates,
         devices: &'a [u32],
@@ -86,8 +87,8 @@ impl<'a> Whole<'a> {
         let graph = candidates.graph();
         let has_one_memory = has_one_memory(candidates.device_set());
         let assignment = Assignment::new(candidates, &has_one_memory, devices, start_order, None);
-        let plan = Arc::new(cut(&assignment, &RunRequest::whole(graph)).ok()?);
-        // Without kernels nothing is executed here, and so nothing fused.
+        let plan = Arc::new(partition(&assignment, &RunRequest::whole(graph)).ok()?);
+        // Without kernels nothing is executed on this host, so nothing is fused.
         let rewritten = candidates.kernels().and_then(|kernels| {
             rewrite(graph, candidates.device_set(), kernels, &plan, |_, _, _| {}).ok()
         });
@@ -111,7 +112,7 @@ impl<'a> Whole<'a> {
         })
     }
 
-    /// Per device the most bytes that it holds at one time.
+    /// Returns per device the peak bytes.
     pub(crate) fn peak_bytes_per_device(&self) -> Vec<u64> {
         let n_devices = u32::try_from(self.candidates.n_devices()).unwrap_or(NONE);
         let memory_of_device: Vec<u32> = (0..n_devices).collect();
@@ -124,7 +125,8 @@ impl<'a> Whole<'a> {
         sums.collect()
     }
 
-    /// The memory that lacks most, if one does. `capacity_bytes`: per memory domain.
+    /// Returns the memory with the largest shortage, if one is too small. `capacity_bytes`: per
+    /// memory domain.
     pub(crate) fn shortage(&self, capacity_bytes: &[u64]) -> Option<Shortage> {
         let domains = &self.candidates.devices().memory_domain;
         let resident = self.resident(domains);
@@ -185,7 +187,8 @@ impl<'a> Whole<'a> {
         resident
     }
 
-    /// What stays: node, device, bytes, and whether it is state rather than a constant.
+    /// Returns what stays in memory: node, device, bytes, and whether it is state rather than a
+    /// constant.
     fn residents(&self) -> impl Iterator<Item = (NodeId, u32, u64, bool)> + '_ {
         let graph = self.candidates.graph();
         let bytes = |node: NodeId| graph.resident_bytes()[node.index()];
@@ -196,7 +199,7 @@ impl<'a> Whole<'a> {
                 let node = graph.producer(value.tensor).0;
                 (node, value.device.0, bytes(node), false)
             });
-        // A constant that waits for something stays where it is handed out.
+        // A constant that depends on something stays on the device that outputs it.
         let steps = self.plan.steps().iter().zip(&self.settled.is_settled);
         let waiting = steps.filter_map(move |(step, is_settled)| match step.kind {
             StepKind::Execute(node) if !is_settled && is_constant(graph, node) => {
@@ -210,7 +213,8 @@ impl<'a> Whole<'a> {
         constants.chain(waiting).chain(state)
     }
 
-    /// The node with which a memory no longer suffices: one that stays, or else the first of a run.
+    /// Returns the node at which a memory is exceeded: one that stays, or else the first one of a
+    /// run.
     fn first_node_beyond(&self, domain: usize, capacity_bytes: u64, sweep: &Sweep<'_>) -> NodeId {
         let domains = &self.candidates.devices().memory_domain;
         let mut staying: Vec<(NodeId, u64)> = self

@@ -1,16 +1,15 @@
-//! Cuts a placed graph into partitions: an `Assignment` and what the caller feeds and fetches in,
-//! [`Plan`] out.
+//! Partitions a placed graph: takes an `Assignment` and a [`RunRequest`], and returns a [`Plan`].
 //!
-//! [`crate::placement::Placement::cut`] is how an app cuts. The check of a placement cuts what a
-//! policy offers, too: what a run holds in each memory follows from the plan (see
+//! Apps call [`crate::placement::Placement::partition`]. The check of a placement also partitions
+//! what a policy proposes, because the plan determines what a run holds in each memory (see
 //! [`crate::memory`]).
 //!
-//! Only what the fetches and targets need is in the plan. Every tensor is sent once to each device
-//! (and memory) that reads it, whatever the number of its readers there, as TensorFlow does it;
-//! control edges between devices are transfers too. Which memory of its device a tensor goes to
-//! follows from the device that the node was placed on. Calls no kernel and opens no device.
+//! The plan has only the nodes that the fetches and targets need. Every tensor is sent once to each
+//! device and memory that reads it, regardless of the number of readers there, as in TensorFlow.
+//! Control edges between devices are transfers too. The memory space of a tensor follows from the
+//! device that its node is placed on. Partitioning calls no kernel and opens no device.
 
-mod cutter;
+mod partitioner;
 mod prune;
 mod rewrite;
 
@@ -23,21 +22,21 @@ use crate::names::DeviceId;
 use crate::plan::Plan;
 use crate::tensor::{DType, PartialShape};
 
-/// What one kind of run gives and wants.
+/// The feeds, fetches and targets of one kind of run.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct RunRequest {
-    /// Tensors that the caller gives. Any tensor: what produces it runs only if something else
-    /// needs it.
+    /// Tensors that the caller feeds. Any tensor may be fed: its producer runs only if something
+    /// else needs it.
     pub feeds: Vec<TensorId>,
-    /// Tensors that the caller wants, in this order; one may stand here twice.
+    /// Tensors that the caller fetches, in this order; a tensor may occur more than once.
     pub fetches: Vec<TensorId>,
-    /// Nodes that must run although nothing of them is fetched.
+    /// Nodes that must run although none of their outputs is fetched.
     pub targets: Vec<NodeId>,
 }
 
 impl RunRequest {
-    /// A run of the whole graph: every placeholder is fed, and everything that nobody reads is
-    /// fetched.
+    /// Returns the request of a run of the whole graph: every placeholder is fed, and every output
+    /// without readers is fetched.
     pub fn whole(graph: &Graph) -> Self {
         let is_placeholder = |node: NodeId| graph.op(node).starts_with("Placeholder");
         let outputs = |node: NodeId| graph.output_range(node).map(tensor_id);
@@ -58,57 +57,57 @@ impl RunRequest {
     }
 }
 
-/// Position of a tensor; tensor ids are 32 bits wide.
+/// Returns the id of a tensor; tensor ids are 32 bits wide.
 fn tensor_id(tensor: usize) -> TensorId {
     TensorId(u32::try_from(tensor).expect("tensor ids are 32 bits wide"))
 }
 
-/// Why a request cannot be planned. A placement cannot be at fault: it was checked when it was
+/// Errors of planning a request. The placement cannot be the cause: it was checked when it was
 /// made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PartitionError {
-    /// A tensor id that the graph does not have.
-    #[error("tensor {tensor} does not exist, the graph has {n_tensors}")]
+    /// The request has a tensor id that does not exist in the graph.
+    #[error("tensor {tensor} does not exist: the graph has {n_tensors} tensors, numbered from 0")]
     NoSuchTensor {
         /// The id.
         tensor: u32,
-        /// Number of tensors.
+        /// Number of tensors of the graph.
         n_tensors: usize,
     },
-    /// A node id that the graph does not have.
-    #[error("node {node} does not exist, the graph has {n_nodes}")]
+    /// The request has a node id that does not exist in the graph.
+    #[error("node {node} does not exist: the graph has {n_nodes} nodes, numbered from 0")]
     NoSuchNode {
         /// The id.
         node: u32,
         /// Number of nodes.
         n_nodes: usize,
     },
-    /// One tensor is fed twice.
-    #[error("`{0}` is fed twice")]
+    /// A tensor is fed twice.
+    #[error("tensor `{0}` is fed twice")]
     FedTwice(String),
-    /// A placeholder is needed and not fed.
-    #[error("placeholder `{node}` ({dtype}, shape {shape}) is needed and not fed")]
+    /// A placeholder is needed but not fed.
+    #[error("placeholder `{node}` ({dtype}, shape {shape}) is needed but not fed")]
     UnfedPlaceholder {
         /// The placeholder.
         node: String,
-        /// Element type that it takes.
+        /// Its dtype.
         dtype: DType,
-        /// What is known of the shape that it takes.
+        /// Its shape, as far as known.
         shape: PartialShape,
     },
-    /// Ids are 32 bits wide.
-    #[error("the plan has more steps or values than 32-bit ids can name")]
+    /// The plan has more steps or values than 32-bit ids can number.
+    #[error("the plan has more steps or values than 32-bit ids can number")]
     TooLarge,
 }
 
-/// What the cut reads of a placement.
+/// What the partitioner reads of a placement.
 pub(crate) struct Assignment<'a> {
     /// The graph.
     pub(crate) graph: &'a Graph,
     /// Device per node.
     pub(crate) devices: &'a [u32],
-    /// Per device whether it is of type CPU, which has one memory.
+    /// Per device whether it is of type CPU and so has one memory space.
     pub(crate) has_one_memory: &'a [bool],
     /// Host-memory arguments of the kernels.
     pub(crate) host_memory: &'a HostMemory,
@@ -119,8 +118,8 @@ pub(crate) struct Assignment<'a> {
 }
 
 impl<'a> Assignment<'a> {
-    /// These devices for the nodes of the candidates' graph, which may break any rule but that
-    /// every device exists.
+    /// Assigns these devices to the nodes of the candidates' graph. The assignment may violate any
+    /// rule, except that every device must exist.
     pub(crate) fn new(
         candidates: &'a Candidates,
         has_one_memory: &'a [bool],
@@ -143,7 +142,7 @@ impl<'a> Assignment<'a> {
     }
 }
 
-/// Per device whether it is of type CPU, which has one memory.
+/// Per device whether it is of type CPU and so has one memory space.
 pub(crate) fn has_one_memory(devices: &DeviceSet) -> Vec<bool> {
     devices
         .iter()
@@ -151,19 +150,19 @@ pub(crate) fn has_one_memory(devices: &DeviceSet) -> Vec<bool> {
         .collect()
 }
 
-/// Cuts a placed graph into one partition per device.
+/// Splits a placed graph into one partition per device.
 ///
-/// Called once per kind of run (feeds, fetches, targets); linear in the part of the graph that
-/// runs.
+/// Called once per kind of run (feeds, fetches, targets). Takes time linear in the part of the
+/// graph that runs.
 ///
 /// # Errors
-/// [`PartitionError`] if the request does not fit the graph. An assignment always does.
-pub(crate) fn cut(
+/// [`PartitionError`] if the request does not fit the graph. Every assignment fits.
+pub(crate) fn partition(
     assignment: &Assignment<'_>,
     request: &RunRequest,
 ) -> Result<Plan, PartitionError> {
     let pruned = prune::prune(assignment.graph, request)?;
-    cutter::Cutter::new(assignment, &pruned).cut(request)
+    partitioner::Partitioner::new(assignment, &pruned).partition(request)
 }
 
 #[cfg(test)]
@@ -177,16 +176,16 @@ mod tests {
     use crate::graph::NONE;
     use crate::plan::{Fetch, Payload, StepId, StepKind};
 
-    /// `CPU`s have one memory, the device of index 3 has two.
+    /// `CPU`s have one memory space, the device of index 3 has two.
     const ONE_MEMORY: [bool; 4] = [true, true, true, false];
 
-    fn cut_for(
+    fn partition_for(
         sketch: &Sketch,
         feeds: &[&str],
         fetches: &[&str],
         targets: &[&str],
     ) -> Result<Plan, PartitionError> {
-        sketch.cut(&ONE_MEMORY, &sketch.request(feeds, fetches, targets))
+        sketch.partition(&ONE_MEMORY, &sketch.request(feeds, fetches, targets))
     }
 
     fn transfers(plan: &Plan, sketch: &Sketch) -> Vec<String> {
@@ -222,7 +221,7 @@ mod tests {
             d = Neg(a, ^b) @ 2
         ",
         );
-        let plan = cut_for(&sketch, &[], &["b", "c", "d"], &[]).unwrap();
+        let plan = partition_for(&sketch, &[], &["b", "c", "d"], &[]).unwrap();
         let expected = [
             "a:0 0->1 16 for b",
             "^a 0->1 0 for c",
@@ -230,7 +229,7 @@ mod tests {
             "^b 1->2 0 for d",
         ];
         assert_eq!(transfers(&plan, &sketch), expected);
-        // A constant is made where it is read, before any run.
+        // A constant is created on the device that reads it, before any run.
         assert_eq!(plan.transfer_bytes(), (0, 0));
     }
 
@@ -244,7 +243,7 @@ mod tests {
             d = Sum(b, b) @ 1
         ",
         );
-        let plan = cut_for(&sketch, &[], &["c", "d"], &[]).unwrap();
+        let plan = partition_for(&sketch, &[], &["c", "d"], &[]).unwrap();
         let names = ["/job:a/task:0/cpu:0", "/device:CPU:1"];
         let keys: Vec<String> = plan
             .transfers()
@@ -284,7 +283,7 @@ mod tests {
         ",
         );
         let run = |feeds: &[&str], fetches: &[&str], targets: &[&str]| {
-            let plan = cut_for(&sketch, feeds, fetches, targets).unwrap();
+            let plan = partition_for(&sketch, feeds, fetches, targets).unwrap();
             nodes(&plan, &sketch).join(" ")
         };
         assert_eq!(run(&["x"], &["y"], &[]), "w h y");
@@ -301,21 +300,21 @@ mod tests {
     #[test]
     fn an_unfed_placeholder_is_named() {
         let sketch = Sketch::parse("x = Placeholder() @ 0\ny = Neg(x) @ 0");
-        let error = cut_for(&sketch, &[], &["y"], &[]).unwrap_err();
+        let error = partition_for(&sketch, &[], &["y"], &[]).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "placeholder `x` (float, shape [4]) is needed and not fed"
+            "placeholder `x` (float, shape [4]) is needed but not fed"
         );
-        let error = cut_for(&sketch, &["x", "x"], &["y"], &[]).unwrap_err();
+        let error = partition_for(&sketch, &["x", "x"], &["y"], &[]).unwrap_err();
         assert_eq!(error, PartitionError::FedTwice("x:0".to_owned()));
         let request = RunRequest {
             fetches: vec![TensorId(7)],
             ..RunRequest::default()
         };
-        let error = sketch.cut(&ONE_MEMORY, &request).unwrap_err();
+        let error = sketch.partition(&ONE_MEMORY, &request).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "tensor 7 does not exist, the graph has 2"
+            "tensor 7 does not exist: the graph has 2 tensors, numbered from 0"
         );
     }
 
@@ -328,7 +327,7 @@ mod tests {
             z = Const(^x) @ 1
         ",
         );
-        let plan = cut_for(&sketch, &["x"], &["y", "z"], &["x"]).unwrap();
+        let plan = partition_for(&sketch, &["x"], &["y", "z"], &["x"]).unwrap();
         assert_eq!(nodes(&plan, &sketch), ["y", "z"]);
         assert!(plan.transfers().is_empty());
         assert_eq!(plan.feeds()[0].steps.len(), 1);
@@ -375,7 +374,7 @@ mod tests {
                 &fetches.iter().map(String::as_str).collect::<Vec<_>>(),
                 &targets.iter().map(String::as_str).collect::<Vec<_>>(),
             );
-            let plan = sketch.cut(&ONE_MEMORY, &request).unwrap();
+            let plan = sketch.partition(&ONE_MEMORY, &request).unwrap();
             check_plan(&sketch, &request, &plan);
         }
     }
@@ -422,8 +421,8 @@ mod tests {
             assert!(placed.insert(node, device).is_none());
         }
 
-        // What is needed runs, and nothing else does: the definition, told forwards over ids in
-        // reverse.
+        // What is needed runs, and nothing else does: the definition, computed backwards over the
+        // ids.
         let fed: BTreeSet<TensorId> = request.feeds.iter().copied().collect();
         let mut needed: BTreeSet<NodeId> = request.targets.iter().copied().collect();
         let unfed = request

@@ -1,23 +1,23 @@
-//! Which nodes a request needs.
+//! Determines which nodes a request needs.
 
 use rustc_hash::FxHashMap;
 
 use super::{PartitionError, RunRequest};
 use crate::graph::{Graph, NONE, NodeId, TensorId};
 
-/// What of a graph runs.
+/// The part of a graph that runs.
 #[derive(Debug)]
 pub(super) struct Pruned {
     /// Per node whether it runs.
     pub(super) runs: Vec<bool>,
-    /// Fed tensors, and which feed each is.
+    /// Fed tensors, with the index of their feed.
     pub(super) fed: FxHashMap<TensorId, u32>,
 }
 
 impl Pruned {
-    /// Whether waiting for `node` is waiting for the caller alone. As in TensorFlow, only
-    /// placeholders vanish when they are fed; another node with a fed output still runs if a
-    /// control edge asks for it.
+    /// Checks whether `node` is a fed placeholder, so that waiting for it means waiting only for
+    /// the caller. As in TensorFlow, only placeholders vanish when they are fed; another node with
+    /// a fed output still runs if a control edge requires it.
     pub(super) fn is_fed_placeholder(&self, graph: &Graph, node: NodeId) -> bool {
         graph.is_placeholder(node)
             && graph
@@ -26,7 +26,7 @@ impl Pruned {
     }
 }
 
-/// Walks from fetches and targets against the edges. Linear in what it visits.
+/// Walks from fetches and targets against the edges. Takes time linear in the visited part.
 pub(super) fn prune(graph: &Graph, request: &RunRequest) -> Result<Pruned, PartitionError> {
     check_ids(graph, request)?;
     let mut fed = FxHashMap::default();

@@ -1,4 +1,4 @@
-//! A plan as its devices want it: nodes that one kernel computes are one step.
+//! Lets devices rewrite their part of a plan: nodes that one kernel computes become one step.
 
 use std::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
@@ -20,22 +20,22 @@ use crate::plan::StepId;
 /// A plan as its devices have rewritten it.
 pub(crate) struct Rewritten {
     pub(crate) plan: Arc<Plan>,
-    /// The steps that execute several nodes, and which.
+    /// The steps that execute several nodes, with these nodes.
     pub(crate) fused: Vec<(StepId, Arc<FusedNode>)>,
 }
 
-/// Asks each device of a plan to rewrite its part (TensorFlow `Device::MaybeRewriteGraph`). `told`
-/// hears of each set of nodes that one kernel will compute, and since when the device was asked.
-/// Devices that execute no single nodes are not asked.
+/// Asks each device of a plan to rewrite its part (TensorFlow `Device::MaybeRewriteGraph`). Calls
+/// `on_fused` for each set of nodes that one kernel will compute, with the time at which the device
+/// was asked. Devices that do not execute single nodes are not asked.
 ///
 /// # Errors
-/// The device that failed, and why; a panic is its failure.
+/// The device that failed, and its error; a panic of the device becomes an error.
 pub(crate) fn rewrite(
     graph: &Graph,
     devices: &DeviceSet,
     registry: &KernelRegistry,
     plan: &Arc<Plan>,
-    mut told: impl FnMut(Instant, DeviceId, &FusedNode),
+    mut on_fused: impl FnMut(Instant, DeviceId, &FusedNode),
 ) -> Result<Rewritten, (DeviceId, DeviceError)> {
     let index = PlanIndex::new(plan);
     let (mut nodes, mut steps) = (Vec::new(), Vec::new());
@@ -59,7 +59,7 @@ pub(crate) fn rewrite(
         })
         .map_err(|source| (id, source))?;
         for (node, step) in part.finish() {
-            told(started, id, &node);
+            on_fused(started, id, &node);
             nodes.push(Arc::new(node));
             steps.push(step);
         }

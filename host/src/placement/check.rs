@@ -12,8 +12,8 @@ use crate::names::DeviceId;
 use crate::partition::Assignment;
 use crate::partition::PartitionError;
 use crate::partition::RunRequest;
-use crate::partition::cut;
 use crate::partition::has_one_memory;
+use crate::partition::partition;
 use crate::placement::legality::Draft;
 use crate::placement::legality::first_violation;
 use crate::placement::memory::Capacity;
@@ -128,7 +128,7 @@ impl Placement {
     ///
     /// # Errors
     /// [`PartitionError`] if the request does not fit the graph. A placement always does.
-    pub fn cut(&self, request: &RunRequest) -> Result<Plan, PartitionError> {
+    pub fn partition(&self, request: &RunRequest) -> Result<Plan, PartitionError> {
         let has_one_memory = has_one_memory(self.device_set());
         let assignment = Assignment::new(
             &self.candidates,
@@ -137,7 +137,7 @@ impl Placement {
             self.start_order.as_deref(),
             self.queues.as_deref(),
         );
-        cut(&assignment, request)
+        partition(&assignment, request)
     }
 
     /// What a run of the whole graph moves, in the order of the producers. Computed anew on each

@@ -1,4 +1,4 @@
-//! The same plan with fewer steps.
+//! Fuses steps of a plan.
 
 use rustc_hash::FxHashMap;
 
@@ -8,23 +8,23 @@ use super::plan::StepId;
 use super::plan::ValueId;
 use crate::graph::Csr;
 
-/// Steps that execute one node each, replaced by the last of them.
+/// A set of steps that execute one node each, to be replaced by the last of them.
 #[derive(Debug, Clone)]
 pub(crate) struct FusedStep {
-    /// In the order of the plan; nothing else reads the values of any but the last, or waits for
-    /// one.
+    /// In the order of the plan. No other step reads the values of any but the last step, or waits
+    /// for one.
     pub(crate) steps: Vec<StepId>,
-    /// What the last one reads from now on.
+    /// The inputs of the fused step.
     pub(crate) inputs: Vec<ValueId>,
 }
 
-/// A step that is gone.
+/// Marks a step that was removed.
 const GONE: u32 = u32::MAX;
 
 impl Plan {
-    /// The same plan with each of these sets of steps in one step; also, per set, that step.
+    /// Returns the plan with each of these sets fused into one step, and that step per set.
     pub(crate) fn with_fused(&self, fused: &[FusedStep]) -> (Self, Vec<StepId>) {
-        // Per step the one that is executed in its place.
+        // Per step the step that replaces it.
         let mut stands_for: Vec<u32> = self.step_ids().collect();
         let mut inputs_of = FxHashMap::default();
         for set in fused {
@@ -117,7 +117,7 @@ impl Plan {
         (plan, fused.iter().map(last).collect())
     }
 
-    /// Edges as in `old`, between what is left of its steps; those within a set are gone.
+    /// Copies the edges of `old` between the remaining steps, without those within a set.
     fn link(&mut self, old: &Self, stands_for: &[u32], new_step: &[u32]) {
         let mut rows: Vec<Vec<u32>> = vec![Vec::new(); self.steps.len()];
         for id in old.step_ids() {

@@ -1,25 +1,26 @@
-//! The plan of a run: data only.
+//! The plan of a run, as plain data.
 //!
-//! Comes from [`crate::placement::Placement::cut`], goes to [`crate::execute`] (and later to a
-//! simulator, to remote peers and to compiled devices, each of which takes one [`Partition`]).
-//! Knows graph ids and device ids, no device and no kernel.
+//! [`crate::placement::Placement::partition`] creates plans and [`crate::execute`] executes them
+//! (later also a simulator, remote peers and compiled devices, each of which takes one
+//! [`Partition`]). A plan refers to graph ids and device ids; it depends on no device and no
+//! kernel.
 //!
-//! Which part is for what:
+//! The parts of a plan:
 //!
 //! - [`Partition`]: the steps of one device, in topological order. A device that executes a
-//!   partition as a whole, or a remote peer, needs nothing else but the [`Transfer`]s that its
-//!   steps name: partitions meet only in transfers.
-//! - [`Step`]: what a device does: execute a node, send, receive, take a feed, hand out a fetch.
-//!   [`Plan::successors`] and [`Step::n_waits`] are what dependency counting needs. Dead tensors
-//!   will travel the same edges as live ones; a frame of a loop will be a fresh set of counters and
-//!   values over the same steps.
-//! - [`Value`]: where one tensor stands in one memory, and how many readers it has: what dropping
-//!   after the last reader and memory planning need. Each value is written by one step, once in a
-//!   run (later: once in an iteration).
-//! - [`Transfer`]: one send/receive pair. Sending and receiving are steps of their own, so they may
-//!   be asynchronous.
-//! - [`Plan::back_edges`]: the loops' back edges, which no step waits for. They are kept so that
-//!   nothing is lost; plans that have some cannot be executed yet, and [`crate::execute`] says so.
+//!   partition as a whole, or a remote peer, needs only the partition and the [`Transfer`]s that
+//!   its steps name: partitions interact only by transfers.
+//! - [`Step`]: what a device does: execute a node, send, receive, take a feed, or output a fetch.
+//!   [`Plan::successors`] and [`Step::n_waits`] are for dependency counting. Dead tensors will
+//!   travel the same edges as live ones; a frame of a loop will be a new set of counters and values
+//!   over the same steps.
+//! - [`Value`]: a tensor in one memory, with its number of readers. Dropping after the last reader
+//!   and memory planning need it. Each value is written by one step, once per run (later: once per
+//!   iteration).
+//! - [`Transfer`]: one send/receive pair. Sending and receiving are separate steps, so they may be
+//!   asynchronous.
+//! - [`Plan::back_edges`]: the back edges of loops, which no step waits for. They are kept for
+//!   later use; [`crate::execute`] rejects plans that have any.
 
 mod fuse;
 #[expect(clippy::module_inception, reason = "the type gives the file its name")]

@@ -9,51 +9,52 @@ use crate::names::DeviceId;
 
 use super::transfer::{MemorySpace, Transfer, TransferId};
 
-/// A step of one plan, `0..plan.steps().len()`. The numbers are a topological order of the whole
-/// plan.
+/// The id of a step of one plan, `0..plan.steps().len()`. The ids are a topological order of the
+/// whole plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StepId(pub u32);
 
-/// A value of one plan, `0..plan.values().len()`; the outputs of one step are consecutive.
+/// The id of a value of one plan, `0..plan.values().len()`. The outputs of one step are
+/// consecutive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ValueId(pub u32);
 
 impl StepId {
-    /// As an index.
+    /// Returns the id as an index.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
 impl ValueId {
-    /// As an index.
+    /// Returns the id as an index.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// What a step does.
+/// The kind of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StepKind {
-    /// Executes a node. One output value per output of the node.
+    /// Executes a node. Has one output value per output of the node.
     Execute(NodeId),
-    /// Hands a transfer's tensor over; reads [`Transfer::sent`].
+    /// Sends the tensor of a transfer; reads [`Transfer::sent`].
     Send(TransferId),
-    /// Takes a transfer's tensor in; writes [`Transfer::received`]. Waits for the send.
+    /// Receives the tensor of a transfer; writes [`Transfer::received`]. Waits for the send.
     Receive(TransferId),
     /// Takes feed `n` (of [`Plan::feeds`]) from the caller, once per device and memory that reads
     /// it.
     Feed(u32),
-    /// Hands fetch `n` (of [`Plan::fetches`]) to the caller.
+    /// Returns fetch `n` (of [`Plan::fetches`]) to the caller.
     Fetch(u32),
 }
 
-/// One thing that a device does in a run.
+/// One unit of work of a device in a run.
 #[derive(Debug, Clone)]
 pub struct Step {
-    /// What.
+    /// Kind of the step.
     pub kind: StepKind,
-    /// Where.
+    /// Device that executes it.
     pub device: DeviceId,
     /// Values that it reads, in slot order; one entry per read.
     pub inputs: SmallVec<[ValueId; 3]>,
@@ -61,23 +62,24 @@ pub struct Step {
     pub first_output: u32,
     /// Number of values that it writes.
     pub n_outputs: u32,
-    /// Number of edges that lead here: entries of [`Plan::successors`] that name this step.
+    /// Number of incoming edges: entries of [`Plan::successors`] that name this step.
     pub n_waits: u32,
-    /// Of the steps that could start, the largest starts first; then the smallest [`StepId`].
+    /// Among ready steps, the one with the highest priority starts first; among equals, the one
+    /// with the smallest [`StepId`].
     pub priority: i32,
-    /// Compute queue of the device that the placement asks for. Advice: devices with one queue, as
-    /// all of type CPU, and the executor, which starts any step that is ready, do not look at
-    /// it.
+    /// Compute queue of the device that the placement requests. This is a hint. Devices with one
+    /// queue (such as all devices of type CPU) ignore it, and so does the executor, which starts
+    /// any ready step.
     pub queue: u32,
 }
 
 impl Step {
-    /// The values that it writes, in slot order.
+    /// Returns the values that it writes, in slot order.
     pub fn outputs(&self) -> impl ExactSizeIterator<Item = ValueId> + use<> {
         (self.first_output..self.first_output + self.n_outputs).map(ValueId)
     }
 
-    /// The same, as positions in [`Plan::values`].
+    /// Returns the values that it writes, as indices into [`Plan::values`].
     pub fn output_range(&self) -> Range<usize> {
         let first = self.first_output as usize;
         first..first + self.n_outputs as usize
@@ -91,9 +93,9 @@ pub struct Value {
     pub tensor: TensorId,
     /// The device that holds it.
     pub device: DeviceId,
-    /// In which of its memories.
+    /// The memory space on that device.
     pub space: MemorySpace,
-    /// Number of reads; it is dropped after the last one. 0 = dropped at once.
+    /// Number of reads. The value is dropped after the last one; with 0, at once.
     pub n_readers: u32,
 }
 
@@ -106,27 +108,27 @@ pub struct Partition {
     pub steps: Vec<StepId>,
 }
 
-/// A tensor that the caller gives.
+/// A tensor that the caller feeds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Feed {
-    /// The tensor that is replaced.
+    /// The tensor that the feed replaces.
     pub tensor: TensorId,
-    /// The steps that take it in, one per device and memory that reads it; none where nothing that
-    /// runs reads it.
+    /// The steps that take it, one per device and memory that reads it; empty if no executed step
+    /// reads it.
     pub steps: Vec<StepId>,
 }
 
-/// A tensor that the caller wants.
+/// A tensor that the caller fetches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fetch {
-    /// Handed out by a step.
+    /// A tensor that a step returns.
     Step(TensorId, StepId),
-    /// The very tensor that the caller feeds.
+    /// The tensor that the caller feeds, unchanged.
     Fed(TensorId, u32),
 }
 
 impl Fetch {
-    /// The tensor.
+    /// Returns the fetched tensor.
     pub fn tensor(&self) -> TensorId {
         match *self {
             Self::Step(tensor, _) | Self::Fed(tensor, _) => tensor,
@@ -134,12 +136,12 @@ impl Fetch {
     }
 }
 
-/// What a run does, on which devices, in which order. Immutable, and valid for any number of runs,
-/// also at one time.
+/// The steps of a run, with their devices and order. Immutable, and valid for any number of runs,
+/// including concurrent ones.
 ///
-/// [`crate::placement::Placement::cut`] alone makes plans and holds their invariants: no cycle;
-/// each node at most once; steps of different devices meet only in transfers; every value is
-/// written by one step.
+/// Only [`crate::placement::Placement::partition`] creates plans, and it guarantees their
+/// invariants: there is no cycle; each node occurs at most once; steps of different devices
+/// interact only by transfers; every value is written by one step.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
     pub(crate) partitions: Vec<Partition>,
@@ -153,57 +155,58 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// One partition per device that does something, in the order of the device set.
+    /// Returns one partition per device that has steps, in the order of the device set.
     pub fn partitions(&self) -> &[Partition] {
         &self.partitions
     }
 
-    /// All steps, in a topological order.
+    /// Returns all steps, in topological order.
     pub fn steps(&self) -> &[Step] {
         &self.steps
     }
 
-    /// A step.
+    /// Returns a step.
     ///
     /// # Panics
-    /// If there is none of this id.
+    /// If no step has this id.
     pub fn step(&self, id: StepId) -> &Step {
         &self.steps[id.index()]
     }
 
-    /// Steps that wait for each step: one entry per value read, per control edge, and from each
-    /// send to its receive.
+    /// Returns the steps that depend on each step: one entry per value read, per control edge, and
+    /// from each send to its receive.
     pub fn successors(&self) -> &Csr {
         &self.successors
     }
 
-    /// All values.
+    /// Returns all values.
     pub fn values(&self) -> &[Value] {
         &self.values
     }
 
-    /// All transfers between devices, or between the memories of one, those of constants too, which
-    /// no run makes ([`Transfer::is_once`]). Feeds and fetches are not among them.
+    /// Returns all transfers between devices or between the memories of one device. Includes
+    /// transfers of constants, which no run executes ([`Transfer::is_once`]). Excludes feeds and
+    /// fetches.
     pub fn transfers(&self) -> &[Transfer] {
         &self.transfers
     }
 
-    /// What the caller gives, in the order asked for.
+    /// Returns the feeds, in the order of the request.
     pub fn feeds(&self) -> &[Feed] {
         &self.feeds
     }
 
-    /// What the caller gets, in the order asked for.
+    /// Returns the fetches, in the order of the request.
     pub fn fetches(&self) -> &[Fetch] {
         &self.fetches
     }
 
-    /// (from, to) nodes of the loops' back edges.
+    /// Returns the (from, to) nodes of the back edges of loops.
     pub fn back_edges(&self) -> &[(NodeId, NodeId)] {
         &self.back_edges
     }
 
-    /// Nodes that run, in a topological order, with their devices.
+    /// Returns the nodes that run, in topological order, with their devices.
     pub fn nodes(&self) -> impl Iterator<Item = (NodeId, DeviceId)> + '_ {
         self.steps.iter().filter_map(|step| match step.kind {
             StepKind::Execute(node) => Some((node, step.device)),
@@ -211,13 +214,13 @@ impl Plan {
         })
     }
 
-    /// The transfers that each run makes.
+    /// Returns the transfers that each run executes.
     pub fn run_transfers(&self) -> impl Iterator<Item = &Transfer> {
         self.transfers.iter().filter(|transfer| !transfer.is_once)
     }
 
-    /// Bytes that the transfers of one run move, where known: (sum of the known, at most
-    /// `u64::MAX`; number of unknown ones).
+    /// Returns the bytes that the transfers of one run move: (sum of the known sizes, at most
+    /// `u64::MAX`; number of transfers of unknown size).
     pub fn transfer_bytes(&self) -> (u64, usize) {
         self.run_transfers()
             .fold((0, 0), |(bytes, unknown), transfer| match transfer.bytes {
@@ -226,7 +229,7 @@ impl Plan {
             })
     }
 
-    /// Ids of all steps.
+    /// Returns the ids of all steps.
     pub fn step_ids(&self) -> Range<u32> {
         0..u32::try_from(self.steps.len()).expect("step ids are 32 bits wide")
     }

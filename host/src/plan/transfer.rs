@@ -1,4 +1,4 @@
-//! What crosses from one device, or one memory, to another.
+//! Transfers between devices and between memories.
 
 use crate::graph::{Graph, NodeId, TensorId};
 use crate::names::DeviceId;
@@ -8,43 +8,44 @@ use crate::names::RendezvousKey;
 
 use super::ValueId;
 
-/// What local sessions write for the incarnation of the source, as in TensorFlow: both ends are of
-/// this process.
+/// The incarnation of the source in keys of local sessions, as in TensorFlow: both ends are in this
+/// process.
 const LOCAL_INCARNATION: u64 = 1;
 
-/// A transfer of one plan: its position in [`super::Plan::transfers`].
+/// The id of a transfer of one plan: its index in [`super::Plan::transfers`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TransferId(pub u32);
 
 impl TransferId {
-    /// As an index.
+    /// Returns the id as an index.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// Which memory of a device (TensorFlow `MemoryType`). Devices of type CPU have one memory, which
-/// is always [`MemorySpace::Device`].
+/// The memory space of a device (TensorFlow `MemoryType`). Devices of type CPU have one memory
+/// space, which is always [`MemorySpace::Device`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub enum MemorySpace {
-    /// The device's own.
+    /// The device's own memory.
     #[default]
     Device,
-    /// The host's, on behalf of the device: strings, resources, and kernels' host-memory arguments.
+    /// Host memory on behalf of the device: strings, resources, and host-memory arguments of
+    /// kernels.
     Host,
 }
 
-/// What a transfer carries.
+/// The payload of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Payload {
     /// A tensor.
     Tensor(TensorId),
-    /// Only the fact that the node has run.
+    /// Only the fact that the node has run (a control edge).
     Control(NodeId),
 }
 
 impl Payload {
-    /// The node that it comes from.
+    /// Returns the node that produces it.
     ///
     /// # Panics
     /// If the graph has no such tensor.
@@ -55,7 +56,7 @@ impl Payload {
         }
     }
 
-    /// `NODE:SLOT`, or `^NODE` for control.
+    /// Returns `NODE:SLOT`, or `^NODE` for a control edge.
     ///
     /// # Panics
     /// If the graph has no such tensor or node.
@@ -66,13 +67,13 @@ impl Payload {
         }
     }
 
-    /// The key of its transfer between the devices of these names, outside of loops. The edge is
-    /// `edge_EDGE_NODE` with [`Transfer::edge`] and the producer. Made when somebody wants to see
-    /// it: plans keep no texts.
+    /// Returns the rendezvous key of its transfer between the named devices, outside of loops. The
+    /// edge name is `edge_EDGE_NODE`, from [`Transfer::edge`] and the producer. Computed on demand:
+    /// plans store no strings.
     ///
     /// # Errors
-    /// [`NameError::Key`], where the producer's name has a semicolon. Imported graphs have no such
-    /// names, own graphs may.
+    /// [`NameError::Key`] if the producer's name contains a semicolon. Names in imported graphs
+    /// never do; names in graphs built by an app may.
     ///
     /// # Panics
     /// If the graph has no such tensor or node.
@@ -90,39 +91,40 @@ impl Payload {
     }
 }
 
-/// One send/receive pair (TensorFlow `_Send` and `_Recv`): a tensor on its way to one device,
-/// whatever the number of its consumers there, or a control edge.
+/// One send/receive pair (TensorFlow `_Send` and `_Recv`): a tensor that is sent to one device,
+/// regardless of the number of consumers there, or a control edge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transfer {
-    /// What it carries.
+    /// The payload.
     pub payload: Payload,
     /// The device that sends.
     pub source: DeviceId,
-    /// The memory that the tensor comes from.
+    /// The memory space that the tensor comes from.
     pub source_space: MemorySpace,
-    /// The device that receives; the same as [`Self::source`] where only the memory differs.
+    /// The device that receives; equal to [`Self::source`] if only the memory space differs.
     pub destination: DeviceId,
-    /// The memory that the tensor goes to. [`MemorySpace::Host`] = the consumer wants host memory.
+    /// The memory space that the tensor goes to. [`MemorySpace::Host`] means that the consumer
+    /// reads host memory.
     pub destination_space: MemorySpace,
-    /// Bytes; `None` where unknown before the run, 0 for control.
+    /// Size in bytes; `None` if unknown before the run, 0 for a control edge.
     pub bytes: Option<u64>,
-    /// The edge that it was made for, a position in [`Graph::predecessors`]: the first, in node
-    /// order, of those that it serves. No two transfers of a plan have one edge.
+    /// The edge that it was created for, an index into [`Graph::predecessors`]: the first edge in
+    /// node order of those that it serves. No two transfers of a plan have the same edge.
     pub edge: u32,
-    /// Whether it is made once, when the plan is prepared, and never in a run: of a constant,
-    /// which does not run.
+    /// Whether it is executed once, when the plan is prepared, and never in a run. True for
+    /// constants, which do not run.
     pub is_once: bool,
-    /// The value that is sent; `None` for control.
+    /// The value that is sent; `None` for a control edge.
     pub sent: Option<ValueId>,
-    /// The value that arrives; `None` for control.
+    /// The value that is received; `None` for a control edge.
     pub received: Option<ValueId>,
 }
 
 impl Transfer {
-    /// The first consumer, in node order (`_dst` in TensorFlow).
+    /// Returns the first consumer in node order (`_dst` in TensorFlow).
     ///
     /// # Panics
-    /// If the graph is not the plan's.
+    /// If the graph is not the plan's graph.
     #[expect(clippy::cast_possible_truncation, reason = "node ids are 32 bits wide")]
     pub fn first_consumer(&self, graph: &Graph) -> NodeId {
         NodeId(graph.predecessors().row_of(self.edge as usize) as u32)

@@ -249,7 +249,7 @@ fn what_does_not_run_is_not_moved() {
         fetches: vec![output("last")],
         targets: Vec::new(),
     };
-    let cut = placement.cut(&request).unwrap();
+    let cut = placement.partition(&request).unwrap();
     let carried = |is_once: bool| -> Vec<String> {
         let transfers = cut.transfers().iter();
         let transfers = transfers.filter(|transfer| transfer.is_once == is_once);

@@ -86,7 +86,7 @@ fn plan(found: &Candidates, placed: &[u32]) -> Plan {
         targets: placement.graph().nodes().collect(),
         ..RunRequest::default()
     };
-    placement.cut(&request).unwrap()
+    placement.partition(&request).unwrap()
 }
 
 /// Where a value stands: `d` = in the device's memory, `h` = in the host's.

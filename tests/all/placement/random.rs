@@ -129,7 +129,7 @@ fn whole_run(placement: &Placement) -> Plan {
         fetches: fetches.collect(),
         ..RunRequest::default()
     };
-    placement.cut(&request).expect("nothing is fed")
+    placement.partition(&request).expect("nothing is fed")
 }
 
 /// A refusal is right where no device is left for some group: softly placed graphs are refused only

@@ -80,7 +80,7 @@ fuzz_target!(|case: Case| {
                 targets: graph.nodes().collect(),
                 ..RunRequest::default()
             };
-            let plan = placement.cut(&request).expect("a placement can be cut");
+            let plan = placement.partition(&request).expect("a placement can be cut");
             assert_eq!(plan.nodes().count(), n_nodes);
             assert_eq!(placement.summary().devices.len(), n_devices as usize);
         }

@@ -175,7 +175,7 @@ pub fn what_is_lent_comes_back() {
 
 /// A run of operations that wait for each other, as `Run` in the host has it: what `execute/run.rs`
 /// does between the parts that are included here, without kernels, deadlines that pass, and pool.
-struct Crew {
+struct ModelRun {
     gate: Gate,
     ready: ReadySet,
     /// Per operation the edges that lead to it, and those that are left.
@@ -186,14 +186,14 @@ struct Crew {
     fails_at: Option<u32>,
 }
 
-impl Crew {
+impl ModelRun {
     fn new(successors: &'static [&'static [u32]], fails_at: Option<u32>) -> Arc<Self> {
         let n_waits = |rank: u32| {
             let edges = successors.iter().flat_map(|row| row.iter());
             edges.filter(|&&successor| successor == rank).count()
         };
         let ranks = 0..u32::try_from(successors.len()).unwrap();
-        let crew = Self {
+        let run = Self {
             gate: Gate::new(successors.len()),
             ready: ReadySet::new(successors.len()),
             waits: ranks
@@ -206,13 +206,13 @@ impl Crew {
             successors,
             fails_at,
         };
-        for (rank, (n_waits, waits)) in (0..).zip(&crew.waits) {
+        for (rank, (n_waits, waits)) in (0..).zip(&run.waits) {
             waits.set(u32::try_from(*n_waits).unwrap());
             if *n_waits == 0 {
-                crew.ready.insert(rank);
+                run.ready.insert(rank);
             }
         }
-        Arc::new(crew)
+        Arc::new(run)
     }
 
     /// What the thread that called does.
@@ -225,7 +225,7 @@ impl Crew {
             self.gate
                 .sleep_until(|| self.gate.is_over() || !self.ready.is_empty());
         }
-        self.gate.sleep_until(|| self.gate.is_deserted());
+        self.gate.sleep_until(|| self.gate.is_idle());
     }
 
     /// The same where operations may be asynchronous, and nobody executes anything while they are
@@ -245,7 +245,7 @@ impl Crew {
                 self.gate.fail();
             }
         }
-        self.gate.sleep_until(|| self.gate.is_deserted());
+        self.gate.sleep_until(|| self.gate.is_idle());
     }
 
     /// An asynchronous operation ends, on a thread that executes nothing else.
@@ -330,20 +330,20 @@ impl Crew {
 /// The caller and one helper; the helper works once, as if it had been asked at the start.
 fn run(successors: &'static [&'static [u32]], fails_at: Option<u32>) {
     check(move || {
-        let crew = Crew::new(successors, fails_at);
+        let run = ModelRun::new(successors, fails_at);
         let helper = {
-            let crew = Arc::clone(&crew);
-            thread::spawn(move || crew.work())
+            let run = Arc::clone(&run);
+            thread::spawn(move || run.work())
         };
-        crew.drive();
-        assert!(crew.gate.is_over());
-        for (n_executed, value) in &crew.executed {
+        run.drive();
+        assert!(run.gate.is_over());
+        for (n_executed, value) in &run.executed {
             let n_executed = n_executed.load(Relaxed);
             assert!(
                 fails_at.is_some() || n_executed == 1,
                 "an operation is lost"
             );
-            if crew.gate.is_deserted() {
+            if run.gate.is_idle() {
                 // SAFETY: the checker panics if a helper still writes.
                 let written = value.with(|value| unsafe { *value });
                 assert_eq!(written as usize, n_executed);
@@ -374,17 +374,17 @@ pub fn a_run_that_fails_ends() {
 pub fn a_caller_with_a_deadline_hears_of_what_ends_later() {
     for fails_at in [None, Some(0)] {
         check(move || {
-            let crew = Crew::new(&[&[1], &[]], fails_at);
+            let run = ModelRun::new(&[&[1], &[]], fails_at);
             // Started already: the caller has taken it.
-            assert_eq!(crew.ready.pop(), Some(0));
+            assert_eq!(run.ready.pop(), Some(0));
             let kernel = {
-                let crew = Arc::clone(&crew);
-                thread::spawn(move || crew.end_async(0))
+                let run = Arc::clone(&run);
+                thread::spawn(move || run.end_async(0))
             };
-            crew.drive_async(|| false);
-            assert!(crew.gate.is_over() && crew.gate.is_deserted());
+            run.drive_async(|| false);
+            assert!(run.gate.is_over() && run.gate.is_idle());
             let counts = [1, usize::from(fails_at.is_none())];
-            for ((n_executed, value), expected) in crew.executed.iter().zip(counts) {
+            for ((n_executed, value), expected) in run.executed.iter().zip(counts) {
                 assert_eq!(n_executed.load(Relaxed), expected);
                 // SAFETY: the checker panics if somebody still writes.
                 let written = value.with(|value| unsafe { *value });
@@ -399,16 +399,16 @@ pub fn a_caller_with_a_deadline_hears_of_what_ends_later() {
 /// for both is executed once, by the caller, whichever of them ends last.
 pub fn what_waits_for_two_that_end_later_is_executed_once() {
     check(|| {
-        let crew = Crew::new(&[&[2], &[2], &[]], None);
+        let run = ModelRun::new(&[&[2], &[2], &[]], None);
         // Started already, both: the caller waits for neither of them alone.
-        assert_eq!((crew.ready.pop(), crew.ready.pop()), (Some(0), Some(1)));
+        assert_eq!((run.ready.pop(), run.ready.pop()), (Some(0), Some(1)));
         let copies = [0, 1].map(|rank| {
-            let crew = Arc::clone(&crew);
-            thread::spawn(move || crew.end_async(rank))
+            let run = Arc::clone(&run);
+            thread::spawn(move || run.end_async(rank))
         });
-        crew.drive_async(|| false);
-        assert!(crew.gate.is_over() && crew.gate.is_deserted());
-        for (n_executed, value) in &crew.executed {
+        run.drive_async(|| false);
+        assert!(run.gate.is_over() && run.gate.is_idle());
+        for (n_executed, value) in &run.executed {
             assert_eq!(n_executed.load(Relaxed), 1);
             // SAFETY: the checker panics if somebody still writes.
             assert_eq!(value.with(|value| unsafe { *value }), 1);
@@ -424,30 +424,30 @@ pub fn what_waits_for_two_that_end_later_is_executed_once() {
 pub fn a_caller_with_a_deadline_hears_of_an_interrupt() {
     for ends in [false, true] {
         check(move || {
-            let crew = Crew::new(&[&[1], &[]], None);
-            assert_eq!(crew.ready.pop(), Some(0));
+            let run = ModelRun::new(&[&[1], &[]], None);
+            assert_eq!(run.ready.pop(), Some(0));
             let is_interrupted = Arc::new(AtomicBool::new(false));
             let interrupter = {
-                let (crew, is_interrupted) = (Arc::clone(&crew), Arc::clone(&is_interrupted));
+                let (run, is_interrupted) = (Arc::clone(&run), Arc::clone(&is_interrupted));
                 thread::spawn(move || {
                     is_interrupted.store(true, SeqCst);
-                    crew.gate.wake_caller();
+                    run.gate.wake_caller();
                 })
             };
             let kernel = ends.then(|| {
-                let crew = Arc::clone(&crew);
-                thread::spawn(move || crew.end_async(0))
+                let run = Arc::clone(&run);
+                thread::spawn(move || run.end_async(0))
             });
-            crew.drive_async(|| is_interrupted.load(SeqCst));
-            let n_executed = |rank: usize| crew.executed[rank].0.load(Relaxed);
+            run.drive_async(|| is_interrupted.load(SeqCst));
+            let n_executed = |rank: usize| run.executed[rank].0.load(Relaxed);
             let is_complete = n_executed(1) == 1;
-            assert!(is_complete || crew.gate.has_failed());
+            assert!(is_complete || run.gate.has_failed());
             interrupter.join().unwrap();
             if let Some(kernel) = kernel {
                 kernel.join().unwrap();
             } else {
                 // Later than everybody else.
-                crew.end_async(0);
+                run.end_async(0);
                 assert_eq!(n_executed(0), 0);
             }
             assert_eq!(n_executed(1) == 1, is_complete);

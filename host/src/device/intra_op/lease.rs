@@ -1,4 +1,4 @@
-//! How what one thread owns is lent to others, and taken back.
+//! A lease: other threads use what one thread owns, until the owner ends it.
 
 use super::sync::AtomicUsize;
 use super::sync::Ordering::AcqRel;
@@ -10,11 +10,10 @@ use super::sync::current;
 use super::sync::park;
 use super::sync::spin_until;
 
-/// The bit of [`Lease::state`] that says that nobody may come any more; the others count the
-/// threads inside.
+/// The bit of [`Lease::state`] that marks a closed lease; the other bits count the threads inside.
 const CLOSED: usize = 1 << (usize::BITS - 1);
 
-/// Who uses what the thread that made it has lent.
+/// The threads that use what the owner shares.
 #[derive(Debug)]
 pub(super) struct Lease {
     state: AtomicUsize,
@@ -22,7 +21,7 @@ pub(super) struct Lease {
 }
 
 impl Lease {
-    /// Open, with nobody inside. The calling thread is the owner.
+    /// Creates an open lease without users. The calling thread is the owner.
     pub(super) fn new() -> Self {
         Self {
             state: AtomicUsize::new(0),
@@ -30,7 +29,8 @@ impl Lease {
         }
     }
 
-    /// Whether it is still open; then the owner waits for this thread from now on.
+    /// Enters the lease if it is still open, and returns whether it was. The owner waits for this
+    /// thread from then on.
     pub(super) fn enter(&self) -> bool {
         let mut state = self.state.load(Relaxed);
         while state & CLOSED == 0 {
@@ -45,24 +45,24 @@ impl Lease {
         false
     }
 
-    /// Ends what a successful [`Self::enter`] began. What this thread wrote, the owner sees when it
-    /// has closed.
+    /// Leaves after a successful [`Self::enter`]. The owner sees what this thread wrote once it has
+    /// closed the lease.
     pub(super) fn leave(&self) {
-        // Taken before: what is lent may be gone right after.
+        // Cloned before: the shared data may be gone right after.
         let owner = self.owner.clone();
         if self.state.fetch_sub(1, Release) == CLOSED + 1 {
             owner.unpark();
         }
     }
 
-    /// For the owner: lets nobody in any more, and waits for those inside.
+    /// Closes the lease and waits for the threads inside. Only the owner may call it.
     pub(super) fn close(&self) {
         self.state.fetch_or(CLOSED, AcqRel);
-        let is_deserted = || self.state.load(Acquire) == CLOSED;
-        if spin_until(is_deserted) {
+        let have_all_left = || self.state.load(Acquire) == CLOSED;
+        if spin_until(have_all_left) {
             return;
         }
-        while !is_deserted() {
+        while !have_all_left() {
             park();
         }
     }

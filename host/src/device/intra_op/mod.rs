@@ -1,8 +1,8 @@
-//! The threads that devices lend to loops inside their kernels.
+//! The intra-op thread pool: threads that execute parallel loops inside kernels.
 
 mod lease;
+mod parallel_loop;
 mod sync;
-mod team;
 
 use std::io;
 use std::sync::Arc;
@@ -23,71 +23,70 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use std::time::Instant;
 
-use team::Team;
+use parallel_loop::ParallelLoop;
 use tracing::warn;
 
 use crate::device::numa::pin_this_thread;
 use crate::trace::targets;
 
-/// How long a thread that attends looks for work after the last. ONNX Runtime's threads look for
-/// longer; in a run, and from one run to the next of a caller that only runs, the pauses are of
-/// some us.
-const ATTENDANCE: Duration = Duration::from_micros(100);
+/// How long a worker spins after its last work. ONNX Runtime's threads spin longer. Within a run,
+/// and between the runs of a caller that does nothing else, the pauses are a few us.
+const SPIN_TIME: Duration = Duration::from_micros(100);
 
-/// Looks between two readings of the clock.
-const N_LOOKS: u32 = 64;
+/// Checks between two clock readings.
+const N_CHECKS: u32 = 64;
 
-/// The threads that devices lend to loops inside their kernels (TensorFlow
+/// The thread pool that kernels of a device use for parallel loops (TensorFlow
 /// `intra_op_parallelism_threads`): a rayon pool, started when first asked for.
 ///
-/// Waking a thread that sleeps takes longer than most kernels. So others may *attend*: look for
-/// loops, busily, for 100 us after the last one. An executor asks for that where it has measured
-/// that it pays.
+/// Waking a sleeping thread takes longer than most kernels. So additional workers may *spin*: they
+/// check for parallel loops for 100 us after the last one. An executor asks for that if it has
+/// measured that it is faster.
 #[derive(Debug)]
 pub struct IntraOpPool {
     n_threads: usize,
-    /// Processors that its threads run on; none = all.
+    /// CPUs that its threads run on; empty means all.
     cpus: Arc<[u32]>,
-    /// Whether the threads are an app's, which has not asked for more of them.
+    /// Whether the threads belong to an app. Then the pool starts no others.
     is_lent: bool,
     threads: OnceLock<Option<Arc<rayon::ThreadPool>>>,
-    attendants: OnceLock<Vec<Attendant>>,
-    board: Arc<Board>,
+    workers: OnceLock<Vec<SpinningWorker>>,
+    open_loops: Arc<OpenLoops>,
 }
 
-/// Where loops are shown to the threads that attend.
+/// The open parallel loops, which spinning workers check for work.
 #[derive(Debug, Default)]
-struct Board {
-    /// The loops that go on.
-    teams: Mutex<Vec<Arc<Team>>>,
-    /// Loops shown so far.
-    n_shown: AtomicU64,
-    /// Threads that look at this moment.
-    n_looking: AtomicUsize,
+struct OpenLoops {
+    /// The loops that execute.
+    loops: Mutex<Vec<Arc<ParallelLoop>>>,
+    /// Number of loops added so far.
+    n_added: AtomicU64,
+    /// Number of workers that spin at this moment.
+    n_spinning: AtomicUsize,
 }
 
-/// A thread that may attend. Not one of rayon's: what waits there for a part of its loop executes
-/// whatever else there is to do, and would attend instead of going on.
+/// A worker thread that may spin. It is not one of rayon's: a rayon thread that waits for a part of
+/// its loop executes other jobs of its pool, and would spin instead of continuing its loop.
 #[derive(Debug)]
-struct Attendant {
-    /// Whether it attends, or has been asked to.
+struct SpinningWorker {
+    /// Whether it spins, or has been asked to.
     is_asked: Arc<AtomicBool>,
-    /// Wakes it; dropped, ends it.
-    ask: Option<Sender<Wish>>,
+    /// Wakes it; dropping the sender ends it.
+    ask: Option<Sender<KeepSpinning>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Whether it is still wanted.
-type Wish = Box<dyn Fn() -> bool + Send>;
+/// Returns whether the worker should continue to spin.
+type KeepSpinning = Box<dyn Fn() -> bool + Send>;
 
-/// Takes down what is shown when it is dropped: the loop is over, or has panicked.
-struct Shown<'a> {
-    board: &'a Board,
-    team: Arc<Team>,
+/// Removes a loop from the open loops when it is dropped: the loop is over, or has panicked.
+struct OpenLoop<'a> {
+    open_loops: &'a OpenLoops,
+    parallel_loop: Arc<ParallelLoop>,
 }
 
 impl IntraOpPool {
-    /// A pool of `n_threads` threads; 0 = one per core that this process may run on.
+    /// Creates a pool of `n_threads` threads; 0 means one per core that this process may run on.
     pub fn new(n_threads: usize) -> Self {
         let n_threads = match n_threads {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
@@ -98,14 +97,14 @@ impl IntraOpPool {
             cpus: Arc::default(),
             is_lent: false,
             threads: OnceLock::new(),
-            attendants: OnceLock::new(),
-            board: Arc::default(),
+            workers: OnceLock::new(),
+            open_loops: Arc::default(),
         }
     }
 
-    /// An app's own pool, which it may use for other work, too: nothing here waits for a thread of
-    /// it that is busy. No thread is started beside it, so none attends. A kernel that panics
-    /// on one of its threads fails its run, whatever the pool does with panics of its own work.
+    /// Uses an app's own rayon pool. The app may use it for other work, too: no loop waits for a
+    /// busy thread of it. No other threads are started, so no worker spins. If a kernel panics on
+    /// one of its threads, its run fails, regardless of the pool's panic handler.
     pub fn from_rayon(threads: Arc<rayon::ThreadPool>) -> Self {
         let n_threads = threads.current_num_threads();
         Self {
@@ -115,27 +114,27 @@ impl IntraOpPool {
         }
     }
 
-    /// The same, with threads that run on these processors alone; none = all. An app's own threads
-    /// run where they did. Where the system refuses, an event of level WARN says so, and they
-    /// run anywhere.
+    /// Restricts the pool's threads to these CPUs; empty means all. Threads of an app are not
+    /// changed. If the system refuses, the threads run on any CPU, and an event of level WARN
+    /// reports it.
     #[must_use]
     pub fn with_cpus(mut self, cpus: &[u32]) -> Self {
         self.cpus = cpus.into();
         self
     }
 
-    /// The processors that its threads run on; none = all.
+    /// Returns the CPUs that its threads run on; empty means all.
     pub fn cpus(&self) -> &[u32] {
         &self.cpus
     }
 
-    /// Number of threads that work on one loop at most, the caller's included.
+    /// Returns the maximum number of threads that work on one loop, including the caller's.
     pub fn n_threads(&self) -> usize {
         self.n_threads
     }
 
-    /// The threads, for loops that rayon shares out; `None` for a single thread, which the caller
-    /// has already, and where the system refuses threads.
+    /// Returns the rayon pool, for loops that rayon distributes; `None` for a single thread, which
+    /// is the caller's, and if the system cannot start the threads.
     pub fn rayon(&self) -> Option<&rayon::ThreadPool> {
         if self.n_threads == 1 {
             return None;
@@ -146,79 +145,82 @@ impl IntraOpPool {
                 let threads = rayon::ThreadPoolBuilder::new()
                     .num_threads(self.n_threads)
                     .thread_name(|index| format!("intra-op-{index}"))
-                    .start_handler(move |_| settle_on(&cpus))
+                    .start_handler(move |_| pin_to(&cpus))
                     .build();
                 threads.ok().map(Arc::new)
             })
             .as_deref()
     }
 
-    /// Calls `body(part)` once for each part of `0..n_parts`, on this thread and on those of the
-    /// pool that come. It never waits for one that has not come.
+    /// Calls `body(part)` once for each part of `0..n_parts`, on this thread and on the pool's
+    /// threads that join. It never waits for a thread that has not joined.
     ///
     /// # Panics
     /// If `body` does.
     pub fn for_each(&self, n_parts: usize, body: &(dyn Fn(usize) + Sync)) {
         let n_helpers = (self.n_threads - 1).min(n_parts.saturating_sub(1));
-        team::for_each(n_parts, body, |team| {
-            let shown = self.board.show(team);
-            let n_looking = self.board.n_looking.load(Relaxed);
+        parallel_loop::for_each(n_parts, body, |parallel_loop| {
+            let added = self.open_loops.add(parallel_loop);
+            let n_spinning = self.open_loops.n_spinning.load(Relaxed);
             if let Some(threads) = self.rayon() {
-                for helper in n_looking..n_helpers {
-                    let team = Arc::clone(team);
-                    threads.spawn(move || team.help(helper, n_helpers));
+                for helper in n_spinning..n_helpers {
+                    let parallel_loop = Arc::clone(parallel_loop);
+                    threads.spawn(move || parallel_loop.help(helper, n_helpers));
                 }
             }
-            shown
+            added
         });
     }
 
-    /// The same, without waking a thread that sleeps: those that attend come. It is worth it for
-    /// work of some 4 us, `for_each` for some 60 us.
+    /// Does the same as [`Self::for_each`] without waking threads: only spinning workers join. It
+    /// pays for work of about 4 us, `for_each` for about 60 us.
     ///
     /// # Panics
     /// If `body` does.
-    pub fn for_each_attended(&self, n_parts: usize, body: &(dyn Fn(usize) + Sync)) {
-        team::for_each(n_parts, body, |team| self.board.show(team));
+    pub fn for_each_spinning(&self, n_parts: usize, body: &(dyn Fn(usize) + Sync)) {
+        parallel_loop::for_each(n_parts, body, |parallel_loop| {
+            self.open_loops.add(parallel_loop)
+        });
     }
 
-    /// Whether threads look for work at this moment.
-    pub fn is_attended(&self) -> bool {
-        self.board.n_looking.load(Relaxed) > 0
+    /// Checks whether workers spin at this moment.
+    pub fn has_spinning_workers(&self) -> bool {
+        self.open_loops.n_spinning.load(Relaxed) > 0
     }
 
-    /// Asks threads to attend: one fewer than the pool has, as the caller works, too, and of those
-    /// the first for whose number `make_wish()` says yes. Each leaves before its time when it
-    /// says no.
-    pub(crate) fn gather<W>(&self, make_wish: impl Fn() -> W)
+    /// Asks workers to spin: at most one fewer than the pool has threads, because the caller works,
+    /// too, and only the first workers whose number `make_condition()` accepts. Each stops early
+    /// when the condition becomes false.
+    pub(crate) fn start_spinning<W>(&self, make_condition: impl Fn() -> W)
     where
         W: Fn(usize) -> bool + Send + 'static,
     {
-        let attendants = self.attendants.get_or_init(|| self.hire());
-        for (number, attendant) in attendants.iter().enumerate() {
-            if attendant.is_asked.load(Relaxed) || attendant.is_asked.swap(true, Acquire) {
+        let workers = self.workers.get_or_init(|| self.start_workers());
+        for (number, worker) in workers.iter().enumerate() {
+            if worker.is_asked.load(Relaxed) || worker.is_asked.swap(true, Acquire) {
                 continue;
             }
-            let wish = make_wish();
-            if !wish(number) {
-                attendant.is_asked.store(false, Relaxed);
+            let condition = make_condition();
+            if !condition(number) {
+                worker.is_asked.store(false, Relaxed);
                 return;
             }
-            attendant.ask(Box::new(move || wish(number)));
+            worker.ask(Box::new(move || condition(number)));
         }
     }
 
-    /// Starts the threads that may attend, as many of them as the system gives.
-    fn hire(&self) -> Vec<Attendant> {
+    /// Starts the workers that may spin, as many as the system can start.
+    fn start_workers(&self) -> Vec<SpinningWorker> {
         let n = if self.is_lent { 0 } else { self.n_threads - 1 };
-        let hired =
-            (0..n).map_while(|number| Attendant::hire(number, n, &self.board, &self.cpus).ok());
+        let hired = (0..n).map_while(|number| {
+            SpinningWorker::start(number, n, &self.open_loops, &self.cpus).ok()
+        });
         hired.collect()
     }
 }
 
-/// Lets the calling thread run on these processors alone; none = all.
-fn settle_on(cpus: &[u32]) {
+/// Restricts the calling thread to these CPUs; empty means all.
+fn pin_to(cpus: &[u32]) {
     if cpus.is_empty() {
         return;
     }
@@ -227,23 +229,28 @@ fn settle_on(cpus: &[u32]) {
             target: targets::DEVICE,
             ?cpus,
             error = %error,
-            "a thread of a device cannot be kept on its processors, it runs on any"
+            "cannot pin a worker thread to the device's CPUs, it runs on any CPU"
         );
     }
 }
 
-impl Attendant {
-    fn hire(number: usize, n: usize, board: &Arc<Board>, cpus: &Arc<[u32]>) -> io::Result<Self> {
+impl SpinningWorker {
+    fn start(
+        number: usize,
+        n: usize,
+        open_loops: &Arc<OpenLoops>,
+        cpus: &Arc<[u32]>,
+    ) -> io::Result<Self> {
         let is_asked = Arc::new(AtomicBool::new(false));
-        let (ask, wishes) = mpsc::channel::<Wish>();
-        let (asked, board) = (Arc::clone(&is_asked), Arc::clone(board));
+        let (ask, requests) = mpsc::channel::<KeepSpinning>();
+        let (asked, open_loops) = (Arc::clone(&is_asked), Arc::clone(open_loops));
         let cpus = Arc::clone(cpus);
         let thread = thread::Builder::new()
-            .name(format!("attendant-{number}"))
+            .name(format!("intra-op-spin-{number}"))
             .spawn(move || {
-                settle_on(&cpus);
-                for is_wanted in wishes {
-                    board.attend(number, n, is_wanted);
+                pin_to(&cpus);
+                for is_wanted in requests {
+                    open_loops.spin(number, n, is_wanted);
                     asked.store(false, Release);
                 }
             })?;
@@ -254,15 +261,15 @@ impl Attendant {
         })
     }
 
-    fn ask(&self, wish: Wish) {
+    fn ask(&self, condition: KeepSpinning) {
         if let Some(ask) = &self.ask {
-            // It listens until the pool is dropped.
-            let _ = ask.send(wish);
+            // It receives until the pool is dropped.
+            let _ = ask.send(condition);
         }
     }
 }
 
-impl Drop for Attendant {
+impl Drop for SpinningWorker {
     fn drop(&mut self) {
         self.ask = None;
         if let Some(thread) = self.thread.take() {
@@ -272,52 +279,57 @@ impl Drop for Attendant {
     }
 }
 
-impl Board {
-    /// Shows a loop, until what comes back is dropped.
-    fn show(&self, team: &Arc<Team>) -> Shown<'_> {
-        self.lock().push(Arc::clone(team));
-        self.n_shown.fetch_add(1, Release);
-        Shown {
-            board: self,
-            team: Arc::clone(team),
+impl OpenLoops {
+    /// Adds a loop until the returned guard is dropped.
+    fn add(&self, parallel_loop: &Arc<ParallelLoop>) -> OpenLoop<'_> {
+        self.lock().push(Arc::clone(parallel_loop));
+        self.n_added.fetch_add(1, Release);
+        OpenLoop {
+            open_loops: self,
+            parallel_loop: Arc::clone(parallel_loop),
         }
     }
 
-    /// Helps with what is shown, as helper `number` of `n`, until nothing has been for a while.
-    fn attend(&self, number: usize, n: usize, is_wanted: impl Fn() -> bool) {
+    /// Spins as worker `number` of `n`, and helps with open loops, until there has been none for a
+    /// while.
+    fn spin(&self, number: usize, n: usize, is_wanted: impl Fn() -> bool) {
         let mut n_seen = 0;
         let mut idle_since = Instant::now();
-        self.n_looking.fetch_add(1, Relaxed);
-        while is_wanted() && idle_since.elapsed() < ATTENDANCE {
-            for _ in 0..N_LOOKS {
-                let n_shown = self.n_shown.load(Acquire);
-                if n_shown == n_seen {
+        self.n_spinning.fetch_add(1, Relaxed);
+        while is_wanted() && idle_since.elapsed() < SPIN_TIME {
+            for _ in 0..N_CHECKS {
+                let n_added = self.n_added.load(Acquire);
+                if n_added == n_seen {
                     std::hint::spin_loop();
                     continue;
                 }
-                let open = self.lock().iter().find(|team| team.is_open()).cloned();
-                let Some(team) = open else {
-                    n_seen = n_shown;
+                let open = self
+                    .lock()
+                    .iter()
+                    .find(|parallel_loop| parallel_loop.is_open())
+                    .cloned();
+                let Some(parallel_loop) = open else {
+                    n_seen = n_added;
                     continue;
                 };
-                self.n_looking.fetch_sub(1, Relaxed);
-                team.help(number, n);
-                self.n_looking.fetch_add(1, Relaxed);
+                self.n_spinning.fetch_sub(1, Relaxed);
+                parallel_loop.help(number, n);
+                self.n_spinning.fetch_add(1, Relaxed);
                 idle_since = Instant::now();
             }
         }
-        self.n_looking.fetch_sub(1, Relaxed);
+        self.n_spinning.fetch_sub(1, Relaxed);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Team>>> {
-        self.teams.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<ParallelLoop>>> {
+        self.loops.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Shown<'_> {
+impl Drop for OpenLoop<'_> {
     fn drop(&mut self) {
-        let mut teams = self.board.lock();
-        teams.retain(|team| !Arc::ptr_eq(team, &self.team));
+        let mut loops = self.open_loops.lock();
+        loops.retain(|parallel_loop| !Arc::ptr_eq(parallel_loop, &self.parallel_loop));
     }
 }
 
@@ -332,8 +344,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_part_is_done_once_whoever_does_it() {
-        for is_attended in [false, true] {
+    fn every_part_is_done_once_by_any_thread() {
+        for has_spinning_workers in [false, true] {
             let pool = IntraOpPool::new(3);
             for n_parts in [0, 1, 2, 7, 100] {
                 for _ in 0..200 {
@@ -341,9 +353,9 @@ mod tests {
                     let body = |part: usize| {
                         counts[part].fetch_add(1, Relaxed);
                     };
-                    if is_attended {
-                        pool.gather(|| |_| true);
-                        pool.for_each_attended(n_parts, &body);
+                    if has_spinning_workers {
+                        pool.start_spinning(|| |_| true);
+                        pool.for_each_spinning(n_parts, &body);
                     } else {
                         pool.for_each(n_parts, &body);
                     }
@@ -363,27 +375,27 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_attend_come_without_being_woken_and_leave_when_unwanted() {
+    fn spinning_workers_join_without_being_woken_and_stop_when_unwanted() {
         let pool = IntraOpPool::new(2);
         let is_wanted = Arc::new(AtomicBool::new(true));
         let barrier = Barrier::new(2);
-        let wish = || {
+        let condition = || {
             let is_wanted = Arc::clone(&is_wanted);
             move |_| is_wanted.load(Relaxed)
         };
-        // The thread may leave, by the clock, between the look and the loop, which then is the
-        // caller's alone.
+        // The worker may stop by the clock between the check and the loop. Then the caller executes
+        // the loop alone.
         let comes = || {
-            pool.gather(wish);
-            if !pool.is_attended() {
+            pool.start_spinning(condition);
+            if !pool.has_spinning_workers() {
                 return false;
             }
             let caller = thread::current().id();
             let is_alone = AtomicBool::new(true);
-            pool.for_each_attended(2, &|_| {
+            pool.for_each_spinning(2, &|_| {
                 if thread::current().id() == caller {
                     let started = Instant::now();
-                    while is_alone.load(Relaxed) && started.elapsed() < ATTENDANCE {
+                    while is_alone.load(Relaxed) && started.elapsed() < SPIN_TIME {
                         std::hint::spin_loop();
                     }
                 } else {
@@ -394,47 +406,55 @@ mod tests {
         };
         let started = Instant::now();
         while !comes() {
-            assert!(started.elapsed() < Duration::from_secs(60), "nobody came");
+            assert!(
+                started.elapsed() < Duration::from_secs(60),
+                "no worker joined"
+            );
         }
         is_wanted.store(false, Relaxed);
-        while pool.is_attended() {
+        while pool.has_spinning_workers() {
             thread::yield_now();
         }
-        // Whoever is gone is free for others.
+        // A worker that has stopped is free for other loops.
         pool.for_each(2, &|_| {
             barrier.wait();
         });
     }
 
     #[test]
-    fn who_is_not_wanted_is_not_asked() {
+    fn an_unwanted_worker_is_not_asked() {
         let pool = IntraOpPool::new(4);
-        let n_wishes = AtomicU32::new(0);
-        pool.gather(|| {
-            n_wishes.fetch_add(1, Relaxed);
+        let n_conditions = AtomicU32::new(0);
+        pool.start_spinning(|| {
+            n_conditions.fetch_add(1, Relaxed);
             |number| number < 1
         });
-        assert_eq!(n_wishes.into_inner(), 2, "the first is, the second is not");
+        assert_eq!(
+            n_conditions.into_inner(),
+            2,
+            "the first is, the second is not"
+        );
         let asked = |pool: &IntraOpPool| {
-            let attendants = pool.attendants.get().unwrap().iter();
-            attendants.skip(1).any(|other| other.is_asked.load(Relaxed))
+            let workers = pool.workers.get().unwrap().iter();
+            workers.skip(1).any(|other| other.is_asked.load(Relaxed))
         };
         assert!(!asked(&pool));
-        IntraOpPool::new(1).gather(|| |_| unreachable!("a pool of one thread has none to ask"));
+        IntraOpPool::new(1)
+            .start_spinning(|| |_| unreachable!("a pool of one thread has none to ask"));
     }
 
     #[test]
-    fn loops_of_several_callers_are_shown_at_one_time() {
-        let board = Board::default();
-        team::for_each(1, &|_| (), |outer| {
-            let shown = board.show(outer);
-            team::for_each(1, &|_| (), |inner| board.show(inner));
-            let left = board.lock();
+    fn loops_of_several_callers_are_open_at_one_time() {
+        let open_loops = OpenLoops::default();
+        parallel_loop::for_each(1, &|_| (), |outer| {
+            let added = open_loops.add(outer);
+            parallel_loop::for_each(1, &|_| (), |inner| open_loops.add(inner));
+            let left = open_loops.lock();
             assert!(left.len() == 1 && Arc::ptr_eq(&left[0], outer));
             drop(left);
-            shown
+            added
         });
-        assert!(board.lock().is_empty());
+        assert!(open_loops.lock().is_empty());
     }
 
     #[test]
@@ -461,8 +481,8 @@ mod tests {
             }
         });
         assert_eq!(n_of_app.into_inner(), 1);
-        pool.gather(|| |_| -> bool { unreachable!("nobody is asked to attend") });
-        assert!(!pool.is_attended());
+        pool.start_spinning(|| |_| -> bool { unreachable!("no worker is asked to spin") });
+        assert!(!pool.has_spinning_workers());
     }
 
     #[test]
@@ -481,7 +501,7 @@ mod tests {
             outcome.unwrap_err().downcast_ref::<&str>(),
             Some(&"on the app's thread")
         );
-        // As a kernel does that shares its loop with rayon's own means.
+        // Like a kernel that uses the rayon pool directly.
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             pool.rayon().unwrap().install(|| panic!("inside rayon"))
         }));
@@ -495,7 +515,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn threads_run_on_their_processors_alone() {
+    fn threads_run_on_their_cpus_alone() {
         use crate::device::numa::schedulable_cpus;
 
         let before = schedulable_cpus();
@@ -504,7 +524,7 @@ mod tests {
         let found = pool.rayon().unwrap().broadcast(|_| schedulable_cpus());
         assert_eq!(found, [first, first]);
         assert_eq!(schedulable_cpus(), before, "the caller runs where it did");
-        // A processor that there is not: the system refuses, and the work is done all the same.
+        // A CPU that does not exist: the system refuses, and the work is done all the same.
         let pool = IntraOpPool::new(2).with_cpus(&[1023]);
         if !before.contains(&1023) {
             let found = pool.rayon().unwrap().broadcast(|_| schedulable_cpus());
@@ -525,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_reaches_the_caller_when_nobody_is_inside_any_more() {
+    fn a_panic_reaches_the_caller_when_no_thread_is_inside_any_more() {
         let pool = IntraOpPool::new(3);
         let n_inside = AtomicU32::new(0);
         let outcome = catch_unwind(AssertUnwindSafe(|| {

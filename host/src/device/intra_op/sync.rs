@@ -1,5 +1,5 @@
-//! What [`super::lease`] is made of. The package `tests/loom` compiles it with the model checker's
-//! atomics and threads in the place of these.
+//! The synchronization primitives of [`super::lease`]. The package `tests/loom` compiles it with
+//! the primitives of the model checker instead.
 
 pub(super) use std::sync::atomic::AtomicUsize;
 pub(super) use std::sync::atomic::Ordering;
@@ -7,12 +7,12 @@ pub(super) use std::thread::Thread;
 pub(super) use std::thread::current;
 pub(super) use std::thread::park;
 
-/// Looks before a thread sleeps: what it waits for are parts about as long as its own.
-const N_LOOKS: u32 = 2_000;
+/// Checks before a thread sleeps: it waits for parts about as long as its own.
+const N_CHECKS: u32 = 2_000;
 
-/// Looks for a while whether something is reached.
+/// Spins until the condition holds; returns false if it does not hold in time.
 pub(super) fn spin_until(is_reached: impl Fn() -> bool) -> bool {
-    for _ in 0..N_LOOKS {
+    for _ in 0..N_CHECKS {
         if is_reached() {
             return true;
         }

@@ -1,12 +1,12 @@
-//! By which contexts the steps of a plan copy, and what follows from that.
+//! The device contexts by which the steps of a plan copy, and what follows from them.
 
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::KernelCache;
 use super::Program;
-use super::Workshop;
-use super::asked;
-use super::kernel_device;
+use super::kernels::asked;
+use super::kernels::kernel_device;
 use crate::device::DeviceContext;
 use crate::device::KernelDevice;
 use crate::execute::error::ExecuteError;
@@ -19,22 +19,22 @@ use crate::plan::Plan;
 use crate::plan::StepId;
 use crate::plan::StepKind;
 
-/// What a plan's steps copy by, and when that has ended.
+/// The contexts of a plan's steps, and when their copies end.
 #[derive(Debug, Default)]
 pub(super) struct Contexts {
-    /// Per step its context, where the node has one of its own; empty where none has.
+    /// Per step its context, if the node has one of its own; empty if no node has one.
     own: Vec<Option<Arc<dyn DeviceContext>>>,
-    /// Per device whether it wants to know what its kernels have used; empty where none does.
+    /// Per device whether it records the tensors that its kernels access; empty if no device does.
     is_recording: Vec<bool>,
-    /// Per device whether its work may be under way when its kernels have returned; empty where
-    /// all work is done then.
+    /// Per device whether its work may continue after its kernels have returned; empty if no
+    /// device's does.
     is_deferred: Vec<bool>,
-    /// Per step whether it is a copy that may end later than it starts; empty where none does.
+    /// Per step whether it is a copy that may end later than it starts; empty if no step is.
     copies_later: Vec<bool>,
 }
 
 impl Contexts {
-    /// Whether a step is a copy that may end later than it starts.
+    /// Checks whether a step is a copy that may end later than it starts.
     pub(super) fn copies_later(&self, step: StepId) -> bool {
         flag(&self.copies_later, step.index())
     }
@@ -54,7 +54,7 @@ impl Contexts {
         for &id in &partition.steps {
             let own = self.own.get(id.index()).and_then(Option::as_ref);
             let context = own.unwrap_or_else(|| device.default_context());
-            // Most steps have the default context, which has been asked already.
+            // Most steps have the default context, which was checked above.
             if (own.is_some() || is_deferred) && context.copies_are_async() {
                 is_deferred = true;
                 if source_space(plan, id) == Some(MemorySpace::Device) {
@@ -69,38 +69,39 @@ impl Contexts {
 }
 
 impl Program {
-    /// The context of the node that a step executes, or of the one that has made what it moves.
+    /// Returns the context of the node that a step executes, or of the node that produced the
+    /// tensor it transfers.
     #[inline]
     pub(in crate::execute) fn context(&self, step: StepId) -> Option<&Arc<dyn DeviceContext>> {
         self.contexts.own.get(step.index())?.as_ref()
     }
 
-    /// Whether a device wants to know what its kernels have used.
+    /// Checks whether a device records the tensors that its kernels access.
     #[inline]
     pub(in crate::execute) fn is_recording(&self, device: DeviceId) -> bool {
         flag(&self.contexts.is_recording, device.index())
     }
 
-    /// Whether a device's work may still be under way when a kernel has returned: it records what
-    /// its kernels have used, or its contexts copy asynchronously.
+    /// Checks whether a device's work may continue after a kernel has returned: the device records
+    /// accessed tensors, or its contexts copy asynchronously.
     #[inline]
     pub(in crate::execute) fn is_deferred(&self, device: DeviceId) -> bool {
         flag(&self.contexts.is_deferred, device.index())
     }
 
-    /// Whether a step is a copy that may end later than it starts.
+    /// Checks whether a step is a copy that may end later than it starts.
     pub(in crate::execute) fn copies_later(&self, step: StepId) -> bool {
         self.contexts.copies_later(step)
     }
 }
 
-/// As [`Program::is_deferred`], of a device outside of a plan.
+/// Does the same as [`Program::is_deferred`] for a device outside of a plan.
 pub(super) fn is_deferred(device: &dyn KernelDevice) -> bool {
     device.records_accessed_tensors() || device.default_context().copies_are_async()
 }
 
-impl Workshop {
-    /// Asks the devices of a plan.
+impl KernelCache {
+    /// Collects the contexts of a plan from its devices.
     pub(super) fn contexts(&self, plan: &Plan) -> Result<Contexts, ExecuteError> {
         let mut contexts = Contexts {
             own: self.own_contexts(plan)?,
@@ -109,7 +110,7 @@ impl Workshop {
         let n_devices = self.devices.len();
         for partition in plan.partitions() {
             let device = kernel_device(&self.devices, partition.device)?;
-            asked(device, "saying when its work is done", || {
+            asked(device, "reporting when its work is done", || {
                 contexts.ask(plan, partition, device, n_devices);
                 Ok(())
             })?;
@@ -117,8 +118,8 @@ impl Workshop {
         Ok(contexts)
     }
 
-    /// Per step the context that its device gives its node; for a transfer, what the sender gives
-    /// the node that made the tensor.
+    /// Returns per step the context that its device assigns to its node. For a transfer, it is the
+    /// context that the sender assigns to the producer of the tensor.
     fn own_contexts(
         &self,
         plan: &Plan,
@@ -135,10 +136,10 @@ impl Workshop {
                 });
             let nodes: Vec<NodeId> = nodes.collect();
             let started = Instant::now();
-            let own = asked(device, "giving nodes their contexts", || {
+            let own = asked(device, "assigning contexts to nodes", || {
                 device.fill_context_map(&self.graph, &nodes)
             })?;
-            self.tell(started, partition.device, "fill_context_map", None, || {
+            self.report(started, partition.device, "fill_context_map", None, || {
                 format!(
                     "{} of {} nodes have a context of their own, all others {:?}",
                     own.len(),
@@ -170,8 +171,8 @@ impl Workshop {
     }
 }
 
-/// The memory that a step copies a tensor from, towards the host or another device; `None` for all
-/// other steps.
+/// Returns the memory from which a step copies a tensor to the host or to another device; `None`
+/// for all other steps.
 fn source_space(plan: &Plan, id: StepId) -> Option<MemorySpace> {
     let step = plan.step(id);
     match step.kind {

@@ -1,11 +1,11 @@
-//! Operations that end later than they start, on whichever thread: asynchronous kernels, and copies
-//! out of devices that say when they have ended. No thread waits for one.
+//! Operations that may end later than they start, on any thread: asynchronous kernels, and copies
+//! out of devices that report their end. No thread waits for a single one.
 
 use std::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
 use std::sync::Arc;
 
-use super::Visit;
+use super::OpExecution;
 use crate::device::AsyncKernel;
 use crate::device::AsyncKernelContext;
 use crate::device::DeviceContext;
@@ -22,18 +22,18 @@ use crate::tensor::Tensor;
 use crate::trace::Event;
 use crate::trace::TransferWay;
 
-/// What is started.
+/// The operation to start.
 pub(in crate::execute) enum LaterStart<'a> {
     /// A kernel.
     Kernel(&'a dyn AsyncKernel, Box<AsyncKernelContext>),
     /// A copy of this tensor to the host, by this context.
     Copy(&'a Arc<dyn DeviceContext>, Tensor),
-    /// Nothing: the tensor was sent by the direct way, and the operation has ended.
+    /// Nothing: the tensor was copied directly, and the operation has ended.
     Sent,
 }
 
-/// What an operation that may end later is started with, now, at `start_ns`; `None` for all other
-/// operations.
+/// Returns what is needed to start an operation that may end later, at `start_ns`; `None` for all
+/// other operations.
 pub(in crate::execute) fn start_later<'a>(
     stage: &'a Stage,
     request: &'a Request,
@@ -41,41 +41,46 @@ pub(in crate::execute) fn start_later<'a>(
     start_ns: u64,
     events: &mut Vec<Event>,
 ) -> Option<Result<LaterStart<'a>, ExecuteError>> {
-    let visit = Visit::new(stage, request, rank);
-    let start = catch_unwind(AssertUnwindSafe(|| match visit.operation.kind {
-        StepKind::Execute(node) => visit.kernel_start(node).transpose(),
-        StepKind::Send(_) | StepKind::Fetch(_) => visit.copy_start(start_ns, events).transpose(),
+    let execution = OpExecution::new(stage, request, rank);
+    let start = catch_unwind(AssertUnwindSafe(|| match execution.operation.kind {
+        StepKind::Execute(node) => execution.kernel_start(node).transpose(),
+        StepKind::Send(_) | StepKind::Fetch(_) => {
+            execution.copy_start(start_ns, events).transpose()
+        }
         StepKind::Receive(_) | StepKind::Feed(_) => None,
     }));
-    start.unwrap_or_else(|panic| Some(Err(visit.panicked(panic_message(&*panic)))))
+    start.unwrap_or_else(|panic| Some(Err(execution.panicked(panic_message(&*panic)))))
 }
 
-/// The error for an asynchronous kernel that panicked when it was started.
+/// Returns the error for an asynchronous kernel that panicked when it was started.
 pub(in crate::execute) fn kernel_panicked(
     stage: &Stage,
     request: &Request,
     rank: u32,
     panic: &(dyn std::any::Any + Send),
 ) -> ExecuteError {
-    Visit::new(stage, request, rank).panicked(panic_message(panic))
+    OpExecution::new(stage, request, rank).panicked(panic_message(panic))
 }
 
-/// The error for a copy that failed.
+/// Returns the error for a copy that failed.
 pub(in crate::execute) fn copy_failed(
     stage: &Stage,
     request: &Request,
     rank: u32,
     source: KernelError,
 ) -> ExecuteError {
-    let visit = Visit::new(stage, request, rank);
-    match visit.operation.kind {
-        StepKind::Send(id) => visit.lost(&visit.program.plan.transfers()[id.index()], source),
-        StepKind::Fetch(fetch) => visit.fetch_lost(fetch, source),
+    let execution = OpExecution::new(stage, request, rank);
+    match execution.operation.kind {
+        StepKind::Send(id) => {
+            execution.lost(&execution.program.plan.transfers()[id.index()], source)
+        }
+        StepKind::Fetch(fetch) => execution.fetch_lost(fetch, source),
         _ => unreachable!("only sends and fetches copy later"),
     }
 }
 
-/// Takes the outputs of an asynchronous kernel that has ended, and tells who listens.
+/// Takes the outputs of an asynchronous kernel that has ended, and reports its end to the
+/// listeners.
 pub(in crate::execute) fn end_kernel(
     stage: &Stage,
     request: &Request,
@@ -84,15 +89,15 @@ pub(in crate::execute) fn end_kernel(
     (context, result): (Option<AsyncKernelContext>, Result<(), KernelError>),
     events: &mut Vec<Event>,
 ) -> Result<(), ExecuteError> {
-    end(stage, request, rank, start_ns, events, |visit| {
-        let StepKind::Execute(node) = visit.operation.kind else {
+    end(stage, request, rank, start_ns, events, |execution| {
+        let StepKind::Execute(node) = execution.operation.kind else {
             unreachable!("only nodes have kernels");
         };
-        visit.take_outputs(node, context, result)
+        execution.take_outputs(node, context, result)
     })
 }
 
-/// Takes a tensor that was copied to the host, and tells who listens.
+/// Takes a tensor that was copied to the host, and reports the end of the copy to the listeners.
 pub(in crate::execute) fn end_copy(
     stage: &Stage,
     request: &Request,
@@ -101,9 +106,9 @@ pub(in crate::execute) fn end_copy(
     copied: Result<Tensor, KernelError>,
     events: &mut Vec<Event>,
 ) -> Result<(), ExecuteError> {
-    end(stage, request, rank, start_ns, events, |visit| {
+    end(stage, request, rank, start_ns, events, |execution| {
         let copied = copied.map_err(|source| copy_failed(stage, request, rank, source))?;
-        Ok(visit.take_copy(copied))
+        Ok(execution.take_copy(copied))
     })
 }
 
@@ -113,20 +118,22 @@ fn end(
     rank: u32,
     start_ns: u64,
     events: &mut Vec<Event>,
-    take: impl FnOnce(&Visit<'_>) -> Result<u64, ExecuteError>,
+    take: impl FnOnce(&OpExecution<'_>) -> Result<u64, ExecuteError>,
 ) -> Result<(), ExecuteError> {
     catch_unwind(AssertUnwindSafe(|| {
-        let visit = Visit::new(stage, request, rank);
-        let bytes = take(&visit)?;
+        let execution = OpExecution::new(stage, request, rank);
+        let bytes = take(&execution)?;
         if !stage.nanoseconds.is_empty() || request.listeners.is_any() {
-            visit.tell(start_ns, bytes, events);
+            execution.report(start_ns, bytes, events);
         }
         Ok(())
     }))
-    .unwrap_or_else(|panic| Err(Visit::new(stage, request, rank).panicked(panic_message(&*panic))))
+    .unwrap_or_else(|panic| {
+        Err(OpExecution::new(stage, request, rank).panicked(panic_message(&*panic)))
+    })
 }
 
-impl<'a> Visit<'a> {
+impl<'a> OpExecution<'a> {
     fn kernel_start(&self, node: NodeId) -> Result<Option<LaterStart<'a>>, ExecuteError> {
         let Some(Action::Kernel(kernel)) = &self.program.actions[self.operation.step.index()]
         else {
@@ -156,14 +163,14 @@ impl<'a> Visit<'a> {
         let tensor = tensor.expect("a value is written before it is read");
         let space = plan.values()[value as usize].space;
         if space == MemorySpace::Host || tensor.buffer().is_none() {
-            return Ok(None); // The host has it.
+            return Ok(None); // It is in host memory.
         }
         if let StepKind::Send(id) = self.operation.kind
             && let Some(copy) = self.direct_copy(&plan.transfers()[id.index()], tensor)?
         {
             self.hand_over(id, copy, TransferWay::Direct);
             if self.request.listeners.is_any() {
-                self.tell(start_ns, 0, events);
+                self.report(start_ns, 0, events);
             }
             return Ok(Some(LaterStart::Sent));
         }
@@ -172,7 +179,7 @@ impl<'a> Visit<'a> {
         Ok(Some(LaterStart::Copy(self.device_context(), tensor)))
     }
 
-    /// Takes what was copied to the host; gives its bytes.
+    /// Takes the tensor that was copied to the host; returns its bytes.
     fn take_copy(&self, copied: Tensor) -> u64 {
         let bytes = copied.len_bytes() as u64;
         match self.operation.kind {
@@ -187,8 +194,7 @@ impl<'a> Visit<'a> {
         bytes
     }
 
-    /// What an asynchronous kernel is started with: copies of its inputs where they stand in an
-    /// arena.
+    /// Returns the context of an asynchronous kernel, with copies of inputs that are in an arena.
     fn async_context(&self, node: NodeId) -> Result<AsyncKernelContext, ExecuteError> {
         let frame = self.stage.frame();
         let inputs = self.stage.compiled.inputs(self.operation).iter();
@@ -199,7 +205,7 @@ impl<'a> Visit<'a> {
         });
         let inputs: Vec<Tensor> = inputs.collect();
         let device = self.program.devices.get(self.operation.device);
-        let device = device.expect("preparing has looked at the devices");
+        let device = device.expect("preparing has checked the devices");
         let on_host = self.program.is_on_host[self.operation.outputs()].to_vec();
         let name = self.program.graph.node_name(node);
         let step = self.stage.step(self.operation.device);
@@ -216,7 +222,7 @@ impl<'a> Visit<'a> {
             .map_err(|source| self.failed(node, &[], source))
     }
 
-    /// Takes what an asynchronous kernel has made; gives its bytes.
+    /// Takes the outputs of an asynchronous kernel; returns their bytes.
     fn take_outputs(
         &self,
         node: NodeId,

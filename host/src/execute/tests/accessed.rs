@@ -502,7 +502,7 @@ impl Bench {
 
     fn prepare(&self, fetches: &[&str], targets: &[&str]) -> Arc<PreparedPlan> {
         let request = self.sketch.request(&["x"], fetches, targets);
-        let plan = self.sketch.cut(&[false, true], &request).unwrap();
+        let plan = self.sketch.partition(&[false, true], &request).unwrap();
         self.executor.prepare(&Arc::new(plan)).unwrap()
     }
 

@@ -139,7 +139,7 @@ impl Streams {
 
     fn prepare(&self, fetches: &[&str]) -> Result<Arc<PreparedPlan>, ExecuteError> {
         let request = self.sketch.request(&["x"], fetches, &[]);
-        let plan = self.sketch.cut(&[false, true], &request).unwrap();
+        let plan = self.sketch.partition(&[false, true], &request).unwrap();
         self.executor.prepare(&Arc::new(plan))
     }
 
@@ -206,7 +206,7 @@ fn a_device_that_has_no_contexts_to_give_refuses_the_plan() {
     let error = streams.prepare(&["s"]).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "device /job:localhost/replica:0/task:0/device:GPU:0, giving nodes their contexts: no streams left"
+        "device /job:localhost/replica:0/task:0/device:GPU:0 failed at assigning contexts to nodes: no streams left"
     );
     streams.device.fails.store(false, Ordering::Relaxed);
     assert_eq!(streams.run(&["s"]).0, [-1.0]);
@@ -309,7 +309,7 @@ impl Toys {
         let request = self.sketch.request(&["x"], &[fetch], &[]);
         let plan = self
             .sketch
-            .cut(&vec![true; self.n_devices], &request)
+            .partition(&vec![true; self.n_devices], &request)
             .unwrap();
         self.executor.prepare(&Arc::new(plan))
     }

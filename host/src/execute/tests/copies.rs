@@ -282,7 +282,10 @@ impl Bench {
     /// A plan that is fed `x`.
     fn prepare(&self, fetches: &[&str], targets: &[&str]) -> Arc<PreparedPlan> {
         let request = self.sketch.request(&["x"], fetches, targets);
-        let plan = self.sketch.cut(&self.has_one_memory, &request).unwrap();
+        let plan = self
+            .sketch
+            .partition(&self.has_one_memory, &request)
+            .unwrap();
         self.executor.prepare(&Arc::new(plan)).unwrap()
     }
 
@@ -471,7 +474,7 @@ fn a_run_ends_with_its_devices_unless_nobody_wants_that() {
         match is_wanted {
             true => assert_eq!(
                 run().unwrap_err().to_string(),
-                format!("device {GPU}, finishing the work of a run: fell off the bus")
+                format!("device {GPU} failed at finishing the work of a run: fell off the bus")
             ),
             false => assert!(run().is_ok()),
         }
@@ -530,10 +533,15 @@ fn a_device_that_panics_when_it_is_asked_refuses_the_plan() {
     let bench = Bench::new(TWO, &threads(1), Copy::finish);
     bench.port.port.is_cursed.store(true, Ordering::Relaxed);
     let request = bench.sketch.request(&["x"], &["a"], &[]);
-    let plan = Arc::new(bench.sketch.cut(&bench.has_one_memory, &request).unwrap());
+    let plan = Arc::new(
+        bench
+            .sketch
+            .partition(&bench.has_one_memory, &request)
+            .unwrap(),
+    );
     assert_eq!(
         bench.executor.prepare(&plan).unwrap_err().to_string(),
-        format!("device {GPU}, saying when its work is done: {GPU}: it panicked: who knows")
+        format!("device {GPU} failed at reporting when its work is done: {GPU}: it panicked: who knows")
     );
     bench.port.port.is_cursed.store(false, Ordering::Relaxed);
     bench.check(&["a"], &[-1.0]);

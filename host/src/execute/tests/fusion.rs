@@ -110,7 +110,7 @@ impl Fused {
     }
 
     fn plan(&self, sketch: &Sketch, request: &RunRequest) -> Arc<Plan> {
-        let plan = sketch.cut(&self.world.has_one_memory(), request);
+        let plan = sketch.partition(&self.world.has_one_memory(), request);
         Arc::new(plan.unwrap())
     }
 
@@ -322,7 +322,7 @@ fn refusal(text: &str, request: (&[&str], &[&str], &[&str]), nodes: &[&str]) -> 
 #[test]
 fn what_somebody_else_needs_is_not_fused_away() {
     let chain = "x = Placeholder() @ 0\n a = Neg(x) @ 0\n b = Neg(a) @ 0\n";
-    let prefix = "device /job:localhost/replica:0/task:0/device:CPU:0, rewriting its part of the graph: fusing `a`, `b` into `NegNeg`: ";
+    let prefix = "device /job:localhost/replica:0/task:0/device:CPU:0 failed at rewriting its part of the graph: fusing `a`, `b` into `NegNeg`: ";
     let message = refusal(chain, (&["x"], &["b", "a"], &[]), &["a", "b"]);
     assert_eq!(message, format!("{prefix}the caller needs `a`, too"));
     let sent = format!("{chain} far = Neg(a) @ 1");

@@ -1,4 +1,4 @@
-//! Lays the steps out.
+//! Creates the steps, values and transfers of a plan.
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -12,27 +12,28 @@ use crate::plan::{
     TransferId, Value, ValueId,
 };
 
-/// Steps that only move tensors start before kernels: something waits for them elsewhere.
+/// The priority of steps that only move tensors. They start before kernels, because a step
+/// elsewhere waits for them.
 const MOVES_FIRST: i32 = i32::MAX;
 
-/// A plan on its way.
-pub(super) struct Cutter<'a> {
+/// A plan under construction.
+pub(super) struct Partitioner<'a> {
     assignment: &'a Assignment<'a>,
     pruned: &'a Pruned,
     plan: Plan,
-    /// Step that writes each value.
+    /// Per value the step that writes it.
     writers: Vec<StepId>,
-    /// Step that executes each node, or [`NONE`].
+    /// Per node the step that executes it, or [`NONE`].
     executes: Vec<u32>,
-    /// Tensors that came to a device, from another one or from the caller.
+    /// Tensors that arrive at a device, from another device or from the caller.
     arrivals: FxHashMap<(TensorId, DeviceId, MemorySpace), ValueId>,
-    /// Control edges that came to a device: the receiving step.
+    /// Control edges that arrive at a device: the receiving step.
     control_arrivals: FxHashMap<(NodeId, DeviceId), StepId>,
     /// (from, to) steps.
     edges: Vec<(StepId, StepId)>,
 }
 
-impl<'a> Cutter<'a> {
+impl<'a> Partitioner<'a> {
     pub(super) fn new(assignment: &'a Assignment<'a>, pruned: &'a Pruned) -> Self {
         Self {
             assignment,
@@ -46,7 +47,7 @@ impl<'a> Cutter<'a> {
         }
     }
 
-    pub(super) fn cut(mut self, request: &RunRequest) -> Result<Plan, PartitionError> {
+    pub(super) fn partition(mut self, request: &RunRequest) -> Result<Plan, PartitionError> {
         self.plan.feeds = request
             .feeds
             .iter()
@@ -55,8 +56,8 @@ impl<'a> Cutter<'a> {
                 steps: Vec::new(),
             })
             .collect();
-        // Node ids are topological, and a transfer is laid out when its first consumer is: so steps
-        // are, too.
+        // Node ids are topological, and a transfer is added with its first consumer. So step ids
+        // are topological, too.
         for node in self.assignment.graph.nodes() {
             if self.pruned.runs[node.index()] {
                 self.execute(node)?;
@@ -125,8 +126,8 @@ impl<'a> Cutter<'a> {
         Ok(())
     }
 
-    /// Where a tensor stands for readers on `device`: at home, or where a transfer or the caller
-    /// brings it.
+    /// Returns the value that readers on `device` read: the producer's own value, or the one that a
+    /// transfer or feed writes.
     fn arrival(
         &mut self,
         tensor: TensorId,
@@ -152,7 +153,7 @@ impl<'a> Cutter<'a> {
         if (source, source_space) == (device, space) {
             return Ok(sent);
         }
-        // A reference may change between two reads, so each reader has a transfer of its own.
+        // A reference may change between two reads, so each reader has its own transfer.
         let is_shared = !self.assignment.graph.tensor_is_ref(tensor);
         if is_shared && let Some(&value) = self.arrivals.get(&key) {
             return Ok(value);
@@ -179,8 +180,8 @@ impl<'a> Cutter<'a> {
         Ok(value)
     }
 
-    /// The step on `device` to wait for instead of `producer`; `None` where there is nothing to
-    /// wait for.
+    /// Returns the step on `device` to wait for instead of `producer`; `None` if there is nothing
+    /// to wait for.
     fn control_arrival(
         &mut self,
         producer: NodeId,
@@ -217,12 +218,12 @@ impl<'a> Cutter<'a> {
         Ok(Some(receive))
     }
 
-    /// Whether an edge comes from a node that does not run.
+    /// Checks whether an edge comes from a node that does not run.
     fn is_preloaded(&self, edge: u32) -> bool {
         self.assignment.graph.edge_kinds()[edge as usize] & EdgeKind::PRELOADED != 0
     }
 
-    /// Adds the pair of steps; gives the receiving one.
+    /// Adds a send and a receive; returns the receive.
     fn push_transfer(&mut self, transfer: Transfer) -> Result<StepId, PartitionError> {
         let id = TransferId(to_u32(self.plan.transfers.len())?);
         let inputs = transfer.sent.into_iter().collect();
@@ -284,7 +285,7 @@ impl<'a> Cutter<'a> {
         Ok(id)
     }
 
-    /// The value that the producer of a tensor writes.
+    /// Returns the value that the producer of a tensor writes.
     fn home(&self, tensor: TensorId) -> ValueId {
         let (node, slot) = self.assignment.graph.producer(tensor);
         let step = &self.plan.steps[self.executes[node.index()] as usize];
@@ -322,7 +323,7 @@ impl<'a> Cutter<'a> {
         }
     }
 
-    /// Counts the edges into rows, and the steps into partitions.
+    /// Builds the rows of edges and the partitions.
     fn finish(mut self) -> Result<Plan, PartitionError> {
         to_u32(self.edges.len())?;
         let n_steps = self.plan.steps.len();

@@ -1,11 +1,11 @@
-//! A loop that the calling thread shares with others.
+//! A parallel loop that the calling thread shares with other threads.
 //!
-//! The caller works from the start and never waits for a thread that has not come yet: on a machine
-//! that is busy otherwise, a loop takes no longer than on one thread. Helpers that come when the
-//! loop is over find it closed and leave without touching what the caller lent.
+//! The caller works from the start and never waits for a thread that has not joined yet. So on a
+//! busy machine a loop takes no longer than on one thread. Helpers that join after the end of the
+//! loop find it closed and leave without accessing the caller's closure.
 #![expect(
     unsafe_code,
-    reason = "helpers outlive the loop that they are asked for, so its closure is lent to them without a lifetime"
+    reason = "helpers may outlive the loop that they help with, so they get its closure without a lifetime"
 )]
 
 use std::any::Any;
@@ -21,48 +21,49 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::lease::Lease;
 
-/// A loop under way.
-pub(super) struct Team {
-    /// What is called for each part. Lent: only who has entered, or the caller, may call it.
+/// A parallel loop in progress.
+pub(super) struct ParallelLoop {
+    /// Called for each part. Borrowed: only a thread that has entered the lease, or the caller,
+    /// may call it.
     body: *const (dyn Fn(usize) + Sync),
     lease: Lease,
-    /// Per part whether somebody has it.
+    /// Per part whether a thread has taken it.
     is_taken: Box<[AtomicBool]>,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
-// SAFETY: `body` is `Sync`, and it is called only between `enter` and `leave`, for whose end the
-// caller waits.
-unsafe impl Send for Team {}
+// SAFETY: `body` is `Sync`, and it is called only between `enter` and `leave`, and the caller waits
+// for the `leave`.
+unsafe impl Send for ParallelLoop {}
 // SAFETY: as above; the other fields are `Sync`.
-unsafe impl Sync for Team {}
+unsafe impl Sync for ParallelLoop {}
 
-/// Calls `body(part)` once for each part of `0..n_parts`, on this thread and on those to whom `ask`
-/// gives the team. What `ask` makes is dropped when the loop is over.
+/// Calls `body(part)` once for each part of `0..n_parts`, on this thread and on those to which
+/// `ask` passes the loop. The result of `ask` is dropped when the loop is over.
 ///
 /// # Panics
-/// If `body` does, when no thread is in it any more.
+/// If `body` panics, once no thread is in it any more.
 pub(super) fn for_each<Asked>(
     n_parts: usize,
     body: &(dyn Fn(usize) + Sync),
-    ask: impl FnOnce(&Arc<Team>) -> Asked,
+    ask: impl FnOnce(&Arc<ParallelLoop>) -> Asked,
 ) {
     let body: *const (dyn Fn(usize) + Sync + '_) = body;
-    // SAFETY: the types differ in the lifetime alone. Nobody calls it after `Loan` is dropped,
-    // which waits for all who do.
+    // SAFETY: the types differ only in the lifetime. No thread calls it after `Loan` is dropped,
+    // which waits for all threads that do.
     let body: *const (dyn Fn(usize) + Sync + 'static) = unsafe { std::mem::transmute(body) };
-    let team = Arc::new(Team {
+    let parallel_loop = Arc::new(ParallelLoop {
         body,
         lease: Lease::new(),
         is_taken: (0..n_parts).map(|_| AtomicBool::new(false)).collect(),
         panic: Mutex::default(),
     });
-    let loan = Loan(&team.lease);
-    let asked = ask(&team);
-    team.work(0..n_parts);
+    let loan = Loan(&parallel_loop.lease);
+    let asked = ask(&parallel_loop);
+    parallel_loop.work(0..n_parts);
     drop(loan);
     drop(asked);
-    let panic = team
+    let panic = parallel_loop
         .panic
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
@@ -72,7 +73,7 @@ pub(super) fn for_each<Asked>(
     }
 }
 
-/// Takes back what is lent when it is dropped: also where asking for help panics.
+/// Ends the lease when it is dropped, also if `ask` panics.
 struct Loan<'a>(&'a Lease);
 
 impl Drop for Loan<'_> {
@@ -81,16 +82,16 @@ impl Drop for Loan<'_> {
     }
 }
 
-impl Team {
-    /// Whether there are parts that nobody has taken.
+impl ParallelLoop {
+    /// Checks whether there are parts that no thread has taken.
     pub(super) fn is_open(&self) -> bool {
         self.is_taken.iter().any(|is_taken| !is_taken.load(Relaxed))
     }
 
     /// Works on parts until none is left, unless the loop is over. The same parts go to the same
-    /// helper in each loop of as many parts, as far as all are equally fast: their data may
-    /// stand in its core's caches. The caller begins with the first parts, helper 0 of
-    /// `n_helpers` with the last.
+    /// helper in each loop with as many parts, as far as all threads are equally fast, because
+    /// their data may be in the caches of its core. The caller begins with the first parts, helper
+    /// 0 of `n_helpers` with the last.
     pub(super) fn help(&self, helper: usize, n_helpers: usize) {
         let n_parts = self.is_taken.len();
         if self.lease.enter() {
@@ -100,10 +101,10 @@ impl Team {
         }
     }
 
-    /// Does the parts that nobody has taken, in this order. The caller, and who has entered, may
-    /// call it.
+    /// Executes the parts that no thread has taken, in this order. Only the caller, and threads
+    /// that have entered, may call it.
     fn work(&self, parts: impl Iterator<Item = usize>) {
-        // SAFETY: the closure is lent to this thread.
+        // SAFETY: this thread holds the lease of the closure.
         let body = unsafe { &*self.body };
         for part in parts {
             let is_taken = &self.is_taken[part];
@@ -122,9 +123,9 @@ impl Team {
     }
 }
 
-impl fmt::Debug for Team {
+impl fmt::Debug for ParallelLoop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Team")
+        f.debug_struct("ParallelLoop")
             .field("n_parts", &self.is_taken.len())
             .finish_non_exhaustive()
     }

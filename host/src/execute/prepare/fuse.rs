@@ -1,0 +1,106 @@
+//! Fused steps: one kernel computes several nodes.
+
+use std::sync::{Arc, PoisonError};
+use std::time::Instant;
+
+use rustc_hash::FxHashMap;
+
+use super::Action;
+use super::kernels::{KernelCache, KernelKey, kernel_device, refused};
+use crate::device::{
+    FusedNode, KernelConstruction, KernelCreationError, check_node, construct_kernel,
+};
+use crate::execute::error::{ExecuteError, NodeSite};
+use crate::graph::NodeId;
+use crate::names::DeviceId;
+use crate::partition::{Rewritten, rewrite};
+use crate::plan::{Plan, StepId};
+use crate::tensor::DType;
+
+/// The fused nodes of each fused step.
+pub(super) type FusedSteps = FxHashMap<StepId, Arc<FusedNode>>;
+
+impl KernelCache {
+    /// Returns the plan as rewritten by its devices, and the fused nodes of each fused step.
+    pub(super) fn rewritten(
+        &self,
+        plan: &Arc<Plan>,
+    ) -> Result<(Arc<Plan>, FusedSteps), ExecuteError> {
+        let on_fused = |started, device, node: &FusedNode| {
+            let name = |&node: &NodeId| self.graph.node_name(node);
+            self.report(
+                started,
+                device,
+                "maybe_rewrite_graph",
+                node.nodes.last(),
+                || {
+                    let names: Vec<_> = node.nodes.iter().map(name).collect();
+                    format!("{} computes {}", node.op, names.join(", "))
+                },
+            );
+        };
+        let rewritten = rewrite(&self.graph, &self.devices, &self.registry, plan, on_fused);
+        let Rewritten { plan, fused } = rewritten.map_err(|(device, source)| {
+            let device = self.devices.get(device);
+            let name = device.map_or("", |device| &device.attributes().name);
+            ExecuteError::Device {
+                device: name.to_owned(),
+                doing: "rewriting its part of the graph",
+                source: Box::new(source),
+            }
+        })?;
+        Ok((plan, fused.into_iter().collect()))
+    }
+
+    /// Returns the kernel of a fused step.
+    pub(super) fn fused_action(
+        &self,
+        node: NodeId,
+        device_id: DeviceId,
+        fused: &Arc<FusedNode>,
+    ) -> Result<Action, ExecuteError> {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = KernelKey::new(node, device_id, Some(fused));
+        if let Some(action) = made.get(&key) {
+            return Ok(action.clone());
+        }
+        let device = kernel_device(&self.devices, device_id)?;
+        for &node in &fused.nodes {
+            check_node(self.ops.as_deref(), &self.graph, node).map_err(|source| {
+                refused(
+                    self.site(node, device),
+                    KernelCreationError::NodeDef(source),
+                )
+            })?;
+        }
+        let dtypes = self.graph.tensor_dtypes();
+        let inputs = fused.inputs.iter().map(|&(node, index)| {
+            let tensor = self.graph.data_inputs(node).nth(index);
+            dtypes[tensor.expect("fusing has checked the inputs").index()]
+        });
+        let input_dtypes: Vec<DType> = inputs.collect();
+        let construction = KernelConstruction {
+            node: self.graph.node_name(node),
+            op: &fused.op,
+            attrs: &fused.attrs,
+            input_dtypes: &input_dtypes,
+            output_dtypes: &dtypes[self.graph.output_range(node)],
+            device,
+        };
+        let site = || {
+            Box::new(NodeSite {
+                op: fused.op.clone(),
+                ..*self.site(node, device)
+            })
+        };
+        let started = Instant::now();
+        let kernel = construct_kernel(&self.registry, None, &construction)
+            .map_err(|source| refused(site(), source))?;
+        self.report(started, device_id, "create_kernel", Some(&node), || {
+            fused.op.clone()
+        });
+        let action = Action::Kernel(Arc::from(kernel));
+        made.insert(key, action.clone());
+        Ok(action)
+    }
+}

@@ -1,0 +1,276 @@
+//! The kernel cache: kernels of one graph, created when a plan first needs them.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use rustc_hash::FxHashMap;
+
+use super::Action;
+use crate::device::{
+    AllocatorAttributes, DeviceError, DeviceSet, FusedNode, KernelCreationError, KernelDevice,
+    KernelRegistry, check_constant, create_kernel, panic_message,
+};
+use crate::execute::error::{ExecuteError, NodeSite};
+use crate::graph::{Graph, NodeId, TensorId};
+use crate::names::DeviceId;
+use crate::ops::OpRegistry;
+use crate::plan::MemorySpace;
+use crate::tensor::Tensor;
+use crate::trace::{EventKind, Recorder};
+
+/// The kernels and constants of one graph, created when a plan first needs them.
+pub(in crate::execute) struct KernelCache {
+    pub(super) graph: Arc<Graph>,
+    pub(super) devices: Arc<DeviceSet>,
+    pub(super) registry: Arc<KernelRegistry>,
+    /// The session that owns the stateful kernels.
+    pub(super) session: Arc<str>,
+    /// Records the calls into devices.
+    pub(super) recorder: Recorder,
+    /// Number of concurrent runs of one plan to reserve memory for.
+    pub(super) n_runs: u64,
+    /// The op definitions that nodes of unchecked graphs are checked against.
+    pub(in crate::execute) ops: Option<Arc<OpRegistry>>,
+    pub(super) made: Mutex<FxHashMap<KernelKey, Action>>,
+    /// Constants in other memories than that of their node.
+    pub(super) copies: Mutex<FxHashMap<(TensorId, DeviceId, MemorySpace), Tensor>>,
+    /// Constants as their readers prepacked them, by input; `None` if the reader uses the constant
+    /// as it is.
+    pub(super) prepacked: Mutex<FxHashMap<(KernelKey, usize), Option<Tensor>>>,
+}
+
+/// Identifies a kernel: what it computes, and on which device.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct KernelKey {
+    pub(super) node: NodeId,
+    pub(super) device: DeviceId,
+    /// The fused nodes, if it computes several; devices may fuse a node differently in another
+    /// plan.
+    pub(super) fused: Option<Arc<FusedNode>>,
+}
+
+impl KernelKey {
+    pub(super) fn new(node: NodeId, device: DeviceId, fused: Option<&Arc<FusedNode>>) -> Self {
+        Self {
+            node,
+            device,
+            fused: fused.cloned(),
+        }
+    }
+}
+
+impl KernelCache {
+    pub(in crate::execute) fn new(
+        graph: Arc<Graph>,
+        devices: Arc<DeviceSet>,
+        registry: Arc<KernelRegistry>,
+        session: Arc<str>,
+        recorder: Recorder,
+        n_concurrent_runs: usize,
+    ) -> Self {
+        Self {
+            recorder,
+            n_runs: (n_concurrent_runs as u64).max(1),
+            graph,
+            devices,
+            registry,
+            session,
+            ops: None,
+            made: Mutex::default(),
+            copies: Mutex::default(),
+            prepacked: Mutex::default(),
+        }
+    }
+
+    pub(in crate::execute) fn devices(&self) -> &Arc<DeviceSet> {
+        &self.devices
+    }
+
+    pub(in crate::execute) fn graph(&self) -> &Arc<Graph> {
+        &self.graph
+    }
+
+    pub(super) fn action(
+        &self,
+        node: NodeId,
+        device_id: DeviceId,
+        on_host: bool,
+    ) -> Result<Action, ExecuteError> {
+        // Held during creation: two plans that are prepared concurrently must not create one
+        // constant twice.
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = KernelKey::new(node, device_id, None);
+        if let Some(action) = made.get(&key) {
+            return Ok(action.clone());
+        }
+        let device = kernel_device(&self.devices, device_id)?;
+        let started = Instant::now();
+        let action = self.make(node, device, on_host)?;
+        let call = match &action {
+            Action::Constant(_) => "make_tensor",
+            Action::Kernel(_) if self.is_kept(node) => "op_segment.find_or_create",
+            Action::Kernel(_) => "create_kernel",
+        };
+        self.report(started, device_id, call, Some(&node), || match &action {
+            Action::Constant(tensor) => format!("{tensor:?}, {} bytes", tensor.len_bytes()),
+            Action::Kernel(_) if self.is_kept(node) => {
+                format!("{} of session {}", self.graph.op(node), self.session)
+            }
+            Action::Kernel(_) => self.graph.op(node).to_owned(),
+        });
+        made.insert(key, action.clone());
+        Ok(action)
+    }
+
+    /// Checks whether the device keeps the node's kernel. The state of a stateful kernel outlives
+    /// this executor if the session's graph grows.
+    fn is_kept(&self, node: NodeId) -> bool {
+        let op = self.graph.op(node);
+        self.graph.class(node).stateful && self.graph.find_function(op).is_none()
+    }
+
+    pub(super) fn make(
+        &self,
+        node: NodeId,
+        device: &dyn KernelDevice,
+        on_host: bool,
+    ) -> Result<Action, ExecuteError> {
+        let op = self.graph.op(node);
+        let site = || self.site(node, device);
+        if is_control_flow(op) {
+            return Err(self.control_flow(node));
+        }
+        let attrs = self.graph.attrs(node);
+        let failed = |source| ExecuteError::Prepare {
+            site: site(),
+            source: Box::new(source),
+        };
+        let refused = |source| refused(site(), source);
+        let ops = self.ops.as_deref();
+        if op == "Const"
+            && let Some(literal) = attrs.tensor("value")
+        {
+            check_constant(ops, &self.graph, node, literal).map_err(refused)?;
+            let attributes = AllocatorAttributes {
+                on_host,
+                ..AllocatorAttributes::default()
+            };
+            return device
+                .make_tensor(literal, attributes)
+                .map(|tensor| Action::Constant(Box::new(tensor)))
+                .map_err(failed);
+        }
+        let create = || {
+            let kernel = create_kernel(&self.registry, ops, &self.graph, node, device);
+            kernel.map(Arc::from).map_err(refused)
+        };
+        let kernel = if self.is_kept(node) {
+            let name = self.graph.node_name(node);
+            device
+                .op_segment()
+                .find_or_create::<ExecuteError>(&self.session, name, create)?
+        } else {
+            create()?
+        };
+        Ok(Action::Kernel(kernel))
+    }
+
+    pub(super) fn report(
+        &self,
+        started: Instant,
+        device: DeviceId,
+        call: &'static str,
+        node: Option<&NodeId>,
+        detail: impl FnOnce() -> String,
+    ) {
+        if self.recorder.is_on() {
+            let kind = EventKind::Device {
+                device,
+                call,
+                node: node.copied(),
+                detail: detail().into(),
+            };
+            self.recorder.record_since(started, kind);
+        }
+    }
+
+    pub(super) fn site(&self, node: NodeId, device: &dyn KernelDevice) -> Box<NodeSite> {
+        Box::new(NodeSite {
+            node: self.graph.node_name(node).to_owned(),
+            op: self.graph.op(node).to_owned(),
+            device: device.attributes().name.clone(),
+        })
+    }
+
+    pub(super) fn control_flow(&self, node: NodeId) -> ExecuteError {
+        ExecuteError::ControlFlow {
+            node: self.graph.node_name(node).to_owned(),
+            op: self.graph.op(node).to_owned(),
+        }
+    }
+}
+
+impl fmt::Debug for KernelCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KernelCache")
+            .field("graph", &self.graph.name())
+            .field("devices", &self.devices)
+            .finish_non_exhaustive()
+    }
+}
+
+pub(super) fn refused(site: Box<NodeSite>, source: KernelCreationError) -> ExecuteError {
+    match source {
+        KernelCreationError::Kernel(source) => ExecuteError::Prepare {
+            site,
+            source: Box::new(source),
+        },
+        source => ExecuteError::Create {
+            site,
+            source: Box::new(source),
+        },
+    }
+}
+
+/// Calls a device about a whole plan. A panic of the device becomes its error.
+pub(super) fn asked<T>(
+    device: &dyn KernelDevice,
+    doing: &'static str,
+    ask: impl FnOnce() -> Result<T, DeviceError>,
+) -> Result<T, ExecuteError> {
+    let name = || device.attributes().name.clone();
+    catch_unwind(AssertUnwindSafe(ask))
+        .unwrap_or_else(|panic| {
+            Err(DeviceError::Failed {
+                device: name(),
+                message: format!("it panicked: {}", panic_message(&*panic)),
+            })
+        })
+        .map_err(|source| ExecuteError::Device {
+            device: name(),
+            doing,
+            source: Box::new(source),
+        })
+}
+
+pub(super) fn kernel_device(
+    devices: &DeviceSet,
+    device: DeviceId,
+) -> Result<&dyn KernelDevice, ExecuteError> {
+    devices
+        .get(device)
+        .and_then(|device| device.as_kernel_device())
+        .ok_or(ExecuteError::ForeignPlan)
+}
+
+/// Checks for ops that decide which tensors are dead. Executing them as if all tensors were live
+/// would give wrong results.
+fn is_control_flow(op: &str) -> bool {
+    let op = op.strip_prefix("Ref").unwrap_or(op);
+    matches!(
+        op,
+        "Switch" | "_SwitchN" | "Merge" | "Enter" | "Exit" | "NextIteration" | "LoopCond"
+    )
+}
