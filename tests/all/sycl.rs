@@ -33,7 +33,7 @@ mod dropped;
 #[cfg(target_os = "linux")]
 mod failing;
 #[cfg(feature = "cuda")]
-mod fused_products;
+mod fused_matmuls;
 #[cfg(feature = "cuda")]
 mod fusion;
 #[cfg(feature = "cli")]

@@ -25,7 +25,7 @@ const FUSED_OPS: &str = "fused_ops";
 ///
 /// `types`: those of which the device has fused kernels; `is_activation`: whether they know an op
 /// of one input.
-pub(super) fn fuse_products(
+pub(super) fn fuse_epilogues(
     graph: &mut PartitionGraph<'_>,
     types: &[DType],
     is_activation: impl Fn(&str) -> bool,
@@ -56,19 +56,19 @@ fn fuse_bias(
     if all.op(bias) != "BiasAdd" || !is_last_axis(bias) {
         return;
     }
-    let Some((product, _)) = graph.input_node(bias, 0) else {
+    let Some((base, _)) = graph.input_node(bias, 0) else {
         return;
     };
-    let op = match all.op(product) {
+    let op = match all.op(base) {
         "MatMul" => "_FusedMatMul",
-        "Conv2D" if is_last_axis(product) => "_FusedConv2D",
+        "Conv2D" if is_last_axis(base) => "_FusedConv2D",
         _ => return,
     };
-    let dtype = all.attrs(product).dtype("T");
-    let nodes = [Some(product), Some(bias), activation];
+    let dtype = all.attrs(base).dtype("T");
+    let nodes = [Some(base), Some(bias), activation];
     let nodes: Vec<NodeId> = nodes.into_iter().flatten().collect();
     // Kernels that an app has put in the place of ours are called.
-    if !graph.is_read_only_by(product, bias)
+    if !graph.is_read_only_by(base, bias)
         || !dtype.is_some_and(|dtype| types.contains(&dtype))
         || !nodes.iter().all(|&node| graph.has_plain_kernel(node))
     {
@@ -77,12 +77,12 @@ fn fuse_bias(
     let follow = nodes[1..].iter().map(|&node| AttrValue::from(all.op(node)));
     let follow = (FUSED_OPS.into(), AttrValue::List(follow.collect()));
     let n_args = ("num_args".into(), AttrValue::Int(1));
-    let own = all.attrs(product).iter();
+    let own = all.attrs(base).iter();
     let own = own.map(|(name, value)| (Arc::from(name), value.clone()));
     let fused = FusedNode {
         op: op.to_owned(),
         attrs: AttrSet::new(own.chain([follow, n_args])),
-        inputs: vec![(product, 0), (product, 1), (bias, 1)],
+        inputs: vec![(base, 0), (base, 1), (bias, 1)],
         nodes,
     };
     // Refused where one of them is part of another already.
@@ -118,12 +118,12 @@ pub(super) fn activation<'a>(
 
 /// # Errors
 /// [`KernelError::InvalidArgument`] where a bias is not one number per column of a product.
-pub(super) fn check_bias(bias: &Shape, product: &Shape) -> Result<(), KernelError> {
-    let columns = product.dims().last();
+pub(super) fn check_bias(bias: &Shape, base: &Shape) -> Result<(), KernelError> {
+    let columns = base.dims().last();
     if bias.dims() == columns.map_or(&[][..], std::slice::from_ref) {
         return Ok(());
     }
     Err(KernelError::invalid(format!(
-        "Must provide as many biases as the last dimension of the input tensor: {bias} vs. {product}"
+        "Must provide as many biases as the last dimension of the input tensor: {bias} vs. {base}"
     )))
 }

@@ -55,7 +55,7 @@ pub struct RoutineMatrices<'a> {
 /// `[n_batches, m, k] x [n_batches, k, n] -> [n_batches, m, n]`, all of one type, none without
 /// elements. Sums are `float`.
 #[derive(Debug, Clone, Copy)]
-pub struct RoutineProduct<'a> {
+pub struct RoutineMatmul<'a> {
     /// Whose it is.
     pub origin: RoutineSite<'a>,
     /// `m`, `k` and `n`.
@@ -121,17 +121,17 @@ pub struct RoutineConvolution<'a> {
 pub trait Routines {
     /// Whether products of this type are worth asking for at all: inputs that are the same in all
     /// runs are prepared accordingly.
-    fn multiplies(&self, dtype: DType) -> bool;
+    fn can_matmul(&self, dtype: DType) -> bool;
 
     /// Gives products to the device; `false` where the routines do not do these.
     ///
     /// # Errors
     /// As [`super::ProgramDevice::launch`].
-    fn multiply(&self, product: &RoutineProduct<'_>) -> Result<bool, KernelError>;
+    fn matmul(&self, matmul: &RoutineMatmul<'_>) -> Result<bool, KernelError>;
 
     /// Whether convolutions of this type are worth asking for at all, with windows such as these,
     /// or with any.
-    fn convolves(&self, dtype: DType, windows: Option<&[RoutineWindow; 2]>) -> bool;
+    fn can_convolve(&self, dtype: DType, windows: Option<&[RoutineWindow; 2]>) -> bool;
 
     /// Gives a convolution to the device; `false` where the routines do not do this one.
     ///

@@ -19,12 +19,12 @@ use cudarc::cublaslt::sys::cublasLtMatrixLayoutAttribute_t as LayoutAttribute;
 use cudarc::cublaslt::sys::cublasStatus_t as Status;
 use cudarc::cublaslt::sys::cudaDataType as DataType;
 
-use super::c_text::text_at;
+use super::c_string::string_at;
 use super::driver::Arithmetic;
 use super::driver::DriverError;
 use super::driver::DriverErrorKind;
+use super::driver::Matmul;
 use super::driver::Matrices;
-use super::driver::Multiplication;
 use super::driver::Span;
 use crate::device::Activation;
 
@@ -64,7 +64,7 @@ fn done(status: Status) -> Called<()> {
     Err(DriverError {
         code: status as i32,
         // SAFETY: as above.
-        text: format!("cuBLASLt: {}", unsafe { text_at(text) }),
+        message: format!("cuBLASLt: {}", unsafe { string_at(text) }),
         kind,
     })
 }
@@ -105,8 +105,8 @@ struct Kind {
 }
 
 impl Kind {
-    fn of(multiplication: &Multiplication, workspace: Span) -> Self {
-        let Multiplication {
+    fn of(matmul: &Matmul, workspace: Span) -> Self {
+        let Matmul {
             arithmetic,
             left,
             right,
@@ -114,7 +114,7 @@ impl Kind {
             n_batches,
             bias,
             activation,
-        } = *multiplication;
+        } = *matmul;
         let sizes = |of: Matrices| [of.rows, of.columns, of.leading, of.batch];
         Self {
             arithmetic,
@@ -333,13 +333,13 @@ impl CublasLt {
     ///
     /// # Safety
     /// As that; the context of the GPU is current, and the stream is of it.
-    pub(super) unsafe fn multiply(
+    pub(super) unsafe fn matmul(
         &self,
         stream: *mut c_void,
-        multiplication: &Multiplication,
+        matmul: &Matmul,
         workspace: Span,
     ) -> Called<()> {
-        let kind = Kind::of(multiplication, workspace);
+        let kind = Kind::of(matmul, workspace);
         let mut prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
         if !prepared.contains_key(&kind) {
             if prepared.len() >= PREPARED_MAX {
@@ -355,16 +355,16 @@ impl CublasLt {
             failed?;
         }
         let Some(Some(found)) = prepared.get_mut(&kind) else {
-            return Err(DriverError::unsupported("products"));
+            return Err(DriverError::unsupported("matmuls"));
         };
-        if let Some(bias) = multiplication.bias {
+        if let Some(bias) = matmul.bias {
             let attribute = DescriptionAttribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER;
             found.description.set(attribute, bias.address)?;
         }
         let [left, right, out] = &found.layouts;
         let place = |span: Span| ptr::with_exposed_provenance_mut::<c_void>(span.address as usize);
         let (one, zero) = (1.0f32, 0.0f32);
-        let result = place(multiplication.out.span);
+        let result = place(matmul.out.span);
         // SAFETY: the caller's. Factors are on the host, and read before this returns, as are
         // descriptions, which the lock keeps.
         let given = done(unsafe {
@@ -372,9 +372,9 @@ impl CublasLt {
                 self.handle,
                 found.description.0,
                 ptr::from_ref(&one).cast(),
-                place(multiplication.left.span),
+                place(matmul.left.span),
                 left.0,
-                place(multiplication.right.span),
+                place(matmul.right.span),
                 right.0,
                 ptr::from_ref(&zero).cast(),
                 result,
@@ -427,7 +427,7 @@ impl CublasLt {
             )
         })?;
         if n_found == 0 {
-            return Err(DriverError::unsupported("products"));
+            return Err(DriverError::unsupported("matmuls"));
         }
         done(found.state)?;
         Ok(Prepared {
@@ -465,7 +465,7 @@ pub(super) fn check_descriptions() {
         Arithmetic::Bf16,
     ] {
         for activation in [Activation::None, Activation::Relu] {
-            let multiplication = Multiplication {
+            let matmul = Matmul {
                 arithmetic,
                 left: matrices(3, 4, true),
                 right: matrices(3, 5, false),
@@ -481,7 +481,7 @@ pub(super) fn check_descriptions() {
                 address: 0x3000,
                 len_bytes: 1 << 20,
             };
-            let kind = Kind::of(&multiplication, workspace);
+            let kind = Kind::of(&matmul, workspace);
             described(&kind).unwrap();
             Preference::new(&kind).unwrap();
         }

@@ -23,7 +23,7 @@ use cudarc::cudnn::sys::cudnnMathType_t as Math;
 use cudarc::cudnn::sys::cudnnStatus_t as Status;
 use cudarc::cudnn::sys::cudnnTensorFormat_t as Format;
 
-use super::c_text::text_at;
+use super::c_string::string_at;
 use super::driver::Arithmetic;
 use super::driver::ConvolutionForward;
 use super::driver::DriverError;
@@ -69,7 +69,7 @@ fn done(status: Status) -> Called<()> {
     Err(DriverError {
         code: status as i32,
         // SAFETY: as above.
-        text: format!("cuDNN: {}", unsafe { text_at(text) }),
+        message: format!("cuDNN: {}", unsafe { string_at(text) }),
         kind,
     })
 }

@@ -91,7 +91,7 @@ pub(super) struct GpuDeviceOptions {
 struct GpuFunction {
     name: String,
     /// With its program, for messages.
-    text: String,
+    label: String,
     handle: FunctionHandle,
     gpu: Arc<OpenGpu>,
 }
@@ -296,7 +296,7 @@ impl ProgramDevice for GpuDevice {
         let handle = gpu.function(self.name(), self.cache.as_deref(), source, name)?;
         Ok(Arc::new(GpuFunction {
             name: name.to_owned(),
-            text: format!("{name} of {source}"),
+            label: format!("{name} of {source}"),
             handle,
             gpu: Arc::clone(gpu),
         }))
@@ -341,7 +341,7 @@ impl GpuDevice {
         grid: Grid,
         launch: &Launch<'_>,
     ) -> Result<(), KernelError> {
-        let doing = || format!("launching `{}`", function.text);
+        let doing = || format!("launching `{}`", function.label);
         let failed = |error: DriverError| self.failed_at(launch.site, &doing(), &error);
         let numbers: SmallVec<[[u8; 8]; 12]> = launch.args.iter().map(number_bytes).collect();
         let mut uses: SmallVec<[Use<'_>; 8]> = SmallVec::new();
@@ -373,7 +373,7 @@ impl GpuDevice {
                     {
                         return Err(KernelError::invalid(format!(
                             "{} has two arguments for faults; there is one word a launch",
-                            function.text
+                            function.label
                         )));
                     }
                 }

@@ -21,12 +21,12 @@ use crate::device::gpu::PhysicalGpu;
 
 /// Why a driver does not do what it is asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text} ({code})")]
+#[error("{message} ({code})")]
 pub struct DriverError {
     /// The driver's number.
     pub code: i32,
     /// The driver's name of it, and what it says.
-    pub text: String,
+    pub message: String,
     /// What follows from it.
     pub kind: DriverErrorKind,
 }
@@ -36,7 +36,7 @@ impl DriverError {
     pub fn unsupported(what: &str) -> Self {
         Self {
             code: 0,
-            text: format!("no routine for such {what}"),
+            message: format!("no routine for such {what}"),
             kind: DriverErrorKind::Unsupported,
         }
     }
@@ -147,7 +147,7 @@ pub struct Matrices {
 
 /// `out = activation(left * right + bias)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Multiplication {
+pub struct Matmul {
     /// What it computes with.
     pub arithmetic: Arithmetic,
     /// The left side.
@@ -415,7 +415,7 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     fn memory_bytes(&self) -> Result<(u64, u64), DriverError>;
 
     /// Whether there are routines for products (cuBLASLt). Loads them.
-    fn can_multiply(&self) -> bool {
+    fn can_matmul(&self) -> bool {
         false
     }
 
@@ -430,14 +430,14 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     /// what it writes meanwhile. `workspace`, at a multiple of 256 bytes, is written in any
     /// way.
     #[expect(unsafe_code, reason = "work of the GPU knows no lifetimes")]
-    unsafe fn multiply(
+    unsafe fn matmul(
         &self,
         stream: StreamHandle,
-        multiplication: &Multiplication,
+        matmul: &Matmul,
         workspace: Span,
     ) -> Result<(), DriverError> {
-        let _ = (stream, multiplication, workspace);
-        Err(DriverError::unsupported("products"))
+        let _ = (stream, matmul, workspace);
+        Err(DriverError::unsupported("matmuls"))
     }
 
     /// Whether there are routines for convolutions (cuDNN). Loads them.

@@ -27,7 +27,7 @@ const FOUND_MAX: usize = 1024;
 /// The words of a GPU device, and what was found in them.
 #[derive(Debug)]
 pub(super) struct Faults {
-    words: Arc<PinnedMemory>,
+    flags: Arc<PinnedMemory>,
     state: Mutex<State>,
 }
 
@@ -41,7 +41,7 @@ impl Drop for Faults {
         });
         if !all_ended {
             // Nobody gets them any more.
-            mem::forget(Arc::clone(&self.words));
+            mem::forget(Arc::clone(&self.flags));
         }
     }
 }
@@ -76,10 +76,10 @@ pub(super) struct Slot(usize);
 
 impl Faults {
     /// `words`: [`SLOTS`] times four bytes, all 0.
-    pub(super) fn new(words: PinnedMemory) -> Self {
-        let free = (0..words.words().len()).rev().map(Slot).collect();
+    pub(super) fn new(flags: PinnedMemory) -> Self {
+        let free = (0..flags.as_u32s().len()).rev().map(Slot).collect();
         Self {
-            words: Arc::new(words),
+            flags: Arc::new(flags),
             state: Mutex::new(State {
                 free,
                 ..State::default()
@@ -102,9 +102,9 @@ impl Faults {
             let first = {
                 let mut state = self.state();
                 if let Some(slot) = state.free.pop() {
-                    let words = self.words.span();
+                    let flags = self.flags.span();
                     let span = Span {
-                        address: words.address + 4 * slot.0 as u64,
+                        address: flags.address + 4 * slot.0 as u64,
                         len_bytes: 4,
                     };
                     return Ok((slot, span));
@@ -152,8 +152,8 @@ impl Faults {
         *under_way = others;
         let ended: VecDeque<Checked> = ended;
         for checked in ended {
-            let word = self.words.words().get(checked.slot.0);
-            let is_wrong = word.is_some_and(|word| word.swap(0, Ordering::AcqRel) != 0);
+            let flag = self.flags.as_u32s().get(checked.slot.0);
+            let is_wrong = flag.is_some_and(|flag| flag.swap(0, Ordering::AcqRel) != 0);
             let step = checked.fault.step;
             // The first of a run is the reason of the others.
             let is_first = step.is_none() || found.iter().all(|fault| fault.step != step);

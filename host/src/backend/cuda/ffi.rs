@@ -23,7 +23,7 @@ use tracing::debug;
 use tracing::warn;
 
 use super::CompileError;
-use super::c_text::text_at;
+use super::c_string::string_at;
 use super::compile::compile;
 use super::compile::refusal;
 use super::compile::target;
@@ -41,8 +41,8 @@ use super::driver::FunctionHandle;
 use super::driver::Gpu;
 use super::driver::GpuFacts;
 use super::driver::Grid;
+use super::driver::Matmul;
 use super::driver::ModuleHandle;
-use super::driver::Multiplication;
 use super::driver::Span;
 use super::driver::StreamHandle;
 use super::nvml::nvlinks;
@@ -108,13 +108,13 @@ fn error(code: CUresult) -> DriverError {
             return String::new();
         }
         // SAFETY: as above.
-        unsafe { text_at(text) }
+        unsafe { string_at(text) }
     };
     let name = text(sys::cuGetErrorName);
     let meaning = text(sys::cuGetErrorString);
     DriverError {
         code: code as i32,
-        text: format!("{name}: {meaning}"),
+        message: format!("{name}: {meaning}"),
         kind: kind(code),
     }
 }
@@ -317,7 +317,7 @@ impl Driver for CudaDriver {
             given(|value| unsafe { sys::cuDeviceGetAttribute(value, which, device) })?;
         if has_one_space == 0 {
             return Err(DriverError {
-                text: "it reaches memory of the host by other addresses than the host, which is not supported here"
+                message: "it reaches memory of the host by other addresses than the host, which is not supported here"
                     .to_owned(),
                 ..error(CUresult::CUDA_ERROR_NOT_SUPPORTED)
             });
@@ -439,7 +439,7 @@ impl Gpu for CudaGpu {
         self.enter()?;
         if !self.has_managed_memory {
             return Err(DriverError {
-                text: "it does not page memory in and out of the host's (CUDA's attributes MANAGED_MEMORY and CONCURRENT_MANAGED_ACCESS)"
+                message: "it does not page memory in and out of the host's (CUDA's attributes MANAGED_MEMORY and CONCURRENT_MANAGED_ACCESS)"
                     .to_owned(),
                 ..error(CUresult::CUDA_ERROR_NOT_SUPPORTED)
             });
@@ -634,7 +634,7 @@ impl Gpu for CudaGpu {
                 let refused = error(loaded);
                 let versions = refusal(driver_version(), nvrtc::version());
                 Err(DriverError {
-                    text: format!("{}; {versions}", refused.text),
+                    message: format!("{}; {versions}", refused.message),
                     ..refused
                 })
             }
@@ -674,22 +674,17 @@ impl Gpu for CudaGpu {
         Ok((free as u64, all as u64))
     }
 
-    fn can_multiply(&self) -> bool {
+    fn can_matmul(&self) -> bool {
         self.cublaslt().is_some()
     }
 
-    unsafe fn multiply(
-        &self,
-        stream: StreamHandle,
-        multiplication: &Multiplication,
-        workspace: Span,
-    ) -> Called<()> {
+    unsafe fn matmul(&self, stream: StreamHandle, matmul: &Matmul, workspace: Span) -> Called<()> {
         let library = self.cublaslt();
-        let library = library.ok_or_else(|| DriverError::unsupported("products"))?;
+        let library = library.ok_or_else(|| DriverError::unsupported("matmuls"))?;
         self.enter()?;
         // SAFETY: the caller's.
-        let given = unsafe { library.multiply(pointer(stream.0), multiplication, workspace) };
-        given.map_err(|error| without_library(stream, "products", error))
+        let given = unsafe { library.matmul(pointer(stream.0), matmul, workspace) };
+        given.map_err(|error| without_library(stream, "matmuls", error))
     }
 
     fn can_convolve(&self) -> bool {

@@ -95,9 +95,9 @@ impl Group {
             region_bytes_max: usize::MAX,
         };
         let pinned = PinnedAllocator::new(format!("{name} (pinned)"), gpu, u64::MAX);
-        let words = pinned.uninitialized(SLOTS * 4).map(|mut words| {
-            words.bytes_mut().fill(0);
-            words
+        let flags = pinned.uninitialized(SLOTS * 4).map(|mut flags| {
+            flags.bytes_mut().fill(0);
+            flags
         })?;
         let watcher = Watcher::start(&name).map_err(|error| DeviceError::Failed {
             device: name.clone(),
@@ -119,7 +119,7 @@ impl Group {
             scratch: compute.iter().map(|_| OnceLock::new()).collect(),
             compute,
             pinned: Arc::new(pinned),
-            faults: Faults::new(words),
+            faults: Faults::new(flags),
             watcher,
         })
     }

@@ -29,7 +29,7 @@
 
 mod bfc;
 #[expect(unsafe_code, reason = "reads what pointers lead to")]
-mod c_text;
+mod c_string;
 mod compile;
 #[expect(
     unsafe_code,
@@ -57,16 +57,16 @@ mod nvrtc;
 mod open_gpu;
 #[expect(unsafe_code, reason = "memory of the driver's, as bytes")]
 mod pinned;
-#[expect(unsafe_code, reason = "as `context`")]
-mod routines;
-mod streams;
-mod watcher;
 #[cfg(feature = "cli")]
 #[expect(
     unsafe_code,
     reason = "gives the GPU work on memory that it keeps until that is done"
 )]
-mod yardstick;
+mod reference;
+#[expect(unsafe_code, reason = "as `context`")]
+mod routines;
+mod streams;
+mod watcher;
 
 pub use bfc::GpuMemoryStats;
 pub use compile::CompileError;
@@ -75,7 +75,7 @@ pub use device::GpuDevice;
 pub use factory::GpuDeviceFactory;
 pub use nvrtc::is_present;
 #[cfg(feature = "cli")]
-pub(crate) use yardstick::Yardstick;
+pub(crate) use reference::Reference;
 
 /// The type of these devices.
 pub const DEVICE_TYPE: &str = "GPU";

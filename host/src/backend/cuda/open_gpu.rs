@@ -119,12 +119,12 @@ impl OpenGpu {
     pub(super) fn lost_to_others(&self) -> DriverError {
         let lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
         let (code, why) = match &*lost {
-            Some(lost) => (lost.code, lost.text.as_str()),
+            Some(lost) => (lost.code, lost.message.as_str()),
             None => (0, "it does not answer"),
         };
         DriverError {
             code,
-            text: format!("GPU {}, which has what is needed, is lost: {why}", self.id),
+            message: format!("GPU {}, which has what is needed, is lost: {why}", self.id),
             kind: DriverErrorKind::Refused,
         }
     }
@@ -192,7 +192,7 @@ impl OpenGpu {
     /// An error, and if the GPU is lost, with whose work was under way: the driver does not say
     /// whose has failed.
     pub(super) fn with_sites(&self, mut error: DriverError) -> DriverError {
-        if error.kind != DriverErrorKind::Lost || error.text.contains(AT_WORK) {
+        if error.kind != DriverErrorKind::Lost || error.message.contains(AT_WORK) {
             return error;
         }
         let lanes: Vec<_> = {
@@ -202,9 +202,9 @@ impl OpenGpu {
         let under_way: Vec<_> = lanes.iter().filter_map(|lane| lane.under_way()).collect();
         for (index, (first, n_others)) in under_way.iter().enumerate() {
             let start = if index == 0 { AT_WORK } else { "; or " };
-            error.text += &format!("{start}node `{}` (op {})", first.node, first.op);
+            error.message += &format!("{start}node `{}` (op {})", first.node, first.op);
             if *n_others > 0 {
-                error.text += &format!(", or one of {n_others} after it");
+                error.message += &format!(", or one of {n_others} after it");
             }
         }
         self.lose(&error);

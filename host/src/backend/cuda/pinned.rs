@@ -278,7 +278,7 @@ impl PinnedMemory {
     }
 
     /// The same as words that functions of the GPU may write while the host looks at them.
-    pub(super) fn words(&self) -> &[AtomicU32] {
+    pub(super) fn as_u32s(&self) -> &[AtomicU32] {
         // SAFETY: as above; the start is a multiple of 256, and words that another side writes are
         // looked at atomically.
         unsafe { slice::from_raw_parts(self.start().cast(), self.len_bytes / 4) }

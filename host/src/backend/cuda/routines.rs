@@ -12,8 +12,8 @@ use super::driver::ConvolutionForward;
 use super::driver::DriverError;
 use super::driver::DriverErrorKind;
 use super::driver::Gpu;
+use super::driver::Matmul;
 use super::driver::Matrices;
-use super::driver::Multiplication;
 use super::driver::Span;
 use super::driver::StreamHandle;
 use super::driver::WindowSize;
@@ -21,8 +21,8 @@ use super::lane::Use;
 use super::memory::parts;
 use crate::device::KernelError;
 use crate::device::RoutineConvolution;
+use crate::device::RoutineMatmul;
 use crate::device::RoutineMatrices;
-use crate::device::RoutineProduct;
 use crate::device::RoutineSite;
 use crate::device::RoutineWindow;
 use crate::device::Routines;
@@ -30,57 +30,57 @@ use crate::tensor::DType;
 use crate::tensor::Tensor;
 
 impl Routines for GpuDevice {
-    fn multiplies(&self, dtype: DType) -> bool {
-        self.arithmetic(dtype).is_some() && self.has(|driver| driver.can_multiply())
+    fn can_matmul(&self, dtype: DType) -> bool {
+        self.arithmetic(dtype).is_some() && self.has(|driver| driver.can_matmul())
     }
 
-    fn multiply(&self, product: &RoutineProduct<'_>) -> Result<bool, KernelError> {
-        let Some(arithmetic) = self.arithmetic(product.out.tensor.dtype()) else {
+    fn matmul(&self, matmul: &RoutineMatmul<'_>) -> Result<bool, KernelError> {
+        let Some(arithmetic) = self.arithmetic(matmul.out.tensor.dtype()) else {
             return Ok(false);
         };
         let mut uses = Used::default();
         // Columns of the transposed result are rows of ours, so it is the right side that stands
         // left.
-        let [m, k, n] = product.size;
+        let [m, k, n] = matmul.size;
         let size_bytes = arithmetic.size_bytes();
         let sides = [
-            (&product.right, [k, n]),
-            (&product.left, [m, k]),
-            (&product.out, [m, n]),
+            (&matmul.right, [k, n]),
+            (&matmul.left, [m, k]),
+            (&matmul.out, [m, n]),
         ];
         let mut matrices: SmallVec<[Matrices; 3]> = SmallVec::new();
         for (index, (side, [rows, columns])) in sides.into_iter().enumerate() {
             let is_written = index == 2;
             let span = self.span(side.tensor, is_written, &mut uses)?;
-            match turned(side, rows, columns, product.n_batches, size_bytes, span) {
-                Some(turned) if !(is_written && turned.is_transposed) => matrices.push(turned),
+            match column_major(side, rows, columns, matmul.n_batches, size_bytes, span) {
+                Some(side) if !(is_written && side.is_transposed) => matrices.push(side),
                 _ => return Ok(false),
             }
         }
-        let Some(n_batches) = int(product.n_batches) else {
+        let Some(n_batches) = int(matmul.n_batches) else {
             return Ok(false);
         };
-        let bias = product.bias.map(|bias| self.span(bias, false, &mut uses));
-        let multiplication = Multiplication {
+        let bias = matmul.bias.map(|bias| self.span(bias, false, &mut uses));
+        let request = Matmul {
             arithmetic,
             left: matrices[0],
             right: matrices[1],
             out: matrices[2],
             n_batches,
             bias: bias.transpose()?,
-            activation: product.activation,
+            activation: matmul.activation,
         };
         self.give(
-            &product.origin,
+            &matmul.origin,
             uses,
-            "a product",
+            "a matmul",
             // SAFETY: the spans are of tensors that go back with their uses, and hold what
-            // `turned` has found in them.
-            |driver, stream, scratch| unsafe { driver.multiply(stream, &multiplication, scratch) },
+            // `column_major` has found in them.
+            |driver, stream, scratch| unsafe { driver.matmul(stream, &request, scratch) },
         )
     }
 
-    fn convolves(&self, dtype: DType, windows: Option<&[RoutineWindow; 2]>) -> bool {
+    fn can_convolve(&self, dtype: DType, windows: Option<&[RoutineWindow; 2]>) -> bool {
         self.arithmetic(dtype).is_some()
             && windows.is_none_or(|windows| windows.iter().all(|axis| window(*axis).is_some()))
             && self.has(|driver| driver.can_convolve())
@@ -202,7 +202,7 @@ impl GpuDevice {
 
 /// Row-major matrices `[rows, columns]` as those of `columns` rows whose columns stand side by
 /// side; `None` where neither rows nor columns do, and where they do not lie in their tensor.
-fn turned(
+fn column_major(
     side: &RoutineMatrices<'_>,
     rows: usize,
     columns: usize,

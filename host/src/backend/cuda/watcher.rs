@@ -131,7 +131,7 @@ impl Shared {
                 }
                 watched.append(&mut inbox.watched);
             }
-            if tell_those_that_have_ended(&mut watched) {
+            if call_back_ended(&mut watched) {
                 since = Instant::now();
                 continue;
             }
@@ -154,7 +154,7 @@ impl Shared {
 }
 
 /// Calls back for what has ended; says whether anything has.
-fn tell_those_that_have_ended(watched: &mut Vec<Watched>) -> bool {
+fn call_back_ended(watched: &mut Vec<Watched>) -> bool {
     let mut any = false;
     for one in mem::take(watched) {
         // What comes later in a stream ends later: each is asked for once, unless what is watched

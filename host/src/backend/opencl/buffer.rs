@@ -117,20 +117,23 @@ impl RawBuffer {
 pub(super) struct Failure {
     error: Arc<DeviceError>,
     /// Whether an error has been handed to whoever waits for results.
-    is_told: Arc<Mutex<bool>>,
+    is_reported: Arc<Mutex<bool>>,
 }
 
 impl Failure {
     pub(super) fn new(error: DeviceError) -> Self {
         Self {
             error: Arc::new(error),
-            is_told: Arc::default(),
+            is_reported: Arc::default(),
         }
     }
 
     /// The error, for somebody who will tell of it.
-    pub(super) fn tell(&self) -> DeviceError {
-        *self.is_told.lock().unwrap_or_else(PoisonError::into_inner) = true;
+    pub(super) fn report(&self) -> DeviceError {
+        *self
+            .is_reported
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = true;
         DeviceError::clone(&self.error)
     }
 
@@ -138,11 +141,14 @@ impl Failure {
     pub(super) fn of_others(&self) -> Self {
         Self {
             error: Arc::clone(&self.error),
-            is_told: Arc::default(),
+            is_reported: Arc::default(),
         }
     }
 
-    pub(super) fn is_told(&self) -> bool {
-        *self.is_told.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn is_reported(&self) -> bool {
+        *self
+            .is_reported
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }

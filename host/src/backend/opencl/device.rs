@@ -80,7 +80,7 @@ impl SyclDevice {
         // TensorFlow's start, then what tells the devices apart.
         attributes.physical_description = format!(
             "device: {index}, name SYCL, {}, {}",
-            facts.text(),
+            facts.description(),
             facts.version
         );
         let name = attributes.name.clone();
@@ -266,9 +266,9 @@ impl ProgramDevice for SyclDevice {
             arguments.push(match *arg {
                 KernelArg::Read(tensor) => Argument::Read(self.raw(tensor)?),
                 KernelArg::Write(tensor) => Argument::Write(self.raw(tensor)?),
-                KernelArg::I32(number) => Argument::Word(number.to_ne_bytes()),
-                KernelArg::U32(number) => Argument::Word(number.to_ne_bytes()),
-                KernelArg::F32(number) => Argument::Word(number.to_ne_bytes()),
+                KernelArg::I32(number) => Argument::Scalar(number.to_ne_bytes()),
+                KernelArg::U32(number) => Argument::Scalar(number.to_ne_bytes()),
+                KernelArg::F32(number) => Argument::Scalar(number.to_ne_bytes()),
                 KernelArg::I64(number) => Argument::Long(number.to_ne_bytes()),
                 KernelArg::Bytes(bytes) => Argument::Bytes(bytes.into()),
                 KernelArg::Local(len_bytes) => Argument::Local(len_bytes),

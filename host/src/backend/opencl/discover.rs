@@ -71,7 +71,7 @@ impl DeviceClass {
 
 impl DeviceFacts {
     /// `NAME, PLATFORM, driver DRIVER`.
-    pub(super) fn text(&self) -> String {
+    pub(super) fn description(&self) -> String {
         format!("{}, {}, driver {}", self.name, self.platform, self.driver)
     }
 

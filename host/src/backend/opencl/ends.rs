@@ -97,9 +97,9 @@ impl Ends {
     pub(super) fn remember(&self, whose: Whose, failure: Failure) {
         let failures = &mut self.state().failures;
         // The first of a run is the reason of the others.
-        let is_known = |(of, known): &(Whose, Failure)| *of == whose && !known.is_told();
+        let is_known = |(of, known): &(Whose, Failure)| *of == whose && !known.is_reported();
         let is_of_run = matches!(whose, Whose::Run(_));
-        if failure.is_told() || (is_of_run && failures.iter().any(is_known)) {
+        if failure.is_reported() || (is_of_run && failures.iter().any(is_known)) {
             return;
         }
         if failures.len() == FAILURES_MAX {
@@ -118,7 +118,7 @@ impl Ends {
         let mut found = None;
         self.state().failures.retain(|(of, failure)| {
             let is_asked = is_asked(*of);
-            if is_asked && !failure.is_told() {
+            if is_asked && !failure.is_reported() {
                 found.get_or_insert_with(|| failure.clone());
             }
             !is_asked
@@ -134,7 +134,7 @@ impl Ends {
             None => self.first_of(whose, end.number()),
         };
         let failure = end.fail(code, reason.as_ref()).clone();
-        if end.begins_to_be_told() {
+        if end.begin_report() {
             self.remember(whose, failure.clone());
         }
         failure

@@ -283,7 +283,7 @@ impl Event {
                 Some(code) if code < 0 => Err(Code(code)),
                 _ => Ok(()),
             };
-            called_by_driver(|| listener.hear(result));
+            called_by_driver(|| listener.notify(result));
         }
         let listener = Arc::new(Listener {
             then: Mutex::new(Some(Box::new(then))),
@@ -301,14 +301,14 @@ impl Event {
             let waited = self.wait();
             // SAFETY: the driver has not taken it.
             let listener = unsafe { Arc::from_raw(given) };
-            listener.hear(waited);
+            listener.notify(waited);
         }
     }
 
     /// Tells who listens that the command has failed, if nobody has: PoCL 3.1 calls nobody then.
     pub(super) fn has_failed(&self, code: Code) {
         if let Some(listener) = &self.listener {
-            listener.hear(Err(code));
+            listener.notify(Err(code));
         }
     }
 }
@@ -336,7 +336,7 @@ struct Listener {
 }
 
 impl Listener {
-    fn hear(&self, ended: Result<(), Code>) {
+    fn notify(&self, ended: Result<(), Code>) {
         // Nothing panics under the lock.
         let then = self
             .then

@@ -37,6 +37,7 @@ use crate::device::pci_numa_node;
 use crate::names::DeviceName;
 
 mod buffer;
+mod command_counter;
 mod context;
 mod device;
 mod discover;
@@ -46,11 +47,10 @@ mod ffi;
 mod memory;
 mod order;
 mod program;
-mod stream;
-mod turns;
-mod worker;
 #[cfg(feature = "cli")]
-mod yardstick;
+mod reference;
+mod stream;
+mod worker;
 
 #[doc(hidden)]
 pub use context::call_within_a_command;
@@ -58,7 +58,7 @@ pub use device::SyclDevice;
 use discover::DeviceFacts;
 use ffi::Context;
 #[cfg(feature = "cli")]
-pub(crate) use yardstick::Yardstick;
+pub(crate) use reference::Reference;
 
 /// The type of these devices.
 pub const DEVICE_TYPE: &str = "SYCL";
@@ -86,7 +86,7 @@ impl SyclDeviceFactory {
         };
         let count = usize::try_from(count).unwrap_or(usize::MAX);
         if count > found.len() {
-            let names: Vec<String> = found.iter().map(DeviceFacts::text).collect();
+            let names: Vec<String> = found.iter().map(DeviceFacts::description).collect();
             return Err(DeviceError::InvalidArgument(format!(
                 "device_count asks for {count} SYCL devices, and OpenCL has {}: {}; ask for fewer",
                 found.len(),
@@ -113,7 +113,7 @@ impl DeviceFactory for SyclDeviceFactory {
             .zip(&found)
             .map(|(index, facts): (u32, _)| PhysicalDevice {
                 name: format!("/physical_device:{DEVICE_TYPE}:{index}"),
-                description: facts.text(),
+                description: facts.description(),
             });
         Ok(physical.collect())
     }
@@ -158,7 +158,7 @@ impl DeviceFactory for SyclDeviceFactory {
                         device: text.clone(),
                         message: format!(
                             "{} gives no context: {code}; see what `clinfo` says",
-                            facts.text()
+                            facts.description()
                         ),
                     })?;
                     let context = Arc::new(context);

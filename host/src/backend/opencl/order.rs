@@ -31,7 +31,7 @@ pub(super) struct End {
     /// Set where it has ended badly, once that is known.
     failure: OnceLock<Failure>,
     /// Whether its device tells of that.
-    is_told: AtomicBool,
+    is_reported: AtomicBool,
 }
 
 /// What a command is.
@@ -83,8 +83,8 @@ impl End {
 
     /// Whether its device is to tell of its having ended badly: not if somebody waits for this very
     /// command, nor twice.
-    pub(super) fn begins_to_be_told(&self) -> bool {
-        !matches!(self.of, Of::Answer) && !self.is_told.swap(true, Ordering::Relaxed)
+    pub(super) fn begin_report(&self) -> bool {
+        !matches!(self.of, Of::Answer) && !self.is_reported.swap(true, Ordering::Relaxed)
     }
 
     /// Counts the commands of its device.
@@ -254,7 +254,7 @@ impl Order {
             },
             of,
             failure: OnceLock::new(),
-            is_told: AtomicBool::new(false),
+            is_reported: AtomicBool::new(false),
         })
     }
 

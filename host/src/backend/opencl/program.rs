@@ -53,7 +53,7 @@ struct Built {
 pub(super) struct SyclFunction {
     name: String,
     /// Names the program, too, for messages.
-    text: String,
+    label: String,
     context: Arc<Context>,
     handle: Mutex<Handle>,
 }
@@ -106,8 +106,8 @@ impl SyclFunction {
     }
 
     /// The function and its program.
-    pub(super) fn text(&self) -> &str {
-        &self.text
+    pub(super) fn label(&self) -> &str {
+        &self.label
     }
 
     pub(super) fn is_of(&self, context: &Arc<Context>) -> bool {
@@ -164,7 +164,7 @@ impl Programs {
             .map_err(no_such)?;
         let function = Arc::new(SyclFunction {
             name: name.to_owned(),
-            text: format!("{name} of {source}"),
+            label: format!("{name} of {source}"),
             context: Arc::clone(&self.context),
             handle: Mutex::new(Handle {
                 function: handle,
@@ -227,7 +227,7 @@ impl Programs {
         if !self.facts.takes_spirv {
             return Err(KernelError::Unimplemented(format!(
                 "{source}: {} takes no SPIR-V; give the kernel as source, or use a driver that takes it",
-                self.facts.text()
+                self.facts.description()
             )));
         }
         let program = Program::of_spirv(&self.context, module)

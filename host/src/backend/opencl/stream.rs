@@ -28,6 +28,7 @@ use std::time::Instant;
 use smallvec::SmallVec;
 
 use super::buffer::RawBuffer;
+use super::command_counter::CommandCounter;
 use super::ends::Ends;
 use super::ffi::Code;
 use super::ffi::Context;
@@ -35,7 +36,6 @@ use super::ffi::Mapped;
 use super::ffi::Queue;
 use super::ffi::is_driver_thread;
 use super::program::SyclFunction;
-use super::turns::Turns;
 use super::worker::Worker;
 use crate::device::DeviceError;
 use crate::device::LaunchSite;
@@ -48,7 +48,7 @@ use crate::tensor::Tensor;
 pub(super) enum Argument {
     Read(Arc<RawBuffer>),
     Write(Arc<RawBuffer>),
-    Word([u8; 4]),
+    Scalar([u8; 4]),
     Long([u8; 8]),
     Bytes(Box<[u8]>),
     Local(usize),
@@ -360,7 +360,7 @@ impl Drop for DeadIfPanicking<'_> {
 pub(super) struct Shared {
     pub(super) device: String,
     /// Commands that have been given to the driver.
-    pub(super) given: Turns,
+    pub(super) given: CommandCounter,
     /// Set once the device does not answer any more, or nobody gives it commands.
     lost: Mutex<Option<DeviceError>>,
 }
@@ -376,7 +376,7 @@ impl Stream {
     ) -> Result<Self, DeviceError> {
         let shared = Arc::new(Shared {
             device: device.to_owned(),
-            given: Turns::default(),
+            given: CommandCounter::default(),
             lost: Mutex::default(),
         });
         let worker = Worker::new(context, queue, is_alone, Arc::clone(&shared));

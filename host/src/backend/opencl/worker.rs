@@ -301,7 +301,7 @@ impl Worker {
                     Argument::Read(buffer) | Argument::Write(buffer) => {
                         function.set(index - 1, Value::Mem(&buffer.mem))
                     }
-                    Argument::Word(bytes) => function.set_value(index - 1, bytes),
+                    Argument::Scalar(bytes) => function.set_value(index - 1, bytes),
                     Argument::Long(bytes) => function.set_value(index - 1, bytes),
                     Argument::Bytes(bytes) => function.set_value(index - 1, bytes),
                     Argument::Local(len_bytes) => function.set(index - 1, Value::Local(*len_bytes)),
@@ -324,7 +324,7 @@ impl Worker {
         let end = match launched {
             Ok(event) => self.ended(event, Of::Launch(work)),
             Err(code) => {
-                let doing = format!("launching `{}`", function.text());
+                let doing = format!("launching `{}`", function.label());
                 let failure = self.failed(Some(&work), &doing, code);
                 outputs().for_each(|output| output.is_not_written(&failure));
                 return;
@@ -411,12 +411,12 @@ impl Worker {
         };
         self.order.clear();
         let (sender, receiver) = mpsc::channel();
-        let words = vec![0u8; FAULTS_BYTES];
+        let values = vec![0u8; FAULTS_BYTES];
         let then = move |read| drop(sender.send(read));
         let waits = self.order.waits();
         let read = self
             .queue
-            .read(&flags.mem, words, |words| &mut words[..], waits, then);
+            .read(&flags.mem, values, |values| &mut values[..], waits, then);
         self.queue.finish()?;
         if let Some(read) = read
             && let Progress::Failed(code) = read.progress()
@@ -424,15 +424,15 @@ impl Worker {
             read.has_failed(code);
         }
         // The callback comes from a thread of the driver's, soon if not yet.
-        let words: Vec<u8> = receiver.recv().unwrap_or(Err(Code(NOTHING_READ)))?;
+        let values: Vec<u8> = receiver.recv().unwrap_or(Err(Code(NOTHING_READ)))?;
         self.order.clear();
         let waits = self.order.waits();
         let zeroed = self.queue.zero(&flags.mem, FAULTS_BYTES, waits)?;
         flags.is_written_until(&self.ended(zeroed, Of::Memory));
         self.n_unflushed += 1;
         let used = mem::take(&mut self.faults.used);
-        for ((work, message), word) in used.iter().zip(words.chunks_exact(4)) {
-            if word != [0; 4] {
+        for ((work, message), value) in used.iter().zip(values.chunks_exact(4)) {
+            if value != [0; 4] {
                 let failure = Failure::new(DeviceError::Input {
                     device: self.shared.device.clone(),
                     node: work.site.node.clone(),
@@ -490,9 +490,9 @@ impl Worker {
 
     fn read(&mut self, from: &RawBuffer, to: Buffer, done: Copied) {
         if let Err(failure) = self.come_after(iter::once(from), iter::empty()) {
-            return done(Err(failure.tell()));
+            return done(Err(failure.report()));
         }
-        let then = self.telling(from, |to| done(to.map(Arrived::Copied)));
+        let then = self.reporting(from, |to| done(to.map(Arrived::Copied)));
         let waits = self.order.waits();
         let event = self.queue.read(&from.mem, to, buffer_bytes, waits, then);
         self.reads(from, event);
@@ -500,9 +500,9 @@ impl Worker {
 
     fn map(&mut self, of: &RawBuffer, len_bytes: usize, done: Copied) {
         if let Err(failure) = self.come_after(iter::once(of), iter::empty()) {
-            return done(Err(failure.tell()));
+            return done(Err(failure.report()));
         }
-        let then = self.telling(of, |mapped| done(mapped.map(Arrived::Mapped)));
+        let then = self.reporting(of, |mapped| done(mapped.map(Arrived::Mapped)));
         let waits = self.order.waits();
         let event = self.queue.map(&of.mem, len_bytes, waits, then);
         self.reads(of, event);
@@ -518,7 +518,7 @@ impl Worker {
 
     /// What takes the end of a copy and says why it failed: the launch of the same run that failed
     /// before, if that is the reason, else who wrote what is copied.
-    fn telling<T, D>(
+    fn reporting<T, D>(
         &self,
         from: &RawBuffer,
         done: D,
@@ -533,7 +533,7 @@ impl Worker {
                 let reason = writer.and_then(|writer| ends.reason(&writer, number));
                 reason.map_or_else(
                     || shared.error(None, "copying to the host", code),
-                    |failure| failure.tell(),
+                    |failure| failure.report(),
                 )
             }));
         }
@@ -546,7 +546,7 @@ impl Worker {
         let finished = finished.and_then(|()| self.look_at_faults());
         // It names the node, if it is one.
         if let Some(failure) = self.ends.take_failure(step) {
-            return Err(failure.tell());
+            return Err(failure.report());
         }
         finished.map_err(|code| self.shared.error(None, "finishing its work", code))
     }

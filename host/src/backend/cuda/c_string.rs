@@ -7,7 +7,7 @@ use std::ffi::c_char;
 ///
 /// # Safety
 /// It is a null pointer, or leads to bytes that end with a zero and stay.
-pub(super) unsafe fn text_at(text: *const c_char) -> String {
+pub(super) unsafe fn string_at(text: *const c_char) -> String {
     if text.is_null() {
         return String::new();
     }

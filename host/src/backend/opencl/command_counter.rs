@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 /// Counts commands in the order in which they are given to the driver: two devices that copy from
 /// each other wait for what was sent before, never for each other's waiting.
 #[derive(Debug, Default)]
-pub(super) struct Turns {
+pub(super) struct CommandCounter {
     n_done: AtomicU64,
     /// Who waits for a number of them, which is seldom: the one who counts must not pay for it.
     n_waiting: AtomicU64,
@@ -17,7 +17,7 @@ pub(super) struct Turns {
     has_counted: Condvar,
 }
 
-impl Turns {
+impl CommandCounter {
     /// One more is done. One counts at a time.
     pub(super) fn count(&self) {
         // One order of both counters for both sides: either this one sees who waits, or who waits
@@ -63,39 +63,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_waits_for_a_number_returns_when_so_many_are_done() {
+    fn a_waiter_returns_when_its_number_is_reached() {
         const N: u64 = 2000;
-        let turns = Arc::new(Turns::default());
+        let counter = Arc::new(CommandCounter::default());
         let waiting: Vec<_> = (0..4)
             .map(|thread| {
-                let turns = Arc::clone(&turns);
+                let counter = Arc::clone(&counter);
                 thread::spawn(move || {
                     for n in (1..=N).filter(|n| n % 4 == thread) {
-                        turns.wait(n);
-                        assert!(turns.n_done.load(Ordering::SeqCst) >= n);
+                        counter.wait(n);
+                        assert!(counter.n_done.load(Ordering::SeqCst) >= n);
                     }
                 })
             })
             .collect();
         for _ in 0..N {
-            turns.count();
+            counter.count();
             thread::yield_now();
         }
         for thread in waiting {
             thread.join().expect("it does not panic");
         }
-        turns.wait(N);
+        counter.wait(N);
     }
 
     #[test]
-    fn nobody_waits_for_who_does_not_work_any_more() {
-        let turns = Arc::new(Turns::default());
+    fn release_ends_all_waits() {
+        let counter = Arc::new(CommandCounter::default());
         let waiting = thread::spawn({
-            let turns = Arc::clone(&turns);
-            move || turns.wait(1)
+            let counter = Arc::clone(&counter);
+            move || counter.wait(1)
         });
-        turns.release();
+        counter.release();
         waiting.join().expect("it does not panic");
-        turns.wait(2);
+        counter.wait(2);
     }
 }

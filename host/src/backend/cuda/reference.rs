@@ -36,7 +36,7 @@ KERNEL void tiny(const GLOBAL f32 *x, GLOBAL f32 *y)
 
 /// A GPU, with a stream for itself.
 #[derive(Debug)]
-pub(crate) struct Yardstick {
+pub(crate) struct Reference {
     device: String,
     gpu: Arc<OpenGpu>,
     stream: StreamHandle,
@@ -46,7 +46,7 @@ pub(crate) struct Yardstick {
 /// Some work, as often as it is called: the time until all of it is done.
 pub(crate) type Rounds<'a> = Box<dyn FnMut() -> Result<Duration, DeviceError> + 'a>;
 
-impl Yardstick {
+impl Reference {
     /// On the GPU that a device has open.
     ///
     /// # Errors
@@ -100,7 +100,7 @@ impl Yardstick {
 
     /// `n` kernels of one item, each of what the one before has written.
     pub(crate) fn launches(&self, n: usize) -> Result<Rounds<'_>, DeviceError> {
-        let source = ProgramSource::of_source("yardstick.c", SOURCE);
+        let source = ProgramSource::of_source("reference.c", SOURCE);
         let function = self.gpu.function(&self.device, None, &source, "tiny")?;
         let memories = [self.memory(4)?, self.memory(4)?];
         let grid = Grid {
@@ -160,7 +160,7 @@ impl Yardstick {
         let address = self.gpu.call(|driver| driver.allocate(len_bytes));
         let address = address.map_err(|error| self.failed("asking for memory", &error))?;
         let space = Space {
-            yardstick: self,
+            reference: self,
             span: Span { address, len_bytes },
             pinned: None,
         };
@@ -181,7 +181,7 @@ impl Yardstick {
         // SAFETY: the driver has given so many bytes, which are set, and nobody else knows them.
         unsafe { slice::from_raw_parts_mut(start.as_ptr(), len_bytes) }.fill(1);
         Ok(Space {
-            yardstick: self,
+            reference: self,
             span: Span {
                 address: start.as_ptr() as u64,
                 len_bytes,
@@ -195,7 +195,7 @@ impl Yardstick {
     }
 }
 
-impl Drop for Yardstick {
+impl Drop for Reference {
     fn drop(&mut self) {
         // A GPU that is lost may have been started anew, and nothing of it is called.
         let _ = self.gpu.call(|driver| {
@@ -209,7 +209,7 @@ impl Drop for Yardstick {
 /// Memory of the GPU's or pinned memory of the host, which goes back when the stream has done its
 /// work.
 struct Space<'a> {
-    yardstick: &'a Yardstick,
+    reference: &'a Reference,
     span: Span,
     pinned: Option<NonNull<u8>>,
 }
@@ -225,11 +225,11 @@ impl Space<'_> {
 impl Drop for Space<'_> {
     fn drop(&mut self) {
         // What may still be used stays: this happens only where the GPU is broken.
-        if self.yardstick.finish().is_err() {
+        if self.reference.finish().is_err() {
             return;
         }
         let Span { address, len_bytes } = self.span;
-        let _ = self.yardstick.gpu.call(|driver| {
+        let _ = self.reference.gpu.call(|driver| {
             match self.pinned {
                 // SAFETY: the driver has given it with this length, and all work with it is done.
                 Some(start) => unsafe { driver.free_pinned(start, len_bytes) },

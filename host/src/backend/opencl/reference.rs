@@ -25,7 +25,7 @@ use crate::device::DeviceError;
 /// A product whose items compute tiles of 8 x 16 in registers, without memory of groups; a copy; a
 /// kernel that does next to nothing.
 const SOURCE: &str = r"
-kernel void product(global const float *a, global const float16 *b, global float16 *c, uint k, uint n16)
+kernel void matmul(global const float *a, global const float16 *b, global float16 *c, uint k, uint n16)
 {
     const uint column = get_global_id(0), row = 8 * get_global_id(1);
     float16 s0 = 0, s1 = 0, s2 = 0, s3 = 0, s4 = 0, s5 = 0, s6 = 0, s7 = 0;
@@ -72,8 +72,8 @@ const COPY_GROUP: usize = 1024;
 
 /// A driver's device, opened for itself.
 #[derive(Debug)]
-pub(crate) struct Yardstick {
-    text: String,
+pub(crate) struct Reference {
+    description: String,
     /// Items of a group of the copy.
     copy_group: usize,
     context: Context,
@@ -84,7 +84,7 @@ pub(crate) struct Yardstick {
 /// Some work, as often as it is called: the time until all of it is done.
 pub(crate) type Rounds<'a> = Box<dyn FnMut() -> Result<Duration, DeviceError> + 'a>;
 
-impl Yardstick {
+impl Reference {
     /// Of the device that SYCL devices of the index are.
     pub(crate) fn open(index: usize) -> Result<Self, DeviceError> {
         let found = discover::devices()?;
@@ -94,8 +94,8 @@ impl Yardstick {
                 "there is no SYCL device {index}, OpenCL has {n_found}"
             ))
         })?;
-        let text = facts.text();
-        Self::of(&facts).map_err(|code| failed(&text, "opening it", code))
+        let description = facts.description();
+        Self::of(&facts).map_err(|code| failed(&description, "opening it", code))
     }
 
     fn of(facts: &DeviceFacts) -> Result<Self, Code> {
@@ -104,7 +104,7 @@ impl Yardstick {
         let program = Program::of_source(&context, SOURCE)?;
         program.build(facts.id, c"")?;
         Ok(Self {
-            text: facts.text(),
+            description: facts.description(),
             copy_group: COPY_GROUP.min(facts.traits.group_size_max),
             context,
             queue,
@@ -113,8 +113,8 @@ impl Yardstick {
     }
 
     /// `n` products of square matrices, each of the one before; `side` is a multiple of 16.
-    pub(crate) fn products(&self, side: usize, n: usize) -> Result<Rounds<'_>, DeviceError> {
-        let function = self.function("product")?;
+    pub(crate) fn matmuls(&self, side: usize, n: usize) -> Result<Rounds<'_>, DeviceError> {
+        let function = self.function("matmul")?;
         let [from, to, factor] = [
             self.memory(side * side)?,
             self.memory(side * side)?,
@@ -223,13 +223,13 @@ impl Yardstick {
         doing: &str,
         finished: Result<(), Code>,
     ) -> Result<Duration, DeviceError> {
-        finished.map_err(|code| failed(&self.text, doing, code))?;
+        finished.map_err(|code| failed(&self.description, doing, code))?;
         Ok(started.elapsed())
     }
 
     fn function(&self, name: &str) -> Result<Function, DeviceError> {
         let function = ffi::text(name).and_then(|name| Function::new(&self.program, &name));
-        function.map_err(|code| failed(&self.text, name, code))
+        function.map_err(|code| failed(&self.description, name, code))
     }
 
     /// Memory of so many floats, each 1.
@@ -242,7 +242,7 @@ impl Yardstick {
             self.queue.finish()?;
             Ok(mem)
         };
-        made().map_err(|code| failed(&self.text, "filling memory", code))
+        made().map_err(|code| failed(&self.description, "filling memory", code))
     }
 }
 
