@@ -310,7 +310,7 @@ fn spirv_modules_run_where_the_driver_takes_them_and_are_refused_elsewhere() {
     match run_custom(ProgramSource::of_spirv("twice.spv", module)) {
         Ok(found) => assert_eq!(found, [-4.0, -2.0, 0.0]),
         Err(error) => {
-            for part in ["`y`", "twice.spv", "takes no SPIR-V", "as source"] {
+            for part in ["`y`", "twice.spv", "does not accept SPIR-V", "as source"] {
                 assert!(error.contains(part), "{error} lacks {part}");
             }
         }

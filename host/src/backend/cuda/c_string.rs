@@ -1,12 +1,12 @@
-//! Texts that libraries written in C give.
+//! Strings from libraries written in C.
 
 use std::ffi::CStr;
 use std::ffi::c_char;
 
-/// A text that a library gives; empty where it gives none.
+/// Copies a string of a library; empty if the pointer is null.
 ///
 /// # Safety
-/// It is a null pointer, or leads to bytes that end with a zero and stay.
+/// The pointer is null, or points to bytes that end with a zero and stay valid.
 pub(super) unsafe fn string_at(text: *const c_char) -> String {
     if text.is_null() {
         return String::new();

@@ -1,7 +1,7 @@
-//! All calls into cuBLASLt: matrix products, each by the routine that it thinks best.
+//! All calls into cuBLASLt: matmuls, each by the routine that the library rates best.
 //!
-//! `cudarc` loads the library, and panics where it is not there, so nothing here is called before
-//! [`is_present`] has said that it is. A context of CUDA must be current wherever a handle is used.
+//! `cudarc` loads the library and panics if it is missing, so nothing here is called before
+//! [`is_present`] has returned true. A CUDA context must be current wherever a handle is used.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -28,10 +28,11 @@ use super::driver::Matrices;
 use super::driver::Span;
 use crate::device::Activation;
 
-/// Kinds of products that are remembered at most: more come from shapes that never repeat.
+/// Maximum number of remembered kinds of matmuls: more than this come from shapes that never
+/// repeat.
 const PREPARED_MAX: usize = 4096;
 
-/// Alignments are told apart up to here, in bytes: no routine asks for more.
+/// Alignments are distinguished up to here, in bytes: no routine requires more.
 const ALIGNMENT_MAX: u64 = 256;
 
 /// `cublasOperation_t`: a side as it stands, and transposed. `cudarc` has it with cuBLAS alone.
@@ -56,10 +57,10 @@ fn done(status: Status) -> Called<()> {
         Status::CUBLAS_STATUS_NOT_SUPPORTED | Status::CUBLAS_STATUS_ARCH_MISMATCH => {
             DriverErrorKind::Unsupported
         }
-        // Whether the GPU is lost, its driver is asked.
+        // The driver reports whether the GPU is lost.
         _ => DriverErrorKind::Refused,
     };
-    // SAFETY: gives a text that lives as long as the library.
+    // SAFETY: returns a string that lives as long as the library.
     let text = unsafe { sys::cublasLtGetStatusString(status) };
     Err(DriverError {
         code: status as i32,
@@ -89,7 +90,7 @@ unsafe impl Send for CublasLt {}
 // SAFETY: as above.
 unsafe impl Sync for CublasLt {}
 
-/// What products have in common that one routine computes.
+/// What matmuls that one routine computes have in common.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Kind {
     arithmetic: Arithmetic,
@@ -135,7 +136,7 @@ fn alignment(address: u64) -> u32 {
     1 << alignment
 }
 
-/// How products of a kind are computed.
+/// How matmuls of a kind are computed.
 #[derive(Debug)]
 struct Prepared {
     description: Description,
@@ -243,7 +244,7 @@ impl Preference {
         let workspace = PreferenceAttribute::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
         preference.set(workspace, kind.workspace_bytes as u64)?;
         if matches!(kind.arithmetic, Arithmetic::F16 | Arithmetic::Bf16) {
-            // Otherwise sums that are shared out may be put together in 16 bits.
+            // Otherwise partial sums may be added in 16 bits.
             let scheme = PreferenceAttribute::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK;
             preference.set(scheme, REDUCTION_COMPUTE_TYPE)?;
         }
@@ -280,10 +281,10 @@ impl Preference {
     }
 }
 
-/// What a product is, in the library's words.
+/// Describes a matmul for the library.
 fn described(kind: &Kind) -> Called<(Description, [Layout; 3])> {
     let (compute, data_type) = match kind.arithmetic {
-        // Without leave to round factors, as `COMPUTE_32F_FAST_TF32` has.
+        // Factors must not be rounded, as `COMPUTE_32F_FAST_TF32` would.
         Arithmetic::F32 => (Compute::CUBLAS_COMPUTE_32F, DataType::CUDA_R_32F),
         Arithmetic::Tf32 => (Compute::CUBLAS_COMPUTE_32F_FAST_TF32, DataType::CUDA_R_32F),
         Arithmetic::F16 => (Compute::CUBLAS_COMPUTE_32F, DataType::CUDA_R_16F),
@@ -326,10 +327,10 @@ impl CublasLt {
         })
     }
 
-    /// Gives a product to a stream.
+    /// Queues a matmul in a stream.
     ///
     /// # Errors
-    /// As [`super::driver::Gpu::multiply`].
+    /// As [`super::driver::Gpu::matmul`].
     ///
     /// # Safety
     /// As that; the context of the GPU is current, and the stream is of it.
@@ -350,7 +351,7 @@ impl CublasLt {
                 Ok(found) => (Some(found), Ok(())),
                 Err(error) => (None, Err(error)),
             };
-            // What fails is not asked for again.
+            // A kind that fails is not tried again.
             prepared.insert(kind.clone(), found);
             failed?;
         }
@@ -393,7 +394,7 @@ impl CublasLt {
         given
     }
 
-    /// The routine that the library thinks best.
+    /// The routine that the library rates best.
     fn prepare(&self, kind: &Kind) -> Called<Prepared> {
         let (mut description, layouts) = described(kind)?;
         if kind.has_bias {
@@ -439,8 +440,8 @@ impl CublasLt {
     }
 }
 
-/// Asks the library what it thinks of sizes and types in descriptions, which need no GPU.
-/// `tests/all/nvidia.rs`, which includes this file, calls it where the library is.
+/// Checks sizes and types in descriptions, which need no GPU. `tests/all/nvidia.rs` includes this
+/// file and calls this if the library is present.
 #[cfg(test)]
 #[allow(
     dead_code,

@@ -1,8 +1,8 @@
-//! Work given straight to a GPU's driver: what benchmarks hold a GPU device against.
+//! Work given directly to a GPU's driver: the reference that benchmarks compare a GPU device with.
 //!
-//! A stream and memory of its own on the GPU that the device has open. Nothing of the device's
-//! streams, pools and launches is used: one call of the driver for each copy and launch, and one
-//! wait at the end.
+//! It has its own stream and memory on the GPU that the device has open. It uses none of the
+//! device's streams, pools and launches: one driver call for each copy and launch, and one wait at
+//! the end.
 
 use std::any::Any;
 use std::ptr::NonNull;
@@ -43,14 +43,14 @@ pub(crate) struct Reference {
     event: EventHandle,
 }
 
-/// Some work, as often as it is called: the time until all of it is done.
+/// Work that can be repeated: each call returns the time until all of it is done.
 pub(crate) type Rounds<'a> = Box<dyn FnMut() -> Result<Duration, DeviceError> + 'a>;
 
 impl Reference {
-    /// On the GPU that a device has open.
+    /// Creates a reference on the GPU that a device has open.
     ///
     /// # Errors
-    /// [`DeviceError::InvalidArgument`] where the device is none of this backend's.
+    /// [`DeviceError::InvalidArgument`] if the device is not of this backend.
     pub(crate) fn of(device: &dyn Device) -> Result<Self, DeviceError> {
         let name = device.attributes().name.clone();
         let context = device.as_kernel_device().map(|kernels| {
@@ -59,7 +59,7 @@ impl Reference {
         });
         let Some(context) = context.and_then(|context| context.downcast_ref::<GpuContext>()) else {
             return Err(DeviceError::InvalidArgument(format!(
-                "{name} is no GPU that CUDA's backend has opened, and has no driver to be held against"
+                "{name} is not a GPU that the CUDA backend has opened, so there is no driver to compare with"
             )));
         };
         let gpu = Arc::clone(context.gpu());
@@ -98,7 +98,7 @@ impl Reference {
         Ok(self.copies(here, there))
     }
 
-    /// `n` kernels of one item, each of what the one before has written.
+    /// `n` kernels of one item, each of which reads what the one before has written.
     pub(crate) fn launches(&self, n: usize) -> Result<Rounds<'_>, DeviceError> {
         let source = ProgramSource::of_source("reference.c", SOURCE);
         let function = self.gpu.function(&self.device, None, &source, "tiny")?;
@@ -164,7 +164,7 @@ impl Reference {
             span: Span { address, len_bytes },
             pinned: None,
         };
-        // SAFETY: nobody else knows it, and it stays until `Space` has waited for this.
+        // SAFETY: nothing else uses it, and it stays until `Space` has waited for this.
         let zeroed = self
             .gpu
             .call(|driver| unsafe { driver.zero(self.stream, space.span()) });

@@ -1,8 +1,8 @@
-//! Products and convolutions by NVIDIA's libraries: from tensors to what the driver is asked for.
+//! Matmuls and convolutions by NVIDIA's libraries: converts tensors to the driver's calls.
 //!
-//! In go sizes and strides of row-major tensors, out goes what cuBLASLt and cuDNN take: matrices
-//! whose columns stand side by side, and padding that is the same at both ends. What cannot be said
-//! so is not done here.
+//! It takes sizes and strides of row-major tensors and calls cuBLASLt and cuDNN, which take
+//! column-major matrices and padding that is the same at both ends. What cannot be expressed this
+//! way is not supported here.
 
 use smallvec::SmallVec;
 
@@ -39,8 +39,8 @@ impl Routines for GpuDevice {
             return Ok(false);
         };
         let mut uses = Used::default();
-        // Columns of the transposed result are rows of ours, so it is the right side that stands
-        // left.
+        // cuBLASLt computes the transposed result, whose columns are our rows, so our right side is
+        // its left side.
         let [m, k, n] = matmul.size;
         let size_bytes = arithmetic.size_bytes();
         let sides = [
@@ -129,11 +129,11 @@ impl Routines for GpuDevice {
     }
 }
 
-/// What tensors are used for.
+/// The uses of tensors.
 type Used<'a> = SmallVec<[Use<'a>; 6]>;
 
 impl GpuDevice {
-    /// What the libraries compute such elements with.
+    /// The arithmetic for elements of this type.
     fn arithmetic(&self, dtype: DType) -> Option<Arithmetic> {
         match dtype {
             DType::F32 if self.allows_tf32() => Some(Arithmetic::Tf32),
@@ -144,7 +144,7 @@ impl GpuDevice {
         }
     }
 
-    /// What the driver says of its libraries; a GPU that is lost has none.
+    /// Asks the driver about a library; a lost GPU has none.
     fn has(&self, library: fn(&dyn Gpu) -> bool) -> bool {
         let found = self.group().gpu.call(|driver| Ok(library(driver)));
         found.unwrap_or(false)
@@ -165,7 +165,7 @@ impl GpuDevice {
         Ok(span)
     }
 
-    /// Gives work to the node's stream; `false` for what the libraries do not do.
+    /// Queues work in the node's stream; returns `false` if the libraries do not support it.
     fn give<'a>(
         &'a self,
         origin: &RoutineSite<'a>,
@@ -200,8 +200,8 @@ impl GpuDevice {
     }
 }
 
-/// Row-major matrices `[rows, columns]` as those of `columns` rows whose columns stand side by
-/// side; `None` where neither rows nor columns do, and where they do not lie in their tensor.
+/// Views row-major matrices `[rows, columns]` as column-major matrices with `columns` rows. `None`
+/// if neither rows nor columns are contiguous, or if they do not lie within their tensor.
 fn column_major(
     side: &RoutineMatrices<'_>,
     rows: usize,
@@ -210,7 +210,7 @@ fn column_major(
     size_bytes: usize,
     span: Span,
 ) -> Option<Matrices> {
-    // Along an axis of one, any stride is as good as the other.
+    // An axis of size 1 may have any stride.
     let (is_transposed, leading, [inner, outer]) =
         if (side.column == 1 || columns == 1) && (side.row >= columns || rows == 1) {
             (false, side.row.max(columns), [columns, rows])
@@ -242,7 +242,7 @@ fn column_major(
     })
 }
 
-/// A number that the libraries can count, which they do with ints.
+/// A number that fits into the libraries' ints.
 fn int(n: usize) -> Option<u32> {
     i32::try_from(n).ok().map(i32::cast_unsigned)
 }

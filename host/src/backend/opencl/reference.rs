@@ -1,8 +1,7 @@
-//! Work given straight to a driver: what benchmarks hold a device against.
+//! Work given directly to a driver: the reference that benchmarks compare a device with.
 //!
-//! A context and a queue of its own, kernels that are as plain as somebody writes them for one
-//! processor, commands one after the other by their events. Nothing of the device's streams, pools
-//! and programs is used.
+//! It has its own context and queue, plain kernels as written for one processor, and commands that
+//! are ordered by their events. It uses none of the device's streams, pools and programs.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -22,8 +21,8 @@ use super::ffi::Value;
 use super::ffi::Waits;
 use crate::device::DeviceError;
 
-/// A product whose items compute tiles of 8 x 16 in registers, without memory of groups; a copy; a
-/// kernel that does next to nothing.
+/// A matmul whose items compute tiles of 8 x 16 in registers, without local memory; a copy; a
+/// nearly empty kernel.
 const SOURCE: &str = r"
 kernel void matmul(global const float *a, global const float16 *b, global float16 *c, uint k, uint n16)
 {
@@ -64,13 +63,13 @@ kernel void tiny(global const float *x, global float *y)
 }
 ";
 
-/// Rows and columns that an item of the product computes.
+/// Rows and columns that an item of the matmul computes.
 const TILE: [usize; 2] = [8, 16];
 
-/// Items of a group of the copy, where a device has room for so many.
+/// Items of a group of the copy, if the device supports that many.
 const COPY_GROUP: usize = 1024;
 
-/// A driver's device, opened for itself.
+/// A driver's device, opened separately.
 #[derive(Debug)]
 pub(crate) struct Reference {
     description: String,
@@ -81,11 +80,11 @@ pub(crate) struct Reference {
     program: Program,
 }
 
-/// Some work, as often as it is called: the time until all of it is done.
+/// Work that can be repeated: each call returns the time until all of it is done.
 pub(crate) type Rounds<'a> = Box<dyn FnMut() -> Result<Duration, DeviceError> + 'a>;
 
 impl Reference {
-    /// Of the device that SYCL devices of the index are.
+    /// Opens the OpenCL device of the SYCL device with this index.
     pub(crate) fn open(index: usize) -> Result<Self, DeviceError> {
         let found = discover::devices()?;
         let n_found = found.len();
@@ -112,7 +111,8 @@ impl Reference {
         })
     }
 
-    /// `n` products of square matrices, each of the one before; `side` is a multiple of 16.
+    /// `n` matmuls of square matrices, each with the result of the one before; `side` is a multiple
+    /// of 16.
     pub(crate) fn matmuls(&self, side: usize, n: usize) -> Result<Rounds<'_>, DeviceError> {
         let function = self.function("matmul")?;
         let [from, to, factor] = [
@@ -165,7 +165,7 @@ impl Reference {
             let then = move |read: Result<Vec<u8>, Code>| drop(sender.send(read));
             let started = Instant::now();
             let read = self.queue.read(&from, bytes, |bytes| bytes, &waits, then);
-            // What is refused says so at once.
+            // A refused copy fails at once.
             let refused = || receiver.try_recv().map_or(Ok(()), |read| read.map(drop));
             let finished = read.map_or_else(refused, |_| self.queue.finish());
             self.time(started, "copying from it", finished)
@@ -189,8 +189,7 @@ impl Reference {
         }))
     }
 
-    /// Commands of which each waits for the one before, and reads what that has written: the two
-    /// buffers change places.
+    /// Commands that each wait for the one before and read its result: the two buffers alternate.
     fn rounds<'a>(
         &'a self,
         n: usize,

@@ -400,7 +400,7 @@ pub(super) fn prepacked(
     device: &dyn KernelDevice,
 ) -> Result<Tensor, KernelError> {
     let len = matmul::packed_len(rhs.rows(), rhs.columns())
-        .ok_or_else(|| KernelError::invalid("the matrix is too large to be put in order"))?;
+        .ok_or_else(|| KernelError::invalid("the matrix is too large to be prepacked"))?;
     let allocator = device.allocator(AllocatorAttributes::default());
     let mut packed = Tensor::zeros(&*allocator, DType::F32, Shape::from([len]))?;
     let elements = packed.as_slice_mut().ok_or(TensorError::NotOnHost)?;
