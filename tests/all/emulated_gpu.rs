@@ -402,7 +402,7 @@ fn what_does_not_compile_or_is_not_there_is_an_error() {
     let wrong = ProgramSource::of_source("wrong.c", "KERNEL wrong");
     let wrong = gpu.load(&gpu.compile(&wrong).unwrap()).unwrap();
     let error = gpu.function(wrong, "wrong").unwrap_err();
-    assert!(error.text.contains("wrong.c"), "{error}");
+    assert!(error.message.contains("wrong.c"), "{error}");
     assert_eq!(
         kind(gpu.load(b"what").unwrap_err()),
         DriverErrorKind::Refused

@@ -7,8 +7,8 @@
 #![allow(unreachable_pub, reason = "the same sources are public in the host")]
 
 #[expect(unsafe_code, reason = "reads what pointers lead to")]
-#[path = "../../host/src/backend/cuda/c_text.rs"]
-mod c_text;
+#[path = "../../host/src/backend/cuda/c_string.rs"]
+mod c_string;
 #[path = "../../host/src/backend/cuda/compile.rs"]
 mod compile;
 #[expect(unsafe_code, reason = "calls into cuBLASLt")]

@@ -33,7 +33,7 @@ mod dropped;
 #[cfg(target_os = "linux")]
 mod failing;
 #[cfg(feature = "cuda")]
-mod fused_products;
+mod fused_matmuls;
 #[cfg(feature = "cuda")]
 mod fusion;
 #[cfg(feature = "cli")]
@@ -310,7 +310,7 @@ fn spirv_modules_run_where_the_driver_takes_them_and_are_refused_elsewhere() {
     match run_custom(ProgramSource::of_spirv("twice.spv", module)) {
         Ok(found) => assert_eq!(found, [-4.0, -2.0, 0.0]),
         Err(error) => {
-            for part in ["`y`", "twice.spv", "takes no SPIR-V", "as source"] {
+            for part in ["`y`", "twice.spv", "does not accept SPIR-V", "as source"] {
                 assert!(error.contains(part), "{error} lacks {part}");
             }
         }

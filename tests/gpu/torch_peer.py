@@ -3,7 +3,7 @@
     torch_peer.py [--device cuda|cpu]
 
 A timed run of a model is the work that Placewright does for a request: feeds are copied into pinned memory and from there to the device,
-outputs come back to pinned memory, and the host has them when the run ends. Products and copies have their operands where they are.
+outputs come back to pinned memory, and the host has them when the run ends. Matmuls and copies have their operands where they are.
 """
 
 import argparse
@@ -23,7 +23,7 @@ SETTINGS = {
     "compile": {},
     "compile reduce-overhead": {"mode": "reduce-overhead"},
 }
-# Products in one run, so that what a run costs once does not count: as many as Placewright's worker has.
+# Matmuls in one run, so that what a run costs once does not count: as many as Placewright's worker has.
 N_PRODUCTS = 8
 TURN_MS_MAX = 600_000
 
@@ -89,8 +89,8 @@ class Model:
         return elapsed
 
 
-class Products:
-    """Products of square matrices on the device, each of the one before."""
+class Matmuls:
+    """Matmuls of square matrices on the device, each of the one before."""
 
     def __init__(self, device, command):
         self.device, side = device, command["side"]
@@ -101,7 +101,7 @@ class Products:
         self.run(0)
         wrong = (self.last.float() - 1).abs().max().item()
         if not wrong <= self.tolerance:
-            raise ValueError(f"an element of the product is off by {wrong}")
+            raise ValueError(f"an element of the matmul is off by {wrong}")
 
     def run(self, number):
         with torch.inference_mode():
@@ -138,7 +138,7 @@ class Copies:
         return time.perf_counter_ns() - started
 
 
-OPENED = {"open-model": Model, "open-products": Products, "open-copies": Copies}
+OPENED = {"open-model": Model, "open-matmuls": Matmuls, "open-copies": Copies}
 
 
 def repeat(work, ms):
@@ -171,7 +171,7 @@ class Worker:
             return {"load_ns": load, "first_ns": first}
         if kind == "turn":
             if not self.open:
-                raise ValueError("nothing is open; send `open-model`, `open-products` or `open-copies` first")
+                raise ValueError("nothing is open; send `open-model`, `open-matmuls` or `open-copies` first")
             if not 0 <= command["ms"] <= TURN_MS_MAX:
                 raise ValueError(f"{command['ms']} ms; expected {TURN_MS_MAX} at most")
             times = repeat(self.open, command["ms"])

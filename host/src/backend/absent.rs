@@ -1,6 +1,7 @@
-//! Device types that this build has no backend for: rows that say so, and what to do.
+//! Device types for which this build has no backend: a factory that reports what is missing and
+//! what to do.
 //!
-//! In goes what is missing, out comes that answer, wherever a device of the type is asked for.
+//! The report is returned wherever a device of the type is requested.
 
 use std::path::Path;
 use std::path::PathBuf;
@@ -16,27 +17,27 @@ use crate::device::PhysicalDevice;
 use crate::device::pci_devices;
 use crate::device::pci_numa_node;
 
-/// Stands in for the factory of a type that a build lacks
+/// A placeholder for the factory of a device type that a build lacks
 /// ([`crate::device::FactoryRegistry::register_placeholder`]).
 #[derive(Debug, Clone)]
 pub struct AbsentDeviceFactory {
     device_type: String,
     what: String,
     remedy: String,
-    /// The system folder, where cards on the bus of it could be devices of this type.
+    /// The system folder, if cards on its bus could be devices of this type.
     cards_of: Option<PathBuf>,
 }
 
 /// Classes of cards that could be GPUs: display controllers, accelerators.
 const GPU_CLASSES: [u32; 2] = [0x03, 0x12];
 
-/// Makers of GPUs that compute: NVIDIA, AMD. Of others' cards, most show the console of a server
-/// and no more.
+/// Vendors of GPUs for compute: NVIDIA, AMD. Most cards of other vendors only show the console of a
+/// server.
 const GPU_VENDORS: [u32; 2] = [0x10de, 0x1002];
 
 impl AbsentDeviceFactory {
-    /// Nothing makes devices of this type, because `what` is missing; `remedy` is what the user can
-    /// do. Both are parts of a sentence: `this build has no backend for GPUs`.
+    /// A factory for a type that cannot be created because `what` is missing; `remedy` tells the
+    /// user what to do. Both are parts of a sentence: `this build has no backend for GPUs`.
     pub fn new(
         device_type: impl Into<String>,
         what: impl Into<String>,
@@ -50,7 +51,7 @@ impl AbsentDeviceFactory {
         }
     }
 
-    /// The same, naming the cards on the PCI bus of this system folder that could be GPUs.
+    /// Also names the cards on the PCI bus of this system folder that could be GPUs.
     pub(super) fn with_gpus_of(mut self, root: impl Into<PathBuf>) -> Self {
         self.cards_of = Some(root.into());
         self
@@ -62,7 +63,7 @@ impl AbsentDeviceFactory {
             device_type,
             format!("this build has no backend for {kind}"),
             format!(
-                "use CPU devices, or take the crate of one that registers a factory for {device_type} (`Registry::with`)"
+                "use CPU devices, or register a device factory for {device_type} (`Registry::with`)"
             ),
         )
     }
@@ -96,8 +97,8 @@ impl DeviceFactory for AbsentDeviceFactory {
     fn register_kernels(&self, _: &mut KernelRegistry) {}
 }
 
-/// Where cards are that nothing drives, as a part of a sentence. A bus that cannot be read has
-/// none: the answer is the same without.
+/// The addresses of cards without a driver, as a part of a sentence. A bus that cannot be read has
+/// none: the message is then the same without them.
 pub(super) fn undriven_cards(root: &Path) -> String {
     let found = pci_devices(root, &GPU_CLASSES).unwrap_or_default();
     let gpus = found
@@ -111,7 +112,7 @@ pub(super) fn undriven_cards(root: &Path) -> String {
     if places.is_empty() {
         return String::new();
     }
-    format!(", such as that at PCI address {}", places.join(", "))
+    format!(", such as the one at PCI address {}", places.join(", "))
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Products with what follows them, as one node: TensorFlow's `_FusedMatMul` and `_FusedConv2D`.
+//! Fuses matmuls and convolutions with the bias and activation that follow: TensorFlow's
+//! `_FusedMatMul` and `_FusedConv2D`.
 
 use std::sync::Arc;
 
@@ -15,17 +16,17 @@ use crate::graph::NodeId;
 use crate::tensor::DType;
 use crate::tensor::Shape;
 
-/// The attribute that says what follows a product, as TensorFlow's fused ops have it.
+/// The attribute that lists the fused ops, as in TensorFlow's fused ops.
 const FUSED_OPS: &str = "fused_ops";
 
-/// Replaces products that only a bias reads, and a bias that only an activation reads, by one
-/// kernel each: the sums stay in registers or in the cache, and there are fewer nodes. The same
-/// operations in the same order, so the same numbers, but that of floats of 16 bits only the last
-/// is rounded to them.
+/// Fuses each matmul or convolution that only a bias reads with that bias, and with the activation
+/// if only that reads the bias. The sums stay in registers or in the cache, and there are fewer
+/// nodes. The same operations run in the same order, so the result is the same, except that f16 and
+/// bf16 are rounded only once, at the end.
 ///
-/// `types`: those of which the device has fused kernels; `is_activation`: whether they know an op
-/// of one input.
-pub(super) fn fuse_products(
+/// `types`: the types for which the device has fused kernels. `is_activation` checks whether these
+/// support an op with one input.
+pub(super) fn fuse_epilogues(
     graph: &mut PartitionGraph<'_>,
     types: &[DType],
     is_activation: impl Fn(&str) -> bool,
@@ -56,19 +57,19 @@ fn fuse_bias(
     if all.op(bias) != "BiasAdd" || !is_last_axis(bias) {
         return;
     }
-    let Some((product, _)) = graph.input_node(bias, 0) else {
+    let Some((base, _)) = graph.input_node(bias, 0) else {
         return;
     };
-    let op = match all.op(product) {
+    let op = match all.op(base) {
         "MatMul" => "_FusedMatMul",
-        "Conv2D" if is_last_axis(product) => "_FusedConv2D",
+        "Conv2D" if is_last_axis(base) => "_FusedConv2D",
         _ => return,
     };
-    let dtype = all.attrs(product).dtype("T");
-    let nodes = [Some(product), Some(bias), activation];
+    let dtype = all.attrs(base).dtype("T");
+    let nodes = [Some(base), Some(bias), activation];
     let nodes: Vec<NodeId> = nodes.into_iter().flatten().collect();
-    // Kernels that an app has put in the place of ours are called.
-    if !graph.is_read_only_by(product, bias)
+    // A kernel that an app has registered in place of the default one is not fused.
+    if !graph.is_read_only_by(base, bias)
         || !dtype.is_some_and(|dtype| types.contains(&dtype))
         || !nodes.iter().all(|&node| graph.has_plain_kernel(node))
     {
@@ -77,22 +78,22 @@ fn fuse_bias(
     let follow = nodes[1..].iter().map(|&node| AttrValue::from(all.op(node)));
     let follow = (FUSED_OPS.into(), AttrValue::List(follow.collect()));
     let n_args = ("num_args".into(), AttrValue::Int(1));
-    let own = all.attrs(product).iter();
+    let own = all.attrs(base).iter();
     let own = own.map(|(name, value)| (Arc::from(name), value.clone()));
     let fused = FusedNode {
         op: op.to_owned(),
         attrs: AttrSet::new(own.chain([follow, n_args])),
-        inputs: vec![(product, 0), (product, 1), (bias, 1)],
+        inputs: vec![(base, 0), (base, 1), (bias, 1)],
         nodes,
     };
-    // Refused where one of them is part of another already.
+    // Fails if one of the nodes is already part of a fused node.
     let _ = graph.fuse(fused);
 }
 
-/// The activation that follows product and bias in a fused node, if there is one.
+/// Returns the activation of a fused node, if it has one.
 ///
 /// # Errors
-/// [`KernelError::InvalidArgument`] where something else is said to follow the product.
+/// [`KernelError::InvalidArgument`] if anything else is to follow.
 pub(super) fn activation<'a>(
     node: &KernelConstruction<'a>,
     is_activation: impl Fn(&str) -> bool,
@@ -111,19 +112,19 @@ pub(super) fn activation<'a>(
         _ => Err(bad_attr(
             node,
             FUSED_OPS,
-            "list of BiasAdd and at most one activation that the device has",
+            "list of BiasAdd and at most one activation that the device supports",
         )),
     }
 }
 
 /// # Errors
-/// [`KernelError::InvalidArgument`] where a bias is not one number per column of a product.
-pub(super) fn check_bias(bias: &Shape, product: &Shape) -> Result<(), KernelError> {
-    let columns = product.dims().last();
+/// [`KernelError::InvalidArgument`] if the bias does not have one number per column of the result.
+pub(super) fn check_bias(bias: &Shape, base: &Shape) -> Result<(), KernelError> {
+    let columns = base.dims().last();
     if bias.dims() == columns.map_or(&[][..], std::slice::from_ref) {
         return Ok(());
     }
     Err(KernelError::invalid(format!(
-        "Must provide as many biases as the last dimension of the input tensor: {bias} vs. {product}"
+        "Must provide as many biases as the last dimension of the input tensor: {bias} vs. {base}"
     )))
 }

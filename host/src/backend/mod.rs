@@ -1,7 +1,7 @@
-//! The code that makes devices; this file holds the one list of backends.
+//! The implementations of devices; this file has the one list of backends.
 //!
-//! In come device options, out go devices and the registrations of their kernels. A backend knows
-//! `device` and `kernels`, and no graph beyond the attributes of the node whose kernel it makes.
+//! A backend turns device options into devices and registers their kernels. It uses `device` and
+//! `kernels`, and of a graph only the attributes of the node whose kernel it creates.
 
 use crate::device::DEFAULT_FACTORY_PRIORITY;
 use crate::device::FactoryRegistry;
@@ -23,7 +23,8 @@ mod source;
 pub use absent::AbsentDeviceFactory;
 
 crate::registrar! {
-    /// All backends that this build has, at TensorFlow's priorities, and a placeholder for each type of TensorFlow that it lacks.
+    /// All backends of this build at TensorFlow's priorities, and a placeholder for each of
+    /// TensorFlow's device types that the build lacks.
     pub const BACKENDS = {
         device_factory cpu::DEVICE_TYPE, cpu::PRIORITY => cpu::ThreadPoolDeviceFactory::default();
         placeholder "GPU", 210 => AbsentDeviceFactory::no_backend("GPU", "GPUs").with_gpus_of(SYSTEM_ROOT);
@@ -51,7 +52,7 @@ crate::registrar! {
     }
 }
 
-/// What this build has.
+/// Adds the backends of this build.
 fn with_backends(registry: Registry) -> Registry {
     let registry = registry.with(BACKENDS);
     #[cfg(feature = "cuda")]
@@ -62,7 +63,7 @@ fn with_backends(registry: Registry) -> Registry {
 }
 
 impl Default for Registry {
-    /// What ships: the ops of [`OpRegistry::default`], and [`BACKENDS`]. A pure function: the
+    /// The default ops ([`OpRegistry::default`]) and backends ([`BACKENDS`]). A pure function: the
     /// environment is read by [`Registry::with_enabled_types_from_env`].
     fn default() -> Self {
         with_backends(Self::of_ops(OpRegistry::default()))

@@ -80,7 +80,7 @@ pub use remote::{
 pub use renamed::RenamedDevice;
 pub use resource::{ContainerInfo, Resource, ResourceError, ResourceManager, make_resource_handle};
 pub use routines::{
-    Activation, RoutineConvolution, RoutineMatrices, RoutineProduct, RoutineSite, RoutineWindow,
+    Activation, RoutineConvolution, RoutineMatmul, RoutineMatrices, RoutineSite, RoutineWindow,
     Routines,
 };
 pub use set::{DeviceSet, UNREGISTERED_TYPE_PRIORITY};

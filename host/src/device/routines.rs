@@ -1,9 +1,9 @@
-//! Products and convolutions that the maker of a device has written (cuBLASLt, cuDNN): what a
-//! kernel asks for before it runs a program of its own.
+//! Matmuls and convolutions from the vendor's libraries (cuBLASLt, cuDNN). A kernel tries these
+//! routines before it runs its own program.
 //!
-//! In go tensors of the device, sizes and strides in elements, out goes work that the device does
-//! later. What the maker's routines do not do is answered with `false`, and then nothing has
-//! happened: the kernel computes it itself.
+//! A call takes tensors of the device, with sizes and strides in elements, and queues work that the
+//! device does later. If the vendor's routines do not support a call, it returns `false` and has
+//! done nothing; the kernel then computes the result itself.
 
 use std::sync::Arc;
 
@@ -14,26 +14,26 @@ use super::step::StepNumber;
 use crate::tensor::DType;
 use crate::tensor::Tensor;
 
-/// What is done to sums before they are stored.
+/// The function applied to sums before they are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Activation {
     /// Nothing.
     #[default]
     None,
-    /// `max(x, 0)`. Whether it keeps a NaN is the routine's affair, as it is with TensorFlow's
-    /// fused nodes on GPUs.
+    /// `max(x, 0)`. Whether it keeps a NaN depends on the routine, as in TensorFlow's fused nodes
+    /// on GPUs.
     Relu,
 }
 
-/// Whose work a call is, and by which of the device's contexts it is done ([`super::Launch`] has
-/// the same).
+/// The node and run that a call belongs to, and the device context that does the work
+/// ([`super::Launch`] has the same fields).
 #[derive(Debug, Clone, Copy)]
 pub struct RoutineSite<'a> {
     /// The node.
     pub site: &'a Arc<LaunchSite>,
-    /// The run that it is part of.
+    /// The run that the node is part of.
     pub step: Option<StepNumber>,
-    /// `None`: the default context.
+    /// The context; `None` means the default context.
     pub context: Option<&'a Arc<dyn DeviceContext>>,
 }
 
@@ -42,68 +42,69 @@ pub struct RoutineSite<'a> {
 pub struct RoutineMatrices<'a> {
     /// The tensor.
     pub tensor: &'a Tensor,
-    /// The first element of the first matrix.
+    /// Offset of the first matrix's first element.
     pub first: usize,
-    /// From one row to the next.
+    /// Stride from one row to the next.
     pub row: usize,
-    /// From one column to the next.
+    /// Stride from one column to the next.
     pub column: usize,
-    /// From one matrix to the next; 0 where all are the same.
+    /// Stride from one matrix to the next; 0 if all are the same matrix.
     pub batch: usize,
 }
 
-/// `[n_batches, m, k] x [n_batches, k, n] -> [n_batches, m, n]`, all of one type, none without
-/// elements. Sums are `float`.
+/// A batch of matmuls: `[n_batches, m, k] x [n_batches, k, n] -> [n_batches, m, n]`. All tensors
+/// have one type, and none is empty. Sums are `float`.
 #[derive(Debug, Clone, Copy)]
-pub struct RoutineProduct<'a> {
-    /// Whose it is.
+pub struct RoutineMatmul<'a> {
+    /// The node and run that it belongs to.
     pub origin: RoutineSite<'a>,
     /// `m`, `k` and `n`.
     pub size: [usize; 3],
-    /// How many products.
+    /// Number of matmuls.
     pub n_batches: usize,
     /// The left side.
     pub left: RoutineMatrices<'a>,
     /// The right side.
     pub right: RoutineMatrices<'a>,
-    /// The result, of which nothing else is written.
+    /// The result. Elements between its rows and matrices are not written.
     pub out: RoutineMatrices<'a>,
-    /// `n` elements, one for each column.
+    /// The bias: `n` elements, one for each column.
     pub bias: Option<&'a Tensor>,
-    /// What follows.
+    /// The activation that follows.
     pub activation: Activation,
 }
 
-/// One axis that a window is moved along.
+/// One axis along which a window moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RoutineWindow {
-    /// Pixels that are read.
+    /// Pixels of the input.
     pub input: usize,
-    /// Pixels that are written.
+    /// Pixels of the output.
     pub output: usize,
     /// Taps of the filter.
     pub taps: usize,
-    /// Pixels that the window moves on by.
+    /// Pixels between two positions of the window.
     pub stride: usize,
-    /// From one tap to the next.
+    /// Pixels between two taps.
     pub dilation: usize,
     /// Zeroes before the first pixel.
     pub pad_before: usize,
 }
 
-/// `[n, rows, columns, channels] * [out_channels, rows, columns, channels / n_groups] -> [n, rows,
-/// columns, out_channels]`, all of one type, none without elements. Sums are `float`.
+/// A convolution: `[n, rows, columns, channels] * [out_channels, rows, columns, channels /
+/// n_groups] -> [n, rows, columns, out_channels]`. All tensors have one type, and none is empty.
+/// Sums are `float`.
 #[derive(Debug, Clone, Copy)]
 pub struct RoutineConvolution<'a> {
-    /// Whose it is.
+    /// The node and run that it belongs to.
     pub origin: RoutineSite<'a>,
-    /// Images.
+    /// Number of images.
     pub n_images: usize,
     /// Rows and columns.
     pub windows: [RoutineWindow; 2],
     /// Channels of the input, and of the output.
     pub channels: [usize; 2],
-    /// Groups that channels are parted into.
+    /// Number of groups of channels.
     pub n_groups: usize,
     /// The images.
     pub input: &'a Tensor,
@@ -111,29 +112,29 @@ pub struct RoutineConvolution<'a> {
     pub filter: &'a Tensor,
     /// The result.
     pub out: &'a Tensor,
-    /// An element for each channel of the output.
+    /// The bias: an element for each channel of the output.
     pub bias: Option<&'a Tensor>,
-    /// What follows.
+    /// The activation that follows.
     pub activation: Activation,
 }
 
-/// What a device has of its maker.
+/// The vendor's routines of a device.
 pub trait Routines {
-    /// Whether products of this type are worth asking for at all: inputs that are the same in all
-    /// runs are prepared accordingly.
-    fn multiplies(&self, dtype: DType) -> bool;
+    /// Checks whether the routines support matmuls of this type at all. If so, kernels do not
+    /// prepack constant inputs, which the routines read as they are.
+    fn can_matmul(&self, dtype: DType) -> bool;
 
-    /// Gives products to the device; `false` where the routines do not do these.
+    /// Queues matmuls on the device; returns `false` if the routines do not support them.
     ///
     /// # Errors
     /// As [`super::ProgramDevice::launch`].
-    fn multiply(&self, product: &RoutineProduct<'_>) -> Result<bool, KernelError>;
+    fn matmul(&self, matmul: &RoutineMatmul<'_>) -> Result<bool, KernelError>;
 
-    /// Whether convolutions of this type are worth asking for at all, with windows such as these,
-    /// or with any.
-    fn convolves(&self, dtype: DType, windows: Option<&[RoutineWindow; 2]>) -> bool;
+    /// Checks whether the routines support convolutions of this type with these windows, or with
+    /// any windows.
+    fn can_convolve(&self, dtype: DType, windows: Option<&[RoutineWindow; 2]>) -> bool;
 
-    /// Gives a convolution to the device; `false` where the routines do not do this one.
+    /// Queues a convolution on the device; returns `false` if the routines do not support it.
     ///
     /// # Errors
     /// As [`super::ProgramDevice::launch`].

@@ -29,7 +29,7 @@ pub struct Operand {
 /// `[batch, m, k] x [batch, k, n] -> [batch, m, n]`, the result row-major, the operands with any
 /// strides (TensorFlow `BatchMatMulV2`).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BatchProduct {
+pub struct BatchMatmul {
     /// Batch dimensions of the result.
     pub batch: SmallVec<[usize; 4]>,
     /// Rows, inner size, columns.
@@ -40,7 +40,7 @@ pub struct BatchProduct {
     pub rhs: Operand,
 }
 
-impl BatchProduct {
+impl BatchMatmul {
     /// # Errors
     /// [`KernelError::InvalidArgument`] if an operand is shorter than its strides reach;
     /// [`KernelError::Tensor`] without room.
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     /// The plain twin.
-    fn plain(p: &BatchProduct, lhs: &[i64], rhs: &[i64]) -> Vec<i64> {
+    fn plain(p: &BatchMatmul, lhs: &[i64], rhs: &[i64]) -> Vec<i64> {
         let [m, k, n] = p.size;
         let n_batches: usize = p.batch.iter().product();
         let mut out = Vec::new();
@@ -196,7 +196,7 @@ mod tests {
             };
             let (lhs, l) = operand(m, k, transposed.0, |kinds| kinds.0);
             let (rhs, r) = operand(k, n, transposed.1, |kinds| kinds.1);
-            let product = BatchProduct {
+            let product = BatchMatmul {
                 batch: batch.iter().map(|&(size, _)| size).collect(),
                 size: [m, k, n],
                 lhs,

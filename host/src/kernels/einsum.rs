@@ -11,7 +11,7 @@ use crate::device::KernelError;
 use crate::kernels::Multiply;
 use crate::kernels::Scratch;
 use crate::kernels::Threads;
-use crate::kernels::batch::BatchProduct;
+use crate::kernels::batch::BatchMatmul;
 use crate::kernels::batch::Operand;
 use crate::kernels::reduce::Reduction;
 use crate::kernels::reducer::Sum;
@@ -315,7 +315,7 @@ pub struct Einsum {
     pub(crate) lhs: Side,
     /// None of one operand, which is multiplied with a single 1.
     pub(crate) rhs: Option<Side>,
-    pub(crate) product: BatchProduct,
+    pub(crate) product: BatchMatmul,
     /// From the products' order to the result's, where they differ.
     pub(crate) reorder: Option<Reorder>,
 }
@@ -390,7 +390,7 @@ impl Einsum {
         };
         let (left, l) = side(&lhs, &batch, &rows, &summed, &size);
         let (right, r) = side(&rhs, &batch, &columns, &summed, &size);
-        let product = BatchProduct {
+        let product = BatchMatmul {
             batch: batch.iter().map(|&label| size(label)).collect(),
             size: [count(&rows), count(&summed), count(&columns)],
             lhs: l,

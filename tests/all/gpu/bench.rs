@@ -166,13 +166,13 @@ fn a_worker_opens_models_on_a_gpu() {
         open("/device:GPU", 1e-4),
         open("not a device", 1e-4),
         open("GPU:0", 2.0),
-        json!({"do": "open-products", "side": 20, "dtype": "bfloat16", "threads": 1, "device": "GPU:0"}),
+        json!({"do": "open-matmuls", "side": 20, "dtype": "bfloat16", "threads": 1, "device": "GPU:0"}),
         json!({"do": "turn", "ms": 0}),
         json!({"do": "open-copies", "bytes": 5000, "way": "to-device", "threads": 1, "device": "GPU:0"}),
         json!({"do": "turn", "ms": 0}),
         json!({"do": "open-copies", "bytes": 5000, "way": "from-device", "threads": 1, "device": "GPU:0"}),
         json!({"do": "turn", "ms": 0}),
-        json!({"do": "open-products", "side": 0, "dtype": "float32", "threads": 1, "device": "GPU:0"}),
+        json!({"do": "open-matmuls", "side": 0, "dtype": "float32", "threads": 1, "device": "GPU:0"}),
     ];
     let input = input.map(|line| line.to_string()).join("\n");
     let (status, printed, stderr) = program("bench worker", &[], &input);

@@ -50,7 +50,7 @@ fn outputs_do_not_depend_on_where_nodes_run() {
         let devices = machine.open(&options);
         let placed = placed::place_at_random(&devices, &NAMES, "GPU", N_PLACEMENTS);
         assert!(placed.n_nodes > 600, "{placed:?}");
-        for call in ["multiply", "convolve"] {
+        for call in ["matmul", "convolve"] {
             let is_called = machine.driver.n_calls(call) > 0;
             assert_eq!(is_called, routines != EmulatedRoutines::Absent, "{call}");
         }

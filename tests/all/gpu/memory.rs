@@ -124,7 +124,7 @@ fn unified_memory_is_refused_where_the_gpu_does_not_page_or_others_have_its_own(
         let devices = machine.open(first);
         drop(machine.open(first));
         let error = machine.try_open(second).unwrap_err().to_string();
-        for part in ["another session", "unified memory", "memory of its own"] {
+        for part in ["another session", "unified memory", "its own memory"] {
             assert!(error.contains(part), "{error} lacks {part}");
         }
         drop(devices);

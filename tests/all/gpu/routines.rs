@@ -23,8 +23,8 @@ fn machine(routines: EmulatedRoutines) -> Machine {
 }
 
 /// `y` = x w of `[2, k]` by `[k, 2]`, w being a constant.
-fn product(k: usize, factor: f32) -> GraphBuilder {
-    let b = GraphBuilder::new("product");
+fn matmul(k: usize, factor: f32) -> GraphBuilder {
+    let b = GraphBuilder::new("matmul");
     let x = b.placeholder::<f32>("x", [2, k]).unwrap();
     let gpu = b.device("/device:GPU:0").unwrap();
     let w = gpu.constant([k, 2], &vec![factor; 2 * k]).unwrap();
@@ -34,7 +34,7 @@ fn product(k: usize, factor: f32) -> GraphBuilder {
 
 /// What the product of so many ones, and numbers that are all alike, is.
 fn run(machine: &Machine, options: &DeviceOptions, k: usize, factor: f32) -> Result<f32, String> {
-    let session = session(product(k, factor), &machine.open(options))
+    let session = session(matmul(k, factor), &machine.open(options))
         .build()
         .map_err(|error| error.to_string())?;
     let ones = Tensor::from_values([2, k], &vec![1.0f32; 2 * k]).unwrap();
@@ -51,7 +51,7 @@ fn run(machine: &Machine, options: &DeviceOptions, k: usize, factor: f32) -> Res
 #[test]
 #[needs(Sycl)]
 fn what_libraries_do_not_do_is_done_without_them() {
-    for (routines, k, n_products) in [
+    for (routines, k, n_matmuls) in [
         (EmulatedRoutines::Present, 4, 1),
         (EmulatedRoutines::Odd, 3, 1),
         (EmulatedRoutines::Odd, 4, 1),
@@ -59,11 +59,7 @@ fn what_libraries_do_not_do_is_done_without_them() {
     ] {
         let machine = machine(routines);
         assert_eq!(run(&machine, &options(1), k, 2.0), Ok(2.0 * k as f32));
-        assert_eq!(
-            machine.driver.n_calls("multiply"),
-            n_products,
-            "{routines:?}"
-        );
+        assert_eq!(machine.driver.n_calls("matmul"), n_matmuls, "{routines:?}");
         let is_done =
             routines == EmulatedRoutines::Present || (routines == EmulatedRoutines::Odd && k == 3);
         // A product of our own is a function that is launched; its right side would be packed by
@@ -102,7 +98,7 @@ fn small_devices_have_no_workspace() {
         let mut options = options(1);
         options.memory_bytes.insert("GPU:0".to_owned(), limit_bytes);
         assert_eq!(run(&machine, &options, 4, 0.5), Ok(2.0));
-        assert_eq!(machine.driver.n_calls("multiply"), 1);
+        assert_eq!(machine.driver.n_calls("matmul"), 1);
         machine.check();
     }
 }
@@ -113,14 +109,12 @@ fn a_library_that_fails_ends_the_run_and_names_the_node() {
     let machine = machine(EmulatedRoutines::Present);
     machine
         .driver
-        .refuse_next("multiply", DriverErrorKind::Refused);
+        .refuse_next("matmul", DriverErrorKind::Refused);
     let error = run(&machine, &options(1), 4, 1.0).unwrap_err();
-    for part in ["`y`", "MatMul", "GPU:0", "a product"] {
+    for part in ["`y`", "MatMul", "GPU:0", "a matmul"] {
         assert!(error.contains(part), "{error} lacks {part}");
     }
-    machine
-        .driver
-        .refuse_next("multiply", DriverErrorKind::Lost);
+    machine.driver.refuse_next("matmul", DriverErrorKind::Lost);
     let error = run(&machine, &options(1), 4, 1.0).unwrap_err();
     for part in ["`y`", "the device is lost"] {
         assert!(error.contains(part), "{error} lacks {part}");

@@ -19,8 +19,8 @@ use crate::emulated::EmulatedConfig;
 const HANGS: Duration = Duration::from_secs(30);
 
 /// `y` = x w w .., of so many products.
-fn products(n: usize) -> GraphBuilder {
-    let b = GraphBuilder::new("products");
+fn matmuls(n: usize) -> GraphBuilder {
+    let b = GraphBuilder::new("matmuls");
     let x = b.placeholder::<f32>("x", [4, 4]).unwrap();
     let gpu = b.device("/device:GPU:0").unwrap();
     let mut y = x;
@@ -42,7 +42,7 @@ fn a_run_in_one_stream_takes_as_many_events_however_long_it_is() {
     for n in [2, 30] {
         let machine = Machine::new(EmulatedConfig::default());
         let devices = machine.open(&options(1));
-        let session = session(products(n), &devices).build().unwrap();
+        let session = session(matmuls(n), &devices).build().unwrap();
         let x = Tensor::from_values([4, 4], &[0.5f32; 16]).unwrap();
         let run = || session.run(&[("x", x.clone())], &["y"]).unwrap();
         run();
@@ -67,7 +67,7 @@ fn a_run_in_one_stream_takes_as_many_events_however_long_it_is() {
 fn several_threads_run_sessions_on_one_gpu() {
     let machine = Machine::new(EmulatedConfig::default());
     let devices = machine.open(&options(1));
-    let sessions = [products(2), products(7)].map(|b| session(b, &devices).build().unwrap());
+    let sessions = [matmuls(2), matmuls(7)].map(|b| session(b, &devices).build().unwrap());
     thread::scope(|scope| {
         for thread in 0..4u8 {
             let session = &sessions[usize::from(thread) % 2];

@@ -16,8 +16,8 @@ use super::session;
 use crate::emulated::EmulatedConfig;
 
 /// `first` = x w, `second` = first w, `third` = second w.
-fn products() -> GraphBuilder {
-    let b = GraphBuilder::new("products");
+fn matmuls() -> GraphBuilder {
+    let b = GraphBuilder::new("matmuls");
     let x = b.placeholder::<f32>("x", [3, 3]).unwrap();
     let gpu = b.device("/device:GPU:0").unwrap();
     let first = gpu.named("first").matmul(x, x).unwrap();
@@ -38,7 +38,7 @@ fn run(session: &Session) -> Result<f32, String> {
 fn what_the_driver_refuses_is_an_error_of_its_node_and_of_no_other_run() {
     let machine = Machine::new(EmulatedConfig::default());
     let devices = machine.open(&options(1));
-    let session = session(products(), &devices).build().unwrap();
+    let session = session(matmuls(), &devices).build().unwrap();
     assert_eq!(run(&session), Ok(27.0));
     for (call, part) in [
         ("launch", "launching `"),
@@ -62,7 +62,7 @@ fn work_that_fails_on_the_gpu_loses_it_and_says_whose_work_it_may_have_been() {
         let mut options = options(1);
         options.gpu.sync_every_op = syncs_every_op;
         let devices = machine.open(&options);
-        let lost = session(products(), &devices).build().unwrap();
+        let lost = session(matmuls(), &devices).build().unwrap();
         assert_eq!(run(&lost), Ok(27.0));
         machine.driver.fail_launch(1);
         let error = run(&lost).unwrap_err();
@@ -79,9 +79,7 @@ fn work_that_fails_on_the_gpu_loses_it_and_says_whose_work_it_may_have_been() {
         let again = run(&lost).unwrap_err();
         assert!(again.contains("the device is lost"), "{again}");
         // Others are opened anew, while those of before are still there.
-        let anew = session(products(), &machine.open(&options))
-            .build()
-            .unwrap();
+        let anew = session(matmuls(), &machine.open(&options)).build().unwrap();
         assert_eq!(run(&anew), Ok(27.0));
         drop((lost, devices));
         assert_eq!(run(&anew), Ok(27.0));
@@ -95,13 +93,13 @@ fn work_that_fails_on_the_gpu_loses_it_and_says_whose_work_it_may_have_been() {
 fn a_gpu_that_is_lost_between_runs_is_heard_of() {
     let machine = Machine::new(EmulatedConfig::default());
     let devices = machine.open(&options(1));
-    let lost = session(products(), &devices).build().unwrap();
+    let lost = session(matmuls(), &devices).build().unwrap();
     assert_eq!(run(&lost), Ok(27.0));
     machine.driver.lose(0);
     let error = run(&lost).unwrap_err();
     assert!(error.contains("the device is lost"), "{error}");
     drop((lost, devices));
-    let anew = session(products(), &machine.open(&options(1)))
+    let anew = session(matmuls(), &machine.open(&options(1)))
         .build()
         .unwrap();
     assert_eq!(run(&anew), Ok(27.0));

@@ -37,16 +37,16 @@ fn inside_the_process_with_the_layer() {
         let x = b.placeholder::<f32>("x", [any, any]).unwrap();
         let sycl = b.device("/device:SYCL:0").unwrap();
         // Takes so long that what comes after it is enqueued before it fails.
-        let product = sycl.named("product").matmul(x, x).unwrap();
+        let matmul = sycl.named("matmul").matmul(x, x).unwrap();
         let y = if is_relu {
-            sycl.named("y").relu(product).unwrap()
+            sycl.named("y").relu(matmul).unwrap()
         } else {
-            sycl.named("y").neg(product).unwrap()
+            sycl.named("y").neg(matmul).unwrap()
         };
         sycl.named("z").matmul(y, y).unwrap();
         // Runs after `y`, which it does not read.
         let after = sycl.control_dependencies([y]);
-        after.named("after").neg(product).unwrap();
+        after.named("after").neg(matmul).unwrap();
         session(b, &devices).build().unwrap()
     };
     let (relus, negs) = (graph(true), graph(false));

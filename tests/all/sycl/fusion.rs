@@ -25,7 +25,7 @@ use placewright::tensor::Shape;
 use placewright::tensor::Tensor;
 use placewright::trace::Recorder;
 
-use super::fused_products::dense;
+use super::fused_matmuls::dense;
 use super::open;
 use super::options;
 use super::session;

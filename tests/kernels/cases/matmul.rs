@@ -11,7 +11,7 @@ use crate::case::case;
 use crate::case::noise;
 use crate::case::tensor;
 
-fn product(name: &str, a: Tensor, b: Tensor, transpose: (bool, bool)) -> Case {
+fn matmul(name: &str, a: Tensor, b: Tensor, transpose: (bool, bool)) -> Case {
     case(name, "MatMul")
         .typed("T", a.dtype())
         .attr("transpose_a", AttrValue::Bool(transpose.0))
@@ -54,7 +54,7 @@ fn random(m: usize, k: usize, n: usize, transpose: (bool, bool)) -> Case {
             [rows, columns]
         }
     };
-    product(
+    matmul(
         &format!("{m} x {k} x {n}, transposed {transpose:?}"),
         tensor(&dims(m, k, transpose.0), &a),
         tensor(&dims(k, n, transpose.1), &b),
@@ -69,7 +69,7 @@ fn small<T: Element>(name: &str, from: fn(i8) -> T) -> Case {
     let t = |dims: &[usize], values: &[i8]| {
         tensor(dims, &values.iter().map(|&x| from(x)).collect::<Vec<T>>())
     };
-    product(
+    matmul(
         name,
         t(&[2, 3], &[1, 2, 3, 4, 5, 6]),
         t(&[3, 2], &[1, 0, 2, 1, 0, 3]),
@@ -88,45 +88,45 @@ pub(crate) fn cases() -> Vec<Case> {
         small::<bf16>("bfloat16", |x| bf16::from_f32(x.into())),
         small::<i32>("int32", i32::from),
         small::<i64>("int64", i64::from),
-        product(
+        matmul(
             "integers wrap around",
             tensor(&[1, 1], &[i32::MAX]),
             tensor(&[1, 1], &[2]),
             (false, false),
         )
         .gives(tensor(&[1, 1], &[-2])),
-        product(
+        matmul(
             "an empty sum is zero",
             f(&[2, 0]),
             f(&[0, 3]),
             (false, false),
         )
         .gives(tensor(&[2, 3], &[0.0f32; 6])),
-        product("no rows", f(&[0, 4]), f(&[4, 3]), (false, false)).gives(tensor(&[0, 3], &none)),
-        product(
+        matmul("no rows", f(&[0, 4]), f(&[4, 3]), (false, false)).gives(tensor(&[0, 3], &none)),
+        matmul(
             "what is not finite spreads along its row",
             tensor(&[2, 2], &[f32::NAN, 1.0, f32::INFINITY, 1.0]),
             f(&[2, 1]),
             (false, false),
         )
         .gives(tensor(&[2, 1], &[f32::NAN, f32::INFINITY])),
-        product(
+        matmul(
             "inner dimensions disagree",
             f(&[2, 3]),
             f(&[2, 3]),
             (false, false),
         )
         .refused("matrix size-incompatible: In[0]: [2,3], In[1]: [2,3]"),
-        product(
+        matmul(
             "inner dimensions agree once transposed",
             f(&[2, 3]),
             f(&[2, 3]),
             (false, true),
         )
         .gives(tensor(&[2, 2], &[3.0f32; 4])),
-        product("a vector", f(&[3]), f(&[3, 2]), (false, false))
+        matmul("a vector", f(&[3]), f(&[3, 2]), (false, false))
             .refused("both inputs must be matrices: In[0]: [3], In[1]: [3,2]"),
-        product(
+        matmul(
             "unsigned bytes",
             tensor(&[1, 1], &[1u8]),
             tensor(&[1, 1], &[1u8]),

@@ -12,12 +12,12 @@ use crate::case::noise;
 use crate::case::tensor;
 
 pub(crate) fn cases() -> Vec<Case> {
-    let mut cases = products();
+    let mut cases = matmuls();
     cases.extend(equations());
     cases
 }
 
-fn product(name: &str, x: Tensor, y: Tensor, adjoint: [bool; 2]) -> Case {
+fn matmul(name: &str, x: Tensor, y: Tensor, adjoint: [bool; 2]) -> Case {
     case(&format!("BatchMatMulV2: {name}"), "BatchMatMulV2")
         .typed("T", x.dtype())
         .bool("adj_x", adjoint[0])
@@ -67,7 +67,7 @@ fn random(x_batch: [usize; 2], y_batch: [usize; 2], size: [usize; 3], adjoint: [
         }
     }
     // At most 300 products of numbers below 1, each rounded, in another order.
-    product(
+    matmul(
         &format!("{x_dims:?} x {y_dims:?}, adjoint {adjoint:?}"),
         tensor(&x_dims, &x),
         tensor(&y_dims, &y),
@@ -78,7 +78,7 @@ fn random(x_batch: [usize; 2], y_batch: [usize; 2], size: [usize; 3], adjoint: [
 
 fn small<T: Element>(number: impl Fn(i8) -> T) -> Case {
     let values = |list: [i8; 4]| list.map(&number);
-    product(
+    matmul(
         &format!("{}", T::DTYPE),
         tensor(&[1, 2, 2], &values([1, 2, 3, 4])),
         tensor(&[1, 2, 2], &values([0, 1, 1, 0])),
@@ -87,7 +87,7 @@ fn small<T: Element>(number: impl Fn(i8) -> T) -> Case {
     .gives(tensor(&[1, 2, 2], &values([2, 1, 4, 3])))
 }
 
-fn products() -> Vec<Case> {
+fn matmuls() -> Vec<Case> {
     let ones = |dims: &[usize]| tensor(dims, &vec![1i32; dims.iter().product()]);
     let mut cases = vec![
         small(f32::from),
@@ -115,58 +115,58 @@ fn products() -> Vec<Case> {
         random([1, 2], [1, 2], [300, 300, 100], [false, false]),
         random([4, 5], [1, 1], [1, 7, 9], [false, false]),
         random([1, 1], [4, 5], [1, 7, 9], [false, false]),
-        product(
+        matmul(
             "a matrix by a batch",
             ones(&[1, 2]),
             ones(&[2, 2, 1]),
             [false, false],
         )
         .gives(tensor(&[2, 1, 1], &[2, 2])),
-        product("two matrices", ones(&[1, 2]), ones(&[2, 1]), [false, false])
+        matmul("two matrices", ones(&[1, 2]), ones(&[2, 1]), [false, false])
             .gives(tensor(&[1, 1], &[2])),
-        product(
+        matmul(
             "empty sums",
             ones(&[1, 2, 0]),
             ones(&[1, 0, 1]),
             [false, false],
         )
         .gives(tensor(&[1, 2, 1], &[0, 0])),
-        product(
+        matmul(
             "no matrices",
             ones(&[0, 2, 3]),
             ones(&[0, 3, 4]),
             [false, false],
         )
         .gives(ones(&[0, 2, 4])),
-        product(
+        matmul(
             "none by one",
             ones(&[0, 2, 3]),
             ones(&[1, 3, 4]),
             [false, false],
         )
         .gives(ones(&[0, 2, 4])),
-        product(
+        matmul(
             "not a number",
             tensor(&[1, 1, 1], &[f32::NAN]),
             tensor(&[1, 1, 1], &[0.0f32]),
             [false, false],
         )
         .gives(tensor(&[1, 1, 1], &[f32::NAN])),
-        product(
+        matmul(
             "sizes that differ",
             ones(&[1, 2, 3]),
             ones(&[1, 2, 3]),
             [false, false],
         )
         .refused("matrix size-incompatible: In[0]: [1,2,3], In[1]: [1,2,3]"),
-        product(
+        matmul(
             "batches that differ",
             ones(&[2, 1, 1]),
             ones(&[3, 1, 1]),
             [false, false],
         )
         .refused("compatible batch dimensions: [2,1,1] vs. [3,1,1]"),
-        product("a vector", ones(&[2]), ones(&[2, 1]), [false, false])
+        matmul("a vector", ones(&[2]), ones(&[2, 1]), [false, false])
             .refused("ndims must be >= 2: [2], [2,1]"),
         case("BatchMatMul: equal batches", "BatchMatMul")
             .typed("T", DType::I32)

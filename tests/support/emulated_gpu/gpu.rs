@@ -15,8 +15,8 @@ use placewright::backend::cuda::driver::EventHandle;
 use placewright::backend::cuda::driver::FunctionHandle;
 use placewright::backend::cuda::driver::Gpu;
 use placewright::backend::cuda::driver::Grid;
+use placewright::backend::cuda::driver::Matmul;
 use placewright::backend::cuda::driver::ModuleHandle;
-use placewright::backend::cuda::driver::Multiplication;
 use placewright::backend::cuda::driver::Span;
 use placewright::backend::cuda::driver::StreamHandle;
 use placewright::device::ProgramSource;
@@ -454,35 +454,35 @@ impl Gpu for EmulatedGpu {
         })
     }
 
-    fn can_multiply(&self) -> bool {
+    fn can_matmul(&self) -> bool {
         self.shared.config.routines != EmulatedRoutines::Absent
     }
 
-    unsafe fn multiply(
+    unsafe fn matmul(
         &self,
         stream: StreamHandle,
-        multiplication: &Multiplication,
+        matmul: &Matmul,
         workspace: Span,
     ) -> Result<(), DriverError> {
-        let inner = match multiplication.left.is_transposed {
-            true => multiplication.left.rows,
-            false => multiplication.left.columns,
+        let inner = match matmul.left.is_transposed {
+            true => matmul.left.rows,
+            false => matmul.left.columns,
         };
-        self.enter("multiply", |state| {
-            self.check_does(inner, "products")?;
-            if let Err(problem) = check(multiplication) {
-                return Err(state.refuse(format!("multiply on stream {}: {problem}", stream.0)));
+        self.enter("matmul", |state| {
+            self.check_does(inner, "matmuls")?;
+            if let Err(problem) = check(matmul) {
+                return Err(state.refuse(format!("matmul on stream {}: {problem}", stream.0)));
             }
-            let Multiplication {
+            let Matmul {
                 left,
                 right,
                 out,
                 bias,
                 ..
-            } = multiplication;
+            } = matmul;
             let spans = touched(out.span, &[left.span, right.span], *bias, workspace);
-            let work = Work::Multiply(*multiplication);
-            state.give(self.context_idx, "multiply", stream, work, &spans)
+            let work = Work::Matmul(*matmul);
+            state.give(self.context_idx, "matmul", stream, work, &spans)
         })
     }
 

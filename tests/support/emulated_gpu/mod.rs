@@ -101,7 +101,7 @@ const CALLS: [&str; 20] = [
     "compile",
     "load",
     "function",
-    "multiply",
+    "matmul",
     "convolve",
 ];
 

@@ -6,15 +6,15 @@ use half::bf16;
 use half::f16;
 use placewright::backend::cuda::driver::Arithmetic;
 use placewright::backend::cuda::driver::ConvolutionForward;
+use placewright::backend::cuda::driver::Matmul;
 use placewright::backend::cuda::driver::Matrices;
-use placewright::backend::cuda::driver::Multiplication;
 use placewright::backend::cuda::driver::Span;
 use placewright::backend::cuda::driver::WindowSize;
 use placewright::device::Activation;
 
 /// What a library would refuse, or read past the end by.
-pub(super) fn check(multiplication: &Multiplication) -> Result<(), String> {
-    let Multiplication {
+pub(super) fn check(matmul: &Matmul) -> Result<(), String> {
+    let Matmul {
         arithmetic,
         left,
         right,
@@ -22,7 +22,7 @@ pub(super) fn check(multiplication: &Multiplication) -> Result<(), String> {
         n_batches,
         bias,
         ..
-    } = multiplication;
+    } = matmul;
     let size_bytes = arithmetic.size_bytes() as u64;
     if out.is_transposed {
         return Err("the result is transposed".to_owned());
@@ -117,10 +117,10 @@ pub(super) fn check_convolution(convolution: &ConvolutionForward) -> Result<(), 
 }
 
 /// `bytes` are those of the result, both sides, and the bias.
-pub(super) fn multiply(multiplication: &Multiplication, bytes: &mut [Vec<u8>]) {
-    let arithmetic = multiplication.arithmetic;
+pub(super) fn matmul(matmul: &Matmul, bytes: &mut [Vec<u8>]) {
+    let arithmetic = matmul.arithmetic;
     let [left, right] = [1, 2].map(|index| factors(arithmetic, &bytes[index]));
-    let bias = multiplication.bias.map(|_| elements(arithmetic, &bytes[3]));
+    let bias = matmul.bias.map(|_| elements(arithmetic, &bytes[3]));
     let at = |matrices: &Matrices, batch: u64, row: u64, column: u64| {
         let [row, column] = match matrices.is_transposed {
             true => [column, row],
@@ -128,22 +128,22 @@ pub(super) fn multiply(multiplication: &Multiplication, bytes: &mut [Vec<u8>]) {
         };
         (batch * matrices.batch + column * matrices.leading + row) as usize
     };
-    let [m, k] = size(&multiplication.left);
-    let [_, n] = size(&multiplication.right);
-    for batch in 0..u64::from(multiplication.n_batches) {
+    let [m, k] = size(&matmul.left);
+    let [_, n] = size(&matmul.right);
+    for batch in 0..u64::from(matmul.n_batches) {
         for column in 0..n {
             for row in 0..m {
                 let mut sum: f32 = (0..k)
                     .map(|inner| {
-                        left[at(&multiplication.left, batch, row, inner)]
-                            * right[at(&multiplication.right, batch, inner, column)]
+                        left[at(&matmul.left, batch, row, inner)]
+                            * right[at(&matmul.right, batch, inner, column)]
                     })
                     .sum();
                 if let Some(bias) = &bias {
                     sum += bias[row as usize];
                 }
-                let at = at(&multiplication.out, batch, row, column);
-                let sum = activated(multiplication.activation, sum);
+                let at = at(&matmul.out, batch, row, column);
+                let sum = activated(matmul.activation, sum);
                 store(arithmetic, &mut bytes[0], at, sum);
             }
         }

@@ -13,7 +13,7 @@ use super::memory::Place;
 use super::order::Way;
 use super::programs::Given;
 use super::routines::convolve;
-use super::routines::multiply;
+use super::routines::matmul;
 use super::state::Instance;
 use super::state::Op;
 use super::state::OpArgument;
@@ -117,8 +117,8 @@ impl State {
                     self.write(&touch.place, &vec![0; touch.place.bytes.len()]);
                 }
             }
-            Work::Multiply(multiplication) => {
-                self.run_routine(&op.touches, |bytes| multiply(multiplication, bytes));
+            Work::Matmul(request) => {
+                self.run_routine(&op.touches, |bytes| matmul(request, bytes));
             }
             Work::Convolve(convolution) => {
                 self.run_routine(&op.touches, |bytes| convolve(convolution, bytes));

@@ -15,7 +15,7 @@ use placewright::backend::cuda::driver::DriverError;
 use placewright::backend::cuda::driver::DriverErrorKind;
 use placewright::backend::cuda::driver::EventHandle;
 use placewright::backend::cuda::driver::Grid;
-use placewright::backend::cuda::driver::Multiplication;
+use placewright::backend::cuda::driver::Matmul;
 use placewright::backend::cuda::driver::Span;
 use placewright::backend::cuda::driver::StreamHandle;
 use placewright::device::DeviceFunction;
@@ -95,7 +95,7 @@ pub(super) enum Work {
     Zero,
     /// To the first place, from the others: both sides, the bias if there is one; then scratch
     /// memory.
-    Multiply(Multiplication),
+    Matmul(Matmul),
     Convolve(ConvolutionForward),
     Launch {
         function: Arc<dyn DeviceFunction>,
@@ -172,16 +172,16 @@ fn code(kind: DriverErrorKind) -> i32 {
     }
 }
 
-pub(super) fn error(kind: DriverErrorKind, text: impl Into<String>) -> DriverError {
+pub(super) fn error(kind: DriverErrorKind, message: impl Into<String>) -> DriverError {
     DriverError {
         code: code(kind),
-        text: text.into(),
+        message: message.into(),
         kind,
     }
 }
 
-pub(super) fn refused(text: impl Into<String>) -> DriverError {
-    error(DriverErrorKind::Refused, text)
+pub(super) fn refused(message: impl Into<String>) -> DriverError {
+    error(DriverErrorKind::Refused, message)
 }
 
 impl State {
@@ -258,8 +258,8 @@ impl State {
     pub(super) fn check_alive(&self, context_idx: usize) -> Result<(), DriverError> {
         let context = &self.contexts[context_idx];
         if context.is_lost {
-            let text = format!("emulated: GPU {} is lost", context.gpu);
-            return Err(error(DriverErrorKind::Lost, text));
+            let message = format!("emulated: GPU {} is lost", context.gpu);
+            return Err(error(DriverErrorKind::Lost, message));
         }
         Ok(())
     }

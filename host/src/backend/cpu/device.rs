@@ -28,10 +28,10 @@ use crate::tensor::Literal;
 use crate::tensor::MemoryId;
 use crate::tensor::Tensor;
 
-/// What TensorFlow says of every CPU device, whatever the machine has.
+/// The memory limit that TensorFlow states for every CPU device, whatever the machine has.
 const NOMINAL_MEMORY_LIMIT_BYTES: u64 = 256 << 20;
 
-/// What a machine is taken to have where it does not tell.
+/// The memory assumed if the system does not report it.
 const ASSUMED_MEMORY_BYTES: u64 = 4 << 30;
 
 /// A CPU device (TensorFlow `ThreadPoolDevice`): runs kernels on the calling thread, with the help
@@ -40,11 +40,11 @@ const ASSUMED_MEMORY_BYTES: u64 = 4 << 30;
 pub struct ThreadPoolDevice {
     base: DeviceBase,
     context: Arc<dyn DeviceContext>,
-    /// What kernels' tensors stand in.
+    /// The allocator of kernels' tensors.
     allocator: Arc<dyn Allocator>,
-    /// What GPUs copy from and to; the same, where there are none.
+    /// The allocator of memory that GPUs copy from and to; the same one if there is no GPU.
     pinned: Arc<dyn Allocator>,
-    /// Of both, for a look at every tensor of every kernel.
+    /// The ids of both memories, for the check of every tensor of every kernel.
     memory_ids: [MemoryId; 2],
     capacity_bytes: u64,
     pool: Arc<IntraOpPool>,
@@ -54,11 +54,11 @@ pub struct ThreadPoolDevice {
 }
 
 impl ThreadPoolDevice {
-    /// A device of this name, with a memory of its own of `capacity_bytes`.
+    /// Creates a device of this name, with its own memory space of `capacity_bytes`.
     ///
     /// # Errors
-    /// [`DeviceError::InvalidArgument`] for a name that does not read as it prints: an index
-    /// without a type.
+    /// [`DeviceError::InvalidArgument`] for a name that does not parse to itself: an index without
+    /// a type.
     pub fn new(
         name: &DeviceName,
         capacity_bytes: u64,
@@ -83,7 +83,7 @@ impl ThreadPoolDevice {
         })
     }
 
-    /// Whether a tensor is in this device's memory. Strings are the host's, whatever the device.
+    /// Whether a tensor is in this device's memory. Strings are host memory on every device.
     fn holds(&self, tensor: &Tensor) -> bool {
         let [ordinary, pinned] = self.memory_ids;
         tensor.buffer().is_none_or(|buffer| {
@@ -92,16 +92,15 @@ impl ThreadPoolDevice {
         })
     }
 
-    /// The same, at this place of the machine.
+    /// Sets the device's place in the machine.
     #[must_use]
     pub fn with_locality(mut self, locality: DeviceLocality) -> Self {
         self.base = self.base.with_locality(locality);
         self
     }
 
-    /// The same, taking from `pinned` what is to be compatible with GPUs, or everything (TensorFlow
-    /// `GPUCompatibleCPUDevice`). It is this device's memory, too: its kernels read and write
-    /// it.
+    /// Allocates from `pinned` what is to be compatible with GPUs, or everything (TensorFlow
+    /// `GPUCompatibleCPUDevice`). It is memory of this device, too: its kernels read and write it.
     #[must_use]
     pub fn with_pinned_memory(mut self, pinned: Arc<dyn Allocator>, for_all: bool) -> Self {
         if for_all {
@@ -113,8 +112,8 @@ impl ThreadPoolDevice {
         self
     }
 
-    /// The same, as one of `n_devices` that share the pool and the machine's memory bus: each is
-    /// taken to have that part of their rates, or plans would count on as many machines as
+    /// Marks the device as one of `n_devices` that share the pool and the machine's memory bus.
+    /// Each states its share of the rates; otherwise plans would account for as many machines as
     /// there are devices. A device that is busy alone is faster.
     #[must_use]
     pub fn as_one_of(mut self, n_devices: u32) -> Self {
@@ -126,9 +125,9 @@ impl ThreadPoolDevice {
         self
     }
 
-    /// The same, as the only one that stands for the host's processor: whatever else computes with
-    /// that processor, through another runtime, shares it with this device
-    /// ([`HOST_PROCESSOR`]). Not for one of several, which have a part of it each and may compute
+    /// Marks the device as the only one that stands for the host's processor: any other runtime
+    /// that computes with that processor shares it with this device ([`HOST_PROCESSOR`]). Do not
+    /// use it for one of several devices, which have a share of the processor each and may compute
     /// at the same time.
     #[must_use]
     pub fn as_host_processor(mut self) -> Self {
@@ -142,7 +141,7 @@ impl Device for ThreadPoolDevice {
         &self.base
     }
 
-    /// The same allocator for host and device: to a CPU device its own memory is the host's.
+    /// The same allocator for host and device: the memory of a CPU device is host memory.
     fn allocator(&self, attributes: AllocatorAttributes) -> Arc<dyn Allocator> {
         Arc::clone(if attributes.gpu_compatible {
             &self.pinned
@@ -177,8 +176,8 @@ impl KernelDevice for ThreadPoolDevice {
         &self.context
     }
 
-    /// Refuses inputs of another memory: a transfer is missing. The same for outputs, so that the
-    /// kernel at fault is named rather than the next one.
+    /// Rejects inputs in the memory of another device: a transfer is missing. It also rejects such
+    /// outputs, so that the kernel at fault is named rather than the next one.
     fn compute(
         &self,
         kernel: &dyn Kernel,
@@ -199,7 +198,7 @@ impl KernelDevice for ThreadPoolDevice {
                 .is_some_and(|tensor| !self.holds(tensor))
             {
                 return Err(KernelError::invalid(format!(
-                    "output {index} is not in the memory of {}; make it with `KernelContext::allocate_output`",
+                    "output {index} is not in the memory of {}; allocate it with `KernelContext::allocate_output`",
                     self.attributes().name
                 )));
             }
@@ -231,8 +230,7 @@ impl KernelDevice for ThreadPoolDevice {
     }
 }
 
-/// Memory that this process may use, in bytes: the machine's, or less where a container has a
-/// limit.
+/// Memory that this process may use, in bytes: the machine's, or less if a container has a limit.
 pub(crate) fn system_memory_bytes() -> u64 {
     let Ok(mut system) = sysinfo::System::new() else {
         return ASSUMED_MEMORY_BYTES;
@@ -242,7 +240,7 @@ pub(crate) fn system_memory_bytes() -> u64 {
     memory_within(system.total_memory(), container)
 }
 
-/// 0 is what either says where it does not know.
+/// 0 means that the limit is unknown.
 fn memory_within(machine: u64, container: Option<u64>) -> u64 {
     let known = [Some(machine), container];
     let known = known.into_iter().flatten().filter(|&bytes| bytes > 0);

@@ -1,4 +1,4 @@
-//! CPU devices beside a GPU: host memory that it copies from and to by itself.
+//! CPU devices beside a GPU: host memory that the GPU copies from and to directly.
 
 use std::sync::Arc;
 
@@ -12,10 +12,11 @@ use crate::device::KernelRegistry;
 use crate::device::PhysicalDevice;
 use crate::device::PinnedHostMemory;
 
-/// Makes CPU devices whose `gpu_compatible` allocations, or all where
-/// [`DeviceOptions::force_gpu_compatible`](crate::device::DeviceOptions::force_gpu_compatible) says
-/// so, are in pinned memory (TensorFlow `GPUCompatibleCPUDeviceFactory`). Steps in for
-/// [`ThreadPoolDeviceFactory`] where a factory brings such memory.
+/// The factory of CPU devices whose `gpu_compatible` allocations are in pinned memory (TensorFlow
+/// `GPUCompatibleCPUDeviceFactory`); with
+/// [`DeviceOptions::force_gpu_compatible`](crate::device::DeviceOptions::force_gpu_compatible), all
+/// allocations are. It replaces [`ThreadPoolDeviceFactory`] if another factory provides such
+/// memory.
 #[derive(Debug)]
 pub struct GpuCompatibleCpuDeviceFactory {
     inner: ThreadPoolDeviceFactory,
@@ -23,7 +24,7 @@ pub struct GpuCompatibleCpuDeviceFactory {
 }
 
 impl GpuCompatibleCpuDeviceFactory {
-    /// A factory that makes the devices of `inner`, with which it shares pools, on this memory.
+    /// Creates a factory of the devices of `inner`, with which it shares pools, on this memory.
     pub fn new(inner: ThreadPoolDeviceFactory, memory: Arc<dyn PinnedHostMemory>) -> Self {
         Self { inner, memory }
     }

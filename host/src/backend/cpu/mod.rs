@@ -1,7 +1,7 @@
-//! CPU devices: where they come from.
+//! CPU devices and their factory.
 //!
-//! In come device options, out go [`ThreadPoolDevice`]s and, with feature `kernels`, the
-//! registrations of what they can execute.
+//! The factory turns device options into [`ThreadPoolDevice`]s and, with feature `kernels`,
+//! registers their kernels.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -40,13 +40,13 @@ pub const DEVICE_TYPE: &str = "CPU";
 /// Priority of their factory, TensorFlow's.
 pub const PRIORITY: i32 = 60;
 
-/// More devices, or threads, than this are a mistake rather than a wish.
+/// More devices or threads than this are a mistake rather than a request.
 const MAX_COUNT: usize = 4096;
 
-/// Makes CPU devices (TensorFlow `ThreadPoolDeviceFactory`): `device_count["CPU"]` of them, by
-/// default one, however many cores there are. They share threads as
-/// [`DeviceOptions::intra_op_pools`] says, and each states its part of the rates; each has a memory
-/// of its own, so that tensors are transferred between them as between any devices.
+/// The factory of CPU devices (TensorFlow `ThreadPoolDeviceFactory`). It creates
+/// `device_count["CPU"]` devices, one by default, whatever the number of cores. They share threads
+/// as [`DeviceOptions::intra_op_pools`] says, and each states its share of the rates. Each device
+/// has its own memory space; tensors are copied between devices.
 #[derive(Debug, Clone)]
 pub struct ThreadPoolDeviceFactory {
     pools: Arc<SharedPools>,
@@ -61,10 +61,10 @@ impl Default for ThreadPoolDeviceFactory {
 }
 
 impl ThreadPoolDeviceFactory {
-    /// The same as [`DeviceFactory::create`], with the devices' own type.
+    /// Like [`DeviceFactory::create`], but returns the devices as their own type.
     ///
     /// # Errors
-    /// As there.
+    /// As [`DeviceFactory::create`].
     pub fn create_cpus(
         &self,
         options: &DeviceOptions,
@@ -73,12 +73,12 @@ impl ThreadPoolDeviceFactory {
         let n_devices = options.device_count.get(DEVICE_TYPE).copied().unwrap_or(1);
         if usize::try_from(n_devices).is_ok_and(|n| n > MAX_COUNT) {
             return Err(DeviceError::InvalidArgument(format!(
-                "device_count asks for {n_devices} CPU devices; ask for at most {MAX_COUNT}, and for more speed rather raise intra_op_parallelism_threads"
+                "device_count requests {n_devices} CPU devices; request at most {MAX_COUNT} (for more speed, raise intra_op_parallelism_threads instead)"
             )));
         }
         if options.intra_op_parallelism_threads > MAX_COUNT {
             return Err(DeviceError::InvalidArgument(format!(
-                "intra_op_parallelism_threads is {}; give at most {MAX_COUNT}, or 0 for one thread per core",
+                "intra_op_parallelism_threads is {}; set at most {MAX_COUNT}, or 0 for one thread per core",
                 options.intra_op_parallelism_threads
             )));
         }
@@ -98,7 +98,7 @@ impl ThreadPoolDeviceFactory {
                     .filter(DeviceName::is_fully_specified)
                     .ok_or_else(|| {
                         DeviceError::InvalidArgument(format!(
-                            "`{prefix}` is no prefix of device names; expected `/job:J/replica:R/task:T`"
+                            "`{prefix}` is not a valid prefix of device names; expected `/job:J/replica:R/task:T`"
                         ))
                     })?;
                 let capacity = options.memory_bytes_of(&name)?.unwrap_or(share);
@@ -119,7 +119,7 @@ impl ThreadPoolDeviceFactory {
     }
 }
 
-/// The nodes that CPU devices are dealt out to.
+/// The NUMA nodes among which CPU devices are distributed.
 fn nodes_with_cpus(root: &Path) -> Result<Vec<NumaNode>, DeviceError> {
     let topology = NumaTopology::read(root)?;
     let nodes: Vec<_> = topology.nodes_with_cpus().into_iter().cloned().collect();
@@ -127,14 +127,14 @@ fn nodes_with_cpus(root: &Path) -> Result<Vec<NumaNode>, DeviceError> {
         info!(
             target: targets::DEVICE,
             root = %root.display(),
-            "the system names no NUMA node with processors, so CPU devices are on none"
+            "the system reports no NUMA node with processors; CPU devices are not bound to one"
         );
     }
     Ok(nodes)
 }
 
-/// The node of CPU device `index` of `n_devices`, and how many devices share it; without nodes, all
-/// share the machine.
+/// The node of CPU device `index` of `n_devices`, and how many devices share it. Without nodes, all
+/// devices share the machine.
 fn node_of(index: u32, n_devices: u32, nodes: &[NumaNode]) -> (Option<&NumaNode>, u32) {
     let n_nodes = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
     if n_nodes == 0 {
@@ -148,7 +148,7 @@ fn node_of(index: u32, n_devices: u32, nodes: &[NumaNode]) -> (Option<&NumaNode>
             device = index,
             numa_node = node.map(|node| node.id),
             n_nodes,
-            "there are more CPU devices than NUMA nodes, so devices share one"
+            "there are more CPU devices than NUMA nodes; several devices share one"
         );
     }
     (node, (n_devices - position).div_ceil(n_nodes))

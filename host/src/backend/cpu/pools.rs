@@ -18,8 +18,8 @@ use crate::device::NumaNode;
 use crate::device::schedulable_cpus;
 use crate::trace::targets;
 
-/// Pools that devices share, as long as one of them lives. Whoever wants as many threads on the
-/// same processors gets the same.
+/// Pools that devices share, as long as one of the devices lives. Devices that request the same
+/// number of threads on the same processors get the same pool.
 #[derive(Debug, Default)]
 pub(super) struct SharedPools(Mutex<BTreeMap<Threads, Weak<IntraOpPool>>>);
 
@@ -27,9 +27,9 @@ pub(super) struct SharedPools(Mutex<BTreeMap<Threads, Weak<IntraOpPool>>>);
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Threads {
     n_threads: usize,
-    /// `None` for devices that are dealt out to no node.
+    /// `None` for devices that are bound to no node.
     numa_node: Option<u32>,
-    /// Where the threads are kept; none = anywhere.
+    /// The processors that the threads are bound to; empty means any.
     cpus: Vec<u32>,
 }
 
@@ -52,7 +52,7 @@ impl SharedPools {
             IntraOpPools::App(pool) => {
                 if wanted != 0 && wanted != pool.n_threads() {
                     return Err(DeviceError::InvalidArgument(format!(
-                        "intra_op_parallelism_threads is {wanted}, and the app's own pool has {}; leave it 0",
+                        "intra_op_parallelism_threads is {wanted}, but the app's own pool has {}; set it to 0",
                         pool.n_threads()
                     )));
                 }
@@ -93,7 +93,7 @@ impl Threads {
                 info!(
                     target: targets::DEVICE,
                     numa_node = node.id,
-                    "this process may use no processor of the NUMA node, so threads of its devices run on any"
+                    "this process may not use any processor of the NUMA node; threads of its devices run on any processor"
                 );
             }
         }

@@ -1,13 +1,13 @@
-//! Which addresses of a device's memory a tensor gets: best fit with coalescing, as TensorFlow's
-//! `BFCAllocator` does it.
+//! The addresses of tensors in a device's memory: best fit with coalescing, as in TensorFlow's
+//! `BFCAllocator`.
 //!
-//! In go regions that a driver has given, and lengths; out come chunks of the regions. Nothing here
-//! calls a driver: its calls are slow and some wait for the whole device, so there are few of them,
-//! and the owner makes them.
+//! It takes regions from a driver, and lengths, and returns chunks of the regions. Nothing here
+//! calls a driver: driver calls are slow, and some wait for the whole device, so the owner makes
+//! few of them.
 //!
-//! Memory that is freed can be handed out at once, although the device may still be at work on it.
-//! What has to happen before it is written anew, its uses, stays with the free range, and whoever
-//! gets the memory gets them too.
+//! Freed memory can be allocated again at once, although the device may still use it. The uses that
+//! must end before it is written stay with the free range, and pass to the next owner of the
+//! memory.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -25,22 +25,22 @@ const MAX_INTERNAL_FRAGMENTATION_BYTES: usize = 128 << 20;
 /// The first region, in bytes, when memory grows as it is needed.
 const FIRST_REGION_BYTES: usize = 2 << 20;
 
-/// What must have happened before memory is written anew.
+/// The uses that must have ended before memory is written again.
 pub(super) trait Uses: Clone + Default + std::fmt::Debug {
-    /// Adds what must have happened for `other`.
+    /// Adds the uses of `other`.
     fn merge(&mut self, other: &Self);
 
-    /// Forgets what is known to have happened.
+    /// Removes the uses that are known to have ended.
     fn forget_ended(&mut self);
 }
 
-/// How much memory there may be, and how it comes.
+/// The amount of memory, and how it grows.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Options {
-    /// The most that all regions together are asked to have, in bytes.
+    /// The limit of all regions together, in bytes.
     pub(super) limit_bytes: u64,
-    /// Whether to begin with a small region and add larger ones as they are needed. Without, the
-    /// first has the whole limit.
+    /// Whether to start with a small region and add larger ones as needed. Otherwise the first
+    /// region has the size of the limit.
     pub(super) allow_growth: bool,
     /// The longest that a region becomes by growth, in bytes; one that an allocation needs may be
     /// longer, by nothing.
@@ -50,14 +50,14 @@ pub(super) struct Options {
 /// Memory that is in use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Chunk<U> {
-    /// Where it begins. It is also what [`Bfc::free`] knows it by.
+    /// Its start, by which [`Bfc::free`] identifies it.
     pub(super) address: u64,
     /// Its length in bytes: at least what was asked for.
     pub(super) len_bytes: usize,
     /// What was asked for, in bytes.
     pub(super) requested_bytes: usize,
-    /// What to wait for before it is written: the uses of all that had a part of it before, or of
-    /// a range it was joined with.
+    /// The uses to wait for before it is written: those of all earlier owners of a part of it, or
+    /// of a range that it was merged with.
     pub(super) uses: U,
 }
 
@@ -66,13 +66,13 @@ pub(super) struct Chunk<U> {
 pub(super) struct RegionRequest {
     /// The length to ask for, in bytes.
     pub(super) wanted_bytes: usize,
-    /// The least that is of use, in bytes.
+    /// The smallest useful length, in bytes.
     pub(super) least_bytes: usize,
 }
 
 impl RegionRequest {
-    /// What to ask for when the driver has refused this: nine tenths, and the least as the last
-    /// try. None after that.
+    /// Returns the next request after the driver has refused this one: nine tenths of it, and
+    /// finally the smallest useful length. `None` after that.
     pub(super) fn smaller(&self) -> Option<Self> {
         let mut next = *self;
         // Rounded down: rounded up, as in TensorFlow, nine units and fewer would never shrink.
@@ -82,28 +82,27 @@ impl RegionRequest {
     }
 }
 
-/// Where the memory of a GPU device is (TensorFlow `AllocatorStats`).
+/// The memory use of a GPU device (TensorFlow `AllocatorStats`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct GpuMemoryStats {
-    /// The most that all regions together are asked to have, in bytes.
+    /// The limit of all regions together, in bytes.
     pub limit_bytes: usize,
-    /// What all regions have, in bytes. Above the limit if the driver has given more than it was
-    /// asked for.
+    /// The bytes of all regions. Above the limit if the driver has allocated more than requested.
     pub reserved_bytes: usize,
-    /// The most that all regions ever had, in bytes.
+    /// The peak of the bytes of all regions.
     pub peak_reserved_bytes: usize,
-    /// What the chunks in use have, in bytes: whole chunks, as nobody else can have the unused
-    /// ends of them.
+    /// The bytes of the chunks in use: whole chunks, as their unused ends are not available to
+    /// others.
     pub in_use_bytes: usize,
-    /// The most that the chunks in use ever had, in bytes.
+    /// The peak of the bytes of chunks in use.
     pub peak_in_use_bytes: usize,
-    /// What was asked for, of the bytes in use: the rest is lost inside of chunks.
+    /// The requested bytes of the chunks in use; the rest is lost inside of chunks.
     pub requested_bytes: usize,
-    /// The longest chunk ever handed out, in bytes.
+    /// The longest chunk ever allocated, in bytes.
     pub largest_allocation_bytes: usize,
-    /// How many chunks were ever handed out.
+    /// Number of chunks ever allocated.
     pub n_allocations: u64,
-    /// How many ranges are free.
+    /// Number of free ranges.
     pub n_free_ranges: usize,
     /// The longest free range, in bytes.
     pub largest_free_bytes: usize,
@@ -119,7 +118,7 @@ impl From<GpuMemoryStats> for AllocatorStats {
     }
 }
 
-/// What the owner of the memory got wrong. Nothing has changed.
+/// A mistake of the memory's owner. Nothing has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum BfcError {
     /// The address that was to be freed: it was freed before, or never handed out.
@@ -143,7 +142,7 @@ struct Range<U> {
     uses: U,
 }
 
-/// The memory of one device. Both [`Bfc::allocate`] and [`Bfc::free`] take time logarithmic in the
+/// The memory of one device. [`Bfc::allocate`] and [`Bfc::free`] take time logarithmic in the
 /// number of ranges.
 #[derive(Debug)]
 pub(super) struct Bfc<U> {
@@ -184,10 +183,10 @@ impl<U: Uses> Bfc<U> {
         }
     }
 
-    /// Hands out the shortest free range of at least `len_bytes` bytes, of equals the one at the
-    /// lowest address; if it is much too long, its first part. None if there is none:
-    /// [`Bfc::next_region`] says what would help. No bytes are one unit, so that each chunk has
-    /// an address of its own.
+    /// Allocates the shortest free range of at least `len_bytes` bytes, and of equals the one at
+    /// the lowest address. If it is much too long, only its first part is used. Returns `None` if
+    /// there is no such range; [`Bfc::next_region`] then returns the region to add. Zero bytes take
+    /// one unit, so that each chunk has its own address.
     pub(super) fn allocate(&mut self, len_bytes: usize) -> Option<Chunk<U>> {
         let needed = round_up(len_bytes)?;
         let &(found, address) = self.free.range((needed, 0)..).next()?;
@@ -220,8 +219,8 @@ impl<U: Uses> Bfc<U> {
         Some(chunk)
     }
 
-    /// The region to add for an allocation of `len_bytes` bytes that found no free range. None if
-    /// the limit leaves too little: regions that are free could be given back
+    /// Returns the region to add for an allocation of `len_bytes` bytes that found no free range.
+    /// `None` if the limit leaves too little: free regions could be given back
     /// ([`Bfc::take_free_regions`]), or there is not enough memory.
     pub(super) fn next_region(&self, len_bytes: usize) -> Option<RegionRequest> {
         let stats = &self.stats;
@@ -235,9 +234,9 @@ impl<U: Uses> Bfc<U> {
         })
     }
 
-    /// Takes in `len_bytes` bytes of memory at `address`, all of them free. They need not be what
-    /// was asked for: what the driver has given is used, even beyond the limit. They are never
-    /// joined with other regions, even if they touch: the driver takes back only what it gave.
+    /// Adds `len_bytes` bytes of memory at `address`, all of them free. The length need not be the
+    /// requested one: all memory from the driver is used, even beyond the limit. Regions are never
+    /// merged, even if they touch: the driver takes back only whole regions.
     ///
     /// # Errors
     /// [`BfcError::BadRegion`] if it is empty, overlaps another region or runs past the last
@@ -262,8 +261,8 @@ impl<U: Uses> Bfc<U> {
         Ok(())
     }
 
-    /// Takes back the chunk at `address`; `uses`: what the device may still do with it. Those it
-    /// was handed out with are kept too: its user may never have waited for them.
+    /// Frees the chunk at `address`. `uses`: what the device may still do with it. The uses that it
+    /// was allocated with are kept, too: its owner may never have waited for them.
     ///
     /// # Errors
     /// [`BfcError::NotInUse`] if no chunk in use begins there: it was freed before, or never handed
@@ -311,9 +310,9 @@ impl<U: Uses> Bfc<U> {
         self.ranges.insert(address, range);
     }
 
-    /// Takes out all regions that nothing is in, to give them back to the driver: their addresses,
-    /// their lengths in bytes, and what to wait for first. Ranges of different regions are
-    /// never joined, so what the driver then gives may be longer.
+    /// Removes all free regions, to give them back to the driver. Returns their addresses, their
+    /// lengths in bytes, and what to wait for first. Ranges of different regions are never merged,
+    /// so the driver's next region may be longer.
     pub(super) fn take_free_regions(&mut self) -> Vec<(u64, usize, U)> {
         // Only a range that is the whole region has its address and its length.
         let taken = self.regions.extract_if(.., |&address, &mut len_bytes| {
@@ -328,8 +327,7 @@ impl<U: Uses> Bfc<U> {
         taken.collect()
     }
 
-    /// Takes out regions that nothing is in, the longest first, until no more than `kept_bytes` of
-    /// all regions are free.
+    /// Removes free regions, the longest first, until at most `kept_bytes` of all regions are free.
     pub(super) fn take_surplus_regions(&mut self, kept_bytes: usize) -> Vec<(u64, usize, U)> {
         let mut taken = Vec::new();
         while self.stats.reserved_bytes - self.stats.in_use_bytes > kept_bytes {
@@ -348,7 +346,7 @@ impl<U: Uses> Bfc<U> {
         taken
     }
 
-    /// How much of what there is now, and was at most.
+    /// Returns the current counts and their peaks.
     pub(super) fn stats(&self) -> GpuMemoryStats {
         GpuMemoryStats {
             n_free_ranges: self.free.len(),

@@ -1,6 +1,6 @@
-//! Programs of the dialect (`backend/source`), compiled by NVRTC. That takes no GPU and no driver,
-//! so any machine can tell whether a kernel compiles; that it runs, and runs right, only a card can
-//! tell.
+//! Programs of the dialect (`backend/source`), compiled by NVRTC. Compilation needs neither GPU nor
+//! driver, so any machine can check that a kernel compiles; only a card can show that it runs
+//! correctly.
 
 use super::nvrtc;
 use super::nvrtc::Program;
@@ -15,11 +15,11 @@ const PRELUDE: &str = concat!(
     include_str!("../source/prelude_common.h")
 );
 
-/// The macro by which programs ask for each product and each sum to be rounded (`NO_CONTRACTION` of
-/// the dialect).
+/// The macro with which programs request that each multiplication and each addition is rounded
+/// (`NO_CONTRACTION` of the dialect).
 const UNCONTRACTED: &str = "FUSED";
 
-/// How architectures are called that stand for text which a driver translates (PTX), and not for
+/// The prefix of architectures that stand for PTX, which a driver translates, rather than for
 /// machine code.
 const VIRTUAL: &str = "compute_";
 
@@ -29,13 +29,13 @@ const VIRTUAL: &str = "compute_";
 pub enum CompileError {
     /// There is no NVRTC.
     #[error(
-        "programs for GPUs are compiled by NVRTC, which is not here; install CUDA's runtime compiler (from PyPI: nvidia-cuda-nvrtc), and have \
-         LD_LIBRARY_PATH lead to it"
+        "programs for GPUs are compiled by NVRTC, which was not found; install CUDA's runtime compiler (from PyPI: nvidia-cuda-nvrtc), and \
+         add its folder to LD_LIBRARY_PATH"
     )]
     Absent,
     /// The program is not source code.
     #[error(
-        "program {program} is SPIR-V, which GPUs of this type do not take; give them its source"
+        "program {program} is SPIR-V, which this type of GPU does not accept; pass its source instead"
     )]
     NotSource {
         /// Which.
@@ -44,17 +44,17 @@ pub enum CompileError {
     /// The compiler has refused the program.
     #[error("program {program} does not compile for {architecture}: {log}")]
     Refused {
-        /// Which, with its macros.
+        /// The program, with its macros.
         program: String,
         /// For which GPUs.
         architecture: String,
         /// What the compiler says, with lines of the source.
         log: String,
     },
-    /// The compiler does not know the GPUs, and none that are older.
+    /// The compiler knows neither these GPUs nor any older ones.
     #[error(
-        "NVRTC {version} does not compile for {architecture}, but for {known}; install another version of it (from PyPI: nvidia-cuda-nvrtc, or \
-         nvidia-cuda-nvrtc-cu12 for older GPUs), and have LD_LIBRARY_PATH lead to it"
+        "NVRTC {version} compiles for {known}, not for {architecture}; install another version of it (from PyPI: nvidia-cuda-nvrtc, or \
+         nvidia-cuda-nvrtc-cu12 for older GPUs), and add its folder to LD_LIBRARY_PATH"
     )]
     Architecture {
         /// Of the GPUs.
@@ -67,7 +67,7 @@ pub enum CompileError {
     /// The compiler itself has failed.
     #[error("program {program}: NVRTC fails {doing}: {code}")]
     Failed {
-        /// Which, with its macros.
+        /// The program, with its macros.
         program: String,
         /// At what.
         doing: &'static str,
@@ -76,15 +76,15 @@ pub enum CompileError {
     },
 }
 
-/// What stands in front of every program.
+/// The prelude of every program.
 pub(super) fn head() -> &'static str {
     PRELUDE
 }
 
-/// What to compile for, so that GPUs of this capability can load it: machine code if the compiler
-/// knows them, `sm_90a`; if it does not, text for the newest before them that it knows,
-/// `compute_121`, which their driver translates. `known`: what [`nvrtc::architectures`] gives;
-/// without any, the compiler is trusted to know all.
+/// Returns the architecture to compile for, so that GPUs of this capability can load the program:
+/// machine code if the compiler knows them (`sm_90a`), otherwise PTX for the newest older
+/// architecture that it knows (`compute_121`), which their driver translates. `known`: the result
+/// of [`nvrtc::architectures`]; if it is empty, the compiler is assumed to know all.
 pub(super) fn target(known: &[u32], capability: ComputeCapability) -> String {
     let ComputeCapability { major, minor } = capability;
     let own = major * 10 + minor;
@@ -96,15 +96,15 @@ pub(super) fn target(known: &[u32], capability: ComputeCapability) -> String {
     }
 }
 
-/// What to say where a driver does not take a compiled program: versions of CUDA, the driver's and
-/// the compiler's, and the remedy.
+/// Returns the message for a driver that rejects a compiled program: the CUDA versions of the
+/// driver and of the compiler, and the remedy.
 pub(super) fn refusal(driver: (i32, i32), compiler: Option<(i32, i32)>) -> String {
     let (major, minor) = driver;
     let Some(compiler) = compiler else {
-        return format!("the driver is of CUDA {major}.{minor}");
+        return format!("the driver supports CUDA {major}.{minor}");
     };
     let versions = format!(
-        "the driver is of CUDA {major}.{minor}, and NVRTC of CUDA {}.{}",
+        "the driver supports CUDA {major}.{minor}, but NVRTC is of CUDA {}.{}",
         compiler.0, compiler.1
     );
     if compiler <= driver {
@@ -117,17 +117,17 @@ pub(super) fn refusal(driver: (i32, i32), compiler: Option<(i32, i32)>) -> Strin
         String::new()
     };
     format!(
-        "{versions}, which is newer; install NVRTC of the driver's version (from PyPI: nvidia-cuda-nvrtc{suffix}=={major}.{minor}.*) and have \
-         LD_LIBRARY_PATH lead to it, or install a newer driver"
+        "{versions}, which is newer; install NVRTC of the driver's version (from PyPI: nvidia-cuda-nvrtc{suffix}=={major}.{minor}.*) and \
+         add its folder to LD_LIBRARY_PATH, or install a newer driver"
     )
 }
 
-/// Compiles a program for GPUs of an architecture. For one such as `sm_90a`, gives the cubin, which
-/// their driver loads as it is; for one such as `compute_90`, PTX with a zero at its end, which
-/// drivers of those GPUs and of newer ones translate.
+/// Compiles a program for GPUs of an architecture. For one such as `sm_90a`, it returns the cubin,
+/// which their driver loads as it is. For one such as `compute_90`, it returns PTX that ends with a
+/// zero, which drivers of those GPUs and of newer ones translate.
 ///
 /// # Errors
-/// [`CompileError`]; where the program is at fault, with what the compiler says.
+/// [`CompileError`]; if the program is at fault, with the compiler's messages.
 pub fn compile(source: &ProgramSource, architecture: &str) -> Result<Vec<u8>, CompileError> {
     let program = source.to_string();
     let ProgramCode::Source(code) = &source.code else {
@@ -170,8 +170,8 @@ pub fn compile(source: &ProgramSource, architecture: &str) -> Result<Vec<u8>, Co
     }
 }
 
-/// What is wrong with an architecture that the compiler does not know; nothing if it knows it, or
-/// does not tell.
+/// Returns the error for an architecture that the compiler does not know; `None` if the compiler
+/// knows it or does not report what it knows.
 fn unknown(architecture: &str) -> Option<CompileError> {
     let known = nvrtc::architectures();
     let number = architecture.trim_start_matches(VIRTUAL);

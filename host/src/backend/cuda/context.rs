@@ -1,4 +1,4 @@
-//! The way into a GPU's memory and out of it.
+//! Copies to and from a GPU's memory.
 
 use std::any::Any;
 use std::mem;
@@ -26,14 +26,14 @@ use crate::tensor::Buffer;
 use crate::tensor::Tensor;
 use crate::tensor::TensorError;
 
-/// Pageable memory goes to the GPU in pieces of so many bytes: while one is copied by the card, the
-/// host copies the next into pinned memory.
+/// Pageable memory is copied to the GPU in pieces of this many bytes: while the card copies one,
+/// the host copies the next into pinned memory.
 const PIECE_BYTES: usize = 4 << 20;
 
 /// Pieces on their way at most.
 const PIECES_MAX: usize = 4;
 
-/// How nodes of one compute stream reach the memory of a GPU device.
+/// The device context of one compute stream of a GPU device.
 #[derive(Debug)]
 pub(super) struct GpuContext {
     name: String,
@@ -59,8 +59,7 @@ impl GpuContext {
         &self.group.compute[self.compute]
     }
 
-    /// Memory that kernels of this stream may write as they like; none where there is no room for
-    /// it.
+    /// Scratch memory for kernels of this stream; `None` if there is not enough memory.
     pub(super) fn scratch(&self) -> Option<&Buffer> {
         self.group.scratch(self.compute)
     }
@@ -80,7 +79,7 @@ impl GpuContext {
         device_error(&self.name, None, doing, error).into()
     }
 
-    /// A tensor like this one in the GPU's memory, of whatever content.
+    /// An uninitialised tensor like this one in the GPU's memory.
     fn like(&self, tensor: &Tensor) -> Result<Tensor, KernelError> {
         let buffer = self.group.uninitialized(&self.name, tensor.len_bytes())?;
         Ok(Tensor::from_buffer(
@@ -90,7 +89,7 @@ impl GpuContext {
         )?)
     }
 
-    /// Where a tensor of this device stands.
+    /// The span of a tensor of this device.
     fn parts<'a>(&self, tensor: &'a Tensor) -> Result<(Span, &'a GpuMemory), KernelError> {
         own_parts(&self.group, tensor).ok_or_else(|| not_here(&self.name, tensor))
     }
@@ -100,7 +99,7 @@ impl GpuContext {
         Ok(pinned.map_err(TensorError::from)?)
     }
 
-    /// Copies from pinned memory, which is kept meanwhile.
+    /// Copies from pinned memory, which is kept until the copy has ended.
     fn give_from_host(
         &self,
         from: Span,
@@ -120,8 +119,8 @@ impl GpuContext {
             .map_err(|error| self.failed("copying from the host", &error))
     }
 
-    /// Copies what the system may move, by way of pinned memory. The bytes are read before this
-    /// returns.
+    /// Copies memory that the system may move, through pinned memory. The bytes are read before
+    /// this returns.
     fn stage(&self, bytes: &[u8], to: Span, memory: &GpuMemory) -> Result<(), KernelError> {
         let mut tickets = Vec::new();
         for (index, piece) in bytes.chunks(PIECE_BYTES).enumerate() {
@@ -140,7 +139,7 @@ impl GpuContext {
         Ok(())
     }
 
-    /// Starts a copy to the host; gives its end and where it ends up.
+    /// Starts a copy to the host; returns its ticket and the memory it is copied to.
     fn start_to_host(&self, tensor: &Tensor) -> Result<(Ticket, PinnedMemory), KernelError> {
         let (from, memory) = self.parts(tensor)?;
         let pinned = self.pinned(from.len_bytes)?;
@@ -160,7 +159,8 @@ impl GpuContext {
         Ok((ticket, pinned))
     }
 
-    /// What has no memory of the device is on the host already, and what has no elements, too.
+    /// A tensor that needs no copy: one without memory of the device is on the host already, and
+    /// one without elements has nothing to copy.
     fn without_copy(tensor: &Tensor) -> Option<Result<Tensor, KernelError>> {
         if tensor.buffer().is_none() {
             return Some(Ok(tensor.clone()));
@@ -184,15 +184,15 @@ pub(super) fn not_here(name: &str, tensor: &Tensor) -> KernelError {
     ))
 }
 
-/// Lets memory go that a copy whose end nobody knows may still write: never to somebody else,
-/// unless the GPU does nothing any more.
+/// Releases memory that a copy with an unknown end may still write. It is never used again, unless
+/// the GPU has stopped working.
 fn abandon(pinned: PinnedMemory, gpu: &OpenGpu) {
     if !gpu.is_lost() {
         mem::forget(pinned);
     }
 }
 
-/// What has arrived in pinned memory as a tensor like this one.
+/// The bytes that have arrived in pinned memory, as a tensor like this one.
 fn arrived(like: &Tensor, pinned: PinnedMemory) -> Result<Tensor, KernelError> {
     let buffer = Buffer::new(Arc::new(pinned));
     Ok(Tensor::from_buffer(

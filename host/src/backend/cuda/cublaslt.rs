@@ -1,7 +1,7 @@
-//! All calls into cuBLASLt: matrix products, each by the routine that it thinks best.
+//! All calls into cuBLASLt: matmuls, each by the routine that the library rates best.
 //!
-//! `cudarc` loads the library, and panics where it is not there, so nothing here is called before
-//! [`is_present`] has said that it is. A context of CUDA must be current wherever a handle is used.
+//! `cudarc` loads the library and panics if it is missing, so nothing here is called before
+//! [`is_present`] has returned true. A CUDA context must be current wherever a handle is used.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -19,19 +19,20 @@ use cudarc::cublaslt::sys::cublasLtMatrixLayoutAttribute_t as LayoutAttribute;
 use cudarc::cublaslt::sys::cublasStatus_t as Status;
 use cudarc::cublaslt::sys::cudaDataType as DataType;
 
-use super::c_text::text_at;
+use super::c_string::string_at;
 use super::driver::Arithmetic;
 use super::driver::DriverError;
 use super::driver::DriverErrorKind;
+use super::driver::Matmul;
 use super::driver::Matrices;
-use super::driver::Multiplication;
 use super::driver::Span;
 use crate::device::Activation;
 
-/// Kinds of products that are remembered at most: more come from shapes that never repeat.
+/// Maximum number of remembered kinds of matmuls: more than this come from shapes that never
+/// repeat.
 const PREPARED_MAX: usize = 4096;
 
-/// Alignments are told apart up to here, in bytes: no routine asks for more.
+/// Alignments are distinguished up to here, in bytes: no routine requires more.
 const ALIGNMENT_MAX: u64 = 256;
 
 /// `cublasOperation_t`: a side as it stands, and transposed. `cudarc` has it with cuBLAS alone.
@@ -56,15 +57,15 @@ fn done(status: Status) -> Called<()> {
         Status::CUBLAS_STATUS_NOT_SUPPORTED | Status::CUBLAS_STATUS_ARCH_MISMATCH => {
             DriverErrorKind::Unsupported
         }
-        // Whether the GPU is lost, its driver is asked.
+        // The driver reports whether the GPU is lost.
         _ => DriverErrorKind::Refused,
     };
-    // SAFETY: gives a text that lives as long as the library.
+    // SAFETY: returns a string that lives as long as the library.
     let text = unsafe { sys::cublasLtGetStatusString(status) };
     Err(DriverError {
         code: status as i32,
         // SAFETY: as above.
-        text: format!("cuBLASLt: {}", unsafe { text_at(text) }),
+        message: format!("cuBLASLt: {}", unsafe { string_at(text) }),
         kind,
     })
 }
@@ -89,7 +90,7 @@ unsafe impl Send for CublasLt {}
 // SAFETY: as above.
 unsafe impl Sync for CublasLt {}
 
-/// What products have in common that one routine computes.
+/// What matmuls that one routine computes have in common.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Kind {
     arithmetic: Arithmetic,
@@ -105,8 +106,8 @@ struct Kind {
 }
 
 impl Kind {
-    fn of(multiplication: &Multiplication, workspace: Span) -> Self {
-        let Multiplication {
+    fn of(matmul: &Matmul, workspace: Span) -> Self {
+        let Matmul {
             arithmetic,
             left,
             right,
@@ -114,7 +115,7 @@ impl Kind {
             n_batches,
             bias,
             activation,
-        } = *multiplication;
+        } = *matmul;
         let sizes = |of: Matrices| [of.rows, of.columns, of.leading, of.batch];
         Self {
             arithmetic,
@@ -135,7 +136,7 @@ fn alignment(address: u64) -> u32 {
     1 << alignment
 }
 
-/// How products of a kind are computed.
+/// How matmuls of a kind are computed.
 #[derive(Debug)]
 struct Prepared {
     description: Description,
@@ -243,7 +244,7 @@ impl Preference {
         let workspace = PreferenceAttribute::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
         preference.set(workspace, kind.workspace_bytes as u64)?;
         if matches!(kind.arithmetic, Arithmetic::F16 | Arithmetic::Bf16) {
-            // Otherwise sums that are shared out may be put together in 16 bits.
+            // Otherwise partial sums may be added in 16 bits.
             let scheme = PreferenceAttribute::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK;
             preference.set(scheme, REDUCTION_COMPUTE_TYPE)?;
         }
@@ -280,10 +281,10 @@ impl Preference {
     }
 }
 
-/// What a product is, in the library's words.
+/// Describes a matmul for the library.
 fn described(kind: &Kind) -> Called<(Description, [Layout; 3])> {
     let (compute, data_type) = match kind.arithmetic {
-        // Without leave to round factors, as `COMPUTE_32F_FAST_TF32` has.
+        // Factors must not be rounded, as `COMPUTE_32F_FAST_TF32` would.
         Arithmetic::F32 => (Compute::CUBLAS_COMPUTE_32F, DataType::CUDA_R_32F),
         Arithmetic::Tf32 => (Compute::CUBLAS_COMPUTE_32F_FAST_TF32, DataType::CUDA_R_32F),
         Arithmetic::F16 => (Compute::CUBLAS_COMPUTE_32F, DataType::CUDA_R_16F),
@@ -326,20 +327,20 @@ impl CublasLt {
         })
     }
 
-    /// Gives a product to a stream.
+    /// Queues a matmul in a stream.
     ///
     /// # Errors
-    /// As [`super::driver::Gpu::multiply`].
+    /// As [`super::driver::Gpu::matmul`].
     ///
     /// # Safety
     /// As that; the context of the GPU is current, and the stream is of it.
-    pub(super) unsafe fn multiply(
+    pub(super) unsafe fn matmul(
         &self,
         stream: *mut c_void,
-        multiplication: &Multiplication,
+        matmul: &Matmul,
         workspace: Span,
     ) -> Called<()> {
-        let kind = Kind::of(multiplication, workspace);
+        let kind = Kind::of(matmul, workspace);
         let mut prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
         if !prepared.contains_key(&kind) {
             if prepared.len() >= PREPARED_MAX {
@@ -350,21 +351,21 @@ impl CublasLt {
                 Ok(found) => (Some(found), Ok(())),
                 Err(error) => (None, Err(error)),
             };
-            // What fails is not asked for again.
+            // A kind that fails is not tried again.
             prepared.insert(kind.clone(), found);
             failed?;
         }
         let Some(Some(found)) = prepared.get_mut(&kind) else {
-            return Err(DriverError::unsupported("products"));
+            return Err(DriverError::unsupported("matmuls"));
         };
-        if let Some(bias) = multiplication.bias {
+        if let Some(bias) = matmul.bias {
             let attribute = DescriptionAttribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER;
             found.description.set(attribute, bias.address)?;
         }
         let [left, right, out] = &found.layouts;
         let place = |span: Span| ptr::with_exposed_provenance_mut::<c_void>(span.address as usize);
         let (one, zero) = (1.0f32, 0.0f32);
-        let result = place(multiplication.out.span);
+        let result = place(matmul.out.span);
         // SAFETY: the caller's. Factors are on the host, and read before this returns, as are
         // descriptions, which the lock keeps.
         let given = done(unsafe {
@@ -372,9 +373,9 @@ impl CublasLt {
                 self.handle,
                 found.description.0,
                 ptr::from_ref(&one).cast(),
-                place(multiplication.left.span),
+                place(matmul.left.span),
                 left.0,
-                place(multiplication.right.span),
+                place(matmul.right.span),
                 right.0,
                 ptr::from_ref(&zero).cast(),
                 result,
@@ -393,7 +394,7 @@ impl CublasLt {
         given
     }
 
-    /// The routine that the library thinks best.
+    /// The routine that the library rates best.
     fn prepare(&self, kind: &Kind) -> Called<Prepared> {
         let (mut description, layouts) = described(kind)?;
         if kind.has_bias {
@@ -427,7 +428,7 @@ impl CublasLt {
             )
         })?;
         if n_found == 0 {
-            return Err(DriverError::unsupported("products"));
+            return Err(DriverError::unsupported("matmuls"));
         }
         done(found.state)?;
         Ok(Prepared {
@@ -439,8 +440,8 @@ impl CublasLt {
     }
 }
 
-/// Asks the library what it thinks of sizes and types in descriptions, which need no GPU.
-/// `tests/all/nvidia.rs`, which includes this file, calls it where the library is.
+/// Checks sizes and types in descriptions, which need no GPU. `tests/all/nvidia.rs` includes this
+/// file and calls this if the library is present.
 #[cfg(test)]
 #[allow(
     dead_code,
@@ -465,7 +466,7 @@ pub(super) fn check_descriptions() {
         Arithmetic::Bf16,
     ] {
         for activation in [Activation::None, Activation::Relu] {
-            let multiplication = Multiplication {
+            let matmul = Matmul {
                 arithmetic,
                 left: matrices(3, 4, true),
                 right: matrices(3, 5, false),
@@ -481,7 +482,7 @@ pub(super) fn check_descriptions() {
                 address: 0x3000,
                 len_bytes: 1 << 20,
             };
-            let kind = Kind::of(&multiplication, workspace);
+            let kind = Kind::of(&matmul, workspace);
             described(&kind).unwrap();
             Preference::new(&kind).unwrap();
         }

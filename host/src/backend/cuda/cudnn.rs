@@ -1,8 +1,8 @@
-//! All calls into cuDNN: convolutions of images whose channels stand last, each by the routine that
-//! it thinks best.
+//! All calls into cuDNN: convolutions of images with the channels last, each by the routine that
+//! the library rates best.
 //!
-//! `cudarc` loads the library, and panics where it is not there, so nothing here is called before
-//! [`is_present`] has said that it is. A context of CUDA must be current wherever a handle is used.
+//! `cudarc` loads the library and panics if it is missing, so nothing here is called before
+//! [`is_present`] has returned true. A CUDA context must be current wherever a handle is used.
 
 use std::collections::HashMap;
 use std::collections::VecDeque;
@@ -23,7 +23,7 @@ use cudarc::cudnn::sys::cudnnMathType_t as Math;
 use cudarc::cudnn::sys::cudnnStatus_t as Status;
 use cudarc::cudnn::sys::cudnnTensorFormat_t as Format;
 
-use super::c_text::text_at;
+use super::c_string::string_at;
 use super::driver::Arithmetic;
 use super::driver::ConvolutionForward;
 use super::driver::DriverError;
@@ -35,7 +35,8 @@ use crate::device::Activation;
 /// Versions whose codes of errors are those of `cudarc`'s table, and that have these calls: 9.
 const VERSIONS: Range<usize> = 90_000..100_000;
 
-/// Kinds of convolutions that are remembered at most: more come from shapes that never repeat.
+/// Maximum number of remembered kinds of convolutions: more than this come from shapes that never
+/// repeat.
 const PREPARED_MAX: usize = 1024;
 
 /// Routines that the library is asked for: each with tensor cores and without.
@@ -61,15 +62,15 @@ fn done(status: Status) -> Called<()> {
     // Codes come in families, by thousands; this one is of what is not supported.
     let kind = match status as u32 / 1000 {
         3 => DriverErrorKind::Unsupported,
-        // Whether the GPU is lost, its driver is asked.
+        // The driver reports whether the GPU is lost.
         _ => DriverErrorKind::Refused,
     };
-    // SAFETY: gives a text that lives as long as the library.
+    // SAFETY: returns a string that lives as long as the library.
     let text = unsafe { sys::cudnnGetErrorString(status) };
     Err(DriverError {
         code: status as i32,
         // SAFETY: as above.
-        text: format!("cuDNN: {}", unsafe { text_at(text) }),
+        message: format!("cuDNN: {}", unsafe { string_at(text) }),
         kind,
     })
 }
@@ -114,7 +115,7 @@ struct Kind {
     workspace_bytes: usize,
 }
 
-/// Descriptions that the library makes and lets go.
+/// Descriptors that the library creates and destroys.
 macro_rules! descriptor {
     ($name:ident, $handle:ident, $create:ident, $destroy:ident) => {
         #[derive(Debug)]
@@ -165,7 +166,7 @@ descriptor!(
 );
 
 impl Windows {
-    /// What may be multiplied how, from now on.
+    /// Sets the arithmetic of multiplications.
     fn set_math(&self, math: Math) -> Called<()> {
         // SAFETY: the description is ours, and used by one thread at a time.
         done(unsafe { sys::cudnnSetConvolutionMathType(self.0, math) })
@@ -193,7 +194,7 @@ impl Images {
     }
 }
 
-/// What a convolution is, in the library's words.
+/// A convolution as the library describes it.
 #[derive(Debug)]
 struct Described {
     input: Images,
@@ -255,7 +256,7 @@ impl Described {
                 stride[1],
                 dilation[0],
                 dilation[1],
-                // TensorFlow's convolutions do not turn filters around.
+                // TensorFlow's convolutions do not flip filters.
                 sys::cudnnConvolutionMode_t::CUDNN_CROSS_CORRELATION,
                 DataType::CUDNN_DATA_FLOAT,
             )
@@ -290,7 +291,7 @@ impl Described {
 #[derive(Debug)]
 struct Prepared {
     described: Described,
-    /// The best first. Which of them add a bias, the library says when they are called.
+    /// The best first. The library reports only when one is called whether it adds a bias.
     candidates: VecDeque<Candidate>,
 }
 
@@ -318,7 +319,7 @@ impl Cudnn {
         })))
     }
 
-    /// Gives a convolution to a stream.
+    /// Queues a convolution in a stream.
     ///
     /// # Errors
     /// As [`super::driver::Gpu::convolve`].
@@ -355,7 +356,7 @@ impl Cudnn {
                 Ok(found) => (Some(found), Ok(())),
                 Err(error) => (None, Err(error)),
             };
-            // What fails is not asked for again.
+            // A routine that fails is not tried again.
             prepared.insert(kind.clone(), found);
             failed?;
         }
@@ -383,7 +384,7 @@ impl Cudnn {
 }
 
 impl Prepared {
-    /// Gives it to the stream that the handle works in.
+    /// Queues it in the stream that the handle works in.
     ///
     /// # Safety
     /// As [`Cudnn::convolve`].
@@ -455,8 +456,8 @@ impl Prepared {
     }
 }
 
-/// The routines that the library has, by how long it thinks they take, of those that compute as
-/// they should in the memory that there is.
+/// The library's routines, ordered by its estimate of their time: those with the required
+/// arithmetic that fit into the workspace.
 fn prepare(handle: sys::cudnnHandle_t, kind: &Kind) -> Called<Prepared> {
     let described = Described::new(kind)?;
     let Described {
@@ -526,8 +527,8 @@ fn prepare(handle: sys::cudnnHandle_t, kind: &Kind) -> Called<Prepared> {
     })
 }
 
-/// Asks the library what it thinks of sizes and types in descriptions, which need no GPU.
-/// `tests/all/nvidia.rs`, which includes this file, calls it where the library is.
+/// Checks sizes and types in descriptions, which need no GPU. `tests/all/nvidia.rs` includes this
+/// file and calls this if the library is present.
 #[cfg(test)]
 #[allow(
     dead_code,

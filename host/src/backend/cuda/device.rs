@@ -58,8 +58,8 @@ use crate::tensor::Shape;
 use crate::tensor::Tensor;
 use crate::tensor::TensorError;
 
-/// Single-precision lanes of a multiprocessor, and their clock: what a profile states until it is
-/// measured.
+/// Single-precision lanes of a multiprocessor, and their clock: the profile's values until the
+/// device is measured.
 const LANES: f64 = 128.0;
 const CLOCK_HZ: f64 = 1.5e9;
 
@@ -77,12 +77,12 @@ pub struct GpuDevice {
     options: GpuDeviceOptions,
 }
 
-/// What a device is told besides what it was planned as.
+/// Options of a device besides its plan.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct GpuDeviceOptions {
-    /// Whether each piece of work is waited for.
+    /// Whether to wait for each piece of work.
     pub(super) syncs_every_op: bool,
-    /// Whether products of `float` may be of TensorFloat-32.
+    /// Whether matmuls of `float` may use TensorFloat-32.
     pub(super) allows_tf32: bool,
 }
 
@@ -90,8 +90,8 @@ pub(super) struct GpuDeviceOptions {
 #[derive(Debug)]
 struct GpuFunction {
     name: String,
-    /// With its program, for messages.
-    text: String,
+    /// The function with its program, for messages.
+    label: String,
     handle: FunctionHandle,
     gpu: Arc<OpenGpu>,
 }
@@ -103,7 +103,7 @@ impl DeviceFunction for GpuFunction {
 }
 
 impl GpuDevice {
-    /// A device as it was planned, on what stands behind it.
+    /// Creates a planned device on a group of streams and memory.
     pub(super) fn new(
         name: &DeviceName,
         planned: &PlannedGpu,
@@ -142,7 +142,7 @@ impl GpuDevice {
         &self.base.attributes().name
     }
 
-    /// Where its memory is.
+    /// Returns the use of its memory.
     pub fn memory_stats(&self) -> GpuMemoryStats {
         self.group.memory.memory_stats()
     }
@@ -151,7 +151,7 @@ impl GpuDevice {
         device_error(self.name(), None, doing, error)
     }
 
-    /// Waits for all work, and gives what went wrong in a run, or in any.
+    /// Waits for all work, and returns the first failure of a run, or of any.
     fn finish(&self, step: Option<StepNumber>) -> Result<(), DeviceError> {
         for lane in self.group.lanes() {
             lane.wait_for_all()
@@ -182,7 +182,7 @@ impl GpuDevice {
             .filter(|context| context.is_of(&self.group))
             .ok_or_else(|| {
                 KernelError::invalid(format!(
-                    "the device context of a launch is none of {}",
+                    "the device context of a launch does not belong to {}",
                     self.base
                 ))
             })
@@ -206,8 +206,8 @@ impl Device for GpuDevice {
         self.group.memory.limit_bytes()
     }
 
-    /// Documented defaults: 128 lanes of 1.5 GHz a multiprocessor; the memory's nominal rate, or
-    /// 500 GB/s where the driver does not tell; a launch takes 3 us, a copy 10 us and 20 GB/s.
+    /// Documented defaults: 128 lanes at 1.5 GHz per multiprocessor; the memory's nominal rate, or
+    /// 500 GB/s if the driver does not report it; a launch takes 3 us, a copy 10 us and 20 GB/s.
     fn profile(&self) -> DeviceProfile {
         let facts = self.group.gpu.facts();
         let host_link = LinkProfile {
@@ -224,7 +224,7 @@ impl Device for GpuDevice {
         }
     }
 
-    /// Where the card sits: devices on one, and the card under other runtimes, share it.
+    /// The card's bus address: devices on one card, and the card under other runtimes, share it.
     fn chip(&self) -> Option<&str> {
         Some(&self.group.gpu.facts().physical.pci_bus_id)
     }
@@ -296,7 +296,7 @@ impl ProgramDevice for GpuDevice {
         let handle = gpu.function(self.name(), self.cache.as_deref(), source, name)?;
         Ok(Arc::new(GpuFunction {
             name: name.to_owned(),
-            text: format!("{name} of {source}"),
+            label: format!("{name} of {source}"),
             handle,
             gpu: Arc::clone(gpu),
         }))
@@ -319,7 +319,7 @@ impl ProgramDevice for GpuDevice {
             .filter(|function| Arc::ptr_eq(&function.gpu, &self.group.gpu))
             .ok_or_else(|| {
                 KernelError::invalid(format!(
-                    "function `{}` is of another device than {}",
+                    "function `{}` belongs to another device than {}",
                     launch.function.name(),
                     self.base
                 ))
@@ -341,7 +341,7 @@ impl GpuDevice {
         grid: Grid,
         launch: &Launch<'_>,
     ) -> Result<(), KernelError> {
-        let doing = || format!("launching `{}`", function.text);
+        let doing = || format!("launching `{}`", function.label);
         let failed = |error: DriverError| self.failed_at(launch.site, &doing(), &error);
         let numbers: SmallVec<[[u8; 8]; 12]> = launch.args.iter().map(number_bytes).collect();
         let mut uses: SmallVec<[Use<'_>; 8]> = SmallVec::new();
@@ -372,8 +372,8 @@ impl GpuDevice {
                         .is_some()
                     {
                         return Err(KernelError::invalid(format!(
-                            "{} has two arguments for faults; there is one word a launch",
-                            function.text
+                            "{} has two fault arguments; a launch has one fault flag",
+                            function.label
                         )));
                     }
                 }
@@ -391,8 +391,8 @@ impl GpuDevice {
             &uses,
             Some(launch.site),
             None,
-            // SAFETY: kernels give what their functions take; memory goes back with its uses, and
-            // words of faults when the launch has ended.
+            // SAFETY: kernels pass what their functions take; memory is released with its uses,
+            // and fault flags when the launch has ended.
             |driver, stream| unsafe { driver.launch(stream, function.handle, grid, &arguments) },
         );
         if let Some((slot, message)) = slot {
@@ -408,7 +408,7 @@ impl GpuDevice {
         self.synced(context, ticket).map_err(failed)
     }
 
-    /// Waits for a piece of work if each is waited for.
+    /// Waits for a piece of work if the device waits for each.
     pub(super) fn synced(&self, context: &GpuContext, ticket: Ticket) -> Result<(), DriverError> {
         if self.options.syncs_every_op {
             context.lane().wait(ticket)?;
@@ -442,7 +442,7 @@ impl GpuDevice {
     }
 }
 
-/// A number as the GPU lays it out, from the first byte on.
+/// The bytes of a number as the GPU lays it out.
 fn number_bytes(arg: &KernelArg<'_>) -> [u8; 8] {
     let mut bytes = [0; 8];
     match arg {
@@ -458,7 +458,7 @@ fn number_bytes(arg: &KernelArg<'_>) -> [u8; 8] {
 fn grid(launch: &Launch<'_>) -> Result<Grid, KernelError> {
     let too_many = || {
         KernelError::invalid(format!(
-            "{:?} groups of {:?} work items are more than a GPU can be given",
+            "{:?} groups of {:?} work items exceed the limits of a GPU launch",
             launch.groups, launch.group_size
         ))
     };

@@ -1,10 +1,10 @@
-//! What the GPU device asks of a driver: the seam under streams, events, memory and programs.
+//! The interface between the GPU device and a driver: streams, events, memory and programs.
 //!
-//! CUDA's driver is behind it (`ffi.rs`). All that decides about order and memory stands above it
-//! and is the same for every driver, so that a driver that records its calls can check them where
-//! there is no card: who uses memory that is free, who reads what another stream may
-//! still be writing. An app that brings a driver of its own (an emulator, a GPU of another maker
-//! with the same model of streams) implements it, and makes devices by
+//! `ffi.rs` implements it for CUDA. The code that decides about order and memory is above this
+//! interface and is the same for every driver. A driver that records its calls can therefore check
+//! that code on a machine without a card: whether freed memory is still in use, and whether a
+//! stream reads what another may still write. To bring another driver (an emulator, or a GPU of
+//! another vendor with the same model of streams), implement [`Driver`] and create the devices with
 //! [`super::GpuDeviceFactory::with_driver`].
 
 use std::fmt;
@@ -19,59 +19,59 @@ use crate::device::DeviceError;
 use crate::device::ProgramSource;
 use crate::device::gpu::PhysicalGpu;
 
-/// Why a driver does not do what it is asked.
+/// A driver's error.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text} ({code})")]
+#[error("{message} ({code})")]
 pub struct DriverError {
-    /// The driver's number.
+    /// The driver's code.
     pub code: i32,
-    /// The driver's name of it, and what it says.
-    pub text: String,
-    /// What follows from it.
+    /// The driver's name of the error, and its message.
+    pub message: String,
+    /// The consequence.
     pub kind: DriverErrorKind,
 }
 
 impl DriverError {
-    /// Of routines that do not do such a thing.
+    /// The error of routines that do not support a call.
     pub fn unsupported(what: &str) -> Self {
         Self {
             code: 0,
-            text: format!("no routine for such {what}"),
+            message: format!("no routine for such {what}"),
             kind: DriverErrorKind::Unsupported,
         }
     }
 }
 
-/// What follows from an error of a driver.
+/// The consequence of a driver's error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DriverErrorKind {
-    /// There is no room.
+    /// There is not enough memory.
     OutOfMemory,
-    /// The GPU, or this process's part of it, answers nothing any more: whatever stood in its
-    /// memory is gone. CUDA says so of work that has failed on the GPU, at any call after it.
+    /// The GPU, or this process's part of it, no longer answers; the contents of its memory are
+    /// lost. CUDA reports this for work that has failed on the GPU, at any later call.
     Lost,
     /// This call has failed; others may succeed.
     Refused,
-    /// This is nothing that it does; nothing has happened.
+    /// The call is not supported; nothing has happened.
     Unsupported,
 }
 
-/// Bytes that a GPU reaches: of its own memory, of a peer's, or of pinned memory of the host, which
-/// all have addresses of one space.
+/// Bytes that a GPU can access: its own memory, a peer's, or pinned memory of the host. All of them
+/// share one address space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Span {
     /// Where they start.
     pub address: u64,
-    /// How many they are. With 0, the address means nothing.
+    /// Their number. If it is 0, the address means nothing.
     pub len_bytes: usize,
 }
 
-/// A stream: work that is done in the order in which it was given.
+/// A stream: work that is done in the order in which it was queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StreamHandle(pub u64);
 
-/// An event: how far a stream had come when it was last recorded. The events of all GPUs of a
-/// driver have handles of their own, so that a stream can wait for an event of a peer.
+/// An event: the point that a stream had reached when the event was last recorded. Event handles
+/// are unique among all GPUs of a driver, so that a stream can wait for an event of a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EventHandle(pub u64);
 
@@ -105,12 +105,13 @@ pub enum Argument<'a> {
     Value(&'a [u8]),
 }
 
-/// What products and convolutions compute with: elements and what is multiplied. Sums are `float`.
+/// The arithmetic of matmuls and convolutions: the types of elements and of factors. Sums are
+/// `float`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Arithmetic {
     /// `float`.
     F32,
-    /// Elements are `float`, of which factors lose 13 bits (TensorFloat-32).
+    /// Elements are `float`; factors are rounded to TensorFloat-32, which has 13 bits less.
     Tf32,
     /// `half`.
     F16,
@@ -128,7 +129,7 @@ impl Arithmetic {
     }
 }
 
-/// Matrices as cuBLAS has them: elements of a column stand side by side. Numbers count elements.
+/// Matrices in column-major order, as cuBLAS takes them. Sizes and strides are in elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Matrices {
     /// All of them, from the first element to the last.
@@ -137,39 +138,39 @@ pub struct Matrices {
     pub rows: u64,
     /// Columns, as they stand.
     pub columns: u64,
-    /// From one column to the next; at least as many as there are rows.
+    /// Stride from one column to the next; at least the number of rows.
     pub leading: u64,
-    /// From one matrix to the next; 0 where all are the same.
+    /// Stride from one matrix to the next; 0 if all are the same matrix.
     pub batch: u64,
-    /// Whether rows are columns to the product.
+    /// Whether the matmul reads it transposed.
     pub is_transposed: bool,
 }
 
 /// `out = activation(left * right + bias)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Multiplication {
-    /// What it computes with.
+pub struct Matmul {
+    /// The arithmetic.
     pub arithmetic: Arithmetic,
     /// The left side.
     pub left: Matrices,
     /// The right side.
     pub right: Matrices,
-    /// The result, which is never transposed. Nothing between its columns is written.
+    /// The result, which is never transposed. Elements between its columns are not written.
     pub out: Matrices,
-    /// How many products.
+    /// Number of matmuls.
     pub n_batches: u32,
     /// An element for each row of the result.
     pub bias: Option<Span>,
-    /// What follows.
+    /// The activation that follows.
     pub activation: Activation,
 }
 
 /// `out = activation(input * filter + bias)`: images `[n, rows, columns, channels]`, filters
-/// `[out_channels, rows, columns, channels / n_groups]`, none without elements. Outside of an image
-/// are zeroes.
+/// `[out_channels, rows, columns, channels / n_groups]`; none is empty. Outside of an image are
+/// zeroes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConvolutionForward {
-    /// What it computes with.
+    /// The arithmetic.
     pub arithmetic: Arithmetic,
     /// Images.
     pub n_images: u32,
@@ -177,7 +178,7 @@ pub struct ConvolutionForward {
     pub windows: [WindowSize; 2],
     /// Channels of the input, and of the output.
     pub channels: [u32; 2],
-    /// Groups that channels are parted into.
+    /// Number of groups of channels.
     pub n_groups: u32,
     /// The images.
     pub input: Span,
@@ -187,7 +188,7 @@ pub struct ConvolutionForward {
     pub out: Span,
     /// An element for each channel of the result.
     pub bias: Option<Span>,
-    /// What follows.
+    /// The activation that follows.
     pub activation: Activation,
 }
 
@@ -211,134 +212,135 @@ pub struct WindowSize {
 /// A GPU as its driver describes it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GpuFacts {
-    /// What plans are made of. What is free and the priorities of streams are asked of the open
-    /// GPU, NUMA nodes of the system.
+    /// The facts that plans are made from. Free memory and stream priorities come from the open
+    /// GPU, NUMA nodes from the system.
     pub physical: PhysicalGpu,
-    /// What kernels choose by.
+    /// The traits by which kernels choose.
     pub traits: ComputeTraits,
-    /// What programs are compiled for: `sm_90a`, or `compute_121` where the compiler does not know
-    /// the GPU, and the driver translates.
+    /// The architecture that programs are compiled for: `sm_90a`, or `compute_121` if the compiler
+    /// does not know the GPU and the driver translates.
     pub architecture: String,
     /// The driver and its version, and that of the compiler: what compiled programs depend on.
     pub driver: String,
-    /// Bytes a second that its memory gives at most, if the driver tells.
+    /// Peak memory bandwidth in bytes per second, if the driver reports it.
     pub memory_bytes_per_s: Option<f64>,
-    /// Whether it pages memory in and out of the host's, so that [`Gpu::allocate_managed`] gives
-    /// more than it has.
+    /// Whether it pages memory between the GPU and the host, so that [`Gpu::allocate_managed`] can
+    /// return more memory than the GPU has.
     pub has_managed_memory: bool,
 }
 
 /// A driver, before a GPU is opened.
 pub trait Driver: Send + Sync + fmt::Debug {
-    /// The GPUs, in the driver's order: the position of each is its id.
+    /// Lists the GPUs in the driver's order: the position of each is its id.
     ///
     /// # Errors
-    /// [`DeviceError::Absent`], with the remedy, where there is no driver or no GPU.
+    /// [`DeviceError::Absent`], with the remedy, if there is no driver or no GPU.
     fn gpus(&self) -> Result<Vec<GpuFacts>, DeviceError>;
 
-    /// Whether the compiler is there that [`Gpu::compile`] asks.
+    /// Checks whether the compiler that [`Gpu::compile`] uses is present.
     fn can_compile(&self) -> bool;
 
-    /// Opens a GPU. One that was lost is started anew, which ends what other parts of the process
-    /// have on it: of what was opened before, nothing is called any more.
+    /// Opens a GPU. A lost GPU is restarted, which ends everything that other parts of the process
+    /// have on it: nothing that was opened before is called again.
     ///
     /// # Errors
     /// What the driver says.
     fn open(&self, gpu: u32) -> Result<Arc<dyn Gpu>, DriverError>;
 }
 
-/// A GPU that is open. Every method may be called from any thread; none waits for the GPU's work
-/// but [`Self::synchronize`].
+/// An open GPU. Every method may be called from any thread; only [`Self::synchronize`] waits for
+/// the GPU's work.
 ///
-/// Work is given to streams and done later; methods that give some are unsafe: what they are given
-/// must stay, and not be used by others, until an event that is recorded behind it in the stream
-/// has happened.
+/// Work is queued in streams and done later. Methods that queue work are unsafe: the memory passed
+/// must stay, and must not be used otherwise, until an event that is recorded behind the work in
+/// the stream has happened.
 pub trait Gpu: Send + Sync + fmt::Debug {
-    /// Memory of the GPU, at a multiple of 256 bytes, of whatever content. Gives its address.
+    /// Allocates uninitialised memory of the GPU, at a multiple of 256 bytes. Returns its address.
     ///
     /// # Errors
-    /// [`DriverErrorKind::OutOfMemory`] without room.
+    /// [`DriverErrorKind::OutOfMemory`] if there is not enough memory.
     fn allocate(&self, len_bytes: usize) -> Result<u64, DriverError>;
 
-    /// The same of memory that the driver moves between the GPU and the host as it is used: there
-    /// may be more of it than the GPU has, and what does not fit at one time costs time.
+    /// Allocates memory that the driver moves between the GPU and the host as it is used. There may
+    /// be more of it than the GPU has; what does not fit at one time costs time.
     ///
     /// # Errors
-    /// [`DriverErrorKind::OutOfMemory`] without room in both, [`DriverErrorKind::Refused`] where
-    /// the GPU does not page ([`GpuFacts::has_managed_memory`]).
+    /// [`DriverErrorKind::OutOfMemory`] if neither has enough memory, [`DriverErrorKind::Refused`]
+    /// if the GPU does not page ([`GpuFacts::has_managed_memory`]).
     fn allocate_managed(&self, len_bytes: usize) -> Result<u64, DriverError>;
 
-    /// Gives memory of the GPU back.
+    /// Frees memory of the GPU.
     ///
     /// # Errors
     /// What the driver says.
     ///
     /// # Safety
-    /// [`Self::allocate`] or [`Self::allocate_managed`] has given the address; no work that uses it
-    /// is under way.
+    /// [`Self::allocate`] or [`Self::allocate_managed`] has returned the address; no work that uses
+    /// it is under way.
     #[expect(unsafe_code, reason = "work of the GPU knows no lifetimes")]
     unsafe fn free(&self, address: u64) -> Result<(), DriverError>;
 
-    /// Memory of the host that stays where it is, so that the GPU reaches it by the same address,
-    /// at a multiple of 256 bytes. Its bytes are set. It outlives the GPU: results that the
-    /// host has stand there.
+    /// Allocates pinned memory of the host, which the GPU reads by the same address, at a multiple
+    /// of 256 bytes. Its bytes are initialised. It outlives the GPU: results that the host keeps
+    /// are stored in it.
     ///
     /// # Errors
-    /// [`DriverErrorKind::OutOfMemory`] without room.
+    /// [`DriverErrorKind::OutOfMemory`] if there is not enough memory.
     fn allocate_pinned(&self, len_bytes: usize) -> Result<NonNull<u8>, DriverError>;
 
-    /// Gives pinned memory back.
+    /// Frees pinned memory.
     ///
     /// # Safety
-    /// [`Self::allocate_pinned`] has given it, with this length; nobody uses it any more.
+    /// [`Self::allocate_pinned`] has returned it, with this length; nothing uses it any more.
     #[expect(unsafe_code, reason = "work of the GPU knows no lifetimes")]
     unsafe fn free_pinned(&self, start: NonNull<u8>, len_bytes: usize);
 
-    /// Priorities that streams may have; smaller is more urgent.
+    /// Returns the range of stream priorities; smaller is more urgent.
     ///
     /// # Errors
     /// What the driver says.
     fn stream_priorities(&self) -> Result<RangeInclusive<i32>, DriverError>;
 
-    /// Makes a stream. Smaller priorities are more urgent; 0 is the usual one.
+    /// Creates a stream. Smaller priorities are more urgent; 0 is the default.
     ///
     /// # Errors
     /// What the driver says.
     fn new_stream(&self, priority: i32) -> Result<StreamHandle, DriverError>;
 
-    /// Lets a stream go; what was given to it is still done.
+    /// Destroys a stream; work that was queued in it is still done.
     fn drop_stream(&self, stream: StreamHandle);
 
-    /// Makes an event, which has happened until it is recorded.
+    /// Creates an event, which counts as happened until it is recorded.
     ///
     /// # Errors
     /// What the driver says.
     fn new_event(&self) -> Result<EventHandle, DriverError>;
 
-    /// Lets an event go; streams that wait for it still do.
+    /// Destroys an event; streams that wait for it still do.
     fn drop_event(&self, event: EventHandle);
 
-    /// Has an event happen when the stream, which is of the same GPU, has done what it was given so
-    /// far. It forgets what it was before; streams that wait already, wait for that.
+    /// Records an event: it happens when the stream, which is of the same GPU, has done all work
+    /// queued so far. The earlier record is replaced; streams that already wait for it keep waiting
+    /// for that one.
     ///
     /// # Errors
     /// What the driver says.
     fn record(&self, event: EventHandle, stream: StreamHandle) -> Result<(), DriverError>;
 
-    /// Has a stream do what it is given from now on when an event, which may be of a peer's, has
-    /// happened, as that was recorded last.
+    /// Makes a stream wait with all work queued from now on until an event, which may be a peer's,
+    /// has happened as it was last recorded.
     ///
     /// # Errors
     /// What the driver says.
     fn wait(&self, stream: StreamHandle, event: EventHandle) -> Result<(), DriverError>;
 
-    /// Whether an event has happened.
+    /// Checks whether an event has happened.
     ///
     /// # Errors
-    /// [`DriverErrorKind::Lost`], also where work failed that was given before.
+    /// [`DriverErrorKind::Lost`], also if work that was queued before has failed.
     fn has_happened(&self, event: EventHandle) -> Result<bool, DriverError>;
 
-    /// Returns when an event has happened.
+    /// Waits until an event has happened.
     ///
     /// # Errors
     /// As [`Self::has_happened`].
@@ -351,8 +353,8 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     /// What the driver says.
     ///
     /// # Safety
-    /// Both spans are as long as each other, and stay until it is done; nobody writes the one or
-    /// uses the other meanwhile.
+    /// Both spans have the same length, and stay until the copy is done; meanwhile nothing writes
+    /// `from` or uses `to`.
     #[expect(unsafe_code, reason = "work of the GPU knows no lifetimes")]
     unsafe fn copy(&self, stream: StreamHandle, to: Span, from: Span) -> Result<(), DriverError>;
 
@@ -362,18 +364,18 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     /// What the driver says.
     ///
     /// # Safety
-    /// The span stays until it is done; nobody uses it meanwhile.
+    /// The span stays until the work is done; nothing uses it meanwhile.
     #[expect(unsafe_code, reason = "work of the GPU knows no lifetimes")]
     unsafe fn zero(&self, stream: StreamHandle, span: Span) -> Result<(), DriverError>;
 
-    /// Calls a function.
+    /// Launches a function.
     ///
     /// # Errors
     /// What the driver says: too many work items in a group, say.
     ///
     /// # Safety
-    /// The arguments are what the function takes, and their spans hold what it reads and writes,
-    /// until it is done; nobody writes what it reads or uses what it writes meanwhile.
+    /// The arguments match the function's parameters, and their spans hold what it reads and writes
+    /// until it is done; meanwhile nothing writes what it reads or uses what it writes.
     #[expect(unsafe_code, reason = "work of the GPU knows no lifetimes")]
     unsafe fn launch(
         &self,
@@ -390,69 +392,68 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     /// [`CompileError`], with the compiler's messages where the program is at fault.
     fn compile(&self, source: &ProgramSource) -> Result<Vec<u8>, CompileError>;
 
-    /// Loads a compiled program, which stays as long as the GPU is open.
+    /// Loads a compiled program, which stays loaded as long as the GPU is open.
     ///
     /// # Errors
     /// What the driver says: the image may be of another version of it.
     fn load(&self, image: &[u8]) -> Result<ModuleHandle, DriverError>;
 
-    /// A function of a program.
+    /// Returns a function of a program.
     ///
     /// # Errors
-    /// [`DriverErrorKind::Refused`] if it has none of that name.
+    /// [`DriverErrorKind::Refused`] if there is no function of that name.
     fn function(&self, module: ModuleHandle, name: &str) -> Result<FunctionHandle, DriverError>;
 
-    /// Lets this GPU reach the memory of a peer, from now on.
+    /// Lets this GPU access the memory of a peer from now on.
     ///
     /// # Errors
-    /// What the driver says. That it may do so already is none.
+    /// What the driver says. It is no error if access is enabled already.
     fn enable_peer(&self, peer: u32) -> Result<(), DriverError>;
 
-    /// Bytes of its memory that are free, and all.
+    /// Returns the free and the total bytes of its memory.
     ///
     /// # Errors
     /// What the driver says.
     fn memory_bytes(&self) -> Result<(u64, u64), DriverError>;
 
-    /// Whether there are routines for products (cuBLASLt). Loads them.
-    fn can_multiply(&self) -> bool {
+    /// Checks whether there are routines for matmuls (cuBLASLt). Loads them.
+    fn can_matmul(&self) -> bool {
         false
     }
 
-    /// Multiplies matrices.
+    /// Queues matmuls.
     ///
     /// # Errors
-    /// [`DriverErrorKind::Unsupported`] for products that the routines do not do; else what they
-    /// say.
+    /// [`DriverErrorKind::Unsupported`] for matmuls that the routines do not support; otherwise
+    /// their own errors.
     ///
     /// # Safety
-    /// The spans hold all elements, and stay until it is done; nobody writes what it reads or uses
-    /// what it writes meanwhile. `workspace`, at a multiple of 256 bytes, is written in any
-    /// way.
+    /// The spans hold all elements, and stay until the work is done; meanwhile nothing writes what
+    /// it reads or uses what it writes. `workspace`, at a multiple of 256 bytes, is overwritten.
     #[expect(unsafe_code, reason = "work of the GPU knows no lifetimes")]
-    unsafe fn multiply(
+    unsafe fn matmul(
         &self,
         stream: StreamHandle,
-        multiplication: &Multiplication,
+        matmul: &Matmul,
         workspace: Span,
     ) -> Result<(), DriverError> {
-        let _ = (stream, multiplication, workspace);
-        Err(DriverError::unsupported("products"))
+        let _ = (stream, matmul, workspace);
+        Err(DriverError::unsupported("matmuls"))
     }
 
-    /// Whether there are routines for convolutions (cuDNN). Loads them.
+    /// Checks whether there are routines for convolutions (cuDNN). Loads them.
     fn can_convolve(&self) -> bool {
         false
     }
 
-    /// Computes a convolution.
+    /// Queues a convolution.
     ///
     /// # Errors
-    /// [`DriverErrorKind::Unsupported`] for convolutions that the routines do not do; else what
-    /// they say.
+    /// [`DriverErrorKind::Unsupported`] for convolutions that the routines do not support;
+    /// otherwise their own errors.
     ///
     /// # Safety
-    /// As [`Self::multiply`].
+    /// As [`Self::matmul`].
     #[expect(unsafe_code, reason = "work of the GPU knows no lifetimes")]
     unsafe fn convolve(
         &self,

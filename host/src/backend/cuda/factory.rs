@@ -1,4 +1,4 @@
-//! From options to GPU devices.
+//! The factory of GPU devices.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -37,12 +37,12 @@ use crate::device::pci_numa_node;
 use crate::names::DeviceName;
 use crate::trace::targets;
 
-/// The oldest GPUs that compilers of CUDA 13 know (Turing).
+/// The oldest GPUs that compilers of CUDA 13 support (Turing).
 const MIN_COMPUTE_CAPABILITY: ComputeCapability = ComputeCapability { major: 7, minor: 5 };
 
-/// Makes GPU devices (TensorFlow `BaseGPUDeviceFactory`): one for each GPU, or as [`GpuOptions`]
-/// say; at most as many GPUs as `device_count["GPU"]` says. What stands behind a device (streams,
-/// memory) is shared by all sessions of the process that have it.
+/// The factory of GPU devices (TensorFlow `BaseGPUDeviceFactory`). It creates one for each GPU, or
+/// as [`GpuOptions`] say, on at most `device_count["GPU"]` GPUs. The streams and memory of a device
+/// are shared by all sessions of the process that use it.
 #[derive(Debug, Clone)]
 pub struct GpuDeviceFactory {
     gpus: Arc<Gpus>,
@@ -54,7 +54,7 @@ type Opened = Option<Arc<OpenGpu>>;
 impl Default for GpuDeviceFactory {
     /// On CUDA's driver.
     fn default() -> Self {
-        // TensorFlow's are the process's, too: two sessions must not both take all memory of a
+        // As in TensorFlow, one for the process: two sessions must not both take all memory of a
         // card.
         static GPUS: OnceLock<Arc<Gpus>> = OnceLock::new();
         let gpus = GPUS.get_or_init(|| Arc::new(Gpus::new(Arc::new(CudaDriver))));
@@ -65,14 +65,14 @@ impl Default for GpuDeviceFactory {
 }
 
 impl GpuDeviceFactory {
-    /// On another driver of the same model.
+    /// Creates a factory on another driver with the same model of streams.
     pub fn with_driver(driver: Arc<dyn Driver>) -> Self {
         Self {
             gpus: Arc::new(Gpus::new(driver)),
         }
     }
 
-    /// The driver's GPUs; where there is no driver, the error names the cards that it would be for.
+    /// Lists the driver's GPUs; if there is no driver, the error names the cards that need one.
     fn found_with_cards(&self, root: &Path) -> Result<Vec<GpuFacts>, DeviceError> {
         let mut found = self.gpus.driver.gpus();
         if let Err(DeviceError::Absent { what, .. }) = &mut found {
@@ -84,7 +84,7 @@ impl GpuDeviceFactory {
         found
     }
 
-    /// The driver's GPUs. None where there is no driver and nobody has asked for GPUs.
+    /// Lists the driver's GPUs; empty if there is no driver and no GPUs were requested.
     fn found(&self, options: &DeviceOptions) -> Result<Vec<GpuFacts>, DeviceError> {
         let is_asked = options.device_count.contains_key(DEVICE_TYPE);
         match self.found_with_cards(root(options)) {
@@ -93,7 +93,7 @@ impl GpuDeviceFactory {
         }
     }
 
-    /// The same with what only open GPUs tell, as far as they may be used.
+    /// The same, with the facts that only open GPUs report, as far as they may be used.
     fn opened(
         &self,
         mut found: Vec<GpuFacts>,
@@ -107,7 +107,7 @@ impl GpuDeviceFactory {
             let facts = &mut found[id as usize];
             let gpu = self.gpus.open(id, facts, &visible)?;
             facts.physical.clone_from(&gpu.facts().physical);
-            // Which system folder tells of it is this session's affair.
+            // Which system folder to read is this session's setting.
             let node = pci_numa_node(root, &facts.physical.pci_bus_id).ok();
             if let Some(node) = node.and_then(|node| i32::try_from(node).ok()) {
                 facts.physical.numa_node = node;
@@ -119,7 +119,7 @@ impl GpuDeviceFactory {
     }
 }
 
-/// Where the system tells of cards.
+/// The system folder that lists cards.
 fn root(options: &DeviceOptions) -> &Path {
     let root = options.system_root.as_deref();
     root.unwrap_or_else(|| Path::new(SYSTEM_ROOT))
@@ -165,7 +165,7 @@ impl DeviceFactory for GpuDeviceFactory {
         prefix: &str,
     ) -> Result<Vec<Arc<dyn Device>>, DeviceError> {
         let count = options.device_count.get(DEVICE_TYPE).copied();
-        // Who wants none need not wait for drivers.
+        // No need to wait for drivers if none are requested.
         if count == Some(0) {
             return Ok(Vec::new());
         }
@@ -180,13 +180,13 @@ impl DeviceFactory for GpuDeviceFactory {
             }
             return Err(DeviceError::Absent {
                 device_type: DEVICE_TYPE.to_owned(),
-                what: "there is a driver, and no compiler for its programs".to_owned(),
+                what: "there is a driver, but no compiler for its programs".to_owned(),
                 remedy: CompileError::Absent.to_string(),
             });
         }
         match self.make(found.clone(), options, prefix) {
-            // Nobody has heard yet that a GPU was lost: the one who makes devices of it has, and it
-            // is started anew.
+            // The loss of a GPU has not been reported yet: creating devices finds it, and the GPU
+            // is restarted.
             Err(DeviceError::Lost { .. }) => self.make(found, options, prefix),
             made => made,
         }
@@ -196,8 +196,8 @@ impl DeviceFactory for GpuDeviceFactory {
         crate::backend::source::register(registry, DEVICE_TYPE);
     }
 
-    /// Of the first GPU that there will be a device on: what is pinned is so for all. What is wrong
-    /// with the options is told where the devices are made.
+    /// The memory of the first GPU that will have a device: pinned memory is pinned for all. Wrong
+    /// options are reported when the devices are created.
     fn pinned_host_memory(&self, options: &DeviceOptions) -> Option<Arc<dyn PinnedHostMemory>> {
         let count = options.device_count.get(DEVICE_TYPE).copied();
         if count == Some(0) || !self.gpus.driver.can_compile() {
@@ -214,7 +214,7 @@ impl DeviceFactory for GpuDeviceFactory {
 }
 
 impl GpuDeviceFactory {
-    /// The devices of a plan for these GPUs.
+    /// Creates the devices of a plan for these GPUs.
     fn make(
         &self,
         found: Vec<GpuFacts>,

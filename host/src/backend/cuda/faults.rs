@@ -1,4 +1,4 @@
-//! Functions that find their inputs wrong: they say so in words that the host reads when they have
+//! Functions that report wrong inputs: they set a u32 flag that the host reads when they have
 //! ended.
 
 use std::collections::VecDeque;
@@ -18,21 +18,21 @@ use super::pinned::PinnedMemory;
 use crate::device::LaunchSite;
 use crate::device::StepNumber;
 
-/// Launches that may find their inputs wrong and whose end is not known.
+/// Launches that may report wrong inputs and are not known to have ended.
 pub(super) const SLOTS: usize = 1024;
 
-/// What is kept for runs that have not asked: they have failed otherwise, and never will.
+/// Faults kept for runs that have not asked: these have failed otherwise, and never ask.
 const FOUND_MAX: usize = 1024;
 
-/// The words of a GPU device, and what was found in them.
+/// The fault flags of a GPU device, and the faults found in them.
 #[derive(Debug)]
 pub(super) struct Faults {
-    words: Arc<PinnedMemory>,
+    flags: Arc<PinnedMemory>,
     state: Mutex<State>,
 }
 
 impl Drop for Faults {
-    /// Returns when nobody writes the words any more.
+    /// Returns when no launch writes the flags any more.
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         let mut under_way = state.under_way.iter();
@@ -40,8 +40,8 @@ impl Drop for Faults {
             checked.lane.wait(checked.ticket).is_ok() || checked.lane.gpu().is_lost()
         });
         if !all_ended {
-            // Nobody gets them any more.
-            mem::forget(Arc::clone(&self.words));
+            // The memory is never used again.
+            mem::forget(Arc::clone(&self.flags));
         }
     }
 }
@@ -62,7 +62,7 @@ struct Checked {
     fault: Fault,
 }
 
-/// Whose inputs, and what is wrong with them.
+/// The node whose inputs are wrong, and the message.
 #[derive(Debug, Clone)]
 pub(super) struct Fault {
     pub(super) step: Option<StepNumber>,
@@ -70,16 +70,16 @@ pub(super) struct Fault {
     pub(super) message: Arc<str>,
 }
 
-/// A word of a launch that is being given.
+/// The flag of a launch that is being queued.
 #[derive(Debug)]
 pub(super) struct Slot(usize);
 
 impl Faults {
-    /// `words`: [`SLOTS`] times four bytes, all 0.
-    pub(super) fn new(words: PinnedMemory) -> Self {
-        let free = (0..words.words().len()).rev().map(Slot).collect();
+    /// `flags`: [`SLOTS`] u32 elements, all 0.
+    pub(super) fn new(flags: PinnedMemory) -> Self {
+        let free = (0..flags.as_u32s().len()).rev().map(Slot).collect();
         Self {
-            words: Arc::new(words),
+            flags: Arc::new(flags),
             state: Mutex::new(State {
                 free,
                 ..State::default()
@@ -92,7 +92,7 @@ impl Faults {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A word that is 0, and where it is. Waits for the first of those under way where none is
+    /// Returns a flag that is 0, and its address. Waits for the first launch under way if none is
     /// free.
     ///
     /// # Errors
@@ -102,9 +102,9 @@ impl Faults {
             let first = {
                 let mut state = self.state();
                 if let Some(slot) = state.free.pop() {
-                    let words = self.words.span();
+                    let flags = self.flags.span();
                     let span = Span {
-                        address: words.address + 4 * slot.0 as u64,
+                        address: flags.address + 4 * slot.0 as u64,
                         len_bytes: 4,
                     };
                     return Ok((slot, span));
@@ -114,7 +114,7 @@ impl Faults {
                     .next()
                     .map(|checked| (Arc::clone(&checked.lane), checked.ticket))
             };
-            // The others are with threads that are giving their launches.
+            // The other flags belong to threads that are queueing their launches.
             if let Some((lane, ticket)) = first {
                 lane.wait(ticket)?;
                 self.look();
@@ -124,7 +124,7 @@ impl Faults {
         }
     }
 
-    /// The launch was given, or was not.
+    /// Records that the launch was queued, or was not.
     pub(super) fn given(&self, slot: Slot, lane: &Arc<Lane>, ticket: Option<Ticket>, fault: Fault) {
         let mut state = self.state();
         match ticket {
@@ -138,7 +138,7 @@ impl Faults {
         }
     }
 
-    /// Looks at the words of launches that are known to have ended.
+    /// Reads the flags of launches that are known to have ended.
     fn look(&self) {
         let mut state = self.state();
         let State {
@@ -152,10 +152,10 @@ impl Faults {
         *under_way = others;
         let ended: VecDeque<Checked> = ended;
         for checked in ended {
-            let word = self.words.words().get(checked.slot.0);
-            let is_wrong = word.is_some_and(|word| word.swap(0, Ordering::AcqRel) != 0);
+            let flag = self.flags.as_u32s().get(checked.slot.0);
+            let is_wrong = flag.is_some_and(|flag| flag.swap(0, Ordering::AcqRel) != 0);
             let step = checked.fault.step;
-            // The first of a run is the reason of the others.
+            // The first fault of a run is the cause of the others.
             let is_first = step.is_none() || found.iter().all(|fault| fault.step != step);
             if is_wrong && is_first {
                 if found.len() == FOUND_MAX {
@@ -167,8 +167,8 @@ impl Faults {
         }
     }
 
-    /// What was found wrong first in a run, or in any, of those launches that are known to have
-    /// ended. It is told once.
+    /// Returns the first fault of a run, or of any, among the launches that are known to have
+    /// ended. Each fault is reported once.
     pub(super) fn take(&self, step: Option<StepNumber>) -> Option<Fault> {
         self.look();
         let mut first = None;

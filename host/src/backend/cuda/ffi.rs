@@ -1,7 +1,8 @@
 //! All calls into CUDA's driver.
 //!
-//! `cudarc` loads the library, and panics where it is not there, so nothing here is called before
-//! [`is_present`] has said that it is. Handles travel as numbers: who owns what is decided above.
+//! `cudarc` loads the library and panics if it is missing, so nothing here is called before
+//! [`is_present`] has returned true. Handles are plain numbers: the code above decides who owns
+//! them.
 
 use std::alloc;
 use std::alloc::Layout;
@@ -23,7 +24,7 @@ use tracing::debug;
 use tracing::warn;
 
 use super::CompileError;
-use super::c_text::text_at;
+use super::c_string::string_at;
 use super::compile::compile;
 use super::compile::refusal;
 use super::compile::target;
@@ -41,8 +42,8 @@ use super::driver::FunctionHandle;
 use super::driver::Gpu;
 use super::driver::GpuFacts;
 use super::driver::Grid;
+use super::driver::Matmul;
 use super::driver::ModuleHandle;
-use super::driver::Multiplication;
 use super::driver::Span;
 use super::driver::StreamHandle;
 use super::nvml::nvlinks;
@@ -57,22 +58,22 @@ use crate::trace::targets;
 
 type Called<T> = Result<T, DriverError>;
 
-/// Whether CUDA's driver is there. Loads it.
+/// Checks whether CUDA's driver is present. Loads it.
 fn is_present() -> bool {
     static IS_PRESENT: OnceLock<bool> = OnceLock::new();
     // SAFETY: loads a library of NVIDIA's, whose initialisation has no requirements.
     *IS_PRESENT.get_or_init(|| unsafe { sys::is_culib_present() })
 }
 
-/// The newest version of CUDA whose programs the driver takes; 0 where it does not tell.
+/// The newest CUDA version whose programs the driver accepts; 0 if it does not report it.
 fn driver_version() -> (i32, i32) {
     // SAFETY: writes an int.
     let version: c_int = given(|version| unsafe { sys::cuDriverGetVersion(version) }).unwrap_or(0);
     (version / 1000, version % 1000 / 10)
 }
 
-/// What follows from a code. Work that fails on the GPU ends the context, which says so from then
-/// on.
+/// The consequence of an error code. Work that fails on the GPU ends the context, which reports
+/// this from then on.
 fn kind(code: CUresult) -> DriverErrorKind {
     match code {
         CUresult::CUDA_ERROR_OUT_OF_MEMORY => DriverErrorKind::OutOfMemory,
@@ -102,19 +103,19 @@ fn kind(code: CUresult) -> DriverErrorKind {
 fn error(code: CUresult) -> DriverError {
     let text = |ask: unsafe fn(CUresult, *mut *const c_char) -> CUresult| {
         let mut text = ptr::null();
-        // SAFETY: gives a text that lives as long as the library, or a null pointer.
+        // SAFETY: returns a string that lives as long as the library, or a null pointer.
         let asked = unsafe { ask(code, &raw mut text) };
         if asked != CUresult::CUDA_SUCCESS {
             return String::new();
         }
         // SAFETY: as above.
-        unsafe { text_at(text) }
+        unsafe { string_at(text) }
     };
     let name = text(sys::cuGetErrorName);
     let meaning = text(sys::cuGetErrorString);
     DriverError {
         code: code as i32,
-        text: format!("{name}: {meaning}"),
+        message: format!("{name}: {meaning}"),
         kind: kind(code),
     }
 }
@@ -126,7 +127,7 @@ fn done(code: CUresult) -> Called<()> {
     }
 }
 
-/// What a call writes to a place.
+/// Returns what a call writes through a pointer.
 fn given<T: Default>(call: impl FnOnce(*mut T) -> CUresult) -> Called<T> {
     let mut value = T::default();
     done(call(&raw mut value))?;
@@ -140,7 +141,7 @@ fn handle<T>(call: impl FnOnce(*mut *mut T) -> CUresult) -> Called<u64> {
     Ok(handle.expose_provenance() as u64)
 }
 
-/// A handle as the driver knows it.
+/// The driver's pointer of a handle.
 fn pointer<T>(handle: u64) -> *mut T {
     ptr::with_exposed_provenance_mut(usize::try_from(handle).unwrap_or_default())
 }
@@ -157,7 +158,7 @@ fn pinned_layout(len_bytes: usize) -> Option<Layout> {
 pub(super) struct CudaDriver;
 
 impl CudaDriver {
-    /// Its devices, started up.
+    /// Initialises the driver and lists its devices.
     fn devices() -> Result<Vec<sys::CUdevice>, DeviceError> {
         let absent = |what: String, remedy: &str| DeviceError::Absent {
             device_type: super::DEVICE_TYPE.to_owned(),
@@ -167,14 +168,14 @@ impl CudaDriver {
         if !is_present() {
             return Err(absent(
                 "no CUDA driver (libcuda.so.1) was found".to_owned(),
-                "install NVIDIA's driver, or have LD_LIBRARY_PATH lead to its library; in a container, run it with the GPUs (`--gpus all`)",
+                "install NVIDIA's driver, or add the folder of its library to LD_LIBRARY_PATH; start a container with the GPUs (`--gpus all`)",
             ));
         }
         // SAFETY: may be called any number of times.
         let started = done(unsafe { sys::cuInit(0) });
         // SAFETY: writes an int.
         let counted = started.and_then(|()| given(|n| unsafe { sys::cuDeviceGetCount(n) }));
-        let remedy = "see what `nvidia-smi` says of the cards, and of your right to use them";
+        let remedy = "check the cards, and your permission to use them, with `nvidia-smi`";
         let n: c_int = counted
             .map_err(|error| absent(format!("the CUDA driver does not start: {error}"), remedy))?;
         let devices = (0..n).map(|ordinal| {
@@ -183,7 +184,7 @@ impl CudaDriver {
         });
         let devices: Vec<sys::CUdevice> = devices.collect::<Called<_>>().map_err(|error| {
             absent(
-                format!("the CUDA driver does not name its GPUs: {error}"),
+                format!("the CUDA driver does not list its GPUs: {error}"),
                 remedy,
             )
         })?;
@@ -224,7 +225,7 @@ impl CudaDriver {
         let clock = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE).unwrap_or(0);
         let width = attribute(Attribute::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH).unwrap_or(0);
         let rate = 2.0 * 1e3 * f64::from(clock) * f64::from(width) / 8.0;
-        // Without the second, all that is managed must fit into the GPU at once.
+        // Without the second, all managed memory must fit into the GPU at once.
         let has_managed_memory = [
             Attribute::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY,
             Attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS,
@@ -238,7 +239,7 @@ impl CudaDriver {
                 compute_capability: Some(capability),
                 n_multiprocessors,
                 total_bytes: total_bytes as u64,
-                // What is free, and what priorities there are, it tells when it is open.
+                // Free memory and priorities are read once the GPU is open.
                 available_bytes: total_bytes as u64,
                 numa_node: -1,
                 peers: peers.map(|(id, _)| id).collect(),
@@ -317,8 +318,9 @@ impl Driver for CudaDriver {
             given(|value| unsafe { sys::cuDeviceGetAttribute(value, which, device) })?;
         if has_one_space == 0 {
             return Err(DriverError {
-                text: "it reaches memory of the host by other addresses than the host, which is not supported here"
-                    .to_owned(),
+                message:
+                    "its addresses of host memory differ from the host's, which is not supported"
+                        .to_owned(),
                 ..error(CUresult::CUDA_ERROR_NOT_SUPPORTED)
             });
         }
@@ -334,8 +336,8 @@ impl Driver for CudaDriver {
             cublaslt: OnceLock::new(),
             cudnn: OnceLock::new(),
         };
-        // A context in which work has failed says so for ever; who opens the GPU again has done
-        // with it.
+        // A context in which work has failed reports this forever; whoever opens the GPU again no
+        // longer uses it.
         let started = opened.enter().and_then(|()| {
             // SAFETY: a context is current.
             done(unsafe { sys::cuCtxSynchronize() })
@@ -345,8 +347,8 @@ impl Driver for CudaDriver {
             done(unsafe { sys::cuDevicePrimaryCtxReset_v2(device) })?;
             opened.context = retain()?;
             opened.enter()?;
-            // They keep what they have made of the context before, which is gone: nobody promises
-            // that they notice.
+            // The libraries keep objects of the old context, which is gone; they need not notice
+            // that.
             let _ = opened.cublaslt.set(None);
             let _ = opened.cudnn.set(None);
         }
@@ -354,16 +356,15 @@ impl Driver for CudaDriver {
     }
 }
 
-/// A GPU with its primary context, which the process keeps: other libraries (cuBLAS, cuDNN) work in
-/// it, too.
+/// A GPU with its primary context, which the process keeps: other libraries (cuBLAS, cuDNN) use it,
+/// too.
 #[derive(Debug)]
 struct CudaGpu {
     context: u64,
     architecture: String,
     has_managed_memory: bool,
     devices: Vec<sys::CUdevice>,
-    /// Libraries of products and of convolutions, once they are asked for; nothing where they are
-    /// not there.
+    /// Libraries of matmuls and convolutions, once they are needed; `None` if they are missing.
     cublaslt: OnceLock<Option<CublasLt>>,
     cudnn: OnceLock<Option<Cudnn>>,
 }
@@ -392,9 +393,9 @@ impl CudaGpu {
     }
 }
 
-/// What follows where a library does not do its work: if the GPU still answers, that it is done
-/// without the library, which is not asked for the same again. What it may have written is written
-/// anew.
+/// The error after a library has failed. If the GPU still answers, the work is done without the
+/// library, which is not tried again for the same. What the library may have written is written
+/// again.
 fn without_library(stream: StreamHandle, what: &str, error: DriverError) -> DriverError {
     if error.kind == DriverErrorKind::Unsupported {
         return error;
@@ -402,14 +403,14 @@ fn without_library(stream: StreamHandle, what: &str, error: DriverError) -> Driv
     // SAFETY: the stream is ours, and of the context that is current.
     match unsafe { sys::cuStreamQuery(pointer(stream.0)) } {
         CUresult::CUDA_SUCCESS | CUresult::CUDA_ERROR_NOT_READY => {
-            warn!(target: targets::DEVICE, %error, "programs of our own are used for some {what}");
+            warn!(target: targets::DEVICE, %error, "Placewright's own programs are used for some {what}");
             DriverError::unsupported(what)
         }
         code => self::error(code),
     }
 }
 
-/// A library that is there and opens. Without it there are programs of our own, so that nothing
+/// Opens a library if it is present. Otherwise Placewright's own programs are used, so that nothing
 /// fails.
 fn opened_if<T>(
     is_present: bool,
@@ -417,13 +418,13 @@ fn opened_if<T>(
     open: impl FnOnce() -> Called<T>,
 ) -> Option<T> {
     if !is_present {
-        debug!(target: targets::DEVICE, library = name, "not found; programs of our own are used");
+        debug!(target: targets::DEVICE, library = name, "not found; Placewright's own programs are used");
         return None;
     }
     let opened = open();
     opened
         .inspect_err(|error| {
-            warn!(target: targets::DEVICE, library = name, %error, "cannot be used; programs of our own are");
+            warn!(target: targets::DEVICE, library = name, %error, "cannot be used; Placewright's own programs are used instead");
         })
         .ok()
 }
@@ -439,7 +440,7 @@ impl Gpu for CudaGpu {
         self.enter()?;
         if !self.has_managed_memory {
             return Err(DriverError {
-                text: "it does not page memory in and out of the host's (CUDA's attributes MANAGED_MEMORY and CONCURRENT_MANAGED_ACCESS)"
+                message: "it does not page memory between the GPU and the host (CUDA's attributes MANAGED_MEMORY and CONCURRENT_MANAGED_ACCESS)"
                     .to_owned(),
                 ..error(CUresult::CUDA_ERROR_NOT_SUPPORTED)
             });
@@ -477,7 +478,7 @@ impl Gpu for CudaGpu {
     }
 
     unsafe fn free_pinned(&self, start: NonNull<u8>, len_bytes: usize) {
-        // A context that is started anew does not know it, and says so.
+        // A restarted context does not know it, and returns an error.
         let _ = self.enter().and_then(|()| {
             // SAFETY: the caller's.
             done(unsafe { sys::cuMemHostUnregister(start.as_ptr().cast()) })
@@ -634,7 +635,7 @@ impl Gpu for CudaGpu {
                 let refused = error(loaded);
                 let versions = refusal(driver_version(), nvrtc::version());
                 Err(DriverError {
-                    text: format!("{}; {versions}", refused.text),
+                    message: format!("{}; {versions}", refused.message),
                     ..refused
                 })
             }
@@ -674,22 +675,17 @@ impl Gpu for CudaGpu {
         Ok((free as u64, all as u64))
     }
 
-    fn can_multiply(&self) -> bool {
+    fn can_matmul(&self) -> bool {
         self.cublaslt().is_some()
     }
 
-    unsafe fn multiply(
-        &self,
-        stream: StreamHandle,
-        multiplication: &Multiplication,
-        workspace: Span,
-    ) -> Called<()> {
+    unsafe fn matmul(&self, stream: StreamHandle, matmul: &Matmul, workspace: Span) -> Called<()> {
         let library = self.cublaslt();
-        let library = library.ok_or_else(|| DriverError::unsupported("products"))?;
+        let library = library.ok_or_else(|| DriverError::unsupported("matmuls"))?;
         self.enter()?;
         // SAFETY: the caller's.
-        let given = unsafe { library.multiply(pointer(stream.0), multiplication, workspace) };
-        given.map_err(|error| without_library(stream, "products", error))
+        let given = unsafe { library.matmul(pointer(stream.0), matmul, workspace) };
+        given.map_err(|error| without_library(stream, "matmuls", error))
     }
 
     fn can_convolve(&self) -> bool {

@@ -1,6 +1,5 @@
-//! What stands behind one GPU device, for all sessions that have it: streams, memory, the thread
-//! that tells of ends (TensorFlow's stream groups and allocators are the process's by the device's
-//! number, too).
+//! The streams, memory and watcher thread of one GPU device, shared by all sessions that use it
+//! (TensorFlow's stream groups and allocators also belong to the process, by the device's number).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,13 +28,13 @@ use crate::device::gpu::PlannedGpu;
 use crate::tensor::Buffer;
 use crate::tensor::TensorError;
 
-/// Scratch memory of a stream's products and convolutions: what NVIDIA advises for its GPUs, and of
-/// a small device's memory no more than this part.
+/// Scratch memory of a stream's matmuls and convolutions: NVIDIA's recommendation for its GPUs, but
+/// at most this part of a small device's memory.
 const SCRATCH_BYTES_HOPPER: u64 = 32 << 20;
 const SCRATCH_BYTES: u64 = 8 << 20;
 const SCRATCH_PART: u64 = 32;
 
-/// Which memory a device is to have.
+/// The kind of memory of a device.
 fn backing_of(planned: &PlannedGpu) -> Backing {
     match planned.uses_unified_memory {
         true => Backing::Managed,
@@ -49,16 +48,16 @@ pub(super) struct Group {
     /// What it was made for.
     planned: PlannedGpu,
     pub(super) gpu: Arc<OpenGpu>,
-    /// Where kernels run: one, unless nodes are to be dealt out to several.
+    /// The streams of kernels: one, unless nodes are distributed over several.
     pub(super) compute: Vec<Arc<Lane>>,
-    /// Of each of them, once it is needed; nothing where there was no room.
+    /// Of each compute stream, once it is needed; `None` if there was not enough memory.
     scratch: Vec<OnceLock<Option<Buffer>>>,
     pub(super) from_host: Arc<Lane>,
     pub(super) to_host: Arc<Lane>,
-    /// Copies from other devices, dealt out in turns.
+    /// Streams for copies from other devices, used round-robin.
     pub(super) from_devices: Vec<Arc<Lane>>,
     pub(super) memory: Arc<GpuAllocator>,
-    /// For copies, and what comes back to the host.
+    /// For copies, and for results on the host.
     pub(super) pinned: Arc<PinnedAllocator>,
     pub(super) faults: Faults,
     pub(super) watcher: Watcher,
@@ -83,8 +82,8 @@ impl Group {
         let backing = backing_of(planned);
         if backing == Backing::Managed && !gpu.facts().has_managed_memory {
             return Err(DeviceError::InvalidArgument(format!(
-                "{name}: unified memory is asked for, and GPU {} ({}) does not page memory in and out of the host's; unset \
-                 use_unified_memory and ask for a memory fraction of at most 1",
+                "{name}: unified memory is requested, but GPU {} ({}) cannot page memory between itself and the host; unset \
+                 use_unified_memory and set a memory fraction of at most 1",
                 planned.gpu,
                 gpu.facts().physical.name
             )));
@@ -95,13 +94,13 @@ impl Group {
             region_bytes_max: usize::MAX,
         };
         let pinned = PinnedAllocator::new(format!("{name} (pinned)"), gpu, u64::MAX);
-        let words = pinned.uninitialized(SLOTS * 4).map(|mut words| {
-            words.bytes_mut().fill(0);
-            words
+        let flags = pinned.uninitialized(SLOTS * 4).map(|mut flags| {
+            flags.bytes_mut().fill(0);
+            flags
         })?;
         let watcher = Watcher::start(&name).map_err(|error| DeviceError::Failed {
             device: name.clone(),
-            message: format!("there is no thread for the ends of its copies: {error}"),
+            message: format!("cannot start the thread that watches its copies: {error}"),
         })?;
         Ok(Self {
             planned: planned.clone(),
@@ -119,24 +118,24 @@ impl Group {
             scratch: compute.iter().map(|_| OnceLock::new()).collect(),
             compute,
             pinned: Arc::new(pinned),
-            faults: Faults::new(words),
+            faults: Faults::new(flags),
             watcher,
         })
     }
 
-    /// What the process has of the device whatever the session, for errors.
+    /// Describes the device as the process has it, for errors.
     fn text(planned: &PlannedGpu, n_compute: usize) -> String {
         let memory = match backing_of(planned) {
-            Backing::Own => "memory of its own",
+            Backing::Own => "its own memory",
             Backing::Managed => "unified memory",
         };
         format!("GPU {} with {n_compute} streams and {memory}", planned.gpu)
     }
 
-    /// Memory of whatever content.
+    /// Allocates uninitialised memory.
     ///
     /// # Errors
-    /// Without room, and when the GPU is lost, which has none either.
+    /// If there is not enough memory, or the GPU is lost.
     pub(super) fn uninitialized(
         &self,
         device: &str,
@@ -150,7 +149,7 @@ impl Group {
             })
     }
 
-    /// Memory that the work of a compute stream may write as it likes, one after the other.
+    /// Scratch memory for the work of a compute stream, one after the other.
     pub(super) fn scratch(&self, compute: usize) -> Option<&Buffer> {
         let physical = &self.gpu.facts().physical;
         let advised = match physical.compute_capability {
@@ -175,9 +174,8 @@ impl Group {
 }
 
 impl Drop for Group {
-    /// Returns when the work of its streams has ended. Memory of other devices may remember streams
-    /// of this one; that their work has ended, it would not hear from anybody else, and it
-    /// would keep them.
+    /// Waits for the work of its streams. Memory of other devices may refer to streams of this one,
+    /// and would keep them if their work never ended.
     fn drop(&mut self) {
         for lane in self.lanes() {
             // A GPU that is lost does nothing any more.
@@ -186,7 +184,7 @@ impl Drop for Group {
     }
 }
 
-/// The GPUs of a driver that are open, and the devices on them.
+/// The open GPUs of a driver, and the devices on them.
 #[derive(Debug)]
 pub(super) struct Gpus {
     pub(super) driver: Arc<dyn Driver>,
@@ -197,7 +195,7 @@ pub(super) struct Gpus {
 
 #[derive(Debug, Default)]
 struct Open {
-    /// Kept open: to open one, and to compile its programs, takes long.
+    /// Kept open: opening a GPU and compiling its programs takes long.
     gpus: HashMap<u32, Arc<OpenGpu>>,
     /// By their numbers as devices.
     groups: HashMap<u32, Weak<Group>>,
@@ -212,8 +210,8 @@ impl Gpus {
         }
     }
 
-    /// A GPU, which is opened if nobody has it, and reaches those that are visible besides. One
-    /// that is lost is opened anew; who has it as it was keeps hearing that it is lost.
+    /// Returns a GPU; opens it if it is not open, and enables access to the other visible GPUs. A
+    /// lost GPU is opened again; holders of the old one keep receiving the error that it is lost.
     ///
     /// # Errors
     /// What the driver says.
@@ -255,13 +253,13 @@ impl Gpus {
         Ok(gpu)
     }
 
-    /// What stands behind a device; made if no session has it.
+    /// Returns the group of a device; creates it if no session has it.
     ///
     /// # Errors
-    /// [`DeviceError::InvalidArgument`] where the process has such a device already, on another
-    /// GPU, with another number of streams or with memory of the other kind, and where the GPU
-    /// has no unified memory; else what the driver says. The memory limit and the growth of the
-    /// first session count.
+    /// [`DeviceError::InvalidArgument`] if the process already has this device on another GPU, with
+    /// another number of streams or with memory of the other kind, or if the GPU has no unified
+    /// memory; otherwise what the driver says. The memory limit and growth of the first session
+    /// apply.
     pub(super) fn group(
         &self,
         gpu: &Arc<OpenGpu>,
@@ -269,8 +267,8 @@ impl Gpus {
         n_compute: u32,
         allow_growth: bool,
     ) -> Result<Arc<Group>, DeviceError> {
-        // Dropped when nothing is locked: it may be the last, and its end waits for a thread that
-        // may come here.
+        // Dropped after all locks: it may be the last reference, and its drop waits for a thread
+        // that may come here.
         let known;
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         known = open.groups.get(&planned.index).and_then(Weak::upgrade);
@@ -282,8 +280,8 @@ impl Gpus {
                 let own = Group::text(own, n_own);
                 let asked = Group::text(planned, n_asked);
                 return Err(DeviceError::InvalidArgument(format!(
-                    "another session of this process has {DEVICE_TYPE}:{} as {own}, and {asked} is asked for; ask for the same GPUs, \
-                     streams and kind of memory in all sessions, or end the other first",
+                    "another session of this process has {DEVICE_TYPE}:{} as {own}, but {asked} is requested; request the same GPUs, \
+                     streams and kind of memory in all sessions, or end the other session first",
                     planned.index
                 )));
             }

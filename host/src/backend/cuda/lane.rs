@@ -1,11 +1,11 @@
-//! Streams, and what their work waits for.
+//! Streams, and the order of their work.
 //!
-//! Every piece of work that a stream is given has a number, its ticket, and memory remembers who
-//! has written it and who has read it since, by stream and ticket. In goes work with the memory
-//! that it uses; it comes after all that it must come after: in the same stream by itself,
-//! in others by an event, which is recorded only when somebody waits, and waited for once. So a run
-//! in one stream needs no events, and memory goes back the moment its tensor is dropped, as who
-//! gets it next comes after its uses.
+//! Every piece of work in a stream has a number, its ticket. Memory records which stream and ticket
+//! wrote it last, and which have read it since. New work comes after all work that it depends on:
+//! in the same stream automatically, in another stream by an event. An event is recorded only if
+//! some work waits for it, and is waited for once. A run in one stream therefore needs no events,
+//! and memory is released the moment its tensor is dropped, since its next owner comes after its
+//! uses.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -34,22 +34,21 @@ use crate::device::LaunchSite;
 /// The number of a piece of work in its stream, from 1 on.
 pub(super) type Ticket = u64;
 
-/// How long a thread looks busily for the end of work before it sleeps: waking up takes about as
-/// long.
+/// How long a thread spins for the end of work before it sleeps: waking up takes about as long.
 const SPIN: Duration = Duration::from_micros(50);
 
-/// Launches whose nodes are remembered for the error of one that fails on the GPU.
+/// Launches whose nodes are kept for the error of a launch that fails on the GPU.
 const SITES_MAX: usize = 1024;
 
-/// Pieces of work for which something is kept, before the first is waited for.
+/// Pieces of work that keep something, before the first is waited for.
 const KEPT_MAX: usize = 64;
 
-/// Streams, and how far in each.
+/// A point in each of several streams.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Clock(SmallVec<[(Arc<Lane>, Ticket); 2]>);
 
 impl Clock {
-    /// So far in a stream, at least.
+    /// Adds a point in a stream.
     fn note(&mut self, lane: &Arc<Lane>, ticket: Ticket) {
         match self.0.iter_mut().find(|(own, _)| Arc::ptr_eq(own, lane)) {
             Some((_, own)) => *own = ticket.max(*own),
@@ -61,7 +60,7 @@ impl Clock {
         self.0.iter().map(|(lane, ticket)| (lane, *ticket))
     }
 
-    /// Forgets what work of `lane` that has seen `seen` comes after.
+    /// Removes what work of `lane` that has seen `seen` comes after.
     fn forget(&mut self, lane: &Arc<Lane>, seen: &Self) {
         self.0.retain(|(own, ticket)| {
             let mut seen = seen.iter();
@@ -70,8 +69,8 @@ impl Clock {
         });
     }
 
-    /// Returns when all streams have come so far, for memory of `gpu`. Other GPUs that are lost do
-    /// nothing any more.
+    /// Waits until all streams have reached their points, for memory of `gpu`. Other GPUs that are
+    /// lost do nothing any more.
     ///
     /// # Errors
     /// When the GPU is lost.
@@ -89,7 +88,7 @@ impl Clock {
 impl bfc::Uses for Clock {
     fn merge(&mut self, other: &Self) {
         for (lane, ticket) in other.iter() {
-            // What has ended needs no remembering.
+            // Ended work need not be recorded.
             if !lane.has_done(ticket) {
                 self.note(lane, ticket);
             }
@@ -101,7 +100,7 @@ impl bfc::Uses for Clock {
     }
 }
 
-/// Who uses a piece of memory.
+/// The uses of a piece of memory.
 #[derive(Debug, Default)]
 pub(super) struct Uses(Mutex<History>);
 
@@ -113,7 +112,7 @@ struct History {
 }
 
 impl Uses {
-    /// Of memory that others have had.
+    /// The uses of memory that had earlier owners.
     pub(super) fn after(others: Clock) -> Self {
         Self(Mutex::new(History {
             written: Clock::default(),
@@ -126,7 +125,7 @@ impl Uses {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All of them, for who gets the memory next.
+    /// All uses, for the memory's next owner.
     pub(super) fn into_clock(self) -> Clock {
         let history = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
         let mut clock = history.written;
@@ -135,7 +134,7 @@ impl Uses {
     }
 }
 
-/// What a piece of work does with memory.
+/// The kind of use of memory by a piece of work.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Use<'a> {
     Reads(&'a Uses),
@@ -144,11 +143,11 @@ pub(super) enum Use<'a> {
 
 /// A stream of a GPU.
 pub(super) struct Lane {
-    /// Unlike the driver's handle, no other stream of the process ever has it.
+    /// Unlike the driver's handle, unique in the process.
     id: u64,
     gpu: Arc<OpenGpu>,
     stream: StreamHandle,
-    /// What goes through it, for messages.
+    /// Its purpose, for messages.
     what: &'static str,
     /// All work up to this is known to be done.
     done: AtomicU64,
@@ -158,24 +157,24 @@ pub(super) struct Lane {
 #[derive(Default)]
 struct State {
     given: Ticket,
-    /// Events that are not known to have happened, in their order, and what each stands behind.
+    /// Events that are not known to have happened, in order, and the ticket that each follows.
     recorded: VecDeque<(Ticket, Arc<Event>)>,
-    /// How far other streams are waited for, by their ids.
+    /// The point up to which other streams have been waited for, by their ids.
     awaited: SmallVec<[(u64, Ticket); 4]>,
-    /// Whose work is under way.
+    /// The nodes of work under way.
     sites: VecDeque<(Ticket, Arc<LaunchSite>)>,
-    /// What must stay until work has ended.
+    /// What must be kept until work has ended.
     kept: VecDeque<(Ticket, Box<dyn Any + Send>)>,
 }
 
-/// An event, until nobody asks for it.
+/// An event, until its last user is gone.
 #[derive(Debug)]
 struct Event {
     gpu: Arc<OpenGpu>,
     handle: EventHandle,
 }
 
-/// An event of another stream, the stream's id, and how far the event stands for.
+/// An event of another stream, the stream's id, and the ticket that the event stands for.
 type Before = (u64, Ticket, Arc<Event>);
 
 impl Drop for Event {
@@ -195,7 +194,7 @@ impl fmt::Debug for Lane {
 }
 
 impl Lane {
-    /// A new stream.
+    /// Creates a stream.
     ///
     /// # Errors
     /// What the driver says.
@@ -228,12 +227,12 @@ impl Lane {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives the stream work, which comes after what it must; gives its number.
+    /// Queues work in the stream, after all work that it depends on; returns its ticket.
     ///
-    /// `kept` stays until it has ended.
+    /// `kept` is kept until the work has ended.
     ///
     /// # Errors
-    /// What the driver says; the work is not given then.
+    /// What the driver says; the work is not queued then.
     pub(super) fn give(
         self: &Arc<Self>,
         uses: &[Use<'_>],
@@ -243,15 +242,15 @@ impl Lane {
     ) -> Result<Ticket, DriverError> {
         let (events, seen) = self.events_before(uses)?;
         let given = self.try_give(&events, site, kept, work);
-        // The driver says at any call that other work has failed.
+        // The driver may report at any call that other work has failed.
         let (ticket, first_kept) = given.map_err(|error| self.gpu.with_sites(error))?;
         for used in uses {
             match used {
                 Use::Reads(uses) => uses.history().read.note(self, ticket),
                 Use::Writes(uses) => {
                     let mut history = uses.history();
-                    // Others may have come in between, against the rules of tensors; their memory
-                    // must not be lost sight of.
+                    // Another thread may have come in between, against the rules of tensors; its
+                    // memory must not be lost.
                     history.written.forget(self, &seen);
                     history.read.forget(self, &seen);
                     history.written.note(self, ticket);
@@ -264,8 +263,8 @@ impl Lane {
         Ok(ticket)
     }
 
-    /// Gives work behind these events; gives its number, and that of the first for which something
-    /// is kept if too much is.
+    /// Queues work behind these events; returns its ticket, and the first ticket that keeps
+    /// something if too many do.
     fn try_give(
         &self,
         events: &[Before],
@@ -301,7 +300,7 @@ impl Lane {
         Ok((ticket, first.filter(|_| too_much)))
     }
 
-    /// Events of other streams that work which uses this comes after.
+    /// The events of other streams that work with these uses comes after.
     fn events_before(
         self: &Arc<Self>,
         uses: &[Use<'_>],
@@ -338,8 +337,7 @@ impl Lane {
                 !awaited.any(|(id, so_far)| *id == lane.id && *so_far >= *ticket)
             });
         }
-        // None of the two streams is locked while the other is: they may be waiting for each
-        // other's memory.
+        // Neither stream is locked while the other is: they may be waiting for each other's memory.
         let events = before.0.iter().map(|(lane, ticket)| {
             let (so_far, event) = lane.event_behind(*ticket).map_err(|error| {
                 if Arc::ptr_eq(&lane.gpu, &self.gpu) {
@@ -354,8 +352,8 @@ impl Lane {
         Ok((events?, seen))
     }
 
-    /// An event that happens when the work of this number has ended, and what else it stands
-    /// behind.
+    /// Returns an event that happens when the work of this ticket has ended, and the ticket that it
+    /// follows.
     fn event_behind(&self, ticket: Ticket) -> Result<(Ticket, Arc<Event>), DriverError> {
         let mut state = self.state();
         // The first that will do: later ones happen later.
@@ -374,12 +372,12 @@ impl Lane {
         Ok(recorded)
     }
 
-    /// Whether the work of this number, and all before it, is known to have ended.
+    /// Checks whether the work of this ticket, and all before it, is known to have ended.
     pub(super) fn has_done(&self, ticket: Ticket) -> bool {
         self.done.load(Ordering::Acquire) >= ticket
     }
 
-    /// Whether it has ended; asks the driver.
+    /// Checks whether it has ended; asks the driver.
     ///
     /// # Errors
     /// When the GPU is lost.
@@ -400,7 +398,7 @@ impl Lane {
         Ok(has_happened)
     }
 
-    /// Returns when the work of this number has ended.
+    /// Waits until the work of this ticket has ended.
     ///
     /// # Errors
     /// When the GPU is lost.
@@ -425,7 +423,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Returns when all work that was given so far has ended.
+    /// Waits until all work queued so far has ended.
     ///
     /// # Errors
     /// When the GPU is lost.
@@ -434,7 +432,7 @@ impl Lane {
         self.wait(given)
     }
 
-    /// How much work it was given so far.
+    /// The ticket of the last queued work.
     pub(super) fn given(&self) -> Ticket {
         self.state().given
     }
@@ -454,7 +452,7 @@ impl Lane {
         drop((ended, events));
     }
 
-    /// Whose work may not have ended: the first, and how many are behind it.
+    /// The node of the first work that may not have ended, and how much work follows it.
     pub(super) fn under_way(&self) -> Option<(Arc<LaunchSite>, usize)> {
         let state = self.state();
         let done = self.done.load(Ordering::Acquire);
@@ -465,7 +463,7 @@ impl Lane {
 }
 
 impl State {
-    /// Forgets what was needed up to this number.
+    /// Removes what was needed up to this ticket.
     fn take_ended(&mut self, done: Ticket) -> SmallVec<[Box<dyn Any + Send>; 2]> {
         while self
             .sites
@@ -484,15 +482,15 @@ impl State {
 }
 
 impl Drop for Lane {
-    /// Returns when its work has ended: what it uses goes away, too.
+    /// Waits for its work: the memory that it uses is released, too.
     fn drop(&mut self) {
-        // A lost GPU does nothing any more, and may have been started anew.
+        // A lost GPU does nothing any more, and may have been restarted.
         if self.gpu.is_lost() {
             return;
         }
         match self.wait_for_all() {
             Ok(()) => self.gpu.driver().drop_stream(self.stream),
-            // It may still be at work with what was kept, which nobody must get then.
+            // It may still use what was kept, which must not be reused then.
             Err(_) if !self.gpu.is_lost() => mem::forget(mem::take(&mut self.state().kept)),
             Err(_) => {}
         }

@@ -1,7 +1,7 @@
-//! Memory of a GPU: who hands it out, what stands in it.
+//! Memory of a GPU: the allocator and the pieces that it returns.
 //!
-//! A piece goes back when its tensor is dropped, although the GPU may still be using it; what it is
-//! used by goes with it, and who gets the memory next comes after that ([`super::lane`]).
+//! A piece is released when its tensor is dropped, although the GPU may still use it. Its uses go
+//! with it, and the work of its next owner comes after them ([`super::lane`]).
 
 use std::any::Any;
 use std::fmt;
@@ -31,23 +31,23 @@ use crate::tensor::MemoryId;
 use crate::tensor::OutOfMemory;
 use crate::trace::targets;
 
-/// Hands out memory of a GPU, up to a limit (TensorFlow `GPUBFCAllocator`).
+/// Allocates memory of a GPU, up to a limit (TensorFlow `GPUBFCAllocator`).
 #[derive(Debug)]
 pub(super) struct GpuAllocator {
     name: String,
     id: MemoryId,
     limit_bytes: u64,
-    /// Where memory is set to 0.
+    /// The stream in which memory is zeroed.
     lane: Arc<Lane>,
     pool: Arc<Pool>,
 }
 
-/// Which memory regions are of.
+/// The kind of memory of regions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Backing {
     /// The GPU's own.
     Own,
-    /// Memory that is paged in and out of the host's: there may be more than the GPU has
+    /// Memory that is paged between the GPU and the host: there may be more of it than the GPU has
     /// (TensorFlow's unified memory).
     Managed,
 }
@@ -73,13 +73,13 @@ impl Pool {
         self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives regions that nobody has a piece of back to the driver; says whether there were any.
+    /// Gives free regions back to the driver; returns whether there were any.
     fn give_back(&self, ranges: &mut Bfc<Clock>) -> bool {
         let regions = ranges.take_free_regions();
         let any = !regions.is_empty();
         for (address, _, uses) in regions {
-            // The memory of a lost GPU is gone. Where the driver does not say when its uses end,
-            // nobody gets it any more.
+            // The memory of a lost GPU is gone. If the driver does not report when its uses end, it
+            // is never used again.
             if uses.wait(&self.gpu).is_ok() {
                 // SAFETY: the driver has given the region, nobody has a piece of it, and its last
                 // uses have ended.
@@ -133,10 +133,10 @@ impl GpuAllocator {
         self.pool.ranges().stats()
     }
 
-    /// Memory of whatever content.
+    /// Allocates uninitialised memory.
     ///
     /// # Errors
-    /// [`OutOfMemory`] beyond the limit, and where the GPU has no more.
+    /// [`OutOfMemory`] beyond the limit, or if the GPU has no more memory.
     pub(super) fn uninitialized(&self, len_bytes: usize) -> Result<Buffer, OutOfMemory> {
         let mut ranges = self.pool.ranges();
         let mut may_give_back = true;
@@ -147,7 +147,7 @@ impl GpuAllocator {
             if self.add_region(&mut ranges, len_bytes) {
                 continue;
             }
-            // What is free may be in regions too short each.
+            // Free memory may be in regions that are too short each.
             if mem::take(&mut may_give_back) && self.pool.give_back(&mut ranges) {
                 continue;
             }
@@ -174,8 +174,8 @@ impl GpuAllocator {
         }
     }
 
-    /// Asks the driver for a region that helps; says whether there is one. A GPU that others use,
-    /// too, may have less than the limit.
+    /// Requests a region from the driver; returns whether there is a new one. A GPU that others
+    /// also use may have less than the limit.
     fn add_region(&self, ranges: &mut Bfc<Clock>, len_bytes: usize) -> bool {
         let mut wanted = ranges.next_region(len_bytes);
         while let Some(request) = wanted {
@@ -191,8 +191,8 @@ impl GpuAllocator {
                     wanted = request.smaller();
                 }
                 Err(error) => {
-                    // Who asks for memory hears that there is none; the log, why.
-                    warn!(target: targets::DEVICE, allocator = %self.name, len_bytes, %error, "the driver gives no memory");
+                    // The caller receives that there is no memory; the log has the reason.
+                    warn!(target: targets::DEVICE, allocator = %self.name, len_bytes, %error, "the driver cannot allocate memory");
                     return false;
                 }
             }
@@ -223,7 +223,7 @@ impl Allocator for GpuAllocator {
                 None,
                 |driver, stream| unsafe { driver.zero(stream, span) },
             );
-            // A GPU that is lost says so to whoever reads it.
+            // A lost GPU reports this to whoever reads the memory.
             if zeroed.is_err() && !self.pool.gpu.is_lost() {
                 return Err(self.full(len_bytes, &self.pool.ranges()));
             }
@@ -282,13 +282,13 @@ impl Drop for GpuMemory {
     }
 }
 
-/// The GPU's memory behind a buffer, if it is some.
+/// Returns the GPU memory of a buffer, if it has any.
 pub(super) fn memory_of(buffer: &Buffer) -> Option<&GpuMemory> {
     let memory: &dyn Any = &**buffer.memory()?;
     memory.downcast_ref()
 }
 
-/// Where the bytes of a buffer are, and who uses them, if they are in a GPU's memory.
+/// Returns the span of a buffer and its memory, if it is in a GPU's memory.
 pub(super) fn parts(buffer: &Buffer) -> Option<(Span, &GpuMemory)> {
     let memory = memory_of(buffer)?;
     let span = Span {

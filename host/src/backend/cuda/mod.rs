@@ -1,35 +1,35 @@
 //! CUDA: GPU devices, and the compiler of their programs.
 //!
-//! In come device options, out go [`GpuDevice`]s and the registrations of the kernels in
-//! `backend/source`. CUDA's libraries are loaded when somebody first asks what GPUs there are; a
-//! machine without them has none. What decides about order and memory stands above
-//! [`driver::Driver`], and is tested on one that checks every call.
+//! The factory turns device options into [`GpuDevice`]s and registers the kernels of
+//! `backend/source`. CUDA's libraries are loaded when GPUs are first listed; a machine without them
+//! has no GPU device. The code that decides about order and memory is above [`driver::Driver`], and
+//! is tested on a driver that checks every call.
 //!
 //! | file | what |
 //! |---|---|
 //! | `factory.rs` | from options to devices |
 //! | `device.rs` | the device |
-//! | `context.rs` | copies into its memory and out of it |
-//! | `routines.rs` | products and convolutions by NVIDIA's libraries |
-//! | `streams.rs` | which nodes go into which stream, and what apps see of streams |
-//! | `group.rs` | what stands behind a device for all sessions |
+//! | `context.rs` | copies to and from its memory |
+//! | `routines.rs` | matmuls and convolutions by NVIDIA's libraries |
+//! | `streams.rs` | the stream of each node, and the streams that apps see |
+//! | `group.rs` | the streams and memory of a device, shared by all sessions |
 //! | `lane.rs` | streams: what work waits for |
-//! | `watcher.rs` | who is told when a stream has come so far |
+//! | `watcher.rs` | callbacks when a stream has reached a point |
 //! | `memory.rs`, `bfc.rs` | memory of the GPU; which addresses a tensor gets |
 //! | `pinned.rs` | memory of the host that a GPU reaches |
-//! | `faults.rs` | functions that find their inputs wrong |
-//! | `open_gpu.rs` | a GPU that is open: events, programs, whether it answers |
-//! | `driver.rs` | what is asked of a driver |
-//! | `c_text.rs` | texts of those libraries |
+//! | `faults.rs` | functions that report wrong inputs |
+//! | `open_gpu.rs` | an open GPU: events, programs, whether it answers |
+//! | `driver.rs` | the interface to a driver |
+//! | `c_string.rs` | strings from those libraries |
 //! | `ffi.rs` | all calls into CUDA's driver |
-//! | `cublaslt.rs`, `cudnn.rs` | all calls into NVIDIA's libraries of products and convolutions |
+//! | `cublaslt.rs`, `cudnn.rs` | all calls into NVIDIA's libraries of matmuls and convolutions |
 //! | `nvml.rs` | which GPUs NVLinks connect |
 //! | `compile.rs`, `nvrtc.rs` | programs of the dialect, compiled by NVRTC |
-//! | `yardstick.rs` | work given straight to the driver, for benchmarks |
+//! | `reference.rs` | work given directly to the driver, for benchmarks |
 
 mod bfc;
 #[expect(unsafe_code, reason = "reads what pointers lead to")]
-mod c_text;
+mod c_string;
 mod compile;
 #[expect(
     unsafe_code,
@@ -57,16 +57,16 @@ mod nvrtc;
 mod open_gpu;
 #[expect(unsafe_code, reason = "memory of the driver's, as bytes")]
 mod pinned;
-#[expect(unsafe_code, reason = "as `context`")]
-mod routines;
-mod streams;
-mod watcher;
 #[cfg(feature = "cli")]
 #[expect(
     unsafe_code,
     reason = "gives the GPU work on memory that it keeps until that is done"
 )]
-mod yardstick;
+mod reference;
+#[expect(unsafe_code, reason = "as `context`")]
+mod routines;
+mod streams;
+mod watcher;
 
 pub use bfc::GpuMemoryStats;
 pub use compile::CompileError;
@@ -75,7 +75,7 @@ pub use device::GpuDevice;
 pub use factory::GpuDeviceFactory;
 pub use nvrtc::is_present;
 #[cfg(feature = "cli")]
-pub(crate) use yardstick::Yardstick;
+pub(crate) use reference::Reference;
 
 /// The type of these devices.
 pub const DEVICE_TYPE: &str = "GPU";

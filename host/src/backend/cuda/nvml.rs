@@ -1,9 +1,9 @@
-//! Which GPUs are connected by NVLinks, asked of NVML (the library that `nvidia-smi` asks): CUDA
-//! does not tell.
+//! The NVLinks between GPUs, read from NVML (the library behind `nvidia-smi`): CUDA does not report
+//! them.
 //!
-//! In go PCI addresses as CUDA writes them, out come numbers of links. The library is loaded when
-//! there is more than one GPU; where it is absent or does not answer, nothing is known of links,
-//! and nothing else depends on it.
+//! It maps PCI addresses, as CUDA writes them, to numbers of links. The library is loaded if there
+//! is more than one GPU. If it is missing or fails, links are unknown, and nothing else depends on
+//! it.
 
 use std::ffi::OsStr;
 
@@ -14,14 +14,14 @@ use tracing::debug;
 
 use crate::trace::targets;
 
-/// The library's file as drivers install it; the name without a number is there for who builds
-/// programs with it.
+/// The library's file as drivers install it; the name without a version is for building programs
+/// with it.
 const LIBRARY: &str = "libnvidia-ml.so.1";
 
-/// More links than any GPU has (18 in 2025); NVML refuses the first that is not there.
+/// More links than any GPU has (18 in 2025); NVML rejects the first that does not exist.
 const LINKS_MAX: u32 = 64;
 
-/// Makers of what else a link may lead to: IBM's processors have had NVLinks.
+/// Vendors of other link ends: IBM's processors have had NVLinks.
 const VENDOR_IBM: u32 = 0x1014;
 
 /// Domain, bus and device. CUDA writes domains with four digits, NVML with eight, and none of the
@@ -42,12 +42,12 @@ impl PciAddress {
     }
 }
 
-/// What NVML tells of the other end of a link that is active.
+/// The other end of an active link, as NVML reports it.
 #[derive(Debug, Clone)]
 struct Remote {
     bus_id: String,
     vendor: u32,
-    /// NVML knows a GPU there. Which of them CUDA has, it does not know.
+    /// NVML reports a GPU there. It does not know which GPUs CUDA has.
     is_gpu: bool,
 }
 
@@ -58,7 +58,7 @@ enum End {
     Gpu(usize),
     /// An NVSwitch: from there, links lead to all GPUs that have links to switches.
     Switch,
-    /// Nothing that CUDA has.
+    /// Not a device of CUDA.
     Other,
 }
 
@@ -133,7 +133,7 @@ pub(super) fn nvlinks(bus_ids: &[&str]) -> Vec<Vec<(u32, u32)>> {
     let nvml = match Nvml::builder().lib_path(OsStr::new(LIBRARY)).init() {
         Ok(nvml) => nvml,
         Err(error) => {
-            debug!(target: targets::DEVICE, %error, "nothing is known of NVLinks, as NVML does not start");
+            debug!(target: targets::DEVICE, %error, "NVLinks are unknown: NVML does not start");
             return unknown();
         }
     };
@@ -143,7 +143,7 @@ pub(super) fn nvlinks(bus_ids: &[&str]) -> Vec<Vec<(u32, u32)>> {
         .map(|&bus_id| match remotes(&nvml, bus_id) {
             Ok(remotes) => remotes.iter().map(|remote| remote.end(&gpus)).collect(),
             Err(error) => {
-                debug!(target: targets::DEVICE, bus_id, %error, "nothing is known of the NVLinks of a GPU");
+                debug!(target: targets::DEVICE, bus_id, %error, "the NVLinks of a GPU are unknown");
                 Vec::new()
             }
         })

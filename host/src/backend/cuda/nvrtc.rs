@@ -1,7 +1,7 @@
 //! All calls into NVRTC.
 //!
-//! `cudarc` panics where the library is not there, so nothing here is called before [`is_present`]
-//! has said that it is.
+//! `cudarc` panics if the library is missing, so nothing here is called before [`is_present`] has
+//! returned true.
 
 use std::ffi::CStr;
 use std::ffi::CString;
@@ -13,14 +13,14 @@ use cudarc::nvrtc::sys;
 /// What failed, and the library's code.
 type Failure = (&'static str, String);
 
-/// Whether NVRTC is there. Loads it.
+/// Checks whether NVRTC is present. Loads it.
 pub fn is_present() -> bool {
     static IS_PRESENT: OnceLock<bool> = OnceLock::new();
     // SAFETY: loads a library of NVIDIA's, whose initialisation has no requirements.
     *IS_PRESENT.get_or_init(|| unsafe { sys::is_culib_present() })
 }
 
-/// The version of NVRTC, if it is there.
+/// The version of NVRTC, if it is present.
 pub(super) fn version() -> Option<(i32, i32)> {
     if !is_present() {
         return None;
@@ -31,8 +31,8 @@ pub(super) fn version() -> Option<(i32, i32)> {
     asked.result().ok().map(|()| (major, minor))
 }
 
-/// The architectures that NVRTC compiles for, 90 for `sm_90`; none where it is absent or does not
-/// tell.
+/// The architectures that NVRTC compiles for, 90 for `sm_90`; empty if it is missing or does not
+/// report them.
 pub(super) fn architectures() -> &'static [u32] {
     static ARCHITECTURES: OnceLock<Vec<u32>> = OnceLock::new();
     ARCHITECTURES.get_or_init(|| {
@@ -78,7 +78,7 @@ impl Program {
         program.map(Self).map_err(failed("making a program"))
     }
 
-    /// Compiles it; an error within is what the compiler says against it.
+    /// Compiles it; the inner error is the compiler's log.
     pub(super) fn compile(&self, options: &[String]) -> Result<Result<(), String>, Failure> {
         // SAFETY: the program lives.
         let compiled = unsafe { result::compile_program(self.0, options) };
@@ -92,7 +92,7 @@ impl Program {
         }
     }
 
-    /// Machine code of what was compiled for an architecture of GPUs.
+    /// The machine code compiled for an architecture of GPUs.
     pub(super) fn cubin(&self) -> Result<Vec<u8>, Failure> {
         let doing = "giving the cubin";
         let mut len_bytes = 0;
@@ -106,7 +106,7 @@ impl Program {
         Ok(cubin)
     }
 
-    /// Text of what was compiled, with a zero at its end.
+    /// The compiled PTX, with a zero at its end.
     pub(super) fn ptx(&self) -> Result<Vec<u8>, Failure> {
         let doing = "giving the PTX";
         let mut len_bytes = 0;

@@ -1,5 +1,5 @@
-//! A GPU that is open: its driver, whether it still answers, its events and programs. One for each
-//! GPU, whatever devices stand for it.
+//! An open GPU: its driver, whether it still answers, its events and programs. There is one for
+//! each GPU, whatever the number of devices on it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -32,10 +32,10 @@ use crate::store::CacheFolder;
 use crate::store::CacheKey;
 use crate::trace::targets;
 
-/// What entries of the cache are called.
+/// The kind of its entries in the kernel cache.
 const CACHE_KIND: &str = "cubin";
 
-/// How errors go on to say whose work it may have been.
+/// The part of an error that names the nodes at work.
 const AT_WORK: &str = "; at work was ";
 
 /// A GPU that is open.
@@ -43,19 +43,19 @@ pub(super) struct OpenGpu {
     id: u32,
     facts: GpuFacts,
     driver: Arc<dyn Gpu>,
-    /// Set once it does not answer any more, and why.
+    /// Set once it no longer answers, with the reason.
     is_lost: AtomicBool,
     lost: Mutex<Option<DriverError>>,
-    /// For errors of all.
+    /// For errors that concern all streams.
     lanes: Mutex<Vec<Weak<Lane>>>,
-    /// Events that nobody has.
+    /// Unused events.
     events: Mutex<Vec<EventHandle>>,
-    /// Each behind a lock of its own: several are compiled at one time, and none twice.
+    /// Each has its own lock: several are compiled at a time, and none twice.
     modules: Mutex<HashMap<ProgramSource, Arc<Mutex<Option<ModuleHandle>>>>>,
     /// GPUs whose memory its work may use.
     peers: Mutex<Vec<u32>>,
-    /// One for all GPUs of a driver; held while one is started anew, when nothing of it must be
-    /// called.
+    /// One for all GPUs of a driver; held while one is restarted, when none of its functions may
+    /// be called.
     reset: Arc<RwLock<()>>,
 }
 
@@ -99,7 +99,7 @@ impl OpenGpu {
         &self.facts
     }
 
-    /// The driver, for what may be done with a GPU that is lost, too.
+    /// The driver, for calls that are also allowed on a lost GPU.
     pub(super) fn driver(&self) -> &dyn Gpu {
         &*self.driver
     }
@@ -108,31 +108,31 @@ impl OpenGpu {
         self.is_lost.load(Ordering::Acquire)
     }
 
-    /// Notes that it does not answer any more. Whoever calls it hears why, as it was said last.
+    /// Records that it no longer answers. Callers receive the latest reason.
     pub(super) fn lose(&self, error: &DriverError) {
         let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
         *lost = Some(error.clone());
         self.is_lost.store(true, Ordering::Release);
     }
 
-    /// What others hear that need something of it, and are not lost themselves.
+    /// The error for others that need this GPU and are not lost themselves.
     pub(super) fn lost_to_others(&self) -> DriverError {
         let lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
         let (code, why) = match &*lost {
-            Some(lost) => (lost.code, lost.text.as_str()),
+            Some(lost) => (lost.code, lost.message.as_str()),
             None => (0, "it does not answer"),
         };
         DriverError {
             code,
-            text: format!("GPU {}, which has what is needed, is lost: {why}", self.id),
+            message: format!("GPU {}, which has what is needed, is lost: {why}", self.id),
             kind: DriverErrorKind::Refused,
         }
     }
 
-    /// Has a stream of this GPU wait for an event, which may be another's.
+    /// Makes a stream of this GPU wait for an event, which may be another GPU's.
     ///
     /// # Errors
-    /// What the driver says. Of the other GPU's being lost, this one is not.
+    /// What the driver says. The loss of the other GPU does not make this one lost.
     pub(super) fn wait_for(
         &self,
         stream: StreamHandle,
@@ -149,7 +149,7 @@ impl OpenGpu {
         self.driver
             .wait(stream, event)
             .map_err(|error| match error.kind {
-                // Whose it is, is heard at the next call of each.
+                // The next call of each GPU shows which one is lost.
                 DriverErrorKind::Lost => DriverError {
                     kind: DriverErrorKind::Refused,
                     ..error
@@ -182,17 +182,17 @@ impl OpenGpu {
         called
     }
 
-    /// Notes one of its streams.
+    /// Records one of its streams.
     pub(super) fn has_lane(&self, lane: &Arc<Lane>) {
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
         lanes.retain(|lane| lane.strong_count() > 0);
         lanes.push(Arc::downgrade(lane));
     }
 
-    /// An error, and if the GPU is lost, with whose work was under way: the driver does not say
-    /// whose has failed.
+    /// Adds to the error of a lost GPU the nodes whose work was under way: the driver does not
+    /// report which one has failed.
     pub(super) fn with_sites(&self, mut error: DriverError) -> DriverError {
-        if error.kind != DriverErrorKind::Lost || error.text.contains(AT_WORK) {
+        if error.kind != DriverErrorKind::Lost || error.message.contains(AT_WORK) {
             return error;
         }
         let lanes: Vec<_> = {
@@ -202,9 +202,9 @@ impl OpenGpu {
         let under_way: Vec<_> = lanes.iter().filter_map(|lane| lane.under_way()).collect();
         for (index, (first, n_others)) in under_way.iter().enumerate() {
             let start = if index == 0 { AT_WORK } else { "; or " };
-            error.text += &format!("{start}node `{}` (op {})", first.node, first.op);
+            error.message += &format!("{start}node `{}` (op {})", first.node, first.op);
             if *n_others > 0 {
-                error.text += &format!(", or one of {n_others} after it");
+                error.message += &format!(", or one of {n_others} after it");
             }
         }
         self.lose(&error);
@@ -223,8 +223,8 @@ impl OpenGpu {
         free.map_or_else(|| self.call(|driver| driver.new_event()), Ok)
     }
 
-    /// An event that nobody asks for any more. Streams that wait for it do so as it was recorded
-    /// when they were told.
+    /// Returns an unused event to the pool. Streams that wait for it wait for what was recorded
+    /// when they began to wait.
     pub(super) fn give_event_back(&self, event: EventHandle) {
         let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
         events.push(event);
@@ -240,8 +240,8 @@ impl OpenGpu {
         self.peers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets its work use the memory of those of these GPUs that it can reach. What is possible and
-    /// cannot be had is a way through the host.
+    /// Enables access to the memory of those of these GPUs that it can reach. If that fails, copies
+    /// go through the host.
     pub(super) fn reach_out(&self, gpus: &[u32]) {
         let mut peers = self.peers();
         for &peer in &self.facts.physical.peers {
@@ -259,7 +259,7 @@ impl OpenGpu {
         }
     }
 
-    /// The same for one that it has reached, and that was started anew since.
+    /// The same for a peer that was reached before and has been restarted since.
     pub(super) fn reach_again(&self, gpu: u32) {
         let had_it = {
             let mut peers = self.peers();
@@ -277,7 +277,7 @@ impl OpenGpu {
         self.is_of_driver_of(other) && (self.id == other.id || self.peers().contains(&other.id))
     }
 
-    /// Function `name` of a program, which is compiled when it is first asked for.
+    /// Returns function `name` of a program, which is compiled when it is first needed.
     ///
     /// # Errors
     /// [`DeviceError::Build`] with the compiler's messages.
@@ -305,7 +305,7 @@ impl OpenGpu {
             }
         };
         self.call(|driver| driver.function(module, name))
-            .map_err(|error| refused(format!("function `{name}` cannot be had: {error}")))
+            .map_err(|error| refused(format!("function `{name}` is unavailable: {error}")))
     }
 
     fn module(
@@ -324,21 +324,21 @@ impl OpenGpu {
                     device,
                     program = %source,
                     %error,
-                    "the driver does not take a cached program, which is compiled again"
+                    "the driver rejects a cached program; it is compiled again"
                 ),
             }
         }
         let image = self.driver.compile(source).map_err(|e| e.to_string())?;
         let module = self.call(|driver| driver.load(&image));
         let module = module
-            .map_err(|error| format!("the driver does not load what was compiled: {error}"))?;
+            .map_err(|error| format!("the driver does not load the compiled program: {error}"))?;
         if let Some(Err(problem)) = cache.map(|cache| cache.write(&key, &image)) {
             warn!(
                 target: targets::DEVICE,
                 device,
                 program = %source,
                 %problem,
-                "a compiled program is not kept"
+                "a compiled program is not cached"
             );
         }
         Ok(module)
@@ -373,7 +373,7 @@ impl Drop for OpenGpu {
     }
 }
 
-/// An error of the driver as one of a device, and of a node whose work it was.
+/// Converts a driver's error to a device's, and names the node whose work it was.
 pub(super) fn device_error(
     device: &str,
     site: Option<&LaunchSite>,

@@ -1,8 +1,7 @@
-//! Memory of the host that a GPU reaches: what copies start from and end in, and what functions
-//! tell the host by.
+//! Pinned host memory: the source and target of copies, and where GPU functions report to the host.
 //!
-//! The driver takes long to pin memory, so what is free is kept. Nothing here knows streams: who
-//! gives the GPU work with such memory keeps it until that has ended.
+//! Pinning memory takes long, so free memory is kept. Nothing here knows streams: whoever queues
+//! GPU work with such memory keeps it until the work has ended.
 
 use std::any::Any;
 use std::fmt;
@@ -38,13 +37,13 @@ impl bfc::Uses for () {
 /// The longest region that is pinned for what may come later.
 const REGION_BYTES_MAX: usize = 256 << 20;
 
-/// What is kept of memory that nobody has: a part of what there may be, and no more than so much.
-/// To pin memory takes long, so less would slow down who fetches large results again and again; but
-/// what is pinned, the system cannot give to anybody else.
+/// The limits on free memory that stays pinned: a part of the limit, and at most this many bytes.
+/// Pinning takes long, so less would slow down repeated fetches of large results; but the system
+/// cannot use pinned memory for anything else.
 const KEPT_PART: u64 = 4;
 const KEPT_BYTES_MAX: usize = 1 << 30;
 
-/// Hands out pinned memory, up to a limit.
+/// Allocates pinned memory, up to a limit.
 #[derive(Debug)]
 pub(super) struct PinnedAllocator {
     name: String,
@@ -56,11 +55,11 @@ struct Pool {
     gpu: Arc<OpenGpu>,
     kept_bytes: usize,
     ranges: Mutex<Bfc<()>>,
-    /// What the driver has given.
+    /// The driver's regions.
     regions: Mutex<Vec<Region>>,
 }
 
-/// Pinned memory of the driver's, which goes back to it with its pool.
+/// Pinned memory of the driver, which is freed with its pool.
 #[derive(Debug)]
 struct Region(NonNull<u8>, usize);
 
@@ -77,8 +76,8 @@ impl fmt::Debug for Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // A GPU that is lost may have been started anew, and is not called any more. Few are lost
-        // in the life of a process.
+        // A lost GPU may have been restarted, and is not called any more. Few are lost in the life
+        // of a process.
         if self.gpu.is_lost() {
             return;
         }
@@ -97,7 +96,7 @@ impl Pool {
         self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives regions back to the driver that are taken out of the ranges.
+    /// Frees regions that were removed from the ranges.
     fn give_back(&self, taken: Vec<(u64, usize, ())>) {
         for (address, ..) in taken {
             let region = {
@@ -152,10 +151,10 @@ impl PinnedAllocator {
         }
     }
 
-    /// Memory with whatever bytes were there.
+    /// Allocates memory with arbitrary, initialised bytes.
     ///
     /// # Errors
-    /// [`OutOfMemory`] beyond the limit, and where the system pins no more.
+    /// [`OutOfMemory`] beyond the limit, or if the system cannot pin more.
     pub(super) fn uninitialized(&self, len_bytes: usize) -> Result<PinnedMemory, OutOfMemory> {
         let mut ranges = self.pool.ranges();
         let full = |ranges: &Bfc<()>| {
@@ -225,8 +224,8 @@ impl Allocator for PinnedAllocator {
     fn allocate(&self, len_bytes: usize) -> Result<Buffer, OutOfMemory> {
         let mut memory = match self.uninitialized(len_bytes) {
             Ok(memory) => memory,
-            // Within the limit, the system pins no more, or the GPU is lost: memory that copies go
-            // through pinned memory from is slower, and better than none.
+            // Within the limit, the system cannot pin more, or the GPU is lost: pageable memory is
+            // slower to copy, but better than none.
             Err(full) if full.in_use_bytes.saturating_add(len_bytes as u64) <= full.limit_bytes => {
                 let memory = HostMemory::try_zeroed(self.id, len_bytes).ok_or(full)?;
                 return Ok(Buffer::new(Arc::new(memory)));
@@ -277,10 +276,10 @@ impl PinnedMemory {
         unsafe { slice::from_raw_parts_mut(self.start(), self.len_bytes) }
     }
 
-    /// The same as words that functions of the GPU may write while the host looks at them.
-    pub(super) fn words(&self) -> &[AtomicU32] {
-        // SAFETY: as above; the start is a multiple of 256, and words that another side writes are
-        // looked at atomically.
+    /// The same as u32 elements that GPU functions may write while the host reads them.
+    pub(super) fn as_u32s(&self) -> &[AtomicU32] {
+        // SAFETY: as above; the start is a multiple of 256, and elements that another side writes
+        // are read atomically.
         unsafe { slice::from_raw_parts(self.start().cast(), self.len_bytes / 4) }
     }
 }
@@ -320,7 +319,7 @@ impl Memory for PinnedMemory {
     }
 }
 
-/// Where a GPU reads the bytes of a buffer, if they are in pinned memory. The buffer is to be kept
+/// Returns the span by which a GPU reads a buffer in pinned memory. The caller keeps the buffer
 /// meanwhile.
 pub(super) fn pinned_span(buffer: &Buffer, gpu: &OpenGpu) -> Option<Span> {
     let memory: &dyn Any = &**buffer.memory()?;

@@ -1,8 +1,8 @@
-//! Products and convolutions by NVIDIA's libraries: from tensors to what the driver is asked for.
+//! Matmuls and convolutions by NVIDIA's libraries: converts tensors to the driver's calls.
 //!
-//! In go sizes and strides of row-major tensors, out goes what cuBLASLt and cuDNN take: matrices
-//! whose columns stand side by side, and padding that is the same at both ends. What cannot be said
-//! so is not done here.
+//! It takes sizes and strides of row-major tensors and calls cuBLASLt and cuDNN, which take
+//! column-major matrices and padding that is the same at both ends. What cannot be expressed this
+//! way is not supported here.
 
 use smallvec::SmallVec;
 
@@ -12,8 +12,8 @@ use super::driver::ConvolutionForward;
 use super::driver::DriverError;
 use super::driver::DriverErrorKind;
 use super::driver::Gpu;
+use super::driver::Matmul;
 use super::driver::Matrices;
-use super::driver::Multiplication;
 use super::driver::Span;
 use super::driver::StreamHandle;
 use super::driver::WindowSize;
@@ -21,8 +21,8 @@ use super::lane::Use;
 use super::memory::parts;
 use crate::device::KernelError;
 use crate::device::RoutineConvolution;
+use crate::device::RoutineMatmul;
 use crate::device::RoutineMatrices;
-use crate::device::RoutineProduct;
 use crate::device::RoutineSite;
 use crate::device::RoutineWindow;
 use crate::device::Routines;
@@ -30,57 +30,57 @@ use crate::tensor::DType;
 use crate::tensor::Tensor;
 
 impl Routines for GpuDevice {
-    fn multiplies(&self, dtype: DType) -> bool {
-        self.arithmetic(dtype).is_some() && self.has(|driver| driver.can_multiply())
+    fn can_matmul(&self, dtype: DType) -> bool {
+        self.arithmetic(dtype).is_some() && self.has(|driver| driver.can_matmul())
     }
 
-    fn multiply(&self, product: &RoutineProduct<'_>) -> Result<bool, KernelError> {
-        let Some(arithmetic) = self.arithmetic(product.out.tensor.dtype()) else {
+    fn matmul(&self, matmul: &RoutineMatmul<'_>) -> Result<bool, KernelError> {
+        let Some(arithmetic) = self.arithmetic(matmul.out.tensor.dtype()) else {
             return Ok(false);
         };
         let mut uses = Used::default();
-        // Columns of the transposed result are rows of ours, so it is the right side that stands
-        // left.
-        let [m, k, n] = product.size;
+        // cuBLASLt computes the transposed result, whose columns are our rows, so our right side is
+        // its left side.
+        let [m, k, n] = matmul.size;
         let size_bytes = arithmetic.size_bytes();
         let sides = [
-            (&product.right, [k, n]),
-            (&product.left, [m, k]),
-            (&product.out, [m, n]),
+            (&matmul.right, [k, n]),
+            (&matmul.left, [m, k]),
+            (&matmul.out, [m, n]),
         ];
         let mut matrices: SmallVec<[Matrices; 3]> = SmallVec::new();
         for (index, (side, [rows, columns])) in sides.into_iter().enumerate() {
             let is_written = index == 2;
             let span = self.span(side.tensor, is_written, &mut uses)?;
-            match turned(side, rows, columns, product.n_batches, size_bytes, span) {
-                Some(turned) if !(is_written && turned.is_transposed) => matrices.push(turned),
+            match column_major(side, rows, columns, matmul.n_batches, size_bytes, span) {
+                Some(side) if !(is_written && side.is_transposed) => matrices.push(side),
                 _ => return Ok(false),
             }
         }
-        let Some(n_batches) = int(product.n_batches) else {
+        let Some(n_batches) = int(matmul.n_batches) else {
             return Ok(false);
         };
-        let bias = product.bias.map(|bias| self.span(bias, false, &mut uses));
-        let multiplication = Multiplication {
+        let bias = matmul.bias.map(|bias| self.span(bias, false, &mut uses));
+        let request = Matmul {
             arithmetic,
             left: matrices[0],
             right: matrices[1],
             out: matrices[2],
             n_batches,
             bias: bias.transpose()?,
-            activation: product.activation,
+            activation: matmul.activation,
         };
         self.give(
-            &product.origin,
+            &matmul.origin,
             uses,
-            "a product",
+            "a matmul",
             // SAFETY: the spans are of tensors that go back with their uses, and hold what
-            // `turned` has found in them.
-            |driver, stream, scratch| unsafe { driver.multiply(stream, &multiplication, scratch) },
+            // `column_major` has found in them.
+            |driver, stream, scratch| unsafe { driver.matmul(stream, &request, scratch) },
         )
     }
 
-    fn convolves(&self, dtype: DType, windows: Option<&[RoutineWindow; 2]>) -> bool {
+    fn can_convolve(&self, dtype: DType, windows: Option<&[RoutineWindow; 2]>) -> bool {
         self.arithmetic(dtype).is_some()
             && windows.is_none_or(|windows| windows.iter().all(|axis| window(*axis).is_some()))
             && self.has(|driver| driver.can_convolve())
@@ -129,11 +129,11 @@ impl Routines for GpuDevice {
     }
 }
 
-/// What tensors are used for.
+/// The uses of tensors.
 type Used<'a> = SmallVec<[Use<'a>; 6]>;
 
 impl GpuDevice {
-    /// What the libraries compute such elements with.
+    /// The arithmetic for elements of this type.
     fn arithmetic(&self, dtype: DType) -> Option<Arithmetic> {
         match dtype {
             DType::F32 if self.allows_tf32() => Some(Arithmetic::Tf32),
@@ -144,7 +144,7 @@ impl GpuDevice {
         }
     }
 
-    /// What the driver says of its libraries; a GPU that is lost has none.
+    /// Asks the driver about a library; a lost GPU has none.
     fn has(&self, library: fn(&dyn Gpu) -> bool) -> bool {
         let found = self.group().gpu.call(|driver| Ok(library(driver)));
         found.unwrap_or(false)
@@ -165,7 +165,7 @@ impl GpuDevice {
         Ok(span)
     }
 
-    /// Gives work to the node's stream; `false` for what the libraries do not do.
+    /// Queues work in the node's stream; returns `false` if the libraries do not support it.
     fn give<'a>(
         &'a self,
         origin: &RoutineSite<'a>,
@@ -200,9 +200,9 @@ impl GpuDevice {
     }
 }
 
-/// Row-major matrices `[rows, columns]` as those of `columns` rows whose columns stand side by
-/// side; `None` where neither rows nor columns do, and where they do not lie in their tensor.
-fn turned(
+/// Views row-major matrices `[rows, columns]` as column-major matrices with `columns` rows. `None`
+/// if neither rows nor columns are contiguous, or if they do not lie within their tensor.
+fn column_major(
     side: &RoutineMatrices<'_>,
     rows: usize,
     columns: usize,
@@ -210,7 +210,7 @@ fn turned(
     size_bytes: usize,
     span: Span,
 ) -> Option<Matrices> {
-    // Along an axis of one, any stride is as good as the other.
+    // An axis of size 1 may have any stride.
     let (is_transposed, leading, [inner, outer]) =
         if (side.column == 1 || columns == 1) && (side.row >= columns || rows == 1) {
             (false, side.row.max(columns), [columns, rows])
@@ -242,7 +242,7 @@ fn turned(
     })
 }
 
-/// A number that the libraries can count, which they do with ints.
+/// A number that fits into the libraries' ints.
 fn int(n: usize) -> Option<u32> {
     i32::try_from(n).ok().map(i32::cast_unsigned)
 }

@@ -1,4 +1,4 @@
-//! What the host sees of a device's streams, and which nodes go into which.
+//! A device's streams as apps see them, and the assignment of nodes to streams.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -18,9 +18,9 @@ use crate::graph::Graph;
 use crate::graph::NodeId;
 use crate::trace::targets;
 
-/// The stream of each node, for nodes that are not in stream 0: the one of an input, unless another
-/// reader of that input goes on in it, else the next in turns (TensorFlow 1.0
-/// `gpu_stream_util::AssignStreams`). `nodes` in an order in which they can be executed.
+/// Assigns a stream to each node that is not in stream 0: the stream of an input, unless another
+/// reader of that input already continues in it, otherwise the next one round-robin (TensorFlow 1.0
+/// `gpu_stream_util::AssignStreams`). `nodes` are in an order in which they can be executed.
 pub(super) fn assign_streams(
     graph: &Graph,
     nodes: &[NodeId],
@@ -78,7 +78,7 @@ impl Stream for LaneStream {
     }
 }
 
-/// Says when streams have come so far.
+/// Calls back when streams have reached a point.
 #[derive(Debug)]
 pub(super) struct LaneEvents(Weak<Group>);
 
@@ -98,12 +98,12 @@ impl EventManager for LaneEvents {
         let lane = any.downcast_ref::<LaneStream>().map(|own| &own.lane);
         let (Some(lane), Some(group)) = (lane, self.0.upgrade()) else {
             return Err(DeviceError::InvalidArgument(format!(
-                "{stream:?} is no stream of this device"
+                "{stream:?} is not a stream of this device"
             )));
         };
         let when_done = Box::new(move |ended: Result<(), super::driver::DriverError>| {
             if let Err(error) = ended {
-                warn!(target: targets::DEVICE, %error, "what was to follow a stream's work does not");
+                warn!(target: targets::DEVICE, %error, "a callback behind a stream's work is not called");
                 return;
             }
             callback();

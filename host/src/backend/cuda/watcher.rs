@@ -1,5 +1,5 @@
-//! Who is told when streams have come so far (TensorFlow `EventMgr`): a thread for each GPU, as no
-//! driver calls back without locks of its own.
+//! Callbacks when streams have reached a point (TensorFlow `EventMgr`): a thread for each GPU, as
+//! drivers call back only with locks of their own.
 
 use std::fmt;
 use std::hint;
@@ -23,15 +23,15 @@ use super::lane::Lane;
 use super::lane::Ticket;
 use crate::trace::targets;
 
-/// What is called when work has ended, or with why it has not.
+/// Called when work has ended, or with the error if it has failed.
 type Callback = Box<dyn FnOnce(Result<(), DriverError>) + Send>;
 
-/// How long the thread asks busily: what it waits for is mostly a small copy.
+/// How long the thread spins: it mostly waits for a small copy.
 const SPIN: Duration = Duration::from_micros(50);
 
-/// How long it sleeps between asking: a part of how long nothing has ended, so that who waits long
-/// waits little longer, and no processor is kept busy by what takes long. It never waits for one
-/// stream: another may be done earlier, or be given something to watch.
+/// How long it sleeps between polls: a part of the time in which nothing has ended, so that long
+/// waits become little longer and no processor is kept busy. It never waits for one stream: another
+/// may finish earlier, or there may be more to watch.
 const PAUSE_MIN: Duration = Duration::from_micros(20);
 const PAUSE_MAX: Duration = Duration::from_micros(500);
 const PAUSE_PART: u32 = 16;
@@ -67,10 +67,10 @@ impl fmt::Debug for Watcher {
 }
 
 impl Watcher {
-    /// Starts the thread, which ends when this is dropped and everybody has been called.
+    /// Starts the thread, which ends when this is dropped and all callbacks have been called.
     ///
     /// # Errors
-    /// Where the system gives no thread.
+    /// If the system cannot start a thread.
     pub(super) fn start(name: &str) -> std::io::Result<Self> {
         let shared = Arc::<Shared>::default();
         let thread = thread::Builder::new().name(name.to_owned()).spawn({
@@ -83,7 +83,7 @@ impl Watcher {
         })
     }
 
-    /// Calls back once when a stream has done its work up to this number.
+    /// Calls back once when a stream has done its work up to this ticket.
     pub(super) fn then(&self, lane: &Arc<Lane>, ticket: Ticket, callback: Callback) {
         self.shared.inbox().watched.push(Watched {
             lane: Arc::clone(lane),
@@ -95,8 +95,8 @@ impl Watcher {
 }
 
 impl Drop for Watcher {
-    /// Returns when everybody has been called, unless this is the thread itself: a callback may
-    /// have had the last device.
+    /// Waits until all callbacks have been called, unless this is the thread itself: a callback may
+    /// have held the last device.
     fn drop(&mut self) {
         self.shared.inbox().is_closed = true;
         self.shared.has_mail.notify_one();
@@ -131,7 +131,7 @@ impl Shared {
                 }
                 watched.append(&mut inbox.watched);
             }
-            if tell_those_that_have_ended(&mut watched) {
+            if call_back_ended(&mut watched) {
                 since = Instant::now();
                 continue;
             }
@@ -153,12 +153,12 @@ impl Shared {
     }
 }
 
-/// Calls back for what has ended; says whether anything has.
-fn tell_those_that_have_ended(watched: &mut Vec<Watched>) -> bool {
+/// Calls back for work that has ended; returns whether any has.
+fn call_back_ended(watched: &mut Vec<Watched>) -> bool {
     let mut any = false;
     for one in mem::take(watched) {
-        // What comes later in a stream ends later: each is asked for once, unless what is watched
-        // first was given last.
+        // Later work of a stream ends later: each stream is polled once, unless its first watched
+        // work was queued last.
         let is_behind = watched
             .iter()
             .any(|other| Arc::ptr_eq(&other.lane, &one.lane) && other.ticket <= one.ticket);
@@ -178,7 +178,7 @@ fn tell_those_that_have_ended(watched: &mut Vec<Watched>) -> bool {
         // An app's callback may panic; others still wait to be called.
         let called = catch_unwind(AssertUnwindSafe(|| (one.callback)(ended)));
         if called.is_err() {
-            warn!(target: targets::DEVICE, "what was called at the end of a copy has panicked");
+            warn!(target: targets::DEVICE, "a callback at the end of a copy panicked");
         }
     }
     any

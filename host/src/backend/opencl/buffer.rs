@@ -1,5 +1,5 @@
-//! A buffer of the driver's, and what its commands wait for: who reads one waits for who wrote it,
-//! who writes one waits for everybody before.
+//! A driver's buffer, and what its commands wait for: a reader waits for the last writer, a writer
+//! waits for all commands before it.
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -13,8 +13,7 @@ use super::order::End;
 use super::order::Order;
 use crate::device::DeviceError;
 
-/// Ends of readers that a buffer remembers before those that have ended are forgotten for the first
-/// time.
+/// Number of remembered readers at which those that have ended are first removed.
 const READERS_MIN: usize = 8;
 
 /// A buffer, and what its commands wait for.
@@ -29,13 +28,13 @@ pub(super) struct RawBuffer {
 /// What commands leave for those that come after them.
 #[derive(Debug, Default)]
 struct Hazards {
-    /// The end of who wrote it last.
+    /// The end of the last writer.
     writer: Option<Arc<End>>,
-    /// The ends of those who have read it since.
+    /// The ends of the readers since.
     readers: SmallVec<[Arc<End>; 2]>,
-    /// How many there were after those that had ended were last forgotten.
+    /// Number of readers left when those that had ended were last removed.
     n_pending: usize,
-    /// Why there is nothing to read in it.
+    /// The failure because of which it has no contents.
     failure: Option<Failure>,
 }
 
@@ -53,14 +52,14 @@ impl RawBuffer {
         self.hazards.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a reader waits for; an error if there will be nothing to read.
+    /// Adds what a reader waits for; fails if there will be nothing to read.
     pub(super) fn before_reading(&self, order: &mut Order) -> Result<(), Failure> {
         let hazards = self.hazards();
         if let Some(failure) = &hazards.failure {
             return Err(failure.clone());
         }
         if let Some(writer) = &hazards.writer {
-            // Its end is not waited for any more.
+            // Its end is no longer waited for.
             if let Some(failure) = writer.failure() {
                 return Err(failure.clone());
             }
@@ -69,7 +68,7 @@ impl RawBuffer {
         Ok(())
     }
 
-    /// An error if there is nothing to read in it, as far as that is known.
+    /// Fails if it is known that there is nothing to read.
     pub(super) fn is_there(&self) -> Result<(), Failure> {
         let hazards = self.hazards();
         let of_writer = hazards.writer.as_ref().and_then(|writer| writer.failure());
@@ -77,7 +76,7 @@ impl RawBuffer {
         failure.map_or(Ok(()), |failure| Err(failure.clone()))
     }
 
-    /// The end of who writes it.
+    /// The end of its writer.
     pub(super) fn writer(&self) -> Option<Arc<End>> {
         self.hazards().writer.clone()
     }
@@ -91,8 +90,8 @@ impl RawBuffer {
 
     pub(super) fn is_read_until(&self, end: &Arc<End>, order: &Order) {
         let mut hazards = self.hazards();
-        // Weights have thousands of readers under way: asking for all of them each time would be
-        // most of the work.
+        // Weights have thousands of readers under way: polling all of them each time would be most
+        // of the work.
         if hazards.readers.len() >= READERS_MIN.max(2 * hazards.n_pending) {
             hazards.readers.retain(|reader| !order.has_ended(reader));
             hazards.n_pending = hazards.readers.len();
@@ -112,37 +111,43 @@ impl RawBuffer {
     }
 }
 
-/// A failure of work that was given to the device, until somebody has heard of it.
+/// A failure of queued work, until it has been reported.
 #[derive(Debug, Clone)]
 pub(super) struct Failure {
     error: Arc<DeviceError>,
-    /// Whether an error has been handed to whoever waits for results.
-    is_told: Arc<Mutex<bool>>,
+    /// Whether it has been reported to a caller that waits for results.
+    is_reported: Arc<Mutex<bool>>,
 }
 
 impl Failure {
     pub(super) fn new(error: DeviceError) -> Self {
         Self {
             error: Arc::new(error),
-            is_told: Arc::default(),
+            is_reported: Arc::default(),
         }
     }
 
-    /// The error, for somebody who will tell of it.
-    pub(super) fn tell(&self) -> DeviceError {
-        *self.is_told.lock().unwrap_or_else(PoisonError::into_inner) = true;
+    /// Returns the error and marks it as reported.
+    pub(super) fn report(&self) -> DeviceError {
+        *self
+            .is_reported
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = true;
         DeviceError::clone(&self.error)
     }
 
-    /// The same failure for others, who have not heard of it.
+    /// The same failure for others, to whom it has not been reported.
     pub(super) fn of_others(&self) -> Self {
         Self {
             error: Arc::clone(&self.error),
-            is_told: Arc::default(),
+            is_reported: Arc::default(),
         }
     }
 
-    pub(super) fn is_told(&self) -> bool {
-        *self.is_told.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn is_reported(&self) -> bool {
+        *self
+            .is_reported
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! The way into a device's memory and out of it.
+//! Copies to and from a device's memory.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -22,22 +22,22 @@ use crate::tensor::HostAllocator;
 use crate::tensor::Tensor;
 use crate::tensor::TensorError;
 
-/// Tensors of at least so many bytes are shared with a device that has the host's memory, rather
-/// than copied: making a buffer costs about as much as copying this.
+/// Tensors of at least this many bytes are shared with a device that uses host memory, rather than
+/// copied: creating a buffer costs about as much as copying this.
 const SHARED_BYTES_MIN: usize = 16 << 10;
 
-/// Tensors of at most so many bytes are copied in less time than it takes to wake the device's
-/// thread for that.
+/// Copying tensors of at most this many bytes takes less time than waking the device's thread for
+/// it.
 const SMALL_BYTES_MAX: usize = 16 << 10;
 
-/// The default context of a device, of which it has no other: one queue orders everything by what
-/// it reads and writes.
+/// The device context of a device, of which it has only this one: one queue orders all commands by
+/// what they read and write.
 #[derive(Debug)]
 pub(super) struct SyclContext {
     name: String,
     memory: Arc<SyclAllocator>,
     stream: Arc<Stream>,
-    /// Memory for copies that the caller keeps.
+    /// Host memory for copies that the caller keeps.
     host: HostAllocator,
 }
 
@@ -51,7 +51,7 @@ impl SyclContext {
         }
     }
 
-    /// A tensor like this one in the device's memory, of whatever content.
+    /// An uninitialised tensor like this one in the device's memory.
     fn like(&self, tensor: &Tensor) -> Result<Tensor, KernelError> {
         let buffer = self.memory.uninitialized(tensor.len_bytes());
         let buffer = buffer.map_err(TensorError::from)?;
@@ -62,7 +62,7 @@ impl SyclContext {
         )?)
     }
 
-    /// What a tensor of this device stands in.
+    /// The buffer and memory of a tensor of this device.
     fn parts<'a>(&self, tensor: &'a Tensor) -> Result<(&'a Buffer, &'a SyclMemory), KernelError> {
         let own = parts(tensor).filter(|(buffer, _)| buffer.memory_id() == self.memory.memory_id());
         own.ok_or_else(|| {
@@ -73,7 +73,7 @@ impl SyclContext {
         })
     }
 
-    /// A copy for the host, which what has none on the device gets at once.
+    /// Copies a tensor to the host; returns at once a tensor without device memory.
     fn copy(&self, tensor: &Tensor, is_awaited: bool, done: CopyDone) {
         if tensor.buffer().is_none() {
             return done.call(Ok(tensor.clone()));
@@ -85,7 +85,7 @@ impl SyclContext {
         self.start_copy(tensor, is_awaited, done);
     }
 
-    /// Sends a copy to the host on its way. `is_awaited`: the caller waits for it.
+    /// Starts a copy to the host. `is_awaited`: the caller waits for it.
     fn start_copy(&self, tensor: &Tensor, is_awaited: bool, done: CopyDone) {
         let (buffer, memory) = match self.parts(tensor) {
             Ok(parts) => parts,
@@ -136,17 +136,17 @@ impl SyclContext {
     }
 }
 
-/// The memory of some device of this backend behind a tensor.
+/// The memory of a tensor that is on any device of this backend.
 pub(super) fn parts(tensor: &Tensor) -> Option<(&Buffer, &SyclMemory)> {
     let buffer = tensor.buffer()?;
     Some((buffer, memory_of(buffer)?))
 }
 
-/// Calls back from within a command of a SYCL device, once all that it was given before is done.
-/// For tests alone, which have no other way to hold a device up; no part of the API.
+/// Calls back from within a command of a SYCL device, after all earlier commands. For tests only,
+/// which have no other way to block a device; not part of the API.
 ///
 /// # Errors
-/// When the device is lost, and of a context of another type.
+/// If the device is lost, or the context has another type.
 #[doc(hidden)]
 pub fn call_within_a_command(
     context: &Arc<dyn DeviceContext>,
@@ -154,7 +154,7 @@ pub fn call_within_a_command(
 ) -> Result<(), DeviceError> {
     let context: &dyn Any = &**context;
     let context = context.downcast_ref::<SyclContext>().ok_or_else(|| {
-        DeviceError::InvalidArgument("the context is of no SYCL device".to_owned())
+        DeviceError::InvalidArgument("the context does not belong to a SYCL device".to_owned())
     })?;
     let done = Box::new(|_| call());
     context.stream.send(Command::Finish { step: None, done })
@@ -194,7 +194,7 @@ impl DeviceContext for SyclContext {
 
     fn copy_to_host(&self, tensor: &Tensor) -> Result<Tensor, KernelError> {
         let (sender, receiver) = mpsc::channel();
-        // Who is gone does not want it.
+        // The receiver may be gone.
         let done = CopyDone::new(move |copied| drop(sender.send(copied)));
         self.copy(tensor, true, done);
         receiver.recv().unwrap_or_else(|_| {

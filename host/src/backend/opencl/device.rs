@@ -50,7 +50,7 @@ use crate::tensor::Shape;
 use crate::tensor::Tensor;
 use crate::tensor::TensorError;
 
-/// An OpenCL device (TensorFlow `SYCLDevice`): runs kernels that are C of the dialect, or SPIR-V.
+/// An OpenCL device (TensorFlow `SYCLDevice`). It runs kernels in C of the dialect, or in SPIR-V.
 #[derive(Debug)]
 pub struct SyclDevice {
     base: DeviceBase,
@@ -65,7 +65,7 @@ pub struct SyclDevice {
 }
 
 impl SyclDevice {
-    /// Opens a device in a context that holds it.
+    /// Opens a device in a context that contains it.
     pub(super) fn open(
         name: &DeviceName,
         index: u32,
@@ -80,13 +80,13 @@ impl SyclDevice {
         // TensorFlow's start, then what tells the devices apart.
         attributes.physical_description = format!(
             "device: {index}, name SYCL, {}, {}",
-            facts.text(),
+            facts.description(),
             facts.version
         );
         let name = attributes.name.clone();
         let queue = Queue::new(&opencl, facts.id).map_err(|code| DeviceError::Failed {
             device: name.clone(),
-            message: format!("it gives no command queue: {code}"),
+            message: format!("it cannot create a command queue: {code}"),
         })?;
         let stream = Arc::new(Stream::start(
             &name,
@@ -145,9 +145,8 @@ impl Device for SyclDevice {
         self.memory.capacity_bytes()
     }
 
-    /// Documented defaults: a core of a CPU computes 50 GFLOP/s under OpenCL, a CPU's memory gives
-    /// 10 GB/s, a launch takes 5 us, and a copy 10 us and 20 GB/s; a card computes 10 TFLOP/s,
-    /// its memory gives 500 GB/s, and a copy goes at 20 GB/s.
+    /// Documented defaults. CPU: 50 GFLOP/s per core under OpenCL, memory 10 GB/s, a launch 5 us, a
+    /// copy 10 us and 20 GB/s. Card: 10 TFLOP/s, memory 500 GB/s, copies 20 GB/s.
     fn profile(&self) -> DeviceProfile {
         let host_link = LinkProfile {
             latency_ns: 10_000.0,
@@ -168,7 +167,7 @@ impl Device for SyclDevice {
         }
     }
 
-    /// Runtimes that compute with the host's processor share it; a card is known by where it sits.
+    /// The host's processor, which several runtimes may share; for a card, its bus address.
     fn chip(&self) -> Option<&str> {
         match self.facts.class {
             DeviceClass::Cpu => Some(HOST_PROCESSOR),
@@ -176,7 +175,7 @@ impl Device for SyclDevice {
         }
     }
 
-    /// Device memory is pooled already, and goes back in the order of the device's work.
+    /// Device memory is already pooled, and is released in the order of the device's work.
     fn step_allocator(&self, attributes: AllocatorAttributes, _: StepNumber) -> Arc<dyn Allocator> {
         self.allocator(attributes)
     }
@@ -195,7 +194,7 @@ impl Device for SyclDevice {
 }
 
 impl SyclDevice {
-    /// Waits for all work, and gives what went wrong in a run, or in any.
+    /// Waits for all work, and returns the first failure of a run, or of any.
     fn finish(&self, step: Option<StepNumber>) -> Result<(), DeviceError> {
         let (sender, receiver) = mpsc::channel();
         let done = Box::new(move |finished| drop(sender.send(finished)));
@@ -256,7 +255,7 @@ impl ProgramDevice for SyclDevice {
             .filter(|function| function.is_of(&self.opencl))
             .ok_or_else(|| {
                 KernelError::invalid(format!(
-                    "function `{}` is of another device than {}",
+                    "function `{}` belongs to another device than {}",
                     launch.function.name(),
                     self.base
                 ))
@@ -266,16 +265,16 @@ impl ProgramDevice for SyclDevice {
             arguments.push(match *arg {
                 KernelArg::Read(tensor) => Argument::Read(self.raw(tensor)?),
                 KernelArg::Write(tensor) => Argument::Write(self.raw(tensor)?),
-                KernelArg::I32(number) => Argument::Word(number.to_ne_bytes()),
-                KernelArg::U32(number) => Argument::Word(number.to_ne_bytes()),
-                KernelArg::F32(number) => Argument::Word(number.to_ne_bytes()),
+                KernelArg::I32(number) => Argument::Scalar(number.to_ne_bytes()),
+                KernelArg::U32(number) => Argument::Scalar(number.to_ne_bytes()),
+                KernelArg::F32(number) => Argument::Scalar(number.to_ne_bytes()),
                 KernelArg::I64(number) => Argument::Long(number.to_ne_bytes()),
                 KernelArg::Bytes(bytes) => Argument::Bytes(bytes.into()),
                 KernelArg::Local(len_bytes) => Argument::Local(len_bytes),
                 KernelArg::Fault(message) => Argument::Fault(Arc::clone(message)),
             });
         }
-        // Drivers refuse calls of no work items; there is nothing to do then.
+        // Drivers reject launches without work items; there is nothing to do then.
         if launch.groups.contains(&0) {
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! What OpenCL devices there are, before anything is opened.
+//! Lists OpenCL devices before any is opened.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -22,16 +22,16 @@ use crate::device::DeviceDetails;
 use crate::device::DeviceError;
 use crate::device::ProcessorKind;
 
-/// What a driver says of one of its devices.
+/// A driver's description of a device.
 #[derive(Debug, Clone)]
 pub(super) struct DeviceFacts {
     pub(super) id: DeviceId,
-    /// Which of the platforms it is of, in the driver's order.
+    /// The index of its platform, in the driver's order.
     pub(super) platform_idx: usize,
     pub(super) platform: String,
     pub(super) name: String,
     pub(super) vendor: String,
-    /// Of OpenCL, as the device says it: `OpenCL 3.0 ..`.
+    /// The OpenCL version, as the device reports it: `OpenCL 3.0 ..`.
     pub(super) version: String,
     /// Of the driver.
     pub(super) driver: String,
@@ -39,12 +39,12 @@ pub(super) struct DeviceFacts {
     pub(super) memory_bytes: u64,
     /// Whether the device and the host share memory.
     pub(super) is_unified: bool,
-    /// Where memory of the host must start to be shared rather than copied.
+    /// The alignment of host memory that can be shared rather than copied.
     pub(super) alignment_bytes: usize,
     pub(super) takes_spirv: bool,
     /// Whether commands of one device cannot wait for events of another.
     pub(super) queues_are_alone: bool,
-    /// `0000:3b:00.0`, where the driver tells.
+    /// `0000:3b:00.0`, if the driver reports it.
     pub(super) pci_address: Option<String>,
     pub(super) traits: ComputeTraits,
 }
@@ -71,7 +71,7 @@ impl DeviceClass {
 
 impl DeviceFacts {
     /// `NAME, PLATFORM, driver DRIVER`.
-    pub(super) fn text(&self) -> String {
+    pub(super) fn description(&self) -> String {
         format!("{}, {}, driver {}", self.name, self.platform, self.driver)
     }
 
@@ -91,12 +91,12 @@ impl DeviceFacts {
     }
 }
 
-/// All devices that drivers name: GPUs first, then by the names of platforms, then as each driver
-/// orders them. The order does not depend on the order in which drivers are found.
+/// Lists all devices that drivers report: GPUs first, then by the names of platforms, then in each
+/// driver's order. The order does not depend on the order in which drivers are found.
 pub(super) fn devices() -> Result<Vec<DeviceFacts>, DeviceError> {
-    // Drivers start up when they are first asked, and not all of them are ready for two threads
-    // that ask (PoCL 3.1 hands out devices whose names are not there yet). The library and its
-    // drivers are the process's, so the lock is.
+    // Drivers start when they are first called, and some cannot handle two threads then (PoCL 3.1
+    // returns devices without names). The library and its drivers belong to the process, and so
+    // does the lock.
     static STARTING: Mutex<()> = Mutex::new(());
     let _starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
     let platforms = match get_platforms() {
@@ -115,7 +115,7 @@ pub(super) fn devices() -> Result<Vec<DeviceFacts>, DeviceError> {
                     target: crate::trace::targets::DEVICE,
                     platform,
                     %error,
-                    "an OpenCL platform does not name its devices"
+                    "an OpenCL platform does not list its devices"
                 );
                 continue;
             }
@@ -134,7 +134,7 @@ pub(super) fn devices() -> Result<Vec<DeviceFacts>, DeviceError> {
     Ok(found)
 }
 
-/// Why there is no device.
+/// The error for an absent device.
 fn absent(code: i32) -> DeviceError {
     let (what, remedy) = match code {
         DLOPEN_RUNTIME_LOAD_FAILED => (
@@ -142,16 +142,16 @@ fn absent(code: i32) -> DeviceError {
             "install a loader and a driver, on Debian `ocl-icd-libopencl1 pocl-opencl-icd`, or name the library in OPENCL_DYLIB_PATH",
         ),
         CL_PLATFORM_NOT_FOUND_KHR => (
-            "the OpenCL library knows no platform".to_owned(),
+            "the OpenCL library finds no platform".to_owned(),
             "install a driver, on Debian `pocl-opencl-icd`, or name the folder of its .icd file in OCL_ICD_VENDORS",
         ),
         CL_DEVICE_NOT_FOUND => (
             "the OpenCL platforms have no device".to_owned(),
-            "see what `clinfo` says of the hardware and of your right to use it",
+            "check the hardware, and your permission to use it, with `clinfo`",
         ),
         other => (
             format!("the OpenCL library fails: {}", Code(other)),
-            "see what `clinfo` says",
+            "check the drivers with `clinfo`",
         ),
     };
     DeviceError::Absent {
@@ -161,7 +161,7 @@ fn absent(code: i32) -> DeviceError {
     }
 }
 
-/// What a device says of itself; nothing of one that is not ready.
+/// The facts of a device; `None` if it is not ready.
 fn facts(platform_idx: usize, platform: &Platform, device: Device) -> Option<DeviceFacts> {
     if !device.available().unwrap_or(false) || !device.compiler_available().unwrap_or(false) {
         return None;
@@ -224,7 +224,7 @@ fn facts(platform_idx: usize, platform: &Platform, device: Device) -> Option<Dev
     })
 }
 
-/// Where the card sits, by the extension of the standard, else by NVIDIA's.
+/// The card's bus address, by the standard's extension, otherwise by NVIDIA's.
 fn pci_address(device: &Device, extensions: &str) -> Option<String> {
     let has_extension = |name: &str| extensions.split_whitespace().any(|other| other == name);
     if has_extension("cl_khr_pci_bus_info") {

@@ -1,4 +1,4 @@
-//! The ends of a device's commands, and what is said of those that have ended badly.
+//! The ends of a device's commands, and the reports of those that have failed.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use super::order::End;
 use super::order::Work;
 use crate::device::StepNumber;
 
-/// Failures that are kept for runs that have not asked: they have failed otherwise, and never will.
+/// Failures kept for runs that have not asked: these have failed otherwise, and never ask.
 const FAILURES_MAX: usize = 1024;
 
-/// Who hears of a failure when the device's work is waited for.
+/// The runs to which a failure is reported when they wait for the device's work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Whose {
     /// This run alone.
     Run(StepNumber),
-    /// No run: who uses what was not made hears of it anyway.
+    /// No run: users of the missing result receive the failure anyway.
     Nobody,
     /// Every run.
     All,
@@ -34,21 +34,20 @@ impl Whose {
     }
 }
 
-/// For the worker, and for who is told of an end by the driver.
+/// Used by the worker, and by the driver's callbacks.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Ends(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Of all commands that may not have ended, in their order.
+    /// The ends of all commands that may not have ended, in order.
     in_flight: VecDeque<Arc<End>>,
-    /// What nobody has heard of yet.
+    /// Failures that have not been reported.
     failures: VecDeque<(Whose, Failure)>,
 }
 
 impl Ends {
-    /// The driver, and who is told of an end, may be holding locks of their own: nobody asks them
-    /// under this one.
+    /// The driver and its callbacks may hold locks of their own: neither is called under this one.
     fn state(&self) -> MutexGuard<'_, State> {
         // Nothing panics under the lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -59,7 +58,7 @@ impl Ends {
         self.state().in_flight.is_empty()
     }
 
-    /// One more command is under way; gives how many are.
+    /// Adds a command under way; returns how many there are.
     pub(super) fn push(&self, end: Arc<End>) -> usize {
         let in_flight = &mut self.state().in_flight;
         in_flight.push_back(end);
@@ -75,14 +74,14 @@ impl Ends {
         in_flight.get(in_flight.len() / 2).cloned()
     }
 
-    /// Forgets the first of them.
+    /// Removes the first of them.
     pub(super) fn pop(&self) {
-        // Dropping it may release memory, which is not for others to wait for.
+        // Dropping it may release memory, for which others need not wait.
         let end = self.state().in_flight.pop_front();
         drop(end);
     }
 
-    /// Forgets those at the front that have ended; gives how many.
+    /// Removes those at the front that have ended; returns how many.
     pub(super) fn forget(&self, has_ended: impl Fn(&End) -> bool) -> usize {
         let ended: Vec<Arc<End>> = {
             let in_flight = &mut self.state().in_flight;
@@ -93,13 +92,13 @@ impl Ends {
         ended.len()
     }
 
-    /// Keeps a failure for whoever waits for the end of its run.
+    /// Keeps a failure until its run is waited for.
     pub(super) fn remember(&self, whose: Whose, failure: Failure) {
         let failures = &mut self.state().failures;
-        // The first of a run is the reason of the others.
-        let is_known = |(of, known): &(Whose, Failure)| *of == whose && !known.is_told();
+        // The first failure of a run is the cause of the others.
+        let is_known = |(of, known): &(Whose, Failure)| *of == whose && !known.is_reported();
         let is_of_run = matches!(whose, Whose::Run(_));
-        if failure.is_told() || (is_of_run && failures.iter().any(is_known)) {
+        if failure.is_reported() || (is_of_run && failures.iter().any(is_known)) {
             return;
         }
         if failures.len() == FAILURES_MAX {
@@ -108,7 +107,7 @@ impl Ends {
         failures.push_back((whose, failure));
     }
 
-    /// What nobody has heard of yet, for who waits for the end of a run, or of everything.
+    /// Takes an unreported failure of a run, or of any.
     pub(super) fn take_failure(&self, step: Option<StepNumber>) -> Option<Failure> {
         let is_asked = |of: Whose| match (of, step) {
             (Whose::Run(of), Some(step)) => of == step,
@@ -118,7 +117,7 @@ impl Ends {
         let mut found = None;
         self.state().failures.retain(|(of, failure)| {
             let is_asked = is_asked(*of);
-            if is_asked && !failure.is_told() {
+            if is_asked && !failure.is_reported() {
                 found.get_or_insert_with(|| failure.clone());
             }
             !is_asked
@@ -126,7 +125,7 @@ impl Ends {
         found
     }
 
-    /// Notes that a command has ended badly, and gives why. Whoever it has been for hears of it.
+    /// Records that a command has failed, and returns the failure, which is reported to its runs.
     pub(super) fn has_failed(&self, end: &End, code: Code) -> Failure {
         let whose = Whose::of(end.work());
         let reason = match end.failure() {
@@ -134,14 +133,13 @@ impl Ends {
             None => self.first_of(whose, end.number()),
         };
         let failure = end.fail(code, reason.as_ref()).clone();
-        if end.begins_to_be_told() {
+        if end.begin_report() {
             self.remember(whose, failure.clone());
         }
         failure
     }
 
-    /// Why there is nothing to read where `writer` should have written, for a command of this
-    /// number.
+    /// Returns why `writer` has written nothing, for a command of this number.
     pub(super) fn reason(&self, writer: &End, number: u64) -> Option<Failure> {
         if let Some(failure) = writer.failure() {
             return Some(failure.clone());
@@ -153,7 +151,7 @@ impl Ends {
             })
     }
 
-    /// What has failed first in a run, before the command of this number.
+    /// The first failure of a run before the command of this number.
     fn first_of(&self, whose: Whose, number: u64) -> Option<Failure> {
         let Whose::Run(_) = whose else {
             return None;

@@ -1,9 +1,9 @@
 //! All calls into OpenCL, behind types that release what they hold.
 //!
-//! In go handles of the same driver, out come handles and events; errors are the driver's codes.
+//! It takes handles of one driver, and returns handles and events; errors are the driver's codes.
 //! Nothing here knows tensors, and nothing above this file is unsafe. The objects of crate
-//! `opencl3` panic when the driver refuses to release something, which is what a driver does that
-//! has lost its device; so this uses that crate's functions, which answer with codes.
+//! `opencl3` panic if the driver refuses a release, as drivers do that have lost their device; so
+//! this file uses that crate's functions, which return codes.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -34,19 +34,19 @@ use opencl3::types::cl_kernel;
 use opencl3::types::cl_mem;
 use opencl3::types::cl_program;
 
-/// A code of the driver's, with its name when it is shown.
+/// A driver's code, shown with its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Code(pub(super) i32);
 
 impl Code {
-    /// Whether a driver that says this will not do any more work.
+    /// Whether a driver that returns this will do no more work.
     pub(super) fn is_loss(self) -> bool {
         use opencl3::error_codes::CL_CONTEXT_TERMINATED_KHR;
         use opencl3::error_codes::CL_DEVICE_NOT_AVAILABLE;
         use opencl3::error_codes::CL_INVALID_COMMAND_QUEUE;
         use opencl3::error_codes::CL_INVALID_CONTEXT;
         use opencl3::error_codes::CL_INVALID_DEVICE;
-        /// What NVIDIA's driver says of an illegal access, after which the context is of no use.
+        /// NVIDIA's code for an illegal access, after which the context is unusable.
         const NVIDIA_ILLEGAL_ACCESS: i32 = -9999;
         [
             CL_CONTEXT_TERMINATED_KHR,
@@ -79,7 +79,7 @@ impl From<opencl3::error_codes::ClError> for Code {
     }
 }
 
-/// A device of the driver's. It is the driver's for as long as the process lives.
+/// A driver's device. It is valid as long as the process lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct DeviceId(pub(super) cl_device_id);
 
@@ -92,15 +92,15 @@ thread_local! {
     static IS_IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this is called by the driver, which must not be waited for then.
+/// Whether this is a thread of the driver's, which must not be blocked.
 pub(super) fn is_driver_thread() -> bool {
     IS_IN_CALLBACK.get()
 }
 
-/// What the driver calls: a panic must not cross it.
+/// Runs a callback of the driver: a panic must not cross it.
 fn called_by_driver(callback: impl FnOnce()) {
     let before = IS_IN_CALLBACK.replace(true);
-    // Who is called hears of a panic by what is dropped.
+    // A dropped callback shows its receiver that there was a panic.
     let _ = catch_unwind(AssertUnwindSafe(callback));
     IS_IN_CALLBACK.set(before);
 }
@@ -162,7 +162,8 @@ owner!(
 );
 
 owner!(
-    /// A function of a program with its arguments: who sets arguments and enqueues it must be alone with it.
+    /// A function of a program with its arguments: only one thread may set arguments and enqueue it
+    /// at a time.
     Function,
     cl_kernel,
     kernel::release_kernel
@@ -177,8 +178,8 @@ impl Context {
 }
 
 impl Mem {
-    /// `len_bytes` bytes, at least 1, of whatever content, on the devices of a context; `on_host`
-    /// asks for memory that the host reaches without a copy.
+    /// Allocates `len_bytes` bytes, at least 1, uninitialised, on the devices of a context;
+    /// `on_host` requests memory that the host accesses without a copy.
     pub(super) fn new(context: &Context, len_bytes: usize, on_host: bool) -> Result<Self, Code> {
         let mut flags = memory::CL_MEM_READ_WRITE;
         if on_host {
@@ -190,8 +191,8 @@ impl Mem {
         Ok(Self(created?))
     }
 
-    /// A buffer over bytes of the host, which devices read and nobody writes. `owner` owns the
-    /// bytes that `bytes` finds in it, and is dropped when the driver is done with them.
+    /// A buffer over bytes of the host, which devices read and nothing writes. `owner` owns the
+    /// bytes that `bytes` returns, and is dropped when the driver no longer uses them.
     pub(super) fn over<T: Any + Send + Sync>(
         context: &Context,
         owner: T,
@@ -226,7 +227,7 @@ impl Mem {
     }
 }
 
-/// How far a command has come.
+/// The state of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Progress {
     /// Not ended.
@@ -240,7 +241,7 @@ pub(super) enum Progress {
 #[derive(Debug)]
 pub(super) struct Event {
     handle: EventHandle,
-    /// Who wants to hear of it.
+    /// Notified of the end.
     listener: Option<Arc<Listener>>,
 }
 
@@ -258,11 +259,10 @@ impl Event {
         progress(self.handle.0)
     }
 
-    /// Returns when the command has ended.
+    /// Waits until the command has ended.
     pub(super) fn wait(&self) -> Result<(), Code> {
         let waited = event::wait_for_events(&[self.handle.0]);
-        // It has the reason; that one of those waited for has failed is all that the driver says
-        // here, if that.
+        // The status has the cause; this call may only report that a command waited for has failed.
         match self.progress() {
             Progress::Failed(code) => Err(code),
             _ => Ok(waited?),
@@ -283,7 +283,7 @@ impl Event {
                 Some(code) if code < 0 => Err(Code(code)),
                 _ => Ok(()),
             };
-            called_by_driver(|| listener.hear(result));
+            called_by_driver(|| listener.notify(result));
         }
         let listener = Arc::new(Listener {
             then: Mutex::new(Some(Box::new(then))),
@@ -301,14 +301,15 @@ impl Event {
             let waited = self.wait();
             // SAFETY: the driver has not taken it.
             let listener = unsafe { Arc::from_raw(given) };
-            listener.hear(waited);
+            listener.notify(waited);
         }
     }
 
-    /// Tells who listens that the command has failed, if nobody has: PoCL 3.1 calls nobody then.
+    /// Notifies the listener of a failure, if it has not been notified: PoCL 3.1 calls no callback
+    /// then.
     pub(super) fn has_failed(&self, code: Code) {
         if let Some(listener) = &self.listener {
-            listener.hear(Err(code));
+            listener.notify(Err(code));
         }
     }
 }
@@ -327,16 +328,16 @@ fn progress(event: cl_event) -> Progress {
     }
 }
 
-/// What takes the end of a command.
+/// The callback for the end of a command.
 type Then = Box<dyn FnOnce(Result<(), Code>) + Send>;
 
-/// Whoever knows first that a command has ended calls this.
+/// Called once, by the first thread that finds that the command has ended.
 struct Listener {
     then: Mutex<Option<Then>>,
 }
 
 impl Listener {
-    fn hear(&self, ended: Result<(), Code>) {
+    fn notify(&self, ended: Result<(), Code>) {
         // Nothing panics under the lock.
         let then = self
             .then
@@ -355,7 +356,7 @@ impl fmt::Debug for Listener {
     }
 }
 
-/// What a command waits for.
+/// The events that a command waits for.
 #[derive(Debug, Default)]
 pub(super) struct Waits {
     events: Vec<cl_event>,
@@ -384,7 +385,7 @@ impl Waits {
     }
 }
 
-/// Bytes of a buffer that the host reads where they are, until [`Queue::unmap`].
+/// Bytes of a buffer that the host reads in place, until [`Queue::unmap`].
 #[derive(Debug)]
 pub(super) struct Mapped {
     start: *const u8,
@@ -405,7 +406,8 @@ impl Mapped {
 }
 
 impl Queue {
-    /// A queue that executes in the order of events where the device can, else in order.
+    /// Creates a queue that executes in the order of events if the device supports it, otherwise in
+    /// order.
     pub(super) fn new(context: &Context, device: DeviceId) -> Result<Self, Code> {
         let out_of_order = [
             u64::from(command_queue::CL_QUEUE_PROPERTIES),
@@ -426,13 +428,13 @@ impl Queue {
         Ok(command_queue::flush(self.0)?)
     }
 
-    /// Returns when all commands have ended.
+    /// Waits until all commands have ended.
     pub(super) fn finish(&self) -> Result<(), Code> {
         Ok(command_queue::finish(self.0)?)
     }
 
-    /// Copies the bytes that `bytes` finds in `owner` to the start of a buffer. `owner` is dropped
-    /// when that is done.
+    /// Copies the bytes that `bytes` returns to the start of a buffer. `owner` is dropped when the
+    /// copy is done.
     pub(super) fn write<T: Send + 'static>(
         &self,
         to: &Mem,
@@ -462,9 +464,9 @@ impl Queue {
         Ok(event)
     }
 
-    /// Copies the start of a buffer to the bytes that `bytes` finds in `owner`, and hands it to
-    /// `then`: when that is done, on a thread of the driver's, or at once with the reason why
-    /// it cannot be.
+    /// Copies the start of a buffer to the bytes that `bytes` returns, and passes `owner` to
+    /// `then`: when the copy is done, on a thread of the driver, or at once with the error if it
+    /// cannot start.
     pub(super) fn read<T: Send + 'static>(
         &self,
         from: &Mem,
@@ -502,7 +504,7 @@ impl Queue {
         }
     }
 
-    /// Shows the start of a buffer to the host: `then` gets it as [`Self::read`]'s does. The buffer
+    /// Maps the start of a buffer for the host; `then` is called as in [`Self::read`]. The buffer
     /// must live until it is unmapped.
     pub(super) fn map(
         &self,
@@ -642,7 +644,7 @@ impl Function {
         Ok(Self(kernel::create_kernel(program.0, name)?))
     }
 
-    /// Sets an argument of the next launch. The caller is alone with the function.
+    /// Sets an argument of the next launch. No other thread may use the function meanwhile.
     pub(super) fn set(&self, index: u32, value: Value<'_>) -> Result<(), Code> {
         let (len, start) = match value {
             Value::Mem(mem) => (size_of::<cl_mem>(), (&raw const mem.0).cast()),
@@ -661,8 +663,8 @@ impl Program {
         Ok(Self(program::create_program_with_source(context.0, &text)?))
     }
 
-    /// What [`Self::binary`] gave, perhaps of another driver, which then refuses it here or when it
-    /// is built.
+    /// Loads the result of [`Self::binary`]. If it is of another driver, this call or the build
+    /// fails.
     pub(super) fn of_binary(
         context: &Context,
         device: DeviceId,
@@ -684,7 +686,7 @@ impl Program {
         Ok(built?)
     }
 
-    /// What the compiler said.
+    /// The compiler's log.
     pub(super) fn log(&self, device: DeviceId) -> String {
         let log = program::get_program_build_info(self.0, device.0, program::CL_PROGRAM_BUILD_LOG);
         log.map_or_else(|_| String::new(), String::from)
@@ -698,7 +700,7 @@ impl Program {
     }
 }
 
-/// A text for the driver, which cannot have a zero inside.
+/// A C string for the driver, which cannot contain a zero.
 pub(super) fn text(text: &str) -> Result<CString, Code> {
     CString::new(text).map_err(|_| Code(opencl3::error_codes::CL_INVALID_VALUE))
 }

@@ -1,7 +1,7 @@
-//! Memory of a device: who hands it out, what stands in it.
+//! Memory of a device: the allocator and its pool.
 //!
-//! Buffers go back to a pool when their tensors are dropped, although the device may still be using
-//! them: who gets one next has its commands wait for those ([`super::stream`]).
+//! Buffers return to a pool when their tensors are dropped, although the device may still use them:
+//! the commands of the next owner wait for those ([`super::stream`]).
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ use crate::tensor::TensorError;
 /// Smallest buffer, in bytes.
 const UNIT_BYTES: usize = 256;
 
-/// Hands out the memory of one device, up to its capacity.
+/// Allocates the memory of one device, up to its capacity.
 #[derive(Debug)]
 pub(super) struct SyclAllocator {
     name: String,
@@ -42,7 +42,7 @@ pub(super) struct SyclAllocator {
     pool: Arc<Pool>,
     /// Whether the host and the device share memory.
     is_unified: bool,
-    /// Where memory of the host must start then.
+    /// The alignment of host memory that can be shared.
     alignment_bytes: usize,
 }
 
@@ -76,18 +76,18 @@ impl SyclAllocator {
         self.is_unified
     }
 
-    /// Whether the device can work on these bytes of the host where they are.
+    /// Whether the device can use these bytes of the host in place.
     pub(super) fn can_share(&self, bytes: &[u8]) -> bool {
         self.is_unified && bytes.as_ptr().addr().is_multiple_of(self.alignment_bytes)
     }
 
-    /// Whether buffers of the other are of the same driver's context, so that one device copies
+    /// Whether buffers of the other are in the same OpenCL context, so that one device can copy
     /// from the other.
     pub(super) fn shares_context_with(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.context, &other.context)
     }
 
-    /// Memory of whatever content.
+    /// Allocates uninitialised memory.
     pub(super) fn uninitialized(&self, len_bytes: usize) -> Result<Buffer, OutOfMemory> {
         let raw = self.raw(len_bytes)?;
         Ok(Buffer::new(Arc::new(SyclMemory {
@@ -99,8 +99,7 @@ impl SyclAllocator {
         })))
     }
 
-    /// The bytes of a tensor that the host can read, where they are: for a device that shares the
-    /// host's memory.
+    /// Wraps the bytes of a tensor on the host, for a device that shares host memory.
     pub(super) fn over_host(&self, tensor: &Tensor) -> Result<Buffer, KernelError> {
         let len_bytes = tensor.len_bytes();
         tensor.as_bytes()?; // Or there is nothing to read.
@@ -151,8 +150,8 @@ impl SyclAllocator {
             let mem = Mem::new(&self.context, len, self.is_unified)?;
             Ok::<_, super::ffi::Code>(Arc::new(RawBuffer::new(mem, len)))
         };
-        // A driver that has no room may have some when what nobody uses is gone, and may not want
-        // buffers of the class's length.
+        // A driver without free memory may have some after unused buffers are released, or may
+        // reject buffers of the class's length.
         let created = create(class).or_else(|_| {
             drop(self.pool.empty());
             create(class).or_else(|_| create(len_bytes.max(1)))
@@ -179,7 +178,7 @@ impl Allocator for SyclAllocator {
         if len_bytes > 0
             && let Some(memory) = memory_of(&buffer)
         {
-            // A device that is lost says so to whoever reads it.
+            // A lost device reports this to whoever reads the memory.
             self.stream.send_anyway(Command::Zero {
                 of: Arc::clone(&memory.raw),
                 len_bytes,
@@ -198,8 +197,8 @@ impl Allocator for SyclAllocator {
     }
 }
 
-/// Lengths of buffers: eight steps from one power of two to the next, so that a buffer fits many
-/// tensors and wastes an eighth of it at most.
+/// Rounds up the length of a buffer: there are eight steps between two powers of two, so that a
+/// buffer fits many tensors and wastes at most an eighth.
 fn class_bytes(len_bytes: usize) -> usize {
     let step = (len_bytes.checked_next_power_of_two().unwrap_or(UNIT_BYTES) / 16).max(UNIT_BYTES);
     len_bytes
@@ -208,7 +207,7 @@ fn class_bytes(len_bytes: usize) -> usize {
         .unwrap_or(len_bytes)
 }
 
-/// Buffers that nobody has, and how much is out.
+/// Free buffers, and the bytes in use.
 #[derive(Debug)]
 pub(super) struct Pool {
     capacity_bytes: u64,
@@ -220,7 +219,7 @@ struct PoolState {
     /// By length.
     free: BTreeMap<usize, Vec<Arc<RawBuffer>>>,
     free_bytes: u64,
-    /// Of tensors, as they asked.
+    /// Requested bytes of tensors.
     in_use_bytes: u64,
     peak_bytes: u64,
     n_allocations: u64,
@@ -232,7 +231,7 @@ impl Pool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts `len_bytes`; gives what is out where they do not fit.
+    /// Counts `len_bytes`; fails with the bytes in use if they do not fit.
     fn reserve(&self, len_bytes: usize) -> Result<(), u64> {
         let mut state = self.state();
         let before = state.in_use_bytes;
@@ -246,8 +245,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Counts `len_bytes` and takes a buffer of the class, if one is free. What is free and of
-    /// other classes goes as far as it would not fit beside a new one.
+    /// Counts `len_bytes` and takes a free buffer of the class, if there is one. Free buffers of
+    /// other classes are released as far as they would not fit beside a new one.
     fn take(&self, len_bytes: usize, class: usize) -> Result<Option<Arc<RawBuffer>>, u64> {
         self.reserve(len_bytes)?;
         let mut state = self.state();
@@ -266,7 +265,7 @@ impl Pool {
         Ok(None)
     }
 
-    /// Takes out all buffers that nobody has.
+    /// Removes all free buffers.
     fn empty(&self) -> Vec<Arc<RawBuffer>> {
         let mut state = self.state();
         state.free_bytes = 0;
@@ -353,18 +352,18 @@ impl fmt::Debug for SyclMemory {
     }
 }
 
-/// The device's memory behind a buffer, if it is some.
+/// Returns the device memory of a buffer, if it has any.
 pub(super) fn memory_of(buffer: &Buffer) -> Option<&SyclMemory> {
     let memory: &dyn Any = &**buffer.memory()?;
     memory.downcast_ref()
 }
 
-/// Bytes in a device's memory that the host reads where they are.
+/// Bytes in a device's memory that the host reads in place.
 #[derive(Debug)]
 pub(super) struct MappedMemory {
     id: MemoryId,
     mapped: Option<Mapped>,
-    /// The tensor of the device that they are.
+    /// The mapped tensor of the device.
     owner: Option<Buffer>,
     stream: Arc<Stream>,
 }
@@ -393,7 +392,7 @@ impl Memory for MappedMemory {
         self.mapped.as_ref().map(Mapped::bytes)
     }
 
-    /// Readers may be others than the holder of this: the device's tensor stays what it is.
+    /// Others may be reading, too: the device's tensor does not change.
     fn as_host_bytes_mut(&mut self) -> Option<&mut [u8]> {
         None
     }

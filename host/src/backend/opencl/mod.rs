@@ -1,24 +1,24 @@
 //! SYCL devices: OpenCL devices, under the type name that TensorFlow gave them.
 //!
-//! In come device options, out go [`SyclDevice`]s and the registrations of the kernels in
-//! `backend/source`. The OpenCL library is loaded when somebody first asks what devices there are;
-//! a machine without one has none.
+//! The factory turns device options into [`SyclDevice`]s and registers the kernels of
+//! `backend/source`. The OpenCL library is loaded when devices are first listed; a machine without
+//! it has no such device.
 //!
 //! | file | what |
 //! |---|---|
 //! | `discover.rs` | which devices there are |
 //! | `device.rs` | the device |
-//! | `context.rs` | copies into its memory and out of it |
+//! | `context.rs` | copies to and from its memory |
 //! | `memory.rs` | allocator and pool |
 //! | `buffer.rs` | what commands wait for |
-//! | `stream.rs` | the way to the thread that talks to the driver |
-//! | `worker.rs` | that thread: the order of commands, and what fails |
-//! | `ends.rs` | the ends of commands, and who hears of those that failed |
-//! | `order.rs` | which commands have ended, and what has to be waited for |
-//! | `turns.rs` | how far it has come |
+//! | `stream.rs` | the queue of commands, and the thread that calls the driver |
+//! | `worker.rs` | gives commands to the driver: their order and failures |
+//! | `ends.rs` | the ends of commands, and which failures are reported to whom |
+//! | `order.rs` | which commands have ended, and what must be waited for |
+//! | `command_counter.rs` | how many commands the driver has received |
 //! | `program.rs` | compiled programs and their cache |
 //! | `ffi.rs` | all calls into OpenCL |
-//! | `yardstick.rs` | work given straight to the driver, for benchmarks |
+//! | `reference.rs` | work given directly to the driver, for benchmarks |
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -37,6 +37,7 @@ use crate::device::pci_numa_node;
 use crate::names::DeviceName;
 
 mod buffer;
+mod command_counter;
 mod context;
 mod device;
 mod discover;
@@ -46,11 +47,10 @@ mod ffi;
 mod memory;
 mod order;
 mod program;
-mod stream;
-mod turns;
-mod worker;
 #[cfg(feature = "cli")]
-mod yardstick;
+mod reference;
+mod stream;
+mod worker;
 
 #[doc(hidden)]
 pub use context::call_within_a_command;
@@ -58,7 +58,7 @@ pub use device::SyclDevice;
 use discover::DeviceFacts;
 use ffi::Context;
 #[cfg(feature = "cli")]
-pub(crate) use yardstick::Yardstick;
+pub(crate) use reference::Reference;
 
 /// The type of these devices.
 pub const DEVICE_TYPE: &str = "SYCL";
@@ -66,18 +66,19 @@ pub const DEVICE_TYPE: &str = "SYCL";
 /// Priority of their factory, TensorFlow's.
 pub const PRIORITY: i32 = 200;
 
-/// Makes SYCL devices (TensorFlow `SYCLDeviceFactory`): one for each OpenCL device, or exactly as
-/// many as `device_count["SYCL"]` says, which must be there. GPUs come first, CPUs last. Devices of
-/// one platform share an OpenCL context, so that tensors go from one to the other without the host.
+/// The factory of SYCL devices (TensorFlow `SYCLDeviceFactory`). It creates one for each OpenCL
+/// device, or exactly `device_count["SYCL"]`, which must exist. GPUs come first, CPUs last. Devices
+/// of one platform share an OpenCL context, so that tensors are copied between them without the
+/// host.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SyclDeviceFactory;
 
 impl SyclDeviceFactory {
-    /// The devices that options ask for.
+    /// The devices that options request.
     fn wanted(options: &DeviceOptions) -> Result<Vec<DeviceFacts>, DeviceError> {
         let count = options.device_count.get(DEVICE_TYPE).copied();
         let found = match (count, discover::devices()) {
-            // Nobody has asked for any.
+            // No devices were requested.
             (None, Err(DeviceError::Absent { .. })) => return Ok(Vec::new()),
             (_, found) => found?,
         };
@@ -86,9 +87,9 @@ impl SyclDeviceFactory {
         };
         let count = usize::try_from(count).unwrap_or(usize::MAX);
         if count > found.len() {
-            let names: Vec<String> = found.iter().map(DeviceFacts::text).collect();
+            let names: Vec<String> = found.iter().map(DeviceFacts::description).collect();
             return Err(DeviceError::InvalidArgument(format!(
-                "device_count asks for {count} SYCL devices, and OpenCL has {}: {}; ask for fewer",
+                "device_count requests {count} SYCL devices, but OpenCL has {}: {}; request fewer",
                 found.len(),
                 names.join("; ")
             )));
@@ -97,7 +98,7 @@ impl SyclDeviceFactory {
     }
 }
 
-/// Where a card sits, if the system knows.
+/// A card's place in the machine, if the system knows it.
 fn locality(facts: &DeviceFacts, root: &Path) -> DeviceLocality {
     let node = facts
         .pci_address
@@ -113,7 +114,7 @@ impl DeviceFactory for SyclDeviceFactory {
             .zip(&found)
             .map(|(index, facts): (u32, _)| PhysicalDevice {
                 name: format!("/physical_device:{DEVICE_TYPE}:{index}"),
-                description: facts.text(),
+                description: facts.description(),
             });
         Ok(physical.collect())
     }
@@ -134,7 +135,7 @@ impl DeviceFactory for SyclDeviceFactory {
         options: &DeviceOptions,
         prefix: &str,
     ) -> Result<Vec<Arc<dyn Device>>, DeviceError> {
-        // Who wants none need not wait for drivers.
+        // No need to wait for drivers if none are requested.
         if options.device_count.get(DEVICE_TYPE) == Some(&0) {
             return Ok(Vec::new());
         }
@@ -157,8 +158,8 @@ impl DeviceFactory for SyclDeviceFactory {
                     let context = Context::new(&ids).map_err(|code| DeviceError::Failed {
                         device: text.clone(),
                         message: format!(
-                            "{} gives no context: {code}; see what `clinfo` says",
-                            facts.text()
+                            "{} cannot create a context: {code}; check it with `clinfo`",
+                            facts.description()
                         ),
                     })?;
                     let context = Arc::new(context);

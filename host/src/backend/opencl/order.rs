@@ -1,6 +1,6 @@
-//! In which order a device's commands end, as far as that is known. A driver need not be told to
-//! wait for what has ended, nor for what is waited for anyway; each wait costs it about as much as
-//! a small kernel.
+//! The order in which a device's commands end, as far as it is known. The driver need not wait for
+//! what has ended, nor for what is waited for indirectly; each wait costs it about as much as a
+//! small kernel.
 
 use std::mem;
 use std::sync::Arc;
@@ -24,14 +24,14 @@ use crate::device::StepNumber;
 #[derive(Debug)]
 pub(super) struct End {
     pub(super) event: Event,
-    /// Of which device's commands.
+    /// The device of the command.
     device: Arc<Shared>,
     mark: Mark,
     of: Of,
-    /// Set where it has ended badly, once that is known.
+    /// Set if it has failed, once that is known.
     failure: OnceLock<Failure>,
-    /// Whether its device tells of that.
-    is_told: AtomicBool,
+    /// Whether its device reports the failure.
+    is_reported: AtomicBool,
 }
 
 /// What a command is.
@@ -40,11 +40,11 @@ pub(super) enum Of {
     Launch(Work),
     /// Moves or fills memory of the device's.
     Memory,
-    /// Gives the host something: who gets it hears of a failure.
+    /// Copies to the host: the receiver gets its failure.
     Answer,
 }
 
-/// Whose a launch is.
+/// The node and run of a launch.
 #[derive(Debug, Clone)]
 pub(super) struct Work {
     pub(super) site: Arc<LaunchSite>,
@@ -59,13 +59,13 @@ impl End {
         }
     }
 
-    /// Why it has ended badly, if that is known.
+    /// Its failure, if it is known.
     pub(super) fn failure(&self) -> Option<&Failure> {
         self.failure.get()
     }
 
-    /// It has ended badly, with this code: gives why, which is `of_run` if something else of its
-    /// run is the reason.
+    /// Records that it has failed with this code; returns the failure, which is `of_run` if
+    /// something else of its run is the cause.
     pub(super) fn fail(&self, code: Code, of_run: Option<&Failure>) -> &Failure {
         let failure = self.failure.get_or_init(|| {
             of_run.cloned().unwrap_or_else(|| {
@@ -81,10 +81,10 @@ impl End {
         failure
     }
 
-    /// Whether its device is to tell of its having ended badly: not if somebody waits for this very
-    /// command, nor twice.
-    pub(super) fn begins_to_be_told(&self) -> bool {
-        !matches!(self.of, Of::Answer) && !self.is_told.swap(true, Ordering::Relaxed)
+    /// Whether its device is to report its failure: not if a caller waits for this very command,
+    /// nor twice.
+    pub(super) fn begin_report(&self) -> bool {
+        !matches!(self.of, Of::Answer) && !self.is_reported.swap(true, Ordering::Relaxed)
     }
 
     /// Counts the commands of its device.
@@ -93,18 +93,18 @@ impl End {
     }
 }
 
-/// Where an end stands among those of its device.
+/// The position of an end among those of its device.
 #[derive(Debug, Clone, Copy)]
 struct Mark {
     /// Counts commands, from 1.
     number: u64,
-    /// When this has ended well, so have all commands up to this number, or they had failed
-    /// before.
+    /// If this has succeeded, all commands up to this number have ended.
     covers: u64,
 }
 
-/// What a command waits for that comes after some ends, where all commands up to `n_ended` have
-/// ended: ends above the first number. When it has ended well itself, so have all up to the second.
+/// Given the ends that a command comes after, where all commands up to `n_ended` have ended,
+/// returns two numbers: the command waits for ends above the first; if it succeeds, all commands up
+/// to the second have ended.
 fn implied(n_ended: u64, after: &(impl Iterator<Item = Mark> + Clone)) -> (u64, u64) {
     let implied = after.clone().map(|mark| mark.covers).max().unwrap_or(0);
     let implied = implied.max(n_ended);
@@ -116,7 +116,7 @@ fn implied(n_ended: u64, after: &(impl Iterator<Item = Mark> + Clone)) -> (u64, 
     (implied, covers)
 }
 
-/// The order of one device's commands, and what the one at hand waits for.
+/// The order of one device's commands, and what the current command waits for.
 #[derive(Debug)]
 pub(super) struct Order {
     device: Arc<Shared>,
@@ -125,15 +125,15 @@ pub(super) struct Order {
     n_commands: u64,
     /// All commands up to this number have ended.
     n_ended: u64,
-    /// What the command at hand must come after.
+    /// What the current command must come after.
     after: Vec<Arc<End>>,
-    /// What its end says of others.
+    /// What its end implies for others.
     covers: u64,
     waits: Waits,
 }
 
 impl Order {
-    /// Of the commands of one more device.
+    /// The order of the commands of one more device.
     pub(super) fn new(device: Arc<Shared>, is_alone: bool) -> Self {
         Self {
             device,
@@ -146,14 +146,14 @@ impl Order {
         }
     }
 
-    /// Begins with another command.
+    /// Starts the next command.
     pub(super) fn clear(&mut self) {
         self.after.clear();
         self.waits.clear();
         self.covers = self.n_ended;
     }
 
-    /// The command at hand comes after this end.
+    /// Makes the current command come after this end.
     pub(super) fn come_after(&mut self, end: &Arc<End>) {
         let is_there = |other: &Arc<End>| Arc::ptr_eq(other, end);
         if !self.is_known_to_have_ended(end) && !self.after.iter().any(is_there) {
@@ -161,9 +161,9 @@ impl Order {
         }
     }
 
-    /// Asks the driver about the ends that the command at hand comes after, and forgets those that
-    /// are there. Gives those that have ended badly: there may be nothing to read, and PoCL 3.1
-    /// never begins with a command that is told to wait for one.
+    /// Polls the ends that the current command comes after, and removes those that have ended.
+    /// Returns the failed ones: there may be nothing to read, and PoCL 3.1 never starts a command
+    /// that waits for one.
     pub(super) fn look(&mut self, queue: &Queue) -> SmallVec<[(Arc<End>, Code); 2]> {
         let mut failed = SmallVec::new();
         let mut after = mem::take(&mut self.after);
@@ -188,7 +188,7 @@ impl Order {
                     }
                 }
             });
-            // One that has failed says nothing of those before it.
+            // A failed command implies nothing about those before it.
             if failed.len() == n_failed {
                 break;
             }
@@ -200,7 +200,7 @@ impl Order {
     fn progress(&self, end: &End, queue: &Queue) -> Progress {
         let progress = end.event.progress();
         if progress == Progress::Pending && self.is_alone && !self.is_own(end) {
-            // What it waits for may wait for what has not been started here.
+            // It may wait for commands that have not been flushed here.
             let _ = queue.flush();
             return match end.event.wait() {
                 Ok(()) => Progress::Done,
@@ -223,8 +223,7 @@ impl Order {
         own.map(|end| end.mark)
     }
 
-    /// What the driver is told to wait for before the command at hand, of which [`Self::look`] has
-    /// been asked.
+    /// The events that the driver waits for before the current command; call [`Self::look`] first.
     pub(super) fn waits(&mut self) -> &Waits {
         self.waits.clear();
         let (implied, covers) = implied(self.n_ended, &self.own_marks(&self.after));
@@ -237,12 +236,12 @@ impl Order {
         &self.waits
     }
 
-    /// The number of the command at hand, if the driver takes it.
+    /// The number of the current command, if the driver accepts it.
     pub(super) fn number(&self) -> u64 {
         self.n_commands + 1
     }
 
-    /// The end of the command at hand, which the driver has taken.
+    /// Returns the end of the current command, which the driver has accepted.
     pub(super) fn end(&mut self, event: Event, of: Of) -> Arc<End> {
         self.n_commands += 1;
         Arc::new(End {
@@ -254,22 +253,22 @@ impl Order {
             },
             of,
             failure: OnceLock::new(),
-            is_told: AtomicBool::new(false),
+            is_reported: AtomicBool::new(false),
         })
     }
 
-    /// Whether a command has ended, as far as this knows without asking the driver.
+    /// Whether a command is known to have ended, without polling the driver.
     pub(super) fn is_known_to_have_ended(&self, end: &End) -> bool {
         self.is_own(end) && end.mark.number <= self.n_ended
     }
 
-    /// The same, asking it about commands of other devices.
+    /// The same, polling the driver for commands of other devices.
     pub(super) fn has_ended(&self, end: &End) -> bool {
         self.is_known_to_have_ended(end)
             || (!self.is_own(end) && end.event.progress() != Progress::Pending)
     }
 
-    /// One of this device's commands has ended; `is_well`: without an error.
+    /// Records that a command of this device has ended; `is_well`: without an error.
     pub(super) fn note_end(&mut self, end: &End, is_well: bool) {
         if is_well {
             self.n_ended = self.n_ended.max(end.mark.covers);

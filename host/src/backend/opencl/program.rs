@@ -1,4 +1,4 @@
-//! Programs: compiled once per device, driver and source, and kept.
+//! Programs: compiled once per device, driver and source, and cached.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -29,7 +29,7 @@ use crate::trace::targets;
 /// The start of the names of cached programs.
 const CACHE_KIND: &str = "program";
 
-/// Characters of a compiler's messages that an error shows.
+/// Maximum length of a compiler's log in an error, in characters.
 const LOG_CHARS_MAX: usize = 4000;
 
 /// The programs of one device.
@@ -53,17 +53,17 @@ struct Built {
 pub(super) struct SyclFunction {
     name: String,
     /// Names the program, too, for messages.
-    text: String,
+    label: String,
     context: Arc<Context>,
     handle: Mutex<Handle>,
 }
 
-/// A function with its arguments. Those that stay the same from launch to launch are not set again:
-/// to set one costs a driver a tenth of a launch.
+/// A function with its arguments. Unchanged arguments are not set again: setting one costs the
+/// driver a tenth of a launch.
 #[derive(Debug)]
 pub(super) struct Handle {
     function: ffi::Function,
-    /// What was set last, by index; empty where that was no plain value.
+    /// The values set last, by index; empty for anything but a plain value.
     values: Vec<SmallVec<[u8; 8]>>,
 }
 
@@ -80,7 +80,7 @@ impl Handle {
         Ok(())
     }
 
-    /// Sets what is no plain value.
+    /// Sets anything but a plain value.
     pub(super) fn set(&mut self, index: u32, value: Value<'_>) -> Result<(), ffi::Code> {
         self.last(index).clear();
         self.function.set(index, value)
@@ -100,14 +100,14 @@ impl Handle {
 }
 
 impl SyclFunction {
-    /// The function, for setting its arguments and enqueuing it: one at a time.
+    /// Locks the function, to set its arguments and enqueue it.
     pub(super) fn handle(&self) -> MutexGuard<'_, Handle> {
         self.handle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The function and its program.
-    pub(super) fn text(&self) -> &str {
-        &self.text
+    pub(super) fn label(&self) -> &str {
+        &self.label
     }
 
     pub(super) fn is_of(&self, context: &Arc<Context>) -> bool {
@@ -137,7 +137,7 @@ impl Programs {
         }
     }
 
-    /// A function of a program, which is built if it has not been.
+    /// Returns a function of a program; builds the program if necessary.
     pub(super) fn function(
         &self,
         source: &ProgramSource,
@@ -157,14 +157,14 @@ impl Programs {
             }
         };
         let no_such = |code: ffi::Code| {
-            self.refused(source, format!("function `{name}` cannot be had: {code}"))
+            self.refused(source, format!("function `{name}` is unavailable: {code}"))
         };
         let handle = ffi::text(name)
             .and_then(|name| ffi::Function::new(&program, &name))
             .map_err(no_such)?;
         let function = Arc::new(SyclFunction {
             name: name.to_owned(),
-            text: format!("{name} of {source}"),
+            label: format!("{name} of {source}"),
             context: Arc::clone(&self.context),
             handle: Mutex::new(Handle {
                 function: handle,
@@ -183,7 +183,7 @@ impl Programs {
         let key = self.key(&text);
         let cached = self.cache.as_ref().and_then(|cache| cache.read(&key));
         if let Some(binary) = cached {
-            // A driver may refuse what another version of it has made; then there is the source.
+            // A driver may reject a binary of another version of itself; then the source is used.
             let program = Program::of_binary(&self.context, self.facts.id, &binary);
             let loaded = program.and_then(|program| {
                 program.build(self.facts.id, c"")?;
@@ -196,7 +196,7 @@ impl Programs {
                     device = self.name,
                     program = %source,
                     %code,
-                    "the driver does not take its cached program, which is compiled again"
+                    "the driver rejects its cached program; it is compiled again"
                 ),
             }
         }
@@ -216,7 +216,7 @@ impl Programs {
                     device = self.name,
                     program = %source,
                     problem,
-                    "a compiled program is not kept"
+                    "a compiled program is not cached"
                 );
             }
         }
@@ -226,8 +226,8 @@ impl Programs {
     fn build_spirv(&self, source: &ProgramSource, module: &[u8]) -> Result<Program, KernelError> {
         if !self.facts.takes_spirv {
             return Err(KernelError::Unimplemented(format!(
-                "{source}: {} takes no SPIR-V; give the kernel as source, or use a driver that takes it",
-                self.facts.text()
+                "{source}: {} does not accept SPIR-V; pass the kernel as source, or use a driver that accepts SPIR-V",
+                self.facts.description()
             )));
         }
         let program = Program::of_spirv(&self.context, module)
@@ -254,7 +254,7 @@ impl Programs {
         .into()
     }
 
-    /// What stands before the source: its macros, the prelude.
+    /// The text before the source: its macros and the prelude.
     fn head(source: &ProgramSource) -> String {
         let mut head = String::new();
         for (name, value) in &source.defines {

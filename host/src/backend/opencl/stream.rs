@@ -1,13 +1,12 @@
-//! The way to the thread that gives a device its commands, and the order in which the device may
+//! The queue to the thread that gives a device its commands, and the order in which the device may
 //! execute them.
 //!
-//! In go commands from any thread, out go calls of the driver: from a thread of the device's, or
-//! from one that waits for the end of a command anyway, or would have to wake that thread for
-//! little. A driver may execute inside the call that enqueues (PoCL's `basic` does); the executor's
-//! threads are not held up by that. Commands wait for each other through their buffers: who reads
-//! one waits for who wrote it, who writes one waits for everybody before. That also orders the
-//! lives of a buffer that goes back to the pool while commands that use it are still to be
-//! executed.
+//! Any thread sends commands. The device's thread passes them to the driver; so does a thread that
+//! waits for the end of a command anyway, or that would have to wake the device's thread for little
+//! work. A driver may execute inside of the call that enqueues (PoCL's `basic` does); this does not
+//! block the executor's threads. Commands wait for each other through their buffers: a reader waits
+//! for the last writer, a writer waits for all commands before it. This also covers a buffer that
+//! returns to the pool while commands that use it are still to be executed.
 
 use std::cell::Cell;
 use std::fmt;
@@ -28,6 +27,7 @@ use std::time::Instant;
 use smallvec::SmallVec;
 
 use super::buffer::RawBuffer;
+use super::command_counter::CommandCounter;
 use super::ends::Ends;
 use super::ffi::Code;
 use super::ffi::Context;
@@ -35,7 +35,6 @@ use super::ffi::Mapped;
 use super::ffi::Queue;
 use super::ffi::is_driver_thread;
 use super::program::SyclFunction;
-use super::turns::Turns;
 use super::worker::Worker;
 use crate::device::DeviceError;
 use crate::device::LaunchSite;
@@ -48,15 +47,16 @@ use crate::tensor::Tensor;
 pub(super) enum Argument {
     Read(Arc<RawBuffer>),
     Write(Arc<RawBuffer>),
-    Word([u8; 4]),
+    Scalar([u8; 4]),
     Long([u8; 8]),
     Bytes(Box<[u8]>),
     Local(usize),
-    /// Two: where the function says that its inputs are wrong, which is then the error.
+    /// Two arguments: the fault flag of a function that checks its inputs, and the error if they
+    /// are wrong.
     Fault(Arc<str>),
 }
 
-/// Takes a copy of a tensor, or why there is none.
+/// Receives the copy of a tensor, or the error.
 pub(super) type Copied = Box<dyn FnOnce(Result<Arrived, DeviceError>) + Send>;
 
 /// Where the bytes of a tensor have arrived.
@@ -71,14 +71,14 @@ pub(super) enum Arrived {
 /// A tensor of another device, on its way to this one.
 #[derive(Debug)]
 pub(super) struct Source {
-    /// The other device's stream, and how far it must have come: it makes what is read.
+    /// The other device's stream, and the number of the command that writes what is read.
     pub(super) after: (Arc<Shared>, u64),
-    /// Keeps the buffer from the other device's pool until it knows who reads it: the order of
-    /// commands holds for one device only.
+    /// Keeps the buffer out of the other device's pool until that knows its reader: the order of
+    /// commands holds within one device only.
     pub(super) owner: Buffer,
 }
 
-/// What the device shall do.
+/// A command for the device.
 pub(super) enum Command {
     Launch {
         site: Arc<LaunchSite>,
@@ -115,40 +115,40 @@ pub(super) enum Command {
     Unmap {
         of: Arc<RawBuffer>,
         mapped: Mapped,
-        /// The tensor whose bytes the host has read: its buffer must not be another's before.
+        /// The tensor whose bytes the host has read: its buffer must not be reused before.
         owner: Buffer,
     },
-    /// Wait for everything before; tell what failed in a run, or in any.
+    /// Wait for all commands before; report the failures of a run, or of any.
     Finish {
         step: Option<StepNumber>,
         done: Box<dyn FnOnce(Result<(), DeviceError>) + Send>,
     },
 }
 
-/// The way to a device's thread.
+/// The queue to a device's thread.
 #[derive(Debug)]
 pub(super) struct Stream {
     lane: Arc<Lane>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// How often the thread looks at what is under way when there are no commands: a driver may tell
-/// nobody that a command has failed.
+/// How often the idle thread polls what is under way: some drivers do not report that a command has
+/// failed.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// How long the thread looks busily for the next command: waking it takes about as long.
+/// How long the thread spins for the next command: waking it takes about as long.
 const SPIN: Duration = Duration::from_micros(10);
 
-/// Where commands are until they are given to the driver, and who does that: the thread, or
-/// somebody who waits for them anyway.
+/// Holds commands until they are given to the driver, by the thread or by another that waits for
+/// them anyway.
 #[derive(Debug)]
 struct Lane {
     shared: Arc<Shared>,
     inbox: Mutex<Inbox>,
     has_mail: Condvar,
-    /// Commands in the inbox, for who looks busily.
+    /// Number of commands in the inbox, for spinning.
     n_waiting: AtomicUsize,
-    /// Whoever holds this takes commands out of the inbox, and executes them in their order.
+    /// The holder of this lock takes commands out of the inbox, and executes them in order.
     worker: Mutex<Worker>,
     /// The worker's.
     ends: Ends,
@@ -157,21 +157,21 @@ struct Lane {
 #[derive(Debug, Default)]
 struct Inbox {
     commands: Vec<Command>,
-    /// All that have ever been sent.
+    /// Number of commands ever sent.
     n_sent: u64,
     /// There will be no more.
     is_closed: bool,
-    /// Nobody executes them any more, for somebody has died of a bug over them.
+    /// A panic has ended the execution of commands.
     is_dead: bool,
     /// The thread wants to be woken.
     is_asleep: bool,
 }
 
 impl Drop for Stream {
-    /// Returns when the thread has ended, and with it the device's work: a process that exits takes
-    /// the driver apart, which must not be at work then. On a thread of the driver's, or on
-    /// this thread itself, that would wait for itself, as it might within a command of another
-    /// device: this one may copy from that, and so wait until it has executed that very command.
+    /// Waits for the thread, and with it for the device's work: a process that exits unloads the
+    /// driver, which must be idle then. A thread of the driver, or this thread itself, must not
+    /// wait, as it would wait for itself. The same may happen within a command of another device:
+    /// this device may copy from that one, and so wait for that very command.
     fn drop(&mut self) {
         self.lane.inbox().is_closed = true;
         self.lane.has_mail.notify_one();
@@ -192,14 +192,14 @@ impl Lane {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts a command into the inbox, for somebody to execute, and gives its number.
+    /// Puts a command into the inbox, and returns its number.
     fn post(&self, command: Command, wakes: bool) -> u64 {
         let mut inbox = self.inbox();
         inbox.n_sent += 1;
         let number = inbox.n_sent;
         if inbox.is_dead {
             drop(inbox);
-            // What it owns says that nothing comes of it, and may send another one.
+            // Dropping its contents reports that it is not executed, and may send another command.
             drop(command);
             return number;
         }
@@ -214,10 +214,10 @@ impl Lane {
         number
     }
 
-    /// Executes a command at once if the thread sleeps and nobody else is at work; gives it back
-    /// otherwise.
+    /// Executes a command at once if the thread sleeps and no other thread executes; otherwise
+    /// returns it.
     fn take_at_once(&self, command: Command) -> Option<Command> {
-        // A driver that calls may hold locks that this would want.
+        // A driver that calls back may hold locks that this needs.
         if is_driver_thread() {
             return Some(command);
         }
@@ -247,7 +247,7 @@ impl Lane {
         self.at_work(Worker::finish_all);
     }
 
-    /// Does something as the one who executes commands.
+    /// Runs `work` as the thread that executes commands.
     fn at_work(&self, work: impl FnOnce(&mut Worker)) {
         let _dead = DeadIfPanicking(self);
         let _at_work = AtWork::begin();
@@ -256,7 +256,7 @@ impl Lane {
         work(&mut worker);
     }
 
-    /// Returns when there are commands, `true`, or will be none.
+    /// Waits until there are commands (`true`) or the queue is closed (`false`).
     fn wait(&self) -> bool {
         let started = Instant::now();
         while started.elapsed() < SPIN {
@@ -287,7 +287,7 @@ impl Lane {
         !inbox.commands.is_empty()
     }
 
-    /// Executes commands until there are none, or so many of the device's are done.
+    /// Executes commands until there are none, or until `n_done` are done.
     fn execute_until(&self, n_done: u64) {
         self.at_work(|worker| self.execute_all(worker, n_done));
     }
@@ -306,7 +306,7 @@ impl Lane {
             let is_empty = self.n_waiting.load(Ordering::Relaxed) == 0;
             if is_empty || self.shared.given.has_done(n_done) {
                 worker.flush();
-                // Who has posted more has woken the thread, or comes here.
+                // The sender of further commands has woken the thread, or executes them itself.
                 return;
             }
         }
@@ -317,7 +317,7 @@ thread_local! {
     static IS_AT_WORK: Cell<bool> = const { Cell::new(false) };
 }
 
-/// While this lives, its thread executes commands of some device's, or waits to.
+/// While this exists, its thread executes commands of a device, or waits to.
 struct AtWork {
     was: bool,
 }
@@ -336,7 +336,7 @@ impl Drop for AtWork {
     }
 }
 
-/// Who waits for commands hears that nobody executes them, if somebody dies over them.
+/// Ends the waits of others if the executing thread panics.
 struct DeadIfPanicking<'a>(&'a Lane);
 
 impl Drop for DeadIfPanicking<'_> {
@@ -360,14 +360,14 @@ impl Drop for DeadIfPanicking<'_> {
 pub(super) struct Shared {
     pub(super) device: String,
     /// Commands that have been given to the driver.
-    pub(super) given: Turns,
-    /// Set once the device does not answer any more, or nobody gives it commands.
+    pub(super) given: CommandCounter,
+    /// Set once the device no longer answers, or its thread has ended.
     lost: Mutex<Option<DeviceError>>,
 }
 
 impl Stream {
     /// `is_alone`: commands cannot wait for events of other queues. Starts the thread, which ends
-    /// when this is dropped and everything is done.
+    /// when this is dropped and all commands are done.
     pub(super) fn start(
         device: &str,
         context: Arc<Context>,
@@ -376,7 +376,7 @@ impl Stream {
     ) -> Result<Self, DeviceError> {
         let shared = Arc::new(Shared {
             device: device.to_owned(),
-            given: Turns::default(),
+            given: CommandCounter::default(),
             lost: Mutex::default(),
         });
         let worker = Worker::new(context, queue, is_alone, Arc::clone(&shared));
@@ -397,7 +397,7 @@ impl Stream {
             })
             .map_err(|error| DeviceError::Failed {
                 device: device.to_owned(),
-                message: format!("there is no thread for its commands: {error}"),
+                message: format!("cannot start the thread for its commands: {error}"),
             })?;
         Ok(Self {
             lane,
@@ -405,16 +405,15 @@ impl Stream {
         })
     }
 
-    /// Gives the device a command.
+    /// Sends a command to the device.
     ///
     /// # Errors
-    /// [`DeviceError::Lost`] when it does not answer any more.
+    /// [`DeviceError::Lost`] if it no longer answers.
     pub(super) fn send(&self, command: Command) -> Result<(), DeviceError> {
         self.try_send(command).map_err(|(_, lost)| lost)
     }
 
-    /// The same for a command that takes the driver no longer than waking the thread takes, which
-    /// is let sleep.
+    /// The same for a command that takes no longer than waking the thread, which is not woken.
     ///
     /// # Errors
     /// As [`Self::send`].
@@ -426,8 +425,8 @@ impl Stream {
         Ok(())
     }
 
-    /// The same for a command whose end the caller waits for, and so executes all commands up to
-    /// it: to have them executed would take two threads that wake each other.
+    /// The same for a command whose end the caller waits for. The caller executes all commands up
+    /// to it: two threads would only wake each other.
     ///
     /// # Errors
     /// As [`Self::send`].
@@ -438,7 +437,7 @@ impl Stream {
         Ok(())
     }
 
-    /// The same as [`Self::send`], giving the command back.
+    /// Like [`Self::send`], but returns the command on failure.
     pub(super) fn try_send(&self, command: Command) -> Result<(), (Box<Command>, DeviceError)> {
         match self.lane.shared.check() {
             Ok(()) => {
@@ -449,9 +448,9 @@ impl Stream {
         }
     }
 
-    /// The same as [`Self::execute`], giving the command back, for a command that does not wait for
-    /// the device itself: returns when the device has done everything, with the help of this
-    /// thread where the driver wants some.
+    /// Like [`Self::execute`], but returns the command on failure, for a command that does not wait
+    /// for the device itself. Returns when the device has done all commands, with this thread's
+    /// help if the driver needs it.
     pub(super) fn try_execute_and_finish(
         &self,
         command: Command,
@@ -467,26 +466,26 @@ impl Stream {
         }
     }
 
-    /// The same as [`Self::send`] for what must be told also to a device that does not answer: what
-    /// is dropped, and what waits for an end.
+    /// Like [`Self::send`], for commands that must also reach a device that does not answer: drops,
+    /// and waits for an end.
     pub(super) fn send_anyway(&self, command: Command) {
         self.lane.post(command, true);
     }
 
-    /// What has been sent so far, for a command of another device that must come after it.
+    /// The number of commands sent so far, for a command of another device that must come after
+    /// them.
     pub(super) fn now(&self) -> (Arc<Shared>, u64) {
         (Arc::clone(&self.lane.shared), self.lane.inbox().n_sent)
     }
 }
 
 impl Shared {
-    /// Whoever executes commands has died of a bug.
+    /// The thread that executes commands has panicked.
     fn note_death(&self) {
         let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
         lost.get_or_insert_with(|| DeviceError::Failed {
             device: self.device.clone(),
-            message: "a panic, which is a bug, has ended its work; build the session anew"
-                .to_owned(),
+            message: "a panic (a bug) has ended its work; build a new session".to_owned(),
         });
     }
 
@@ -495,7 +494,7 @@ impl Shared {
         lost.clone().map_or(Ok(()), Err)
     }
 
-    /// The error for a code of the driver's.
+    /// Converts a driver's code to an error.
     pub(super) fn error(&self, site: Option<&LaunchSite>, doing: &str, code: Code) -> DeviceError {
         let error = self.describe(site, doing, code);
         if matches!(error, DeviceError::Lost { .. }) {

@@ -1,5 +1,5 @@
-//! Gives a driver a device's commands: their order by the buffers that they use, what failed, what
-//! is wrong with inputs.
+//! Gives a driver a device's commands: orders them by the buffers that they use, and reports
+//! failures and wrong inputs.
 
 use std::iter;
 use std::mem;
@@ -32,22 +32,22 @@ use crate::device::StepNumber;
 use crate::tensor::Buffer;
 use crate::tensor::Tensor;
 
-/// Commands after which the driver hears that it may begin, although more are coming.
+/// Number of commands after which the driver is flushed, although more are coming.
 const COMMANDS_PER_FLUSH: u32 = 64;
 
-/// Launches under way are looked at whenever there are a multiple of so many.
+/// Launches under way are polled whenever their number is a multiple of this.
 const LOOK_EVERY: usize = 64;
 
-/// Launches between two looks at whether one has found its inputs wrong.
+/// Launches between two checks of the fault flags.
 const FAULTS_MAX: usize = 1024;
 
-/// A word for each of them.
+/// Bytes of the flags: a u32 for each.
 const FAULTS_BYTES: usize = 4 * FAULTS_MAX;
 
-/// The code for a read that nobody has heard of again.
+/// The code for a read whose callback was dropped.
 const NOTHING_READ: i32 = opencl3::error_codes::CL_OUT_OF_RESOURCES;
 
-/// Whoever executes commands has this.
+/// The state of the thread that executes commands.
 #[derive(Debug)]
 pub(super) struct Worker {
     queue: Queue,
@@ -58,11 +58,11 @@ pub(super) struct Worker {
     faults: Faults,
 }
 
-/// Where functions say that their inputs are wrong, since the last look.
+/// The fault flags since the last check.
 #[derive(Debug)]
 struct Faults {
     context: Arc<Context>,
-    /// A word for each, 0 until something is wrong; made when the first asks for one.
+    /// A u32 flag for each launch, 0 until its inputs are wrong; allocated when first needed.
     flags: Option<Arc<RawBuffer>>,
     used: Vec<(Work, Arc<str>)>,
 }
@@ -98,7 +98,7 @@ impl Worker {
         }
     }
 
-    /// Waits for what is under way. What has failed says so to those who ask for it.
+    /// Waits for the commands under way. Failures are reported to those who ask.
     pub(super) fn finish_all(&mut self) {
         self.n_unflushed = 0;
         let finished = self.queue.finish();
@@ -108,7 +108,7 @@ impl Worker {
         }
     }
 
-    /// Lets the driver begin.
+    /// Flushes the driver's queue.
     pub(super) fn flush(&mut self) {
         if mem::take(&mut self.n_unflushed) > 0
             && let Err(code) = self.queue.flush()
@@ -117,7 +117,7 @@ impl Worker {
         }
     }
 
-    /// What may not have ended, for who has no time to wait for the worker.
+    /// The commands that may not have ended, for threads that cannot wait for the worker.
     pub(super) fn ends(&self) -> Ends {
         self.ends.clone()
     }
@@ -134,7 +134,7 @@ impl Worker {
         failure
     }
 
-    /// What the command at hand comes after; an error if there will be nothing to read.
+    /// Sets what the current command comes after; fails if there will be nothing to read.
     fn come_after<'a>(
         &mut self,
         mut reads: impl Iterator<Item = &'a RawBuffer> + Clone,
@@ -152,11 +152,11 @@ impl Worker {
             if self.order.is_own(&end) {
                 self.ends.has_failed(&end, code);
             } else {
-                // Its own device remembers it.
+                // Its own device records it.
                 end.fail(code, None);
             }
         }
-        // One that has failed need not be what is read, but may be.
+        // The failed command need not be what is read, but may be.
         reads.try_for_each(RawBuffer::is_there)
     }
 
@@ -193,7 +193,7 @@ impl Worker {
                 source,
             } => {
                 if let Some(source) = &source {
-                    // The other device may be waiting for what has been given to this one.
+                    // The other device may be waiting for commands of this one.
                     self.flush();
                     let (other, n_sent) = &source.after;
                     other.given.wait(*n_sent);
@@ -236,7 +236,7 @@ impl Worker {
         }
     }
 
-    /// Notes that `to` is written until the command's end; gives that.
+    /// Records that `to` is written until the command's end, and returns that end.
     fn wrote(
         &mut self,
         outcome: Result<Event, Code>,
@@ -284,8 +284,8 @@ impl Worker {
             _ => None,
         });
         if let Err(failure) = self.come_after(inputs, outputs()) {
-            // What depends on work that failed fails with it. Who has heard of that may have been
-            // another run.
+            // A launch that depends on failed work fails with it. The failure may have been
+            // reported to another run only.
             self.ends
                 .remember(Whose::of(Some(&work)), failure.of_others());
             outputs().for_each(|output| output.is_not_written(&failure));
@@ -301,7 +301,7 @@ impl Worker {
                     Argument::Read(buffer) | Argument::Write(buffer) => {
                         function.set(index - 1, Value::Mem(&buffer.mem))
                     }
-                    Argument::Word(bytes) => function.set_value(index - 1, bytes),
+                    Argument::Scalar(bytes) => function.set_value(index - 1, bytes),
                     Argument::Long(bytes) => function.set_value(index - 1, bytes),
                     Argument::Bytes(bytes) => function.set_value(index - 1, bytes),
                     Argument::Local(len_bytes) => function.set(index - 1, Value::Local(*len_bytes)),
@@ -324,7 +324,7 @@ impl Worker {
         let end = match launched {
             Ok(event) => self.ended(event, Of::Launch(work)),
             Err(code) => {
-                let doing = format!("launching `{}`", function.text());
+                let doing = format!("launching `{}`", function.label());
                 let failure = self.failed(Some(&work), &doing, code);
                 outputs().for_each(|output| output.is_not_written(&failure));
                 return;
@@ -340,7 +340,7 @@ impl Worker {
         }
     }
 
-    /// The end of a command that the driver has taken.
+    /// Adds the end of a command that the driver has accepted.
     fn ended(&mut self, event: Event, of: Of) -> Arc<End> {
         let end = self.order.end(event, of);
         let n_in_flight = self.ends.push(Arc::clone(&end));
@@ -350,7 +350,7 @@ impl Worker {
         end
     }
 
-    /// A word for a launch that may find its inputs wrong, and waits for its being 0.
+    /// Returns a fault flag for a launch, which waits until the flag is 0.
     fn fault_slot(
         &mut self,
         work: &Work,
@@ -398,8 +398,8 @@ impl Worker {
         Ok((flags, slot))
     }
 
-    /// Whether a function has said that its inputs are wrong, when all have ended. The words are 0
-    /// again afterwards.
+    /// Checks whether a function has reported wrong inputs, after all have ended, and resets the
+    /// flags to 0.
     fn look_at_faults(&mut self) -> Result<(), Code> {
         let Some(flags) = self
             .faults
@@ -411,12 +411,12 @@ impl Worker {
         };
         self.order.clear();
         let (sender, receiver) = mpsc::channel();
-        let words = vec![0u8; FAULTS_BYTES];
+        let values = vec![0u8; FAULTS_BYTES];
         let then = move |read| drop(sender.send(read));
         let waits = self.order.waits();
         let read = self
             .queue
-            .read(&flags.mem, words, |words| &mut words[..], waits, then);
+            .read(&flags.mem, values, |values| &mut values[..], waits, then);
         self.queue.finish()?;
         if let Some(read) = read
             && let Progress::Failed(code) = read.progress()
@@ -424,15 +424,15 @@ impl Worker {
             read.has_failed(code);
         }
         // The callback comes from a thread of the driver's, soon if not yet.
-        let words: Vec<u8> = receiver.recv().unwrap_or(Err(Code(NOTHING_READ)))?;
+        let values: Vec<u8> = receiver.recv().unwrap_or(Err(Code(NOTHING_READ)))?;
         self.order.clear();
         let waits = self.order.waits();
         let zeroed = self.queue.zero(&flags.mem, FAULTS_BYTES, waits)?;
         flags.is_written_until(&self.ended(zeroed, Of::Memory));
         self.n_unflushed += 1;
         let used = mem::take(&mut self.faults.used);
-        for ((work, message), word) in used.iter().zip(words.chunks_exact(4)) {
-            if word != [0; 4] {
+        for ((work, message), value) in used.iter().zip(values.chunks_exact(4)) {
+            if value != [0; 4] {
                 let failure = Failure::new(DeviceError::Input {
                     device: self.shared.device.clone(),
                     node: work.site.node.clone(),
@@ -445,8 +445,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Forgets commands that have ended. Asks the driver as little as that allows: one of the
-    /// middle may tell of all before it.
+    /// Removes commands that have ended. It polls the driver as little as possible: one command of
+    /// the middle may cover all before it.
     pub(super) fn look_at_ends(&mut self) {
         loop {
             let middle = self.ends.middle();
@@ -490,9 +490,9 @@ impl Worker {
 
     fn read(&mut self, from: &RawBuffer, to: Buffer, done: Copied) {
         if let Err(failure) = self.come_after(iter::once(from), iter::empty()) {
-            return done(Err(failure.tell()));
+            return done(Err(failure.report()));
         }
-        let then = self.telling(from, |to| done(to.map(Arrived::Copied)));
+        let then = self.reporting(from, |to| done(to.map(Arrived::Copied)));
         let waits = self.order.waits();
         let event = self.queue.read(&from.mem, to, buffer_bytes, waits, then);
         self.reads(from, event);
@@ -500,9 +500,9 @@ impl Worker {
 
     fn map(&mut self, of: &RawBuffer, len_bytes: usize, done: Copied) {
         if let Err(failure) = self.come_after(iter::once(of), iter::empty()) {
-            return done(Err(failure.tell()));
+            return done(Err(failure.report()));
         }
-        let then = self.telling(of, |mapped| done(mapped.map(Arrived::Mapped)));
+        let then = self.reporting(of, |mapped| done(mapped.map(Arrived::Mapped)));
         let waits = self.order.waits();
         let event = self.queue.map(&of.mem, len_bytes, waits, then);
         self.reads(of, event);
@@ -516,9 +516,9 @@ impl Worker {
         }
     }
 
-    /// What takes the end of a copy and says why it failed: the launch of the same run that failed
-    /// before, if that is the reason, else who wrote what is copied.
-    fn telling<T, D>(
+    /// Wraps the callback of a copy so that it receives the cause of a failure: an earlier failed
+    /// launch of the same run if that is the cause, otherwise the writer of what is copied.
+    fn reporting<T, D>(
         &self,
         from: &RawBuffer,
         done: D,
@@ -533,7 +533,7 @@ impl Worker {
                 let reason = writer.and_then(|writer| ends.reason(&writer, number));
                 reason.map_or_else(
                     || shared.error(None, "copying to the host", code),
-                    |failure| failure.tell(),
+                    |failure| failure.report(),
                 )
             }));
         }
@@ -546,18 +546,18 @@ impl Worker {
         let finished = finished.and_then(|()| self.look_at_faults());
         // It names the node, if it is one.
         if let Some(failure) = self.ends.take_failure(step) {
-            return Err(failure.tell());
+            return Err(failure.report());
         }
         finished.map_err(|code| self.shared.error(None, "finishing its work", code))
     }
 }
 
-/// What the host reads of a tensor, which has been looked at before it was sent here.
+/// The bytes of a tensor on the host, which was checked before it was sent here.
 fn tensor_bytes(tensor: &Tensor) -> &[u8] {
     tensor.as_bytes().unwrap_or_default()
 }
 
-/// Where the host writes in a buffer that nobody else has.
+/// The bytes of a buffer that only the host uses.
 fn buffer_bytes(buffer: &mut Buffer) -> &mut [u8] {
     buffer.as_host_bytes_mut().unwrap_or_default()
 }

@@ -1,4 +1,5 @@
-// Along one axis of `[outer, n, inner]`: where the extreme is, running sums and products.
+// Functions along one axis of `[outer, n, inner]`: the position of the extreme, running sums and
+// running products.
 
 #ifdef LARGEST
 #define BEYOND(a, b) ((a) > (b))
@@ -6,12 +7,13 @@
 #define BEYOND(a, b) ((a) < (b))
 #endif
 
-// FIRST is the number that elements have to be beyond: NaNs and infinities on the wrong side never are, and the index is 0
-// where none is.
+// An element counts only if it is beyond FIRST. NaNs and infinities on the wrong side never are; if
+// no element counts, the index is 0.
 #ifdef FIRST
 #define LANES 16
 
-// The index, out of each step-th of first..last, of the extreme, which is put into `extreme`; elements stand `inner` apart.
+// The index of the extreme among every `step`-th element of first..last. The extreme itself is
+// stored in `extreme`. Elements are `inner` apart.
 INLINE Index extreme_of(GLOBAL const T *p, Index first, Index last, Index step, Index inner, R *extreme)
 {
     R best = FIRST;
@@ -27,7 +29,8 @@ INLINE Index extreme_of(GLOBAL const T *p, Index first, Index last, Index step, 
         *extreme = best;
         return at;
     }
-    // Neighbours are looked through twice, as vectors and then up to the first that equals the extreme.
+    // Adjacent elements are scanned twice: as vectors, then up to the first element that equals the
+    // extreme.
     R lanes[LANES];
     for (int lane = 0; lane < LANES; lane++)
         lanes[lane] = FIRST;
@@ -52,8 +55,8 @@ INLINE Index extreme_of(GLOBAL const T *p, Index first, Index last, Index step, 
     return at;
 }
 
-// Part `index` has elements `index * part..` one after the other, or, on processors that want neighbours to read neighbours,
-// each n_parts-th.
+// Part `index` has the elements from `index * part` on. On processors where adjacent items should
+// read adjacent elements, it has every n_parts-th element instead.
 SERIAL_KERNEL void extreme_parts(GLOBAL const T *RESTRICT in, GLOBAL T *RESTRICT best, GLOBAL i32 *RESTRICT found,
                           Index n_out, Index n_parts, Index n, Index inner)
 {
@@ -84,7 +87,8 @@ SERIAL_KERNEL void extreme_rest(GLOBAL const T *RESTRICT best, GLOBAL const i32 
     i32 at = 0;
     for (Index i = result * n_parts; i < (result + 1) * n_parts; i++) {
         const R x = LOAD(best, i);
-        // The first of equals; what is not beyond FIRST was found nowhere.
+        // The first of equal elements; an index of an element that is not beyond FIRST does not
+        // count.
         if (BEYOND(x, extreme) || (x == extreme && BEYOND(x, (R)FIRST) && found[i] < at)) {
             extreme = x;
             at = found[i];
@@ -104,7 +108,8 @@ SERIAL_KERNEL void extreme_whole(GLOBAL const T *RESTRICT in, GLOBAL POSITION *R
 }
 #endif
 
-// Signed numbers wrap around as unsigned ones (TOTAL) do. 16-bit floats are rounded at each step, as the CPU's.
+// Signed numbers wrap around as unsigned ones (TOTAL) do. f16 and bf16 are rounded at each step, as
+// on the CPU.
 #define SCAN(name, start, operator)                                                                         \
     SERIAL_KERNEL void name(GLOBAL const T *RESTRICT in, GLOBAL T *RESTRICT out, Index n_lines, Index n, Index inner, \
                      Index is_exclusive, Index is_reverse)                                                  \

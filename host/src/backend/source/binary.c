@@ -1,10 +1,12 @@
-// Functions of two elements: of tensors of one shape, and of tensors that are repeated to one, element by element (`.._spread`) or run by
-// run (`.._rows`). Fused programs (fused.c) take the expressions for lanes.
+// Functions of two elements. There is a variant for tensors of one shape, one for tensors broadcast
+// to one shape element by element (`.._spread`), and one for tensors broadcast row by row
+// (`.._rows`). Fused programs (fused.c) use the expressions for lanes.
 
 #ifndef FUSED
 
-// The innermost axis of tensors that are repeated, of which each work item computes a run: `row * n_runs + run`. Steps of the operands
-// are 1, or 0 where one element is repeated. `Rows` of binary.rs lays it out.
+// The innermost axis of broadcast tensors, of which each work item computes a run: `row * n_runs +
+// run`. The step of an operand is 1, or 0 if one element is repeated. `Rows` of binary.rs has the
+// same layout.
 typedef struct {
     u32 n_items, n_runs, run, width, lhs_step, rhs_step;
 } Rows;
@@ -69,7 +71,7 @@ typedef struct {
 BINARY(add, (V)(x + y))
 BINARY(sub, (V)(x - y))
 BINARY(mul, (V)(x * y))
-// NaN if either is, the second of two equal ones.
+// NaN if either operand is; of two equal operands, the second one.
 BINARY(maximum, WHERE(x > y || x != x, x, y))
 BINARY(minimum, WHERE(x < y || x != x, x, y))
 BINARY(squared_difference, (V)((V)(x - y) * (V)(x - y)))
@@ -89,7 +91,8 @@ INLINE f32 floored_remainder(f32 x, f32 y)
     return truncated != 0 && (truncated < 0) != (y < 0) ? truncated + y : truncated;
 }
 
-// Short floats are rounded before they are rounded down, as a quotient of their type is.
+// f16 and bf16 quotients are rounded to their type before floor, as a quotient computed in that
+// type is.
 INLINE f32 floored_quotient(f32 x, f32 y)
 {
     return floor(ROUNDED(x / y));

@@ -1,4 +1,5 @@
-// Conversion of element types, from SOURCE to TARGET, as x86 converts: what an integer has no room for is its smallest number.
+// Conversion of element types, from SOURCE to TARGET, as x86 converts: a value that does not fit
+// into an integer type becomes its smallest number.
 
 typedef COMPUTED(SOURCE) S;
 
@@ -19,7 +20,7 @@ INLINE u64 u64_of(f32 x)
     return (u64)(low | (high & (low >> 63)));
 }
 
-// The number without so many low bits.
+// Clears the `n_bits` lowest bits of the number.
 INLINE f32 truncated(f32 x, u32 n_bits)
 {
     return x != x ? x : f32_of_bits(bits_of_f32(x) & (0xffffffffu << n_bits));

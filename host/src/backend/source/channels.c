@@ -1,5 +1,6 @@
-// What is done to each element by its channel. The tensor is `[rows, width]`: channels are the columns (`.._last`), or row `r` is of
-// channel `r % channels` (`.._first`). Per work item WIDTH elements of a row, or what is left of them.
+// Functions of each element and its channel. The tensor is `[rows, width]`: channels are the
+// columns (`.._last`), or row `r` is of channel `r % channels` (`.._first`). A work item computes
+// WIDTH elements of a row, or the rest of it.
 
 #define IN_ROW(i, width)                                             \
     const Index n_vectors_ = ((width) + WIDTH - 1) / WIDTH;          \
@@ -84,7 +85,7 @@ KERNEL void normalise_first(GLOBAL const T *RESTRICT in, GLOBAL const f32 *RESTR
     }
 }
 
-// A sum whose rounding errors are kept and added, too: there is no f64.
+// A sum that keeps its rounding errors and adds them (Kahan): there is no f64.
 typedef struct {
     f32 sum, lost;
 } Exact;
@@ -98,7 +99,8 @@ INLINE Exact plus(Exact total, f32 x)
     return total;
 }
 
-// Mean and (biased) variance of each channel of `[outer, channels, inner]`. Per work item a channel.
+// Mean and (biased) variance of each channel of `[outer, channels, inner]`. A work item computes a
+// channel.
 KERNEL void moments(GLOBAL const T *RESTRICT in, GLOBAL f32 *RESTRICT mean, GLOBAL f32 *RESTRICT variance, Index outer, Index channels,
                     Index inner)
 {
@@ -125,13 +127,14 @@ KERNEL void moments(GLOBAL const T *RESTRICT in, GLOBAL f32 *RESTRICT mean, GLOB
     }
 }
 
-// What a normalisation makes of its channels' numbers. Per work item a channel.
+// The factor, and the running mean and variance, of a normalisation. A work item computes a
+// channel.
 typedef struct {
     u32 channels;
     f32 epsilon;
     // The weight of the new moments in the running ones, and Bessel's correction.
     f32 weight, correction;
-    // 0 where there are no running ones to start from, or the moments are those that were given.
+    // 0 if there are no running moments to start from, or if the moments are the ones passed in.
     u32 has_old;
 } Normalisation;
 
@@ -153,7 +156,8 @@ KERNEL void running(GLOBAL const f32 *scale, GLOBAL const f32 *mean, GLOBAL cons
     saved_variance[i] = v;
 }
 
-// `x[c] / (bias + alpha * (x[c - radius]^2 + .. + x[c + radius]^2))^beta`. Per work item an element.
+// `x[c] / (bias + alpha * (x[c - radius]^2 + .. + x[c + radius]^2))^beta`. A work item computes an
+// element.
 KERNEL void local_response(GLOBAL const T *RESTRICT in, GLOBAL T *RESTRICT out, Index n, Index channels, Index radius, f32 bias, f32 alpha,
                            f32 beta)
 {
@@ -170,7 +174,7 @@ KERNEL void local_response(GLOBAL const T *RESTRICT in, GLOBAL T *RESTRICT out, 
         sum += x * x;
     }
     const f32 norm = bias + alpha * sum;
-    // Not `pow`, which knows whole exponents of negative numbers.
+    // Not `pow`, which also handles negative bases with integral exponents.
     const f32 factor = beta == 1 ? 1 / norm : beta == 0.5f ? 1 / sqrt(norm) : exp(-beta * log(norm));
     STORE(out, i, LOAD(in, i) * factor);
 }

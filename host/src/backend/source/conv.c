@@ -1,21 +1,22 @@
-// Convolutions as products of what stands under each window with the filter, after tile.h. Channels last; no patch is copied: a
-// row of the left side is walked over where it stands in the image, and in zeroes where it is padding.
+// Convolutions as matmuls of the pixels under each window with the filter; included after tile.h.
+// Channels come last. No patch is copied: a row of the left side is read in place from the image,
+// and from zeroes where it is padding.
 
-// `Convolution` of conv.rs lays it out. Axes: 0 is vertical.
+// `Convolution` of conv.rs has the same layout. Axis 0 is vertical.
 typedef struct {
     // Pixels of the result, in all images; its rows and columns.
     u32 n_pixels, out_size[2];
-    // Of what is read: rows and columns, channels of a pixel, and of a group.
+    // The input: rows and columns, channels of a pixel, and of a group.
     u32 in_size[2], channels, group_channels;
     u32 taps[2];
     i32 stride[2], dilation[2], pad[2];
-    // Channels of the result, and of a group of it; panels of a group.
+    // Channels of the result, and of a group of it; panels of a group, and of all groups.
     u32 out_channels, group_columns, n_panels, n_panels_of_all;
-    // Where zeroes stand behind the panels.
+    // Where the zeroes behind the panels start.
     u32 zeroes;
 } Convolution;
 
-// A row of the tile: where the result stands, and which pixel of it that is.
+// A row of the tile: where its result is stored, and which pixel of the result it is.
 typedef struct {
     Index pixel;
     Index image;
@@ -53,7 +54,8 @@ INLINE void store_tile(const Sums *sums, BIAS_PARAMETER GLOBAL T *out, const Pla
     }
 }
 
-// `[batch, rows, columns, channels] * [taps, taps, group_channels, out_channels]`. Per work item a tile: of pixels, panels.
+// `[batch, rows, columns, channels] * [taps, taps, group_channels, out_channels]`. A work item
+// computes a tile of pixels and panels.
 KERNEL void convolve(GLOBAL const T *RESTRICT in, GLOBAL const R *RESTRICT panels, BIAS_PARAMETER
                      GLOBAL T *RESTRICT out, Convolution c)
 {
@@ -64,7 +66,7 @@ KERNEL void convolve(GLOBAL const T *RESTRICT in, GLOBAL const R *RESTRICT panel
     }
     GLOBAL const T *zeroes = (GLOBAL const T *)(panels + c.zeroes);
     Place places[ROWS];
-    // Where windows lie within the image from left to right, a line of taps is one run of elements.
+    // If windows lie within the image from left to right, a line of taps is one run of elements.
     bool is_inside = c.dilation[1] == 1 && c.group_channels == c.channels;
     UNROLL for (int r = 0; r < ROWS; r++) {
         places[r] = place_of(min(first + r, c.n_pixels - 1), c);
@@ -87,21 +89,22 @@ KERNEL void convolve(GLOBAL const T *RESTRICT in, GLOBAL const R *RESTRICT panel
                 const i32 at_x = places[r].x + (i32)x * c.dilation[1];
                 rows[r] = pixel_at(in, zeroes, places[r].image, at_y, at_x, c);
             }
-            multiply_rows(&sums, rows, 1, panels + (y * line + x * run) * COLUMNS, run);
+            accumulate_rows(&sums, rows, 1, panels + (y * line + x * run) * COLUMNS, run);
         }
     }
     store_tile(&sums, BIAS_FROM(0) out, places, first, panel, c);
 }
 
-// Where a tap of the convolution that is turned around takes pixel `at` of its input from, on an axis; -1: from nowhere.
-INLINE i32 given_at(i32 at, Index tap, i32 stride, i32 pad)
+// The pixel of the input, on one axis, that a tap of the transposed convolution reads for pixel
+// `at` of its output; -1 if there is none.
+INLINE i32 source_at(i32 at, Index tap, i32 stride, i32 pad)
 {
     const i32 from = at + pad - (i32)tap;
     return from >= 0 && from % stride == 0 ? from / stride : -1;
 }
 
-// A transposed convolution: each pixel of the result takes from those that its window reaches, `in` being what is given. Per work
-// item a tile: of pixels, panels.
+// A transposed convolution: each pixel of the result sums over the pixels of `in` whose windows
+// reach it. A work item computes a tile of pixels and panels.
 KERNEL void convolve_transposed(GLOBAL const T *RESTRICT in, GLOBAL const R *RESTRICT panels, BIAS_PARAMETER
                      GLOBAL T *RESTRICT out, Convolution c)
 {
@@ -115,7 +118,8 @@ KERNEL void convolve_transposed(GLOBAL const T *RESTRICT in, GLOBAL const R *RES
     Place places[ROWS];
     UNROLL for (int r = 0; r < ROWS; r++) {
         places[r] = place_of(min(first + r, c.n_pixels - 1), c);
-        // Neighbours in a tile are a stride apart: the same taps reach all of them, and others none, which are left out.
+        // Adjacent pixels of a tile are a stride apart: the same taps reach all of them, and the
+        // other taps, which reach none, are skipped.
         const i32 n = (i32)c.out_size[1] / c.stride[1];
         if (n * c.stride[1] == (i32)c.out_size[1]) {
             const i32 x = places[r].x % n * c.stride[1] + places[r].x / n;
@@ -130,13 +134,13 @@ KERNEL void convolve_transposed(GLOBAL const T *RESTRICT in, GLOBAL const R *RES
             GLOBAL const T *rows[ROWS];
             bool is_needed = false;
             UNROLL for (int r = 0; r < ROWS; r++) {
-                const i32 at_y = given_at(places[r].y, y, c.stride[0], c.pad[0]);
-                const i32 at_x = given_at(places[r].x, x, c.stride[1], c.pad[1]);
+                const i32 at_y = source_at(places[r].y, y, c.stride[0], c.pad[0]);
+                const i32 at_x = source_at(places[r].x, x, c.stride[1], c.pad[1]);
                 rows[r] = pixel_at(in, zeroes, places[r].image, at_y, at_x, c);
                 is_needed = is_needed || rows[r] != zeroes;
             }
             if (is_needed) {
-                multiply_rows(&sums, rows, 1, panels + (y * c.taps[1] + x) * c.channels * COLUMNS, c.channels);
+                accumulate_rows(&sums, rows, 1, panels + (y * c.taps[1] + x) * c.channels * COLUMNS, c.channels);
             }
         }
     }

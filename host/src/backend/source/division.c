@@ -1,6 +1,6 @@
-// Quotients and remainders of integers. A divisor of 0 is a fault: the result is an error, not a number.
+// Quotients and remainders of integers. A divisor of 0 is a fault: the run fails with an error.
 
-// Towards 0; the smallest number divided by -1 is itself. y is not 0.
+// Rounds towards 0; the smallest number divided by -1 is itself. y is not 0.
 INLINE R truncated_quotient(R x, R y)
 {
     const int is_signed = (R)-1 < (R)0;

@@ -1,10 +1,11 @@
-// What fused functions have in common, after reducers.h, lanes.h and the functions of lanes. The function itself, which stands last, is
-// written by fusion/program.rs.
+// The common part of fused functions; included after reducers.h, lanes.h and the functions of
+// lanes. fusion/program.rs writes the function itself, which comes last.
 //
-// A unit is a run of a row: GROUP work items compute it, on processors with vectors one. N_INPUTS tensors are repeated to the rows of
-// the output.
+// A unit is a run of a row. GROUP work items compute it; on processors with vectors, one does.
+// N_INPUTS tensors are broadcast to the rows of the output.
 
-// The axes outside of the rows: sizes, and strides of each input in elements. `Layout` of fusion/kernel.rs lays it out.
+// The axes outside of the rows: sizes, and the strides of each input in elements. `Layout` of
+// fusion/kernel.rs has the same layout.
 typedef struct {
     u32 n_units, n_runs, run, width;
     u32 sizes[N_AXES];
@@ -45,7 +46,8 @@ INLINE Index row_start(Layout layout, Index row, int input)
         }                                                                                             \
     }
 
-// Has the lanes of `result` be what `value`, an expression of `at` and `left`, comes to over a row.
+// Sets the lanes of `result` to the reduction of `value`, an expression of `at` and `left`, over a
+// row.
 #if GROUP == 1
 #define REDUCE(reducer, result, value)                                                                \
     Lanes result;                                                                                     \

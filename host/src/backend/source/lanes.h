@@ -1,5 +1,5 @@
-// For programs that compute several ops at once (FUSED): before unary.c, unary_real.c and binary.c, whose expressions are functions of
-// lanes then.
+// For programs that compute several ops at once (FUSED): included before unary.c, unary_real.c and
+// binary.c, whose expressions then become functions of lanes.
 
 NO_CONTRACTION
 
@@ -10,7 +10,7 @@ NO_CONTRACTION
     INLINE Lanes name(Lanes x, Lanes y) { return expression; }
 #define COMPARE(name, expression)
 
-// As many of WIDTH elements as are left; the last one is repeated.
+// Loads min(WIDTH, left) elements; the last one is repeated.
 INLINE Lanes load_left(GLOBAL const T *p, Index at, Index left)
 {
     if (left >= WIDTH) {

@@ -1,6 +1,6 @@
-// The right sides of products, put into panels (tile.h).
+// Copies the right sides of matmuls into panels (tile.h).
 
-// `Panels` of product.rs lays it out. Strides are in elements.
+// `Panels` of tiles.rs has the same layout. Strides are in elements.
 typedef struct {
     // Rows, columns and panels of a matrix, and matrices.
     u32 k, n, n_panels, n_matrices;
@@ -12,8 +12,8 @@ typedef struct {
     u32 n_zero_lines;
 } Panels;
 
-// Per work item a line of a panel: COLUMNS elements.
-KERNEL void pack(GLOBAL const T *RESTRICT right, GLOBAL R *RESTRICT panels, Panels p)
+// A work item writes a line of a panel: COLUMNS elements.
+KERNEL void write_panels(GLOBAL const T *RESTRICT right, GLOBAL R *RESTRICT panels, Panels p)
 {
     const Index i = GLOBAL_ID(0);
     const Index n_lines = p.n_matrices * p.n_panels * p.k;

@@ -1,10 +1,12 @@
 
-// What stands behind each prelude, in front of each source.
+// The part of the prelude that all languages share. It follows the language's own prelude and
+// precedes each source.
 
 #define PASTE_(a, b) a##b
 #define PASTE(a, b) PASTE_(a, b)
 
-// Per element type: what stands in memory, what is computed with, and the way from one to the other.
+// For each element type: the type in memory, the type that is computed with, and the conversions
+// between them.
 #define PLAIN_TYPE(type)                                                    \
     typedef type stored_##type;                                             \
     typedef type computed_##type;                                           \
@@ -27,7 +29,7 @@ typedef u8 computed_boolean;
 INLINE u8 load_boolean(GLOBAL const u8 *p, Item i) { return p[i] != 0; }
 INLINE void store_boolean(GLOBAL u8 *p, Item i, int x) { p[i] = x != 0; }
 
-// Floats of 16 bits are computed with 32 and rounded once, to the nearest, halves to even.
+// f16 and bf16 are computed as f32 and rounded once, to nearest, ties to even.
 typedef u16 stored_f16;
 typedef f32 computed_f16;
 
@@ -48,7 +50,7 @@ INLINE void store_bf16(GLOBAL u16 *p, Item i, f32 x)
 #define LOAD_AS(type, p, i) PASTE(load_, type)(p, i)
 #define STORE_AS(type, p, i, x) PASTE(store_, type)(p, i, x)
 
-// A program of one element type is given its name as TYPE.
+// A program of one element type receives the type's name as TYPE.
 #ifdef TYPE
 typedef STORED(TYPE) T;
 typedef COMPUTED(TYPE) R;
@@ -62,7 +64,7 @@ typedef PASTE(lanes_, TYPE) Lanes;
 #endif
 #endif
 
-// What a float of 16 bits is after an operation of its own type.
+// The value of an f16 or bf16 after an operation in its own type.
 #define ROUNDED(x) PASTE(rounded_, TYPE)(x)
 INLINE f32 rounded_f32(f32 x) { return x; }
 
@@ -72,11 +74,13 @@ INLINE f32 rounded_bf16(f32 x)
     return x != x ? x : f32_of_bits((bits + 0x7fff + ((bits >> 16) & 1)) & 0xffff0000u);
 }
 
-// A function that may find its inputs wrong says so: the run ends with an error.
+// A function that checks its inputs sets its fault flag if they are wrong: the run then fails with
+// an error.
 #define FAULT_PARAMETERS GLOBAL u32 *fault_flags, u32 fault_slot
 #define FAULT() (fault_flags[fault_slot] = 1)
 
-// Sizes and strides of up to 8 axes, outermost first; strides and starts in elements. `Axes` of call.rs lays it out.
+// Sizes and strides of up to 8 axes, outermost first; strides and starts in elements. `Axes` of
+// call.rs has the same layout.
 typedef struct {
     i32 n_axes;
     i32 sizes[8];
@@ -84,7 +88,7 @@ typedef struct {
     i32 starts[3];
 } Axes;
 
-// Where element `at`, row-major in the axes' sizes, stands in operand `which`.
+// The offset in operand `which` of element `at`, which counts row-major in the axes' sizes.
 INLINE i32 axes_offset(Axes axes, Index at, int which)
 {
     i32 offset = axes.starts[which];

@@ -1,4 +1,5 @@
-// The dialect as CUDA C++ says it, for NVRTC: no header is included. README.md beside this has the list.
+// The dialect in CUDA C++, for NVRTC: no header is included. README.md in this folder describes the
+// dialect.
 
 #define KERNEL extern "C" __global__
 #define SERIAL_KERNEL KERNEL
@@ -57,10 +58,10 @@ INLINE void store_f16(u16 *p, Item i, f32 x) { p[i] = f16_of_f32(x); }
 INLINE f32 rounded_f16(f32 x) { return f32_of_f16(f16_of_f32(x)); }
 
 #define UNROLL _Pragma("unroll")
-// Programs with this are compiled without contraction (--fmad=false).
+// Programs that use this are compiled without contraction (--fmad=false).
 #define NO_CONTRACTION
 
-// Lane by lane where lanes are a structure, which `? :` does not take.
+// Selects lane by lane. Lanes may be a structure, which `? :` does not accept.
 template <typename X> INLINE X where(bool condition, X x, X y) { return condition ? x : y; }
 #define WHERE(condition, x, y) where(condition, x, y)
 
@@ -136,7 +137,7 @@ INLINE Mask operator&&(Mask x, Mask y)
 
 #define INLINE_FRIEND __device__ __forceinline__
 
-// WIDTH elements in registers. A number stands for as many equal ones.
+// WIDTH elements in registers. A number converts to a vector of equal elements.
 template <typename E> struct Vector {
     E at[WIDTH];
 
@@ -217,7 +218,7 @@ INLINE lanes_f32 multiply_add_f32(f32 a, lanes_f32 b, lanes_f32 c)
 typedef lanes_f32 lanes_f16;
 typedef lanes_f32 lanes_bf16;
 
-#define SHORT_LANES(type)                                                                              \
+#define HALF_LANES(type)                                                                              \
     INLINE lanes_f32 load_lanes_##type(const u16 *p, Index i)                                          \
     {                                                                                                  \
         lanes_f32 x;                                                                                   \
@@ -235,8 +236,8 @@ typedef lanes_f32 lanes_bf16;
 
 INLINE f32 load_bf16(const u16 *p, Item i);
 INLINE void store_bf16(u16 *p, Item i, f32 x);
-SHORT_LANES(f16)
-SHORT_LANES(bf16)
+HALF_LANES(f16)
+HALF_LANES(bf16)
 
 #define LANES_FUNCTION(name)                                                               \
     INLINE Vector<f32> name(Vector<f32> x)                                                 \

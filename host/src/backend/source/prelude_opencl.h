@@ -1,8 +1,8 @@
-// The dialect as OpenCL C says it. README.md beside this has the list.
+// The dialect in OpenCL C. README.md in this folder describes it.
 
 #define KERNEL __kernel
-// Intel's compiler for CPUs makes vectors of neighbouring items, whatever they do: several times slower where their elements are
-// far from one another.
+// Intel's compiler for CPUs vectorises across adjacent items in any case. That is several times
+// slower if their elements are far apart.
 #ifdef __has_attribute
 #if __has_attribute(intel_vec_len_hint)
 #define SERIAL_KERNEL __attribute__((intel_vec_len_hint(1))) __kernel
@@ -40,7 +40,7 @@ typedef ulong u64;
 #define f32_of_bits(bits) as_float((u32)(bits))
 #define bits_of_f32(x) as_uint((f32)(x))
 
-// 16-bit floats are stored everywhere; computing with them is a right that not every device has.
+// f16 can be stored on every device; arithmetic in f16 is optional.
 INLINE f32 load_f16(GLOBAL const u16 *p, Item i)
 {
     return vload_half(i, (GLOBAL const half *)p);
@@ -59,10 +59,11 @@ INLINE f32 rounded_f16(f32 x)
 }
 #define UNROLL _Pragma("unroll")
 #define WHERE(condition, x, y) ((condition) ? (x) : (y))
-// Products and sums are rounded one by one: what is fused is what it is in parts.
+// Multiplications and additions are rounded one by one: a fused program gives the same result as
+// its parts.
 #define NO_CONTRACTION _Pragma("OPENCL FP_CONTRACT OFF")
 
-// Programs that are given WIDTH compute with vectors of so many lanes.
+// Programs with the macro WIDTH compute with vectors of that many lanes.
 #ifdef WIDTH
 
 #define LANES_PASTE_(a, b) a##b
@@ -86,7 +87,8 @@ INLINE f32 rounded_f16(f32 x)
 #define LANES_STORE_HALF(p, i, x) LANES_PASTE(LANES_PASTE(vstore_half, WIDTH), _rte)(x, 0, (p) + (i))
 #endif
 
-// Per element type: the vector that is computed with, its way from and to memory, and `a * b + c` of a number and vectors.
+// For each element type: the vector type that is computed with, its load and store, and `a * b + c`
+// of a number and vectors.
 #define PLAIN_LANES(type, element)                                                                                        \
     typedef LANES_OF(element) lanes_##type;                                                                               \
     INLINE lanes_##type load_lanes_##type(GLOBAL const element *p, Index i) { return LANES_AT(p, i); }                    \

@@ -1,10 +1,12 @@
-// Reductions: REDUCER is sum, mean, product, maximum, minimum, every or some, TYPE what it reduces, TOTAL what it adds in.
+// Reductions. REDUCER is sum, mean, product, maximum, minimum, every or some; TYPE is the element
+// type, TOTAL the type of the accumulator.
 //
-// Rows lie along the last axis, which goes; columns are neighbours that stay. Long ones are cut into parts: `parts` writes a
-// TOTAL for each, `rest` joins them, `whole` does both at once. Sums are trees of few levels: no more than some hundred terms
-// are added in turn.
+// Rows lie along the last axis, which is reduced; columns are adjacent elements that are kept. Long
+// ones are split into parts: `parts` writes a TOTAL for each, `rest` combines them, `whole` does
+// both at once. Sums are trees of few levels: no more than some hundred terms are added one after
+// the other.
 
-// For maximum and minimum of nothing.
+// Results of maximum and minimum over no elements.
 #define LOWEST_f32 f32_of_bits(0xff800000u)
 #define LOWEST_f16 LOWEST_f32
 #define LOWEST_bf16 LOWEST_f32
@@ -28,7 +30,7 @@
 #define HIGHEST_u32 (~(u32)0)
 #define HIGHEST_u64 (~(u64)0)
 
-// PASTE again, which does not expand within itself.
+// A second PASTE, since a macro does not expand within itself.
 #define LIMIT_(a, b) a##b
 #define LIMIT(a, b) LIMIT_(a, b)
 
@@ -43,8 +45,8 @@
 
 INLINE TOTAL join(TOTAL a, TOTAL b) { return (TOTAL)PASTE(JOIN_, REDUCER)(a, b); }
 
-// Sums of signed numbers wrap around as unsigned ones do. QUOTIENT is what a mean is divided in; of no integers it is 0, and
-// NaN of no floats.
+// Sums of signed numbers wrap around as unsigned ones do. QUOTIENT is the type in which a mean is
+// divided; the mean of no integers is 0, of no floats NaN.
 #ifdef QUOTIENT
 INLINE R finished(TOTAL total, Index n)
 {
@@ -60,7 +62,7 @@ INLINE R finished(TOTAL total, Index n) { return (R)total; }
 #define GIVE_TYPE(p, i, total, n) STORE(p, i, finished(total, n))
 #define GIVE_TOTAL(p, i, total, n) ((p)[i] = (total))
 
-// Each function has a twin per kind of what it reads and writes: S stands for a memory type.
+// Each function exists for each pair of what it reads and writes: S is the type in memory.
 #define RUN(name, S, TAKE)                                                                                  \
     INLINE TOTAL name(GLOBAL const S *p, Index n)                                                           \
     {                                                                                                       \
@@ -85,7 +87,8 @@ INLINE R finished(TOTAL total, Index n) { return (R)total; }
         return total;                                                                                       \
     }
 
-// An item per part of a result. Its elements are `length` neighbours at each place of `outer`.
+// An item computes a part of a result. Its elements are `length` adjacent elements at each position
+// of `outer`.
 #define ROWS(name, run, S, O, GIVE)                                                                         \
     SERIAL_KERNEL void name(GLOBAL const S *RESTRICT in, GLOBAL O *RESTRICT out, Axes kept, Axes outer,     \
                      Index n_out, Index n_parts, Index part, Index length, Index n, Index count)            \
@@ -115,7 +118,8 @@ INLINE R finished(TOTAL total, Index n) { return (R)total; }
         GIVE(out, item, sum, count);                                                                        \
     }
 
-// The totals of n_columns neighbours over first..last of the axes that go, the last of which is an axis of its own.
+// The totals of n_columns adjacent columns over first..last of the reduced axes, the last of which
+// is a separate axis.
 #define JOIN_COLUMNS(n_columns)                                                                             \
     const int axis = gone.n_axes - 1;                                                                       \
     const Index length = (Index)gone.sizes[axis], step = (Index)gone.strides[0][axis];                      \
@@ -138,7 +142,7 @@ INLINE R finished(TOTAL total, Index n) { return (R)total; }
             sums[c] = join(sums[c], totals[c]);                                                             \
     }
 
-// Loops of known length have their totals in registers.
+// Loops of a known length keep their totals in registers.
 INLINE void join_all_columns(GLOBAL const T *base, Axes gone, Index first, Index last, TOTAL *sums)
 {
     JOIN_COLUMNS(COLUMNS)
@@ -149,8 +153,8 @@ INLINE void join_few_columns(GLOBAL const T *base, Axes gone, Index first, Index
     JOIN_COLUMNS(n_columns)
 }
 
-// An item per part of COLUMNS neighbouring results. The last tile of a row begins early rather than being short, and leaves to
-// its neighbour what that one has.
+// An item computes a part of COLUMNS adjacent results. The last tile of a row starts early rather
+// than being short, and leaves the results that overlap to the tile before it.
 #define COLUMN_PARTS(name, O, GIVE)                                                                         \
     SERIAL_KERNEL void name(GLOBAL const T *RESTRICT in, GLOBAL O *RESTRICT out, Axes kept, Axes gone,      \
                      Index n_rows, Index n_parts, Index part, Index width, Index n, Index count)            \
@@ -180,7 +184,8 @@ INLINE void join_few_columns(GLOBAL const T *base, Axes gone, Index first, Index
         }                                                                                                   \
     }
 
-// A group of GROUP items per part of a result: for processors that want neighbours to read neighbours.
+// A group of GROUP items computes a part of a result: for processors where adjacent items should
+// read adjacent elements.
 #define GROUPS(name, S, TAKE, O, GIVE)                                                                      \
     KERNEL void name(GLOBAL const S *RESTRICT in, GLOBAL O *RESTRICT out, Axes kept, Axes outer,            \
                      Index n_out, Index n_parts, Index part, Index length, Index n, Index count)            \

@@ -1,12 +1,13 @@
-// How totals grow, for reductions (reduce.c) and fused functions (fused.c): in the same order, so that they are the same.
+// How totals are accumulated, for reductions (reduce.c) and fused functions (fused.c): in the same
+// order, so that both give the same result.
 
-// Terms of a lane that are added in turn.
+// Terms of a lane that are added one after the other.
 #define LEVEL 128
 
-// Lanes that a run is added up in.
+// Lanes of the accumulator of a run.
 #define LANES 16
 
-// NaN stays NaN. Without a branch, so that lanes are vectors.
+// NaN stays NaN. There is no branch, so that lanes become vectors.
 #define JOIN_sum(a, b) ((a) + (b))
 #define JOIN_mean(a, b) ((a) + (b))
 #define JOIN_product(a, b) ((a) * (b))

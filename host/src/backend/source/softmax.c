@@ -1,4 +1,4 @@
-// Softmax over rows. GROUP work items share a row; on processors with vectors that is one.
+// Softmax over rows. GROUP work items compute a row; on processors with vectors, one does.
 
 INLINE f32 larger(f32 a, f32 b) { return b > a ? b : a; }
 
@@ -29,7 +29,7 @@ INLINE f32 sum_of(f32 a, f32 b) { return a + b; }
 JOIN(join_larger, larger)
 JOIN(join_sum, sum_of)
 
-// `e^(x - max) / sum`, or its logarithm. Groups take rows in turn.
+// `e^(x - max) / sum`, or its logarithm. Groups take rows round-robin.
 KERNEL void softmax(GLOBAL const T *RESTRICT in, GLOBAL T *RESTRICT out, Index n_rows, Index columns)
 {
     SHARED f32 shared[GROUP];
@@ -37,7 +37,7 @@ KERNEL void softmax(GLOBAL const T *RESTRICT in, GLOBAL T *RESTRICT out, Index n
     const Index step = GROUP * WIDTH;
     for (Index row = GROUP_ID(0); row < n_rows; row += N_GROUPS(0)) {
         const Index at = row * columns;
-        // NaNs are passed over; they then make the sum one.
+        // NaNs are skipped here; they make the sum NaN later.
         f32 largest = -INFINITY;
         for (Index j = start; j < columns; j += step) {
             if (j + WIDTH <= columns) {

@@ -1,4 +1,4 @@
-// Copies between strides, and what fills a tensor.
+// Copies between strided tensors, and functions that fill a tensor.
 
 // `out[axes, 1] = in[axes, 0]` for each of `n` positions.
 KERNEL void copy(GLOBAL const T *RESTRICT in, GLOBAL T *RESTRICT out, Index n, Axes axes)

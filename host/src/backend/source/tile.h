@@ -1,7 +1,8 @@
-// What products and convolutions have in common: a work item holds ROWS x COLUMNS sums in registers.
+// The common part of matmuls and convolutions: a work item holds ROWS x COLUMNS sums in registers.
 //
-// The right side stands in panels: COLUMNS columns wide, one behind the other, each with all of its rows and with zeroes for the
-// columns that the last one lacks. What a row of the left side is, is free: it is walked over from a pointer.
+// The right side is stored in panels: COLUMNS columns wide, one after the other, each with all of
+// its rows; missing columns of the last panel are zeroes. The left side may have any layout: its
+// rows are read through pointers.
 
 #define COLUMNS (WIDTH * VECTORS)
 
@@ -19,7 +20,7 @@ INLINE void clear(Sums *sums)
 }
 
 // sums[r, ..] += rows[r][at] * right[..].
-INLINE void multiply_row(Sums *sums, GLOBAL const T *const *rows, Index at, const Lanes *right)
+INLINE void accumulate_row(Sums *sums, GLOBAL const T *const *rows, Index at, const Lanes *right)
 {
     UNROLL for (int r = 0; r < ROWS; r++) {
         const R left = LOAD(rows[r], at);
@@ -29,19 +30,20 @@ INLINE void multiply_row(Sums *sums, GLOBAL const T *const *rows, Index at, cons
     }
 }
 
-// sums += rows[.., 0 : n] * panel[0 : n, ..]; elements of a row stand `step` apart.
-INLINE void multiply_rows(Sums *sums, GLOBAL const T *const *rows, Index step, GLOBAL const R *panel, Index n)
+// sums += rows[.., 0 : n] * panel[0 : n, ..]; elements of a row are `step` apart.
+INLINE void accumulate_rows(Sums *sums, GLOBAL const T *const *rows, Index step, GLOBAL const R *panel, Index n)
 {
     for (Index q = 0; q < n; q++) {
         Lanes right[VECTORS];
         UNROLL for (int v = 0; v < VECTORS; v++) {
             right[v] = LANES_AT(panel, q * COLUMNS + v * WIDTH);
         }
-        multiply_row(sums, rows, q * step, right);
+        accumulate_row(sums, rows, q * step, right);
     }
 }
 
-// With ACTIVATION, a function of lanes, a bias per column is added to the sums, and the function taken.
+// With ACTIVATION, a function of lanes, a bias per column is added to the sums, and the function is
+// applied.
 #ifdef ACTIVATION
 #define BIAS_PARAMETER GLOBAL const T *RESTRICT bias,
 #define BIAS_FROM(column) bias + (column),
@@ -56,7 +58,7 @@ INLINE Lanes finished(Lanes sum, GLOBAL const T *bias, Index at, Index left)
 #define FINISHED(sum, at, left) (sum)
 #endif
 
-// A row of the sums, as many columns as there are (`n_columns`, perhaps more than a tile has).
+// Stores a row of the sums: at most `n_columns` columns, which may be more than a tile has.
 INLINE void store_row(const Lanes *sums, BIAS_PARAMETER GLOBAL T *out, Index n_columns)
 {
     UNROLL for (int v = 0; v < VECTORS; v++) {
@@ -74,7 +76,7 @@ INLINE void store_row(const Lanes *sums, BIAS_PARAMETER GLOBAL T *out, Index n_c
 }
 
 #ifdef ACTIVATION
-// Products of nothing: the bias alone, for each row.
+// Matmuls with an inner dimension of 0: the bias alone, for each row.
 KERNEL void biases(GLOBAL const T *RESTRICT bias, GLOBAL T *RESTRICT out, Index n, Index n_columns)
 {
     const Index i = GLOBAL_ID(0);
@@ -85,7 +87,7 @@ KERNEL void biases(GLOBAL const T *RESTRICT bias, GLOBAL T *RESTRICT out, Index 
     }
 }
 
-// Sums that others have stored.
+// Applies the activation to sums that a vendor routine has stored.
 KERNEL void activations(GLOBAL T *RESTRICT out, Index n)
 {
     const Index at = GLOBAL_ID(0) * WIDTH;

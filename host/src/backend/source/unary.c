@@ -1,4 +1,5 @@
-// Functions of one element, of any type of numbers. Fused programs (fused.c) take the expressions for lanes.
+// Functions of one element, of any numeric type. Fused programs (fused.c) use the expressions for
+// lanes.
 
 #ifndef FUSED
 #define V R

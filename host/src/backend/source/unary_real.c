@@ -1,4 +1,4 @@
-// Functions of one real number. Fused programs (fused.c) take the expressions for lanes.
+// Functions of one real number. Fused programs (fused.c) use the expressions for lanes.
 
 #ifndef FUSED
 #define V f32
@@ -13,7 +13,7 @@
     }
 #endif
 
-// ln(2^-23) + 2: beyond it, one term of the softplus does not matter.
+// ln(2^-23) + 2: beyond it, one term of softplus is negligible.
 #define SOFTPLUS_EDGE 13.942385f
 
 // Klambauer et al. 2017, eq. 2: scale, and scale times alpha.
@@ -25,13 +25,13 @@ INLINE V softplus_of(V x)
     return WHERE(x > SOFTPLUS_EDGE, x, WHERE(x < -SOFTPLUS_EDGE, exp(x), log1p(exp(x))));
 }
 
-// Beyond 9.02 it is 1 when it is rounded, which some drivers miss by a bit.
+// Beyond 9.02 the rounded result is 1, which some drivers miss by one bit.
 INLINE V tanh_of(V x)
 {
     return WHERE(fabs(x) > 9.02f, WHERE(x > 0, (V)1.0f, (V)-1.0f), tanh(x));
 }
 
-// From the side where nothing is lost.
+// Evaluates the form that loses no precision for the sign of x.
 INLINE V sigmoid_of(V x)
 {
     const V e = exp(-fabs(x));

@@ -1,21 +1,22 @@
-// What slides over each channel on its own: pools, depthwise convolutions. Channels last.
+// Windows that slide over each channel separately: pools, depthwise convolutions. Channels come
+// last.
 
-// `Windows` of window.rs lays it out. Axes: 0 is vertical.
+// `Windows` of window.rs has the same layout. Axis 0 is vertical.
 typedef struct {
     // Vectors of the result.
     u32 n_items;
     u32 in_size[2], out_size[2];
-    // Channels of the input, and of the result per channel.
+    // Channels of the input, and channels of the result for each of them.
     u32 channels, multiplier;
     u32 taps[2];
     i32 stride[2], pad[2];
 } Windows;
 
-// What a work item computes: WIDTH channels of a pixel of the result, or what is left of them.
+// The part of the result that a work item computes: WIDTH channels of a pixel, or the rest of them.
 typedef struct {
     Index channel, n_channels;
     Index out;
-    // Taps that are not in the padding, and the pixel under tap (0, 0) of the window.
+    // Taps outside of the padding, and the pixel under tap (0, 0) of the window.
     Index first[2], end[2];
     i32 corner;
 } Window;
@@ -44,13 +45,14 @@ INLINE Window window_of(Index item, Windows w)
     return window;
 }
 
-// Where a tap's pixel stands, channel 0.
+// The offset of a tap's pixel, channel 0.
 INLINE Index tap_at(Window window, Index y, Index x, Windows w)
 {
     return (Index)(window.corner + (i32)(y * w.in_size[1] + x)) * w.channels;
 }
 
-// What is not above `LOWEST`, the lowest finite number, never wins, nor does a NaN.
+// Neither NaN nor anything that is not above `LOWEST`, the lowest finite number, is ever the
+// maximum.
 KERNEL void max_pool(GLOBAL const T *RESTRICT in, GLOBAL T *RESTRICT out, Windows w)
 {
     const Index item = GLOBAL_ID(0);
@@ -82,7 +84,7 @@ KERNEL void max_pool(GLOBAL const T *RESTRICT in, GLOBAL T *RESTRICT out, Window
 }
 
 #ifdef FLOATS
-// The mean of what is not padding.
+// The mean of the elements that are not padding.
 KERNEL void mean_pool(GLOBAL const T *RESTRICT in, GLOBAL T *RESTRICT out, Windows w)
 {
     const Index item = GLOBAL_ID(0);
@@ -112,7 +114,8 @@ KERNEL void mean_pool(GLOBAL const T *RESTRICT in, GLOBAL T *RESTRICT out, Windo
     }
 }
 
-// Whether a tap is in the padding. The padding is zeroes, which show where a weight is infinite or NaN.
+// Whether a tap is in the padding. The padding is zeroes, which matters if a weight is infinite or
+// NaN.
 INLINE bool is_padding(Window window, Index y, Index x)
 {
     return y < window.first[0] || y >= window.end[0] || x < window.first[1] || x >= window.end[1];

@@ -23,7 +23,7 @@ use super::turns::Unit;
 use super::turns::count;
 use super::turns::raw;
 use super::turns::show;
-use crate::backend::opencl::Yardstick;
+use crate::backend::opencl::Reference;
 use crate::cli::Outcome;
 use crate::cli::UsageError;
 use crate::cli::output::Output;
@@ -94,7 +94,7 @@ pub(super) fn run(args: &DeviceBench, registry: &Registry, output: &mut Output) 
         args,
         registry,
         devices: Devices::open(&setup, &args.device)?,
-        yardstick: Yardstick::open(index)?,
+        reference: Reference::open(index)?,
         turns: Turns {
             n_rounds: args.rounds,
         },
@@ -137,7 +137,7 @@ struct Bench<'a> {
     args: &'a DeviceBench,
     registry: &'a Registry,
     devices: Devices,
-    yardstick: Yardstick,
+    reference: Reference,
     turns: Turns,
     progress: Progress,
 }
@@ -157,7 +157,7 @@ impl Bench<'_> {
                 run.side()?,
                 Other::new(
                     "tiles in registers",
-                    raw(self.yardstick.products(side, N_KERNELS)?),
+                    raw(self.reference.matmuls(side, N_KERNELS)?),
                 ),
                 Unit::Flops(2.0 * count(side).powi(3) * count(N_KERNELS)),
             )?);
@@ -178,7 +178,7 @@ impl Bench<'_> {
                 run.side()?,
                 Other::new(
                     "copy kernel",
-                    raw(self.yardstick.copies(n_rows * ROW, N_KERNELS)?),
+                    raw(self.reference.copies(n_rows * ROW, N_KERNELS)?),
                 ),
                 Unit::Bytes(case.n_streams() * bytes, 2.0 * bytes),
             )?);
@@ -193,7 +193,7 @@ impl Bench<'_> {
         rows.push(self.turns.against(
             format!("chain of {n} additions"),
             run.side()?,
-            Other::new("enqueued one by one", raw(self.yardstick.launches(n)?)),
+            Other::new("enqueued one by one", raw(self.reference.launches(n)?)),
             Unit::Kernels(count(n)),
         )?);
         Ok(())
@@ -206,13 +206,13 @@ impl Bench<'_> {
             rows.push(self.turns.against(
                 format!("{kib} KiB to the device"),
                 self.devices.copy_there(len_bytes)?,
-                Other::new("enqueue and wait", raw(self.yardstick.write(len_bytes)?)),
+                Other::new("enqueue and wait", raw(self.reference.write(len_bytes)?)),
                 Unit::Turns,
             )?);
             rows.push(self.turns.against(
                 format!("{kib} KiB from the device"),
                 self.devices.copy_back(len_bytes)?,
-                Other::new("enqueue and wait", raw(self.yardstick.read(len_bytes)?)),
+                Other::new("enqueue and wait", raw(self.reference.read(len_bytes)?)),
                 Unit::Turns,
             )?);
         }

@@ -28,7 +28,7 @@ use super::turns::count;
 use super::turns::raw;
 use super::turns::show;
 use crate::backend::cuda::DEVICE_TYPE;
-use crate::backend::cuda::Yardstick;
+use crate::backend::cuda::Reference;
 use crate::backend::cuda::driver::GpuFacts;
 use crate::cli::Outcome;
 use crate::cli::UsageError;
@@ -180,13 +180,13 @@ pub(super) fn run(args: &GpuBench, registry: &Registry, output: &mut Output) -> 
         return Err(UsageError(wrong.to_owned()).into());
     }
     let devices = Devices::open(&setup(args, registry, None)?, &args.device.name())?;
-    let yardstick = Yardstick::of(devices.device()?)?;
-    let gpu = GpuRow::new(yardstick.facts());
+    let reference = Reference::of(devices.device()?)?;
+    let gpu = GpuRow::new(reference.facts());
     let bench = Bench {
         args,
         registry,
         devices,
-        yardstick,
+        reference,
         turns: Turns {
             n_rounds: args.rounds,
         },
@@ -234,7 +234,7 @@ struct Bench<'a> {
     args: &'a GpuBench,
     registry: &'a Registry,
     devices: Devices,
-    yardstick: Yardstick,
+    reference: Reference,
     turns: Turns,
     progress: Progress,
 }
@@ -265,7 +265,7 @@ impl Bench<'_> {
             self.progress.set_message(format!("copies of {text}"));
             let unit = Unit::Bytes(count(len_bytes), count(len_bytes));
             let to = || -> Result<Other<'_>> {
-                Ok(Other::new(PINNED, raw(self.yardstick.write(len_bytes)?)))
+                Ok(Other::new(PINNED, raw(self.reference.write(len_bytes)?)))
             };
             rows.push(self.turns.against(
                 format!("{text} to the device, pinned"),
@@ -282,7 +282,7 @@ impl Bench<'_> {
             rows.push(self.turns.against(
                 format!("{text} from the device"),
                 self.devices.copy_back(len_bytes)?,
-                Other::new(PINNED, raw(self.yardstick.read(len_bytes)?)),
+                Other::new(PINNED, raw(self.reference.read(len_bytes)?)),
                 unit,
             )?);
         }
@@ -296,7 +296,7 @@ impl Bench<'_> {
         rows.push(self.turns.against(
             format!("chain of {n} additions"),
             run.side()?,
-            Other::new("launched one by one", raw(self.yardstick.launches(n)?)),
+            Other::new("launched one by one", raw(self.reference.launches(n)?)),
             Unit::Kernels(count(n)),
         )?);
         Ok(())

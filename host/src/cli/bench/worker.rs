@@ -78,7 +78,7 @@ enum Command {
     /// Make ready products of square matrices on a device, each of the one before, instead of what
     /// was open, and run them once.
     #[cfg(any(feature = "cuda", feature = "opencl"))]
-    OpenProducts {
+    OpenMatmuls {
         side: usize,
         dtype: ProductType,
         threads: u32,
@@ -173,7 +173,7 @@ fn answer(line: &str, registry: &Registry, open: &mut Option<Box<dyn Work>>) -> 
             start(open, Box::new(work?), nanoseconds(load))
         }
         #[cfg(any(feature = "cuda", feature = "opencl"))]
-        Command::OpenProducts {
+        Command::OpenMatmuls {
             side,
             dtype,
             threads,

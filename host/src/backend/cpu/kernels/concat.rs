@@ -6,12 +6,12 @@ use crate::backend::cpu::kernels::INDICES;
 use crate::backend::cpu::kernels::Made;
 use crate::backend::cpu::kernels::def;
 use crate::backend::cpu::kernels::kernel;
+use crate::backend::cpu::kernels::raw::MOVED;
+use crate::backend::cpu::kernels::raw::RawElements;
+use crate::backend::cpu::kernels::raw::integers;
+use crate::backend::cpu::kernels::raw::product;
+use crate::backend::cpu::kernels::raw::scalar;
 use crate::backend::cpu::kernels::type_attr;
-use crate::backend::cpu::kernels::words::MOVED;
-use crate::backend::cpu::kernels::words::Words;
-use crate::backend::cpu::kernels::words::integers;
-use crate::backend::cpu::kernels::words::product;
-use crate::backend::cpu::kernels::words::scalar;
 use crate::device::KernelConstruction;
 use crate::device::KernelContext;
 use crate::device::KernelError;
@@ -90,7 +90,7 @@ pub(in crate::backend) fn to_join<'a>(
 }
 
 fn concat(node: &KernelConstruction<'_>, axis_is_first: bool) -> Made {
-    dispatch_words!(type_attr(node, "T")?, W => kernel(move |context| {
+    dispatch_raw!(type_attr(node, "T")?, W => kernel(move |context| {
         let Joined { values, shape, axis, inner } = to_join(context, axis_is_first)?;
         let words = values.iter().map(|value| W::read(value)).collect::<Result<SmallVec<[_; 8]>, _>>()?;
         let rows: SmallVec<[_; 8]> = words
@@ -174,14 +174,14 @@ pub(in crate::backend) fn split_v_cut(context: &KernelContext<'_>) -> Result<Cut
 }
 
 fn split(node: &KernelConstruction<'_>) -> Made {
-    dispatch_words!(type_attr(node, "T")?, W => kernel(|context| {
+    dispatch_raw!(type_attr(node, "T")?, W => kernel(|context| {
         let (axis, sizes) = split_cut(context)?;
         parts::<W>(context, 1, axis, &sizes)
     }))
 }
 
 fn split_v(node: &KernelConstruction<'_>) -> Made {
-    dispatch_words!(type_attr(node, "T")?, W => kernel(|context| {
+    dispatch_raw!(type_attr(node, "T")?, W => kernel(|context| {
         let (axis, sizes) = split_v_cut(context)?;
         parts::<W>(context, 0, axis, &sizes)
     }))
@@ -226,7 +226,7 @@ fn sizes(wanted: &[i64], whole: usize) -> Result<SmallVec<[usize; 8]>, KernelErr
 }
 
 /// Output `i`: the next `sizes[i]` indices of the axis.
-fn parts<W: Words>(
+fn parts<W: RawElements>(
     context: &KernelContext<'_>,
     input: usize,
     axis: usize,

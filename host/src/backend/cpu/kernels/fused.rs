@@ -8,7 +8,7 @@ use crate::backend::cpu::kernels::nn;
 use crate::backend::cpu::kernels::type_attr;
 use crate::backend::fuse::activation;
 use crate::backend::fuse::check_bias;
-use crate::backend::fuse::fuse_products;
+use crate::backend::fuse::fuse_epilogues;
 use crate::device::Kernel;
 use crate::device::KernelConstruction;
 use crate::device::KernelContext;
@@ -24,7 +24,7 @@ use crate::tensor::Tensor;
 
 /// Replaces nodes of a CPU device by those for which there are kernels here.
 pub(in crate::backend::cpu) fn fuse(graph: &mut PartitionGraph<'_>) {
-    fuse_products(graph, &REALS, is_activation);
+    fuse_epilogues(graph, &REALS, is_activation);
 }
 
 fn is_activation(op: &str) -> bool {
@@ -49,7 +49,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
 
 /// A product whose bias is the input after its own two, and what is done with the sums.
 struct Fused {
-    product: Box<dyn Kernel>,
+    base_kernel: Box<dyn Kernel>,
     dtype: DType,
     activation: Activation,
 }
@@ -61,7 +61,7 @@ fn fused(node: &KernelConstruction<'_>, base: fn(&KernelConstruction<'_>) -> Mad
         _ => Activation::Identity,
     };
     Ok(Box::new(Fused {
-        product: base(node)?,
+        base_kernel: base(node)?,
         dtype: type_attr(node, "T")?,
         activation,
     }))
@@ -69,7 +69,7 @@ fn fused(node: &KernelConstruction<'_>, base: fn(&KernelConstruction<'_>) -> Mad
 
 impl Kernel for Fused {
     fn compute(&self, context: &mut KernelContext<'_>) -> Result<(), KernelError> {
-        self.product.compute(context)?;
+        self.base_kernel.compute(context)?;
         let bias = context.input(2)?;
         dispatch_real!(self.dtype, T => {
             let values = bias.as_slice::<T>()?;
@@ -88,6 +88,6 @@ impl Kernel for Fused {
         constant: &Tensor,
         device: &dyn KernelDevice,
     ) -> Result<Option<Tensor>, KernelError> {
-        self.product.prepack_input(index, constant, device)
+        self.base_kernel.prepack_input(index, constant, device)
     }
 }

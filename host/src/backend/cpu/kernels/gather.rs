@@ -7,12 +7,12 @@ use crate::backend::cpu::kernels::Made;
 use crate::backend::cpu::kernels::def;
 use crate::backend::cpu::kernels::int_attr;
 use crate::backend::cpu::kernels::kernel;
-use crate::backend::cpu::kernels::text_attr;
+use crate::backend::cpu::kernels::raw::MOVED;
+use crate::backend::cpu::kernels::raw::RawElements;
+use crate::backend::cpu::kernels::raw::product;
+use crate::backend::cpu::kernels::raw::scalar;
+use crate::backend::cpu::kernels::string_attr;
 use crate::backend::cpu::kernels::type_attr;
-use crate::backend::cpu::kernels::words::MOVED;
-use crate::backend::cpu::kernels::words::Words;
-use crate::backend::cpu::kernels::words::product;
-use crate::backend::cpu::kernels::words::scalar;
 use crate::device::KernelConstruction;
 use crate::device::KernelContext;
 use crate::device::KernelError;
@@ -94,7 +94,7 @@ pub(in crate::backend) fn gathered(
 fn gather(node: &KernelConstruction<'_>) -> Made {
     let batch_dims = int_attr(node, "batch_dims", Some(0))?;
     let has_axis = node.op == "GatherV2";
-    dispatch_words!(type_attr(node, "Tparams")?, W => kernel(move |context| {
+    dispatch_raw!(type_attr(node, "Tparams")?, W => kernel(move |context| {
         let (plan, positions, shape) = gathered(context, has_axis, batch_dims)?;
         let params = context.input(0)?;
         let words = W::read(params)?;
@@ -201,7 +201,7 @@ fn place(dims: &[usize], mut flat: usize) -> String {
 pub(in crate::backend) fn ignores_bad_attr(
     node: &KernelConstruction<'_>,
 ) -> Result<bool, KernelError> {
-    match text_attr(node, "bad_indices_policy", "")? {
+    match string_attr(node, "bad_indices_policy", "")? {
         "" | "DEFAULT" | "ERROR" => Ok(false),
         "IGNORE" => Ok(true),
         other => Err(KernelError::invalid(format!(
@@ -212,7 +212,7 @@ pub(in crate::backend) fn ignores_bad_attr(
 
 fn gather_nd(node: &KernelConstruction<'_>) -> Made {
     let ignores_bad = ignores_bad_attr(node)?;
-    dispatch_words!(type_attr(node, "Tparams")?, W => kernel(move |context| {
+    dispatch_raw!(type_attr(node, "Tparams")?, W => kernel(move |context| {
         gather_slices::<W>(context, ignores_bad)
     }))
 }
@@ -299,7 +299,7 @@ fn starts_of<I: Copy + Into<i64> + std::fmt::Debug>(
     Ok(starts)
 }
 
-fn gather_slices<W: Words>(
+fn gather_slices<W: RawElements>(
     context: &KernelContext<'_>,
     ignores_bad: bool,
 ) -> Result<(), KernelError> {
@@ -370,7 +370,7 @@ pub(in crate::backend) fn hot_plan(
 
 fn one_hot(node: &KernelConstruction<'_>) -> Made {
     let axis = int_attr(node, "axis", Some(-1))?;
-    dispatch_words!(type_attr(node, "T")?, W => kernel(move |context| {
+    dispatch_raw!(type_attr(node, "T")?, W => kernel(move |context| {
         let HotPlan { shape, depth, suffix } = hot_plan(context, axis)?;
         let (on, off) = (context.input(2)?, context.input(3)?);
         let (on_word, off_word) = (W::read(on)?[0], W::read(off)?[0]);

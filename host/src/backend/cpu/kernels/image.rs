@@ -9,13 +9,13 @@ use crate::backend::cpu::kernels::def;
 use crate::backend::cpu::kernels::kernel;
 use crate::backend::cpu::kernels::nn::channels_last;
 use crate::backend::cpu::kernels::output;
+use crate::backend::cpu::kernels::raw::MOVED;
+use crate::backend::cpu::kernels::raw::RawElements;
+use crate::backend::cpu::kernels::raw::integers;
+use crate::backend::cpu::kernels::raw::product;
+use crate::backend::cpu::kernels::raw::vector;
 use crate::backend::cpu::kernels::slice::rearranged;
 use crate::backend::cpu::kernels::type_attr;
-use crate::backend::cpu::kernels::words::MOVED;
-use crate::backend::cpu::kernels::words::Words;
-use crate::backend::cpu::kernels::words::integers;
-use crate::backend::cpu::kernels::words::product;
-use crate::backend::cpu::kernels::words::vector;
 use crate::device::KernelConstruction;
 use crate::device::KernelContext;
 use crate::device::KernelError;
@@ -180,7 +180,7 @@ fn resize_bilinear(node: &KernelConstruction<'_>) -> Made {
 /// TensorFlow `ResizeNearestNeighbor`.
 fn resize_nearest(node: &KernelConstruction<'_>) -> Made {
     let placing = Placing::new(node)?;
-    dispatch_words!(type_attr(node, "T")?, W => kernel(move |context| {
+    dispatch_raw!(type_attr(node, "T")?, W => kernel(move |context| {
         let Resized { shape, rows, columns, channels } = placing.plan(context)?;
         let input = context.input(0)?;
         let x = W::read(input)?;
@@ -211,7 +211,7 @@ fn image_dims(shape: &Shape) -> Result<[usize; 4], KernelError> {
 /// TensorFlow `SpaceToDepth`, channels last: each block of pixels becomes the channels of one.
 fn space_to_depth(node: &KernelConstruction<'_>) -> Made {
     let block = block_size(node)?;
-    dispatch_words!(type_attr(node, "T")?, W => kernel(move |context| {
+    dispatch_raw!(type_attr(node, "T")?, W => kernel(move |context| {
         let input = context.input(0)?.shape();
         let [batch, rows, columns, channels] = image_dims(input)?;
         if !rows.is_multiple_of(block) || !columns.is_multiple_of(block) {
@@ -231,7 +231,7 @@ fn space_to_depth(node: &KernelConstruction<'_>) -> Made {
 /// TensorFlow `DepthToSpace`, channels last: the channels of a pixel become a block of pixels.
 fn depth_to_space(node: &KernelConstruction<'_>) -> Made {
     let block = block_size(node)?;
-    dispatch_words!(type_attr(node, "T")?, W => kernel(move |context| {
+    dispatch_raw!(type_attr(node, "T")?, W => kernel(move |context| {
         let input = context.input(0)?.shape();
         let [batch, rows, columns, channels] = image_dims(input)?;
         let square = product(&[block, block]);
@@ -329,7 +329,7 @@ impl Blocks {
 
 /// TensorFlow `SpaceToBatchND`: each element of a block of pixels becomes an image of its own.
 fn space_to_batch(node: &KernelConstruction<'_>) -> Made {
-    dispatch_words!(type_attr(node, "T")?, W => kernel(|context| {
+    dispatch_raw!(type_attr(node, "T")?, W => kernel(|context| {
         let input = context.input(0)?;
         let blocks = Blocks::new(context, "paddings")?;
         let n = blocks.sizes.len();
@@ -361,7 +361,7 @@ fn space_to_batch(node: &KernelConstruction<'_>) -> Made {
                 let (block, batch) = (image / dims[0], image % dims[0]);
                 match blocks.place(space, &batched, index, block) {
                     Some(place) => out.copy_from_slice(&x[(batch * whole + place) * inner..][..inner]),
-                    None => out.fill(<W as Words>::Word::default()),
+                    None => out.fill(<W as RawElements>::Raw::default()),
                 }
             }
             Ok(())
@@ -371,7 +371,7 @@ fn space_to_batch(node: &KernelConstruction<'_>) -> Made {
 
 /// TensorFlow `BatchToSpaceND`: the reverse of `SpaceToBatchND`, with a margin cropped.
 fn batch_to_space(node: &KernelConstruction<'_>) -> Made {
-    dispatch_words!(type_attr(node, "T")?, W => kernel(|context| {
+    dispatch_raw!(type_attr(node, "T")?, W => kernel(|context| {
         let input = context.input(0)?;
         let blocks = Blocks::new(context, "crops")?;
         let n = blocks.sizes.len();

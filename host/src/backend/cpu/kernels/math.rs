@@ -308,7 +308,7 @@ pub(super) fn mat_mul(node: &KernelConstruction<'_>) -> Made {
         T => if T::DTYPE == DType::F32 {
             Ok(Box::new(FloatMatMul { transpose }))
         } else {
-            kernel(move |context| product::<T>(context, transpose))
+            kernel(move |context| matmul_of::<T>(context, transpose))
         }
     )
 }
@@ -324,7 +324,7 @@ pub(in crate::backend) fn transposed(
 }
 
 /// `[m, k, n]` of a `MatMul` of operands of these shapes.
-pub(in crate::backend) fn product_size(
+pub(in crate::backend) fn matmul_size(
     a: &Shape,
     b: &Shape,
     transpose: (bool, bool),
@@ -334,15 +334,15 @@ pub(in crate::backend) fn product_size(
             "both inputs must be matrices: In[0]: {a}, In[1]: {b}"
         )));
     };
-    let turned = |rows, columns, is_turned| {
-        if is_turned {
+    let view_of = |rows, columns, is_transposed| {
+        if is_transposed {
             (columns, rows)
         } else {
             (rows, columns)
         }
     };
-    let (m, k) = turned(a_rows, a_columns, transpose.0);
-    let (inner, n) = turned(b_rows, b_columns, transpose.1);
+    let (m, k) = view_of(a_rows, a_columns, transpose.0);
+    let (inner, n) = view_of(b_rows, b_columns, transpose.1);
     if k != inner {
         return Err(KernelError::invalid(format!(
             "matrix size-incompatible: In[0]: {a}, In[1]: {b}, transpose_a: {}, transpose_b: {}",
@@ -370,7 +370,7 @@ impl Kernel for FloatMatMul {
                     matmul::multiply_packed(lhs, packed, &mut out, Threads::of(context))
                 })
             }
-            _ => product::<f32>(context, self.transpose),
+            _ => matmul_of::<f32>(context, self.transpose),
         }
     }
 
@@ -390,17 +390,17 @@ impl Kernel for FloatMatMul {
         if self.transpose.1 {
             rhs = rhs.transposed();
         }
-        packed(rhs, device).map(Some)
+        prepacked(rhs, device).map(Some)
     }
 }
 
 /// A right-hand matrix in order, in the device's memory.
-pub(super) fn packed(
+pub(super) fn prepacked(
     rhs: MatrixView<'_, f32>,
     device: &dyn KernelDevice,
 ) -> Result<Tensor, KernelError> {
     let len = matmul::packed_len(rhs.rows(), rhs.columns())
-        .ok_or_else(|| KernelError::invalid("the matrix is too large to be put in order"))?;
+        .ok_or_else(|| KernelError::invalid("the matrix is too large to be prepacked"))?;
     let allocator = device.allocator(AllocatorAttributes::default());
     let mut packed = Tensor::zeros(&*allocator, DType::F32, Shape::from([len]))?;
     let elements = packed.as_slice_mut().ok_or(TensorError::NotOnHost)?;
@@ -408,7 +408,7 @@ pub(super) fn packed(
     Ok(packed)
 }
 
-fn product<T: Multiply>(
+fn matmul_of<T: Multiply>(
     context: &KernelContext<'_>,
     transpose: (bool, bool),
 ) -> Result<(), KernelError> {
@@ -426,9 +426,9 @@ fn matrices<'a, T: Multiply>(
     transpose: (bool, bool),
 ) -> Result<[MatrixView<'a, T>; 2], KernelError> {
     let (a, b) = (context.input(0)?, context.input(1)?);
-    let [m, k, n] = product_size(a.shape(), b.shape(), transpose)?;
-    let side = |elements, rows, columns, is_turned| {
-        if is_turned {
+    let [m, k, n] = matmul_size(a.shape(), b.shape(), transpose)?;
+    let side = |elements, rows, columns, is_transposed| {
+        if is_transposed {
             MatrixView::row_major(elements, columns, rows).map(MatrixView::transposed)
         } else {
             MatrixView::row_major(elements, rows, columns)

@@ -9,8 +9,8 @@ use crate::backend::cpu::kernels::bool_attr;
 use crate::backend::cpu::kernels::def;
 use crate::backend::cpu::kernels::kernel;
 use crate::backend::cpu::kernels::output;
+use crate::backend::cpu::kernels::raw::product;
 use crate::backend::cpu::kernels::type_attr;
-use crate::backend::cpu::kernels::words::product;
 use crate::device::KernelConstruction;
 use crate::device::KernelContext;
 use crate::device::KernelError;
@@ -18,7 +18,7 @@ use crate::device::KernelRegistry;
 use crate::kernels::Multiply;
 use crate::kernels::Scratch;
 use crate::kernels::Threads;
-use crate::kernels::batch::BatchProduct;
+use crate::kernels::batch::BatchMatmul;
 use crate::kernels::batch::Operand;
 use crate::kernels::einsum::Equation;
 use crate::kernels::unary;
@@ -136,7 +136,7 @@ pub(in crate::backend) fn plan(
     rhs: &Shape,
     transposed: [bool; 2],
     broadcasts: bool,
-) -> Result<(BatchProduct, Shape), KernelError> {
+) -> Result<(BatchMatmul, Shape), KernelError> {
     let ([l_batch @ .., l_rows, l_columns], [r_batch @ .., r_rows, r_columns]) =
         (lhs.dims(), rhs.dims())
     else {
@@ -165,7 +165,7 @@ pub(in crate::backend) fn plan(
         )));
     }
     let rank = l_batch.len().max(r_batch.len());
-    let mut plan = BatchProduct {
+    let mut plan = BatchMatmul {
         batch: SmallVec::from_elem(1, rank),
         size: [m, k, n],
         lhs: Operand {

@@ -84,7 +84,7 @@ macro_rules! dispatch_element {
 }
 
 #[macro_use]
-pub(in crate::backend) mod words;
+pub(in crate::backend) mod raw;
 
 pub(in crate::backend) mod array;
 mod cast;
@@ -321,7 +321,7 @@ pub(in crate::backend) fn bool_attr(
 }
 
 /// Attribute `name`, a text; `default` where it is not given.
-pub(in crate::backend) fn text_attr<'a>(
+pub(in crate::backend) fn string_attr<'a>(
     node: &KernelConstruction<'a>,
     name: &str,
     default: &'a str,

@@ -11,7 +11,7 @@ use crate::backend::cpu::kernels::ints_attr;
 use crate::backend::cpu::kernels::kernel;
 use crate::backend::cpu::kernels::math;
 use crate::backend::cpu::kernels::output;
-use crate::backend::cpu::kernels::text_attr;
+use crate::backend::cpu::kernels::string_attr;
 use crate::backend::cpu::kernels::type_attr;
 use crate::device::Kernel;
 use crate::device::KernelConstruction;
@@ -125,7 +125,7 @@ fn bias_add(node: &KernelConstruction<'_>) -> Made {
 pub(in crate::backend) fn channels_first(
     node: &KernelConstruction<'_>,
 ) -> Result<bool, KernelError> {
-    match text_attr(node, "data_format", "NHWC")? {
+    match string_attr(node, "data_format", "NHWC")? {
         "NHWC" => Ok(false),
         "NCHW" => Ok(true),
         other => Err(KernelError::invalid(format!(
@@ -220,7 +220,7 @@ impl Kernel for FloatConvolution {
         let packed_here;
         let packed = match context.prepacked_input(1) {
             Some(packed) => packed,
-            None => match packed_filter(context.input(1)?, context.device()) {
+            None => match prepacked_filter(context.input(1)?, context.device()) {
                 // The device has no room for it, which is no reason to fail.
                 Err(KernelError::Tensor(TensorError::OutOfMemory(_))) => {
                     return convolve::<f32>(context, self.windows);
@@ -246,17 +246,17 @@ impl Kernel for FloatConvolution {
         if index != 1 || constant.shape().rank() != 4 {
             return Ok(None);
         }
-        packed_filter(constant, device).map(Some)
+        prepacked_filter(constant, device).map(Some)
     }
 }
 
 /// A filter `[rows, columns, channels, output channels]` in order, as one group.
-fn packed_filter(filter: &Tensor, device: &dyn KernelDevice) -> Result<Tensor, KernelError> {
+fn prepacked_filter(filter: &Tensor, device: &dyn KernelDevice) -> Result<Tensor, KernelError> {
     let dims = filter.shape().dims();
     let columns = dims.last().copied().unwrap_or(1);
     let rows = filter.shape().n_elements() / columns.max(1);
     let matrix = MatrixView::row_major(filter.as_slice::<f32>()?, rows, columns)?;
-    math::packed(matrix, device)
+    math::prepacked(matrix, device)
 }
 
 fn convolve<T: Multiply>(
@@ -413,7 +413,7 @@ impl Windows {
 
 /// Images have channels last only, as in TensorFlow's CPU kernels.
 pub(super) fn channels_last(node: &KernelConstruction<'_>) -> Result<(), KernelError> {
-    match text_attr(node, "data_format", "NHWC")? {
+    match string_attr(node, "data_format", "NHWC")? {
         "NHWC" => Ok(()),
         other => Err(KernelError::Unimplemented(format!(
             "{} with data_format `{other}`; only NHWC is implemented",
@@ -460,7 +460,7 @@ pub(super) fn spatial(
 /// The padding of rows and columns.
 pub(super) fn paddings(node: &KernelConstruction<'_>) -> Result<[Padding; 2], KernelError> {
     let list = ints_attr(node, "explicit_paddings", &[])?;
-    let padding = text_attr(node, "padding", "")?;
+    let padding = string_attr(node, "padding", "")?;
     match padding {
         "SAME" | "VALID" if !list.is_empty() => Err(KernelError::invalid(format!(
             "explicit_paddings must be empty with padding `{padding}`, found {list:?}"

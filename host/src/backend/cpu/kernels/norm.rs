@@ -7,9 +7,9 @@ use crate::backend::cpu::kernels::def;
 use crate::backend::cpu::kernels::float_attr;
 use crate::backend::cpu::kernels::kernel;
 use crate::backend::cpu::kernels::output;
-use crate::backend::cpu::kernels::text_attr;
+use crate::backend::cpu::kernels::raw::product;
+use crate::backend::cpu::kernels::string_attr;
 use crate::backend::cpu::kernels::type_attr;
-use crate::backend::cpu::kernels::words::product;
 use crate::device::KernelConstruction;
 use crate::device::KernelContext;
 use crate::device::KernelError;
@@ -123,7 +123,7 @@ fn batch_norm(node: &KernelConstruction<'_>) -> Made {
 
 impl BatchNorm {
     pub(in crate::backend) fn new(node: &KernelConstruction<'_>) -> Result<Self, KernelError> {
-        let (rank, channels_first) = match text_attr(node, "data_format", "NHWC")? {
+        let (rank, channels_first) = match string_attr(node, "data_format", "NHWC")? {
             "NHWC" => (4, false),
             "NCHW" => (4, true),
             "NDHWC" if node.op == "FusedBatchNormV3" => (5, false),

@@ -38,7 +38,7 @@ fn make_pack(node: &KernelConstruction<'_>) -> Made {
     let dtype = type_attr(node, "T")?;
     if dtype == DType::String {
         return kernel(move |context| {
-            let (shape, inner) = packed(context, axis)?;
+            let (shape, inner) = pack_plan(context, axis)?;
             let parts = context
                 .inputs()
                 .map(Tensor::as_strings)
@@ -52,7 +52,7 @@ fn make_pack(node: &KernelConstruction<'_>) -> Made {
         });
     }
     dispatch_element!(dtype, T => kernel(move |context| {
-        let (shape, inner) = packed(context, axis)?;
+        let (shape, inner) = pack_plan(context, axis)?;
         if context.n_inputs() == 1 {
             return context.forward_input(0, 0, &shape);
         }
@@ -68,7 +68,7 @@ fn make_pack(node: &KernelConstruction<'_>) -> Made {
 }
 
 /// Shape of the packed tensor, and how many neighbours of an input stay neighbours.
-pub(in crate::backend) fn packed(
+pub(in crate::backend) fn pack_plan(
     context: &KernelContext<'_>,
     axis: i64,
 ) -> Result<(Shape, usize), KernelError> {
@@ -104,7 +104,7 @@ fn make_unpack(node: &KernelConstruction<'_>) -> Made {
     let dtype = type_attr(node, "T")?;
     if dtype == DType::String {
         return kernel(move |context| {
-            let (shape, inner, n) = unpacked(context, axis, n_parts)?;
+            let (shape, inner, n) = unpack_plan(context, axis, n_parts)?;
             let texts = context.input(0)?.as_strings()?;
             for index in 0..n {
                 let mut part = scratch::list(shape.n_elements())?;
@@ -126,7 +126,7 @@ fn unpack<T: Element>(
     axis: i64,
     n_parts: i64,
 ) -> Result<(), KernelError> {
-    let (shape, inner, n) = unpacked(context, axis, n_parts)?;
+    let (shape, inner, n) = unpack_plan(context, axis, n_parts)?;
     if n == 1 {
         return context.forward_input(0, 0, &shape);
     }
@@ -142,7 +142,7 @@ fn unpack<T: Element>(
 
 /// Shape of each part, how many neighbours of the input stay neighbours, and how many parts there
 /// are.
-pub(in crate::backend) fn unpacked(
+pub(in crate::backend) fn unpack_plan(
     context: &KernelContext<'_>,
     axis: i64,
     n_parts: i64,

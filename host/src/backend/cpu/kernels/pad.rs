@@ -4,11 +4,11 @@ use crate::backend::cpu::kernels::INDICES;
 use crate::backend::cpu::kernels::Made;
 use crate::backend::cpu::kernels::def;
 use crate::backend::cpu::kernels::kernel;
-use crate::backend::cpu::kernels::text_attr;
+use crate::backend::cpu::kernels::raw::MOVED;
+use crate::backend::cpu::kernels::raw::RawElements;
+use crate::backend::cpu::kernels::raw::integers;
+use crate::backend::cpu::kernels::string_attr;
 use crate::backend::cpu::kernels::type_attr;
-use crate::backend::cpu::kernels::words::MOVED;
-use crate::backend::cpu::kernels::words::Words;
-use crate::backend::cpu::kernels::words::integers;
 use crate::device::KernelConstruction;
 use crate::device::KernelContext;
 use crate::device::KernelError;
@@ -37,11 +37,11 @@ pub(super) fn register(registry: &mut KernelRegistry) {
 /// TensorFlow `Pad` (with 0, `false` or the empty text) and `PadV2` (with its third input).
 fn pad(node: &KernelConstruction<'_>) -> Made {
     let has_value = node.op == "PadV2";
-    dispatch_words!(type_attr(node, "T")?, W => kernel(move |context| {
+    dispatch_raw!(type_attr(node, "T")?, W => kernel(move |context| {
         let plan = plan(context)?;
         let input = context.input(0)?;
         let value = match has_value.then(|| margin(context)).transpose()? {
-            None => <W as Words>::Word::default(),
+            None => <W as RawElements>::Raw::default(),
             Some(tensor) => W::read(tensor)?[0],
         };
         if plan.is_identity() {
@@ -73,7 +73,7 @@ pub(in crate::backend) fn margin<'a>(
 pub(in crate::backend) fn mirror_attr(
     node: &KernelConstruction<'_>,
 ) -> Result<Mirror, KernelError> {
-    match text_attr(node, "mode", "")? {
+    match string_attr(node, "mode", "")? {
         "REFLECT" => Ok(Mirror::Reflect),
         "SYMMETRIC" => Ok(Mirror::Symmetric),
         other => Err(KernelError::invalid(format!(
@@ -84,7 +84,7 @@ pub(in crate::backend) fn mirror_attr(
 
 fn mirror_pad(node: &KernelConstruction<'_>) -> Made {
     let mirror = mirror_attr(node)?;
-    dispatch_words!(type_attr(node, "T")?, W => kernel(move |context| {
+    dispatch_raw!(type_attr(node, "T")?, W => kernel(move |context| {
         let plan = plan(context)?;
         plan.check_mirror(mirror)?;
         if plan.is_identity() {

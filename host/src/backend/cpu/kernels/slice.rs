@@ -6,12 +6,12 @@ use crate::backend::cpu::kernels::bad_attr;
 use crate::backend::cpu::kernels::def;
 use crate::backend::cpu::kernels::ints_attr;
 use crate::backend::cpu::kernels::kernel;
+use crate::backend::cpu::kernels::raw::MOVED;
+use crate::backend::cpu::kernels::raw::RawElements;
+use crate::backend::cpu::kernels::raw::integers;
+use crate::backend::cpu::kernels::raw::vector;
 use crate::backend::cpu::kernels::type_attr;
 use crate::backend::cpu::kernels::view;
-use crate::backend::cpu::kernels::words::MOVED;
-use crate::backend::cpu::kernels::words::Words;
-use crate::backend::cpu::kernels::words::integers;
-use crate::backend::cpu::kernels::words::vector;
 use crate::device::KernelConstruction;
 use crate::device::KernelContext;
 use crate::device::KernelError;
@@ -71,7 +71,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
 }
 
 /// Output 0: input 0 in another order, or input 0 itself where the order is the same.
-pub(super) fn rearranged<W: Words>(
+pub(super) fn rearranged<W: RawElements>(
     context: &KernelContext<'_>,
     shape: Shape,
     copy: &StridedCopy,
@@ -126,7 +126,7 @@ pub(in crate::backend) fn rearrangement(
 
 fn rearrange(node: &KernelConstruction<'_>) -> Made {
     let plan = rearrangement(node)?;
-    dispatch_words!(type_attr(node, "T")?, W => kernel(move |context| {
+    dispatch_raw!(type_attr(node, "T")?, W => kernel(move |context| {
         let (shape, copy) = plan(context)?;
         rearranged::<W>(context, shape, &copy)
     }))

@@ -130,7 +130,7 @@ impl Expression {
     pub(super) fn of(node: &KernelConstruction<'_>) -> Result<Self, KernelError> {
         Self::from_attrs(node.attrs).ok_or_else(|| {
             KernelError::invalid(format!(
-                "attributes {NUM_ARGS}, {FUSED_OPS} and {OPERANDS} of {} are no expression: {:?}",
+                "attributes {NUM_ARGS}, {FUSED_OPS} and {OPERANDS} of {} are not a valid expression: {:?}",
                 node.op, node.attrs
             ))
         })
@@ -193,7 +193,7 @@ impl Expression {
                     let mut dims = operand(0).dims().to_vec();
                     let Some(last) = dims.last_mut() else {
                         return Err(KernelError::invalid(
-                            "a row of a tensor without dimensions is to be reduced",
+                            "a tensor without dimensions has no rows to reduce",
                         ));
                     };
                     reduced.push(*last);

@@ -243,19 +243,19 @@ impl Rows {
 
     /// `Layout` of fused.c.
     fn layout(&self, n_units: usize, n_runs: usize, run: usize) -> Result<Vec<u8>, KernelError> {
-        let mut words = vec![n_units, n_runs, run, self.width];
+        let mut layout = vec![n_units, n_runs, run, self.width];
         if self.axes.is_empty() {
             // One row.
-            words.push(1);
-            words.extend(self.advances.iter().map(|_| 0));
+            layout.push(1);
+            layout.extend(self.advances.iter().map(|_| 0));
         } else {
-            words.extend(self.axes.iter().map(|(size, _)| size));
+            layout.extend(self.axes.iter().map(|(size, _)| size));
             for input in 0..self.advances.len() {
-                words.extend(self.axes.iter().map(|(_, strides)| strides[input]));
+                layout.extend(self.axes.iter().map(|(_, strides)| strides[input]));
             }
         }
-        let words = words.into_iter().map(index);
-        let words: Vec<u32> = words.collect::<Result<_, _>>()?;
-        Ok(bytemuck::cast_slice(&words).to_vec())
+        let layout = layout.into_iter().map(index);
+        let layout: Vec<u32> = layout.collect::<Result<_, _>>()?;
+        Ok(bytemuck::cast_slice(&layout).to_vec())
     }
 }

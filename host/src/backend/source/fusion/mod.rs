@@ -17,7 +17,7 @@ pub(super) use kernel::register;
 pub(super) use program::with_functions_of_lanes;
 
 use super::kernels::epilogue;
-use crate::backend::fuse::fuse_products;
+use crate::backend::fuse::fuse_epilogues;
 use crate::device::ComputeTraits;
 use crate::device::PartitionGraph;
 use crate::graph::NodeId;
@@ -35,7 +35,7 @@ const RANK_MAX: usize = 8;
 /// Replaces nodes of a device that compiles by fused ones: products with what follows them first,
 /// as their sums are in registers.
 pub(in crate::backend) fn fuse(graph: &mut PartitionGraph<'_>, traits: &ComputeTraits) {
-    fuse_products(graph, &epilogue::TYPES, epilogue::is_activation);
+    fuse_epilogues(graph, &epilogue::TYPES, epilogue::is_activation);
     transposes::fuse(graph);
     region::fuse(graph, traits);
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use super::constant_ints;
-use crate::backend::source::kernels::turned;
+use crate::backend::source::kernels::transposed;
 use crate::device::FusedNode;
 use crate::device::PartitionGraph;
 use crate::graph::AttrSet;
@@ -21,15 +21,15 @@ pub(super) fn fuse(graph: &mut PartitionGraph<'_>) {
     for &node in &nodes {
         if let Some(permutation) = permutation(graph, node)
             && keeps_rows(&permutation)
-            && let Some((product, _)) = graph.input_node(node, 0)
-            && is_product(graph, product)
-            && graph.is_read_only_by(product, node)
+            && let Some((matmul, _)) = graph.input_node(node, 0)
+            && is_batch_matmul(graph, matmul)
+            && graph.is_read_only_by(matmul, node)
         {
-            around(graph, product, Some((node, permutation)), &order);
+            around(graph, matmul, Some((node, permutation)), &order);
         }
     }
     for &node in &nodes {
-        if is_product(graph, node) {
+        if is_batch_matmul(graph, node) {
             around(graph, node, None, &order);
         }
     }
@@ -37,7 +37,7 @@ pub(super) fn fuse(graph: &mut PartitionGraph<'_>) {
 
 /// Whether a node is a batch of products. One right side for all makes one product of many rows of
 /// them as long as nothing is transposed, which is worth more.
-fn is_product(graph: &PartitionGraph<'_>, node: NodeId) -> bool {
+fn is_batch_matmul(graph: &PartitionGraph<'_>, node: NodeId) -> bool {
     let all = graph.graph();
     let right = all.data_inputs(node).nth(1);
     let right = right.map(|tensor| all.tensor_shape(tensor));
@@ -63,23 +63,23 @@ fn permutation(graph: &PartitionGraph<'_>, node: NodeId) -> Option<Vec<usize>> {
     let axes = constant_ints(graph, node, 1)?;
     let axes = axes.into_iter().map(|axis| usize::try_from(axis).ok());
     let axes: Vec<usize> = axes.collect::<Option<_>>()?;
-    (axes.len() >= 2 && turned::is_permutation(&axes)).then_some(axes)
+    (axes.len() >= 2 && transposed::is_permutation(&axes)).then_some(axes)
 }
 
 /// Joins a product with transpositions before it and one behind it.
 fn around(
     graph: &mut PartitionGraph<'_>,
-    product: NodeId,
+    matmul: NodeId,
     output: Option<(NodeId, Vec<usize>)>,
     order: &FxHashMap<NodeId, usize>,
 ) {
-    let mut nodes = vec![product];
+    let mut nodes = vec![matmul];
     let mut permutations: [Vec<usize>; 3] = Default::default();
     let mut inputs = Vec::new();
     for (side, own) in permutations[..2].iter_mut().enumerate() {
         let transposition = graph
-            .input_node(product, side)
-            .filter(|&(node, _)| graph.is_read_only_by(node, product) && !graph.is_replaced(node));
+            .input_node(matmul, side)
+            .filter(|&(node, _)| graph.is_read_only_by(node, matmul) && !graph.is_replaced(node));
         let found = transposition.and_then(|(node, _)| Some((node, permutation(graph, node)?)));
         // Neighbours in a row of the left side are read one after the other, for each panel of the
         // right one.
@@ -89,7 +89,7 @@ fn around(
             nodes.push(node);
             inputs.push((node, 0));
         } else {
-            inputs.push((product, side));
+            inputs.push((matmul, side));
         }
     }
     if let Some((node, permutation)) = output {
@@ -103,11 +103,11 @@ fn around(
         return;
     }
     let all = graph.graph();
-    let attrs = all.attrs(product).iter();
+    let attrs = all.attrs(matmul).iter();
     let attrs = attrs.map(|(name, value)| (Arc::from(name), value.clone()));
-    let broadcasts = AttrValue::Bool(all.op(product) != "BatchMatMul");
-    let turns = turned::PERMUTATIONS.into_iter().zip(permutations);
-    let turns = turns.map(|(name, axes)| {
+    let broadcasts = AttrValue::Bool(all.op(matmul) != "BatchMatMul");
+    let transposes = transposed::PERMUTATIONS.into_iter().zip(permutations);
+    let transposes = transposes.map(|(name, axes)| {
         let axes = axes
             .into_iter()
             .map(|axis| i64::try_from(axis).unwrap_or(-1));
@@ -117,10 +117,10 @@ fn around(
         )
     });
     let attrs = attrs
-        .chain([(turned::BROADCASTS.into(), broadcasts)])
-        .chain(turns);
+        .chain([(transposed::BROADCASTS.into(), broadcasts)])
+        .chain(transposes);
     let fused = FusedNode {
-        op: turned::OP.to_owned(),
+        op: transposed::OP.to_owned(),
         attrs: AttrSet::new(attrs),
         inputs,
         nodes,

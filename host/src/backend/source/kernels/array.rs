@@ -9,16 +9,16 @@ use crate::backend::cpu::kernels::concat::split_v_cut;
 use crate::backend::cpu::kernels::concat::to_join;
 use crate::backend::cpu::kernels::fill::broadcast_plan;
 use crate::backend::cpu::kernels::int_attr;
-use crate::backend::cpu::kernels::pack::packed;
-use crate::backend::cpu::kernels::pack::unpacked;
+use crate::backend::cpu::kernels::pack::pack_plan;
+use crate::backend::cpu::kernels::pack::unpack_plan;
+use crate::backend::cpu::kernels::raw::product;
 use crate::backend::cpu::kernels::slice::rearrangement;
-use crate::backend::cpu::kernels::words::product;
 use crate::backend::source::call::Call;
 use crate::backend::source::call::Made;
 use crate::backend::source::call::kernel;
 use crate::backend::source::kernels::Table;
-use crate::backend::source::kernels::words::Copier;
-use crate::backend::source::kernels::words::CopyAxis;
+use crate::backend::source::kernels::moved::Copier;
+use crate::backend::source::kernels::moved::CopyAxis;
 use crate::device::KernelConstruction;
 use crate::device::KernelError;
 use crate::kernels::strided::row_major_strides;
@@ -205,7 +205,7 @@ fn pack(node: &KernelConstruction<'_>) -> Made {
     let axis = int_attr(node, "axis", Some(0))?;
     let copier = Copier::new(node, "T")?;
     kernel(node, move |call| {
-        let (shape, inner) = packed(call.context, axis)?;
+        let (shape, inner) = pack_plan(call.context, axis)?;
         let n = call.context.n_inputs();
         if n == 1 {
             return call.context.forward_input(0, 0, &shape);
@@ -233,7 +233,7 @@ fn unpack(node: &KernelConstruction<'_>) -> Made {
     let n_parts = int_attr(node, "num", None)?;
     let copier = Copier::new(node, "T")?;
     kernel(node, move |call| {
-        let (shape, inner, n) = unpacked(call.context, axis, n_parts)?;
+        let (shape, inner, n) = unpack_plan(call.context, axis, n_parts)?;
         if n == 1 {
             return call.context.forward_input(0, 0, &shape);
         }

@@ -18,8 +18,8 @@ use crate::backend::source::kernels::Table;
 use crate::backend::source::kernels::epilogue;
 use crate::backend::source::kernels::epilogue::Epilogue;
 use crate::backend::source::kernels::strided::Strided;
-use crate::backend::source::kernels::tiles::Packer;
 use crate::backend::source::kernels::tiles::PanelLayout;
+use crate::backend::source::kernels::tiles::PanelWriter;
 use crate::backend::source::kernels::tiles::TileFunction;
 use crate::backend::source::kernels::tiles::Tiling;
 use crate::backend::source::kernels::tiles::tile_args;
@@ -77,14 +77,14 @@ fn made(
     let asks_routines = matches!(direction, Direction::Forward(_))
         && device
             .routines()
-            .is_some_and(|routines| routines.convolves(dtype, None));
+            .is_some_and(|routines| routines.can_convolve(dtype, None));
     let epilogue = has_epilogue.then(|| Epilogue::new(node, dtype, tiling));
     let epilogue = epilogue.transpose()?;
     Ok(Box::new(ConvolutionKernel {
         dtype,
         direction,
         tiling,
-        packer: Packer::new(tiling)?,
+        panel_writer: PanelWriter::new(tiling)?,
         function: TileFunction::new(tiling, "conv.c", SOURCE, name, epilogue.as_ref())?,
         epilogue,
         strided: Strided::new(dtype)?,
@@ -105,7 +105,7 @@ struct ConvolutionKernel {
     dtype: DType,
     direction: Direction,
     tiling: Tiling,
-    packer: Packer,
+    panel_writer: PanelWriter,
     function: TileFunction,
     strided: Strided,
     epilogue: Option<Epilogue>,
@@ -185,7 +185,7 @@ impl Kernel for ConvolutionKernel {
             return Ok(None);
         };
         let device = program_device(device)?;
-        let packed = if self.asks_routines {
+        let panels_of_filter = if self.asks_routines {
             let origin = RoutineSite {
                 site: &self.site,
                 step: None,
@@ -193,9 +193,10 @@ impl Kernel for ConvolutionKernel {
             };
             self.output_channels_first(device, origin, constant)?
         } else {
-            self.packer.pack(device, &self.site, constant, &layout)?
+            self.panel_writer
+                .write(device, &self.site, constant, &layout)?
         };
-        Ok(Some(packed))
+        Ok(Some(panels_of_filter))
     }
 }
 
@@ -310,7 +311,7 @@ impl ConvolutionKernel {
         };
         let windows = plan.axes.map(window);
         let padded_windows = plan.axes.map(padded);
-        let convolves = |windows| routines.convolves(self.dtype, Some(windows));
+        let convolves = |windows| routines.can_convolve(self.dtype, Some(windows));
         let (padded_here, turned_here);
         let (input, windows) = if convolves(&windows) {
             (plan.input, windows)
@@ -395,7 +396,10 @@ impl ConvolutionKernel {
         out: &Tensor,
     ) -> Result<(), KernelError> {
         let filter = call.input(1)?;
-        let packed = || self.packer.pack(call.device, call.site, filter, layout);
+        let panels_of_filter = || {
+            self.panel_writer
+                .write(call.device, call.site, filter, layout)
+        };
         let packed_here;
         let panels = match call
             .context
@@ -406,12 +410,12 @@ impl ConvolutionKernel {
             Some(_) => match self.panels.get() {
                 Some(panels) => panels,
                 None => {
-                    let panels = packed()?;
+                    let panels = panels_of_filter()?;
                     self.panels.get_or_init(|| panels)
                 }
             },
             None => {
-                packed_here = packed()?;
+                packed_here = panels_of_filter()?;
                 &packed_here
             }
         };
@@ -441,7 +445,7 @@ impl ConvolutionKernel {
             group_columns: index(layout.n)?,
             n_panels: index(n_panels)?,
             n_panels_of_all: index(n_panels * plan.n_groups)?,
-            zeroes: index(self.packer.zeroes_at(layout))?,
+            zeroes: index(self.panel_writer.zeroes_at(layout))?,
         };
         let tiles = [
             n_pixels.div_ceil(self.tiling.rows(n_pixels)),

@@ -10,8 +10,8 @@ use crate::backend::source::call::Made;
 use crate::backend::source::call::index;
 use crate::backend::source::call::kernel;
 use crate::backend::source::kernels::Table;
-use crate::backend::source::kernels::product::Products;
-use crate::backend::source::kernels::product::Right;
+use crate::backend::source::kernels::matmul::Matmuls;
+use crate::backend::source::kernels::matmul::Right;
 use crate::backend::source::kernels::reduce::Reducer;
 use crate::backend::source::kernels::reduce::reduce;
 use crate::backend::source::kernels::strided::Strided;
@@ -36,7 +36,7 @@ pub(super) fn register(table: &mut Table<'_>) {
 fn einsum(node: &KernelConstruction<'_>) -> Made {
     let equation = matrix::equation(node)?;
     let dtype = type_attr(node, "T")?;
-    let products = Products::new(node, dtype, false)?;
+    let matmuls = Matmuls::new(node, dtype, false)?;
     let strided = Strided::new(dtype)?;
     let sum = equation
         .has_sums()
@@ -61,7 +61,7 @@ fn einsum(node: &KernelConstruction<'_>) -> Made {
             };
             match pack {
                 None => Ok(operand),
-                Some(copy) => packed(call, &strided, &operand, copy),
+                Some(copy) => copied(call, &strided, &operand, copy),
             }
         };
         let (first, second) = if plan.is_swapped { (1, 0) } else { (0, 1) };
@@ -75,11 +75,11 @@ fn einsum(node: &KernelConstruction<'_>) -> Made {
         };
         let right = Right::Matrices(&right);
         match &plan.reorder {
-            None => products.multiply(call, &left, right, (&out, None), &plan.product)?,
+            None => matmuls.compute(call, &left, right, (&out, None), &plan.product)?,
             Some(reorder) => {
                 let n = reorder.copy.n_elements();
                 let sums = call.output(dtype, &Shape::from([n]))?;
-                products.multiply(call, &left, right, (&sums, None), &plan.product)?;
+                matmuls.compute(call, &left, right, (&sums, None), &plan.product)?;
                 put_in_order(call, &strided, &sums, &out, reorder)?;
             }
         }
@@ -100,7 +100,7 @@ fn summed(
     };
     let diagonal = match &sums.diagonal {
         None => input.clone(),
-        Some(copy) => packed(call, strided, input, copy)?,
+        Some(copy) => copied(call, strided, input, copy)?,
     };
     let out = call.output(input.dtype(), sum.shape())?;
     index(diagonal.shape().n_elements())?;
@@ -111,7 +111,7 @@ fn summed(
 }
 
 /// The elements of a copy, in its order.
-fn packed(
+fn copied(
     call: &Call<'_, '_>,
     strided: &Strided,
     input: &Tensor,
@@ -135,7 +135,7 @@ fn put_in_order(
         let n = reorder.copy.n_elements();
         return strided.copy(call, sums, out, n, &axes(&reorder.copy)?);
     };
-    let ordered = packed(call, strided, sums, &reorder.copy)?;
+    let ordered = copied(call, strided, sums, &reorder.copy)?;
     strided.fill(call, out, 0.0)?;
     let dims: SmallVec<[usize; 6]> = labels.iter().map(|&(size, _)| size).collect();
     let from = row_major_strides(&dims);

@@ -75,10 +75,10 @@ impl Epilogue {
     pub(super) fn bias<'a>(
         &self,
         call: &'a Call<'_, '_>,
-        product: &Shape,
+        shape: &Shape,
     ) -> Result<&'a Tensor, KernelError> {
         let bias = call.typed(2, self.dtype)?;
-        check_bias(bias.shape(), product)?;
+        check_bias(bias.shape(), shape)?;
         Ok(bias)
     }
 

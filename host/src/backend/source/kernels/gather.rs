@@ -22,8 +22,8 @@ use crate::backend::source::call::kernel;
 use crate::backend::source::call::offset;
 use crate::backend::source::call::type_name;
 use crate::backend::source::kernels::Table;
-use crate::backend::source::kernels::words::Moved;
-use crate::backend::source::kernels::words::run_of;
+use crate::backend::source::kernels::moved::Moved;
+use crate::backend::source::kernels::moved::run_of;
 use crate::device::KernelArg;
 use crate::device::KernelConstruction;
 use crate::device::KernelError;
@@ -98,11 +98,11 @@ fn launch(
     let positions = Tensor::from_values([positions.len()], &positions)?;
     let positions = call.context.device_context().copy_from_host(&positions)?;
     index(params.shape().n_elements())?;
-    let per_word = moved.elements_per_word(&[plan.inner]);
-    let n = n_elements / per_word;
+    let per_unit = moved.elements_per_unit(&[plan.inner]);
+    let n = n_elements / per_unit;
     let run = run_of(call, n);
     call.launch_few(
-        moved.function(call, per_word)?,
+        moved.function(call, per_unit)?,
         n.div_ceil(run),
         &[
             KernelArg::Read(params),
@@ -112,7 +112,7 @@ fn launch(
             KernelArg::U32(index(run)?),
             KernelArg::U32(index(plan.outer)?),
             KernelArg::U32(index(plan.length)?),
-            KernelArg::U32(index(plan.inner / per_word)?),
+            KernelArg::U32(index(plan.inner / per_unit)?),
             KernelArg::U32(index(plan.n_indices)?),
         ],
     )?;

@@ -17,19 +17,19 @@ mod einsum;
 pub(super) mod epilogue;
 mod gather;
 mod host;
+mod matmul;
+mod moved;
 mod norm;
 mod pad;
-mod product;
 pub(super) mod reduce;
 mod routine;
 mod select;
 mod softmax;
 mod strided;
 mod tiles;
-pub(super) mod turned;
+pub(super) mod transposed;
 pub(super) mod unary;
 mod window;
-mod words;
 
 /// Real numbers that programs compute with; short ones as `float`. Not every device has `double`.
 pub(super) const REALS: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
@@ -117,7 +117,7 @@ pub(super) fn register(registry: &mut KernelRegistry, device_type: &'static str)
     conv::register(&mut table);
     einsum::register(&mut table);
     norm::register(&mut table);
-    product::register(&mut table);
+    matmul::register(&mut table);
     softmax::register(&mut table);
     host::register(&mut table);
     array::register(&mut table);

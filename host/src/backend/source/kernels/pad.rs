@@ -13,8 +13,8 @@ use crate::backend::source::call::Made;
 use crate::backend::source::call::index;
 use crate::backend::source::call::kernel;
 use crate::backend::source::kernels::Table;
-use crate::backend::source::kernels::words::Moved;
-use crate::backend::source::kernels::words::run_of;
+use crate::backend::source::kernels::moved::Moved;
+use crate::backend::source::kernels::moved::run_of;
 use crate::device::KernelArg;
 use crate::device::KernelConstruction;
 use crate::device::KernelError;
@@ -24,7 +24,7 @@ use crate::tensor::DType;
 use crate::tensor::Tensor;
 
 /// Bytes of the longest word.
-const WORD_BYTES_MAX: usize = 16;
+const UNIT_BYTES_MAX: usize = 16;
 
 pub(super) fn register(table: &mut Table<'_>) {
     for op in ["Pad", "PadV2", "MirrorPad"] {
@@ -47,7 +47,7 @@ fn pad(node: &KernelConstruction<'_>) -> Made {
     let moved = Moved::new(node, "T", "pad_value")?;
     // Any word of it is a zero.
     let zero = if node.op == "Pad" {
-        let zeros = Tensor::from_bytes(DType::U8, [WORD_BYTES_MAX].into(), &[0; WORD_BYTES_MAX])?;
+        let zeros = Tensor::from_bytes(DType::U8, [UNIT_BYTES_MAX].into(), &[0; UNIT_BYTES_MAX])?;
         Some(node.device.default_context().copy_from_host(&zeros)?)
     } else {
         None
@@ -59,9 +59,9 @@ fn pad(node: &KernelConstruction<'_>) -> Made {
             None => {
                 // Repeated, so that it is a word of any size.
                 let value = margin(call.context)?.as_bytes()?;
-                let bytes = value.repeat(WORD_BYTES_MAX / moved.element_bytes());
-                let words = Tensor::from_bytes(DType::U8, [WORD_BYTES_MAX].into(), &bytes)?;
-                call.context.device_context().copy_from_host(&words)?
+                let bytes = value.repeat(UNIT_BYTES_MAX / moved.element_bytes());
+                let repeated = Tensor::from_bytes(DType::U8, [UNIT_BYTES_MAX].into(), &bytes)?;
+                call.context.device_context().copy_from_host(&repeated)?
             }
         };
         if plan.is_identity() {
@@ -70,12 +70,12 @@ fn pad(node: &KernelConstruction<'_>) -> Made {
         let input = call.input(0)?;
         let out = call.output(input.dtype(), plan.shape())?;
         let last = plan.axes().next_back().unwrap_or_default();
-        let per_word = moved.elements_per_word(&last.map(|n| n * plan.inner()));
-        let axes = margins(&plan, per_word)?;
-        let n = plan.shape().n_elements() / per_word;
+        let per_unit = moved.elements_per_unit(&last.map(|n| n * plan.inner()));
+        let axes = margins(&plan, per_unit)?;
+        let n = plan.shape().n_elements() / per_unit;
         let run = run_of(call, n);
         call.launch_few(
-            moved.function(call, per_word)?,
+            moved.function(call, per_unit)?,
             n.div_ceil(run),
             &[
                 KernelArg::Read(input),
@@ -122,10 +122,10 @@ fn mirror_pad(node: &KernelConstruction<'_>) -> Made {
 
 /// Per axis its size with margins, and as operands: the stride of what is read, how much is before
 /// and how much inside.
-fn margins(plan: &Pad, per_word: usize) -> Result<Axes, KernelError> {
+fn margins(plan: &Pad, per_unit: usize) -> Result<Axes, KernelError> {
     let mut axes: SmallVec<[[usize; 3]; 6]> = plan.axes().collect();
     if let Some(last) = axes.last_mut() {
-        *last = last.map(|n| n * plan.inner() / per_word);
+        *last = last.map(|n| n * plan.inner() / per_unit);
     }
     walked(&axes)
 }

@@ -19,7 +19,7 @@ use crate::backend::source::call::program_device;
 use crate::backend::source::call::type_name;
 use crate::backend::source::kernels::NUMBERS;
 use crate::backend::source::kernels::Table;
-use crate::backend::source::kernels::words::n_cores;
+use crate::backend::source::kernels::moved::n_cores;
 use crate::device::DeviceFunction;
 use crate::device::KernelArg;
 use crate::device::KernelConstruction;

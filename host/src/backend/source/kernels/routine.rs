@@ -6,8 +6,8 @@ use smallvec::SmallVec;
 use crate::backend::source::call::Call;
 use crate::backend::source::kernels::epilogue::Epilogue;
 use crate::device::KernelError;
+use crate::device::RoutineMatmul;
 use crate::device::RoutineMatrices;
-use crate::device::RoutineProduct;
 use crate::device::RoutineSite;
 use crate::tensor::Tensor;
 
@@ -47,7 +47,7 @@ impl Call<'_, '_> {
 
 /// Multiplies by a routine, with what an epilogue does behind; `false` where that is not done, and
 /// nothing has happened.
-pub(super) fn multiply(
+pub(super) fn matmul(
     call: &Call<'_, '_>,
     epilogue: Option<&Epilogue>,
     size: [usize; 3],
@@ -73,7 +73,7 @@ pub(super) fn multiply(
                 column,
                 batch: strides[operand],
             };
-            let product = RoutineProduct {
+            let matmul = RoutineMatmul {
                 origin: call.routine_site(),
                 size,
                 n_batches: BATCHES_MAX.min(n_batches - first),
@@ -85,7 +85,7 @@ pub(super) fn multiply(
             };
             // The first tells for all, which differ by where they start; where one does not, the
             // program writes all of them anew.
-            if !routines.multiply(&product)? {
+            if !routines.matmul(&matmul)? {
                 return Ok(false);
             }
         }

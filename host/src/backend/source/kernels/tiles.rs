@@ -187,17 +187,17 @@ struct PanelArgs {
 }
 
 /// Puts right sides into panels.
-pub(super) struct Packer {
+pub(super) struct PanelWriter {
     tiling: Tiling,
     /// By vectors.
     functions: [LazyFunction; VECTORS_MAX],
 }
 
-impl Packer {
+impl PanelWriter {
     pub(super) fn new(tiling: Tiling) -> Result<Self, KernelError> {
         let function = |vectors| {
             let source = tiling.source("panels.c", PANELS, 1, vectors)?;
-            Ok::<_, KernelError>(LazyFunction::new(source, "pack"))
+            Ok::<_, KernelError>(LazyFunction::new(source, "write_panels"))
         };
         Ok(Self {
             tiling,
@@ -213,7 +213,7 @@ impl Packer {
     }
 
     /// The panels, in the type that is computed with. Neither `k` nor `n` is 0.
-    pub(super) fn pack(
+    pub(super) fn write(
         &self,
         device: &dyn ProgramDevice,
         site: &Arc<LaunchSite>,

@@ -19,14 +19,14 @@ use crate::backend::source::kernels::epilogue::Epilogue;
 use crate::backend::source::kernels::routine;
 use crate::backend::source::kernels::routine::Operands;
 use crate::backend::source::kernels::strided::Strided;
-use crate::backend::source::kernels::tiles::Packer;
 use crate::backend::source::kernels::tiles::PanelLayout;
+use crate::backend::source::kernels::tiles::PanelWriter;
 use crate::backend::source::kernels::tiles::TileFunction;
 use crate::backend::source::kernels::tiles::Tiling;
 use crate::backend::source::kernels::tiles::tile_args;
-use crate::backend::source::kernels::turned;
-use crate::backend::source::kernels::turned::Planned;
-use crate::backend::source::kernels::turned::Turns;
+use crate::backend::source::kernels::transposed;
+use crate::backend::source::kernels::transposed::Planned;
+use crate::backend::source::kernels::transposed::Transposes;
 use crate::device::Kernel;
 use crate::device::KernelConstruction;
 use crate::device::KernelContext;
@@ -34,21 +34,21 @@ use crate::device::KernelDevice;
 use crate::device::KernelError;
 use crate::device::LaunchSite;
 use crate::device::ProcessorKind;
-use crate::kernels::batch::BatchProduct;
+use crate::kernels::batch::BatchMatmul;
 use crate::kernels::batch::Operand;
 use crate::tensor::DType;
 use crate::tensor::Shape;
 use crate::tensor::Tensor;
 
-const SOURCE: &str = concat!(include_str!("../tile.h"), include_str!("../product.c"));
+const SOURCE: &str = concat!(include_str!("../tile.h"), include_str!("../matmul.c"));
 
 /// Rows of the left side up to which a right side that changes is read as it stands. Measured:
 /// packing costs more than it gains at 128 x 512 x 512, and at 1024 x 1024 x 1024 it pays for
 /// itself, or gains 15 %.
-const UNPACKED_ROWS_MAX: usize = 256;
+const DIRECT_ROWS_MAX: usize = 256;
 
 /// The same where its columns do not stand side by side, so that no vector can be read.
-const UNPACKED_ROWS_MAX_STRIDED: usize = 16;
+const DIRECT_ROWS_MAX_STRIDED: usize = 16;
 
 const MATRICES: [DType; 5] = [DType::F32, DType::F16, DType::BF16, DType::I32, DType::I64];
 
@@ -70,8 +70,8 @@ pub(super) fn register(table: &mut Table<'_>) {
         let def = table.def(op).with_types("T", &BATCHES);
         table.add(def.with_factory(|node| batch_mat_mul(node, type_attr(node, "T")?)));
     }
-    let def = table.def(turned::OP).with_types("T", &BATCHES);
-    table.add(def.with_factory(turned_mat_mul));
+    let def = table.def(transposed::OP).with_types("T", &BATCHES);
+    table.add(def.with_factory(transposed_mat_mul));
     for dtype in BATCHES {
         let def = table.def("BatchMatMulV3").with_types("Ta", &[dtype]);
         let def = def.with_types("Tb", &[dtype]).with_types("Tout", &[dtype]);
@@ -83,27 +83,31 @@ pub(super) fn register(table: &mut Table<'_>) {
 fn mat_mul(node: &KernelConstruction<'_>, has_epilogue: bool) -> Made {
     let transpose = math::transposed(node)?;
     let plan = move |lhs: &Shape, rhs: &Shape| {
-        let [m, k, n] = math::product_size(lhs, rhs, transpose)?;
-        let side = |rows, columns, is_turned| {
-            let (row, column) = if is_turned { (1, rows) } else { (columns, 1) };
+        let [m, k, n] = math::matmul_size(lhs, rhs, transpose)?;
+        let side = |rows, columns, is_transposed| {
+            let (row, column) = if is_transposed {
+                (1, rows)
+            } else {
+                (columns, 1)
+            };
             Operand {
                 batch: SmallVec::new(),
                 row,
                 column,
             }
         };
-        let product = BatchProduct {
+        let matmul = BatchMatmul {
             batch: SmallVec::new(),
             size: [m, k, n],
             lhs: side(m, k, transpose.0),
             rhs: side(k, n, transpose.1),
         };
-        Ok(Planned::in_order(product, Shape::from([m, n])))
+        Ok(Planned::in_order(matmul, Shape::from([m, n])))
     };
-    Ok(Box::new(ProductKernel {
-        products: Products::new(node, type_attr(node, "T")?, has_epilogue)?,
-        packs_right: true,
-        is_right_turned: transpose.1,
+    Ok(Box::new(MatmulKernel {
+        matmuls: Matmuls::new(node, type_attr(node, "T")?, has_epilogue)?,
+        prepacks_right: true,
+        is_right_transposed: transpose.1,
         site: site(node),
         plan,
     }))
@@ -112,42 +116,42 @@ fn mat_mul(node: &KernelConstruction<'_>, has_epilogue: bool) -> Made {
 /// TensorFlow `BatchMatMul`, `BatchMatMulV2` and `BatchMatMulV3`.
 fn batch_mat_mul(node: &KernelConstruction<'_>, dtype: DType) -> Made {
     let (transposed, broadcasts) = matrix::batch_attrs(node)?;
-    Ok(Box::new(ProductKernel {
-        products: Products::new(node, dtype, false)?,
-        packs_right: true,
-        is_right_turned: transposed[1],
+    Ok(Box::new(MatmulKernel {
+        matmuls: Matmuls::new(node, dtype, false)?,
+        prepacks_right: true,
+        is_right_transposed: transposed[1],
         site: site(node),
         plan: move |lhs: &Shape, rhs: &Shape| {
-            let (product, shape) = matrix::plan(lhs, rhs, transposed, broadcasts)?;
-            Ok(Planned::in_order(product, shape))
+            let (matmul, shape) = matrix::plan(lhs, rhs, transposed, broadcasts)?;
+            Ok(Planned::in_order(matmul, shape))
         },
     }))
 }
 
 /// The same between transpositions.
-fn turned_mat_mul(node: &KernelConstruction<'_>) -> Made {
-    let turns = Turns::new(node)?;
-    Ok(Box::new(ProductKernel {
-        products: Products::new(node, type_attr(node, "T")?, false)?,
-        packs_right: turns.keeps_right(),
-        is_right_turned: turns.is_right_transposed(),
+fn transposed_mat_mul(node: &KernelConstruction<'_>) -> Made {
+    let transposes = Transposes::new(node)?;
+    Ok(Box::new(MatmulKernel {
+        matmuls: Matmuls::new(node, type_attr(node, "T")?, false)?,
+        prepacks_right: transposes.keeps_right(),
+        is_right_transposed: transposes.is_right_transposed(),
         site: site(node),
-        plan: move |lhs: &Shape, rhs: &Shape| turns.plan(lhs, rhs),
+        plan: move |lhs: &Shape, rhs: &Shape| transposes.plan(lhs, rhs),
     }))
 }
 
 /// A kernel whose inputs are the two sides. A right side that is one matrix and the same in all
 /// runs is packed before.
-struct ProductKernel<P> {
-    products: Products,
+struct MatmulKernel<P> {
+    matmuls: Matmuls,
     /// The right side is as it looks.
-    packs_right: bool,
-    is_right_turned: bool,
+    prepacks_right: bool,
+    is_right_transposed: bool,
     site: Arc<LaunchSite>,
     plan: P,
 }
 
-impl<P> Kernel for ProductKernel<P>
+impl<P> Kernel for MatmulKernel<P>
 where
     P: Fn(&Shape, &Shape) -> Result<Planned, KernelError> + Send + Sync,
 {
@@ -159,10 +163,10 @@ where
             Some(panels) => Right::Panels(panels),
             None => Right::Matrices(right),
         };
-        let out = call.output(self.products.dtype, &plan.shape)?;
+        let out = call.output(self.matmuls.dtype, &plan.shape)?;
         let to = plan.out.as_ref();
-        self.products
-            .multiply(&call, left, right, (&out, to), &plan.product)?;
+        self.matmuls
+            .compute(&call, left, right, (&out, to), &plan.matmul)?;
         call.set_output(0, out)
     }
 
@@ -176,7 +180,7 @@ where
             return Ok(None); // Refused when it is computed, with both shapes.
         };
         if index != 1
-            || !self.packs_right
+            || !self.prepacks_right
             || rows == 0
             || columns == 0
             || batch.iter().any(|&size| size != 1)
@@ -184,10 +188,10 @@ where
             return Ok(None);
         }
         // Routines take it as it stands.
-        if self.products.asks_routines {
+        if self.matmuls.asks_routines {
             return Ok(None);
         }
-        let (k, n, row, column) = if self.is_right_turned {
+        let (k, n, row, column) = if self.is_right_transposed {
             (columns, rows, 1, columns)
         } else {
             (rows, columns, columns, 1)
@@ -203,9 +207,9 @@ where
             batch: Axes::default(),
             n_zeroes: 0,
         };
-        let packer = &self.products.packer;
-        packer
-            .pack(program_device(device)?, &self.site, constant, &layout)
+        let panel_writer = &self.matmuls.panel_writer;
+        panel_writer
+            .write(program_device(device)?, &self.site, constant, &layout)
             .map(Some)
     }
 }
@@ -224,7 +228,7 @@ const BATCHES_MAX_GPU: usize = 65_535;
 /// `Product` of product.c.
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
-struct ProductArgs {
+struct MatmulArgs {
     m: u32,
     k: u32,
     n: u32,
@@ -239,19 +243,19 @@ struct ProductArgs {
 }
 
 /// The functions for one element type.
-pub(super) struct Products {
+pub(super) struct Matmuls {
     pub(super) dtype: DType,
     /// Whether routines of the device's maker are asked first.
     asks_routines: bool,
     tiling: Tiling,
-    packer: Packer,
-    packed: TileFunction,
-    unpacked: TileFunction,
+    panel_writer: PanelWriter,
+    on_panels: TileFunction,
+    direct: TileFunction,
     strided: Strided,
     epilogue: Option<Epilogue>,
 }
 
-impl Products {
+impl Matmuls {
     /// `has_epilogue`: the node is a fused one.
     pub(super) fn new(
         node: &KernelConstruction<'_>,
@@ -264,27 +268,27 @@ impl Products {
         let epilogue = has_epilogue.then(|| Epilogue::new(node, dtype, tiling));
         let epilogue = epilogue.transpose()?;
         let function =
-            |name| TileFunction::new(tiling, "product.c", SOURCE, name, epilogue.as_ref());
+            |name| TileFunction::new(tiling, "matmul.c", SOURCE, name, epilogue.as_ref());
         Ok(Self {
             dtype,
-            asks_routines: routines.is_some_and(|routines| routines.multiplies(dtype)),
+            asks_routines: routines.is_some_and(|routines| routines.can_matmul(dtype)),
             tiling,
-            packer: Packer::new(tiling)?,
-            packed: function("product")?,
-            unpacked: function("product_unpacked")?,
+            panel_writer: PanelWriter::new(tiling)?,
+            on_panels: function("matmul")?,
+            direct: function("matmul_direct")?,
             epilogue,
             strided: Strided::new(dtype)?,
         })
     }
 
     /// Fills `out` with the products, one matrix behind the other, or as the strides say.
-    pub(super) fn multiply(
+    pub(super) fn compute(
         &self,
         call: &Call<'_, '_>,
         left: &Tensor,
         right: Right<'_>,
         (out, strides): (&Tensor, Option<&Operand>),
-        plan: &BatchProduct,
+        plan: &BatchMatmul,
     ) -> Result<(), KernelError> {
         let [mut m, k, n] = plan.size;
         let epilogue = self.epilogue.as_ref();
@@ -336,29 +340,29 @@ impl Products {
                 right_column: plan.rhs.column,
                 out_row,
             };
-            if routine::multiply(call, epilogue, [m, k, n], &batch, &operands)? {
+            if routine::matmul(call, epilogue, [m, k, n], &batch, &operands)? {
                 return Ok(());
             }
         }
         let most = if plan.rhs.column == 1 {
-            UNPACKED_ROWS_MAX
+            DIRECT_ROWS_MAX
         } else {
-            UNPACKED_ROWS_MAX_STRIDED
+            DIRECT_ROWS_MAX_STRIDED
         };
-        let packed_here;
+        let own_panels;
         let (function, right) = match right {
-            Right::Panels(panels) => (&self.packed, panels),
-            Right::Matrices(right) if m <= most => (&self.unpacked, right),
+            Right::Panels(panels) => (&self.on_panels, panels),
+            Right::Matrices(right) if m <= most => (&self.direct, right),
             Right::Matrices(right) => {
-                packed_here = self.pack(call, right, plan, &mut batch)?;
-                (&self.packed, &packed_here)
+                own_panels = self.write_panels(call, right, plan, &mut batch)?;
+                (&self.on_panels, &own_panels)
             }
         };
         let columns = self.tiling.columns(n);
         let n_panels = n.div_ceil(columns);
         index(left.shape().n_elements())?;
         index(out.shape().n_elements())?;
-        let mut args = ProductArgs {
+        let mut args = MatmulArgs {
             m: index(m)?,
             k: index(k)?,
             n: index(n)?,
@@ -392,11 +396,11 @@ impl Products {
 
     /// The panels of all matrices of the right side. The strides in `batch` become those of the
     /// panels, counted in matrices.
-    fn pack(
+    fn write_panels(
         &self,
         call: &Call<'_, '_>,
         right: &Tensor,
-        plan: &BatchProduct,
+        plan: &BatchMatmul,
         batch: &mut [(usize, [usize; 3])],
     ) -> Result<Tensor, KernelError> {
         let [_, k, n] = plan.size;
@@ -423,7 +427,8 @@ impl Products {
             batch: axes(&own)?,
             n_zeroes: 0,
         };
-        self.packer.pack(call.device, call.site, right, &layout)
+        self.panel_writer
+            .write(call.device, call.site, right, &layout)
     }
 }
 

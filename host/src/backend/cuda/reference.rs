@@ -1,8 +1,8 @@
-//! Work given straight to a GPU's driver: what benchmarks hold a GPU device against.
+//! Work given directly to a GPU's driver: the reference that benchmarks compare a GPU device with.
 //!
-//! A stream and memory of its own on the GPU that the device has open. Nothing of the device's
-//! streams, pools and launches is used: one call of the driver for each copy and launch, and one
-//! wait at the end.
+//! It has its own stream and memory on the GPU that the device has open. It uses none of the
+//! device's streams, pools and launches: one driver call for each copy and launch, and one wait at
+//! the end.
 
 use std::any::Any;
 use std::ptr::NonNull;
@@ -36,21 +36,21 @@ KERNEL void tiny(const GLOBAL f32 *x, GLOBAL f32 *y)
 
 /// A GPU, with a stream for itself.
 #[derive(Debug)]
-pub(crate) struct Yardstick {
+pub(crate) struct Reference {
     device: String,
     gpu: Arc<OpenGpu>,
     stream: StreamHandle,
     event: EventHandle,
 }
 
-/// Some work, as often as it is called: the time until all of it is done.
+/// Work that can be repeated: each call returns the time until all of it is done.
 pub(crate) type Rounds<'a> = Box<dyn FnMut() -> Result<Duration, DeviceError> + 'a>;
 
-impl Yardstick {
-    /// On the GPU that a device has open.
+impl Reference {
+    /// Creates a reference on the GPU that a device has open.
     ///
     /// # Errors
-    /// [`DeviceError::InvalidArgument`] where the device is none of this backend's.
+    /// [`DeviceError::InvalidArgument`] if the device is not of this backend.
     pub(crate) fn of(device: &dyn Device) -> Result<Self, DeviceError> {
         let name = device.attributes().name.clone();
         let context = device.as_kernel_device().map(|kernels| {
@@ -59,7 +59,7 @@ impl Yardstick {
         });
         let Some(context) = context.and_then(|context| context.downcast_ref::<GpuContext>()) else {
             return Err(DeviceError::InvalidArgument(format!(
-                "{name} is no GPU that CUDA's backend has opened, and has no driver to be held against"
+                "{name} is not a GPU that the CUDA backend has opened, so there is no driver to compare with"
             )));
         };
         let gpu = Arc::clone(context.gpu());
@@ -98,9 +98,9 @@ impl Yardstick {
         Ok(self.copies(here, there))
     }
 
-    /// `n` kernels of one item, each of what the one before has written.
+    /// `n` kernels of one item, each of which reads what the one before has written.
     pub(crate) fn launches(&self, n: usize) -> Result<Rounds<'_>, DeviceError> {
-        let source = ProgramSource::of_source("yardstick.c", SOURCE);
+        let source = ProgramSource::of_source("reference.c", SOURCE);
         let function = self.gpu.function(&self.device, None, &source, "tiny")?;
         let memories = [self.memory(4)?, self.memory(4)?];
         let grid = Grid {
@@ -160,11 +160,11 @@ impl Yardstick {
         let address = self.gpu.call(|driver| driver.allocate(len_bytes));
         let address = address.map_err(|error| self.failed("asking for memory", &error))?;
         let space = Space {
-            yardstick: self,
+            reference: self,
             span: Span { address, len_bytes },
             pinned: None,
         };
-        // SAFETY: nobody else knows it, and it stays until `Space` has waited for this.
+        // SAFETY: nothing else uses it, and it stays until `Space` has waited for this.
         let zeroed = self
             .gpu
             .call(|driver| unsafe { driver.zero(self.stream, space.span()) });
@@ -181,7 +181,7 @@ impl Yardstick {
         // SAFETY: the driver has given so many bytes, which are set, and nobody else knows them.
         unsafe { slice::from_raw_parts_mut(start.as_ptr(), len_bytes) }.fill(1);
         Ok(Space {
-            yardstick: self,
+            reference: self,
             span: Span {
                 address: start.as_ptr() as u64,
                 len_bytes,
@@ -195,7 +195,7 @@ impl Yardstick {
     }
 }
 
-impl Drop for Yardstick {
+impl Drop for Reference {
     fn drop(&mut self) {
         // A GPU that is lost may have been started anew, and nothing of it is called.
         let _ = self.gpu.call(|driver| {
@@ -209,7 +209,7 @@ impl Drop for Yardstick {
 /// Memory of the GPU's or pinned memory of the host, which goes back when the stream has done its
 /// work.
 struct Space<'a> {
-    yardstick: &'a Yardstick,
+    reference: &'a Reference,
     span: Span,
     pinned: Option<NonNull<u8>>,
 }
@@ -225,11 +225,11 @@ impl Space<'_> {
 impl Drop for Space<'_> {
     fn drop(&mut self) {
         // What may still be used stays: this happens only where the GPU is broken.
-        if self.yardstick.finish().is_err() {
+        if self.reference.finish().is_err() {
             return;
         }
         let Span { address, len_bytes } = self.span;
-        let _ = self.yardstick.gpu.call(|driver| {
+        let _ = self.reference.gpu.call(|driver| {
             match self.pinned {
                 // SAFETY: the driver has given it with this length, and all work with it is done.
                 Some(start) => unsafe { driver.free_pinned(start, len_bytes) },

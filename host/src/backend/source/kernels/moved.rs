@@ -24,7 +24,7 @@ use crate::tensor::Tensor;
 const SOURCE: &str = include_str!("../move.c");
 
 /// Sizes of words in bytes, and what `move.c` calls them.
-const WORDS: [(usize, &str); 5] = [(1, "u8"), (2, "u16"), (4, "u32"), (8, "u64"), (16, "pair")];
+const UNITS: [(usize, &str); 5] = [(1, "u8"), (2, "u16"), (4, "u32"), (8, "u64"), (16, "pair")];
 
 /// Words that an item moves on processors that go through items in turn.
 const RUN_MIN: usize = 16;
@@ -53,7 +53,7 @@ pub(super) struct Moved {
     /// What `INDEX` is.
     index_type: Option<&'static str>,
     element_bytes: usize,
-    by_word: [OnceLock<Arc<dyn DeviceFunction>>; WORDS.len()],
+    by_unit: [OnceLock<Arc<dyn DeviceFunction>>; UNITS.len()],
 }
 
 impl Moved {
@@ -64,13 +64,13 @@ impl Moved {
         name: &'static str,
     ) -> Result<Self, KernelError> {
         let dtype = type_attr(node, attr)?;
-        let has_word = |&size: &usize| WORDS.iter().any(|&(bytes, _)| bytes == size);
-        let element_bytes = dtype.size_bytes().filter(has_word);
+        let has_unit = |&size: &usize| UNITS.iter().any(|&(bytes, _)| bytes == size);
+        let element_bytes = dtype.size_bytes().filter(has_unit);
         Ok(Self {
             name,
             index_type: None,
             element_bytes: element_bytes.ok_or_else(|| unsupported(dtype))?,
-            by_word: Default::default(),
+            by_unit: Default::default(),
         })
     }
 
@@ -85,8 +85,8 @@ impl Moved {
     }
 
     /// How many elements a word can be where runs have such lengths and begin at such places.
-    pub(super) fn elements_per_word(&self, multiples: &[usize]) -> usize {
-        let factors = WORDS.iter().rev().filter_map(|&(bytes, _)| {
+    pub(super) fn elements_per_unit(&self, multiples: &[usize]) -> usize {
+        let factors = UNITS.iter().rev().filter_map(|&(bytes, _)| {
             let is_wider = bytes >= self.element_bytes;
             is_wider.then(|| bytes / self.element_bytes)
         });
@@ -101,15 +101,15 @@ impl Moved {
         n_elements: usize,
     ) -> Result<&Arc<dyn DeviceFunction>, KernelError> {
         let bytes = self.element_bytes * n_elements;
-        let word = WORDS.iter().position(|&(size, _)| size == bytes);
-        let word = word.expect("words are of sizes that there are");
-        let slot = &self.by_word[word];
+        let unit = UNITS.iter().position(|&(size, _)| size == bytes);
+        let unit = unit.expect("there is a unit of each size that is asked for");
+        let slot = &self.by_unit[unit];
         if let Some(function) = slot.get() {
             return Ok(function);
         }
         let traits = call.device.compute_traits();
         let mut source = ProgramSource::of_source("move.c", SOURCE)
-            .with("WORD", WORDS[word].1)
+            .with("UNIT", UNITS[unit].1)
             .with("TILE", tile(traits, bytes).to_string());
         if traits.kind == ProcessorKind::Gpu {
             source = source.with("SHARED_TILE", "1");
@@ -139,9 +139,9 @@ pub(super) fn n_cores(traits: &ComputeTraits) -> usize {
 }
 
 /// Rows and columns of a tile of words of so many bytes.
-fn tile(traits: &ComputeTraits, word_bytes: usize) -> usize {
+fn tile(traits: &ComputeTraits, unit_bytes: usize) -> usize {
     match traits.kind {
-        ProcessorKind::Cpu => (TILE_BYTES_CPU / word_bytes).min(TILE_MAX_CPU),
+        ProcessorKind::Cpu => (TILE_BYTES_CPU / unit_bytes).min(TILE_MAX_CPU),
         ProcessorKind::Gpu => TILE_GPU,
     }
 }
@@ -179,21 +179,21 @@ impl Copier {
         if let Some(across) = contiguous_axis(&axes) {
             return self.transpose(call, from, to, starts, axes, across);
         }
-        let per_word = match axes.split_last() {
+        let per_unit = match axes.split_last() {
             Some((&(size, [1, 1]), outer)) => {
                 let strides = outer.iter().flat_map(|axis| axis.1);
                 let strides = strides.map(isize::unsigned_abs);
                 let multiples = starts.into_iter().chain([size]).chain(strides);
                 let multiples: SmallVec<[usize; 16]> = multiples.collect();
-                self.strided.elements_per_word(&multiples)
+                self.strided.elements_per_unit(&multiples)
             }
             _ => 1,
         };
-        let walked = walked(&axes, per_word, starts.map(|start| start / per_word))?;
-        let n = n / per_word;
+        let walked = walked(&axes, per_unit, starts.map(|start| start / per_unit))?;
+        let n = n / per_unit;
         let run = run_of(call, n);
         call.launch_few(
-            self.strided.function(call, per_word)?,
+            self.strided.function(call, per_unit)?,
             n.div_ceil(run),
             &[
                 KernelArg::Read(from),
@@ -278,12 +278,12 @@ fn contiguous_axis(axes: &[CopyAxis]) -> Option<usize> {
 }
 
 /// The axes in words of so many elements; at least one.
-fn walked(axes: &[CopyAxis], per_word: usize, starts: [usize; 2]) -> Result<Axes, KernelError> {
+fn walked(axes: &[CopyAxis], per_unit: usize, starts: [usize; 2]) -> Result<Axes, KernelError> {
     let last = axes.len().saturating_sub(1);
-    let factor = isize::try_from(per_word).expect("a word has few elements");
+    let factor = isize::try_from(per_unit).expect("a unit has few elements");
     let in_words = axes.iter().enumerate().map(|(axis, &(size, [from, to]))| {
-        if axis == last && per_word > 1 {
-            (size / per_word, [from, to, 0])
+        if axis == last && per_unit > 1 {
+            (size / per_unit, [from, to, 0])
         } else {
             (size, [from / factor, to / factor, 0])
         }

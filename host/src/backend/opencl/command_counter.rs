@@ -1,4 +1,4 @@
-//! How far a device's commands have been given to its driver.
+//! Counts the commands of a device that its driver has received.
 
 use std::sync::Condvar;
 use std::sync::Mutex;
@@ -6,22 +6,22 @@ use std::sync::PoisonError;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 
-/// Counts commands in the order in which they are given to the driver: two devices that copy from
-/// each other wait for what was sent before, never for each other's waiting.
+/// Counts commands in the order in which the driver receives them. Two devices that copy from each
+/// other wait for what was sent before, never for each other's waits.
 #[derive(Debug, Default)]
-pub(super) struct Turns {
+pub(super) struct CommandCounter {
     n_done: AtomicU64,
-    /// Who waits for a number of them, which is seldom: the one who counts must not pay for it.
+    /// Number of waiting threads, which is mostly 0: counting must stay cheap.
     n_waiting: AtomicU64,
     gate: Mutex<()>,
     has_counted: Condvar,
 }
 
-impl Turns {
-    /// One more is done. One counts at a time.
+impl CommandCounter {
+    /// Counts one more command. Only one thread counts at a time.
     pub(super) fn count(&self) {
-        // One order of both counters for both sides: either this one sees who waits, or who waits
-        // sees this number.
+        // Both counters have one order on both sides: either this thread sees the waiter, or the
+        // waiter sees this number.
         self.n_done.fetch_add(1, Ordering::SeqCst);
         if self.n_waiting.load(Ordering::SeqCst) > 0 {
             drop(self.gate.lock().unwrap_or_else(PoisonError::into_inner));
@@ -29,19 +29,19 @@ impl Turns {
         }
     }
 
-    /// Whether so many are done.
+    /// Checks whether `n` commands are done.
     pub(super) fn has_done(&self, n: u64) -> bool {
         self.n_done.load(Ordering::SeqCst) >= n
     }
 
-    /// Nobody works any more: nobody shall wait.
+    /// Ends all waits: no more commands are given to the driver.
     pub(super) fn release(&self) {
         self.n_done.fetch_max(u64::MAX / 2, Ordering::SeqCst);
         drop(self.gate.lock().unwrap_or_else(PoisonError::into_inner));
         self.has_counted.notify_all();
     }
 
-    /// Returns when so many are done.
+    /// Waits until `n` commands are done.
     pub(super) fn wait(&self, n: u64) {
         if self.has_done(n) {
             return;
@@ -63,39 +63,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_waits_for_a_number_returns_when_so_many_are_done() {
+    fn a_waiter_returns_when_its_number_is_reached() {
         const N: u64 = 2000;
-        let turns = Arc::new(Turns::default());
+        let counter = Arc::new(CommandCounter::default());
         let waiting: Vec<_> = (0..4)
             .map(|thread| {
-                let turns = Arc::clone(&turns);
+                let counter = Arc::clone(&counter);
                 thread::spawn(move || {
                     for n in (1..=N).filter(|n| n % 4 == thread) {
-                        turns.wait(n);
-                        assert!(turns.n_done.load(Ordering::SeqCst) >= n);
+                        counter.wait(n);
+                        assert!(counter.n_done.load(Ordering::SeqCst) >= n);
                     }
                 })
             })
             .collect();
         for _ in 0..N {
-            turns.count();
+            counter.count();
             thread::yield_now();
         }
         for thread in waiting {
             thread.join().expect("it does not panic");
         }
-        turns.wait(N);
+        counter.wait(N);
     }
 
     #[test]
-    fn nobody_waits_for_who_does_not_work_any_more() {
-        let turns = Arc::new(Turns::default());
+    fn release_ends_all_waits() {
+        let counter = Arc::new(CommandCounter::default());
         let waiting = thread::spawn({
-            let turns = Arc::clone(&turns);
-            move || turns.wait(1)
+            let counter = Arc::clone(&counter);
+            move || counter.wait(1)
         });
-        turns.release();
+        counter.release();
         waiting.join().expect("it does not panic");
-        turns.wait(2);
+        counter.wait(2);
     }
 }

@@ -17,10 +17,10 @@ use crate::tensor::TensorError;
 
 /// Calls `$body` with `$W` standing for the [`Words`] of an element type, or gives an error for a
 /// type that has none.
-macro_rules! dispatch_words {
+macro_rules! dispatch_raw {
     ($dtype:expr, $W:ident => $body:expr) => {{
-        use $crate::backend::cpu::kernels::words::Fixed;
-        use $crate::backend::cpu::kernels::words::Texts;
+        use $crate::backend::cpu::kernels::raw::Fixed;
+        use $crate::backend::cpu::kernels::raw::Strings;
         match ($dtype, $dtype.size_bytes()) {
             (_, Some(1)) => {
                 type $W = Fixed<u8>;
@@ -43,7 +43,7 @@ macro_rules! dispatch_words {
                 $body
             }
             ($crate::tensor::DType::String, _) => {
-                type $W = Texts;
+                type $W = Strings;
                 $body
             }
             (other, _) => Err($crate::backend::cpu::kernels::unsupported(other)),
@@ -73,12 +73,12 @@ pub(in crate::backend) const MOVED: [DType; 16] = [
 
 /// How the elements of a tensor are read and written where their meaning does not matter. The
 /// default word is 0, `false`, or the empty text.
-pub(super) trait Words: 'static {
+pub(super) trait RawElements: 'static {
     /// What stands for an element.
-    type Word<'a>: Copy + Default + Send + Sync;
+    type Raw<'a>: Copy + Default + Send + Sync;
 
     /// The elements, row-major.
-    fn read(tensor: &Tensor) -> Result<Cow<'_, [Self::Word<'_>]>, KernelError>;
+    fn read(tensor: &Tensor) -> Result<Cow<'_, [Self::Raw<'_>]>, KernelError>;
 
     /// Makes output `index` and has every element written by `fill`.
     fn write<'a>(
@@ -86,7 +86,7 @@ pub(super) trait Words: 'static {
         index: usize,
         dtype: DType,
         shape: Shape,
-        fill: impl FnOnce(&mut [Self::Word<'a>]) -> Result<(), KernelError>,
+        fill: impl FnOnce(&mut [Self::Raw<'a>]) -> Result<(), KernelError>,
     ) -> Result<(), KernelError>;
 }
 
@@ -94,10 +94,10 @@ pub(super) trait Words: 'static {
 pub(super) struct Fixed<W>(PhantomData<W>);
 
 /// Strings.
-pub(super) struct Texts;
+pub(super) struct Strings;
 
-impl<W: bytemuck::Pod + Default + Send + Sync> Words for Fixed<W> {
-    type Word<'a> = W;
+impl<W: bytemuck::Pod + Default + Send + Sync> RawElements for Fixed<W> {
+    type Raw<'a> = W;
 
     fn read(tensor: &Tensor) -> Result<Cow<'_, [W]>, KernelError> {
         Ok(Cow::Borrowed(bytemuck::cast_slice(tensor.as_bytes()?)))
@@ -108,7 +108,7 @@ impl<W: bytemuck::Pod + Default + Send + Sync> Words for Fixed<W> {
         index: usize,
         dtype: DType,
         shape: Shape,
-        fill: impl FnOnce(&mut [Self::Word<'a>]) -> Result<(), KernelError>,
+        fill: impl FnOnce(&mut [Self::Raw<'a>]) -> Result<(), KernelError>,
     ) -> Result<(), KernelError> {
         context.fill_output_bytes(index, dtype, &shape, |bytes| {
             fill(bytemuck::cast_slice_mut(bytes))
@@ -116,16 +116,16 @@ impl<W: bytemuck::Pod + Default + Send + Sync> Words for Fixed<W> {
     }
 }
 
-impl Words for Texts {
+impl RawElements for Strings {
     /// A text is shared and not copied, so that a large one may be repeated often. `None` = the
     /// empty one.
-    type Word<'a> = Option<&'a Arc<[u8]>>;
+    type Raw<'a> = Option<&'a Arc<[u8]>>;
 
     fn read(tensor: &Tensor) -> Result<Cow<'_, [Option<&Arc<[u8]>>]>, KernelError> {
         let strings = tensor.as_strings()?;
-        let mut texts = scratch::list(strings.len())?;
-        texts.extend(strings.iter().map(Some));
-        Ok(Cow::Owned(texts))
+        let mut shared = scratch::list(strings.len())?;
+        shared.extend(strings.iter().map(Some));
+        Ok(Cow::Owned(shared))
     }
 
     fn write<'a>(
@@ -138,14 +138,14 @@ impl Words for Texts {
         // Before the list is made: a shape that no machine can hold is an error.
         shape.size_bytes(DType::String).map_err(TensorError::from)?;
         let n = shape.n_elements();
-        let mut texts = scratch::list(n)?;
-        texts.extend(std::iter::repeat_n(None, n));
-        fill(&mut texts)?;
+        let mut strings = scratch::list(n)?;
+        strings.extend(std::iter::repeat_n(None, n));
+        fill(&mut strings)?;
         let mut owned = scratch::list(n)?;
         owned.extend(
-            texts
+            strings
                 .into_iter()
-                .map(|text| text.cloned().unwrap_or_default()),
+                .map(|string| string.cloned().unwrap_or_default()),
         );
         context.set_output(index, Tensor::from_strings(shape, owned)?)
     }

@@ -1,30 +1,31 @@
-// Batches of matrix products, after tile.h.
+// Batches of matmuls; included after tile.h.
 
-// `Product` of product.rs lays it out. Strides are in elements.
+// `Matmul` of matmul.rs has the same layout. Strides are in elements.
 typedef struct {
     u32 m, k, n;
     u32 left_row, left_column;
-    // Where the right side is read as it stands.
+    // Strides of a right side that is read in place.
     u32 right_row, right_column;
     // Panels of a matrix of the right side.
     u32 n_panels;
     u32 out_row;
-    // The first matrix of the launch: of some devices a launch is no deeper than 65,535 groups.
+    // The first matrix of the launch: some devices limit a launch to 65,535 groups in this
+    // dimension.
     u32 first;
-    // Batch dimensions: strides of the matrices of the left side, of the right one (counted in matrices where those are panels), and of
-    // the result.
+    // Batch dimensions: strides of the matrices of the left side, of the right side (counted in
+    // matrices if those are panels), and of the result.
     Axes batch;
-} Product;
+} Matmul;
 
-INLINE void rows_of(GLOBAL const T **rows, GLOBAL const T *left, Index first, Product p)
+INLINE void rows_of(GLOBAL const T **rows, GLOBAL const T *left, Index first, Matmul p)
 {
     UNROLL for (int r = 0; r < ROWS; r++) {
-        // Rows that are not there are computed like the last one, and not stored.
+        // Rows beyond the last one repeat it and are not stored.
         rows[r] = left + min(first + r, p.m - 1) * p.left_row;
     }
 }
 
-INLINE void store_tile(const Sums *sums, BIAS_PARAMETER GLOBAL T *out, Index batch, Index row, Index column, Product p)
+INLINE void store_tile(const Sums *sums, BIAS_PARAMETER GLOBAL T *out, Index batch, Index row, Index column, Matmul p)
 {
     out += (Index)axes_offset(p.batch, batch, 2) + row * p.out_row + column;
     UNROLL for (int r = 0; r < ROWS; r++) {
@@ -34,8 +35,9 @@ INLINE void store_tile(const Sums *sums, BIAS_PARAMETER GLOBAL T *out, Index bat
     }
 }
 
-// `[batch, m, k] x [batch, k, n] -> [batch, m, n]`. Per work item a tile: of rows, panels, matrices.
-KERNEL void product(GLOBAL const T *RESTRICT left, GLOBAL const R *RESTRICT panels, BIAS_PARAMETER GLOBAL T *RESTRICT out, Product p)
+// `[batch, m, k] x [batch, k, n] -> [batch, m, n]`. A work item computes a tile of rows, panels and
+// matrices.
+KERNEL void matmul(GLOBAL const T *RESTRICT left, GLOBAL const R *RESTRICT panels, BIAS_PARAMETER GLOBAL T *RESTRICT out, Matmul p)
 {
     const Index row = GLOBAL_ID(0) * ROWS;
     const Index panel = GLOBAL_ID(1);
@@ -49,15 +51,16 @@ KERNEL void product(GLOBAL const T *RESTRICT left, GLOBAL const R *RESTRICT pane
     Sums sums;
     clear(&sums);
     if (p.left_column == 1) {
-        multiply_rows(&sums, rows, 1, panels, p.k);
+        accumulate_rows(&sums, rows, 1, panels, p.k);
     } else {
-        multiply_rows(&sums, rows, p.left_column, panels, p.k);
+        accumulate_rows(&sums, rows, p.left_column, panels, p.k);
     }
     store_tile(&sums, BIAS_FROM(0) out, batch, row, panel * COLUMNS, p);
 }
 
-// The same with the right side as it stands: for products of few rows, which would not pay for panels.
-KERNEL void product_unpacked(GLOBAL const T *RESTRICT left, GLOBAL const T *RESTRICT right, BIAS_PARAMETER GLOBAL T *RESTRICT out, Product p)
+// The same with a right side that is read in place: for matmuls with few rows, for which panels do
+// not pay off.
+KERNEL void matmul_direct(GLOBAL const T *RESTRICT left, GLOBAL const T *RESTRICT right, BIAS_PARAMETER GLOBAL T *RESTRICT out, Matmul p)
 {
     const Index row = GLOBAL_ID(0) * ROWS;
     const Index column = GLOBAL_ID(1) * COLUMNS;
@@ -86,7 +89,7 @@ KERNEL void product_unpacked(GLOBAL const T *RESTRICT left, GLOBAL const T *REST
                 values[v] = LANES_AT(lanes, v * WIDTH);
             }
         }
-        multiply_row(&sums, rows, q * p.left_column, values);
+        accumulate_row(&sums, rows, q * p.left_column, values);
     }
     store_tile(&sums, BIAS_FROM(0) out, batch, row, column, p);
 }

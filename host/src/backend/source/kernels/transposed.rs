@@ -7,7 +7,7 @@ use crate::backend::cpu::kernels::matrix;
 use crate::device::KernelConstruction;
 use crate::device::KernelError;
 use crate::graph::AttrValue;
-use crate::kernels::batch::BatchProduct;
+use crate::kernels::batch::BatchMatmul;
 use crate::kernels::batch::Operand;
 use crate::tensor::Shape;
 
@@ -27,16 +27,16 @@ pub(super) type Permutation = Vec<usize>;
 /// A batch of products, the result's shape, and where it stands if that is not one matrix behind
 /// the other.
 pub(super) struct Planned {
-    pub(super) product: BatchProduct,
+    pub(super) matmul: BatchMatmul,
     pub(super) shape: Shape,
     pub(super) out: Option<Operand>,
 }
 
 impl Planned {
     /// One matrix behind the other.
-    pub(super) fn in_order(product: BatchProduct, shape: Shape) -> Self {
+    pub(super) fn in_order(matmul: BatchMatmul, shape: Shape) -> Self {
         Self {
-            product,
+            matmul,
             shape,
             out: None,
         }
@@ -44,13 +44,13 @@ impl Planned {
 }
 
 /// What the attributes of a node say.
-pub(super) struct Turns {
+pub(super) struct Transposes {
     is_transposed: [bool; 2],
     broadcasts: bool,
     permutations: [Permutation; 3],
 }
 
-impl Turns {
+impl Transposes {
     pub(super) fn new(node: &KernelConstruction<'_>) -> Result<Self, KernelError> {
         let permutation = |attr: &str| {
             let axes = node.attrs.list(attr).unwrap_or(&[]).iter();
@@ -87,26 +87,38 @@ impl Turns {
     /// The products of operands of these shapes.
     pub(super) fn plan(&self, lhs: &Shape, rhs: &Shape) -> Result<Planned, KernelError> {
         let [x, y, output] = &self.permutations;
-        let (turned_lhs, turned_rhs) = (permuted(lhs, x)?, permuted(rhs, y)?);
-        let (mut product, shape) = matrix::plan(
-            &turned_lhs,
-            &turned_rhs,
+        let (transposed_lhs, transposed_rhs) = (permuted(lhs, x)?, permuted(rhs, y)?);
+        let (mut matmul, shape) = matrix::plan(
+            &transposed_lhs,
+            &transposed_rhs,
             self.is_transposed,
             self.broadcasts,
         )?;
-        turn(&mut product.lhs, lhs, &turned_lhs, x, self.is_transposed[0]);
-        turn(&mut product.rhs, rhs, &turned_rhs, y, self.is_transposed[1]);
+        transpose_operand(
+            &mut matmul.lhs,
+            lhs,
+            &transposed_lhs,
+            x,
+            self.is_transposed[0],
+        );
+        transpose_operand(
+            &mut matmul.rhs,
+            rhs,
+            &transposed_rhs,
+            y,
+            self.is_transposed[1],
+        );
         if output.is_empty() {
-            return Ok(Planned::in_order(product, shape));
+            return Ok(Planned::in_order(matmul, shape));
         }
-        let turned = permuted(&shape, output)?;
-        let strides = contiguous(&turned);
+        let transposed = permuted(&shape, output)?;
+        let strides = contiguous(&transposed);
         let mut own = vec![0; strides.len()];
         for (&axis, &stride) in output.iter().zip(&strides) {
             own[axis] = stride;
         }
         let [batch @ .., row, column] = &*own else {
-            return Err(KernelError::invalid("a product has two dimensions"));
+            return Err(KernelError::invalid("a matmul has two dimensions"));
         };
         let out = Operand {
             batch: batch.into(),
@@ -114,8 +126,8 @@ impl Turns {
             column: *column,
         };
         Ok(Planned {
-            product,
-            shape: turned,
+            matmul,
+            shape: transposed,
             out: Some(out),
         })
     }
@@ -151,10 +163,10 @@ fn contiguous(shape: &Shape) -> Vec<usize> {
 }
 
 /// Has an operand be walked over where it stands, before it is transposed.
-fn turn(
+fn transpose_operand(
     operand: &mut Operand,
     shape: &Shape,
-    turned: &Shape,
+    transposed: &Shape,
     permutation: &[usize],
     is_transposed: bool,
 ) {
@@ -163,7 +175,7 @@ fn turn(
     }
     let own = contiguous(shape);
     let strides: Vec<usize> = permutation.iter().map(|&axis| own[axis]).collect();
-    let ([batch @ .., row, column], [sizes @ .., _, _]) = (&*strides, turned.dims()) else {
+    let ([batch @ .., row, column], [sizes @ .., _, _]) = (&*strides, transposed.dims()) else {
         return;
     };
     let n_missing = operand.batch.len() - batch.len();

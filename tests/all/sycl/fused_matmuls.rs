@@ -36,9 +36,9 @@ pub(super) fn dense(size: [usize; 3], activation: Option<&str>, is_fixed: bool) 
         b.placeholder::<f32>("w", [k, n]).unwrap()
     };
     let bias = b.placeholder::<f32>("bias", [n]).unwrap();
-    let product = b.named("product").matmul(x, w).unwrap();
+    let matmul = b.named("matmul").matmul(x, w).unwrap();
     let name = if activation.is_some() { "sum" } else { "y" };
-    let sum = b.named(name).bias_add(product, bias).unwrap();
+    let sum = b.named(name).bias_add(matmul, bias).unwrap();
     if let Some(op) = activation {
         b.op(op).name("y").input(sum).finish().unwrap();
     }
@@ -50,11 +50,11 @@ pub(super) fn dense(size: [usize; 3], activation: Option<&str>, is_fixed: bool) 
 fn products_take_bias_and_activation_in() {
     let ways = Ways::open();
     for devices in ways.all() {
-        products(devices);
+        matmuls(devices);
     }
 }
 
-fn products(devices: &Arc<DeviceSet>) {
+fn matmuls(devices: &Arc<DeviceSet>) {
     for (size, activation, is_fixed) in [
         ([4, 8, 5], Some("Relu"), false),
         ([1, 33, 50], None, true),
@@ -74,8 +74,8 @@ fn products(devices: &Arc<DeviceSet>) {
         }
         let found = session.run(&feeds, &["y"]).unwrap();
         let (nodes, apart) = match activation {
-            Some(_) => ("product, sum, y", &["y", "sum", "product"][..]),
-            None => ("product, y", &["y", "product"][..]),
+            Some(_) => ("matmul, sum, y", &["y", "sum", "matmul"][..]),
+            None => ("matmul, y", &["y", "matmul"][..]),
         };
         assert_eq!(
             joined(&recorder),
@@ -116,8 +116,8 @@ fn rounded_once<T: Number + Scalar + Element>(
     let x = b.placeholder::<T>("x", [2, k]).unwrap();
     let w = b.constant([k, 3], &vec![one; 3 * k]).unwrap();
     let bias = b.placeholder::<T>("bias", [3]).unwrap();
-    let product = b.named("product").matmul(x, w).unwrap();
-    let sum = b.named("sum").bias_add(product, bias).unwrap();
+    let matmul = b.named("matmul").matmul(x, w).unwrap();
+    let sum = b.named("sum").bias_add(matmul, bias).unwrap();
     b.named("y").relu(sum).unwrap();
     let (session, recorder) = recorded(b, devices);
     let feeds = [
@@ -125,7 +125,7 @@ fn rounded_once<T: Number + Scalar + Element>(
         ("bias", Tensor::from_values([3], &[one; 3]).unwrap()),
     ];
     let found = session.run(&feeds, &["y"]).unwrap();
-    assert_eq!(joined(&recorder), ["_FusedMatMul computes product, sum, y"]);
+    assert_eq!(joined(&recorder), ["_FusedMatMul computes matmul, sum, y"]);
     assert_eq!(found[0].as_slice::<T>().unwrap(), [expected; 6]);
 }
 
@@ -146,8 +146,8 @@ fn so_do_convolutions() {
         let w = b.placeholder::<f32>("w", [3, 3, taken, made]).unwrap();
         let bias = b.placeholder::<f32>("bias", [made]).unwrap();
         let options = Conv2d::new(Padding::Same);
-        let product = b.named("product").conv2d(x, w, options).unwrap();
-        let sum = b.named("sum").bias_add(product, bias).unwrap();
+        let matmul = b.named("matmul").conv2d(x, w, options).unwrap();
+        let sum = b.named("sum").bias_add(matmul, bias).unwrap();
         b.named("y").relu(sum).unwrap();
         let (session, recorder) = recorded(b, devices);
         let feeds = [
@@ -156,8 +156,8 @@ fn so_do_convolutions() {
             ("bias", values(&[made], 3)),
         ];
         let found = session.run(&feeds, &["y"]).unwrap();
-        assert_eq!(joined(&recorder), ["_FusedConv2D computes product, sum, y"]);
-        let apart = session.run(&feeds, &["y", "sum", "product"]).unwrap();
+        assert_eq!(joined(&recorder), ["_FusedConv2D computes matmul, sum, y"]);
+        let apart = session.run(&feeds, &["y", "sum", "matmul"]).unwrap();
         assert_eq!(bits(&found[0]), bits(&apart[0]), "{made} channels");
     }
 }
@@ -169,8 +169,8 @@ fn a_bias_that_does_not_fit_a_product_is_refused_with_node_and_shapes() {
     let x = b.placeholder::<f32>("x", [4, 8]).unwrap();
     let w = b.placeholder::<f32>("w", [8, 5]).unwrap();
     let bias = b.placeholder::<f32>("bias", PartialShape::unknown());
-    let product = b.named("product").matmul(x, w).unwrap();
-    b.named("y").bias_add(product, bias.unwrap()).unwrap();
+    let matmul = b.named("matmul").matmul(x, w).unwrap();
+    b.named("y").bias_add(matmul, bias.unwrap()).unwrap();
     let (session, _) = recorded(b, &open(&options(1)));
     let feeds = |shape: &[usize]| {
         [
@@ -251,7 +251,7 @@ fn products_read_and_write_as_transpositions_around_them_say() {
             Some([1, 0, 2, 3]),
         ),
     ];
-    for (case, (x, y, is_turned, output)) in cases.into_iter().enumerate() {
+    for (case, (x, y, is_transposed, output)) in cases.into_iter().enumerate() {
         let devices = if case % 2 == 0 { &vectors } else { &groups };
         let b = GraphBuilder::new("attention");
         let mut names = Vec::new();
@@ -272,20 +272,16 @@ fn products_read_and_write_as_transpositions_around_them_say() {
                 node.value::<f32>().unwrap()
             };
         let (left, right) = (side("x", x), side("y", y));
-        let name = if output.is_some() {
-            "product"
-        } else {
-            "result"
-        };
-        let product = b.op("BatchMatMulV2").name(name).input(left).input(right);
-        let product = product
-            .attr("adj_x", is_turned[0])
-            .attr("adj_y", is_turned[1]);
-        let product = product.value::<f32>().unwrap();
+        let name = if output.is_some() { "matmul" } else { "result" };
+        let matmul = b.op("BatchMatMulV2").name(name).input(left).input(right);
+        let matmul = matmul
+            .attr("adj_x", is_transposed[0])
+            .attr("adj_y", is_transposed[1]);
+        let matmul = matmul.value::<f32>().unwrap();
         if let Some(permutation) = output {
-            names.push("product");
+            names.push("matmul");
             let permutation = b.constant([4], &permutation).unwrap();
-            let node = b.op("Transpose").name("result").input(product);
+            let node = b.op("Transpose").name("result").input(matmul);
             node.input(permutation).finish().unwrap();
         }
         let (session, recorder) = recorded(b, devices);
@@ -323,8 +319,8 @@ fn transpositions_stay_where_they_are_worth_it() {
             let left = b.transpose(left, permutation).unwrap();
             b.named("result").batch_matmul(left, right).unwrap();
         } else {
-            let product = b.batch_matmul(left, right).unwrap();
-            b.named("result").transpose(product, permutation).unwrap();
+            let matmul = b.batch_matmul(left, right).unwrap();
+            b.named("result").transpose(matmul, permutation).unwrap();
         }
         let (session, recorder) = recorded(b, &devices);
         let feeds = [("x", values(&x, 1)), ("y", values(&y, 2))];

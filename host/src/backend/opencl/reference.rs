@@ -1,8 +1,7 @@
-//! Work given straight to a driver: what benchmarks hold a device against.
+//! Work given directly to a driver: the reference that benchmarks compare a device with.
 //!
-//! A context and a queue of its own, kernels that are as plain as somebody writes them for one
-//! processor, commands one after the other by their events. Nothing of the device's streams, pools
-//! and programs is used.
+//! It has its own context and queue, plain kernels as written for one processor, and commands that
+//! are ordered by their events. It uses none of the device's streams, pools and programs.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -22,10 +21,10 @@ use super::ffi::Value;
 use super::ffi::Waits;
 use crate::device::DeviceError;
 
-/// A product whose items compute tiles of 8 x 16 in registers, without memory of groups; a copy; a
-/// kernel that does next to nothing.
+/// A matmul whose items compute tiles of 8 x 16 in registers, without local memory; a copy; a
+/// nearly empty kernel.
 const SOURCE: &str = r"
-kernel void product(global const float *a, global const float16 *b, global float16 *c, uint k, uint n16)
+kernel void matmul(global const float *a, global const float16 *b, global float16 *c, uint k, uint n16)
 {
     const uint column = get_global_id(0), row = 8 * get_global_id(1);
     float16 s0 = 0, s1 = 0, s2 = 0, s3 = 0, s4 = 0, s5 = 0, s6 = 0, s7 = 0;
@@ -64,16 +63,16 @@ kernel void tiny(global const float *x, global float *y)
 }
 ";
 
-/// Rows and columns that an item of the product computes.
+/// Rows and columns that an item of the matmul computes.
 const TILE: [usize; 2] = [8, 16];
 
-/// Items of a group of the copy, where a device has room for so many.
+/// Items of a group of the copy, if the device supports that many.
 const COPY_GROUP: usize = 1024;
 
-/// A driver's device, opened for itself.
+/// A driver's device, opened separately.
 #[derive(Debug)]
-pub(crate) struct Yardstick {
-    text: String,
+pub(crate) struct Reference {
+    description: String,
     /// Items of a group of the copy.
     copy_group: usize,
     context: Context,
@@ -81,11 +80,11 @@ pub(crate) struct Yardstick {
     program: Program,
 }
 
-/// Some work, as often as it is called: the time until all of it is done.
+/// Work that can be repeated: each call returns the time until all of it is done.
 pub(crate) type Rounds<'a> = Box<dyn FnMut() -> Result<Duration, DeviceError> + 'a>;
 
-impl Yardstick {
-    /// Of the device that SYCL devices of the index are.
+impl Reference {
+    /// Opens the OpenCL device of the SYCL device with this index.
     pub(crate) fn open(index: usize) -> Result<Self, DeviceError> {
         let found = discover::devices()?;
         let n_found = found.len();
@@ -94,8 +93,8 @@ impl Yardstick {
                 "there is no SYCL device {index}, OpenCL has {n_found}"
             ))
         })?;
-        let text = facts.text();
-        Self::of(&facts).map_err(|code| failed(&text, "opening it", code))
+        let description = facts.description();
+        Self::of(&facts).map_err(|code| failed(&description, "opening it", code))
     }
 
     fn of(facts: &DeviceFacts) -> Result<Self, Code> {
@@ -104,7 +103,7 @@ impl Yardstick {
         let program = Program::of_source(&context, SOURCE)?;
         program.build(facts.id, c"")?;
         Ok(Self {
-            text: facts.text(),
+            description: facts.description(),
             copy_group: COPY_GROUP.min(facts.traits.group_size_max),
             context,
             queue,
@@ -112,9 +111,10 @@ impl Yardstick {
         })
     }
 
-    /// `n` products of square matrices, each of the one before; `side` is a multiple of 16.
-    pub(crate) fn products(&self, side: usize, n: usize) -> Result<Rounds<'_>, DeviceError> {
-        let function = self.function("product")?;
+    /// `n` matmuls of square matrices, each with the result of the one before; `side` is a multiple
+    /// of 16.
+    pub(crate) fn matmuls(&self, side: usize, n: usize) -> Result<Rounds<'_>, DeviceError> {
+        let function = self.function("matmul")?;
         let [from, to, factor] = [
             self.memory(side * side)?,
             self.memory(side * side)?,
@@ -165,7 +165,7 @@ impl Yardstick {
             let then = move |read: Result<Vec<u8>, Code>| drop(sender.send(read));
             let started = Instant::now();
             let read = self.queue.read(&from, bytes, |bytes| bytes, &waits, then);
-            // What is refused says so at once.
+            // A refused copy fails at once.
             let refused = || receiver.try_recv().map_or(Ok(()), |read| read.map(drop));
             let finished = read.map_or_else(refused, |_| self.queue.finish());
             self.time(started, "copying from it", finished)
@@ -189,8 +189,7 @@ impl Yardstick {
         }))
     }
 
-    /// Commands of which each waits for the one before, and reads what that has written: the two
-    /// buffers change places.
+    /// Commands that each wait for the one before and read its result: the two buffers alternate.
     fn rounds<'a>(
         &'a self,
         n: usize,
@@ -223,13 +222,13 @@ impl Yardstick {
         doing: &str,
         finished: Result<(), Code>,
     ) -> Result<Duration, DeviceError> {
-        finished.map_err(|code| failed(&self.text, doing, code))?;
+        finished.map_err(|code| failed(&self.description, doing, code))?;
         Ok(started.elapsed())
     }
 
     fn function(&self, name: &str) -> Result<Function, DeviceError> {
         let function = ffi::text(name).and_then(|name| Function::new(&self.program, &name));
-        function.map_err(|code| failed(&self.text, name, code))
+        function.map_err(|code| failed(&self.description, name, code))
     }
 
     /// Memory of so many floats, each 1.
@@ -242,7 +241,7 @@ impl Yardstick {
             self.queue.finish()?;
             Ok(mem)
         };
-        made().map_err(|code| failed(&self.text, "filling memory", code))
+        made().map_err(|code| failed(&self.description, "filling memory", code))
     }
 }
 
