@@ -32,7 +32,7 @@ pub enum ExecuteError {
         /// Which node, and where.
         site: Box<NodeSite>,
         /// Why.
-        source: Box<KernelCreationError>,
+        r#source: Box<KernelCreationError>,
     },
     /// A kernel cannot be made, or a constant has no room.
     #[error("{site}: cannot be prepared: {source}")]
@@ -40,7 +40,7 @@ pub enum ExecuteError {
         /// Which node, and where.
         site: Box<NodeSite>,
         /// Why.
-        source: Box<KernelError>,
+        r#source: Box<KernelError>,
     },
     /// Loops and conditionals need dead tensors and frames, which this executor does not have.
     #[error("node `{node}` ({op}): control flow is not implemented")]
@@ -86,7 +86,7 @@ pub enum ExecuteError {
         /// Types and shapes of its inputs.
         inputs: String,
         /// Why.
-        source: Box<KernelError>,
+        r#source: Box<KernelError>,
     },
     /// A kernel panicked: a bug of the kernel.
     #[error("{site}, inputs {inputs}: the kernel panicked: {message}")]
@@ -120,7 +120,7 @@ pub enum ExecuteError {
         /// Where it should go.
         destination_device: String,
         /// Why.
-        source: Box<KernelError>,
+        r#source: Box<KernelError>,
     },
     /// The tensors of a run have no room.
     #[error(
@@ -132,7 +132,7 @@ pub enum ExecuteError {
         /// What a run takes there, in bytes.
         bytes: usize,
         /// What the allocator says.
-        source: Box<OutOfMemory>,
+        r#source: Box<OutOfMemory>,
     },
     /// A device was taken out of its manager.
     #[error(
@@ -150,7 +150,7 @@ pub enum ExecuteError {
         /// What it was asked for.
         doing: &'static str,
         /// Why.
-        source: Box<DeviceError>,
+        r#source: Box<DeviceError>,
     },
     /// The session was closed.
     #[error("the session is closed; build another one")]

@@ -88,7 +88,13 @@ pub enum SavedPlacementError {
     Unidentified,
     /// The placement breaks a rule here.
     #[error("saved placement breaks rule `{rule}`: {0}", rule = .0.rule())]
-    Violation(#[from] Violation),
+    Violation(Violation),
+}
+
+impl From<Violation> for SavedPlacementError {
+    fn from(violation: Violation) -> Self {
+        Self::Violation(violation)
+    }
 }
 
 /// What to do about a placement that cannot be verified.

@@ -283,7 +283,7 @@ pub enum PolicyErrorKind {
         /// The file.
         path: PathBuf,
         /// What the system said.
-        source: std::io::Error,
+        r#source: std::io::Error,
     },
     /// The sandbox itself failed.
     #[error("the sandbox failed: {0}")]
