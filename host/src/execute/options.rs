@@ -9,6 +9,7 @@ use crate::trace::Recorder;
 
 /// How an executor is made.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct ExecutorOptions {
     /// Steps of one run that may execute at one time, the caller's thread included (TensorFlow
     /// `inter_op_parallelism_threads`); 0 = one per core. More help wide graphs of small kernels;
@@ -54,6 +55,7 @@ pub struct ExecutorOptions {
 /// case. Plans with operations that end later than they start (asynchronous kernels, copies out of
 /// accelerators) are run by [`Self::Shared`] always: no thread may wait for one operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Scheduling {
     /// Where it pays: the first runs of a plan are measured, and the measurements say how the
     /// others go: with several threads, or with one that may have help inside its kernels.
@@ -161,6 +163,7 @@ impl ExecutorOptions {
 
 /// How one run goes.
 #[derive(Debug, Clone, Default)]
+#[non_exhaustive]
 pub struct RunOptions {
     /// Ends the run with [`super::ExecuteError::Cancelled`] when it is set; looked at between
     /// steps, and by long loops inside CPU kernels.

@@ -18,6 +18,8 @@ pub(crate) use settled::Settled;
 pub(crate) use settled::is_constant;
 pub(crate) use sweep::Sweep;
 
+use serde::Serialize;
+
 use crate::names::DeviceId;
 
 /// Whether a memory has room. A sum that met the largest number stands for more than any memory
@@ -27,7 +29,8 @@ pub(crate) fn fits(needed_bytes: u64, capacity_bytes: u64) -> bool {
 }
 
 /// What the runs of a plan hold.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct MemoryPlan {
     /// In the order of devices; a device's own memory before the host's.
     pub memories: Vec<PlannedMemory>,
@@ -38,7 +41,8 @@ pub struct MemoryPlan {
 }
 
 /// One memory of a [`MemoryPlan`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct PlannedMemory {
     /// The device.
     pub device: DeviceId,

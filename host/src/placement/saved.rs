@@ -103,6 +103,7 @@ const REMEDY: &str = "save it again here, keep what still fits of it (`place --k
 
 /// Nodes whose device differs between two saved placements.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[non_exhaustive]
 pub struct PlacementDiff {
     /// (node, device before, device after), by name of the node.
     pub moved: Vec<(String, String, String)>,

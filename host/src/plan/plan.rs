@@ -34,6 +34,7 @@ impl ValueId {
 
 /// What a step does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum StepKind {
     /// Executes a node. One output value per output of the node.
     Execute(NodeId),

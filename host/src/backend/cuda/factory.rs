@@ -65,7 +65,8 @@ impl Default for GpuDeviceFactory {
 }
 
 impl GpuDeviceFactory {
-    /// On another driver of the same model.
+    /// A factory on another driver of the same model, for tests; no part of the API.
+    #[doc(hidden)]
     pub fn with_driver(driver: Arc<dyn Driver>) -> Self {
         Self {
             gpus: Arc::new(Gpus::new(driver)),
