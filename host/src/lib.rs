@@ -79,6 +79,8 @@ pub mod error;
 
 pub mod session;
 
+pub mod prelude;
+
 #[cfg(feature = "cli")]
 pub mod cli;
 
