@@ -33,7 +33,7 @@ pub enum Error {
         /// The file.
         path: PathBuf,
         /// Why.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// The GraphDef is not one, or holds what is not supported.
     #[cfg(feature = "graphdef")]
@@ -61,7 +61,7 @@ pub enum Error {
     Ladder(#[from] LadderError),
     /// The app's own proposal breaks a rule.
     #[error("the proposal breaks rule `{rule}`: {0}", rule = .0.rule())]
-    Proposal(#[from] Violation),
+    Proposal(Violation),
     /// A saved placement does not fit.
     #[error(transparent)]
     SavedPlacement(#[from] SavedPlacementError),
@@ -86,6 +86,24 @@ pub enum Error {
         part: &'static str,
         /// The builder's method.
         call: &'static str,
+    },
+    /// Several methods of the builder set the same thing.
+    #[error("{} set {what}; call only one of them", quoted(calls))]
+    ConflictingCalls {
+        /// What they set, such as `the graph`.
+        what: &'static str,
+        /// The methods, in alphabetical order.
+        calls: Vec<&'static str>,
+    },
+    /// A pin by names cannot be resolved.
+    #[error("node `{node}` cannot be pinned to device `{device}`: {problem}")]
+    Pin {
+        /// The node.
+        node: String,
+        /// The device, as the app spelled it.
+        device: String,
+        /// What is wrong with one of the two names, as text.
+        problem: String,
     },
     /// Devices came from two sides.
     #[error(
@@ -132,6 +150,12 @@ pub enum Error {
     },
 }
 
+impl From<Violation> for Error {
+    fn from(violation: Violation) -> Self {
+        Self::Proposal(violation)
+    }
+}
+
 impl Error {
     /// Its category, for programs that decide by it and for peers that are told a number.
     pub fn code(&self) -> StatusCode {
@@ -159,6 +183,8 @@ impl Error {
             | Self::Registry(_)
             | Self::NoGraph
             | Self::DevicesTwice
+            | Self::ConflictingCalls { .. }
+            | Self::Pin { .. }
             | Self::NotAnExtension { .. }
             | Self::BesideCandidates { .. } => StatusCode::InvalidArgument,
         }
@@ -167,4 +193,9 @@ impl Error {
 
 fn suggest(suggestion: Option<&str>) -> String {
     suggestion.map_or_else(String::new, |name| format!("; did you mean `{name}`?"))
+}
+
+fn quoted(names: &[&str]) -> String {
+    let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+    names.join(", ")
 }

@@ -27,6 +27,8 @@
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
+mod serialize;
+
 pub mod tensor;
 
 pub mod names;
@@ -52,7 +54,9 @@ pub mod device;
 
 pub mod registry;
 
+// Public for tests only: its functions trust their callers, and change with any release.
 #[cfg(feature = "kernels")]
+#[doc(hidden)]
 pub mod kernels;
 
 pub mod backend;
@@ -74,6 +78,8 @@ pub mod policy;
 pub mod error;
 
 pub mod session;
+
+pub mod prelude;
 
 #[cfg(feature = "cli")]
 pub mod cli;

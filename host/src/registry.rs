@@ -70,7 +70,7 @@ pub struct RegistryError {
     /// Path of the registrar.
     pub registrar: &'static str,
     /// What it registers that cannot be.
-    pub source: RegistrationError,
+    pub r#source: RegistrationError,
 }
 
 /// What cannot be registered.

@@ -5,6 +5,7 @@
 //! [`Session::run`] cuts, prepares and executes. A session keeps what does not change from run to
 //! run: the plans used last by what is fed and fetched, kernels, constants.
 
+mod build;
 mod builder;
 mod calibrated;
 mod diagnose;
@@ -13,6 +14,8 @@ mod graph_file;
 mod group;
 mod lifecycle;
 mod names;
+mod one_of;
+mod pins;
 mod placement_log;
 mod recent;
 mod replace;

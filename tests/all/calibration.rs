@@ -52,9 +52,7 @@ const NPU: &str = "/job:localhost/replica:0/task:0/device:NPU:0";
 
 /// As short as can be: the smallest size of everything.
 fn quick() -> CalibrateOptions {
-    CalibrateOptions {
-        budget: Duration::ZERO,
-    }
+    CalibrateOptions::default().with_budget(Duration::ZERO)
 }
 
 fn npu() -> Arc<dyn Device> {
@@ -401,9 +399,7 @@ fn a_kernel_that_fails_at_a_larger_size_counts_up_to_there() {
             Err(KernelError::invalid("too large"))
         }
     };
-    let generous = CalibrateOptions {
-        budget: Duration::from_secs(600),
-    };
+    let generous = CalibrateOptions::default().with_budget(Duration::from_secs(600));
     let device = FakeDevice::new(NPU, "NPU").with_capacity_bytes(64 << 20);
     let found = calibrate(&*device.shared(), &registry(&[("Relu", small)]), &generous).unwrap();
     let relu = |text: &&Sample| text.of.starts_with("Relu of [");

@@ -71,11 +71,9 @@ impl Machine {
 }
 
 pub(crate) fn options(n_cpus: u32) -> DeviceOptions {
-    let mut options = DeviceOptions {
-        intra_op_parallelism_threads: 1,
-        ..DeviceOptions::default()
-    };
-    options.device_count.insert("CPU".to_owned(), n_cpus);
+    let mut options = DeviceOptions::default()
+        .with_intra_op_parallelism_threads(1)
+        .with_device_count("CPU", n_cpus);
     // Otherwise a region is as large as a GPU, which most of these tests are not about.
     options.gpu.allow_growth = true;
     options

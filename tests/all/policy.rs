@@ -188,12 +188,7 @@ fn the_ladder_goes_down_visibly_unless_it_is_strict() {
     let engine = PolicyEngine::new(PolicyLimits::default()).unwrap();
     let candidates = sample::sample(60, 3);
     let broken = PolicySource::Bytes("mine".to_owned(), b"\x7fELF".to_vec());
-    let request = PolicyRequest {
-        source: broken,
-        config: vec![("k".to_owned(), "v".to_owned())],
-        is_strict: false,
-        options: PlaceOptions::default(),
-    };
+    let request = PolicyRequest::new(broken).with_setting("k", "v");
     let (placement, report) = place_with_ladder(&engine, &candidates, &request).unwrap();
     assert_eq!(report.answered_by, Rung::Native("heft"));
     assert!(report.is_fallback());

@@ -49,11 +49,9 @@ pub(crate) fn n_devices() -> usize {
 }
 
 pub(crate) fn options(n_cpus: u32) -> DeviceOptions {
-    let mut options = DeviceOptions {
-        intra_op_parallelism_threads: 1,
-        ..DeviceOptions::default()
-    };
-    options.device_count.insert("CPU".to_owned(), n_cpus);
+    let mut options = DeviceOptions::default()
+        .with_intra_op_parallelism_threads(1)
+        .with_device_count("CPU", n_cpus);
     let cache = CacheFolder::open(concat!(env!("CARGO_TARGET_TMPDIR"), "/programs"));
     options.program_cache = cache.ok().map(Arc::new);
     options

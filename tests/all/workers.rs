@@ -90,10 +90,7 @@ fn run(session: &Session) -> Result<Vec<f32>, String> {
 #[test]
 fn graphs_are_placed_on_devices_of_workers_and_not_run_there() {
     let build = |device: &str, filters: &[&str]| {
-        let options = DiscoveryOptions {
-            device_filters: filters.iter().map(|&filter| filter.to_owned()).collect(),
-            ..DiscoveryOptions::default()
-        };
+        let options = DiscoveryOptions::default().with_device_filters(filters.iter().copied());
         on(device)
             .with_workers(Arc::new(Cluster), options)
             .build()

@@ -248,10 +248,7 @@ impl Backend {
         let factory = (self.factory)()?;
         // Says why there are none, which making no device does not.
         factory.list_physical().map_err(|error| error.to_string())?;
-        let options = DeviceOptions {
-            intra_op_parallelism_threads: 2,
-            ..DeviceOptions::default()
-        };
+        let options = DeviceOptions::default().with_intra_op_parallelism_threads(2);
         let devices = factory
             .create(&options, "/job:localhost/replica:0/task:0")
             .map_err(|error| error.to_string())?;

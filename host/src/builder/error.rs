@@ -99,7 +99,7 @@ pub enum BuildError {
         /// Shapes of all inputs.
         inputs: String,
         /// What does not fit.
-        source: ShapeError,
+        r#source: ShapeError,
     },
     /// More outputs than a node may have.
     #[error("node `{node}` ({op}): {found} outputs, the most is {limit}")]
@@ -119,7 +119,7 @@ pub enum BuildError {
         /// The constant, or the node that it is an argument of.
         node: String,
         /// What is wrong.
-        source: LiteralError,
+        r#source: LiteralError,
     },
     /// A constant from a tensor that the host cannot read.
     #[error("node `{node}`: {source}")]
@@ -127,7 +127,7 @@ pub enum BuildError {
         /// The constant.
         node: String,
         /// What is wrong.
-        source: TensorError,
+        r#source: TensorError,
     },
     /// A handle of another builder.
     #[error(
@@ -143,7 +143,7 @@ pub enum BuildError {
         /// The node or scope that asks for it.
         place: String,
         /// What is wrong with its name.
-        source: NameError,
+        r#source: NameError,
     },
     /// A device function that gave no device; one that wants none gives an empty text.
     #[error(

@@ -31,9 +31,10 @@ use crate::names::DeviceName;
 /// ```
 /// use std::sync::Arc;
 ///
-/// use placewright::candidates::{CandidatesBuilder, Proposal, synthetic};
+/// use placewright::candidates::{CandidatesBuilder, Proposal};
+/// use placewright::device::{DeviceAttributes, DeviceSet, SimpleDevice};
 /// use placewright::graph::{AttrSet, GraphAssembler, Input, NodeSpec, Work};
-/// use placewright::names::DeviceId;
+/// use placewright::names::{DeviceId, DeviceName};
 /// use placewright::placement::{Evaluator, check};
 ///
 /// let mut assembler = GraphAssembler::new("transcode");
@@ -52,7 +53,12 @@ use crate::names::DeviceName;
 /// let decode = step("decode", &[])?;
 /// let scale = step("scale", &[Input::Control(decode)])?;
 /// let graph = Arc::new(assembler.finish());
-/// let devices = Arc::new(synthetic::devices(2));
+/// let mut devices = DeviceSet::default();
+/// for machine in 0..2 {
+///     let name = DeviceName::full("fleet", 0, machine, "CPU", 0);
+///     devices.add(Arc::new(SimpleDevice::new(DeviceAttributes::new(&name, "CPU", 1 << 30))?));
+/// }
+/// let devices = Arc::new(devices);
 ///
 /// let (first, second) = (DeviceId(0), DeviceId(1));
 /// let candidates = CandidatesBuilder::new(&graph, &devices)

@@ -109,6 +109,7 @@ fn without_kernel(facts: &Facts<'_>, node: NodeId, error: &CandidatesError) -> R
 
 /// A node that no device of the set has a kernel for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct UnsupportedNode {
     /// The function whose body it is in; `None` = the graph itself.
     #[serde(skip_serializing_if = "Option::is_none")]

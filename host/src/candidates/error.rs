@@ -20,7 +20,7 @@ pub enum CandidatesError {
         /// The node.
         node: String,
         /// The text, and what was expected.
-        source: NameError,
+        r#source: NameError,
     },
     /// No device type of the set has a kernel for the node.
     #[error(
@@ -49,7 +49,7 @@ pub enum CandidatesError {
         /// Its op.
         op: String,
         /// The contradiction.
-        source: Box<NodeDefError>,
+        r#source: Box<NodeDefError>,
     },
     /// The kernel registry has no single answer for the node.
     #[error("node `{node}`: {source}")]
@@ -57,7 +57,7 @@ pub enum CandidatesError {
         /// The node.
         node: String,
         /// The registry's answer.
-        source: Box<KernelLookupError>,
+        r#source: Box<KernelLookupError>,
     },
     /// No device of the set bears the requested name.
     #[error(
@@ -185,7 +185,7 @@ pub enum CandidatesError {
         /// The call.
         node: String,
         /// Why.
-        source: Box<CandidatesError>,
+        r#source: Box<CandidatesError>,
     },
     /// The graph cannot be put together with what placement adds to it.
     #[error("isolating function calls: {0}")]

@@ -30,6 +30,8 @@ mod refusal;
 mod report;
 mod restrict;
 mod support;
+// Public for tests and benchmarks only; it may change with any release.
+#[doc(hidden)]
 pub mod synthetic;
 mod ties;
 

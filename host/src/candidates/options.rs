@@ -14,6 +14,7 @@ use crate::ops::OpDef;
 
 /// Options of [`super::enumerate`].
 #[derive(Debug, Clone, Default)]
+#[non_exhaustive]
 pub struct PlacementOptions {
     /// The outermost device scope (`--device`): fills the parts that a node's own request leaves
     /// unset.

@@ -12,6 +12,7 @@ const MAX_DEVICES_NAMED: usize = 8;
 /// them, and without any one of them the others can be met. (Where nodes are tied by hundreds of
 /// ties, the shortest way is shown untried.)
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Refusal {
     /// Along the chain that ties the nodes together: what the first node asks for, what ties it to
     /// the next, and so on.

@@ -49,11 +49,21 @@ const LAUNCHES: Calls = Calls { min: 64, max: 4096 };
 
 /// How a device is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CalibrateOptions {
     /// About how long one device may take, 2 s by default. With more, larger sizes are reached on
     /// slow devices, and medians are of more timings. The smallest size of everything is timed
     /// in any case.
     pub budget: Duration,
+}
+
+impl CalibrateOptions {
+    /// Sets [`Self::budget`].
+    #[must_use]
+    pub fn with_budget(mut self, budget: Duration) -> Self {
+        self.budget = budget;
+        self
+    }
 }
 
 impl Default for CalibrateOptions {

@@ -77,10 +77,16 @@ pub enum DeviceError {
     },
     /// What the system says of the machine is not understood.
     #[error("NUMA affinity: {0}")]
-    Topology(#[from] TopologyError),
+    Topology(TopologyError),
     /// No room on the device.
     #[error(transparent)]
     OutOfMemory(#[from] OutOfMemory),
+}
+
+impl From<TopologyError> for DeviceError {
+    fn from(error: TopologyError) -> Self {
+        Self::Topology(error)
+    }
 }
 
 /// Why a kernel did not give a result. The executor adds node, op, device and shapes.

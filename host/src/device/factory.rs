@@ -16,6 +16,7 @@ use crate::tensor::Allocator;
 
 /// What a user asks of all factories.
 #[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
 pub struct DeviceOptions {
     /// Devices per type: exact for CPU (default 1), an upper bound for GPU, exact for SYCL
     /// (TensorFlow `device_count`).
@@ -52,6 +53,7 @@ pub struct DeviceOptions {
 
 /// Whose threads CPU devices lend to loops inside their kernels.
 #[derive(Debug, Clone, Default)]
+#[non_exhaustive]
 pub enum IntraOpPools {
     /// One pool of the process for each number of threads that is asked for, with
     /// [`DeviceOptions::use_numa_affinity`] one per node: devices of all sessions share it, and
@@ -77,6 +79,79 @@ impl PartialEq for IntraOpPools {
 }
 
 impl DeviceOptions {
+    /// Adds the number of devices of one type to [`Self::device_count`].
+    #[must_use]
+    pub fn with_device_count(mut self, device_type: impl Into<String>, count: u32) -> Self {
+        self.device_count.insert(device_type.into(), count);
+        self
+    }
+
+    /// Sets [`Self::intra_op_parallelism_threads`].
+    #[must_use]
+    pub fn with_intra_op_parallelism_threads(mut self, n_threads: usize) -> Self {
+        self.intra_op_parallelism_threads = n_threads;
+        self
+    }
+
+    /// Sets [`Self::intra_op_pools`].
+    #[must_use]
+    pub fn with_intra_op_pools(mut self, pools: IntraOpPools) -> Self {
+        self.intra_op_pools = pools;
+        self
+    }
+
+    /// Sets [`Self::use_numa_affinity`].
+    #[must_use]
+    pub fn with_numa_affinity(mut self, is_wanted: bool) -> Self {
+        self.use_numa_affinity = is_wanted;
+        self
+    }
+
+    /// Sets [`Self::system_root`].
+    #[must_use]
+    pub fn with_system_root(mut self, root: impl Into<PathBuf>) -> Self {
+        self.system_root = Some(root.into());
+        self
+    }
+
+    /// Sets [`Self::force_gpu_compatible`].
+    #[must_use]
+    pub fn with_force_gpu_compatible(mut self, is_wanted: bool) -> Self {
+        self.force_gpu_compatible = is_wanted;
+        self
+    }
+
+    /// Adds the capacity of one device to [`Self::memory_bytes`].
+    #[must_use]
+    pub fn with_memory_bytes(mut self, device: impl Into<String>, bytes: u64) -> Self {
+        self.memory_bytes.insert(device.into(), bytes);
+        self
+    }
+
+    /// Sets [`Self::device_filters`].
+    #[must_use]
+    pub fn with_device_filters<S: Into<String>>(
+        mut self,
+        filters: impl IntoIterator<Item = S>,
+    ) -> Self {
+        self.device_filters = filters.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Sets [`Self::gpu`].
+    #[must_use]
+    pub fn with_gpu(mut self, gpu: GpuOptions) -> Self {
+        self.gpu = gpu;
+        self
+    }
+
+    /// Sets [`Self::program_cache`].
+    #[must_use]
+    pub fn with_program_cache(mut self, folder: impl Into<Arc<CacheFolder>>) -> Self {
+        self.program_cache = Some(folder.into());
+        self
+    }
+
     /// The same, with what the environment says where nothing was asked for: the number of threads
     /// (TensorFlow `TF_NUM_INTRAOP_THREADS`), whether each device has its own pool
     /// (`TF_OVERRIDE_GLOBAL_THREADPOOL`), whether GPUs' memory is taken as it is needed

@@ -25,7 +25,7 @@ use crate::tensor::Literal;
 #[non_exhaustive]
 pub enum KernelCreationError {
     /// The node contradicts the definition of its op.
-    #[error("{0}")]
+    #[error(transparent)]
     NodeDef(#[from] NodeDefError),
     /// The registry cannot say which kernel to take, or the kernel names what the op does not have.
     #[error(transparent)]
@@ -54,7 +54,13 @@ pub enum KernelCreationError {
     PlacementOnly,
     /// The kernel's factory refused the node.
     #[error("cannot be prepared: {0}")]
-    Kernel(#[from] KernelError),
+    Kernel(KernelError),
+}
+
+impl From<KernelError> for KernelCreationError {
+    fn from(error: KernelError) -> Self {
+        Self::Kernel(error)
+    }
 }
 
 fn mismatch_text(mismatch: Option<&str>) -> String {

@@ -89,6 +89,7 @@ impl fmt::Display for ProgramSource {
 
 /// Which kind of processor a device computes with: what is fast on one is slow on the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum ProcessorKind {
     /// Few cores with wide vectors and large caches: work items of a group are iterations of a
     /// loop.
@@ -133,6 +134,7 @@ pub struct LaunchSite {
 
 /// An argument of a function.
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub enum KernelArg<'a> {
     /// A tensor of the device that the function reads.
     Read(&'a Tensor),

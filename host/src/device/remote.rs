@@ -240,6 +240,7 @@ pub const LEAVE_OUT_TPUS_VARIABLE: &str = "TPU_NO_POPULATE_DEVICE_LIST_FROM_CLUS
 
 /// How the devices of a cluster are found.
 #[derive(Debug, Clone, Default)]
+#[non_exhaustive]
 pub struct DiscoveryOptions {
     /// Names, possibly partial; devices that none of them could mean are left out. Empty = all.
     pub device_filters: Vec<String>,
@@ -251,6 +252,30 @@ pub struct DiscoveryOptions {
 }
 
 impl DiscoveryOptions {
+    /// Sets [`Self::device_filters`].
+    #[must_use]
+    pub fn with_device_filters<S: Into<String>>(
+        mut self,
+        filters: impl IntoIterator<Item = S>,
+    ) -> Self {
+        self.device_filters = filters.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Sets [`Self::timeout`].
+    #[must_use]
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// Sets [`Self::leave_out_renamed_tpus`].
+    #[must_use]
+    pub fn with_renamed_tpus_left_out(mut self, is_wanted: bool) -> Self {
+        self.leave_out_renamed_tpus = is_wanted;
+        self
+    }
+
     /// The same; what is open is as [`LEAVE_OUT_TPUS_VARIABLE`] says.
     #[must_use]
     pub fn completed_from_env(mut self) -> Self {

@@ -32,7 +32,7 @@ pub enum ExecuteError {
         /// The node and its device.
         site: Box<NodeSite>,
         /// The cause.
-        source: Box<KernelCreationError>,
+        r#source: Box<KernelCreationError>,
     },
     /// A kernel or a constant cannot be created.
     #[error("cannot prepare {site}: {source}")]
@@ -40,7 +40,7 @@ pub enum ExecuteError {
         /// The node and its device.
         site: Box<NodeSite>,
         /// The cause.
-        source: Box<KernelError>,
+        r#source: Box<KernelError>,
     },
     /// The graph has control flow. Loops and conditionals need dead tensors and frames, which this
     /// executor does not implement.
@@ -87,7 +87,7 @@ pub enum ExecuteError {
         /// Dtypes and shapes of the inputs.
         inputs: String,
         /// The cause.
-        source: Box<KernelError>,
+        r#source: Box<KernelError>,
     },
     /// A kernel panicked, which is a bug of the kernel.
     #[error("{site}, inputs {inputs}: the kernel panicked: {message}")]
@@ -122,7 +122,7 @@ pub enum ExecuteError {
         /// The device that receives it, or the caller.
         destination_device: String,
         /// The cause.
-        source: Box<KernelError>,
+        r#source: Box<KernelError>,
     },
     /// There is not enough memory for the tensors of a run.
     #[error(
@@ -134,7 +134,7 @@ pub enum ExecuteError {
         /// Bytes that one run needs on the device.
         bytes: usize,
         /// The error of the allocator.
-        source: Box<OutOfMemory>,
+        r#source: Box<OutOfMemory>,
     },
     /// A device was removed from its manager.
     #[error(
@@ -152,7 +152,7 @@ pub enum ExecuteError {
         /// The operation that failed.
         doing: &'static str,
         /// The cause.
-        source: Box<DeviceError>,
+        r#source: Box<DeviceError>,
     },
     /// The session is closed.
     #[error("the session is closed; build another one")]

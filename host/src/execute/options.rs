@@ -9,6 +9,7 @@ use crate::trace::Recorder;
 
 /// Options of an [`super::Executor`].
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct ExecutorOptions {
     /// Maximum number of steps of one run that execute concurrently, including the one on the
     /// caller's thread (TensorFlow `inter_op_parallelism_threads`); 0 means one per core. More
@@ -56,6 +57,7 @@ pub struct ExecutorOptions {
 /// out of accelerators) always use [`Self::Shared`], because no thread may block on a single
 /// operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Scheduling {
     /// Use several threads if that is faster. The first runs of a plan are measured, and the
     /// measurements decide how later runs execute: on several threads, or on one thread that may
@@ -164,6 +166,7 @@ impl ExecutorOptions {
 
 /// Options of one run.
 #[derive(Debug, Clone, Default)]
+#[non_exhaustive]
 pub struct RunOptions {
     /// Ends the run with [`super::ExecuteError::Cancelled`] once it is cancelled. Checked between
     /// steps and in long loops inside CPU kernels.

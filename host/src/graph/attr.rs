@@ -7,6 +7,7 @@ use crate::tensor::{DType, Literal, PartialShape};
 /// Value of one attribute (TensorFlow `AttrValue`).
 #[derive(Debug, Clone)]
 #[expect(missing_docs, reason = "each variant is the kind that its name says")]
+#[non_exhaustive]
 pub enum AttrValue {
     Bytes(Arc<[u8]>),
     Int(i64),

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
+use serde::Serialize;
+
 use super::attr::AttrSet;
 use super::function::Function;
 use crate::names::NameArena;
@@ -16,7 +18,7 @@ pub const NONE: u32 = u32::MAX;
 
 /// A node, `0..graph.n_nodes()`, in TensorFlow's import order: every edge but a loop's back edge
 /// leads to a larger id.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct NodeId(pub u32);
 
 /// An output of a node, `0..graph.n_tensors()`; the outputs of one node are consecutive.

@@ -157,7 +157,7 @@ pub enum ImportError {
         /// The attribute.
         attr: String,
         /// What is wrong.
-        source: Box<AttrError>,
+        r#source: Box<AttrError>,
     },
     /// The shapes of the inputs do not fit the op, each other, or what the file says.
     #[error("node `{node}` ({op}): {source}; input shapes are {inputs}")]
@@ -169,7 +169,7 @@ pub enum ImportError {
         /// Shapes of all inputs.
         inputs: String,
         /// What does not fit.
-        source: ShapeError,
+        r#source: ShapeError,
     },
     /// An input shape of the options is for a node that is not there.
     #[error("a shape is given for input `{0}`, which is no placeholder of the graph")]
@@ -183,7 +183,7 @@ pub enum ImportError {
         /// The function.
         function: String,
         /// What is wrong in it.
-        source: Box<ImportError>,
+        r#source: Box<ImportError>,
     },
     /// A signature of a function that says nothing sensible.
     #[error("the signature {0}")]
@@ -223,10 +223,16 @@ pub enum AttrError {
     Shape(String),
     /// A constant whose values do not fit its type and shape.
     #[error("holds a constant that is none: {0}")]
-    Constant(#[from] LiteralError),
+    Constant(LiteralError),
     /// A function that is not in the library.
     #[error("names function `{0}`, which is not in the library")]
     UnknownFunction(String),
+}
+
+impl From<LiteralError> for AttrError {
+    fn from(error: LiteralError) -> Self {
+        Self::Constant(error)
+    }
 }
 
 fn reference(is_ref: bool) -> &'static str {

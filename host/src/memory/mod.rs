@@ -18,6 +18,8 @@ pub(crate) use settled::Settled;
 pub(crate) use settled::is_constant;
 pub(crate) use sweep::Sweep;
 
+use serde::Serialize;
+
 use crate::names::DeviceId;
 
 /// Checks whether a memory is large enough. A sum that saturated exceeds any memory.
@@ -25,8 +27,9 @@ pub(crate) fn fits(needed_bytes: u64, capacity_bytes: u64) -> bool {
     needed_bytes < u64::MAX && needed_bytes <= capacity_bytes
 }
 
-/// The memory that runs of a plan hold.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What the runs of a plan hold.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct MemoryPlan {
     /// In the order of devices; a device's own memory precedes its host memory.
     pub memories: Vec<PlannedMemory>,
@@ -37,7 +40,8 @@ pub struct MemoryPlan {
 }
 
 /// One memory of a [`MemoryPlan`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct PlannedMemory {
     /// The device.
     pub device: DeviceId,

@@ -11,6 +11,7 @@ use crate::tensor::PartialShape;
 /// What an attribute holds, or what each element holds where it is a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each variant is the kind that its name says")]
+#[non_exhaustive]
 pub enum AttrKind {
     String,
     Int,

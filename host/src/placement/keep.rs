@@ -17,6 +17,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
+use serde::Serialize;
 
 use crate::candidates::Candidates;
 use crate::candidates::PlacementHint;
@@ -29,6 +30,7 @@ use crate::placement::memory::Capacity;
 use crate::placement::memory::capacity_of_domains;
 use crate::placement::saved::SavedPlacement;
 use crate::placement::violation::Violation;
+use crate::serialize::as_string;
 
 /// Why nothing can be kept as it is.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -97,7 +99,8 @@ impl std::fmt::Display for MoveReason {
 }
 
 /// What became of a placement of before.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[non_exhaustive]
 pub struct Replacement {
     /// Nodes that are where they were.
     pub n_kept: usize,
@@ -108,15 +111,18 @@ pub struct Replacement {
 }
 
 /// A node that is not where it was.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct MovedNode {
     /// The node.
     pub node: NodeId,
     /// Full name of its device before.
+    #[serde(serialize_with = "as_string")]
     pub from: Arc<str>,
     /// Its device now.
     pub to: DeviceId,
     /// Why.
+    #[serde(serialize_with = "as_string")]
     pub reason: MoveReason,
     /// Whether it keeps state, which stays behind: what it kept must be set again.
     pub is_stateful: bool,

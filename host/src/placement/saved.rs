@@ -88,7 +88,13 @@ pub enum SavedPlacementError {
     Unidentified,
     /// The placement breaks a rule here.
     #[error("saved placement breaks rule `{rule}`: {0}", rule = .0.rule())]
-    Violation(#[from] Violation),
+    Violation(Violation),
+}
+
+impl From<Violation> for SavedPlacementError {
+    fn from(violation: Violation) -> Self {
+        Self::Violation(violation)
+    }
 }
 
 /// What to do about a placement that cannot be verified.
@@ -97,6 +103,7 @@ const REMEDY: &str = "save it again here, keep what still fits of it (`place --k
 
 /// Nodes whose device differs between two saved placements.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[non_exhaustive]
 pub struct PlacementDiff {
     /// (node, device before, device after), by name of the node.
     pub moved: Vec<(String, String, String)>,

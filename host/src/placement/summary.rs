@@ -8,6 +8,7 @@ use crate::placement::transfers::for_each_run_transfer;
 
 /// What is where, and what moves in one run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct PlacementSummary {
     /// Every device of the set, in its order.
     pub devices: Vec<DeviceSummary>,
@@ -23,6 +24,7 @@ pub struct PlacementSummary {
 
 /// What one device got.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct DeviceSummary {
     /// Full name.
     pub name: String,

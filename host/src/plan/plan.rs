@@ -35,6 +35,7 @@ impl ValueId {
 
 /// The kind of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum StepKind {
     /// Executes a node. Has one output value per output of the node.
     Execute(NodeId),

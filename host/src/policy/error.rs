@@ -6,10 +6,14 @@ use std::time::Duration;
 
 use placewright_guest::source::Violation;
 
+use serde::ser::SerializeStruct;
+use serde::{Serialize, Serializer};
+
 use super::messages::{Messages, truncate};
 
 /// Whose fault an error is: who has to change something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Fault {
     /// The policy's author.
     Guest,
@@ -283,7 +287,7 @@ pub enum PolicyErrorKind {
         /// The file.
         path: PathBuf,
         /// What the system said.
-        source: std::io::Error,
+        r#source: std::io::Error,
     },
     /// The sandbox itself failed.
     #[error("the sandbox failed: {0}")]
@@ -353,6 +357,17 @@ impl PolicyErrorKind {
             | Self::Read { .. } => Fault::User,
             _ => Fault::Guest,
         }
+    }
+}
+
+/// Serialized are the policy's name, whose fault the error is, and the message.
+impl Serialize for PolicyError {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut error = serializer.serialize_struct("PolicyError", 3)?;
+        error.serialize_field("policy", &self.policy)?;
+        error.serialize_field("fault", &self.fault().to_string())?;
+        error.serialize_field("message", &self.to_string())?;
+        error.end()
     }
 }
 

@@ -64,6 +64,7 @@ impl fmt::Display for ContractVersion {
 
 /// How the bytes of a policy are wrapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum WasmForm {
     /// A core module, as compilers for `wasm32-unknown-unknown` make it; the host wraps it as a
     /// component.

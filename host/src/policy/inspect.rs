@@ -1,16 +1,21 @@
 //! What can be said about a policy without asking it for a placement: `placewright policy check`.
 
+use serde::Serialize;
+
 use super::engine::PolicyEngine;
 use super::error::PolicyError;
 use super::form::{ContractVersion, Facts, WasmForm};
 use super::loaded::{LoadReport, LoadedPolicy};
 use super::messages::Messages;
 use super::v0_1::{PolicyInfo, PolicySetting};
+use crate::serialize::{as_optional_string, as_string};
 
 /// A policy, looked at from outside and, where it loads, from inside.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
+#[non_exhaustive]
 pub struct PolicyInspection {
     /// Module or component.
+    #[serde(serialize_with = "as_string")]
     pub form: WasmForm,
     /// Size of the file.
     pub size_bytes: usize,
@@ -19,6 +24,7 @@ pub struct PolicyInspection {
     /// What it exports.
     pub exports: Vec<String>,
     /// The newest contract that it names.
+    #[serde(serialize_with = "as_optional_string")]
     pub contract_version: Option<ContractVersion>,
     /// The SDK it was built with, where it says so.
     pub sdk_version: Option<String>,
@@ -31,7 +37,8 @@ pub struct PolicyInspection {
 }
 
 /// What a policy that loads says about itself.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
 pub struct LoadedInspection {
     /// Name, version, description.
     pub info: PolicyInfo,

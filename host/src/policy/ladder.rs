@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use tracing::{debug_span, warn};
 
+use serde::Serialize;
+
 use super::builtin::ShippedPolicy;
 use super::engine::PolicyEngine;
 use super::error::{Fault, PolicyError, PolicyErrorKind};
@@ -18,6 +20,7 @@ use super::tell;
 use crate::candidates::Candidates;
 use crate::placement::Digest;
 use crate::placement::Placement;
+use crate::serialize::{as_ns, as_string};
 use crate::trace::targets;
 
 /// Policies that are asked natively, in this order, when all others failed.
@@ -25,6 +28,7 @@ const LAST_RUNGS: [&str; 2] = ["heft", "priority"];
 
 /// Which policy to ask, and how.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct PolicyRequest {
     /// The policy.
     pub source: PolicySource,
@@ -90,22 +94,27 @@ impl fmt::Display for Rung {
 }
 
 /// A rung that failed.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
+#[non_exhaustive]
 pub struct FailedRung {
     /// Who was asked.
+    #[serde(serialize_with = "as_string")]
     pub rung: Rung,
     /// The part of asking in which it failed: `load` or `place`.
     pub call: &'static str,
     /// What happened.
     pub error: PolicyError,
     /// How long that part took.
+    #[serde(rename = "elapsed_ns", serialize_with = "as_ns")]
     pub elapsed: Duration,
 }
 
 /// How a placement came about.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
+#[non_exhaustive]
 pub struct PolicyReport {
     /// Who answered.
+    #[serde(serialize_with = "as_string")]
     pub answered_by: Rung,
     /// Who failed before, in order; empty = the policy asked for answered.
     pub failed: Vec<FailedRung>,

@@ -6,6 +6,7 @@ use placewright_guest::source::LogLevel;
 
 /// Bounds of one policy's sandbox. Each policy runs in a store of its own, so they hold per policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PolicyLimits {
     /// Bytes of the file. A Rust policy has some 100 KB, one in JavaScript 12 MB, one in Python 18
     /// MB.

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use tracing::{debug_span, field};
 use wasmtime::{Store, Trap, WasmBacktrace};
 
+use serde::Serialize;
+
 use super::engine::{CallKind, Compiled, PolicyEngine};
 use super::error::{PolicyError, PolicyErrorKind};
 use super::limiter::LimitHit;
@@ -18,6 +20,7 @@ use super::v0_1::{ConfigRefused, Exports, PolicyInfo, PolicySetting, State};
 use super::view::View;
 use crate::candidates::{Candidates, Proposal};
 use crate::placement::Digest;
+use crate::serialize::{as_ns, as_optional_string};
 use crate::trace::targets;
 
 /// Bytes kept of the name of a guest's function; the longest of Rust are shorter.
@@ -25,6 +28,7 @@ const FUNCTION_NAME_BYTES_MAX: usize = 1024;
 
 /// How a policy is asked for a placement.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct PlaceOptions {
     /// The source of all randomness of the policy: the same seed, the same plan.
     pub seed: u64,
@@ -104,13 +108,16 @@ impl std::fmt::Display for CutOff {
 }
 
 /// What a policy answered.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct PolicyAnswer {
-    /// The last legal offer.
+    /// The last legal offer. It is not serialized; [`crate::placement::SavedPlacement`] is for that.
+    #[serde(skip)]
     pub proposal: Proposal,
     /// How many legal offers there were.
     pub n_offers: u64,
     /// What ended the call, unless the policy returned by itself.
+    #[serde(serialize_with = "as_optional_string")]
     pub cut_off: Option<CutOff>,
     /// What it said beyond the bounds.
     pub dropped: Dropped,
@@ -121,11 +128,13 @@ pub struct PolicyAnswer {
     /// Linear memory of the guest at the end, which is its peak; `None` = it ran natively.
     pub peak_memory_bytes: Option<usize>,
     /// Wall time of the call.
+    #[serde(rename = "elapsed_ns", serialize_with = "as_ns")]
     pub elapsed: Duration,
 }
 
 /// How much of what a policy said about its plan was beyond the bounds, and is lost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[non_exhaustive]
 pub struct Dropped {
     /// Explanations.
     pub explanations: u64,
@@ -134,17 +143,21 @@ pub struct Dropped {
 }
 
 /// How long loading took.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct LoadReport {
     /// Of the policy's bytes.
     pub wasm: Digest,
     /// Whether the compiled code came from the cache.
     pub is_cached: bool,
     /// Wrapping a core module as a component, with all checks.
+    #[serde(rename = "encode_ns", serialize_with = "as_ns")]
     pub encode: Duration,
     /// Compiling, or reading from the cache.
+    #[serde(rename = "compile_ns", serialize_with = "as_ns")]
     pub compile: Duration,
     /// Instance, description, configuration.
+    #[serde(rename = "start_ns", serialize_with = "as_ns")]
     pub start: Duration,
     /// Why the compiled code could not be kept.
     pub cache_problem: Option<String>,

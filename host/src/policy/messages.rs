@@ -7,15 +7,19 @@ use std::sync::PoisonError;
 
 use placewright_guest::source::{LogLevel, LogSink};
 
+use serde::{Serialize, Serializer};
+
 use super::limits::PolicyLimits;
 
 /// Follows what was cut.
 const TRUNCATED: &str = " [truncated]";
 
 /// One message of a policy.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Message {
     /// Severity.
+    #[serde(serialize_with = "level_name")]
     pub level: LogLevel,
     /// The text, as far as it was kept.
     pub text: String,
@@ -24,7 +28,8 @@ pub struct Message {
 }
 
 /// What a policy printed in one call.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Messages {
     /// The first ones, in order.
     pub kept: Vec<Message>,
@@ -46,19 +51,26 @@ impl Messages {
 
 impl fmt::Display for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let level = match self.level {
-            LogLevel::Trace => "trace",
-            LogLevel::Debug => "debug",
-            LogLevel::Info => "info",
-            LogLevel::Warn => "warn",
-            LogLevel::Error => "error",
-        };
-        write!(f, "{level}: {}", self.text)?;
+        write!(f, "{}: {}", name_of(self.level), self.text)?;
         if self.is_truncated {
             f.write_str(TRUNCATED)?;
         }
         Ok(())
     }
+}
+
+fn name_of(level: LogLevel) -> &'static str {
+    match level {
+        LogLevel::Trace => "trace",
+        LogLevel::Debug => "debug",
+        LogLevel::Info => "info",
+        LogLevel::Warn => "warn",
+        LogLevel::Error => "error",
+    }
+}
+
+fn level_name<S: Serializer>(level: &LogLevel, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(name_of(*level))
 }
 
 /// Collects messages. Shared by the store, or the native policy, and whoever reports.

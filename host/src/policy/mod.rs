@@ -48,5 +48,9 @@ pub use loaded::{CutOff, Dropped, LoadReport, LoadedPolicy, PlaceOptions, Policy
 pub use messages::{Message, Messages};
 pub use native::place_natively;
 pub use online::OnlineSession;
+// Types of the SDK that this API shows; apps need not depend on it.
+pub use placewright_guest::native::NativePolicy;
+pub use placewright_guest::source::{LogLevel, Violation};
+pub use placewright_guest::{Completion, DeviceChange, NONE, ReadyTask};
 pub use source::PolicySource;
 pub use v0_1::{PolicyInfo, PolicySetting};

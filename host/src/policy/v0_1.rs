@@ -15,6 +15,8 @@ use placewright_guest::{Completion, DeviceChange, PlaceError, ReadyTask};
 use wasmtime::Store;
 use wasmtime::component::{Component, InstancePre, Linker, Resource};
 
+use serde::Serialize;
+
 use self::bindings::DeviceSetHandle;
 use self::bindings::GraphHandle;
 use self::bindings::PlanHandle;
@@ -29,7 +31,8 @@ use super::plan::PlanBook;
 use super::view::View;
 
 /// What a policy says about itself.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[non_exhaustive]
 pub struct PolicyInfo {
     /// Its name.
     pub name: String,
@@ -40,7 +43,8 @@ pub struct PolicyInfo {
 }
 
 /// One configuration key of a policy.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct PolicySetting {
     /// The key.
     pub key: String,

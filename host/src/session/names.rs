@@ -45,9 +45,9 @@ fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// The name with the fewest edits to `wanted`, where a third of its letters at most would have to
-/// change.
-fn nearest(graph: &Graph, wanted: &str) -> Option<String> {
+/// The node name with the fewest edits to `wanted`; `None` if more than a third of its letters
+/// would have to change.
+pub(super) fn nearest(graph: &Graph, wanted: &str) -> Option<String> {
     let most = (wanted.chars().count() / 3).max(1);
     let mut best: Option<(usize, &str)> = None;
     for name in graph.node_names().iter() {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::Session;
+use super::pins;
 use super::reuse::Before;
 use crate::candidates::PlacementOptions;
 use crate::device::DeviceSet;
@@ -13,8 +14,8 @@ use crate::placement::Replacement;
 impl Session {
     /// Goes on with other devices, after one was lost or added, or has less memory or more. Devices
     /// are the same if their names are. Nothing moves that need not ([`crate::placement::Kept`]
-    /// says what must); for the rest the session's policy is asked, or `priority` where a saved
-    /// placement or the app had placed the graph. Pins, and the default local device, follow their
+    /// says what must); the session's policy places the rest, or `priority` if the
+    /// session has none. Pins, and the default local device, follow their
     /// devices by name.
     ///
     /// What stateful kernels and resources remember stands on the devices: it is there as long as
@@ -47,6 +48,12 @@ impl Session {
         }
         let mut builder = self.recipe.clone().with_graph(Arc::clone(self.graph()));
         builder.use_policy();
+        for (node, device) in &builder.pins {
+            pins::find_device(&devices, device).map_err(|problem| {
+                let problem = format!("node `{node}` is pinned to `{device}`: {problem}");
+                Error::CannotReplace(problem.into())
+            })?;
+        }
         if let Some(options) = builder.placement_options_mut() {
             self.rename_devices(options, &devices)?;
         }

@@ -3,15 +3,18 @@
 use std::time::Duration;
 use std::time::Instant;
 
+use serde::Serialize;
 use tracing::Span;
 
 use crate::placement::Replacement;
 use crate::policy::PolicyReport;
+use crate::serialize::as_ns;
 use crate::trace::EventKind;
 use crate::trace::Recorder;
 
 /// How a session came about.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
+#[non_exhaustive]
 pub struct SessionReport {
     /// The stages that ran until the session was there, in order, with their times.
     pub stages: Vec<StageTime>,
@@ -25,17 +28,20 @@ pub struct SessionReport {
 }
 
 /// One stage of the pipeline.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct StageTime {
     /// `import`, `discover`, `enumerate`, `place`.
     pub name: &'static str,
     /// What it took.
+    #[serde(rename = "elapsed_ns", serialize_with = "as_ns")]
     pub elapsed: Duration,
 }
 
 /// Who placed the graph.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 #[non_exhaustive]
+#[serde(rename_all = "snake_case")]
 pub enum PlacedBy {
     /// A policy; the report says which one in the end.
     Policy(Box<PolicyReport>),

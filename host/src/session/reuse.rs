@@ -1,5 +1,6 @@
-//! Placements of before, in a session that is to come.
+//! Earlier placements, in a session that is yet to be built.
 
+use super::builder::Assignment;
 use super::builder::SessionBuilder;
 use crate::candidates::Candidates;
 use crate::placement::KeepError;
@@ -9,14 +10,14 @@ use crate::placement::SavedPlacement;
 use crate::placement::SavedPlacementError;
 use crate::policy::PlacementCache;
 
-/// What of before stays in a new placement.
+/// The earlier placement that a new one keeps as far as possible.
 #[derive(Debug, Clone)]
 pub(super) enum Before {
     Saved(SavedPlacement),
     Placement(Placement),
 }
 
-/// A placement that is used instead of asking a policy.
+/// A saved placement that is used instead of a policy's.
 #[derive(Debug, Clone)]
 pub(super) struct Reused {
     pub(super) saved: SavedPlacement,
@@ -24,35 +25,43 @@ pub(super) struct Reused {
 }
 
 impl SessionBuilder {
-    /// A placement of before, instead of a policy's. [`Self::build`] verifies that it was made for
-    /// this graph, these devices and these options ([`SavedPlacement::verify`]).
+    /// Sets a saved placement, instead of a policy's. [`Self::build`] verifies that it was made for
+    /// this graph, these devices and these options ([`SavedPlacement::verify`]). Another method
+    /// that sets the placement in addition is an error of [`Self::build`].
     #[must_use]
-    pub fn with_saved_placement(self, saved: SavedPlacement) -> Self {
-        self.with_reused(Reused {
+    pub fn with_saved_placement(mut self, saved: SavedPlacement) -> Self {
+        let reused = Reused {
             saved,
             is_verified: true,
-        })
+        };
+        self.assignment
+            .set("with_saved_placement", Assignment::Saved(reused));
+        self
     }
 
-    /// The same, whatever it was made for: as far as its names fit and it keeps the rules.
+    /// Sets a saved placement without verifying what it was made for: its names must fit, and it
+    /// must keep the rules.
     #[must_use]
-    pub fn with_unverified_placement(self, saved: SavedPlacement) -> Self {
-        self.with_reused(Reused {
+    pub fn with_unverified_placement(mut self, saved: SavedPlacement) -> Self {
+        let reused = Reused {
             saved,
             is_verified: false,
-        })
+        };
+        self.assignment
+            .set("with_unverified_placement", Assignment::Saved(reused));
+        self
     }
 
-    /// A placement of before that is kept where it can be: the policy decides only on nodes that
-    /// are new or cannot stay ([`Kept`]). What became of it is in the session's report. Without
-    /// effect where no policy is asked.
+    /// Sets a saved placement that is kept as far as possible: the policy decides only about nodes
+    /// that are new or cannot stay ([`Kept`]). The session's report lists what has moved. Has no
+    /// effect if no policy is asked.
     #[must_use]
     pub fn with_kept_placement(self, saved: SavedPlacement) -> Self {
         self.keeping(Before::Saved(saved))
     }
 
-    /// Where answers of policies are kept; sessions may share one. Without, policies are asked each
-    /// time.
+    /// Sets the cache of placements that policies made; sessions may share one. By default, the
+    /// policy is asked each time.
     #[must_use]
     pub fn with_placement_cache(mut self, cache: PlacementCache) -> Self {
         self.placement_cache = Some(cache);
@@ -75,7 +84,7 @@ impl Before {
 }
 
 impl Reused {
-    /// Names and rules come first: what they have to say is more than that something differs.
+    /// Checks names and rules first: their errors say more than that something differs.
     pub(super) fn resolve(
         &self,
         candidates: &Candidates,

@@ -43,7 +43,7 @@ pub enum StoreError {
         /// What was tried.
         doing: &'static str,
         /// What the system said.
-        source: io::Error,
+        r#source: io::Error,
     },
 }
 

@@ -6,6 +6,7 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 #[expect(missing_docs, reason = "each variant is the type that its name says")]
+#[non_exhaustive]
 pub enum DType {
     F32 = 1,
     F64 = 2,

@@ -123,6 +123,7 @@ pub enum EventKind {
 /// By which way a transfer goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum TransferWay {
     /// From memory that the host can read, to where it goes; also what control goes, which has no
     /// bytes.

@@ -11,6 +11,7 @@ use super::recorder::Trace;
 
 /// Executions of one op on one device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct KernelRow {
     /// The op.
     pub op: String,
@@ -28,6 +29,7 @@ pub struct KernelRow {
 
 /// Transfers from one device to another by one way.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct TransferRow {
     /// Full name of the device that sent.
     pub source: String,
@@ -45,6 +47,7 @@ pub struct TransferRow {
 
 /// Sums over the events of a trace.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[non_exhaustive]
 pub struct TraceSummary {
     /// Runs that ended.
     pub n_runs: u64,

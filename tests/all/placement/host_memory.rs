@@ -105,10 +105,8 @@ fn spaces(placed: [u32; 3], arguments: Option<Arc<dyn OpArguments>>) -> (Vec<Str
     let shape = builder.node("shape", "Shape", &[value]);
     builder.node("reshape", "Reshape", &[value, shape]);
     let graph = builder.finish();
-    let options = PlacementOptions {
-        op_arguments: arguments,
-        ..PlacementOptions::default()
-    };
+    let mut options = PlacementOptions::default();
+    options.op_arguments = arguments;
     let found = enumerate(&graph, &devices(), &kernels(), &options).unwrap();
     let plan = plan(&found, &placed);
     let letter = |value: usize| letter(&plan, value);

@@ -2,6 +2,7 @@
 
 /// The release whose rules count, where they differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+#[non_exhaustive]
 pub enum GpuEra {
     /// Before TensorFlow 1.0.
     V0,
@@ -15,6 +16,7 @@ pub enum GpuEra {
 /// TensorFlow `GPUOptions`, as far as they decide which devices there are. The default is one
 /// device per GPU, with all of its memory but a reserve.
 #[derive(Debug, Clone, PartialEq, Default)]
+#[non_exhaustive]
 pub struct GpuOptions {
     /// Ids of the GPUs that may be used, in this order, separated by commas (`3,1`); empty = all,
     /// in the driver's order.
@@ -58,6 +60,90 @@ pub struct GpuOptions {
 }
 
 impl GpuOptions {
+    /// Sets [`Self::visible_device_list`].
+    #[must_use]
+    pub fn with_visible_device_list(mut self, list: impl Into<String>) -> Self {
+        self.visible_device_list = list.into();
+        self
+    }
+
+    /// Sets [`Self::per_process_memory_fraction`].
+    #[must_use]
+    pub fn with_per_process_memory_fraction(mut self, fraction: f64) -> Self {
+        self.per_process_memory_fraction = fraction;
+        self
+    }
+
+    /// Sets [`Self::allow_growth`].
+    #[must_use]
+    pub fn with_allow_growth(mut self, is_allowed: bool) -> Self {
+        self.allow_growth = is_allowed;
+        self
+    }
+
+    /// Sets [`Self::virtual_devices`].
+    #[must_use]
+    pub fn with_virtual_devices(mut self, entries: impl IntoIterator<Item = VirtualGpus>) -> Self {
+        self.virtual_devices = entries.into_iter().collect();
+        self
+    }
+
+    /// Sets [`Self::n_virtual_devices_per_gpu`].
+    #[must_use]
+    pub fn with_virtual_devices_per_gpu(mut self, n_devices: u32) -> Self {
+        self.n_virtual_devices_per_gpu = n_devices;
+        self
+    }
+
+    /// Sets [`Self::use_unified_memory`].
+    #[must_use]
+    pub fn with_unified_memory(mut self, is_wanted: bool) -> Self {
+        self.use_unified_memory = is_wanted;
+        self
+    }
+
+    /// Sets [`Self::system_memory_mib`].
+    #[must_use]
+    pub fn with_system_memory_mib(mut self, mib: u32) -> Self {
+        self.system_memory_mib = mib;
+        self
+    }
+
+    /// Sets [`Self::n_copy_streams`].
+    #[must_use]
+    pub fn with_copy_streams(mut self, n_streams: u32) -> Self {
+        self.n_copy_streams = n_streams;
+        self
+    }
+
+    /// Sets [`Self::n_compute_streams`].
+    #[must_use]
+    pub fn with_compute_streams(mut self, n_streams: u32) -> Self {
+        self.n_compute_streams = n_streams;
+        self
+    }
+
+    /// Sets [`Self::sync_every_op`].
+    #[must_use]
+    pub fn with_sync_every_op(mut self, is_wanted: bool) -> Self {
+        self.sync_every_op = is_wanted;
+        self
+    }
+
+    /// Sets [`Self::allow_tf32`].
+    #[must_use]
+    pub fn with_tf32(mut self, is_allowed: bool) -> Self {
+        self.allow_tf32 = is_allowed;
+        self
+    }
+
+    /// Sets [`Self::era`].
+    #[must_use]
+    pub fn with_era(mut self, era: GpuEra) -> Self {
+        self.era = era;
+        self
+    }
+
     /// Whether devices have unified memory: asked for by itself, or by a fraction of more than
     /// there is.
     pub fn wants_unified_memory(&self) -> bool {

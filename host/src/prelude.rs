@@ -1,0 +1,37 @@
+//! What most apps need, in one line: `use placewright::prelude::*;`.
+//!
+//! Contains the session with its options, graphs and devices, policies and placements. Types of
+//! more special use stay in their modules, as do `Result` and the names of single kernels.
+
+pub use crate::Error;
+pub use crate::builder::GraphBuilder;
+pub use crate::candidates::Candidates;
+pub use crate::candidates::CandidatesBuilder;
+pub use crate::candidates::PlacementOptions;
+pub use crate::candidates::Proposal;
+pub use crate::device::DeviceOptions;
+pub use crate::device::DeviceSet;
+pub use crate::execute::RunOptions;
+pub use crate::graph::Graph;
+pub use crate::graph::GraphAssembler;
+pub use crate::graph::NodeId;
+pub use crate::names::DeviceId;
+pub use crate::placement::Placement;
+pub use crate::placement::SavedPlacement;
+pub use crate::policy::Completion;
+pub use crate::policy::DeviceChange;
+pub use crate::policy::LoadedPolicy;
+pub use crate::policy::OnlineSession;
+pub use crate::policy::PlaceOptions;
+pub use crate::policy::PolicyEngine;
+pub use crate::policy::PolicyLimits;
+pub use crate::policy::PolicyRequest;
+pub use crate::policy::PolicySource;
+pub use crate::policy::ReadyTask;
+pub use crate::policy::ShippedPolicy;
+pub use crate::registry::Registry;
+pub use crate::session::Session;
+pub use crate::session::SessionBuilder;
+pub use crate::tensor::DType;
+pub use crate::tensor::Tensor;
+pub use crate::trace::Recorder;
