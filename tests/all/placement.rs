@@ -42,6 +42,7 @@ mod host_memory;
 mod host_only;
 mod identity;
 mod keep;
+mod memory_shortage;
 mod random;
 mod refusals;
 mod saved;

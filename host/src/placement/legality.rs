@@ -3,10 +3,9 @@
 use crate::candidates::Candidates;
 use crate::graph::NONE;
 use crate::graph::NodeId;
-use crate::memory::whole::Shortage;
 use crate::names::DeviceId;
 use crate::placement::memory::Capacity;
-use crate::placement::violation::MemoryLack;
+use crate::placement::shortage::MemoryShortage;
 use crate::placement::violation::Violation;
 
 /// More devices than this are counted rather than named.
@@ -49,7 +48,10 @@ pub(super) fn first_violation(
         return Err(node_violation(candidates, plan.devices));
     }
     if let Some(shortage) = capacity.shortage(candidates, plan.devices, plan.start_order) {
-        return Err(memory_violation(candidates, plan.devices, shortage));
+        return Err(Violation::Memory {
+            node: shortage.node,
+            shortage: Box::new(MemoryShortage::new(candidates, plan.devices, shortage)),
+        });
     }
     plan.queues.map_or(Ok(()), |queues| {
         check_queues(candidates, plan.devices, queues)
@@ -74,11 +76,7 @@ pub(super) fn nodes_are_legal(candidates: &Candidates, devices: &[u32]) -> bool 
 
 /// Names of the devices that a node may run on.
 pub(super) fn legal_names(candidates: &Candidates, node: NodeId) -> String {
-    names(candidates, candidates.of_node(node).iter().copied())
-}
-
-fn names(candidates: &Candidates, devices: impl Iterator<Item = u32>) -> String {
-    let all: Vec<u32> = devices.collect();
+    let all = candidates.of_node(node);
     let mut text: Vec<&str> = all
         .iter()
         .take(MAX_DEVICES_NAMED)
@@ -147,42 +145,6 @@ fn node_violation(candidates: &Candidates, devices: &[u32]) -> Violation {
         }
     }
     unreachable!("one of the rules is broken, or the caller would not ask")
-}
-
-/// What a memory lacks, in words.
-fn memory_violation(candidates: &Candidates, devices: &[u32], shortage: Shortage) -> Violation {
-    let domains = &candidates.devices().memory_domain;
-    let domain_of = |device: u32| domains[device as usize];
-    let node = shortage.node;
-    // The node may be one whose tensor is copied to the memory.
-    let own = devices[node.index()];
-    let device = match domain_of(own) == shortage.domain {
-        true => own,
-        false => (0..)
-            .zip(domains)
-            .find(|&(_, &domain)| domain == shortage.domain)
-            .map_or(own, |(device, _)| device),
-    };
-    let others = candidates.of_node(node).iter().copied();
-    let others = names(
-        candidates,
-        others.filter(|&other| domain_of(other) != shortage.domain),
-    );
-    Violation::Memory {
-        node,
-        name: candidates.graph().node_name(node).to_owned(),
-        device: candidates.device_name(device).to_owned(),
-        lack: Box::new(MemoryLack {
-            needed_bytes: shortage.needed_bytes(),
-            capacity_bytes: shortage.capacity_bytes,
-            constant_bytes: shortage.resident.constant_bytes,
-            state_bytes: shortage.resident.state_bytes,
-            run_bytes: shortage.run_bytes,
-            n_runs: shortage.n_runs,
-            holders: shortage.holders,
-            elsewhere: others,
-        }),
-    }
 }
 
 /// The rule of the queues. There is one entry per node, and every device exists.

@@ -13,6 +13,7 @@ mod keep;
 mod legality;
 mod memory;
 mod saved;
+mod shortage;
 mod summary;
 mod transfers;
 mod violation;
@@ -24,9 +25,10 @@ pub use evaluator::Evaluator;
 pub use identity::{IdentityDifference, PlacementIdentity};
 pub use keep::{KeepError, Kept, MoveReason, MovedNode, Replacement};
 pub use saved::{PlacementDiff, SavedPlacement, SavedPlacementError};
+pub use shortage::{MemoryRemedy, MemoryShortage};
 pub use summary::{DeviceSummary, PlacementSummary};
 pub use transfers::RunTransfer;
-pub use violation::{MemoryLack, Violation};
+pub use violation::Violation;
 
 /// Ids and positions; graphs have fewer than 2^32 nodes.
 fn to_u32(n: usize) -> u32 {
