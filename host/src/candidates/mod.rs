@@ -1,9 +1,10 @@
-//! Who may run what: per node the legal devices in order of preference, what each costs, and the
-//! shape of an answer.
+//! Candidates: per node the legal devices in order of preference and their costs, and the type of a
+//! policy's answer.
 //!
-//! Takes a [`crate::graph::Graph`] and a [`crate::device::DeviceSet`]; gives [`Candidates`], the
-//! whole of what a policy may know. Knows no policy; [`Proposal`] stands here so that `policy` and
-//! `placement` do not need each other.
+//! [`enumerate()`] computes [`Candidates`] from a [`crate::graph::Graph`] and a
+//! [`crate::device::DeviceSet`]. They are everything that a policy can see. This module does not
+//! depend on policies; [`Proposal`] is here so that `policy` and `placement` do not depend on each
+//! other.
 
 mod body;
 mod builder;
@@ -44,5 +45,6 @@ pub use options::{Argument, OpArguments, PlacementOptions};
 pub(crate) use origin::Origin;
 pub(crate) use origin::ops_of;
 pub use proposal::{Explanation, Proposal};
+pub(crate) use refusal::short_device_name;
 pub use refusal::{Constraint, Refusal, Suggestion};
 pub(crate) use restrict::Restriction;

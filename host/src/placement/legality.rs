@@ -1,4 +1,4 @@
-//! The rules, in their fixed order.
+//! The rules for proposals, in their fixed order.
 
 use crate::candidates::Candidates;
 use crate::graph::NONE;
@@ -11,7 +11,7 @@ use crate::placement::violation::Violation;
 /// More devices than this are counted rather than named.
 const MAX_DEVICES_NAMED: usize = 8;
 
-/// A plan as far as rules look at it.
+/// The parts of a plan that rules check.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Draft<'a> {
     pub(super) devices: &'a [u32],
@@ -19,8 +19,8 @@ pub(super) struct Draft<'a> {
     pub(super) queues: Option<&'a [u32]>,
 }
 
-/// The first rule that is broken. One pass over the nodes while nothing is wrong and no memory is
-/// nearly full; the search for the first rule and node starts only then. `capacity` is that of the
+/// Finds the first broken rule. A legal plan with enough memory takes one pass over the nodes; the
+/// search for the first rule and node starts only if that pass fails. `capacity` belongs to the
 /// candidates' devices.
 pub(super) fn first_violation(
     candidates: &Candidates,
@@ -58,7 +58,8 @@ pub(super) fn first_violation(
     })
 }
 
-/// Candidate, pin and group of every node, the device's existence included.
+/// Checks that every node is on an existing device that is a candidate, its pin, and that of its
+/// group.
 pub(super) fn nodes_are_legal(candidates: &Candidates, devices: &[u32]) -> bool {
     let columns = candidates.nodes();
     let mut of_group = vec![NONE; columns.n_groups as usize];
@@ -74,7 +75,7 @@ pub(super) fn nodes_are_legal(candidates: &Candidates, devices: &[u32]) -> bool 
         })
 }
 
-/// Names of the devices that a node may run on.
+/// Lists the devices that a node may run on.
 pub(super) fn legal_names(candidates: &Candidates, node: NodeId) -> String {
     let all = candidates.of_node(node);
     let mut text: Vec<&str> = all
@@ -89,9 +90,9 @@ pub(super) fn legal_names(candidates: &Candidates, node: NodeId) -> String {
     text.join(", ")
 }
 
-/// The first of the rules device, pinned, candidate and group that is broken, at its first node.
-/// Pins come first because a pinned node has no other candidate: whoever moves it should hear of
-/// the pin.
+/// Finds the first broken rule of device, pinned, candidate and group, at its first node. Pins come
+/// before candidates because a pinned node has no other candidate, and the message should name the
+/// pin.
 fn node_violation(candidates: &Candidates, devices: &[u32]) -> Violation {
     let graph = candidates.graph();
     let columns = candidates.nodes();
@@ -144,10 +145,10 @@ fn node_violation(candidates: &Candidates, devices: &[u32]) -> Violation {
             };
         }
     }
-    unreachable!("one of the rules is broken, or the caller would not ask")
+    unreachable!("the caller has found that a rule is broken")
 }
 
-/// The rule of the queues. There is one entry per node, and every device exists.
+/// Checks the rule `queue` for one entry per node, on devices that exist.
 pub(super) fn check_queues(
     candidates: &Candidates,
     devices: &[u32],

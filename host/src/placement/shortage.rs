@@ -5,6 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::candidates::Candidates;
+use crate::candidates::short_device_name;
 use crate::graph::NONE;
 use crate::graph::NodeId;
 use crate::memory::MemoryHolder;
@@ -15,9 +16,6 @@ use crate::names::DeviceId;
 
 /// More devices than this are counted rather than named.
 const MAX_DEVICES_NAMED: usize = 8;
-
-/// Devices of this prefix are shown without it.
-const LOCAL_PREFIX: &str = "/job:localhost/replica:0/task:0/device:";
 
 /// A memory that is too small for what a plan puts there: the constants that runs read, state, and
 /// the tensors of the runs that may go on at one time.
@@ -112,7 +110,7 @@ impl MemoryShortage {
     pub fn summary(&self) -> String {
         format!(
             "{} lacks {} (the plan needs {} and may use {})",
-            short_name(&self.device),
+            short_device_name(&self.device),
             show_bytes(self.lacking_bytes()),
             show_bytes(self.needed_bytes),
             show_bytes(self.capacity_bytes)
@@ -125,7 +123,7 @@ impl fmt::Display for MemoryShortage {
         write!(
             f,
             "{} lacks {}: the plan needs {} ({}) and may use {}; largest: {}",
-            short_name(&self.device),
+            short_device_name(&self.device),
             show_bytes(self.lacking_bytes()),
             show_bytes(self.needed_bytes),
             parts(self),
@@ -157,7 +155,8 @@ impl fmt::Display for MemoryRemedy {
             Self::RaiseCapacity { devices, bytes } => {
                 let size = flag_size(*bytes);
                 let flags = devices.iter();
-                let flags = flags.map(|device| format!("--memory {}={size}", short_name(device)));
+                let flags =
+                    flags.map(|device| format!("--memory {}={size}", short_device_name(device)));
                 write!(
                     f,
                     "raise the capacity (`{}`)",
@@ -182,8 +181,8 @@ fn free_devices(devices: &[(String, u64)]) -> String {
     let mut names: Vec<String> = shown
         .iter()
         .map(|(name, free)| match is_same {
-            true => short_name(name).to_owned(),
-            false => format!("{} ({} free)", short_name(name), show_bytes(*free)),
+            true => short_device_name(name).to_owned(),
+            false => format!("{} ({} free)", short_device_name(name), show_bytes(*free)),
         })
         .collect();
     if devices.len() > shown.len() {
@@ -221,11 +220,6 @@ fn list(items: &[impl fmt::Display], before_last: &str) -> String {
         true => last,
         false => format!("{}{before_last}{last}", items.join(", ")),
     }
-}
-
-/// A device's name without the parts that all devices of this process have.
-fn short_name(name: &str) -> &str {
-    name.strip_prefix(LOCAL_PREFIX).unwrap_or(name)
 }
 
 /// A size of at least so many bytes, as flags take it.

@@ -1,12 +1,12 @@
-//! Why a proposal is refused.
+//! The reasons for which a proposal is refused.
 
 use crate::graph::NodeId;
 use crate::placement::shortage::MemoryShortage;
 
-/// The first rule that a proposal breaks. Rules are tried in the order of the variants, nodes in
-/// their order.
+/// The first rule that a proposal breaks. Rules are checked in a fixed order ([`super::check`]), each
+/// for all nodes in their order.
 ///
-/// What crosses to a policy is [`Self::rule`], [`Self::node`] and the text.
+/// Policies receive [`Self::rule`], [`Self::node`] and the message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Violation {
@@ -20,9 +20,9 @@ pub enum Violation {
         /// Number of entries.
         found: usize,
     },
-    /// An index is no device of the set.
+    /// The device set has no device of this index.
     #[error(
-        "node `{name}`: device {device} does not exist, the set has {n_devices}; legal are {legal}"
+        "node `{name}`: device {device} does not exist, there are {n_devices} devices; candidates are {legal}"
     )]
     Device {
         /// The node.
@@ -31,13 +31,13 @@ pub enum Violation {
         name: String,
         /// The index.
         device: u32,
-        /// Size of the set.
+        /// Number of devices.
         n_devices: usize,
         /// Its candidates.
         legal: String,
     },
-    /// The node was fixed to another device.
-    #[error("node `{name}`: {device} proposed, but it is pinned to {pinned}")]
+    /// The node is pinned to another device.
+    #[error("node `{name}`: proposed on {device}, but pinned to {pinned}")]
     Pinned {
         /// The node.
         node: NodeId,
@@ -45,11 +45,11 @@ pub enum Violation {
         name: String,
         /// The device.
         device: String,
-        /// Where it must be.
+        /// The device that it is pinned to.
         pinned: String,
     },
     /// The device cannot run the node, or the user asked for another one.
-    #[error("node `{name}`: {device} is no candidate; legal are {legal}")]
+    #[error("{device} is not a candidate for node `{name}`; candidates are {legal}")]
     Candidate {
         /// The node.
         node: NodeId,
@@ -62,7 +62,7 @@ pub enum Violation {
     },
     /// Two nodes of one colocation group are on different devices.
     #[error(
-        "node `{name}`: {device} proposed, but it is colocated with node `{other}`, which is on {other_device}"
+        "node `{name}`: proposed on {device}, but colocated with node `{other}`, which is on {other_device}"
     )]
     Group {
         /// The node.
@@ -84,8 +84,8 @@ pub enum Violation {
         /// How much is lacking, and what helps.
         shortage: Box<MemoryShortage>,
     },
-    /// A queue that its device does not have.
-    #[error("node `{name}`: queue {queue} proposed, but {device} has {n_queues}")]
+    /// The device does not have this queue.
+    #[error("node `{name}`: queue {queue} does not exist, {device} has {n_queues}")]
     Queue {
         /// The node.
         node: NodeId,
@@ -101,7 +101,7 @@ pub enum Violation {
 }
 
 impl Violation {
-    /// Name of the rule, as the contract spells it: `length`, `device`, `pinned`, `candidate`,
+    /// Returns the name of the rule in the contract: `length`, `device`, `pinned`, `candidate`,
     /// `group`, `memory`, `queue`.
     pub fn rule(&self) -> &'static str {
         match self {
@@ -115,7 +115,7 @@ impl Violation {
         }
     }
 
-    /// The node that breaks it; node 0 where the whole plan does.
+    /// Returns the node that breaks the rule; node 0 if the whole plan does.
     pub fn node(&self) -> NodeId {
         match self {
             Self::Length { .. } => NodeId(0),

@@ -138,7 +138,7 @@ fn a_request_for_another_device_clashes_with_the_list() {
     assert_eq!(constraints.len(), 2, "{constraints:?}");
     assert!(
         constraints
-            .contains(&"`n` takes a list of string (says `list`), which lives on a CPU".to_owned()),
+            .contains(&"`n` takes a list of string from `list`, which only a CPU holds".to_owned()),
         "{constraints:?}"
     );
     assert_eq!(
