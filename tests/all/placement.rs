@@ -36,6 +36,7 @@ use crate::fakes::FakeDevice;
 
 mod cache;
 mod calls;
+mod conflicts;
 mod evaluator;
 mod hints;
 mod host_memory;
@@ -44,7 +45,6 @@ mod identity;
 mod keep;
 mod memory_shortage;
 mod random;
-mod refusals;
 mod saved;
 mod stated;
 

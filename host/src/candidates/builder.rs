@@ -25,8 +25,8 @@ use crate::names::DeviceName;
 /// Builds candidates from stated devices and costs per node, instead of kernels.
 ///
 /// By default every node may run on every device, at the cost that the cost model computes from its
-/// work. Devices are preferred by the priority of their type, then by name. The cost table has a row
-/// per node and a column per device.
+/// work. Devices are preferred by the priority of their type, then by name. The cost table has a
+/// row per node and a column per device.
 ///
 /// ```
 /// use std::sync::Arc;

@@ -18,8 +18,8 @@ use crate::graph::NONE;
 use crate::graph::NodeId;
 use crate::names::DeviceName;
 
-/// Computes supported types and colocation groups of a graph. Resource edges join before requests of
-/// users, so the order matters.
+/// Computes supported types and colocation groups of a graph. Resource edges join before requests
+/// of users, so the order matters.
 ///
 /// # Errors
 /// [`CandidatesError`] for a node without a kernel, and for nodes that must share a device but
@@ -45,14 +45,14 @@ pub(super) fn colocation_groups<'g>(
         n_ties += 1;
         match groups.join_tie(&tie, &mut supports) {
             Ok(()) => ControlFlow::Continue(()),
-            Err(clash) => ControlFlow::Break(clash),
+            Err(conflict) => ControlFlow::Break(conflict),
         }
     })?;
-    if let ControlFlow::Break(clash) = joined {
-        let node = clash.first;
+    if let ControlFlow::Break(conflict) = joined {
+        let node = conflict.first;
         let explainer = Explainer::new(facts, options, pinned, &supports, inspector, Some(n_ties));
-        let refusal = explainer.ok().and_then(|mut them| them.refusal(node));
-        return Err(facts.conflict(clash).with_refusal(refusal));
+        let found = explainer.ok().and_then(|mut them| them.conflict(node));
+        return Err(facts.cannot_colocate(conflict).with_conflict(found));
     }
     groups.drop_xla(&mut supports);
     Ok((supports, groups))

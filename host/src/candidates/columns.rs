@@ -24,9 +24,9 @@ impl PlacementHint {
     pub const FUNCTION_CALL: u8 = 8;
     /// Soft placement dropped a part of the node's request.
     pub const SOFTENED: u8 = 16;
-    /// A matching identity, which follows its producer (TensorFlow 2.21 `MatchIdentityOperation`): an
-    /// `Identity` or `RefIdentity` without request and pin, with one edge in and one out, between
-    /// nodes with equal requests.
+    /// A matching identity, which follows its producer (TensorFlow 2.21 `MatchIdentityOperation`):
+    /// an `Identity` or `RefIdentity` without request and pin, with one edge in and one out,
+    /// between nodes with equal requests.
     pub const MATCHING_IDENTITY: u8 = 32;
 }
 
@@ -78,8 +78,8 @@ pub struct DeviceColumns {
     pub link_domain: Vec<u32>,
     /// Number of link domains.
     pub n_link_domains: u32,
-    /// Link domain x link domain, row-major. The diagonal is the link between two different devices
-    /// of one domain.
+    /// Link domain x link domain, row-major. The diagonal is the link between two different
+    /// devices of one domain.
     pub links: Vec<LinkProfile>,
     /// Pairs that differ from their domains' link: (source, destination, link), sorted.
     pub link_exceptions: Vec<(DeviceId, DeviceId, LinkProfile)>,
@@ -110,9 +110,9 @@ pub struct Candidates {
     nodes: Arc<NodeColumns>,
     devices: Arc<DeviceColumns>,
     options: Arc<[(String, String)]>,
-    /// The candidate sets as bits, `words_per_set` u64 elements each.
+    /// The candidate sets as bits, `u64s_per_set` u64 elements each.
     legal: Arc<[u64]>,
-    words_per_set: usize,
+    u64s_per_set: usize,
     host_memory: Arc<HostMemory>,
     origin: Arc<Origin>,
     kernels: Option<Arc<KernelRegistry>>,
@@ -127,11 +127,11 @@ impl Candidates {
         options: Vec<(String, String)>,
         host_memory: Arc<HostMemory>,
     ) -> Self {
-        let words_per_set = devices.cost_class.len().div_ceil(64);
-        let mut legal = vec![0u64; nodes.sets.n_rows() * words_per_set];
+        let u64s_per_set = devices.cost_class.len().div_ceil(64);
+        let mut legal = vec![0u64; nodes.sets.n_rows() * u64s_per_set];
         for set in 0..nodes.sets.n_rows() {
             for &device in nodes.sets.row(set) {
-                legal[set * words_per_set + device as usize / 64] |= 1 << (device % 64);
+                legal[set * u64s_per_set + device as usize / 64] |= 1 << (device % 64);
             }
         }
         Self {
@@ -141,15 +141,15 @@ impl Candidates {
             devices: Arc::new(devices),
             options: options.into(),
             legal: legal.into(),
-            words_per_set,
+            u64s_per_set,
             host_memory,
             origin: Arc::new(Origin::Stated),
             kernels: None,
         }
     }
 
-    /// Sets the kernels that execute the graph. Devices may fuse several nodes into one kernel, which
-    /// changes the memory of a run.
+    /// Sets the kernels that execute the graph. Devices may fuse several nodes into one kernel,
+    /// which changes the memory of a run.
     #[must_use]
     pub fn with_kernels(mut self, kernels: Arc<KernelRegistry>) -> Self {
         self.kernels = Some(kernels);
@@ -209,9 +209,9 @@ impl Candidates {
     /// If there is no such node.
     pub fn is_legal(&self, node: NodeId, device: u32) -> bool {
         let set = self.nodes.candidate_set[node.index()] as usize;
-        let word = device as usize / 64;
-        word < self.words_per_set
-            && self.legal[set * self.words_per_set + word] >> (device % 64) & 1 != 0
+        let element = device as usize / 64;
+        element < self.u64s_per_set
+            && self.legal[set * self.u64s_per_set + element] >> (device % 64) & 1 != 0
     }
 
     /// Returns the graph.
@@ -261,8 +261,8 @@ impl Candidates {
         self.nodes.costs[row * self.devices.n_cost_classes as usize + class]
     }
 
-    /// Returns the cost of all expected executions of a node in one run on a device, in ns. 0 if the
-    /// node is not executed, even on a device that cannot run it; never NaN.
+    /// Returns the cost of all expected executions of a node in one run on a device, in ns. 0 if
+    /// the node is not executed, even on a device that cannot run it; never NaN.
     ///
     /// # Panics
     /// If there is no such node or device.

@@ -11,8 +11,8 @@ use crate::device::DeviceSet;
 use crate::device::LinkProfile;
 use crate::names::DeviceId;
 
-/// Returns the columns of devices, and the cost classes of the cost table's columns. Devices share a
-/// chip if they name the same one (CPU devices that share a pool state their part of its rates
+/// Returns the columns of devices, and the cost classes of the cost table's columns. Devices share
+/// a chip if they name the same one (CPU devices that share a pool state their part of its rates
 /// instead). Each device has its own memory. Devices with equal transfer costs share a link domain.
 pub(super) fn device_columns(
     devices: &DeviceSet,

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::candidates::colocate::check_kernels;
+use crate::candidates::conflict::Conflict;
+use crate::candidates::conflict::Constraint;
+use crate::candidates::conflict::Suggestion;
 use crate::candidates::enumerate::Asked;
 use crate::candidates::error::CandidatesError;
 use crate::candidates::explain::Explainer;
 use crate::candidates::inspect::Inspector;
 use crate::candidates::options::PlacementOptions;
-use crate::candidates::refusal::Constraint;
-use crate::candidates::refusal::Refusal;
-use crate::candidates::refusal::Suggestion;
 use crate::candidates::report::Facts;
 use crate::candidates::support::Supports;
 use crate::candidates::support::runs_anywhere;
@@ -33,12 +33,12 @@ use crate::ops::OpRegistry;
 /// # Errors
 /// [`CandidatesError`] for other problems: no devices, a malformed request, a pin or default device
 /// that does not exist, a call that cannot be inspected.
-pub fn refusals(
+pub fn conflicts(
     graph: &Arc<Graph>,
     device_set: &Arc<DeviceSet>,
     kernels: &KernelRegistry,
     options: &PlacementOptions,
-) -> Result<Vec<Refusal>, CandidatesError> {
+) -> Result<Vec<Conflict>, CandidatesError> {
     let asked = Asked::of(graph, device_set, options)?;
     let facts = asked.facts(graph, device_set, kernels, options);
     let pinned = asked.pinned.as_deref();
@@ -65,12 +65,12 @@ pub fn refusals(
     supports.lift_missing(facts.types);
     let mut inspector = Inspector::new(graph, options);
     let explainer = Explainer::new(&facts, options, pinned, &supports, &mut inspector, None);
-    found.extend(explainer?.refusals(culprits));
+    found.extend(explainer?.conflicts(culprits));
     Ok(found)
 }
 
 /// Adds a conflict of one node, or its node to a conflict of the same cause and suggestions.
-fn merge(found: &mut Vec<Refusal>, of_node: Refusal) {
+fn merge(found: &mut Vec<Conflict>, of_node: Conflict) {
     for known in found.iter_mut() {
         if let ([known_constraint], [constraint]) =
             (&mut known.constraints[..], &of_node.constraints[..])
@@ -83,13 +83,13 @@ fn merge(found: &mut Vec<Refusal>, of_node: Refusal) {
     found.push(of_node);
 }
 
-fn without_kernel(facts: &Facts<'_>, node: NodeId, error: &CandidatesError) -> Refusal {
+fn without_kernel(facts: &Facts<'_>, node: NodeId, error: &CandidatesError) -> Conflict {
     let (name, op) = (facts.graph.node_name(node), facts.graph.op(node));
     let request = &facts.requests[facts.graph.requested_ids()[node.index()] as usize];
     let known = |device_type: &str| facts.types.names.iter().any(|name| name == device_type);
     let constraint = match error {
         CandidatesError::NodeDef { source, .. } => {
-            return Refusal {
+            return Conflict {
                 constraints: vec![Constraint::Definition {
                     node: name.to_owned(),
                     op: op.to_owned(),
@@ -113,7 +113,7 @@ fn without_kernel(facts: &Facts<'_>, node: NodeId, error: &CandidatesError) -> R
     // The first device is a CPU, for which kernels are usually written first.
     let first = facts.types.of_device[0] as usize;
     let wanted = request.device_type.as_deref().filter(|name| known(name));
-    Refusal {
+    Conflict {
         constraints: vec![constraint],
         suggestions: vec![Suggestion::Kernel {
             op: op.to_owned(),
@@ -138,12 +138,12 @@ pub struct UnsupportedNode {
 
 /// Returns every node that no device of the set can execute, in node order, with those of function
 /// bodies last. Kernels are created and dropped, so kernels that reject a node's attributes are
-/// found, too. As in TensorFlow, placement allows an undefined op, such as a function's name, on any
-/// device; here it is listed. In function bodies, whose dtypes depend on the call, only ops are
+/// found, too. As in TensorFlow, placement allows an undefined op, such as a function's name, on
+/// any device; here it is listed. In function bodies, whose dtypes depend on the call, only ops are
 /// checked. `ops` supplies default attributes in a graph that has not been checked.
 ///
 /// # Errors
-/// As [`refusals`].
+/// As [`conflicts`].
 pub fn unsupported_nodes(
     graph: &Arc<Graph>,
     device_set: &Arc<DeviceSet>,

@@ -39,10 +39,10 @@ use crate::names::DeviceName;
 /// Enumerates for each node the devices that may run it, most preferred first, and its costs there.
 ///
 /// The rules are TensorFlow's: kernels by device type and priority, requested devices, colocation
-/// by `_class` and by reference and resource edges (also through function calls if ops are defined),
-/// soft placement, XLA types only on request. Item 0 of a node's set is the device that TensorFlow's
-/// placer chooses if no hint applies. Runs once per placement. Takes time per class of nodes,
-/// distinct request and group, plus a few table look-ups per node.
+/// by `_class` and by reference and resource edges (also through function calls if ops are
+/// defined), soft placement, XLA types only on request. Item 0 of a node's set is the device that
+/// TensorFlow's placer chooses if no hint applies. Runs once per placement. Takes time per class of
+/// nodes, distinct request and group, plus a few table look-ups per node.
 ///
 /// # Errors
 /// [`CandidatesError`] for the first node, in node order, that no device may run (generators last),
@@ -69,9 +69,9 @@ pub fn enumerate(
         Err(node) => {
             let explainer =
                 Explainer::new(&facts, options, pinned, &supports, &mut inspector, None);
-            let refusal = explainer.ok().and_then(|mut them| them.refusal(node.0));
+            let conflict = explainer.ok().and_then(|mut them| them.conflict(node.0));
             let error = facts.no_candidate(node, &mut groups, &supports);
-            return Err(error.with_refusal(refusal));
+            return Err(error.with_conflict(conflict));
         }
     };
     nodes.pinned = pinned.map_or_else(|| vec![NONE; graph.n_nodes()], <[u32]>::to_vec);

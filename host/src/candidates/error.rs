@@ -1,6 +1,6 @@
 //! The reasons for which a node has no device.
 
-use crate::candidates::refusal::Refusal;
+use crate::candidates::conflict::Conflict;
 use crate::device::KernelLookupError;
 use crate::device::StatusCode;
 use crate::graph::GraphError;
@@ -64,7 +64,7 @@ pub enum CandidatesError {
     #[error(
         "cannot assign a device for operation {node}: {{{{node {node}}}}} was explicitly assigned to `{request}`, but available devices are [{available}]{}{}",
         gpu_remedy(request),
-        clash_text(refusal)
+        conflict_text(conflict)
     )]
     NoSuchDevice {
         /// The node.
@@ -74,12 +74,12 @@ pub enum CandidatesError {
         /// All devices, sorted.
         available: String,
         /// The conflict, if known.
-        refusal: Option<Box<Refusal>>,
+        conflict: Option<Box<Conflict>>,
     },
     /// The requested device exists, but has no kernel for the node or its colocation group.
     #[error(
         "cannot assign a device for operation {node}: no kernel for op `{op}` on the requested device `{request}`; device types with a kernel for it and its colocation group: [{supported}]; allow soft placement to use another device; registered:{registered}{}",
-        clash_text(refusal)
+        conflict_text(conflict)
     )]
     NoKernelForRequest {
         /// The node.
@@ -93,12 +93,12 @@ pub enum CandidatesError {
         /// The op's registrations.
         registered: Box<str>,
         /// The conflict, if known.
-        refusal: Option<Box<Refusal>>,
+        conflict: Option<Box<Conflict>>,
     },
     /// The colocation group needs a device that does not exist or has no kernel.
     #[error(
         "cannot assign a device for operation {node}: could not satisfy explicit device specification `{request}`, because the node is colocated with a group that requires the incompatible device `{group_request}`; available devices: [{devices}]; colocation group: {group}{}",
-        clash_text(refusal)
+        conflict_text(conflict)
     )]
     GroupRequest {
         /// The node.
@@ -112,14 +112,14 @@ pub enum CandidatesError {
         /// Op types of the group with their device types, and its members.
         group: Box<str>,
         /// The conflict, if known.
-        refusal: Option<Box<Refusal>>,
+        conflict: Option<Box<Conflict>>,
     },
     /// Two nodes must share a device but cannot.
     #[error(
         "cannot colocate nodes `{first}` and `{second}`: {reason}; requested devices: `{first_request}` and `{second_request}`{}",
-        clash_text(refusal)
+        conflict_text(conflict)
     )]
-    Conflict {
+    CannotColocate {
         /// One node.
         first: String,
         /// The other one.
@@ -131,7 +131,7 @@ pub enum CandidatesError {
         /// Why they must share a device, and why they cannot.
         reason: Box<str>,
         /// The conflict, with the shortest chain of constraints, if known.
-        refusal: Option<Box<Refusal>>,
+        conflict: Option<Box<Conflict>>,
     },
     /// The node or device of a pin does not exist, or the device cannot run the node.
     #[error("cannot pin node `{node}` to `{device}`: {reason}")]
@@ -245,35 +245,35 @@ fn mismatch_text(has_mismatch: bool) -> &'static str {
     }
 }
 
-fn clash_text(refusal: &Option<Box<Refusal>>) -> String {
-    match refusal {
-        Some(refusal) => format!("; conflict: {refusal}"),
+fn conflict_text(conflict: &Option<Box<Conflict>>) -> String {
+    match conflict {
+        Some(conflict) => format!("; conflict: {conflict}"),
         None => String::new(),
     }
 }
 
 impl CandidatesError {
-    /// Returns the smallest set of conflicting constraints, with suggestions; `None` if the error has
-    /// no such set.
-    pub fn refusal(&self) -> Option<&Refusal> {
+    /// Returns the smallest set of conflicting constraints, with suggestions; `None` if the error
+    /// has no such set.
+    pub fn conflict(&self) -> Option<&Conflict> {
         match self {
-            Self::NoSuchDevice { refusal, .. }
-            | Self::NoKernelForRequest { refusal, .. }
-            | Self::GroupRequest { refusal, .. }
-            | Self::Conflict { refusal, .. } => refusal.as_deref(),
-            Self::InFunction { source, .. } => source.refusal(),
+            Self::NoSuchDevice { conflict, .. }
+            | Self::NoKernelForRequest { conflict, .. }
+            | Self::GroupRequest { conflict, .. }
+            | Self::CannotColocate { conflict, .. } => conflict.as_deref(),
+            Self::InFunction { source, .. } => source.conflict(),
             _ => None,
         }
     }
 
     /// Adds the conflict.
-    pub(super) fn with_refusal(mut self, found: Option<Refusal>) -> Self {
-        if let Self::NoSuchDevice { refusal, .. }
-        | Self::NoKernelForRequest { refusal, .. }
-        | Self::GroupRequest { refusal, .. }
-        | Self::Conflict { refusal, .. } = &mut self
+    pub(super) fn with_conflict(mut self, found: Option<Conflict>) -> Self {
+        if let Self::NoSuchDevice { conflict, .. }
+        | Self::NoKernelForRequest { conflict, .. }
+        | Self::GroupRequest { conflict, .. }
+        | Self::CannotColocate { conflict, .. } = &mut self
         {
-            *refusal = found.map(Box::new);
+            *conflict = found.map(Box::new);
         }
         self
     }

@@ -15,6 +15,7 @@ use hashbrown::HashMap;
 use hashbrown::HashSet;
 
 use crate::candidates::choose::Chooser;
+use crate::candidates::conflict::Conflict;
 use crate::candidates::error::CandidatesError;
 use crate::candidates::groups::Groups;
 use crate::candidates::groups::KeptLimits;
@@ -22,7 +23,6 @@ use crate::candidates::groups::Overrides;
 use crate::candidates::hints::is_generator;
 use crate::candidates::inspect::Inspector;
 use crate::candidates::options::PlacementOptions;
-use crate::candidates::refusal::Refusal;
 use crate::candidates::report::Facts;
 use crate::candidates::support::Supports;
 use crate::candidates::support::to_u32;
@@ -37,7 +37,7 @@ use crate::names::DeviceName;
 const N_KINDS_MAX: usize = 48;
 
 /// Conflicts listed for nodes that are tied together. Further ones show up once these are resolved.
-const N_CLASHES_MAX: usize = 16;
+const N_CONFLICTS_MAX: usize = 16;
 
 /// Longer chains are not minimised: each tie of a shortest chain is necessary.
 const N_TRIED_MAX: usize = 256;
@@ -131,16 +131,16 @@ impl<'e, 'g> Explainer<'e, 'g> {
     }
 
     /// Finds the conflict that leaves a node, or the nodes colocated with it, without a device.
-    pub(super) fn refusal(&mut self, node: u32) -> Option<Refusal> {
+    pub(super) fn conflict(&mut self, node: u32) -> Option<Conflict> {
         let all = self.items_around(node);
-        let set = self.clash_among(node, &all)?;
+        let set = self.conflict_among(node, &all)?;
         Some(self.describe(node, &set, &all))
     }
 
     /// Finds conflicts around these nodes and all nodes at which placement fails. Each is found
     /// without the constraint whose removal resolves an earlier one; their number is limited for
     /// nodes that are tied together.
-    pub(super) fn refusals(&mut self, mut culprits: Vec<u32>) -> Vec<Refusal> {
+    pub(super) fn conflicts(&mut self, mut culprits: Vec<u32>) -> Vec<Conflict> {
         let mut found = Vec::new();
         let mut known: HashSet<u32> = HashSet::new();
         let mut lifted: HashSet<Item> = HashSet::new();
@@ -151,8 +151,8 @@ impl<'e, 'g> Explainer<'e, 'g> {
             }
             let mut items = self.items_around(culprit);
             items.retain(|item| !lifted.contains(item));
-            for _ in 0..N_CLASHES_MAX {
-                let Some(set) = self.clash_among(culprit, &items) else {
+            for _ in 0..N_CONFLICTS_MAX {
+                let Some(set) = self.conflict_among(culprit, &items) else {
                     break;
                 };
                 found.push(self.describe(culprit, &set, &items));
@@ -220,8 +220,8 @@ impl<'e, 'g> Explainer<'e, 'g> {
             }
         }
         for tie in &self.ties {
-            if let Err(clash) = groups.join_tie(tie, supports) {
-                culprits.push(clash.first);
+            if let Err(conflict) = groups.join_tie(tie, supports) {
+                culprits.push(conflict.first);
             }
         }
         groups.drop_xla(supports);
@@ -441,7 +441,7 @@ impl<'e, 'g> Explainer<'e, 'g> {
         Some(left)
     }
 
-    fn clashes(&mut self, items: &[Item]) -> bool {
+    fn has_conflict(&mut self, items: &[Item]) -> bool {
         let soft = self.options.allow_soft_placement;
         let node = items.first().map(|&item| self.node_of(item));
         node.is_some_and(|node| self.devices_left(items, soft, node).is_none())
@@ -460,7 +460,7 @@ impl<'e, 'g> Explainer<'e, 'g> {
 
     /// Finds a conflict of one node alone, or of two nodes along the shortest chain, or else any;
     /// `None` if there is no conflict.
-    fn clash_among(&mut self, culprit: u32, items: &[Item]) -> Option<Vec<Item>> {
+    fn conflict_among(&mut self, culprit: u32, items: &[Item]) -> Option<Vec<Item>> {
         let known: HashSet<Item> = items.iter().copied().collect();
         let mut kinds: Vec<Vec<u32>> = Vec::new();
         let mut kind_of: HashMap<u32, usize> = HashMap::new();
@@ -491,7 +491,7 @@ impl<'e, 'g> Explainer<'e, 'g> {
         };
         for nodes in &kinds {
             let own: Vec<Item> = limits_of(nodes[0]).collect();
-            if self.clashes(&own) {
+            if self.has_conflict(&own) {
                 return self.minimal(own);
             }
         }
@@ -514,21 +514,21 @@ impl<'e, 'g> Explainer<'e, 'g> {
         }
         pairs.sort_by_key(Vec::len);
         for pair in pairs {
-            if self.clashes(&pair) {
+            if self.has_conflict(&pair) {
                 return match pair.len() > N_TRIED_MAX {
                     true => Some(pair),
                     false => self.minimal(pair),
                 };
             }
         }
-        if self.clashes(items) {
+        if self.has_conflict(items) {
             return self.minimal(items.to_vec());
         }
         None
     }
 
-    /// Minimises a conflict by lifting constraints that are not necessary: first in halves, then one
-    /// by one until none can be lifted.
+    /// Minimises a conflict by lifting constraints that are not necessary: first in halves, then
+    /// one by one until none can be lifted.
     fn minimal(&mut self, mut items: Vec<Item>) -> Option<Vec<Item>> {
         let mut n_lifted = items.len() / 2;
         loop {
@@ -539,7 +539,7 @@ impl<'e, 'g> Explainer<'e, 'g> {
                 let end = (start + n_lifted).min(items.len());
                 let mut others = items[..start].to_vec();
                 others.extend_from_slice(&items[end..]);
-                if self.clashes(&others) {
+                if self.has_conflict(&others) {
                     items = others;
                     has_lifted = true;
                 } else {

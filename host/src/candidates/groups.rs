@@ -151,7 +151,7 @@ impl std::ops::Index<u32> for States {
 
 /// Two nodes that must share a device but cannot.
 #[derive(Debug)]
-pub(super) struct Clash {
+pub(super) struct GroupConflict {
     pub(super) first: u32,
     pub(super) second: u32,
     /// The request of the first node's group.
@@ -206,7 +206,11 @@ impl<'a> Groups<'a> {
     }
 
     /// Joins the nodes of a tie.
-    pub(super) fn join_tie(&mut self, tie: &Tie<'a>, supports: &mut Supports) -> Result<(), Clash> {
+    pub(super) fn join_tie(
+        &mut self,
+        tie: &Tie<'a>,
+        supports: &mut Supports,
+    ) -> Result<(), GroupConflict> {
         self.prepare();
         match tie {
             Tie::Edge {
@@ -226,15 +230,15 @@ impl<'a> Groups<'a> {
         }
     }
 
-    /// Joins producers of a call's arguments with readers of its results if the body of its function
-    /// joins argument and result. Requests of the body's nodes count for them. The call itself may be
-    /// on any device.
+    /// Joins producers of a call's arguments with readers of its results if the body of its
+    /// function joins argument and result. Requests of the body's nodes count for them. The
+    /// call itself may be on any device.
     fn join_call(
         &mut self,
         call: NodeId,
         found: &CallGroups,
         supports: &mut Supports,
-    ) -> Result<(), Clash> {
+    ) -> Result<(), GroupConflict> {
         let members = call_members(self.graph, call, found);
         for (members, limits) in members.iter().zip(&found.groups) {
             let Some((&(first, _), others)) = members.split_first() else {
@@ -258,7 +262,7 @@ impl<'a> Groups<'a> {
         second: u32,
         call: NodeId,
         supports: &mut Supports,
-    ) -> Result<(), Clash> {
+    ) -> Result<(), GroupConflict> {
         let (a, b) = (self.root(first), self.root(second));
         if a == b {
             return Ok(());
@@ -266,7 +270,7 @@ impl<'a> Groups<'a> {
         self.join(a, b, supports).map_err(|reason| {
             let call = self.graph.node_name(call);
             let reason = format!("the function that `{call}` calls joins them, but {reason}");
-            self.clash((first, a), (second, b), reason)
+            self.conflict((first, a), (second, b), reason)
         })
     }
 
@@ -278,7 +282,7 @@ impl<'a> Groups<'a> {
         limits: &GroupLimits,
         call: NodeId,
         supports: &mut Supports,
-    ) -> Result<(), Clash> {
+    ) -> Result<(), GroupConflict> {
         let root = self.root(node);
         let id = self.state_id(root, supports);
         let mut state = self.states[id].clone();
@@ -288,7 +292,7 @@ impl<'a> Groups<'a> {
             .requested
             .merge(requested, mode)
             .and_then(|()| state.resource.merge(resource, MergeMode::Hard))
-            .map_err(|error| Clash {
+            .map_err(|error| GroupConflict {
                 first: node,
                 second: call.0,
                 first_request: self.request_of(root),
@@ -454,7 +458,7 @@ impl<'a> Groups<'a> {
         producer: u32,
         consumer: u32,
         supports: &mut Supports,
-    ) -> Result<(), Clash> {
+    ) -> Result<(), GroupConflict> {
         self.prepare();
         let (src, dst) = (self.root(producer), self.root(consumer));
         if src == dst {
@@ -473,7 +477,7 @@ impl<'a> Groups<'a> {
             None
         };
         if let Some((what, first, second)) = refused {
-            return Err(Clash {
+            return Err(GroupConflict {
                 first: producer,
                 second: consumer,
                 first_request: first.request_text(),
@@ -499,7 +503,7 @@ impl<'a> Groups<'a> {
             let reason = format!(
                 "a reference or resource edge joins nodes on two different devices: {reason}"
             );
-            self.clash((producer, src), (consumer, dst), reason)
+            self.conflict((producer, src), (consumer, dst), reason)
         })
     }
 
@@ -509,7 +513,7 @@ impl<'a> Groups<'a> {
         number: u32,
         node: u32,
         supports: &mut Supports,
-    ) -> Result<(), Clash> {
+    ) -> Result<(), GroupConflict> {
         let number = number as usize;
         if number >= self.first_of_class.len() {
             self.first_of_class.resize(number + 1, NONE);
@@ -526,7 +530,7 @@ impl<'a> Groups<'a> {
         match self.join(a, b, supports) {
             Err(reason) if !self.soft => {
                 let reason = format!("both are in colocation group `{group}`, but {reason}");
-                Err(self.clash((node, a), (first, b), reason))
+                Err(self.conflict((node, a), (first, b), reason))
             }
             // Soft placement drops a colocation request that cannot be met.
             _ => Ok(()),
@@ -585,8 +589,8 @@ impl<'a> Groups<'a> {
     }
 
     /// Describes the conflict of two nodes with their groups.
-    fn clash(&self, first: (u32, u32), second: (u32, u32), reason: String) -> Clash {
-        Clash {
+    fn conflict(&self, first: (u32, u32), second: (u32, u32), reason: String) -> GroupConflict {
+        GroupConflict {
             first: first.0,
             second: second.0,
             first_request: self.request_of(first.1),
@@ -618,8 +622,8 @@ pub(super) fn asks_for_xla(name: &DeviceName) -> bool {
         .is_some_and(|device_type| is_xla(device_type) || device_type == COMPOSITE_TYPE)
 }
 
-/// Whether an edge leads from a composite device, which represents several, to a physical one. Those
-/// need not be the same.
+/// Whether an edge leads from a composite device, which represents several, to a physical one.
+/// Those need not be the same.
 fn is_copied_to_parts(source: &GroupState, target: &GroupState) -> bool {
     let leads = |source: &DeviceName, target: &DeviceName| {
         source.device_type.as_deref() == Some(COMPOSITE_TYPE)

@@ -62,9 +62,9 @@ pub(super) fn fill_hints(
     follow
 }
 
-/// Finds the identities that follow their producers. TensorFlow's graph has a sink without a request,
-/// with an edge from every node without successors. It has only one of several equal control edges
-/// between two nodes.
+/// Finds the identities that follow their producers. TensorFlow's graph has a sink without a
+/// request, with an edge from every node without successors. It has only one of several equal
+/// control edges between two nodes.
 struct Identities<'a> {
     graph: &'a Graph,
     /// Only the nodes' own requests count; inside a device scope every node has a request.

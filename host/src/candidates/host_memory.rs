@@ -20,8 +20,8 @@ use crate::graph::TensorId;
 use crate::names::DeviceId;
 use crate::tensor::DType;
 
-/// Ops that call functions. Their arguments depend on the functions, so their kernels do not declare
-/// them.
+/// Ops that call functions. Their arguments depend on the functions, so their kernels do not
+/// declare them.
 const FUNCTION_CALLS: [&str; 4] = [
     "PartitionedCall",
     "StatefulPartitionedCall",
@@ -29,15 +29,15 @@ const FUNCTION_CALLS: [&str; 4] = [
     "While",
 ];
 
-/// Host-memory arguments by node and device (TensorFlow `MemoryTypesForNode`). Strings and resources
-/// are not included: they are in host memory for every node.
+/// Host-memory arguments by node and device (TensorFlow `MemoryTypesForNode`). Strings and
+/// resources are not included: they are in host memory for every node.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct HostMemory {
     type_of_device: Vec<u32>,
     /// By class of nodes a row of `rules`; empty if there are no rules.
     row_of_class: Vec<u32>,
-    /// Numbers of kernels (`Supports::kernels_of_class`) x device types: the rule, if some argument
-    /// may be in host memory. Type CPU has none, since its memory is host memory.
+    /// Numbers of kernels (`Supports::kernels_of_class`) x device types: the rule, if some
+    /// argument may be in host memory. Type CPU has none, since its memory is host memory.
     rules: Vec<Option<Rule>>,
     n_types: usize,
     /// By class the slots that the nodes' own attributes put in host memory.
@@ -79,8 +79,8 @@ impl HostMemory {
         }
     }
 
-    /// Adds the arguments that kernels list, looked up once per device type for classes with the same
-    /// kernels (`Supports::kernels_of_class`).
+    /// Adds the arguments that kernels list, looked up once per device type for classes with the
+    /// same kernels (`Supports::kernels_of_class`).
     pub(super) fn of(
         graph: &Graph,
         types: &TypeTable,
@@ -240,8 +240,8 @@ fn keeps_on_host(kernel: &KernelDef, argument: &str) -> bool {
     kernel.host_memory_args.iter().any(|name| name == argument)
 }
 
-/// Whether a dtype is in host memory on every device, as strings and resource handles are (TensorFlow
-/// `MTypeFromDType`).
+/// Whether a dtype is in host memory on every device, as strings and resource handles are
+/// (TensorFlow `MTypeFromDType`).
 fn is_host_only(graph: &Graph, tensor: TensorId) -> bool {
     let dtype = graph.tensor_dtypes()[tensor.index()];
     matches!(dtype, DType::String | DType::Resource)

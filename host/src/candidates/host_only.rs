@@ -39,8 +39,8 @@ pub(super) fn for_each_host_only<'g, B>(
     ControlFlow::Continue(())
 }
 
-/// Finds the first list op, backwards from the node along variants, that determines the element type;
-/// an op on lists of lists does not.
+/// Finds the first list op, backwards from the node along variants, that determines the element
+/// type; an op on lists of lists does not.
 fn list_behind(graph: &Graph, node: NodeId) -> Option<(NodeId, DType)> {
     let mut seen = HashSet::new();
     let mut stack = vec![node];

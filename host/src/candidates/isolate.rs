@@ -1,6 +1,6 @@
 //! Inserts an `Identity` on each input and output of a call that placement inspects (TensorFlow
-//! `IsolatePlacerInspectionRequiredOpsPass`). Each neighbour of a call is then a separate node, which
-//! can be colocated through the function without the call's other neighbours.
+//! `IsolatePlacerInspectionRequiredOpsPass`). Each neighbour of a call is then a separate node,
+//! which can be colocated through the function without the call's other neighbours.
 
 use hashbrown::HashMap;
 use hashbrown::HashSet;
@@ -21,9 +21,9 @@ use crate::graph::Output;
 use crate::graph::TensorId;
 use crate::graph::Work;
 
-/// Inserts an `Identity` before each input and after each use of an output of every `PartitionedCall`
-/// and `StatefulPartitionedCall` whose function returns a resource; `None` if there is no such call.
-/// Nodes keep their names and order, but not their ids. Required before
+/// Inserts an `Identity` before each input and after each use of an output of every
+/// `PartitionedCall` and `StatefulPartitionedCall` whose function returns a resource; `None` if
+/// there is no such call. Nodes keep their names and order, but not their ids. Required before
 /// [`enumerate`](super::enumerate) if such calls feed each other. Inputs that close loops remain
 /// unchanged.
 ///

@@ -28,13 +28,13 @@ pub struct PlacementOptions {
     /// Fixed devices by full name, as in placements from other processes (TensorFlow
     /// `Node::assigned_device_name`).
     pub assigned_devices: Vec<(NodeId, String)>,
-    /// A device that is preferred wherever it is legal, before the priorities of kernels and device
-    /// types.
+    /// A device that is preferred wherever it is legal, before the priorities of kernels and
+    /// device types.
     pub default_local_device: Option<DeviceId>,
     /// The cost model.
     pub cost_model: CostModel,
-    /// The arguments of ops: their names, which host-memory arguments refer to, and which of them are
-    /// references.
+    /// The arguments of ops: their names, which host-memory arguments refer to, and which of them
+    /// are references.
     pub op_arguments: Option<Arc<dyn OpArguments>>,
     /// Number of concurrent runs for which memory must suffice; 0 means 1.
     pub n_concurrent_runs: usize,
@@ -102,11 +102,11 @@ impl PlacementOptions {
 /// kernels that have host-memory arguments.
 ///
 /// Without them, every input that carries a reference counts as a reference. The host-memory
-/// arguments of a kernel are then assumed to be its `int32` inputs, or its `int32` outputs if it has
-/// no such inputs.
+/// arguments of a kernel are then assumed to be its `int32` inputs, or its `int32` outputs if it
+/// has no such inputs.
 pub trait OpArguments: fmt::Debug + Send + Sync {
-    /// Whether the op is defined. An undefined op without a kernel, such as a function's name, runs on
-    /// any device type.
+    /// Whether the op is defined. An undefined op without a kernel, such as a function's name, runs
+    /// on any device type.
     fn is_known(&self, op: &str) -> bool;
 
     /// Returns the definition of an op. Placement inspects called functions only with definitions,
@@ -116,8 +116,8 @@ pub trait OpArguments: fmt::Debug + Send + Sync {
         None
     }
 
-    /// Checks whether a node agrees with the definition of its op. Called for the first node without
-    /// a kernel, since a contradiction is the better error message.
+    /// Checks whether a node agrees with the definition of its op. Called for the first node
+    /// without a kernel, since a contradiction is the better error message.
     ///
     /// # Errors
     /// The first contradiction.

@@ -1,7 +1,7 @@
 //! Creates [`CandidatesError`]s with the parts of graph, devices and kernels that users need.
 
 use crate::candidates::error::CandidatesError;
-use crate::candidates::groups::Clash;
+use crate::candidates::groups::GroupConflict;
 use crate::candidates::groups::GroupState;
 use crate::candidates::groups::Groups;
 use crate::candidates::options::OpArguments;
@@ -106,15 +106,15 @@ impl<'a> Facts<'a> {
     }
 
     /// Creates the error of two nodes that must share a device but cannot.
-    pub(super) fn conflict(&self, clash: Clash) -> CandidatesError {
+    pub(super) fn cannot_colocate(&self, conflict: GroupConflict) -> CandidatesError {
         let name = |node| self.graph.node_name(NodeId(node)).to_owned();
-        CandidatesError::Conflict {
-            first: name(clash.first),
-            second: name(clash.second),
-            first_request: clash.first_request.into(),
-            second_request: clash.second_request.into(),
-            reason: clash.reason.into(),
-            refusal: None,
+        CandidatesError::CannotColocate {
+            first: name(conflict.first),
+            second: name(conflict.second),
+            first_request: conflict.first_request.into(),
+            second_request: conflict.second_request.into(),
+            reason: conflict.reason.into(),
+            conflict: None,
         }
     }
 
@@ -126,7 +126,7 @@ impl<'a> Facts<'a> {
             node: self.graph.node_name(node).to_owned(),
             request: request.request_text(),
             available: available.join(", "),
-            refusal: None,
+            conflict: None,
         }
     }
 
@@ -169,7 +169,7 @@ impl<'a> Facts<'a> {
                 group_request: group_request.request_text(),
                 devices: self.device_names().join(", ").into(),
                 group: self.describe_group(root, groups, supports).into(),
-                refusal: None,
+                conflict: None,
             };
         }
         if self.devices.find_matching(own).is_empty() {
@@ -181,7 +181,7 @@ impl<'a> Facts<'a> {
             request: own.request_text(),
             supported: supports.names(support, self.types).into(),
             registered: self.registered(node),
-            refusal: None,
+            conflict: None,
         }
     }
 

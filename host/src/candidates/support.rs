@@ -83,12 +83,12 @@ pub(super) type SupportedTypes = Vec<(u32, i32)>;
 pub(super) struct Supports {
     /// Per class an index into `sets`.
     pub(super) of_class: Vec<u32>,
-    /// Per class a number that it shares with the classes of the same op that have the same kernels;
-    /// in order of first use.
+    /// Per class a number that it shares with the classes of the same op that have the same
+    /// kernels; in order of first use.
     pub(super) kernels_of_class: Vec<u32>,
     pub(super) sets: Vec<SupportedTypes>,
-    /// Per entry of `sets` whether a kernel did not accept the node's attributes; relevant for empty
-    /// ones.
+    /// Per entry of `sets` whether a kernel did not accept the node's attributes; relevant for
+    /// empty ones.
     pub(super) refused: Vec<bool>,
     /// For classes without a kernel: per requested id the types presumed to have one in another
     /// task.
@@ -270,10 +270,11 @@ impl Supports {
 
 /// Results for the classes of one op.
 struct OpMemo<'a> {
-    /// Attributes that the results depend on: those that some kernel of the op constrains, and those
-    /// that matter for every op.
+    /// Attributes that the results depend on: those that some kernel of the op constrains, and
+    /// those that matter for every op.
     constrained: Vec<&'a str>,
-    /// By the values of these attributes, in order: supported types, and the number of the kernels.
+    /// By the values of these attributes, in order: supported types, and the number of the
+    /// kernels.
     known: HashMap<Vec<Option<&'a AttrValue>>, (u32, u32)>,
 }
 

@@ -61,8 +61,8 @@ pub struct SyntheticGraph {
     /// Colocation groups that nodes name in their attribute `_class`; at most half as many as
     /// nodes.
     pub n_groups: u32,
-    /// Number of nodes that are variables, less than the number of nodes. Variables come first and tie
-    /// their readers together.
+    /// Number of nodes that are variables, less than the number of nodes. Variables come first and
+    /// tie their readers together.
     pub n_variables: u32,
     /// Seed of all draws.
     pub seed: u64,
@@ -101,10 +101,10 @@ impl SyntheticGraph {
         self
     }
 
-    /// Builds the graph. Nodes of a layer read two or three nodes, nine in ten from the previous layer
-    /// and the others from the three layers before it, which gives about 2.5 edges per node. Work
-    /// and tensor sizes are log-uniform over three orders of magnitude. One node in twenty holds
-    /// parameters.
+    /// Builds the graph. Nodes of a layer read two or three nodes, nine in ten from the previous
+    /// layer and the others from the three layers before it, which gives about 2.5 edges per
+    /// node. Work and tensor sizes are log-uniform over three orders of magnitude. One node in
+    /// twenty holds parameters.
     ///
     /// Half of the groups have two members, the others three to eight, drawn from all nodes. All
     /// members but one name that one in a list `_class` with one entry `loc:@NAME`. A variable

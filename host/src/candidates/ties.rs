@@ -158,8 +158,8 @@ fn for_each_edge<'g, B>(
     ControlFlow::Continue(())
 }
 
-/// Visits the groups that nodes name in their attribute `_class`. A node that others name is also in
-/// the group of its own name.
+/// Visits the groups that nodes name in their attribute `_class`. A node that others name is also
+/// in the group of its own name.
 fn for_each_class<'g, B>(
     graph: &'g Graph,
     visit: &mut impl FnMut(Tie<'g>) -> ControlFlow<B>,

@@ -16,11 +16,11 @@ pub struct Calibration {
     /// Bytes per second that elementwise kernels read and write; the median over ops and sizes.
     pub elementwise_bytes_per_s: Option<f64>,
     /// Bytes per second that sums read; the median over axes and sizes. Reports show it, but
-    /// [`Self::profile`] does not contain it: the cost model has one bandwidth per device, and most
-    /// nodes are elementwise.
+    /// [`Self::profile`] does not contain it: the cost model has one bandwidth per device, and
+    /// most nodes are elementwise.
     pub reduction_bytes_per_s: Option<f64>,
-    /// Overhead of one kernel, in ns: the time per kernel in a chain of tiny kernels, each of which
-    /// reads the output of the previous one.
+    /// Overhead of one kernel, in ns: the time per kernel in a chain of tiny kernels, each of
+    /// which reads the output of the previous one.
     pub launch_ns: Option<f64>,
     /// Time that the host spends waiting for a kernel, in ns: reading one number right after the
     /// launch of the kernel that computes it, less the kernel's own time.

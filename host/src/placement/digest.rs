@@ -81,8 +81,9 @@ impl<'de> Deserialize<'de> for Digest {
     }
 }
 
-/// Hashes a sequence of values. Numbers are little-endian, and values of variable length are preceded
-/// by their length, so two different sequences of the same kinds never produce the same bytes.
+/// Hashes a sequence of values. Numbers are little-endian, and values of variable length are
+/// preceded by their length, so two different sequences of the same kinds never produce the same
+/// bytes.
 #[derive(Debug)]
 pub(crate) struct DigestWriter {
     hash: Sha256,
@@ -90,8 +91,8 @@ pub(crate) struct DigestWriter {
 }
 
 impl DigestWriter {
-    /// Creates a writer. `domain` separates the hashes of different kinds of things; its number grows
-    /// when the hashed values change.
+    /// Creates a writer. `domain` separates the hashes of different kinds of things; its number
+    /// grows when the hashed values change.
     pub(crate) fn new(domain: &str) -> Self {
         let mut writer = Self {
             hash: Sha256::new(),

@@ -1,5 +1,5 @@
-//! The evaluation of plans while a policy searches: the contract's resource `plan`, without its wire
-//! types.
+//! The evaluation of plans while a policy searches: the contract's resource `plan`, without its
+//! wire types.
 
 use placewright_guest::estimate::Estimate;
 use placewright_guest::estimate::Schedule;
@@ -83,10 +83,11 @@ impl Evaluator {
         }
     }
 
-    /// Moves the whole groups of some nodes to a device, each group once even if several members are
-    /// listed. Ignores nodes that do not exist, and does nothing unless there is one device per
-    /// node. Accepts a device that does not exist; [`Self::violation`] then names it. Returns the
-    /// number of entries and members that were visited, which is the cost of the call.
+    /// Moves the whole groups of some nodes to a device, each group once even if several members
+    /// are listed. Ignores nodes that do not exist, and does nothing unless there is one device
+    /// per node. Accepts a device that does not exist; [`Self::violation`] then names it.
+    /// Returns the number of entries and members that were visited, which is the cost of the
+    /// call.
     pub fn move_nodes(&mut self, nodes: &[u32], device: u32) -> usize {
         let n_nodes = self.candidates.graph().n_nodes();
         if self.devices.len() != n_nodes {

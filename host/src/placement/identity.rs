@@ -35,8 +35,8 @@ use crate::placement::digest::Digest;
 use crate::placement::digest::DigestWriter;
 use crate::tensor::PartialShape;
 
-/// The hashes of the inputs of a placement. They are equal on every machine and in every process for
-/// equal contents, independent of the order of attributes, functions, pins and kernels.
+/// The hashes of the inputs of a placement. They are equal on every machine and in every process
+/// for equal contents, independent of the order of attributes, functions, pins and kernels.
 ///
 /// Hashing takes time linear in the graph, so it only happens on request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -44,18 +44,18 @@ use crate::tensor::PartialShape;
 pub struct PlacementIdentity {
     /// The policy and its request: its bytes, configuration, seed, limits, whether reasons were
     /// wanted, the graph's name, which policies receive, and this program's version, which fuel
-    /// depends on. `None` if the placement is not the answer of the requested policy: a fallback, an
-    /// app's own proposal, or a placement with kept parts.
+    /// depends on. `None` if the placement is not the answer of the requested policy: a fallback,
+    /// an app's own proposal, or a placement with kept parts.
     pub policy: Option<Digest>,
-    /// The graph as placement sees it: names, ops, attributes, edges, requests, types, shapes, work
-    /// and functions, in node order, and the registered kernels and definitions of its ops. Values
-    /// of constants do not count, since other weights of the same shapes are placed equally. The
-    /// graph's name does not count either.
+    /// The graph as placement sees it: names, ops, attributes, edges, requests, types, shapes,
+    /// work and functions, in node order, and the registered kernels and definitions of its
+    /// ops. Values of constants do not count, since other weights of the same shapes are
+    /// placed equally. The graph's name does not count either.
     pub graph: Digest,
     /// The devices, in order: names, types, priorities, descriptions, locality, rates, links,
-    /// chips, queues, memory, and which of them is the client's. Momentary values that a policy sees
-    /// (free memory, load) count as well. Incarnations do not count, since a policy that is metered
-    /// by fuel does not see them.
+    /// chips, queues, memory, and which of them is the client's. Momentary values that a policy
+    /// sees (free memory, load) count as well. Incarnations do not count, since a policy that
+    /// is metered by fuel does not see them.
     pub devices: Digest,
     /// The options: soft placement, device scope, pins, assigned devices, default local device,
     /// cost model. If an app has stated the candidates, their sets, groups, pins, costs and
@@ -150,7 +150,8 @@ fn graph_digest(candidates: &Candidates) -> Digest {
     writer.list(graph.back_inputs(), |writer, edge| {
         writer.u32s(&[edge.from.0, edge.tensor.0, edge.to.0, edge.input]);
     });
-    // The outputs of a node are consecutive, so the nodes determine where each node's outputs begin.
+    // The outputs of a node are consecutive, so the nodes determine where each node's outputs
+    // begin.
     writer.u32s(graph.tensor_nodes());
     let dtypes = graph.tensor_dtypes().iter().map(|dtype| dtype.number());
     writer.u32s(&dtypes.collect::<Vec<_>>());

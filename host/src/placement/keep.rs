@@ -1,14 +1,14 @@
 //! Re-placement: which nodes of an earlier placement stay, and which a policy places again.
 //!
-//! From candidates for the current devices and an earlier placement, it computes the same candidates
-//! with the groups that stay pinned, which any policy can then place. Devices are matched by name.
-//! Only necessary moves happen:
+//! From candidates for the current devices and an earlier placement, it computes the same
+//! candidates with the groups that stay pinned, which any policy can then place. Devices are
+//! matched by name. Only necessary moves happen:
 //!
 //! - Groups whose device is gone or can no longer run them are free, and so are groups without an
 //!   earlier device.
-//! - If the nodes of one memory need more than it has now, groups are freed until the rest fits: the
-//!   group with the fewest resident bytes that suffices alone, else the group that helps most, and
-//!   so on. Ties go to the first group in the graph. Groups that keep state, are pinned, or fit
+//! - If the nodes of one memory need more than it has now, groups are freed until the rest fits:
+//!   the group with the fewest resident bytes that suffices alone, else the group that helps most,
+//!   and so on. Ties go to the first group in the graph. Groups that keep state, are pinned, or fit
 //!   nowhere else are never freed.
 //! - The candidates of a free group are the devices where it fits beside the groups that stay,
 //!   without the device whose memory it was freed from.

@@ -1,8 +1,8 @@
 //! The memory rule: a placed graph can be loaded and run on its devices.
 //!
 //! [`crate::memory::whole`] computes the memory that a plan needs, which takes as long as
-//! partitioning the graph. Most graphs fill no memory by far, and two bounds show that in less time:
-//! one for all plans of a graph, and one per plan.
+//! partitioning the graph. Most graphs fill no memory by far, and two bounds show that in less
+//! time: one for all plans of a graph, and one per plan.
 
 use crate::candidates::Candidates;
 use crate::graph::NodeId;

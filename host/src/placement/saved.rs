@@ -35,8 +35,8 @@ pub struct SavedPlacement {
     /// Relevant options, by name.
     #[serde(default)]
     pub options: BTreeMap<String, String>,
-    /// Identity of the inputs that it was made from; `None` in files of version 1, which can only be
-    /// used unverified.
+    /// Identity of the inputs that it was made from; `None` in files of version 1, which can only
+    /// be used unverified.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<PlacementIdentity>,
     /// Full name of the device of every node, by node name.

@@ -11,10 +11,10 @@ use crate::placement::transfers::for_each_run_transfer;
 pub struct PlacementSummary {
     /// All devices, in the order of the set.
     pub devices: Vec<DeviceSummary>,
-    /// Transfers of a run of the whole graph: one per tensor and memory of another device that reads
-    /// it, and one per node and other device that waits for it without reading. Constants and
-    /// placeholders need no transfers, since their outputs are on the reading devices before the
-    /// run.
+    /// Transfers of a run of the whole graph: one per tensor and memory of another device that
+    /// reads it, and one per node and other device that waits for it without reading.
+    /// Constants and placeholders need no transfers, since their outputs are on the reading
+    /// devices before the run.
     pub n_transfers: u64,
     /// Bytes of the transfers with a known size.
     pub transfer_bytes: u64,

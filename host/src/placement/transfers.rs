@@ -51,8 +51,8 @@ pub struct RunTransfer {
     pub tensor: Option<TensorId>,
     /// The sending device.
     pub source: DeviceId,
-    /// The receiving device. It is the sending one if a tensor moves between the device's memory and
-    /// host memory.
+    /// The receiving device. It is the sending one if a tensor moves between the device's memory
+    /// and host memory.
     pub destination: DeviceId,
 }
 

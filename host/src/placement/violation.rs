@@ -3,8 +3,8 @@
 use crate::graph::NodeId;
 use crate::placement::shortage::MemoryShortage;
 
-/// The first rule that a proposal breaks. Rules are checked in a fixed order ([`super::check`]), each
-/// for all nodes in their order.
+/// The first rule that a proposal breaks. Rules are checked in a fixed order ([`super::check`]),
+/// each for all nodes in their order.
 ///
 /// Policies receive [`Self::rule`], [`Self::node`] and the message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

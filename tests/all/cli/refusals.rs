@@ -43,9 +43,9 @@ fn clashes_are_listed_in_json_with_all_their_constraints() {
             .as_str()
             .is_some_and(|error| error.contains("CPU:7"))
     );
-    let refusals = report["refusals"].as_array().unwrap();
-    assert_eq!(refusals.len(), 1);
-    let constraint = &refusals[0]["constraints"][0];
+    let conflicts = report["conflicts"].as_array().unwrap();
+    assert_eq!(conflicts.len(), 1);
+    let constraint = &conflicts[0]["constraints"][0];
     assert_eq!(constraint["kind"], "request");
     assert_eq!(constraint["request"], "/device:CPU:7");
     assert_eq!(constraint["devices"], Value::Array(Vec::new()));
@@ -54,7 +54,7 @@ fn clashes_are_listed_in_json_with_all_their_constraints() {
         constraint["available"][0],
         "/job:localhost/replica:0/task:0/device:CPU:0"
     );
-    assert_eq!(refusals[0]["suggestions"][1]["kind"], "soft-placement");
+    assert_eq!(conflicts[0]["suggestions"][1]["kind"], "soft-placement");
 }
 
 #[test]

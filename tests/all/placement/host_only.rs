@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use placewright::candidates::PlacementOptions;
+use placewright::candidates::conflicts;
 use placewright::candidates::enumerate;
-use placewright::candidates::refusals;
 use placewright::device::KernelDef;
 use placewright::device::KernelRegistry;
 use placewright::graph::AttrSet;
@@ -128,8 +128,8 @@ fn a_request_for_another_device_clashes_with_the_list() {
     let graph = graph(&nodes, "/gpu:1");
     let options = PlacementOptions::default();
     let error = enumerate(&graph, &devices(), &kernels(), &options).unwrap_err();
-    let found = refusals(&graph, &devices(), &kernels(), &options).unwrap();
-    assert_eq!(error.refusal(), found.first(), "{error}");
+    let found = conflicts(&graph, &devices(), &kernels(), &options).unwrap();
+    assert_eq!(error.conflict(), found.first(), "{error}");
     let constraints: Vec<String> = found[0]
         .constraints
         .iter()

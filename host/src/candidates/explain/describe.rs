@@ -1,4 +1,5 @@
-//! The description of a set of conflicting constraints: in the order of the chain, with suggestions.
+//! The description of a set of conflicting constraints: in the order of the chain, with
+//! suggestions.
 
 use std::collections::VecDeque;
 
@@ -7,10 +8,10 @@ use hashbrown::HashSet;
 
 use super::Explainer;
 use super::Item;
+use crate::candidates::conflict::Conflict;
+use crate::candidates::conflict::Constraint;
+use crate::candidates::conflict::Suggestion;
 use crate::candidates::inspect::called_name;
-use crate::candidates::refusal::Constraint;
-use crate::candidates::refusal::Refusal;
-use crate::candidates::refusal::Suggestion;
 use crate::candidates::report::Facts;
 use crate::candidates::ties::Tie;
 use crate::graph::NodeId;
@@ -21,12 +22,12 @@ use crate::names::DeviceName;
 const N_GROUPS_SUGGESTED: usize = 4;
 
 impl Explainer<'_, '_> {
-    pub(super) fn describe(&mut self, culprit: u32, set: &[Item], all: &[Item]) -> Refusal {
+    pub(super) fn describe(&mut self, culprit: u32, set: &[Item], all: &[Item]) -> Conflict {
         let ordered = self.along_the_chain(culprit, set);
         let alike = self.nodes_alike(set);
         let constraints = ordered.iter();
         let constraints = constraints.map(|&item| self.constraint(item, &alike));
-        Refusal {
+        Conflict {
             constraints: constraints.collect(),
             suggestions: self.suggestions(&ordered, all, &alike),
         }
@@ -169,8 +170,8 @@ impl Explainer<'_, '_> {
         }
     }
 
-    /// Suggests changes. Each was tried on all constraints around, or on this conflict alone if there
-    /// are other conflicts.
+    /// Suggests changes. Each was tried on all constraints around, or on this conflict alone if
+    /// there are other conflicts.
     fn suggestions(&mut self, set: &[Item], all: &[Item], alike: &[u32]) -> Vec<Suggestion> {
         let facts = self.facts;
         let soft = self.options.allow_soft_placement;

@@ -1,13 +1,13 @@
-//! What is said of a graph that cannot be placed: the smallest set of constraints that clash, and
-//! what mends it.
+//! What is said of a graph that cannot be placed: the smallest set of constraints that conflict,
+//! and what mends it.
 
 use std::sync::Arc;
 
+use placewright::candidates::Conflict;
 use placewright::candidates::Constraint;
 use placewright::candidates::PlacementOptions;
-use placewright::candidates::Refusal;
 use placewright::candidates::Suggestion;
-use placewright::candidates::refusals;
+use placewright::candidates::conflicts;
 use placewright::candidates::unsupported_nodes;
 use placewright::graph::Graph;
 use placewright::graph::NodeId;
@@ -26,30 +26,30 @@ use super::devices;
 use super::kernels;
 use super::soft;
 
-fn all(graph: &Arc<Graph>, options: &PlacementOptions) -> Vec<Refusal> {
-    refusals(graph, &devices(), &kernels(), options).unwrap()
+fn all(graph: &Arc<Graph>, options: &PlacementOptions) -> Vec<Conflict> {
+    conflicts(graph, &devices(), &kernels(), options).unwrap()
 }
 
-/// The one refusal of a graph, which is also what placing it says.
-fn only(graph: &Arc<Graph>, options: &PlacementOptions) -> Refusal {
+/// The one conflict of a graph, which is also what placing it says.
+fn only(graph: &Arc<Graph>, options: &PlacementOptions) -> Conflict {
     let found = all(graph, options);
     assert_eq!(found.len(), 1, "{found:?}");
     let error = candidates(graph, options).unwrap_err();
-    assert_eq!(error.refusal(), Some(&found[0]), "{error}");
+    assert_eq!(error.conflict(), Some(&found[0]), "{error}");
     assert!(error.to_string().contains(&found[0].to_string()), "{error}");
     found.into_iter().next().unwrap()
 }
 
-fn texts(refusal: &Refusal) -> Vec<String> {
-    refusal
+fn texts(conflict: &Conflict) -> Vec<String> {
+    conflict
         .constraints
         .iter()
         .map(ToString::to_string)
         .collect()
 }
 
-fn suggestions(refusal: &Refusal) -> Vec<String> {
-    refusal
+fn suggestions(conflict: &Conflict) -> Vec<String> {
+    conflict
         .suggestions
         .iter()
         .map(ToString::to_string)
@@ -305,8 +305,8 @@ fn large_groups_and_long_chains_are_explained_too() {
         builder.with(&format!("n{index}"), "Any", &[], &request, "all");
     }
     let found = all(&builder.finish(), &PlacementOptions::default());
-    assert_eq!(found.len(), 16, "250 requests clash with 250 others");
-    assert!(found.iter().all(|refusal| refusal.constraints.len() == 4));
+    assert_eq!(found.len(), 16, "250 requests conflict with 250 others");
+    assert!(found.iter().all(|conflict| conflict.constraints.len() == 4));
 }
 
 #[test]
@@ -334,7 +334,7 @@ fn three_nodes_of_which_any_two_agree_are_shown_all_three() {
     builder.node("a", "NotCpu", &[]);
     builder.with("b", "NotGpu", &[], "", "a");
     builder.with("c", "NotSycl", &[], "", "a");
-    let found = refusals(
+    let found = conflicts(
         &builder.finish(),
         &set,
         &kernels,
@@ -576,16 +576,16 @@ proptest! {
         let (graph, options) = built(&drawn, None, soft);
         let found = all(&graph, &options);
         prop_assert_eq!(found.is_empty(), candidates(&graph, &options).is_ok());
-        for refusal in &found {
-            let set: Vec<&Constraint> = refusal.constraints.iter().collect();
+        for conflict in &found {
+            let set: Vec<&Constraint> = conflict.constraints.iter().collect();
             let (graph, options) = built(&drawn, Some(&set), soft);
-            prop_assert!(candidates(&graph, &options).is_err(), "no clash: {}", refusal);
+            prop_assert!(candidates(&graph, &options).is_err(), "no conflict: {}", conflict);
             for without in 0..set.len() {
                 let mut others = set.clone();
                 let lifted = others.remove(without);
                 let (graph, options) = built(&drawn, Some(&others), soft);
                 let placed = candidates(&graph, &options);
-                prop_assert!(placed.is_ok(), "still without `{lifted}`: {refusal}: {placed:?}");
+                prop_assert!(placed.is_ok(), "still without `{lifted}`: {conflict}: {placed:?}");
             }
         }
     }

@@ -1,5 +1,5 @@
-//! Conflicting constraints and suggested changes, for users who have to change the graph, the options
-//! or the machine.
+//! Conflicting constraints and suggested changes, for users who have to change the graph, the
+//! options or the machine.
 
 use std::fmt;
 
@@ -22,7 +22,7 @@ const LOCAL_PREFIX: &str = "/job:localhost/replica:0/task:0/device:";
 ///
 /// Nodes with the same request, or the same op, and the same cause share one conflict.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Refusal {
+pub struct Conflict {
     /// The constraints in the order of the chain that ties the nodes together: the request of the
     /// first node, the constraint that ties it to the next, and so on.
     pub constraints: Vec<Constraint>,
@@ -279,7 +279,7 @@ impl fmt::Display for Suggestion {
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for Conflict {
     /// One line: `A; B; C => change this, or that`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, constraint) in self.constraints.iter().enumerate() {
