@@ -325,7 +325,7 @@ fn outputs_may_stand_where_those_before_stood_unless_somebody_holds_them() {
     let device = FakeDevice::new(NPU, "NPU").shared();
     let found = calibrate(&*device, &registry, &quick()).unwrap();
     let missing = found.missing.join("\n");
-    assert_eq!(found.missing.len(), 2, "products and sums: {missing}");
+    assert_eq!(found.missing.len(), 2, "matmuls and sums: {missing}");
     let is_there = |op: &str| found.samples.iter().any(|it| it.of.starts_with(op));
     assert!(is_there("Mul of [4096]") && is_there("Relu of [4096]"));
     let allocator = device.allocator(AllocatorAttributes::default());
@@ -342,8 +342,8 @@ fn what_has_no_kernel_stays_as_stated_and_is_named() {
     );
     let missing = found.missing.join("\n");
     for part in [
-        "matrix products: there is no kernel",
-        "sums: there is no kernel",
+        "matmuls: the device has no kernel for it",
+        "sums: the device has no kernel for it",
     ] {
         assert!(missing.contains(part), "{missing}");
     }
@@ -384,7 +384,7 @@ fn kernels_that_panic_or_refuse_are_left_out() {
     let missing = found.missing.join("\n");
     for part in [
         "elementwise ops: its kernel panicked: only one at a time",
-        "matrix products: it is Tuesday",
+        "matmuls: it is Tuesday",
     ] {
         assert!(missing.contains(part), "{missing}");
     }

@@ -81,7 +81,7 @@ misbehaving! {
         => (Ok(answer) if answer.cut_off.is_none() && answer.n_offers == 1);
 
     the_least_preferred_devices_may_lack_memory: "takes-last", {}, |limits| limits
-        => (Err(K::InvalidProposal { violation }) if violation.rule == "memory");
+        => (Err(K::InvalidProposal { violation }) if violation.rule() == "memory");
     item_0_of_every_set_is_a_plan: "ignores-hints", {}, |limits| limits
         => (Ok(answer) if answer.cut_off.is_none() && answer.n_offers == 1);
 
@@ -146,27 +146,27 @@ misbehaving! {
         => (Ok(answer) if answer.cut_off.is_none());
 
     a_plan_of_wrong_length_is_refused: "answers-wrong-length", {}, |limits| limits
-        => (Err(K::InvalidProposal { violation }) if violation.rule == "length");
+        => (Err(K::InvalidProposal { violation }) if violation.rule() == "length");
     a_plan_of_right_length_is_taken: "answers-wrong-length", {"extra": "0"}, |limits| limits
         => (Ok(answer) if answer.cut_off.is_none());
     a_device_out_of_range_is_refused: "answers-unknown-device", {}, |limits| limits
-        => (Err(K::InvalidProposal { violation }) if violation.rule == "device" && violation.explanation.contains("`node23`"));
+        => (Err(K::InvalidProposal { violation }) if violation.rule() == "device" && violation.to_string().contains("`node23`"));
     devices_in_range_are_taken: "answers-unknown-device", {"nodes": "0"}, |limits| limits
         => (Ok(answer) if answer.cut_off.is_none());
     a_device_that_is_no_candidate_is_refused: "answers-non-candidate", {}, |limits| limits
-        => (Err(K::InvalidProposal { violation }) if violation.rule == "candidate");
+        => (Err(K::InvalidProposal { violation }) if violation.rule() == "candidate");
     candidates_are_taken: "answers-non-candidate", {"nodes": "0"}, |limits| limits
         => (Ok(answer) if answer.cut_off.is_none());
     a_torn_group_is_refused: "breaks-group", {}, |limits| limits
-        => (Err(K::InvalidProposal { violation }) if violation.rule == "group" && violation.explanation.contains("node0"));
+        => (Err(K::InvalidProposal { violation }) if violation.rule() == "group" && violation.to_string().contains("node0"));
     whole_groups_are_taken: "breaks-group", {"nodes": "0"}, |limits| limits
         => (Ok(answer) if answer.cut_off.is_none());
     a_moved_pin_is_refused: "breaks-pin", {}, |limits| limits
-        => (Err(K::InvalidProposal { violation }) if violation.rule == "pinned" && violation.node == 3);
+        => (Err(K::InvalidProposal { violation }) if violation.rule() == "pinned" && violation.node().0 == 3);
     kept_pins_are_taken: "breaks-pin", {"nodes": "0"}, |limits| limits
         => (Ok(answer) if answer.cut_off.is_none());
     a_full_memory_is_refused: "breaks-memory", {}, |limits| limits
-        => (Err(K::InvalidProposal { violation }) if violation.rule == "memory");
+        => (Err(K::InvalidProposal { violation }) if violation.rule() == "memory");
     what_fits_is_taken: "breaks-memory", {"crowd": "false"}, |limits| limits
         => (Ok(answer) if answer.cut_off.is_none());
 

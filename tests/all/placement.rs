@@ -36,14 +36,15 @@ use crate::fakes::FakeDevice;
 
 mod cache;
 mod calls;
+mod conflicts;
 mod evaluator;
 mod hints;
 mod host_memory;
 mod host_only;
 mod identity;
 mod keep;
+mod memory_shortage;
 mod random;
-mod refusals;
 mod saved;
 mod stated;
 
@@ -599,7 +600,7 @@ fn every_rule_of_the_check_refuses_and_grants() {
             &[GPU0, GPU0, GPU0, GPU1, CPU0, CPU1],
             "candidate",
             0,
-            "legal are",
+            "candidates are",
         ),
         (&[CPU0, GPU0, GPU0, GPU0, CPU0, CPU1], "pinned", 3, "GPU:1"),
         (&[CPU0, GPU0, CPU0, GPU1, CPU0, CPU1], "group", 2, "`a`"),

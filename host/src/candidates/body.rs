@@ -1,4 +1,4 @@
-//! Function bodies as graphs, for placement to look into (TensorFlow `InstantiateFunction`).
+//! Function bodies as graphs, which placement inspects (TensorFlow `InstantiateFunction`).
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -27,10 +27,10 @@ use crate::ops::TypedSlot;
 use crate::tensor::DType;
 use crate::tensor::PartialShape;
 
-/// An attribute of a few bytes can ask for billions of tensors.
+/// The limit of slots, since an attribute of a few bytes can request billions of tensors.
 const SLOTS_MAX: usize = 1 << 16;
 
-/// A body, its arguments and results being nodes as well.
+/// A body whose arguments and results are nodes.
 #[derive(Debug)]
 pub(super) struct Body {
     pub(super) graph: Graph,
@@ -40,7 +40,7 @@ pub(super) struct Body {
     pub(super) results: Vec<String>,
 }
 
-/// The function as an op that these attributes are given to.
+/// Returns the function as an op with these attributes.
 pub(super) fn signature(function: &Function, attrs: &AttrSet) -> OpDef {
     let args = |args: &[FunctionArg]| args.iter().map(|arg| arg_def(arg, attrs)).collect();
     let (inputs, outputs) = (args(&function.args), args(&function.results));
@@ -65,10 +65,10 @@ fn arg_def(arg: &FunctionArg, attrs: &AttrSet) -> ArgDef {
     }
 }
 
-/// Types of the results of a function that these attributes are given to.
+/// Returns the dtypes of the results of a function with these attributes.
 ///
 /// # Errors
-/// What is wrong with the attributes, in words.
+/// The problem of the attributes, as text.
 pub(super) fn result_slots(function: &Function, attrs: &AttrSet) -> Result<Vec<TypedSlot>, String> {
     output_slots(&signature(function, attrs), attrs)
 }
@@ -81,11 +81,10 @@ fn output_slots(op: &OpDef, attrs: &AttrSet) -> Result<Vec<TypedSlot>, String> {
     op.output_slots(attrs).map_err(|error| error.to_string())
 }
 
-/// The body of a function that these attributes are given to; `library` has the functions that it
-/// calls.
+/// Returns the body of a function with these attributes; `library` has the functions that it calls.
 ///
 /// # Errors
-/// What is wrong with the function, in words.
+/// The problem of the function, as text.
 pub(super) fn instantiate(
     function: &Function,
     attrs: &AttrSet,
@@ -96,7 +95,7 @@ pub(super) fn instantiate(
     builder.build(function, attrs)
 }
 
-/// A node of the body whose attributes are known.
+/// A node of the body with resolved attributes.
 struct Node<'a> {
     node: &'a FunctionNode,
     attrs: AttrSet,
@@ -104,7 +103,7 @@ struct Node<'a> {
     ranges: HashMap<Arc<str>, Range<usize>>,
 }
 
-/// Where an input comes from.
+/// The source of an input.
 #[derive(Clone, Copy)]
 enum Source {
     Arg(usize),
@@ -160,10 +159,10 @@ impl<'a> Builder<'a> {
         })
     }
 
-    /// The tensors, or the node, that an input of the body names: `arg`, `arg:index`,
-    /// `node:output`, `node:output:index` or `^node`.
+    /// Resolves an input of the body to its tensors or node: `arg`, `arg:index`, `node:output`,
+    /// `node:output:index` or `^node`.
     fn sources(&self, input: &str) -> Result<Vec<Source>, String> {
-        let unknown = || format!("`{input}` names nothing of the function");
+        let unknown = || format!("`{input}` is not a node or argument of the function");
         if let Some(name) = input.strip_prefix('^') {
             return match self.index_of.get(name) {
                 Some(&index) => Ok(vec![Source::Control(index)]),
@@ -204,7 +203,7 @@ impl<'a> Builder<'a> {
             .collect())
     }
 
-    /// Inputs of all nodes, data before control; what closes a loop is left out.
+    /// Returns the inputs of all nodes, data before control, without those that close a loop.
     fn all_sources(&self) -> Result<Vec<Vec<Source>>, String> {
         let of_node = |node: &Node<'_>| {
             let mut sources = Vec::new();
@@ -273,7 +272,7 @@ impl<'a> Builder<'a> {
         })
     }
 
-    /// The nodes, producers first, otherwise as they stand.
+    /// Returns the nodes in their order, but with producers first.
     fn order(&self, sources: &[Vec<Source>]) -> Result<Vec<usize>, String> {
         let producer = |source: &Source| match *source {
             Source::Node { index, .. } | Source::Control(index) => Some(index),
@@ -303,7 +302,7 @@ impl<'a> Builder<'a> {
         }
         match n_pending.iter().position(|&n| n > 0) {
             Some(node) => Err(format!(
-                "node `{}` is, or waits for, part of a cycle",
+                "node `{}` is part of a cycle or waits for one",
                 self.nodes[node].node.name
             )),
             None => Ok(order),
@@ -360,7 +359,7 @@ fn output(slot: TypedSlot) -> Output {
     }
 }
 
-/// Attributes of `_Arg` and `_Retval` nodes.
+/// Returns the attributes of `_Arg` and `_Retval` nodes.
 fn end_attrs(slot: TypedSlot, index: usize) -> AttrSet {
     let dtype = AttrValue::Type {
         dtype: slot.dtype,
@@ -393,7 +392,7 @@ fn described<'a>(
     })
 }
 
-/// Attributes of a node of the body, those of the function put in for their names.
+/// Resolves the attributes of a node of the body with those of the function.
 fn substituted(attrs: &AttrSet, of_function: &AttrSet) -> AttrSet {
     AttrSet::new(attrs.iter().map(|(name, value)| {
         let value = substituted_value(value, of_function);

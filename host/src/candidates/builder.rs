@@ -22,11 +22,11 @@ use crate::graph::NodeId;
 use crate::names::DeviceId;
 use crate::names::DeviceName;
 
-/// States for each node where it may run and what it costs there, instead of asking kernels.
+/// Builds candidates from stated devices and costs per node, instead of kernels.
 ///
-/// At first every node may run on every device, at the cost that the cost model computes from its
-/// work. The device types' priorities, then names, give the order of preference. The cost table has
-/// a row per node and a column per device.
+/// By default every node may run on every device, at the cost that the cost model computes from its
+/// work. Devices are preferred by the priority of their type, then by name. The cost table has a
+/// row per node and a column per device.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -95,7 +95,7 @@ pub struct CandidatesBuilder {
 }
 
 impl CandidatesBuilder {
-    /// Every node on every device, with the default cost model.
+    /// Creates a builder that allows every node on every device, with the default cost model.
     pub fn new(graph: &Arc<Graph>, device_set: &Arc<DeviceSet>) -> Self {
         let model = CostModel::default();
         let (mut devices, classes) = device_columns(device_set, &model);
@@ -121,8 +121,7 @@ impl CandidatesBuilder {
         }
     }
 
-    /// The same, with what one execution of a node costs on a device, in ns; +inf = cannot run
-    /// there.
+    /// Sets the cost of one execution of a node on a device, in ns; +inf if it cannot run there.
     ///
     /// # Panics
     /// If there is no such node or device.
@@ -134,10 +133,10 @@ impl CandidatesBuilder {
         self
     }
 
-    /// The same, with the costs of a node on all devices, in ns.
+    /// Sets the costs of a node on all devices, in ns.
     ///
     /// # Panics
-    /// If there is no such node, or not one cost per device.
+    /// If there is no such node, or if there is not exactly one cost per device.
     #[must_use]
     pub fn with_costs_ns(mut self, node: NodeId, costs_ns: &[f64]) -> Self {
         let n_devices = self.device_set.len();
@@ -146,7 +145,7 @@ impl CandidatesBuilder {
         self
     }
 
-    /// The same, with two nodes on one device.
+    /// Colocates two nodes.
     ///
     /// # Panics
     /// If one of them does not exist.
@@ -155,13 +154,13 @@ impl CandidatesBuilder {
         let n_nodes = self.graph.n_nodes();
         assert!(
             a.max(b).index() < n_nodes,
-            "both nodes are of the graph, which has {n_nodes}"
+            "both nodes are in the graph, which has {n_nodes}"
         );
         self.colocated.push((a, b));
         self
     }
 
-    /// The same, with a node fixed to a device.
+    /// Fixes a node to a device.
     ///
     /// # Panics
     /// If there is no such node.
@@ -171,8 +170,8 @@ impl CandidatesBuilder {
         self
     }
 
-    /// The same, with the expected number of executions of a node in one run, finite and not
-    /// negative; 1 unless said.
+    /// Sets the expected number of executions of a node in one run, finite and not negative; 1 by
+    /// default.
     ///
     /// # Panics
     /// If there is no such node.
@@ -185,7 +184,7 @@ impl CandidatesBuilder {
         self
     }
 
-    /// The same, with what transfers from one device to another cost; +inf = nothing can be moved.
+    /// Sets the cost of transfers from one device to another; +inf if nothing can be transferred.
     ///
     /// # Panics
     /// If one of them does not exist.
@@ -193,7 +192,7 @@ impl CandidatesBuilder {
     pub fn with_link(mut self, src: DeviceId, dst: DeviceId, link: LinkProfile) -> Self {
         assert!(
             src.max(dst).index() < self.device_set.len(),
-            "both devices are of the set"
+            "both devices are in the set"
         );
         let exceptions = &mut self.devices.link_exceptions;
         match exceptions.binary_search_by_key(&(src, dst), |&(src, dst, _)| (src, dst)) {
@@ -203,7 +202,7 @@ impl CandidatesBuilder {
         self
     }
 
-    /// The same, with the bytes that plans may use on a device.
+    /// Sets the bytes that plans may use on a device.
     ///
     /// # Panics
     /// If there is no such device.
@@ -214,7 +213,7 @@ impl CandidatesBuilder {
         self
     }
 
-    /// The same, with one memory for these devices; its capacity is the smallest that they state.
+    /// Gives these devices one shared memory, with the smallest capacity that they state.
     ///
     /// # Panics
     /// If one of them does not exist.
@@ -229,7 +228,7 @@ impl CandidatesBuilder {
         self
     }
 
-    /// The same, with one chip for these devices.
+    /// Puts these devices on one chip.
     ///
     /// # Panics
     /// If one of them does not exist.
@@ -244,11 +243,12 @@ impl CandidatesBuilder {
         self
     }
 
-    /// The candidates.
+    /// Builds the candidates.
     ///
     /// # Errors
-    /// [`CandidatesError`]: no devices; a cost, a link or a number of executions that is negative or no number; a node or a
-    /// colocation group that no device may run; a pin to a device that may not run the node.
+    /// [`CandidatesError`] if there are no devices, if a cost, link or number of executions is
+    /// negative or not a number, if no device may run a node or colocation group, or if a node is
+    /// pinned to a device that may not run it.
     pub fn build(self) -> Result<Candidates, CandidatesError> {
         if self.device_set.is_empty() {
             return Err(CandidatesError::NoDevices);
@@ -314,7 +314,7 @@ impl CandidatesBuilder {
         Ok(())
     }
 
-    /// Dense groups, numbered by their first members.
+    /// Returns dense groups, numbered by their first members.
     fn groups(&self) -> Vec<u32> {
         let mut parent: Vec<u32> = (0..to_u32(self.graph.n_nodes())).collect();
         let root = |parent: &mut Vec<u32>, mut node: u32| {
@@ -326,7 +326,7 @@ impl CandidatesBuilder {
         };
         for &(a, b) in &self.colocated {
             let (a, b) = (root(&mut parent, a.0), root(&mut parent, b.0));
-            // The smaller id stays, so that a root comes before its members.
+            // The smaller id becomes the root, so that a root comes before its members.
             parent[a.max(b) as usize] = a.min(b);
         }
         let mut group_of = vec![NONE; parent.len()];
@@ -342,8 +342,8 @@ impl CandidatesBuilder {
         group_of
     }
 
-    /// Per group the devices that all members may use, most preferred first; of a pinned one that
-    /// device alone.
+    /// Returns per group the devices that all members may use, most preferred first; for a pinned
+    /// group only its device.
     fn legal_of_groups(
         &self,
         group_of: &[u32],
@@ -385,7 +385,7 @@ impl CandidatesBuilder {
             let pin = pins[group];
             if pin != NONE {
                 if !legal[group].contains(&pin) {
-                    return Err(self.bad_pin(node, pin, "it, or its group, cannot run there"));
+                    return Err(self.bad_pin(node, pin, "it or its group cannot run there"));
                 }
                 legal[group] = vec![pin];
             }

@@ -13,7 +13,7 @@ use crate::graph::Csr;
 use crate::names::DeviceId;
 use crate::names::DeviceName;
 
-/// What a group asks for.
+/// The request of a group.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Request<'a> {
     pub(super) requested: &'a DeviceName,
@@ -21,7 +21,7 @@ pub(super) struct Request<'a> {
     pub(super) resource: &'a DeviceName,
 }
 
-/// A candidate list, by its number, and whether the request was given up for it.
+/// A candidate list, by its number, and whether the request was dropped for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Choice {
     pub(super) set: u32,
@@ -32,7 +32,7 @@ pub(super) struct Choice {
 #[derive(Debug)]
 pub(super) struct Chooser<'a> {
     devices: &'a DeviceSet,
-    /// Full names as texts, for the order of devices.
+    /// Full names as strings, for the order of devices.
     names: Vec<&'a str>,
     default_device: Option<usize>,
     soft: bool,
@@ -59,15 +59,15 @@ impl<'a> Chooser<'a> {
         }
     }
 
-    /// The list for a group that these types support; `None` if no device is left.
+    /// Chooses the list for a group that these types support; `None` if no device is left.
     pub(super) fn choose(
         &mut self,
         supported: &SupportedTypes,
         request: Request<'_>,
         types: &TypeTable,
     ) -> Option<Choice> {
-        // What is assigned stays, also where soft placement has left what a resource asks for
-        // beside it.
+        // An assigned device stays, even if soft placement has kept the conflicting request of a
+        // resource.
         let wanted = match request.assigned.has_details() {
             true => request.assigned,
             false => request.requested,
@@ -102,7 +102,7 @@ impl<'a> Chooser<'a> {
         Some(Choice { set, softened })
     }
 
-    /// The number of a list.
+    /// Returns the number of a list.
     pub(super) fn intern(&mut self, devices: Vec<u32>) -> u32 {
         if let Some(&id) = self.ids.get(&devices) {
             return id;

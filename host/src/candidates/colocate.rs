@@ -1,4 +1,4 @@
-//! What must share a device in a graph, or in the body of a function that it calls (TensorFlow
+//! Colocation in a graph, or in the body of a function that it calls (TensorFlow
 //! `ColocationGraph::Initialize`).
 
 use std::ops::ControlFlow;
@@ -18,11 +18,11 @@ use crate::graph::NONE;
 use crate::graph::NodeId;
 use crate::names::DeviceName;
 
-/// Supported types and colocation groups of a graph. Resource edges join before what users ask for,
-/// so the order counts.
+/// Computes supported types and colocation groups of a graph. Resource edges join before requests
+/// of users, so the order matters.
 ///
 /// # Errors
-/// [`CandidatesError`] for a node without a kernel, and for nodes that must share a device and
+/// [`CandidatesError`] for a node without a kernel, and for nodes that must share a device but
 /// cannot.
 pub(super) fn colocation_groups<'g>(
     facts: &Facts<'g>,
@@ -45,20 +45,20 @@ pub(super) fn colocation_groups<'g>(
         n_ties += 1;
         match groups.join_tie(&tie, &mut supports) {
             Ok(()) => ControlFlow::Continue(()),
-            Err(clash) => ControlFlow::Break(clash),
+            Err(conflict) => ControlFlow::Break(conflict),
         }
     })?;
-    if let ControlFlow::Break(clash) = joined {
-        let node = clash.first;
+    if let ControlFlow::Break(conflict) = joined {
+        let node = conflict.first;
         let explainer = Explainer::new(facts, options, pinned, &supports, inspector, Some(n_ties));
-        let refusal = explainer.ok().and_then(|mut them| them.refusal(node));
-        return Err(facts.conflict(clash).with_refusal(refusal));
+        let found = explainer.ok().and_then(|mut them| them.conflict(node));
+        return Err(facts.cannot_colocate(conflict).with_conflict(found));
     }
     groups.drop_xla(&mut supports);
     Ok((supports, groups))
 }
 
-/// Requested devices, parsed and inside the device scope; by requested id.
+/// Parses requested devices and merges them with the device scope; by requested id.
 pub(super) fn parse_requests(
     graph: &Graph,
     scope: &DeviceName,
@@ -86,15 +86,15 @@ pub(super) fn parse_requests(
         .collect()
 }
 
-/// The task that is "here", for ops whose kernels are presumed to be elsewhere.
+/// Returns the local task; ops without kernels are presumed to have them in other tasks.
 fn local_name(devices: &DeviceSet, options: &PlacementOptions) -> Option<DeviceName> {
     let local = devices.client_device().or(options.default_local_device)?;
     Some(devices.get(local)?.name().clone())
 }
 
-/// Checks that every node has a kernel somewhere, and there where it is pinned. One without is
-/// presumed to have it in another task if it asks for a device there: then its types are the one it
-/// asks for, or all. Goes on as long as `report` does.
+/// Checks that every node has a kernel on some device, and on its pinned device. A node without one
+/// is presumed to have it in another task if it requests a device there; its types are then the
+/// requested one, or all. Continues as long as `report` returns `Ok`.
 pub(super) fn check_kernels(
     facts: &Facts<'_>,
     pinned: Option<&[u32]>,
@@ -141,8 +141,7 @@ pub(super) fn check_kernels(
     Ok(())
 }
 
-/// Whether a node without a kernel may have it in another task. Notes the types that its request
-/// stands for.
+/// Whether a node without a kernel may have it in another task. Records the types of its request.
 fn presume_elsewhere(
     facts: &Facts<'_>,
     node: NodeId,

@@ -1,4 +1,4 @@
-//! The columns that a policy may ask for.
+//! The columns that policies can read.
 
 use std::sync::Arc;
 
@@ -13,31 +13,31 @@ use crate::names::DeviceId;
 pub struct PlacementHint(pub u8);
 
 impl PlacementHint {
-    /// No data inputs (control inputs do not count) and one output that is no reference: decided
-    /// after all others.
+    /// A generator: no data inputs (control inputs do not count) and one output that is not a
+    /// reference. Placed after all others.
     pub const GENERATOR: u8 = 1;
-    /// `Shape`, `Size`, `Rank`: follows the producer of its input.
+    /// A metadata op (`Shape`, `Size`, `Rank`), which follows the producer of its input.
     pub const METADATA: u8 = 2;
     /// The op keeps state.
     pub const STATEFUL: u8 = 4;
-    /// Calls a function.
+    /// The node calls a function.
     pub const FUNCTION_CALL: u8 = 8;
-    /// The node's request was softened.
+    /// Soft placement dropped a part of the node's request.
     pub const SOFTENED: u8 = 16;
-    /// An `Identity` or `RefIdentity` that asks for no device, is pinned to none, and has one edge
-    /// in and one out, between nodes whose requests are the same text: follows its producer
-    /// (TensorFlow 2.21 `MatchIdentityOperation`).
+    /// A matching identity, which follows its producer (TensorFlow 2.21 `MatchIdentityOperation`):
+    /// an `Identity` or `RefIdentity` without request and pin, with one edge in and one out,
+    /// between nodes with equal requests.
     pub const MATCHING_IDENTITY: u8 = 32;
 }
 
-/// What placement knows of the nodes, beyond the graph. One entry per node unless said otherwise.
+/// Columns of nodes, in addition to the graph. One entry per node unless noted otherwise.
 #[derive(Debug, Clone, Default)]
 pub struct NodeColumns {
     /// Row of [`Self::sets`].
     pub candidate_set: Vec<u32>,
     /// The distinct candidate sets: device ids, most preferred first; never empty.
     pub sets: Csr,
-    /// Colocation group, dense; a node alone has one of its own.
+    /// Colocation group, numbered densely; a single node has a group of its own.
     pub group: Vec<u32>,
     /// Number of groups.
     pub n_groups: u32,
@@ -46,28 +46,28 @@ pub struct NodeColumns {
     pub pinned: Vec<u32>,
     /// [`PlacementHint`] bits.
     pub placement_hints: Vec<u8>,
-    /// For metadata ops and matching identities the producer of the first input, else
+    /// The producer of the first input of metadata ops and matching identities, else
     /// [`crate::graph::NONE`].
     pub follow: Vec<u32>,
-    /// Expected executions in one run, finite and not negative; empty = 1 for all.
+    /// Expected executions in one run, finite and not negative; empty means 1 for all.
     pub executions: Vec<f64>,
-    /// The user's wish, larger first; empty = 0 for all.
+    /// Priority set by the user, larger first; empty means 0 for all.
     pub user_priority: Vec<i32>,
-    /// Loop frame, or [`crate::graph::NONE`]; empty = none for all.
+    /// Loop frame, or [`crate::graph::NONE`]; empty means none for all.
     pub frame: Vec<u32>,
-    /// The graph's edge kinds with [`crate::graph::EdgeKind::HOST_MEMORY`] added, as if each
-    /// consumer went to its most preferred device; per edge. Strings and resources are in host
-    /// memory wherever they go.
+    /// Per edge the graph's edge kind, with [`crate::graph::EdgeKind::HOST_MEMORY`] as if each
+    /// consumer were on its most preferred device. Strings and resources are in host memory on
+    /// every device.
     pub edge_kinds: Vec<u8>,
     /// Row of [`Self::costs`].
     pub cost_row: Vec<u32>,
     /// Cost of one execution in ns, rows x cost classes, row-major; +inf = cannot run there.
     pub costs: Vec<f64>,
-    /// Measurements behind each entry of [`Self::costs`]; empty = estimated, all of them.
+    /// Number of measurements behind each entry of [`Self::costs`]; empty if all are estimates.
     pub cost_samples: Vec<u32>,
 }
 
-/// What placement knows of the devices. One entry per device unless said otherwise.
+/// Columns of devices. One entry per device unless noted otherwise.
 #[derive(Debug, Clone, Default)]
 pub struct DeviceColumns {
     /// Column of the cost table.
@@ -78,8 +78,8 @@ pub struct DeviceColumns {
     pub link_domain: Vec<u32>,
     /// Number of link domains.
     pub n_link_domains: u32,
-    /// Link domain x link domain, row-major. The diagonal is what two different devices of one
-    /// domain pay.
+    /// Link domain x link domain, row-major. The diagonal is the link between two different
+    /// devices of one domain.
     pub links: Vec<LinkProfile>,
     /// Pairs that differ from their domains' link: (source, destination, link), sorted.
     pub link_exceptions: Vec<(DeviceId, DeviceId, LinkProfile)>,
@@ -89,11 +89,11 @@ pub struct DeviceColumns {
     pub memory_domain: Vec<u32>,
     /// Bytes that plans may use.
     pub memory_capacity_bytes: Vec<u64>,
-    /// Of these, free now.
+    /// The part of these bytes that is free now.
     pub memory_free_bytes: Vec<u64>,
-    /// 0.0 idle .. 1.0 saturated.
+    /// Load, from 0.0 (idle) to 1.0 (saturated).
     pub load: Vec<f64>,
-    /// Whether rates were measured.
+    /// Whether its rates were measured.
     pub is_calibrated: Vec<bool>,
     /// Compute queues.
     pub queues: Vec<u32>,
@@ -101,9 +101,8 @@ pub struct DeviceColumns {
     pub type_preference: Vec<i32>,
 }
 
-/// All that a policy may know about one placement. Made by [`crate::candidates`], immutable; shared
-/// by the policy's sandbox, its native twin and the check, which therefore see the same. Cloning
-/// shares.
+/// Everything that a policy can see of one placement. Immutable; the policy's sandbox, its native
+/// build and the check share it and therefore see the same. Clones share their contents.
 #[derive(Debug, Clone)]
 pub struct Candidates {
     graph: Arc<Graph>,
@@ -111,9 +110,9 @@ pub struct Candidates {
     nodes: Arc<NodeColumns>,
     devices: Arc<DeviceColumns>,
     options: Arc<[(String, String)]>,
-    /// The candidate sets as bits, `words_per_set` words each.
+    /// The candidate sets as bits, `u64s_per_set` u64 elements each.
     legal: Arc<[u64]>,
-    words_per_set: usize,
+    u64s_per_set: usize,
     host_memory: Arc<HostMemory>,
     origin: Arc<Origin>,
     kernels: Option<Arc<KernelRegistry>>,
@@ -128,11 +127,11 @@ impl Candidates {
         options: Vec<(String, String)>,
         host_memory: Arc<HostMemory>,
     ) -> Self {
-        let words_per_set = devices.cost_class.len().div_ceil(64);
-        let mut legal = vec![0u64; nodes.sets.n_rows() * words_per_set];
+        let u64s_per_set = devices.cost_class.len().div_ceil(64);
+        let mut legal = vec![0u64; nodes.sets.n_rows() * u64s_per_set];
         for set in 0..nodes.sets.n_rows() {
             for &device in nodes.sets.row(set) {
-                legal[set * words_per_set + device as usize / 64] |= 1 << (device % 64);
+                legal[set * u64s_per_set + device as usize / 64] |= 1 << (device % 64);
             }
         }
         Self {
@@ -142,27 +141,27 @@ impl Candidates {
             devices: Arc::new(devices),
             options: options.into(),
             legal: legal.into(),
-            words_per_set,
+            u64s_per_set,
             host_memory,
             origin: Arc::new(Origin::Stated),
             kernels: None,
         }
     }
 
-    /// The same, for a graph that is executed with these kernels: devices may compute several nodes
-    /// with one, and what a run holds depends on that.
+    /// Sets the kernels that execute the graph. Devices may fuse several nodes into one kernel,
+    /// which changes the memory of a run.
     #[must_use]
     pub fn with_kernels(mut self, kernels: Arc<KernelRegistry>) -> Self {
         self.kernels = Some(kernels);
         self
     }
 
-    /// The kernels that execute the graph, where it is executed by this library.
+    /// Returns the kernels that execute the graph, if this library executes it.
     pub(crate) fn kernels(&self) -> Option<&Arc<KernelRegistry>> {
         self.kernels.as_ref()
     }
 
-    /// Runs that memory must suffice for at one time; at least 1.
+    /// Returns the number of concurrent runs for which memory must suffice; at least 1.
     pub(crate) fn n_concurrent_runs(&self) -> u64 {
         let n_runs = match &*self.origin {
             Origin::Enumerated { options, .. } => options.n_concurrent_runs,
@@ -171,18 +170,18 @@ impl Candidates {
         (n_runs as u64).max(1)
     }
 
-    /// The same, not stated by an app but made so.
+    /// Sets the inputs of [`super::enumerate`], for candidates that an app has not stated itself.
     pub(super) fn with_origin(mut self, origin: Origin) -> Self {
         self.origin = Arc::new(origin);
         self
     }
 
-    /// What they were made from, beside graph and devices.
+    /// Returns the inputs other than graph and devices.
     pub(crate) fn origin(&self) -> &Origin {
         &self.origin
     }
 
-    /// The same, of other columns for the nodes.
+    /// Replaces the columns of nodes.
     pub(super) fn with_nodes(&self, nodes: NodeColumns) -> Self {
         let made = Self::new(
             Arc::clone(&self.graph),
@@ -199,7 +198,7 @@ impl Candidates {
         }
     }
 
-    /// Host-memory arguments of nodes on any device.
+    /// Returns the host-memory arguments of nodes on any device.
     pub(crate) fn host_memory(&self) -> &HostMemory {
         &self.host_memory
     }
@@ -210,49 +209,49 @@ impl Candidates {
     /// If there is no such node.
     pub fn is_legal(&self, node: NodeId, device: u32) -> bool {
         let set = self.nodes.candidate_set[node.index()] as usize;
-        let word = device as usize / 64;
-        word < self.words_per_set
-            && self.legal[set * self.words_per_set + word] >> (device % 64) & 1 != 0
+        let element = device as usize / 64;
+        element < self.u64s_per_set
+            && self.legal[set * self.u64s_per_set + element] >> (device % 64) & 1 != 0
     }
 
-    /// The graph.
+    /// Returns the graph.
     pub fn graph(&self) -> &Arc<Graph> {
         &self.graph
     }
 
-    /// The devices.
+    /// Returns the devices.
     pub fn device_set(&self) -> &Arc<DeviceSet> {
         &self.device_set
     }
 
-    /// Number of devices.
+    /// Returns the number of devices.
     pub fn n_devices(&self) -> usize {
         self.devices.cost_class.len()
     }
 
-    /// Columns of nodes.
+    /// Returns the columns of nodes.
     pub fn nodes(&self) -> &NodeColumns {
         &self.nodes
     }
 
-    /// Columns of devices.
+    /// Returns the columns of devices.
     pub fn devices(&self) -> &DeviceColumns {
         &self.devices
     }
 
-    /// Open-ended facts: `allow-soft-placement`, `graph-name`.
+    /// Returns open-ended properties: `allow-soft-placement`, `graph-name`.
     pub fn options(&self) -> &[(String, String)] {
         &self.options
     }
 
-    /// Legal devices of a node, most preferred first.
+    /// Returns the legal devices of a node, most preferred first.
     pub fn of_node(&self, node: NodeId) -> &[u32] {
         self.nodes
             .sets
             .row(self.nodes.candidate_set[node.index()] as usize)
     }
 
-    /// Cost of one execution of a node on a device, in ns; +inf = cannot run there.
+    /// Returns the cost of one execution of a node on a device, in ns; +inf if it cannot run there.
     ///
     /// # Panics
     /// If there is no such node or device.
@@ -262,8 +261,8 @@ impl Candidates {
         self.nodes.costs[row * self.devices.n_cost_classes as usize + class]
     }
 
-    /// Cost of all expected executions of a node in one run on a device, in ns. Nothing is executed
-    /// for free, also where it could not run at all; never NaN.
+    /// Returns the cost of all expected executions of a node in one run on a device, in ns. 0 if
+    /// the node is not executed, even on a device that cannot run it; never NaN.
     ///
     /// # Panics
     /// If there is no such node or device.
@@ -276,7 +275,7 @@ impl Candidates {
         }
     }
 
-    /// The link between two devices; free within one device.
+    /// Returns the link between two devices. It costs nothing within one device.
     ///
     /// # Panics
     /// If there is no such device.
@@ -298,7 +297,7 @@ impl Candidates {
         columns.links[domain(src) * columns.n_link_domains as usize + domain(dst)]
     }
 
-    /// Full name of a device, for messages.
+    /// Returns the full name of a device, for messages.
     pub fn device_name(&self, device: u32) -> &str {
         self.device_set
             .get(DeviceId(device))

@@ -6,13 +6,12 @@ use crate::candidates::support::to_u32;
 use crate::cost::CostClass;
 use crate::cost::CostModel;
 
-/// Rows of nodes with equal work, found again through a direct-mapped cache. An exact table would
-/// cost a miss of the processor's cache per node; here a row is written twice now and then, which
-/// nobody notices.
+/// Rows of nodes with equal work, found through a direct-mapped cache. An exact table would cost a
+/// cache miss per node; this one sometimes writes a row twice, which has no effect.
 pub(super) struct CostRows {
     model: CostModel,
     classes: Vec<CostClass>,
-    /// Number of each class's device type.
+    /// Number of the device type of each class.
     type_of_class: Vec<u32>,
     cache: Vec<Slot>,
     pub(super) costs: Vec<f64>,
@@ -55,7 +54,7 @@ impl CostRows {
         }
     }
 
-    /// The row of this work, for nodes with kernels for these types: +inf for the others.
+    /// Returns the row of this work, for nodes with kernels for these types; other types cost +inf.
     pub(super) fn row(
         &mut self,
         flops: f64,

@@ -1,4 +1,4 @@
-//! Columns of devices, from a device set.
+//! Computes the columns of devices from a device set.
 
 use crate::candidates::columns::DeviceColumns;
 use crate::candidates::error::CandidatesError;
@@ -11,10 +11,9 @@ use crate::device::DeviceSet;
 use crate::device::LinkProfile;
 use crate::names::DeviceId;
 
-/// The columns, and the classes that the cost table's columns stand for. Devices share a chip where
-/// they name the same one (CPU devices that share one pool state their part of its rates instead);
-/// each is taken to have a memory of its own; devices that move tensors at equal cost share a link
-/// domain.
+/// Returns the columns of devices, and the cost classes of the cost table's columns. Devices share
+/// a chip if they name the same one (CPU devices that share a pool state their part of its rates
+/// instead). Each device has its own memory. Devices with equal transfer costs share a link domain.
 pub(super) fn device_columns(
     devices: &DeviceSet,
     model: &CostModel,
@@ -75,8 +74,8 @@ pub(super) fn device_columns(
     (columns, classes.classes)
 }
 
-/// Refuses links that are no durations, whether a device stated them or an app: every estimate
-/// would be nonsense.
+/// Rejects links with invalid costs, whether a device or an app stated them, since they would make
+/// every estimate meaningless.
 pub(super) fn check_links(
     columns: &DeviceColumns,
     devices: &DeviceSet,

@@ -1,18 +1,18 @@
-//! All that keeps a graph from being placed, at once: [`super::enumerate`] stops at the first.
+//! All conflicts of a graph at once; [`super::enumerate`] stops at the first.
 
 use std::sync::Arc;
 
 use serde::Serialize;
 
 use crate::candidates::colocate::check_kernels;
+use crate::candidates::conflict::Conflict;
+use crate::candidates::conflict::Constraint;
+use crate::candidates::conflict::Suggestion;
 use crate::candidates::enumerate::Asked;
 use crate::candidates::error::CandidatesError;
 use crate::candidates::explain::Explainer;
 use crate::candidates::inspect::Inspector;
 use crate::candidates::options::PlacementOptions;
-use crate::candidates::refusal::Constraint;
-use crate::candidates::refusal::Refusal;
-use crate::candidates::refusal::Suggestion;
 use crate::candidates::report::Facts;
 use crate::candidates::support::Supports;
 use crate::candidates::support::runs_anywhere;
@@ -23,22 +23,22 @@ use crate::graph::Graph;
 use crate::graph::NodeId;
 use crate::ops::OpRegistry;
 
-/// The clashes of a graph: all nodes that nothing has a kernel for, then the sets of constraints
-/// that no device meets, each without what mends an earlier one; of nodes that are tied together
-/// the first 16. Empty where [`super::enumerate`] succeeds.
+/// Returns the conflicts of a graph: first all nodes without a kernel, then the sets of constraints
+/// that no device meets. Each set is found without the constraint whose removal resolves an earlier
+/// one. Of nodes that are tied together, the first 16 conflicts are listed. Empty if
+/// [`super::enumerate`] succeeds.
 ///
-/// The search is bounded by work, some seconds: what it does not get to is missing, and may be all
-/// of it.
+/// The search is bounded to some seconds of work; conflicts that it does not reach are missing.
 ///
 /// # Errors
-/// [`CandidatesError`] for what is no clash: no devices, a malformed request, a pin or default
-/// device that does not exist, a call that cannot be looked into.
-pub fn refusals(
+/// [`CandidatesError`] for other problems: no devices, a malformed request, a pin or default device
+/// that does not exist, a call that cannot be inspected.
+pub fn conflicts(
     graph: &Arc<Graph>,
     device_set: &Arc<DeviceSet>,
     kernels: &KernelRegistry,
     options: &PlacementOptions,
-) -> Result<Vec<Refusal>, CandidatesError> {
+) -> Result<Vec<Conflict>, CandidatesError> {
     let asked = Asked::of(graph, device_set, options)?;
     let facts = asked.facts(graph, device_set, kernels, options);
     let pinned = asked.pinned.as_deref();
@@ -51,31 +51,45 @@ pub fn refusals(
     let (mut found, mut culprits) = (Vec::new(), Vec::new());
     check_kernels(&facts, pinned, options, &mut supports, |node, error| {
         match error {
-            // That its device has no kernel is a clash of two constraints.
+            // A pin to a device without a kernel is a conflict of two constraints.
             CandidatesError::PinNotLegal { .. } | CandidatesError::AssignedDevice { .. }
                 if has_kernel(node) =>
             {
                 culprits.push(node.0);
             }
-            error => found.push(without_kernel(&facts, node, &error)),
+            error => merge(&mut found, without_kernel(&facts, node, &error)),
         }
         Ok(())
     })?;
-    // What nothing has a kernel for is reported; from here on it may be anywhere.
+    // Nodes without a kernel are reported. From here on they may be on any device.
     supports.lift_missing(facts.types);
     let mut inspector = Inspector::new(graph, options);
     let explainer = Explainer::new(&facts, options, pinned, &supports, &mut inspector, None);
-    found.extend(explainer?.refusals(culprits));
+    found.extend(explainer?.conflicts(culprits));
     Ok(found)
 }
 
-fn without_kernel(facts: &Facts<'_>, node: NodeId, error: &CandidatesError) -> Refusal {
+/// Adds a conflict of one node, or its node to a conflict of the same cause and suggestions.
+fn merge(found: &mut Vec<Conflict>, of_node: Conflict) {
+    for known in found.iter_mut() {
+        if let ([known_constraint], [constraint]) =
+            (&mut known.constraints[..], &of_node.constraints[..])
+            && known.suggestions == of_node.suggestions
+            && known_constraint.add_nodes(constraint)
+        {
+            return;
+        }
+    }
+    found.push(of_node);
+}
+
+fn without_kernel(facts: &Facts<'_>, node: NodeId, error: &CandidatesError) -> Conflict {
     let (name, op) = (facts.graph.node_name(node), facts.graph.op(node));
     let request = &facts.requests[facts.graph.requested_ids()[node.index()] as usize];
     let known = |device_type: &str| facts.types.names.iter().any(|name| name == device_type);
     let constraint = match error {
         CandidatesError::NodeDef { source, .. } => {
-            return Refusal {
+            return Conflict {
                 constraints: vec![Constraint::Definition {
                     node: name.to_owned(),
                     op: op.to_owned(),
@@ -85,20 +99,21 @@ fn without_kernel(facts: &Facts<'_>, node: NodeId, error: &CandidatesError) -> R
             };
         }
         CandidatesError::NoSuchDevice { request, .. } => Constraint::Request {
-            node: name.to_owned(),
+            nodes: vec![name.to_owned()],
             request: request.clone(),
             devices: Vec::new(),
+            available: facts.device_names(),
         },
         _ => Constraint::Kernels {
-            node: name.to_owned(),
+            nodes: vec![name.to_owned()],
             op: op.to_owned(),
             device_types: Vec::new(),
         },
     };
-    // The first device is a CPU, which is what kernels are written for first.
+    // The first device is a CPU, for which kernels are usually written first.
     let first = facts.types.of_device[0] as usize;
     let wanted = request.device_type.as_deref().filter(|name| known(name));
-    Refusal {
+    Conflict {
         constraints: vec![constraint],
         suggestions: vec![Suggestion::Kernel {
             op: op.to_owned(),
@@ -107,29 +122,29 @@ fn without_kernel(facts: &Facts<'_>, node: NodeId, error: &CandidatesError) -> R
     }
 }
 
-/// A node that no device of the set has a kernel for.
+/// A node without a kernel on any device of the set.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct UnsupportedNode {
-    /// The function whose body it is in; `None` = the graph itself.
+    /// The function whose body contains it; `None` for the graph itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub function: Option<String>,
     /// The node.
     pub node: String,
     /// Its op.
     pub op: String,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
-/// Every node that no device of the set can execute, in node order, those of function bodies last.
-/// Kernels are made, and dropped: one that refuses a node's attributes says so here already.
-/// Placement lets an op that nobody defines, such as a function's name, be anywhere, as TensorFlow
-/// does; here it is listed. In a function body, whose element types depend on the call, ops alone
-/// are looked at. `ops` fills in what nodes leave out, in a graph that has not been checked before.
+/// Returns every node that no device of the set can execute, in node order, with those of function
+/// bodies last. Kernels are created and dropped, so kernels that reject a node's attributes are
+/// found, too. As in TensorFlow, placement allows an undefined op, such as a function's name, on
+/// any device; here it is listed. In function bodies, whose dtypes depend on the call, only ops are
+/// checked. `ops` supplies default attributes in a graph that has not been checked.
 ///
 /// # Errors
-/// As [`refusals`].
+/// As [`conflicts`].
 pub fn unsupported_nodes(
     graph: &Arc<Graph>,
     device_set: &Arc<DeviceSet>,
@@ -151,7 +166,7 @@ pub fn unsupported_nodes(
         let reason = reason.or_else(|| {
             let is_function = graph.find_function(op).is_some();
             runs_anywhere(&facts, op).then(|| match is_function {
-                true => "it calls a function by its name, which is not executed".to_owned(),
+                true => "calling a function by its name is not supported".to_owned(),
                 false => "the op is not defined".to_owned(),
             })
         });
@@ -180,8 +195,8 @@ pub fn unsupported_nodes(
     Ok(found)
 }
 
-/// Why a kernel refuses a node, if those of all device types that have one do. Constants and what
-/// is fed need none.
+/// Returns why a kernel rejects a node, if the kernels of all its device types do. Constants and
+/// placeholders need no kernel.
 fn refused_by_all(
     facts: &Facts<'_>,
     ops: Option<&OpRegistry>,
@@ -197,7 +212,7 @@ fn refused_by_all(
     for &(number, _) in supported {
         let mut of_type = facts.devices.iter().zip(&facts.types.of_device);
         let device = of_type.find(|&(_, &device_type)| device_type == number);
-        // A device that executes nothing itself may have any kernel.
+        // A device that executes nothing in this process may have any kernel.
         let device = device.and_then(|((_, device), _)| device.as_kernel_device())?;
         match create_kernel(facts.kernels, ops, facts.graph, node, device) {
             Ok(_) => return None,
@@ -209,7 +224,7 @@ fn refused_by_all(
     first_error
 }
 
-/// In one line, without what the row says already.
+/// Formats an error as one line, without the node and op of the row.
 fn reason(error: &CandidatesError) -> String {
     match error {
         CandidatesError::NoKernel {

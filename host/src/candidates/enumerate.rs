@@ -1,4 +1,4 @@
-//! Graph and devices to candidates.
+//! Computes candidates from a graph and devices.
 
 use std::sync::Arc;
 
@@ -36,17 +36,17 @@ use crate::graph::NodeId;
 use crate::names::DeviceId;
 use crate::names::DeviceName;
 
-/// Lists for each node the devices that may run it, most preferred first, with what it costs there.
+/// Enumerates for each node the devices that may run it, most preferred first, and its costs there.
 ///
 /// The rules are TensorFlow's: kernels by device type and priority, requested devices, colocation
-/// by `_class` and by reference and resource edges (through function calls too, where ops are
+/// by `_class` and by reference and resource edges (also through function calls if ops are
 /// defined), soft placement, XLA types only on request. Item 0 of a node's set is the device that
-/// TensorFlow's placer takes where no hint applies. Runs once per placement; the work is per class
-/// of nodes, per distinct request and per group, with a few table look-ups per node.
+/// TensorFlow's placer chooses if no hint applies. Runs once per placement. Takes time per class of
+/// nodes, distinct request and group, plus a few table look-ups per node.
 ///
 /// # Errors
 /// [`CandidatesError`] for the first node, in node order, that no device may run (generators last),
-/// and for devices whose links are no durations.
+/// and for devices with invalid links.
 pub fn enumerate(
     graph: &Arc<Graph>,
     device_set: &Arc<DeviceSet>,
@@ -69,9 +69,9 @@ pub fn enumerate(
         Err(node) => {
             let explainer =
                 Explainer::new(&facts, options, pinned, &supports, &mut inspector, None);
-            let refusal = explainer.ok().and_then(|mut them| them.refusal(node.0));
+            let conflict = explainer.ok().and_then(|mut them| them.conflict(node.0));
             let error = facts.no_candidate(node, &mut groups, &supports);
-            return Err(error.with_refusal(refusal));
+            return Err(error.with_conflict(conflict));
         }
     };
     nodes.pinned = pinned.map_or_else(|| vec![NONE; graph.n_nodes()], <[u32]>::to_vec);
@@ -119,13 +119,13 @@ pub fn enumerate(
     Ok(found.with_origin(Origin::enumerated(graph, kernels, options)))
 }
 
-/// What is asked of placement, parsed and checked as far as it stands for itself.
+/// The requests and options of a placement, parsed and checked individually.
 #[derive(Debug)]
 pub(super) struct Asked {
     types: TypeTable,
-    /// By requested id.
+    /// Parsed requests, by requested id.
     requests: Vec<DeviceName>,
-    /// Device per node, [`NONE`] where not pinned; `None` without pins.
+    /// Device per node, [`NONE`] if it is not pinned; `None` without pins.
     pub(super) pinned: Option<Vec<u32>>,
 }
 
@@ -171,7 +171,7 @@ impl Asked {
     }
 }
 
-/// Device per node, [`NONE`] where not pinned; `None` without pins.
+/// Returns the device per node, [`NONE`] if it is not pinned; `None` without pins.
 fn pins(
     graph: &Graph,
     devices: &DeviceSet,
@@ -218,7 +218,7 @@ fn pins(
     Ok(Some(pinned))
 }
 
-/// The device that an assigned name is the full name of.
+/// Finds the device of an assigned full name.
 fn assigned_device(
     graph: &Graph,
     devices: &DeviceSet,
@@ -245,8 +245,8 @@ fn assigned_device(
     })
 }
 
-/// What was found for a group, by the number of its state, or for nodes that are alone, by kind of
-/// support and request.
+/// Results per group, by the number of its state, or per kind of support and request for single
+/// nodes.
 #[derive(Clone, Copy)]
 enum Entry {
     Unknown,
@@ -260,8 +260,8 @@ impl Entry {
     }
 }
 
-/// Candidate set, group and whether the request was softened, for every node; or the first node
-/// without a candidate, generators last.
+/// Chooses candidate set and group of every node, and whether its request was softened. Fails with
+/// the first node without a candidate, generators last.
 fn choose_all(
     facts: &Facts<'_>,
     mut chooser: Chooser<'_>,
@@ -301,7 +301,7 @@ fn choose_all(
                 columns.n_groups += 1;
             }
             columns.group.push(*group);
-            // Nothing is assigned where nothing is pinned.
+            // Without pins no node is assigned.
             if let Some(pinned) = pinned {
                 let is_assigned = pinned[node.index()] != NONE;
                 if overrides.contradicts(root, state, is_assigned, is_generator(graph, node)) {
@@ -337,8 +337,8 @@ fn choose_all(
                     columns.placement_hints[node.index()] |= PlacementHint::SOFTENED;
                 }
             }
-            // What is assigned is not asked again: the first member that is yet to be placed says
-            // what is wrong.
+            // Assigned nodes are not checked again: the first member that is not yet placed reports
+            // the error.
             None if pin != NONE => {
                 columns.candidate_set.push(chooser.intern(vec![pin]));
             }
@@ -373,8 +373,8 @@ fn choose_single(
     let request = Request {
         requested,
         assigned: &none,
-        // A request on a generator of resources is harder to soften than others, but in the end
-        // both give way.
+        // A request on a generator of resources is softened later than others, but in the end both
+        // are dropped.
         resource: &none,
     };
     Entry::of(chooser.choose(&supports.sets[support as usize], request, facts.types))

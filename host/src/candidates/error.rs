@@ -1,25 +1,26 @@
-//! Why some node has no device.
+//! The reasons for which a node has no device.
 
-use crate::candidates::refusal::Refusal;
+use crate::candidates::conflict::Conflict;
 use crate::device::KernelLookupError;
 use crate::device::StatusCode;
 use crate::graph::GraphError;
 use crate::names::NameError;
 use crate::ops::NodeDefError;
 
-/// Why candidates cannot be listed. Each names the node, what it asked for, and what there is.
+/// Why candidates cannot be enumerated. Each error names the node, its request, and the available
+/// alternatives.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CandidatesError {
     /// The device set is empty.
-    #[error("No devices are registered; create at least a CPU device")]
+    #[error("no devices are registered; create at least a CPU device")]
     NoDevices,
-    /// A request is no device name.
+    /// A request is not a device name.
     #[error("node `{node}`: malformed device specification: {source}")]
     MalformedRequest {
         /// The node.
         node: String,
-        /// The text, and what was expected.
+        /// The name, and the expected form.
         r#source: NameError,
     },
     /// No device type of the set has a kernel for the node.
@@ -36,12 +37,12 @@ pub enum CandidatesError {
         dtypes: String,
         /// Device types of the set.
         device_types: String,
-        /// Whether kernels of these types were found that do not take the node's attributes.
+        /// Whether kernels of these types exist that do not accept the node's attributes.
         has_mismatch: bool,
-        /// The op's registrations, as [`crate::device::KernelRegistry::listing`] gives them.
+        /// The op's registrations ([`crate::device::KernelRegistry::listing`]).
         registered: Box<str>,
     },
-    /// A node that nothing has a kernel for contradicts the definition of its op.
+    /// A node without a kernel contradicts the definition of its op.
     #[error("node `{node}` ({op}): {source}")]
     NodeDef {
         /// The node.
@@ -51,121 +52,120 @@ pub enum CandidatesError {
         /// The contradiction.
         r#source: Box<NodeDefError>,
     },
-    /// The kernel registry has no single answer for the node.
+    /// The kernel registry has no unique kernel for the node.
     #[error("node `{node}`: {source}")]
     KernelLookup {
         /// The node.
         node: String,
-        /// The registry's answer.
+        /// The error of the registry.
         r#source: Box<KernelLookupError>,
     },
-    /// No device of the set bears the requested name.
+    /// No device of the set matches the request.
     #[error(
         "cannot assign a device for operation {node}: {{{{node {node}}}}} was explicitly assigned to `{request}`, but available devices are [{available}]{}{}",
         gpu_remedy(request),
-        clash_text(refusal)
+        conflict_text(conflict)
     )]
     NoSuchDevice {
         /// The node.
         node: String,
-        /// What it asked for, the device scope merged in.
+        /// Its request, merged with the device scope.
         request: String,
         /// All devices, sorted.
         available: String,
-        /// What clashes, where that is known.
-        refusal: Option<Box<Refusal>>,
+        /// The conflict, if known.
+        conflict: Option<Box<Conflict>>,
     },
-    /// The requested device exists, but has no kernel for the node, or for its colocation group.
+    /// The requested device exists, but has no kernel for the node or its colocation group.
     #[error(
         "cannot assign a device for operation {node}: no kernel for op `{op}` on the requested device `{request}`; device types with a kernel for it and its colocation group: [{supported}]; allow soft placement to use another device; registered:{registered}{}",
-        clash_text(refusal)
+        conflict_text(conflict)
     )]
     NoKernelForRequest {
         /// The node.
         node: String,
         /// Its op.
         op: String,
-        /// What it asked for.
+        /// Its request.
         request: String,
         /// Device types that support all of the group.
         supported: Box<str>,
         /// The op's registrations.
         registered: Box<str>,
-        /// What clashes, where that is known.
-        refusal: Option<Box<Refusal>>,
+        /// The conflict, if known.
+        conflict: Option<Box<Conflict>>,
     },
     /// The colocation group needs a device that does not exist or has no kernel.
     #[error(
-        "cannot assign a device for operation {node}: Could not satisfy explicit device specification `{request}`, because the node is colocated with a group that requires the incompatible device `{group_request}`; devices are [{devices}]; colocation group: {group}{}",
-        clash_text(refusal)
+        "cannot assign a device for operation {node}: could not satisfy explicit device specification `{request}`, because the node is colocated with a group that requires the incompatible device `{group_request}`; available devices: [{devices}]; colocation group: {group}{}",
+        conflict_text(conflict)
     )]
     GroupRequest {
         /// The node.
         node: String,
-        /// What it asked for itself; may be empty.
+        /// Its own request; may be empty.
         request: String,
-        /// What its group asked for.
+        /// The request of its group.
         group_request: String,
         /// All devices, in set order.
         devices: Box<str>,
         /// Op types of the group with their device types, and its members.
         group: Box<str>,
-        /// What clashes, where that is known.
-        refusal: Option<Box<Refusal>>,
+        /// The conflict, if known.
+        conflict: Option<Box<Conflict>>,
     },
-    /// Two nodes must share a device, and cannot.
+    /// Two nodes must share a device but cannot.
     #[error(
         "cannot colocate nodes `{first}` and `{second}`: {reason}; requested devices: `{first_request}` and `{second_request}`{}",
-        clash_text(refusal)
+        conflict_text(conflict)
     )]
-    Conflict {
+    CannotColocate {
         /// One node.
         first: String,
         /// The other one.
         second: String,
-        /// What the first one's group asked for.
+        /// The request of the first node's group.
         first_request: Box<str>,
-        /// What the second one's group asked for.
+        /// The request of the second node's group.
         second_request: Box<str>,
-        /// Why they must share, and why they cannot.
+        /// Why they must share a device, and why they cannot.
         reason: Box<str>,
-        /// The shortest chain of constraints that ties what clashes, where that is known.
-        refusal: Option<Box<Refusal>>,
+        /// The conflict, with the shortest chain of constraints, if known.
+        conflict: Option<Box<Conflict>>,
     },
-    /// A pin names no device of the set, no node of the graph, or a device that cannot run the
-    /// node.
+    /// The node or device of a pin does not exist, or the device cannot run the node.
     #[error("cannot pin node `{node}` to `{device}`: {reason}")]
     PinNotLegal {
         /// The node.
         node: String,
         /// The device.
         device: String,
-        /// What is wrong.
+        /// The problem.
         reason: String,
     },
-    /// A node was assigned before to a device that is none of the set, or cannot run it.
+    /// The earlier assigned device of a node does not exist or cannot run it.
     #[error("node `{node}` ({op}): {reason}")]
     AssignedDevice {
         /// The node.
         node: String,
         /// Its op.
         op: String,
-        /// The device, and what is wrong with it.
+        /// The device and the problem.
         reason: Box<str>,
     },
-    /// A call names a function that does not exist, or that does not fit the call.
+    /// A called function does not exist or does not fit the call.
     #[error("node `{node}` calls function `{function}`: {problem}")]
     CalledFunction {
         /// The call.
         node: String,
         /// The function.
         function: String,
-        /// What is wrong.
+        /// The problem.
         problem: Box<str>,
     },
-    /// A function calls itself, or calls nest too deep.
+    /// A function calls itself, or calls are nested too deeply.
     #[error(
-        "node `{node}` calls function `{function}` within the calls {stack}: recursive calls are not placed, nor calls of more than {depth_max} levels"
+        "node `{node}` calls function `{function}` within the calls {stack}: recursive calls and calls of more than {depth_max} levels are not supported"
     )]
     RecursiveCall {
         /// The call.
@@ -174,7 +174,7 @@ pub enum CandidatesError {
         function: String,
         /// The functions around the call, outermost first.
         stack: String,
-        /// Most levels.
+        /// The maximum number of levels.
         depth_max: usize,
     },
     /// The body of a called function cannot be placed.
@@ -184,15 +184,15 @@ pub enum CandidatesError {
         function: String,
         /// The call.
         node: String,
-        /// Why.
+        /// The reason.
         r#source: Box<CandidatesError>,
     },
-    /// The graph cannot be put together with what placement adds to it.
+    /// The nodes that placement inserts cannot be added to the graph.
     #[error("isolating function calls: {0}")]
     Graph(GraphError),
-    /// A cost that cannot be compared.
+    /// A cost is negative or not a number.
     #[error(
-        "node `{node}`: a cost of {cost_ns} ns is no duration; use +inf where the node cannot run"
+        "node `{node}`: {cost_ns} ns is not a valid cost; use +inf for devices that cannot run the node"
     )]
     BadCost {
         /// The node.
@@ -200,9 +200,9 @@ pub enum CandidatesError {
         /// The cost.
         cost_ns: f64,
     },
-    /// A number of executions that nothing can be multiplied with.
+    /// A number of executions is negative or not finite.
     #[error(
-        "node `{node}`: {executions} is no number of executions; give a finite one that is not negative"
+        "node `{node}`: {executions} is not a valid number of executions; use a finite number from 0"
     )]
     BadExecutions {
         /// The node.
@@ -210,29 +210,29 @@ pub enum CandidatesError {
         /// The number.
         executions: f64,
     },
-    /// A link whose transfers take no duration.
+    /// The cost of a link is negative or not a number.
     #[error(
-        "link from `{source_device}` to `{destination_device}`: {latency_ns} ns and {ns_per_byte} ns per byte are no durations; use +inf where nothing can be moved"
+        "link from `{source_device}` to `{destination_device}`: {latency_ns} ns and {ns_per_byte} ns per byte are not valid costs; use +inf if nothing can be transferred"
     )]
     BadLink {
-        /// The device that sends.
+        /// The sending device.
         source_device: String,
-        /// The device that receives.
+        /// The receiving device.
         destination_device: String,
-        /// The fixed part.
+        /// The fixed cost.
         latency_ns: f64,
-        /// The part that grows with the size.
+        /// The cost per byte.
         ns_per_byte: f64,
     },
-    /// Every device is too dear for the node, or for its colocation group.
+    /// The node or its colocation group costs +inf on every device.
     #[error(
-        "node `{node}`: it, or its colocation group, costs +inf on every device; give it a finite cost on one"
+        "node `{node}`: it or its colocation group costs +inf on every device; set a finite cost on one"
     )]
     NoDeviceAtAnyCost {
         /// The node.
         node: String,
     },
-    /// The default local device is no device of the set.
+    /// The default local device does not exist.
     #[error("default local device {0} does not exist in the device set")]
     NoSuchDefaultDevice(u32),
 }
@@ -245,40 +245,40 @@ fn mismatch_text(has_mismatch: bool) -> &'static str {
     }
 }
 
-fn clash_text(refusal: &Option<Box<Refusal>>) -> String {
-    match refusal {
-        Some(refusal) => format!("; what clashes: {refusal}"),
+fn conflict_text(conflict: &Option<Box<Conflict>>) -> String {
+    match conflict {
+        Some(conflict) => format!("; conflict: {conflict}"),
         None => String::new(),
     }
 }
 
 impl CandidatesError {
-    /// The constraints that clash, as the smallest set, with suggestions; `None` where the error
-    /// speaks for itself.
-    pub fn refusal(&self) -> Option<&Refusal> {
+    /// Returns the smallest set of conflicting constraints, with suggestions; `None` if the error
+    /// has no such set.
+    pub fn conflict(&self) -> Option<&Conflict> {
         match self {
-            Self::NoSuchDevice { refusal, .. }
-            | Self::NoKernelForRequest { refusal, .. }
-            | Self::GroupRequest { refusal, .. }
-            | Self::Conflict { refusal, .. } => refusal.as_deref(),
-            Self::InFunction { source, .. } => source.refusal(),
+            Self::NoSuchDevice { conflict, .. }
+            | Self::NoKernelForRequest { conflict, .. }
+            | Self::GroupRequest { conflict, .. }
+            | Self::CannotColocate { conflict, .. } => conflict.as_deref(),
+            Self::InFunction { source, .. } => source.conflict(),
             _ => None,
         }
     }
 
-    /// The same, with what clashes.
-    pub(super) fn with_refusal(mut self, found: Option<Refusal>) -> Self {
-        if let Self::NoSuchDevice { refusal, .. }
-        | Self::NoKernelForRequest { refusal, .. }
-        | Self::GroupRequest { refusal, .. }
-        | Self::Conflict { refusal, .. } = &mut self
+    /// Adds the conflict.
+    pub(super) fn with_conflict(mut self, found: Option<Conflict>) -> Self {
+        if let Self::NoSuchDevice { conflict, .. }
+        | Self::NoKernelForRequest { conflict, .. }
+        | Self::GroupRequest { conflict, .. }
+        | Self::CannotColocate { conflict, .. } = &mut self
         {
-            *refusal = found.map(Box::new);
+            *conflict = found.map(Box::new);
         }
         self
     }
 
-    /// Its category.
+    /// Returns the category of the error.
     pub fn code(&self) -> StatusCode {
         match self {
             Self::NoDevices => StatusCode::FailedPrecondition,
@@ -291,7 +291,7 @@ impl CandidatesError {
     }
 }
 
-/// TensorFlow says so when a GPU is asked for in a build without GPUs.
+/// TensorFlow adds this message when a GPU is requested in a build without GPUs.
 fn gpu_remedy(request: &str) -> &'static str {
     if request.to_ascii_lowercase().contains("/device:gpu:") {
         "; CUDA is not enabled here, or no driver was found: see `placewright devices`"

@@ -1,9 +1,10 @@
-//! The search for the smallest set of constraints that clash. Runs only where placing has failed.
+//! The search for the smallest set of conflicting constraints. It only runs after placement has
+//! failed.
 //!
-//! Constraints are lifted until what remains is needed, and the groups themselves ([`Groups`]) say
-//! whether a set clashes, so that what is printed follows the rules that placing follows. Two nodes
-//! and the shortest way between them come first: that is what most clashes are, and it is what a
-//! user can follow.
+//! Constraints are lifted until all that remain are necessary. The groups themselves ([`Groups`])
+//! decide whether a set conflicts, so messages follow the rules of placement. Two nodes and the
+//! shortest chain between them are tried first: most conflicts have that form, and users can follow
+//! it.
 
 mod describe;
 
@@ -14,6 +15,7 @@ use hashbrown::HashMap;
 use hashbrown::HashSet;
 
 use crate::candidates::choose::Chooser;
+use crate::candidates::conflict::Conflict;
 use crate::candidates::error::CandidatesError;
 use crate::candidates::groups::Groups;
 use crate::candidates::groups::KeptLimits;
@@ -21,7 +23,6 @@ use crate::candidates::groups::Overrides;
 use crate::candidates::hints::is_generator;
 use crate::candidates::inspect::Inspector;
 use crate::candidates::options::PlacementOptions;
-use crate::candidates::refusal::Refusal;
 use crate::candidates::report::Facts;
 use crate::candidates::support::Supports;
 use crate::candidates::support::to_u32;
@@ -32,16 +33,16 @@ use crate::graph::NONE;
 use crate::graph::NodeId;
 use crate::names::DeviceName;
 
-/// Kinds of nodes, by what they ask for, between which ways are looked for; graphs have few.
+/// Number of kinds of nodes, by their requests, between which chains are searched; graphs have few.
 const N_KINDS_MAX: usize = 48;
 
-/// Clashes listed of nodes that are tied together: whoever has mended these sees further.
-const N_CLASHES_MAX: usize = 16;
+/// Conflicts listed for nodes that are tied together. Further ones show up once these are resolved.
+const N_CONFLICTS_MAX: usize = 16;
 
-/// Ways longer than this are shown as they are: each tie of a shortest way is needed.
+/// Longer chains are not minimised: each tie of a shortest chain is necessary.
 const N_TRIED_MAX: usize = 256;
 
-/// Constraints applied before the search gives up, some seconds of work: a text is not worth more.
+/// Constraints applied before the search gives up, which takes some seconds.
 const WORK_MAX: usize = 20_000_000;
 
 /// A constraint that can be lifted.
@@ -50,11 +51,11 @@ enum Item {
     Assigned(u32),
     Request(u32),
     Kernels(u32),
-    /// Index into the ties; never one that the user has not written.
+    /// Index into the ties; never a tie that is implicit.
     Tie(u32),
 }
 
-/// All that one node may be limited by.
+/// All constraints that can limit one node.
 fn limits(node: u32) -> [Item; 3] {
     [
         Item::Assigned(node),
@@ -74,14 +75,17 @@ pub(super) struct Explainer<'e, 'g> {
     ties: Vec<Tie<'g>>,
     ties_of_node: HashMap<u32, Vec<u32>>,
     ties_of_group: HashMap<&'g str, Vec<u32>>,
+    /// Nodes by the id of their request; made when it is first needed.
+    nodes_of_request: Option<HashMap<u32, Vec<u32>>>,
     work: usize,
 }
 
 impl<'e, 'g> Explainer<'e, 'g> {
-    /// With the ties of the graph, or so many of them. Every node has a kernel, or is presumed to.
+    /// Creates an explainer with all ties of the graph, or the first `n_ties`. Every node has a
+    /// kernel, or is presumed to have one.
     ///
     /// # Errors
-    /// Those of calls that cannot be looked into.
+    /// The error of a call that cannot be inspected.
     pub(super) fn new(
         facts: &'e Facts<'g>,
         options: &'e PlacementOptions,
@@ -102,6 +106,7 @@ impl<'e, 'g> Explainer<'e, 'g> {
             ties: Vec::new(),
             ties_of_node: HashMap::new(),
             ties_of_group: HashMap::new(),
+            nodes_of_request: None,
             work: 0,
         };
         let _ = for_each_tie(facts, inspector, |tie| {
@@ -125,39 +130,81 @@ impl<'e, 'g> Explainer<'e, 'g> {
         }
     }
 
-    /// The clash that leaves a node, or those that share its device, without one.
-    pub(super) fn refusal(&mut self, node: u32) -> Option<Refusal> {
+    /// Finds the conflict that leaves a node, or the nodes colocated with it, without a device.
+    pub(super) fn conflict(&mut self, node: u32) -> Option<Conflict> {
         let all = self.items_around(node);
-        let set = self.clash_among(node, &all)?;
+        let set = self.conflict_among(node, &all)?;
         Some(self.describe(node, &set, &all))
     }
 
-    /// Clashes, each without what mends an earlier one, up to a number for nodes that are tied
-    /// together; around these nodes, and all that placing comes upon.
-    pub(super) fn refusals(&mut self, mut culprits: Vec<u32>) -> Vec<Refusal> {
+    /// Finds conflicts around these nodes and all nodes at which placement fails. Each is found
+    /// without the constraint whose removal resolves an earlier one; their number is limited for
+    /// nodes that are tied together.
+    pub(super) fn conflicts(&mut self, mut culprits: Vec<u32>) -> Vec<Conflict> {
         let mut found = Vec::new();
         let mut known: HashSet<u32> = HashSet::new();
+        let mut lifted: HashSet<Item> = HashSet::new();
         culprits.append(&mut self.culprits());
         for culprit in culprits {
             if known.contains(&culprit) {
                 continue;
             }
             let mut items = self.items_around(culprit);
-            for _ in 0..N_CLASHES_MAX {
-                let Some(set) = self.clash_among(culprit, &items) else {
+            items.retain(|item| !lifted.contains(item));
+            for _ in 0..N_CONFLICTS_MAX {
+                let Some(set) = self.conflict_among(culprit, &items) else {
                     break;
                 };
                 found.push(self.describe(culprit, &set, &items));
-                // What a user would most likely change: the last request, else the last of all.
+                // The constraint that a user would most likely change: the last request, or else
+                // the last of all.
                 let is_request = |item: &&Item| matches!(item, Item::Request(_));
-                let Some(&lifted) = set.iter().rfind(is_request).or(set.last()) else {
+                let Some(&last) = set.iter().rfind(is_request).or(set.last()) else {
                     break;
                 };
-                items.retain(|&item| item != lifted);
+                lifted.insert(last);
+                let alike = self.nodes_alike(&set).into_iter();
+                lifted.extend(alike.map(Item::Request));
+                items.retain(|item| !lifted.contains(item));
             }
             known.extend(self.ways_from(&[culprit]).order);
         }
         found
+    }
+
+    /// The nodes that have the same conflict as the one node that a set is about: the same request
+    /// and, if its kernels count, the same op and kernels. In node order; empty if the set is about
+    /// several nodes, or one that is pinned.
+    fn nodes_alike(&mut self, set: &[Item]) -> Vec<u32> {
+        let graph = self.facts.graph;
+        let Some(&Item::Request(node)) = set.iter().find(|it| matches!(it, Item::Request(_)))
+        else {
+            return Vec::new();
+        };
+        let is_alone = set
+            .iter()
+            .all(|item| [Item::Request(node), Item::Kernels(node)].contains(item));
+        if !is_alone || self.pin(node) != NONE {
+            return Vec::new();
+        }
+        let of_request = self.nodes_of_request.get_or_insert_with(|| {
+            let mut of_request: HashMap<u32, Vec<u32>> = HashMap::new();
+            for node in graph.nodes() {
+                let request = graph.requested_ids()[node.index()];
+                of_request.entry(request).or_default().push(node.0);
+            }
+            of_request
+        });
+        let mut alike = of_request[&graph.requested_ids()[node as usize]].clone();
+        let kind = |supports: &Supports, node: u32| {
+            let node = NodeId(node);
+            (supports.of_node(graph, node), graph.op(node))
+        };
+        let supports = &self.supports;
+        let counts_kernels = set.contains(&Item::Kernels(node));
+        let is_same = |other: u32| !counts_kernels || kind(supports, other) == kind(supports, node);
+        alike.retain(|&other| self.pin(other) == NONE && is_same(other));
+        alike
     }
 
     /// Nodes that cannot join a group, or are left without a device.
@@ -173,8 +220,8 @@ impl<'e, 'g> Explainer<'e, 'g> {
             }
         }
         for tie in &self.ties {
-            if let Err(clash) = groups.join_tie(tie, supports) {
-                culprits.push(clash.first);
+            if let Err(conflict) = groups.join_tie(tie, supports) {
+                culprits.push(conflict.first);
             }
         }
         groups.drop_xla(supports);
@@ -199,7 +246,7 @@ impl<'e, 'g> Explainer<'e, 'g> {
         culprits
     }
 
-    /// The constraints of all nodes that a node is tied to, directly or not.
+    /// Collects the constraints of all nodes that a node is tied to, directly or indirectly.
     fn items_around(&self, node: u32) -> Vec<Item> {
         let mut nodes = self.ways_from(&[node]).order;
         nodes.sort_unstable();
@@ -216,7 +263,8 @@ impl<'e, 'g> Explainer<'e, 'g> {
         limits.chain(ties.into_iter().map(Item::Tie)).collect()
     }
 
-    /// Nobody has written that a node is in the group of its own name, so nobody can change it.
+    /// Whether a tie puts a node into the group of its own name, which is implicit, so that users
+    /// cannot change it.
     fn is_own(&self, tie: u32) -> bool {
         matches!(self.ties[tie as usize], Tie::Class { is_own: true, .. })
     }
@@ -260,7 +308,7 @@ impl<'e, 'g> Explainer<'e, 'g> {
         }
     }
 
-    /// Breadth first from some nodes along all ties.
+    /// Searches breadth first from some nodes along all ties.
     fn ways_from(&self, sources: &[u32]) -> Ways<'g> {
         let mut ways = Ways::default();
         let mut queue: VecDeque<u32> = VecDeque::new();
@@ -304,8 +352,8 @@ impl<'e, 'g> Explainer<'e, 'g> {
         ways
     }
 
-    /// The devices left for the group of `node` under these constraints alone; `None` where they
-    /// clash.
+    /// Returns the devices left for the group of `node` under these constraints alone; `None` if
+    /// they conflict.
     fn devices_left(&mut self, items: &[Item], soft: bool, node: u32) -> Option<Vec<u32>> {
         self.work = self.work.saturating_add(items.len());
         let facts = self.facts;
@@ -371,7 +419,7 @@ impl<'e, 'g> Explainer<'e, 'g> {
             match set {
                 Some(set) if member == node => left = chooser.sets.row(set as usize).to_vec(),
                 Some(_) => {}
-                // What is assigned is not asked again, but for its own kernel.
+                // For an assigned node only its own kernel is checked.
                 None if assigned.contains(&member) => {
                     let pin = device_of(self.pinned, member);
                     let device_type = facts.types.of_device[pin as usize];
@@ -393,7 +441,7 @@ impl<'e, 'g> Explainer<'e, 'g> {
         Some(left)
     }
 
-    fn clashes(&mut self, items: &[Item]) -> bool {
+    fn has_conflict(&mut self, items: &[Item]) -> bool {
         let soft = self.options.allow_soft_placement;
         let node = items.first().map(|&item| self.node_of(item));
         node.is_some_and(|node| self.devices_left(items, soft, node).is_none())
@@ -410,9 +458,9 @@ impl<'e, 'g> Explainer<'e, 'g> {
         }
     }
 
-    /// A clash of one node with itself, or of two nodes by the shortest way, or else any; `None`
-    /// without a clash.
-    fn clash_among(&mut self, culprit: u32, items: &[Item]) -> Option<Vec<Item>> {
+    /// Finds a conflict of one node alone, or of two nodes along the shortest chain, or else any;
+    /// `None` if there is no conflict.
+    fn conflict_among(&mut self, culprit: u32, items: &[Item]) -> Option<Vec<Item>> {
         let known: HashSet<Item> = items.iter().copied().collect();
         let mut kinds: Vec<Vec<u32>> = Vec::new();
         let mut kind_of: HashMap<u32, usize> = HashMap::new();
@@ -443,7 +491,7 @@ impl<'e, 'g> Explainer<'e, 'g> {
         };
         for nodes in &kinds {
             let own: Vec<Item> = limits_of(nodes[0]).collect();
-            if self.clashes(&own) {
+            if self.has_conflict(&own) {
                 return self.minimal(own);
             }
         }
@@ -466,21 +514,21 @@ impl<'e, 'g> Explainer<'e, 'g> {
         }
         pairs.sort_by_key(Vec::len);
         for pair in pairs {
-            if self.clashes(&pair) {
+            if self.has_conflict(&pair) {
                 return match pair.len() > N_TRIED_MAX {
                     true => Some(pair),
                     false => self.minimal(pair),
                 };
             }
         }
-        if self.clashes(items) {
+        if self.has_conflict(items) {
             return self.minimal(items.to_vec());
         }
         None
     }
 
-    /// What remains of a clash when everything that is not needed is lifted, in halves first, then
-    /// one by one until nothing more can be.
+    /// Minimises a conflict by lifting constraints that are not necessary: first in halves, then
+    /// one by one until none can be lifted.
     fn minimal(&mut self, mut items: Vec<Item>) -> Option<Vec<Item>> {
         let mut n_lifted = items.len() / 2;
         loop {
@@ -491,7 +539,7 @@ impl<'e, 'g> Explainer<'e, 'g> {
                 let end = (start + n_lifted).min(items.len());
                 let mut others = items[..start].to_vec();
                 others.extend_from_slice(&items[end..]);
-                if self.clashes(&others) {
+                if self.has_conflict(&others) {
                     items = others;
                     has_lifted = true;
                 } else {
@@ -501,8 +549,8 @@ impl<'e, 'g> Explainer<'e, 'g> {
                     return None;
                 }
             }
-            // A tie that overrules a request may have hidden that others are not needed, so one by
-            // one goes on.
+            // A tie that overrides a request may have hidden that others are not necessary, so
+            // single steps continue.
             if n_lifted == 1 && !has_lifted {
                 return Some(items);
             }
@@ -511,7 +559,7 @@ impl<'e, 'g> Explainer<'e, 'g> {
     }
 }
 
-/// Shortest ways from some nodes.
+/// Shortest chains from some nodes.
 #[derive(Debug, Default)]
 struct Ways<'g> {
     /// Node before, [`NONE`] at a start, and the ties between.
@@ -530,7 +578,7 @@ impl Ways<'_> {
         }
     }
 
-    /// Where the way to a node starts, and its ties.
+    /// Returns the start of the chain to a node, and its ties.
     fn way_to(&self, end: u32) -> (u32, Vec<u32>) {
         let mut ties = Vec::new();
         let mut node = end;

@@ -1,4 +1,4 @@
-//! Colocation groups: which nodes must share a device, and what each group asks for (TensorFlow
+//! Colocation groups: nodes that must share a device, and the request of each group (TensorFlow
 //! `ColocationGraph`).
 
 use hashbrown::HashMap;
@@ -20,10 +20,10 @@ use crate::names::DeviceName;
 use crate::names::MergeMode;
 use crate::tensor::DType;
 
-/// A device that stands for several physical ones.
+/// Type of devices that represent several physical ones.
 const COMPOSITE_TYPE: &str = "COMPOSITE";
 
-/// What a group of more than one node asks for, or a node that was assigned before.
+/// The request of a group of several nodes, or of a node that was assigned earlier.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct GroupState {
     pub(super) support: u32,
@@ -42,15 +42,15 @@ impl GroupState {
     }
 }
 
-/// Groups whose assigned device counts before what they ask for. Soft placement may leave what a
-/// resource asks for beside what a member is assigned to; whichever is placed first decides, and
-/// TensorFlow's placer then finds that the other one contradicts it, or overrides it.
+/// Groups whose assigned device takes precedence over their request. Soft placement may keep the
+/// request of a resource next to the assigned device of a member. The node that is placed first
+/// decides; TensorFlow's placer then finds that the other one contradicts it, or overrides it.
 #[derive(Debug, Default)]
 pub(super) struct Overrides(HashSet<u32>);
 
 impl Overrides {
-    /// Whether a member is placed before the one that is assigned elsewhere; asked of all members
-    /// in node order.
+    /// Whether a member is placed before the one that is assigned to another device. Must be called
+    /// for all members in node order.
     pub(super) fn contradicts(
         &mut self,
         root: u32,
@@ -68,8 +68,7 @@ impl Overrides {
     }
 }
 
-/// Union-find over nodes; states stand at the roots. Only nodes that some rule touches have a
-/// state.
+/// Union-find over nodes, with states at the roots. Only nodes that some rule affects have a state.
 #[derive(Debug)]
 pub(super) struct Groups<'a> {
     graph: &'a Graph,
@@ -85,16 +84,16 @@ pub(super) struct Groups<'a> {
     states: States,
     /// By number of the colocation group, the node that came first, or [`NONE`].
     first_of_class: Vec<u32>,
-    /// `None` = all count.
+    /// The limits that count; `None` if all do.
     kept: Option<&'a KeptLimits>,
 }
 
-/// The nodes whose requests and kernels count, where not those of all nodes do.
+/// The nodes whose requests and kernels count, if not those of all nodes do.
 #[derive(Debug)]
 pub(super) struct KeptLimits {
     pub(super) requests: HashSet<u32>,
     pub(super) kernels: HashSet<u32>,
-    /// What the others support.
+    /// Support of the other nodes.
     all_types: u32,
 }
 
@@ -108,25 +107,25 @@ impl KeptLimits {
     }
 }
 
-/// Distinct states, numbered. A graph has few, however many groups it has, so that what is found
-/// for two of them is found once.
+/// Distinct states, numbered. Graphs have few, even with many groups, so that results for a pair of
+/// states are computed once.
 #[derive(Debug, Default)]
 struct States {
     all: Vec<GroupState>,
     ids: HashMap<GroupState, u32>,
-    /// Of nodes that are alone.
+    /// States of single nodes.
     alone: HashMap<Alone, u32>,
-    /// Of a group that another one has joined, by their states.
+    /// States of joined groups, by the states of both.
     joined: HashMap<(u32, u32), u32>,
 }
 
-/// What a node asks for before it is tied to another one.
+/// The request of a node before it is tied to another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Alone {
     support: u32,
-    /// Requested id, or [`NONE`] where its request does not count.
+    /// Requested id, or [`NONE`] if its request does not count.
     request: u32,
-    /// Whether the request is one for the resource that the node generates.
+    /// Whether the request applies to the resource that the node generates.
     asks_for_resource: bool,
 }
 
@@ -150,16 +149,16 @@ impl std::ops::Index<u32> for States {
     }
 }
 
-/// Two nodes that must share a device, and cannot.
+/// Two nodes that must share a device but cannot.
 #[derive(Debug)]
-pub(super) struct Clash {
+pub(super) struct GroupConflict {
     pub(super) first: u32,
     pub(super) second: u32,
-    /// What the first one's group asks for.
+    /// The request of the first node's group.
     pub(super) first_request: String,
-    /// What the second one's group asks for.
+    /// The request of the second node's group.
     pub(super) second_request: String,
-    /// Why they must share, and why they cannot.
+    /// Why they must share a device, and why they cannot.
     pub(super) reason: String,
 }
 
@@ -206,8 +205,12 @@ impl<'a> Groups<'a> {
         self.state_of[node as usize] = self.states.intern(state);
     }
 
-    /// Joins what a tie ties.
-    pub(super) fn join_tie(&mut self, tie: &Tie<'a>, supports: &mut Supports) -> Result<(), Clash> {
+    /// Joins the nodes of a tie.
+    pub(super) fn join_tie(
+        &mut self,
+        tie: &Tie<'a>,
+        supports: &mut Supports,
+    ) -> Result<(), GroupConflict> {
         self.prepare();
         match tie {
             Tie::Edge {
@@ -227,15 +230,15 @@ impl<'a> Groups<'a> {
         }
     }
 
-    /// Joins what feeds a call with what reads its results, where the body of its function joins
-    /// argument and result; the body's nodes ask for devices with them. The call itself may be
-    /// anywhere.
+    /// Joins producers of a call's arguments with readers of its results if the body of its
+    /// function joins argument and result. Requests of the body's nodes count for them. The
+    /// call itself may be on any device.
     fn join_call(
         &mut self,
         call: NodeId,
         found: &CallGroups,
         supports: &mut Supports,
-    ) -> Result<(), Clash> {
+    ) -> Result<(), GroupConflict> {
         let members = call_members(self.graph, call, found);
         for (members, limits) in members.iter().zip(&found.groups) {
             let Some((&(first, _), others)) = members.split_first() else {
@@ -259,7 +262,7 @@ impl<'a> Groups<'a> {
         second: u32,
         call: NodeId,
         supports: &mut Supports,
-    ) -> Result<(), Clash> {
+    ) -> Result<(), GroupConflict> {
         let (a, b) = (self.root(first), self.root(second));
         if a == b {
             return Ok(());
@@ -267,11 +270,11 @@ impl<'a> Groups<'a> {
         self.join(a, b, supports).map_err(|reason| {
             let call = self.graph.node_name(call);
             let reason = format!("the function that `{call}` calls joins them, but {reason}");
-            self.clash((first, a), (second, b), reason)
+            self.conflict((first, a), (second, b), reason)
         })
     }
 
-    /// What nodes of a function ask for counts for a group outside. If no device type is left,
+    /// Applies the requests of a function's nodes to a group outside. If no device type is left,
     /// choosing fails.
     fn limit(
         &mut self,
@@ -279,7 +282,7 @@ impl<'a> Groups<'a> {
         limits: &GroupLimits,
         call: NodeId,
         supports: &mut Supports,
-    ) -> Result<(), Clash> {
+    ) -> Result<(), GroupConflict> {
         let root = self.root(node);
         let id = self.state_id(root, supports);
         let mut state = self.states[id].clone();
@@ -289,7 +292,7 @@ impl<'a> Groups<'a> {
             .requested
             .merge(requested, mode)
             .and_then(|()| state.resource.merge(resource, MergeMode::Hard))
-            .map_err(|error| Clash {
+            .map_err(|error| GroupConflict {
                 first: node,
                 second: call.0,
                 first_request: self.request_of(root),
@@ -334,7 +337,7 @@ impl<'a> Groups<'a> {
         }
     }
 
-    /// The node that stands for its group.
+    /// Returns the node that represents its group.
     pub(super) fn root(&mut self, node: u32) -> u32 {
         if self.parent.is_empty() {
             return node;
@@ -350,24 +353,24 @@ impl<'a> Groups<'a> {
         root
     }
 
-    /// State of a group, if it has one of its own.
+    /// Returns the state of a group, if it has its own.
     pub(super) fn state(&self, root: u32) -> Option<&GroupState> {
         self.numbered_state(root).map(|(_, state)| state)
     }
 
-    /// The same with its number, which is below [`Self::n_states`]; equal states have equal
+    /// Returns the state and its number, which is below [`Self::n_states`]; equal states have equal
     /// numbers.
     pub(super) fn numbered_state(&self, root: u32) -> Option<(u32, &GroupState)> {
         let id = self.state_of.get(root as usize).copied();
         id.filter(|&id| id != NONE).map(|id| (id, &self.states[id]))
     }
 
-    /// Number of distinct states.
+    /// Returns the number of distinct states.
     pub(super) fn n_states(&self) -> usize {
         self.states.all.len()
     }
 
-    /// A node's group, and what it asks for, also of a node that is alone; after
+    /// Returns a node's group and its request, also for a single node; call it after
     /// [`Self::drop_xla`].
     pub(super) fn of_node(&mut self, node: u32, supports: &mut Supports) -> (u32, GroupState) {
         let root = self.root(node);
@@ -381,7 +384,7 @@ impl<'a> Groups<'a> {
         (root, state)
     }
 
-    /// How requests of users are merged.
+    /// Returns how requests of users are merged.
     fn merge_mode(&self) -> MergeMode {
         if self.soft {
             MergeMode::Soft
@@ -398,7 +401,7 @@ impl<'a> Groups<'a> {
         }
     }
 
-    /// The number of a root's state, which it gets if it had none.
+    /// Returns the number of a root's state, and creates the state if there is none.
     fn state_id(&mut self, root: u32, supports: &Supports) -> u32 {
         let known = self.state_of[root as usize];
         if known != NONE {
@@ -455,7 +458,7 @@ impl<'a> Groups<'a> {
         producer: u32,
         consumer: u32,
         supports: &mut Supports,
-    ) -> Result<(), Clash> {
+    ) -> Result<(), GroupConflict> {
         self.prepare();
         let (src, dst) = (self.root(producer), self.root(consumer));
         if src == dst {
@@ -474,13 +477,13 @@ impl<'a> Groups<'a> {
             None
         };
         if let Some((what, first, second)) = refused {
-            return Err(Clash {
+            return Err(GroupConflict {
                 first: producer,
                 second: consumer,
                 first_request: first.request_text(),
                 second_request: second.request_text(),
                 reason: format!(
-                    "a reference or resource connection joins them, which have incompatible {what} devices"
+                    "a reference or resource edge joins them, but their {what} devices are incompatible"
                 ),
             });
         }
@@ -498,9 +501,9 @@ impl<'a> Groups<'a> {
         }
         self.join(src, dst, supports).map_err(|reason| {
             let reason = format!(
-                "a reference or resource connection joins nodes on two different devices: {reason}"
+                "a reference or resource edge joins nodes on two different devices: {reason}"
             );
-            self.clash((producer, src), (consumer, dst), reason)
+            self.conflict((producer, src), (consumer, dst), reason)
         })
     }
 
@@ -510,7 +513,7 @@ impl<'a> Groups<'a> {
         number: u32,
         node: u32,
         supports: &mut Supports,
-    ) -> Result<(), Clash> {
+    ) -> Result<(), GroupConflict> {
         let number = number as usize;
         if number >= self.first_of_class.len() {
             self.first_of_class.resize(number + 1, NONE);
@@ -527,14 +530,14 @@ impl<'a> Groups<'a> {
         match self.join(a, b, supports) {
             Err(reason) if !self.soft => {
                 let reason = format!("both are in colocation group `{group}`, but {reason}");
-                Err(self.clash((node, a), (first, b), reason))
+                Err(self.conflict((node, a), (first, b), reason))
             }
             // Soft placement drops a colocation request that cannot be met.
             _ => Ok(()),
         }
     }
 
-    /// Makes two groups, given by their roots, one; on failure both are as they were.
+    /// Joins two groups, given by their roots; on failure both remain unchanged.
     fn join(&mut self, x: u32, y: u32, supports: &mut Supports) -> Result<(), String> {
         let (root, child) = if self.rank[x as usize] < self.rank[y as usize] {
             (y, x)
@@ -562,7 +565,7 @@ impl<'a> Groups<'a> {
         Ok(())
     }
 
-    /// The state of a group that another one joins.
+    /// Computes the state of a group that another one joins.
     fn joined(&self, new: u32, old: u32, supports: &mut Supports) -> Result<GroupState, String> {
         let (mut new, old) = (self.states[new].clone(), &self.states[old]);
         let mode = self.merge_mode();
@@ -585,9 +588,9 @@ impl<'a> Groups<'a> {
         Ok(new)
     }
 
-    /// Two nodes with their groups.
-    fn clash(&self, first: (u32, u32), second: (u32, u32), reason: String) -> Clash {
-        Clash {
+    /// Describes the conflict of two nodes with their groups.
+    fn conflict(&self, first: (u32, u32), second: (u32, u32), reason: String) -> GroupConflict {
+        GroupConflict {
             first: first.0,
             second: second.0,
             first_request: self.request_of(first.1),
@@ -603,7 +606,7 @@ impl<'a> Groups<'a> {
     }
 }
 
-/// Without the XLA types, unless the group asks for one.
+/// Removes the XLA types, unless the group requests one.
 fn without_xla(mut state: GroupState, supports: &mut Supports, types: &TypeTable) -> GroupState {
     let names = [&state.requested, &state.assigned, &state.resource];
     if !names.into_iter().any(asks_for_xla) {
@@ -612,15 +615,15 @@ fn without_xla(mut state: GroupState, supports: &mut Supports, types: &TypeTable
     state
 }
 
-/// Whether a name asks for an XLA or composite type.
+/// Whether a name requests an XLA or composite type.
 pub(super) fn asks_for_xla(name: &DeviceName) -> bool {
     name.device_type
         .as_deref()
         .is_some_and(|device_type| is_xla(device_type) || device_type == COMPOSITE_TYPE)
 }
 
-/// Whether an edge leads from a composite device, which stands for several, to a physical one:
-/// those need not be the same.
+/// Whether an edge leads from a composite device, which represents several, to a physical one.
+/// Those need not be the same.
 fn is_copied_to_parts(source: &GroupState, target: &GroupState) -> bool {
     let leads = |source: &DeviceName, target: &DeviceName| {
         source.device_type.as_deref() == Some(COMPOSITE_TYPE)

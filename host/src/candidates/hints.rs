@@ -1,4 +1,4 @@
-//! Placement hints: where TensorFlow's placer deviates from item 0.
+//! Placement hints: the nodes for which TensorFlow's placer does not choose item 0.
 
 use crate::candidates::columns::PlacementHint;
 use crate::graph::Graph;
@@ -15,11 +15,11 @@ const CALL_OPS: [&str; 4] = [
     "RemoteCall",
 ];
 
-/// Identities (TensorFlow `Node::IsIdentity`).
+/// Identity ops (TensorFlow `Node::IsIdentity`).
 const IDENTITY_OPS: [&str; 2] = ["Identity", "RefIdentity"];
 
-/// Adds the hints of every node to `hints`; gives for those that follow a producer the producer of
-/// the first input.
+/// Adds the hints of every node to `hints`. Returns the producer of the first input for nodes that
+/// follow a producer.
 pub(super) fn fill_hints(
     graph: &Graph,
     pinned: &[u32],
@@ -62,12 +62,12 @@ pub(super) fn fill_hints(
     follow
 }
 
-/// Which identities follow their producers. TensorFlow's graph has a sink, to which nodes without
-/// successors have an edge; it asks for no device. Of equal control edges between two nodes
-/// TensorFlow's graph has one.
+/// Finds the identities that follow their producers. TensorFlow's graph has a sink without a
+/// request, with an edge from every node without successors. It has only one of several equal
+/// control edges between two nodes.
 struct Identities<'a> {
     graph: &'a Graph,
-    /// What nodes ask for is what they say themselves; inside a scope each asks for something.
+    /// Only the nodes' own requests count; inside a device scope every node has a request.
     is_unscoped: bool,
     /// Producers of back edges, sorted.
     closing: Vec<u32>,
@@ -98,7 +98,7 @@ impl<'a> Identities<'a> {
             && self.requested_by_successor(node) == Some(graph.requested(NodeId(producer)))
     }
 
-    /// What the only successor asks for, if there is only one edge.
+    /// Returns the request of the only successor, if there is only one edge.
     fn requested_by_successor(&self, node: NodeId) -> Option<&'a str> {
         let graph = self.graph;
         if self.closing.binary_search(&node.0).is_ok() {
@@ -118,7 +118,8 @@ impl<'a> Identities<'a> {
     }
 }
 
-/// No data inputs (control inputs do not count) and one output that is no reference.
+/// Whether a node has no data inputs (control inputs do not count) and one output that is not a
+/// reference.
 pub(super) fn is_generator(graph: &Graph, node: NodeId) -> bool {
     let inputs = graph.predecessors().range(node.index());
     let has_data_input = !inputs.is_empty() && graph.edge_tensors()[inputs.start] != NONE;

@@ -1,4 +1,4 @@
-//! Which arguments kernels keep in host memory, and which edges are therefore consumed there.
+//! Host-memory arguments of kernels, and the edges that are therefore read in host memory.
 
 use std::sync::Arc;
 
@@ -20,8 +20,8 @@ use crate::graph::TensorId;
 use crate::names::DeviceId;
 use crate::tensor::DType;
 
-/// Ops that call functions: what their arguments are is the functions' business, so their kernels
-/// do not say.
+/// Ops that call functions. Their arguments depend on the functions, so their kernels do not
+/// declare them.
 const FUNCTION_CALLS: [&str; 4] = [
     "PartitionedCall",
     "StatefulPartitionedCall",
@@ -29,29 +29,28 @@ const FUNCTION_CALLS: [&str; 4] = [
     "While",
 ];
 
-/// Host-memory arguments by node and device, for whoever knows where a node was placed (TensorFlow
-/// `MemoryTypesForNode`). Strings and resources, which are in host memory whatever the node, are
-/// left to the reader.
+/// Host-memory arguments by node and device (TensorFlow `MemoryTypesForNode`). Strings and
+/// resources are not included: they are in host memory for every node.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct HostMemory {
     type_of_device: Vec<u32>,
-    /// By class of nodes: a row of `rules`; empty where no rule says anything.
+    /// By class of nodes a row of `rules`; empty if there are no rules.
     row_of_class: Vec<u32>,
-    /// Numbers of kernels (`Supports::kernels_of_class`) x device types: the rule where some
-    /// argument may be in host memory. Type CPU has none: its memory is the host's.
+    /// Numbers of kernels (`Supports::kernels_of_class`) x device types: the rule, if some
+    /// argument may be in host memory. Type CPU has none, since its memory is host memory.
     rules: Vec<Option<Rule>>,
     n_types: usize,
-    /// By class, the slots that the nodes themselves put in host memory.
+    /// By class the slots that the nodes' own attributes put in host memory.
     by_attrs: HashMap<u32, Slots>,
     arguments: Option<Arc<dyn OpArguments>>,
 }
 
-/// Which arguments of a node are in host memory.
+/// The arguments of a node that are in host memory.
 #[derive(Debug, Clone)]
 enum Rule {
-    /// Those that the kernel names.
+    /// Those that the kernel lists.
     Kernel(Arc<KernelDef>),
-    /// Those of type `int32`: shapes and indices, as nothing says otherwise.
+    /// Those of dtype `int32`, the default for shapes and indices.
     Int32,
 }
 
@@ -63,7 +62,7 @@ struct Slots {
 }
 
 impl HostMemory {
-    /// What the nodes themselves say. No kernels are asked: for candidates that an app made.
+    /// Collects the nodes' own attributes, without kernels, for candidates that an app has stated.
     pub(super) fn of_nodes(graph: &Graph) -> Self {
         let classes = (0u32..).zip(graph.classes());
         let by_attrs = classes.filter_map(|(id, class)| {
@@ -80,8 +79,8 @@ impl HostMemory {
         }
     }
 
-    /// The same, with what kernels say, looked up once per device type for classes that no kernel
-    /// tells apart (`Supports::kernels_of_class`).
+    /// Adds the arguments that kernels list, looked up once per device type for classes with the
+    /// same kernels (`Supports::kernels_of_class`).
     pub(super) fn of(
         graph: &Graph,
         types: &TypeTable,
@@ -169,7 +168,7 @@ impl HostMemory {
         let known = self.arguments.as_deref();
         match known.and_then(|known| known.output(op, attrs, slot)) {
             Some(argument) => keeps_on_host(kernel, argument.name),
-            // Without names the kernel means its `int32` inputs, if it has any.
+            // Without argument names, the `int32` inputs of the kernel are assumed, if it has any.
             None => {
                 let mut inputs = graph.data_inputs(node);
                 is_int32(graph, tensor()) && !inputs.any(|input| is_int32(graph, Some(input)))
@@ -177,8 +176,8 @@ impl HostMemory {
         }
     }
 
-    /// Whether a node on a device reads the tensor of data input `slot` in host memory, as its
-    /// kernel or the tensor's type wants it. On a device of type CPU that is the device's
+    /// Whether a node on a device reads the tensor of data input `slot` in host memory, because of
+    /// its kernel or the tensor's dtype. For a device of type CPU, host memory is the device's
     /// memory.
     pub(crate) fn reads_on_host(
         &self,
@@ -214,19 +213,19 @@ impl HostMemory {
 
 /// `None`: everything is in the device's memory.
 fn rule(op: &str, device_type: &str, attrs: &AttrSet, registry: &KernelRegistry) -> Option<Rule> {
-    // What cannot be looked up has been refused before.
+    // Failed look-ups have been reported earlier.
     let kernel = registry.find(op, device_type, attrs).ok().flatten();
     match kernel {
         Some(kernel) if !FUNCTION_CALLS.contains(&op) => {
             (!kernel.host_memory_args.is_empty()).then_some(Rule::Kernel(kernel))
         }
-        // Compilers keep integers beside everything else.
+        // Compilers keep integers in the same memory as everything else.
         _ if device_type == "TPU" || attrs.bool(COMPILED_ATTR) == Some(true) => None,
         _ => Some(Rule::Int32),
     }
 }
 
-/// The slots that a `list(int)` attribute names; what is no slot number names none.
+/// Returns the slots in a `list(int)` attribute, without values that are not slot numbers.
 fn slots_of(attrs: &AttrSet, attr: &str) -> Vec<usize> {
     let slots = attrs.list(attr).unwrap_or_default().iter();
     slots
@@ -241,8 +240,8 @@ fn keeps_on_host(kernel: &KernelDef, argument: &str) -> bool {
     kernel.host_memory_args.iter().any(|name| name == argument)
 }
 
-/// Strings and resource handles stand on the host, whatever the device (TensorFlow
-/// `MTypeFromDType`).
+/// Whether a dtype is in host memory on every device, as strings and resource handles are
+/// (TensorFlow `MTypeFromDType`).
 fn is_host_only(graph: &Graph, tensor: TensorId) -> bool {
     let dtype = graph.tensor_dtypes()[tensor.index()];
     matches!(dtype, DType::String | DType::Resource)
@@ -252,9 +251,9 @@ fn is_int32(graph: &Graph, tensor: Option<TensorId>) -> bool {
     tensor.is_some_and(|tensor| graph.tensor_dtypes()[tensor.index()] == DType::I32)
 }
 
-/// The graph's edge kinds, with [`EdgeKind::HOST_MEMORY`] where the consumer's kernel on its most
-/// preferred device takes the argument in host memory, and for strings and resources, which never
-/// leave it. A hint for policies: what counts is the device that the consumer is placed on.
+/// Returns the graph's edge kinds, with [`EdgeKind::HOST_MEMORY`] if the consumer's kernel on its
+/// most preferred device reads the argument in host memory, and for strings and resources, which
+/// never leave it. A hint for policies: the actual kind depends on the device of the consumer.
 pub(super) fn edge_kinds(graph: &Graph, nodes: &NodeColumns, host_memory: &HostMemory) -> Vec<u8> {
     let mut kinds = graph.edge_kinds().to_vec();
     let on_host: Vec<bool> = graph

@@ -1,6 +1,6 @@
-//! Lists of elements that live on the host alone (TensorFlow
-//! `ColocationGraph::AddHostOnlyDataTypesConstraints`): a variant does not say what it holds, so
-//! what made it is looked for.
+//! Lists of elements that only exist in host memory (TensorFlow
+//! `ColocationGraph::AddHostOnlyDataTypesConstraints`). A variant does not have an element type, so
+//! the node that created the list is searched.
 
 use std::ops::ControlFlow;
 
@@ -13,7 +13,7 @@ use crate::graph::NONE;
 use crate::graph::NodeId;
 use crate::tensor::DType;
 
-/// Visits the nodes that take a variant whose elements live on the host alone.
+/// Visits the nodes that read a variant whose elements only exist in host memory.
 pub(super) fn for_each_host_only<'g, B>(
     graph: &'g Graph,
     visit: &mut impl FnMut(Tie<'g>) -> ControlFlow<B>,
@@ -39,8 +39,8 @@ pub(super) fn for_each_host_only<'g, B>(
     ControlFlow::Continue(())
 }
 
-/// The first op on lists, from the node backwards along variants, that says what the elements are;
-/// one of lists of lists does not.
+/// Finds the first list op, backwards from the node along variants, that determines the element
+/// type; an op on lists of lists does not.
 fn list_behind(graph: &Graph, node: NodeId) -> Option<(NodeId, DType)> {
     let mut seen = HashSet::new();
     let mut stack = vec![node];

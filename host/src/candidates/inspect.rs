@@ -1,6 +1,6 @@
-//! Calls that placement looks into (TensorFlow `InspectingPlacer`): where a function hands a
-//! resource from an argument to a result, what feeds the call and what reads it must share a
-//! device, although the call itself need not be there.
+//! Calls that placement inspects (TensorFlow `InspectingPlacer`): if a function passes a resource
+//! from an argument to a result, the producer of the argument and the readers of the result must
+//! share a device, although the call itself may be on another one.
 
 use std::sync::Arc;
 
@@ -24,20 +24,20 @@ use crate::graph::NodeId;
 use crate::names::DeviceName;
 use crate::tensor::DType;
 
-/// Calls within calls use the stack of the thread.
+/// Nested calls use the stack of the thread.
 const CALL_DEPTH_MAX: usize = 64;
 
-/// What the body of a function asks of what surrounds a call.
+/// The constraints that the body of a function puts on the neighbours of a call.
 #[derive(Debug)]
 pub(super) struct CallGroups {
-    /// Group of each argument; an index into `groups`.
+    /// Group of each argument, as an index into `groups`.
     pub(super) args: Vec<u32>,
-    /// Group of each result, likewise.
+    /// Group of each result, as an index into `groups`.
     pub(super) results: Vec<u32>,
     pub(super) groups: Vec<GroupLimits>,
 }
 
-/// What a colocation group of a body asks for.
+/// The constraints of a colocation group of a body.
 #[derive(Debug)]
 pub(super) struct GroupLimits {
     pub(super) requested: DeviceName,
@@ -45,7 +45,7 @@ pub(super) struct GroupLimits {
     pub(super) supported: SupportedTypes,
 }
 
-/// The calls of a graph whose functions give a resource; none where ops are not defined.
+/// Returns the calls of a graph whose functions return a resource; none if ops are not defined.
 ///
 /// # Errors
 /// [`CandidatesError::CalledFunction`] for a function that is missing or does not fit the call.
@@ -83,7 +83,7 @@ fn gives_resource(graph: &Graph, library: &Graph, call: NodeId) -> Result<bool, 
     Ok(slots.iter().any(|slot| slot.dtype == DType::Resource))
 }
 
-/// The function that a call names, and the attributes that it gives to it.
+/// Returns the function that a call names, and the attributes that the call passes to it.
 fn called<'a>(
     graph: &'a Graph,
     library: &'a Graph,
@@ -95,13 +95,13 @@ fn called<'a>(
     match library.find_function(name) {
         Some(function) => Ok(Some((function, attrs))),
         None => {
-            let problem = "it is not in the library of the graph".to_owned();
+            let problem = "it is not in the function library of the graph".to_owned();
             Err(called_function(graph, call, name, problem))
         }
     }
 }
 
-/// The name of the function that a call names; empty if it names none.
+/// Returns the function name of a call; empty if it has none.
 pub(super) fn called_name(graph: &Graph, call: NodeId) -> &str {
     match graph.attrs(call).get("f") {
         Some(AttrValue::Function(name, _)) => name,
@@ -122,14 +122,14 @@ fn called_function(
     }
 }
 
-/// Looks into functions, once per function and attributes.
+/// Inspects functions, once per function and attributes.
 #[derive(Debug)]
 pub(super) struct Inspector<'a> {
-    /// The graph that has the functions.
+    /// The graph with the function library.
     library: &'a Graph,
     options: &'a PlacementOptions,
     known: HashMap<(Arc<str>, AttrSet), Arc<CallGroups>>,
-    /// The functions that are being looked into, outermost first.
+    /// The functions under inspection, outermost first.
     stack: Vec<Arc<str>>,
 }
 
@@ -143,7 +143,7 @@ impl<'a> Inspector<'a> {
         }
     }
 
-    /// The calls of the graph, or of a body, to look into.
+    /// Returns the calls of the graph, or of a body, to inspect.
     ///
     /// # Errors
     /// As [`calls_to_inspect`].
@@ -151,11 +151,11 @@ impl<'a> Inspector<'a> {
         calls_to_inspect(graph, self.library, self.options.op_arguments.as_deref())
     }
 
-    /// What a call's function asks of what surrounds the call.
+    /// Returns the constraints that a call's function puts on the neighbours of the call.
     ///
     /// # Errors
     /// [`CandidatesError::RecursiveCall`]; [`CandidatesError::CalledFunction`];
-    /// [`CandidatesError::InFunction`] where the body cannot be placed.
+    /// [`CandidatesError::InFunction`] if the body cannot be placed.
     pub(super) fn look_into(
         &mut self,
         facts: &Facts<'_>,
@@ -167,7 +167,7 @@ impl<'a> Inspector<'a> {
             called(graph, library, call)?,
             self.options.op_arguments.as_deref(),
         ) else {
-            let problem = "nothing is known of it".to_owned();
+            let problem = "its definition is unknown".to_owned();
             return Err(called_function(graph, call, "?", problem));
         };
         let key = (Arc::clone(&function.name), attrs.clone());

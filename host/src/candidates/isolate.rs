@@ -1,6 +1,6 @@
-//! An `Identity` on each input and output of a call that placement looks into (TensorFlow
-//! `IsolatePlacerInspectionRequiredOpsPass`): what stands on either side of a call is then a node
-//! of its own, which may be colocated through the function without the call's other neighbours.
+//! Inserts an `Identity` on each input and output of a call that placement inspects (TensorFlow
+//! `IsolatePlacerInspectionRequiredOpsPass`). Each neighbour of a call is then a separate node,
+//! which can be colocated through the function without the call's other neighbours.
 
 use hashbrown::HashMap;
 use hashbrown::HashSet;
@@ -21,11 +21,11 @@ use crate::graph::Output;
 use crate::graph::TensorId;
 use crate::graph::Work;
 
-/// The graph with an `Identity` before each input and behind each use of an output of every
-/// `PartitionedCall` and `StatefulPartitionedCall` whose function gives a resource; `None` if there
-/// is no such call. Nodes keep their names and their order, not their ids. To be done before
-/// [`enumerate`](super::enumerate) wherever such calls feed each other. Inputs that close loops
-/// stay as they are.
+/// Inserts an `Identity` before each input and after each use of an output of every
+/// `PartitionedCall` and `StatefulPartitionedCall` whose function returns a resource; `None` if
+/// there is no such call. Nodes keep their names and order, but not their ids. Required before
+/// [`enumerate`](super::enumerate) if such calls feed each other. Inputs that close loops remain
+/// unchanged.
 ///
 /// # Errors
 /// [`CandidatesError::CalledFunction`] for a call of a function that the graph does not have, or
@@ -38,7 +38,7 @@ pub fn isolate_function_calls(
     isolated(graph, &calls)
 }
 
-/// The same for calls that are known.
+/// Isolates known calls.
 pub(super) fn isolated(graph: &Graph, calls: &[NodeId]) -> Result<Option<Graph>, CandidatesError> {
     if calls.is_empty() {
         return Ok(None);
@@ -57,9 +57,9 @@ struct Isolator<'a> {
     graph: &'a Graph,
     calls: HashSet<NodeId>,
     assembler: GraphAssembler,
-    /// Of the nodes of the graph, in the new one.
+    /// Ids in the new graph, by node of the old one.
     ids: Vec<NodeId>,
-    /// Per name that was taken, the number that was tried last.
+    /// Per used name the last number that was tried.
     n_of_name: HashMap<String, u32>,
 }
 
@@ -137,7 +137,7 @@ impl Isolator<'_> {
         Ok(())
     }
 
-    /// Outputs that nobody reads.
+    /// Isolates outputs without readers.
     fn isolate_unused(&mut self, call: NodeId) -> Result<(), GraphError> {
         let graph = self.graph;
         let edges = graph.successors().range(call.index());
@@ -153,7 +153,7 @@ impl Isolator<'_> {
                 let mut name = graph.node_name(call).to_owned();
                 let source = self.input(tensor);
                 if let Input::Data { node, .. } = self.identity(&mut name, source, tensor.0)? {
-                    // TensorFlow's pass does not connect what it adds to the sink.
+                    // TensorFlow's pass does not connect the inserted nodes to the sink.
                     self.assembler.mark_sinkless(node);
                 }
             }
@@ -161,7 +161,7 @@ impl Isolator<'_> {
         Ok(())
     }
 
-    /// A tensor of the graph in the new one.
+    /// Returns a tensor of the old graph as an input in the new one.
     fn input(&self, tensor: TensorId) -> Input {
         let (node, slot) = self.graph.producer(tensor);
         #[expect(clippy::cast_possible_truncation, reason = "the graph has 32-bit ids")]
@@ -171,7 +171,7 @@ impl Isolator<'_> {
         }
     }
 
-    /// Its name is the one given, made unique.
+    /// Adds an `Identity` and makes its name unique.
     fn identity(
         &mut self,
         name: &mut String,

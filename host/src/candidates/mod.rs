@@ -1,15 +1,17 @@
-//! Who may run what: per node the legal devices in order of preference, what each costs, and the
-//! shape of an answer.
+//! Candidates: per node the legal devices in order of preference and their costs, and the type of a
+//! policy's answer.
 //!
-//! Takes a [`crate::graph::Graph`] and a [`crate::device::DeviceSet`]; gives [`Candidates`], the
-//! whole of what a policy may know. Knows no policy; [`Proposal`] stands here so that `policy` and
-//! `placement` do not need each other.
+//! [`enumerate()`] computes [`Candidates`] from a [`crate::graph::Graph`] and a
+//! [`crate::device::DeviceSet`]. They are everything that a policy can see. This module does not
+//! depend on policies; [`Proposal`] is here so that `policy` and `placement` do not depend on each
+//! other.
 
 mod body;
 mod builder;
 mod choose;
 mod colocate;
 mod columns;
+mod conflict;
 mod costs;
 mod devices;
 mod diagnose;
@@ -26,7 +28,6 @@ mod op_arguments;
 mod options;
 mod origin;
 mod proposal;
-mod refusal;
 mod report;
 mod restrict;
 mod support;
@@ -37,7 +38,9 @@ mod ties;
 
 pub use builder::CandidatesBuilder;
 pub use columns::{Candidates, DeviceColumns, NodeColumns, PlacementHint};
-pub use diagnose::{UnsupportedNode, refusals, unsupported_nodes};
+pub(crate) use conflict::short_device_name;
+pub use conflict::{Conflict, Constraint, Suggestion};
+pub use diagnose::{UnsupportedNode, conflicts, unsupported_nodes};
 pub use enumerate::enumerate;
 pub use error::CandidatesError;
 pub(crate) use host_memory::HostMemory;
@@ -46,5 +49,4 @@ pub use options::{Argument, OpArguments, PlacementOptions};
 pub(crate) use origin::Origin;
 pub(crate) use origin::ops_of;
 pub use proposal::{Explanation, Proposal};
-pub use refusal::{Constraint, Refusal, Suggestion};
 pub(crate) use restrict::Restriction;

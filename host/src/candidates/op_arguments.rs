@@ -1,4 +1,4 @@
-//! What candidates ask about the arguments of ops, answered by the op registry.
+//! The arguments of ops, from the op registry.
 
 use crate::candidates::options::Argument;
 use crate::candidates::options::OpArguments;
@@ -10,7 +10,7 @@ use crate::ops::NodeDefError;
 use crate::ops::OpDef;
 use crate::ops::OpRegistry;
 
-/// An op that the registry does not have is an app's own, if it has kernels, or the name of a
+/// An op that is not in the registry belongs to an app, if it has kernels, or is the name of a
 /// function.
 impl OpArguments for OpRegistry {
     fn is_known(&self, op: &str) -> bool {

@@ -1,4 +1,4 @@
-//! What a caller may ask of placement.
+//! Options of placement.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,78 +19,79 @@ pub struct PlacementOptions {
     /// The outermost device scope (`--device`): fills the parts that a node's own request leaves
     /// unset.
     pub device_scope: DeviceName,
-    /// Where a requested device does not exist or has no kernel, give up its index and type rather
-    /// than fail (TensorFlow `allow_soft_placement`). Job, replica and task never give way.
-    /// Also drops `_class` requests that cannot be met.
+    /// If a requested device does not exist or has no kernel, drop its index and type instead of
+    /// failing (TensorFlow `allow_soft_placement`). Job, replica and task are never dropped. Also
+    /// drops `_class` requests that cannot be met.
     pub allow_soft_placement: bool,
     /// Devices fixed by the user or an earlier placement. A pin takes precedence over the node's
     /// request.
     pub pins: Vec<(NodeId, DeviceId)>,
-    /// The same by the full names of devices, as other processes hand placements over (TensorFlow
+    /// Fixed devices by full name, as in placements from other processes (TensorFlow
     /// `Node::assigned_device_name`).
     pub assigned_devices: Vec<(NodeId, String)>,
-    /// Preferred wherever it is legal, before priorities of kernels and device types.
+    /// A device that is preferred wherever it is legal, before the priorities of kernels and
+    /// device types.
     pub default_local_device: Option<DeviceId>,
-    /// How work becomes nanoseconds.
+    /// The cost model.
     pub cost_model: CostModel,
-    /// What is known of the arguments of ops: names for host-memory arguments, and which inputs
+    /// The arguments of ops: their names, which host-memory arguments refer to, and which of them
     /// are references.
     pub op_arguments: Option<Arc<dyn OpArguments>>,
-    /// Runs that the devices' memories must suffice for at one time; 0 is 1.
+    /// Number of concurrent runs for which memory must suffice; 0 means 1.
     pub n_concurrent_runs: usize,
 }
 
 impl PlacementOptions {
-    /// The same, inside this device scope.
+    /// Sets the device scope.
     #[must_use]
     pub fn with_device_scope(mut self, scope: DeviceName) -> Self {
         self.device_scope = scope;
         self
     }
 
-    /// The same, with soft placement as said.
+    /// Allows or disallows soft placement.
     #[must_use]
     pub fn with_soft_placement(mut self, allow: bool) -> Self {
         self.allow_soft_placement = allow;
         self
     }
 
-    /// The same, with a node fixed to a device.
+    /// Fixes a node to a device.
     #[must_use]
     pub fn with_pin(mut self, node: NodeId, device: DeviceId) -> Self {
         self.pins.push((node, device));
         self
     }
 
-    /// The same, with a node assigned before to the device of this full name.
+    /// Fixes a node to the device of this full name.
     #[must_use]
     pub fn with_assigned_device(mut self, node: NodeId, device: impl Into<String>) -> Self {
         self.assigned_devices.push((node, device.into()));
         self
     }
 
-    /// The same, preferring this device.
+    /// Sets the preferred device.
     #[must_use]
     pub fn with_default_local_device(mut self, device: DeviceId) -> Self {
         self.default_local_device = Some(device);
         self
     }
 
-    /// The same, with this cost model.
+    /// Sets the cost model.
     #[must_use]
     pub fn with_cost_model(mut self, model: CostModel) -> Self {
         self.cost_model = model;
         self
     }
 
-    /// The same, with memory for this many runs at one time.
+    /// Sets the number of concurrent runs.
     #[must_use]
     pub fn with_concurrent_runs(mut self, n_runs: usize) -> Self {
         self.n_concurrent_runs = n_runs;
         self
     }
 
-    /// The same, with this knowledge of ops.
+    /// Sets the arguments of ops.
     #[must_use]
     pub fn with_op_arguments(mut self, arguments: Arc<dyn OpArguments>) -> Self {
         self.op_arguments = Some(arguments);
@@ -98,26 +99,26 @@ impl PlacementOptions {
     }
 }
 
-/// What placing and cutting ask about the arguments of an op, for nodes with references or with
+/// The arguments of ops, which placement and partitioning need for nodes with references or with
 /// kernels that have host-memory arguments.
 ///
-/// Without it, every input that carries a reference counts as a reference, and of a kernel with
-/// host-memory arguments the `int32` inputs count as those, or, where it has none, the `int32`
-/// outputs.
+/// Without them, every input that carries a reference counts as a reference. The host-memory
+/// arguments of a kernel are then assumed to be its `int32` inputs, or its `int32` outputs if it
+/// has no such inputs.
 pub trait OpArguments: fmt::Debug + Send + Sync {
-    /// Whether the op is defined at all. One that is not, such as a function's name, and has no
-    /// kernel either, runs on any device type.
+    /// Whether the op is defined. An undefined op without a kernel, such as a function's name, runs
+    /// on any device type.
     fn is_known(&self, op: &str) -> bool;
 
-    /// The definition of an op. Where it is known, placement looks into the functions that are
-    /// called: their bodies' nodes say what they give only through it.
+    /// Returns the definition of an op. Placement inspects called functions only with definitions,
+    /// since these determine the outputs of the nodes in their bodies.
     fn definition(&self, op: &str) -> Option<&OpDef> {
         let _ = op;
         None
     }
 
-    /// Whether a node agrees with the definition of its op. Asked of the first node that no device
-    /// type has a kernel for: what is wrong with the node says more than that.
+    /// Checks whether a node agrees with the definition of its op. Called for the first node
+    /// without a kernel, since a contradiction is the better error message.
     ///
     /// # Errors
     /// The first contradiction.
@@ -126,20 +127,18 @@ pub trait OpArguments: fmt::Debug + Send + Sync {
         Ok(())
     }
 
-    /// The argument that data input `slot` belongs to; `None` if the op is unknown or has fewer
-    /// inputs.
+    /// Returns the argument of data input `slot`; `None` if the op is unknown or has fewer inputs.
     fn input(&self, op: &str, attrs: &AttrSet, slot: usize) -> Option<Argument<'_>>;
 
-    /// The argument that output `slot` belongs to; `None` if the op is unknown or has fewer
-    /// outputs.
+    /// Returns the argument of output `slot`; `None` if the op is unknown or has fewer outputs.
     fn output(&self, op: &str, attrs: &AttrSet, slot: usize) -> Option<Argument<'_>>;
 }
 
-/// An argument of an op (TensorFlow `OpDef.ArgDef`), as far as placement is concerned.
+/// The part of an op's argument (TensorFlow `OpDef.ArgDef`) that placement needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Argument<'a> {
-    /// Its name, as kernels list it in their host-memory arguments.
+    /// Its name, which kernels list in their host-memory arguments.
     pub name: &'a str,
-    /// Whether it takes a reference.
+    /// Whether it is a reference.
     pub is_ref: bool,
 }

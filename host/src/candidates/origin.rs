@@ -1,4 +1,4 @@
-//! What candidates were made from, beside graph and devices: what tells two of them apart.
+//! The inputs of candidates other than graph and devices, which distinguish two of them.
 
 use std::sync::Arc;
 
@@ -9,16 +9,16 @@ use crate::device::KernelDef;
 use crate::device::KernelRegistry;
 use crate::graph::Graph;
 
-/// Where candidates come from.
+/// The origin of candidates.
 #[derive(Debug, Clone)]
 pub(crate) enum Origin {
-    /// [`super::enumerate`], with these options, from the registrations of the ops of the graph and
-    /// its functions.
+    /// [`super::enumerate`], with these options and the kernels registered for the ops of the graph
+    /// and its functions.
     Enumerated {
         options: PlacementOptions,
         kernels: Vec<Arc<KernelDef>>,
     },
-    /// An app, which states sets and costs itself.
+    /// An app that has stated sets and costs itself.
     Stated,
 }
 
@@ -36,7 +36,7 @@ impl Origin {
     }
 }
 
-/// The ops of a graph and of its functions' bodies, sorted.
+/// Returns the ops of a graph and of its functions' bodies, sorted.
 pub(crate) fn ops_of(graph: &Graph) -> Vec<&str> {
     let of_bodies = graph
         .functions()

@@ -1,4 +1,4 @@
-//! What a policy answers.
+//! The answer of a policy.
 
 /// A complete assignment as a policy offered it: **untrusted** until [`crate::placement`] has
 /// checked it.
@@ -6,17 +6,17 @@
 pub struct Proposal {
     /// Device per node, as an index into the device set.
     pub devices: Vec<u32>,
-    /// Start order within each device, larger first; `None` = the host decides.
+    /// Start order within each device, larger first; `None` if the host decides.
     pub start_order: Option<Vec<i32>>,
-    /// Compute queue per node; `None` = the host decides.
+    /// Compute queue per node; `None` if the host decides.
     pub queues: Option<Vec<u32>>,
-    /// Reasons that the policy gave.
+    /// The policy's reasons.
     pub explanations: Vec<Explanation>,
-    /// Numbers for reports, by name.
+    /// The policy's metrics, by name.
     pub metrics: Vec<(String, f64)>,
 }
 
-/// A reason that a policy gave for some nodes.
+/// A policy's reason for placing some nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explanation {
     /// The nodes, by id.

@@ -1,8 +1,7 @@
-//! The texts of [`CandidatesError`]: what a user needs to see of the graph, the devices and the
-//! kernels.
+//! Creates [`CandidatesError`]s with the parts of graph, devices and kernels that users need.
 
 use crate::candidates::error::CandidatesError;
-use crate::candidates::groups::Clash;
+use crate::candidates::groups::GroupConflict;
 use crate::candidates::groups::GroupState;
 use crate::candidates::groups::Groups;
 use crate::candidates::options::OpArguments;
@@ -19,14 +18,14 @@ use crate::names::DeviceName;
 /// More members than this are counted rather than named.
 const MAX_MEMBERS_NAMED: usize = 20;
 
-/// What placement works from.
+/// The inputs of placement.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Facts<'a> {
     pub(super) graph: &'a Graph,
     pub(super) devices: &'a DeviceSet,
     pub(super) kernels: &'a KernelRegistry,
     pub(super) types: &'a TypeTable,
-    /// What is known of ops.
+    /// Arguments of ops.
     pub(super) arguments: Option<&'a dyn OpArguments>,
     /// Parsed requests, by requested id.
     pub(super) requests: &'a [DeviceName],
@@ -42,7 +41,7 @@ impl<'a> Facts<'a> {
             .name()
     }
 
-    /// Why a node has no kernel anywhere: it is wrong, or nobody registered one.
+    /// Creates the error of a node without a kernel: it is invalid, or no kernel is registered.
     pub(super) fn no_kernel(&self, node: NodeId, has_mismatch: bool) -> CandidatesError {
         let graph = self.graph;
         if let Some(arguments) = self.arguments
@@ -88,7 +87,7 @@ impl<'a> Facts<'a> {
                 node: self.graph.node_name(node).to_owned(),
                 op: op.to_owned(),
                 reason: format!(
-                    "its assigned device `{}` has no kernel for the op, only [{}] have; registered:{}",
+                    "its assigned device `{}` has no kernel for the op, only [{}] have one; registered:{}",
                     self.device_name(device),
                     supports.names(support, self.types),
                     self.registered(node)
@@ -106,20 +105,20 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// Two nodes that must share a device, and cannot.
-    pub(super) fn conflict(&self, clash: Clash) -> CandidatesError {
+    /// Creates the error of two nodes that must share a device but cannot.
+    pub(super) fn cannot_colocate(&self, conflict: GroupConflict) -> CandidatesError {
         let name = |node| self.graph.node_name(NodeId(node)).to_owned();
-        CandidatesError::Conflict {
-            first: name(clash.first),
-            second: name(clash.second),
-            first_request: clash.first_request.into(),
-            second_request: clash.second_request.into(),
-            reason: clash.reason.into(),
-            refusal: None,
+        CandidatesError::CannotColocate {
+            first: name(conflict.first),
+            second: name(conflict.second),
+            first_request: conflict.first_request.into(),
+            second_request: conflict.second_request.into(),
+            reason: conflict.reason.into(),
+            conflict: None,
         }
     }
 
-    /// A request that no device bears the name of.
+    /// Creates the error of a request that no device matches.
     pub(super) fn no_such_device(&self, node: NodeId, request: &DeviceName) -> CandidatesError {
         let mut available = self.device_names();
         available.sort_unstable();
@@ -127,24 +126,25 @@ impl<'a> Facts<'a> {
             node: self.graph.node_name(node).to_owned(),
             request: request.request_text(),
             available: available.join(", "),
-            refusal: None,
+            conflict: None,
         }
     }
 
-    /// A member of a group that is placed before the one that is assigned to another device.
+    /// Creates the error of a group member that is placed before another member that is assigned to
+    /// another device.
     fn assigned_elsewhere(&self, node: NodeId, state: &GroupState) -> CandidatesError {
         CandidatesError::AssignedDevice {
             node: self.graph.node_name(node).to_owned(),
             op: self.graph.op(node).to_owned(),
             reason: format!(
-                "its colocation group asks for `{}`, but a later node of it is assigned to `{}`; ask for that device, or for none",
+                "its colocation group requests `{}`, but a later node of the group is assigned to `{}`; request that device, or none",
                 state.requested.request_text(), state.assigned
             )
             .into(),
         }
     }
 
-    /// Why a node has no candidate: its request, or its group's.
+    /// Creates the error of a node without a candidate, because of its request or its group's.
     pub(super) fn no_candidate(
         &self,
         node: NodeId,
@@ -169,7 +169,7 @@ impl<'a> Facts<'a> {
                 group_request: group_request.request_text(),
                 devices: self.device_names().join(", ").into(),
                 group: self.describe_group(root, groups, supports).into(),
-                refusal: None,
+                conflict: None,
             };
         }
         if self.devices.find_matching(own).is_empty() {
@@ -181,7 +181,7 @@ impl<'a> Facts<'a> {
             request: own.request_text(),
             supported: supports.names(support, self.types).into(),
             registered: self.registered(node),
-            refusal: None,
+            conflict: None,
         }
     }
 
@@ -189,14 +189,14 @@ impl<'a> Facts<'a> {
         self.kernels.listing(self.graph.op(node)).into()
     }
 
-    fn device_names(&self) -> Vec<&'a str> {
-        self.devices
-            .iter()
-            .map(|(_, device)| device.attributes().name.as_str())
-            .collect()
+    /// Returns the full names of all devices, in set order.
+    pub(super) fn device_names(&self) -> Vec<String> {
+        let devices = self.devices.iter();
+        let names = devices.map(|(_, device)| device.attributes().name.clone());
+        names.collect()
     }
 
-    /// `OpType: types` per op, then `name (OpType) request` per member.
+    /// Formats a group: `OpType: types` per op, then `name (OpType) request` per member.
     fn describe_group(&self, root: u32, groups: &mut Groups<'_>, supports: &Supports) -> String {
         let mut ops: Vec<String> = Vec::new();
         let mut members: Vec<String> = Vec::new();

@@ -1,4 +1,4 @@
-//! Candidates with fewer choices: what a placement of before leaves open.
+//! Candidates restricted to the choices that an earlier placement leaves open.
 
 use hashbrown::HashMap;
 
@@ -7,20 +7,20 @@ use crate::candidates::host_memory::edge_kinds;
 use crate::candidates::origin::Origin;
 use crate::candidates::support::to_u32;
 
-/// What is left of a group's choice.
+/// The remaining choice of a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Restriction {
-    /// All of it.
+    /// All its devices.
     None,
-    /// This device.
+    /// Only this device.
     Pinned(u32),
-    /// These devices, in this order; at least one.
+    /// Only these devices, in this order; at least one.
     Among(Vec<u32>),
 }
 
 impl Candidates {
-    /// The same, with the choice of each group restricted; one entry per group. Devices that were
-    /// not legal before do not become so: that is for the caller to see to.
+    /// Restricts the choice of each group; one entry per group. The caller only passes devices that
+    /// are legal already.
     pub(crate) fn restricted(&self, of_group: &[Restriction]) -> Self {
         let mut nodes = self.nodes().clone();
         let mut sets: HashMap<&[u32], u32> = HashMap::new();

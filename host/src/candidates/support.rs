@@ -1,4 +1,4 @@
-//! Which device types have a kernel for a class of nodes.
+//! The device types with a kernel for a class of nodes.
 
 use std::cmp::Reverse;
 
@@ -15,7 +15,7 @@ use crate::graph::Graph;
 use crate::graph::NONE;
 use crate::graph::NodeId;
 
-/// Types used only on request, or where nothing else has a kernel.
+/// Types that are used only on request, or if no other type has a kernel.
 const XLA_TYPES: [&str; 6] = [
     "XLA_CPU",
     "XLA_GPU",
@@ -25,7 +25,7 @@ const XLA_TYPES: [&str; 6] = [
     "XLA_TPU_JIT",
 ];
 
-/// Marks nodes that a compiler turns into kernels of its own.
+/// Marks nodes that a compiler compiles into its own kernels.
 pub(super) const COMPILED_ATTR: &str = "_XlaMustCompile";
 
 /// The device types of a set, most preferred first; a type's number is its position.
@@ -83,14 +83,14 @@ pub(super) type SupportedTypes = Vec<(u32, i32)>;
 pub(super) struct Supports {
     /// Per class an index into `sets`.
     pub(super) of_class: Vec<u32>,
-    /// Per class a number that it shares with the classes of the same op that no kernel tells from
-    /// it; numbered as they come.
+    /// Per class a number that it shares with the classes of the same op that have the same
+    /// kernels; in order of first use.
     pub(super) kernels_of_class: Vec<u32>,
     pub(super) sets: Vec<SupportedTypes>,
-    /// Per entry of `sets` whether a kernel was refused because of the node's attributes; matters
-    /// for the empty ones.
+    /// Per entry of `sets` whether a kernel did not accept the node's attributes; relevant for
+    /// empty ones.
     pub(super) refused: Vec<bool>,
-    /// Where the class has no kernel: per requested id the types presumed to have one in another
+    /// For classes without a kernel: per requested id the types presumed to have one in another
     /// task.
     pub(super) of_request: Vec<u32>,
     ids: HashMap<(SupportedTypes, bool), u32>,
@@ -146,7 +146,7 @@ impl Supports {
         Ok(supports)
     }
 
-    /// Supported types of a node, as an index into `sets`.
+    /// Returns the supported types of a node, as an index into `sets`.
     pub(super) fn of_node(&self, graph: &Graph, node: NodeId) -> u32 {
         let support = self.of_class[graph.class_ids()[node.index()] as usize];
         if self.sets[support as usize].is_empty() {
@@ -156,7 +156,7 @@ impl Supports {
         }
     }
 
-    /// Every type for the nodes that nothing has a kernel for.
+    /// Allows every type for nodes without a kernel.
     pub(super) fn lift_missing(&mut self, types: &TypeTable) {
         let all = self.elsewhere(None, types);
         for support in self.of_request.iter_mut().filter(|id| **id == NONE) {
@@ -164,7 +164,7 @@ impl Supports {
         }
     }
 
-    /// The number of a list of types.
+    /// Returns the number of a list of types.
     pub(super) fn intern(&mut self, types: SupportedTypes, refused: bool) -> u32 {
         if let Some(&id) = self.ids.get(&(types.clone(), refused)) {
             return id;
@@ -176,9 +176,8 @@ impl Supports {
         id
     }
 
-    /// Both lists at once: the types in each, in an order that depends on whose kernels have
-    /// priorities. `None` without a common type. `new` is the list of the group that stays,
-    /// `old` of the one that joins.
+    /// Intersects two lists. The order depends on which kernels have priorities. `None` without a
+    /// common type. `new` is the list of the group that stays, `old` that of the group that joins.
     pub(super) fn intersect(&mut self, new: u32, old: u32, types: &TypeTable) -> Option<u32> {
         if new == old {
             return (!self.sets[new as usize].is_empty()).then_some(new);
@@ -217,7 +216,7 @@ impl Supports {
         Some(self.intern(kept, false))
     }
 
-    /// Of a list this type alone.
+    /// Reduces a list to this type.
     pub(super) fn only(&mut self, id: u32, device_type: &str, types: &TypeTable) -> u32 {
         let wanted = types.number(device_type);
         let kept = self.sets[id as usize].iter().copied();
@@ -225,7 +224,7 @@ impl Supports {
         self.intern(kept, false)
     }
 
-    /// Without the XLA types, if others remain.
+    /// Removes the XLA types, if others remain.
     pub(super) fn without_xla(&mut self, id: u32, types: &TypeTable) -> u32 {
         let set = &self.sets[id as usize];
         let n_xla = set
@@ -243,8 +242,8 @@ impl Supports {
         self.intern(others, false)
     }
 
-    /// The types that a node without a kernel here is presumed to run on elsewhere: the requested
-    /// one, or all.
+    /// Returns the types on which a node without a local kernel is presumed to run in another task:
+    /// the requested one, or all.
     pub(super) fn elsewhere(&mut self, requested_type: Option<&str>, types: &TypeTable) -> u32 {
         let presumed = match requested_type {
             Some(device_type) => types
@@ -259,7 +258,7 @@ impl Supports {
         self.intern(presumed, false)
     }
 
-    /// Type names of a list, in its order.
+    /// Lists the type names of a list, in its order.
     pub(super) fn names(&self, id: u32, types: &TypeTable) -> String {
         let names: Vec<&str> = self.sets[id as usize]
             .iter()
@@ -269,12 +268,13 @@ impl Supports {
     }
 }
 
-/// What is known of the classes of one op.
+/// Results for the classes of one op.
 struct OpMemo<'a> {
-    /// Attributes that what is found depends on: those that some kernel of the op looks at, and
-    /// those that count for every op.
+    /// Attributes that the results depend on: those that some kernel of the op constrains, and
+    /// those that matter for every op.
     constrained: Vec<&'a str>,
-    /// By the values of those, in their order: supported types, and the number of the kernels.
+    /// By the values of these attributes, in order: supported types, and the number of the
+    /// kernels.
     known: HashMap<Vec<Option<&'a AttrValue>>, (u32, u32)>,
 }
 
@@ -315,12 +315,12 @@ fn lookup(
     Ok((found, refused))
 }
 
-/// A function, or an op that nobody defines, is no op whose kernels could be missing. (An app may
-/// register kernels for an op without defining it: then those count.)
+/// Whether an op runs on any device type: a function, or an undefined op without kernels. (Apps may
+/// register kernels for an op without defining it; then those count.)
 pub(super) fn runs_anywhere(facts: &Facts<'_>, op: &str) -> bool {
     let arguments = facts.arguments;
     let is_undefined = || arguments.is_some_and(|arguments| !arguments.is_known(op));
-    // The ends of a body stand for what the caller wires.
+    // The ends of a body represent the tensors of the caller.
     let is_end = || facts.is_body && ["_Arg", "_Retval"].contains(&op);
     facts.kernels.of_op(op).is_empty()
         && (facts.graph.find_function(op).is_some() || is_undefined() || is_end())
@@ -336,7 +336,7 @@ fn first_of_class(graph: &Graph, class: usize) -> String {
         })
 }
 
-/// Lengths of columns, which the graph's assembler has bounded, and numbers of types.
+/// Converts lengths of columns, which the graph's assembler bounds, and numbers of types.
 pub(super) fn to_u32(n: usize) -> u32 {
     u32::try_from(n).expect("columns are shorter than 2^32")
 }

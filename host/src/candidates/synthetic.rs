@@ -1,7 +1,6 @@
-//! Graphs and devices that stand for no model and no machine: for benchmarks of placement, and for
-//! tests.
+//! Synthetic graphs and devices for benchmarks of placement and tests.
 //!
-//! Everything is drawn from a seed, so that two runs measure the same.
+//! Everything is drawn from a seed, so that runs are comparable.
 
 use std::sync::Arc;
 
@@ -57,19 +56,20 @@ const READERS_SEED: u64 = 0x7265_6164_6572;
 pub struct SyntheticGraph {
     /// Number of nodes.
     pub n_nodes: u32,
-    /// Nodes of one layer; 0 = the square root of the number of nodes.
+    /// Nodes of one layer; 0 means the square root of the number of nodes.
     pub width: u32,
     /// Colocation groups that nodes name in their attribute `_class`; at most half as many as
     /// nodes.
     pub n_groups: u32,
-    /// Nodes that are variables, which come first, and tie those that read them; fewer than nodes.
+    /// Number of nodes that are variables, less than the number of nodes. Variables come first and
+    /// tie their readers together.
     pub n_variables: u32,
-    /// What all draws follow from.
+    /// Seed of all draws.
     pub seed: u64,
 }
 
 impl SyntheticGraph {
-    /// A graph of so many nodes, as wide as it is deep.
+    /// Describes a graph of so many nodes that is as wide as it is deep.
     pub fn new(n_nodes: u32, seed: u64) -> Self {
         Self {
             n_nodes,
@@ -80,35 +80,35 @@ impl SyntheticGraph {
         }
     }
 
-    /// The same, with layers of this width.
+    /// Sets the width of layers.
     #[must_use]
     pub fn with_width(mut self, width: u32) -> Self {
         self.width = width;
         self
     }
 
-    /// The same, with so many colocation groups.
+    /// Sets the number of colocation groups.
     #[must_use]
     pub fn with_groups(mut self, n_groups: u32) -> Self {
         self.n_groups = n_groups;
         self
     }
 
-    /// The same, with so many variables among its nodes.
+    /// Sets the number of variables among the nodes.
     #[must_use]
     pub fn with_variables(mut self, n_variables: u32) -> Self {
         self.n_variables = n_variables;
         self
     }
 
-    /// The graph: layers whose nodes read two or three nodes, nine in ten from the layer before and
-    /// the others from the three before that, about 2.5 edges a node. Work and tensor sizes
-    /// spread log-uniformly over three orders of magnitude; one node in twenty holds
-    /// parameters.
+    /// Builds the graph. Nodes of a layer read two or three nodes, nine in ten from the previous
+    /// layer and the others from the three layers before it, which gives about 2.5 edges per
+    /// node. Work and tensor sizes are log-uniform over three orders of magnitude. One node in
+    /// twenty holds parameters.
     ///
-    /// Half of the groups have two members, the others three to eight, drawn from all nodes: one is
-    /// named by the others, in a list `_class` of one entry `loc:@NAME`. A variable gives a
-    /// resource that three nodes read, on average, besides what else they read.
+    /// Half of the groups have two members, the others three to eight, drawn from all nodes. All
+    /// members but one name that one in a list `_class` with one entry `loc:@NAME`. A variable
+    /// outputs a resource that three nodes read on average, in addition to their other inputs.
     ///
     /// # Panics
     /// With more groups or variables than the fields allow.
@@ -184,7 +184,7 @@ impl SyntheticGraph {
         assembler.finish()
     }
 
-    /// Per node the one whose group it names, or [`NONE`]; empty without groups.
+    /// Draws per node the node whose group it names, or [`NONE`]; empty without groups.
     fn named_groups(&self) -> Vec<u32> {
         if self.n_groups == 0 {
             return Vec::new();
@@ -202,7 +202,7 @@ impl SyntheticGraph {
                 0 => 2,
                 _ => 3 + random.below(6),
             };
-            // Every group to come has two nodes left.
+            // Two nodes remain for every further group.
             let to_come = 2 * (self.n_groups - group - 1);
             let n_members = drawn.min(self.n_nodes - n_dealt - to_come);
             let members = n_dealt as usize..(n_dealt + n_members) as usize;
@@ -229,7 +229,7 @@ fn first_output(node: u32) -> Input {
     }
 }
 
-/// Attributes of a node that names the group of another.
+/// Returns the attributes of a node that names the group of another.
 fn class_attrs(named: Option<&u32>) -> AttrSet {
     match named {
         None | Some(&NONE) => AttrSet::default(),
@@ -264,14 +264,14 @@ fn add(
         .expect("layers read earlier layers, and names are numbers");
 }
 
-/// A layered random graph of so many nodes; see [`SyntheticGraph::build`].
+/// Builds a layered random graph of so many nodes; see [`SyntheticGraph::build`].
 pub fn graph(n_nodes: u32, seed: u64) -> Arc<Graph> {
     Arc::new(SyntheticGraph::new(n_nodes, seed).build())
 }
 
-/// So many devices: the first is a CPU, the others are two kinds of GPU, SYCL devices and CPUs in
-/// turn. Each has a link of its own rate, hence a link domain of its own, and so much memory that
-/// every synthetic graph fits.
+/// Builds so many devices: the first is a CPU, the others alternate between two kinds of GPU, SYCL
+/// devices and CPUs. Each has its own link rate, hence its own link domain, and enough memory for
+/// every synthetic graph.
 pub fn devices(n: u32) -> DeviceSet {
     let device = |index: u32| -> Arc<dyn Device> {
         let (device_type, flops_per_s, memory_bytes_per_s, launch_ns) = match index % 4 {
@@ -280,7 +280,7 @@ pub fn devices(n: u32) -> DeviceSet {
             2 => ("GPU", 6e12, 3e11, 6_000.0),
             _ => ("SYCL", 3e12, 2e11, 10_000.0),
         };
-        // Of each type the devices are numbered from 0.
+        // Devices of each type are numbered from 0.
         let ordinal = match index % 4 {
             1 => index / 4 * 2,
             2 => index / 4 * 2 + 1,
@@ -304,7 +304,7 @@ pub fn devices(n: u32) -> DeviceSet {
     DeviceSet::new((0..n).map(device)).with_type_priorities(TYPES)
 }
 
-/// Registrations for the ops of synthetic graphs, without anything to execute.
+/// Returns kernel registrations for the ops of synthetic graphs, for placement only.
 pub fn kernels() -> KernelRegistry {
     let mut registry = KernelRegistry::empty();
     for (op, types) in OPS {
@@ -315,7 +315,7 @@ pub fn kernels() -> KernelRegistry {
     registry
 }
 
-/// The generator `SplitMix64` (Steele et al. 2014): three lines, and the same everywhere.
+/// The generator `SplitMix64` (Steele et al. 2014), equal on every machine.
 #[derive(Debug, Clone)]
 struct SplitMix(u64);
 
@@ -328,7 +328,7 @@ impl SplitMix {
         z ^ (z >> 31)
     }
 
-    /// `0..n`; the bias of a power of two over `n` does not matter here.
+    /// Draws from `0..n`; the slight bias does not matter here.
     fn below(&mut self, n: u32) -> u32 {
         (((self.next() >> 32) * u64::from(n)) >> 32) as u32
     }
@@ -365,7 +365,7 @@ mod tests {
         assert!((2.3..2.7).contains(&edges_per_node), "{edges_per_node}");
     }
 
-    /// Groups of more than one node that candidates come in, by size.
+    /// Returns the sizes of the candidates' groups of more than one node.
     fn group_sizes(graph: Graph) -> Vec<usize> {
         let devices = Arc::new(devices(4));
         let options = PlacementOptions::default();

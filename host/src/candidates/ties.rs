@@ -1,5 +1,5 @@
-//! What ties nodes together, one tie at a time, in the order in which TensorFlow's placer meets
-//! them: the order decides whose request counts.
+//! The ties between nodes, in the order in which TensorFlow's placer visits them. The order decides
+//! whose request counts.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -50,25 +50,25 @@ const EXEMPT_OPS: [&str; 24] = [
     "ExperimentalScanDataset",
 ];
 
-/// A reason for which nodes must share a device, or one must be of a certain type, that only the
-/// graph as a whole tells.
+/// A reason for which nodes must share a device, or need a certain device type, that depends on the
+/// graph as a whole.
 #[derive(Debug, Clone)]
 pub(super) enum Tie<'a> {
-    /// A reference or resource edge, or one that carries a variant from dataset op to dataset op.
+    /// A reference or resource edge, or an edge that carries a variant between dataset ops.
     Edge {
         producer: u32,
         consumer: u32,
         /// Position among the predecessors.
         edge: u32,
     },
-    /// A node takes a variant whose elements live on the host alone, so it runs on a CPU.
+    /// A node reads a variant whose elements only exist in host memory, so it runs on a CPU.
     HostOnly {
         node: u32,
-        /// The node that says what the elements are.
+        /// The node that determines the element type.
         list: u32,
         dtype: DType,
     },
-    /// A call whose function ties what feeds it to what reads its results.
+    /// A call whose function ties producers of its arguments to readers of its results.
     Call {
         call: NodeId,
         found: Arc<CallGroups>,
@@ -79,15 +79,15 @@ pub(super) enum Tie<'a> {
         group: &'a str,
         /// Dense number of the group.
         number: u32,
-        /// Whether the group bears the node's own name, and nothing on the node says so.
+        /// Whether the group has the node's own name and the membership is implicit.
         is_own: bool,
     },
 }
 
-/// Visits the ties of a graph until one breaks off.
+/// Visits the ties of a graph until `visit` breaks.
 ///
 /// # Errors
-/// Those of calls that are looked into.
+/// The error of a call that cannot be inspected.
 pub(super) fn for_each_tie<'g, B>(
     facts: &Facts<'g>,
     inspector: &mut Inspector<'_>,
@@ -115,7 +115,7 @@ pub(super) fn for_each_tie<'g, B>(
     Ok(found)
 }
 
-/// Edges of `calls`, which are in order, tie nothing: their functions do.
+/// Edges of `calls`, which are sorted, tie nothing, since their functions do.
 fn for_each_edge<'g, B>(
     graph: &'g Graph,
     arguments: Option<&dyn OpArguments>,
@@ -158,8 +158,8 @@ fn for_each_edge<'g, B>(
     ControlFlow::Continue(())
 }
 
-/// The groups that nodes name in their attribute `_class`; each node that others name also is in
-/// the group of its own name.
+/// Visits the groups that nodes name in their attribute `_class`. A node that others name is also
+/// in the group of its own name.
 fn for_each_class<'g, B>(
     graph: &'g Graph,
     visit: &mut impl FnMut(Tie<'g>) -> ControlFlow<B>,
@@ -188,9 +188,9 @@ fn for_each_class<'g, B>(
 /// The colocation groups that nodes name.
 struct NamedGroups<'g> {
     names: Vec<&'g str>,
-    /// Per class of nodes the groups that its attribute `_class` names.
+    /// Per class of nodes the groups in its attribute `_class`.
     of_class: Csr,
-    /// Per node the group that bears its name, or [`NONE`].
+    /// Per node the group with its name, or [`NONE`].
     of_node: Vec<u32>,
 }
 
@@ -201,7 +201,7 @@ impl<'g> NamedGroups<'g> {
             of_class: Csr::default(),
             of_node: vec![NONE; graph.n_nodes()],
         };
-        // Groups may also bear names that no node has.
+        // Groups may also have names that no node has.
         let mut of_others: HashMap<&str, u32> = HashMap::new();
         for class in graph.classes() {
             for name in class.attrs.get("_class").into_iter().flat_map(groups_named) {
@@ -224,8 +224,8 @@ impl<'g> NamedGroups<'g> {
     }
 }
 
-/// The neighbours of a call by group of the body of its function, and whether each takes or gives a
-/// reference or resource.
+/// Returns the neighbours of a call by group of the body of its function, and whether each reads or
+/// produces a reference or resource.
 pub(super) fn call_members(
     graph: &Graph,
     call: NodeId,
@@ -255,7 +255,7 @@ pub(super) fn call_members(
     members
 }
 
-/// Whether a reference or resource edge binds its ends.
+/// Whether a reference or resource edge colocates its ends.
 fn binds(
     graph: &Graph,
     node: NodeId,
@@ -271,14 +271,14 @@ fn binds(
     if graph.tensor_dtypes()[tensor] == DType::Resource {
         return true;
     }
-    // A reference that is consumed as a value, through an input that is no reference, does not
-    // bind.
+    // A reference that is read as a value, through an input that is not a reference, does not
+    // colocate.
     arguments
         .and_then(|arguments| arguments.input(op, graph.attrs(node), slot))
         .is_none_or(|argument| argument.is_ref)
 }
 
-/// One variant output, and named `...Dataset` or `...DatasetV` and a number.
+/// Whether an op has one variant output and is named `...Dataset`, or `...DatasetV` and a number.
 fn is_dataset(graph: &Graph, node: NodeId) -> bool {
     let outputs = graph.output_range(node);
     let op = graph.op(node);
@@ -287,7 +287,7 @@ fn is_dataset(graph: &Graph, node: NodeId) -> bool {
     named && outputs.len() == 1 && graph.tensor_dtypes()[outputs.start] == DType::Variant
 }
 
-/// The `loc:@NAME` entries of a `_class` list; anything else is ignored, as in TensorFlow.
+/// Returns the `loc:@NAME` entries of a `_class` list. Other entries are ignored, as in TensorFlow.
 fn groups_named(class: &AttrValue) -> impl Iterator<Item = &str> {
     let values: &[AttrValue] = match class {
         AttrValue::List(values) => values,

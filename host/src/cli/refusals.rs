@@ -13,20 +13,20 @@ use super::output::Output;
 use super::output::chain;
 use super::output::new_table;
 use super::units::count;
-use crate::candidates::Refusal;
+use crate::candidates::Conflict;
 use crate::candidates::Suggestion;
 use crate::candidates::UnsupportedNode;
 use crate::error::Error;
 use crate::registry::Registry;
 
-/// More clashes than this are counted; `--json` has all.
+/// More conflicts than this are counted; `--json` has all.
 const MAX_SHOWN: usize = 20;
 
 /// What `--json` prints instead of a placement.
 #[derive(Debug, Serialize)]
-struct RefusalReport<'a> {
+struct ConflictReport<'a> {
     error: String,
-    refusals: &'a [Refusal],
+    conflicts: &'a [Conflict],
 }
 
 /// What `--json` prints for `--check-ops`.
@@ -35,7 +35,7 @@ struct OpsReport<'a> {
     unsupported: &'a [UnsupportedNode],
 }
 
-/// Every clash, where clashes are why the graph was not placed.
+/// Every conflict, where conflicts are why the graph was not placed.
 pub(super) fn show(
     error: &anyhow::Error,
     graph: &Path,
@@ -46,28 +46,28 @@ pub(super) fn show(
     if !matches!(error.downcast_ref::<Error>(), Some(Error::Candidates(_))) {
         return Ok(());
     }
-    // What is no clash has been told: the error itself says it.
-    let refusals = match builder(graph, args, registry)?.refusals() {
-        Ok(refusals) if !refusals.is_empty() => refusals,
+    // What is no conflict has been told: the error itself says it.
+    let conflicts = match builder(graph, args, registry)?.conflicts() {
+        Ok(conflicts) if !conflicts.is_empty() => conflicts,
         _ => return Ok(()),
     };
-    output.json(&RefusalReport {
+    output.json(&ConflictReport {
         error: chain(error),
-        refusals: &refusals,
+        conflicts: &conflicts,
     })?;
     output.line(format_args!(
         "{} from being placed:",
-        match refusals.len() {
-            1 => "a clash keeps the graph".to_owned(),
-            n => format!("{n} clashes keep the graph"),
+        match conflicts.len() {
+            1 => "a conflict keeps the graph".to_owned(),
+            n => format!("{n} conflicts keep the graph"),
         }
     ))?;
-    for refusal in refusals.iter().take(MAX_SHOWN) {
+    for conflict in conflicts.iter().take(MAX_SHOWN) {
         output.line("")?;
-        for constraint in &refusal.constraints {
+        for constraint in &conflict.constraints {
             output.line(format_args!("  {constraint}"))?;
         }
-        for (index, suggestion) in refusal.suggestions.iter().enumerate() {
+        for (index, suggestion) in conflict.suggestions.iter().enumerate() {
             let before = if index == 0 { "=> " } else { "or " };
             let flag = match suggestion {
                 Suggestion::SoftPlacement => " (--soft-placement)",
@@ -76,8 +76,8 @@ pub(super) fn show(
             output.line(format_args!("    {before}{suggestion}{flag}"))?;
         }
     }
-    if refusals.len() > MAX_SHOWN {
-        output.line(format_args!("\nand {} more", refusals.len() - MAX_SHOWN))?;
+    if conflicts.len() > MAX_SHOWN {
+        output.line(format_args!("\nand {} more", conflicts.len() - MAX_SHOWN))?;
     }
     Ok(())
 }

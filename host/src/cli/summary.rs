@@ -88,6 +88,8 @@ struct FailureView {
     /// `policy`, `host` or `user`.
     fault: String,
     error: String,
+    /// The first policy that failed for the same cause.
+    same_cause_as: Option<String>,
     /// `load` or `place`, and how long it took until it failed.
     call: &'static str,
     elapsed_ns: u64,
@@ -244,6 +246,7 @@ impl PolicyView {
                     policy: failed.rung.to_string(),
                     fault: failed.error.fault().to_string(),
                     error: failed.error.to_string(),
+                    same_cause_as: failed.same_cause_as.as_ref().map(ToString::to_string),
                     call: failed.call,
                     elapsed_ns: nanoseconds(failed.elapsed),
                 })
@@ -270,7 +273,10 @@ impl PolicyView {
             output.line(format_args!(
                 "FAILED {}: {} (after {})",
                 failed.policy,
-                failed.error,
+                match &failed.same_cause_as {
+                    Some(first) => format!("same cause as {first}"),
+                    None => failed.error.clone(),
+                },
                 show_ns_u64(failed.elapsed_ns)
             ))?;
         }

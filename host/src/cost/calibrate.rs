@@ -1,5 +1,4 @@
-//! Measures one device: products, elementwise ops, sums, launches, waits, and its link with the
-//! host.
+//! Measures one device: matmuls, elementwise ops, sums, launches, waits, and its link to the host.
 
 use std::mem;
 use std::panic::AssertUnwindSafe;
@@ -31,7 +30,7 @@ use crate::tensor::HostAllocator;
 use crate::tensor::Shape;
 use crate::tensor::Tensor;
 
-/// Sides of the square matrices that are multiplied.
+/// Sides of the square matrices of the timed matmuls.
 const SIDES: [usize; 6] = [64, 128, 256, 512, 1024, 2048];
 
 /// Numbers in the tensors of elementwise ops and sums: 16 KiB to 64 MiB.
@@ -40,20 +39,19 @@ const LENGTHS: [usize; 4] = [1 << 12, 1 << 16, 1 << 20, 1 << 24];
 /// Bytes that are copied.
 const COPIES_BYTES: [usize; 4] = [4, 64 << 10, 1 << 20, 16 << 20];
 
-/// Kernels that read and write less are mostly launch, and say little of a bandwidth.
+/// Kernels that read and write less mostly measure the launch, not the bandwidth.
 const TRAFFIC_BYTES_MIN: f64 = 256.0 * 1024.0;
 
-/// A chain of at least so many tiny kernels is timed, and at most so many: what is known of a queue
-/// is soon known.
+/// Least and most tiny kernels in a timed chain. More kernels give no further information about a
+/// queue.
 const LAUNCHES: Calls = Calls { min: 64, max: 4096 };
 
-/// How a device is measured.
+/// Options of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CalibrateOptions {
-    /// About how long one device may take, 2 s by default. With more, larger sizes are reached on
-    /// slow devices, and medians are of more timings. The smallest size of everything is timed
-    /// in any case.
+    /// Approximate time for one device, 2 s by default. With more time, slow devices reach larger
+    /// sizes and medians cover more timings. The smallest size of everything is always timed.
     pub budget: Duration,
 }
 
@@ -78,28 +76,29 @@ impl Default for CalibrateOptions {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CalibrateError {
-    /// It executes nothing node by node in this process.
-    #[error("{device} keeps the rates that it states: it runs no kernels in this process")]
+    /// The device executes no kernels in this process.
+    #[error("{device} keeps its stated rates: it runs no kernels in this process")]
     NoKernelDevice {
         /// Its name.
         device: String,
     },
     /// Nothing could be measured.
-    #[error("{device} keeps the rates that it states: {reasons}")]
+    #[error("{device} keeps its stated rates: {reasons}")]
     Nothing {
         /// Its name.
         device: String,
-        /// Why, of each figure.
+        /// The reason for each figure.
         reasons: String,
     },
 }
 
-/// Measures a device with the kernels that it has, on the calling thread. Other devices should be
-/// idle meanwhile: what shares the machine's memory or processors shares them in the figures, too.
-/// What it has no kernel for, or fails at, is left out, and the calibration says so.
+/// Measures a device with its own kernels, on the calling thread. Other devices should be idle:
+/// anything that uses the machine's memory or processors at the same time lowers the measured
+/// rates. Figures without a kernel, or whose kernel fails, are left out;
+/// [`Calibration::missing`] lists them.
 ///
 /// # Errors
-/// [`CalibrateError`], where no figure comes of it.
+/// [`CalibrateError`] if no figure can be measured.
 pub fn calibrate(
     device: &dyn Device,
     kernels: &KernelRegistry,
@@ -116,10 +115,10 @@ pub fn calibrate(
         budget: options.budget / 7,
         found: Calibration::default(),
     };
-    // The launch comes first, as it is taken off everything else.
+    // The launch comes first, since it is subtracted from everything else.
     bench.attempt("launches", Bench::launches);
     bench.attempt("waiting", Bench::waits);
-    bench.attempt("matrix products", Bench::products);
+    bench.attempt("matmuls", Bench::matmuls);
     bench.attempt("elementwise ops", Bench::elementwise);
     bench.attempt("sums", Bench::sums);
     bench.attempt("copies from the host", |bench| {
@@ -138,9 +137,9 @@ pub fn calibrate(
     Ok(found)
 }
 
-/// Whether what was measured of one device holds for another: both compute with the same threads,
-/// of whose rates each states a part. Measured again, they would differ by chance, and plans would
-/// prefer one of them for it.
+/// Whether the measurement of one device also holds for another: both compute with the same threads
+/// and state equal parts of their rates. Two measurements would differ by chance, and plans would
+/// prefer one of the devices because of that.
 pub fn computes_alike(first: &dyn Device, second: &dyn Device) -> bool {
     let pool = |device: &dyn Device| {
         let pool = device.as_kernel_device()?.intra_op_pool()?;
@@ -164,14 +163,14 @@ pub fn computes_alike(first: &dyn Device, second: &dyn Device) -> bool {
 struct Bench<'a> {
     device: &'a dyn KernelDevice,
     kernels: &'a KernelRegistry,
-    /// Memory of the host that belongs to no device.
+    /// Host memory that belongs to no device.
     host: HostAllocator,
-    /// For each kind of figure.
+    /// The time for each kind of figure.
     budget: Duration,
     found: Calibration,
 }
 
-/// What one kernel does at one size.
+/// One kernel at one size.
 struct Work {
     of: String,
     /// Floating-point operations, or bytes.
@@ -179,9 +178,9 @@ struct Work {
 }
 
 impl<'d> Bench<'d> {
-    /// Measures one kind of figure; why it cannot be measured is a result like another.
+    /// Measures one kind of figure, or records why it cannot be measured.
     fn attempt(&mut self, what: &str, measure: impl FnOnce(&mut Self) -> Result<(), ProbeError>) {
-        // An app's kernel may do anything at sizes that the app never uses.
+        // An app's kernel may fail in any way at sizes that the app never uses.
         let outcome = catch_unwind(AssertUnwindSafe(|| measure(self)));
         let reason = match outcome {
             Ok(Ok(())) => return,
@@ -229,7 +228,7 @@ impl<'d> Bench<'d> {
         Ok(())
     }
 
-    fn products(&mut self) -> Result<(), ProbeError> {
+    fn matmuls(&mut self) -> Result<(), ProbeError> {
         let attrs = [
             ("T", AttrValue::from(DType::F32)),
             ("transpose_a", AttrValue::from(false)),
@@ -279,7 +278,7 @@ impl<'d> Bench<'d> {
                     Ok((probe, work))
                 },
             );
-            // A device may have one of them without the others.
+            // A device may have kernels for only some of them.
             match found {
                 Ok(found) => rates.extend(found),
                 Err(error) => problem = Some(error),
@@ -351,7 +350,11 @@ impl<'d> Bench<'d> {
                 Err(_) => break,
             };
             let rate = rounded(to_f64(bytes) / ns * 1e9);
-            self.sample(format!("copy of {bytes} bytes {of} the host"), ns, rate);
+            self.sample(
+                format!("copy of {} {of} the host", size_text(bytes)),
+                ns,
+                rate,
+            );
             timed.push((to_f64(bytes), ns));
             if started.elapsed() > self.budget {
                 break;
@@ -360,8 +363,8 @@ impl<'d> Bench<'d> {
         let Some(&(_, latency_ns)) = timed.first() else {
             return Ok(());
         };
-        // Of those sizes whose time is not mostly the latency; a device that lends its memory to
-        // the host has none.
+        // From sizes whose time is not mostly latency. A device that shares its memory with the
+        // host has none.
         let slopes = timed[1..].iter();
         let slopes = slopes.map(|(bytes, ns)| (ns - latency_ns).max(0.0) / bytes);
         let profile = LinkProfile {
@@ -372,9 +375,9 @@ impl<'d> Bench<'d> {
         Ok(())
     }
 
-    /// Times kernels at growing sizes, as long as they fit the device and the time: (work, work per
-    /// second). `demand` is what a size takes: bytes, and something that the time is taken to
-    /// grow with.
+    /// Times kernels at growing sizes while they fit the device and the time: (work, work per
+    /// second). `demand` returns the bytes that a size needs, and a number that its time is assumed
+    /// to be proportional to.
     fn grow(
         &mut self,
         sizes: &[usize],
@@ -388,7 +391,7 @@ impl<'d> Bench<'d> {
         for &size in sizes {
             let (bytes, effort) = demand(size);
             if let Some((effort_before, ns)) = before {
-                // Two calls that only warm up and tell how long one takes, and one that counts.
+                // Two calls warm up and show how long one takes, and one counts.
                 let expected_ns = 3.0 * ns * to_f64(effort) / to_f64(effort_before.max(1));
                 let left = self.budget.saturating_sub(started.elapsed());
                 if expected_ns > left.as_secs_f64() * 1e9 || !self.fits(bytes) {
@@ -407,11 +410,11 @@ impl<'d> Bench<'d> {
             let (ns, work) = match timed {
                 Ok(timed) => timed,
                 Err(error) if before.is_none() => return Err(error),
-                // What was measured so far stands, such as up to where the memory ends.
+                // Keeps the figures measured so far, such as those of sizes that fit the memory.
                 Err(_) => break,
             };
-            // Where a kernel is launched while the one before computes, its launch is no part of
-            // its time.
+            // If a kernel is launched while the previous one computes, its time does not contain
+            // its launch.
             let working_ns = (ns - self.launch_ns()).max(ns / 2.0);
             let rate = rounded(work.amount / working_ns * 1e9);
             self.sample(work.of, rounded(ns), rate);
@@ -435,7 +438,7 @@ impl<'d> Bench<'d> {
         self.probe("Relu", &attrs, &[("features", operand)])
     }
 
-    /// Memory of the host with ones: numbers that no kernel is slow at.
+    /// Host memory filled with ones, since no kernel is slow for that value.
     fn ones(&self, dims: &[usize]) -> Result<Tensor, KernelError> {
         let mut tensor = Tensor::zeros(&self.host, DType::F32, Shape::from(dims))?;
         if let Some(values) = tensor.as_slice_mut::<f32>() {
@@ -444,14 +447,13 @@ impl<'d> Bench<'d> {
         Ok(tensor)
     }
 
-    /// Whether that many bytes leave most of the memory for outputs that the device has not done
-    /// with yet.
+    /// Whether so many bytes leave most of the memory for outputs that the device still uses.
     fn fits(&self, bytes: usize) -> bool {
         let quarter = self.device.memory_capacity_bytes() / 4;
         u64::try_from(bytes).is_ok_and(|bytes| bytes <= quarter)
     }
 
-    /// How often something may be repeated that takes so much memory each time.
+    /// How often a call that allocates so much memory may be repeated.
     fn calls(&self, bytes: usize) -> Calls {
         let quarter = self.device.memory_capacity_bytes() / 4;
         let room = quarter / u64::try_from(bytes.max(1)).unwrap_or(u64::MAX);
@@ -471,7 +473,7 @@ impl<'d> Bench<'d> {
     }
 }
 
-/// The median of the rates of those that are large enough, if any is; else of all.
+/// The median rate of those that are large enough, or of all if none is.
 fn bandwidth(rates: &[(f64, f64)]) -> Option<f64> {
     let is_large = |&&(bytes, _): &&(f64, f64)| bytes >= TRAFFIC_BYTES_MIN;
     let large: Vec<f64> = rates
@@ -484,7 +486,16 @@ fn bandwidth(rates: &[(f64, f64)]) -> Option<f64> {
     (!counted.is_empty()).then(|| median(counted))
 }
 
-/// To four digits: more would be noise, and these come back from JSON as they are.
+/// `4 B`, `64 KiB`, `16 MiB`.
+fn size_text(bytes: usize) -> String {
+    match bytes {
+        0..0x400 => format!("{bytes} B"),
+        0x400..0x10_0000 => format!("{} KiB", bytes >> 10),
+        _ => format!("{} MiB", bytes >> 20),
+    }
+}
+
+/// Rounds to four digits. Further digits would be noise, and these survive JSON unchanged.
 fn rounded(value: f64) -> f64 {
     format!("{value:.3e}").parse().unwrap_or(value)
 }

@@ -1,4 +1,4 @@
-//! What was measured of one device, and the rates that plans make of it.
+//! The measured figures of one device, and the rates that the cost model derives from them.
 
 use serde::Deserialize;
 use serde::Serialize;
@@ -6,72 +6,72 @@ use serde::Serialize;
 use crate::device::DeviceProfile;
 use crate::device::LinkProfile;
 
-/// Figures of one device, measured while it was alone. `None`: it could not be measured, and
-/// [`Self::missing`] says why.
+/// Figures of one device, measured while the machine was otherwise idle. A figure is `None` if it
+/// could not be measured; [`Self::missing`] gives the reason.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Calibration {
-    /// Floating-point operations per second of the fastest `f32` matrix product that was tried.
+    /// Floating-point operations per second of the fastest `f32` matmul that was tried.
     pub flops_per_s: Option<f64>,
     /// Bytes per second that elementwise kernels read and write; the median over ops and sizes.
     pub elementwise_bytes_per_s: Option<f64>,
-    /// Bytes per second that sums read; the median over axes and sizes. Shown, but no part of
-    /// [`Self::profile`]: plans know one bandwidth per device, and most of what they place is
-    /// elementwise.
+    /// Bytes per second that sums read; the median over axes and sizes. Reports show it, but
+    /// [`Self::profile`] does not contain it: the cost model has one bandwidth per device, and
+    /// most nodes are elementwise.
     pub reduction_bytes_per_s: Option<f64>,
-    /// One of many tiny kernels that each read what the one before has made, in ns: what a kernel
-    /// costs besides its work.
+    /// Overhead of one kernel, in ns: the time per kernel in a chain of tiny kernels, each of
+    /// which reads the output of the previous one.
     pub launch_ns: Option<f64>,
-    /// Getting one number that a kernel just started is to make, besides the kernel, in ns: what
-    /// it costs the host to wait.
+    /// Time that the host spends waiting for a kernel, in ns: reading one number right after the
+    /// launch of the kernel that computes it, less the kernel's own time.
     pub wait_ns: Option<f64>,
-    /// The ways between its memory and others.
+    /// Links between its memory and other memories.
     pub links: Vec<MeasuredLink>,
-    /// What all this was taken from.
+    /// The timings behind these figures.
     pub samples: Vec<Sample>,
-    /// What could not be measured, and why.
+    /// The figures that could not be measured, with reasons.
     pub missing: Vec<String>,
 }
 
-/// A way between a device's memory and another one.
+/// One direction of a link between a device's memory and another memory.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MeasuredLink {
-    /// Which way.
+    /// The direction.
     pub direction: LinkDirection,
-    /// What it costs.
+    /// The cost of copies.
     pub profile: LinkProfile,
 }
 
-/// Where a link leads.
+/// The direction of a link.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum LinkDirection {
-    /// From the host's memory to the device's.
+    /// From host memory to the device's memory.
     FromHost,
-    /// From the device's memory to the host's.
+    /// From the device's memory to host memory.
     ToHost,
 }
 
-/// The median of some timings of one thing.
+/// The median of several timings of one operation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sample {
-    /// What was timed, with its size.
+    /// The operation and its size.
     pub of: String,
-    /// Time of one, in ns.
+    /// Time of one execution, in ns.
     pub ns: f64,
-    /// Its work by that time, less the launch of the kernel: floating-point operations of products
-    /// per second, bytes of everything else.
+    /// Work per second, without the launch time of the kernel: floating-point operations for
+    /// matmuls, bytes for everything else.
     pub rate_per_s: f64,
 }
 
 impl Calibration {
-    /// The rates of a device that states others: what was measured stands in their place. Where
-    /// several devices share threads, each gets a part of the rates
-    /// ([`Device::n_sharing_rates`](crate::device::Device::n_sharing_rates)). The profile is
-    /// calibrated if all that costs of kernels are computed from was measured.
+    /// Returns the stated profile of a device with measured rates in place of stated ones. If
+    /// several devices share threads, each gets an equal part of the rates
+    /// ([`Device::n_sharing_rates`](crate::device::Device::n_sharing_rates)). The profile counts as
+    /// calibrated if every rate that kernel costs depend on was measured.
     pub fn profile(&self, stated: DeviceProfile, n_sharing_rates: u32) -> DeviceProfile {
         let n_sharing = f64::from(n_sharing_rates.max(1));
         let part = |measured: Option<f64>, stated| measured.map_or(stated, |rate| rate / n_sharing);
@@ -87,15 +87,15 @@ impl Calibration {
         }
     }
 
-    /// A way that was measured.
+    /// Returns the link in a direction, if it was measured.
     pub fn link(&self, direction: &LinkDirection) -> Option<LinkProfile> {
         let mut links = self.links.iter();
         let link = links.find(|link| link.direction == *direction);
         link.map(|link| link.profile)
     }
 
-    /// The mean of both ways, as a profile knows one link. Whoever copies to the host in a plan
-    /// waits for the kernel before, so waiting counts there.
+    /// Returns the mean of both directions, since a profile has one link. In a plan, a copy to the
+    /// host waits for the preceding kernel, so its latency includes the wait time.
     fn host_link(&self) -> Option<LinkProfile> {
         let from_host = self.link(&LinkDirection::FromHost)?;
         let to_host = self.link(&LinkDirection::ToHost)?;
@@ -106,13 +106,13 @@ impl Calibration {
         })
     }
 
-    /// Whether no figure of it was measured.
+    /// Whether nothing was measured.
     pub fn is_empty(&self) -> bool {
         self.samples.is_empty()
     }
 
-    /// Whether rates are positive, times not negative, and all of them finite: anything else makes
-    /// every estimate nonsense.
+    /// Whether rates are positive, times are not negative, and all are finite. Other values would
+    /// make estimates meaningless.
     pub(super) fn is_sound(&self) -> bool {
         let rates = [
             self.flops_per_s,
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_stands_for_what_is_stated_and_the_rest_stays() {
+    fn measured_rates_replace_stated_ones_and_the_rest_stays() {
         let stated = DeviceProfile::default_cpu(2);
         let profile = measured().profile(stated, 1);
         let expected = DeviceProfile {
@@ -168,7 +168,7 @@ mod tests {
             ..stated
         };
         assert_eq!(profile, expected);
-        let without_products = Calibration {
+        let without_matmuls = Calibration {
             flops_per_s: None,
             ..measured()
         };
@@ -177,7 +177,7 @@ mod tests {
             is_calibrated: false,
             ..expected
         };
-        assert_eq!(without_products.profile(stated, 1), expected);
+        assert_eq!(without_matmuls.profile(stated, 1), expected);
     }
 
     #[test]
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn the_host_link_is_the_mean_of_both_ways_and_waits() {
+    fn the_host_link_is_the_mean_of_both_directions_and_waits() {
         let stated = DeviceProfile::default_cpu(1);
         let mut calibration = measured();
         calibration.links = vec![link(LinkDirection::FromHost, 100.0, 0.25)];
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_that_no_clock_gives_are_noticed() {
+    fn invalid_figures_are_noticed() {
         assert!(measured().is_sound());
         let bad: [fn(&mut Calibration); 4] = [
             |it| it.flops_per_s = Some(0.0),

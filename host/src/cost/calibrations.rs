@@ -1,4 +1,4 @@
-//! Measured rates that are kept, by what they depend on.
+//! A store of measured rates, keyed by everything that the rates depend on.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,72 +19,74 @@ use crate::store::CacheKey;
 use crate::store::StoreError;
 use crate::trace::targets;
 
-/// Grows when what is kept of a calibration changes, or how it is measured.
+/// Grows when the stored format or the method of measurement changes.
 const FORMAT: &[u8] = b"rates 1";
 
-/// Keeps what was measured of devices, in memory and, if wanted, in a folder. Clones share.
+/// A store of measured rates, in memory and optionally in a folder. Clones share one store.
 ///
-/// A device is known again by what its rates depend on ([`RatesKey`]), so figures of another
-/// machine, driver, number of threads or build are not taken for its own. Devices of other
-/// processes have none: what is measured here is not theirs.
+/// Entries are found by everything that the rates depend on ([`RatesKey`]), so rates of another
+/// machine, driver, number of threads or build are never used for a device. Devices of other
+/// processes have no entries, since this process cannot measure them.
 #[derive(Clone)]
 pub struct Calibrations {
     shared: Arc<Shared>,
 }
 
 struct Shared {
-    /// What the rates of all devices here depend on.
+    /// The part of the key that all devices of this process share.
     machine: String,
     memory: Mutex<HashMap<RatesKey, Arc<Calibration>>>,
     folder: Option<CacheFolder>,
 }
 
-/// What a device's rates depend on, as a text: this build, the host's processor, and of the device
-/// its type, index, description, chip, threads, part and NUMA node. Not its job and task, nor when
-/// it was made.
+/// Everything that a device's rates depend on, as a string: this build, the host's processor, and
+/// the device's type, index, description, chip, threads, share of the rates and NUMA node. Its job,
+/// task and incarnation are not part of the key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct RatesKey(String);
 
-/// Why rates that are there are not used, or could not be kept.
+/// Why stored rates are not used, or rates cannot be stored.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CalibrationsError {
-    /// An entry that cannot be read.
+    /// An entry cannot be read.
     #[error(
-        "the rates that were measured of {device} are not used: {reason}; measure it again with `placewright devices --calibrate`"
+        "the measured rates of {device} are not used: {reason}; measure it again with `placewright devices --calibrate`"
     )]
     Unusable {
         /// Name of the device.
         device: String,
-        /// What is wrong with them.
+        /// The problem of the entry.
         reason: &'static str,
     },
-    /// Figures that cannot be rates.
+    /// The figures cannot be rates.
     #[error(
-        "figures of {device} are not kept: a rate is not positive, or a time is negative or no number"
+        "the measured rates of {device} are not stored: a rate is not positive, or a time is negative or not a number"
     )]
     Unsound {
         /// Name of the device.
         device: String,
     },
-    /// A device of another process.
-    #[error("rates of {device} are not kept here: it belongs to another process; measure it there")]
+    /// The device belongs to another process.
+    #[error(
+        "rates of {device} are not stored here because it belongs to another process; measure it in that process"
+    )]
     Remote {
         /// Name of the device.
         device: String,
     },
-    /// The folder did not take an entry.
+    /// An entry cannot be written to the folder.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 impl Calibrations {
-    /// Kept in memory alone.
+    /// Creates a store in memory only.
     pub fn new() -> Self {
         Self::of(None)
     }
 
-    /// Kept in a folder, too, for other processes and later ones.
+    /// Creates a store that also writes to a folder, for other processes and later ones.
     pub fn in_folder(folder: CacheFolder) -> Self {
         Self::of(Some(folder))
     }
@@ -99,17 +101,17 @@ impl Calibrations {
         }
     }
 
-    /// What the rates of a device depend on; `None` for a device of another process.
+    /// Returns the key of a device; `None` if it belongs to another process.
     pub fn key(&self, device: &dyn Device) -> Option<RatesKey> {
         device
             .is_local()
             .then(|| RatesKey::of(device, &self.shared.machine))
     }
 
-    /// What was measured of a device, if it was.
+    /// Returns the measured rates of a device, if it was measured.
     ///
     /// # Errors
-    /// [`CalibrationsError::Unusable`] for an entry that is there and cannot be used.
+    /// [`CalibrationsError::Unusable`] if an entry exists but cannot be used.
     pub fn find(&self, device: &dyn Device) -> Result<Option<Arc<Calibration>>, CalibrationsError> {
         let Some(key) = self.key(device) else {
             return Ok(None);
@@ -136,7 +138,7 @@ impl Calibrations {
             .map_err(|_| unusable("the entry in the cache folder has another format"))?;
         if !found.is_sound() {
             return Err(unusable(
-                "the entry in the cache folder has figures that cannot be rates",
+                "the entry in the cache folder contains invalid rates",
             ));
         }
         let found = Arc::new(found);
@@ -144,11 +146,11 @@ impl Calibrations {
         Ok(Some(found))
     }
 
-    /// Keeps what was measured of a device, in place of what was before.
+    /// Stores the measured rates of a device and replaces its previous entry.
     ///
     /// # Errors
-    /// [`CalibrationsError::Unsound`] and [`CalibrationsError::Remote`] for what is not kept at
-    /// all; [`CalibrationsError::Store`] where it is kept in memory alone.
+    /// [`CalibrationsError::Unsound`] and [`CalibrationsError::Remote`] if nothing is stored;
+    /// [`CalibrationsError::Store`] if the rates are stored in memory only.
     pub fn keep(
         &self,
         device: &dyn Device,
@@ -170,9 +172,9 @@ impl Calibrations {
         Ok(())
     }
 
-    /// The devices with the rates that were measured of them, and what is wrong with entries that
-    /// are not used, which is told to the log, too. Devices without an entry keep the rates
-    /// that they have in the set.
+    /// Returns the device set with measured rates, and the problems of entries that are not used.
+    /// The problems are also logged. Devices without an entry keep the rates that they have in the
+    /// set.
     pub fn apply(&self, devices: &DeviceSet) -> (DeviceSet, Vec<CalibrationsError>) {
         let mut measured = devices.clone();
         let mut problems = Vec::new();
@@ -193,7 +195,7 @@ impl Calibrations {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<RatesKey, Arc<Calibration>>> {
-        // Whoever panicked left whole entries behind.
+        // A panic cannot leave a partial entry.
         let memory = self.shared.memory.lock();
         memory.unwrap_or_else(PoisonError::into_inner)
     }
@@ -244,8 +246,8 @@ impl fmt::Display for RatesKey {
     }
 }
 
-/// This build on this host's processor. A build without optimisation has other kernels than one
-/// with; a container may have fewer processors than the machine.
+/// Describes this build and the host's processor. Debug and release builds have different kernels,
+/// and a container may have fewer processors than the machine.
 fn machine() -> String {
     let build = if cfg!(debug_assertions) {
         "debug"

@@ -1,18 +1,17 @@
-//! Cost classes: devices that cost the same share a column of the cost table.
+//! Cost classes: devices with equal costs share a column of the cost table.
 
 use crate::device::Device;
 use crate::device::DeviceProfile;
 use crate::device::DeviceSet;
 use crate::device::LinkProfile;
 
-/// What the devices of one column of the cost table have in common: their type, and the rates of
-/// their kernels.
+/// The device type and kernel rates that the devices of one column of the cost table share.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CostClass {
-    /// The type: it decides whether there is a kernel at all.
+    /// The device type, which decides whether a kernel exists.
     pub device_type: String,
-    /// Rates of the first device of the class. The others may differ from it in link and queues,
-    /// which cost no execution time.
+    /// Rates of the first device of the class. Other devices of the class may differ in link and
+    /// queues, which do not affect execution time.
     pub profile: DeviceProfile,
 }
 
@@ -26,7 +25,7 @@ pub struct CostClasses {
 }
 
 impl CostClasses {
-    /// The classes of these devices.
+    /// Computes the classes of a device set.
     pub fn of(devices: &DeviceSet) -> Self {
         let mut classes: Vec<CostClass> = Vec::new();
         let of_device = devices
@@ -64,14 +63,14 @@ impl CostClass {
 /// One end of a link between devices.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LinkEnd {
-    /// Whether the device computes in host memory: it is of type `CPU`.
+    /// Whether the device computes in host memory, which devices of type `CPU` do.
     pub is_host: bool,
-    /// Between the device's memory and the host's.
+    /// Link between the device's memory and host memory.
     pub host_link: LinkProfile,
 }
 
 impl LinkEnd {
-    /// The end at a device with this profile.
+    /// Returns the end at a device with this profile.
     pub fn of(device: &dyn Device, profile: &DeviceProfile) -> Self {
         Self {
             is_host: device.attributes().device_type == "CPU",

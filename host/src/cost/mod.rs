@@ -1,8 +1,9 @@
-//! What an execution or a transfer costs, and the measuring of what that is computed from.
+//! The cost of executions and transfers, and the measurement of the rates behind it.
 //!
-//! Takes the work of a node and the rates of a device; gives nanoseconds. Takes a device and its
-//! kernels; gives its rates, which are kept for later sets of devices. Knows no graph (but the
-//! attributes of the nodes whose kernels it times) and no placement.
+//! [`CostModel`] computes nanoseconds from the work of a node and the rates of a device.
+//! [`calibrate()`] measures the rates of a device with its own kernels, and [`Calibrations`] keeps
+//! them for later device sets. This module does not depend on graphs or placements, except that it
+//! reads the attributes of the nodes whose kernels it times.
 
 mod calibrate;
 mod calibration;

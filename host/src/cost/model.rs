@@ -4,12 +4,12 @@ use crate::cost::classes::LinkEnd;
 use crate::device::DeviceProfile;
 use crate::device::LinkProfile;
 
-/// What an execution or a transfer costs, in ns. A value; the default is the roofline model
-/// (Williams et al. 2009).
+/// The cost of executions and transfers, in ns. The default is the roofline model (Williams et al.
+/// 2009).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CostModel {
     /// Fraction of a device's floating-point rate that a kernel reaches. The documented rates are
-    /// those of a large matrix product, so the default is 1.
+    /// those of a large matmul, so the default is 1.
     pub compute_efficiency: f64,
     /// Fraction of a device's memory bandwidth that a kernel reaches; 1 by default.
     pub memory_efficiency: f64,
@@ -25,8 +25,8 @@ impl Default for CostModel {
 }
 
 impl CostModel {
-    /// One execution: `launch + max(flops / rate, bytes / bandwidth)`, in ns. +inf where the
-    /// profile has no rate for what there is to do; never NaN.
+    /// Returns the cost of one execution: `launch + max(flops / rate, bytes / bandwidth)`, in ns.
+    /// +inf if the profile has no rate for the work; never NaN.
     pub fn execution_ns(&self, flops: f64, traffic_bytes: u64, profile: &DeviceProfile) -> f64 {
         #[expect(
             clippy::cast_precision_loss,
@@ -38,10 +38,10 @@ impl CostModel {
         profile.launch_ns.max(0.0) + compute.max(memory) * 1e9
     }
 
-    /// The link between two different devices. A CPU device's memory is the host's: between two of
-    /// them a tensor is copied once, and to or from an accelerator it pays the accelerator's
-    /// link. Between two accelerators it is staged in host memory and pays both links; a direct
-    /// link between cards is an exception that the caller adds.
+    /// Returns the link between two different devices. CPU devices use host memory: a tensor is
+    /// copied once between two of them, and a copy to or from an accelerator costs the
+    /// accelerator's link. A copy between two accelerators is staged in host memory and costs both
+    /// links. Callers add direct links between accelerators as exceptions.
     pub fn link(&self, src: LinkEnd, dst: LinkEnd) -> LinkProfile {
         let (from, to) = (src.host_link, dst.host_link);
         match (src.is_host, dst.is_host) {
@@ -55,7 +55,7 @@ impl CostModel {
     }
 }
 
-/// Nothing to do takes no time, whatever the rate; something to do at no rate takes forever.
+/// No work takes no time, whatever the rate. Work at rate 0 takes forever.
 fn seconds(work: f64, rate_per_s: f64) -> f64 {
     if work <= 0.0 || work.is_nan() {
         0.0

@@ -31,20 +31,20 @@ use crate::tensor::TensorError;
 /// The node that errors name.
 const NODE: &str = "calibration";
 
-/// A timing takes this long at least, by repeating what is timed, so that the clock and waiting for
-/// the device count for little.
+/// The least time of one timing, reached by repetition, so that the clock and the wait for the
+/// device matter little.
 const TIMING: Duration = Duration::from_millis(2);
 
-/// The median of so many timings is taken: few enough to be quick, enough to leave out what else
-/// the machine did meanwhile.
+/// Number of timings per median: few enough to be quick, enough to ignore other load on the
+/// machine.
 const N_TIMINGS: usize = 9;
 
-/// Why something could not be timed.
+/// Why an op cannot be timed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ProbeError {
-    #[error("there is no kernel for it")]
+    #[error("the device has no kernel for it")]
     NoKernel,
-    #[error("its kernel ends later, by itself; such kernels are not timed")]
+    #[error("its kernel is asynchronous; such kernels are not timed")]
     Asynchronous,
     #[error(transparent)]
     Lookup(#[from] KernelLookupError),
@@ -60,7 +60,7 @@ impl From<TensorError> for ProbeError {
     }
 }
 
-/// How often something is repeated within one timing.
+/// The number of repetitions within one timing.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Calls {
     pub(super) min: usize,
@@ -74,7 +74,7 @@ pub(super) struct Probe<'a> {
     inputs: Vec<Tensor>,
 }
 
-/// What an op is asked for.
+/// The arguments of an op to be timed.
 pub(super) struct Question<'a> {
     pub(super) op: &'static str,
     pub(super) attrs: &'a [(&'static str, AttrValue)],
@@ -83,8 +83,8 @@ pub(super) struct Question<'a> {
 }
 
 impl<'a> Probe<'a> {
-    /// The device's kernel for an op whose output is of type `f32`. Inputs are copied to where it
-    /// reads them.
+    /// Creates the device's kernel for an op with an `f32` output. Inputs are copied to the memory
+    /// that the kernel reads them from.
     pub(super) fn new(
         device: &'a dyn KernelDevice,
         kernels: &KernelRegistry,
@@ -123,14 +123,14 @@ impl<'a> Probe<'a> {
         })
     }
 
-    /// Runs it once, as far as a run of a session would before it goes on to the next node. `place`
-    /// is an output of before, which nobody reads any more: as in a session, the next one may
-    /// stand there, so that no timing is mostly of new memory.
+    /// Runs the kernel once, up to the point at which a session would continue with the next node.
+    /// `place` is an earlier output without readers. As in a session, the new output may reuse its
+    /// memory, so that timings do not mostly measure allocation.
     pub(super) fn run(&self, place: Option<Tensor>) -> Result<Tensor, KernelError> {
         self.run_on(&self.inputs, place)
     }
 
-    /// The same on other inputs, of the same types and shapes.
+    /// Runs the kernel on other inputs of the same types and shapes.
     pub(super) fn run_on(
         &self,
         inputs: &[Tensor],
@@ -140,9 +140,9 @@ impl<'a> Probe<'a> {
         let around = Alone {
             temporaries: records.then(RefCell::default),
         };
-        // A device that records may still be at work on it; sessions give such a device new memory
-        // each time. And what somebody else holds, such as a kernel that hands on its
-        // input, nobody may write.
+        // A device that records its work may still be using the memory; sessions allocate new
+        // memory for such devices each time. Memory with other owners, such as a kernel that
+        // forwards its input, must not be written.
         let place = place.filter(|_| !records);
         let place = place.and_then(|mut place| place.as_bytes_mut().is_some().then_some(place));
         let mut outputs = [OutputSlot {
@@ -171,14 +171,14 @@ impl<'a> Probe<'a> {
         Ok(output)
     }
 
-    /// The inputs, where the kernel reads them.
+    /// The inputs, in the memory that the kernel reads them from.
     pub(super) fn inputs(&self) -> &[Tensor] {
         &self.inputs
     }
 }
 
-/// Median time of one `call`, in ns, once all work that it gives to the device is done. It is
-/// called once before, so that what is compiled or allocated at the first call does not count. Ends
+/// Returns the median time of one `call`, in ns, including all work that it starts on the device.
+/// One call comes first, so that compilation and allocation at the first call do not count. Stops
 /// after about `budget`, but not before the first timing.
 pub(super) fn median_ns(
     device: &dyn KernelDevice,
@@ -205,11 +205,11 @@ pub(super) fn median_ns(
     while timings.is_empty() || (timings.len() < N_TIMINGS && started.elapsed() < budget) {
         timings.push(nanoseconds(time(n_calls)?) / to_f64(n_calls));
     }
-    // A clock that stands still would make rates infinite.
+    // A clock that does not advance would make rates infinite.
     Ok(median(timings).max(0.1))
 }
 
-/// The middle one; 0 of none.
+/// The median; 0 if there are no values.
 pub(super) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(0.0)
@@ -224,7 +224,7 @@ fn nanoseconds(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e9
 }
 
-/// A copy in the memory of the host that this device's kernels read arguments from.
+/// A copy in the host memory from which this device's kernels read arguments.
 fn on_host(device: &dyn KernelDevice, tensor: &Tensor) -> Result<Tensor, KernelError> {
     let allocator = device.allocator(AllocatorAttributes {
         on_host: true,
@@ -237,7 +237,7 @@ fn on_host(device: &dyn KernelDevice, tensor: &Tensor) -> Result<Tensor, KernelE
     Ok(copy)
 }
 
-/// An execution in no run.
+/// An execution outside of runs.
 struct Alone {
     temporaries: Option<RefCell<Vec<Tensor>>>,
 }

@@ -17,6 +17,7 @@ pub(crate) use order::serial_order;
 pub(crate) use settled::Settled;
 pub(crate) use settled::is_constant;
 pub(crate) use sweep::Sweep;
+pub use whole::{MemoryHolder, MemoryHolderKind};
 
 use serde::Serialize;
 

@@ -1,13 +1,16 @@
 //! The memory plan of a whole graph on given devices, before anything is created.
 
 use std::cmp::Reverse;
+use std::fmt;
 use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
+use serde::Serialize;
 
 use super::fits;
 use super::settled::Settled;
 use super::settled::is_constant;
+use super::show_bytes;
 use super::sweep::Peak;
 use super::sweep::Sweep;
 use crate::candidates::Candidates;
@@ -65,8 +68,49 @@ pub(crate) struct Shortage {
     pub(crate) n_runs: u64,
     /// The node at which the memory is exceeded.
     pub(crate) node: NodeId,
-    /// The largest holders: tensors and nodes by name, with their bytes.
-    pub(crate) holders: Vec<(String, u64)>,
+    /// What takes most of it, the largest first.
+    pub(crate) holders: Vec<MemoryHolder>,
+    /// Per memory domain the bytes that the plan leaves free.
+    pub(crate) free_bytes: Vec<u64>,
+}
+
+/// What takes a part of a memory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct MemoryHolder {
+    /// What it is.
+    pub kind: MemoryHolderKind,
+    /// Name of the node; `NODE:SLOT` if it is a tensor.
+    pub name: String,
+    /// Its bytes, in all runs that may go on at one time.
+    pub bytes: u64,
+}
+
+/// A kind of [`MemoryHolder`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum MemoryHolderKind {
+    /// A constant that runs read, held once for all runs.
+    Constant,
+    /// State of a node, such as a variable.
+    State,
+    /// A tensor that each run makes.
+    Tensor,
+    /// Scratch memory of a node while it executes, in each run.
+    Workspace,
+}
+
+impl fmt::Display for MemoryHolder {
+    /// `` constant `w` 89.4 MiB ``.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            MemoryHolderKind::Constant => "constant",
+            MemoryHolderKind::State => "state of",
+            MemoryHolderKind::Tensor => "tensor",
+            MemoryHolderKind::Workspace => "workspace of",
+        };
+        write!(f, "{kind} `{}` {}", self.name, show_bytes(self.bytes))
+    }
 }
 
 impl Shortage {
@@ -132,14 +176,15 @@ impl<'a> Whole<'a> {
         let resident = self.resident(domains);
         let sweep = self.sweep(domains);
         let peaks = sweep.peaks();
-        let lack = |domain: usize| {
+        let needed = |domain: usize| {
             let runs = peaks[domain].bytes.saturating_mul(self.n_runs);
-            let needed = resident[domain].bytes().saturating_add(runs);
-            match fits(needed, capacity_bytes[domain]) {
-                true => 0,
-                false => needed.saturating_sub(capacity_bytes[domain]).max(1),
-            }
+            resident[domain].bytes().saturating_add(runs)
         };
+        let lack = |domain: usize| match fits(needed(domain), capacity_bytes[domain]) {
+            true => 0,
+            false => needed(domain).saturating_sub(capacity_bytes[domain]).max(1),
+        };
+        let free = |domain: usize| capacity_bytes[domain].saturating_sub(needed(domain));
         let lacking = (0..peaks.len()).filter(|&domain| lack(domain) > 0);
         let domain = lacking.max_by_key(|&domain| (lack(domain), Reverse(domain)))?;
         Some(Shortage {
@@ -150,6 +195,7 @@ impl<'a> Whole<'a> {
             n_runs: self.n_runs,
             node: self.first_node_beyond(domain, capacity_bytes[domain], &sweep),
             holders: self.holders(domain, &sweep, peaks[domain]),
+            free_bytes: (0..peaks.len()).map(free).collect(),
         })
     }
 
@@ -254,21 +300,42 @@ impl<'a> Whole<'a> {
         }
     }
 
-    fn holders(&self, domain: usize, sweep: &Sweep<'_>, peak: Peak) -> Vec<(String, u64)> {
+    fn holders(&self, domain: usize, sweep: &Sweep<'_>, peak: Peak) -> Vec<MemoryHolder> {
         let graph = self.candidates.graph();
         let domains = &self.candidates.devices().memory_domain;
         let staying = self
             .residents()
             .filter(|&(_, device, ..)| domains[device as usize] as usize == domain)
-            .map(|(node, _, bytes, _)| (graph.node_name(node).to_owned(), bytes));
-        let mut holders: Vec<(String, u64)> = staying.collect();
-        let alive = peak.step.map(|step| sweep.alive(domain, step));
-        holders.extend(alive.into_iter().flatten().map(|(value, bytes)| {
-            let tensor = self.plan.values()[value].tensor;
-            let bytes = bytes.saturating_mul(self.n_runs);
-            (graph.tensor_name(tensor), bytes)
-        }));
-        holders.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+            .map(|(node, _, bytes, is_state)| MemoryHolder {
+                kind: match is_state {
+                    true => MemoryHolderKind::State,
+                    false => MemoryHolderKind::Constant,
+                },
+                name: graph.node_name(node).to_owned(),
+                bytes,
+            });
+        let mut holders: Vec<MemoryHolder> = staying.collect();
+        if let Some(step) = peak.step {
+            let alive = sweep.alive(domain, step).into_iter();
+            holders.extend(alive.map(|(value, bytes)| MemoryHolder {
+                kind: MemoryHolderKind::Tensor,
+                name: graph.tensor_name(self.plan.values()[value].tensor),
+                bytes: bytes.saturating_mul(self.n_runs),
+            }));
+            let device = self.plan.step(step).device;
+            if let StepKind::Execute(node) = self.plan.step(step).kind
+                && domains[device.index()] as usize == domain
+            {
+                let bytes = graph.workspace_bytes()[node.index()];
+                holders.push(MemoryHolder {
+                    kind: MemoryHolderKind::Workspace,
+                    name: graph.node_name(node).to_owned(),
+                    bytes: bytes.saturating_mul(self.n_runs),
+                });
+            }
+        }
+        holders.retain(|holder| holder.bytes > 0);
+        holders.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)));
         holders.truncate(N_HOLDERS_NAMED);
         holders
     }

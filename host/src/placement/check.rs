@@ -1,4 +1,4 @@
-//! The check, and what has passed it.
+//! The check of proposals, and placements.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use crate::placement::violation::Violation;
 use crate::plan::Plan;
 
 /// A device for every node of a graph: complete, legal, colocated and within memory. Only [`check`]
-/// makes one.
+/// creates placements.
 #[derive(Debug, Clone)]
 pub struct Placement {
     candidates: Candidates,
@@ -36,13 +36,11 @@ pub struct Placement {
     metrics: Vec<(String, f64)>,
 }
 
-/// Holds a proposal to the rules, in this order: `length`, `device` (in range), `pinned`,
-/// `candidate`, `group`, `memory` (each memory suffices for what the plan puts there: see
-/// [`crate::memory`]), `queue`.
+/// Checks a proposal against the rules, in this order: `length`, `device` (in range), `pinned`,
+/// `candidate`, `group`, `memory` (the plan fits into each memory, see [`crate::memory`]), `queue`.
 ///
 /// # Errors
-/// The first [`Violation`]: the first broken rule, at its first node, with what would have been
-/// legal.
+/// The first [`Violation`]: the first broken rule, at its first node, with the legal alternatives.
 pub fn check(candidates: &Candidates, proposal: Proposal) -> Result<Placement, Violation> {
     let plan = Draft {
         devices: &proposal.devices,
@@ -61,7 +59,7 @@ pub fn check(candidates: &Candidates, proposal: Proposal) -> Result<Placement, V
 }
 
 impl Placement {
-    /// The same, held to other candidates for the same graph and devices.
+    /// Checks the placement against other candidates for the same graph and devices.
     pub(super) fn checked_against(mut self, candidates: &Candidates) -> Result<Self, Violation> {
         let plan = Draft {
             devices: &self.devices,
@@ -73,22 +71,22 @@ impl Placement {
         Ok(self)
     }
 
-    /// The graph that it is a placement of.
+    /// Returns the placed graph.
     pub fn graph(&self) -> &Arc<Graph> {
         self.candidates.graph()
     }
 
-    /// The devices that it places on.
+    /// Returns the devices.
     pub fn device_set(&self) -> &Arc<DeviceSet> {
         self.candidates.device_set()
     }
 
-    /// What it was checked against.
+    /// Returns the candidates that it was checked against.
     pub fn candidates(&self) -> &Candidates {
         &self.candidates
     }
 
-    /// Device of a node.
+    /// Returns the device of a node.
     ///
     /// # Panics
     /// If the graph has no such node.
@@ -96,38 +94,36 @@ impl Placement {
         DeviceId(self.devices[node.index()])
     }
 
-    /// Device of every node, as an index into the device set.
+    /// Returns the device of every node, as an index into the device set.
     pub fn devices(&self) -> &[u32] {
         &self.devices
     }
 
-    /// Start order within each device, larger first; `None` = the executor decides.
+    /// Returns the start order within each device, larger first; `None` if the executor decides.
     pub fn start_order(&self) -> Option<&[i32]> {
         self.start_order.as_deref()
     }
 
-    /// Compute queue of every node; `None` = the executor decides.
+    /// Returns the compute queue of every node; `None` if the executor decides.
     pub fn queues(&self) -> Option<&[u32]> {
         self.queues.as_deref()
     }
 
-    /// Reasons that the policy gave.
+    /// Returns the policy's reasons for its choices.
     pub fn explanations(&self) -> &[Explanation] {
         &self.explanations
     }
 
-    /// Numbers that the policy gave, by name.
+    /// Returns the policy's metrics, by name.
     pub fn metrics(&self) -> &[(String, f64)] {
         &self.metrics
     }
 
-    /// Cuts the graph into one partition per device, for runs with these feeds, fetches and
-    /// targets.
-    ///
-    /// Called once per kind of run; linear in the part of the graph that runs.
+    /// Partitions the graph, with one partition per device, for runs with these feeds, fetches and
+    /// targets. Takes time linear in the part of the graph that runs.
     ///
     /// # Errors
-    /// [`PartitionError`] if the request does not fit the graph. A placement always does.
+    /// [`PartitionError`] if the request does not fit the graph.
     pub fn partition(&self, request: &RunRequest) -> Result<Plan, PartitionError> {
         let has_one_memory = has_one_memory(self.device_set());
         let assignment = Assignment::new(
@@ -140,8 +136,8 @@ impl Placement {
         partition(&assignment, request)
     }
 
-    /// What a run of the whole graph moves, in the order of the producers. Computed anew on each
-    /// call.
+    /// Returns the transfers of a run of the whole graph, in the order of the producers. Each call
+    /// computes them anew.
     pub fn run_transfers(&self) -> Vec<RunTransfer> {
         let mut transfers = Vec::new();
         for_each_run_transfer(&self.candidates, &self.devices, |transfer| {
@@ -150,7 +146,7 @@ impl Placement {
         transfers
     }
 
-    /// What is where, and what moves. Computed anew on each call, in time proportional to the
+    /// Returns statistics of the placement. Each call computes them anew, in time linear in the
     /// graph.
     pub fn summary(&self) -> PlacementSummary {
         summarize(&self.candidates, &self.devices)

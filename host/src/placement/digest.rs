@@ -1,4 +1,4 @@
-//! SHA-256 over values, the same on every machine.
+//! SHA-256 hashes of values, equal on every machine.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,25 +10,25 @@ use serde::Serializer;
 use sha2::Digest as _;
 use sha2::Sha256;
 
-/// Bytes that are gathered before they are hashed: small updates cost more than their bytes.
+/// Size of the buffer in front of the hash, since many small updates are slow.
 const BUFFER_BYTES: usize = 16 << 10;
 
-/// A SHA-256 hash; shown and saved as 64 hexadecimal digits.
+/// A SHA-256 hash, displayed and saved as 64 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Digest([u8; 32]);
 
-/// No hash: what was to be one is something else.
+/// The error for a string that is not a hash.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no SHA-256 hash; expected 64 hexadecimal digits")]
+#[error("`{0}` is not a SHA-256 hash; expected 64 hexadecimal digits")]
 pub struct DigestError(String);
 
 impl Digest {
-    /// The hash of these bytes.
+    /// Hashes bytes.
     pub fn of_bytes(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
 
-    /// Its bytes.
+    /// Returns the bytes of the hash.
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
@@ -81,8 +81,8 @@ impl<'de> Deserialize<'de> for Digest {
     }
 }
 
-/// Hashes values one after the other. Numbers are little-endian, and whatever has a length is
-/// preceded by it, so two different sequences of values of the same kinds never give the same
+/// Hashes a sequence of values. Numbers are little-endian, and values of variable length are
+/// preceded by their length, so two different sequences of the same kinds never produce the same
 /// bytes.
 #[derive(Debug)]
 pub(crate) struct DigestWriter {
@@ -91,8 +91,8 @@ pub(crate) struct DigestWriter {
 }
 
 impl DigestWriter {
-    /// `domain` keeps the hashes of different things apart; its number grows when what is hashed
-    /// changes.
+    /// Creates a writer. `domain` separates the hashes of different kinds of things; its number
+    /// grows when the hashed values change.
     pub(crate) fn new(domain: &str) -> Self {
         let mut writer = Self {
             hash: Sha256::new(),
@@ -127,7 +127,7 @@ impl DigestWriter {
         self.raw(bytes);
     }
 
-    /// Absent, or what `write` writes.
+    /// Writes whether there is a value, and the value with `write`.
     pub(crate) fn option<T>(&mut self, value: Option<T>, write: impl FnOnce(&mut Self, T)) {
         self.flag(value.is_some());
         if let Some(value) = value {
@@ -135,7 +135,7 @@ impl DigestWriter {
         }
     }
 
-    /// One after the other.
+    /// Writes the number of values and each value.
     pub(crate) fn list<T>(
         &mut self,
         values: impl IntoIterator<Item = T, IntoIter: ExactSizeIterator>,
@@ -164,7 +164,7 @@ impl DigestWriter {
         self.column(values, |writer, value| writer.f64(value));
     }
 
-    /// Columns are long: where they lie in memory as they are hashed, they are not copied.
+    /// Writes a column. Columns are long, so their memory is hashed directly if its layout allows.
     fn column<T: bytemuck::NoUninit>(&mut self, values: &[T], write: impl Fn(&mut Self, T)) {
         if cfg!(target_endian = "little") {
             self.length(values.len());
@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hash_reads_what_it_shows_and_nothing_else() {
+    fn a_hash_parses_its_own_output_and_nothing_else() {
         let digest = Digest::of_bytes(b"abc");
         // FIPS 180-2, appendix B.1.
         let text = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_larger_than_the_buffer_is_hashed_like_the_rest() {
+    fn values_larger_than_the_buffer_are_hashed_like_others() {
         let large = vec![7u8; 3 * BUFFER_BYTES + 5];
         let mut whole = DigestWriter::new("test");
         whole.bytes(&large);

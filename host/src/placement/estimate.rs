@@ -1,5 +1,5 @@
-//! What the cost model expects of a plan: the schedule of [`placewright_guest::estimate`], with the
-//! costs and links of the candidates.
+//! The expected duration of a plan: the schedule of [`placewright_guest::estimate`], with the costs
+//! and links of the candidates.
 
 use placewright_guest::estimate::Durations;
 use placewright_guest::estimate::Estimate;
@@ -11,7 +11,7 @@ use crate::graph::NONE;
 use crate::graph::NodeId;
 use crate::names::DeviceId;
 
-/// An estimate of plans for these candidates.
+/// Creates an estimate for plans of these candidates.
 pub(super) fn estimate(candidates: &Candidates) -> Estimate {
     let columns = candidates.devices();
     let n_nodes = candidates.graph().n_nodes();
@@ -45,14 +45,14 @@ impl Durations for Candidates {
     }
 }
 
-/// What an edge between two devices costs; a control edge costs the latency of a message.
+/// Returns the cost of an edge between two devices. A control edge costs the latency of the link.
 pub(super) fn transfer_ns(candidates: &Candidates, tensor: u32, src: u32, dst: u32) -> f64 {
     let link = candidates.link(DeviceId(src), DeviceId(dst));
     let bytes = match tensor {
         NONE => 0,
         tensor => candidates.graph().tensor_bytes()[tensor as usize],
     };
-    // Nothing times a rate of +inf would be NaN.
+    // 0 bytes times a rate of +inf would be NaN.
     if bytes == 0 {
         return link.latency_ns;
     }

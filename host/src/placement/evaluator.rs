@@ -1,4 +1,4 @@
-//! What a policy asks of its plan while it searches: the contract's resource `plan`, without its
+//! The evaluation of plans while a policy searches: the contract's resource `plan`, without its
 //! wire types.
 
 use placewright_guest::estimate::Estimate;
@@ -16,38 +16,38 @@ use crate::placement::memory::Capacity;
 use crate::placement::transfers::for_each_run_transfer;
 use crate::placement::violation::Violation;
 
-/// What the rules say of a plan.
+/// The result of the rules for a plan.
 #[derive(Debug)]
 enum Standing {
-    /// It keeps all of them.
+    /// It breaks no rule.
     Legal,
-    /// It breaks the memory rule and no other: it cannot run, but what it would need can be told.
+    /// It breaks only the memory rule: it cannot run, but its memory use can be computed.
     LacksMemory,
-    /// It breaks another one.
+    /// It breaks another rule.
     Illegal,
 }
 
-/// A plan in the making, and what the host thinks of it. One per policy call; deterministic.
+/// A plan under construction and its evaluation by the host. One per policy call; deterministic.
 ///
-/// Nothing is evaluated until it is asked for, so a policy that does not search pays a copy, and
-/// nothing twice until the plan changes.
+/// Evaluation is lazy: a policy that does not search pays only for a copy. Results are cached until
+/// the plan changes.
 #[derive(Debug)]
 pub struct Evaluator {
     candidates: Candidates,
     devices: Vec<u32>,
     start_order: Option<Vec<i32>>,
     queues: Option<Vec<u32>>,
-    /// Built at the first question.
+    /// Created by the first evaluation.
     estimate: Option<Estimate>,
     members: Option<Members>,
-    /// What the rules say of the plan as it stands; `None` = not known.
+    /// The result of the rules for the current plan; `None` if unknown.
     standing: Option<Standing>,
     capacity: Capacity,
     offered: Option<Proposal>,
 }
 
 impl Evaluator {
-    /// An empty plan: not legal until devices are set (unless the graph is empty).
+    /// Creates an empty plan, which is not legal until devices are set (unless the graph is empty).
     pub fn new(candidates: &Candidates) -> Self {
         Self {
             candidates: candidates.clone(),
@@ -62,18 +62,18 @@ impl Evaluator {
         }
     }
 
-    /// What it evaluates against.
+    /// Returns the candidates.
     pub fn candidates(&self) -> &Candidates {
         &self.candidates
     }
 
-    /// Devices of the plan as it stands.
+    /// Returns the devices of the current plan.
     pub fn devices(&self) -> &[u32] {
         &self.devices
     }
 
-    /// Sets a complete assignment, one device per node. Anything is taken; rules are applied when
-    /// asked.
+    /// Sets a complete assignment, one device per node. Any values are accepted; rules are applied
+    /// later.
     pub fn set_devices(&mut self, devices: &[u32]) {
         self.devices.clear();
         self.devices.extend_from_slice(devices);
@@ -83,11 +83,11 @@ impl Evaluator {
         }
     }
 
-    /// Moves the whole groups of some nodes to a device, each group once however many of its
-    /// members are listed. Nodes that do not exist are ignored, as is everything while there is
-    /// not one device per node; a device that does not exist is taken, and [`Self::violation`]
-    /// names it. Returns how many entries and members were looked at, moved or not: the work behind
-    /// the call.
+    /// Moves the whole groups of some nodes to a device, each group once even if several members
+    /// are listed. Ignores nodes that do not exist, and does nothing unless there is one device
+    /// per node. Accepts a device that does not exist; [`Self::violation`] then names it.
+    /// Returns the number of entries and members that were visited, which is the cost of the
+    /// call.
     pub fn move_nodes(&mut self, nodes: &[u32], device: u32) -> usize {
         let n_nodes = self.candidates.graph().n_nodes();
         if self.devices.len() != n_nodes {
@@ -128,7 +128,7 @@ impl Evaluator {
         }
     }
 
-    /// Compute queue per node; `None` = the host decides.
+    /// Sets the compute queue per node; `None` lets the host decide.
     pub fn set_queues(&mut self, queues: Option<Vec<u32>>) {
         self.queues = queues;
         self.standing = None;
@@ -137,8 +137,8 @@ impl Evaluator {
         }
     }
 
-    /// Expected duration of one run of the plan as it stands, in ns: a list schedule over costs,
-    /// links, start order, queues and chips. +inf = not legal.
+    /// Returns the expected duration of one run of the current plan, in ns: a list schedule over
+    /// costs, links, start order, queues and chips. +inf if the plan is not legal.
     pub fn makespan_ns(&mut self) -> f64 {
         if !self.is_legal() {
             return f64::INFINITY;
@@ -146,7 +146,7 @@ impl Evaluator {
         self.schedule().0
     }
 
-    /// The first rule that the plan as it stands breaks, as [`super::check`] would say.
+    /// Returns the first rule that the current plan breaks, as [`super::check`] does.
     pub fn violation(&mut self) -> Option<Violation> {
         if self.is_legal() {
             None
@@ -155,8 +155,8 @@ impl Evaluator {
         }
     }
 
-    /// Bytes that one run moves ([`super::RunTransfer`]); unknown sizes count nothing. 0 for a plan
-    /// that is not legal.
+    /// Returns the bytes that one run moves ([`super::RunTransfer`]), without transfers of unknown
+    /// size. 0 if the plan is not legal.
     pub fn transfer_bytes(&mut self) -> u64 {
         if !self.is_legal() {
             return 0;
@@ -169,12 +169,11 @@ impl Evaluator {
         sum
     }
 
-    /// Per device the most bytes that it holds at one time: the constants that runs read there,
-    /// state, and, for each run that may go on, the largest sum of the tensors that are alive
-    /// together in the order in which one thread executes the plan. This is what the rule
-    /// `memory` compares with the capacity. A plan that breaks the memory rule alone is answered as
-    /// if it could run, so that a policy learns how much is too much; zeroes for one that
-    /// breaks another rule.
+    /// Returns per device the most bytes that it holds at one time: the constants that runs read
+    /// there, state, and for each concurrent run the largest sum of tensors that are alive together
+    /// when one thread executes the plan. The rule `memory` compares these sums with the capacity.
+    /// They are also computed for a plan that breaks only that rule, so that a policy learns how
+    /// much is too much. Zeroes if the plan breaks another rule.
     pub fn peak_bytes_per_device(&mut self) -> Vec<u64> {
         let none = vec![0; self.candidates.n_devices()];
         if matches!(self.standing(), Standing::Illegal) {
@@ -185,10 +184,10 @@ impl Evaluator {
         whole.map_or(none, |whole| whole.peak_bytes_per_device())
     }
 
-    /// Hands in the plan as it stands. The last legal offer is the answer.
+    /// Offers the current plan. The last legal offer is the answer.
     ///
     /// # Errors
-    /// The first [`Violation`]; what was offered before stays the answer.
+    /// The first [`Violation`]; the previous legal offer remains the answer.
     pub fn offer(&mut self) -> Result<(), Violation> {
         match self.violation() {
             Some(violation) => Err(violation),
@@ -204,12 +203,12 @@ impl Evaluator {
         }
     }
 
-    /// The last legal offer.
+    /// Returns the last legal offer.
     pub fn offered(&self) -> Option<&Proposal> {
         self.offered.as_ref()
     }
 
-    /// The last legal offer.
+    /// Converts into the last legal offer.
     pub fn into_proposal(self) -> Option<Proposal> {
         self.offered
     }
@@ -236,7 +235,7 @@ impl Evaluator {
     fn find_standing(&self) -> Standing {
         match first_violation(&self.candidates, self.draft(), &self.capacity) {
             Ok(()) => Standing::Legal,
-            // The only rule behind it is that of the queues.
+            // Only the rule about queues comes after it.
             Err(Violation::Memory { .. })
                 if self.queues.as_deref().is_none_or(|queues| {
                     check_queues(&self.candidates, &self.devices, queues).is_ok()
@@ -248,7 +247,7 @@ impl Evaluator {
         }
     }
 
-    /// Moves one node; its group follows with it.
+    /// Moves one node. The caller moves the other nodes of its group, too.
     fn move_node(&mut self, node: u32, device: u32) {
         let Some(place) = self.devices.get_mut(node as usize) else {
             return;
@@ -260,8 +259,8 @@ impl Evaluator {
         if let Some(estimate) = &mut self.estimate {
             estimate.invalidate();
         }
-        // A legal plan stays legal if whole groups move to candidates of theirs and memory
-        // suffices; else ask again.
+        // A legal plan stays legal if whole groups move to their candidates and memory suffices.
+        // Otherwise the rules are applied again.
         let stays = self.candidates.is_legal(NodeId(node), device)
             && self.candidates.nodes().pinned[node as usize] == crate::graph::NONE
             && self.queues.is_none()
@@ -271,7 +270,7 @@ impl Evaluator {
         }
     }
 
-    /// Brings the estimate up to date. The plan breaks no rule but, perhaps, that of memory.
+    /// Updates the estimate of a plan that breaks at most the memory rule.
     fn schedule(&mut self) -> (f64, &Estimate) {
         let estimate = self
             .estimate
@@ -286,7 +285,7 @@ impl Evaluator {
     }
 }
 
-/// Nodes of every group.
+/// The nodes of every group.
 #[derive(Debug)]
 struct Members {
     offsets: Vec<u32>,

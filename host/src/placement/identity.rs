@@ -1,8 +1,8 @@
-//! What a placement was made from, as four hashes.
+//! The identity of a placement: four hashes of the inputs that it was made from.
 //!
-//! Takes candidates, which know graph, devices and options; the policy's part comes from
-//! [`crate::policy`]. Two placements of one identity are the same placement where the policy is
-//! metered by fuel, whatever process or machine they come from.
+//! The hashes of graph, devices and options are computed from candidates; the policy's part comes
+//! from [`crate::policy`]. If the policy is metered by fuel, two placements with equal identities
+//! are equal, even if they come from different processes or machines.
 
 use std::fmt;
 use std::sync::Arc;
@@ -35,47 +35,47 @@ use crate::placement::digest::Digest;
 use crate::placement::digest::DigestWriter;
 use crate::tensor::PartialShape;
 
-/// Identifies a placement by what it was made from. Equal on every machine and in every process for
-/// equal contents, whatever the order in which attributes, functions, pins or kernels came.
+/// The hashes of the inputs of a placement. They are equal on every machine and in every process
+/// for equal contents, independent of the order of attributes, functions, pins and kernels.
 ///
-/// Hashing takes time proportional to the graph, so nobody does it who does not ask.
+/// Hashing takes time linear in the graph, so it only happens on request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlacementIdentity {
-    /// The policy and how it was asked: its bytes, its configuration, seed, limits, whether
-    /// reasons were wanted, the graph's name, which it is told, and this program's version,
-    /// which fuel depends on. `None` where the placement is not the answer of the policy asked
-    /// for: a fallback, an app's own proposal, or a placement of which a part was kept.
+    /// The policy and its request: its bytes, configuration, seed, limits, whether reasons were
+    /// wanted, the graph's name, which policies receive, and this program's version, which fuel
+    /// depends on. `None` if the placement is not the answer of the requested policy: a fallback,
+    /// an app's own proposal, or a placement with kept parts.
     pub policy: Option<Digest>,
-    /// The graph as far as placement sees it: names, ops, attributes, edges, requests, types,
-    /// shapes, work, functions, in node order; and what is registered for its ops, kernels and
-    /// definitions. Values of constants do not count: other weights of the same shapes are
-    /// placed alike. The graph's name does not either.
+    /// The graph as placement sees it: names, ops, attributes, edges, requests, types, shapes,
+    /// work and functions, in node order, and the registered kernels and definitions of its
+    /// ops. Values of constants do not count, since other weights of the same shapes are
+    /// placed equally. The graph's name does not count either.
     pub graph: Digest,
     /// The devices, in order: names, types, priorities, descriptions, locality, rates, links,
-    /// chips, queues, memory, and which of them is the client's. What a policy sees of the
-    /// moment (free memory, load) counts as it saw it. Incarnations do not count:
-    /// a policy that is metered by fuel does not see them.
+    /// chips, queues, memory, and which of them is the client's. Momentary values that a policy
+    /// sees (free memory, load) count as well. Incarnations do not count, since a policy that
+    /// is metered by fuel does not see them.
     pub devices: Digest,
     /// The options: soft placement, device scope, pins, assigned devices, default local device,
-    /// cost model. Where an app has stated the candidates, these: sets, groups, pins, costs,
-    /// executions.
+    /// cost model. If an app has stated the candidates, their sets, groups, pins, costs and
+    /// executions instead.
     pub options: Digest,
 }
 
-/// Which of the hashes that a saved placement is verified by differ.
+/// The hashes in which a saved placement differs from its current inputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IdentityDifference {
-    /// Whether the graph does.
+    /// Whether the graphs differ.
     pub graph: bool,
-    /// Whether the devices do.
+    /// Whether the devices differ.
     pub devices: bool,
-    /// Whether the options do.
+    /// Whether the options differ.
     pub options: bool,
 }
 
 impl PlacementIdentity {
-    /// Of what these candidates were made from, without a policy.
+    /// Computes the identity of candidates, without a policy.
     pub fn of(candidates: &Candidates) -> Self {
         Self {
             policy: None,
@@ -85,15 +85,15 @@ impl PlacementIdentity {
         }
     }
 
-    /// The same, with the policy's part.
+    /// Sets the policy's part.
     #[must_use]
     pub fn with_policy(mut self, policy: Option<Digest>) -> Self {
         self.policy = policy;
         self
     }
 
-    /// What differs, if anything. The policy is not compared: who uses a placement of before asks
-    /// none.
+    /// Returns the differences, if there are any. Policies are not compared, since no policy is
+    /// called when a saved placement is used.
     pub fn difference(&self, other: &Self) -> Option<IdentityDifference> {
         let difference = IdentityDifference {
             graph: self.graph != other.graph,
@@ -115,7 +115,7 @@ impl fmt::Display for IdentityDifference {
             ),
             (
                 self.devices,
-                "other devices (their number, names, memory or rates, which threads count for)",
+                "other devices (their number, names, memory or rates, which depend on threads)",
             ),
             (
                 self.options,
@@ -150,7 +150,8 @@ fn graph_digest(candidates: &Candidates) -> Digest {
     writer.list(graph.back_inputs(), |writer, edge| {
         writer.u32s(&[edge.from.0, edge.tensor.0, edge.to.0, edge.input]);
     });
-    // Outputs of a node follow each other, so the nodes say where each one's begin.
+    // The outputs of a node are consecutive, so the nodes determine where each node's outputs
+    // begin.
     writer.u32s(graph.tensor_nodes());
     let dtypes = graph.tensor_dtypes().iter().map(|dtype| dtype.number());
     writer.u32s(&dtypes.collect::<Vec<_>>());
@@ -183,10 +184,10 @@ fn graph_digest(candidates: &Candidates) -> Digest {
     writer.finish()
 }
 
-/// Ids of a table, numbered anew in the order in which a column uses them.
+/// Ids of a table, renumbered in the order of their first use in a column.
 #[derive(Debug)]
 struct Ranks {
-    /// Of each entry of the column.
+    /// Rank of each entry of the column.
     ranks: Vec<u32>,
     /// The ids, by rank.
     order: Vec<u32>,
@@ -209,8 +210,8 @@ impl Ranks {
     }
 }
 
-/// Op and attributes of every node. Classes are told apart by content: the graph itself takes two
-/// equal constants for different ones.
+/// Writes op and attributes of every node. Classes are compared by content, since the graph itself
+/// keeps two equal constants apart.
 fn write_classes(writer: &mut DigestWriter, graph: &Graph) {
     let digests: Vec<Digest> = graph
         .classes()
@@ -257,8 +258,8 @@ fn write_value(writer: &mut DigestWriter, value: &AttrValue) {
             writer.flag(*is_ref);
         }
         AttrValue::Shape(shape) => write_shape(writer, shape),
-        // Placement does not look at elements: what shape inference made of them stands in the
-        // shapes of the graph.
+        // Placement does not read elements: the shapes of the graph already contain what shape
+        // inference derives from them.
         AttrValue::Tensor(literal) => {
             writer.u32(literal.dtype().number());
             write_shape(writer, &literal.shape().into());
@@ -306,7 +307,7 @@ fn write_function(writer: &mut DigestWriter, function: &Function) {
     });
 }
 
-/// Registrations, whatever the order they came in.
+/// Writes kernel registrations, independent of their order.
 fn write_kernels(writer: &mut DigestWriter, kernels: &[Arc<KernelDef>]) {
     let mut digests: Vec<Digest> = kernels
         .iter()
@@ -328,7 +329,7 @@ fn write_kernels(writer: &mut DigestWriter, kernels: &[Arc<KernelDef>]) {
     writer.list(&digests, |writer, digest| writer.bytes(digest.as_bytes()));
 }
 
-/// What is known of the arguments of ops: by definition, else as it is told of each class of nodes.
+/// Writes the arguments of ops, from their definitions, or else per class of nodes.
 fn write_definitions(writer: &mut DigestWriter, graph: &Graph, arguments: &Arc<dyn OpArguments>) {
     let write_arg = |writer: &mut DigestWriter, arg: &ArgDef| {
         writer.text(&arg.name);
@@ -450,7 +451,7 @@ fn option_digest(candidates: &Candidates) -> Digest {
 }
 
 fn write_options(writer: &mut DigestWriter, candidates: &Candidates, options: &PlacementOptions) {
-    // Without what is known of the graph's ops, which counts as the graph's.
+    // Op arguments belong to the hash of the graph.
     let PlacementOptions {
         device_scope,
         allow_soft_placement,
@@ -477,7 +478,7 @@ fn write_options(writer: &mut DigestWriter, candidates: &Candidates, options: &P
         writer.option(*number, DigestWriter::u32);
     }
     writer.flag(*allow_soft_placement);
-    // A device is fixed by id or by name, in any order, perhaps twice: it is one pin.
+    // A device may be fixed by id or by name, in any order, perhaps twice: that is one pin.
     let by_name = assigned_devices.iter().map(|(node, name)| {
         let found = devices.find_by_name(name);
         (graph.node_name(*node), found.map_or(&**name, device_name))

@@ -1,17 +1,17 @@
-//! Re-placement: what of a placement of before stays, and what is left for a policy to decide.
+//! Re-placement: which nodes of an earlier placement stay, and which a policy places again.
 //!
-//! Takes candidates for the devices that there are now, and where nodes were; gives the same
-//! candidates with the groups that stay pinned, for whichever policy is asked. Devices are found
-//! again by name. Nothing moves that need not:
+//! From candidates for the current devices and an earlier placement, it computes the same
+//! candidates with the groups that stay pinned, which any policy can then place. Devices are
+//! matched by name. Only necessary moves happen:
 //!
-//! - Groups whose device is gone, or may not run them any more, are free; so are groups that were
-//!   in no placement.
-//! - Where the nodes of one memory need more than it has now, groups give way until the rest fits:
-//!   the smallest one that suffices, by what it keeps resident, else the one that helps most, and
-//!   so on; of equal ones that which comes first in the graph. Groups that keep state, are pinned,
-//!   or have no room elsewhere never give way.
-//! - A free group has as candidates the devices where it fits beside what stays, and not the one it
-//!   gave way from.
+//! - Groups whose device is gone or can no longer run them are free, and so are groups without an
+//!   earlier device.
+//! - If the nodes of one memory need more than it has now, groups are freed until the rest fits:
+//!   the group with the fewest resident bytes that suffices alone, else the group that helps most,
+//!   and so on. Ties go to the first group in the graph. Groups that keep state, are pinned, or fit
+//!   nowhere else are never freed.
+//! - The candidates of a free group are the devices where it fits beside the groups that stay,
+//!   without the device whose memory it was freed from.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,8 +22,10 @@ use serde::Serialize;
 use crate::candidates::Candidates;
 use crate::candidates::PlacementHint;
 use crate::candidates::Restriction;
+use crate::candidates::short_device_name;
 use crate::graph::NONE;
 use crate::graph::NodeId;
+use crate::memory::show_bytes;
 use crate::names::DeviceId;
 use crate::placement::check::Placement;
 use crate::placement::memory::Capacity;
@@ -32,55 +34,66 @@ use crate::placement::saved::SavedPlacement;
 use crate::placement::violation::Violation;
 use crate::serialize::as_string;
 
-/// Why nothing can be kept as it is.
+/// Why an earlier placement cannot be kept.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeepError {
-    /// What must stay in a memory needs more than it has.
+    /// Nodes that cannot move need more memory than their device has.
     #[error(
-        "node `{node}` cannot leave {device} ({why}), where such nodes need {needed_bytes} bytes and plans may use {capacity_bytes}; raise the capacity, or build anew, without what was kept"
+        "node `{node}` cannot leave {device} ({why}), but nodes that cannot leave it need {} of memory and plans may use {}; raise the capacity, or place the graph anew without keeping the earlier placement",
+        show_bytes(*needed_bytes),
+        show_bytes(*capacity_bytes)
     )]
     CannotMove {
-        /// The largest of the nodes that must stay.
+        /// The largest node that must stay.
         node: String,
         /// Its device.
         device: String,
         /// Why it must stay.
         why: &'static str,
-        /// Bytes that stay, and the largest workspace.
+        /// Resident bytes of the nodes that must stay, plus their largest workspace.
         needed_bytes: u64,
-        /// What plans may use.
+        /// Bytes that plans may use.
         capacity_bytes: u64,
     },
-    /// A node that has to move fits nowhere beside what stays.
+    /// A node has to move and fits nowhere beside the nodes that stay.
     #[error(
-        "node `{node}` has to move ({reason}), but it and the {n_nodes} nodes of its colocation group keep {resident_bytes} bytes, for which none of the devices that may run it has room beside what stays: {devices}; raise a capacity, or place anew, keeping nothing"
+        "node `{node}` has to move ({reason}), but its colocation group of {} needs {}, more than is free on the devices that may run it: {devices}; raise a capacity, or place the graph anew without keeping the earlier placement",
+        count_nodes(*n_nodes),
+        show_bytes(*resident_bytes)
     )]
-    NoRoom {
+    NoSpace {
         /// First node of the group.
         node: String,
         /// Why it cannot stay.
         reason: MoveReason,
-        /// Nodes of the group.
+        /// Number of nodes of the group.
         n_nodes: usize,
-        /// What they keep resident.
+        /// Resident bytes of the group.
         resident_bytes: u64,
-        /// The devices that may run it, with what is left of their memory.
+        /// The devices that may run it, with their free memory.
         devices: String,
     },
 }
 
-/// Why a node does not stay.
+fn count_nodes(n: usize) -> String {
+    match n {
+        1 => "1 node".to_owned(),
+        n => format!("{n} nodes"),
+    }
+}
+
+/// Why a node moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MoveReason {
-    /// Its device is not there any more.
+    /// Its device is gone.
     DeviceLost,
-    /// Its device may not run it any more: the request, the kernels or its group have changed.
+    /// Its device can no longer run it: the request, the kernels or its group have changed.
     NotLegal,
-    /// Its device has less memory than is needed.
+    /// Its device has too little memory.
     Memory,
-    /// It is pinned elsewhere.
+    /// It is pinned to another device.
     Pinned,
     /// Other nodes of its colocation group were on another device.
     Group,
@@ -90,10 +103,10 @@ impl std::fmt::Display for MoveReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::DeviceLost => "its device is gone",
-            Self::NotLegal => "its device may not run it any more",
+            Self::NotLegal => "its device can no longer run it",
             Self::Memory => "its device has too little memory",
-            Self::Pinned => "it is pinned elsewhere",
-            Self::Group => "its colocation group is elsewhere",
+            Self::Pinned => "it is pinned to another device",
+            Self::Group => "its colocation group is on another device",
         })
     }
 }
@@ -102,11 +115,11 @@ impl std::fmt::Display for MoveReason {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[non_exhaustive]
 pub struct Replacement {
-    /// Nodes that are where they were.
+    /// Nodes that stay on their devices.
     pub n_kept: usize,
-    /// Nodes that were in no placement before.
+    /// Nodes without an earlier device.
     pub n_new: usize,
-    /// Nodes that are elsewhere, in node order.
+    /// Nodes that move, in node order.
     pub moved: Vec<MovedNode>,
 }
 
@@ -119,38 +132,38 @@ pub struct MovedNode {
     /// Full name of its device before.
     #[serde(serialize_with = "as_string")]
     pub from: Arc<str>,
-    /// Its device now.
+    /// Its new device.
     pub to: DeviceId,
     /// Why.
     #[serde(serialize_with = "as_string")]
     pub reason: MoveReason,
-    /// Whether it keeps state, which stays behind: what it kept must be set again.
+    /// Whether it keeps state. State does not move with the node and must be set again.
     pub is_stateful: bool,
 }
 
-/// What stays of a placement of before, for the candidates of now.
+/// The part of an earlier placement that stays, for the current candidates.
 #[derive(Debug, Clone)]
 pub struct Kept {
     full: Candidates,
     restricted: Candidates,
     before: Vec<Before>,
     names: Vec<Arc<str>>,
-    /// Of groups that cannot stay.
+    /// Per group the reason to move; `None` for groups that stay.
     reasons: Vec<Option<MoveReason>>,
 }
 
-/// Where a node was.
+/// The earlier device of a node.
 #[derive(Debug, Clone, Copy)]
 enum Before {
-    /// On this device of the set.
+    /// This device of the set.
     On(u32),
-    /// On a device that is gone, by its number among [`Kept::names`].
+    /// A device that is gone, as an index into [`Kept::names`].
     Lost(u32),
-    /// Nowhere.
+    /// None.
     New,
 }
 
-/// A colocation group, on its way.
+/// A colocation group and its device.
 #[derive(Debug, Clone)]
 struct Group {
     first: NodeId,
@@ -160,13 +173,13 @@ struct Group {
     is_stateful: bool,
     /// Device that a member is pinned to, or [`NONE`].
     pin: u32,
-    /// Where it stays; [`NONE`] = it is free.
+    /// The device on which it stays; [`NONE`] if it is free.
     device: u32,
     reason: Option<MoveReason>,
 }
 
 impl Kept {
-    /// What stays of a placement of the same graph, or of one with nodes of the same names.
+    /// Keeps a placement of the same graph, or of one with nodes of the same names.
     ///
     /// # Errors
     /// [`KeepError`].
@@ -193,7 +206,7 @@ impl Kept {
         Self::new(candidates, before, devices.names)
     }
 
-    /// What stays of a saved placement.
+    /// Keeps a saved placement.
     ///
     /// # Errors
     /// [`KeepError`].
@@ -226,7 +239,7 @@ impl Kept {
             .map(|group| match group {
                 group if group.pin != NONE => Ok(Restriction::None),
                 group if group.device != NONE => Ok(Restriction::Pinned(group.device)),
-                group => memories.room_for(group),
+                group => memories.space_for(group),
             })
             .collect::<Result<Vec<_>, KeepError>>()?;
         Ok(Self {
@@ -238,12 +251,13 @@ impl Kept {
         })
     }
 
-    /// What a policy is to be asked with: all that stays is pinned.
+    /// Returns the candidates for the policy, in which the nodes that stay are pinned.
     pub fn candidates(&self) -> &Candidates {
         &self.restricted
     }
 
-    /// The placement that came of it, as one of all candidates, and what moved.
+    /// Converts a placement of [`Self::candidates`] into one of all candidates, and reports which
+    /// nodes move.
     ///
     /// # Errors
     /// A [`Violation`] if `placement` is not one of [`Self::candidates`].
@@ -286,7 +300,7 @@ impl Kept {
     }
 }
 
-/// Finds devices again, by name.
+/// Finds devices by name.
 struct Devices<'a> {
     candidates: &'a Candidates,
     names: Vec<Arc<str>>,
@@ -317,7 +331,7 @@ impl<'a> Devices<'a> {
     }
 }
 
-/// Every group, with the device where it would stay.
+/// Collects all groups, with the device on which each would stay.
 fn groups(candidates: &Candidates, before: &[Before]) -> Vec<Group> {
     let (graph, nodes) = (candidates.graph(), candidates.nodes());
     let empty = Group {
@@ -346,7 +360,7 @@ fn groups(candidates: &Candidates, before: &[Before]) -> Vec<Group> {
         }
         let is_stateful = nodes.placement_hints[index] & PlacementHint::STATEFUL != 0;
         match before {
-            // Where members were apart, state decides, else the first one.
+            // If members were on different devices, the one with state decides, else the first.
             Before::On(device) if group.device == NONE || (is_stateful && !group.is_stateful) => {
                 group.device = device;
                 group.is_stateful = is_stateful;
@@ -369,18 +383,18 @@ fn groups(candidates: &Candidates, before: &[Before]) -> Vec<Group> {
     groups
 }
 
-/// What is used of every memory, by what stays.
+/// The use of every memory by the groups that stay.
 struct Memories<'a> {
     candidates: &'a Candidates,
     capacity_bytes: Vec<u64>,
     resident_bytes: Vec<u64>,
     workspace_bytes: Vec<u64>,
-    /// What all groups would use that are in each memory before any gives way: resident bytes, and
-    /// the largest workspace.
+    /// Use of each memory by all its groups, before any is freed: resident bytes, and the largest
+    /// workspace.
     wanted_bytes: Vec<(u64, u64)>,
-    /// Per memory the groups in it.
+    /// Per memory its groups.
     groups: Vec<Vec<usize>>,
-    /// The memory that a group gave way from.
+    /// The memory from which a group was freed.
     left: HashMap<NodeId, u32>,
 }
 
@@ -413,7 +427,7 @@ impl<'a> Memories<'a> {
         self.candidates.devices().memory_domain[device as usize] as usize
     }
 
-    /// Why a group must stay in its memory, if it must.
+    /// Returns why a group must stay in its memory, if it must.
     fn tie(&self, group: &Group) -> Option<&'static str> {
         let here = self.domain(group.device);
         let legal = self.candidates.of_node(group.first).iter();
@@ -427,16 +441,16 @@ impl<'a> Memories<'a> {
             Some("it keeps state there")
         } else if elsewhere().next().is_none() {
             Some("no other device may run it")
-        } else if !elsewhere().any(|domain| self.may_have_room(domain, group)) {
-            Some("no other device that may run it has room for it")
+        } else if !elsewhere().any(|domain| self.may_have_space(domain, group)) {
+            Some("no other device that may run it has enough free memory")
         } else {
             None
         }
     }
 
-    /// Whether a group may fit into another memory. One that groups give way from may have room for
-    /// it in the end.
-    fn may_have_room(&self, domain: usize, group: &Group) -> bool {
+    /// Whether a group may fit into another memory. A memory from which groups are freed may have
+    /// space for it in the end.
+    fn may_have_space(&self, domain: usize, group: &Group) -> bool {
         let capacity = self.capacity_bytes[domain];
         let (resident, workspace) = self.wanted_bytes[domain];
         let with_group = resident
@@ -445,7 +459,7 @@ impl<'a> Memories<'a> {
         with_group <= capacity || resident.saturating_add(workspace) > capacity
     }
 
-    /// Frees groups of one memory until the rest fits, and notes what that uses.
+    /// Frees groups of one memory until the rest fits, and records the bytes that the rest uses.
     fn make_fit(&mut self, domain: usize, groups: &mut [Group]) -> Result<(), KeepError> {
         let capacity = self.capacity_bytes[domain];
         let members = std::mem::take(&mut self.groups[domain]);
@@ -497,9 +511,9 @@ impl<'a> Memories<'a> {
         Ok(())
     }
 
-    /// Frees more groups of memories that hold what stays, but not what runs make there besides:
-    /// the largest first, and as few as suffice. Where all of them do not, the check says what
-    /// is lacking.
+    /// Frees more groups of memories that have space for the groups that stay, but not for the
+    /// tensors of their runs: the largest first, and as few as suffice. If freeing all of them does
+    /// not suffice, the check reports the shortage.
     fn make_runs_fit(&mut self, groups: &mut [Group]) {
         let capacity = Capacity::of(self.candidates);
         if capacity.is_ample() {
@@ -544,8 +558,8 @@ impl<'a> Memories<'a> {
         }
     }
 
-    /// A device per node: that of its group, or else its most preferred one, out of `domain` where
-    /// possible.
+    /// Returns a device per node: that of its group, or its most preferred one, outside of `domain`
+    /// if possible.
     fn devices_without(&self, groups: &[Group], freed: &[usize], domain: usize) -> Vec<u32> {
         let mut device_of: Vec<u32> = groups.iter().map(|group| group.device).collect();
         for &index in freed {
@@ -590,8 +604,8 @@ impl<'a> Memories<'a> {
         }
     }
 
-    /// Where a free group may go: where it fits beside what stays.
-    fn room_for(&self, group: &Group) -> Result<Restriction, KeepError> {
+    /// Returns the devices of a free group: those where it fits beside the groups that stay.
+    fn space_for(&self, group: &Group) -> Result<Restriction, KeepError> {
         let legal = self.candidates.of_node(group.first);
         let left = self.left.get(&group.first);
         let fits = |device: &u32| {
@@ -603,34 +617,32 @@ impl<'a> Memories<'a> {
             left.is_none_or(|&left| left as usize != domain)
                 && needed <= self.capacity_bytes[domain]
         };
-        let roomy: Vec<u32> = legal.iter().copied().filter(fits).collect();
-        if roomy.is_empty() {
-            let rooms = legal.iter().map(|&device| {
+        let with_space: Vec<u32> = legal.iter().copied().filter(fits).collect();
+        if with_space.is_empty() {
+            let free = legal.iter().map(|&device| {
                 let domain = self.domain(device);
                 let used = self.resident_bytes[domain].saturating_add(self.workspace_bytes[domain]);
-                let left = self.capacity_bytes[domain].saturating_sub(used);
-                format!(
-                    "{} ({left} bytes left)",
-                    self.candidates.device_name(device)
-                )
+                let free = self.capacity_bytes[domain].saturating_sub(used);
+                let name = short_device_name(self.candidates.device_name(device));
+                format!("{name} ({} free)", show_bytes(free))
             });
-            return Err(KeepError::NoRoom {
+            return Err(KeepError::NoSpace {
                 node: self.candidates.graph().node_name(group.first).to_owned(),
                 reason: group.reason.unwrap_or(MoveReason::NotLegal),
                 n_nodes: group.n_nodes,
                 resident_bytes: group.resident_bytes,
-                devices: rooms.collect::<Vec<_>>().join(", "),
+                devices: free.collect::<Vec<_>>().join(", "),
             });
         }
-        Ok(if roomy.len() == legal.len() {
+        Ok(if with_space.len() == legal.len() {
             Restriction::None
         } else {
-            Restriction::Among(roomy)
+            Restriction::Among(with_space)
         })
     }
 }
 
-/// Per group the bytes that its nodes make in a run.
+/// Returns per group the bytes of the tensors that its nodes produce in a run.
 fn made_bytes(candidates: &Candidates, n_groups: usize) -> Vec<u64> {
     let graph = candidates.graph();
     let mut made_bytes = vec![0u64; n_groups];
@@ -642,9 +654,9 @@ fn made_bytes(candidates: &Candidates, n_groups: usize) -> Vec<u64> {
     made_bytes
 }
 
-/// The group that gives way next: of those that suffice alone that with the least resident, else
-/// the one that helps most; of equal ones the first. `top` is the one with the largest workspace,
-/// and how much its leaving helps: it alone helps by more than it keeps.
+/// Chooses the next group to free: the one with the fewest resident bytes that suffices alone, else
+/// the one that frees most; the first of equal ones. `top` is the group with the largest workspace
+/// and the bytes that freeing it gains: only it gains more than its resident bytes.
 fn choose(
     by_resident: &BTreeSet<(u64, usize)>,
     top: (u64, usize),

@@ -1,18 +1,17 @@
-//! The rules, in their fixed order.
+//! The rules for proposals, in their fixed order.
 
 use crate::candidates::Candidates;
 use crate::graph::NONE;
 use crate::graph::NodeId;
-use crate::memory::whole::Shortage;
 use crate::names::DeviceId;
 use crate::placement::memory::Capacity;
-use crate::placement::violation::MemoryLack;
+use crate::placement::shortage::MemoryShortage;
 use crate::placement::violation::Violation;
 
 /// More devices than this are counted rather than named.
 const MAX_DEVICES_NAMED: usize = 8;
 
-/// A plan as far as rules look at it.
+/// The parts of a plan that rules check.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Draft<'a> {
     pub(super) devices: &'a [u32],
@@ -20,8 +19,8 @@ pub(super) struct Draft<'a> {
     pub(super) queues: Option<&'a [u32]>,
 }
 
-/// The first rule that is broken. One pass over the nodes while nothing is wrong and no memory is
-/// nearly full; the search for the first rule and node starts only then. `capacity` is that of the
+/// Finds the first broken rule. A legal plan with enough memory takes one pass over the nodes; the
+/// search for the first rule and node starts only if that pass fails. `capacity` belongs to the
 /// candidates' devices.
 pub(super) fn first_violation(
     candidates: &Candidates,
@@ -49,14 +48,18 @@ pub(super) fn first_violation(
         return Err(node_violation(candidates, plan.devices));
     }
     if let Some(shortage) = capacity.shortage(candidates, plan.devices, plan.start_order) {
-        return Err(memory_violation(candidates, plan.devices, shortage));
+        return Err(Violation::Memory {
+            node: shortage.node,
+            shortage: Box::new(MemoryShortage::new(candidates, plan.devices, shortage)),
+        });
     }
     plan.queues.map_or(Ok(()), |queues| {
         check_queues(candidates, plan.devices, queues)
     })
 }
 
-/// Candidate, pin and group of every node, the device's existence included.
+/// Checks that every node is on an existing device that is a candidate, its pin, and that of its
+/// group.
 pub(super) fn nodes_are_legal(candidates: &Candidates, devices: &[u32]) -> bool {
     let columns = candidates.nodes();
     let mut of_group = vec![NONE; columns.n_groups as usize];
@@ -72,13 +75,9 @@ pub(super) fn nodes_are_legal(candidates: &Candidates, devices: &[u32]) -> bool 
         })
 }
 
-/// Names of the devices that a node may run on.
+/// Lists the devices that a node may run on.
 pub(super) fn legal_names(candidates: &Candidates, node: NodeId) -> String {
-    names(candidates, candidates.of_node(node).iter().copied())
-}
-
-fn names(candidates: &Candidates, devices: impl Iterator<Item = u32>) -> String {
-    let all: Vec<u32> = devices.collect();
+    let all = candidates.of_node(node);
     let mut text: Vec<&str> = all
         .iter()
         .take(MAX_DEVICES_NAMED)
@@ -91,9 +90,9 @@ fn names(candidates: &Candidates, devices: impl Iterator<Item = u32>) -> String 
     text.join(", ")
 }
 
-/// The first of the rules device, pinned, candidate and group that is broken, at its first node.
-/// Pins come first because a pinned node has no other candidate: whoever moves it should hear of
-/// the pin.
+/// Finds the first broken rule of device, pinned, candidate and group, at its first node. Pins come
+/// before candidates because a pinned node has no other candidate, and the message should name the
+/// pin.
 fn node_violation(candidates: &Candidates, devices: &[u32]) -> Violation {
     let graph = candidates.graph();
     let columns = candidates.nodes();
@@ -146,46 +145,10 @@ fn node_violation(candidates: &Candidates, devices: &[u32]) -> Violation {
             };
         }
     }
-    unreachable!("one of the rules is broken, or the caller would not ask")
+    unreachable!("the caller has found that a rule is broken")
 }
 
-/// What a memory lacks, in words.
-fn memory_violation(candidates: &Candidates, devices: &[u32], shortage: Shortage) -> Violation {
-    let domains = &candidates.devices().memory_domain;
-    let domain_of = |device: u32| domains[device as usize];
-    let node = shortage.node;
-    // The node may be one whose tensor is copied to the memory.
-    let own = devices[node.index()];
-    let device = match domain_of(own) == shortage.domain {
-        true => own,
-        false => (0..)
-            .zip(domains)
-            .find(|&(_, &domain)| domain == shortage.domain)
-            .map_or(own, |(device, _)| device),
-    };
-    let others = candidates.of_node(node).iter().copied();
-    let others = names(
-        candidates,
-        others.filter(|&other| domain_of(other) != shortage.domain),
-    );
-    Violation::Memory {
-        node,
-        name: candidates.graph().node_name(node).to_owned(),
-        device: candidates.device_name(device).to_owned(),
-        lack: Box::new(MemoryLack {
-            needed_bytes: shortage.needed_bytes(),
-            capacity_bytes: shortage.capacity_bytes,
-            constant_bytes: shortage.resident.constant_bytes,
-            state_bytes: shortage.resident.state_bytes,
-            run_bytes: shortage.run_bytes,
-            n_runs: shortage.n_runs,
-            holders: shortage.holders,
-            elsewhere: others,
-        }),
-    }
-}
-
-/// The rule of the queues. There is one entry per node, and every device exists.
+/// Checks the rule `queue` for one entry per node, on devices that exist.
 pub(super) fn check_queues(
     candidates: &Candidates,
     devices: &[u32],

@@ -1,8 +1,8 @@
-//! The memory rule: a graph can be loaded and run where it is placed.
+//! The memory rule: a placed graph can be loaded and run on its devices.
 //!
-//! What is needed is what [`crate::memory::whole`] says, which takes the time of cutting the graph.
-//! Most graphs are far from filling any memory, and two bounds tell so in less time: one for all
-//! plans of a graph, and one per plan.
+//! [`crate::memory::whole`] computes the memory that a plan needs, which takes as long as
+//! partitioning the graph. Most graphs fill no memory by far, and two bounds show that in less
+//! time: one for all plans of a graph, and one per plan.
 
 use crate::candidates::Candidates;
 use crate::graph::NodeId;
@@ -12,7 +12,7 @@ use crate::memory::whole::Shortage;
 use crate::memory::whole::Whole;
 use crate::placement::transfers::for_each_transfer;
 
-/// The memories of a device set, and whether a graph can be too much for one of them.
+/// The memories of a device set, and whether a plan of the graph can overfill one of them.
 #[derive(Debug, Clone)]
 pub(super) struct Capacity {
     /// Per memory domain.
@@ -37,12 +37,12 @@ impl Capacity {
         Self { bytes, is_ample }
     }
 
-    /// Whether every plan fits, so that none has to be looked at.
+    /// Whether every plan fits, so that none needs a check.
     pub(super) fn is_ample(&self) -> bool {
         self.is_ample
     }
 
-    /// The memory that is too small for a plan whose devices exist, if one is.
+    /// Finds the memory that lacks most for a plan whose devices exist, if one is too small.
     pub(super) fn shortage(
         &self,
         candidates: &Candidates,
@@ -66,8 +66,8 @@ impl Capacity {
         whole.is_some_and(|whole| whole.shortage(&alone).is_some())
     }
 
-    /// Whether the plan fits even if nothing that it makes ever goes: all that stays or is made on
-    /// a device, and a copy of all that its nodes read from others.
+    /// Whether the plan fits even if no tensor of a run is ever freed: everything that is resident
+    /// or produced on a device, and a copy of every tensor that its nodes read from other devices.
     fn is_certain(&self, candidates: &Candidates, devices: &[u32]) -> bool {
         let graph = candidates.graph();
         let domains = &candidates.devices().memory_domain;
@@ -84,7 +84,7 @@ impl Capacity {
         for (node, &device) in graph.nodes().zip(devices) {
             add(&mut staying, device, graph.resident_bytes()[node.index()]);
             let outputs = &graph.tensor_bytes()[graph.output_range(node)];
-            // A constant hands out what stays.
+            // The output of a constant is its resident tensor.
             if !stays(node) {
                 let bytes = outputs.iter().copied().fold(0, u64::saturating_add);
                 add(&mut made, device, bytes);
@@ -112,7 +112,7 @@ impl Capacity {
     }
 }
 
-/// The most that any plan holds on one device.
+/// Returns the most bytes that any plan can hold on one device.
 fn most_bytes(candidates: &Candidates) -> u64 {
     let graph = candidates.graph();
     let sum = |bytes: &[u64]| bytes.iter().copied().fold(0, u64::saturating_add);
@@ -122,7 +122,7 @@ fn most_bytes(candidates: &Candidates) -> u64 {
     sum(graph.resident_bytes()).saturating_add(runs)
 }
 
-/// Capacity of every memory domain; devices of one domain state the same, else the smallest counts.
+/// Returns the capacity of every memory domain: the smallest that its devices state.
 pub(super) fn capacity_of_domains(candidates: &Candidates) -> Vec<u64> {
     let columns = candidates.devices();
     let mut capacity = vec![u64::MAX; n_domains(candidates)];

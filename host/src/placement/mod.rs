@@ -1,8 +1,8 @@
-//! [`crate::candidates::Proposal`] to placement: the check, and the estimate behind it.
+//! Checks a [`crate::candidates::Proposal`] and turns it into a placement.
 //!
-//! [`check`] is the only way to a [`Placement`], so later stages need no checks of their own.
-//! [`Evaluator`] is what a policy asks while it searches. Knows no policy and no file but a saved
-//! placement's text.
+//! Only [`check`] creates a [`Placement`], so later stages need no checks of their own. Policies
+//! use an [`Evaluator`] while they search. This module does not depend on policies, and reads no
+//! files except the text of a saved placement.
 
 mod check;
 mod digest;
@@ -13,6 +13,7 @@ mod keep;
 mod legality;
 mod memory;
 mod saved;
+mod shortage;
 mod summary;
 mod transfers;
 mod violation;
@@ -24,11 +25,12 @@ pub use evaluator::Evaluator;
 pub use identity::{IdentityDifference, PlacementIdentity};
 pub use keep::{KeepError, Kept, MoveReason, MovedNode, Replacement};
 pub use saved::{PlacementDiff, SavedPlacement, SavedPlacementError};
+pub use shortage::{MemoryRemedy, MemoryShortage};
 pub use summary::{DeviceSummary, PlacementSummary};
 pub use transfers::RunTransfer;
-pub use violation::{MemoryLack, Violation};
+pub use violation::Violation;
 
-/// Ids and positions; graphs have fewer than 2^32 nodes.
+/// Converts an id or position; graphs have fewer than 2^32 nodes.
 fn to_u32(n: usize) -> u32 {
     u32::try_from(n).expect("graphs have fewer than 2^32 nodes")
 }

@@ -1,4 +1,4 @@
-//! Placements as JSON, to be used again and compared.
+//! Placements saved as JSON, for later use and comparison.
 
 use std::collections::BTreeMap;
 
@@ -14,14 +14,13 @@ use crate::placement::identity::IdentityDifference;
 use crate::placement::identity::PlacementIdentity;
 use crate::placement::violation::Violation;
 
-/// Version of the format that is written.
+/// Version of the written format.
 const VERSION: u32 = 2;
 
-/// Versions that are read. The first one had no identity.
+/// Versions that can be read. Version 1 has no identity.
 const VERSIONS: std::ops::RangeInclusive<u64> = 1..=VERSION as u64;
 
-/// A placement by names: of nodes, and of devices. What was asked and how stands beside it, for the
-/// reader.
+/// A placement by names of nodes and devices. It also records how it was made, for human readers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SavedPlacement {
@@ -31,20 +30,21 @@ pub struct SavedPlacement {
     pub graph: String,
     /// Policy that made it.
     pub policy: String,
-    /// Seed that the policy was given.
+    /// Seed of the policy.
     pub seed: u64,
-    /// Options that mattered, by name.
+    /// Relevant options, by name.
     #[serde(default)]
     pub options: BTreeMap<String, String>,
-    /// What it was made from; `None` in files of version 1, which can be used unverified only.
+    /// Identity of the inputs that it was made from; `None` in files of version 1, which can only
+    /// be used unverified.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<PlacementIdentity>,
-    /// Device, by full name, of every node, by name.
+    /// Full name of the device of every node, by node name.
     pub devices: BTreeMap<String, String>,
-    /// Start order, where the policy set one.
+    /// Start order, if the policy set one.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub start_order: BTreeMap<String, i32>,
-    /// Compute queues, where the policy set them.
+    /// Compute queues, if the policy set them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub queues: BTreeMap<String, u32>,
 }
@@ -53,37 +53,36 @@ pub struct SavedPlacement {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SavedPlacementError {
-    /// No JSON of this format.
-    #[error("no saved placement: {0}")]
+    /// The text is not JSON of this format.
+    #[error("not a saved placement: {0}")]
     Malformed(String),
-    /// Written by another version.
+    /// The format version is unknown.
     #[error(
-        "saved placement has format version {0}, this program reads versions 1 and 2; save it again"
+        "saved placement has format version {0}, but this program reads versions 1 and 2; save it again"
     )]
     Version(u32),
     /// The file does not place a node of the graph.
-    #[error("node `{0}` is in the graph, but not in the saved placement")]
+    #[error("node `{0}` of the graph is not in the saved placement")]
     MissingNode(String),
     /// The file places a node that the graph does not have.
-    #[error("node `{0}` is in the saved placement, but not in the graph")]
+    #[error("node `{0}` of the saved placement is not in the graph")]
     UnknownNode(String),
-    /// The file names a device that is not there.
-    #[error("node `{node}`: device `{device}` does not exist; devices are {available}")]
+    /// The file names a device that does not exist.
+    #[error("node `{node}`: device `{device}` does not exist; available devices: {available}")]
     UnknownDevice {
         /// The node.
         node: String,
         /// The device.
         device: String,
-        /// What there is.
+        /// The available devices.
         available: String,
     },
-    /// It was made for something else. It would fit, but a policy asked now might answer
-    /// differently.
+    /// It was made from other inputs. It may fit, but a policy could now answer differently.
     #[error("saved placement was made for {0}; {REMEDY}")]
     MadeForOther(IdentityDifference),
-    /// An earlier version saved it, which did not note for what it was made.
+    /// It was saved by an earlier version, without an identity.
     #[error(
-        "saved placement is of format version 1, which does not say for what it was made; {REMEDY}"
+        "saved placement has format version 1, which does not record the inputs it was made from; {REMEDY}"
     )]
     Unidentified,
     /// The placement breaks a rule here.
@@ -97,25 +96,25 @@ impl From<Violation> for SavedPlacementError {
     }
 }
 
-/// What to do about a placement that cannot be verified.
-const REMEDY: &str = "save it again here, keep what still fits of it (`place --keep`, `with_kept_placement`), or use it all the \
-    same (`--placement-unverified`, `with_unverified_placement`)";
+/// The remedies for a placement that cannot be verified.
+const REMEDY: &str = "save it again here, keep the parts that still fit (`place --keep`, `with_kept_placement`), or use it \
+    unverified (`--placement-unverified`, `with_unverified_placement`)";
 
-/// Nodes whose device differs between two saved placements.
+/// The differences between two saved placements.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[non_exhaustive]
 pub struct PlacementDiff {
-    /// (node, device before, device after), by name of the node.
+    /// (node, device before, device after), sorted by node name.
     pub moved: Vec<(String, String, String)>,
-    /// Nodes of the first alone.
+    /// Nodes that only the first placement has.
     pub only_before: Vec<String>,
-    /// Nodes of the second alone.
+    /// Nodes that only the second placement has.
     pub only_after: Vec<String>,
 }
 
 impl SavedPlacement {
-    /// The names behind a placement, and what it was made from; the policy's part of that is added
-    /// by [`Self::with_policy_digest`].
+    /// Converts a placement to names, with the identity of its inputs.
+    /// [`Self::with_policy_digest`] adds the policy's part of the identity.
     pub fn new(
         placement: &Placement,
         policy: &str,
@@ -144,7 +143,7 @@ impl SavedPlacement {
         }
     }
 
-    /// The same, made by this policy, asked so ([`crate::policy::PolicyReport::identity`]).
+    /// Sets the policy's part of the identity ([`crate::policy::PolicyReport::identity`]).
     #[must_use]
     pub fn with_policy_digest(mut self, policy: Option<Digest>) -> Self {
         if let Some(identity) = &mut self.identity {
@@ -153,12 +152,12 @@ impl SavedPlacement {
         self
     }
 
-    /// As JSON, with a line per node.
+    /// Formats it as JSON, with one line per node.
     pub fn to_json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("texts and numbers become JSON")
+        serde_json::to_string_pretty(self).expect("strings and numbers become JSON")
     }
 
-    /// From JSON.
+    /// Parses JSON.
     ///
     /// # Errors
     /// [`SavedPlacementError::Malformed`] or [`SavedPlacementError::Version`].
@@ -176,8 +175,8 @@ impl SavedPlacement {
         serde_json::from_value(value).map_err(malformed)
     }
 
-    /// That it was made for the graph, devices and options of these candidates. Time proportional
-    /// to the graph.
+    /// Checks that it was made for the graph, devices and options of these candidates. Takes time
+    /// linear in the graph.
     ///
     /// # Errors
     /// [`SavedPlacementError::MadeForOther`] or [`SavedPlacementError::Unidentified`].
@@ -189,11 +188,11 @@ impl SavedPlacement {
         }
     }
 
-    /// The placement again, checked against a graph and devices, whatever it was made for
-    /// ([`Self::verify`]). Devices are found by full name, canonical or legacy.
+    /// Converts it into a placement and checks it against a graph and devices, even if it was made
+    /// for other ones (see [`Self::verify`]). Devices are found by full name, canonical or legacy.
     ///
     /// # Errors
-    /// The first node, in node order, that does not fit.
+    /// [`SavedPlacementError`] for the first node, in node order, that does not fit.
     pub fn resolve(&self, candidates: &Candidates) -> Result<Placement, SavedPlacementError> {
         let graph = candidates.graph();
         let mut proposal = Proposal::default();
@@ -231,7 +230,7 @@ impl SavedPlacement {
         Ok(check(candidates, proposal)?)
     }
 
-    /// What changed from `self` to `after`.
+    /// Returns the differences from `self` to `after`.
     pub fn diff(&self, after: &Self) -> PlacementDiff {
         let mut diff = PlacementDiff::default();
         for (node, device) in &self.devices {

@@ -1,4 +1,4 @@
-//! A placement in a few numbers.
+//! Statistics of a placement.
 
 use serde::Serialize;
 
@@ -6,23 +6,24 @@ use crate::candidates::Candidates;
 use crate::names::DeviceId;
 use crate::placement::transfers::for_each_run_transfer;
 
-/// What is where, and what moves in one run.
+/// Nodes and memory per device, and the transfers of one run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct PlacementSummary {
-    /// Every device of the set, in its order.
+    /// All devices, in the order of the set.
     pub devices: Vec<DeviceSummary>,
-    /// Transfers of a run of the whole graph: one per tensor and device (and memory) that reads it
-    /// elsewhere, and one per node and device that waits for it without reading. Constants and
-    /// placeholders are not moved: what they give is where it is read before the run.
+    /// Transfers of a run of the whole graph: one per tensor and memory of another device that
+    /// reads it, and one per node and other device that waits for it without reading.
+    /// Constants and placeholders need no transfers, since their outputs are on the reading
+    /// devices before the run.
     pub n_transfers: u64,
-    /// Bytes of these transfers, as far as sizes are known.
+    /// Bytes of the transfers with a known size.
     pub transfer_bytes: u64,
-    /// Of these transfers, how many are of unknown size.
+    /// Number of transfers with an unknown size.
     pub n_transfers_of_unknown_size: u64,
 }
 
-/// What one device got.
+/// Statistics of one device.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct DeviceSummary {
@@ -32,7 +33,7 @@ pub struct DeviceSummary {
     pub n_nodes: u64,
     /// Parameters and other state that stay on it.
     pub resident_bytes: u64,
-    /// Estimated time of all its nodes, one after the other.
+    /// Estimated time of all its nodes in sequence.
     pub work_ns: f64,
 }
 

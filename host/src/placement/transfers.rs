@@ -1,4 +1,4 @@
-//! What moves between devices: one transfer per tensor and destination device.
+//! Transfers between devices: one per tensor and destination device.
 
 use crate::candidates::Candidates;
 use crate::graph::EdgeKind;
@@ -8,15 +8,14 @@ use crate::graph::NodeId;
 use crate::graph::TensorId;
 use crate::names::DeviceId;
 
-/// A tensor on its way to one device, in a run or, if its producer does not run, before.
+/// A copy of a tensor to one device, during a run, or before it if the producer does not run.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Transfer {
     pub(super) tensor: u32,
     pub(super) destination: u32,
 }
 
-/// Visits each tensor once per other device that consumes it, in node order. Each edge is looked at
-/// once.
+/// Visits each tensor once per other device that reads it, in node order. Reads each edge once.
 pub(super) fn for_each_transfer(graph: &Graph, devices: &[u32], mut visit: impl FnMut(Transfer)) {
     let successors = graph.successors();
     // (tensor, destination)
@@ -45,20 +44,21 @@ pub(super) fn for_each_transfer(graph: &Graph, devices: &[u32], mut visit: impl 
     }
 }
 
-/// What a run of the whole graph moves once.
+/// One transfer in a run of the whole graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunTransfer {
-    /// The tensor; `None` where only control is carried.
+    /// The tensor; `None` for a control dependency.
     pub tensor: Option<TensorId>,
-    /// The device that sends.
+    /// The sending device.
     pub source: DeviceId,
-    /// The device that receives; the same where a tensor moves between a device's memory and the
-    /// host's.
+    /// The receiving device. It is the sending one if a tensor moves between the device's memory
+    /// and host memory.
     pub destination: DeviceId,
 }
 
 impl RunTransfer {
-    /// Bytes; `None` where unknown before the run, 0 for control.
+    /// Returns the size in bytes: `None` if it is unknown before the run, 0 for a control
+    /// dependency.
     pub fn bytes(&self, graph: &Graph) -> Option<u64> {
         match self.tensor {
             None => Some(0),
@@ -69,11 +69,11 @@ impl RunTransfer {
     }
 }
 
-/// Visits what a run of the whole graph moves, in the order of the producers: the transfers that
-/// the cut of such a run has for each run ([`crate::plan::Plan::run_transfers`]). A tensor moves
-/// once to each device and memory that reads it there, a reference once per edge, control once to
-/// each device that waits. What does not run moves nothing: constants stand where they are read
-/// before the run, placeholders are fed there.
+/// Visits the transfers of a run of the whole graph, in the order of the producers. These are the
+/// transfers of the partitioned plan ([`crate::plan::Plan::run_transfers`]): one per tensor and
+/// memory that reads it, one per edge for a reference, and one per waiting device for a control
+/// dependency. Constants and placeholders move nothing in a run: constants are copied to their
+/// readers before it, and placeholders are fed there.
 pub(super) fn for_each_run_transfer(
     candidates: &Candidates,
     devices: &[u32],
@@ -87,7 +87,7 @@ pub(super) fn for_each_run_transfer(
         .map(|(_, device)| device.attributes().device_type != "CPU")
         .collect();
     let successors = graph.successors();
-    // Tensor, destination, whether to host memory, and, of references, the edge.
+    // Tensor, destination, whether it is read in host memory, and the edge of a reference.
     let mut moved: Vec<(u32, u32, bool, u32)> = Vec::new();
     for producer in graph.nodes() {
         let source = devices[producer.index()];

@@ -4,12 +4,11 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use placewright_guest::source::Violation;
-
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 
 use super::messages::{Messages, truncate};
+use crate::placement::Violation;
 
 /// Whose fault an error is: who has to change something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -229,7 +228,7 @@ pub enum PolicyErrorKind {
         remedy: &'static str,
     },
     /// The guest offered only plans that break a rule.
-    #[error("its plan breaks rule `{}`: {}", violation.rule, violation.explanation)]
+    #[error("its plan breaks rule `{}`: {violation}", violation.rule())]
     InvalidProposal {
         /// The rule that the last one broke, and at which node.
         violation: Violation,
@@ -332,7 +331,7 @@ impl PolicyErrorKind {
             Self::MissingExport { .. } => "missing-export",
             Self::Incompatible { .. } => "incompatible",
             Self::NotAPolicy { .. } => "not-a-policy",
-            Self::InvalidProposal { violation } => &violation.rule,
+            Self::InvalidProposal { violation } => violation.rule(),
             Self::InvalidAnswer { .. } => "invalid-answer",
             Self::InvalidTask { .. } => "invalid-task",
             Self::NoOffer => "no-offer",

@@ -14,12 +14,12 @@ use super::identity::policy_digest;
 use super::loaded::{LoadReport, PlaceOptions, PolicyAnswer};
 use super::messages::Messages;
 use super::native::place_natively;
-use super::plan::to_wire;
 use super::source::PolicySource;
 use super::tell;
 use crate::candidates::Candidates;
 use crate::placement::Digest;
 use crate::placement::Placement;
+use crate::placement::Violation;
 use crate::serialize::{as_ns, as_string};
 use crate::trace::targets;
 
@@ -104,6 +104,8 @@ pub struct FailedRung {
     pub call: &'static str,
     /// What happened.
     pub error: PolicyError,
+    /// The first rung that failed for the same cause, if it is not this one.
+    pub same_cause_as: Option<Rung>,
     /// How long that part took.
     #[serde(rename = "elapsed_ns", serialize_with = "as_ns")]
     pub elapsed: Duration,
@@ -263,7 +265,6 @@ impl Ladder<'_> {
         let proposal = std::mem::take(&mut answer.proposal);
         let placement =
             crate::placement::check(self.candidates, proposal).map_err(|violation| {
-                let violation = to_wire(violation);
                 let kind = PolicyErrorKind::InvalidProposal { violation };
                 let error = PolicyError::new(&policy, kind, Messages::default());
                 tell::failed("place", &error);
@@ -312,7 +313,12 @@ impl Ladder<'_> {
             }
             Err(error) if self.request.is_strict => Err(LadderError::Strict(error)),
             Err(error) => {
+                let cause = error.kind.to_string();
+                let first = self.failed.iter();
+                let first = first.filter(|failed| failed.same_cause_as.is_none());
+                let mut first = first.filter(|failed| failed.error.kind.to_string() == cause);
                 self.failed.push(FailedRung {
+                    same_cause_as: first.next().map(|failed| failed.rung.clone()),
                     rung,
                     call: asked.call,
                     error,
@@ -324,14 +330,34 @@ impl Ladder<'_> {
     }
 }
 
-/// One failure after the other.
+/// Each cause once, after the rungs that it made fail. Of several memories that are too small, the
+/// first is described.
 struct Failures<'a>(&'a [FailedRung]);
 
 impl fmt::Display for Failures<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, failed) in self.0.iter().enumerate() {
-            let separator = if index == 0 { "" } else { "; " };
-            write!(f, "{separator}{}: {}", failed.rung, failed.error.kind)?;
+        let mut has_shortage = false;
+        let causes = self.0.iter().filter(|it| it.same_cause_as.is_none());
+        for (index, first) in causes.enumerate() {
+            let same = |it: &&FailedRung| it.same_cause_as.as_ref() == Some(&first.rung);
+            let others = self.0.iter().filter(same).map(|it| it.rung.to_string());
+            let mut rungs: Vec<String> = std::iter::once(first.rung.to_string())
+                .chain(others)
+                .collect();
+            let last = rungs.pop().unwrap_or_default();
+            f.write_str(if index == 0 { "" } else { "; " })?;
+            match rungs.is_empty() {
+                true => write!(f, "{last}: ")?,
+                false => write!(f, "{} and {last}: ", rungs.join(", "))?,
+            }
+            match &*first.error.kind {
+                PolicyErrorKind::InvalidProposal {
+                    violation: Violation::Memory { shortage, .. },
+                } if std::mem::replace(&mut has_shortage, true) => {
+                    write!(f, "{}", shortage.summary())?;
+                }
+                kind => write!(f, "{kind}")?,
+            }
         }
         Ok(())
     }

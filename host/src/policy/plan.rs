@@ -43,7 +43,7 @@ pub(super) struct PlanResult {
     /// The last legal offer.
     proposal: Option<Proposal>,
     /// What the last illegal offer broke.
-    refused: Option<Violation>,
+    refused: Option<crate::placement::Violation>,
     /// Legal offers.
     pub(super) n_offers: u64,
     pub(super) dropped: Dropped,
@@ -137,7 +137,8 @@ impl PlanSink for PlanBook {
     }
 
     fn violation(&self) -> Option<Violation> {
-        self.pages.borrow_mut().evaluator.violation().map(to_wire)
+        let violation = self.pages.borrow_mut().evaluator.violation();
+        violation.as_ref().map(to_wire)
     }
 
     fn transfer_bytes(&self) -> u64 {
@@ -202,9 +203,9 @@ impl PlanSink for PlanBook {
                 Ok(())
             }
             Err(violation) => {
-                let violation = to_wire(violation);
-                pages.result.refused = Some(violation.clone());
-                Err(violation)
+                let refused = to_wire(&violation);
+                pages.result.refused = Some(violation);
+                Err(refused)
             }
         }
     }
@@ -216,8 +217,7 @@ impl PlanSink for PlanBook {
 }
 
 /// A violation as it crosses to policies.
-#[expect(clippy::needless_pass_by_value, reason = "so `map` reads well")]
-pub(super) fn to_wire(violation: crate::placement::Violation) -> Violation {
+fn to_wire(violation: &crate::placement::Violation) -> Violation {
     Violation {
         rule: violation.rule().to_owned(),
         node: violation.node().0,

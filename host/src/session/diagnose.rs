@@ -1,22 +1,22 @@
 //! What keeps a session from being built, or a graph from being executed, all at once.
 
 use crate::candidates;
-use crate::candidates::Refusal;
+use crate::candidates::Conflict;
 use crate::candidates::UnsupportedNode;
 use crate::error::Error;
 use crate::session::SessionBuilder;
 
 impl SessionBuilder {
-    /// The clashes that keep the graph from being placed ([`candidates::refusals`]), where
+    /// The conflicts that keep the graph from being placed ([`candidates::conflicts`]), where
     /// [`Self::build`] stops at the first. Imports the graph and opens the devices; places
     /// nothing.
     ///
     /// # Errors
-    /// The error of the stage that failed, if that is no clash.
-    pub fn refusals(self) -> Result<Vec<Refusal>, Error> {
+    /// The error of the stage that failed, if that is no conflict.
+    pub fn conflicts(self) -> Result<Vec<Conflict>, Error> {
         let opened = self.open()?;
         let (graph, devices) = (&opened.graph, &opened.devices);
-        let found = candidates::refusals(graph, devices, &opened.kernels, &opened.options);
+        let found = candidates::conflicts(graph, devices, &opened.kernels, &opened.options);
         Ok(found?)
     }
 

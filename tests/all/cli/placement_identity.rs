@@ -253,7 +253,7 @@ fn a_placement_is_kept_where_it_can_be_and_the_difference_shows_what_moved() {
     );
     let line = "place {} --keep {} --device-count CPU=2 --memory CPU:0=1KiB --memory CPU:1=1KiB";
     placewright(args(line, &[&graph, &path]))
-        .expect_error(1, &["saved.json", "has to move", "bytes left"]);
+        .expect_error(1, &["saved.json", "has to move", " free)"]);
     placewright(args(
         "run {} --keep {} --device-count CPU=3 --placement p.json",
         &[&graph, &path],

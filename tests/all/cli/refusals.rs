@@ -12,10 +12,10 @@ fn every_clash_is_shown_with_what_mends_it() {
     let ran = placewright(args("place {} --device /device:CPU:7", &[&graph]));
     let shown = ran.stdout.clone();
     ran.expect_error(1, &["/device:CPU:7", "available devices"]);
-    assert!(shown.starts_with("3 clashes keep the graph"), "{shown}");
+    assert!(shown.starts_with("a conflict keeps the graph"), "{shown}");
     for line in [
-        "  `y` asks for `/device:CPU:7`, which no device is",
-        "    => request `/device:CPU:0` for `y`",
+        "  `/device:CPU:7` requested by 3 nodes (`x`, `z` and `y`): no such device; available devices: CPU:0",
+        "    => request `/device:CPU:0` for 3 nodes (`x`, `z` and `y`)",
         "    or allow soft placement (--soft-placement)",
     ] {
         assert!(
@@ -43,13 +43,18 @@ fn clashes_are_listed_in_json_with_all_their_constraints() {
             .as_str()
             .is_some_and(|error| error.contains("CPU:7"))
     );
-    let refusals = report["refusals"].as_array().unwrap();
-    assert_eq!(refusals.len(), 3);
-    let constraint = &refusals[0]["constraints"][0];
+    let conflicts = report["conflicts"].as_array().unwrap();
+    assert_eq!(conflicts.len(), 1);
+    let constraint = &conflicts[0]["constraints"][0];
     assert_eq!(constraint["kind"], "request");
     assert_eq!(constraint["request"], "/device:CPU:7");
     assert_eq!(constraint["devices"], Value::Array(Vec::new()));
-    assert_eq!(refusals[0]["suggestions"][1]["kind"], "soft-placement");
+    assert_eq!(constraint["nodes"].as_array().map(Vec::len), Some(3));
+    assert_eq!(
+        constraint["available"][0],
+        "/job:localhost/replica:0/task:0/device:CPU:0"
+    );
+    assert_eq!(conflicts[0]["suggestions"][1]["kind"], "soft-placement");
 }
 
 #[test]

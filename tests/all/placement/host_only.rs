@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use placewright::candidates::PlacementOptions;
+use placewright::candidates::conflicts;
 use placewright::candidates::enumerate;
-use placewright::candidates::refusals;
 use placewright::device::KernelDef;
 use placewright::device::KernelRegistry;
 use placewright::graph::AttrSet;
@@ -128,8 +128,8 @@ fn a_request_for_another_device_clashes_with_the_list() {
     let graph = graph(&nodes, "/gpu:1");
     let options = PlacementOptions::default();
     let error = enumerate(&graph, &devices(), &kernels(), &options).unwrap_err();
-    let found = refusals(&graph, &devices(), &kernels(), &options).unwrap();
-    assert_eq!(error.refusal(), found.first(), "{error}");
+    let found = conflicts(&graph, &devices(), &kernels(), &options).unwrap();
+    assert_eq!(error.conflict(), found.first(), "{error}");
     let constraints: Vec<String> = found[0]
         .constraints
         .iter()
@@ -138,7 +138,7 @@ fn a_request_for_another_device_clashes_with_the_list() {
     assert_eq!(constraints.len(), 2, "{constraints:?}");
     assert!(
         constraints
-            .contains(&"`n` takes a list of string (says `list`), which lives on a CPU".to_owned()),
+            .contains(&"`n` takes a list of string from `list`, which only a CPU holds".to_owned()),
         "{constraints:?}"
     );
     assert_eq!(

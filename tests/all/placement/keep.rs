@@ -189,7 +189,7 @@ fn a_group_that_has_no_room_elsewhere_stays_and_another_goes() {
     let now = candidates_on(&graph, &devices(&[("CPU", 0, 200), FOUR[1], FOUR[2]]));
     let error = Kept::of_placement(&now, &before).unwrap_err().to_string();
     assert!(
-        error.contains("`small`") && error.contains("has room for it"),
+        error.contains("`small`") && error.contains("has enough free memory"),
         "{error}"
     );
 }
@@ -292,14 +292,11 @@ fn a_node_that_fits_nowhere_is_named_with_what_is_left() {
     let before = placed(&graph, &[0, 1, 2]);
     let now = candidates_on(&graph, &devices(&[FOUR[1], FOUR[2]]));
     let error = Kept::of_placement(&now, &before).unwrap_err();
-    let KeepError::NoRoom { node, reason, .. } = &error else {
+    let KeepError::NoSpace { node, reason, .. } = &error else {
         panic!("{error}");
     };
     assert_eq!((node.as_str(), *reason), ("n0", MoveReason::DeviceLost));
-    assert!(
-        error.to_string().contains("CPU:1 (300 bytes left)"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("CPU:1 (300 B free)"), "{error}");
     // A group that needs more than its memory, and may run nowhere else.
     let mut builder = Builder::new();
     builder.full(
@@ -447,7 +444,7 @@ proptest! {
         let candidates = candidates_on(&graph, &devices(&now));
         let kept = match Kept::of_placement(&candidates, &before) {
             Ok(kept) => kept,
-            Err(KeepError::CannotMove { .. } | KeepError::NoRoom { .. }) => {
+            Err(KeepError::CannotMove { .. } | KeepError::NoSpace { .. }) => {
                 prop_assert!(is_shrunk, "there is room for all");
                 return Ok(());
             }

@@ -1,5 +1,5 @@
-//! What a set of constraints that clash says to a user: in the order of the chain, with what mends
-//! it.
+//! The description of a set of conflicting constraints: in the order of the chain, with
+//! suggestions.
 
 use std::collections::VecDeque;
 
@@ -8,29 +8,33 @@ use hashbrown::HashSet;
 
 use super::Explainer;
 use super::Item;
+use crate::candidates::conflict::Conflict;
+use crate::candidates::conflict::Constraint;
+use crate::candidates::conflict::Suggestion;
 use crate::candidates::inspect::called_name;
-use crate::candidates::refusal::Constraint;
-use crate::candidates::refusal::Refusal;
-use crate::candidates::refusal::Suggestion;
 use crate::candidates::report::Facts;
 use crate::candidates::ties::Tie;
 use crate::graph::NodeId;
 use crate::names::DeviceId;
 use crate::names::DeviceName;
 
-/// Groups that it is suggested to leave; any tie of a long way would do.
+/// Number of groups in suggestions to leave one; any tie of a long chain would do.
 const N_GROUPS_SUGGESTED: usize = 4;
 
 impl Explainer<'_, '_> {
-    pub(super) fn describe(&mut self, culprit: u32, set: &[Item], all: &[Item]) -> Refusal {
+    pub(super) fn describe(&mut self, culprit: u32, set: &[Item], all: &[Item]) -> Conflict {
         let ordered = self.along_the_chain(culprit, set);
-        Refusal {
-            constraints: ordered.iter().map(|&item| self.constraint(item)).collect(),
-            suggestions: self.suggestions(&ordered, all),
+        let alike = self.nodes_alike(set);
+        let constraints = ordered.iter();
+        let constraints = constraints.map(|&item| self.constraint(item, &alike));
+        Conflict {
+            constraints: constraints.collect(),
+            suggestions: self.suggestions(&ordered, all, &alike),
         }
     }
 
-    /// From limit to limit: what the first node asks for, what ties it to the next, and so on.
+    /// Orders a set along its chain: the request of the first node, the constraint that ties it to
+    /// the next, and so on.
     fn along_the_chain(&self, culprit: u32, set: &[Item]) -> Vec<Item> {
         let limited: Vec<u32> = set
             .iter()
@@ -52,24 +56,24 @@ impl Explainer<'_, '_> {
         let mut ordered = Vec::new();
         let mut queue = VecDeque::from([start]);
         let mut seen: HashSet<u32> = HashSet::from([start]);
-        let mut told: HashSet<Item> = HashSet::new();
+        let mut added: HashSet<Item> = HashSet::new();
         while let Some(node) = queue.pop_front() {
             let mut here = of_node.remove(&node).unwrap_or_default();
-            // What the node asks for, then its own place in a group, then those of others.
+            // The node's requests, then its own group membership, then that of others.
             let is_tie = |item: Item| matches!(item, Item::Tie(_));
             here.sort_by_key(|&(item, _)| (is_tie(item), self.node_of(item) != node));
             for (item, span) in here {
-                if told.insert(item) {
+                if added.insert(item) {
                     ordered.push(item);
                     queue.extend(span.into_iter().filter(|&node| seen.insert(node)));
                 }
             }
         }
-        ordered.extend(set.iter().filter(|item| !told.contains(*item)));
+        ordered.extend(set.iter().filter(|item| !added.contains(*item)));
         ordered
     }
 
-    /// The nodes that a constraint of the set is about, or ties together by the others of the set.
+    /// Returns the nodes of a constraint, and those that it ties together with others of the set.
     fn span(&self, item: Item, set: &HashSet<Item>) -> Vec<u32> {
         let Item::Tie(tie) = item else {
             return vec![self.node_of(item)];
@@ -89,9 +93,14 @@ impl Explainer<'_, '_> {
         span
     }
 
-    fn constraint(&self, item: Item) -> Constraint {
+    /// Converts an item, with all nodes that have the same conflict.
+    fn constraint(&self, item: Item, alike: &[u32]) -> Constraint {
         let (facts, graph) = (self.facts, self.facts.graph);
         let name = |node: u32| graph.node_name(NodeId(node)).to_owned();
+        let names = |node: u32| match alike.is_empty() {
+            true => vec![name(node)],
+            false => alike.iter().map(|&node| name(node)).collect(),
+        };
         let device_name = |id: DeviceId| facts.device_name(id.0).to_string();
         match item {
             Item::Assigned(node) => Constraint::Assigned {
@@ -102,8 +111,12 @@ impl Explainer<'_, '_> {
                 let request = self.request(node);
                 let devices = facts.devices.find_matching(request);
                 Constraint::Request {
-                    node: name(node),
+                    nodes: names(node),
                     request: request.request_text(),
+                    available: match devices.is_empty() {
+                        true => facts.device_names(),
+                        false => Vec::new(),
+                    },
                     devices: devices.into_iter().map(device_name).collect(),
                 }
             }
@@ -111,7 +124,7 @@ impl Explainer<'_, '_> {
                 let support = self.supports.of_node(graph, NodeId(node));
                 let types = &self.supports.sets[support as usize];
                 Constraint::Kernels {
-                    node: name(node),
+                    nodes: names(node),
                     op: graph.op(NodeId(node)).to_owned(),
                     device_types: types
                         .iter()
@@ -157,18 +170,15 @@ impl Explainer<'_, '_> {
         }
     }
 
-    /// Each has been tried: on all constraints around, or, where others of them clash too, on this
-    /// clash.
-    fn suggestions(&mut self, set: &[Item], all: &[Item]) -> Vec<Suggestion> {
+    /// Suggests changes. Each was tried on all constraints around, or on this conflict alone if
+    /// there are other conflicts.
+    fn suggestions(&mut self, set: &[Item], all: &[Item], alike: &[u32]) -> Vec<Suggestion> {
         let facts = self.facts;
         let soft = self.options.allow_soft_placement;
         let name = |node: u32| facts.graph.node_name(NodeId(node)).to_owned();
         let (mut requests, mut groups, mut kernels) = (Vec::new(), Vec::new(), Vec::new());
         for &item in set {
             let node = self.node_of(item);
-            let without = |items: &[Item]| -> Vec<Item> {
-                items.iter().copied().filter(|&it| it != item).collect()
-            };
             if let Item::Tie(tie) = item {
                 if let Tie::Class { group, .. } = &self.ties[tie as usize]
                     && groups.len() < N_GROUPS_SUGGESTED
@@ -180,16 +190,17 @@ impl Explainer<'_, '_> {
                 }
                 continue;
             }
-            let left = self
-                .devices_left(&without(all), soft, node)
-                .or_else(|| self.devices_left(&without(set), soft, node))
-                .unwrap_or_default();
+            if matches!(item, Item::Request(_)) && !alike.is_empty() {
+                requests = self.requests_instead(set, all, alike);
+                continue;
+            }
+            let left = self.devices_without(item, set, all);
             match item {
                 Item::Request(_) => {
                     let request = self.request(node);
                     requests.extend(nearest(facts, request, &left).map(|device| {
                         Suggestion::Request {
-                            node: name(node),
+                            nodes: vec![name(node)],
                             request: as_complete_as(request, device).request_text(),
                         }
                     }));
@@ -224,9 +235,60 @@ impl Explainer<'_, '_> {
         suggestions.dedup();
         suggestions
     }
+
+    /// Returns the devices left for the node of an item if that item is lifted.
+    fn devices_without(&mut self, item: Item, set: &[Item], all: &[Item]) -> Vec<u32> {
+        let soft = self.options.allow_soft_placement;
+        let node = self.node_of(item);
+        let without = |items: &[Item]| -> Vec<Item> {
+            items.iter().copied().filter(|&it| it != item).collect()
+        };
+        self.devices_left(&without(all), soft, node)
+            .or_else(|| self.devices_left(&without(set), soft, node))
+            .unwrap_or_default()
+    }
+
+    /// Suggests other requests for nodes with the same request. Each was tried on the first node of
+    /// those with the same kernels.
+    fn requests_instead(&mut self, set: &[Item], all: &[Item], alike: &[u32]) -> Vec<Suggestion> {
+        let (facts, graph) = (self.facts, self.facts.graph);
+        let counts_kernels = set.iter().any(|it| matches!(it, Item::Kernels(_)));
+        let mut request_of_support: HashMap<u32, Option<String>> = HashMap::new();
+        let mut found: Vec<(String, Vec<String>)> = Vec::new();
+        for &node in alike {
+            let support = self.supports.of_node(graph, NodeId(node));
+            let request = match request_of_support.get(&support) {
+                Some(known) => known.clone(),
+                None => {
+                    let request = Item::Request(node);
+                    let around = match set.contains(&request) {
+                        true => all.to_vec(),
+                        false => self.items_around(node),
+                    };
+                    let mut own = vec![request];
+                    own.extend(counts_kernels.then_some(Item::Kernels(node)));
+                    let left = self.devices_without(request, &own, &around);
+                    let request = self.request(node);
+                    let nearest = nearest(facts, request, &left);
+                    let nearest = nearest.map(|it| as_complete_as(request, it).request_text());
+                    request_of_support.insert(support, nearest.clone());
+                    nearest
+                }
+            };
+            let Some(request) = request else { continue };
+            let name = graph.node_name(NodeId(node)).to_owned();
+            match found.iter_mut().find(|(known, _)| *known == request) {
+                Some((_, nodes)) => nodes.push(name),
+                None => found.push((request, vec![name])),
+            }
+        }
+        let found = found.into_iter();
+        let found = found.map(|(request, nodes)| Suggestion::Request { nodes, request });
+        found.collect()
+    }
 }
 
-/// The device with the most parts in common, job first, then the smallest difference of indices.
+/// Returns the device with the most parts in common, job first, then the closest index.
 fn nearest<'g>(facts: &Facts<'g>, wanted: &DeviceName, devices: &[u32]) -> Option<&'g DeviceName> {
     let distance = |name: &DeviceName| {
         let differs = [
@@ -243,7 +305,7 @@ fn nearest<'g>(facts: &Facts<'g>, wanted: &DeviceName, devices: &[u32]) -> Optio
     names.min_by_key(|name| distance(name))
 }
 
-/// The parts of a device's name that a request has; with an index, what it is an index of.
+/// Reduces a device's name to the parts that a request has, and the type.
 fn as_complete_as(request: &DeviceName, device: &DeviceName) -> DeviceName {
     DeviceName {
         job: device.job.clone().filter(|_| request.job.is_some()),

@@ -1,13 +1,13 @@
-//! What is said of a graph that cannot be placed: the smallest set of constraints that clash, and
-//! what mends it.
+//! What is said of a graph that cannot be placed: the smallest set of constraints that conflict,
+//! and what mends it.
 
 use std::sync::Arc;
 
+use placewright::candidates::Conflict;
 use placewright::candidates::Constraint;
 use placewright::candidates::PlacementOptions;
-use placewright::candidates::Refusal;
 use placewright::candidates::Suggestion;
-use placewright::candidates::refusals;
+use placewright::candidates::conflicts;
 use placewright::candidates::unsupported_nodes;
 use placewright::graph::Graph;
 use placewright::graph::NodeId;
@@ -26,30 +26,30 @@ use super::devices;
 use super::kernels;
 use super::soft;
 
-fn all(graph: &Arc<Graph>, options: &PlacementOptions) -> Vec<Refusal> {
-    refusals(graph, &devices(), &kernels(), options).unwrap()
+fn all(graph: &Arc<Graph>, options: &PlacementOptions) -> Vec<Conflict> {
+    conflicts(graph, &devices(), &kernels(), options).unwrap()
 }
 
-/// The one refusal of a graph, which is also what placing it says.
-fn only(graph: &Arc<Graph>, options: &PlacementOptions) -> Refusal {
+/// The one conflict of a graph, which is also what placing it says.
+fn only(graph: &Arc<Graph>, options: &PlacementOptions) -> Conflict {
     let found = all(graph, options);
     assert_eq!(found.len(), 1, "{found:?}");
     let error = candidates(graph, options).unwrap_err();
-    assert_eq!(error.refusal(), Some(&found[0]), "{error}");
+    assert_eq!(error.conflict(), Some(&found[0]), "{error}");
     assert!(error.to_string().contains(&found[0].to_string()), "{error}");
     found.into_iter().next().unwrap()
 }
 
-fn texts(refusal: &Refusal) -> Vec<String> {
-    refusal
+fn texts(conflict: &Conflict) -> Vec<String> {
+    conflict
         .constraints
         .iter()
         .map(ToString::to_string)
         .collect()
 }
 
-fn suggestions(refusal: &Refusal) -> Vec<String> {
-    refusal
+fn suggestions(conflict: &Conflict) -> Vec<String> {
+    conflict
         .suggestions
         .iter()
         .map(ToString::to_string)
@@ -73,7 +73,9 @@ fn a_request_for_a_device_that_is_not_there_gets_the_nearest_that_is() {
     let found = only(&builder.finish(), &PlacementOptions::default());
     assert_eq!(
         texts(&found),
-        ["`n` asks for `/device:GPU:7`, which no device is"]
+        [
+            "`/device:GPU:7` requested by `n`: no such device; available devices: CPU:0, CPU:1, GPU:0, GPU:1"
+        ]
     );
     assert_eq!(
         suggestions(&found),
@@ -90,7 +92,9 @@ fn a_request_of_an_index_alone_is_shown() {
     let found = only(&graph, &PlacementOptions::default());
     assert_eq!(
         texts(&found),
-        ["`n` asks for `/device:*:7`, which no device is"]
+        [
+            "`/device:*:7` requested by `n`: no such device; available devices: CPU:0, CPU:1, GPU:0, GPU:1"
+        ]
     );
     let error = candidates(&graph, &PlacementOptions::default()).unwrap_err();
     assert!(error.to_string().contains("`/device:*:7`"), "{error}");
@@ -121,6 +125,103 @@ fn a_request_of_an_index_alone_is_shown() {
     assert!(error.to_string().contains("/device:*:1"), "{error}");
 }
 
+/// Nodes that request `device`, among them some that share a device with others, and some that
+/// have kernels on CPU devices alone; and one without a request.
+fn many_requests(device: &str, for_cpu: &str) -> Arc<Graph> {
+    let mut builder = Builder::new();
+    builder.node("fine", "Any", &[]);
+    for index in 0..20 {
+        builder.on(&format!("alone{index}"), "Any", &[], device);
+    }
+    for index in 0..20 {
+        builder.with(&format!("tied{index}"), "Any", &[], device, "all");
+    }
+    for index in 0..5 {
+        builder.on(&format!("cpu{index}"), "CpuOnly", &[], for_cpu);
+    }
+    builder.finish()
+}
+
+#[test]
+fn a_request_of_many_nodes_that_no_device_meets_is_one_conflict() {
+    let graph = many_requests("/device:TPU:0", "/device:TPU:0");
+    let found = only(&graph, &PlacementOptions::default());
+    assert_eq!(
+        texts(&found),
+        [
+            "`/device:TPU:0` requested by 45 nodes (`alone0`, `alone1`, `alone2` and 42 more): \
+             no device of type TPU; available devices: CPU:0, CPU:1, GPU:0, GPU:1"
+        ]
+    );
+    let Constraint::Request { nodes, .. } = &found.constraints[0] else {
+        panic!("{found}");
+    };
+    assert_eq!((nodes.len(), nodes[44].as_str()), (45, "cpu4"));
+    assert_eq!(
+        suggestions(&found),
+        [
+            "request `/device:GPU:0` for 40 nodes (`alone0`, `alone1`, `alone2` and 37 more)",
+            "request `/device:CPU:0` for 5 nodes (`cpu0`, `cpu1`, `cpu2` and 2 more)",
+            "allow soft placement",
+        ]
+    );
+    let mended = many_requests("/device:GPU:0", "/device:CPU:0");
+    assert!(candidates(&mended, &PlacementOptions::default()).is_ok());
+    assert!(candidates(&graph, &soft()).is_ok());
+
+    let graph = many_requests("/job:other/device:GPU:0", "");
+    let found = only(&graph, &PlacementOptions::default());
+    let text = found.to_string();
+    assert!(
+        text.contains("40 nodes") && text.contains("no device in `/job:other`"),
+        "{text}"
+    );
+}
+
+#[test]
+fn nodes_of_one_op_with_the_same_request_and_kernels_are_one_conflict() {
+    let mut builder = Builder::new();
+    for name in ["a", "b", "c"] {
+        builder.on(name, "CpuOnly", &[], "/device:GPU:1");
+    }
+    builder.on("other", "CpuOnly", &[], "/device:GPU:0");
+    for name in ["fine", "fine too"] {
+        builder.on(name, "GpuOnly", &[], "/device:GPU:1");
+    }
+    let found = all(&builder.finish(), &PlacementOptions::default());
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert_eq!(
+        texts(&found[0]),
+        [
+            "3 nodes (`a`, `b` and `c`) request `/device:GPU:1`",
+            "3 nodes (`a`, `b` and `c`) of op CpuOnly have kernels on [CPU] only",
+        ]
+    );
+    assert_eq!(
+        suggestions(&found[0])[0],
+        "request `/device:CPU:1` for 3 nodes (`a`, `b` and `c`)"
+    );
+    assert_eq!(texts(&found[1])[0], "`other` requests `/device:GPU:0`");
+}
+
+#[test]
+fn nodes_of_an_op_without_a_kernel_are_one_conflict() {
+    let mut builder = Builder::new();
+    builder.node("a", "Nothing", &[]);
+    builder.node("fine", "Any", &[]);
+    builder.node("b", "Nothing", &[]);
+    builder.node("c", "Nil", &[]);
+    let found = all(&builder.finish(), &PlacementOptions::default());
+    let shown: Vec<String> = found.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        shown,
+        [
+            "2 nodes (`a` and `b`) of op Nothing have no kernel => register a kernel of `Nothing` for device type CPU",
+            "`c` (Nil) has no kernel => register a kernel of `Nil` for device type CPU",
+        ]
+    );
+}
+
 #[test]
 fn a_request_without_a_kernel_is_two_constraints() {
     let mut builder = Builder::new();
@@ -129,7 +230,7 @@ fn a_request_without_a_kernel_is_two_constraints() {
     assert_eq!(
         texts(&found),
         [
-            format!("`n` asks for `{TASK}/device:GPU:1`"),
+            format!("`n` requests `{TASK}/device:GPU:1`"),
             "`n` (CpuOnly) has kernels on [CPU] only".to_owned(),
         ]
     );
@@ -167,10 +268,10 @@ fn of_a_long_chain_the_shortest_way_between_the_ends_is_shown() {
     assert_eq!(
         texts(&found),
         [
-            format!("`last` asks for `/device:CPU:1` ({TASK}/device:CPU:1)"),
-            "`last` is in colocation group `middle`".to_owned(),
-            "`middle` is in colocation group `first`".to_owned(),
-            format!("`first` asks for `/device:CPU:0` ({TASK}/device:CPU:0)"),
+            "`last` requests `/device:CPU:1`",
+            "`last` is in colocation group `middle`",
+            "`middle` is in colocation group `first`",
+            "`first` requests `/device:CPU:0`",
         ]
     );
     assert_eq!(
@@ -204,8 +305,8 @@ fn large_groups_and_long_chains_are_explained_too() {
         builder.with(&format!("n{index}"), "Any", &[], &request, "all");
     }
     let found = all(&builder.finish(), &PlacementOptions::default());
-    assert_eq!(found.len(), 16, "250 requests clash with 250 others");
-    assert!(found.iter().all(|refusal| refusal.constraints.len() == 4));
+    assert_eq!(found.len(), 16, "250 requests conflict with 250 others");
+    assert!(found.iter().all(|conflict| conflict.constraints.len() == 4));
 }
 
 #[test]
@@ -233,7 +334,7 @@ fn three_nodes_of_which_any_two_agree_are_shown_all_three() {
     builder.node("a", "NotCpu", &[]);
     builder.with("b", "NotGpu", &[], "", "a");
     builder.with("c", "NotSycl", &[], "", "a");
-    let found = refusals(
+    let found = conflicts(
         &builder.finish(),
         &set,
         &kernels,
@@ -265,7 +366,7 @@ fn a_reference_edge_between_kernels_of_different_devices_is_a_tie() {
     assert_eq!(texts.len(), 4, "{texts:?}");
     for expected in [
         "`reader` (CpuOnly) has kernels on [CPU] only",
-        "`reader` reads `v:0` (reference) where it is made",
+        "`reader` reads `v:0` (reference) on the device that produces it",
         "`other` is in colocation group `v`",
         "`other` (GpuOnly) has kernels on [GPU] only",
     ] {
@@ -414,7 +515,7 @@ fn built(
         let op = match it.op {
             "CpuOnly" | "GpuOnly"
                 if !kept(
-                    &|it, name| matches!(it, Constraint::Kernels { node, .. } if node == name),
+                    &|it, name| matches!(it, Constraint::Kernels { nodes, .. } if nodes.iter().any(|node| node == name)),
                 ) =>
             {
                 "Any"
@@ -424,7 +525,7 @@ fn built(
         let request = match it.request {
             request
                 if kept(
-                    &|it, name| matches!(it, Constraint::Request { node, .. } if node == name),
+                    &|it, name| matches!(it, Constraint::Request { nodes, .. } if nodes.iter().any(|node| node == name)),
                 ) =>
             {
                 request
@@ -475,16 +576,16 @@ proptest! {
         let (graph, options) = built(&drawn, None, soft);
         let found = all(&graph, &options);
         prop_assert_eq!(found.is_empty(), candidates(&graph, &options).is_ok());
-        for refusal in &found {
-            let set: Vec<&Constraint> = refusal.constraints.iter().collect();
+        for conflict in &found {
+            let set: Vec<&Constraint> = conflict.constraints.iter().collect();
             let (graph, options) = built(&drawn, Some(&set), soft);
-            prop_assert!(candidates(&graph, &options).is_err(), "no clash: {}", refusal);
+            prop_assert!(candidates(&graph, &options).is_err(), "no conflict: {}", conflict);
             for without in 0..set.len() {
                 let mut others = set.clone();
                 let lifted = others.remove(without);
                 let (graph, options) = built(&drawn, Some(&others), soft);
                 let placed = candidates(&graph, &options);
-                prop_assert!(placed.is_ok(), "still without `{lifted}`: {refusal}: {placed:?}");
+                prop_assert!(placed.is_ok(), "still without `{lifted}`: {conflict}: {placed:?}");
             }
         }
     }
@@ -496,10 +597,13 @@ fn what_is_suggested_is_what_mends() {
     builder.on("a", "Any", &[], "/device:GPU:0");
     builder.with("b", "CpuOnly", &[], "", "a");
     let found = only(&builder.finish(), &PlacementOptions::default());
-    let Some(Suggestion::Request { node, request }) = found.suggestions.first() else {
+    let Some(Suggestion::Request { nodes, request }) = found.suggestions.first() else {
         panic!("{:?}", found.suggestions);
     };
-    assert_eq!((node.as_str(), request.as_str()), ("a", "/device:CPU:0"));
+    assert_eq!(
+        (&nodes[..], request.as_str()),
+        (&["a".to_owned()][..], "/device:CPU:0")
+    );
     let mut builder = Builder::new();
     builder.on("a", "Any", &[], request);
     builder.with("b", "CpuOnly", &[], "", "a");
