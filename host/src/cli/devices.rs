@@ -79,8 +79,8 @@ struct DeviceRow {
     memory_capacity_bytes: u64,
     /// Equal for devices that share a chip.
     chip: u32,
-    /// Its name, where the device has it not for itself.
-    chip: Option<String>,
+    /// The chip's name; `null` if no other device shares the chip.
+    chip_name: Option<String>,
     profile: DeviceProfile,
     /// What was measured, now or before.
     calibration: Option<Calibration>,
@@ -209,7 +209,7 @@ pub(super) fn run(args: &DevicesArgs, registry: &Registry, output: &mut Output) 
                 attributes: device.attributes().clone(),
                 memory_capacity_bytes: device.memory_capacity_bytes(),
                 chip: chips[id.index()],
-                chip: device.chip().map(str::to_owned),
+                chip_name: device.chip().map(str::to_owned),
                 profile: devices.profile(id),
                 calibration: calibrated.found[id.index()].as_deref().cloned(),
                 calibration_error: calibrated.errors[id.index()].clone(),
