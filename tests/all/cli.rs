@@ -11,7 +11,10 @@ mod opencl;
 mod outputs;
 mod placement_identity;
 mod refusals;
-mod texts;
+mod saved_model;
+pub(crate) mod schemas;
+mod terminal;
+mod strings;
 
 use std::ffi::OsStr;
 use std::fs;
@@ -481,11 +484,24 @@ fn threads_pools_and_filters_are_flags() {
     run("--inter-op-pool 1").expect_error(1, &["invalid inter_op_thread_pool: 1", "there are 1"]);
 }
 
+/// The names of the lanes of a device in a trace.
+fn lanes_of(events: &[Value], device: &str) -> Vec<String> {
+    let is_device = |event: &&Value| {
+        let name = event["args"]["name"].as_str();
+        event["name"] == "process_name" && name.is_some_and(|name| name.ends_with(device))
+    };
+    let process = &events.iter().find(is_device).expect("the device")["pid"];
+    let lanes = events.iter();
+    let lanes = lanes.filter(|event| event["name"] == "thread_name" && event["pid"] == *process);
+    let names = lanes.map(|lane| lane["args"]["name"].as_str().expect("a name").to_owned());
+    names.collect()
+}
+
 #[test]
 fn a_trace_has_a_lane_per_device_transfers_stages_and_the_policy() {
     let folder = folder();
     let trace = path_in(&folder, "trace.json");
-    let line = "run {} --policy round-robin --device-count CPU=2 --trace {}";
+    let line = "run {} --policy round-robin --device-count CPU=2 --threads 2 --trace {}";
     placewright(args(line, &[&model("lenet.pb"), &trace])).expect(0);
     let text = fs::read_to_string(&trace).expect("read");
     let trace: Value = serde_json::from_str(&text).expect("JSON");
@@ -495,13 +511,38 @@ fn a_trace_has_a_lane_per_device_transfers_stages_and_the_policy() {
             .iter()
             .all(|event| event["ph"].is_string() && event["pid"].is_u64())
     );
-    for lane in ["CPU:0", "CPU:1", "round-robin", "enumerate", "Conv2D"] {
-        assert!(text.contains(lane), "{lane} is not in the trace");
+    for part in ["CPU:0", "CPU:1", "round-robin", "enumerate", "Conv2D"] {
+        assert!(text.contains(part), "{part} is not in the trace");
     }
-    // What the devices were asked for besides.
-    let is_there = |call: &str| events.iter().any(|event| event["name"] == call);
+    // Kernels are named by their node.
+    let kernels = events.iter().filter(|event| event["cat"] == "kernel");
+    let mut n_kernels = 0;
+    for kernel in kernels {
+        assert_eq!(kernel["name"], kernel["args"]["node"]);
+        assert!(kernel["args"]["op"].is_string(), "{kernel}");
+        n_kernels += 1;
+    }
+    assert!(n_kernels > 5);
+    // Other calls of devices.
+    let is_there = |call: &str| events.iter().any(|event| event["args"]["call"] == call);
     for call in ["make_tensor", "create_kernel", "fill_context_map"] {
         assert!(is_there(call), "{call} is not in the trace");
+    }
+    // Few lanes: kernels on one more per thread at most, whatever else devices do on one.
+    for device in ["CPU:0", "CPU:1"] {
+        let lanes = lanes_of(events, device);
+        let others: Vec<_> = lanes
+            .iter()
+            .filter(|lane| !lane.starts_with("kernels"))
+            .map(String::as_str)
+            .collect();
+        let expected = ["device calls", "queue waits"];
+        assert!(
+            others.iter().all(|lane| expected.contains(lane)),
+            "{lanes:?}"
+        );
+        assert!(others.contains(&"device calls"), "{lanes:?}");
+        assert!(lanes.len() <= 2 + 2, "{lanes:?}");
     }
 }
 
@@ -760,7 +801,7 @@ fn a_policy_is_looked_into_before_it_is_used() {
 }
 
 #[test]
-fn version_and_help_tell_the_contract_and_the_exit_status() {
+fn version_and_help_show_the_contract_and_the_exit_status() {
     let version = placewright(["--version"]).expect(0);
     assert!(
         version.stdout.contains("placewright:policy@0.1."),

@@ -77,9 +77,9 @@ def cases(args):
         command = {"do": "open-model", "graph": str(graph), "arrays": str(ROOT / f"tests/models/{model}.npz"), "tolerance": TOLERANCE}
         yield f"model {model}", command, SETTINGS, ("us", 1e3)
     for dtype in DTYPES:
-        command = {"do": "open-products", "side": args.side, "dtype": dtype}
+        command = {"do": "open-matmuls", "side": args.side, "dtype": dtype}
         flops = 2.0 * args.side**3 * N_PRODUCTS
-        yield f"product of {args.side}, {dtype}", command, SETTINGS[:1], ("TFLOP/s", flops / 1e3)
+        yield f"matmul of {args.side}, {dtype}", command, SETTINGS[:1], ("TFLOP/s", flops / 1e3)
     for size in args.copies:
         for way, text in WAYS.items():
             command = {"do": "open-copies", "bytes": size, "way": way}

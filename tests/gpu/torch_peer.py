@@ -138,7 +138,7 @@ class Copies:
         return time.perf_counter_ns() - started
 
 
-OPENED = {"open-model": Model, "open-products": Products, "open-copies": Copies}
+OPENED = {"open-model": Model, "open-matmuls": Products, "open-copies": Copies}
 
 
 def repeat(work, ms):
@@ -171,7 +171,7 @@ class Worker:
             return {"load_ns": load, "first_ns": first}
         if kind == "turn":
             if not self.open:
-                raise ValueError("nothing is open; send `open-model`, `open-products` or `open-copies` first")
+                raise ValueError("nothing is open; send `open-model`, `open-matmuls` or `open-copies` first")
             if not 0 <= command["ms"] <= TURN_MS_MAX:
                 raise ValueError(f"{command['ms']} ms; expected {TURN_MS_MAX} at most")
             times = repeat(self.open, command["ms"])

@@ -1,4 +1,4 @@
-//! What `placewright place` says of a graph that cannot be placed, or not be executed.
+//! What `placewright place` prints about a graph that cannot be placed, or cannot be executed.
 
 use std::path::Path;
 
@@ -8,10 +8,10 @@ use serde::Serialize;
 use super::Outcome;
 use super::args::PlacementArgs;
 use super::open::builder;
-use super::open::in_words;
+use super::open::with_context;
 use super::output::Output;
 use super::output::chain;
-use super::output::new_table;
+use super::table::Table;
 use super::units::count;
 use crate::candidates::Refusal;
 use crate::candidates::Suggestion;
@@ -19,7 +19,7 @@ use crate::candidates::UnsupportedNode;
 use crate::error::Error;
 use crate::registry::Registry;
 
-/// More clashes than this are counted; `--json` has all.
+/// Conflicts beyond this number are only counted; `--json` has all.
 const MAX_SHOWN: usize = 20;
 
 /// What `--json` prints instead of a placement.
@@ -35,7 +35,7 @@ struct OpsReport<'a> {
     unsupported: &'a [UnsupportedNode],
 }
 
-/// Every clash, where clashes are why the graph was not placed.
+/// Prints every conflict, if conflicts are why the graph was not placed.
 pub(super) fn show(
     error: &anyhow::Error,
     graph: &Path,
@@ -46,7 +46,7 @@ pub(super) fn show(
     if !matches!(error.downcast_ref::<Error>(), Some(Error::Candidates(_))) {
         return Ok(());
     }
-    // What is no clash has been told: the error itself says it.
+    // Without conflicts the error itself says everything.
     let refusals = match builder(graph, args, registry)?.refusals() {
         Ok(refusals) if !refusals.is_empty() => refusals,
         _ => return Ok(()),
@@ -56,11 +56,8 @@ pub(super) fn show(
         refusals: &refusals,
     })?;
     output.line(format_args!(
-        "{} from being placed:",
-        match refusals.len() {
-            1 => "a clash keeps the graph".to_owned(),
-            n => format!("{n} clashes keep the graph"),
-        }
+        "the graph cannot be placed: {}",
+        count(refusals.len(), "conflict")
     ))?;
     for refusal in refusals.iter().take(MAX_SHOWN) {
         output.line("")?;
@@ -91,7 +88,7 @@ pub(super) fn check_ops(
 ) -> Result<Outcome> {
     let unsupported = builder(graph, args, registry)?
         .unsupported_nodes()
-        .map_err(|err| in_words(err, graph, args))?;
+        .map_err(|err| with_context(err, graph, args))?;
     output.json(&OpsReport {
         unsupported: &unsupported,
     })?;
@@ -103,7 +100,7 @@ pub(super) fn check_ops(
         "{} cannot be executed here",
         count(unsupported.len(), "node")
     ))?;
-    let mut table = new_table(["node", "op", "in function", "why"]);
+    let mut table = Table::new(["node", "op", "in function", "why"]);
     for node in &unsupported {
         table.add_row([
             node.node.as_str(),

@@ -101,8 +101,8 @@ impl Trace {
         )
     }
 
-    /// Returns what is drawn: events and the waits before them, ordered by start; of those that start
-    /// together, the longer first.
+    /// Returns what is drawn: events and the waits before them, ordered by start; of those that
+    /// start together, the longer first.
     fn slices(&self) -> Vec<Slice<'_>> {
         let mut slices: Vec<Slice<'_>> = Vec::with_capacity(self.events.len());
         // A device reports the nodes that it fuses in one call by an event each, all of which start
@@ -218,8 +218,9 @@ impl<'a> Slice<'a> {
         lane
     }
 
-    /// Whether it may hold slices of the same kind: stages hold other stages, and a call of a device
-    /// holds the calls that it makes. Kernels that overlap are never parts of each other.
+    /// Whether it may hold slices of the same kind: stages hold other stages, and a call of a
+    /// device holds the calls that it makes. Kernels that overlap are never parts of each
+    /// other.
     fn may_nest(&self) -> bool {
         let kind = &self.event.kind;
         self.is_wait || matches!(kind, EventKind::Stage { .. } | EventKind::Device { .. })
