@@ -90,7 +90,10 @@ fn page(path: &[String]) -> Result<String> {
         }
     }
     roff.to_writer(&mut bytes)?;
-    man.render_version_section(&mut bytes)?;
+    // Commands have the version of the program, and the renderer expects one.
+    if command.get_version().is_some() {
+        man.render_version_section(&mut bytes)?;
+    }
     Ok(String::from_utf8(bytes)?)
 }
 

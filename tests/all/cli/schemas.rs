@@ -296,7 +296,7 @@ fn benchmarks_print_what_their_schemas_say() {
     for (command, flags, paths) in [
         (
             "bench placement",
-            "--nodes 200 --policy priority,{} --repetitions 1",
+            "--nodes 200 --policy priority --policy {} --repetitions 1",
             vec![policy.as_str()],
         ),
         ("bench policy-call", "--tasks 64 --repetitions 1", vec![]),
