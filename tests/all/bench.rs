@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::Command;
 use std::process::Stdio;
 
+use placewright::policy::ShippedPolicy;
 use serde_json::Value;
 use serde_json::json;
 use tempfile::TempDir;
@@ -188,11 +189,57 @@ fn models_named_or_found_have_a_row_each() {
         fs::copy(model(from), folder.path().join(to)).expect("copied");
     }
     let folder = folder.path().to_str().expect("UTF-8");
-    let line = "bench models --models {} --seconds 0 --json";
+    let line = "bench models {} --seconds 0 --json";
     let report = placewright(args(line, &[folder])).expect(0).json();
     let rows = report["rows"].as_array().expect("rows");
     let names: Vec<_> = rows.iter().map(|row| &row["model"]).collect();
     assert_eq!(names, ["a", "d"]);
+}
+
+#[test]
+fn policies_of_benchmarks_are_names_or_files() {
+    let folder = folder();
+    let policy = folder.path().join("mine.wasm");
+    fs::write(
+        &policy,
+        ShippedPolicy::find("heft").expect("shipped").wasm(),
+    )
+    .expect("written");
+    let policy = policy.to_str().expect("UTF-8");
+    let line = format!(
+        "bench placement --nodes 300 --devices 4 --policy heft,{policy} --repetitions 1 --json"
+    );
+    let report = placewright(args(&line, &[])).expect(0).json();
+    let rows = report["rows"].as_array().expect("rows");
+    let names: Vec<_> = rows.iter().map(|row| &row["policy"]).collect();
+    assert_eq!(names, ["heft", policy]);
+    // A file has no native build to be compared with.
+    assert!(rows[0]["wasm_over_native"].is_f64(), "{rows:?}");
+    assert!(rows[1]["wasm_over_native"].is_null(), "{rows:?}");
+    assert!(
+        rows[1]["policy_us_per_node"].as_f64() > Some(0.0),
+        "{rows:?}"
+    );
+
+    let line = "bench models {} --policy {} --seconds 0 --device-count CPU=2 --json";
+    let report = placewright(args(line, &[&model("tiny_add.pb"), policy]));
+    let report = report.expect(0).json();
+    assert_eq!(report["rows"][0]["policy"], policy);
+    // A policy that fails is not replaced by another one.
+    let traps = folder.path().join("traps.wasm");
+    fs::write(&traps, placewright_fixtures::wasm("traps")).expect("written");
+    let traps = traps.to_str().expect("UTF-8");
+    let line = "bench models {} --policy {} --seconds 0";
+    placewright(args(line, &[&model("tiny_add.pb"), traps]))
+        .expect_error(1, &["traps.wasm", "trapped"]);
+    let line = "bench placement --nodes 300 --policy {} --repetitions 1";
+    placewright(args(line, &[traps])).expect_error(1, &["traps.wasm", "trapped"]);
+    for line in [
+        "bench models --policy none-such",
+        "bench placement --policy none-such",
+    ] {
+        placewright(args(line, &[])).expect_error(2, &["none-such", "heft"]);
+    }
 }
 
 #[test]
@@ -240,13 +287,29 @@ fn what_cannot_be_measured_says_why() {
     let folder = folder();
     let empty = folder.path().to_str().expect("UTF-8");
     let run = |line: &str, path: &str| placewright(args(line, &[path]));
-    run("bench models --models {}", empty).expect_error(1, &[empty, "--models DIR"]);
+    run("bench models {}", empty).expect_error(1, &[empty, "M.npz", "folders of models"]);
     let absent = format!("{empty}/absent");
-    run("bench models --models {}", &absent).expect_error(1, &[&absent, "--models DIR"]);
+    run("bench models {}", &absent).expect_error(1, &[&absent, "absent.npz"]);
     // A graph without an archive.
     let graph = format!("{empty}/alone.skel.pb");
     fs::copy(model("tiny_add.pb"), &graph).expect("copied");
     run("bench models {}", &graph).expect_error(1, &["alone.npz", "in/NAME"]);
+    // What is missing is reported before anything is measured.
+    let paths = [model("tiny_add.pb"), graph.clone()];
+    let line = "bench models {} {} --seconds 3600";
+    let ran = placewright(args(line, &[&paths[0], &paths[1]]));
+    ran.expect_error(1, &["alone.npz", "in/NAME"]);
+    // Elsewhere than in the repository it must be said what is meant.
+    let output = Command::new(env!("CARGO_BIN_EXE_placewright"))
+        .args(["bench", "models"])
+        .current_dir(folder.path())
+        .output()
+        .expect("the program starts");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    for part in ["no folder tests/models", "M.npz", "folders of models"] {
+        assert!(stderr.contains(part), "no `{part}` in {stderr}");
+    }
     run("bench serve {}", &graph).expect_error(1, &["alone.npz", "in/NAME"]);
 
     let graph = model("tiny_add.pb");
@@ -320,7 +383,7 @@ fn a_worker_answers_each_line_and_survives_errors() {
     assert_eq!(answers.len(), 13);
 }
 
-/// Peers that cannot be had are reported, the table is printed without them.
+/// Peers that are unavailable are reported, and the table is printed without them.
 #[cfg(target_os = "linux")]
 #[test]
 #[needs(Python)]

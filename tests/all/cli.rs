@@ -11,7 +11,11 @@ mod opencl;
 mod outputs;
 mod placement_identity;
 mod refusals;
-mod texts;
+mod saved_model;
+pub(crate) mod schemas;
+mod strings;
+mod terminal;
+mod trace;
 
 use std::ffi::OsStr;
 use std::fs;
@@ -482,30 +486,6 @@ fn threads_pools_and_filters_are_flags() {
 }
 
 #[test]
-fn a_trace_has_a_lane_per_device_transfers_stages_and_the_policy() {
-    let folder = folder();
-    let trace = path_in(&folder, "trace.json");
-    let line = "run {} --policy round-robin --device-count CPU=2 --trace {}";
-    placewright(args(line, &[&model("lenet.pb"), &trace])).expect(0);
-    let text = fs::read_to_string(&trace).expect("read");
-    let trace: Value = serde_json::from_str(&text).expect("JSON");
-    let events = trace["traceEvents"].as_array().expect("events");
-    assert!(
-        events
-            .iter()
-            .all(|event| event["ph"].is_string() && event["pid"].is_u64())
-    );
-    for lane in ["CPU:0", "CPU:1", "round-robin", "enumerate", "Conv2D"] {
-        assert!(text.contains(lane), "{lane} is not in the trace");
-    }
-    // What the devices were asked for besides.
-    let is_there = |call: &str| events.iter().any(|event| event["name"] == call);
-    for call in ["make_tensor", "create_kernel", "fill_context_map"] {
-        assert!(is_there(call), "{call} is not in the trace");
-    }
-}
-
-#[test]
 fn json_is_one_document_everywhere() {
     let folder = folder();
     let cache = folder.path().join("cache");
@@ -653,19 +633,6 @@ fn recursion_does_not_end_a_process_with_little_stack() {
 }
 
 #[test]
-fn a_run_that_fails_leaves_its_trace() {
-    let folder = folder();
-    let trace = path_in(&folder, "trace.json");
-    let (graph, other) = (model("tiny_add.pb"), model("tiny_broadcast.npz"));
-    let line = "run {} --feeds {} --trace {}";
-    placewright(args(line, &[&graph, &other, &trace]))
-        .expect_error(1, &["`in/a`", "shape [2,1,4]", "shape [3]"]);
-    let trace = fs::read_to_string(&trace).expect("written");
-    let trace: Value = serde_json::from_str(&trace).expect("JSON");
-    assert!(!trace["traceEvents"].as_array().expect("events").is_empty());
-}
-
-#[test]
 fn a_mismatch_counts_more_than_a_fallback() {
     let folder = folder();
     let traps = file(&folder, "traps.wasm", placewright_fixtures::wasm("traps"));
@@ -760,7 +727,7 @@ fn a_policy_is_looked_into_before_it_is_used() {
 }
 
 #[test]
-fn version_and_help_tell_the_contract_and_the_exit_status() {
+fn version_and_help_show_the_contract_and_the_exit_status() {
     let version = placewright(["--version"]).expect(0);
     assert!(
         version.stdout.contains("placewright:policy@0.1."),

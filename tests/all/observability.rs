@@ -1,4 +1,4 @@
-//! What an app's own recorder of metrics and subscriber of spans hear: exact numbers and names for
+//! What an app's own recorder of metrics and subscriber of spans receive: exact numbers and names for
 //! known sessions.
 
 use std::collections::BTreeMap;
@@ -106,7 +106,7 @@ impl metrics::Recorder for Meter {
 
 /// One span or event, with the names of the spans around it.
 #[derive(Debug, Clone, Default)]
-struct Heard {
+struct Received {
     /// `outermost/../innermost`.
     path: String,
     target: String,
@@ -114,7 +114,7 @@ struct Heard {
     fields: BTreeMap<String, String>,
 }
 
-impl Visit for Heard {
+impl Visit for Received {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         self.fields
             .insert(field.name().to_owned(), format!("{value:?}"));
@@ -134,8 +134,8 @@ struct Listener {
 
 #[derive(Default)]
 struct Notes {
-    spans: Vec<Heard>,
-    events: Vec<Heard>,
+    spans: Vec<Received>,
+    events: Vec<Received>,
     open: HashMap<ThreadId, Vec<u64>>,
 }
 
@@ -156,24 +156,24 @@ impl Listener {
         Self { notes, wants }
     }
 
-    /// What was heard while `work` was done.
+    /// Listens while `work` is done.
     fn listen<T>(&self, work: impl FnOnce() -> T) -> T {
         // While a single subscriber lives, `tracing` asks the thread that first meets an event
-        // whether anybody hears it, and keeps the answer: another test's thread would
+        // whether anybody wants it, and keeps the answer: another test's thread would
         // answer for this one. So there is always a second subscriber.
-        static DEAF: Once = Once::new();
-        DEAF.call_once(|| {
+        static SILENT: Once = Once::new();
+        SILENT.call_once(|| {
             tracing::subscriber::set_global_default(Self::new(|_| false))
                 .expect("no other test sets the process's subscriber");
         });
         tracing::subscriber::with_default(self.clone(), work)
     }
 
-    fn spans(&self) -> Vec<Heard> {
+    fn spans(&self) -> Vec<Received> {
         self.notes.lock().unwrap().spans.clone()
     }
 
-    fn events(&self) -> Vec<Heard> {
+    fn events(&self) -> Vec<Received> {
         self.notes.lock().unwrap().events.clone()
     }
 
@@ -182,8 +182,8 @@ impl Listener {
     }
 }
 
-fn heard(metadata: &Metadata<'_>, path: String) -> Heard {
-    Heard {
+fn received(metadata: &Metadata<'_>, path: String) -> Received {
+    Received {
         path,
         target: metadata.target().to_owned(),
         level: metadata.level().to_string(),
@@ -198,7 +198,7 @@ impl Subscriber for Listener {
     fn new_span(&self, attributes: &span::Attributes<'_>) -> span::Id {
         let mut notes = self.notes.lock().unwrap();
         let metadata = attributes.metadata();
-        let mut span = heard(metadata, notes.path(attributes.parent(), metadata.name()));
+        let mut span = received(metadata, notes.path(attributes.parent(), metadata.name()));
         attributes.record(&mut span);
         notes.spans.push(span);
         span::Id::from_u64(notes.spans.len() as u64)
@@ -210,7 +210,7 @@ impl Subscriber for Listener {
     fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
     fn event(&self, event: &Event<'_>) {
         let mut notes = self.notes.lock().unwrap();
-        let mut note = heard(event.metadata(), notes.path(event.parent(), "event"));
+        let mut note = received(event.metadata(), notes.path(event.parent(), "event"));
         event.record(&mut note);
         notes.events.push(note);
     }
@@ -413,7 +413,7 @@ fn a_policy_that_misbehaves_is_counted_by_what_it_did() {
 }
 
 #[test]
-fn what_the_user_got_wrong_is_no_refusal() {
+fn mistakes_of_the_user_are_not_refusals() {
     let meter = Meter::default();
     metrics::with_local_recorder(&meter, || {
         let request = shipped("heft").with_setting("no-such-key", "1");
@@ -427,19 +427,19 @@ fn what_the_user_got_wrong_is_no_refusal() {
 }
 
 #[test]
-fn every_metric_is_described_and_stands_in_the_readme() {
+fn every_metric_is_described_and_documented() {
     let meter = Meter::default();
     metrics::with_local_recorder(&meter, placewright::trace::describe_metrics);
     let described = meter.described.lock().unwrap();
     assert_eq!(described.len(), 9);
-    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
+    let documentation = std::fs::read_to_string(root().join("host/src/trace/mod.rs")).unwrap();
     for name in &*described {
-        assert!(readme.contains(&format!("| `{name}`")), "{name}");
+        assert!(documentation.contains(&format!("//! | `{name}`")), "{name}");
     }
 }
 
 #[test]
-fn spans_tell_what_a_session_and_its_runs_do() {
+fn a_session_and_its_runs_are_spans() {
     let listener = Listener::new(|_| true);
     listener.listen(|| {
         let session = session("tiny_add.pb", 1)
@@ -501,9 +501,9 @@ fn spans_tell_what_a_session_and_its_runs_do() {
     assert!(listener.events().is_empty(), "nothing went wrong");
 }
 
-/// Helpers hear nothing by themselves: the subscriber is that of the thread that calls.
+/// Worker threads have no subscriber: spans go to that of the calling thread.
 #[test]
-fn kernels_on_helping_threads_are_heard_where_the_run_was_called() {
+fn kernels_on_worker_threads_are_spans_of_the_caller() {
     let listener = Listener::new(|_| true);
     let n_kernels = listener.listen(|| {
         let session = session("lenet.pb", 2)
@@ -518,8 +518,8 @@ fn kernels_on_helping_threads_are_heard_where_the_run_was_called() {
         plan.nodes().filter(|&(node, _)| is_executed(node)).count()
     });
     let paths = listener.paths();
-    let n_heard = paths.iter().filter(|path| *path == "run/kernel").count();
-    assert_eq!(n_heard, n_kernels);
+    let n_received = paths.iter().filter(|path| *path == "run/kernel").count();
+    assert_eq!(n_received, n_kernels);
     assert!(n_kernels > 5);
 }
 
@@ -611,7 +611,7 @@ fn a_policy_that_is_stopped_is_a_warning_and_counts_as_cut_off() {
 }
 
 #[test]
-fn each_factory_that_is_not_enabled_is_told_once() {
+fn each_disabled_factory_is_reported_once() {
     let listener = Listener::new(|metadata| metadata.target() == targets::DEVICE);
     listener.listen(|| {
         let factories = FactoryRegistry::empty();
@@ -624,11 +624,11 @@ fn each_factory_that_is_not_enabled_is_told_once() {
         factories.register_placeholder("TPU", 50, absent).unwrap();
         let _ = factories.with_enabled_types("CPU");
     });
-    let told: Vec<_> = listener
+    let reported: Vec<_> = listener
         .events()
         .into_iter()
         .map(|event| (event.level, event.fields["device_type"].clone()))
         .collect();
     let info = |name: &str| ("INFO".to_owned(), name.to_owned());
-    assert_eq!(told, [info("GPU"), info("SYCL")]);
+    assert_eq!(reported, [info("GPU"), info("SYCL")]);
 }

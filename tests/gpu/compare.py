@@ -79,7 +79,7 @@ def cases(args):
     for dtype in DTYPES:
         command = {"do": "open-matmuls", "side": args.side, "dtype": dtype}
         flops = 2.0 * args.side**3 * N_PRODUCTS
-        yield f"product of {args.side}, {dtype}", command, SETTINGS[:1], ("TFLOP/s", flops / 1e3)
+        yield f"matmul of {args.side}, {dtype}", command, SETTINGS[:1], ("TFLOP/s", flops / 1e3)
     for size in args.copies:
         for way, text in WAYS.items():
             command = {"do": "open-copies", "bytes": size, "way": way}

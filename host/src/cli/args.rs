@@ -8,60 +8,70 @@ use clap::ValueHint;
 use super::sandbox::SandboxArgs;
 use super::units::parse_bytes;
 
-/// Which devices there are.
+/// Which devices there are, and what they may use.
 #[derive(Debug, Clone, Default, Args)]
-#[command(next_help_heading = "Devices")]
 pub(super) struct DeviceArgs {
-    /// Devices of a type: exact for CPU and SYCL, at most for GPU. Repeatable.
-    #[arg(long, value_name = "TYPE=N", value_parser = parse_device_count)]
+    /// Number of devices of a type, such as CPU=4. Repeatable.
+    ///
+    /// Exact for CPU and SYCL, an upper limit for GPU. By default one CPU device and every SYCL
+    /// and GPU device of the machine. 0 leaves a type out.
+    #[arg(long, value_name = "TYPE=N", value_parser = parse_device_count, help_heading = "Devices")]
     pub(super) device_count: Vec<(String, u32)>,
-    /// What plans may use of a device's memory, such as CPU:0=512MiB. Repeatable.
-    #[arg(long, value_name = "DEVICE=BYTES", value_parser = parse_device_memory)]
+    /// Memory that placements may use on a device, such as CPU:0=512MiB. Repeatable.
+    ///
+    /// In bytes or with a unit: KiB, MiB, GiB, TiB are binary, KB, MB, GB, TB decimal. A placement
+    /// that does not fit is refused. By default what the device has.
+    #[arg(long, value_name = "DEVICE=BYTES", value_parser = parse_device_memory, help_heading = "Devices")]
     pub(super) memory: Vec<(String, u64)>,
-    /// Threads: steps of one run at one time, and loops inside kernels; 0 = one per core.
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=4096))]
-    pub(super) threads: u32,
-    /// Threads of loops inside kernels, if not --threads.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=4096))]
-    pub(super) intra_op_threads: Option<u32>,
-    /// Only devices of the types that these names say, besides CPU devices, such as /device:GPU:*.
+    /// Use only devices that this name matches, such as /device:GPU:*, and CPU devices.
     /// Repeatable.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help_heading = "Devices")]
     pub(super) device_filter: Vec<String>,
-    /// Plan with the rates that devices state, not with those that `devices --calibrate` has
-    /// measured.
-    #[arg(long)]
+    /// Plan with the default rates of devices, not with those that `devices --calibrate` measured.
+    #[arg(long, help_heading = "Devices")]
     pub(super) no_calibration: bool,
-    /// Deal CPU devices out to NUMA nodes, and keep their threads there.
-    #[arg(long)]
+    /// Distribute CPU devices over NUMA nodes, and keep their threads there.
+    #[arg(long, help_heading = "Devices")]
     pub(super) numa_affinity: bool,
-    /// Ids of the GPUs that may be used, in this order, such as 3,1; by default all.
+    /// Threads of one run: for ops that run at one time, and for loops inside kernels.
+    ///
+    /// 0 means one per core. --inter-op-threads and --intra-op-threads set one of the two.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=4096), help_heading = "Execution")]
+    pub(super) threads: u32,
+    /// Threads of loops inside kernels, instead of --threads; 0 means one per core.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=4096), help_heading = "Execution")]
+    pub(super) intra_op_threads: Option<u32>,
+    /// Ids of the GPUs to use, in this order, such as 3,1; by default all.
     #[arg(
         long,
         value_name = "IDS",
         default_value = "",
-        hide_default_value = true
+        hide_default_value = true,
+        help_heading = "GPU"
     )]
     pub(super) visible_gpus: String,
-    /// Share of a GPU's memory that its device may take; 0 = all but a reserve, more than 1 =
-    /// beyond what there is, by unified memory.
-    #[arg(long, value_name = "X", default_value_t = 0.0, value_parser = parse_memory_fraction)]
+    /// Share of a GPU's memory that its device may take, from 0 to 100.
+    ///
+    /// 0 means all but a reserve. More than 1 means more than the GPU has: unified memory, which
+    /// is paged to and from the host.
+    #[arg(long, value_name = "X", default_value_t = 0.0, value_parser = parse_memory_fraction, help_heading = "GPU")]
     pub(super) gpu_memory_fraction: f64,
-    /// Page memory of GPUs in and out of the host's, which holds what does not fit.
-    #[arg(long)]
+    /// Use unified memory: what does not fit on the GPU is paged to the host's memory.
+    #[arg(long, help_heading = "GPU")]
     pub(super) gpu_unified_memory: bool,
-    /// Take memory of a GPU as it is needed, instead of all that its device may have at once.
-    #[arg(long)]
+    /// Allocate memory of a GPU as it is needed, instead of the device's whole share at once.
+    #[arg(long, help_heading = "GPU")]
     pub(super) gpu_allow_growth: bool,
-    /// Streams that the kernels of a GPU are dealt out to.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    /// Streams that the kernels of a GPU are distributed over; with several, kernels of
+    /// independent branches overlap.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64), help_heading = "GPU")]
     pub(super) gpu_streams: u32,
-    /// Wait for each kernel of a GPU, so that an error on it names its node.
-    #[arg(long)]
+    /// Wait for each kernel of a GPU, so that an error on the GPU names its node.
+    #[arg(long, help_heading = "GPU")]
     pub(super) sync_every_op: bool,
-    /// Let products and convolutions of float on GPUs round their factors to TensorFloat-32, for
+    /// Allow f32 matmuls and convolutions on GPUs to round their operands to TensorFloat-32, for
     /// speed.
-    #[arg(long)]
+    #[arg(long, help_heading = "GPU")]
     pub(super) gpu_allow_tf32: bool,
 }
 
@@ -71,36 +81,38 @@ impl DeviceArgs {
     }
 }
 
-/// Where nodes go, and who decides.
+/// Where nodes go, and what decides it.
 #[derive(Debug, Clone, Args)]
 pub(super) struct PlacementArgs {
     #[command(flatten)]
     pub(super) devices: DeviceArgs,
-    /// Steps of one run at one time, if not --threads.
-    #[arg(long, value_name = "N", help_heading = "Devices", value_parser = clap::value_parser!(u32).range(..=4096))]
+    /// Ops of one run that execute at one time, instead of --threads; 0 means one per core.
+    #[arg(long, value_name = "N", help_heading = "Execution", value_parser = clap::value_parser!(u32).range(..=4096))]
     pub(super) inter_op_threads: Option<u32>,
-    /// A pool of threads for steps of runs, of this size, instead of the one of
-    /// --inter-op-threads. Repeatable: `run --inter-op-pool` chooses.
+    /// Size of a thread pool for ops, instead of the pool of --inter-op-threads. Repeatable.
+    ///
+    /// `run --inter-op-pool` selects one of the pools.
     #[arg(
         long,
         value_name = "N",
-        help_heading = "Devices",
+        help_heading = "Execution",
         conflicts_with = "inter_op_threads",
         value_parser = clap::value_parser!(u32).range(..=4096)
     )]
     pub(super) session_inter_op_pool: Vec<u32>,
-    /// Runs at one time that the devices' memories must suffice for.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65536), help_heading = "Devices")]
+    /// Concurrent runs that must fit into the memories of the devices.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65536), help_heading = "Placement")]
     pub(super) concurrent_runs: u32,
-    /// The outermost device scope: nodes without a request get this one, partial requests are
-    /// completed by it.
-    #[arg(long, value_name = "NAME", help_heading = "Devices")]
+    /// Device of the nodes that request none, such as /device:CPU:1.
+    ///
+    /// The outermost device scope: it also completes partial requests of nodes.
+    #[arg(long, value_name = "NAME", help_heading = "Placement")]
     pub(super) device: Option<String>,
-    /// Place a node elsewhere when the device that it asks for cannot run it.
-    #[arg(long, help_heading = "Devices")]
+    /// Place a node on another device if the requested device cannot run it.
+    #[arg(long, help_heading = "Placement")]
     pub(super) soft_placement: bool,
 
-    /// A shipped policy (see `policy list`) or a .wasm file.
+    /// The policy: the name of a shipped one (see `policy list`), or a .wasm file.
     #[arg(
         long,
         value_name = "NAME|FILE",
@@ -108,12 +120,15 @@ pub(super) struct PlacementArgs {
         help_heading = "Policy"
     )]
     pub(super) policy: String,
-    /// One setting of the policy. Repeatable; unknown keys are refused.
-    #[arg(long, value_name = "K=V", value_parser = parse_setting, help_heading = "Policy")]
+    /// A setting of the policy, such as insertion=false. Repeatable.
+    ///
+    /// Unknown keys are refused; `policy list` and `policy check` show the keys.
+    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_setting, help_heading = "Policy")]
     pub(super) policy_config: Vec<(String, String)>,
-    /// Fuel for one placement instead of a deadline: where it ends does not depend on the machine,
-    /// so plans are equal byte for byte where graph, devices, their rates and all settings
-    /// are.
+    /// Fuel of one placement, about one unit per wasm instruction, instead of a deadline.
+    ///
+    /// Where fuel ends does not depend on the machine: equal graph, devices, rates and settings
+    /// give equal plans, byte for byte.
     #[arg(
         long,
         value_name = "N",
@@ -121,23 +136,25 @@ pub(super) struct PlacementArgs {
         conflicts_with = "policy_deadline_ms"
     )]
     pub(super) policy_fuel: Option<u64>,
-    /// Wall-clock time for one placement, in ms.
+    /// Longest time of one placement, in ms of wall-clock time [default: 30000]
     #[arg(long, value_name = "N", help_heading = "Policy", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) policy_deadline_ms: Option<u64>,
-    /// Memory of the policy, such as 256MiB.
+    /// Memory of the policy, such as 256MiB [default: 1GiB]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes, help_heading = "Policy")]
     pub(super) policy_memory: Option<u64>,
     #[command(flatten)]
     pub(super) sandbox: SandboxArgs,
-    /// Fail when the policy fails, instead of going on with the next one of the ladder.
+    /// Fail if the policy fails, instead of asking the next policy of the ladder.
+    ///
+    /// The ladder: the policy, its native build if it is a shipped one, `heft`, `priority`. After
+    /// a fallback the exit status is 3.
     #[arg(long, help_heading = "Policy")]
     pub(super) strict_policy: bool,
     /// Seed of the policy and of random feeds.
     #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Policy")]
     pub(super) seed: u64,
-
-    /// Take the answer of before where policy, graph, devices and options are the same, from the
-    /// cache folder.
+    /// Reuse an earlier answer from the cache folder, if policy, graph, devices and options are
+    /// the same.
     #[arg(long, help_heading = "Policy", requires = "policy_fuel")]
     pub(super) placement_cache: bool,
 
@@ -150,10 +167,12 @@ pub(super) struct PlacementArgs {
         conflicts_with_all = ["policy", "policy_config", "policy_fuel", "policy_deadline_ms", "policy_memory", "strict_policy"]
     )]
     pub(super) placement: Option<PathBuf>,
-    /// Use --placement whatever it was made for, as far as its names fit.
+    /// Use --placement even if it was made for another graph, other devices or options, as far as
+    /// its names match.
     #[arg(long, requires = "placement", help_heading = "Placement")]
     pub(super) placement_unverified: bool,
-    /// Keep what this saved placement has where it can stay; the policy places only the rest.
+    /// Keep nodes where this saved placement has them, if they can stay; the policy places the
+    /// rest.
     #[arg(
         long,
         value_name = "F.json",
@@ -162,63 +181,83 @@ pub(super) struct PlacementArgs {
         conflicts_with_all = ["placement", "placement_cache"]
     )]
     pub(super) keep: Option<PathBuf>,
-    /// Save the placement.
-    #[arg(long, value_name = "F.json", value_hint = ValueHint::FilePath, help_heading = "Placement")]
+    /// Save the placement to this file, for --placement, --keep and `place --diff`.
+    #[arg(long, value_name = "F.json", value_hint = ValueHint::FilePath, help_heading = "Output")]
     pub(super) save_placement: Option<PathBuf>,
-    /// Print the devices that describe themselves, and the device of every node, as TensorFlow
+    /// Print device descriptions and the device of every node to standard error, as TensorFlow
     /// does.
-    #[arg(long, help_heading = "Placement")]
+    #[arg(long, help_heading = "Output")]
     pub(super) log_device_placement: bool,
 }
 
 /// What is computed.
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Execution")]
 pub(super) struct RunArgs {
-    /// Feed the arrays in/NAME, compare the last run's fetches with the arrays out/FETCH, fail on
-    /// a mismatch. NaN matches NaN at the same place.
-    #[arg(long, value_name = "F.npz", value_hint = ValueHint::FilePath)]
+    /// Feed the arrays in/NAME, compare the fetches of the last run with the arrays out/FETCH, and
+    /// fail on a mismatch.
+    ///
+    /// NaN matches NaN at the same index. A value matches if |found - expected| <= atol + rtol *
+    /// |expected|.
+    #[arg(long, value_name = "F.npz", value_hint = ValueHint::FilePath, help_heading = "Execution")]
     pub(super) check: Option<PathBuf>,
     /// Absolute tolerance of --check.
-    #[arg(long, value_name = "X", default_value_t = 1e-5, value_parser = parse_tolerance, requires = "check")]
+    #[arg(long, value_name = "X", default_value_t = 1e-5, value_parser = parse_tolerance, requires = "check", help_heading = "Execution")]
     pub(super) atol: f64,
-    /// Tolerance of --check relative to the expected value.
-    #[arg(long, value_name = "X", default_value_t = 1e-5, value_parser = parse_tolerance, requires = "check")]
+    /// Tolerance of --check, relative to the expected value.
+    #[arg(long, value_name = "X", default_value_t = 1e-5, value_parser = parse_tolerance, requires = "check", help_heading = "Execution")]
     pub(super) rtol: f64,
-    /// Feed the arrays in/NAME, also in place of those of --check. Without --check, placeholders
-    /// that are not fed get seeded random values.
-    #[arg(long, value_name = "F.npz", value_hint = ValueHint::FilePath)]
+    /// Feed the arrays in/NAME, also instead of those of --check.
+    ///
+    /// Without --check, placeholders that are not fed get seeded random values: floats in [-1, 1),
+    /// integers 0 or 1.
+    #[arg(long, value_name = "F.npz", value_hint = ValueHint::FilePath, help_heading = "Execution")]
     pub(super) feeds: Option<PathBuf>,
-    /// Compute this tensor, NODE or NODE:SLOT. Repeatable; by default every output that no node
-    /// reads.
-    #[arg(long, value_name = "NAME")]
+    /// Compute this tensor, NODE or NODE:SLOT. Repeatable.
+    ///
+    /// By default every output that no node reads.
+    #[arg(long, value_name = "NAME", help_heading = "Execution")]
     pub(super) fetch: Vec<String>,
-    /// Write the fetched tensors, as arrays out/FETCH.
-    #[arg(long, value_name = "F.npz", value_hint = ValueHint::FilePath)]
-    pub(super) output: Option<PathBuf>,
     /// Timed runs after the first one.
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 0,
+        help_heading = "Execution"
+    )]
     pub(super) repeat: u32,
-    /// Runs that are not timed, between the first one and the timed ones.
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    /// Runs between the first one and the timed ones; they are not timed.
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 0,
+        help_heading = "Execution"
+    )]
     pub(super) warmup: u32,
-    /// Which pool of --session-inter-op-pool helps the runs, from 0; -1 = none, one thread
-    /// executes everything.
+    /// Pool of --session-inter-op-pool that executes the runs, counted from 0.
+    ///
+    /// -1 means none: one thread executes everything.
     #[arg(
         long,
         value_name = "I",
         default_value_t = 0,
-        allow_negative_numbers = true
+        allow_negative_numbers = true,
+        help_heading = "Execution"
     )]
     pub(super) inter_op_pool: i32,
-    /// Write a Chrome trace of stages, policy calls, kernels and transfers, for chrome://tracing
-    /// and Perfetto.
-    #[arg(long, value_name = "F.json", value_hint = ValueHint::FilePath)]
+    /// Write the fetched tensors to this file, as arrays out/FETCH.
+    #[arg(long, value_name = "F.npz", value_hint = ValueHint::FilePath, help_heading = "Output")]
+    pub(super) output: Option<PathBuf>,
+    /// Write a trace to this file, for chrome://tracing and Perfetto.
+    ///
+    /// Each device has a lane of kernels, a lane of queue waits, and a lane of other device calls:
+    /// constants, kernels created, fused nodes. Transfers, stages and policy calls have lanes of
+    /// their own.
+    #[arg(long, value_name = "F.json", value_hint = ValueHint::FilePath, help_heading = "Output")]
     pub(super) trace: Option<PathBuf>,
 }
 
 impl RunArgs {
-    /// Whether a flag was given that means nothing when nothing is run.
+    /// Whether a flag is set that has no effect if nothing is run.
     pub(super) fn only_matters_when_running(&self) -> bool {
         self.check.is_some()
             || self.feeds.is_some()
@@ -231,7 +270,7 @@ impl RunArgs {
 }
 
 fn parse_device_count(text: &str) -> Result<(String, u32), String> {
-    let expected = || format!("`{text}` is no device count; expected TYPE=N such as CPU=4");
+    let expected = || format!("`{text}` is not a device count; expected TYPE=N such as CPU=4");
     let (device_type, count) = text.split_once('=').ok_or_else(expected)?;
     if device_type.is_empty() {
         return Err(expected());
@@ -242,7 +281,7 @@ fn parse_device_count(text: &str) -> Result<(String, u32), String> {
 
 fn parse_device_memory(text: &str) -> Result<(String, u64), String> {
     let expected =
-        || format!("`{text}` is no memory size; expected DEVICE=BYTES such as CPU:0=512MiB");
+        || format!("`{text}` is not a memory size; expected DEVICE=BYTES such as CPU:0=512MiB");
     let (device, bytes) = text.rsplit_once('=').ok_or_else(expected)?;
     if device.is_empty() {
         return Err(expected());
@@ -254,19 +293,18 @@ fn parse_device_memory(text: &str) -> Result<(String, u64), String> {
 fn parse_setting(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err(format!("`{text}` is no setting; expected KEY=VALUE")),
+        _ => Err(format!("`{text}` is not a setting; expected KEY=VALUE")),
     }
 }
 
-/// Above 1, memory of the host's is paged in and out; a hundredfold leaves nothing of a GPU's
-/// speed.
+/// Above 1, memory is paged to and from the host; a hundredfold leaves nothing of a GPU's speed.
 const MEMORY_FRACTION_MAX: f64 = 100.0;
 
 fn parse_memory_fraction(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if (0.0..=MEMORY_FRACTION_MAX).contains(&value) => Ok(value),
         _ => Err(format!(
-            "`{text}` is no share of a GPU's memory; expected a number from 0 to {MEMORY_FRACTION_MAX} such as 0.5"
+            "`{text}` is not a share of a GPU's memory; expected a number from 0 to {MEMORY_FRACTION_MAX} such as 0.5"
         )),
     }
 }
@@ -275,7 +313,7 @@ pub(super) fn parse_tolerance(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if value >= 0.0 && value.is_finite() => Ok(value),
         _ => Err(format!(
-            "`{text}` is no tolerance; expected a number from 0 on, such as 1e-4"
+            "`{text}` is not a tolerance; expected a number of at least 0, such as 1e-4"
         )),
     }
 }
@@ -285,7 +323,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pairs_are_split_where_people_expect_it() {
+    fn pairs_are_split_at_the_equals_sign() {
         assert_eq!(parse_device_count("CPU=4"), Ok(("CPU".to_owned(), 4)));
         assert_eq!(
             parse_device_memory("/device:CPU:1=1KiB"),
@@ -299,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pair_is_refused_with_an_example() {
+    fn malformed_pairs_are_refused_with_an_example() {
         for text in ["CPU", "=4", "CPU=", "CPU=-1", "CPU=x", "CPU=5000000000"] {
             assert!(
                 parse_device_count(text).is_err_and(|err| err.contains("CPU=4")),

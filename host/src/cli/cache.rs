@@ -1,5 +1,4 @@
-//! `placewright cache`: where compiled policies and measured rates are kept, how much that is, and
-//! how to be rid of them.
+//! `placewright cache`: shows or clears the folder of compiled policies and measured rates.
 
 use anyhow::Context;
 use anyhow::Result;
@@ -24,15 +23,15 @@ pub(super) struct CacheArgs {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Action {
-    /// Print the folder.
+    /// Print the path of the folder.
     Path,
     /// Remove every entry.
     Clear,
-    /// Print how much is kept.
+    /// Print how many files are kept, and their size.
     Usage,
 }
 
-/// The cache of this user; `None` where the environment switches it off or names no place for it.
+/// Opens the cache of this user; `None` if the environment disables it or names no folder for it.
 pub(super) fn open() -> Result<Option<CacheFolder>> {
     let Some(path) = CacheFolder::default_path() else {
         return Ok(None);
@@ -41,8 +40,8 @@ pub(super) fn open() -> Result<Option<CacheFolder>> {
     Ok(Some(CacheFolder::open(&path).with_context(context)?))
 }
 
-/// Rates that were measured before, in the user's cache folder; `None` where they are not wanted,
-/// or there is no folder.
+/// Opens the measured rates in the user's cache folder; `None` if they are not wanted, or there is
+/// no folder.
 ///
 /// # Errors
 /// As [`open`].

@@ -1,4 +1,4 @@
-//! `--check`: expected arrays against fetched ones, fetch by fetch.
+//! `--check`: compares fetched arrays with the expected ones.
 
 use anyhow::Context;
 use anyhow::Result;
@@ -9,11 +9,10 @@ use super::compare::Tolerance;
 use super::compare::compare;
 use super::feeds::Feeds;
 use super::output::Output;
-use super::output::align_right;
-use super::output::new_table;
+use super::table::Table;
 use crate::tensor::Tensor;
 
-/// What came out of a check.
+/// The result of a check.
 #[derive(Debug, Serialize)]
 pub(super) struct CheckReport {
     /// Whether every fetch matches.
@@ -31,8 +30,8 @@ struct FetchReport {
 }
 
 impl CheckReport {
-    /// Compares what was fetched, (name, tensor) in order, with what is expected of it. Fetches of
-    /// which nothing is expected are left out.
+    /// Compares fetched tensors, by name, with the expected ones. Fetches without an expected array
+    /// are left out.
     pub(super) fn new(
         fetched: &[(String, Tensor)],
         expected: &Feeds,
@@ -58,7 +57,7 @@ impl CheckReport {
         })
     }
 
-    /// Where the first fetch that does not match differs most, in words; `None` if all match.
+    /// Describes where the first fetch that does not match differs most; `None` if all match.
     pub(super) fn first_mismatch(&self) -> Option<String> {
         let fetch = self
             .fetches
@@ -80,12 +79,12 @@ impl CheckReport {
         ))
     }
 
-    /// For people.
+    /// Prints it for people.
     pub(super) fn show(&self, output: &mut Output) -> Result<()> {
-        let mut table = new_table(["check", "largest error", "relative", "where", "verdict"]);
-        align_right(&mut table, &[1, 2]);
+        let mut table = Table::new(["check", "largest error", "relative", "at", "result"])
+            .with_numbers(&[1, 2]);
         for FetchReport { name, comparison } in &self.fetches {
-            let verdict = match &comparison.incomparable {
+            let result = match &comparison.incomparable {
                 Some(reason) => format!("differs: {reason}"),
                 None if comparison.matches => "ok".to_owned(),
                 None => format!(
@@ -107,19 +106,14 @@ impl CheckReport {
                 format!("{:.2e}", comparison.max_abs_error),
                 format!("{:.2e}", comparison.max_rel_error),
                 place,
-                verdict,
+                result,
             ]);
         }
         output.table(&table)?;
-        output.line(format_args!(
-            "{} (atol {:e}, rtol {:e})",
-            if self.matches {
-                "all fetches match"
-            } else {
-                "MISMATCH"
-            },
-            self.atol,
-            self.rtol
-        ))
+        let tolerance = format!(" (atol {:e}, rtol {:e})", self.atol, self.rtol);
+        match self.matches {
+            true => output.line(format_args!("all fetches match{tolerance}")),
+            false => output.alert("MISMATCH", tolerance),
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Comparison of computed tensors with expected ones, as `numpy.testing.assert_allclose` does it.
+//! Compares computed tensors with expected ones, as `numpy.testing.assert_allclose` does.
 
 use serde::Serialize;
 
@@ -16,7 +16,7 @@ pub(super) struct Tolerance {
     pub(super) rtol: f64,
 }
 
-/// What came out for one tensor.
+/// The comparison of one tensor.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Comparison {
     /// Whether every element is within the tolerance.
@@ -25,13 +25,13 @@ pub(super) struct Comparison {
     pub(super) n_elements: usize,
     /// Elements out of tolerance.
     pub(super) n_mismatches: usize,
-    /// Largest absolute error; infinite where one side is NaN or infinite and the other is not.
+    /// Largest absolute error; infinite if one side is NaN or infinite and the other is not.
     #[serde(serialize_with = "finite_or_text")]
     pub(super) max_abs_error: f64,
     /// Largest error relative to the expected value, among expected values other than 0.
     #[serde(serialize_with = "finite_or_text")]
     pub(super) max_rel_error: f64,
-    /// Where the largest absolute error stands; `None` without elements.
+    /// The element of the largest absolute error; `None` without elements.
     pub(super) worst: Option<Worst>,
     /// Why the tensors cannot be compared element by element, if they cannot.
     pub(super) incomparable: Option<String>,
@@ -42,10 +42,10 @@ pub(super) struct Comparison {
 pub(super) struct Worst {
     /// Its index, per dimension.
     pub(super) index: Vec<usize>,
-    /// What was computed.
+    /// The computed value.
     #[serde(serialize_with = "finite_or_text")]
     pub(super) found: f64,
-    /// What was expected.
+    /// The expected value.
     #[serde(serialize_with = "finite_or_text")]
     pub(super) expected: f64,
 }
@@ -138,7 +138,7 @@ pub(super) fn compare(
     })
 }
 
-/// 0 for equal values (NaN equals NaN), infinite where only one side is NaN or infinite.
+/// Returns 0 for equal values (NaN equals NaN), infinity if only one side is NaN or infinite.
 fn abs_error(found: f64, expected: f64) -> f64 {
     if found == expected || (found.is_nan() && expected.is_nan()) {
         0.0
@@ -149,7 +149,8 @@ fn abs_error(found: f64, expected: f64) -> f64 {
     }
 }
 
-/// Position in row-major order to one index per dimension. Complex numbers take two positions each.
+/// Converts a position in row-major order to one index per dimension. Complex numbers take two
+/// positions each.
 fn index_of(position: usize, tensor: &Tensor, n_values: usize) -> Vec<usize> {
     let n_elements = tensor.shape().n_elements();
     let mut rest = position / (n_values / n_elements).max(1);
@@ -178,7 +179,7 @@ pub(super) enum Numbers {
 }
 
 impl Numbers {
-    /// Reads them.
+    /// Reads the elements of a tensor.
     ///
     /// # Errors
     /// [`TensorError`] for types without numbers and for memory that the host cannot read.
@@ -227,7 +228,7 @@ impl Numbers {
         }
     }
 
-    /// How many; a complex number counts twice.
+    /// The number of elements; a complex number counts twice.
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Real(values) => values.len(),
@@ -235,7 +236,7 @@ impl Numbers {
         }
     }
 
-    /// One of them, rounded to a double.
+    /// One element, rounded to f64.
     #[expect(
         clippy::cast_precision_loss,
         reason = "for display and tolerances only"

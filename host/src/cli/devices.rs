@@ -1,4 +1,4 @@
-//! `placewright devices`: what there is to place on, and what keeps the rest away.
+//! `placewright devices`: the devices of this machine, and why other device types have none.
 
 use std::fmt;
 use std::path::Path;
@@ -13,9 +13,8 @@ use super::UsageError;
 use super::args::DeviceArgs;
 use super::cache;
 use super::output::Output;
-use super::output::align_right;
-use super::output::new_table;
 use super::progress::Progress;
+use super::table::Table;
 use super::units::count;
 use super::units::show_bytes;
 use super::units::show_ns;
@@ -48,10 +47,11 @@ pub(super) const PREFIX: &str = "/job:localhost/replica:0/task:0";
 pub(super) struct DevicesArgs {
     #[command(flatten)]
     devices: DeviceArgs,
-    /// Measure the rates of each device, and of its link with the host, and keep them in the cache
-    /// folder: `run` and `place` plan with them from then on. Takes about two seconds per
-    /// device, which should have nothing else to do.
-    #[arg(long, conflicts_with = "no_calibration")]
+    /// Measure the rates of each device and of its link with the host.
+    ///
+    /// The rates are kept in the cache folder; `run` and `place` plan with them from then on. It
+    /// takes about two seconds per device, which should be idle.
+    #[arg(long, help_heading = "Devices", conflicts_with = "no_calibration")]
     calibrate: bool,
 }
 
@@ -66,7 +66,7 @@ struct Report {
     types: Vec<TypeRow>,
     physical_devices: Vec<PhysicalRow>,
     numa_nodes: Vec<NumaNode>,
-    /// Why nothing is known of NUMA nodes.
+    /// Why NUMA nodes are unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     numa_error: Option<String>,
 }
@@ -75,16 +75,16 @@ struct Report {
 struct DeviceRow {
     #[serde(flatten)]
     attributes: DeviceAttributes,
-    /// Bytes that plans may use.
+    /// Bytes that placements may use.
     memory_capacity_bytes: u64,
     /// Equal for devices that share a chip.
     chip: u32,
     /// The chip's name; `null` if no other device shares the chip.
     chip_name: Option<String>,
     profile: DeviceProfile,
-    /// What was measured, now or before.
+    /// Measured rates, from this call or an earlier one.
     calibration: Option<Calibration>,
-    /// Why nothing was measured although that was asked for.
+    /// Why `--calibrate` did not measure this device.
     #[serde(skip_serializing_if = "Option::is_none")]
     calibration_error: Option<String>,
 }
@@ -98,7 +98,7 @@ struct TypeRow {
     is_placeholder: bool,
 }
 
-/// What factories found.
+/// A physical device that a factory found.
 #[derive(Debug, Serialize)]
 struct PhysicalRow {
     name: String,
@@ -109,21 +109,21 @@ struct PhysicalRow {
     error: Option<String>,
 }
 
-/// A device type that this build knows and this machine has no device of.
+/// A device type of this build of which this machine has no device.
 #[derive(Debug, Serialize)]
 struct AbsentType {
     device_type: String,
     reason: String,
-    /// What to do; none where the driver is there and found no device.
+    /// What to do; `null` if the driver is installed and found no device.
     remedy: Option<String>,
 }
 
 impl DeviceArgs {
-    /// The flags as the library takes them.
+    /// Makes the library's options of the flags.
     ///
     /// # Errors
-    /// [`UsageError`] for a count of a type that this build does not have, which the library, as
-    /// TensorFlow, would ignore; for two values of one type or device.
+    /// [`UsageError`] for a count of a type that this build does not have (the library ignores it,
+    /// as TensorFlow does), and for two values of one type or device.
     pub(super) fn to_options(&self, factories: &FactoryRegistry) -> Result<DeviceOptions> {
         check_once("--device-count", &self.device_count)?;
         check_once("--memory", &self.memory)?;
@@ -136,7 +136,7 @@ impl DeviceArgs {
                 .map(|listing| listing.device_type)
                 .collect();
             return Err(UsageError(format!(
-                "--device-count: there is no device type `{device_type}` here; types are {}",
+                "--device-count: this program has no device type `{device_type}`; types are {}",
                 known.join(", ")
             ))
             .into());
@@ -164,7 +164,7 @@ impl DeviceArgs {
     }
 }
 
-/// One thing may be said twice, but not two different ones.
+/// Checks that nothing is set to two different values.
 fn check_once<T: PartialEq + fmt::Display>(flag: &str, given: &[(String, T)]) -> Result<()> {
     for (index, (name, value)) in given.iter().enumerate() {
         let other = given[..index]
@@ -172,7 +172,7 @@ fn check_once<T: PartialEq + fmt::Display>(flag: &str, given: &[(String, T)]) ->
             .find(|(earlier, other)| earlier == name && other != value);
         if let Some((_, other)) = other {
             return Err(UsageError(format!(
-                "{flag}: `{name}` is given as {other} and as {value}; say it once"
+                "{flag}: `{name}` is set to {other} and to {value}; set it once"
             ))
             .into());
         }
@@ -184,7 +184,7 @@ fn check_once<T: PartialEq + fmt::Display>(flag: &str, given: &[(String, T)]) ->
 pub(super) fn run(args: &DevicesArgs, registry: &Registry, output: &mut Output) -> Result<Outcome> {
     let factories = registry.factories();
     let options = args.devices.to_options(factories)?.completed_from_env()?;
-    // What one part fails with is told in its place: the rest may be what explains it.
+    // An error of one part is shown with that part: the other parts may explain it.
     let (devices, error) = match factories.create_devices(&options, PREFIX) {
         Ok(devices) => (devices, None),
         // The flags are at fault.
@@ -235,7 +235,7 @@ pub(super) fn run(args: &DevicesArgs, registry: &Registry, output: &mut Output) 
     error.map_or(Ok(Outcome::Done), |error| Err(error.into()))
 }
 
-/// Devices with the rates that were measured, and what is known of each.
+/// Devices with their measured rates, and what is known of each.
 #[derive(Debug)]
 struct Calibrated {
     devices: DeviceSet,
@@ -243,17 +243,17 @@ struct Calibrated {
     errors: Vec<Option<String>>,
 }
 
-/// Measures the devices, one after the other, and keeps the figures.
+/// Measures the devices, one after the other, and keeps the rates.
 fn measure(devices: &DeviceSet, kernels: &KernelRegistry, output: &Output) -> Calibrated {
     let calibrations = match cache::open() {
         Ok(Some(folder)) => Calibrations::in_folder(folder),
         Ok(None) => {
-            output.note("there is no cache folder, so what is measured is shown and not kept: see `placewright cache`");
+            output.note("there is no cache folder, so measured rates are shown and not kept; see `placewright cache`");
             Calibrations::new()
         }
         Err(err) => {
             output.note(format_args!(
-                "{err:#}; what is measured is shown and not kept"
+                "{err:#}; measured rates are shown and not kept"
             ));
             Calibrations::new()
         }
@@ -284,10 +284,10 @@ fn measure(devices: &DeviceSet, kernels: &KernelRegistry, output: &Output) -> Ca
     with_rates(devices, Some(&calibrations), errors, output)
 }
 
-/// What was measured before.
+/// Returns the rates that were measured earlier.
 fn known(devices: &DeviceSet, args: &DeviceArgs, output: &Output) -> Calibrated {
     let calibrations = cache::calibrations(args).unwrap_or_else(|err| {
-        output.note(format_args!("{err:#}; rates measured before are not used"));
+        output.note(format_args!("{err:#}; measured rates are not used"));
         None
     });
     let errors = vec![None; devices.len()];
@@ -358,10 +358,10 @@ fn physical_devices(factories: &FactoryRegistry, listings: &[PhysicalListing]) -
 }
 
 fn show(report: &Report, output: &mut Output) -> Result<()> {
-    let mut table = new_table([
+    let mut table = Table::new([
         "device", "type", "chip", "capacity", "GFLOP/s", "GB/s", "launch", "transfer", "rates",
-    ]);
-    align_right(&mut table, &[2, 3, 4, 5, 6]);
+    ])
+    .with_numbers(&[2, 3, 4, 5, 6]);
     for row in &report.devices {
         let profile = &row.profile;
         table.add_row([
@@ -429,8 +429,8 @@ fn show(report: &Report, output: &mut Output) -> Result<()> {
     Ok(())
 }
 
-/// Direct connections: `GPU:1 (StreamExecutor 1, NVLINK 18), GPU:2 (StreamExecutor 1)`. A GPU may
-/// have hundreds of parts; JSON has all.
+/// Lists direct connections: `GPU:1 (StreamExecutor 1, NVLINK 18), GPU:2 (StreamExecutor 1)`. A GPU
+/// may have hundreds of parts; JSON has all.
 fn links_text(attributes: &DeviceAttributes) -> Option<String> {
     const PEERS_MAX: usize = 8;
     let links = &attributes.locality.links;
@@ -439,21 +439,21 @@ fn links_text(attributes: &DeviceAttributes) -> Option<String> {
     peers.dedup();
     let n_more = peers.len().saturating_sub(PEERS_MAX);
     peers.truncate(PEERS_MAX);
-    let texts = peers.iter().map(|&peer| {
+    let links_by_peer = peers.iter().map(|&peer| {
         let of_peer = links.iter().filter(|link| link.device_index == peer);
         let kinds: Vec<String> = of_peer
             .map(|link| format!("{} {}", link.kind, link.strength))
             .collect();
         format!("{}:{peer} ({})", attributes.device_type, kinds.join(", "))
     });
-    let mut text = texts.collect::<Vec<_>>().join(", ");
+    let mut text = links_by_peer.collect::<Vec<_>>().join(", ");
     if n_more > 0 {
         text += &format!(" and {n_more} more");
     }
     (!links.is_empty()).then_some(text)
 }
 
-/// Latency and bandwidth. A device that lends its memory to the host copies nothing.
+/// Shows latency and bandwidth. A device that shares its memory with the host copies nothing.
 fn show_link(link: LinkProfile) -> String {
     let latency = show_ns(link.latency_ns);
     if link.ns_per_byte > 0.0 {
@@ -470,7 +470,7 @@ mod tests {
     use crate::names::DeviceName;
 
     #[test]
-    fn links_are_told_by_peer_and_not_by_the_hundred() {
+    fn links_are_listed_by_peer_up_to_a_limit() {
         let name = DeviceName::full("a", 0, 0, "GPU", 0);
         let mut attributes = DeviceAttributes::new(&name, "GPU", 1);
         assert_eq!(links_text(&attributes), None);

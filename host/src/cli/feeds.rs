@@ -1,5 +1,5 @@
-//! What a run is fed and asked for: arrays of an archive, or seeded random values; fetches named,
-//! or all results.
+//! Feeds and fetches of a run: arrays of an archive or seeded random values; named fetches or all
+//! results.
 
 use std::collections::BTreeMap;
 
@@ -24,16 +24,16 @@ use crate::tensor::Tensor;
 /// Tensors to feed, by `name:slot`.
 pub(super) type Feeds = BTreeMap<String, Tensor>;
 
-/// Random feeds, and what had to be assumed for them.
+/// Random feeds, and the shapes that were assumed for them.
 #[derive(Debug)]
 pub(super) struct RandomFeeds {
     /// The values.
     pub(super) feeds: Feeds,
-    /// Placeholders with an unknown dimension, and the shape that was taken.
+    /// Placeholders with an unknown dimension, and the shape that was assumed.
     pub(super) assumed: Vec<(String, Shape)>,
 }
 
-/// What to fetch where nobody said: the outputs that no other node reads.
+/// Returns the default fetches: the outputs that no node reads.
 pub(super) fn default_fetches(graph: &Graph) -> Vec<String> {
     graph
         .nodes()
@@ -45,7 +45,7 @@ pub(super) fn default_fetches(graph: &Graph) -> Vec<String> {
         .collect()
 }
 
-/// All arrays `in/NAME` of an archive, by the tensor that they feed.
+/// Reads all arrays `in/NAME` of an archive, by the tensor that they feed.
 pub(super) fn read_feeds(archive: &mut NpzReader, graph: &Graph) -> Result<Feeds> {
     let mut feeds = Feeds::new();
     for entry in archive.names() {
@@ -62,7 +62,7 @@ pub(super) fn read_feeds(archive: &mut NpzReader, graph: &Graph) -> Result<Feeds
     Ok(feeds)
 }
 
-/// All arrays `out/FETCH` of an archive, by the tensor that they are expected of.
+/// Reads all arrays `out/FETCH` of an archive, by the fetch that they are compared with.
 pub(super) fn read_expected(archive: &mut NpzReader, graph: &Graph) -> Result<Feeds> {
     let mut expected = Feeds::new();
     for entry in archive.names() {
@@ -73,7 +73,7 @@ pub(super) fn read_expected(archive: &mut NpzReader, graph: &Graph) -> Result<Fe
         let value = archive.read(&entry, Some(&wanted(graph, tensor)))?;
         let name = graph.tensor_name(tensor);
         if expected.insert(name.clone(), value).is_some() {
-            bail!("two arrays are expected of tensor `{name}`, one of them `{entry}`; keep one");
+            bail!("two arrays are expected for tensor `{name}`, one of them `{entry}`; keep one");
         }
     }
     if expected.is_empty() {
@@ -82,7 +82,7 @@ pub(super) fn read_expected(archive: &mut NpzReader, graph: &Graph) -> Result<Fe
     Ok(expected)
 }
 
-/// What the graph says of a tensor.
+/// The type and shape that the graph has for a tensor.
 fn wanted(graph: &Graph, tensor: TensorId) -> Wanted {
     Wanted {
         dtype: graph.tensor_dtypes()[tensor.index()],
@@ -90,9 +90,9 @@ fn wanted(graph: &Graph, tensor: TensorId) -> Wanted {
     }
 }
 
-/// Values for the placeholders that the fetches need and `given` does not feed. The value of a
-/// placeholder depends on the seed and its name alone: floats uniform in [-1, 1), integers 0 or 1,
-/// booleans either.
+/// Makes values for the placeholders that the fetches need and `given` does not feed. The value of
+/// a placeholder depends on the seed and its name alone: floats uniform in [-1, 1), integers 0 or
+/// 1, booleans either.
 pub(super) fn random_feeds(
     graph: &Graph,
     fetches: &[String],
@@ -123,7 +123,7 @@ pub(super) fn random_feeds(
     Ok(result)
 }
 
-/// Placeholders from which a fetch can be reached without passing a fed tensor.
+/// Returns the placeholders from which a fetch can be reached without passing a fed tensor.
 fn needed_placeholders(graph: &Graph, fetches: &[String], given: &Feeds) -> Result<Vec<NodeId>> {
     let mut needed = vec![false; graph.n_nodes()];
     let mut pending = Vec::new();
@@ -152,8 +152,8 @@ fn needed_placeholders(graph: &Graph, fetches: &[String], given: &Feeds) -> Resu
     Ok(placeholders)
 }
 
-/// The shape to feed, and whether a dimension had to be assumed: an unknown one, usually the batch,
-/// is taken as 1.
+/// Returns the shape to feed, and whether a dimension was assumed: an unknown one, usually the
+/// batch, is taken as 1.
 fn feed_shape(graph: &Graph, node: NodeId, tensor: TensorId) -> Result<(Shape, bool)> {
     let shape = graph.tensor_shape(tensor);
     let Some(dims) = shape.dims() else {
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_not_made() {
+    fn feeds_that_do_not_fit_are_not_made() {
         let memory = HostAllocator::new("memory for feeds", 1 << 20);
         for dtype in [DType::F32, DType::I8, DType::Complex128] {
             let random = &mut SplitMix::new(1, "x");
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_reads_is_fetched() {
+    fn outputs_without_readers_are_fetched() {
         assert_eq!(default_fetches(&graph()), ["sum:0", "other:0"]);
     }
 }

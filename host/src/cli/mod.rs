@@ -1,13 +1,17 @@
-//! The program: arguments in, tables or JSON out, an exit status. Prints through `output` alone;
-//! decides nothing that the library does not offer to other programs too.
+//! The program: parses arguments, prints tables or JSON, returns an exit status. Everything is
+//! printed through `output`. The program does nothing that the library does not offer to other
+//! programs too.
 
 mod args;
 mod bench;
 mod cache;
 mod check;
 mod compare;
+mod completions;
 mod devices;
 mod feeds;
+mod help;
+mod man;
 mod npz;
 mod open;
 mod output;
@@ -19,7 +23,11 @@ mod random;
 mod refusals;
 mod run;
 mod sandbox;
+mod saved_model;
+mod schema;
 mod summary;
+mod table;
+mod terminal;
 mod timing;
 mod units;
 mod values;
@@ -28,15 +36,18 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::LazyLock;
 
+use clap::CommandFactory;
+use clap::FromArgMatches;
 use clap::Parser;
 use clap::Subcommand;
 
 use self::output::Format;
 use self::output::Output;
+use self::terminal::ColorWhen;
 use crate::policy::CONTRACT_VERSION;
 use crate::registry::Registry;
 
-/// Version of the program and of the contract that its policies speak.
+/// Version of the program and of the contract that its policies implement.
 static VERSION: LazyLock<String> = LazyLock::new(|| {
     format!(
         "{} (contract placewright:policy@{CONTRACT_VERSION})",
@@ -44,80 +55,107 @@ static VERSION: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-const EXIT_STATUS: &str = "\
-Exit status:
-  0  done
-  1  failed, or the results do not match the expected ones
-  2  the command line is wrong
-  3  done, but the policy asked for gave no placement and another one of the ladder placed the graph";
-
 /// Runs dataflow graphs on several devices; a sandboxed WebAssembly policy decides which device
 /// runs each op.
 #[derive(Debug, Parser)]
-#[command(name = "placewright", version = VERSION.as_str(), after_help = EXIT_STATUS)]
+#[command(
+    name = "placewright",
+    version = VERSION.as_str(),
+    after_help = help::exit_status(),
+    after_long_help = help::exit_status_and_environment()
+)]
 struct Cli {
     /// Print one JSON document instead of tables.
-    #[arg(long, global = true)]
+    ///
+    /// `placewright schema COMMAND` prints the JSON schema of a command's document.
+    #[arg(long, global = true, help_heading = "Output")]
     json: bool,
+    /// When to use colour.
+    ///
+    /// `auto` uses colour on a terminal, and honours the environment variables NO_COLOR, CLICOLOR
+    /// and CLICOLOR_FORCE.
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        value_enum,
+        default_value_t = ColorWhen::Auto,
+        help_heading = "Output"
+    )]
+    color: ColorWhen,
     #[command(subcommand)]
     command: Command,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// List the devices of this machine, and what the others lack.
+    /// List the devices of this machine, and why other device types have none.
     Devices(devices::DevicesArgs),
     /// Place a graph and execute it.
-    #[command(after_help = EXIT_STATUS)]
+    #[command(
+        after_help = help::exit_status(),
+        after_long_help = help::exit_status_and_environment()
+    )]
     Run(run::RunCommand),
-    /// Place a graph and show where everything is; execute nothing.
-    #[command(after_help = EXIT_STATUS)]
+    /// Place a graph and show the device of each node, the transfers and the memory; execute
+    /// nothing.
+    #[command(
+        after_help = help::exit_status(),
+        after_long_help = help::exit_status_and_environment()
+    )]
     Place(place::PlaceCommand),
-    /// List the shipped policies, or look into one.
+    /// List the shipped policies, or inspect a policy file.
     #[command(subcommand)]
     Policy(policy::PolicyCommand),
-    /// The folder of compiled policies and measured rates.
+    /// Show or clear the folder of compiled policies and measured rates.
     Cache(cache::CacheArgs),
-    /// Measure placing and the calls of policies on this machine.
+    /// Measure placement, policy calls, dispatch, models and devices on this machine.
     #[command(subcommand)]
     Bench(bench::BenchCommand),
+    /// Print the JSON schema of what a command prints with --json.
+    Schema(schema::SchemaArgs),
+    /// Print a completion script for a shell.
+    #[command(after_long_help = completions::HELP)]
+    Completions(completions::CompletionsArgs),
+    /// Print a man page.
+    #[command(after_long_help = man::HELP)]
+    Man(man::ManArgs),
 }
 
-/// How a command ended, where it ended well.
+/// How a command ended that did not fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     /// Done.
     Done,
     /// Done, and the answer is no: results differ, a policy is not usable.
     Negative,
-    /// Done, by another policy than the one asked for.
+    /// Done, by another policy than the requested one.
     FellBack,
 }
 
-/// The command line is wrong in a way that its parser cannot see.
+/// An error of the command line that its parser cannot detect.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct UsageError(String);
 
-/// Runs the program with the arguments of this process, on what ships.
+/// Runs the program with the arguments of this process and the shipped ops and devices.
 pub fn main() -> ExitCode {
     main_with(Registry::default())
 }
 
-/// Runs the program with the arguments of this process, on what an app knows; see [`run`]. Policies
-/// are compiled by the same program, started again, as
-/// [`CompilerProcess`](crate::policy::CompilerProcess) says, so call it from `main`, before
-/// anything that should not happen a second time.
+/// Runs the program with the arguments of this process and an app's registry; see [`run`]. Policies
+/// are compiled in a second process of the same program, as
+/// [`CompilerProcess`](crate::policy::CompilerProcess) explains: call this function first in
+/// `main`, before anything that must not happen twice.
 pub fn main_with(registry: Registry) -> ExitCode {
     sandbox::compile_if_asked();
     ExitCode::from(run(registry, std::env::args_os()))
 }
 
-/// Runs the program on what an app knows: its ops, devices and kernels are there in every command
-/// as what ships is (but in `bench placement`, `policy-call` and `dispatch`, whose figures are
-/// those of this library), less the device types that the environment switches off. The first of
-/// `args` is the name of the program; returned is the exit status. Policies are compiled in this
-/// process.
+/// Runs the program with an app's registry and returns the exit status. Every command uses the ops,
+/// devices and kernels of the registry, except `bench placement`, `bench policy-call` and `bench
+/// dispatch`, which measure this library. Device types that the environment disables are left out.
+/// The first of `args` is the name of the program. Policies are compiled in this process.
 ///
 /// ```no_run
 /// use placewright::registry::Registry;
@@ -132,11 +170,16 @@ pub fn run<S>(registry: Registry, args: impl IntoIterator<Item = S>) -> u8
 where
     S: Into<OsString> + Clone,
 {
-    let cli = match Cli::try_parse_from(args) {
+    let args: Vec<OsString> = args.into_iter().map(Into::into).collect();
+    let command = Cli::command().color(ColorWhen::of_args(&args).into());
+    let cli = command
+        .try_get_matches_from(args)
+        .and_then(|matches| Cli::from_arg_matches(&matches));
+    let cli = match cli {
         Ok(cli) => cli,
         Err(err) => {
             // Help and version go to standard output with status 0, errors to standard error with
-            // status 2. A closed pipe leaves nobody to tell.
+            // status 2. If the pipe is closed, nobody reads the message.
             let _ = err.print();
             return if err.use_stderr() { 2 } else { 0 };
         }
@@ -146,7 +189,7 @@ where
     } else {
         Format::Human
     };
-    let mut output = Output::new(format);
+    let mut output = Output::new(format, cli.color);
     let registry = registry.with_enabled_types_from_env();
     let result = match cli.command {
         Command::Devices(args) => devices::run(&args, &registry, &mut output),
@@ -155,13 +198,16 @@ where
         Command::Policy(command) => policy::run(&command, &mut output),
         Command::Cache(args) => cache::run(&args, &mut output),
         Command::Bench(command) => bench::run(&command, &registry, &mut output),
+        Command::Schema(args) => schema::run(args, &mut output),
+        Command::Completions(args) => completions::run(&args, &mut output),
+        Command::Man(args) => man::run(&args, &mut output),
     };
     match result {
         Ok(Outcome::Done) => 0,
         Ok(Outcome::Negative) => 1,
         Ok(Outcome::FellBack) => 3,
         Err(err) => {
-            output::print_error(&err);
+            output::print_error(&err, cli.color);
             if err.is::<UsageError>() { 2 } else { 1 }
         }
     }
@@ -169,8 +215,6 @@ where
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
@@ -182,5 +226,36 @@ mod tests {
     fn the_version_names_the_contract() {
         let version = Cli::command().render_version();
         assert!(version.contains("placewright:policy@0.1."), "{version}");
+    }
+
+    /// Flags and commands without a description.
+    fn undocumented(command: &clap::Command, path: &str, found: &mut Vec<String>) {
+        let path = format!("{path} {}", command.get_name());
+        if command.get_about().is_none() {
+            found.push(path.clone());
+        }
+        for arg in command.get_arguments() {
+            let is_help = matches!(arg.get_id().as_str(), "help" | "version");
+            if !is_help
+                && (arg.get_help().is_none() || arg.is_positional() != arg.get_long().is_none())
+            {
+                found.push(format!("{path} {}", arg.get_id()));
+            }
+            // `run` and `place` have forty flags: each has a heading.
+            let is_long = matches!(command.get_name(), "run" | "place");
+            if is_long && !is_help && !arg.is_positional() && arg.get_help_heading().is_none() {
+                found.push(format!("{path} {}: no heading", arg.get_id()));
+            }
+        }
+        for command in command.get_subcommands() {
+            undocumented(command, &path, found);
+        }
+    }
+
+    #[test]
+    fn every_flag_is_explained_under_a_heading() {
+        let mut found = Vec::new();
+        undocumented(&Cli::command(), "", &mut found);
+        assert_eq!(found, Vec::<String>::new());
     }
 }

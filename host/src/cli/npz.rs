@@ -1,8 +1,8 @@
-//! NumPy archives (`.npz`): arrays in, tensors out, and back.
+//! Reads and writes NumPy archives (`.npz`).
 //!
-//! The container is a zip file of `.npy` entries. The entries' headers are read here rather than by
-//! a general reader of Python literals: a header is one short dictionary, and a malformed one must
-//! be an error, whatever it says.
+//! The container is a zip file of `.npy` entries. The headers of entries are parsed here rather
+//! than by a general reader of Python literals: a header is one short dictionary, and any malformed
+//! header must be an error.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -36,7 +36,7 @@ const MAGIC: &[u8; 6] = b"\x93NUMPY";
 /// Longest header that is read. NumPy's own reader refuses above 10,000 bytes.
 const HEADER_BYTES_MAX: usize = 64 << 10;
 
-/// An archive that is open for reading; arrays are decoded one by one, when asked for.
+/// An archive that is open for reading; arrays are decoded one by one, when they are read.
 pub(super) struct NpzReader {
     path: PathBuf,
     zip: ZipArchive<BufReader<File>>,
@@ -44,14 +44,14 @@ pub(super) struct NpzReader {
     memory: HostAllocator,
 }
 
-/// What an array must be, as far as it is known.
+/// The type and shape that an array must have, as far as they are known.
 #[derive(Debug)]
 pub(super) struct Wanted {
     pub(super) dtype: DType,
     pub(super) shape: PartialShape,
 }
 
-/// What stands at the head of an array.
+/// The header of an array.
 #[derive(Debug, PartialEq, Eq)]
 struct Header {
     dtype: DType,
@@ -86,8 +86,8 @@ impl NpzReader {
         names
     }
 
-    /// The array called `name`. One that is not what is wanted, or does not fit into memory, is not
-    /// decompressed.
+    /// Reads the array `name`. An array of another type or shape, or one that does not fit into
+    /// memory, is not decompressed.
     pub(super) fn read(&mut self, name: &str, wanted: Option<&Wanted>) -> Result<Tensor> {
         let context = || format!("array `{name}` of {}", self.path.display());
         let mut entry = self
@@ -98,13 +98,12 @@ impl NpzReader {
     }
 }
 
-/// Memory of arrays that come from files, or are made for placeholders: at most half of what this
-/// process may have, as devices get copies of them.
+/// Returns the memory of feeds: at most half of what this process may have, as devices get copies.
 pub(super) fn feed_memory() -> HostAllocator {
     HostAllocator::new("memory for feeds", cpu::system_memory_bytes() / 2)
 }
 
-/// Writes an archive of these arrays, in this order, uncompressed as `numpy.savez` does.
+/// Writes an archive of arrays, in this order, uncompressed as `numpy.savez` does.
 pub(super) fn write<'a>(
     path: &Path,
     arrays: impl IntoIterator<Item = (&'a str, &'a Tensor)>,
@@ -128,7 +127,7 @@ pub(super) fn write<'a>(
             Ok(())
         });
         if written.is_err() {
-            // Dropped, it would try once more, and print that it failed.
+            // If it were dropped, it would try again, and print that it failed.
             std::mem::forget(zip);
         }
         written
@@ -189,14 +188,14 @@ fn read_npy(
         .context("the header is cut off")?;
     let header = std::str::from_utf8(&header)
         .ok()
-        .ok_or_else(|| anyhow!("the header is no text"))
+        .ok_or_else(|| anyhow!("the header is not UTF-8"))
         .and_then(parse_header)?;
 
     if let Some(wanted) = wanted
         && (header.dtype != wanted.dtype || !wanted.shape.matches(&header.shape))
     {
         bail!(
-            "it is a {} of shape {}, the graph has a {} of shape {} there",
+            "it is a {} array of shape {}, and the graph expects {} of shape {}",
             header.dtype,
             header.shape,
             wanted.dtype,
@@ -206,21 +205,23 @@ fn read_npy(
     let expected = header.shape.size_bytes(header.dtype)?;
     let (dtype, shape) = (header.dtype, &header.shape);
     let said = || format!("shape {shape} of {dtype} takes {expected} bytes");
-    // Pages of it are there once they are filled, so a header gets no memory that its entry does
-    // not fill.
+    // Pages are allocated when they are filled, so a header alone allocates nothing.
     let mut tensor = Tensor::zeros(memory, dtype, shape.clone()).with_context(said)?;
     let bytes = tensor.as_bytes_mut().context("memory of the host")?;
     let n_read = read_up_to(input, bytes).context("decompressing")?;
     if n_read < expected {
-        bail!("{}, {n_read} stand there", said());
+        bail!("{}, but the entry has {n_read}", said());
     }
     if read_up_to(input, &mut [0]).context("decompressing")? > 0 {
-        bail!("{}, more stand there", said());
+        bail!("{}, but the entry has more", said());
     }
     if dtype == DType::Bool
         && let Some(position) = bytes.iter().position(|&byte| byte > 1)
     {
-        bail!("element {position} is {}, no boolean", bytes[position]);
+        bail!(
+            "element {position} is {}, which is not a boolean",
+            bytes[position]
+        );
     }
     if header.big_endian {
         swap_bytes(bytes, dtype);
@@ -234,7 +235,7 @@ fn read_npy(
     Ok(tensor)
 }
 
-/// Reads until the end or until `bytes` is full; gives how many were read.
+/// Reads until the end or until `bytes` is full, and returns the number of bytes read.
 fn read_up_to(input: &mut impl Read, bytes: &mut [u8]) -> std::io::Result<usize> {
     let mut n_read = 0;
     while n_read < bytes.len() {
@@ -268,7 +269,7 @@ fn swap_bytes(bytes: &mut [u8], dtype: DType) {
 
 /// Column-major to row-major.
 fn to_row_major(bytes: &[u8], shape: &Shape, element: usize, output: &mut [u8]) {
-    // Dimensions beside a zero may be as large as they like; their product is not asked for.
+    // Other dimensions beside a zero may be huge: their product is not computed.
     if shape.n_elements() == 0 {
         return;
     }
@@ -369,7 +370,7 @@ fn parse_header(text: &str) -> Result<Header> {
     })
 }
 
-/// A text in single or double quotes, and what follows it.
+/// Parses a string in single or double quotes, and returns it with the rest.
 fn parse_quoted(text: &str) -> Option<(&str, &str)> {
     let quote = text.chars().next().filter(|c| matches!(c, '\'' | '"'))?;
     text[1..].split_once(quote)
@@ -407,7 +408,7 @@ fn parse_descr(descr: &str) -> Result<(DType, bool)> {
     Ok((dtype, order == '>'))
 }
 
-/// Everything of a `.npy` stream that stands before the elements, padded to a multiple of 64 bytes.
+/// The part of a `.npy` stream before the elements, padded to a multiple of 64 bytes.
 fn header_text(tensor: &Tensor) -> Result<Vec<u8>> {
     let descr = match tensor.dtype() {
         DType::F16 => "<f2",
@@ -579,8 +580,8 @@ mod tests {
         let good = "{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }\n";
         assert!(decode(good, &[0; 8]).is_ok());
         for (header, data, expected) in [
-            (good, &[0; 7][..], "takes 8 bytes, 7 stand there"),
-            (good, &[0; 9], "takes 8 bytes, more stand there"),
+            (good, &[0; 7][..], "takes 8 bytes, but the entry has 7"),
+            (good, &[0; 9], "takes 8 bytes, but the entry has more"),
             (
                 "{'descr': '<f4', 'shape': (2,), }",
                 &[0; 8],
@@ -626,7 +627,7 @@ mod tests {
             (
                 "{'descr': '|b1', 'fortran_order': False, 'shape': (2,), }",
                 &[1, 2],
-                "element 1 is 2, no boolean",
+                "element 1 is 2, which is not a boolean",
             ),
             (
                 "{'descr': '<f4', 'fortran_order': False, 'shape': (9223372036854775807, 9223372036854775807), }",
@@ -641,7 +642,7 @@ mod tests {
             (
                 "{'descr': '<f4', 'fortran_order': False, 'shape': (1000,), }",
                 &[0; 4],
-                "4 stand there",
+                "the entry has 4",
             ),
         ] {
             let found = error(header, data);
@@ -680,13 +681,13 @@ mod tests {
                 "<f4",
                 "(2, 4)",
                 Some(wanted),
-                "it is a float of shape [2,4], the graph has a float of shape [?,3] there",
+                "it is a float array of shape [2,4], and the graph expects float of shape [?,3]",
             ),
             (
                 "<f8",
                 "(2, 3)",
                 Some(wanted),
-                "it is a double of shape [2,3]",
+                "it is a double array of shape [2,3]",
             ),
             ("<f4", "(6,)", Some(wanted), "of shape [6]"),
             ("<f4", "(1073741824,)", None, "out of memory"),
@@ -714,7 +715,7 @@ mod tests {
         for content in [
             &b""[..],
             b"PK\x03\x04",
-            b"not a zip file at all, only some text that is long enough",
+            b"not a zip file at all, only but long enough for one",
         ] {
             std::fs::write(&path, content).expect("written");
             let Err(err) = NpzReader::open(&path) else {

@@ -1,4 +1,4 @@
-//! From flags to a session: the graph is imported, the devices are opened, the nodes are placed.
+//! Makes a session of the flags: imports the graph, opens the devices, places the nodes.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use anyhow::Result;
+use anyhow::anyhow;
 
 use super::UsageError;
 use super::args::PlacementArgs;
@@ -14,6 +15,7 @@ use super::cache;
 use super::output::Output;
 use super::output_file;
 use super::progress::Progress;
+use super::saved_model::check_graph_path;
 use super::summary::PlacementView;
 use crate::candidates::PlacementOptions;
 use crate::error::Error;
@@ -23,6 +25,7 @@ use crate::import::ImportOptions;
 use crate::names::DeviceName;
 use crate::placement::Digest;
 use crate::placement::SavedPlacement;
+use crate::policy::FailedRung;
 use crate::policy::LadderError;
 use crate::policy::PlaceOptions;
 use crate::policy::PlacementCache;
@@ -38,15 +41,18 @@ use crate::session::Session;
 use crate::session::SessionBuilder;
 use crate::trace::Recorder;
 
+/// Rule that a placement breaks if it needs more memory than a device has.
+const MEMORY: &str = "memory";
+
 /// Bytes of a saved placement.
 const SAVED_BYTES_MAX: u64 = 1 << 29;
 
-/// A session, and who was to place its graph.
+/// A session, and the policy that was requested for it.
 #[derive(Debug)]
 pub(super) struct Opened {
     pub(super) session: Session,
-    /// The policy asked for, or the one that a saved placement names.
-    asked: String,
+    /// The requested policy, or the one that a saved placement names.
+    requested: String,
     seed: u64,
     /// The options that a saved placement names.
     saved_options: BTreeMap<String, String>,
@@ -54,8 +60,7 @@ pub(super) struct Opened {
     policy_digest: Option<Digest>,
 }
 
-/// Opens a session on the graph in a file. `explain_wanted` = somebody will read the policy's
-/// reasons.
+/// Opens a session on the graph in a file. `explain_wanted`: the policy's reasons will be shown.
 pub(super) fn open(
     graph: &Path,
     args: &PlacementArgs,
@@ -68,7 +73,7 @@ pub(super) fn open(
     match cache::calibrations(&args.devices) {
         Ok(Some(calibrations)) => builder = builder.with_calibrations(calibrations),
         Ok(None) => {}
-        Err(err) => output.note(format_args!("{err:#}; rates measured before are not used")),
+        Err(err) => output.note(format_args!("{err:#}; measured rates are not used")),
     }
     let progress = Progress::spinner(format!("placing {}", graph.display()));
     builder = builder
@@ -80,7 +85,7 @@ pub(super) fn open(
         .with_recorder(recorder);
     let mut saved_options = BTreeMap::new();
     let mut policy_digest = None;
-    let (asked, seed) = match &args.placement {
+    let (requested, seed) = match &args.placement {
         Some(path) => {
             let saved = read_saved(path)?;
             let of_file = (saved.policy.clone(), saved.seed);
@@ -95,7 +100,7 @@ pub(super) fn open(
         }
         None => {
             let request = request(args, explain_wanted)?;
-            let asked = request.source.to_string();
+            let requested = request.source.to_string();
             builder = builder
                 .with_policy(request)
                 .with_policy_engine(engine(args, output)?);
@@ -105,29 +110,32 @@ pub(super) fn open(
             if let Some(path) = &args.keep {
                 builder = builder.with_kept_placement(read_saved(path)?);
             }
-            (asked, args.seed)
+            (requested, args.seed)
         }
     };
-    let session = builder.build().map_err(|err| in_words(err, graph, args))?;
+    let session = builder
+        .build()
+        .map_err(|err| with_context(err, graph, args))?;
     drop(progress);
     for problem in &session.report().calibration_problems {
         output.note(problem);
     }
     Ok(Opened {
         session,
-        asked,
+        requested,
         seed,
         saved_options,
         policy_digest,
     })
 }
 
-/// A session as far as graph, devices and what users ask for go.
+/// A session builder with the graph, the devices and the requests of the user.
 pub(super) fn builder(
     graph: &Path,
     args: &PlacementArgs,
     registry: &Registry,
 ) -> Result<SessionBuilder> {
+    check_graph_path(graph)?;
     let device_options = args.devices.to_options(registry.factories())?;
     Ok(Session::builder()
         .with_graph_def_file(graph)
@@ -138,7 +146,7 @@ pub(super) fn builder(
 }
 
 impl Opened {
-    /// Whether another policy than the one asked for placed the graph.
+    /// Whether another policy than the requested one placed the graph.
     pub(super) fn is_fallback(&self) -> bool {
         self.session
             .report()
@@ -146,12 +154,16 @@ impl Opened {
             .is_some_and(|report| report.is_fallback())
     }
 
-    /// What is shown of the placement.
+    /// The placement as it is shown.
     pub(super) fn view(&self) -> PlacementView {
-        PlacementView::new(self.session.placement(), &self.asked, self.session.report())
+        PlacementView::new(
+            self.session.placement(),
+            &self.requested,
+            self.session.report(),
+        )
     }
 
-    /// The placement by names, with who made it and how.
+    /// The placement by names, with the policy and the options that made it.
     pub(super) fn to_saved(&self, args: &PlacementArgs) -> SavedPlacement {
         // What a saved placement came from stays true when it is saved again.
         let mut options = self.saved_options.clone();
@@ -168,18 +180,18 @@ impl Opened {
             Err(_) => scope.to_owned(),
         });
         add("device", scope);
-        // Where a policy lies is this machine's business.
-        let file = Path::new(&self.asked).file_name();
-        let mut policy = file.map_or(self.asked.clone(), |file| {
+        // The folder of a policy means nothing on another machine.
+        let file = Path::new(&self.requested).file_name();
+        let mut policy = file.map_or(self.requested.clone(), |file| {
             file.to_string_lossy().into_owned()
         });
         let mut policy_digest = self.policy_digest;
         if let Some(report) = self.session.report().policy() {
             policy_digest = report.identity;
-            let is_twin = report.answered_by == Rung::Sandboxed(self.asked.clone())
-                || matches!(report.answered_by, Rung::Native(name) if name == self.asked);
-            // Another policy than the one asked for was asked without its settings.
-            if is_twin {
+            let is_same = report.answered_by == Rung::Sandboxed(self.requested.clone())
+                || matches!(report.answered_by, Rung::Native(name) if name == self.requested);
+            // Another policy than the requested one was asked without its settings.
+            if is_same {
                 for (key, value) in &args.policy_config {
                     add(key, Some(value.clone()));
                 }
@@ -198,7 +210,7 @@ impl Opened {
             .with_policy_digest(policy_digest)
     }
 
-    /// What `--save-placement` and `--log-device-placement` ask for.
+    /// Carries out `--save-placement` and `--log-device-placement`.
     pub(super) fn save_and_log(&self, args: &PlacementArgs, output: &Output) -> Result<()> {
         if args.log_device_placement {
             for line in self.session.device_mapping().lines() {
@@ -215,13 +227,13 @@ impl Opened {
         Ok(())
     }
 
-    /// What `--trace` asks for.
+    /// Carries out `--trace`.
     pub(super) fn write_trace(&self, path: &Path) -> Result<()> {
         output_file::write(path, |file| Ok(self.session.trace().write_chrome(file)?))
     }
 }
 
-/// A saved placement from a file.
+/// Reads a saved placement from a file.
 pub(super) fn read_saved(path: &Path) -> Result<SavedPlacement> {
     let context = || format!("reading {}", path.display());
     let text = files::read_text(
@@ -272,20 +284,20 @@ fn engine(args: &PlacementArgs, output: &Output) -> Result<PolicyEngine> {
     }
     // A cache that cannot be used costs time, not the run.
     let cache = cache::open().unwrap_or_else(|err| {
-        output.note(format_args!("{err:#}; the policy is compiled anew"));
+        output.note(format_args!("{err:#}; the policy is compiled again"));
         None
     });
     Ok(args.sandbox.engine(limits, cache)?)
 }
 
-/// Answers of before, in the user's cache folder; in memory alone, hence for nothing, where there
-/// is none.
+/// Earlier answers in the user's cache folder. Without such a folder, a cache in memory, which is
+/// empty.
 fn placement_cache(output: &Output) -> PlacementCache {
     match cache::open() {
         Ok(Some(folder)) => PlacementCache::in_folder(folder),
         Ok(None) => {
             output
-                .note("there is no cache folder, so the policy is asked: see `placewright cache`");
+                .note("there is no cache folder, so the policy is asked; see `placewright cache`");
             PlacementCache::new()
         }
         Err(err) => {
@@ -295,12 +307,13 @@ fn placement_cache(output: &Output) -> PlacementCache {
     }
 }
 
-/// The session's error with the file that it is about, or as an error of the command line.
-pub(super) fn in_words(err: Error, graph: &Path, args: &PlacementArgs) -> anyhow::Error {
+/// Adds the file to the session's error, or makes it an error of the command line.
+pub(super) fn with_context(err: Error, graph: &Path, args: &PlacementArgs) -> anyhow::Error {
     match err {
         Error::Ladder(LadderError::Request(err)) if is_usage(&err) => {
             UsageError(err.to_string()).into()
         }
+        Error::Ladder(LadderError::Exhausted(failed)) => anyhow!(exhausted(&failed)),
         Error::Import(err) => anyhow::Error::new(err).context(graph.display().to_string()),
         Error::SavedPlacement(err) => {
             let path = args.placement.as_deref().unwrap_or(Path::new(""));
@@ -322,6 +335,32 @@ fn is_usage(err: &PolicyError) -> bool {
             | PolicyErrorKind::UnknownSetting { .. }
             | PolicyErrorKind::Config(_)
     )
+}
+
+/// Says why no policy placed the graph. Policies that failed for the same reason, such as too
+/// little memory, share the message of the first.
+fn exhausted(failed: &[FailedRung]) -> String {
+    let is_memory = |failed: &FailedRung| failed.error.kind.reason() == MEMORY;
+    let mut messages: Vec<(&FailedRung, Vec<String>)> = Vec::new();
+    for failed in failed {
+        let is_alike = |other: &FailedRung| {
+            other.error.kind.to_string() == failed.error.kind.to_string()
+                || is_memory(other) && is_memory(failed)
+        };
+        match messages.iter_mut().find(|(other, _)| is_alike(other)) {
+            Some((_, alike)) => alike.push(failed.rung.to_string()),
+            None => messages.push((failed, Vec::new())),
+        }
+    }
+    let messages = messages.into_iter().map(|(failed, alike)| {
+        let (rung, reason) = (&failed.rung, &failed.error.kind);
+        match alike.is_empty() {
+            true => format!("{rung}: {reason}"),
+            false => format!("{rung}: {reason} ({} failed alike)", alike.join(" and ")),
+        }
+    });
+    let messages: Vec<String> = messages.collect();
+    format!("no policy found a placement: {}", messages.join("; "))
 }
 
 /// The file's name without its last extension: `lenet` of `tests/models/lenet.pb`.

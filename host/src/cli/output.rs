@@ -1,20 +1,21 @@
-//! The only place that writes to the terminal: text or JSON on standard output, notes and errors on
-//! standard error.
+//! The only module that writes to the terminal: text or JSON to standard output, notes and errors
+//! to standard error.
 //!
-//! A reader that closes the pipe early (`| head`) ends the printing, never the work, and is no
+//! A reader that closes the pipe early (`| head`) ends the printing but not the work. It is not an
 //! error.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::io;
-use std::io::IsTerminal;
 use std::io::Write;
 
 use anyhow::Context;
 use anyhow::Result;
-use comfy_table::CellAlignment;
-use comfy_table::presets;
 use serde::Serialize;
+
+use super::table::Table;
+use super::terminal;
+use super::terminal::ColorWhen;
 
 /// How results are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,18 +26,47 @@ pub(super) enum Format {
     Json,
 }
 
+/// How a string is emphasized on a terminal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Style {
+    /// Heads of tables.
+    Head,
+    /// Errors, and results that differ.
+    Alert,
+    /// Notes.
+    Note,
+}
+
+impl Style {
+    /// The string between the escape sequences of the style, if colour is wanted.
+    fn paint(self, text: &str, is_colored: bool) -> Cow<'_, str> {
+        let code = match self {
+            Self::Head => "1",
+            Self::Alert => "1;31",
+            Self::Note => "1;36",
+        };
+        if is_colored && !text.is_empty() {
+            format!("\u{1b}[{code}m{text}\u{1b}[0m").into()
+        } else {
+            text.into()
+        }
+    }
+}
+
 /// Standard output and standard error of one command.
 #[derive(Debug)]
 pub(super) struct Output {
     format: Format,
+    color: ColorWhen,
     closed: bool,
 }
 
 impl Output {
-    /// For one command.
-    pub(super) fn new(format: Format) -> Self {
+    /// The output of one command.
+    pub(super) fn new(format: Format, color: ColorWhen) -> Self {
         Self {
             format,
+            color,
             closed: false,
         }
     }
@@ -46,32 +76,45 @@ impl Output {
         self.format == Format::Human
     }
 
-    /// A line for people; nothing under `--json`. Line breaks in a guest's text are indented, so
-    /// that it cannot pass for lines of ours.
+    /// Prints a line for people; nothing under `--json`. Line breaks in a string of a policy are
+    /// indented, so that it cannot pass for lines of the program.
     pub(super) fn line(&mut self, line: impl fmt::Display) -> Result<()> {
+        self.alert("", line)
+    }
+
+    /// Prints such a line that begins with a label of alarm, such as `FAILED`.
+    pub(super) fn alert(&mut self, label: &str, line: impl fmt::Display) -> Result<()> {
         if self.is_human() {
             let line = line.to_string();
             let line = cut(&line, TEXT_CHARS_MAX);
-            self.write(format_args!("{}\n", plain(&line).replace('\n', "\n    ")))?;
+            let label = Style::Alert.paint(label, self.color.on_stdout());
+            let line = plain(&line).replace('\n', "\n    ");
+            self.write(format_args!("{label}{line}\n"))?;
         }
         Ok(())
     }
 
-    /// A table for people; nothing under `--json`.
+    /// Prints a table for people; nothing under `--json`.
     pub(super) fn table(&mut self, table: &Table) -> Result<()> {
         if self.is_human() {
-            // Padding at the end of lines is noise in diffs and logs.
-            let lines: Vec<String> = table
-                .0
-                .lines()
-                .map(|line| line.trim_end().to_owned())
-                .collect();
-            self.write(format_args!("{}\n", lines.join("\n")))?;
+            let (head, rows) = table.lines(terminal::width());
+            let is_colored = self.color.on_stdout();
+            for line in head {
+                let line = Style::Head.paint(&line, is_colored);
+                self.write(format_args!("{line}\n"))?;
+            }
+            let rows: String = rows.iter().flat_map(|row| [row, "\n"]).collect();
+            self.write(format_args!("{rows}"))?;
         }
         Ok(())
     }
 
-    /// The whole result as JSON; nothing without `--json`.
+    /// Prints a document that is neither a table nor a result, such as a man page, as it is.
+    pub(super) fn document(&mut self, text: &str) -> Result<()> {
+        self.write(format_args!("{text}"))
+    }
+
+    /// Prints the whole result as JSON; nothing without `--json`.
     pub(super) fn json(&mut self, value: &impl Serialize) -> Result<()> {
         if self.format == Format::Json {
             let text = serde_json::to_string_pretty(value).context("formatting the result")?;
@@ -80,20 +123,24 @@ impl Output {
         Ok(())
     }
 
-    /// One line of JSON, in either format: an answer of a protocol, not a result.
+    /// Prints one line of JSON in either format: an answer of a protocol, not a result.
     pub(super) fn json_line(&mut self, value: &serde_json::Value) -> Result<()> {
         self.write(format_args!("{value}\n"))
     }
 
-    /// A remark beside the result, on standard error in either format.
-    #[expect(clippy::unused_self, reason = "printing goes through this type")]
+    /// Prints a remark beside the result to standard error, in either format.
     pub(super) fn note(&self, note: impl fmt::Display) {
-        // A closed standard error leaves nobody to tell.
         let note = note.to_string();
-        let _ = writeln!(io::stderr(), "note: {}", plain(&cut(&note, TEXT_CHARS_MAX)));
+        let label = Style::Note.paint("note:", self.color.on_stderr());
+        // If standard error is closed, nobody reads the message.
+        let _ = writeln!(
+            io::stderr(),
+            "{label} {}",
+            plain(&cut(&note, TEXT_CHARS_MAX))
+        );
     }
 
-    /// A line of a log, on standard error in either format.
+    /// Prints a line of a log to standard error, in either format.
     #[expect(clippy::unused_self, reason = "printing goes through this type")]
     pub(super) fn log(&self, line: impl fmt::Display) {
         let line = line.to_string();
@@ -115,20 +162,21 @@ impl Output {
     }
 }
 
-/// One `error:` line with the whole chain of causes.
-pub(super) fn print_error(error: &anyhow::Error) {
+/// Prints one `error:` line with the whole chain of causes.
+pub(super) fn print_error(error: &anyhow::Error, color: ColorWhen) {
     let text = chain(error);
+    let label = Style::Alert.paint("error:", color.on_stderr());
     let _ = writeln!(
         io::stderr(),
-        "error: {}",
+        "{label} {}",
         plain(&cut(&text, TEXT_CHARS_MAX))
     );
 }
 
-/// A text that a terminal shows as it is. Graphs and policies are not ours: a control character in
-/// a name could move the cursor or change the title, one that turns the direction of writing could
-/// hide what follows.
-fn plain(text: &str) -> Cow<'_, str> {
+/// Escapes what acts on a terminal. Graphs and policies are untrusted: a control character in a
+/// name could move the cursor or change the title, and one that changes the direction of writing
+/// could hide what follows.
+pub(super) fn plain(text: &str) -> Cow<'_, str> {
     if !text.contains(acts) {
         return text.into();
     }
@@ -143,8 +191,7 @@ fn plain(text: &str) -> Cow<'_, str> {
     shown.into()
 }
 
-/// JSON that a terminal shows as it is: what the format itself lets stand is written as an escape
-/// of it.
+/// Escapes, as JSON does, the characters that act on a terminal and that JSON leaves as they are.
 fn plain_json(text: &str) -> Cow<'_, str> {
     if !text.contains(acts) {
         return text.into();
@@ -169,7 +216,7 @@ fn acts(c: char) -> bool {
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// A text of so many characters at most, with how much was cut off.
+/// Limits a string to so many characters, and says how much was cut off.
 pub(super) fn cut(text: &str, n_chars_max: usize) -> Cow<'_, str> {
     match text.char_indices().nth(n_chars_max) {
         None => text.into(),
@@ -180,10 +227,7 @@ pub(super) fn cut(text: &str, n_chars_max: usize) -> Cow<'_, str> {
     }
 }
 
-/// Characters of one line of a cell: names of nodes have a hundred, those that somebody made to be
-/// long have millions.
-const CELL_CHARS_MAX: usize = 256;
-/// Characters of a line, a note or an error, and of a cell of several lines.
+/// Characters of a line, a note or an error.
 const TEXT_CHARS_MAX: usize = 16 << 10;
 
 /// The chain of causes in one line. A cause that its effect has quoted already is not repeated.
@@ -199,59 +243,12 @@ pub(super) fn chain(error: &anyhow::Error) -> String {
             text.push_str(cause);
         }
     }
-    // One line, whatever a parser or a guest put into its message.
+    // One line, whatever a parser or a policy put into its message.
     text.lines()
         .map(str::trim)
         .filter(|line| !line.is_empty())
         .collect::<Vec<_>>()
         .join("; ")
-}
-
-/// Whether progress may be drawn.
-pub(super) fn stderr_is_terminal() -> bool {
-    io::stderr().is_terminal()
-}
-
-/// Rows of texts, some of which are not ours: they are cut, as arranging them takes time in the
-/// square of their length, and shown as they are.
-#[derive(Debug)]
-pub(super) struct Table(comfy_table::Table);
-
-impl Table {
-    /// Adds a row; a line break in a cell begins a line of the cell.
-    pub(super) fn add_row<T: fmt::Display>(&mut self, row: impl IntoIterator<Item = T>) {
-        self.0.add_row(row.into_iter().map(|text| cell(&text)));
-    }
-}
-
-fn cell(text: &impl fmt::Display) -> String {
-    let text = text.to_string();
-    let lines: Vec<Cow<'_, str>> = text
-        .split('\n')
-        .map(|line| cut(line, CELL_CHARS_MAX))
-        .collect();
-    plain(&cut(&lines.join("\n"), TEXT_CHARS_MAX)).into_owned()
-}
-
-/// A borderless table with this head.
-pub(super) fn new_table<const N: usize>(head: [&str; N]) -> Table {
-    let mut table = comfy_table::Table::new();
-    table.load_preset(presets::NOTHING);
-    table.set_header(head.map(|text| cell(&text)));
-    // Columns start at the edge and stand two blanks apart.
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
-    }
-    Table(table)
-}
-
-/// Aligns columns of numbers to the right.
-pub(super) fn align_right(table: &mut Table, columns: &[usize]) {
-    for &column in columns {
-        if let Some(column) = table.0.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
 }
 
 #[cfg(test)]
@@ -289,20 +286,14 @@ mod tests {
         );
     }
 
-    /// The table took time in the square of a cell's length: minutes for this one.
     #[test]
-    fn a_cell_of_megabytes_is_cut_at_once() {
-        let name = "x".repeat(20 << 20);
-        let started = std::time::Instant::now();
-        let mut table = new_table(["name", "value"]);
-        table.add_row([name.as_str(), "1\n2\u{9b}"]);
-        let text: Vec<String> = table.0.lines().collect();
-        assert!(started.elapsed() < std::time::Duration::from_secs(20));
-        assert!(
-            text[1].contains("xx.. [20971264 bytes more]  1"),
-            "{text:?}"
+    fn a_style_is_shown_only_where_colour_is_wanted() {
+        assert_eq!(Style::Alert.paint("error:", false), "error:");
+        assert_eq!(
+            Style::Alert.paint("error:", true),
+            "\u{1b}[1;31merror:\u{1b}[0m"
         );
-        assert!(text[2].contains(r"2\u{9b}"), "{text:?}");
+        assert_eq!(Style::Head.paint("", true), "");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Files that a command writes: whole or not at all, and never over what it reads.
+//! Writes the files of a command: whole or not at all, and never over a file that it reads.
 
 use std::fs;
 use std::fs::File;
@@ -17,11 +17,11 @@ use super::args::PlacementArgs;
 use super::args::RunArgs;
 use crate::policy::PolicySource;
 
-/// Names of files that this process, or another one, has open.
+/// Folders and names of files that this process, or another one, has open.
 const OPEN_FILES: [&str; 4] = ["/dev/fd", "/dev/stderr", "/dev/stdout", "/proc"];
 
-/// Writes a file. One that is there stays as it is until the new one is whole; what is no file,
-/// such as `/dev/stdout`, is written to as it is.
+/// Writes a file. An existing file stays as it is until the new one is whole; a path that is not a
+/// file, such as `/dev/stdout`, is written to directly.
 pub(super) fn write(
     path: &Path,
     content: impl FnOnce(&mut BufWriter<&mut File>) -> Result<()>,
@@ -32,28 +32,28 @@ pub(super) fn write(
             content(&mut writer)?;
             Ok(writer.flush()?)
         };
-        // What is open already has a reader, who would not see a file that takes its name.
+        // An open file already has a reader, which would not see a file that takes its name.
         let is_open = OPEN_FILES.iter().any(|folder| path.starts_with(folder));
         if is_open || fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
             return fill(&mut File::create(path)?);
         }
-        // A link stays one.
+        // A link stays a link.
         let target = place_of(path);
-        // One that leads nowhere.
+        // A link to nothing.
         if target.is_symlink() {
             return fill(&mut File::create(&target)?);
         }
         if target.is_file() {
-            // One that must not be written is not replaced either.
+            // A file that must not be written must not be replaced either.
             File::options().write(true).open(&target)?;
         }
         let folder = folder_of(&target);
         let mut temporary = match temporary(folder) {
             Ok(temporary) => temporary,
-            // The file may be one's own in a folder of somebody else.
+            // The file may belong to this user, and its folder to another one.
             Err(_) if target.is_file() => return fill(&mut File::create(&target)?),
             Err(_) if !folder.is_dir() => bail!("there is no folder {}", folder.display()),
-            // The error names the file that would have been made, which nobody asked for.
+            // The error names the temporary file, which means nothing to the user.
             Err(error) => return Err(io::Error::from(error.kind()).into()),
         };
         if let Ok(metadata) = fs::metadata(&target) {
@@ -63,7 +63,7 @@ pub(super) fn write(
         }
         fill(temporary.as_file_mut())?;
         if let Err(error) = temporary.persist(&target) {
-            // Or it is mounted by itself.
+            // The file may be a mount point of its own.
             if !target.is_file() {
                 return Err(error.error.into());
             }
@@ -80,14 +80,14 @@ fn temporary(folder: &Path) -> io::Result<tempfile::NamedTempFile> {
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
-        // As of any file: what the process's mask leaves.
+        // As for any new file: what the process's umask leaves.
         builder.permissions(fs::Permissions::from_mode(0o666));
     }
     builder.tempfile_in(folder)
 }
 
-/// Refuses to write over a file that the same command reads, and two outputs in one place. A
-/// placement that is kept may be written again.
+/// Refuses to write over a file that the same command reads, and to write two outputs to one file.
+/// The placement of `--keep` may be overwritten.
 pub(super) fn check(
     graph: &Path,
     diff: Option<&Path>,
@@ -96,7 +96,7 @@ pub(super) fn check(
 ) -> Result<()> {
     let policy = match PolicySource::parse(&placement.policy) {
         Ok(PolicySource::File(path)) => Some(path),
-        // What there is not is refused where it is read.
+        // A policy that does not exist is refused when it is read.
         Ok(_) | Err(_) => None,
     };
     let read = [
@@ -122,7 +122,7 @@ pub(super) fn check(
             ))
             .into());
         }
-        // Several may go to a terminal, or nowhere.
+        // Several outputs may go to a terminal or to `/dev/null`.
         if !fs::metadata(&place).is_ok_and(|metadata| !metadata.is_file()) {
             known.push((name, place));
         }
@@ -130,7 +130,7 @@ pub(super) fn check(
     Ok(())
 }
 
-/// The one path of a file that may not be there yet.
+/// Returns the canonical path of a file that may not exist yet.
 fn place_of(path: &Path) -> PathBuf {
     // As many links as the system itself follows.
     const LINKS_MAX: usize = 40;

@@ -1,4 +1,4 @@
-//! `placewright place`: where everything would be.
+//! `placewright place`: places a graph and shows the placement, without a run.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,12 +16,11 @@ use super::feeds::default_fetches;
 use super::open::open;
 use super::open::read_saved;
 use super::output::Output;
-use super::output::align_right;
 use super::output::chain;
-use super::output::new_table;
 use super::output_file;
 use super::refusals;
 use super::summary::PlacementView;
+use super::table::Table;
 use super::units::count;
 use super::units::show_bytes;
 use crate::graph::Graph;
@@ -35,25 +34,27 @@ use crate::trace::Recorder;
 
 #[derive(Debug, Args)]
 pub(super) struct PlaceCommand {
-    /// A frozen GraphDef.
+    /// A frozen TensorFlow GraphDef (.pb).
     #[arg(value_hint = ValueHint::FilePath)]
     graph: PathBuf,
     #[command(flatten)]
     placement: PlacementArgs,
-    /// List every node.
-    #[arg(long, help_heading = "Placement")]
+    /// List every node with its device, the requested device, and the policy's reason.
+    #[arg(long, help_heading = "Output")]
     nodes: bool,
-    /// List every transfer of a run of the whole graph, whatever is fetched, with the key under
-    /// which the one device sends and the other receives. Constants and feeds are not among
-    /// them: they are on every device that reads them before the run.
-    #[arg(long, help_heading = "Placement")]
+    /// List every transfer of a run of the whole graph with its rendezvous key.
+    ///
+    /// Traces and errors use the same keys. Constants and feeds are not transfers: they are on
+    /// every device that reads them before the run. --fetch has no effect on the list.
+    #[arg(long, help_heading = "Output")]
     transfers: bool,
-    /// Place nothing; list every node that no device here can execute, and why. Exit status 1 if
-    /// there are any.
-    #[arg(long, help_heading = "Placement", conflicts_with_all = ["nodes", "transfers", "diff", "placement", "save_placement"])]
+    /// Place nothing; list every node that no device of this machine can execute, and why.
+    ///
+    /// The exit status is 1 if there are any.
+    #[arg(long, help_heading = "Output", conflicts_with_all = ["nodes", "transfers", "diff", "placement", "save_placement"])]
     check_ops: bool,
-    /// List the nodes that a saved placement has elsewhere.
-    #[arg(long, value_name = "F.json", value_hint = ValueHint::FilePath, help_heading = "Placement")]
+    /// List the nodes that this saved placement has on another device.
+    #[arg(long, value_name = "F.json", value_hint = ValueHint::FilePath, help_heading = "Output")]
     diff: Option<PathBuf>,
     /// The flags of `run`, so that one command line serves both.
     #[command(flatten)]
@@ -65,8 +66,8 @@ pub(super) struct PlaceCommand {
 struct Report {
     placement: PlacementView,
     links: Vec<LinkRow>,
-    /// What runs hold; `null` where a run of the whole graph fails, which `no_memory_plan` tells
-    /// the reason of.
+    /// Memory that runs hold; `null` if a run of the whole graph fails, for the reason in
+    /// `no_memory_plan`.
     memory: Option<MemoryView>,
     #[serde(skip_serializing_if = "Option::is_none")]
     no_memory_plan: Option<String>,
@@ -78,22 +79,21 @@ struct Report {
     diff: Option<PlacementDiff>,
 }
 
-/// What moves from one device to another, or between the memories of one, in a run of the whole
-/// graph.
+/// Transfers of a run of the whole graph between two devices, or two memories of one device.
 #[derive(Debug, Serialize)]
 struct LinkRow {
     source: String,
     destination: String,
     n_transfers: usize,
-    /// As far as sizes are known.
+    /// Sum of the known sizes.
     transfer_bytes: u64,
 }
 
-/// What runs of the whole graph hold.
+/// Memory that runs of the whole graph hold.
 #[derive(Debug, Serialize)]
 struct MemoryView {
     memories: Vec<MemoryRow>,
-    /// Tensors whose shape is not known before they are computed; they come on top.
+    /// Tensors whose shape is unknown before they are computed; they need memory in addition.
     n_unplanned: usize,
 }
 
@@ -107,7 +107,7 @@ struct MemoryRow {
     run_bytes: u64,
     fetched_bytes: u64,
     peak_bytes: u64,
-    /// What the device may hold; `null` for host memory.
+    /// Memory that placements may use on the device; `null` for host memory.
     capacity_bytes: Option<u64>,
 }
 
@@ -116,24 +116,24 @@ struct NodeRow {
     name: String,
     op: String,
     device: String,
-    /// As the graph has it.
+    /// The device that the graph requests for it.
     requested: String,
-    /// Why, if the policy said so.
+    /// The policy's reasons, if it gave any.
     reasons: Vec<String>,
 }
 
-/// What moves once in a run.
+/// A transfer that happens once in a run.
 #[derive(Debug, Serialize)]
 struct TransferRow {
     /// `SOURCE;INCARNATION;DESTINATION;EDGE;FRAME:ITERATION`.
     key: String,
     source: String,
     destination: String,
-    /// `NODE:SLOT`, or `^NODE` where only control is carried.
+    /// `NODE:SLOT`, or `^NODE` for a control dependency.
     carries: String,
-    /// The first of the nodes that it is for.
+    /// The first of the nodes that read it.
     first_consumer: String,
-    /// `null` where the shape is not known before the run.
+    /// `null` if the shape is unknown before the run.
     bytes: Option<u64>,
 }
 
@@ -146,7 +146,7 @@ pub(super) fn run(
     let diff = command.diff.as_deref();
     output_file::check(&command.graph, diff, &command.placement, &command.run)?;
     if command.run.only_matters_when_running() {
-        output.note("nothing is run, so the flags for feeds, fetches, checks and repetitions have no effect");
+        output.note("`place` executes nothing: flags for feeds, fetches, checks and repetitions have no effect");
     }
     let recorder = if command.run.trace.is_some() {
         Recorder::on()
@@ -210,7 +210,7 @@ pub(super) fn run(
     })
 }
 
-/// The transfers of a run of the whole graph, summed by pair of devices.
+/// Returns the transfers of a run of the whole graph, summed by pair of devices.
 fn links(placement: &Placement) -> Vec<LinkRow> {
     let mut sums: BTreeMap<(u32, u32), (usize, u64)> = BTreeMap::new();
     for transfer in placement.run_transfers() {
@@ -232,8 +232,8 @@ fn links(placement: &Placement) -> Vec<LinkRow> {
         .collect()
 }
 
-/// A run of the whole graph: fed all placeholders, it fetches all that nobody reads, and runs what
-/// gives nothing.
+/// A run of the whole graph: it feeds all placeholders, fetches all outputs that no node reads, and
+/// runs the nodes without outputs.
 #[derive(Debug)]
 struct WholeRun<'a> {
     feeds: Vec<&'a str>,
@@ -247,13 +247,13 @@ impl<'a> WholeRun<'a> {
             let nodes = graph.nodes().filter(|&node| is_meant(node));
             nodes.map(|node| graph.node_name(node)).collect()
         };
-        let gives_nothing = |node: NodeId| {
+        let has_no_output = |node: NodeId| {
             graph.successors().row(node.index()).is_empty() && graph.output_range(node).is_empty()
         };
         Self {
             feeds: names(&|node| graph.is_placeholder(node)),
             fetches: default_fetches(graph),
-            targets: names(&gives_nothing),
+            targets: names(&has_no_output),
         }
     }
 
@@ -284,13 +284,13 @@ fn transfers(session: &Session) -> Result<Vec<TransferRow>> {
     rows.collect()
 }
 
-/// What runs of the whole graph hold.
+/// Returns the memory that runs of the whole graph hold.
 fn memory(session: &Session) -> Result<MemoryView> {
     let run = WholeRun::new(session.graph());
     let plan = session.memory_plan(&run.feeds, &run.fetches(), &run.targets)?;
     let rows = plan.memories.iter().map(|memory| {
         let device = session.devices().get(memory.device);
-        let device = device.context("the plan names a device that is gone")?;
+        let device = device.context("the memory plan names a device that does not exist")?;
         Ok(MemoryRow {
             device: device.attributes().name.clone(),
             on_host: memory.on_host,
@@ -338,8 +338,7 @@ impl Report {
         self.placement.show(output)?;
         if !self.links.is_empty() {
             output.line("")?;
-            let mut table = new_table(["from", "to", "transfers", "size"]);
-            align_right(&mut table, &[2, 3]);
+            let mut table = Table::new(["from", "to", "transfers", "size"]).with_numbers(&[2, 3]);
             for link in &self.links {
                 table.add_row([
                     link.source.clone(),
@@ -356,7 +355,7 @@ impl Report {
         }
         if let Some(nodes) = &self.nodes {
             output.line("")?;
-            let mut table = new_table(["node", "op", "device", "requested", "why"]);
+            let mut table = Table::new(["node", "op", "device", "requested", "why"]);
             for node in nodes {
                 table.add_row([
                     node.name.clone(),
@@ -370,8 +369,7 @@ impl Report {
         }
         if let Some(transfers) = &self.transfers {
             output.line("")?;
-            let mut table = new_table(["transfer", "carries", "for", "size"]);
-            align_right(&mut table, &[3]);
+            let mut table = Table::new(["transfer", "carries", "for", "size"]).with_numbers(&[3]);
             for transfer in transfers {
                 table.add_row([
                     transfer.key.clone(),
@@ -392,15 +390,15 @@ impl Report {
 
 impl MemoryView {
     fn show(&self, output: &mut Output) -> Result<()> {
-        let mut table = new_table([
+        let mut table = Table::new([
             "memory",
             "constants",
-            "packed",
+            "prepacked",
             "one run",
-            "together",
+            "total",
             "capacity",
-        ]);
-        align_right(&mut table, &[1, 2, 3, 4, 5]);
+        ])
+        .with_numbers(&[1, 2, 3, 4, 5]);
         for row in &self.memories {
             let of_host = if row.on_host { " (host)" } else { "" };
             table.add_row([
@@ -415,7 +413,7 @@ impl MemoryView {
         output.table(&table)?;
         if self.n_unplanned > 0 {
             output.line(format_args!(
-                "{} come on top, whose shapes depend on what is fed",
+                "not included: {} whose shapes depend on the feeds",
                 count(self.n_unplanned, "tensor")
             ))?;
         }
@@ -425,7 +423,7 @@ impl MemoryView {
 
 fn show_diff(diff: &PlacementDiff, output: &mut Output) -> Result<()> {
     output.line(format_args!(
-        "{} placed differently, {} gone, {} new",
+        "{} on another device, {} gone, {} new",
         count(diff.moved.len(), "node"),
         diff.only_before.len(),
         diff.only_after.len()
@@ -433,16 +431,16 @@ fn show_diff(diff: &PlacementDiff, output: &mut Output) -> Result<()> {
     if diff.moved.is_empty() && diff.only_before.is_empty() && diff.only_after.is_empty() {
         return Ok(());
     }
-    let mut table = new_table(["node", "before", "now"]);
+    let mut table = Table::new(["node", "before", "now"]);
     let absent = || "-".to_owned();
     for (node, before, now) in &diff.moved {
         table.add_row([node.clone(), before.clone(), now.clone()]);
     }
     for node in &diff.only_before {
-        table.add_row([node.clone(), "there".to_owned(), absent()]);
+        table.add_row([node.clone(), "present".to_owned(), absent()]);
     }
     for node in &diff.only_after {
-        table.add_row([node.clone(), absent(), "there".to_owned()]);
+        table.add_row([node.clone(), absent(), "present".to_owned()]);
     }
     output.table(&table)
 }

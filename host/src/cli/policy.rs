@@ -1,4 +1,4 @@
-//! `placewright policy`: the policies that come with the program, and what one in a file is.
+//! `placewright policy`: lists the shipped policies, and inspects policy files.
 
 use std::path::PathBuf;
 
@@ -10,10 +10,9 @@ use serde::Serialize;
 use super::Outcome;
 use super::cache;
 use super::output::Output;
-use super::output::align_right;
-use super::output::new_table;
 use super::progress::Progress;
 use super::sandbox::SandboxArgs;
+use super::table::Table;
 use super::units::show_bytes;
 use crate::policy::CONTRACT_VERSION;
 use crate::policy::PolicyEngine;
@@ -23,15 +22,17 @@ use crate::policy::PolicySource;
 use crate::policy::ShippedPolicy;
 use crate::policy::inspect;
 
-/// Imports, and exports, that are shown to people; a core module may export each of its functions.
+/// Number of imports, and of exports, that are shown to people: a core module may export each of
+/// its functions.
 const NAMES_SHOWN_MAX: usize = 50;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum PolicyCommand {
     /// List the shipped policies and their settings.
     List,
-    /// Look into a .wasm file: imports, exports, contract, size, and whether it can be used. Status
-    /// 1 if it cannot.
+    /// Inspect a .wasm file: imports, exports, contract, size, and whether it can be used.
+    ///
+    /// The exit status is 1 if it cannot be used.
     Check {
         /// A core module or a component.
         #[arg(value_hint = ValueHint::FilePath)]
@@ -41,13 +42,13 @@ pub(super) enum PolicyCommand {
     },
 }
 
-/// One policy, as `--json` prints it.
+/// A policy as `--json` prints it.
 #[derive(Debug, Serialize)]
 struct Report {
     name: String,
     form: String,
     size_bytes: usize,
-    /// Version of the contract that it names; `null` if it names none.
+    /// Version of the contract that the file names; `null` if it names none.
     contract: Option<String>,
     host_contract: String,
     sdk: Option<String>,
@@ -108,8 +109,8 @@ impl Report {
         }
     }
 
-    /// Whether it can be used, and what for.
-    fn verdict(&self) -> String {
+    /// Whether it can be used, and for what.
+    fn usability(&self) -> String {
         match &self.error {
             Some(error) => format!("not usable: {error}"),
             None if self.is_whole_graph => "usable".to_owned(),
@@ -118,7 +119,7 @@ impl Report {
         }
     }
 
-    /// When it can be asked.
+    /// The kinds of placement that it offers.
     fn kinds(&self) -> String {
         let mut kinds = Vec::new();
         if self.is_whole_graph {
@@ -133,11 +134,11 @@ impl Report {
 
 /// Runs the command.
 pub(super) fn run(command: &PolicyCommand, output: &mut Output) -> Result<Outcome> {
-    // Looking needs no cache; where there is one, it saves the compilation.
+    // Inspecting needs no cache; if there is one, it saves the compilation.
     let cache = cache::open().ok().flatten();
     match command {
         PolicyCommand::List => {
-            // They are ours: nothing of them needs to be ended.
+            // Shipped policies are trusted: compiling them needs no deadline.
             let engine = PolicyEngine::with_cache(PolicyLimits::default(), cache)?;
             list(&engine, output)
         }
@@ -168,8 +169,8 @@ fn list(engine: &PolicyEngine, output: &mut Output) -> Result<Outcome> {
         reports.push(Report::new(policy.name(), inspection));
     }
     drop(progress);
-    let mut table = new_table(["policy", "version", "places", "size", "what it does"]);
-    align_right(&mut table, &[3]);
+    let mut table =
+        Table::new(["policy", "version", "places", "size", "what it does"]).with_numbers(&[3]);
     for report in &reports {
         table.add_row([
             report.name.clone(),
@@ -188,7 +189,7 @@ fn list(engine: &PolicyEngine, output: &mut Output) -> Result<Outcome> {
 }
 
 fn show(report: &Report, output: &mut Output) -> Result<()> {
-    let mut table = new_table(["policy", &report.name]);
+    let mut table = Table::new(["policy", &report.name]);
     let list = |names: &[String]| match names.split_at_checked(NAMES_SHOWN_MAX) {
         _ if names.is_empty() => "none".to_owned(),
         Some((shown, rest)) if !rest.is_empty() => {
@@ -210,7 +211,7 @@ fn show(report: &Report, output: &mut Output) -> Result<()> {
         (
             "contract",
             format!(
-                "{}; this host speaks {}",
+                "{}; this host implements {}",
                 report.contract.clone().unwrap_or_else(none),
                 report.host_contract
             ),
@@ -219,7 +220,7 @@ fn show(report: &Report, output: &mut Output) -> Result<()> {
         ("places", report.kinds()),
         ("imports", list(&report.imports)),
         ("exports", list(&report.exports)),
-        ("verdict", report.verdict()),
+        ("usable", report.usability()),
     ] {
         table.add_row([key.to_owned(), value]);
     }
@@ -233,7 +234,7 @@ fn show_settings(report: &Report, output: &mut Output) -> Result<()> {
     }
     output.line("")?;
     let head = format!("setting of {}", report.name);
-    let mut table = new_table([head.as_str(), "kind", "default", "what it does"]);
+    let mut table = Table::new([head.as_str(), "kind", "default", "what it does"]);
     for setting in &report.settings {
         table.add_row([
             &setting.key,
@@ -250,19 +251,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_policy_that_places_online_only_is_not_said_to_run() {
+    fn a_policy_that_places_online_only_is_for_the_library() {
         let shipped = ShippedPolicy::find("round-robin").expect("shipped");
         let engine = PolicyEngine::new(PolicyLimits::default()).expect("an engine");
         let inspection = inspect(&engine, "mine", shipped.wasm()).expect("WebAssembly");
         let mut report = Report::new("mine", inspection);
-        assert_eq!(report.verdict(), "usable");
+        assert_eq!(report.usability(), "usable");
         report.is_whole_graph = false;
         assert!(
-            report.verdict().contains("library only"),
+            report.usability().contains("library only"),
             "{}",
-            report.verdict()
+            report.usability()
         );
         report.error = Some("too old".to_owned());
-        assert_eq!(report.verdict(), "not usable: too old");
+        assert_eq!(report.usability(), "not usable: too old");
     }
 }

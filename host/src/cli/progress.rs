@@ -1,5 +1,5 @@
-//! A bar on standard error for work that takes longer than a second. Nothing is drawn when standard
-//! error is no terminal, and nothing for quick work.
+//! A progress bar on standard error for work that takes longer than a second. Nothing is drawn if
+//! standard error is not a terminal.
 
 use std::borrow::Cow;
 use std::sync::mpsc;
@@ -11,9 +11,9 @@ use indicatif::ProgressBar;
 use indicatif::ProgressDrawTarget;
 use indicatif::ProgressStyle;
 
-use super::output::stderr_is_terminal;
+use super::terminal::stderr_is_terminal;
 
-/// Work in progress; dropping it removes the bar.
+/// A progress bar; dropping it removes the bar.
 #[derive(Debug)]
 pub(super) struct Progress {
     bar: ProgressBar,
@@ -23,25 +23,25 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Work of unknown length.
+    /// Starts a bar for work of unknown length.
     pub(super) fn spinner(message: impl Into<Cow<'static, str>>) -> Self {
         let style = ProgressStyle::with_template("{spinner} {msg} [{elapsed}]");
         Self::start(ProgressBar::hidden(), style.ok(), message)
     }
 
-    /// Work of `n_steps` steps; [`Self::advance`] after each.
+    /// Starts a bar for work of `n_steps` steps; call [`Self::advance`] after each.
     pub(super) fn steps(n_steps: u64, message: impl Into<Cow<'static, str>>) -> Self {
         let style = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} [{elapsed}]");
         let bar = ProgressBar::with_draw_target(Some(n_steps), ProgressDrawTarget::hidden());
         Self::start(bar, style.ok(), message)
     }
 
-    /// One step is done.
+    /// Counts a finished step.
     pub(super) fn advance(&self) {
         self.bar.inc(1);
     }
 
-    /// Another step begins.
+    /// Shows another message.
     pub(super) fn set_message(&self, message: impl Into<Cow<'static, str>>) {
         self.bar.set_message(message);
     }

@@ -5,7 +5,7 @@
 pub(super) struct SplitMix(u64);
 
 impl SplitMix {
-    /// A sequence of its own for each seed and name (FNV-1a of the name).
+    /// Starts a sequence of its own for each seed and name (FNV-1a of the name).
     pub(super) fn new(seed: u64, name: &str) -> Self {
         let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -13,7 +13,7 @@ impl SplitMix {
         Self(seed ^ hash)
     }
 
-    /// 64 random bits.
+    /// Returns 64 random bits.
     pub(super) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -22,8 +22,8 @@ impl SplitMix {
         z ^ (z >> 31)
     }
 
-    /// Uniform in [-1, 1), a multiple of 2^-23.
-    #[expect(clippy::cast_precision_loss, reason = "24 bits fit a float exactly")]
+    /// Returns a value uniform in [-1, 1), a multiple of 2^-23.
+    #[expect(clippy::cast_precision_loss, reason = "24 bits fit an f32 exactly")]
     pub(super) fn unit(&mut self) -> f32 {
         (self.next() >> 40) as f32 * (-23f32).exp2() - 1.0
     }

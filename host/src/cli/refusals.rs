@@ -1,4 +1,4 @@
-//! What `placewright place` says of a graph that cannot be placed, or not be executed.
+//! What `placewright place` prints about a graph that cannot be placed, or cannot be executed.
 
 use std::path::Path;
 
@@ -8,10 +8,10 @@ use serde::Serialize;
 use super::Outcome;
 use super::args::PlacementArgs;
 use super::open::builder;
-use super::open::in_words;
+use super::open::with_context;
 use super::output::Output;
 use super::output::chain;
-use super::output::new_table;
+use super::table::Table;
 use super::units::count;
 use crate::candidates::Conflict;
 use crate::candidates::Suggestion;
@@ -56,11 +56,8 @@ pub(super) fn show(
         conflicts: &conflicts,
     })?;
     output.line(format_args!(
-        "{} from being placed:",
-        match conflicts.len() {
-            1 => "a conflict keeps the graph".to_owned(),
-            n => format!("{n} conflicts keep the graph"),
-        }
+        "the graph cannot be placed: {}",
+        count(conflicts.len(), "conflict")
     ))?;
     for conflict in conflicts.iter().take(MAX_SHOWN) {
         output.line("")?;
@@ -91,7 +88,7 @@ pub(super) fn check_ops(
 ) -> Result<Outcome> {
     let unsupported = builder(graph, args, registry)?
         .unsupported_nodes()
-        .map_err(|err| in_words(err, graph, args))?;
+        .map_err(|err| with_context(err, graph, args))?;
     output.json(&OpsReport {
         unsupported: &unsupported,
     })?;
@@ -103,7 +100,7 @@ pub(super) fn check_ops(
         "{} cannot be executed here",
         count(unsupported.len(), "node")
     ))?;
-    let mut table = new_table(["node", "op", "in function", "why"]);
+    let mut table = Table::new(["node", "op", "in function", "why"]);
     for node in &unsupported {
         table.add_row([
             node.node.as_str(),

@@ -1,4 +1,4 @@
-//! `placewright run`: places a graph and executes it, checks the results, tells the times.
+//! `placewright run`: places a graph, executes it, checks the results and prints the times.
 
 use std::path::PathBuf;
 
@@ -24,10 +24,10 @@ use super::npz::NpzReader;
 use super::open::Opened;
 use super::open::open;
 use super::output::Output;
-use super::output::new_table;
 use super::output_file;
 use super::progress::Progress;
 use super::summary::PlacementView;
+use super::table::Table;
 use super::timing::Timing;
 use super::timing::nanoseconds;
 use super::timing::timed;
@@ -41,12 +41,12 @@ use crate::session::find_tensor;
 use crate::tensor::Tensor;
 use crate::trace::Recorder;
 
-/// Values of each output that are shown.
+/// Number of values that are shown of each output.
 const N_VALUES_SHOWN: usize = 6;
 
 #[derive(Debug, Args)]
 pub(super) struct RunCommand {
-    /// A frozen GraphDef.
+    /// A frozen TensorFlow GraphDef (.pb).
     #[arg(value_hint = ValueHint::FilePath)]
     graph: PathBuf,
     #[command(flatten)]
@@ -60,7 +60,7 @@ pub(super) struct RunCommand {
 struct Report {
     placement: PlacementView,
     stages: Vec<Stage>,
-    /// Placeholders that got random values, by the tensor.
+    /// Placeholders that got random values, as tensor names.
     random_feeds: Vec<String>,
     seed: u64,
     outputs: Vec<OutputRow>,
@@ -83,7 +83,7 @@ struct OutputRow {
     first_values: Vec<serde_json::Value>,
 }
 
-/// What is fed, fetched and expected.
+/// Feeds, fetches and expected results of the runs.
 struct Work {
     feeds: Feeds,
     /// Names of the fed tensors whose values are random.
@@ -121,8 +121,8 @@ pub(super) fn run(
         Some(path) => opened.write_trace(path),
         None => Ok(()),
     };
-    // A run that failed is what a trace is read for; and its error says more than that of the
-    // trace.
+    // The trace is written even if the run failed: that is when it is read. The error of the run
+    // is reported before one of the trace, as it says more.
     let executed = executed?;
     let work = work?;
     let (tensors, timing) = executed.context("nothing was executed")?;
@@ -217,9 +217,9 @@ impl Work {
             fetches = default_fetches(graph);
         }
         if fetches.is_empty() {
-            bail!("the graph has no output that nobody reads; name what to compute with --fetch");
+            bail!("every output of the graph is read by a node; name what to compute with --fetch");
         }
-        // Values of our own would only make the check fail: what it does not feed, the run says.
+        // Random values would only make the check fail; the run reports what is not fed.
         let mut random = Vec::new();
         if expected.is_none() {
             let made = random_feeds(graph, &fetches, &feeds, seed)?;
@@ -247,7 +247,7 @@ impl Work {
     }
 }
 
-/// The fetches of the last run, and the times.
+/// Returns the fetches of the last run, and the times.
 fn execute(opened: &Opened, work: &Work, args: &RunArgs) -> Result<(Vec<Tensor>, Timing)> {
     let feeds: Vec<(&str, Tensor)> = work
         .feeds
@@ -286,7 +286,7 @@ impl Report {
     fn show(&self, output: &mut Output) -> Result<()> {
         self.placement.show(output)?;
         output.line("")?;
-        let mut table = new_table(["output", "type", "shape", "first values"]);
+        let mut table = Table::new(["output", "type", "shape", "first values"]);
         for row in &self.outputs {
             let mut values: Vec<String> = row
                 .first_values

@@ -12,44 +12,49 @@ use crate::policy::PolicyError;
 use crate::policy::PolicyLimits;
 use crate::store::CacheFolder;
 
-/// Set by the `main` of a program that compiles policies when it is started to. A fact of the
-/// process, as its arguments are.
+/// Set by the `main` of a program that compiles policies in a second process of itself. A property
+/// of the process, like its arguments.
 static COMPILER: OnceLock<CompilerProcess> = OnceLock::new();
 
-/// First call of such a `main`.
+/// The first call of such a `main`.
 pub(super) fn compile_if_asked() {
     // A second call finds the same program.
     let _ = COMPILER.set(CompilerProcess::of_this_program());
 }
 
-/// What a policy may stand for, and what compiling it may take.
+/// Limits of a policy, and of compiling it.
 #[derive(Debug, Clone, Default, Args)]
-#[command(next_help_heading = "Policy")]
 pub(super) struct SandboxArgs {
-    /// Another limit of policies, such as effort=200000000; errors name the one that was met.
-    /// Repeatable.
-    #[arg(long, value_name = "LIMIT=N", value_parser = parse_limit)]
+    /// Another limit of the sandbox, such as effort=200000000. Repeatable.
+    ///
+    /// Errors name the limit that was reached. Limits: component-handles, effort,
+    /// explanation-bytes, function-effort, functions, hostcall-bytes, instances, items,
+    /// log-message-bytes, log-messages, lowered-functions, memories, memory-bytes, metrics,
+    /// nested-types, nesting, parts, settings, stack-bytes, table-elements, tables, wasm-bytes.
+    #[arg(long, value_name = "LIMIT=N", value_parser = parse_limit, help_heading = "Policy")]
     pub(super) policy_limit: Vec<(&'static str, usize)>,
-    /// Wall-clock time of compiling the policy, in ms.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    /// Longest time of compiling the policy, in ms of wall-clock time [default: 60000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Policy")]
     pub(super) policy_compile_deadline_ms: Option<u64>,
-    /// Wall-clock time of what the policy does before it places: it describes itself and takes its
-    /// settings. In ms, each.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    /// Longest time of each call before placement, in ms of wall-clock time [default: 1000]
+    ///
+    /// The policy describes itself, lists its settings, and is configured.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Policy")]
     pub(super) policy_configure_deadline_ms: Option<u64>,
-    /// Memory of compiling the policy, such as 4GiB.
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    /// Memory of the process that compiles the policy, such as 4GiB [default: 2GiB]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, help_heading = "Policy")]
     pub(super) policy_compile_memory: Option<u64>,
-    /// Compile the policy in this process, without a deadline and a limit of memory.
+    /// Compile the policy in this process, without a deadline and without a memory limit.
     #[arg(
         long,
+        help_heading = "Policy",
         conflicts_with_all = ["policy_compile_deadline_ms", "policy_compile_memory"]
     )]
     pub(super) policy_compile_in_process: bool,
 }
 
 impl SandboxArgs {
-    /// An engine with these limits on top of others.
+    /// Makes an engine with these limits, and `limits` for the rest.
     pub(super) fn engine(
         &self,
         mut limits: PolicyLimits,
@@ -134,7 +139,7 @@ fn limit_mut<'a>(limits: &'a mut PolicyLimits, name: &str) -> Option<&'a mut usi
 }
 
 fn parse_limit(text: &str) -> Result<(&'static str, usize), String> {
-    let expected = || format!("`{text}` is no limit; expected LIMIT=N such as effort=200000000");
+    let expected = || format!("`{text}` is not a limit; expected LIMIT=N such as effort=200000000");
     let (name, value) = text.split_once('=').ok_or_else(expected)?;
     let value = value.replace('_', "").parse().map_err(|_| expected())?;
     let known = LIMITS
@@ -143,7 +148,7 @@ fn parse_limit(text: &str) -> Result<(&'static str, usize), String> {
     match known {
         Some(name) => Ok((name, value)),
         None => Err(format!(
-            "there is no limit `{name}`; there are {}",
+            "there is no limit `{name}`; limits are {}",
             LIMITS.join(", ")
         )),
     }
@@ -175,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_limit_is_refused() {
+    fn unknown_and_malformed_limits_are_refused() {
         assert!(parse_limit("speed=3").is_err_and(|error| error.contains("function-effort")));
         for text in ["effort", "effort=", "effort=-1", "effort=nan"] {
             assert!(

@@ -1,4 +1,4 @@
-//! What is shown of a placement: who made it, what is where, what moves.
+//! What the program shows of a placement: the policy that made it, the devices, the transfers.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,7 @@ use anyhow::Result;
 use serde::Serialize;
 
 use super::output::Output;
-use super::output::align_right;
-use super::output::new_table;
+use super::table::Table;
 use super::timing::nanoseconds;
 use super::units::count;
 use super::units::show_bytes;
@@ -20,20 +19,20 @@ use crate::policy::LoadReport;
 use crate::policy::PolicyReport;
 use crate::session::SessionReport;
 
-/// A placement, as `--json` prints it.
+/// A placement as `--json` prints it.
 #[derive(Debug, Serialize)]
 pub(super) struct PlacementView {
     graph: String,
     n_nodes: usize,
     n_edges: usize,
-    /// `null` where a saved placement was used.
+    /// `null` if a saved placement was used.
     policy: Option<PolicyView>,
-    /// What became of the placement that was to be kept.
+    /// What became of the placement of `--keep`.
     #[serde(skip_serializing_if = "Option::is_none")]
     kept: Option<KeptView>,
-    /// What the cost model expects of one run.
+    /// Makespan of one run by the cost model.
     expected_ns: f64,
-    /// Whether all rates behind it were measured.
+    /// Whether all rates of the cost model were measured.
     is_calibrated: bool,
     /// Most bytes that each device is expected to hold at once.
     expected_peak_bytes: Vec<u64>,
@@ -54,21 +53,21 @@ struct MovedView {
     from: String,
     to: String,
     reason: String,
-    /// Whether it keeps state, which stays behind.
+    /// Whether the node has state, which does not move with it.
     is_stateful: bool,
 }
 
 #[derive(Debug, Serialize)]
 struct PolicyView {
-    asked: String,
+    requested: String,
     answered_by: String,
-    /// Whether nobody was asked, as the answer was in the cache of placements.
+    /// Whether the answer came from the cache of placements, and no policy was called.
     is_cached: bool,
     /// Why that cache could not be used.
     cache_problem: Option<String>,
     is_fallback: bool,
     failed: Vec<FailureView>,
-    /// What ended the call after a plan had been offered.
+    /// The limit that ended the call after a plan had been offered.
     cut_off: Option<String>,
     n_offers: u64,
     elapsed_ns: u64,
@@ -93,7 +92,7 @@ struct FailureView {
     error: String,
     /// The first policy that failed for the same cause.
     same_cause_as: Option<String>,
-    /// `load` or `place`, and how long it took until it failed.
+    /// `load` or `place`, and the time until it failed.
     call: &'static str,
     elapsed_ns: u64,
 }
@@ -108,8 +107,8 @@ struct LoadView {
 }
 
 impl PlacementView {
-    /// Of a placement, with who made it.
-    pub(super) fn new(placement: &Placement, asked: &str, report: &SessionReport) -> Self {
+    /// The view of a placement. `requested`: the policy that the user named.
+    pub(super) fn new(placement: &Placement, requested: &str, report: &SessionReport) -> Self {
         let (policy, replacement) = (report.policy(), report.replacement.as_ref());
         let graph = placement.graph();
         let mut evaluator = Evaluator::new(placement.candidates());
@@ -126,13 +125,13 @@ impl PlacementView {
                 .iter()
                 .all(|(id, _)| devices.profile(id).is_calibrated),
             expected_peak_bytes: evaluator.peak_bytes_per_device(),
-            policy: policy.map(|report| PolicyView::new(placement, asked, report)),
+            policy: policy.map(|report| PolicyView::new(placement, requested, report)),
             kept: replacement.map(|replacement| KeptView::new(placement, replacement)),
             summary: placement.summary(),
         }
     }
 
-    /// For people.
+    /// Prints it for people.
     pub(super) fn show(&self, output: &mut Output) -> Result<()> {
         let used = self
             .summary
@@ -148,13 +147,13 @@ impl PlacementView {
         ))?;
         match &self.policy {
             Some(policy) => policy.show(output)?,
-            None => output.line("placed as saved, no policy was asked")?,
+            None => output.line("placed as saved; no policy was asked")?,
         }
         if let Some(kept) = &self.kept {
             kept.show(output)?;
         }
-        let mut table = new_table(["device", "nodes", "parameters", "peak memory", "work"]);
-        align_right(&mut table, &[1, 2, 3, 4]);
+        let mut table = Table::new(["device", "nodes", "parameters", "peak memory", "work"])
+            .with_numbers(&[1, 2, 3, 4]);
         for (device, &peak) in self.summary.devices.iter().zip(&self.expected_peak_bytes) {
             table.add_row([
                 device.name.clone(),
@@ -202,7 +201,7 @@ impl KeptView {
         }
     }
 
-    /// How many moved, by reason.
+    /// Prints how many nodes moved, by reason.
     fn show(&self, output: &mut Output) -> Result<()> {
         let mut n_by_reason: BTreeMap<&str, usize> = BTreeMap::new();
         for moved in &self.moved {
@@ -219,7 +218,7 @@ impl KeptView {
         let n_stateful = self.moved.iter().filter(|moved| moved.is_stateful).count();
         if n_stateful > 0 {
             output.note(format_args!(
-                "the state of {} stayed behind",
+                "the state of {} is left behind",
                 count(n_stateful, "node")
             ));
         }
@@ -228,16 +227,16 @@ impl KeptView {
 }
 
 impl PolicyView {
-    fn new(placement: &Placement, asked: &str, report: &PolicyReport) -> Self {
+    fn new(placement: &Placement, requested: &str, report: &PolicyReport) -> Self {
         let answer = &report.answer;
-        // After a fallback it is the failed policy that was loaded.
+        // After a fallback, the loaded policy is the one that failed.
         let load = report.load.as_ref().filter(|_| !report.is_fallback());
         let messages = || {
             let at_start = load.map(|load| &load.messages);
             at_start.into_iter().chain([&answer.messages])
         };
         Self {
-            asked: asked.to_owned(),
+            requested: requested.to_owned(),
             answered_by: report.answered_by.to_string(),
             is_cached: report.is_cached,
             cache_problem: report.cache_problem.clone(),
@@ -274,25 +273,30 @@ impl PolicyView {
 
     fn show(&self, output: &mut Output) -> Result<()> {
         for failed in &self.failed {
-            output.line(format_args!(
-                "FAILED {}: {} (after {})",
-                failed.policy,
-                match &failed.same_cause_as {
-                    Some(first) => format!("same cause as {first}"),
-                    None => failed.error.clone(),
-                },
-                show_ns_u64(failed.elapsed_ns)
-            ))?;
+            let FailureView { policy, .. } = failed;
+            let elapsed = show_ns_u64(failed.elapsed_ns);
+            let reason = match &failed.same_cause_as {
+                Some(first) => format!("same cause as {first}"),
+                None => failed.error.clone(),
+            };
+            output.alert(
+                "FAILED",
+                format_args!(" {policy}: {reason} (after {elapsed})"),
+            )?;
         }
         let how = match (self.is_fallback, self.is_cached) {
             (true, _) => "placed instead",
-            (false, true) => "answered by cache: placed before",
+            (false, true) => "placed earlier",
             (false, false) => "placed",
         };
         let mut line = format!(
             "{how} by policy {}{} {}",
             self.answered_by,
-            if self.is_cached { ", found in" } else { " in" },
+            if self.is_cached {
+                ", found in the cache in"
+            } else {
+                " in"
+            },
             show_ns_u64(self.elapsed_ns)
         );
         if let Some(load) = &self.load {
@@ -319,10 +323,14 @@ impl PolicyView {
             .as_ref()
             .and_then(|load| load.cache_problem.as_ref())
         {
-            output.note(format_args!("the compiled policy was not kept: {problem}"));
+            output.note(format_args!(
+                "the compiled policy was not cached: {problem}"
+            ));
         }
         if let Some(problem) = &self.cache_problem {
-            output.note(format_args!("the cache of placements: {problem}"));
+            output.note(format_args!(
+                "the cache of placements was not used: {problem}"
+            ));
         }
         for message in &self.messages {
             output.line(format_args!("  {message}"))?;

@@ -8,9 +8,9 @@ use serde::Serialize;
 /// Times of runs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Timing {
-    /// The first run, with everything that only the first one does.
+    /// The first run, including what only the first run does.
     pub(super) first_ns: u64,
-    /// Median of the timed runs; of the first one where there are no others.
+    /// Median of the timed runs; the first run if there are no others.
     pub(super) median_ns: u64,
     /// 90th percentile of the same.
     pub(super) p90_ns: u64,
@@ -19,7 +19,7 @@ pub(super) struct Timing {
 }
 
 impl Timing {
-    /// Of a first run and the timed ones after it.
+    /// Summarizes a first run and the timed ones after it.
     pub(super) fn new(first: Duration, mut runs: Vec<Duration>) -> Self {
         runs.sort_unstable();
         let n_runs = runs.len();
@@ -35,14 +35,14 @@ impl Timing {
     }
 }
 
-/// How long `work` takes, and what it gives.
+/// Returns the result of `work`, and its time.
 pub(super) fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     let started = Instant::now();
     let value = work();
     (value, started.elapsed())
 }
 
-/// The middle one of these times, or the mean of the two in the middle; sorts them.
+/// Returns the median of these times, or the mean of the two in the middle; sorts them.
 ///
 /// # Panics
 /// Without times.
@@ -56,7 +56,7 @@ pub(super) fn median(times: &mut [Duration]) -> Duration {
     }
 }
 
-/// The smallest time that at least `n / d` of the sorted times do not exceed.
+/// Returns the smallest time that at least `n / d` of the sorted times do not exceed.
 ///
 /// # Panics
 /// Without times.
@@ -65,13 +65,13 @@ pub(super) fn quantile(sorted: &[Duration], n: usize, d: usize) -> Duration {
     sorted[rank - 1]
 }
 
-/// The same, to divide by.
+/// A time in ns, as a number to divide by.
 #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
 pub(super) fn nanoseconds_f64(duration: Duration) -> f64 {
     duration.as_nanos() as f64
 }
 
-/// As a number for reports.
+/// A time in ns, as a number for reports.
 pub(super) fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

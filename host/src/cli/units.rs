@@ -1,4 +1,4 @@
-//! Numbers as people write and read them: sizes in bytes and times.
+//! Sizes in bytes and times as people write and read them.
 
 use anyhow::Result;
 use anyhow::bail;
@@ -64,11 +64,11 @@ pub(super) fn parse_bytes(text: &str) -> Result<u64> {
                 bail!("`{text}` is more than 2^63 bytes")
             }
         }
-        _ => bail!("`{text}` is no size; {expected}"),
+        _ => bail!("`{text}` is not a valid size; {expected}"),
     }
 }
 
-/// `1.23 ms`, `45.6 us`: three digits that count.
+/// Shows a time as `1.23 ms` or `45.6 us`, with three significant digits.
 pub(super) fn show_ns(ns: f64) -> String {
     if !ns.is_finite() {
         return "never".to_owned();
@@ -86,7 +86,7 @@ pub(super) fn show_ns(ns: f64) -> String {
     }
 }
 
-/// `1 node`, `12 nodes`.
+/// Shows a count as `1 node` or `12 nodes`.
 pub(super) fn count(n: usize, noun: &str) -> String {
     if n == 1 {
         format!("1 {noun}")
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_size_is_refused() {
+    fn invalid_sizes_are_refused() {
         for text in [
             "",
             "GiB",

@@ -1,12 +1,12 @@
-//! The first elements of a tensor, to look at.
+//! The first elements of a tensor, for display.
 
 use serde_json::Value;
 
 use crate::tensor::DType;
 use crate::tensor::Tensor;
 
-/// The first `n` elements, row-major: numbers, `true` and `false`, or texts where JSON has no such
-/// number. Complex numbers are texts too. Empty where the host cannot read them.
+/// Returns the first `n` elements, row-major: numbers, `true` and `false`, or strings if JSON has
+/// no such number. Complex numbers are strings too. Empty if the host cannot read them.
 pub(super) fn first_values(tensor: &Tensor, n: usize) -> Vec<Value> {
     fn whole<T: crate::tensor::Element + Into<Value>>(tensor: &Tensor, n: usize) -> Vec<Value> {
         let values = tensor.as_slice::<T>().unwrap_or_default();
@@ -21,7 +21,7 @@ pub(super) fn first_values(tensor: &Tensor, n: usize) -> Vec<Value> {
             .collect()
     }
     match tensor.dtype() {
-        // Through its shortest text: as a double, 0.1f32 would show sixteen digits.
+        // Through the shortest string: as an f64, 0.1f32 would show sixteen digits.
         DType::F32 => {
             let values = tensor.as_slice::<f32>().unwrap_or_default();
             let shortest = |value: &f32| value.to_string().parse().unwrap_or(f64::NAN);
@@ -64,17 +64,17 @@ pub(super) fn first_values(tensor: &Tensor, n: usize) -> Vec<Value> {
         }
         DType::String => {
             let values = tensor.as_strings().unwrap_or_default();
-            let texts = values.iter().take(n);
-            texts.map(|text| shown(text).into()).collect()
+            let strings = values.iter().take(n);
+            strings.map(|string| shown(string).into()).collect()
         }
         DType::Resource | DType::Variant => Vec::new(),
     }
 }
 
-/// Characters shown of a text.
-const TEXT_CHARS_MAX: usize = 100;
+/// Characters shown of a string.
+const STRING_CHARS_MAX: usize = 100;
 
-/// The start of a text, with how much was left out.
+/// Shows the start of a string, with how much was left out.
 fn shown(bytes: &[u8]) -> String {
     let mut shown = String::new();
     let (mut n_chars, mut n_bytes) = (0, 0);
@@ -82,7 +82,7 @@ fn shown(bytes: &[u8]) -> String {
         let unreadable = (!chunk.invalid().is_empty()).then_some(char::REPLACEMENT_CHARACTER);
         let chars = chunk.valid().chars().map(|c| (c, c.len_utf8()));
         for (c, of_bytes) in chars.chain(unreadable.map(|c| (c, chunk.invalid().len()))) {
-            if n_chars == TEXT_CHARS_MAX {
+            if n_chars == STRING_CHARS_MAX {
                 return format!("{shown}.. [{} bytes more]", bytes.len() - n_bytes);
             }
             shown.push(c);
@@ -93,7 +93,7 @@ fn shown(bytes: &[u8]) -> String {
     shown
 }
 
-/// JSON has no infinities and no NaN: those are texts.
+/// A number as JSON. JSON has no infinities and no NaN: those are strings.
 fn number(value: f64) -> Value {
     serde_json::Number::from_f64(value).map_or_else(|| value.to_string().into(), Value::Number)
 }
@@ -121,15 +121,18 @@ mod tests {
         let complex =
             Tensor::from_bytes(DType::Complex64, Shape::new(&[1]), &complex).expect("fits");
         assert_eq!(first_values(&complex, 9), [json!("1-2i")]);
-        let texts =
+        let strings =
             Tensor::from_strings(Shape::new(&[1]), vec![b"a".as_slice().into()]).expect("fits");
-        assert_eq!(first_values(&texts, 9), [json!("a")]);
+        assert_eq!(first_values(&strings, 9), [json!("a")]);
     }
 
     #[test]
-    fn of_long_texts_the_start_is_shown() {
+    fn long_strings_are_cut() {
         assert_eq!(shown(b"short \xff"), "short \u{fffd}");
-        assert_eq!(shown(&[b'x'; TEXT_CHARS_MAX]), "x".repeat(TEXT_CHARS_MAX));
+        assert_eq!(
+            shown(&[b'x'; STRING_CHARS_MAX]),
+            "x".repeat(STRING_CHARS_MAX)
+        );
         let long = [&[0xff_u8, b'a'][..], &vec![b'x'; 10 << 20]].concat();
         let expected = format!("\u{fffd}a{}.. [10485662 bytes more]", "x".repeat(98));
         assert_eq!(shown(&long), expected);

@@ -1,4 +1,4 @@
-//! What happened, and when.
+//! Events: what happened, and when.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,11 +12,11 @@ use crate::plan::Payload;
 /// Something that took time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
-    /// What.
+    /// What took time.
     pub kind: EventKind,
-    /// When it started, in ns since the recorder was made.
+    /// The start, in ns since the recorder was made.
     pub start_ns: u64,
-    /// How long it took, in ns.
+    /// The duration, in ns.
     pub duration_ns: u64,
 }
 
@@ -32,23 +32,23 @@ pub enum EventKind {
     },
     /// A call into a policy.
     PolicyCall {
-        /// The policy, by the name that the user gave.
+        /// The name of the policy, as the user wrote it.
         policy: String,
         /// The call: `load` (compiling, or reading from the cache, and configuring) or `place`.
         call: Cow<'static, str>,
-        /// How it ended, in words.
+        /// How it ended, as text.
         outcome: String,
     },
-    /// What a device was asked for besides executing nodes: `make_tensor`, `create_kernel`,
+    /// A call of a device other than executing a node: `make_tensor`, `create_kernel`,
     /// `maybe_rewrite_graph`, `step_allocator` and so on, by the names of its methods.
     Device {
         /// The device.
         device: DeviceId,
         /// The method.
         call: &'static str,
-        /// The node that it was for, if it was for one.
+        /// The node of the call, if it has one.
         node: Option<NodeId>,
-        /// What came of it, in words.
+        /// The result, as text.
         detail: Box<str>,
     },
     /// One run of a plan, first step to last.
@@ -62,82 +62,83 @@ pub enum EventKind {
         run: u64,
         /// The node.
         node: NodeId,
-        /// Where.
+        /// The device.
         device: DeviceId,
-        /// How long it could have started before it did, in ns: from the end of the last operation
-        /// that it waited for, or the start of the run, to the start of the event. Not
-        /// part of the event.
+        /// Time for which it was ready and did not start, in ns: from the end of the last operation
+        /// that it waited for, or the start of the run, to the start of the event. Not part of the
+        /// event.
         queue_wait_ns: u64,
         /// Bytes of its outputs.
         output_bytes: u64,
     },
-    /// A tensor, or control, on its way between two devices, or two memories of one.
+    /// A transfer of a tensor, or of a control dependency, between two devices or two memories of one
+    /// device.
     Transfer {
         /// Number of the run.
         run: u64,
-        /// What is carried.
+        /// The tensor or control dependency.
         payload: Payload,
         /// [`crate::plan::Transfer::edge`].
         edge: u32,
-        /// The device that sent.
+        /// The sending device.
         source: DeviceId,
-        /// The device that received.
+        /// The receiving device.
         destination: DeviceId,
-        /// By which way it went.
+        /// The way that it took.
         way: TransferWay,
         /// Bytes moved.
         bytes: u64,
-        /// How long its send could have started before it did, in ns: before the event starts.
+        /// Time for which its send was ready and did not start, in ns, before the event.
         queue_wait_ns: u64,
-        /// How long the send took, in ns, to the end of its copy, where that ends later than it
-        /// starts; the event starts with it.
+        /// Time of the send, in ns, to the end of its copy if the copy is asynchronous; the event
+        /// starts with it.
         send_ns: u64,
-        /// How long its receive could have started before it did, in ns: after the send, and part
-        /// of the event.
+        /// Time for which its receive was ready and did not start, in ns: after the send, and part of
+        /// the event.
         receive_wait_ns: u64,
     },
-    /// A fed tensor on its way to a device.
+    /// A copy of a feed to a device.
     Feed {
         /// Number of the run.
         run: u64,
-        /// Which feed of the plan.
+        /// Index of the feed in the plan.
         feed: u32,
-        /// The device that received.
+        /// The receiving device.
         destination: DeviceId,
         /// Bytes moved.
         bytes: u64,
     },
-    /// A fetched tensor on its way from a device.
+    /// A copy of a fetch from a device.
     Fetch {
         /// Number of the run.
         run: u64,
-        /// Which fetch of the plan.
+        /// Index of the fetch in the plan.
         fetch: u32,
-        /// The device that sent.
+        /// The sending device.
         source: DeviceId,
         /// Bytes moved.
         bytes: u64,
     },
 }
 
-/// By which way a transfer goes.
+/// The way of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum TransferWay {
-    /// From memory that the host can read, to where it goes; also what control goes, which has no
-    /// bytes.
+    /// Copied from memory that the host can read to the destination. Control dependencies, which have
+    /// no bytes, also go this way.
     #[default]
     Host,
-    /// Copied to the host by the device that sends, and from there to where it goes.
+    /// Copied to the host by the sending device, and from there to the destination.
     Staged,
-    /// Copied by the device that receives from the memory of the one that sends. The event shows
-    /// how long the copy took to be started: the devices keep its order by themselves.
+    /// Copied by the receiving device from the memory of the sending one. The event shows the time of
+    /// starting the copy: the devices order it by themselves.
     Direct,
 }
 
 impl TransferWay {
-    /// In one word.
+    /// Its name in traces and reports.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Host => "host",
@@ -154,7 +155,7 @@ impl fmt::Display for TransferWay {
 }
 
 impl Event {
-    /// When it ended, in ns since the recorder was made.
+    /// The end, in ns since the recorder was made.
     pub fn end_ns(&self) -> u64 {
         self.start_ns.saturating_add(self.duration_ns)
     }

@@ -1,7 +1,7 @@
-//! Counters and histograms, for whichever recorder the app installs with the `metrics` facade.
+//! Counters and histograms, for the recorder that an app installs with the `metrics` facade.
 //!
-//! Takes sums of whole runs and calls, never single operations: all keys of what happens per run
-//! are static, so that without a recorder a run costs some tens of ns more. Knows no stage.
+//! They count whole runs and calls, never single operations. All keys of a run are static: without a
+//! recorder a run costs some tens of ns more.
 
 use std::time::Duration;
 
@@ -14,26 +14,26 @@ use metrics::histogram;
 /// Runs that ended; label `outcome`: `ok`, `failed`, `cancelled`, `timed-out`.
 pub const RUNS: &str = "placewright_runs_total";
 
-/// Ops that runs with outcome `ok` executed: their kernels. Constants are made before the first run
-/// and are not counted.
+/// Kernels that runs with outcome `ok` executed. Constants are made before the first run and are not
+/// counted.
 pub const OPS: &str = "placewright_ops_total";
 
 /// Bytes that runs with outcome `ok` moved; label `kind`: `feed` (from the caller to a device),
 /// `transfer` (between two devices, or two memories of one), `fetch` (from a device to the caller).
-/// A feed that several devices read counts once per device, and nothing is counted for what is fed
-/// and fetched and never leaves the caller.
+/// A feed that several devices read counts once per device. A tensor that is fed and fetched without
+/// a copy is not counted.
 pub const BYTES: &str = "placewright_bytes_total";
 
-/// Seconds of a run, whatever its outcome.
+/// Seconds of a run with any outcome.
 pub const RUN_SECONDS: &str = "placewright_run_seconds";
 
-/// Runs whose plan was there already.
+/// Runs whose plan was in the plan cache.
 pub const PLAN_CACHE_HITS: &str = "placewright_plan_cache_hits_total";
 
-/// Runs whose plan had to be cut and prepared.
+/// Runs whose graph had to be partitioned and prepared.
 pub const PLAN_CACHE_MISSES: &str = "placewright_plan_cache_misses_total";
 
-/// Plans compiled for the shapes of their feeds; a plan whose first runs are measured is compiled
+/// Plans compiled for the shapes of their feeds. A plan whose first runs are measured is compiled
 /// twice.
 pub const VARIANTS_COMPILED: &str = "placewright_variants_compiled_total";
 
@@ -42,32 +42,32 @@ pub const VARIANTS_COMPILED: &str = "placewright_variants_compiled_total";
 /// counts), `failed`. Calls of a run of an online policy are added when it ends.
 pub const POLICY_CALLS: &str = "placewright_policy_calls_total";
 
-/// Policies that gave no usable answer; label `reason`: the rule that the plan broke (`length`,
+/// Policies without a usable answer; label `reason`: the rule that the plan broke (`length`,
 /// `device`, `candidate`, `pinned`, `group`, `memory`, `queue`), else how the call ended (`trap`,
-/// `deadline`, `no-offer`, .., as `PolicyErrorKind::reason` has it). What the user got wrong (a
-/// name, a file, a setting) is no refusal.
+/// `deadline`, `no-offer` and others, see `PolicyErrorKind::reason`). Mistakes of the user (a name, a
+/// file, a setting) are not counted.
 pub const REFUSALS: &str = "placewright_refusals_total";
 
-/// Tells the installed recorder what the metrics mean, and their units. Building a session does so;
-/// an app that installs its recorder later, or has no session, calls this itself.
+/// Describes the metrics and their units to the installed recorder. Building a session does so. An
+/// app that installs its recorder later, or has no session, calls this itself.
 pub fn describe_metrics() {
     describe_counter!(RUNS, Unit::Count, "Runs that ended, by outcome");
-    describe_counter!(OPS, Unit::Count, "Ops executed by runs that ended well");
+    describe_counter!(OPS, Unit::Count, "Ops executed by successful runs");
     describe_counter!(
         BYTES,
         Unit::Bytes,
-        "Bytes moved by runs that ended well: feeds, transfers between devices, fetches"
+        "Bytes moved by successful runs: feeds, transfers between devices, fetches"
     );
     describe_histogram!(RUN_SECONDS, Unit::Seconds, "Time of a run");
     describe_counter!(
         PLAN_CACHE_HITS,
         Unit::Count,
-        "Runs whose plan was there already"
+        "Runs whose plan was in the plan cache"
     );
     describe_counter!(
         PLAN_CACHE_MISSES,
         Unit::Count,
-        "Runs whose plan had to be cut and prepared"
+        "Runs whose graph had to be partitioned and prepared"
     );
     describe_counter!(
         VARIANTS_COMPILED,
@@ -82,7 +82,7 @@ pub fn describe_metrics() {
     describe_counter!(
         REFUSALS,
         Unit::Count,
-        "Policies that gave no usable answer, by what was wrong"
+        "Policies without a usable answer, by reason"
     );
 }
 
@@ -96,7 +96,7 @@ pub(crate) enum RunOutcome {
 }
 
 impl RunOutcome {
-    /// As labels and fields have it.
+    /// Its name in labels and fields.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -116,7 +116,7 @@ pub(crate) struct RunTotals {
     pub(crate) fetch_bytes: u64,
 }
 
-/// Adds a run that ended; `totals` only where it ended well.
+/// Counts a run that ended; `totals` are those of a successful run.
 pub(crate) fn add_run(outcome: RunOutcome, elapsed: Duration, totals: Option<&RunTotals>) {
     // Literal labels make static keys; a label from `as_str` would be allocated in each run.
     let runs = match outcome {
@@ -135,7 +135,7 @@ pub(crate) fn add_run(outcome: RunOutcome, elapsed: Duration, totals: Option<&Ru
     }
 }
 
-/// Adds a look for the plan of a run.
+/// Counts a lookup of a plan.
 pub(crate) fn add_plan_lookup(was_found: bool) {
     if was_found {
         counter!(PLAN_CACHE_HITS).increment(1);
@@ -144,17 +144,17 @@ pub(crate) fn add_plan_lookup(was_found: bool) {
     }
 }
 
-/// Adds a plan that was compiled.
+/// Counts a plan that was compiled.
 pub(crate) fn add_variant() {
     counter!(VARIANTS_COMPILED).increment(1);
 }
 
-/// Adds calls into a policy.
+/// Counts calls into a policy.
 pub(crate) fn add_policy_calls(call: &'static str, outcome: &'static str, n_calls: u64) {
     counter!(POLICY_CALLS, "call" => call, "outcome" => outcome).increment(n_calls);
 }
 
-/// Adds an answer that could not be used.
+/// Counts an answer that could not be used.
 pub(crate) fn add_refusal(reason: String) {
     counter!(REFUSALS, "reason" => reason).increment(1);
 }

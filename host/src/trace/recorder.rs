@@ -1,4 +1,4 @@
-//! Who hears of events.
+//! Records events.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use super::event::{Event, EventKind};
 use crate::graph::{Graph, NodeId};
 use crate::names::DeviceId;
 
-/// Collects events from any thread. Cloning shares. Off by default, and then every call is one
+/// Collects events from any thread. Clones share the events. Off by default: every call is then one
 /// branch.
 #[derive(Debug, Clone, Default)]
 pub struct Recorder(Option<Arc<Inner>>);
@@ -15,13 +15,13 @@ pub struct Recorder(Option<Arc<Inner>>);
 #[derive(Debug)]
 struct Inner {
     origin: Instant,
-    /// As they came, one piece per thread and run, or per single event: handing a piece on copies
-    /// nothing.
+    /// In order of arrival, one vector per thread and run, or per single event: passing a vector on
+    /// copies nothing.
     events: Mutex<Vec<Vec<Event>>>,
 }
 
 impl Recorder {
-    /// A recorder that hears nothing.
+    /// A recorder that records nothing.
     pub fn off() -> Self {
         Self(None)
     }
@@ -34,17 +34,17 @@ impl Recorder {
         })))
     }
 
-    /// Whether it hears anything.
+    /// Whether it records.
     pub fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Now, in ns since the recorder was made; 0 when off.
+    /// The current time, in ns since the recorder was made; 0 if it is off.
     pub fn now_ns(&self) -> u64 {
         self.at_ns(Instant::now())
     }
 
-    /// `instant`, in ns since the recorder was made; 0 when off, and for what was before.
+    /// `instant`, in ns since the recorder was made; 0 if it is off, and for earlier instants.
     pub fn at_ns(&self, instant: Instant) -> u64 {
         self.0.as_ref().map_or(0, |inner| {
             nanoseconds(instant.saturating_duration_since(inner.origin))
@@ -67,14 +67,14 @@ impl Recorder {
         }
     }
 
-    /// Records many events under one lock; for threads that keep their own until they pause.
+    /// Records many events under one lock, for threads that collect their own events first.
     pub fn extend(&self, events: impl IntoIterator<Item = Event>) {
         if self.is_on() {
             self.append(events.into_iter().collect());
         }
     }
 
-    /// The same, of events that stand in a vector already.
+    /// Records events that are in a vector already.
     pub(crate) fn append(&self, events: Vec<Event>) {
         if let Some(inner) = &self.0
             && !events.is_empty()
@@ -83,7 +83,7 @@ impl Recorder {
         }
     }
 
-    /// What was heard so far, ordered by start (the longer first, where two start together).
+    /// The events so far, ordered by start; of two that start together, the longer first.
     pub fn events(&self) -> Vec<Event> {
         let mut events = self
             .0
@@ -100,7 +100,7 @@ impl Inner {
     }
 }
 
-/// Names behind the ids in events.
+/// The names of the ids in events.
 #[derive(Debug, Clone, Default)]
 pub struct TraceNames {
     /// The graph.
@@ -136,12 +136,12 @@ impl TraceNames {
     }
 }
 
-/// What a recorder heard, with the names to print it.
+/// The events of a recorder, with the names of nodes and devices.
 #[derive(Debug, Clone, Default)]
 pub struct Trace {
     /// Ordered by start.
     pub events: Vec<Event>,
-    /// Names behind the ids.
+    /// The names of the ids.
     pub names: TraceNames,
 }
 
@@ -158,15 +158,15 @@ mod tests {
     }
 
     #[test]
-    fn a_recorder_that_is_off_hears_nothing() {
+    fn a_recorder_that_is_off_records_nothing() {
         let recorder = Recorder::off();
-        recorder.record_since(Instant::now(), stage("cut"));
+        recorder.record_since(Instant::now(), stage("place"));
         assert!(!recorder.is_on());
         assert_eq!((recorder.events(), recorder.now_ns()), (vec![], 0));
     }
 
     #[test]
-    fn clones_share_what_they_hear_and_order_it_by_start() {
+    fn clones_share_their_events_and_order_them_by_start() {
         let recorder = Recorder::on();
         let first = Instant::now();
         let second = first + Duration::from_nanos(10);

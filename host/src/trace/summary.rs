@@ -1,4 +1,4 @@
-//! Where the time went: sums by op and device, and by link.
+//! Sums the times of a trace by op and device, and by link.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,19 +23,19 @@ pub struct KernelRow {
     pub total_ns: u64,
     /// The longest, in ns.
     pub longest_ns: u64,
-    /// Sum of the times between being ready and starting, in ns.
+    /// Sum of the times from being ready to the start, in ns.
     pub queue_wait_ns: u64,
 }
 
-/// Transfers from one device to another by one way.
+/// Transfers from one device to another that take the same way.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct TransferRow {
-    /// Full name of the device that sent.
+    /// Full name of the sending device.
     pub source: String,
-    /// Full name of the device that received.
+    /// Full name of the receiving device.
     pub destination: String,
-    /// By which way.
+    /// The way.
     pub way: TransferWay,
     /// Transfers.
     pub n_transfers: u64,
@@ -51,14 +51,14 @@ pub struct TransferRow {
 pub struct TraceSummary {
     /// Runs that ended.
     pub n_runs: u64,
-    /// By op and device, the most time first.
+    /// Sums by op and device, the largest time first.
     pub kernels: Vec<KernelRow>,
-    /// By source, destination and way, the most bytes first.
+    /// Sums by source, destination and way, the most bytes first.
     pub transfers: Vec<TransferRow>,
 }
 
 impl Trace {
-    /// Sums by op and device, and by link.
+    /// Sums the events by op and device, and by link.
     pub fn summary(&self) -> TraceSummary {
         let mut n_runs = 0;
         let mut kernels: BTreeMap<(&str, &str), KernelRow> = BTreeMap::new();
@@ -124,7 +124,7 @@ impl Trace {
 }
 
 impl fmt::Display for TraceSummary {
-    /// One line per row, for logs; the program makes tables of the rows.
+    /// Writes one line per row, for logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{} runs", self.n_runs)?;
         for row in &self.kernels {

@@ -1,17 +1,17 @@
 //! Targets of the `tracing` spans and events of this crate; subscribers filter by them.
 
-/// Building sessions and cutting plans.
+/// Building sessions and partitioning graphs.
 pub const SESSION: &str = "placewright::session";
 
-/// Device types that are ignored, where devices sit, and what their threads run on.
+/// Device types that are ignored, localities of devices, and the processors of their threads.
 pub const DEVICE: &str = "placewright::device";
 
-/// Loading, asking and checking policies, and the ladder.
+/// Loading policies, asking them and checking their answers, and the ladder.
 pub const POLICY: &str = "placewright::policy";
 
 /// Runs, and plans that are compiled for them.
 pub const EXECUTE: &str = "placewright::execute";
 
-/// Single kernels: one span per node and run. Asked for once per run; while nobody hears it at
-/// level TRACE, a kernel costs nothing more.
+/// Single kernels: one span per node and run. Whether a subscriber wants level TRACE is checked once
+/// per run; if none does, a kernel costs nothing more.
 pub const KERNEL: &str = "placewright::kernel";

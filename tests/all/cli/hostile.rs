@@ -21,11 +21,11 @@ const COMMANDS: [&str; 7] = [
     "run {} --policy {} --strict-policy",
 ];
 
-fn is_refused(path: &str, words: &str) {
-    placewright(args("place {}", &[path])).expect_error(1, &[path, words]);
+fn is_refused(path: &str, parts: &str) {
+    placewright(args("place {}", &[path])).expect_error(1, &[path, parts]);
     for command in COMMANDS {
         let command = args(command, &[&model("tiny_add.pb"), path]);
-        placewright(command).expect_error(1, &[path, words]);
+        placewright(command).expect_error(1, &[path, parts]);
     }
 }
 
@@ -55,12 +55,12 @@ fn a_sparse_file_is_read_no_further_than_its_limit() {
         .unwrap();
     // Of an archive the end is read, which says that it is none.
     is_refused(&path, &path);
-    let words = ["has 6442450944 bytes", ", the limit is "];
-    placewright(args("place {}", &[&path])).expect_error(1, &words);
+    let parts = ["has 6442450944 bytes", ", the limit is "];
+    placewright(args("place {}", &[&path])).expect_error(1, &parts);
     for command in COMMANDS {
         if !command.contains("--feeds") && !command.contains("--check") {
             let command = args(command, &[&model("tiny_add.pb"), &path]);
-            placewright(command).expect_error(1, &words);
+            placewright(command).expect_error(1, &parts);
         }
     }
 }

@@ -46,8 +46,8 @@ fn what_is_placed_runs() {
                         placewright(args(&line, &[&graph, &expected])).expect(0);
                         n_placed += 1;
                     } else {
-                        let words = &["memory"];
-                        placed.expect_error(1, words);
+                        let parts = &["memory"];
+                        placed.expect_error(1, parts);
                         assert!(capacity < 2 * needed, "{name} by {policy}, seed {seed}");
                         n_refused += 1;
                     }
@@ -135,8 +135,8 @@ fn place_fails_where_a_kernel_refuses_its_node() {
     let graph = file(&folder, "nchw.pb", &channels_first());
     let why = "`conv` (Conv2D)";
     placewright(args("run {}", &[&graph])).expect_error(1, &[why, "NCHW"]);
-    let words = ["a run of the whole graph fails", why, "NCHW"];
-    placewright(args("place {}", &[&graph])).expect_error(1, &words);
+    let parts = ["a run of the whole graph fails", why, "NCHW"];
+    placewright(args("place {}", &[&graph])).expect_error(1, &parts);
     let report = placewright(args("place {} --json", &[&graph])).expect(1);
     let report = report.json();
     assert!(report["memory"].is_null(), "{report}");

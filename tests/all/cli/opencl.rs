@@ -63,6 +63,7 @@ fn devices_show_what_drivers_say_and_which_chip_they_share() {
         assert!(description.starts_with(&start), "{description}");
         assert!(row["memory_capacity_bytes"].as_u64().unwrap() > 0);
     }
+    super::schemas::check("devices", &devices);
     // What computes with the host's processor shares it.
     let physical = devices["physical_devices"].as_array().unwrap();
     let classes = physical
@@ -97,13 +98,14 @@ fn a_model_runs_on_a_sycl_device_and_gives_tensorflows_numbers() {
 
 #[test]
 #[needs(Sycl)]
-fn a_device_is_held_against_its_driver_and_against_the_cpu_device() {
+fn a_device_is_compared_with_its_driver_and_with_the_cpu_device() {
     placewright(args("bench device CPU:0", &[])).expect_error(2, &["CPU:0", "expected SYCL:0"]);
     placewright(args("bench device SYCL:9", &[])).expect_error(1, &["SYCL:9"]);
     let line =
         "bench device SYCL:0 --rounds 2 --tiles 4 --kibi-elements 8 --chain 100 --json --model {}";
     let report = with_opencl(line, &[&model("mlp.skel.pb")]);
     let report: Value = serde_json::from_str(&report).unwrap();
+    super::schemas::check("bench device", &report);
     assert_eq!(report["bench"], "device");
     let rows = report["rows"].as_array().unwrap();
     let against = |other: &str| rows.iter().filter(|row| row["against"] == other).count();

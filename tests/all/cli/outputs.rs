@@ -29,7 +29,7 @@ fn what_is_read_is_not_written_over() {
     let again = format!("{}/./arrays.npz", folder.path().display());
     let link = path_in(&folder, "link.npz");
     std::os::unix::fs::symlink(&arrays, &link).unwrap();
-    for (line, paths, words) in [
+    for (line, paths, parts) in [
         (
             "run {} --output {}",
             [&graph, &graph, ""],
@@ -71,7 +71,7 @@ fn what_is_read_is_not_written_over() {
             ["--save-placement", "--diff"],
         ),
     ] {
-        placewright(args(line, &paths)).expect_error(2, &words);
+        placewright(args(line, &paths)).expect_error(2, &parts);
     }
     let new = path_in(&folder, "new");
     let line = "run {} --trace {} --output {}";
@@ -161,8 +161,8 @@ fn a_missing_folder_is_named() {
     let plan = path_in(&folder, "missing/plan.json");
     let graph = model("tiny_add.pb");
     let missing = path_in(&folder, "missing");
-    let words = ["there is no folder", &missing];
-    placewright(args("place {} --save-placement {}", &[&graph, &plan])).expect_error(1, &words);
+    let parts = ["there is no folder", &missing];
+    placewright(args("place {} --save-placement {}", &[&graph, &plan])).expect_error(1, &parts);
 }
 
 /// Rights do not bind the superuser, who may run the tests.

@@ -166,7 +166,7 @@ fn an_answer_of_before_comes_from_the_cache_when_asked_for() {
     assert_eq!(cached["policy"]["fuel_used"], asked["policy"]["fuel_used"]);
     let shown = place(&format!("{fuel} --placement-cache")).expect(0).stdout;
     assert!(
-        shown.contains("answered by cache: placed before by policy heft"),
+        shown.contains("placed earlier by policy heft, found in the cache in"),
         "{shown}"
     );
     // Not unless asked for, nor for another placement.
@@ -186,12 +186,12 @@ fn an_answer_of_before_comes_from_the_cache_when_asked_for() {
     let ran = place(&format!("{fuel} --placement-cache")).expect(0);
     assert!(
         ran.stderr
-            .contains("note: the cache of placements: a damaged answer"),
+            .contains("note: the cache of placements was not used: a damaged answer"),
         "{}",
         ran.stderr
     );
     let shown = place(&format!("{fuel} --placement-cache")).expect(0).stdout;
-    assert!(shown.contains("answered by cache"), "{shown}");
+    assert!(shown.contains("placed earlier by policy"), "{shown}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What users see of a graph that cannot be placed, or not be executed.
+//! What users see of a graph that cannot be placed, or cannot be executed.
 
 use serde_json::Value;
 
@@ -7,12 +7,15 @@ use super::model;
 use super::placewright;
 
 #[test]
-fn every_clash_is_shown_with_what_mends_it() {
+fn every_conflict_is_shown_with_what_resolves_it() {
     let graph = model("tiny_add.pb");
     let ran = placewright(args("place {} --device /device:CPU:7", &[&graph]));
     let shown = ran.stdout.clone();
     ran.expect_error(1, &["/device:CPU:7", "available devices"]);
-    assert!(shown.starts_with("a conflict keeps the graph"), "{shown}");
+    assert!(
+        shown.starts_with("the graph cannot be placed: 1 conflict\n"),
+        "{shown}"
+    );
     for line in [
         "  `/device:CPU:7` requested by 3 nodes (`x`, `z` and `y`): no such device; available devices: CPU:0",
         "    => request `/device:CPU:0` for 3 nodes (`x`, `z` and `y`)",
@@ -33,7 +36,7 @@ fn every_clash_is_shown_with_what_mends_it() {
 }
 
 #[test]
-fn clashes_are_listed_in_json_with_all_their_constraints() {
+fn conflicts_are_listed_in_json_with_all_their_constraints() {
     let graph = model("tiny_add.pb");
     let ran = placewright(args("place {} --device /device:CPU:7 --json", &[&graph])).expect(1);
     assert!(ran.stderr.starts_with("error: "), "{}", ran.stderr);
@@ -58,7 +61,7 @@ fn clashes_are_listed_in_json_with_all_their_constraints() {
 }
 
 #[test]
-fn what_is_no_clash_is_an_error_alone() {
+fn an_error_without_conflicts_prints_no_list() {
     let ran = placewright(args(
         "place {} --policy none-such",
         &[&model("tiny_add.pb")],
@@ -84,4 +87,23 @@ fn ops_that_nothing_executes_are_listed_at_once() {
         rows.iter().all(|row| row["reason"] == "no kernel on [CPU]"),
         "{report}"
     );
+}
+
+/// Each policy of the ladder plans with the memory that there is, and fails alike.
+#[test]
+fn too_little_memory_is_reported_once_for_all_policies() {
+    let graph = model("lenet.pb");
+    let error = |flags: &str| {
+        let line = format!("place {{}} --memory CPU:0=100KiB {flags}");
+        placewright(args(&line, &[&graph])).expect(1).stderr
+    };
+    let (one, all) = (error("--strict-policy"), error(""));
+    for policy in ["priority", "priority (native)", "heft (native)"] {
+        assert!(all.contains(policy), "{policy} is not in {all}");
+    }
+    // Sizes are for people, and are said as often as for a single policy.
+    let n_sizes = |error: &str| error.matches("100.0 KiB").count();
+    assert!(n_sizes(&one) > 0, "{one}");
+    assert_eq!(n_sizes(&one), n_sizes(&all), "{all}");
+    assert!(!all.contains("102400"), "{all}");
 }

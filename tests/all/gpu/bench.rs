@@ -80,6 +80,7 @@ fn a_gpu_is_held_against_its_driver_and_against_the_cpu_device() {
     let (status, printed, stderr) = program(line, &[&model("mlp.skel.pb")], "");
     assert_eq!(status, Some(0), "{stderr}");
     let report: Value = serde_json::from_str(&printed).unwrap();
+    crate::cli::schemas::check("bench gpu", &report);
     assert_eq!(
         (&report["bench"], &report["device"], &report["gpu"]["name"]),
         (&json!("gpu"), &json!("GPU:0"), &json!("emulated"))
@@ -89,8 +90,8 @@ fn a_gpu_is_held_against_its_driver_and_against_the_cpu_device() {
     assert_eq!(report["version"], env!("CARGO_PKG_VERSION"));
     let rows = report["rows"].as_array().unwrap();
     let expected = [
-        ("product of 32, float", Value::Null, "GFLOP/s"),
-        ("product of 32, bfloat16", Value::Null, "GFLOP/s"),
+        ("matmul of 32, float", Value::Null, "GFLOP/s"),
+        ("matmul of 32, bfloat16", Value::Null, "GFLOP/s"),
         (
             "4.0 KiB to the device, pinned",
             json!("pinned, by the driver"),
@@ -193,7 +194,7 @@ fn a_worker_opens_models_on_a_gpu() {
         (3, "GPU:0"),
         (4, "not a device"),
         (5, "0 to 1"),
-        (12, "products of 0"),
+        (12, "matmuls of 0"),
     ] {
         let error = answers[index]["error"].as_str().unwrap_or_default();
         assert!(error.contains(part), "{index}: {printed}");
@@ -322,8 +323,8 @@ fn a_comparison_without_its_peer_has_our_rows_and_fails() {
         .collect();
     let expected = [
         "model lenet",
-        "product of 16, float32",
-        "product of 16, bfloat16",
+        "matmul of 16, float32",
+        "matmul of 16, bfloat16",
         "copy of 4 KiB to the device, pinned",
         "copy of 4 KiB from the device, pinned",
     ];

@@ -1,5 +1,5 @@
-//! Graphs of scalar additions, which cost nothing but their dispatch: what `bench dispatch`
-//! measures, here and by `bench worker`.
+//! Graphs of scalar additions, which cost nothing but their dispatch, for `bench dispatch` and
+//! `bench worker`.
 
 use std::time::Duration;
 
@@ -30,15 +30,15 @@ use crate::tensor::Tensor;
 /// Nodes of a layer of the layered graph.
 const WIDTH: u32 = 100;
 
-/// Which nodes read which.
+/// The edges of a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Case {
-    /// Each the one before.
+    /// Each node reads the one before.
     Chain,
-    /// All the fed one alone.
+    /// All nodes read the feed only.
     Independent,
-    /// Each two of the layer before.
+    /// Each node reads two of the layer before.
     Layered,
 }
 
@@ -53,7 +53,7 @@ impl Case {
         }
     }
 
-    /// Tasks that can run at one time.
+    /// Tasks that can run concurrently.
     pub(super) fn width(self) -> usize {
         match self {
             Self::Chain => 1,
@@ -62,7 +62,7 @@ impl Case {
         }
     }
 
-    /// Nodes whose sum can be checked: sums of layers double from each to the next.
+    /// Most nodes whose sum can be checked: sums double from layer to layer.
     pub(super) fn n_nodes_max(self) -> u32 {
         match self {
             Self::Chain | Self::Independent => u32::MAX,
@@ -84,11 +84,11 @@ impl Additions {
     /// Opens a session in which one run may use `threads` threads.
     ///
     /// # Errors
-    /// If there are so many nodes that their sum is no number.
+    /// If the sum of so many nodes is not finite.
     pub(super) fn open(case: Case, n_nodes: u32, threads: usize) -> Result<Self> {
         anyhow::ensure!(
             n_nodes <= case.n_nodes_max(),
-            "{n_nodes} nodes in layers add up to infinity; {} at most do not",
+            "the sum of {n_nodes} nodes in layers is infinite; at most {} nodes are possible",
             case.n_nodes_max()
         );
         Ok(Self {
@@ -103,7 +103,7 @@ impl Additions {
         self.session.graph()
     }
 
-    /// Runs all nodes, and gives the time. Checking the sum is not counted.
+    /// Runs all nodes, and returns the time without checking the sum.
     pub(super) fn run_with(&self, x: f32, options: &RunOptions) -> Result<Duration> {
         let (sum, time) = timed(|| -> Result<f32> {
             let fed = Tensor::from_values(Shape::scalar(), &[x])?;
@@ -132,7 +132,7 @@ impl Work for Additions {
     }
 }
 
-/// What the last node must hold, exactly: sums of small integers.
+/// Returns the exact value of the last node: sums of small integers.
 fn expected(case: Case, n_nodes: u32, x: f32) -> f32 {
     match case {
         Case::Chain => (1..=n_nodes).fold(x, |sum, _| sum + x),
@@ -141,7 +141,7 @@ fn expected(case: Case, n_nodes: u32, x: f32) -> f32 {
     }
 }
 
-/// The CPU device with so many threads, whatever other devices the machine has.
+/// Options for one CPU device with a number of threads, and no other device.
 pub(super) fn only_cpu(threads: usize) -> DeviceOptions {
     DeviceOptions {
         device_count: [("SYCL".to_owned(), 0)].into(),
@@ -150,7 +150,7 @@ pub(super) fn only_cpu(threads: usize) -> DeviceOptions {
     }
 }
 
-/// One CPU device, no policy to ask: all nodes are on it.
+/// Opens a session on one CPU device, without a policy.
 pub(super) fn session(graph: Graph, threads: usize, kernels: &[KernelDef]) -> Result<Session> {
     let proposal = Proposal {
         devices: vec![0; graph.n_nodes()],
@@ -168,7 +168,7 @@ pub(super) fn session(graph: Graph, threads: usize, kernels: &[KernelDef]) -> Re
         .build()?)
 }
 
-/// `x`, then nodes `a0`, `a1`, .. of two inputs, then `done` after all whom nobody reads.
+/// Builds `x`, then nodes `a0`, `a1`, .. of two inputs, then `done` after all that no node reads.
 pub(super) fn graph(case: Case, n_nodes: u32, op: &str) -> Graph {
     let mut assembler = GraphAssembler::new(case.name());
     let scalar = [NodeOutput {

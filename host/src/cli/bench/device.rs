@@ -1,5 +1,5 @@
-//! `bench device`: what a device gives through this program, against the same work given straight
-//! to its driver, and whole models against the CPU device.
+//! `bench device`: the speed of a device through this program, compared with the same work
+//! submitted directly to its driver, and whole models compared with the CPU device.
 
 use std::path::PathBuf;
 
@@ -30,8 +30,8 @@ use crate::cli::output::Output;
 use crate::cli::progress::Progress;
 use crate::registry::Registry;
 
-/// Bytes of the tensors that are transferred: some that are copied everywhere, and some that
-/// devices in the host's memory share.
+/// Bytes of the transferred tensors: small ones are copied on every device; large ones are shared
+/// by devices that use the host's memory.
 const TRANSFERS_BYTES: [usize; 3] = [4 << 10, 1 << 20, 16 << 20];
 
 #[derive(Debug, Args)]
@@ -39,22 +39,22 @@ pub(in crate::cli) struct DeviceBench {
     /// The device.
     #[arg(value_name = "SYCL:I", default_value = "SYCL:0")]
     device: String,
-    /// What is measured.
+    /// Parts to measure.
     #[arg(long, value_name = "WHAT,..", value_delimiter = ',', value_enum, default_values_t = Part::ALL)]
     parts: Vec<Part>,
-    /// Rounds, in which both sides have a turn.
+    /// Rounds; each side has a turn in each.
     #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// Rows and columns of the matrices that are multiplied, in units of 16.
+    /// Rows and columns of the matrices of matmuls, in units of 16.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]
     tiles: u32,
     /// Elements of the tensors of elementwise kernels, in units of 1,024.
     #[arg(long, value_name = "N", default_value_t = 16 << 10, value_parser = clap::value_parser!(u32).range(1..=(1 << 20)))]
     kibi_elements: u32,
-    /// Kernels of the chain of tiny ones.
+    /// Kernels in the chain of tiny kernels.
     #[arg(long, value_name = "N", default_value_t = 5_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     chain: u32,
-    /// Models that run against the CPU device, with archives beside them.
+    /// Models that are compared with the CPU device, with archives beside them. Repeatable.
     #[arg(long, value_name = "MODEL.pb", value_hint = ValueHint::FilePath, default_value = "tests/models/bert_tiny.skel.pb")]
     model: Vec<PathBuf>,
     #[command(flatten)]
@@ -63,22 +63,22 @@ pub(in crate::cli) struct DeviceBench {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Part {
-    /// Products of square matrices, against a kernel with tiles of 8 x 16 in registers.
-    Products,
-    /// Additions, multiplications and activations in bytes per second, against a kernel that
+    /// Matmuls of square matrices, compared with a kernel with tiles of 8 x 16 in registers.
+    Matmuls,
+    /// Additions, multiplications and activations in bytes per second, compared with a kernel that
     /// copies.
     Elementwise,
-    /// A chain of tiny kernels, against the same enqueued one after the other.
+    /// A chain of tiny kernels, compared with enqueuing the same kernels one by one.
     Launches,
-    /// Copies to the device and from it, against the same enqueued and waited for.
+    /// Copies to the device and from it, compared with enqueuing the same copies and waiting.
     Transfers,
-    /// A network of convolutions and models, against CPU:0.
+    /// A network of convolutions and models, compared with CPU:0.
     Models,
 }
 
 impl Part {
     const ALL: [Self; 5] = [
-        Self::Products,
+        Self::Matmuls,
         Self::Elementwise,
         Self::Launches,
         Self::Transfers,
@@ -103,7 +103,7 @@ pub(super) fn run(args: &DeviceBench, registry: &Registry, output: &mut Output) 
     let mut rows = Vec::new();
     for part in &args.parts {
         match part {
-            Part::Products => bench.products(&mut rows)?,
+            Part::Matmuls => bench.matmuls(&mut rows)?,
             Part::Elementwise => bench.elementwise(&mut rows)?,
             Part::Launches => bench.launches(&mut rows)?,
             Part::Transfers => bench.transfers(&mut rows)?,
@@ -127,7 +127,7 @@ fn index(device: &str) -> Result<usize> {
         .and_then(|index| index.parse().ok());
     index.ok_or_else(|| {
         UsageError(format!(
-            "`{device}`: devices of type SYCL have a driver to be held against; expected SYCL:0 or another index"
+            "`{device}` is not a SYCL device; expected SYCL:0 or another index"
         ))
         .into()
     })
@@ -143,17 +143,17 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    fn products(&self, rows: &mut Vec<Row>) -> Result<()> {
+    fn matmuls(&self, rows: &mut Vec<Row>) -> Result<()> {
         let side = 16 * self.args.tiles as usize;
-        self.progress.set_message(format!("products of {side}"));
+        self.progress.set_message(format!("matmuls of {side}"));
         let kinds = [
-            ("weights", BenchGraph::products::<f32>(side, true)),
-            ("computed factors", BenchGraph::products::<f32>(side, false)),
+            ("weights", BenchGraph::matmuls::<f32>(side, true)),
+            ("computed operands", BenchGraph::matmuls::<f32>(side, false)),
         ];
         for (kind, graph) in kinds {
             let run = self.devices.open_run(&graph?)?;
             rows.push(self.turns.against(
-                format!("product of {side}, {kind}"),
+                format!("matmul of {side}, {kind}"),
                 run.side()?,
                 Other::new(
                     "tiles in registers",

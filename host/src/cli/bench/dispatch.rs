@@ -1,9 +1,9 @@
-//! `bench dispatch`: what executing an op costs beyond its arithmetic.
+//! `bench dispatch`: what executing an op costs besides its arithmetic.
 //!
-//! Graphs of scalar additions, each a kernel call of its own: nothing is fused, folded or left out,
-//! and the recorder counts the calls of one run. And METG(50%), as Task Bench defines it: the
+//! The graphs are scalar additions, each a kernel call of its own: nothing is fused, folded or left
+//! out, and the recorder counts the calls of one run. METG(50%) is as Task Bench defines it: the
 //! smallest mean duration of a task at which half of the time of the threads that could be busy
-//! goes into tasks. Last, what it costs that somebody listens ([`super::tracing`]).
+//! goes into tasks. A last table shows the cost of listening ([`super::tracing`]).
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -27,9 +27,8 @@ use super::work::Work;
 use super::work::settle;
 use crate::cli::Outcome;
 use crate::cli::output::Output;
-use crate::cli::output::align_right;
-use crate::cli::output::new_table;
 use crate::cli::progress::Progress;
+use crate::cli::table::Table;
 use crate::cli::timing::median;
 use crate::cli::timing::nanoseconds_f64;
 use crate::cli::timing::timed;
@@ -47,7 +46,7 @@ use crate::trace::Recorder;
 /// Nodes of the graphs that METG is measured on.
 const METG_NODES: u32 = 2_000;
 
-/// Durations of a task that METG is looked for between, in ns.
+/// Range of task durations in which METG is searched, in ns.
 const METG_RANGE_NS: (f64, f64) = (5.0, 20_000.0);
 
 #[derive(Debug, Args)]
@@ -55,7 +54,7 @@ pub(in crate::cli) struct DispatchBench {
     /// Nodes of the graphs.
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(2..=1_000_000))]
     nodes: u32,
-    /// Threads that one run may use.
+    /// Numbers of threads that one run may use, one row each.
     #[arg(
         long,
         value_name = "N,..",
@@ -64,7 +63,7 @@ pub(in crate::cli) struct DispatchBench {
         value_parser = clap::value_parser!(u16).range(1..=1_024)
     )]
     threads: Vec<u16>,
-    /// Runs per row, of which the median counts; a third of them where tracing is measured.
+    /// Runs per row; the median counts. A third of them when the cost of tracing is measured.
     #[arg(long, value_name = "N", default_value_t = 101, value_parser = clap::value_parser!(u32).range(1..))]
     repetitions: u32,
 }
@@ -79,7 +78,7 @@ struct Row {
     best_ns_per_node: f64,
     /// Kernel calls of one run, as the recorder counted them.
     kernels: usize,
-    /// METG(50%) of tasks with these edges; `null` where no duration reaches it.
+    /// METG(50%) of tasks with these edges; `null` if no duration reaches it.
     metg50_ns: Option<f64>,
 }
 
@@ -158,7 +157,8 @@ fn measure(case: Case, threads: usize, args: &DispatchBench, ns_per_iteration: f
     })
 }
 
-/// The duration of a task at which half of the threads' time goes into tasks, by bisection.
+/// Searches the duration of a task at which half of the threads' time goes into tasks, by
+/// bisection.
 fn metg(case: Case, threads: usize, ns_per_iteration: f64) -> Result<Option<f64>> {
     let n_busy = threads.min(case.width());
     let efficiency = |grain_ns: f64| -> Result<f64> {
@@ -179,7 +179,7 @@ fn metg(case: Case, threads: usize, ns_per_iteration: f64) -> Result<Option<f64>
                 times.push(time);
             }
         }
-        // Of the iterations that there are: short grains are few of them.
+        // Of whole iterations: short grains have few of them.
         let grain_ns = n_iterations * ns_per_iteration;
         let ideal = f64::from(METG_NODES) * grain_ns / to_f64(n_busy);
         Ok(ideal / nanoseconds_f64(median(&mut times)))
@@ -199,7 +199,7 @@ fn metg(case: Case, threads: usize, ns_per_iteration: f64) -> Result<Option<f64>
     Ok(Some((low * high).sqrt()))
 }
 
-/// A task that computes for a while.
+/// A task of adjustable duration.
 struct Spin {
     iterations: Arc<AtomicU64>,
 }
@@ -214,13 +214,13 @@ impl Kernel for Spin {
     }
 }
 
-/// Additions of which each waits for the one before.
+/// A chain of dependent additions.
 #[inline(never)]
 fn spin(x: f32, iterations: u64) -> f32 {
     (0..iterations).fold(x, |sum, _| black_box(sum + 1e-9))
 }
 
-/// How long one of them takes, in ns.
+/// Returns the time of one of them, in ns.
 fn calibrate() -> f64 {
     const N: u32 = 2_000_000;
     let mut times: Vec<Duration> = (0..7)
@@ -234,8 +234,8 @@ fn calibrate() -> f64 {
 }
 
 fn show(rows: &[Row], output: &mut Output) -> Result<()> {
-    let mut table = new_table(["case", "nodes", "threads", "ns/node", "best", "METG(50%)"]);
-    align_right(&mut table, &[1, 2, 3, 4, 5]);
+    let mut table = Table::new(["case", "nodes", "threads", "ns/node", "best", "METG(50%)"])
+        .with_numbers(&[1, 2, 3, 4, 5]);
     for row in rows {
         table.add_row([
             row.case.to_owned(),

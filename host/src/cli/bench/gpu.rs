@@ -1,6 +1,6 @@
-//! `bench gpu`: what a GPU gives through this program, against the same bytes and launches given
-//! straight to its driver, copies and products at one time against one after the other, and whole
-//! models against the CPU device.
+//! `bench gpu`: the speed of a GPU through this program, compared with the same copies and launches
+//! submitted directly to its driver; copies that overlap with matmuls, compared with one after the
+//! other; and whole models, compared with the CPU device.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -44,10 +44,10 @@ use crate::tensor::DType;
 use crate::tensor::Shape;
 use crate::tensor::Tensor;
 
-/// Turns that say how many products take as long as a copy.
+/// Turns that determine how many matmuls take as long as a copy.
 const N_TRIALS: usize = 5;
 
-/// Products that are given beside a copy at most.
+/// Most matmuls that overlap with a copy.
 const N_BESIDE_MAX: f64 = 64.0;
 
 #[derive(Debug, Args)]
@@ -55,22 +55,22 @@ pub(in crate::cli) struct GpuBench {
     /// The device.
     #[arg(value_name = "GPU:I", default_value = "GPU:0", value_parser = parse_device)]
     device: Device,
-    /// What is measured.
+    /// Parts to measure.
     #[arg(long, value_name = "WHAT,..", value_delimiter = ',', value_enum, default_values_t = Part::ALL)]
     parts: Vec<Part>,
-    /// Rounds, in which both sides have a turn.
+    /// Rounds; each side has a turn in each.
     #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// Rows and columns of the matrices that are multiplied; a quarter of it beside copies.
+    /// Rows and columns of the matrices of matmuls; a quarter of it in part `overlap`.
     #[arg(long, value_name = "N", default_value_t = 8192, value_parser = clap::value_parser!(u32).range(16..=32_768))]
     side: u32,
-    /// Bytes of the tensors that are copied, such as 64MiB; the last of them beside products.
+    /// Sizes of the copied tensors, such as 64MiB; part `overlap` takes the last.
     #[arg(long, value_name = "BYTES,..", value_delimiter = ',', default_value = "4KiB,1MiB,64MiB", value_parser = parse_copy)]
     copies: Vec<usize>,
-    /// Kernels of the chain of tiny ones.
+    /// Kernels in the chain of tiny kernels.
     #[arg(long, value_name = "N", default_value_t = 5_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     chain: u32,
-    /// Models that run against the CPU device, with archives beside them.
+    /// Models that are compared with the CPU device, with archives beside them. Repeatable.
     #[arg(long, value_name = "MODEL.pb", value_hint = ValueHint::FilePath, default_values = [
         "tests/models/mlp_b64.skel.pb",
         "tests/models/bert_tiny.skel.pb",
@@ -98,12 +98,12 @@ fn parse_device(text: &str) -> Result<Device, String> {
     number
         .filter(|&number| number < u32::MAX)
         .map(Device)
-        .ok_or_else(|| format!("`{text}` is no GPU device; expected GPU:0 or another number"))
+        .ok_or_else(|| format!("`{text}` is not a GPU device; expected GPU:0 or another number"))
 }
 
 fn parse_copy(text: &str) -> Result<usize, String> {
     let bytes = parse_bytes(text).map_err(|err| err.to_string())?;
-    // What is copied beside products are floats.
+    // Part `overlap` copies f32 values.
     let bytes = usize::try_from(bytes)
         .ok()
         .filter(|bytes| (4..=4 << 30).contains(bytes) && bytes % 4 == 0);
@@ -112,21 +112,22 @@ fn parse_copy(text: &str) -> Result<usize, String> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Part {
-    /// Products of square matrices of float and bfloat16, in GFLOP/s.
-    Products,
-    /// Copies to the GPU and from it, against pinned ones that the driver is given.
+    /// Matmuls of square matrices of f32 and bf16, in GFLOP/s.
+    Matmuls,
+    /// Copies to the GPU and from it, compared with pinned copies by the driver.
     Copies,
-    /// A chain of tiny kernels, against launches that the driver is given.
+    /// A chain of tiny kernels, compared with launches by the driver.
     Launches,
-    /// A copy from the host and products in one run, against one after the other.
+    /// A copy from the host that overlaps with matmuls in one run, compared with one after the
+    /// other.
     Overlap,
-    /// Models, against CPU:0.
+    /// Models, compared with CPU:0.
     Models,
 }
 
 impl Part {
     const ALL: [Self; 5] = [
-        Self::Products,
+        Self::Matmuls,
         Self::Copies,
         Self::Launches,
         Self::Overlap,
@@ -152,7 +153,7 @@ struct GpuRow {
     pci_bus_id: String,
     memory_bytes: u64,
     n_multiprocessors: u32,
-    /// What programs are compiled for.
+    /// The architecture that kernels are compiled for.
     architecture: String,
     /// The driver and its version, and that of the compiler.
     driver: String,
@@ -175,8 +176,7 @@ impl GpuRow {
 /// Runs the command.
 pub(super) fn run(args: &GpuBench, registry: &Registry, output: &mut Output) -> Result<Outcome> {
     if args.options.devices.sync_every_op {
-        let wrong =
-            "--sync-every-op: what is measured is what a GPU does while nobody waits; leave it out";
+        let wrong = "--sync-every-op: the benchmark measures a GPU while nobody waits for its kernels; leave the flag out";
         return Err(UsageError(wrong.to_owned()).into());
     }
     let devices = Devices::open(&setup(args, registry, None)?, &args.device.name())?;
@@ -195,7 +195,7 @@ pub(super) fn run(args: &GpuBench, registry: &Registry, output: &mut Output) -> 
     let mut rows = Vec::new();
     for part in &args.parts {
         match part {
-            Part::Products => bench.products(&mut rows)?,
+            Part::Matmuls => bench.matmuls(&mut rows)?,
             Part::Copies => bench.copies(&mut rows)?,
             Part::Launches => bench.launches(&mut rows)?,
             Part::Overlap => bench.overlap(&mut rows)?,
@@ -222,7 +222,7 @@ pub(super) fn run(args: &GpuBench, registry: &Registry, output: &mut Output) -> 
     Ok(Outcome::Done)
 }
 
-/// How models are opened. GPUs are asked for, so that a machine without says why it has none.
+/// The setup of models. GPUs are requested explicitly, so that a machine without one reports why.
 fn setup(args: &GpuBench, registry: &Registry, scope: Option<&str>) -> Result<ModelSetup> {
     let mut setup = args.options.setup(registry, scope)?;
     let count = setup.devices.device_count.entry(DEVICE_TYPE.to_owned());
@@ -240,17 +240,17 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    fn products(&self, rows: &mut Vec<Row>) -> Result<()> {
+    fn matmuls(&self, rows: &mut Vec<Row>) -> Result<()> {
         let side = self.args.side as usize;
         let flops = 2.0 * count(side).powi(3) * count(N_KERNELS);
-        self.progress.set_message(format!("products of {side}"));
+        self.progress.set_message(format!("matmuls of {side}"));
         for (name, graph) in [
-            ("float", BenchGraph::products::<f32>(side, true)),
-            ("bfloat16", BenchGraph::products::<half::bf16>(side, true)),
+            ("float", BenchGraph::matmuls::<f32>(side, true)),
+            ("bfloat16", BenchGraph::matmuls::<half::bf16>(side, true)),
         ] {
             let run = self.devices.open_run(&graph?)?;
             rows.push(self.turns.alone(
-                format!("product of {side}, {name}"),
+                format!("matmul of {side}, {name}"),
                 run.side()?,
                 Unit::Flops(flops),
             )?);
@@ -302,7 +302,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// A ratio of 1 is no overlap; of 2, everything.
+    /// A ratio of 1 means no overlap, 2 means full overlap.
     fn overlap(&self, rows: &mut Vec<Row>) -> Result<()> {
         let Some(&len_bytes) = self.args.copies.last() else {
             return Ok(());
@@ -310,31 +310,31 @@ impl Bench<'_> {
         let side = (self.args.side / 4) as usize;
         let text = show_bytes(len_bytes as u64);
         self.progress
-            .set_message(format!("{text} beside products of {side}"));
+            .set_message(format!("{text} beside matmuls of {side}"));
         let floats = vec![1f32; len_bytes / DType::F32.size_bytes().unwrap_or(4)];
         let pinned = Tensor::from_values(Shape::new(&[floats.len()]), &floats)?;
         let pinned = self.devices.pinned(&pinned)?;
         let feeds = || vec![("x", pinned.clone())];
-        // As many products as take about as long as the copy.
+        // As many matmuls as take about as long as the copy.
         let n = {
             let run = self.devices.open_run(&BenchGraph::overlap(side, 1)?)?;
             let copy = median_of(run.side_to(feeds(), COPIED)?)?;
-            let product = median_of(run.side()?)?;
+            let matmul = median_of(run.side()?)?;
             #[expect(
                 clippy::cast_possible_truncation,
                 clippy::cast_sign_loss,
                 reason = "between 1 and 64"
             )]
-            let n = (copy / product).round().clamp(1.0, N_BESIDE_MAX) as usize;
+            let n = (copy / matmul).round().clamp(1.0, N_BESIDE_MAX) as usize;
             n
         };
         let run = self.devices.open_run(&BenchGraph::overlap(side, n)?)?;
-        let (mut copy, mut products) = (run.side_to(feeds(), COPIED)?, run.side()?);
-        let apart: Side<'_> = Box::new(move || Ok(copy()? + products()?));
+        let (mut copy, mut matmuls) = (run.side_to(feeds(), COPIED)?, run.side()?);
+        let apart: Side<'_> = Box::new(move || Ok(copy()? + matmuls()?));
         rows.push(self.turns.against(
             format!(
-                "{text} from the host and {} of {side}, at one time",
-                show_count(n, "product")
+                "{text} from the host and {} of {side}, overlapping",
+                show_count(n, "matmul")
             ),
             run.side_to(feeds(), BOTH)?,
             Other::new("one after the other", apart),

@@ -1,4 +1,4 @@
-//! Graphs whose runs are one thing many times over, so that what a run costs once does not count.
+//! Graphs whose runs repeat one kernel many times, so that the fixed cost of a run does not count.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::tensor::Literal;
 use crate::tensor::LiteralData;
 use crate::tensor::Shape;
 
-/// Products or elementwise kernels in one run, so that what a run costs once does not count.
+/// Matmuls or elementwise kernels in one run.
 pub(super) const N_KERNELS: usize = 8;
 
 /// Columns of the tensors of elementwise kernels.
@@ -32,13 +32,13 @@ const N_LAYERS: usize = 4;
 /// Name of the last node of each graph.
 pub(super) const LAST: &str = "last";
 
-/// Of [`BenchGraph::overlap`]: what was fed, on the device; the same once all products are done.
+/// Nodes of [`BenchGraph::overlap`]: the feed on the device, and the feed after all matmuls.
 #[cfg(feature = "cuda")]
 pub(super) const COPIED: &str = "copied";
 #[cfg(feature = "cuda")]
 pub(super) const BOTH: &str = "both";
 
-/// Kernels that compute each element from those at its place.
+/// Elementwise kernels.
 #[cfg(feature = "opencl")]
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Elementwise {
@@ -71,7 +71,7 @@ impl Elementwise {
     }
 }
 
-/// An element type of products.
+/// An element type of matmuls.
 pub(super) trait Factor: Scalar + Float {
     /// Relative error of sums of which each is of a thousand others, and of a factor that is
     /// rounded.
@@ -97,7 +97,7 @@ impl Factor for half::bf16 {
     }
 }
 
-/// What each element of a graph's last node must be.
+/// The value of each element of a graph's last node.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Expected {
     pub(super) value: f32,
@@ -105,18 +105,18 @@ pub(super) struct Expected {
     pub(super) tolerance: f32,
 }
 
-/// A graph that is fed nothing, and what must come out.
+/// A graph without feeds, and its expected result.
 pub(super) struct BenchGraph {
     pub(super) graph: Graph,
     pub(super) expected: Option<Expected>,
 }
 
 impl BenchGraph {
-    /// Products of square matrices, each of the one before. `is_weight`: their second factor is a
+    /// Matmuls of square matrices, each of the one before. `is_weight`: their second factor is a
     /// constant, which a device may bring into whatever order it likes, once.
-    pub(super) fn products<T: Factor>(side: usize, is_weight: bool) -> Result<Self> {
-        let b = GraphBuilder::new("products");
-        add_products::<T>(&b, side, N_KERNELS, is_weight)?;
+    pub(super) fn matmuls<T: Factor>(side: usize, is_weight: bool) -> Result<Self> {
+        let b = GraphBuilder::new("matmuls");
+        add_matmuls::<T>(&b, side, N_KERNELS, is_weight)?;
         Ok(Self::expecting(b, 1.0, T::TOLERANCE))
     }
 
@@ -153,14 +153,14 @@ impl BenchGraph {
         Ok(Self::expecting(b, expected, f32::TOLERANCE))
     }
 
-    /// Products as in [`Self::products`], and beside them floats that are fed as `x`: [`LAST`] is
-    /// the products alone, [`COPIED`] what was fed alone, [`BOTH`] comes after both.
+    /// Matmuls as in [`Self::matmuls`], and beside them floats that are fed as `x`: [`LAST`] is
+    /// the matmuls alone, [`COPIED`] what was fed alone, [`BOTH`] comes after both.
     #[cfg(feature = "cuda")]
-    pub(super) fn overlap(side: usize, n_products: usize) -> Result<Self> {
+    pub(super) fn overlap(side: usize, n_matmuls: usize) -> Result<Self> {
         let b = GraphBuilder::new("overlap");
         let x = b.placeholder::<f32>("x", [Option::<usize>::None])?;
         b.named(COPIED).identity(x)?;
-        let last = add_products::<f32>(&b, side, n_products, true)?;
+        let last = add_matmuls::<f32>(&b, side, n_matmuls, true)?;
         let after = b.control_dependencies([last.operation()]).named(BOTH);
         after.identity(x)?;
         Ok(Self::expecting(b, 1.0, f32::TOLERANCE))
@@ -197,8 +197,8 @@ impl BenchGraph {
     }
 }
 
-/// `n` products whose elements are all 1.
-fn add_products<T: Factor>(
+/// Adds `n` matmuls whose results have elements of 1.
+fn add_matmuls<T: Factor>(
     b: &GraphBuilder,
     side: usize,
     n: usize,
@@ -214,7 +214,7 @@ fn add_products<T: Factor>(
     add_chain(b, n, x, |b, y| Ok(b.matmul(y, factor)?))
 }
 
-/// `n` nodes of which each reads the one before; [`LAST`] is what the last one gives.
+/// Adds a chain of `n` nodes; [`LAST`] is the output of the last one.
 fn add_chain<T: Scalar>(
     b: &GraphBuilder,
     n: usize,
@@ -227,13 +227,13 @@ fn add_chain<T: Scalar>(
         y = next(b, y)?;
         links.push(y.operation());
     }
-    // Who waits for each of them keeps them from being computed as one.
+    // A node that waits for each of them keeps them from being fused.
     let each = b.control_dependencies(links).no_op()?;
     let last = b.control_dependencies([each]).named(LAST);
     Ok(last.identity(y)?)
 }
 
-/// A constant whose elements are one number, and take no memory but the device's.
+/// A constant whose elements are equal, and take no memory but the device's.
 fn full<T: Scalar, const N: usize>(
     b: &GraphBuilder,
     shape: [usize; N],

@@ -1,5 +1,4 @@
-//! How much memory a piece of work needs at its peak: what the system counts as resident, guests'
-//! memories included.
+//! Measures the peak of resident memory of work, memories of policies included.
 
 use std::fs;
 
@@ -9,7 +8,7 @@ pub(super) struct PeakMemory {
 }
 
 impl PeakMemory {
-    /// Starts counting; `None` where the system cannot.
+    /// Starts counting; `None` if the system cannot.
     pub(super) fn start() -> Option<Self> {
         // Documented in proc(5): 5 resets the high water mark.
         fs::write("/proc/self/clear_refs", "5").ok()?;

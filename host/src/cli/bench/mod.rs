@@ -1,5 +1,5 @@
-//! `placewright bench`: the figures that a user may want to repeat, on graphs and devices made for
-//! it, and on models.
+//! `placewright bench`: measurements that a user may want to repeat, on synthetic graphs and
+//! devices, and on models.
 
 mod dag;
 #[cfg(feature = "opencl")]
@@ -36,26 +36,24 @@ use crate::registry::Registry;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum BenchCommand {
-    /// The whole placement stage: candidates, policy in the sandbox, check.
+    /// Measure the whole placement stage: candidates, policy in the sandbox, check.
     Placement(placement::PlacementBench),
-    /// Calls of an online policy, and loading one.
+    /// Measure calls of an online policy, and loading a policy.
     PolicyCall(policy_call::PolicyCallBench),
-    /// What executing an op costs beyond its arithmetic.
+    /// Measure what executing an op costs besides its arithmetic.
     Dispatch(dispatch::DispatchBench),
-    /// How long one run of a model takes, its results checked.
+    /// Measure one run of a model, and check its results.
     Models(models::ModelsBench),
-    /// What a device gives, against the same work given straight to its driver, and models against
-    /// the CPU device.
+    /// Compare a SYCL device with its driver, and models on it with the CPU device.
     #[cfg(feature = "opencl")]
     Device(device::DeviceBench),
-    /// What a GPU gives, against the same work given straight to CUDA's driver, and models against
-    /// the CPU device.
+    /// Compare a GPU with CUDA's driver, and models on it with the CPU device.
     #[cfg(feature = "cuda")]
     Gpu(gpu::GpuBench),
-    /// Requests per second of a session that several threads call at one time, the results checked.
+    /// Measure requests per second of a session that several threads call, and check the results.
     Serve(serve::ServeBench),
-    /// Works on commands from standard input, for a driver that gives several frameworks turns; see
-    /// tests/peers.
+    /// Execute commands from standard input, for a driver that runs several frameworks in turns;
+    /// see tests/peers.
     #[command(hide = true)]
     Worker,
 }
@@ -87,13 +85,13 @@ pub(super) fn run(
     }
 }
 
-/// A time such as `2` or `0.5`, in seconds.
+/// Parses a time in seconds, such as `2` or `0.5`.
 fn parse_seconds(text: &str) -> Result<Duration, String> {
     let seconds = text
         .parse()
         .ok()
         .filter(|seconds| (0.0..=3600.0).contains(seconds));
-    seconds
-        .map(Duration::from_secs_f64)
-        .ok_or_else(|| format!("`{text}` is no time; expected seconds such as 0.5, at most 3600"))
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| {
+        format!("`{text}` is not a time; expected seconds such as 0.5, at most 3600")
+    })
 }

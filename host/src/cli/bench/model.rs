@@ -1,4 +1,4 @@
-//! A model with what it is fed and what must come out, ready to be run again and again.
+//! A model with its feeds and its expected results, ready to be run repeatedly.
 
 use std::fs;
 use std::path::Path;
@@ -24,17 +24,20 @@ use crate::cli::feeds::Feeds;
 use crate::cli::feeds::read_expected;
 use crate::cli::feeds::read_feeds;
 use crate::cli::npz::NpzReader;
+use crate::cli::sandbox::SandboxArgs;
+use crate::cli::saved_model::check_graph_path;
 use crate::cli::timing::timed;
 use crate::device::DeviceOptions;
 use crate::names::DeviceName;
-use crate::policy::PolicyEngine;
 use crate::policy::PolicyLimits;
+use crate::policy::PolicyRequest;
+use crate::policy::PolicySource;
 use crate::registry::Registry;
 use crate::session::Session;
 use crate::tensor::DType;
 use crate::tensor::Tensor;
 
-/// Endings of graphs, and what stands in their place in the name of the archive beside them.
+/// Endings of graph files. The archive of a graph has the same name with `.npz` instead.
 const GRAPH_ENDINGS: [&str; 2] = [".skel.pb", ".pb"];
 
 /// How models are run and checked.
@@ -51,12 +54,13 @@ pub(super) struct ModelArgs {
 }
 
 impl ModelArgs {
-    /// How models are opened. `scope`: the device of nodes that ask for none.
+    /// The setup of a model. `scope`: the device of nodes that request none.
     pub(super) fn setup(&self, registry: &Registry, scope: Option<&str>) -> Result<ModelSetup> {
         let scope = scope.map(DeviceName::parse_full_or_local).transpose();
         Ok(ModelSetup {
             devices: self.devices.to_options(registry.factories())?,
             registry: registry.clone(),
+            policy: None,
             inter_op_threads: self.devices.threads as usize,
             scope: scope.map_err(|err| UsageError(format!("--device: {err}")))?,
             tolerance: Tolerance {
@@ -73,9 +77,11 @@ pub(super) struct ModelSetup {
     /// Ops, kernels and device types.
     pub(super) registry: Registry,
     pub(super) devices: DeviceOptions,
-    /// Steps of one run at one time; 0 = one per core.
+    /// The policy that places the model; `None` means the default one.
+    pub(super) policy: Option<PolicySource>,
+    /// Ops of one run that execute at one time; 0 means one per core.
     pub(super) inter_op_threads: usize,
-    /// The device of nodes that ask for none.
+    /// The device of nodes that request none.
     pub(super) scope: Option<DeviceName>,
     pub(super) tolerance: Tolerance,
 }
@@ -83,7 +89,7 @@ pub(super) struct ModelSetup {
 /// A model in a session of its own.
 pub(super) struct Model {
     pub(super) name: String,
-    /// From the file to a session that can run, without the first run.
+    /// Time from the file to a session that can run, without the first run.
     pub(super) load: Duration,
     session: Session,
     feeds: Feeds,
@@ -95,16 +101,25 @@ pub(super) struct Model {
 impl Model {
     /// Opens the graph in a file, with the feeds and the expected results of an archive.
     pub(super) fn open(graph: &Path, archive: &Path, setup: ModelSetup) -> Result<Self> {
+        check_graph_path(graph)?;
         let mut placement = PlacementOptions::default();
         if let Some(scope) = setup.scope {
             placement = placement.with_device_scope(scope);
         }
         // As `run` does. A cache that cannot be used costs time, not the run.
-        let engine =
-            PolicyEngine::with_cache(PolicyLimits::default(), cache::open().unwrap_or(None))?;
+        let cache = cache::open().unwrap_or(None);
+        let engine = SandboxArgs::default().engine(PolicyLimits::default(), cache)?;
+        // What is measured is the requested policy, never another one of the ladder.
+        let request = setup
+            .policy
+            .map(|policy| PolicyRequest::new(policy).with_strict(true));
         let (session, load) = timed(|| {
-            Session::builder()
-                .with_policy_engine(engine)
+            let builder = Session::builder().with_policy_engine(engine);
+            let builder = match request {
+                Some(request) => builder.with_policy(request),
+                None => builder,
+            };
+            builder
                 .with_registry(setup.registry)
                 .with_graph_def_file(graph)
                 .with_device_options(setup.devices)
@@ -132,8 +147,8 @@ impl Model {
         self.session.graph().n_nodes()
     }
 
-    /// What every service does for a request: its values become fresh tensors, which the session
-    /// runs.
+    /// Does what a service does for each request: copies its values to fresh tensors and runs the
+    /// session.
     fn request(&self) -> Result<Vec<Tensor>> {
         let mut feeds = Vec::with_capacity(self.feeds.len());
         for (name, tensor) in &self.feeds {
@@ -153,7 +168,7 @@ impl Model {
         if all_close {
             return Ok(());
         }
-        // Slow, and says where.
+        // Slower, but it says where they differ.
         let fetched: Vec<(String, Tensor)> = self
             .fetches
             .iter()
@@ -167,8 +182,8 @@ impl Model {
         }
     }
 
-    /// Whether floats are within the tolerance. `false` may be wrong, for other types and for NaN;
-    /// `true` is not.
+    /// Whether f32 values are within the tolerance. `false` may be wrong for other types and for
+    /// NaN; `true` is always right.
     fn is_close(&self, found: &Tensor, expected: &Tensor) -> Result<bool> {
         if found.dtype() != DType::F32
             || expected.dtype() != DType::F32
@@ -176,7 +191,7 @@ impl Model {
         {
             return Ok(false);
         }
-        // The tolerance rounded down a little, since these sums are rounded to floats.
+        // The tolerance is rounded down a little, since these sums are rounded to f32.
         #[expect(clippy::cast_possible_truncation, reason = "as the values compared")]
         let (atol, rtol) = (
             (self.tolerance.atol * 0.999) as f32,
@@ -215,15 +230,15 @@ fn model_name(graph: &Path) -> String {
     stem.map_or(name.clone(), str::to_owned)
 }
 
-/// The archive that stands beside a graph: `mlp.npz` beside `mlp.pb` and `mlp.skel.pb`.
+/// Returns the archive beside a graph: `mlp.npz` beside `mlp.pb` and `mlp.skel.pb`.
 ///
 /// # Errors
-/// Where there is none.
+/// If there is none.
 pub(super) fn archive_beside(graph: &Path) -> Result<PathBuf> {
     let archive = graph.with_file_name(format!("{}.npz", model_name(graph)));
     if !archive.is_file() {
         bail!(
-            "{}: there is no {} beside it, with arrays `in/NAME` to feed and `out/FETCH` to expect",
+            "{}: expected an archive {} beside it, with arrays `in/NAME` to feed and `out/FETCH` to compare results with",
             graph.display(),
             archive.display()
         );
@@ -231,14 +246,16 @@ pub(super) fn archive_beside(graph: &Path) -> Result<PathBuf> {
     Ok(archive)
 }
 
-/// The graphs in a folder that have an archive, sorted; of a model with and without its weights,
-/// the one with them.
+/// What `bench models` measures.
+pub(super) const MODELS_WANTED: &str = "name models (M.pb or M.skel.pb, each with an archive M.npz beside it: arrays `in/NAME` to feed and `out/FETCH` to compare results with), or folders of models";
+
+/// Returns the graphs in a folder that have an archive, sorted. If a model is there with and
+/// without its weights, the one with weights is taken.
 ///
 /// # Errors
-/// Where there are none.
+/// If there are none.
 pub(super) fn models_in(folder: &Path) -> Result<Vec<PathBuf>> {
-    let remedy = "name models, or the folder that has them with --models DIR";
-    let cannot_read = |err| anyhow!("reading {}: {err}; {remedy}", folder.display());
+    let cannot_read = |err| anyhow!("reading {}: {err}; {MODELS_WANTED}", folder.display());
     let entries = fs::read_dir(folder).map_err(cannot_read)?;
     let mut graphs = Vec::new();
     for entry in entries {
@@ -256,10 +273,7 @@ pub(super) fn models_in(folder: &Path) -> Result<Vec<PathBuf>> {
         graphs.extend(found.next());
     }
     if graphs.is_empty() {
-        bail!(
-            "{} has no graph M.pb or M.skel.pb with an archive M.npz; {remedy}",
-            folder.display()
-        );
+        bail!("{} has no model; {MODELS_WANTED}", folder.display());
     }
     graphs.sort_unstable();
     Ok(graphs)

@@ -9,6 +9,7 @@ use clap::ValueHint;
 use serde::Serialize;
 
 use super::Report;
+use super::model::MODELS_WANTED;
 use super::model::Model;
 use super::model::ModelArgs;
 use super::model::archive_beside;
@@ -18,28 +19,36 @@ use super::work::Work;
 use super::work::repeat;
 use super::work::settle;
 use crate::cli::Outcome;
+use crate::cli::UsageError;
 use crate::cli::output::Output;
-use crate::cli::output::align_right;
-use crate::cli::output::new_table;
 use crate::cli::progress::Progress;
+use crate::cli::saved_model::check_graph_path;
+use crate::cli::saved_model::is_saved_model;
+use crate::cli::table::Table;
 use crate::cli::timing::Timing;
 use crate::cli::timing::nanoseconds;
 use crate::cli::units::show_ns;
+use crate::policy::PolicySource;
 use crate::registry::Registry;
+
+/// The models of this repository, which are measured if no paths are given.
+const REPOSITORY_MODELS: &str = "tests/models";
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct ModelsBench {
-    /// Frozen GraphDefs M.pb or M.skel.pb, each with an archive M.npz beside it; by default all
-    /// such in the folder --models.
-    #[arg(value_name = "MODEL.pb", value_hint = ValueHint::FilePath)]
-    graphs: Vec<PathBuf>,
-    /// Where the models are, if none are named.
-    #[arg(long, value_name = "DIR", default_value = "tests/models", value_hint = ValueHint::DirPath)]
-    models: PathBuf,
-    /// How long each model is run, after a tenth of it to warm up.
+    /// Models, or folders of models [default: tests/models]
+    ///
+    /// A model is a frozen GraphDef M.pb or M.skel.pb with an archive M.npz beside it: arrays
+    /// in/NAME to feed and out/FETCH to compare results with.
+    #[arg(value_name = "MODEL|DIR", value_hint = ValueHint::AnyPath)]
+    paths: Vec<PathBuf>,
+    /// Time for which each model is run, in seconds, after a tenth of it to warm up.
     #[arg(long, value_name = "S", default_value = "1", value_parser = parse_seconds)]
     seconds: Duration,
-    /// The device of nodes that ask for none.
+    /// The policy that places the models: the name of a shipped one, or a .wasm file.
+    #[arg(long, value_name = "NAME|FILE", default_value = "priority", value_hint = ValueHint::FilePath)]
+    policy: String,
+    /// Device of the nodes that request none.
     #[arg(long, value_name = "NAME", help_heading = "Devices")]
     device: Option<String>,
     #[command(flatten)]
@@ -49,10 +58,11 @@ pub(in crate::cli) struct ModelsBench {
 #[derive(Debug, Serialize)]
 struct Row {
     model: String,
+    policy: String,
     nodes: usize,
-    /// As asked for; 0 = one per core.
+    /// As requested; 0 means one per core.
     threads: u32,
-    /// From the file to a session that can run.
+    /// Time from the file to a session that can run.
     load_ns: u64,
     min_ns: u64,
     #[serde(flatten)]
@@ -61,18 +71,16 @@ struct Row {
 
 /// Runs the benchmark.
 pub(super) fn run(args: &ModelsBench, registry: &Registry, output: &mut Output) -> Result<Outcome> {
-    let graphs = if args.graphs.is_empty() {
-        models_in(&args.models)?
-    } else {
-        args.graphs.clone()
-    };
-    let progress = Progress::steps(graphs.len() as u64, "running");
+    let policy =
+        PolicySource::parse(&args.policy).map_err(|err| UsageError(format!("--policy: {err}")))?;
+    let models = models(&args.paths)?;
+    let progress = Progress::steps(models.len() as u64, "running");
     let mut rows = Vec::new();
-    for graph in &graphs {
+    for (graph, archive) in &models {
         progress.set_message(graph.display().to_string());
-        let archive = archive_beside(graph)?;
-        let setup = args.model.setup(registry, args.device.as_deref())?;
-        let model = Model::open(graph, &archive, setup)?;
+        let mut setup = args.model.setup(registry, args.device.as_deref())?;
+        setup.policy = Some(policy.clone());
+        let model = Model::open(graph, archive, setup)?;
         rows.push(measure(&model, args)?);
         progress.advance();
     }
@@ -85,6 +93,37 @@ pub(super) fn run(args: &ModelsBench, registry: &Registry, output: &mut Output) 
     Ok(Outcome::Done)
 }
 
+/// The models that these paths name, each with its archive. What is missing is reported before
+/// anything is measured.
+fn models(paths: &[PathBuf]) -> Result<Vec<(PathBuf, PathBuf)>> {
+    let repository = [PathBuf::from(REPOSITORY_MODELS)];
+    let paths = if paths.is_empty() && repository[0].is_dir() {
+        &repository[..]
+    } else {
+        paths
+    };
+    if paths.is_empty() {
+        return Err(UsageError(format!(
+            "there is no folder {REPOSITORY_MODELS} here; {MODELS_WANTED}"
+        ))
+        .into());
+    }
+    let mut graphs = Vec::new();
+    for path in paths {
+        // A SavedModel is a folder too, and is refused as one.
+        match path.is_dir() && !is_saved_model(path) {
+            true => graphs.extend(models_in(path)?),
+            false => graphs.push(path.clone()),
+        }
+    }
+    let with_archive = |graph: PathBuf| {
+        check_graph_path(&graph)?;
+        let archive = archive_beside(&graph)?;
+        Ok((graph, archive))
+    };
+    graphs.into_iter().map(with_archive).collect()
+}
+
 fn measure(model: &Model, args: &ModelsBench) -> Result<Row> {
     let first = model.run(0)?;
     settle(model)?;
@@ -92,6 +131,7 @@ fn measure(model: &Model, args: &ModelsBench) -> Result<Row> {
     let times = repeat(model, args.seconds)?;
     Ok(Row {
         model: model.name.clone(),
+        policy: args.policy.clone(),
         nodes: model.n_nodes(),
         threads: args.model.devices.threads,
         load_ns: nanoseconds(model.load),
@@ -102,7 +142,7 @@ fn measure(model: &Model, args: &ModelsBench) -> Result<Row> {
 
 #[expect(clippy::cast_precision_loss, reason = "for display")]
 fn show(rows: &[Row], output: &mut Output) -> Result<()> {
-    let mut table = new_table([
+    let mut table = Table::new([
         "model",
         "nodes",
         "median",
@@ -111,8 +151,8 @@ fn show(rows: &[Row], output: &mut Output) -> Result<()> {
         "first run",
         "load",
         "runs",
-    ]);
-    align_right(&mut table, &[1, 2, 3, 4, 5, 6, 7]);
+    ])
+    .with_numbers(&[1, 2, 3, 4, 5, 6, 7]);
     for row in rows {
         table.add_row([
             row.model.clone(),
@@ -126,5 +166,5 @@ fn show(rows: &[Row], output: &mut Output) -> Result<()> {
         ]);
     }
     output.table(&table)?;
-    output.line("every run fed fresh copies; the results of every run are as expected")
+    output.line("each run was fed fresh copies, and its results are as expected")
 }

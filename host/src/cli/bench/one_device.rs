@@ -1,4 +1,4 @@
-//! Our side: sessions whose nodes are all on one device, and copies into its memory and out of it.
+//! Sessions whose nodes are all on one device, and copies to its memory and from it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ use crate::tensor::Tensor;
 /// Start of the devices' names.
 const PREFIX: &str = "/job:localhost/replica:0/task:0";
 
-/// The devices, of which one is measured.
+/// The devices; one of them is measured.
 pub(super) struct Devices {
     set: Arc<DeviceSet>,
     device: DeviceId,
@@ -69,12 +69,12 @@ impl Devices {
         })
     }
 
-    /// A session on the device that is measured.
+    /// Opens a session on the measured device.
     pub(super) fn open_run(&self, graph: &BenchGraph) -> Result<Run> {
         self.open_on(self.device, graph)
     }
 
-    /// The same on CPU:0.
+    /// Opens a session on CPU:0.
     #[cfg(feature = "opencl")]
     pub(super) fn open_cpu(&self, graph: &BenchGraph) -> Result<Run> {
         self.open_on(self.cpu, graph)
@@ -113,7 +113,7 @@ impl Devices {
         }))
     }
 
-    /// Copies one tensor that the device's driver knows to it, and waits for it.
+    /// Copies one pinned tensor to the device, and waits for it.
     #[cfg(feature = "cuda")]
     pub(super) fn copy_pinned_there(&self, len_bytes: usize) -> Result<Side<'_>> {
         let device = self.device()?;
@@ -122,8 +122,7 @@ impl Devices {
         Ok(Box::new(move || copied(device, context, &pinned)))
     }
 
-    /// The same tensor in memory of the host that the device copies without staging: where it
-    /// copies to.
+    /// Copies a tensor to pinned memory of the host, which the device copies without staging.
     pub(super) fn pinned(&self, tensor: &Tensor) -> Result<Tensor> {
         let context = context_of(self.device()?)?;
         Ok(context.copy_to_host(&context.copy_from_host(tensor)?)?)
@@ -143,8 +142,8 @@ impl Devices {
     }
 }
 
-/// A model on a device, against the same on CPU:0, the results of every run checked. `setup`: how
-/// it is opened on which device.
+/// Compares a model on a device with the same model on CPU:0, and checks the results of every run.
+/// `setup` gives the setup for a device.
 pub(super) fn against_cpu(
     turns: Turns,
     graph: &Path,
@@ -207,7 +206,7 @@ fn check(found: &Tensor, expected: Expected) -> Result<()> {
     }
 }
 
-/// Which way tensors are copied.
+/// The direction of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Way {
@@ -215,12 +214,11 @@ pub(super) enum Way {
     FromDevice,
 }
 
-/// One tensor that is copied again and again, between a device and the memory of the host that it
-/// copies without staging.
+/// One tensor that is copied repeatedly between a device and pinned memory of the host.
 pub(super) struct Copies {
     devices: Devices,
     way: Way,
-    /// Where the way begins.
+    /// The source of the copies.
     tensor: Tensor,
 }
 
@@ -260,7 +258,7 @@ impl Work for Run {
     }
 }
 
-/// A session that is run again and again.
+/// A session that is run repeatedly.
 pub(super) struct Run {
     session: Session,
 }
@@ -285,7 +283,7 @@ impl Run {
         feeds: Vec<(&'a str, Tensor)>,
         target: &'a str,
     ) -> Result<Side<'a>> {
-        // Runs before that are tried in several ways.
+        // Earlier runs try several execution modes.
         for _ in 0..N_RUNS_TO_SETTLE {
             self.run_to(&feeds, target)?;
         }

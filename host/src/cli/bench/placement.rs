@@ -1,8 +1,9 @@
-//! `bench placement`: candidates, a policy in the sandbox with all limits on, and the check of its
-//! answer.
+//! `bench placement`: enumerating candidates, calling a policy in the sandbox with all limits on,
+//! and checking its answer.
 //!
-//! The policy is loaded and stays resident, as in a service. Its native twin runs in turn with it,
-//! so that both meet the same state of the machine; each figure is the median of the repetitions.
+//! The policy is loaded once and stays resident, as in a service. The native build of a shipped
+//! policy runs in turn with it, so that both meet the same state of the machine. Each figure is the
+//! median of the repetitions.
 
 use std::fmt;
 use std::process::Command;
@@ -13,6 +14,7 @@ use anyhow::Context;
 use anyhow::Result;
 use anyhow::anyhow;
 use clap::Args;
+use clap::ValueHint;
 use serde::Serialize;
 
 use super::Report;
@@ -24,10 +26,11 @@ use crate::candidates::enumerate;
 use crate::candidates::synthetic;
 use crate::candidates::synthetic::SyntheticGraph;
 use crate::cli::Outcome;
+use crate::cli::UsageError;
 use crate::cli::output::Output;
-use crate::cli::output::align_right;
-use crate::cli::output::new_table;
 use crate::cli::progress::Progress;
+use crate::cli::sandbox::SandboxArgs;
+use crate::cli::table::Table;
 use crate::cli::timing::median;
 use crate::cli::timing::timed;
 use crate::device::DeviceSet;
@@ -37,12 +40,12 @@ use crate::placement::Placement;
 use crate::placement::check;
 use crate::policy::LoadedPolicy;
 use crate::policy::PlaceOptions;
-use crate::policy::PolicyEngine;
 use crate::policy::PolicyLimits;
+use crate::policy::PolicySource;
 use crate::policy::ShippedPolicy;
 use crate::policy::place_natively;
 
-/// Nodes and groups of the graphs of a benchmark that is told nothing.
+/// Nodes and groups of the graphs that are measured by default.
 const DEFAULT_GRAPHS: [(u32, u32); 4] = [
     (1_000, 0),
     (100_000, 0),
@@ -50,39 +53,43 @@ const DEFAULT_GRAPHS: [(u32, u32); 4] = [
     (LARGE, 100_000),
 ];
 
-/// Unless it is asked for, a graph of so many nodes is left to the policy that the others are
-/// measured against: they take long.
+/// By default, graphs of so many nodes are placed by one policy only: the others take long.
 const LARGE: u32 = 1_000_000;
 const POLICY_FOR_LARGE: &str = "priority";
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct PlacementBench {
-    /// Nodes of the layered random graphs, about 2.5 edges each [default: 1000 and 100000 without
-    /// groups, 100000 with 10000 groups, and for `priority` 1000000 with 100000 groups].
+    /// Numbers of nodes of the layered random graphs, with about 2.5 edges per node.
+    ///
+    /// By default 1000 and 100000 without groups, 100000 with 10000 groups, and for `priority`
+    /// 1000000 with 100000 groups.
     #[arg(long, value_name = "N,..", value_delimiter = ',')]
     nodes: Vec<u32>,
-    /// Colocation groups that nodes name in their attribute `_class`: half of them of two nodes,
-    /// the others of three to eight, drawn at random; at most half as many as nodes.
+    /// Numbers of colocation groups, at most half of the nodes.
+    ///
+    /// Nodes name them in their attribute `_class`. Half of the groups have two nodes, the others
+    /// three to eight, drawn at random.
     #[arg(long, value_name = "N,..", value_delimiter = ',', default_values_t = [0], requires = "nodes")]
     groups: Vec<u32>,
-    /// Variables among the nodes, each a resource that ties the nodes that read it, three on
-    /// average; fewer than nodes.
+    /// Numbers of variables among the nodes, fewer than nodes.
+    ///
+    /// A variable is a resource. The nodes that read it, three on average, must be on its device.
     #[arg(long, value_name = "N,..", value_delimiter = ',', default_values_t = [0], requires = "nodes")]
     variables: Vec<u32>,
-    /// Devices: one CPU, then two kinds of GPU, SYCL devices and CPUs in turn.
+    /// Numbers of devices: one CPU, then two kinds of GPU, SYCL devices and CPUs in turn.
     #[arg(long, value_name = "N,..", value_delimiter = ',', default_values_t = [8])]
     devices: Vec<u32>,
-    /// Shipped policies.
-    #[arg(long, value_name = "NAME,..", value_delimiter = ',', default_values_t = ["priority".to_owned(), "heft".to_owned()])]
+    /// Policies: names of shipped ones, or .wasm files.
+    #[arg(long, value_name = "NAME|FILE,..", value_hint = ValueHint::FilePath, value_delimiter = ',', default_values_t = ["priority".to_owned(), "heft".to_owned()])]
     policy: Vec<String>,
-    /// Measurements per row, of which the median counts.
+    /// Measurements per row; the median counts.
     #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..))]
     repetitions: u32,
     /// Seed of the graphs.
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
-    /// Place once and print the growth of the peak of resident memory: what the benchmark asks of
-    /// a fresh process.
+    /// Place once and print the growth of the peak of resident memory. The benchmark starts a
+    /// fresh process with this flag.
     #[arg(long, hide = true)]
     measure_memory: bool,
 }
@@ -93,20 +100,21 @@ struct Row {
     nodes: usize,
     edges: usize,
     devices: usize,
-    /// All, those of a single node included.
+    /// All groups, those of a single node included.
     groups: u32,
-    /// Those of several nodes.
+    /// Groups of several nodes.
     shared_groups: usize,
     whole_ms: f64,
-    /// The whole stage: the three parts below.
+    /// Time of the whole stage: the three parts below.
     us_per_node: f64,
     enumerate_us_per_node: f64,
     policy_us_per_node: f64,
     check_us_per_node: f64,
-    native_us_per_node: f64,
-    wasm_over_native: f64,
+    /// Time of the native build; `null` if the policy is a file.
+    native_us_per_node: Option<f64>,
+    wasm_over_native: Option<f64>,
     /// Growth of the peak of resident memory over the stage, the policy's own memory included;
-    /// `null` where the system does not say.
+    /// `null` if the system does not report it.
     bytes_per_node: Option<f64>,
 }
 
@@ -126,13 +134,14 @@ struct Case<'a> {
     policy: &'a str,
 }
 
-/// The same, made.
+/// A case, made ready.
 struct Subject {
     graph: Arc<Graph>,
     devices: Arc<DeviceSet>,
     kernels: KernelRegistry,
     policy: LoadedPolicy,
-    native: ShippedPolicy,
+    /// `None` if the policy is a file.
+    native: Option<ShippedPolicy>,
 }
 
 /// Runs the benchmark.
@@ -207,16 +216,16 @@ impl Case<'_> {
         let (n_nodes, n_groups, n_variables) = (graph.n_nodes, graph.n_groups, graph.n_variables);
         anyhow::ensure!(
             n_nodes > 0 && self.n_devices > 0,
-            "there is nothing to place: give --nodes and --devices of 1 at least"
+            "there is nothing to place; --nodes and --devices must be at least 1"
         );
         anyhow::ensure!(
             n_groups <= n_nodes / 2,
-            "{n_nodes} nodes are too few for {n_groups} groups of two; give --groups {} at most",
+            "{n_nodes} nodes are too few for {n_groups} groups of two; --groups must be at most {}",
             n_nodes / 2
         );
         anyhow::ensure!(
             n_variables < n_nodes,
-            "of {n_nodes} nodes {n_variables} cannot be variables and leave some to read them; give --variables {} at most",
+            "of {n_nodes} nodes {n_variables} cannot be variables, as others must read them; --variables must be at most {}",
             n_nodes - 1
         );
         Ok(())
@@ -238,14 +247,19 @@ impl fmt::Display for Case<'_> {
 
 impl Subject {
     fn new(case: &Case<'_>) -> Result<Self> {
-        let engine = PolicyEngine::new(PolicyLimits::default())?;
-        let shipped = ShippedPolicy::find(case.policy)?;
+        let source = PolicySource::parse(case.policy)
+            .map_err(|err| UsageError(format!("--policy: {err}")))?;
+        let engine = SandboxArgs::default().engine(PolicyLimits::default(), None)?;
+        let bytes = source.read(engine.limits())?;
         Ok(Self {
             graph: Arc::new(case.graph.build()),
             devices: Arc::new(synthetic::devices(case.n_devices)),
             kernels: synthetic::kernels(),
-            policy: engine.load(shipped.name(), shipped.wasm(), &[])?,
-            native: shipped,
+            policy: engine.load(&source.to_string(), &bytes, &[])?,
+            native: match source {
+                PolicySource::Shipped(policy) => Some(policy),
+                _ => None,
+            },
         })
     }
 
@@ -259,7 +273,7 @@ impl Subject {
         )?)
     }
 
-    /// The whole stage, and what each part of it took.
+    /// Runs the whole stage, and returns the time of each part.
     fn place(&mut self) -> Result<(Placement, [Duration; 3])> {
         let (candidates, enumerated) = timed(|| self.candidates());
         let candidates = candidates?;
@@ -281,21 +295,27 @@ fn measure(case: &Case<'_>, repetitions: u32, progress: &Progress) -> Result<Row
     let mut native_times = Vec::new();
     for repetition in 0..=repetitions {
         let (placement, times) = subject.place()?;
-        let limits = PolicyLimits::default();
-        let options = PlaceOptions::default();
-        let (native, native_time) =
-            timed(|| place_natively(subject.native, &[], &candidates, &options, &limits));
-        anyhow::ensure!(
-            native?.proposal.devices == placement.devices(),
-            "policy `{name}` and its native twin disagree"
-        );
-        // The first one grows the guest's memory and warms the caches.
+        let native_time = match subject.native {
+            Some(policy) => {
+                let limits = PolicyLimits::default();
+                let options = PlaceOptions::default();
+                let (native, time) =
+                    timed(|| place_natively(policy, &[], &candidates, &options, &limits));
+                anyhow::ensure!(
+                    native?.proposal.devices == placement.devices(),
+                    "policy `{name}` and its native build disagree"
+                );
+                Some(time)
+            }
+            None => None,
+        };
+        // The first repetition grows the policy's memory and warms the caches.
         if repetition > 0 {
             for (stage, time) in stages.iter_mut().zip(times) {
                 stage.push(time);
             }
             whole.push(times.iter().sum());
-            native_times.push(native_time);
+            native_times.extend(native_time);
             progress.advance();
         }
     }
@@ -303,7 +323,7 @@ fn measure(case: &Case<'_>, repetitions: u32, progress: &Progress) -> Result<Row
     let whole_us = microseconds(median(&mut whole));
     let [enumerated, asked, checked] = &mut stages;
     let policy_us_per_node = us_per_node(asked);
-    let native_us_per_node = us_per_node(&mut native_times);
+    let native_us_per_node = (!native_times.is_empty()).then(|| us_per_node(&mut native_times));
     Ok(Row {
         policy: name.clone(),
         nodes: n_nodes,
@@ -317,7 +337,7 @@ fn measure(case: &Case<'_>, repetitions: u32, progress: &Progress) -> Result<Row
         policy_us_per_node,
         check_us_per_node: us_per_node(checked),
         native_us_per_node,
-        wasm_over_native: policy_us_per_node / native_us_per_node,
+        wasm_over_native: native_us_per_node.map(|native| policy_us_per_node / native),
         bytes_per_node: ask_memory(case)?,
     })
 }
@@ -332,7 +352,7 @@ fn shared_groups(candidates: &Candidates) -> usize {
     n_members.iter().filter(|&&n| n > 1).count()
 }
 
-/// Asks a fresh process, whose memory nothing else has grown before.
+/// Measures memory in a fresh process, which has used none before.
 fn ask_memory(case: &Case<'_>) -> Result<Option<f64>> {
     let program = std::env::current_exe().context("finding this program")?;
     let graph = &case.graph;
@@ -344,9 +364,9 @@ fn ask_memory(case: &Case<'_>) -> Result<Option<f64>> {
         .args(["--devices", &case.n_devices.to_string()])
         .args(["--policy", case.policy])
         .args(["--seed", &graph.seed.to_string()])
-        // What building the graph has freed goes back to the system at once: placement that used it
-        // again would seem to need less memory than it does. (`mallopt(3)`; elsewhere than
-        // with glibc it does nothing.)
+        // Memory that building the graph has freed goes back to the system at once: if placement
+        // reused it, it would seem to need less than it does. (`mallopt(3)`; without glibc this
+        // does nothing.)
         .envs([
             ("MALLOC_TRIM_THRESHOLD_", "0"),
             ("MALLOC_MMAP_THRESHOLD_", "131072"),
@@ -376,7 +396,7 @@ fn measure_memory(args: &PlacementBench, output: &mut Output) -> Result<Outcome>
 }
 
 fn show(rows: &[Row], output: &mut Output) -> Result<()> {
-    let mut table = new_table([
+    let mut table = Table::new([
         "policy",
         "nodes",
         "groups",
@@ -389,8 +409,8 @@ fn show(rows: &[Row], output: &mut Output) -> Result<()> {
         "native",
         "wasm/native",
         "bytes/node",
-    ]);
-    align_right(&mut table, &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
+    ])
+    .with_numbers(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
     for row in rows {
         table.add_row([
             row.policy.clone(),
@@ -402,13 +422,16 @@ fn show(rows: &[Row], output: &mut Output) -> Result<()> {
             format!("{:.3}", row.enumerate_us_per_node),
             format!("{:.3}", row.policy_us_per_node),
             format!("{:.3}", row.check_us_per_node),
-            format!("{:.3}", row.native_us_per_node),
-            format!("{:.2}", row.wasm_over_native),
-            row.bytes_per_node
-                .map_or_else(|| "?".to_owned(), |bytes| format!("{bytes:.0}")),
+            or_dash(row.native_us_per_node, 3),
+            or_dash(row.wasm_over_native, 2),
+            or_dash(row.bytes_per_node, 0),
         ]);
     }
     output.table(&table)
+}
+
+fn or_dash(value: Option<f64>, n_digits: usize) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.n_digits$}"))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]

@@ -1,5 +1,4 @@
-//! `bench policy-call`: what one question to an online policy costs, and what loading a policy
-//! costs.
+//! `bench policy-call`: the cost of one call of an online policy, and of loading a policy.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,9 +16,8 @@ use crate::candidates::enumerate;
 use crate::candidates::synthetic;
 use crate::cli::Outcome;
 use crate::cli::output::Output;
-use crate::cli::output::align_right;
-use crate::cli::output::new_table;
 use crate::cli::progress::Progress;
+use crate::cli::table::Table;
 use crate::cli::timing::median;
 use crate::cli::timing::nanoseconds_f64;
 use crate::cli::timing::timed;
@@ -30,7 +28,7 @@ use crate::policy::PolicyLimits;
 use crate::policy::ShippedPolicy;
 use crate::store::CacheFolder;
 
-/// The shipped policy that answers online questions.
+/// The shipped policy that places online.
 const ONLINE_POLICY: &str = "round-robin";
 const N_NODES: u32 = 10_000;
 const N_DEVICES: u32 = 8;
@@ -38,10 +36,10 @@ const BATCHES: [usize; 2] = [8, 64];
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct PolicyCallBench {
-    /// Measurements per row, of which the median counts.
+    /// Measurements per row; the median counts.
     #[arg(long, value_name = "N", default_value_t = 11, value_parser = clap::value_parser!(u32).range(1..))]
     repetitions: u32,
-    /// Tasks asked about in one measurement.
+    /// Tasks that are placed in one measurement.
     #[arg(long, value_name = "N", default_value_t = 200_000, value_parser = clap::value_parser!(u32).range(64..))]
     tasks: u32,
 }
@@ -61,8 +59,7 @@ pub(super) fn run(args: &PolicyCallBench, output: &mut Output) -> Result<Outcome
     rows.extend(loads(args.repetitions, &progress)?);
     drop(progress);
 
-    let mut table = new_table(["call", "time"]);
-    align_right(&mut table, &[1]);
+    let mut table = Table::new(["call", "time"]).with_numbers(&[1]);
     for row in &rows {
         table.add_row(match row {
             Row::Call { call, ns_per_task } => [call.clone(), format!("{ns_per_task:.1} ns/task")],
@@ -80,7 +77,7 @@ pub(super) fn run(args: &PolicyCallBench, output: &mut Output) -> Result<Outcome
 fn calls(args: &PolicyCallBench, progress: &Progress) -> Result<Vec<Row>> {
     let candidates = Arc::new(candidates()?);
     let tasks = tasks(&candidates);
-    // On a busy machine this thread may stand still for longer than the usual 10 ms. The metering
+    // On a busy machine this thread may be preempted for longer than the usual 10 ms. The metering
     // is the same.
     let limits = PolicyLimits::default().with_pick_deadline(Duration::from_secs(10));
     let mut policy = load(&PolicyEngine::new(limits)?)?;
@@ -123,7 +120,7 @@ fn calls(args: &PolicyCallBench, progress: &Progress) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Cold = encoded, compiled, instantiated and configured; cached = the compiled code read from the
+/// Cold: encoded, compiled, instantiated and configured. Cached: the compiled code is read from the
 /// cache folder.
 fn loads(repetitions: u32, progress: &Progress) -> Result<Vec<Row>> {
     let engine = PolicyEngine::new(PolicyLimits::default())?;
@@ -174,7 +171,7 @@ fn candidates() -> Result<Candidates> {
     )?)
 }
 
-/// One task per node, as an executor would ask.
+/// Returns one task per node, as an executor would ask.
 fn tasks(candidates: &Candidates) -> Vec<ReadyTask> {
     let graph = candidates.graph();
     graph
@@ -198,7 +195,7 @@ fn tasks(candidates: &Candidates) -> Vec<ReadyTask> {
         .collect()
 }
 
-/// A cache folder that nobody else uses, removed at the end.
+/// A cache folder of this benchmark alone, removed at the end.
 struct TemporaryCache<'a>(&'a std::path::Path);
 
 impl<'a> TemporaryCache<'a> {
@@ -218,7 +215,7 @@ impl<'a> TemporaryCache<'a> {
 
 impl Drop for TemporaryCache<'_> {
     fn drop(&mut self) {
-        // In the system's folder for temporary files: what stays behind is removed sooner or later.
+        // It is in the system's folder for temporary files, so leftovers are removed eventually.
         let _ = std::fs::remove_dir_all(self.0);
     }
 }

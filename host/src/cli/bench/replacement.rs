@@ -1,8 +1,8 @@
-//! `bench placement`, its second table: placing again after a device was lost, added or shrunk,
-//! keeping what can stay.
+//! The second table of `bench placement`: placing again after a device was lost, added or shrunk,
+//! keeping nodes where they can stay.
 //!
-//! As in the first table, the policy is loaded and stays resident. A row takes enumeration for the
-//! devices that there are now, what stays, the policy in its sandbox, and the check.
+//! As in the first table, the policy is loaded and stays resident. A row includes enumerating the
+//! candidates of the new devices, determining what stays, the policy in its sandbox, and the check.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,8 +17,7 @@ use crate::candidates::PlacementOptions;
 use crate::candidates::enumerate;
 use crate::candidates::synthetic;
 use crate::cli::output::Output;
-use crate::cli::output::align_right;
-use crate::cli::output::new_table;
+use crate::cli::table::Table;
 use crate::cli::timing::median;
 use crate::cli::timing::timed;
 use crate::device::Device;
@@ -51,7 +50,7 @@ pub(super) struct Row {
     nodes: u32,
     devices: usize,
     moved: usize,
-    /// The whole stage: the four parts below.
+    /// Time of the whole stage: the four parts below.
     ms: f64,
     enumerate_ms: f64,
     keep_ms: f64,
@@ -59,13 +58,13 @@ pub(super) struct Row {
     check_ms: f64,
 }
 
-/// What one row is measured on.
+/// The graph and the policy that are measured.
 struct Subject {
     graph: Arc<Graph>,
     policy: LoadedPolicy,
 }
 
-/// Measures each change so often, on graphs of this seed.
+/// Measures each change `repetitions` times, on a graph of this seed.
 pub(super) fn measure(repetitions: u32, seed: u64) -> Result<Vec<Row>> {
     let engine = PolicyEngine::new(PolicyLimits::default())?;
     let shipped = ShippedPolicy::find(POLICY)?;
@@ -77,7 +76,7 @@ pub(super) fn measure(repetitions: u32, seed: u64) -> Result<Vec<Row>> {
     let lost = without(&all, CHANGED);
     let before = subject.place(&Arc::new(all.clone()))?;
     let held_bytes = before.summary().devices[CHANGED.index()].resident_bytes;
-    // Half of what stays there has to go; what a run makes there still fits.
+    // Half of its state has to move; the tensors of a run still fit.
     let mut evaluator = Evaluator::new(before.candidates());
     evaluator.set_devices(before.devices());
     let peak_bytes = evaluator.peak_bytes_per_device()[CHANGED.index()];
@@ -108,7 +107,7 @@ impl Subject {
         check(&candidates, answer.proposal).map_err(|violation| anyhow!("{violation}"))
     }
 
-    /// The whole stage, and what each part of it took.
+    /// Runs the whole stage, and returns the time of each part.
     fn replace(
         &mut self,
         before: &Placement,
@@ -141,7 +140,10 @@ impl Subject {
         let (replacement, _) = self.replace(before, devices)?;
         for _ in 0..repetitions {
             let (again, times) = self.replace(before, devices)?;
-            anyhow::ensure!(again == replacement, "it was placed differently");
+            anyhow::ensure!(
+                again == replacement,
+                "two repetitions placed the graph differently"
+            );
             for (stage, time) in stages.iter_mut().zip(times) {
                 stage.push(time);
             }
@@ -187,7 +189,7 @@ fn with_memory(devices: &DeviceSet, shrunk: DeviceId, bytes: u64) -> Result<Devi
 
 pub(super) fn show(rows: &[Row], output: &mut Output) -> Result<()> {
     output.line("")?;
-    let mut table = new_table([
+    let mut table = Table::new([
         "a device is",
         "policy",
         "nodes",
@@ -198,8 +200,8 @@ pub(super) fn show(rows: &[Row], output: &mut Output) -> Result<()> {
         "keep",
         "policy",
         "check",
-    ]);
-    align_right(&mut table, &[2, 3, 4, 5, 6, 7, 8, 9]);
+    ])
+    .with_numbers(&[2, 3, 4, 5, 6, 7, 8, 9]);
     for row in rows {
         table.add_row([
             row.change.to_owned(),

@@ -1,4 +1,4 @@
-//! `bench serve`: several callers at one time on one session.
+//! `bench serve`: several concurrent callers of one session.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,18 +17,19 @@ use super::work::serve;
 use super::work::settle;
 use crate::cli::Outcome;
 use crate::cli::output::Output;
-use crate::cli::output::align_right;
-use crate::cli::output::new_table;
 use crate::cli::progress::Progress;
+use crate::cli::table::Table;
 use crate::cli::units::show_ns;
 use crate::registry::Registry;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct ServeBench {
     /// A frozen GraphDef M.pb or M.skel.pb, with an archive M.npz beside it.
+    ///
+    /// The archive has arrays in/NAME to feed and out/FETCH to compare results with.
     #[arg(value_name = "MODEL.pb", value_hint = ValueHint::FilePath)]
     graph: PathBuf,
-    /// Threads that call the session at one time.
+    /// Numbers of threads that call the session concurrently, one row each.
     #[arg(
         long,
         value_name = "N,..",
@@ -37,10 +38,11 @@ pub(in crate::cli) struct ServeBench {
         value_parser = clap::value_parser!(u16).range(1..=1_024)
     )]
     callers: Vec<u16>,
-    /// How long each number of callers is measured, after a tenth of it to warm up.
+    /// Time for which each number of callers is measured, in seconds, after a tenth of it to warm
+    /// up.
     #[arg(long, value_name = "S", default_value = "2", value_parser = parse_seconds)]
     seconds: Duration,
-    /// The device of nodes that ask for none.
+    /// Device of the nodes that request none.
     #[arg(long, value_name = "NAME", help_heading = "Devices")]
     device: Option<String>,
     #[command(flatten)]
@@ -51,7 +53,7 @@ pub(in crate::cli) struct ServeBench {
 struct Row {
     model: String,
     callers: u16,
-    /// Threads of the session, as asked for; 0 = one per core.
+    /// Threads of the session, as requested; 0 means one per core.
     threads: u32,
     requests: usize,
     requests_per_s: f64,
@@ -93,8 +95,8 @@ pub(super) fn run(args: &ServeBench, registry: &Registry, output: &mut Output) -
 
 #[expect(clippy::cast_precision_loss, reason = "for display")]
 fn show(rows: &[Row], output: &mut Output) -> Result<()> {
-    let mut table = new_table(["model", "callers", "requests/s", "p50", "p99", "requests"]);
-    align_right(&mut table, &[1, 2, 3, 4, 5]);
+    let mut table = Table::new(["model", "callers", "requests/s", "p50", "p99", "requests"])
+        .with_numbers(&[1, 2, 3, 4, 5]);
     for row in rows {
         table.add_row([
             row.model.clone(),
@@ -106,5 +108,5 @@ fn show(rows: &[Row], output: &mut Output) -> Result<()> {
         ]);
     }
     output.table(&table)?;
-    output.line("every request fed fresh copies; the results of every request are as expected")
+    output.line("each request was fed fresh copies, and its results are as expected")
 }

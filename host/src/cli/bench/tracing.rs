@@ -1,7 +1,7 @@
-//! What it costs a run that somebody listens to it: the tables of `bench dispatch` about the
-//! recorder and about a subscriber.
+//! What listening costs a run: the tables of `bench dispatch` about the recorder and about a
+//! subscriber.
 //!
-//! A graph of real work, products of small matrices that take some us each. Runs without a
+//! The graph does real work, matmuls of small matrices that take some us each. Runs without a
 //! listener, with a recorder, and with a subscriber that counts all spans follow each other in
 //! turn, so that all meet the same state of the machine.
 
@@ -20,8 +20,7 @@ use tracing::span;
 
 use crate::builder::GraphBuilder;
 use crate::cli::output::Output;
-use crate::cli::output::align_right;
-use crate::cli::output::new_table;
+use crate::cli::table::Table;
 use crate::cli::timing::median;
 use crate::cli::timing::nanoseconds_f64;
 use crate::cli::timing::timed;
@@ -36,18 +35,18 @@ use crate::trace::targets;
 /// Nodes of a layer.
 const WIDTH: usize = 100;
 
-/// Rows and columns of the matrices: a power of two, so that products of matrices of `1 / SIDE` are
+/// Rows and columns of the matrices: a power of two, so that matmuls of matrices of `1 / SIDE` are
 /// exact.
 const SIDE: usize = 64;
 
-/// Each element of what is fed, and so of each product.
+/// Each element of the feed, and so of the result of each matmul.
 #[expect(clippy::cast_precision_loss, reason = "small")]
 const ELEMENT: f32 = 1.0 / SIDE as f32;
 
 /// Runs before the measured ones: more than it takes to decide how many threads work on one run.
 const N_WARMUP: u32 = 20;
 
-/// What listening costs runs of one graph on some threads.
+/// What listening costs runs of one graph on a number of threads.
 #[derive(Debug, Serialize)]
 pub(super) struct TracingRow {
     case: &'static str,
@@ -84,8 +83,8 @@ pub(super) fn measure(
         let times = [
             timed_run(&Recorder::off())?,
             timed_run(&recorder)?,
-            // A new one each time: while a single subscriber lives that is not this thread's,
-            // `tracing` remembers of what is first met then that nobody hears it.
+            // A new subscriber each time: while the only live subscriber is another thread's,
+            // `tracing` caches for new call sites that nobody listens to them.
             dispatcher::with_default(&Dispatch::new(counter.clone()), || {
                 timed_run(&Recorder::off())
             })?,
@@ -93,7 +92,7 @@ pub(super) fn measure(
         let (n_recorded, n_spans) = (recorded_kernels(&recorder), counter.take());
         anyhow::ensure!(
             (n_recorded, n_spans) == (n_kernels, n_kernels),
-            "the recorder heard of {n_recorded} kernels and the subscriber of {n_spans}, not {n_kernels}"
+            "the recorder counted {n_recorded} kernels and the subscriber {n_spans}; expected {n_kernels}"
         );
         if repetition >= N_WARMUP {
             alone.push(times[0]);
@@ -123,8 +122,7 @@ pub(super) fn show(rows: &[TracingRow], output: &mut Output) -> Result<()> {
         "recorder",
         "subscriber",
     ];
-    let mut table = new_table(columns);
-    align_right(&mut table, &[1, 2, 3, 4, 5]);
+    let mut table = Table::new(columns).with_numbers(&[1, 2, 3, 4, 5]);
     for row in rows {
         table.add_row([
             row.case.to_owned(),
@@ -144,10 +142,10 @@ fn run(session: &Session, options: &RunOptions) -> Result<Tensor> {
     Ok(fetched.remove(0))
 }
 
-fn check(product: &Tensor) -> Result<()> {
-    let elements = product.as_slice::<f32>()?;
+fn check(matmul: &Tensor) -> Result<()> {
+    let elements = matmul.as_slice::<f32>()?;
     let is_right = elements.iter().all(|&element| element == ELEMENT);
-    anyhow::ensure!(is_right, "a wrong product");
+    anyhow::ensure!(is_right, "the result of a matmul is wrong");
     Ok(())
 }
 
@@ -157,7 +155,7 @@ fn recorded_kernels(recorder: &Recorder) -> u64 {
     kernels.count() as u64
 }
 
-/// `x`, then layers of products of two neighbours of the layer before; the last one is `last`.
+/// `x`, then layers of matmuls of two neighbours of the layer before; the last one is `last`.
 /// `done` after all of the last layer.
 fn graph(n_nodes: u32) -> Result<Graph> {
     let builder = GraphBuilder::new("matmul");
@@ -171,8 +169,8 @@ fn graph(n_nodes: u32) -> Result<Graph> {
         } else {
             format!("a{index}")
         };
-        let product = builder.named(name);
-        layer.push(product.matmul(of_layer(place), of_layer(place + 1))?);
+        let matmul = builder.named(name);
+        layer.push(matmul.matmul(of_layer(place), of_layer(place + 1))?);
         if layer.len() == WIDTH && index + 1 < n_nodes {
             before = std::mem::take(&mut layer);
         }

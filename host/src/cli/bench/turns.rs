@@ -1,7 +1,7 @@
-//! Two sides that do the same work in turns, and rows of a table that tell how they compare.
+//! Compares two sides that do the same work in turns.
 //!
-//! The sides change who begins, and a row's ratio is the median of what each round gave, so that
-//! what else the machine does meanwhile falls on both.
+//! The sides alternate in who begins, and a row's ratio is the median of the ratios of the rounds,
+//! so that other load of the machine affects both.
 
 use std::time::Duration;
 
@@ -9,29 +9,28 @@ use anyhow::Result;
 use serde::Serialize;
 
 use crate::cli::output::Output;
-use crate::cli::output::align_right;
-use crate::cli::output::new_table;
+use crate::cli::table::Table;
 use crate::cli::timing::median;
 use crate::cli::timing::nanoseconds_f64;
 use crate::cli::units::show_ns;
 use crate::device::DeviceError;
 
-/// Rounds that do not count: kernels are compiled then, and memory is made.
+/// Warm-up rounds, in which kernels are compiled and memory is allocated.
 const N_WARMUP: u32 = 2;
 
-/// One side: works once and gives the time.
+/// One side: does the work once and returns the time.
 pub(super) type Side<'a> = Box<dyn FnMut() -> Result<Duration> + 'a>;
 
-/// The side of a backend's yardstick.
+/// The side of a backend's reference measurement.
 pub(super) fn raw<'a>(
     mut rounds: Box<dyn FnMut() -> Result<Duration, DeviceError> + 'a>,
 ) -> Side<'a> {
     Box::new(move || Ok(rounds()?))
 }
 
-/// What our side is held against.
+/// The side that the device is compared with.
 pub(super) struct Other<'a> {
-    /// What it is, in words.
+    /// What it is, as text.
     pub(super) name: &'static str,
     pub(super) side: Side<'a>,
 }
@@ -45,27 +44,27 @@ impl<'a> Other<'a> {
 #[derive(Debug, Serialize)]
 pub(super) struct Row {
     case: String,
-    /// What the device is held against; none where nothing here does the same work.
+    /// What the device is compared with; `null` if nothing here does the same work.
     against: Option<&'static str>,
     /// Median times of a turn.
     ns: f64,
     against_ns: Option<f64>,
     unit: Unit,
-    /// What the median times are in the unit that is shown.
+    /// The median time in `speed_unit`.
     speed: f64,
     against_speed: Option<f64>,
     speed_unit: &'static str,
-    /// How many times as fast as the other: above 1 is faster. The median of the rounds'.
+    /// How many times as fast as the other side, above 1 if faster: the median of the rounds.
     speed_ratio: Option<f64>,
 }
 
-/// What a turn's time means.
+/// The work of a turn.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Unit {
     /// Floating-point operations of a turn.
     Flops(f64),
-    /// Bytes that a turn moves, ours and the other's: speeds are compared, not times.
+    /// Bytes that a turn moves, on this side and on the other: speeds are compared, not times.
     Bytes(f64, f64),
     /// Kernels of a turn.
     Kernels(f64),
@@ -74,7 +73,7 @@ pub(super) enum Unit {
 }
 
 impl Unit {
-    /// What the times of one round say: our speed by the other's.
+    /// The ratio of the speeds in one round: this side's by the other's.
     fn speed_ratio(self, ours: f64, other: f64) -> f64 {
         match self {
             Self::Bytes(own_bytes, other_bytes) => (own_bytes / ours) / (other_bytes / other),
@@ -82,7 +81,7 @@ impl Unit {
         }
     }
 
-    /// A turn's time in [`Self::name`].
+    /// A turn's time in the unit [`Self::name`].
     fn speed(self, ns: f64, is_own: bool) -> f64 {
         match self {
             Self::Flops(flops) => flops / ns,
@@ -111,14 +110,14 @@ impl Unit {
     }
 }
 
-/// How many rounds count, in which both sides have a turn.
+/// The number of rounds that count; each side has a turn in each.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Turns {
     pub(super) n_rounds: u32,
 }
 
 impl Turns {
-    /// Lets both have their turns, who begins changing from round to round.
+    /// Measures both sides in turns; the side that begins alternates from round to round.
     pub(super) fn against(
         self,
         case: String,
@@ -152,7 +151,7 @@ impl Turns {
         })
     }
 
-    /// The same where nothing here does the same work.
+    /// Measures this side alone, if nothing here does the same work.
     #[cfg(feature = "cuda")]
     pub(super) fn alone(self, case: String, mut own: Side<'_>, unit: Unit) -> Result<Row> {
         for _ in 0..N_WARMUP {
@@ -183,9 +182,9 @@ pub(super) fn count(n: usize) -> f64 {
     n as f64
 }
 
-/// A table of the rows.
+/// Prints a table of the rows.
 pub(super) fn show(rows: &[Row], output: &mut Output) -> Result<()> {
-    let mut table = new_table([
+    let mut table = Table::new([
         "case",
         "time",
         "speed",
@@ -193,8 +192,8 @@ pub(super) fn show(rows: &[Row], output: &mut Output) -> Result<()> {
         "its time",
         "its speed",
         "ratio",
-    ]);
-    align_right(&mut table, &[1, 2, 4, 5, 6]);
+    ])
+    .with_numbers(&[1, 2, 4, 5, 6]);
     for row in rows {
         let of_other = |show: &dyn Fn(f64) -> String| row.against_ns.map(show).unwrap_or_default();
         table.add_row([
@@ -209,7 +208,7 @@ pub(super) fn show(rows: &[Row], output: &mut Output) -> Result<()> {
         ]);
     }
     output.table(&table)?;
-    output.line("ratio: our speed by the other's, the median of rounds in which both had a turn")
+    output.line("ratio: speed of the device by that of the other side, median of the rounds")
 }
 
 #[cfg(test)]

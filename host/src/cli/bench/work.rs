@@ -1,4 +1,4 @@
-//! What is timed: one piece of work, again and again, by one caller or by several at one time.
+//! Repeats and times work, by one caller or by several concurrent ones.
 
 use std::sync::RwLock;
 use std::thread;
@@ -14,20 +14,20 @@ use crate::cli::timing::nanoseconds;
 use crate::cli::timing::quantile;
 use crate::execute::N_RUNS_TO_SETTLE;
 
-/// How long [`settle`] takes at most.
+/// Longest time of [`settle`].
 const SETTLING_MAX: Duration = Duration::from_secs(10);
 
-/// Work that any number of threads may repeat at one time.
+/// Work that any number of threads may repeat concurrently.
 pub(super) trait Work: Sync {
-    /// Works once, checks the results, and gives the time: fresh feeds are counted, the check is
-    /// not. `number` counts up; work may vary with it.
+    /// Does the work once, checks the results, and returns the time: making fresh feeds counts, the
+    /// check does not. `number` counts up; the work may vary with it.
     ///
     /// # Errors
-    /// What went wrong, or in what the results differ from the expected ones.
+    /// What failed, or where the results differ from the expected ones.
     fn run(&self, number: u64) -> Result<Duration>;
 }
 
-/// Repeats `work` for a while, three times at least, and gives the time of each run.
+/// Repeats `work` for `duration`, at least three times, and returns the time of each run.
 pub(super) fn repeat(work: &dyn Work, duration: Duration) -> Result<Vec<Duration>> {
     let started = Instant::now();
     let mut times = Vec::new();
@@ -37,8 +37,8 @@ pub(super) fn repeat(work: &dyn Work, duration: Duration) -> Result<Vec<Duration
     Ok(times)
 }
 
-/// Repeats `work` until it is settled how its runs go, or for a while at most: runs before that are
-/// tried in several ways.
+/// Repeats `work` until the session has chosen how it executes it, for a limited time: earlier runs
+/// try several execution modes.
 pub(super) fn settle(work: &dyn Work) -> Result<()> {
     let started = Instant::now();
     for number in 0..N_RUNS_TO_SETTLE.into() {
@@ -50,21 +50,20 @@ pub(super) fn settle(work: &dyn Work) -> Result<()> {
     Ok(())
 }
 
-/// What several callers got of one session.
+/// What one session served to several callers.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Served {
     pub(super) n_requests: usize,
-    /// Requests of all callers per second of wall-clock time, in which each caller also checks its
-    /// results.
+    /// Requests of all callers per second of wall-clock time, which includes checking the results.
     pub(super) requests_per_s: f64,
     pub(super) p50_ns: u64,
     pub(super) p99_ns: u64,
 }
 
-/// A closed loop: each of `n_callers` threads repeats `work` for a while, and begins the next run
-/// once it has checked the last.
+/// Runs a closed loop: each of `n_callers` threads repeats `work` for `duration`, and begins the
+/// next run when it has checked the last.
 pub(super) fn serve(work: &dyn Work, n_callers: usize, duration: Duration) -> Result<Served> {
-    // Callers that have come wait until all have, or one could not be started.
+    // Callers wait until all have been started, or one could not be started.
     let gate = RwLock::new(());
     let (times, elapsed) = thread::scope(|scope| {
         let call = || {

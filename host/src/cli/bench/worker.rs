@@ -1,5 +1,5 @@
-//! `bench worker`: work on command, so that a driver can hold one process per framework and give
-//! them turns.
+//! `bench worker`: executes commands, so that a driver can keep one process per framework and run
+//! them in turns.
 //!
 //! One JSON object per line on standard input, one per line on standard output: the protocol of
 //! [tests/peers](../../../../tests/peers/README.md), whose other sides are written in Python, Rust
@@ -49,43 +49,43 @@ fn tolerance() -> f64 {
     1e-5
 }
 
-/// Longest turn that may be asked for.
+/// Longest turn of a command.
 const TURN_MS_MAX: u64 = 600_000;
 
 #[derive(Debug, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case")]
 enum Command {
-    /// Who is there?
+    /// Report name and version.
     Hello,
-    /// Open a model, instead of what was open, and run it once.
+    /// Close what is open, open a model, and run it once.
     OpenModel {
         graph: PathBuf,
         arrays: PathBuf,
         threads: u32,
-        /// Where nodes run that ask for no device, such as `GPU:0`; by default there is one CPU
-        /// device and nothing else.
+        /// Device of nodes that request none, such as `GPU:0`; by default one CPU device is the
+        /// only device.
         device: Option<String>,
         /// Absolute and relative, of all results.
         #[serde(default = "tolerance")]
         tolerance: f64,
     },
-    /// Open a graph of additions, instead of what was open, and run it once.
+    /// Close what is open, open a graph of additions, and run it once.
     OpenDag {
         case: Case,
         nodes: u32,
         threads: u32,
     },
-    /// Make ready products of square matrices on a device, each of the one before, instead of what
-    /// was open, and run them once.
+    /// Close what is open, prepare a chain of matmuls of square matrices on a device, and run it
+    /// once.
     #[cfg(any(feature = "cuda", feature = "opencl"))]
     OpenMatmuls {
         side: usize,
-        dtype: ProductType,
+        dtype: MatmulType,
         threads: u32,
         device: String,
     },
-    /// Make ready copies of so many bytes between pinned memory of the host and a device, instead
-    /// of what was open, and copy once.
+    /// Close what is open, prepare copies between pinned memory of the host and a device, and copy
+    /// once.
     #[cfg(any(feature = "cuda", feature = "opencl"))]
     OpenCopies {
         bytes: usize,
@@ -93,24 +93,24 @@ enum Command {
         threads: u32,
         device: String,
     },
-    /// Repeat it for a while.
+    /// Repeat the open work for some time.
     Turn { ms: u64 },
-    /// Repeat it for a while in several threads.
+    /// Repeat the open work for some time in several threads.
     Serve { ms: u64, callers: u16 },
-    /// Drop it.
+    /// Close what is open.
     Close,
 }
 
-/// Element types of products, as NumPy and PyTorch spell them.
+/// Element types of matmuls, as NumPy and PyTorch spell them.
 #[cfg(any(feature = "cuda", feature = "opencl"))]
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum ProductType {
+enum MatmulType {
     Float32,
     Bfloat16,
 }
 
-/// Answers until the input ends.
+/// Answers commands until the input ends.
 pub(super) fn run(registry: &Registry, output: &mut Output) -> Result<Outcome> {
     let mut open: Option<Box<dyn Work>> = None;
     for line in io::stdin().lock().lines() {
@@ -127,7 +127,7 @@ pub(super) fn run(registry: &Registry, output: &mut Output) -> Result<Outcome> {
 
 fn answer(line: &str, registry: &Registry, open: &mut Option<Box<dyn Work>>) -> Result<Value> {
     let command: Command =
-        serde_json::from_str(line).with_context(|| format!("`{line}` is no command"))?;
+        serde_json::from_str(line).with_context(|| format!("`{line}` is not a command"))?;
     match command {
         Command::Hello => Ok(json!({
             "framework": "Placewright",
@@ -148,6 +148,7 @@ fn answer(line: &str, registry: &Registry, open: &mut Option<Box<dyn Work>>) -> 
             let scope = device.map(|device| with_device(&mut devices, &device));
             let setup = ModelSetup {
                 registry: registry.clone(),
+                policy: None,
                 devices,
                 inter_op_threads: threads as usize,
                 scope: scope.transpose()?,
@@ -181,16 +182,16 @@ fn answer(line: &str, registry: &Registry, open: &mut Option<Box<dyn Work>>) -> 
         } => {
             *open = None;
             if !(1..=32_768).contains(&side) {
-                bail!("products of {side}; expected 1 to 32768");
+                bail!("matmuls of {side}; expected 1 to 32768");
             }
-            let (products, load) = timed(|| {
+            let (matmuls, load) = timed(|| {
                 let graph = match dtype {
-                    ProductType::Float32 => BenchGraph::products::<f32>(side, true),
-                    ProductType::Bfloat16 => BenchGraph::products::<half::bf16>(side, true),
+                    MatmulType::Float32 => BenchGraph::matmuls::<f32>(side, true),
+                    MatmulType::Bfloat16 => BenchGraph::matmuls::<half::bf16>(side, true),
                 };
                 one_device(registry, threads, &device)?.open_run(&graph?)
             });
-            start(open, Box::new(products?), nanoseconds(load))
+            start(open, Box::new(matmuls?), nanoseconds(load))
         }
         #[cfg(any(feature = "cuda", feature = "opencl"))]
         Command::OpenCopies {
@@ -237,28 +238,29 @@ fn answer(line: &str, registry: &Registry, open: &mut Option<Box<dyn Work>>) -> 
     }
 }
 
-/// Has there be a device, besides CPUs; gives its name.
+/// Adds a device besides CPUs, and returns its name.
 fn with_device(devices: &mut DeviceOptions, device: &str) -> Result<DeviceName> {
     let name = DeviceName::parse_full_or_local(device);
     let name = name.with_context(|| "`device`")?;
     let (Some(device_type), Some(index)) = (&name.device_type, name.index) else {
-        bail!("`device`: `{device}` has no type and number; expected such as GPU:0");
+        bail!("`device`: `{device}` has no type and number; expected a name such as GPU:0");
     };
     let count = devices.device_count.entry(device_type.to_string());
     let count = count.or_default();
     *count = index.saturating_add(1).max(*count);
-    // Other frameworks are on the card, too.
+    // Other frameworks use the card as well.
     devices.gpu.allow_growth = true;
     Ok(name)
 }
 
-/// The devices, of which one does the work.
+/// Opens the devices, one of which does the work.
 #[cfg(any(feature = "cuda", feature = "opencl"))]
 fn one_device(registry: &Registry, threads: u32, device: &str) -> Result<Devices> {
     let mut devices = only_cpu(threads as usize);
     with_device(&mut devices, device)?;
     let setup = ModelSetup {
         registry: registry.clone(),
+        policy: None,
         devices,
         inter_op_threads: threads as usize,
         scope: None,

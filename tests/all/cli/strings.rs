@@ -1,4 +1,4 @@
-//! Texts from outside on a terminal and in JSON: cut, escaped, and in linear time.
+//! Strings of graphs and policies on a terminal and in JSON: cut, escaped, and in linear time.
 
 use std::time::Duration;
 use std::time::Instant;
@@ -13,7 +13,7 @@ use super::placewright;
 use crate::hard_requests::push_field;
 
 #[test]
-fn a_guests_text_cannot_act_on_the_terminal() {
+fn a_policys_message_cannot_act_on_the_terminal() {
     let folder = folder();
     let fails = file(&folder, "fails.wasm", placewright_fixtures::wasm("fails"));
     let mut arguments = args("place {} --policy {}", &[&model("tiny_add.pb"), &fails]);
@@ -53,10 +53,10 @@ fn text_graph(name: &str, text: &[u8]) -> Vec<u8> {
 
 /// The table took time in the square of a cell's length: 12 s for this one.
 #[test]
-fn of_a_text_of_megabytes_the_start_is_shown() {
+fn a_string_of_megabytes_is_cut() {
     let folder = folder();
     let text = [b"\x1b[2J".as_slice(), &vec![b'x'; 10 << 20]].concat();
-    let graph = file(&folder, "text.pb", &text_graph("words", &text));
+    let graph = file(&folder, "text.pb", &text_graph("strings", &text));
     for flags in ["", " --json"] {
         let started = Instant::now();
         let ran = placewright(args(&format!("run {{}}{flags}"), &[&graph])).expect(0);
@@ -68,7 +68,7 @@ fn of_a_text_of_megabytes_the_start_is_shown() {
     }
 }
 
-/// What is fetched is of a run, and what `place` shows is of a run of the whole graph.
+/// Fetches belong to a run; `place` shows a run of the whole graph.
 #[test]
 fn fetches_change_nothing_that_place_shows() {
     let line = "place {} --policy round-robin --device-count CPU=4 --transfers --json";
