@@ -72,7 +72,7 @@ mod tests {
     use crate::tensor::HostAllocator;
     use crate::tensor::Tensor;
 
-    /// A driver's memory, as far as the host can tell.
+    /// A driver's memory, as the host sees it.
     #[derive(Debug)]
     struct Driver;
 

@@ -282,8 +282,8 @@ impl<U: Uses> Bfc<U> {
         // Ranges tile their region, so that neighbours of one region touch.
         let neighbours = [before, after].map(|neighbour| {
             let (&address, other) = neighbour?;
-            let joins = other.requested_bytes.is_none() && other.region == range.region;
-            joins.then_some(address)
+            let merges = other.requested_bytes.is_none() && other.region == range.region;
+            merges.then_some(address)
         });
         for neighbour in neighbours.into_iter().flatten() {
             if let Some(other) = self.ranges.remove(&neighbour) {
@@ -454,7 +454,7 @@ mod tests {
 
     #[test]
     fn free_neighbours_are_joined_with_their_uses() {
-        // Freed in any order, the last one joins all.
+        // Freed in any order, the last one merges all.
         for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [2, 1, 0]] {
             let mut bfc = with_regions(&[(0, 4 * 256)]);
             let chunks = [0; 4].map(|len| allocate(&mut bfc, len).0);

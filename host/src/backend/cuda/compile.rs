@@ -204,7 +204,7 @@ mod tests {
             // Newer than some, and of no kind that is known.
             (11, 0, "compute_103"),
             (8, 9, "compute_80"),
-            // Older than all: the compiler says so.
+            // Older than all: the compiler reports it.
             (7, 0, "sm_70"),
         ] {
             let capability = ComputeCapability { major, minor };

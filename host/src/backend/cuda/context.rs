@@ -308,8 +308,8 @@ impl DeviceContext for GpuContext {
             }
             let (to, written) = self.parts(&copy)?;
             let lanes = &self.group.from_devices;
-            let turn = self.next_copy.fetch_add(1, Ordering::Relaxed) % lanes.len();
-            lanes[turn]
+            let index = self.next_copy.fetch_add(1, Ordering::Relaxed) % lanes.len();
+            lanes[index]
                 .give(
                     &[Use::Reads(read.uses()), Use::Writes(written.uses())],
                     None,

@@ -203,7 +203,7 @@ impl CudaDriver {
         };
         let text = |ask: unsafe fn(*mut c_char, c_int, sys::CUdevice) -> CUresult| {
             let mut text = [0u8; 256];
-            // SAFETY: writes at most as many bytes as it is told, with a zero.
+            // SAFETY: writes at most the given number of bytes, with a zero.
             done(unsafe { ask(text.as_mut_ptr().cast(), 256, device) })?;
             let text = CStr::from_bytes_until_nul(&text).unwrap_or_default();
             Ok::<_, DriverError>(text.to_string_lossy().into_owned())

@@ -77,7 +77,7 @@ impl SyclDevice {
     ) -> Result<Self, DeviceError> {
         let facts = Arc::new(facts);
         let mut attributes = DeviceAttributes::new(name, DEVICE_TYPE, facts.memory_bytes);
-        // TensorFlow's start, then what tells the devices apart.
+        // TensorFlow's start, then what distinguishes the devices.
         attributes.physical_description = format!(
             "device: {index}, name SYCL, {}, {}",
             facts.description(),

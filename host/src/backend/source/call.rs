@@ -1,5 +1,5 @@
-//! What the kernels of this folder have in common: from a node to a function, from an execution to
-//! a launch.
+//! Common code of the kernels in this folder: from a node to a function, from an execution to a
+//! launch.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -23,19 +23,19 @@ use crate::tensor::Shape;
 use crate::tensor::Tensor;
 use crate::tensor::TensorError;
 
-/// What a kernel is made by.
+/// The result of a kernel's factory.
 pub(super) type Made = Result<Box<dyn Kernel>, KernelError>;
 
-/// Axes that functions walk over at most ([`Axes`]); more are `Unimplemented`.
+/// Maximum number of axes of functions ([`Axes`]); more are `Unimplemented`.
 const AXES_MAX: usize = 8;
 
-/// Work items of a group where nothing else matters. Always the same: a driver may compile a
-/// function anew for each size.
+/// Work items of a group by default. Always the same number: a driver may compile a function again
+/// for each size.
 const GROUP_CPU: usize = 1024;
 const GROUP_GPU: usize = 256;
 
-/// Work items of a group where each goes through many elements: as few as leave a driver little to
-/// do between them, so that cores share short work, too.
+/// Work items of a group if each processes many elements: few enough that the driver can share
+/// short work among cores, too.
 const SMALL_GROUP_CPU: usize = 64;
 
 /// A kernel that launches functions.
@@ -62,7 +62,7 @@ where
     Ok(Box::new(SourceKernel { site, run }))
 }
 
-/// Whose launches a kernel's are.
+/// The node that a kernel's launches belong to.
 pub(super) fn site(node: &KernelConstruction<'_>) -> Arc<LaunchSite> {
     Arc::new(LaunchSite {
         node: node.node.to_owned(),
@@ -111,7 +111,7 @@ pub(super) fn type_name(dtype: DType) -> Result<&'static str, KernelError> {
     })
 }
 
-/// The name of the words that elements of a type are moved as.
+/// The name of the unsigned type by which elements of a type are copied.
 pub(super) fn moved_type(dtype: DType) -> Result<&'static str, KernelError> {
     Ok(match dtype.size_bytes() {
         Some(1) => "u8",
@@ -161,7 +161,7 @@ impl Call<'_, '_> {
         Ok(tensor)
     }
 
-    /// A tensor for an output, of whatever content; hand it over with [`Self::set_output`].
+    /// Allocates an uninitialised tensor for an output; pass it to [`Self::set_output`].
     pub(super) fn output(&self, dtype: DType, shape: &Shape) -> Result<Tensor, KernelError> {
         self.device.uninitialized(dtype, shape.clone())
     }
@@ -170,13 +170,13 @@ impl Call<'_, '_> {
         self.context.set_output(index, tensor)
     }
 
-    /// Work items of a group where nothing else matters.
+    /// Work items of a group by default.
     pub(super) fn group(&self) -> usize {
         group(self.device.compute_traits())
     }
 
-    /// Runs a function with at least `n_items` work items in one dimension; it looks which it
-    /// needs.
+    /// Launches a function with at least `n_items` work items in one dimension; the function
+    /// ignores the surplus.
     pub(super) fn launch_items(
         &self,
         function: &Arc<dyn DeviceFunction>,
@@ -192,7 +192,7 @@ impl Call<'_, '_> {
         )
     }
 
-    /// Work items of a group where each goes through many elements.
+    /// Work items of a group if each processes many elements.
     pub(super) fn small_group(&self) -> usize {
         match self.device.compute_traits().kind {
             ProcessorKind::Cpu => self.group().min(SMALL_GROUP_CPU),
@@ -200,7 +200,7 @@ impl Call<'_, '_> {
         }
     }
 
-    /// Runs a function with at least `n_items` work items that go through many elements each.
+    /// Launches a function with at least `n_items` work items that process many elements each.
     pub(super) fn launch_few(
         &self,
         function: &Arc<dyn DeviceFunction>,
@@ -235,7 +235,7 @@ impl Call<'_, '_> {
     }
 }
 
-/// Work items of a group where nothing else matters.
+/// Work items of a group by default.
 pub(super) fn group(traits: &ComputeTraits) -> usize {
     let wanted = match traits.kind {
         ProcessorKind::Cpu => GROUP_CPU,
@@ -244,8 +244,8 @@ pub(super) fn group(traits: &ComputeTraits) -> usize {
     wanted.min(traits.group_size_max)
 }
 
-/// Lanes of the vectors that functions compute with (`WIDTH`): what a processor's registers hold,
-/// or what one work item of many reads at once.
+/// Lanes of the vectors that functions compute with (`WIDTH`): the width of a processor's
+/// registers, or what one of many work items reads at once.
 pub(super) fn width(traits: &ComputeTraits) -> usize {
     match (traits.kind, traits.vector_width_f32) {
         (ProcessorKind::Cpu, 16..) => 16,
@@ -255,8 +255,8 @@ pub(super) fn width(traits: &ComputeTraits) -> usize {
     }
 }
 
-/// A function that is compiled when it is first called: which of several a kernel needs depends on
-/// shapes.
+/// A function that is compiled at its first call, since which of several functions a kernel needs
+/// depends on shapes.
 pub(super) struct LazyFunction {
     source: ProgramSource,
     name: Cow<'static, str>,
@@ -287,7 +287,7 @@ impl LazyFunction {
 
 /// A number of elements, or a position, as functions take it.
 pub(super) fn index(n: usize) -> Result<u32, KernelError> {
-    // Also products of two positions' differences must not wrap.
+    // The differences of two positions must not wrap when multiplied, either.
     u32::try_from(n)
         .ok()
         .filter(|&n| i32::try_from(n).is_ok())
@@ -314,10 +314,11 @@ pub(super) struct Axes {
 }
 
 impl Axes {
-    /// Of these axes, outermost first: size, and the stride in each operand, in elements.
+    /// Creates axes, outermost first, from sizes and the stride in each operand, in elements.
     ///
     /// # Errors
-    /// [`KernelError::Unimplemented`] for more axes than functions walk over, or tensors too large.
+    /// [`KernelError::Unimplemented`] for more axes than functions support, or tensors that are too
+    /// large.
     pub(super) fn new(
         axes: impl IntoIterator<Item = (usize, [isize; 3])>,
         starts: [usize; 3],
@@ -342,7 +343,7 @@ impl Axes {
         Ok(out)
     }
 
-    /// Of operands that repeat or advance from their first elements on.
+    /// Creates axes of operands that are broadcast or advance from their first elements on.
     ///
     /// # Errors
     /// As [`Self::new`].

@@ -1,9 +1,9 @@
-//! Kernels of devices that compile: C of one dialect, written once (`*.c`), the ops that call them
-//! (`kernels/`), and functions that are written for a graph (`fusion/`).
+//! Kernels of devices that compile programs: C sources in one dialect (`*.c`), the ops that launch
+//! them (`kernels/`), and functions generated for a graph (`fusion/`).
 //!
-//! In go nodes and tensors of a [`ProgramDevice`], out go its launches. A source stands behind a
-//! prelude that says the dialect in the device's language; nothing here knows which device that is,
-//! beyond its [`ComputeTraits`](crate::device::ComputeTraits).
+//! It takes nodes and tensors of a [`ProgramDevice`], and launches functions on it. Each source
+//! follows a prelude that defines the dialect in the device's language. Nothing here knows the
+//! device beyond its [`ComputeTraits`](crate::device::ComputeTraits).
 
 use crate::device::KernelRegistry;
 

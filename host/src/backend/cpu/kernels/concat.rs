@@ -92,11 +92,11 @@ pub(in crate::backend) fn to_join<'a>(
 fn concat(node: &KernelConstruction<'_>, axis_is_first: bool) -> Made {
     dispatch_raw!(type_attr(node, "T")?, W => kernel(move |context| {
         let Joined { values, shape, axis, inner } = to_join(context, axis_is_first)?;
-        let words = values.iter().map(|value| W::read(value)).collect::<Result<SmallVec<[_; 8]>, _>>()?;
-        let rows: SmallVec<[_; 8]> = words
+        let elements = values.iter().map(|value| W::read(value)).collect::<Result<SmallVec<[_; 8]>, _>>()?;
+        let rows: SmallVec<[_; 8]> = elements
             .iter()
             .zip(&values)
-            .map(|(words, value)| (&words[..], value.shape().dims()[axis].saturating_mul(inner)))
+            .map(|(elements, value)| (&elements[..], value.shape().dims()[axis].saturating_mul(inner)))
             .collect();
         W::write(context, 0, values[0].dtype(), shape, |out| {
             concat::concat(&rows, out, Threads::of(context));
@@ -240,7 +240,7 @@ fn parts<W: RawElements>(
     let inner = product(&dims[axis + 1..]);
     let outer = product(&dims[..axis]);
     let stride = isize::try_from(inner.saturating_mul(dims[axis])).unwrap_or(isize::MAX);
-    let words = W::read(value)?;
+    let elements = W::read(value)?;
     let mut start = 0;
     for (index, &size) in sizes.iter().enumerate() {
         let mut part: SmallVec<[usize; 6]> = dims.into();
@@ -248,7 +248,7 @@ fn parts<W: RawElements>(
         let length = size.saturating_mul(inner);
         let copy = StridedCopy::new(start, [(outer, stride), (length, 1)]);
         W::write(context, index, value.dtype(), Shape::new(&part), |out| {
-            copy.apply(&words, out, Threads::of(context));
+            copy.apply(&elements, out, Threads::of(context));
             Ok(())
         })?;
         start = start.saturating_add(length);

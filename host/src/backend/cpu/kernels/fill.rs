@@ -202,8 +202,8 @@ fn fill(node: &KernelConstruction<'_>) -> Made {
         return kernel(|context| {
             let shape = filled_shape(context)?;
             let text = &context.input(1)?.as_strings()?[0];
-            let texts = texts(&shape, |_| text.clone())?;
-            context.set_output(0, Tensor::from_strings(shape, texts)?)
+            let strings = filled_strings(&shape, |_| text.clone())?;
+            context.set_output(0, Tensor::from_strings(shape, strings)?)
         });
     }
     dispatch_element!(dtype, T => kernel(|context| {
@@ -222,14 +222,14 @@ fn is_scalar(shape: &Shape) -> bool {
 }
 
 /// A text for each element of the shape, which must not be larger than memory can be.
-fn texts(
+fn filled_strings(
     shape: &Shape,
     text: impl FnMut(usize) -> Arc<[u8]>,
 ) -> Result<Vec<Arc<[u8]>>, KernelError> {
     let n = shape.n_elements();
-    let mut texts = scratch::list(n)?;
-    texts.extend((0..n).map(text));
-    Ok(texts)
+    let mut strings = scratch::list(n)?;
+    strings.extend((0..n).map(text));
+    Ok(strings)
 }
 
 /// TensorFlow `BroadcastTo`: NumPy broadcasting to a given shape.
@@ -262,7 +262,7 @@ fn broadcast_to(node: &KernelConstruction<'_>) -> Made {
         return kernel(|context| {
             let (shape, spread) = broadcast_plan(context)?;
             let values = context.input(0)?.as_strings()?;
-            let mut places = texts(&shape, |_| Arc::default())?;
+            let mut places = filled_strings(&shape, |_| Arc::default())?;
             spread.fill(&mut places, Threads::single(), |[at], [advances], part| {
                 for (index, o) in part.iter_mut().enumerate() {
                     o.clone_from(&values[at + if advances { index } else { 0 }]);
@@ -350,14 +350,14 @@ fn ranged<T: Number>(
             "requires delta != 0: {start:?}, {limit:?}, {delta:?}"
         )));
     }
-    let (fits, words) = if delta > T::ZERO {
+    let (fits, condition) = if delta > T::ZERO {
         (start <= limit, "start <= limit when delta > 0")
     } else {
         (start >= limit, "start >= limit when delta < 0")
     };
     if !fits {
         return Err(KernelError::invalid(format!(
-            "requires {words}: {start:?}/{limit:?}"
+            "requires {condition}: {start:?}/{limit:?}"
         )));
     }
     let Some(n) = length(start, limit, delta) else {
@@ -399,8 +399,8 @@ fn like(node: &KernelConstruction<'_>, value: u8) -> Made {
     if dtype == DType::String {
         return kernel(|context| {
             let shape = context.input(0)?.shape().clone();
-            let texts = texts(&shape, |_| Arc::default())?;
-            context.set_output(0, Tensor::from_strings(shape, texts)?)
+            let strings = filled_strings(&shape, |_| Arc::default())?;
+            context.set_output(0, Tensor::from_strings(shape, strings)?)
         });
     }
     dispatch_element!(dtype, T => made::<T>(value))

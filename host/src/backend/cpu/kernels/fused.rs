@@ -1,4 +1,4 @@
-//! Products with what follows them, as one kernel: TensorFlow's `_FusedMatMul` and `_FusedConv2D`.
+//! Fused kernels: TensorFlow's `_FusedMatMul` and `_FusedConv2D`.
 
 use crate::backend::cpu::kernels::Made;
 use crate::backend::cpu::kernels::REALS;
@@ -47,7 +47,8 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     }
 }
 
-/// A product whose bias is the input after its own two, and what is done with the sums.
+/// A matmul or convolution whose bias is the input after its operands, and the activation that
+/// follows.
 struct Fused {
     base_kernel: Box<dyn Kernel>,
     dtype: DType,

@@ -97,9 +97,9 @@ fn gather(node: &KernelConstruction<'_>) -> Made {
     dispatch_raw!(type_attr(node, "Tparams")?, W => kernel(move |context| {
         let (plan, positions, shape) = gathered(context, has_axis, batch_dims)?;
         let params = context.input(0)?;
-        let words = W::read(params)?;
+        let elements = W::read(params)?;
         W::write(context, 0, params.dtype(), shape, |out| {
-            plan.apply(&words, &positions, out, Threads::of(context));
+            plan.apply(&elements, &positions, out, Threads::of(context));
             Ok(())
         })
     }))
@@ -309,9 +309,9 @@ fn gather_slices<W: RawElements>(
         size,
     } = slices(context, ignores_bad)?;
     let params = context.input(0)?;
-    let words = W::read(params)?;
+    let elements = W::read(params)?;
     W::write(context, 0, params.dtype(), shape, |out| {
-        gather::slices(&words, &starts, size, out, Threads::of(context));
+        gather::slices(&elements, &starts, size, out, Threads::of(context));
         Ok(())
     })
 }

@@ -131,7 +131,7 @@ fn equality(node: &KernelConstruction<'_>, if_equal: bool) -> Made {
                 context.input(0)?.as_strings()?,
                 context.input(1)?.as_strings()?,
             );
-            // The places of texts are broadcast, as texts themselves cannot be copied cheaply.
+            // The positions of strings are broadcast, as strings cannot be copied cheaply.
             let places = |n: usize| -> Result<Scratch<u64>, KernelError> {
                 let mut places = Threads::of(context).scratch::<u64>(n)?;
                 (0..)

@@ -1,4 +1,4 @@
-//! Elementwise arithmetic and matrix products.
+//! Elementwise arithmetic and matmuls.
 
 use crate::backend::cpu::kernels::ARITHMETIC;
 use crate::backend::cpu::kernels::COMPLEX;
@@ -54,7 +54,7 @@ pub(super) const SIGNED: [DType; 8] = [
     DType::I64,
 ];
 
-/// Types that TensorFlow multiplies matrices of.
+/// Types of TensorFlow's `MatMul`.
 const MATRICES: [DType; 9] = [
     DType::F32,
     DType::F64,
@@ -208,7 +208,7 @@ where
     kernel(move |context| broadcast(context, |_, _| Ok(()), f))
 }
 
-/// The same with a check of the right operand, which is told the number of results.
+/// The same with a check of the right operand, which receives the number of results.
 pub(super) fn broadcast<T: Element>(
     context: &KernelContext<'_>,
     check: impl FnOnce(&[T], usize) -> Result<(), KernelError>,
@@ -352,8 +352,7 @@ pub(in crate::backend) fn matmul_size(
     Ok([m, k, n])
 }
 
-/// The product of `float` matrices. A right side that is the same in all runs is put in order
-/// before.
+/// The matmul of `float` matrices. A constant right side is prepacked.
 struct FloatMatMul {
     transpose: (bool, bool),
 }
@@ -361,13 +360,13 @@ struct FloatMatMul {
 impl Kernel for FloatMatMul {
     fn compute(&self, context: &mut KernelContext<'_>) -> Result<(), KernelError> {
         match context.prepacked_input(1) {
-            Some(packed) if !self.transpose.0 => {
+            Some(panels) if !self.transpose.0 => {
                 let [lhs, rhs] = matrices::<f32>(context, self.transpose)?;
                 let (rows, columns) = (lhs.rows(), rhs.columns());
-                let packed = packed.as_slice::<f32>()?;
+                let panels = panels.as_slice::<f32>()?;
                 context.fill_output(0, &Shape::from([rows, columns]), |out| {
                     let mut out = MatrixMut::new(out, rows, columns, columns)?;
-                    matmul::multiply_packed(lhs, packed, &mut out, Threads::of(context))
+                    matmul::multiply_packed(lhs, panels, &mut out, Threads::of(context))
                 })
             }
             _ => matmul_of::<f32>(context, self.transpose),
@@ -394,7 +393,7 @@ impl Kernel for FloatMatMul {
     }
 }
 
-/// A right-hand matrix in order, in the device's memory.
+/// Prepacks a right-hand matrix into the device's memory.
 pub(super) fn prepacked(
     rhs: MatrixView<'_, f32>,
     device: &dyn KernelDevice,
@@ -402,10 +401,10 @@ pub(super) fn prepacked(
     let len = matmul::packed_len(rhs.rows(), rhs.columns())
         .ok_or_else(|| KernelError::invalid("the matrix is too large to be prepacked"))?;
     let allocator = device.allocator(AllocatorAttributes::default());
-    let mut packed = Tensor::zeros(&*allocator, DType::F32, Shape::from([len]))?;
-    let elements = packed.as_slice_mut().ok_or(TensorError::NotOnHost)?;
+    let mut panels = Tensor::zeros(&*allocator, DType::F32, Shape::from([len]))?;
+    let elements = panels.as_slice_mut().ok_or(TensorError::NotOnHost)?;
     matmul::pack(rhs, elements);
-    Ok(packed)
+    Ok(panels)
 }
 
 fn matmul_of<T: Multiply>(

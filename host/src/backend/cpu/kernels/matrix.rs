@@ -1,4 +1,4 @@
-//! Batches of matrix products, and equations of them.
+//! Batches of matmuls, and einsum.
 
 use smallvec::SmallVec;
 
@@ -28,7 +28,7 @@ use crate::tensor::DType;
 use crate::tensor::Shape;
 use crate::tensor::Tensor;
 
-/// Types that TensorFlow multiplies batches of matrices of.
+/// Types of TensorFlow's `BatchMatMul`.
 const BATCHES: [DType; 9] = [
     DType::F32,
     DType::F64,
@@ -130,7 +130,7 @@ fn multiply<T: Multiply>(
     output(context, shape, |out| plan.apply(l, r, out, threads))
 }
 
-/// The products of operands of these shapes, and the result's shape.
+/// Plans the matmuls of operands of these shapes, and returns the result's shape.
 pub(in crate::backend) fn plan(
     lhs: &Shape,
     rhs: &Shape,

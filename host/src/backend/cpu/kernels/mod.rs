@@ -320,7 +320,7 @@ pub(in crate::backend) fn bool_attr(
     }
 }
 
-/// Attribute `name`, a text; `default` where it is not given.
+/// Attribute `name`, a string; `default` if it is missing.
 pub(in crate::backend) fn string_attr<'a>(
     node: &KernelConstruction<'a>,
     name: &str,

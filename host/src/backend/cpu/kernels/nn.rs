@@ -204,8 +204,8 @@ pub(super) fn conv_2d(node: &KernelConstruction<'_>) -> Made {
     )
 }
 
-/// The convolution of `float` images. A filter that is the same in all runs is put in order before,
-/// any other one each time.
+/// The convolution of `float` images. A constant filter is prepacked; any other one is written into
+/// panels in each run.
 struct FloatConvolution {
     windows: ConvolutionWindows,
 }
@@ -217,21 +217,21 @@ impl Kernel for FloatConvolution {
         if !convolution.is_dense() {
             return convolve::<f32>(context, self.windows);
         }
-        let packed_here;
-        let packed = match context.prepacked_input(1) {
-            Some(packed) => packed,
+        let own_panels;
+        let panels = match context.prepacked_input(1) {
+            Some(panels) => panels,
             None => match prepacked_filter(context.input(1)?, context.device()) {
-                // The device has no room for it, which is no reason to fail.
+                // The device lacks memory for it, which is no reason to fail.
                 Err(KernelError::Tensor(TensorError::OutOfMemory(_))) => {
                     return convolve::<f32>(context, self.windows);
                 }
-                packed => {
-                    packed_here = packed?;
-                    &packed_here
+                panels => {
+                    own_panels = panels?;
+                    &own_panels
                 }
             },
         };
-        let (x, f) = (context.input(0)?.as_slice()?, packed.as_slice()?);
+        let (x, f) = (context.input(0)?.as_slice()?, panels.as_slice()?);
         output(context, shape, |out| {
             convolution.apply_packed(x, f, out, Threads::of(context))
         })
@@ -250,7 +250,7 @@ impl Kernel for FloatConvolution {
     }
 }
 
-/// A filter `[rows, columns, channels, output channels]` in order, as one group.
+/// Prepacks a filter `[rows, columns, channels, output channels]` as one group.
 fn prepacked_filter(filter: &Tensor, device: &dyn KernelDevice) -> Result<Tensor, KernelError> {
     let dims = filter.shape().dims();
     let columns = dims.last().copied().unwrap_or(1);

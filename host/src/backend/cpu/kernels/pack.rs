@@ -43,12 +43,12 @@ fn make_pack(node: &KernelConstruction<'_>) -> Made {
                 .inputs()
                 .map(Tensor::as_strings)
                 .collect::<Result<Vec<_>, _>>()?;
-            let mut texts = scratch::list(shape.n_elements())?;
-            texts.extend((0..shape.n_elements()).map(|flat| {
+            let mut strings = scratch::list(shape.n_elements())?;
+            strings.extend((0..shape.n_elements()).map(|flat| {
                 let (row, column) = (flat / inner, flat % inner);
                 parts[row % parts.len()][row / parts.len() * inner + column].clone()
             }));
-            context.set_output(0, Tensor::from_strings(shape, texts)?)
+            context.set_output(0, Tensor::from_strings(shape, strings)?)
         });
     }
     dispatch_element!(dtype, T => kernel(move |context| {
@@ -67,7 +67,7 @@ fn make_pack(node: &KernelConstruction<'_>) -> Made {
     }))
 }
 
-/// Shape of the packed tensor, and how many neighbours of an input stay neighbours.
+/// Shape of the stacked tensor, and how many adjacent elements of an input stay adjacent.
 pub(in crate::backend) fn pack_plan(
     context: &KernelContext<'_>,
     axis: i64,
@@ -105,14 +105,12 @@ fn make_unpack(node: &KernelConstruction<'_>) -> Made {
     if dtype == DType::String {
         return kernel(move |context| {
             let (shape, inner, n) = unpack_plan(context, axis, n_parts)?;
-            let texts = context.input(0)?.as_strings()?;
+            let strings = context.input(0)?.as_strings()?;
             for index in 0..n {
                 let mut part = scratch::list(shape.n_elements())?;
-                part.extend(
-                    (0..shape.n_elements()).map(|flat| {
-                        texts[(flat / inner * n + index) * inner + flat % inner].clone()
-                    }),
-                );
+                part.extend((0..shape.n_elements()).map(|flat| {
+                    strings[(flat / inner * n + index) * inner + flat % inner].clone()
+                }));
                 context.set_output(index, Tensor::from_strings(shape.clone(), part)?)?;
             }
             Ok(())

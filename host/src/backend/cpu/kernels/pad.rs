@@ -47,9 +47,9 @@ fn pad(node: &KernelConstruction<'_>) -> Made {
         if plan.is_identity() {
             return context.forward_input(0, 0, plan.shape());
         }
-        let words = W::read(input)?;
+        let elements = W::read(input)?;
         W::write(context, 0, input.dtype(), plan.shape().clone(), |out| {
-            plan.constant(&words, value, out, Threads::of(context));
+            plan.constant(&elements, value, out, Threads::of(context));
             Ok(())
         })
     }))
@@ -91,9 +91,9 @@ fn mirror_pad(node: &KernelConstruction<'_>) -> Made {
             return context.forward_input(0, 0, plan.shape());
         }
         let input = context.input(0)?;
-        let words = W::read(input)?;
+        let elements = W::read(input)?;
         W::write(context, 0, input.dtype(), plan.shape().clone(), |out| {
-            plan.mirrored(mirror, &words, out, Threads::of(context));
+            plan.mirrored(mirror, &elements, out, Threads::of(context));
             Ok(())
         })
     }))

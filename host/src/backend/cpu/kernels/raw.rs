@@ -1,4 +1,5 @@
-//! Elements that are moved and not looked at: words of their size, whatever they mean, and texts.
+//! Elements that are copied without being interpreted: unsigned integers of their size, and
+//! strings.
 
 use std::borrow::Cow;
 use std::marker::PhantomData;
@@ -15,8 +16,8 @@ use crate::tensor::Shape;
 use crate::tensor::Tensor;
 use crate::tensor::TensorError;
 
-/// Calls `$body` with `$W` standing for the [`Words`] of an element type, or gives an error for a
-/// type that has none.
+/// Calls `$body` with `$W` standing for the [`RawElements`] of an element type, or returns an error
+/// for a type that has none.
 macro_rules! dispatch_raw {
     ($dtype:expr, $W:ident => $body:expr) => {{
         use $crate::backend::cpu::kernels::raw::Fixed;
@@ -71,16 +72,16 @@ pub(in crate::backend) const MOVED: [DType; 16] = [
     DType::String,
 ];
 
-/// How the elements of a tensor are read and written where their meaning does not matter. The
-/// default word is 0, `false`, or the empty text.
+/// How the elements of a tensor are read and written if their meaning does not matter. The default
+/// element is 0, `false`, or the empty string.
 pub(super) trait RawElements: 'static {
-    /// What stands for an element.
+    /// The raw form of an element.
     type Raw<'a>: Copy + Default + Send + Sync;
 
     /// The elements, row-major.
     fn read(tensor: &Tensor) -> Result<Cow<'_, [Self::Raw<'_>]>, KernelError>;
 
-    /// Makes output `index` and has every element written by `fill`.
+    /// Creates output `index`, whose elements are all written by `fill`.
     fn write<'a>(
         context: &KernelContext<'_>,
         index: usize,
@@ -117,8 +118,8 @@ impl<W: bytemuck::Pod + Default + Send + Sync> RawElements for Fixed<W> {
 }
 
 impl RawElements for Strings {
-    /// A text is shared and not copied, so that a large one may be repeated often. `None` = the
-    /// empty one.
+    /// Strings are shared and not copied, so that a large one may be repeated often. `None` means
+    /// the empty string.
     type Raw<'a> = Option<&'a Arc<[u8]>>;
 
     fn read(tensor: &Tensor) -> Result<Cow<'_, [Option<&Arc<[u8]>>]>, KernelError> {

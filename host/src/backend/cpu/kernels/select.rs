@@ -58,7 +58,7 @@ fn make(node: &KernelConstruction<'_>, plan: Plan) -> Made {
     }))
 }
 
-/// The same with texts: places are chosen, then what is there is copied.
+/// The same for strings: selects positions, then copies the strings there.
 fn strings(context: &KernelContext<'_>, plan: Plan) -> Result<(), KernelError> {
     let (condition, t, e) = (context.input(0)?, context.input(1)?, context.input(2)?);
     let (shape, spread) = plan(condition.shape(), t.shape(), e.shape())?;
@@ -82,12 +82,12 @@ fn strings(context: &KernelContext<'_>, plan: Plan) -> Result<(), KernelError> {
         threads.alone(),
         Boolean::is_true,
     );
-    let mut texts = scratch::list(chosen.len())?;
-    texts.extend(chosen.iter().map(|&place| match t.get(place) {
+    let mut strings = scratch::list(chosen.len())?;
+    strings.extend(chosen.iter().map(|&place| match t.get(place) {
         Some(text) => text.clone(),
         None => e[place - t.len()].clone(),
     }));
-    context.set_output(0, Tensor::from_strings(shape, texts)?)
+    context.set_output(0, Tensor::from_strings(shape, strings)?)
 }
 
 /// TensorFlow `SelectV2`: NumPy broadcasting.

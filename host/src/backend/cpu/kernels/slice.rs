@@ -80,9 +80,9 @@ pub(super) fn rearranged<W: RawElements>(
     if copy.is_identity(input.shape().n_elements()) {
         return context.forward_input(0, 0, &shape);
     }
-    let words = W::read(input)?;
+    let elements = W::read(input)?;
     W::write(context, 0, input.dtype(), shape, |out| {
-        copy.apply(&words, out, Threads::of(context));
+        copy.apply(&elements, out, Threads::of(context));
         Ok(())
     })
 }

@@ -1,11 +1,11 @@
-//! Chains of elementwise ops, and reductions of rows among them, as one function each.
+//! Fuses chains of elementwise ops, and reductions of rows among them, into one function each.
 //!
-//! Launching a small kernel costs more than its arithmetic, and what one kernel writes the next one
-//! reads from memory. In go the nodes of a device ([`PartitionGraph`]), out goes one kernel for
-//! each region of them that has a single result: `region` finds it, `expression` says what it
-//! computes, `program` writes the function in the dialect, `kernel` launches it. Before that,
-//! products take in a bias and an activation (`kernels/epilogue.rs`), and transpositions around
-//! them (`transposes`, `kernels/turned.rs`).
+//! Launching a small kernel costs more than its arithmetic, and a kernel reads from memory what the
+//! one before has written. Each region of a device's nodes ([`PartitionGraph`]) with a single
+//! result becomes one kernel: `region` finds it, `expression` describes its computation, `program`
+//! writes the function in the dialect, `kernel` launches it. Before that, matmuls and convolutions
+//! are fused with a bias and an activation (`kernels/epilogue.rs`), and with transpositions around
+//! them (`transposes`, `kernels/transposed.rs`).
 
 mod expression;
 mod kernel;
@@ -23,7 +23,7 @@ use crate::device::PartitionGraph;
 use crate::graph::NodeId;
 use crate::ops::IntTensor;
 
-/// The op of fused nodes. It is no op of TensorFlow's, and in no graph.
+/// The op of fused nodes. It is not an op of TensorFlow's, and never in a graph.
 const OP: &str = "_FusedElementwise";
 
 /// Tensors that a fused function reads at most: drivers allow a kilobyte of arguments at least.
@@ -32,8 +32,8 @@ const INPUTS_MAX: usize = 12;
 /// Dimensions that tensors of a region have at most.
 const RANK_MAX: usize = 8;
 
-/// Replaces nodes of a device that compiles by fused ones: products with what follows them first,
-/// as their sums are in registers.
+/// Fuses nodes of a device that compiles programs: matmuls with what follows them first, as their
+/// sums are in registers.
 pub(in crate::backend) fn fuse(graph: &mut PartitionGraph<'_>, traits: &ComputeTraits) {
     fuse_epilogues(graph, &epilogue::TYPES, epilogue::is_activation);
     transposes::fuse(graph);

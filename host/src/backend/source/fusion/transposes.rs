@@ -1,4 +1,4 @@
-//! Transpositions around batches of matrix products, which read and write by strides anyway.
+//! Fuses transpositions with batches of matmuls, which read and write by strides anyway.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use crate::graph::AttrSet;
 use crate::graph::AttrValue;
 use crate::graph::NodeId;
 
-/// Replaces products by such as read their sides before they are transposed, and write their result
-/// as it is afterwards.
+/// Replaces matmuls by ones that read their operands before the transposition, and write their
+/// result after it.
 pub(super) fn fuse(graph: &mut PartitionGraph<'_>) {
     let nodes: Vec<NodeId> = graph.nodes().collect();
     let order: FxHashMap<NodeId, usize> = nodes.iter().copied().zip(0..).collect();
@@ -35,8 +35,8 @@ pub(super) fn fuse(graph: &mut PartitionGraph<'_>) {
     }
 }
 
-/// Whether a node is a batch of products. One right side for all makes one product of many rows of
-/// them as long as nothing is transposed, which is worth more.
+/// Whether a node is a batch of matmuls. If all share one right side and nothing is transposed,
+/// they are better computed as one matmul with many rows.
 fn is_batch_matmul(graph: &PartitionGraph<'_>, node: NodeId) -> bool {
     let all = graph.graph();
     let right = all.data_inputs(node).nth(1);
@@ -55,7 +55,7 @@ fn keeps_rows(axes: &[usize]) -> bool {
     axes.last() == Some(&(axes.len() - 1))
 }
 
-/// What a node transposes by in every run, if it does so.
+/// The constant permutation of a transposition.
 fn permutation(graph: &PartitionGraph<'_>, node: NodeId) -> Option<Vec<usize>> {
     if graph.graph().op(node) != "Transpose" || !graph.has_plain_kernel(node) {
         return None;
@@ -66,7 +66,7 @@ fn permutation(graph: &PartitionGraph<'_>, node: NodeId) -> Option<Vec<usize>> {
     (axes.len() >= 2 && transposed::is_permutation(&axes)).then_some(axes)
 }
 
-/// Joins a product with transpositions before it and one behind it.
+/// Fuses a matmul with transpositions before and after it.
 fn around(
     graph: &mut PartitionGraph<'_>,
     matmul: NodeId,
@@ -125,6 +125,6 @@ fn around(
         inputs,
         nodes,
     };
-    // Refused where one of them is part of another already.
+    // Fails if one of the nodes is already part of a fused node.
     let _ = graph.fuse(fused);
 }

@@ -1,4 +1,4 @@
-//! Along one axis: positions of extremes, running sums and products.
+//! Functions along one axis: positions of extremes, running sums and running products.
 
 use std::sync::Arc;
 

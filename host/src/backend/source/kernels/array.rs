@@ -1,4 +1,4 @@
-//! Parts, orders and repetitions of tensors; tensors joined and cut.
+//! Slices, permutations and repetitions of tensors; concatenation and splits.
 
 use smallvec::SmallVec;
 

@@ -142,7 +142,7 @@ pub(super) fn register(table: &mut Table<'_>) {
     }
 }
 
-/// A function for tensors of one shape, and its twins for others.
+/// A function for tensors of one shape, and its variants for broadcast tensors.
 struct Pair {
     operand: DType,
     same: Arc<dyn DeviceFunction>,
@@ -275,8 +275,8 @@ fn division(node: &KernelConstruction<'_>, name: &str) -> Made {
     })
 }
 
-/// TensorFlow `Equal` and `NotEqual`. Asked not to fail, they find tensors whose shapes do not meet
-/// different.
+/// TensorFlow `Equal` and `NotEqual`. If they must not fail, tensors whose shapes do not match are
+/// unequal.
 fn equality(node: &KernelConstruction<'_>, name: &str) -> Made {
     let must_meet = bool_attr(node, "incompatible_shape_error", true)?;
     let dtype = type_attr(node, "T")?;

@@ -1,4 +1,4 @@
-//! Convolutions, and convolutions turned around, as products that read the image where it stands.
+//! Convolutions and transposed convolutions, as matmuls that read the image in place.
 
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -40,8 +40,7 @@ use crate::tensor::Tensor;
 
 const SOURCE: &str = concat!(include_str!("../tile.h"), include_str!("../conv.c"));
 
-/// How many times as many pixels an image may have when it is padded for a routine: taps that stand
-/// far apart reach out far.
+/// Maximum factor by which padding for a routine may enlarge an image: distant taps reach far out.
 const PADDED_MAX: usize = 4;
 
 const TYPES: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::I32];
@@ -109,11 +108,10 @@ struct ConvolutionKernel {
     function: TileFunction,
     strided: Strided,
     epilogue: Option<Epilogue>,
-    /// Whether routines of the device's maker are asked first, which filters that are the same in
-    /// all runs are prepared for.
+    /// Whether the vendor's routines are tried first; constant filters are prepared for them.
     asks_routines: bool,
-    /// Panels of a filter that is the same in all runs and was prepared for routines, which do not
-    /// do what is asked for.
+    /// Panels of a constant filter that was prepared for routines, for calls that these do not
+    /// support.
     panels: OnceLock<Tensor>,
     site: Arc<LaunchSite>,
 }
@@ -138,7 +136,7 @@ struct ConvolutionArgs {
     zeroes: u32,
 }
 
-/// What an execution computes, whichever way round.
+/// The plan of an execution in either direction.
 struct Plan<'a> {
     input: &'a Tensor,
     shape: Shape,
@@ -238,7 +236,7 @@ impl ConvolutionKernel {
         }
     }
 
-    /// How a filter of this shape stands in panels; `None` for one that has no elements or is none.
+    /// The panel layout of a filter of this shape; `None` if it is empty or not a filter.
     fn layout(&self, filter: &Shape, n_groups: usize) -> Result<Option<PanelLayout>, KernelError> {
         let &[rows, columns, first, second] = filter.dims() else {
             return Ok(None);
@@ -276,7 +274,7 @@ impl ConvolutionKernel {
         }))
     }
 
-    /// A filter as routines take it.
+    /// Reorders a filter for routines.
     fn output_channels_first(
         &self,
         device: &dyn ProgramDevice,
@@ -289,15 +287,15 @@ impl ConvolutionKernel {
         let shape = Shape::from([out_channels, rows, columns, channels]);
         let n_inner = rows * columns * channels;
         let axes = Axes::of_spread([(out_channels, [1, n_inner]), (n_inner, [out_channels, 1])])?;
-        let turned = device.uninitialized(self.dtype, shape)?;
+        let reordered = device.uninitialized(self.dtype, shape)?;
         let n = filter.shape().n_elements();
         self.strided
-            .copy_on(device, origin, filter, &turned, n, &axes)?;
-        Ok(turned)
+            .copy_on(device, origin, filter, &reordered, n, &axes)?;
+        Ok(reordered)
     }
 
-    /// Computes by a routine, with the epilogue; `false` where that is not done, and nothing has
-    /// happened.
+    /// Computes with a routine and the epilogue; returns `false` if the routines do not support it,
+    /// and has done nothing then.
     fn convolve_by_routine(
         &self,
         call: &Call<'_, '_>,
@@ -324,7 +322,7 @@ impl ConvolutionKernel {
             return Ok(false);
         };
         let filter = match call.context.prepacked_input(1) {
-            Some(turned) => turned,
+            Some(reordered) => reordered,
             None => {
                 let filter = call.input(1)?;
                 turned_here =
@@ -358,7 +356,7 @@ impl ConvolutionKernel {
         Ok(true)
     }
 
-    /// The images with zeroes around them, as far as windows reach.
+    /// Pads the images with zeroes as far as windows reach.
     fn padded(
         &self,
         call: &Call<'_, '_>,
@@ -465,7 +463,7 @@ fn pixels(windows: &[RoutineWindow; 2]) -> usize {
     windows[0].input.saturating_mul(windows[1].input)
 }
 
-/// An axis as routines take it.
+/// Converts an axis for routines.
 fn window(axis: WindowAxis) -> RoutineWindow {
     RoutineWindow {
         input: axis.input,
@@ -477,7 +475,7 @@ fn window(axis: WindowAxis) -> RoutineWindow {
     }
 }
 
-/// The same over pixels that are padded already, at both ends as far as windows reach.
+/// The same for an image that is already padded at both ends.
 fn padded(axis: WindowAxis) -> RoutineWindow {
     let reached = axis.span(axis.output);
     RoutineWindow {

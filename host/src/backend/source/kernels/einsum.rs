@@ -1,4 +1,4 @@
-//! Sums of products over labelled dimensions, as batches of matrix products.
+//! Einsum: sums over labelled dimensions, as batches of matmuls.
 
 use smallvec::SmallVec;
 
@@ -54,12 +54,12 @@ fn einsum(node: &KernelConstruction<'_>) -> Made {
             strided.fill(call, &out, 0.0)?;
             return call.set_output(0, out);
         }
-        let in_order = |index: usize, pack: Option<&StridedCopy>| {
+        let in_order = |index: usize, copy: Option<&StridedCopy>| {
             let operand = match (plan.first.get(index), &sum) {
                 (Some(sums), Some(sum)) => summed(call, &strided, sum, call.input(index)?, sums)?,
                 _ => call.input(index)?.clone(),
             };
-            match pack {
+            match copy {
                 None => Ok(operand),
                 Some(copy) => copied(call, &strided, &operand, copy),
             }
@@ -87,7 +87,7 @@ fn einsum(node: &KernelConstruction<'_>) -> Made {
     })
 }
 
-/// An operand after the sums over what only it has.
+/// Sums an operand over the labels that only it has.
 fn summed(
     call: &Call<'_, '_>,
     strided: &Strided,
@@ -110,7 +110,7 @@ fn summed(
     Ok(out)
 }
 
-/// The elements of a copy, in its order.
+/// Copies elements in the order of a strided copy.
 fn copied(
     call: &Call<'_, '_>,
     strided: &Strided,
@@ -123,7 +123,7 @@ fn copied(
     Ok(out)
 }
 
-/// The result's elements, from the products' order.
+/// Reorders the result's elements from the matmuls' order.
 fn put_in_order(
     call: &Call<'_, '_>,
     strided: &Strided,
@@ -147,7 +147,7 @@ fn put_in_order(
     strided.copy(call, &ordered, out, n, &Axes::new(axes, [0; 3])?)
 }
 
-/// A copy's axes, the result being in order.
+/// The axes of a copy into a contiguous result.
 fn axes(copy: &StridedCopy) -> Result<Axes, KernelError> {
     let axes: SmallVec<[(usize, isize); 6]> = copy.axes().collect();
     let dims: SmallVec<[usize; 6]> = axes.iter().map(|&(size, _)| size).collect();

@@ -1,5 +1,4 @@
-//! What is done with the sums of a product before they are stored: a bias per column, and an
-//! activation.
+//! What follows the sums of a matmul before they are stored: a bias per column, and an activation.
 
 use super::tiles::Tiling;
 use super::unary;
@@ -18,14 +17,14 @@ use crate::tensor::DType;
 use crate::tensor::Shape;
 use crate::tensor::Tensor;
 
-/// Types whose sums are `float`. Shorter ones are rounded once, behind the activation, and not
-/// between the nodes, as TensorFlow's fused nodes are on GPUs.
+/// Types whose sums are `float`. f16 and bf16 are rounded once, after the activation, and not
+/// between the nodes, as in TensorFlow's fused nodes on GPUs.
 pub(in crate::backend::source) const TYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
 
 /// The function of `lanes.h` for no activation.
 const SAME: &str = "same";
 
-/// The one that routines have, too.
+/// The one that routines support, too.
 const RELU: &str = "relu";
 
 /// Whether the nodes of an op can follow a bias.
@@ -33,20 +32,20 @@ pub(in crate::backend::source) fn is_activation(op: &str) -> bool {
     unary::function_of_lanes(op).is_some()
 }
 
-/// The epilogue of a fused node, whose bias is the input after the product's two.
+/// The epilogue of a fused node, whose bias is the input after the two operands.
 pub(super) struct Epilogue {
     dtype: DType,
     function: &'static str,
-    /// For products of nothing.
+    /// For matmuls with an inner dimension of 0.
     alone: LazyFunction,
-    /// For sums that stand there with their biases.
+    /// For stored sums that include their biases.
     behind: LazyFunction,
     /// Elements that a work item of it computes.
     width: usize,
 }
 
 impl Epilogue {
-    /// What a node's attributes say.
+    /// Creates the epilogue from a node's attributes.
     pub(super) fn new(
         node: &KernelConstruction<'_>,
         dtype: DType,
@@ -66,12 +65,12 @@ impl Epilogue {
         })
     }
 
-    /// A program that starts with `tile.h` and stores sums by it.
+    /// Adds the epilogue to a program that starts with `tile.h`.
     pub(super) fn source(&self, source: ProgramSource) -> ProgramSource {
         with_activation(source, self.function)
     }
 
-    /// The bias for a product of this shape.
+    /// Returns the bias for a result of this shape.
     pub(super) fn bias<'a>(
         &self,
         call: &'a Call<'_, '_>,
@@ -82,7 +81,7 @@ impl Epilogue {
         Ok(bias)
     }
 
-    /// What routines do of it besides the bias; the rest is [`Self::finish`]'s.
+    /// The activation that routines apply; [`Self::finish`] does the rest.
     pub(super) fn of_routines(&self) -> Activation {
         if self.function == RELU {
             Activation::Relu
@@ -91,7 +90,7 @@ impl Epilogue {
         }
     }
 
-    /// Does what routines have left.
+    /// Applies an activation that routines do not support.
     pub(super) fn finish(&self, call: &Call<'_, '_>, out: &Tensor) -> Result<(), KernelError> {
         if self.function == SAME || self.of_routines() != Activation::None {
             return Ok(());
@@ -101,7 +100,7 @@ impl Epilogue {
         call.launch_items(self.behind.on(call.device)?, n.div_ceil(self.width), &args)
     }
 
-    /// Fills `out`, which has elements, with what sums of nothing become.
+    /// Fills `out`, which is not empty, with the epilogue of zero sums.
     pub(super) fn fill(
         &self,
         call: &Call<'_, '_>,

@@ -1,9 +1,9 @@
 //! Elements picked by their indices.
 //!
-//! Indices of gathers are host-memory arguments, other than in TensorFlow, whose GPU kernels give
-//! zeros for those that are out of range: a wrong number is worse than an error, and an error that
-//! the device finds is known only after a wait. They mostly come from feeds, so that it is the host
-//! that has them; those that a device computes cost a copy.
+//! Indices of gathers are host-memory arguments, unlike in TensorFlow, whose GPU kernels return
+//! zeros for indices that are out of range: a wrong number is worse than an error, and an error
+//! found by the device is known only after a wait. Indices mostly come from feeds, so the host
+//! already has them; indices computed by a device cost a copy.
 
 use crate::backend::cpu::kernels::ELEMENTS;
 use crate::backend::cpu::kernels::INDICES;

@@ -1,12 +1,12 @@
-//! What needs no function: constants, feeds, tensors under another shape, and shapes themselves,
-//! which stay on the host.
+//! Ops without a device function: constants, feeds, reshaped tensors, and shapes, which stay on the
+//! host.
 //!
-//! The kernels are those of CPU devices: they read host-memory arguments and hand inputs on,
-//! whatever memory these are in.
+//! These are the CPU devices' kernels: they read host-memory arguments and forward inputs, whatever
+//! memory these are in.
 //!
-//! As TensorFlow on GPUs: shapes, sizes, ranks and ranges are written on the host, where what reads
-//! them wants them. Unlike there, int32 data is on the device like any other: sums and products of
-//! it have kernels here, and each way back and forth would cost a transfer.
+//! As in TensorFlow on GPUs, shapes, sizes, ranks and ranges are written to host memory, where
+//! their readers need them. Unlike there, int32 data is on the device like any other: its sums and
+//! matmuls have kernels here, and each way back and forth would cost a transfer.
 
 use crate::backend::cpu::kernels::ELEMENTS;
 use crate::backend::cpu::kernels::INDICES;

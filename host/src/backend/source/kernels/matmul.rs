@@ -1,4 +1,4 @@
-//! Matrix products and batches of them.
+//! Matmuls and batches of them.
 
 use std::sync::Arc;
 
@@ -42,12 +42,12 @@ use crate::tensor::Tensor;
 
 const SOURCE: &str = concat!(include_str!("../tile.h"), include_str!("../matmul.c"));
 
-/// Rows of the left side up to which a right side that changes is read as it stands. Measured:
-/// packing costs more than it gains at 128 x 512 x 512, and at 1024 x 1024 x 1024 it pays for
-/// itself, or gains 15 %.
+/// Maximum number of rows of the left side for which a right side that changes is read in place.
+/// Measured: panels cost more than they gain at 128 x 512 x 512; at 1024 x 1024 x 1024 they pay
+/// off, or gain 15 %.
 const DIRECT_ROWS_MAX: usize = 256;
 
-/// The same where its columns do not stand side by side, so that no vector can be read.
+/// The same if its columns are not contiguous, so that no vector can be read.
 const DIRECT_ROWS_MAX_STRIDED: usize = 16;
 
 const MATRICES: [DType; 5] = [DType::F32, DType::F16, DType::BF16, DType::I32, DType::I64];
@@ -128,7 +128,7 @@ fn batch_mat_mul(node: &KernelConstruction<'_>, dtype: DType) -> Made {
     }))
 }
 
-/// The same between transpositions.
+/// The same with fused transpositions.
 fn transposed_mat_mul(node: &KernelConstruction<'_>) -> Made {
     let transposes = Transposes::new(node)?;
     Ok(Box::new(MatmulKernel {
@@ -140,11 +140,11 @@ fn transposed_mat_mul(node: &KernelConstruction<'_>) -> Made {
     }))
 }
 
-/// A kernel whose inputs are the two sides. A right side that is one matrix and the same in all
-/// runs is packed before.
+/// A kernel whose inputs are the two sides. A right side that is one matrix and constant is
+/// prepacked.
 struct MatmulKernel<P> {
     matmuls: Matmuls,
-    /// The right side is as it looks.
+    /// The right side has the layout of its shape.
     prepacks_right: bool,
     is_right_transposed: bool,
     site: Arc<LaunchSite>,
@@ -187,7 +187,7 @@ where
         {
             return Ok(None);
         }
-        // Routines take it as it stands.
+        // Routines read it as it is.
         if self.matmuls.asks_routines {
             return Ok(None);
         }
@@ -214,18 +214,18 @@ where
     }
 }
 
-/// The right side of products.
+/// The right side of matmuls.
 #[derive(Clone, Copy)]
 pub(super) enum Right<'a> {
     Matrices(&'a Tensor),
-    /// One matrix, which all of the left side is multiplied with.
+    /// One matrix for the whole batch.
     Panels(&'a Tensor),
 }
 
-/// Matrices of one launch: CUDA's are no deeper.
+/// Maximum number of matrices of one launch: CUDA's limit.
 const BATCHES_MAX_GPU: usize = 65_535;
 
-/// `Product` of product.c.
+/// `Matmul` of matmul.c.
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
 struct MatmulArgs {
@@ -245,7 +245,7 @@ struct MatmulArgs {
 /// The functions for one element type.
 pub(super) struct Matmuls {
     pub(super) dtype: DType,
-    /// Whether routines of the device's maker are asked first.
+    /// Whether the vendor's routines are tried first.
     asks_routines: bool,
     tiling: Tiling,
     panel_writer: PanelWriter,
@@ -256,7 +256,7 @@ pub(super) struct Matmuls {
 }
 
 impl Matmuls {
-    /// `has_epilogue`: the node is a fused one.
+    /// `has_epilogue`: the node is fused.
     pub(super) fn new(
         node: &KernelConstruction<'_>,
         dtype: DType,
@@ -281,7 +281,7 @@ impl Matmuls {
         })
     }
 
-    /// Fills `out` with the products, one matrix behind the other, or as the strides say.
+    /// Computes the matmuls into `out`: one matrix after the other, or at the given strides.
     pub(super) fn compute(
         &self,
         call: &Call<'_, '_>,
@@ -305,8 +305,8 @@ impl Matmuls {
         }
         let mut n_batches = plan.batch.iter().product::<usize>();
         let mut left_row = plan.lhs.row;
-        // (size, strides of both sides and of the result); the rows of all matrices are those of
-        // one where the right side is one.
+        // (size, strides of both sides and of the result). If the right side is one matrix, the
+        // rows of all matrices are the rows of one.
         let mut batch: SmallVec<[(usize, [usize; 3]); 4]> = SmallVec::new();
         let out_row = strides.map_or(n, |strides| strides.row);
         if let Some(row) = plan.rows_of_all().filter(|_| strides.is_none()) {
@@ -327,7 +327,7 @@ impl Matmuls {
                 }
             }
         }
-        // Nothing is packed for routines.
+        // Routines need no panels.
         if let (true, Right::Matrices(right)) = (self.asks_routines, right) {
             let operands = Operands {
                 left,
@@ -394,8 +394,8 @@ impl Matmuls {
         Ok(())
     }
 
-    /// The panels of all matrices of the right side. The strides in `batch` become those of the
-    /// panels, counted in matrices.
+    /// Writes the panels of all matrices of the right side. The strides in `batch` become those of
+    /// the panels, counted in matrices.
     fn write_panels(
         &self,
         call: &Call<'_, '_>,

@@ -1,7 +1,7 @@
-//! The op table of devices that compile: registrations, and what each kernel launches.
+//! The op table of devices that compile programs: registrations, and the launches of each kernel.
 //!
-//! One file per family. Shapes are worked out here, by the code that CPU kernels use; the
-//! arithmetic is in `../*.c`.
+//! One file per family. Shapes are computed here, by the code that CPU kernels use; the arithmetic
+//! is in `../*.c`.
 
 use crate::device::KernelDef;
 use crate::device::KernelRegistry;
@@ -31,7 +31,7 @@ pub(super) mod transposed;
 pub(super) mod unary;
 mod window;
 
-/// Real numbers that programs compute with; short ones as `float`. Not every device has `double`.
+/// Real types of programs; f16 and bf16 are computed as `float`. Not every device has `double`.
 pub(super) const REALS: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
 
 /// Integers.
@@ -72,7 +72,7 @@ pub(super) const SIGNED: [DType; 7] = [
     DType::I64,
 ];
 
-/// Types that are moved without being looked at, as words of at most 8 bytes.
+/// Types whose elements are copied without being interpreted, as units of at most 8 bytes.
 pub(super) const MOVED: [DType; 14] = [
     DType::F32,
     DType::F64,

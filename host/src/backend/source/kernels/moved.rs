@@ -1,5 +1,5 @@
-//! Elements that are moved and not looked at: functions of `move.c`, for words as large as an
-//! element, or as several that stay neighbours.
+//! Copies of elements whose value does not matter: functions of `move.c`, for units as large as an
+//! element, or as several that stay adjacent.
 
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -23,10 +23,10 @@ use crate::tensor::Tensor;
 
 const SOURCE: &str = include_str!("../move.c");
 
-/// Sizes of words in bytes, and what `move.c` calls them.
+/// Sizes of units in bytes, and their names in `move.c`.
 const UNITS: [(usize, &str); 5] = [(1, "u8"), (2, "u16"), (4, "u32"), (8, "u64"), (16, "pair")];
 
-/// Words that an item moves on processors that go through items in turn.
+/// Units that an item moves on processors that execute items one after the other.
 const RUN_MIN: usize = 16;
 const RUN_MAX: usize = 4096;
 
@@ -47,7 +47,7 @@ const GROUPS_PER_CORE: usize = 4;
 /// One axis of a copy: its size, and the strides of what is read and what is written.
 pub(super) type CopyAxis = (usize, [isize; 2]);
 
-/// One function of `move.c` for elements of one size, compiled for the words that are asked for.
+/// One function of `move.c` for elements of one size, compiled for the units that are requested.
 pub(super) struct Moved {
     name: &'static str,
     /// What `INDEX` is.
@@ -57,7 +57,7 @@ pub(super) struct Moved {
 }
 
 impl Moved {
-    /// Function `name` for the elements that attribute `attr` says.
+    /// Creates function `name` for elements of the type in attribute `attr`.
     pub(super) fn new(
         node: &KernelConstruction<'_>,
         attr: &str,
@@ -84,7 +84,8 @@ impl Moved {
         self.element_bytes
     }
 
-    /// How many elements a word can be where runs have such lengths and begin at such places.
+    /// The largest number of elements per unit if runs have these lengths and start at these
+    /// positions.
     pub(super) fn elements_per_unit(&self, multiples: &[usize]) -> usize {
         let factors = UNITS.iter().rev().filter_map(|&(bytes, _)| {
             let is_wider = bytes >= self.element_bytes;
@@ -94,7 +95,7 @@ impl Moved {
         factors.into_iter().find(fits).unwrap_or(1)
     }
 
-    /// The function for words of so many elements.
+    /// Returns the function for units of `n_elements` elements.
     pub(super) fn function(
         &self,
         call: &Call<'_, '_>,
@@ -122,7 +123,7 @@ impl Moved {
     }
 }
 
-/// How many neighbouring words an item moves, out of `n`.
+/// Number of adjacent units that an item moves, out of `n`.
 pub(super) fn run_of(call: &Call<'_, '_>, n: usize) -> usize {
     let traits = call.device.compute_traits();
     match traits.kind {
@@ -138,7 +139,7 @@ pub(super) fn n_cores(traits: &ComputeTraits) -> usize {
     usize::try_from(traits.n_compute_units).unwrap_or(1).max(1)
 }
 
-/// Rows and columns of a tile of words of so many bytes.
+/// Rows and columns of a tile of units with `unit_bytes` bytes.
 fn tile(traits: &ComputeTraits, unit_bytes: usize) -> usize {
     match traits.kind {
         ProcessorKind::Cpu => (TILE_BYTES_CPU / unit_bytes).min(TILE_MAX_CPU),
@@ -277,7 +278,7 @@ fn contiguous_axis(axes: &[CopyAxis]) -> Option<usize> {
     is_strided.then_some(across)
 }
 
-/// The axes in words of so many elements; at least one.
+/// The axes in units of `per_unit` elements; at least one.
 fn walked(axes: &[CopyAxis], per_unit: usize, starts: [usize; 2]) -> Result<Axes, KernelError> {
     let last = axes.len().saturating_sub(1);
     let factor = isize::try_from(per_unit).expect("a unit has few elements");

@@ -23,7 +23,7 @@ use crate::kernels::pad::Pad;
 use crate::tensor::DType;
 use crate::tensor::Tensor;
 
-/// Bytes of the longest word.
+/// Bytes of the largest unit.
 const UNIT_BYTES_MAX: usize = 16;
 
 pub(super) fn register(table: &mut Table<'_>) {
@@ -45,7 +45,7 @@ pub(super) fn register(table: &mut Table<'_>) {
 /// TensorFlow `Pad` and `PadV2`.
 fn pad(node: &KernelConstruction<'_>) -> Made {
     let moved = Moved::new(node, "T", "pad_value")?;
-    // Any word of it is a zero.
+    // Any unit of it is zero.
     let zero = if node.op == "Pad" {
         let zeros = Tensor::from_bytes(DType::U8, [UNIT_BYTES_MAX].into(), &[0; UNIT_BYTES_MAX])?;
         Some(node.device.default_context().copy_from_host(&zeros)?)
@@ -57,7 +57,7 @@ fn pad(node: &KernelConstruction<'_>) -> Made {
         let value = match &zero {
             Some(zero) => zero.clone(),
             None => {
-                // Repeated, so that it is a word of any size.
+                // Repeated, so that it fills a unit of any size.
                 let value = margin(call.context)?.as_bytes()?;
                 let bytes = value.repeat(UNIT_BYTES_MAX / moved.element_bytes());
                 let repeated = Tensor::from_bytes(DType::U8, [UNIT_BYTES_MAX].into(), &bytes)?;

@@ -1,5 +1,4 @@
-//! Products by the routines of a device's maker, where it has some: from the strides of a batch to
-//! what a routine takes.
+//! Matmuls by the vendor's routines: converts the strides of a batch to the routines' arguments.
 
 use smallvec::SmallVec;
 
@@ -11,17 +10,17 @@ use crate::device::RoutineMatrices;
 use crate::device::RoutineSite;
 use crate::tensor::Tensor;
 
-/// Calls of a routine that one node may be; beyond, a program of our own does it in one.
+/// Maximum number of routine calls for one node; above it, our own program does the work in one
+/// launch.
 const CALLS_MAX: usize = 16;
 
-/// Matrices of one call: routines may be launched as deep as a batch is, as CUDA's launches are.
+/// Maximum number of matrices of one call: routines may have CUDA's limit for launches.
 const BATCHES_MAX: usize = 65_535;
 
-/// An axis of a batch: how many matrices, and strides in the left side, the right one and the
-/// result.
+/// An axis of a batch: its size, and the strides of the left side, the right side and the result.
 pub(super) type BatchAxis = (usize, [usize; 3]);
 
-/// What is multiplied, and where rows and columns stand. Columns of the result stand side by side.
+/// The operands and their strides. Columns of the result are contiguous.
 pub(super) struct Operands<'a> {
     pub(super) left: &'a Tensor,
     pub(super) right: &'a Tensor,
@@ -35,7 +34,7 @@ pub(super) struct Operands<'a> {
 }
 
 impl Call<'_, '_> {
-    /// Whose calls of routines are this execution's.
+    /// The node and run of this execution's routine calls.
     pub(super) fn routine_site(&self) -> RoutineSite<'_> {
         RoutineSite {
             site: self.site,
@@ -45,8 +44,8 @@ impl Call<'_, '_> {
     }
 }
 
-/// Multiplies by a routine, with what an epilogue does behind; `false` where that is not done, and
-/// nothing has happened.
+/// Computes matmuls with a routine, and then the epilogue; returns `false` if the routines do not
+/// support them, and has done nothing then.
 pub(super) fn matmul(
     call: &Call<'_, '_>,
     epilogue: Option<&Epilogue>,
@@ -83,8 +82,8 @@ pub(super) fn matmul(
                 bias: operands.bias,
                 activation: epilogue.map(Epilogue::of_routines).unwrap_or_default(),
             };
-            // The first tells for all, which differ by where they start; where one does not, the
-            // program writes all of them anew.
+            // The first call decides for all, which differ only in their starts; if a later one is
+            // not supported, the program writes all of them again.
             if !routines.matmul(&matmul)? {
                 return Ok(false);
             }
@@ -96,7 +95,7 @@ pub(super) fn matmul(
     Ok(true)
 }
 
-/// The same batch with as few axes as strides allow, outermost first.
+/// Merges the axes of a batch as far as strides allow, outermost first.
 fn joined(batch: &[BatchAxis]) -> SmallVec<[BatchAxis; 4]> {
     let mut joined: SmallVec<[BatchAxis; 4]> = SmallVec::new();
     for &(n, strides) in batch {
@@ -111,7 +110,7 @@ fn joined(batch: &[BatchAxis]) -> SmallVec<[BatchAxis; 4]> {
     joined
 }
 
-/// Where the matrices of a position start.
+/// The offsets of the matrices of a position.
 fn starts(axes: &[BatchAxis], mut index: usize) -> [usize; 3] {
     let mut first = [0; 3];
     for (n, strides) in axes.iter().rev() {

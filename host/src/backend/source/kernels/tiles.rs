@@ -1,4 +1,4 @@
-//! Tiles of sums (`tile.h`): their sizes, and right sides that stand in panels.
+//! Tiles of sums (`tile.h`): their sizes, and right sides in panels.
 
 use std::sync::Arc;
 
@@ -110,8 +110,8 @@ pub(super) struct TileFunction {
 }
 
 impl TileFunction {
-    /// Function `name` of `text`, which starts with `tile.h`. With an epilogue it takes a bias
-    /// before the output.
+    /// Creates function `name` of `text`, which starts with `tile.h`. With an epilogue it takes a
+    /// bias before the output.
     pub(super) fn new(
         tiling: Tiling,
         file: &'static str,
@@ -153,7 +153,7 @@ pub(super) fn tile_args<'a>(
         .collect()
 }
 
-/// Right sides that are to stand in panels: `n_matrices` matrices `[k, n]`.
+/// The layout of right sides to be written into panels: `n_matrices` matrices `[k, n]`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PanelLayout {
     pub(super) k: usize,
@@ -186,7 +186,7 @@ struct PanelArgs {
     n_zero_lines: u32,
 }
 
-/// Puts right sides into panels.
+/// Writes right sides into panels.
 pub(super) struct PanelWriter {
     tiling: Tiling,
     /// By vectors.
@@ -212,7 +212,7 @@ impl PanelWriter {
         panels.saturating_mul(layout.k).saturating_mul(columns)
     }
 
-    /// The panels, in the type that is computed with. Neither `k` nor `n` is 0.
+    /// Writes the panels, in the type that is computed with. Neither `k` nor `n` is 0.
     pub(super) fn write(
         &self,
         device: &dyn ProgramDevice,
@@ -244,7 +244,7 @@ impl PanelWriter {
         let group = group(device.compute_traits());
         device.launch(Launch {
             site,
-            // Also what is packed in a run fails whoever asks first.
+            // Not bound to a run: a failure is reported to whoever asks first.
             step: None,
             context: None,
             function: self.functions[self.tiling.vectors(layout.n) - 1].on(device)?,

@@ -1,5 +1,5 @@
-//! Batches of matrix products whose operands or result are transposed by nodes around them: strides
-//! instead of copies.
+//! Batches of matmuls fused with transpositions of their operands or result: strides instead of
+//! copies.
 
 use crate::backend::cpu::kernels::bad_attr;
 use crate::backend::cpu::kernels::bool_attr;
@@ -11,20 +11,19 @@ use crate::kernels::batch::BatchMatmul;
 use crate::kernels::batch::Operand;
 use crate::tensor::Shape;
 
-/// The op of such a node. It is no op of TensorFlow's, and in no graph.
+/// The op of such a node. It is not an op of TensorFlow's, and never in a graph.
 pub(in crate::backend::source) const OP: &str = "_FusedTransposeBatchMatMul";
 
-/// Whether batch dimensions are repeated where they differ, as those of `BatchMatMulV2` are.
+/// Whether batch dimensions broadcast, as those of `BatchMatMulV2` do.
 pub(in crate::backend::source) const BROADCASTS: &str = "broadcasts";
 
-/// Permutations of the left side, the right one and the result; without elements where nothing is
-/// transposed.
+/// Permutations of the left side, the right side and the result; empty if nothing is transposed.
 pub(in crate::backend::source) const PERMUTATIONS: [&str; 3] = ["perm_x", "perm_y", "perm_output"];
 
 /// A permutation of the dimensions of a tensor.
 pub(super) type Permutation = Vec<usize>;
 
-/// A batch of products, the result's shape, and where it stands if that is not one matrix behind
+/// A batch of matmuls, the result's shape, and the result's strides if it is not one matrix after
 /// the other.
 pub(super) struct Planned {
     pub(super) matmul: BatchMatmul,
@@ -33,7 +32,7 @@ pub(super) struct Planned {
 }
 
 impl Planned {
-    /// One matrix behind the other.
+    /// A result with one matrix after the other.
     pub(super) fn in_order(matmul: BatchMatmul, shape: Shape) -> Self {
         Self {
             matmul,
@@ -43,7 +42,7 @@ impl Planned {
     }
 }
 
-/// What the attributes of a node say.
+/// The transpositions in a node's attributes.
 pub(super) struct Transposes {
     is_transposed: [bool; 2],
     broadcasts: bool,
@@ -75,7 +74,7 @@ impl Transposes {
         })
     }
 
-    /// Whether the right side is the matrix that it looks like.
+    /// Whether the right side is not permuted.
     pub(super) fn keeps_right(&self) -> bool {
         self.permutations[1].is_empty()
     }
@@ -84,7 +83,7 @@ impl Transposes {
         self.is_transposed[1]
     }
 
-    /// The products of operands of these shapes.
+    /// Plans the matmuls of operands of these shapes.
     pub(super) fn plan(&self, lhs: &Shape, rhs: &Shape) -> Result<Planned, KernelError> {
         let [x, y, output] = &self.permutations;
         let (transposed_lhs, transposed_rhs) = (permuted(lhs, x)?, permuted(rhs, y)?);
@@ -133,12 +132,12 @@ impl Transposes {
     }
 }
 
-/// Whether each of so many numbers is there.
+/// Whether each axis occurs once.
 pub(in crate::backend::source) fn is_permutation(axes: &[usize]) -> bool {
     (0..axes.len()).all(|axis| axes.contains(&axis))
 }
 
-/// What a transposition makes of a shape.
+/// The transposed shape.
 fn permuted(shape: &Shape, permutation: &[usize]) -> Result<Shape, KernelError> {
     if permutation.is_empty() {
         return Ok(shape.clone());
@@ -162,7 +161,7 @@ fn contiguous(shape: &Shape) -> Vec<usize> {
     strides
 }
 
-/// Has an operand be walked over where it stands, before it is transposed.
+/// Sets the strides of an operand to those of the tensor before its transposition.
 fn transpose_operand(
     operand: &mut Operand,
     shape: &Shape,
