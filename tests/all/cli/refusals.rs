@@ -7,7 +7,7 @@ use super::model;
 use super::placewright;
 
 #[test]
-fn every_clash_is_shown_with_what_mends_it() {
+fn every_conflict_is_shown_with_what_mends_it() {
     let graph = model("tiny_add.pb");
     let ran = placewright(args("place {} --device /device:CPU:7", &[&graph]));
     let shown = ran.stdout.clone();
@@ -33,7 +33,7 @@ fn every_clash_is_shown_with_what_mends_it() {
 }
 
 #[test]
-fn clashes_are_listed_in_json_with_all_their_constraints() {
+fn conflicts_are_listed_in_json_with_all_their_constraints() {
     let graph = model("tiny_add.pb");
     let ran = placewright(args("place {} --device /device:CPU:7 --json", &[&graph])).expect(1);
     assert!(ran.stderr.starts_with("error: "), "{}", ran.stderr);
@@ -58,7 +58,7 @@ fn clashes_are_listed_in_json_with_all_their_constraints() {
 }
 
 #[test]
-fn what_is_no_clash_is_an_error_alone() {
+fn what_is_no_conflict_is_an_error_alone() {
     let ran = placewright(args(
         "place {} --policy none-such",
         &[&model("tiny_add.pb")],

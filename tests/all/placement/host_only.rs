@@ -120,7 +120,7 @@ fn what_takes_a_list_of_host_elements_runs_on_cpus() {
 }
 
 #[test]
-fn a_request_for_another_device_clashes_with_the_list() {
+fn a_request_for_another_device_conflicts_with_the_list() {
     let nodes: [(&str, &str, Option<DType>, &[u32]); 2] = [
         ("list", "TensorListReserve", Some(DType::String), &[]),
         ("n", "TensorListLength", None, &[0]),
