@@ -137,8 +137,9 @@ fn a_request_for_another_device_conflicts_with_the_list() {
         .collect();
     assert_eq!(constraints.len(), 2, "{constraints:?}");
     assert!(
-        constraints
-            .contains(&"`n` takes a list of string from `list`, which only a CPU holds".to_owned()),
+        constraints.contains(
+            &"`n` reads a list of string from `list`, which only a CPU can hold".to_owned()
+        ),
         "{constraints:?}"
     );
     assert_eq!(
