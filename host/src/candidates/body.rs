@@ -162,7 +162,7 @@ impl<'a> Builder<'a> {
     /// Resolves an input of the body to its tensors or node: `arg`, `arg:index`, `node:output`,
     /// `node:output:index` or `^node`.
     fn sources(&self, input: &str) -> Result<Vec<Source>, String> {
-        let unknown = || format!("`{input}` is not a node or argument of the function");
+        let unknown = || format!("`{input}` is not a node or tensor of the function");
         if let Some(name) = input.strip_prefix('^') {
             return match self.index_of.get(name) {
                 Some(&index) => Ok(vec![Source::Control(index)]),

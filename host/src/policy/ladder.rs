@@ -20,7 +20,7 @@ use crate::candidates::Candidates;
 use crate::placement::Digest;
 use crate::placement::Placement;
 use crate::placement::Violation;
-use crate::serialize::{as_ns, as_string};
+use crate::serialize::{as_ns, as_optional_string, as_string};
 use crate::trace::targets;
 
 /// The policies that are asked natively, in this order, if all others fail.
@@ -106,6 +106,7 @@ pub struct FailedRung {
     /// What happened.
     pub error: PolicyError,
     /// The first rung that failed for the same cause, if it is not this one.
+    #[serde(serialize_with = "as_optional_string")]
     pub same_cause_as: Option<Rung>,
     /// How long that part took.
     #[serde(rename = "elapsed_ns", serialize_with = "as_ns")]

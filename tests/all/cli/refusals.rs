@@ -17,8 +17,8 @@ fn every_conflict_is_shown_with_what_resolves_it() {
         "{shown}"
     );
     for line in [
-        "  `/device:CPU:7` requested by 3 nodes (`x`, `z` and `y`): no such device; available devices: CPU:0",
-        "    => request `/device:CPU:0` for 3 nodes (`x`, `z` and `y`)",
+        "  `/device:CPU:7` requested by 3 nodes (`a`, `b` and `y`): no such device; available devices: CPU:0",
+        "    => request `/device:CPU:0` for 3 nodes (`a`, `b` and `y`)",
         "    or allow soft placement (--soft-placement)",
     ] {
         assert!(

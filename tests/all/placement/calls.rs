@@ -230,7 +230,12 @@ fn functions_that_cannot_be_looked_into_are_refused_by_name() {
     refused("cyclic", vec![cyclic], invalid, &["`cyclic`", "cycle"]);
     for wrong in ["z", "a:output:1", "a:other:0", "a"] {
         let wrong = function("wrong", &[("a", "", "x")], wrong);
-        refused("wrong", vec![wrong], invalid, &["`wrong`", "names nothing"]);
+        refused(
+            "wrong",
+            vec![wrong],
+            invalid,
+            &["`wrong`", "is not a node or tensor"],
+        );
     }
 }
 

@@ -378,7 +378,7 @@ fn a_reference_edge_between_kernels_of_different_devices_is_a_tie() {
 }
 
 #[test]
-fn a_pin_that_clashes_names_the_device_to_pin_to() {
+fn a_pin_that_conflicts_names_the_device_to_pin_to() {
     let mut builder = Builder::new();
     let a = builder.node("a", "Any", &[]);
     builder.with("b", "GpuOnly", &[], "", "a");
@@ -401,7 +401,7 @@ fn a_pin_that_clashes_names_the_device_to_pin_to() {
 }
 
 #[test]
-fn every_clash_of_a_graph_is_listed() {
+fn every_conflict_of_a_graph_is_listed() {
     let mut builder = Builder::new();
     builder.node("strange", "Nothing", &[]);
     builder.on("far", "Any", &[], "/job:other");
@@ -569,7 +569,7 @@ fn built(
 
 proptest! {
     #[test]
-    fn a_clash_is_real_and_without_any_one_of_its_constraints_there_is_none(
+    fn a_conflict_is_real_and_without_any_one_of_its_constraints_there_is_none(
         drawn in vec(drawn(), 1..14),
         soft in any::<bool>(),
     ) {

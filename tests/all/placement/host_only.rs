@@ -120,7 +120,7 @@ fn what_takes_a_list_of_host_elements_runs_on_cpus() {
 }
 
 #[test]
-fn a_request_for_another_device_clashes_with_the_list() {
+fn a_request_for_another_device_conflicts_with_the_list() {
     let nodes: [(&str, &str, Option<DType>, &[u32]); 2] = [
         ("list", "TensorListReserve", Some(DType::String), &[]),
         ("n", "TensorListLength", None, &[0]),
@@ -137,8 +137,9 @@ fn a_request_for_another_device_clashes_with_the_list() {
         .collect();
     assert_eq!(constraints.len(), 2, "{constraints:?}");
     assert!(
-        constraints
-            .contains(&"`n` takes a list of string from `list`, which only a CPU holds".to_owned()),
+        constraints.contains(
+            &"`n` reads a list of string from `list`, which only a CPU can hold".to_owned()
+        ),
         "{constraints:?}"
     );
     assert_eq!(

@@ -388,7 +388,7 @@ fn random_graph(draws: &[Draw]) -> Arc<Graph> {
     for (index, &(op, request, group, resident_bytes, producer)) in draws.iter().enumerate() {
         let op = ["Any", "Any", "CpuOnly", "Var"][op];
         let inputs: Vec<NodeId> = nodes.get(producer).copied().into_iter().collect();
-        // Groups of nodes without requests cannot clash.
+        // Groups of nodes without requests cannot conflict.
         let group = ["", "g", "h"][group];
         let groups: &[&str] = if group.is_empty() || request > 0 {
             &[]

@@ -145,7 +145,7 @@ fn every_remedy_helps() {
         found.remedies,
         [
             MemoryRemedy::Move {
-                node: "a".to_owned(),
+                node: "b".to_owned(),
                 devices: vec![(format!("{TASK}/device:CPU:1"), 200)],
             },
             MemoryRemedy::FewerRuns { n_runs: 2 },

@@ -178,7 +178,7 @@ fn a_colocation_with_no_node_is_a_bug_of_the_caller() {
     };
     let payload = panic::catch_unwind(AssertUnwindSafe(state)).unwrap_err();
     let said = payload.downcast_ref::<String>().unwrap();
-    assert!(said.contains("both nodes are of the graph"), "{said}");
+    assert!(said.contains("both nodes are in the graph"), "{said}");
 }
 
 #[test]
