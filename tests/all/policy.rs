@@ -1,12 +1,14 @@
 //! Policies that behave: sandboxed and native twins agree, plans are reproducible, cut-offs keep
 //! what was offered.
 
+use std::time::Duration;
+
 use placewright::candidates::Candidates;
 use placewright::graph::NodeId;
 use placewright::placement::check;
 use placewright::policy::{
-    Fault, LadderError, PlaceOptions, PolicyEngine, PolicyErrorKind, PolicyLimits, PolicyRequest,
-    PolicySource, Rung, ShippedPolicy, place_natively, place_with_ladder,
+    Fault, LadderError, LoadedPolicy, PlaceOptions, PolicyEngine, PolicyErrorKind, PolicyLimits,
+    PolicyRequest, PolicySource, Rung, ShippedPolicy, place_natively, place_with_ladder,
 };
 use placewright::store::CacheFolder;
 
@@ -76,6 +78,10 @@ fn plans_under_fuel_are_byte_equal_across_runs_and_from_the_cache() {
         assert_eq!(plans[0].fuel_used, plans[2].fuel_used);
         assert_eq!(plans[1].fuel_used, plans[3].fuel_used);
         assert!(plans[0].fuel_used > Some(0));
+        for plan in &plans {
+            assert_eq!(plan.host_fuel_used, plans[0].host_fuel_used);
+            assert!(plan.host_fuel_used > Some(0));
+        }
     }
 }
 
@@ -322,4 +328,147 @@ fn a_policy_without_online_placement_says_so() {
     policy
         .place(&sample::sample(3, 1), &PlaceOptions::default())
         .unwrap();
+}
+
+fn fixture(engine: &PolicyEngine, name: &str, config: &[(&str, &str)]) -> LoadedPolicy {
+    let config: Vec<_> = config
+        .iter()
+        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+        .collect();
+    let wasm = placewright_fixtures::wasm(name);
+    engine.load(name, wasm, &config).unwrap()
+}
+
+#[test]
+fn a_policy_that_depends_on_a_shipped_one_places() {
+    let engine = PolicyEngine::new(PolicyLimits::default()).unwrap();
+    let candidates = sample::constrained();
+    let options = PlaceOptions::default();
+    let place = |config: &[(&str, &str)]| {
+        let mut policy = fixture(&engine, "wraps-heft", config);
+        policy.place(&candidates, &options)
+    };
+    let shipped = ShippedPolicy::find("heft").unwrap();
+    let mut heft = engine.load("heft", shipped.wasm(), &[]).unwrap();
+    let of_heft = heft.place(&candidates, &options).unwrap();
+    let wrapped = place(&[]).unwrap();
+    assert_eq!(wrapped.proposal, of_heft.proposal);
+
+    // The outer policy changes what the inner one offers.
+    let used = of_heft.proposal.devices.iter().copied().find(|&device| {
+        candidates.graph().nodes().any(|node| {
+            of_heft.proposal.devices[node.0 as usize] == device
+                && candidates.of_node(node).len() > 1
+        })
+    });
+    let avoided = used.expect("a node that has a choice");
+    let changed = place(&[("avoid", &avoided.to_string())]).unwrap();
+    check(&candidates, changed.proposal.clone()).unwrap();
+    for node in candidates.graph().nodes() {
+        let device = changed.proposal.devices[node.0 as usize];
+        let is_pinned = candidates.nodes().pinned[node.0 as usize] != u32::MAX;
+        let has_choice = candidates.of_node(node).len() > 1 && !is_pinned;
+        assert!(!has_choice || device != avoided, "{node:?} is on {device}");
+    }
+
+    // It refuses it, and the inner policy reports why.
+    let error = place(&[("refuse", "true")]).unwrap_err();
+    assert!(error.to_string().contains("`veto`"), "{error}");
+    assert!(
+        matches!(&*error.kind, PolicyErrorKind::Failed(_)),
+        "{error}"
+    );
+
+    // The inner policy has the user's settings.
+    let config = [("insertion".to_owned(), "perhaps".to_owned())];
+    let wasm = placewright_fixtures::wasm("wraps-heft");
+    let error = engine.load("wraps-heft", wasm, &config).unwrap_err();
+    assert!(error.to_string().contains("insertion"), "{error}");
+}
+
+#[test]
+fn policies_read_their_budget_and_what_they_set() {
+    let candidates = sample::constrained();
+    let metrics = |limits: PolicyLimits| {
+        let engine = PolicyEngine::new(limits).unwrap();
+        let mut policy = fixture(&engine, "reads-budget", &[]);
+        let answer = policy.place(&candidates, &PlaceOptions::default()).unwrap();
+        let metric = |name: &str| {
+            let mut metrics = answer.proposal.metrics.iter();
+            metrics.find(|(known, _)| known == name).unwrap().1
+        };
+        assert_eq!(metric("n_devices_unset"), 0.0);
+        assert_eq!(metric("is_read_back"), 1.0);
+        let [unit, start, end] = ["unit", "at_start", "at_end"].map(metric);
+        (unit, start, end, answer)
+    };
+
+    let limit = 1_000_000_000;
+    let (unit, start, end, answer) = metrics(PolicyLimits::default().with_fuel(Some(limit)));
+    assert_eq!(unit, 1.0);
+    assert!(end < start && start < 1e9, "{start} {end}");
+    let (wasm, host) = (answer.fuel_used.unwrap(), answer.host_fuel_used.unwrap());
+    // What is reported explains what the policy saw: the host calls used more.
+    assert!(host > wasm, "{host} {wasm}");
+    #[expect(clippy::cast_precision_loss, reason = "below 2^53")]
+    let left = (limit - host) as f64;
+    assert!(left <= end && end - left < 1_000.0, "{left} {end}");
+
+    let deadline = Duration::from_secs(600);
+    let (unit, start, end, answer) = metrics(PolicyLimits::default().with_place_deadline(deadline));
+    assert_eq!(unit, 2.0);
+    assert!(end <= start && start <= 6e11, "{start} {end}");
+    assert!(end > 0.0);
+    assert_eq!((answer.fuel_used, answer.host_fuel_used), (None, None));
+
+    let (unit, start, ..) = metrics(PolicyLimits::default().with_place_deadline(Duration::MAX));
+    #[expect(clippy::cast_precision_loss, reason = "as the policy rounds it")]
+    let unlimited = u64::MAX as f64;
+    assert_eq!((unit, start), (0.0, unlimited));
+}
+
+#[test]
+fn shipped_policies_explain_every_node_if_asked() {
+    let engine = PolicyEngine::new(PolicyLimits::default()).unwrap();
+    let limits = PolicyLimits::default();
+    for shipped in ShippedPolicy::all() {
+        let mut policy = engine.load(shipped.name(), shipped.wasm(), &[]).unwrap();
+        for candidates in [sample::constrained(), sample::sample(300, 3)] {
+            let place = |policy: &mut LoadedPolicy, is_wanted| {
+                let options = PlaceOptions::default().with_explain_wanted(is_wanted);
+                policy.place(&candidates, &options).unwrap()
+            };
+            let explained = place(&mut policy, true);
+            assert_eq!(explained.dropped.explanations, 0);
+            let mut n_reasons = vec![0; candidates.graph().n_nodes()];
+            for explanation in &explained.proposal.explanations {
+                assert!(!explanation.reason.is_empty());
+                for &node in &explanation.nodes {
+                    n_reasons[node as usize] += 1;
+                }
+            }
+            assert!(n_reasons.iter().all(|&n| n == 1), "{n_reasons:?}");
+            // Reasons change nothing else, and nobody builds them unasked.
+            let plain = place(&mut policy, false);
+            assert!(plain.proposal.explanations.is_empty());
+            assert_eq!(plain.proposal.devices, explained.proposal.devices);
+            let options = PlaceOptions::default().with_explain_wanted(true);
+            let native = place_natively(shipped, &[], &candidates, &options, &limits).unwrap();
+            assert_eq!(native.proposal, explained.proposal);
+        }
+    }
+}
+
+#[test]
+fn reasons_for_a_million_nodes_are_within_the_limit() {
+    let candidates = sample::sample(1_000_000, 3);
+    let options = PlaceOptions::default().with_explain_wanted(true);
+    let limits = PolicyLimits::default();
+    for shipped in ShippedPolicy::all() {
+        let answer = place_natively(shipped, &[], &candidates, &options, &limits).unwrap();
+        let explanations = &answer.proposal.explanations;
+        let n_explained: usize = explanations.iter().map(|why| why.nodes.len()).sum();
+        assert_eq!(n_explained, 1_000_000, "{}", shipped.name());
+        assert_eq!(answer.dropped.explanations, 0, "{}", shipped.name());
+    }
 }

@@ -116,6 +116,19 @@ impl Config {
             .map_or(Ok(default), |value| parse(setting, value))
     }
 
+    /// Returns a configuration for another policy: its settings, and the user's values for those of
+    /// its keys that this configuration has.
+    #[must_use]
+    pub fn restricted_to(&self, settings: &'static [Setting]) -> Self {
+        let is_known = |key: &str| settings.iter().any(|setting| setting.key == key);
+        let entries = self.entries.iter();
+        Self {
+            settings,
+            entries: entries.filter(|(key, _)| is_known(key)).cloned().collect(),
+            log: self.log.clone(),
+        }
+    }
+
     /// Where messages go; keep a clone to log from [`crate::OnlinePolicy::pick`].
     pub fn log(&self) -> &Log {
         &self.log

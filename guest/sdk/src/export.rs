@@ -4,28 +4,58 @@
 ///
 /// - `export_policy!(Heft)`: a [`Policy`](crate::Policy) that places whole graphs.
 /// - `export_policy!(RoundRobin, online)`: an [`OnlinePolicy`](crate::OnlinePolicy) that does both.
-/// - `export_policy!(Stealing, online_only)`: one that places while graphs run and no other way.
+/// - `export_policy!(Stealing, online_only)`: a policy that only places ops while they run.
 ///
-/// Built for wasm32 it exports the functions of the contract, keeps one instance, forwards the
-/// message of a panic to the host's log, and embeds the contract's version in the section
-/// `placewright:sdk`. Built natively it defines `pub fn native() -> Box<dyn NativePolicy>`, a fresh
-/// instance of the same policy for hosts and tests. Once per crate.
+/// Built for wasm32, the macro exports the functions of the contract, keeps one instance of the
+/// policy, forwards panic messages to the host's log, and writes the contract's version to the
+/// custom section `placewright:sdk`. Built natively, it defines
+/// `pub fn native() -> Box<dyn NativePolicy>`, which returns a fresh instance of the same policy
+/// for hosts and tests. Use it once per crate.
+///
+/// # Policies that other policies depend on
+///
+/// A wasm module exports each function once, so only one crate of a dependency graph can export
+/// its policy. A crate that other policies may depend on therefore names a cargo feature, as the
+/// last argument, that controls its wasm exports:
+///
+/// ```ignore
+/// export_policy!(Heft, feature = "export");
+/// ```
+///
+/// ```toml
+/// [features]
+/// default = ["export"]
+/// export = [] # the wasm exports; a policy that depends on this crate turns them off
+/// ```
+///
+/// The other policy turns the feature off and exports itself:
+///
+/// ```toml
+/// [dependencies]
+/// policy-heft = { path = "..", default-features = false }
+/// ```
+///
+/// `native()` is defined with and without the feature. [`crate::wrap`] runs one policy inside
+/// another.
 #[macro_export]
 macro_rules! export_policy {
-    ($policy:ty) => {
+    ($policy:ty $(, feature = $feature:literal)?) => {
         $crate::export_policy!(@native $policy, whole_graph);
+        $(#[cfg(feature = $feature)])?
         $crate::export_policy!(@wasm $policy, export_lifecycle, export_whole_graph);
     };
-    ($policy:ty, online) => {
+    ($policy:ty, online $(, feature = $feature:literal)?) => {
         $crate::export_policy!(@native $policy, online);
+        $(#[cfg(feature = $feature)])?
         $crate::export_policy!(@wasm $policy, export_lifecycle, export_whole_graph, export_online);
     };
-    ($policy:ty, online_only) => {
+    ($policy:ty, online_only $(, feature = $feature:literal)?) => {
         $crate::export_policy!(@native $policy, online);
+        $(#[cfg(feature = $feature)])?
         $crate::export_policy!(@wasm $policy, export_lifecycle, export_online);
     };
     (@native $policy:ty, $kind:ident) => {
-        /// A fresh instance of this crate's policy, linked natively.
+        /// Returns a fresh instance of this crate's policy, built natively.
         #[cfg(not(target_arch = "wasm32"))]
         pub fn native() -> ::std::boxed::Box<dyn $crate::native::NativePolicy> {
             $crate::native::$kind::<$policy>(::std::env!("CARGO_PKG_VERSION"))

@@ -92,6 +92,7 @@ pub mod testing;
 #[doc(hidden)]
 #[cfg(target_arch = "wasm32")]
 pub mod wasm;
+pub mod wrap;
 
 pub use algorithm::Assignment;
 pub use algorithm::CostMatrix;
@@ -104,7 +105,9 @@ pub use graph::EdgeKind;
 pub use graph::Graph;
 pub use graph::PlacementHint;
 pub use memory::MemoryBudget;
+pub use plan::BudgetUnit;
 pub use plan::Plan;
+pub use plan::Reasons;
 pub use policy::Completion;
 pub use policy::DeviceChange;
 pub use policy::OnlinePolicy;

@@ -1,12 +1,14 @@
-//! The answer: assignments go in, the host's opinion of them comes out.
+//! The plan: a policy sets an assignment, asks the host to evaluate it, and offers it.
 
 use crate::log::Log;
+pub use crate::source::BudgetUnit;
 use crate::source::PlanSink;
 use crate::source::Violation;
 
-/// Where a policy writes its plan.
+/// The plan that a policy writes.
 ///
-/// Setting a plan evaluates nothing, so a policy that does not search pays one copy per column.
+/// Setting an assignment evaluates nothing, so a policy that does not search pays one copy per
+/// column.
 #[derive(Clone, Copy)]
 pub struct Plan<'a> {
     sink: &'a dyn PlanSink,
@@ -14,7 +16,7 @@ pub struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    /// A view of the host's plan.
+    /// Creates a view of the host's plan.
     pub fn new(sink: &'a dyn PlanSink, log: &'a Log) -> Self {
         Self { sink, log }
     }
@@ -24,7 +26,13 @@ impl<'a> Plan<'a> {
         self.sink.set_devices(device);
     }
 
-    /// Sets a complete assignment and hands it in: what most policies end with.
+    /// Returns the current assignment, one device per node: what was set and then moved. Empty
+    /// until devices are set. Every call copies the column.
+    pub fn devices(&self) -> Vec<u32> {
+        self.sink.devices()
+    }
+
+    /// Sets a complete assignment and offers it, as most policies do at their end.
     ///
     /// # Errors
     /// As [`Self::offer`].
@@ -33,76 +41,102 @@ impl<'a> Plan<'a> {
         self.offer()
     }
 
-    /// Moves some nodes, with their whole groups, each group once. Nodes that do not exist are
-    /// ignored, as is everything while there is not one device per node.
+    /// Moves nodes, each with its whole colocation group, to a device. Ignores nodes that do not
+    /// exist, and does nothing until an assignment of the right length is set.
     pub fn move_nodes(&self, nodes: &[u32], device: u32) {
         self.sink.move_nodes(nodes, device);
     }
 
-    /// What the host's cost model expects of the plan as it stands, in ns; +inf = not legal.
+    /// Returns the makespan of the current plan in ns, as the host's cost model estimates it; +inf
+    /// if the plan is not legal.
     pub fn makespan_ns(&self) -> f64 {
         self.sink.makespan_ns()
     }
 
-    /// The first rule that the plan as it stands breaks.
+    /// Returns the first rule that the current plan breaks.
     pub fn violation(&self) -> Option<Violation> {
         self.sink.violation()
     }
 
-    /// Bytes that the plan as it stands moves between devices; 0 = not legal.
+    /// Returns the bytes that one run of the current plan moves between devices; 0 if the plan is
+    /// not legal.
     pub fn transfer_bytes(&self) -> u64 {
         self.sink.transfer_bytes()
     }
 
-    /// Peak memory of the plan as it stands, per device. Also told of a plan that breaks the rule
-    /// `memory` and no other, so that one learns how much is too much; zeroes for one that
-    /// breaks another rule.
+    /// Returns the peak memory of the current plan per device. A plan that breaks only the rule
+    /// `memory` has its peaks too, so that a policy learns how much is missing. All zero for a plan
+    /// that breaks another rule.
     pub fn peak_bytes_per_device(&self) -> Vec<u64> {
         self.sink.peak_bytes_per_device()
     }
 
-    /// Start order within each device, larger first; unset = the host decides.
+    /// Sets the start order within each device, larger first. Until it is set, the host decides.
     pub fn set_start_order(&self, order: &[i32]) {
         self.sink.set_start_order(order);
     }
 
-    /// Compute queue per node; unset = the host decides.
+    /// Sets the compute queue of each node. Until it is set, the host decides.
     pub fn set_queues(&self, queue: &[u32]) {
         self.sink.set_queues(queue);
     }
 
-    /// Whether somebody reads reasons; where not, build no texts.
+    /// Returns whether reasons are shown to anybody. If not, [`Self::explain`] does nothing.
     pub fn explain_wanted(&self) -> bool {
         self.sink.explain_wanted()
     }
 
-    /// Why the nodes are where they are. The text is built only where somebody reads it.
+    /// Gives the reason why nodes are on their devices. `reason` is only called if reasons are
+    /// wanted. Two host calls; [`Reasons`] groups nodes that share a reason.
     pub fn explain(&self, nodes: &[u32], reason: impl FnOnce() -> String) {
         if self.explain_wanted() {
             self.sink.explain(nodes, &reason());
         }
     }
 
-    /// A number for reports, unit last in its name: `makespan_ns`, `rounds`.
+    /// Reports a number. The unit is the last part of its name: `makespan_ns`, `rounds`.
     pub fn metric(&self, name: &str, value: f64) {
         self.sink.metric(name, value);
     }
 
-    /// Hands in the plan as it stands. The last accepted offer is the answer, also when a limit
-    /// ends the call afterwards.
+    /// Offers the current plan. The last legal offer is the answer, also if a limit ends the call
+    /// afterwards.
     ///
     /// # Errors
-    /// The first rule that the plan breaks; what was offered before stays the answer.
+    /// The first rule that the plan breaks. The last legal offer remains the answer.
     pub fn offer(&self) -> Result<(), Violation> {
         self.sink.offer()
     }
 
-    /// Fuel left for this call, `u64::MAX` where it is not metered by fuel.
+    /// Returns how much of its budget the call has left, in the unit of [`Self::budget_unit`];
+    /// `u64::MAX` if the call has no limit.
+    ///
+    /// A search that remembers the value at its start and stops at a fraction of it works with
+    /// every unit:
+    ///
+    /// ```
+    /// # fn search(plan: &placewright_guest::Plan<'_>) {
+    /// let reserve = plan.budget_left() / 10;
+    /// while plan.budget_left() > reserve {
+    ///     // Improve the plan, and offer it.
+    /// #   break;
+    /// }
+    /// # }
+    /// ```
+    ///
+    /// Fuel is the same on every machine; time is not, so plans of a search that reads it under a
+    /// deadline may differ from run to run.
     pub fn budget_left(&self) -> u64 {
         self.sink.budget_left()
     }
 
-    /// Where messages go.
+    /// Returns what [`Self::budget_left`] counts: fuel, or the nanoseconds until the deadline in
+    /// steps of 1 ms.
+    pub fn budget_unit(&self) -> BudgetUnit {
+        self.sink.budget_unit()
+    }
+
+    /// Returns the log of this call.
     pub fn log(&self) -> &Log {
         self.log
     }
@@ -111,5 +145,74 @@ impl<'a> Plan<'a> {
 impl std::fmt::Debug for Plan<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Plan").finish_non_exhaustive()
+    }
+}
+
+/// Nodes per host call, so that a host that keeps a limited number of bytes drops only the last
+/// nodes of a long list.
+const NODES_PER_EXPLANATION: usize = 1 << 16;
+
+/// Reasons that many nodes share, for [`Plan::explain`]: one host call per reason and 65,536 nodes.
+///
+/// The host keeps a limited number of bytes of explanations, by default 64 MiB, and counts the
+/// reason for each node and 32 bytes besides. A million nodes fit if their reasons have up to 35
+/// bytes.
+#[derive(Debug, Default)]
+pub struct Reasons {
+    nodes_of: Vec<(&'static str, Vec<u32>)>,
+}
+
+impl Reasons {
+    /// Creates an empty list.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a node with its reason. A policy has few different reasons: they are looked up one
+    /// after the other.
+    pub fn add(&mut self, node: u32, reason: &'static str) {
+        match self.nodes_of.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, nodes)) => nodes.push(node),
+            None => self.nodes_of.push((reason, vec![node])),
+        }
+    }
+
+    /// Gives the reasons to the host.
+    pub fn explain(&self, plan: &Plan<'_>) {
+        for (reason, nodes) in &self.nodes_of {
+            for nodes in nodes.chunks(NODES_PER_EXPLANATION) {
+                plan.explain(nodes, || (*reason).to_owned());
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(target_arch = "wasm32")))]
+mod tests {
+    use super::*;
+    use crate::testing::GraphBuilder;
+    use crate::testing::TestPlan;
+    use crate::testing::cluster;
+
+    #[test]
+    fn reasons_are_grouped_and_long_lists_are_split() {
+        let devices = cluster("1xCPU");
+        let graph = GraphBuilder::new(&devices).build();
+        let sink = TestPlan::new(&graph, &devices);
+        let log = Log::silent();
+        let plan = Plan::new(&sink, &log);
+        let mut reasons = Reasons::new();
+        for node in 0..100_000 {
+            reasons.add(node, if node == 7 { "pinned" } else { "next" });
+        }
+        reasons.explain(&plan);
+        plan.offer_devices(&[]).unwrap();
+        let offer = sink.into_offer().unwrap();
+        let lengths: Vec<_> = offer
+            .reasons
+            .iter()
+            .map(|(nodes, reason)| (nodes.len(), reason.as_str()))
+            .collect();
+        assert_eq!(lengths, [(65_536, "next"), (34_463, "next"), (1, "pinned")]);
     }
 }

@@ -132,6 +132,20 @@ impl fmt::Display for Violation {
 
 impl std::error::Error for Violation {}
 
+/// What [`PlanSink::budget_left`] counts (WIT `planning.budget-unit`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BudgetUnit {
+    /// Nothing: the call has no limit.
+    Unlimited,
+    /// Units of fuel.
+    Fuel,
+    /// Nanoseconds until the deadline.
+    Nanoseconds,
+    /// A unit that this version of the SDK does not know.
+    Other(String),
+}
+
 /// The graph's columns (WIT `graphs.graph`).
 #[expect(missing_docs, reason = "documented in the contract, method by method")]
 pub trait GraphSource {
@@ -202,6 +216,7 @@ pub trait DeviceSource {
 #[expect(missing_docs, reason = "documented in the contract, method by method")]
 pub trait PlanSink {
     fn set_devices(&self, device: &[u32]);
+    fn devices(&self) -> Vec<u32>;
     fn move_nodes(&self, nodes: &[u32], device: u32);
     fn makespan_ns(&self) -> f64;
     fn violation(&self) -> Option<Violation>;
@@ -216,6 +231,7 @@ pub trait PlanSink {
     /// The first rule that the plan breaks; what was offered before stays the answer.
     fn offer(&self) -> Result<(), Violation>;
     fn budget_left(&self) -> u64;
+    fn budget_unit(&self) -> BudgetUnit;
 }
 
 /// Severity of a message (WIT `log.level`).

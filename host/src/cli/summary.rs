@@ -72,7 +72,10 @@ struct PolicyView {
     cut_off: Option<String>,
     n_offers: u64,
     elapsed_ns: u64,
+    /// Fuel of wasm instructions; `--policy-fuel` limits each of the two.
     fuel_used: Option<u64>,
+    /// Fuel of host calls.
+    host_fuel_used: Option<u64>,
     peak_memory_bytes: Option<usize>,
     load: Option<LoadView>,
     messages: Vec<String>,
@@ -252,6 +255,7 @@ impl PolicyView {
             n_offers: answer.n_offers,
             elapsed_ns: nanoseconds(answer.elapsed),
             fuel_used: answer.fuel_used,
+            host_fuel_used: answer.host_fuel_used,
             peak_memory_bytes: answer.peak_memory_bytes,
             load: load.map(LoadView::new),
             messages: messages()
@@ -295,7 +299,10 @@ impl PolicyView {
             line.push_str(&format!(", loaded in {} ({how})", show_ns_u64(time)));
         }
         if let Some(fuel) = self.fuel_used {
-            line.push_str(&format!(", {fuel} fuel"));
+            let host_fuel = self.host_fuel_used.unwrap_or(0);
+            line.push_str(&format!(
+                ", used {fuel} fuel for wasm instructions and {host_fuel} for host calls"
+            ));
         }
         if let Some(cut_off) = &self.cut_off {
             line.push_str(&format!("; {cut_off}, after {} offers", self.n_offers));

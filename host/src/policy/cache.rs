@@ -34,7 +34,7 @@ use crate::store::CacheKey;
 use crate::trace::targets;
 
 /// Grows when what is kept of an answer changes.
-const FORMAT: &[u8] = b"answer 1";
+const FORMAT: &[u8] = b"answer 2";
 
 /// Keeps answers of policies by the identity of what they answer, in memory and, if wanted, in a
 /// folder. Clones share.
@@ -78,6 +78,7 @@ struct Answer {
     explanations_dropped: u64,
     metrics_dropped: u64,
     fuel_used: Option<u64>,
+    host_fuel_used: Option<u64>,
     peak_memory_bytes: Option<usize>,
 }
 
@@ -308,6 +309,7 @@ impl Answer {
             explanations_dropped: answer.dropped.explanations,
             metrics_dropped: answer.dropped.metrics,
             fuel_used: answer.fuel_used,
+            host_fuel_used: answer.host_fuel_used,
             peak_memory_bytes: answer.peak_memory_bytes,
         }
     }
@@ -343,6 +345,7 @@ impl Answer {
             },
             messages: Messages::default(),
             fuel_used: self.fuel_used,
+            host_fuel_used: self.host_fuel_used,
             peak_memory_bytes: self.peak_memory_bytes,
             elapsed: std::time::Duration::ZERO,
         }
@@ -383,6 +386,7 @@ mod tests {
             explanations_dropped: 1,
             metrics_dropped: 0,
             fuel_used: Some(9),
+            host_fuel_used: Some(4),
             peak_memory_bytes: Some(65_536),
         }
     }

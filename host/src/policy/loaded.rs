@@ -116,8 +116,11 @@ pub struct PolicyAnswer {
     pub dropped: Dropped,
     /// What the policy printed.
     pub messages: Messages,
-    /// Fuel that the guest used, where calls are metered by it.
+    /// Fuel that wasm instructions used, if calls are metered by fuel.
     pub fuel_used: Option<u64>,
+    /// Fuel that host calls used, if calls are metered by fuel. [`PolicyLimits::fuel`] limits each
+    /// of the two.
+    pub host_fuel_used: Option<u64>,
     /// Linear memory of the guest at the end, which is its peak; `None` = it ran natively.
     pub peak_memory_bytes: Option<usize>,
     /// Wall time of the call.
@@ -322,7 +325,7 @@ impl LoadedPolicy {
         let plan = PlanBook::new(candidates, options, &limits);
         let view = View::new(candidates.clone(), &limits);
         let started = Instant::now();
-        let (outcome, plan, fuel_used, peak_memory_bytes) = {
+        let (outcome, plan, fuel_used, host_fuel_used, peak_memory_bytes) = {
             let mut live = self.take_live()?;
             let ticking = self.template.engine.ticking();
             let armed = self.template.engine.arm(&mut live.store, CallKind::Place);
@@ -335,6 +338,7 @@ impl LoadedPolicy {
             drop(ticking);
             let plan = live.store.data_mut().end_call();
             let fuel_used = live.fuel_used(&limits);
+            let host_fuel_used = live.store.data().host_fuel_used();
             let peak_memory_bytes = live.store.data().limiter.memory_bytes();
             let outcome =
                 outcome.map_err(|error| self.template.classify("place", CallKind::Place, error));
@@ -342,7 +346,7 @@ impl LoadedPolicy {
             if outcome.is_ok() {
                 self.live = Some(live);
             }
-            (outcome, plan, fuel_used, peak_memory_bytes)
+            (outcome, plan, fuel_used, host_fuel_used, peak_memory_bytes)
         };
         let elapsed = started.elapsed();
         let messages = self.template.messages.take();
@@ -369,6 +373,7 @@ impl LoadedPolicy {
             dropped,
             messages,
             fuel_used,
+            host_fuel_used,
             peak_memory_bytes: Some(peak_memory_bytes),
             elapsed,
         })

@@ -107,6 +107,7 @@ fn call_place(
         dropped,
         messages: messages.take(),
         fuel_used: None,
+        host_fuel_used: None,
         peak_memory_bytes: None,
         elapsed,
     })

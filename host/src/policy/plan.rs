@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use placewright_guest::PlaceError;
-use placewright_guest::source::{PlanSink, Violation};
+use placewright_guest::source::{BudgetUnit, PlanSink, Violation};
 
 use super::error::PolicyErrorKind;
 use super::limits::PolicyLimits;
@@ -128,6 +128,10 @@ impl PlanSink for PlanBook {
         self.pages.borrow_mut().evaluator.set_devices(device);
     }
 
+    fn devices(&self) -> Vec<u32> {
+        self.pages.borrow().evaluator.devices().to_vec()
+    }
+
     fn move_nodes(&self, nodes: &[u32], device: u32) {
         self.move_and_count(nodes, device);
     }
@@ -209,9 +213,13 @@ impl PlanSink for PlanBook {
         }
     }
 
-    /// Native policies are not metered; for the others the sandbox answers itself.
+    /// Native policies are not metered. The sandbox answers for the others itself.
     fn budget_left(&self) -> u64 {
         u64::MAX
+    }
+
+    fn budget_unit(&self) -> BudgetUnit {
+        BudgetUnit::Unlimited
     }
 }
 

@@ -149,6 +149,17 @@ impl CallEnd {
             Self::Never => Some(Duration::MAX),
         }
     }
+
+    /// Returns how long the call may go on in ns, rounded down to whole ticks: deadlines are no
+    /// more precise, and policies get no finer clock. `u64::MAX` if there is no deadline.
+    pub(super) fn left_ns(&mut self, now: Instant) -> u64 {
+        if *self == Self::Never {
+            return u64::MAX;
+        }
+        let left = self.left(now).unwrap_or_default();
+        let n_ticks = left.as_nanos() / TICK.as_nanos();
+        u64::try_from(n_ticks * TICK.as_nanos()).unwrap_or(u64::MAX)
+    }
 }
 
 /// Ticks still missing, `elapsed` after waking up and with `n_ticks` done.
@@ -197,6 +208,18 @@ mod tests {
         assert_eq!(end.left(start + ms(9)), Some(ms(1)));
         assert_eq!(end.left(start + ms(11)), None);
         assert_eq!(CallEnd::Never.left(start), Some(Duration::MAX));
+    }
+
+    #[test]
+    fn what_policies_see_of_the_deadline_is_in_whole_ticks() {
+        let start = Instant::now();
+        let us = Duration::from_micros;
+        let mut end = CallEnd::At(start + us(10_000));
+        assert_eq!(end.left_ns(start), 10_000_000);
+        assert_eq!(end.left_ns(start + us(1)), 9_000_000);
+        assert_eq!(end.left_ns(start + us(9_999)), 0);
+        assert_eq!(end.left_ns(start + us(20_000)), 0);
+        assert_eq!(CallEnd::Never.left_ns(start), u64::MAX);
     }
 
     #[test]

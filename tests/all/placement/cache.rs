@@ -64,6 +64,8 @@ fn an_identical_placement_is_answered_without_asking() {
         assert_eq!(report.answered_by, asked.answered_by);
         assert_eq!(report.identity, asked.identity);
         assert_eq!(report.answer.fuel_used, asked.answer.fuel_used);
+        assert_eq!(report.answer.host_fuel_used, asked.answer.host_fuel_used);
+        assert!(report.answer.host_fuel_used > Some(0));
         assert_eq!(report.answer.n_offers, asked.answer.n_offers);
         assert_same(&first, &second);
     }

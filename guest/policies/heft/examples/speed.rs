@@ -15,6 +15,7 @@ use placewright_guest::PlaceError;
 use placewright_guest::Plan;
 use placewright_guest::Policy;
 use placewright_guest::log::Log;
+use placewright_guest::source::BudgetUnit;
 use placewright_guest::source::DeviceSource as _;
 use placewright_guest::source::PlanSink;
 use placewright_guest::source::Violation;
@@ -214,6 +215,14 @@ impl PlanSink for Accept {
     fn offer(&self) -> Result<(), Violation> {
         Ok(())
     }
+    fn devices(&self) -> Vec<u32> {
+        Vec::new()
+    }
+
+    fn budget_unit(&self) -> BudgetUnit {
+        BudgetUnit::Unlimited
+    }
+
     fn budget_left(&self) -> u64 {
         u64::MAX
     }

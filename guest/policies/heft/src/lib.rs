@@ -24,6 +24,7 @@
 
 mod lanes;
 mod problem;
+mod reasons;
 mod schedule;
 #[cfg(test)]
 mod tests;
@@ -45,6 +46,7 @@ use placewright_guest::memory::contiguous_stages;
 use placewright_guest::memory::place_constants;
 
 use crate::problem::Problem;
+use crate::schedule::Decision;
 use crate::schedule::Scheduler;
 
 /// How often a graph is scheduled again because memory did not suffice.
@@ -92,16 +94,23 @@ impl Policy for Heft {
         }
         let problem = Problem::new(graph, devices);
         let mut reserved = vec![0; devices.len()];
-        let mut round = 0;
-        loop {
+        let budget = |reserved: &[u64]| {
             let mut memory = MemoryBudget::new(graph, devices);
-            for (device, &bytes) in devices.ids().zip(&reserved) {
+            for (device, &bytes) in devices.ids().zip(reserved) {
                 memory.reserve(device, bytes);
             }
-            let is_tight = round > 0 || memory.is_tight();
+            memory
+        };
+        let schedule = |memory: Option<&mut MemoryBudget>,
+                        decisions: Option<&mut Vec<Decision>>| {
             let scheduler = Scheduler::new(&problem, devices.chips(), self.with_insertion);
-            let mut outcome =
-                scheduler.run(Assignment::new(graph), is_tight.then_some(&mut memory));
+            scheduler.run(Assignment::new(graph), memory, decisions)
+        };
+        let mut round = 0;
+        loop {
+            let mut memory = budget(&reserved);
+            let is_tight = round > 0 || memory.is_tight();
+            let mut outcome = schedule(is_tight.then_some(&mut memory), None);
             place_constants(graph, &problem.is_free_constant, &mut outcome.devices);
             plan.set_devices(&outcome.devices);
             plan.set_start_order(&start_order(&outcome.start, outcome.makespan));
@@ -109,6 +118,17 @@ impl Policy for Heft {
                 plan.metric("makespan_ns", outcome.makespan);
                 plan.metric("nodes_inserted", f64::from(outcome.n_inserted));
                 plan.metric("memory_rounds", f64::from(round));
+                if plan.explain_wanted() {
+                    let mut decisions = Vec::new();
+                    if graph.len() <= reasons::NODES_WITH_TIMES {
+                        // The same schedule once more, after the offer: reasons must not cost a
+                        // plan its fuel.
+                        let mut memory = budget(&reserved);
+                        schedule(is_tight.then_some(&mut memory), Some(&mut decisions));
+                    }
+                    let is_constant = &problem.is_free_constant;
+                    reasons::explain(graph, devices, plan, is_constant, &decisions);
+                }
                 return Ok(());
             };
             if violation.rule != "memory" {
@@ -117,14 +137,17 @@ impl Policy for Heft {
             if round == MEMORY_ROUNDS {
                 debug!(
                     plan,
-                    "memory does not suffice, stages are left: {violation}"
+                    "not enough memory, contiguous stages are tried: {violation}"
                 );
                 plan.offer_devices(&contiguous_stages(graph, devices, plan))?;
                 plan.metric("memory_rounds", f64::from(round));
+                if plan.explain_wanted() {
+                    reasons::explain_stages(graph, plan, &problem.is_free_constant);
+                }
                 return Ok(());
             }
             round += 1;
-            debug!(plan, "memory does not suffice, round {round}: {violation}");
+            debug!(plan, "not enough memory, round {round}: {violation}");
             if !is_tight {
                 memory.take_all(graph, &outcome.devices);
             }
@@ -154,4 +177,4 @@ fn start_order(start: &[f64], makespan: f64) -> Vec<i32> {
     start.iter().map(step).collect()
 }
 
-export_policy!(Heft);
+export_policy!(Heft, feature = "export");

@@ -31,6 +31,19 @@ pub(crate) struct Outcome {
     pub(crate) n_inserted: u32,
 }
 
+/// Why a task is on its device: what the policy knew when it decided.
+pub(crate) struct Decision {
+    pub(crate) node: u32,
+    /// When the task finishes, in ns; with the costs of its group, if it has one.
+    pub(crate) finish: f64,
+    /// Whether the task decided for other members of its group.
+    pub(crate) is_group: bool,
+    /// The device where it would finish next, and when.
+    pub(crate) second: Option<(u32, f64)>,
+    /// The most preferred candidate without free memory, and how many there are.
+    pub(crate) full: Option<(u32, usize)>,
+}
+
 /// What later tasks ask about a task that is placed.
 #[derive(Clone, Copy, Default)]
 struct Placed {
@@ -135,13 +148,14 @@ impl<'p, 'a> Scheduler<'p, 'a> {
         }
     }
 
-    /// Schedules all tasks. `assignment` knows which groups are decided; `memory` is asked where it
-    /// is given.
+    /// Schedules all tasks. `assignment` contains the groups that are decided already. Respects
+    /// `memory`, if given. Adds a decision for each task that had a choice to `decisions`, if given.
     #[inline(never)]
     pub(crate) fn run(
         mut self,
         mut assignment: Assignment<'_>,
         mut memory: Option<&mut MemoryBudget>,
+        mut decisions: Option<&mut Vec<Decision>>,
     ) -> Outcome {
         let problem = self.problem;
         let n_nodes = problem.is_free_constant.len();
@@ -163,6 +177,12 @@ impl<'p, 'a> Scheduler<'p, 'a> {
                     self.on_list(&window, task, &[problem.slot_of[forced as usize]], &[])
                 };
                 let device = problem.device_at[choice.device as usize];
+                if let Some(decisions) = decisions.as_deref_mut()
+                    && forced == NONE
+                    && problem.candidates(task.set).len() > 1
+                {
+                    decisions.push(self.decision(&window, task, &choice, memory.as_deref()));
+                }
                 if problem.is_constrained {
                     assignment.decide(task.node, device);
                 }
@@ -181,6 +201,41 @@ impl<'p, 'a> Scheduler<'p, 'a> {
             makespan: self.tail.iter().copied().fold(0.0, later),
             n_inserted,
         }
+    }
+
+    /// Describes a choice: tries all other candidates once more.
+    #[inline(never)]
+    fn decision(
+        &mut self,
+        window: &Window,
+        task: &Task,
+        choice: &Choice,
+        memory: Option<&MemoryBudget>,
+    ) -> Decision {
+        let problem = self.problem;
+        let members = problem.members.of(task.group);
+        let mut decision = Decision {
+            node: task.node,
+            finish: choice.score,
+            is_group: !members.is_empty(),
+            second: None,
+            full: None,
+        };
+        for &slot in problem.candidates(task.set) {
+            if slot == choice.device {
+                continue;
+            }
+            let device = problem.device_at[slot as usize];
+            if memory.is_some_and(|memory| !memory.fits(task.group, device)) {
+                decision.full.get_or_insert((device, 0)).1 += 1;
+                continue;
+            }
+            let finish = self.on_list(window, task, &[slot], members).score;
+            if decision.second.is_none_or(|(_, second)| finish < second) {
+                decision.second = Some((device, finish));
+            }
+        }
+        decision
     }
 
     /// The device for a task whose group is not decided.

@@ -369,3 +369,68 @@ fn a_node_that_the_costs_forbid_everywhere_takes_its_preferred_device() {
     let offer = place(&mut Heft::default(), &graph.build(), &devices).unwrap();
     assert_eq!(offer.devices[0], 0);
 }
+
+#[test]
+fn reasons_name_the_finish_and_the_second_best() {
+    let devices = cluster("1xCPU,1xGPU");
+    let mut graph = GraphBuilder::new(&devices);
+    let free = graph.node("free", &[9_000.0, 5_000.0]);
+    let only = graph.node("only", &[10.0, 10.0]);
+    let pinned = graph.node("pinned", &[10.0, 10.0]);
+    let first = graph.node("first", &[10.0, 5_000.0]);
+    let second = graph.node("second", &[10.0, 5_000.0]);
+    graph.candidates(only, &[0]);
+    graph.pin(pinned, 1);
+    graph.group(&[first, second]);
+    let offer = place(&mut heft("true"), &graph.build(), &devices).unwrap();
+    let reason_of = |node: u32| {
+        let mut reasons = offer.reasons.iter();
+        let found = reasons.find(|(nodes, _)| nodes.contains(&node));
+        &found.expect("every node has a reason").1[..]
+    };
+    assert_eq!(
+        reason_of(free),
+        "earliest finish 5.00 us; second best CPU:0 9.00 us"
+    );
+    assert_eq!(reason_of(only), "only candidate");
+    assert_eq!(reason_of(pinned), "pinned");
+    let [first, second] = [first, second].map(reason_of);
+    assert!(
+        first.starts_with("earliest finish of its group "),
+        "{first}"
+    );
+    assert_eq!(second, "follows its colocation group");
+}
+
+#[test]
+fn reasons_name_devices_without_memory() {
+    let devices = cluster("1xCPU,1xGPU").with_memory(1, 100);
+    let mut graph = GraphBuilder::new(&devices);
+    for name in ["a", "b"] {
+        let node = graph.node(name, &[90_000.0, 5_000.0]);
+        graph.resident_bytes(node, 80);
+    }
+    let offer = place(&mut heft("true"), &graph.build(), &devices).unwrap();
+    assert_eq!(offer.devices, [1, 0]);
+    let reasons: Vec<&str> = offer.reasons.iter().map(|(_, why)| &why[..]).collect();
+    assert_eq!(
+        reasons,
+        [
+            "earliest finish 5.00 us; second best CPU:0 90.00 us",
+            "earliest finish 90.00 us; no memory on GPU:0"
+        ]
+    );
+}
+
+#[test]
+fn reasons_of_large_graphs_are_shared() {
+    let devices = cluster("1xCPU,1xGPU");
+    let mut graph = GraphBuilder::new(&devices);
+    for _ in 0..=crate::reasons::NODES_WITH_TIMES {
+        graph.node("", &[90.0, 50.0]);
+    }
+    let offer = place(&mut heft("true"), &graph.build(), &devices).unwrap();
+    assert!(offer.reasons.len() < 10, "{}", offer.reasons.len());
+    let n_nodes: usize = offer.reasons.iter().map(|(nodes, _)| nodes.len()).sum();
+    assert_eq!(n_nodes, offer.devices.len());
+}

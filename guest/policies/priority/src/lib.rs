@@ -1,11 +1,13 @@
-//! `priority`: each op on the device that TensorFlow's placer would take.
+//! `priority`: each op on the device that TensorFlow's placer would choose.
 //!
-//! Every node takes item 0 of its candidate set, the most preferred legal device, with three
-//! exceptions, which are TensorFlow's: pinned nodes stay where they are; metadata ops (`Shape`,
-//! `Size`, `Rank`) and an `Identity` between nodes of equal requests follow the producer of their
-//! input, so that a shape is read where the tensor is; generators (ops without data inputs) go
-//! last, to the device that all their consumers share. The first member of a colocation group to be
-//! decided decides for the group.
+//! Every node takes item 0 of its candidate set, the most preferred legal device. The exceptions
+//! are TensorFlow's:
+//! - Pinned nodes stay where they are.
+//! - Metadata ops (`Shape`, `Size`, `Rank`) and an `Identity` between nodes with equal requests
+//!   follow the producer of their input, so that a shape is read where the tensor is.
+//! - Generators (ops without data inputs) are placed last, on the device that all their consumers
+//!   share.
+//! - The first member of a colocation group to be placed decides for the group.
 
 use placewright_guest::Assignment;
 use placewright_guest::DeviceSet;
@@ -15,9 +17,10 @@ use placewright_guest::PlaceError;
 use placewright_guest::PlacementHint;
 use placewright_guest::Plan;
 use placewright_guest::Policy;
+use placewright_guest::Reasons;
 use placewright_guest::export_policy;
 
-/// The policy; it keeps nothing between calls.
+/// The policy. It keeps no state between calls.
 #[derive(Debug, Default)]
 pub struct Priority;
 
@@ -33,47 +36,87 @@ impl Policy for Priority {
         plan: &Plan<'_>,
         _seed: u64,
     ) -> Result<(), PlaceError> {
-        let candidates = graph.candidates();
-        let candidate_set = graph.candidate_set();
-        let (hints, pinned) = (graph.placement_hints(), graph.pinned());
-        let follow = graph.follow();
-        let mut assignment = Assignment::new(graph);
-        let mut generators = Vec::new();
-        for node in graph.nodes() {
-            let hint = hints[node as usize];
-            let is_pinned = pinned[node as usize] != NONE;
-            if hint & PlacementHint::GENERATOR != 0 && !is_pinned {
-                generators.push(node);
-                continue;
-            }
-            let legal = candidates.row(candidate_set[node as usize]);
-            let mut wish = legal[0];
-            let producer = follow[node as usize];
-            if producer != NONE {
-                let followed = assignment.device(producer);
-                if legal.contains(&followed) {
-                    wish = followed;
-                }
-            }
-            assignment.decide(node, wish);
+        plan.offer_devices(&assign(graph, None))?;
+        if plan.explain_wanted() {
+            // Once more, after the offer: reasons must not cost a plan its fuel.
+            let mut reasons = Reasons::new();
+            assign(graph, Some(&mut reasons));
+            reasons.explain(plan);
         }
-        if !generators.is_empty() {
-            let successors = graph.successors();
-            for node in generators {
-                let legal = candidates.row(candidate_set[node as usize]);
-                let wish = shared_device(&assignment, successors.row(node))
-                    .filter(|device| legal.contains(device))
-                    .unwrap_or(legal[0]);
-                assignment.decide(node, wish);
-            }
-        }
-        plan.offer_devices(assignment.devices())?;
         Ok(())
     }
 }
 
-/// The device of all the nodes, if they have one in common; a node without a device has none in
-/// common with others.
+/// Returns a device for each node, and writes why it is there to `reasons`.
+fn assign(graph: &Graph<'_>, mut reasons: Option<&mut Reasons>) -> Vec<u32> {
+    let candidates = graph.candidates();
+    let candidate_set = graph.candidate_set();
+    let (hints, pinned) = (graph.placement_hints(), graph.pinned());
+    let follow = graph.follow();
+    let mut assignment = Assignment::new(graph);
+    let mut generators = Vec::new();
+    for node in graph.nodes() {
+        let hint = hints[node as usize];
+        let is_pinned = pinned[node as usize] != NONE;
+        if hint & PlacementHint::GENERATOR != 0 && !is_pinned {
+            generators.push(node);
+            continue;
+        }
+        let legal = candidates.row(candidate_set[node as usize]);
+        let producer = follow[node as usize];
+        let followed = match producer {
+            NONE => None,
+            producer => Some(assignment.device(producer)).filter(|device| legal.contains(device)),
+        };
+        if let Some(reasons) = reasons.as_deref_mut() {
+            let own =
+                || followed.map_or_else(|| preferred(graph, node), |_| "follows its producer");
+            reasons.add(node, reason(graph, &assignment, node).unwrap_or_else(own));
+        }
+        assignment.decide(node, followed.unwrap_or(legal[0]));
+    }
+    if !generators.is_empty() {
+        let successors = graph.successors();
+        for node in generators {
+            let legal = candidates.row(candidate_set[node as usize]);
+            let shared = shared_device(&assignment, successors.row(node))
+                .filter(|device| legal.contains(device));
+            if let Some(reasons) = reasons.as_deref_mut() {
+                let readers = |_| "generator: where all its readers are";
+                let own = || shared.map_or_else(|| preferred(graph, node), readers);
+                reasons.add(node, reason(graph, &assignment, node).unwrap_or_else(own));
+            }
+            assignment.decide(node, shared.unwrap_or(legal[0]));
+        }
+    }
+    assignment.devices().to_vec()
+}
+
+/// Returns why a node has no choice, if it has none.
+fn reason(graph: &Graph<'_>, assignment: &Assignment<'_>, node: u32) -> Option<&'static str> {
+    if graph.pinned()[node as usize] != NONE {
+        Some("pinned")
+    } else if assignment.forced(node) != NONE {
+        Some("follows its colocation group")
+    } else {
+        None
+    }
+}
+
+/// Returns why a node takes item 0 of its candidates.
+fn preferred(graph: &Graph<'_>, node: u32) -> &'static str {
+    if graph.placement_hints()[node as usize] & PlacementHint::SOFTENED != 0 {
+        "most preferred: request softened"
+    } else if !graph.requested(node).is_empty() {
+        "requested"
+    } else if graph.candidates_of(node).len() == 1 {
+        "only candidate"
+    } else {
+        "most preferred device"
+    }
+}
+
+/// Returns the device of all the nodes if they share one. A node without a device shares none.
 fn shared_device(assignment: &Assignment<'_>, nodes: &[u32]) -> Option<u32> {
     let (&first, rest) = nodes.split_first()?;
     let device = assignment.device(first);
@@ -81,7 +124,7 @@ fn shared_device(assignment: &Assignment<'_>, nodes: &[u32]) -> Option<u32> {
     is_shared.then_some(device)
 }
 
-export_policy!(Priority);
+export_policy!(Priority, feature = "export");
 
 #[cfg(test)]
 mod tests {
@@ -177,6 +220,45 @@ mod tests {
             graph.hints(node, PlacementHint::GENERATOR);
         }
         assert_eq!(placed(&devices, graph), [0, 1, 1, 1, 0, 2]);
+    }
+
+    #[test]
+    fn every_node_has_a_reason() {
+        let devices = devices();
+        let mut graph = GraphBuilder::new(&devices);
+        let generator = graph.node("generator", &COST);
+        let any = graph.node("any", &COST);
+        let only = graph.node("only", &COST);
+        let pinned = graph.node("pinned", &COST);
+        let colocated = graph.node("colocated", &COST);
+        let shape = graph.node("shape", &COST);
+        let requested = graph.node("requested", &COST);
+        graph.edge(generator, only, 8);
+        graph.edge(only, shape, 8);
+        graph.candidates(only, &[0]);
+        graph.group(&[any, colocated]);
+        graph.pin(pinned, 2);
+        graph.hints(generator, PlacementHint::GENERATOR);
+        graph.hints(shape, PlacementHint::METADATA);
+        graph.follow(shape, only);
+        graph.request(requested, "/device:GPU:*");
+        let offer = place(&mut Priority, &graph.build(), &devices).unwrap();
+        let reason_of = |node: u32| {
+            let mut reasons = offer.reasons.iter();
+            let found = reasons.find(|(nodes, _)| nodes.contains(&node));
+            found.map(|(_, reason)| reason.as_str())
+        };
+        for (node, expected) in [
+            (generator, "generator: where all its readers are"),
+            (any, "most preferred device"),
+            (only, "only candidate"),
+            (pinned, "pinned"),
+            (colocated, "follows its colocation group"),
+            (shape, "follows its producer"),
+            (requested, "requested"),
+        ] {
+            assert_eq!(reason_of(node), Some(expected));
+        }
     }
 
     #[test]

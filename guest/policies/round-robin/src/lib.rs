@@ -17,6 +17,7 @@ use placewright_guest::PlaceError;
 use placewright_guest::Plan;
 use placewright_guest::Policy;
 use placewright_guest::ReadyTask;
+use placewright_guest::Reasons;
 use placewright_guest::debug;
 use placewright_guest::export_policy;
 use placewright_guest::memory::contiguous_stages;
@@ -52,27 +53,62 @@ impl Policy for RoundRobin {
     ) -> Result<(), PlaceError> {
         let is_free_constant = free_constants(graph);
         let mut reserved = vec![0; devices.len()];
-        for _ in 0..MEMORY_ROUNDS {
+        let budget = |reserved: &[u64]| {
             let mut memory = MemoryBudget::new(graph, devices);
-            for (device, &bytes) in devices.ids().zip(&reserved) {
+            for (device, &bytes) in devices.ids().zip(reserved) {
                 memory.reserve(device, bytes);
             }
-            let mut placed = take_turns(graph, &is_free_constant, &mut memory);
+            memory
+        };
+        for _ in 0..MEMORY_ROUNDS {
+            let mut memory = budget(&reserved);
+            let mut placed = take_turns(graph, &is_free_constant, &mut memory, None);
             place_constants(graph, &is_free_constant, &mut placed);
             match plan.offer_devices(&placed) {
-                Ok(()) => return Ok(()),
+                Ok(()) => {
+                    if plan.explain_wanted() {
+                        // Once more, after the offer: reasons must not cost a plan its fuel.
+                        let mut reasons = constant_reasons(&is_free_constant);
+                        let mut memory = budget(&reserved);
+                        take_turns(graph, &is_free_constant, &mut memory, Some(&mut reasons));
+                        reasons.explain(plan);
+                    }
+                    return Ok(());
+                }
                 Err(violation) if violation.rule != "memory" => return Err(violation.into()),
-                Err(violation) => debug!(plan, "memory does not suffice: {violation}"),
+                Err(violation) => debug!(plan, "not enough memory: {violation}"),
             }
             memory.set_aside(&mut reserved, plan);
         }
         plan.offer_devices(&contiguous_stages(graph, devices, plan))?;
+        if plan.explain_wanted() {
+            let mut reasons = constant_reasons(&is_free_constant);
+            let others = graph.nodes().zip(&is_free_constant);
+            for (node, _) in others.filter(|(_, is_constant)| !**is_constant) {
+                reasons.add(node, "stage sized to the device's memory");
+            }
+            reasons.explain(plan);
+        }
         Ok(())
     }
 }
 
-/// A device for each node but the free constants.
-fn take_turns(graph: &Graph<'_>, is_free_constant: &[bool], memory: &mut MemoryBudget) -> Vec<u32> {
+fn constant_reasons(is_free_constant: &[bool]) -> Reasons {
+    let mut reasons = Reasons::new();
+    for (node, _) in (0..).zip(is_free_constant).filter(|(_, is)| **is) {
+        reasons.add(node, "constant: placed with its reader");
+    }
+    reasons
+}
+
+/// Returns a device for each node except the free constants, and writes why it is there to
+/// `reasons`.
+fn take_turns(
+    graph: &Graph<'_>,
+    is_free_constant: &[bool],
+    memory: &mut MemoryBudget,
+    mut reasons: Option<&mut Reasons>,
+) -> Vec<u32> {
     let (groups, candidate_set) = (graph.group(), graph.candidate_set());
     let mut assignment = Assignment::new(graph);
     let mut turns = Turns::new(graph);
@@ -82,11 +118,23 @@ fn take_turns(graph: &Graph<'_>, is_free_constant: &[bool], memory: &mut MemoryB
         }
         let group = groups[node as usize];
         let mut device = assignment.forced(node);
+        let mut reason = if graph.pinned()[node as usize] == NONE {
+            "follows its colocation group"
+        } else {
+            "pinned"
+        };
         if device == NONE {
-            device = turns.next(candidate_set[node as usize], |device| {
+            let turn = turns.next(candidate_set[node as usize], |device| {
                 memory.fits(group, device)
             });
+            (device, reason) = match turn {
+                (device, 0) => (device, "next in turn"),
+                (device, _) => (device, "next in turn with free memory"),
+            };
             memory.take(group, device);
+        }
+        if let Some(reasons) = reasons.as_deref_mut() {
+            reasons.add(node, reason);
         }
         assignment.decide(node, device);
     }
@@ -135,9 +183,10 @@ impl Turns {
         }
     }
 
-    /// The next device of a set that is `usable`, or the one whose turn it is when none is: the
-    /// host then says why the plan does not work.
-    fn next(&mut self, set: u32, usable: impl Fn(u32) -> bool) -> u32 {
+    /// Returns the next device of a set that is `usable`, and how many others were skipped. If none
+    /// is usable, returns the one whose turn it is: the host then reports what is wrong with the
+    /// plan.
+    fn next(&mut self, set: u32, usable: impl Fn(u32) -> bool) -> (u32, usize) {
         let (start, end) = (self.offsets[set as usize], self.offsets[set as usize + 1]);
         let devices = &self.devices[start as usize..end as usize];
         let turn = self.next[set as usize] as usize;
@@ -149,7 +198,7 @@ impl Turns {
             .unwrap_or(0);
         let taken = (turn + skipped) % devices.len();
         self.next[set as usize] = u32::try_from((taken + 1) % devices.len()).unwrap_or(0);
-        devices[taken]
+        (devices[taken], skipped)
     }
 
     /// The next device of a set, `None` when there is no such set.
@@ -165,7 +214,7 @@ impl Turns {
     }
 }
 
-export_policy!(RoundRobin, online);
+export_policy!(RoundRobin, online, feature = "export");
 
 #[cfg(test)]
 mod tests {
@@ -197,6 +246,18 @@ mod tests {
         }
         let offer = place(&mut RoundRobin::default(), &graph.build(), &devices).unwrap();
         assert_eq!(offer.devices, [0, 1, 1, 1]);
+        let reasons: Vec<_> = offer
+            .reasons
+            .iter()
+            .map(|(nodes, why)| (&nodes[..], &why[..]))
+            .collect();
+        assert_eq!(
+            reasons,
+            [
+                (&[0, 1, 3][..], "next in turn"),
+                (&[2][..], "next in turn with free memory")
+            ]
+        );
     }
 
     #[test]

@@ -33,6 +33,7 @@ pub struct GraphBuilder {
     resident_bytes: Vec<u64>,
     workspace_bytes: Vec<u64>,
     is_preloaded: Vec<bool>,
+    requested: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -69,6 +70,7 @@ pub struct TestGraph {
     pub costs: Vec<f64>,
     pub cost_classes: Vec<u32>,
     pub names: Vec<String>,
+    pub requested: Vec<String>,
 }
 
 impl GraphBuilder {
@@ -93,6 +95,7 @@ impl GraphBuilder {
             resident_bytes: Vec::new(),
             workspace_bytes: Vec::new(),
             is_preloaded: Vec::new(),
+            requested: Vec::new(),
         }
     }
 
@@ -118,6 +121,7 @@ impl GraphBuilder {
         self.resident_bytes.push(0);
         self.workspace_bytes.push(0);
         self.is_preloaded.push(false);
+        self.requested.push(String::new());
         node
     }
 
@@ -184,6 +188,11 @@ impl GraphBuilder {
     /// is moved from it.
     pub fn preloaded(&mut self, node: u32) {
         self.is_preloaded[node as usize] = true;
+    }
+
+    /// The device that the user requests for a node. It changes no candidates.
+    pub fn request(&mut self, node: u32, device: &str) {
+        device.clone_into(&mut self.requested[node as usize]);
     }
 
     /// Whom a metadata op or a matching identity follows.
@@ -300,6 +309,7 @@ impl GraphBuilder {
             costs: self.costs,
             cost_classes: self.cost_classes,
             names: self.names,
+            requested: self.requested,
         }
     }
 
@@ -487,7 +497,7 @@ impl GraphSource for TestGraph {
     }
 
     fn requested(&self) -> Strings<'_> {
-        strings(self.names.iter().map(|_| ""))
+        strings(self.requested.iter().map(String::as_str))
     }
 
     fn frame(&self) -> Cow<'_, [u32]> {

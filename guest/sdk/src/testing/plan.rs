@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 
 use crate::EdgeKind;
 use crate::NONE;
+use crate::source::BudgetUnit;
 use crate::source::DeviceSource;
 use crate::source::PlanSink;
 use crate::source::Violation;
@@ -207,6 +208,10 @@ impl PlanSink for TestPlan<'_> {
         self.state.borrow_mut().devices = device.to_vec();
     }
 
+    fn devices(&self) -> Vec<u32> {
+        self.state.borrow().devices.clone()
+    }
+
     fn move_nodes(&self, nodes: &[u32], device: u32) {
         let mut state = self.state.borrow_mut();
         let group = &self.graph.group;
@@ -323,6 +328,10 @@ impl PlanSink for TestPlan<'_> {
     fn budget_left(&self) -> u64 {
         u64::MAX
     }
+
+    fn budget_unit(&self) -> BudgetUnit {
+        BudgetUnit::Unlimited
+    }
 }
 
 #[cfg(test)]
@@ -351,6 +360,7 @@ mod tests {
         let plan = TestPlan::new(&graph, &devices);
         let breaks = |rule: &str, node| Some((rule.to_owned(), node));
         assert_eq!(rule(&plan), breaks("length", 0));
+        assert!(plan.devices().is_empty());
         assert_eq!(
             (plan.transfer_bytes(), plan.makespan_ns()),
             (0, f64::INFINITY)
@@ -375,6 +385,7 @@ mod tests {
         );
         plan.move_nodes(&[c, 77], 2);
         assert_eq!(rule(&plan), breaks("queue", 2));
+        assert_eq!(plan.devices(), [0, 1, 2]);
         plan.set_start_order(&[0; 2]);
         assert_eq!(rule(&plan), breaks("length", 0));
         plan.set_start_order(&[0; 3]);

@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 
 use super::bindings::export_lifecycle::placewright::policy as wit;
+use crate::source::BudgetUnit;
 use crate::source::Counts;
 use crate::source::Csr;
 use crate::source::DeviceAttributes;
@@ -204,6 +205,10 @@ impl PlanSink for wit::planning::Plan {
         Self::set_devices(self, device);
     }
 
+    fn devices(&self) -> Vec<u32> {
+        Self::devices(self)
+    }
+
     fn move_nodes(&self, nodes: &[u32], device: u32) {
         Self::move_(self, nodes, device);
     }
@@ -250,6 +255,15 @@ impl PlanSink for wit::planning::Plan {
 
     fn budget_left(&self) -> u64 {
         Self::budget_left(self)
+    }
+
+    fn budget_unit(&self) -> BudgetUnit {
+        match Self::budget_unit(self) {
+            wit::planning::BudgetUnit::Unlimited => BudgetUnit::Unlimited,
+            wit::planning::BudgetUnit::Fuel => BudgetUnit::Fuel,
+            wit::planning::BudgetUnit::Nanoseconds => BudgetUnit::Nanoseconds,
+            wit::planning::BudgetUnit::Other(unit) => BudgetUnit::Other(unit),
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Instant;
 
 use placewright_guest::source;
 use placewright_guest::source::{DeviceSource, GraphSource, LogLevel, LogSink, PlanSink};
@@ -32,9 +33,16 @@ pub(in crate::policy) struct State {
     call: Option<Call>,
     /// Runs that the guest holds handles of.
     profiles: Vec<Option<source::Profile>>,
-    /// What imports may still cost in this call, where calls are metered by fuel: wasm fuel does
-    /// not see host work.
-    host_fuel_left: Option<u64>,
+    /// The fuel that imports of this call may use, if calls are metered by fuel. Wasm fuel does not
+    /// include the host's work.
+    host_fuel: Option<HostFuel>,
+}
+
+/// The fuel for host calls within one call into the policy.
+#[derive(Debug, Clone, Copy)]
+struct HostFuel {
+    limit: u64,
+    left: u64,
 }
 
 /// What is lent to the guest for one call.
@@ -53,13 +61,23 @@ impl State {
             call_end: CallEnd::Never,
             call: None,
             profiles: Vec::new(),
-            host_fuel_left: None,
+            host_fuel: None,
         }
     }
 
-    /// Sets what imports of the next call may cost; `None` = no bound but the deadline.
+    /// Sets the fuel that imports of the next call may use; `None` means that only the deadline
+    /// bounds them.
     pub(in crate::policy) fn set_host_fuel(&mut self, fuel: Option<u64>) {
-        self.host_fuel_left = fuel;
+        self.host_fuel = fuel.map(|fuel| HostFuel {
+            limit: fuel,
+            left: fuel,
+        });
+    }
+
+    /// Returns the fuel that imports of the last call used, or `None` if calls are metered by
+    /// deadlines.
+    pub(in crate::policy) fn host_fuel_used(&self) -> Option<u64> {
+        self.host_fuel.map(|fuel| fuel.limit - fuel.left)
     }
 
     /// Lends graph, devices and perhaps a plan to the guest.
@@ -97,9 +115,11 @@ impl State {
     /// Takes what an import costs, beside the call itself, off the fuel. Every import comes here
     /// once.
     fn charge(&mut self, fuel: u64) -> Result<()> {
-        if let Some(left) = &mut self.host_fuel_left {
+        if let Some(HostFuel { left, .. }) = &mut self.host_fuel {
             let fuel = fuel.saturating_add(FUEL_PER_CALL);
-            *left = left.checked_sub(fuel).ok_or(LimitHit::HostFuel)?;
+            let rest = left.checked_sub(fuel);
+            *left = rest.unwrap_or(0);
+            rest.ok_or(LimitHit::HostFuel)?;
         }
         Ok(())
     }
@@ -194,9 +214,9 @@ pub(super) fn add_to_linker(linker: &mut Linker<State>) -> Result<()> {
         "[method]plan.budget-left",
         |mut store: StoreContextMut<'_, State>, (_plan,): (Resource<PlanHandle>,)| {
             store.data_mut().charge(0)?;
-            let left = match store.data().host_fuel_left {
-                None => u64::MAX,
-                Some(host_fuel) => store.get_fuel()?.min(host_fuel),
+            let left = match store.data().host_fuel {
+                None => store.data_mut().call_end.left_ns(Instant::now()),
+                Some(host_fuel) => store.get_fuel()?.min(host_fuel.left),
             };
             Ok((left,))
         },
@@ -479,6 +499,12 @@ impl planning::HostPlan for State {
         Ok(())
     }
 
+    fn devices(&mut self, _: Resource<PlanHandle>) -> Result<Vec<u32>> {
+        let devices = self.plan()?.devices();
+        self.charge(devices.len() as u64)?;
+        Ok(devices)
+    }
+
     fn move_(&mut self, _: Resource<PlanHandle>, nodes: Vec<u32>, device: u32) -> Result<()> {
         // Charged afterwards, when it is known whose groups are how large: a call looks at no node
         // twice, so what it can do before it is refused is bounded.
@@ -542,6 +568,15 @@ impl planning::HostPlan for State {
         Err(format_err!(
             "`budget-left` is defined on the store, see `add_to_linker`"
         ))
+    }
+
+    fn budget_unit(&mut self, _: Resource<PlanHandle>) -> Result<planning::BudgetUnit> {
+        self.charge(0)?;
+        Ok(match (self.host_fuel, self.call_end) {
+            (Some(_), _) => planning::BudgetUnit::Fuel,
+            (None, CallEnd::Never) => planning::BudgetUnit::Unlimited,
+            (None, CallEnd::At(_) | CallEnd::Unmeasured(_)) => planning::BudgetUnit::Nanoseconds,
+        })
     }
 
     fn drop(&mut self, _: Resource<PlanHandle>) -> Result<()> {
@@ -717,11 +752,16 @@ mod tests {
         let mut left_after = |nodes: Vec<u32>, fuel| {
             state.set_host_fuel(Some(FUEL_PER_CALL + fuel));
             let moved = planning::HostPlan::move_(&mut state, Resource::new_borrow(0), nodes, 1);
-            moved.ok().and(state.host_fuel_left)
+            moved.ok().and(state.host_fuel).map(|fuel| fuel.left)
         };
         assert_eq!(left_after(vec![5], 100), Some(100 - 1 - 60));
         assert_eq!(left_after(vec![7; 30], 100), Some(100 - 30 - 60));
         assert_eq!(left_after(vec![7, 80, 81, 999], 100), Some(100 - 4 - 62));
         assert_eq!(left_after(vec![7; 41], 100), None);
+        assert_eq!(
+            state.host_fuel_used(),
+            Some(FUEL_PER_CALL + 100),
+            "a call that is refused uses up the rest"
+        );
     }
 }
