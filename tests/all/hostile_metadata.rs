@@ -88,18 +88,18 @@ fn packages_that_need_each_other() {
         uses("x", "a:p/x", "y"),
         uses("z", "b:p/z", "w"),
     ];
-    refused(&[world("m:m/w", &items.concat())], "in a circle");
+    refused(&[world("m:m/w", &items.concat())], "in a cycle");
 }
 
 #[test]
 fn packages_that_need_the_package_of_the_world() {
     let items = defines("y", "m:m/y") + &uses("x", "a:p/x", "y");
-    refused(&[world("m:m/w", &items)], "in a circle");
+    refused(&[world("m:m/w", &items)], "in a cycle");
     let items = defines("y", "plain") + &uses("x", "a:p/x", "y");
-    refused(&[world("m:m/w", &items)], "in a circle");
+    refused(&[world("m:m/w", &items)], "in a cycle");
 }
 
-/// Neither section has a circle, but all sections are merged, versions too where they are
+/// Neither section has a cycle, but all sections are merged, versions too where they are
 /// compatible.
 #[test]
 fn packages_that_need_each_other_over_sections() {
@@ -108,7 +108,7 @@ fn packages_that_need_each_other_over_sections() {
         let two = defines("w", "a:p/w") + &uses("z", &format!("b:p/z{version}"), "w");
         refused(
             &[world("m:m/one", &one), world("m:m/two", &two)],
-            "in a circle",
+            "in a cycle",
         );
     }
 }
@@ -124,7 +124,7 @@ fn packages_that_share_a_type() {
     // Whatever comes of it, it comes to an end.
     let _ = load(&[world("m:m/w", &format!("{shared}{items}"))]);
     let error = load(&[world("b:p/w", &format!("{shared}{items}"))]);
-    assert!(error.unwrap_err().to_string().contains("in a circle"));
+    assert!(error.unwrap_err().to_string().contains("in a cycle"));
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn sections_that_are_too_many_together() {
 fn metadata_of_another_form() {
     let component = wat::parse_str("(component)").unwrap();
     let section = [&[3, 0, 1, b'w'][..], &component].concat();
-    refused(&[section], "`component-type` is no component");
+    refused(&[section], "`component-type` is not a component");
 }
 
 /// The encoder sorts packages by what they need, without a look whether it has been there.
@@ -188,7 +188,7 @@ fn a_contract_that_needs_itself() {
     let heft = ShippedPolicy::find("heft").unwrap();
     let name = b"placewright:policy/whole-graph@";
     let engine = PolicyEngine::new(PolicyLimits::default()).unwrap();
-    let mut n_circles = 0;
+    let mut n_cycles = 0;
     for at in 0..heft.wasm().len() - name.len() {
         if !heft.wasm()[at..].starts_with(name) {
             continue;
@@ -200,8 +200,8 @@ fn a_contract_that_needs_itself() {
         // Where the name is a remark, nothing comes of it.
         if let Err(error) = engine.load("hostile", &bytes, &[]) {
             assert_eq!(error.fault(), Fault::Guest, "{error}");
-            n_circles += usize::from(error.to_string().contains("in a circle"));
+            n_cycles += usize::from(error.to_string().contains("in a cycle"));
         }
     }
-    assert!(n_circles > 0);
+    assert!(n_cycles > 0);
 }

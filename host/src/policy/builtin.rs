@@ -9,18 +9,18 @@ use super::messages::Messages;
 
 include!(concat!(env!("OUT_DIR"), "/policies.rs"));
 
-/// Makes a native instance.
+/// Creates a native instance.
 type MakeNative = fn() -> Box<dyn NativePolicy>;
 
-/// Name and native twin of each shipped policy.
+/// The name and native build of each shipped policy.
 static NATIVE: &[(&str, MakeNative)] = &[
     ("heft", policy_heft::native),
     ("priority", policy_priority::native),
     ("round-robin", policy_round_robin::native),
 ];
 
-/// A policy that comes with the host, in both forms: the same source, sandboxed and linked
-/// natively.
+/// A policy that is shipped with the host, in both forms: the same source as wasm and as a native
+/// build.
 #[derive(Debug, Clone, Copy)]
 pub struct ShippedPolicy {
     name: &'static str,
@@ -29,12 +29,12 @@ pub struct ShippedPolicy {
 }
 
 impl ShippedPolicy {
-    /// All of them, by name.
+    /// Returns all shipped policies, sorted by name.
     pub fn all() -> impl Iterator<Item = Self> {
         NATIVE.iter().filter_map(|(name, _)| Self::find(name).ok())
     }
 
-    /// The one of this name.
+    /// Returns the shipped policy of this name.
     ///
     /// # Errors
     /// [`PolicyErrorKind::NotFound`], which lists the names.
@@ -47,17 +47,17 @@ impl ShippedPolicy {
         }
     }
 
-    /// Its name.
+    /// Returns the name of the policy.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// The core module that the sandbox runs.
+    /// Returns the core module that the sandbox runs.
     pub fn wasm(&self) -> &'static [u8] {
         self.wasm
     }
 
-    /// A fresh native instance, not yet configured.
+    /// Creates a native instance, not yet configured.
     pub fn native(&self) -> Box<dyn NativePolicy> {
         (self.native)()
     }
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_policy_is_there_in_both_forms() {
+    fn every_policy_exists_in_both_forms() {
         let native: Vec<_> = NATIVE.iter().map(|(name, _)| *name).collect();
         let wasm: Vec<_> = SHIPPED_WASM.iter().map(|(name, _)| *name).collect();
         assert_eq!(native, wasm);
@@ -84,7 +84,7 @@ mod tests {
         let error = ShippedPolicy::find("hefty").unwrap_err();
         assert_eq!(
             error.to_string(),
-            "policy `hefty`: there is no shipped policy and no file of this name; shipped are `heft`, `priority` and `round-robin`"
+            "policy `hefty`: there is no shipped policy and no file of this name; the shipped policies are `heft`, `priority` and `round-robin`"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Answers of before: an identical placement is not asked for twice.
+//! A cache of placements: an identical request is not asked twice.
 
 use std::fmt;
 use std::sync::Arc;
@@ -33,16 +33,16 @@ use crate::store::CacheFolder;
 use crate::store::CacheKey;
 use crate::trace::targets;
 
-/// Grows when what is kept of an answer changes.
+/// Changes with the format of a stored answer.
 const FORMAT: &[u8] = b"answer 2";
 
-/// Keeps answers of policies by the identity of what they answer, in memory and, if wanted, in a
-/// folder. Clones share.
+/// A cache of policies' answers by the identity of their requests, in memory and, if requested, in a
+/// folder. Clones share the entries.
 ///
-/// Only answers that would come again are kept: of the policy asked for, not of one that stood in
-/// for it, metered by fuel, and ended by itself or by its fuel. An answer that is found is held to
-/// the rules as a fresh one is. What a policy printed is not kept. To be shared by sessions that
-/// place the same graph again and again; a single session gains nothing.
+/// Only reproducible answers are stored: those of the requested policy, not of a fallback, that were
+/// metered by fuel and ended by themselves or by their fuel. A cached answer is checked against the
+/// rules like a fresh one. Messages are not stored. The cache is useful for sessions that place the
+/// same graph again and again; a single session gains nothing.
 #[derive(Clone)]
 pub struct PlacementCache {
     shared: Arc<Shared>,
@@ -54,7 +54,7 @@ struct Shared {
     folder: Option<CacheFolder>,
 }
 
-/// Answers, of which those used longest ago go when they get too large together.
+/// The answers in memory. The least recently used are removed when they get too large together.
 #[derive(Default)]
 struct Kept {
     answers: HashMap<PlacementIdentity, (u64, Arc<Answer>)>,
@@ -63,7 +63,7 @@ struct Kept {
     now: u64,
 }
 
-/// What is kept of an answer, as it stands in the folder.
+/// A stored answer, in the format of the folder.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Answer {
@@ -71,7 +71,7 @@ struct Answer {
     start_order: Option<Vec<i32>>,
     queues: Option<Vec<u32>>,
     explanations: Vec<(Vec<u32>, String)>,
-    /// With the bits of the number: JSON has no infinity.
+    /// The value as its bits: JSON has no infinity.
     metrics: Vec<(String, u64)>,
     n_offers: u64,
     is_cut_off: bool,
@@ -83,21 +83,21 @@ struct Answer {
 }
 
 impl PlacementCache {
-    /// What the answers in memory take at most unless told otherwise, in bytes: some hundred of
-    /// graphs of 100,000 nodes.
+    /// The default limit for the answers in memory, in bytes: some hundred answers for graphs of
+    /// 100,000 nodes.
     pub const DEFAULT_SIZE_BYTES_MAX: usize = 64 << 20;
 
-    /// A cache in memory alone.
+    /// Creates a cache in memory only.
     pub fn new() -> Self {
         Self::with_size_bytes_max(Self::DEFAULT_SIZE_BYTES_MAX)
     }
 
-    /// A cache in memory alone, of this size at most.
+    /// Creates a cache in memory only, of this size at most.
     pub fn with_size_bytes_max(size_bytes_max: usize) -> Self {
         Self::of(size_bytes_max, None)
     }
 
-    /// A cache that keeps its answers in a folder, too, for other processes and later ones.
+    /// Creates a cache that also stores its answers in a folder, for other and later processes.
     pub fn in_folder(folder: CacheFolder) -> Self {
         Self::of(Self::DEFAULT_SIZE_BYTES_MAX, Some(folder))
     }
@@ -112,18 +112,18 @@ impl PlacementCache {
         }
     }
 
-    /// Answers kept in memory.
+    /// Returns the number of answers in memory.
     pub fn len(&self) -> usize {
         self.lock().answers.len()
     }
 
-    /// Whether none is.
+    /// Returns whether there is no answer in memory.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The answer of before, or else that of [`place_with_ladder`], which is kept if it would come
-    /// again. The report says which ([`PolicyReport::is_cached`]).
+    /// Returns a cached answer, or else that of [`place_with_ladder`], which is stored if it is
+    /// reproducible. [`PolicyReport::is_cached`] says which.
     ///
     /// # Errors
     /// As [`place_with_ladder`].
@@ -135,7 +135,7 @@ impl PlacementCache {
     ) -> Result<(Placement, PolicyReport), LadderError> {
         let started = Instant::now();
         let is_metered = engine.limits().fuel.is_some();
-        // A policy that cannot be read is for the ladder to tell of.
+        // The ladder reports a policy that cannot be read.
         let Some(bytes) = request
             .source
             .read(engine.limits())
@@ -182,14 +182,14 @@ impl PlacementCache {
             problem = problem.or(kept.err());
         }
         if let Some(problem) = &problem {
-            warn!(target: targets::POLICY, problem, "the cache of placements is in part unusable");
+            warn!(target: targets::POLICY, problem, "the cache of placements is partly unusable");
         }
         report.cache_problem = problem;
         Ok((placement, report))
     }
 
     /// # Errors
-    /// An entry that is there and cannot be read.
+    /// An entry exists and cannot be read.
     fn find(&self, identity: &PlacementIdentity) -> Result<Option<Arc<Answer>>, &'static str> {
         if let Some(found) = self.lock().get(identity) {
             return Ok(Some(found));
@@ -200,13 +200,13 @@ impl PlacementCache {
         let key = key(identity);
         let Some(bytes) = folder.read(&key) else {
             return if folder.has(&key) {
-                Err("a damaged answer was found in the folder")
+                Err("found a damaged answer in the folder")
             } else {
                 Ok(None)
             };
         };
         let answer: Answer = serde_json::from_slice(&bytes)
-            .map_err(|_| "an answer of another format was found in the folder")?;
+            .map_err(|_| "found an answer of another format in the folder")?;
         let answer = Arc::new(answer);
         let max = self.shared.size_bytes_max;
         self.lock().insert(*identity, Arc::clone(&answer), max);
@@ -214,7 +214,7 @@ impl PlacementCache {
     }
 
     /// # Errors
-    /// Why it could not be written to the folder.
+    /// The answer could not be written to the folder.
     fn keep(&self, identity: PlacementIdentity, answer: Answer) -> Result<(), String> {
         let answer = Arc::new(answer);
         let max = self.shared.size_bytes_max;
@@ -229,7 +229,7 @@ impl PlacementCache {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Kept> {
-        // Whoever panicked left whole answers behind.
+        // A thread that panicked left complete answers behind.
         let memory = self.shared.memory.lock();
         memory.unwrap_or_else(PoisonError::into_inner)
     }
@@ -333,7 +333,7 @@ impl Answer {
         }
     }
 
-    /// The answer without its proposal, as reports have it.
+    /// Returns the answer without its proposal, for reports.
     fn to_answer(&self) -> PolicyAnswer {
         PolicyAnswer {
             proposal: Proposal::default(),

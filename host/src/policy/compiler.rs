@@ -1,9 +1,9 @@
-//! From WebAssembly to machine code: in this process, or in one of its own that can be ended.
+//! Compiles WebAssembly to machine code: in this process, or in a separate one that can be ended.
 //!
-//! A compiler in the process of an app can be neither interrupted nor held to an amount of memory.
-//! Where the app names a program that compiles ([`CompilerProcess`]), which mostly is the app
-//! itself, started again, the bytes go there and the compiled policy comes back, or the process is
-//! ended at its deadline. Knows nothing of caches.
+//! A compiler in the app's process can neither be interrupted nor limited in memory. If the app
+//! names a compiler program ([`CompilerProcess`]), mostly the app itself, the bytes are sent to a
+//! new process, which returns the compiled policy or is ended at its deadline. Does not depend on
+//! caches.
 
 use std::env;
 use std::ffi::OsString;
@@ -26,55 +26,55 @@ use super::form::WasmForm;
 use super::limits::PolicyLimits;
 use super::metadata;
 
-/// The only argument of a program that is to compile.
+/// The only argument of the compiler program.
 const ARGUMENT: &str = "placewright-compile-policy";
-/// Bytes kept of what the process says on standard error.
+/// Bytes kept of the process's standard error.
 const SAID_BYTES_MAX: usize = 64 << 10;
 /// Bytes of a header, in either direction.
 const HEADER_BYTES_MAX: u64 = 64 << 10;
 
-/// A program that compiles policies, started anew for each: it can be ended at a deadline, and its
-/// memory is limited.
+/// A program that compiles policies, in a new process for each. The process can be ended at a
+/// deadline, and its memory is limited.
 ///
-/// What it answers is loaded as machine code, so name no program that you would not link.
+/// Its answer is loaded as machine code, so only name a program that you would also link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompilerProcess {
     program: PathBuf,
     arguments: Vec<OsString>,
 }
 
-/// What the process is to do; its header line, before the bytes of the policy.
+/// The order to the process: a header line before the bytes of the policy.
 #[derive(Debug, Serialize, Deserialize)]
 struct Order {
     is_module: bool,
     wasm_bytes: usize,
-    /// Of the engine that will load the result.
+    /// The compatibility of the engine that will load the result.
     is_by_fuel: bool,
     stack_bytes: usize,
     memory_bytes: usize,
     deadline_s: u64,
 }
 
-/// The header line of its answer, before the bytes of the compiled policy.
+/// The answer of the process: a header line before the bytes of the compiled policy.
 #[derive(Debug, Serialize, Deserialize)]
 struct Answer {
     outcome: Result<Compilation, Refusal>,
     n_bytes: usize,
 }
 
-/// How long the steps took.
+/// The times of the steps.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Compilation {
     pub(super) encode: Duration,
     pub(super) compile: Duration,
 }
 
-/// Why there is nothing compiled.
+/// The reason why compiling failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Refusal {
     /// The core module cannot be wrapped as a component.
     Encode(String),
-    /// The compiler does not take it.
+    /// The compiler refuses it.
     Compile(String),
     /// One of the two panicked.
     Panic(String),
@@ -84,15 +84,15 @@ impl From<Refusal> for PolicyErrorKind {
     fn from(refusal: Refusal) -> Self {
         let (what, remedy) = match refusal {
             Refusal::Encode(why) => (
-                format!("a core module that is no component: {why}"),
+                format!("a core module that cannot become a component: {why}"),
                 "build it with the SDK or another bindings generator, and do not strip its custom sections",
             ),
             Refusal::Compile(why) => (
-                format!("WebAssembly that this host does not run: {why}"),
+                format!("WebAssembly that this host does not support: {why}"),
                 "build it without threads, relaxed SIMD, garbage collection and other proposals beyond Wasm 2.0",
             ),
             Refusal::Panic(why) => (
-                format!("WebAssembly that its reader gives up on: {why}"),
+                format!("WebAssembly that the host cannot parse: {why}"),
                 "build it with the SDK or another bindings generator",
             ),
         };
@@ -100,7 +100,7 @@ impl From<Refusal> for PolicyErrorKind {
     }
 }
 
-/// Compiles in this thread; gives what [`wasmtime::component::Component::deserialize`] takes.
+/// Compiles in this thread. Returns the input of [`wasmtime::component::Component::deserialize`].
 pub(super) fn compile_here(
     engine: &Engine,
     form: WasmForm,
@@ -119,7 +119,7 @@ pub(super) fn compile_here(
     Ok((compiled, Compilation { encode, compile }))
 }
 
-/// Wraps a core module as a component, by the contract that its bindings left in it.
+/// Wraps a core module as a component, by the contract that its bindings embedded in it.
 fn encode(module: &[u8]) -> Result<Vec<u8>, Refusal> {
     reading_policy(|| metadata::check(module))?.map_err(Refusal::Encode)?;
     let encode = || {
@@ -131,18 +131,18 @@ fn encode(module: &[u8]) -> Result<Vec<u8>, Refusal> {
     reading_policy(encode)?.map_err(|error| Refusal::Encode(format!("{error:#}")))
 }
 
-/// Runs a reader of the policy's bytes. Encoder and compiler assert what well-formed metadata would
-/// hold, so a file can make them panic; that must not take the host down.
+/// Runs a parser of the policy's bytes. Encoder and compiler assert properties of well-formed
+/// metadata, so a file can make them panic. That must not end the host.
 fn reading_policy<T>(read: impl FnOnce() -> T) -> Result<T, Refusal> {
-    // What the reader was building is dropped with it, so nobody sees it half made.
+    // The parser's state is dropped with it, so nobody sees it half built.
     catch_unwind(AssertUnwindSafe(read)).map_err(|panic| {
-        Refusal::Panic(panic_text(&*panic).unwrap_or("no reason given").to_owned())
+        Refusal::Panic(panic_text(&*panic).unwrap_or("no message").to_owned())
     })
 }
 
 impl CompilerProcess {
-    /// This program, started again: the first call of an app's `main`. Where the program was
-    /// started to compile, the call does that and ends the process; else it returns at once.
+    /// Uses this program as the compiler. Call it first in the app's `main`: if the program was
+    /// started to compile, the call compiles and ends the process; otherwise it returns at once.
     ///
     /// ```no_run
     /// use placewright::policy::{CompilerProcess, PolicyEngine, PolicyLimits};
@@ -158,28 +158,27 @@ impl CompilerProcess {
             std::process::exit(match serve() {
                 Ok(()) => 0,
                 Err(error) => {
-                    // Whoever started the process reads it; without memory for the message there is
-                    // none.
+                    // The parent process reads the message. Without memory for it, there is none.
                     let _ = writeln!(io::stderr(), "{error}");
                     1
                 }
             });
         }
-        // The file may be replaced while the program runs; on Linux this name stands for the one
-        // that runs.
+        // The file may be replaced while the program runs. On Linux this name refers to the running
+        // one.
         let running = Path::new("/proc/self/exe");
         let program = match env::current_exe() {
             _ if running.exists() => running.to_owned(),
             Ok(path) => path,
-            // Starting it fails then, with a message that names it.
-            Err(_) => PathBuf::from("the program that runs"),
+            // Starting it then fails with a message that contains this.
+            Err(_) => PathBuf::from("the running program"),
         };
         Self::new(program)
     }
 
-    /// Another program, whose `main` calls [`Self::of_this_program`] first: `placewright` is one.
-    /// It must be built with the same version of this library; what another one compiles is not
-    /// loaded.
+    /// Uses another program whose `main` calls [`Self::of_this_program`] first, such as
+    /// `placewright`. It must be built with the same version of this library; the output of another
+    /// version is not loaded.
     pub fn new(program: impl Into<PathBuf>) -> Self {
         Self {
             program: program.into(),
@@ -187,7 +186,7 @@ impl CompilerProcess {
         }
     }
 
-    /// Compiles in a process of its own, within the limits' time and memory.
+    /// Compiles in a separate process, within the limits' time and memory.
     pub(super) fn compile(
         &self,
         form: WasmForm,
@@ -223,7 +222,7 @@ impl CompilerProcess {
         }
     }
 
-    /// `None` = it was ended at its deadline.
+    /// Returns `None` if it was ended at its deadline.
     fn ask(&self, order: &Order, bytes: &[u8], limits: &PolicyLimits) -> io::Result<Option<Ended>> {
         let header = serde_json::to_string(order)? + "\n";
         let mut child = Command::new(&self.program)
@@ -235,12 +234,12 @@ impl CompilerProcess {
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (Some(mut stdin), Some(stdout), Some(stderr)) = pipes else {
             end(&mut child)?;
-            return Err(io::Error::other("it has no pipes"));
+            return Err(io::Error::other("the process has no pipes"));
         };
         thread::scope(|scope| {
             let said = scope.spawn(move || last_of(stderr));
             scope.spawn(move || {
-                // One that ends early does not read to the end.
+                // A process that ends early does not read to the end.
                 let _ = stdin
                     .write_all(header.as_bytes())
                     .and_then(|()| stdin.write_all(bytes));
@@ -248,16 +247,16 @@ impl CompilerProcess {
             let (send, answered) = mpsc::channel();
             scope.spawn(move || {
                 let mut answer = Vec::new();
-                // It has no more than it may allocate.
+                // It cannot have more than it may allocate.
                 let most = limits.compile_memory_bytes as u64;
                 let read = stdout.take(most).read_to_end(&mut answer);
-                // Nobody listens after the deadline.
+                // Nobody receives it after the deadline.
                 let _ = send.send(read.map(|_| answer));
             });
-            // `None` = so late that it does not matter.
+            // `None` is beyond the range of the clock.
             let deadline = Instant::now().checked_add(limits.compile_deadline);
             let answer = answered.recv_timeout(limits.compile_deadline);
-            // One that has closed its output is about to end, and how it ends is its own. The
+            // A process that has closed its output is about to end, with a status of its own. The
             // threads end with the pipes.
             if answer.is_ok() {
                 wait_until(&mut child, deadline)?;
@@ -276,7 +275,7 @@ impl CompilerProcess {
     }
 }
 
-/// Returns when a process has ended, at the latest at `deadline`.
+/// Waits until a process has ended, at the latest until `deadline`.
 fn wait_until(child: &mut Child, deadline: Option<Instant>) -> io::Result<()> {
     let mut pause = Duration::from_micros(50);
     let is_time_left = || deadline.is_none_or(|deadline| Instant::now() < deadline);
@@ -287,16 +286,16 @@ fn wait_until(child: &mut Child, deadline: Option<Instant>) -> io::Result<()> {
     Ok(())
 }
 
-/// Ends a process and waits for it. The status of one that has ended before is its own.
+/// Ends a process and waits for it. A process that has ended before keeps its status.
 fn end(child: &mut Child) -> io::Result<ExitStatus> {
     if child.try_wait()?.is_none() {
-        // It may end at this moment by itself.
+        // It may end by itself at this moment.
         let _ = child.kill();
     }
     child.wait()
 }
 
-/// The last of what a process says.
+/// Reads the last bytes of a process's output.
 fn last_of(mut stderr: impl Read) -> String {
     let mut said = Vec::new();
     let mut block = [0; 4096];
@@ -321,7 +320,7 @@ struct Ended {
 }
 
 impl Ended {
-    /// `None` = it is not whole.
+    /// Returns `None` if the answer is incomplete.
     fn answer(&self) -> Option<(Result<Compilation, Refusal>, Vec<u8>)> {
         let end = self.answer.iter().position(|&byte| byte == b'\n')?;
         let (header, rest) = self.answer.split_at(end + 1);
@@ -329,8 +328,8 @@ impl Ended {
         (rest.len() == n_bytes).then(|| (outcome, rest.to_vec()))
     }
 
-    /// The allocator of Rust says so before it aborts, the system where it gives no thread or
-    /// mapping, and readers whose buffer does not grow.
+    /// Recognises the messages of Rust's allocator before it aborts, of the system when it refuses a
+    /// thread or mapping, and of parsers whose buffer cannot grow.
     fn is_out_of_memory(&self) -> bool {
         let out_of_memory = io::ErrorKind::OutOfMemory.to_string();
         [
@@ -352,7 +351,8 @@ impl Ended {
     }
 }
 
-/// The other side: one order from standard input, its answer to standard output.
+/// The compiler process: reads one order from standard input and writes its answer to standard
+/// output.
 fn serve() -> io::Result<()> {
     let mut input = BufReader::new(io::stdin().lock());
     let mut header = String::new();
@@ -389,17 +389,17 @@ fn serve() -> io::Result<()> {
     output.flush()
 }
 
-/// Holds this process to its order. What a system does not have is not asked for; the deadline
-/// holds everywhere.
+/// Limits this process as its order says. Limits that the system does not support are skipped; the
+/// deadline applies everywhere.
 fn limit_this_process(order: &Order) {
-    // It does not outlive who asked.
+    // It must not outlive its parent.
     #[cfg(target_os = "linux")]
     let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
     let n_threads = thread::available_parallelism().map_or(1, usize::from) as u64;
     let limits = [
-        // What is written to, private to the process: heaps and stacks.
+        // The writable memory that is private to the process: heaps and stacks.
         (Resource::Data, order.memory_bytes as u64),
-        // Aborting is an answer here, and no core dump.
+        // Aborting is a valid answer here: no core dump.
         (Resource::Core, 0),
         (Resource::Cpu, order.deadline_s.saturating_mul(n_threads)),
     ];

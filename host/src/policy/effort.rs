@@ -1,49 +1,48 @@
-//! How much work a core module is for the compiler: an estimate, made in one pass over its bytes.
+//! Estimates the compiler's work for a core module, in one pass over its bytes.
 //!
 //! A compiler's time and memory grow faster than a function: with its loops times its locals, with
-//! values that are live across calls, with arguments that a call of one byte passes on. The weights
-//! below were measured with Cranelift, one hostile shape each, and stand above what ordinary code
-//! needs. Takes payloads of a parser; knows nothing of limits.
+//! values that are live across calls, with arguments that a call of one byte passes. The weights
+//! below were measured with Cranelift, one hostile shape each, and are above the needs of ordinary
+//! code. Takes payloads of a parser; does not depend on limits.
 
 use wasmparser::{
     BinaryReaderError, BlockType, FrameKind, FunctionBody, FunctionSectionReader,
     ImportSectionReader, ModuleArity, Operator, SubType, TypeRef, TypeSectionReader,
 };
 
-/// Every number here is of the unit of an effort: some microseconds of one core, and some 300
-/// bytes.
+/// All weights have the unit of effort: about one microsecond of one core, and about 300 bytes.
 const OF_FUNCTION: u64 = 65;
-/// A function that a table or an export names has two trampolines, which move each parameter and
-/// result.
+/// A function that a table or an export refers to has two trampolines, which move each parameter
+/// and result.
 const OF_SIGNATURE_VALUE: u64 = 20;
 const OF_OPERATOR: u64 = 6;
 const OF_CALL: u64 = 8;
 /// Bounds, laziness, type: each a branch.
 const OF_INDIRECT_CALL: u64 = 120;
-/// A call of the host with its arguments, a check of what it says, and a trap: of memory or tables,
-/// as a whole.
+/// A call of the host with its arguments, a check of its result, and a trap: for operators on whole
+/// memories or tables.
 const OF_BULK: u64 = 120;
-/// Arithmetic whose result may be no number is compared with itself, and chosen.
+/// Arithmetic whose result may be NaN is followed by a comparison and a selection.
 const OF_FLOAT: u64 = 10;
 /// An argument or result of a call or a branch.
 const OF_PASSED_VALUE: u64 = 10;
 const OF_JUMP_TARGET: u64 = 2;
-/// Where control joins, each local that is written anywhere may need a value of its own.
+/// Where control flow joins, each local that is written anywhere may need its own value.
 const OF_JOIN_AND_LOCAL: u64 = 3;
-/// And in loops it has one, moved once per turn.
+/// In loops it has one, which is moved once per iteration.
 const OF_LOOP_AND_LOCAL: u64 = 10;
-/// Pairs of what costs a tenth of a unit: an operator and a value below it on the stack, a call and
-/// a local, a block with parameters and a parameter of any block, a loop and a loop around it.
+/// Pairs that cost a tenth of a unit: an operator and a value below it on the stack, a call and a
+/// local, a block with parameters and a parameter of any block, a loop and a loop around it.
 const PAIRS_PER_UNIT: u64 = 10;
 
 /// More than a validator allows. A recursive group is one definition with many types.
 const TYPES_MAX: usize = 1_000_000;
 
-/// What the estimate needs to know of the module that a function stands in.
+/// The parts of a module that the estimate of a function needs.
 #[derive(Debug, Default)]
 pub(super) struct ModuleShape {
     types: Vec<SubType>,
-    /// Type of each function, imported ones first.
+    /// The type of each function, imported ones first.
     functions: Vec<u32>,
     n_imported: usize,
     n_bodies: usize,
@@ -86,13 +85,13 @@ impl ModuleShape {
         Ok(())
     }
 
-    /// The number of the function whose body comes next.
+    /// Returns the index of the function whose body comes next.
     pub(super) fn next_function(&self) -> usize {
         self.n_imported + self.n_bodies
     }
 
-    /// The effort of the next function. Code that is not valid gets some number: the compiler
-    /// refuses it.
+    /// Returns the effort of the next function. Invalid code gets any number: the compiler refuses
+    /// it.
     pub(super) fn add_body(&mut self, body: &FunctionBody<'_>) -> Result<u64, BinaryReaderError> {
         let function = self.next_function();
         self.n_bodies += 1;
@@ -146,7 +145,8 @@ struct Walk<'a> {
     block_params: u64,
 }
 
-/// More than a validator allows; writes to others count as writes to one that was written before.
+/// More than a validator allows. Writes to further locals count as writes to one that was written
+/// before.
 const LOCALS_MAX: usize = 60_000;
 
 impl<'a> Walk<'a> {
@@ -229,7 +229,7 @@ impl<'a> Walk<'a> {
         self.height_max = self.height_max.max(self.height);
     }
 
-    /// What is special about an operator that opens and closes no block.
+    /// Counts the special costs of an operator that opens and closes no block.
     fn count(&mut self, operator: &Operator<'_>) {
         let values = || {
             let (popped, pushed) = operator.operator_arity(self).unwrap_or((0, 0));
@@ -375,7 +375,7 @@ fn is_bulk(operator: &Operator<'_>) -> bool {
     )
 }
 
-/// Where one pattern of NaN is made of all.
+/// Returns whether the result of an operator is canonicalized if it is NaN.
 fn may_make_nan(operator: &Operator<'_>) -> bool {
     matches!(
         operator,

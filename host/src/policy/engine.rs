@@ -1,8 +1,8 @@
-//! The sandbox's engine: from the bytes of a policy to something that instances can be made of.
+//! The sandbox's engine: compiles and links a policy's bytes.
 //!
-//! Takes wasm bytes and limits; gives a linked, compiled policy, from the cache where it is there.
-//! Knows nothing of graphs. The one place of the policy stage with unsafe code: loading machine
-//! code that we compiled earlier.
+//! Takes wasm bytes and limits; returns a linked, compiled policy, from the cache if possible. Does
+//! not depend on graphs. This is the only module of the policy stage with unsafe code: it loads
+//! machine code that was compiled earlier.
 
 use std::any::Any;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -27,19 +27,19 @@ use super::v0_1::{self, Prepared, State};
 use crate::placement::Digest;
 use crate::store::{CacheFolder, CacheKey};
 
-/// Part of every cache key beside the engine's own hash: the pinned version of the `wasmtime`
-/// dependency.
+/// The pinned version of the `wasmtime` dependency. A part of every cache key besides the engine's
+/// hash.
 const WASMTIME_VERSION: &str = "48.0.8";
 
 /// Compiles and runs policies under one set of limits. Cheap to clone; clones share the compiled
 /// code and the clock.
 ///
-/// What meters the calls is compiled into a policy, so an engine meters either by deadlines or,
-/// where [`PolicyLimits::fuel`] is set, by fuel.
+/// The metering of calls is compiled into a policy. So an engine meters all calls by deadlines or,
+/// if [`PolicyLimits::fuel`] is set, by fuel.
 #[derive(Clone)]
 pub struct PolicyEngine {
     shared: Arc<Shared>,
-    /// `None` = this process compiles.
+    /// `None` if this process compiles.
     compiler: Option<CompilerProcess>,
 }
 
@@ -48,16 +48,16 @@ struct Shared {
     linker: Linker<State>,
     limits: PolicyLimits,
     cache: Option<CacheFolder>,
-    /// What the compiled code depends on beside the wasm bytes.
+    /// Everything that compiled code depends on besides the wasm bytes.
     compatibility: [u8; 8],
     ticker: Ticker,
     main_stack: MainStack,
 }
 
-/// A compiled policy, and how it came to be.
+/// A compiled policy, and the times of its steps.
 #[derive(Clone)]
 pub(super) struct Compiled {
-    /// Of the policy's bytes.
+    /// The digest of the policy's bytes.
     pub(super) wasm: Digest,
     pub(super) prepared: Prepared,
     pub(super) is_cached: bool,
@@ -66,7 +66,7 @@ pub(super) struct Compiled {
     pub(super) cache_problem: Option<String>,
 }
 
-/// Which of its deadlines a call has.
+/// The kind of a call, which decides its deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CallKind {
     Place,
@@ -75,18 +75,18 @@ pub(super) enum CallKind {
 }
 
 impl PolicyEngine {
-    /// An engine without a cache.
+    /// Creates an engine without a cache.
     ///
     /// # Errors
-    /// [`PolicyErrorKind::Engine`] where the machine cannot run the sandbox.
+    /// [`PolicyErrorKind::Engine`] if the machine cannot run the sandbox.
     pub fn new(limits: PolicyLimits) -> Result<Self, PolicyError> {
         Self::with_cache(limits, None)
     }
 
-    /// An engine that keeps compiled policies in a folder.
+    /// Creates an engine that stores compiled policies in a folder.
     ///
     /// # Errors
-    /// [`PolicyErrorKind::Engine`] where the machine cannot run the sandbox.
+    /// [`PolicyErrorKind::Engine`] if the machine cannot run the sandbox.
     pub fn with_cache(
         limits: PolicyLimits,
         cache: Option<CacheFolder>,
@@ -116,21 +116,21 @@ impl PolicyEngine {
         })
     }
 
-    /// Has policies compiled by a process of its own, which is ended where
-    /// [`PolicyLimits::compile_deadline`] or [`PolicyLimits::compile_memory_bytes`] do not
-    /// suffice. Without one, the limits of a file's structure bound what compiling takes.
+    /// Compiles policies in a separate process, which is ended if it exceeds
+    /// [`PolicyLimits::compile_deadline`] or [`PolicyLimits::compile_memory_bytes`]. Without it, only
+    /// the limits of a file's structure bound the time and memory of compiling.
     #[must_use]
     pub fn with_compiler(mut self, compiler: CompilerProcess) -> Self {
         self.compiler = Some(compiler);
         self
     }
 
-    /// The limits that all its policies are held to.
+    /// Returns the limits of all its policies.
     pub fn limits(&self) -> &PolicyLimits {
         &self.shared.limits
     }
 
-    /// The cache of compiled policies, where there is one.
+    /// Returns the cache of compiled policies, if there is one.
     pub fn cache(&self) -> Option<&CacheFolder> {
         self.shared.cache.as_ref()
     }
@@ -140,7 +140,7 @@ impl PolicyEngine {
         let shared = &*self.shared;
         let started = Instant::now();
         let wasm = Digest::of_bytes(bytes);
-        // What is refused under these limits must not be found because others allowed it.
+        // A policy that these limits refuse must not be found because others allowed it.
         let limits = shared
             .limits
             .of_files()
@@ -174,7 +174,7 @@ impl PolicyEngine {
             None => compiler::compile_here(&shared.engine, facts.form, bytes)?,
         };
         let component = self.load_compiled(&compiled).map_err(|error| {
-            PolicyErrorKind::Engine(format!("loading what was compiled: {error:#}"))
+            PolicyErrorKind::Engine(format!("loading the compiled policy: {error:#}"))
         })?;
         let version = facts.contract_version().unwrap_or(CONTRACT_VERSION);
         let prepared = Prepared::new(&shared.linker, &component, version)?;
@@ -194,7 +194,8 @@ impl PolicyEngine {
 
     fn load_cached(&self, key: &CacheKey) -> Option<Component> {
         let bytes = self.shared.cache.as_ref()?.read(key)?;
-        // Wasmtime checks version and configuration once more; what it refuses is compiled again.
+        // Wasmtime checks version and configuration again. If it refuses them, the policy is
+        // compiled again.
         self.load_compiled(&bytes).ok()
     }
 
@@ -209,7 +210,7 @@ impl PolicyEngine {
         unsafe { Component::deserialize(&self.shared.engine, compiled) }
     }
 
-    /// A fresh store, with nothing in it and no time to run yet.
+    /// Creates an empty store that has no time to run yet.
     pub(super) fn store(&self, messages: Arc<MessageBook>) -> Store<State> {
         let limits = &self.shared.limits;
         let mut store = Store::new(&self.shared.engine, State::new(limits, messages));
@@ -227,10 +228,10 @@ impl PolicyEngine {
         store
     }
 
-    /// Gives a store its time, or fuel, for one call.
+    /// Sets the deadline or fuel of a store for one call.
     ///
     /// # Errors
-    /// Never, as long as the store is one of this engine.
+    /// Never, as long as the store belongs to this engine.
     pub(super) fn arm(&self, store: &mut Store<State>, call: CallKind) -> wasmtime::Result<()> {
         match self.shared.limits.fuel {
             Some(fuel) => {
@@ -250,7 +251,7 @@ impl PolicyEngine {
         }
     }
 
-    /// How long a call may take.
+    /// Returns the deadline of a call.
     pub(super) fn deadline(&self, call: CallKind) -> Duration {
         let limits = &self.shared.limits;
         match call {
@@ -260,19 +261,19 @@ impl PolicyEngine {
         }
     }
 
-    /// Runs a call where the stack is large enough for the guest's frames: on the main thread where
-    /// it has room, else on a thread of known size. That costs some 50 us, so the short calls
-    /// stay on the caller's thread as long as their limit is one that threads commonly have.
+    /// Runs a call on a stack that is large enough for the guest's frames: on the main thread if its
+    /// stack has enough left, else on a new thread. A new thread takes some 50 us, so the short calls
+    /// run on the caller's thread if the limit is one that threads commonly have.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// The system cannot start a thread.
     pub(super) fn on_stack<T: Send>(
         &self,
         kind: CallKind,
         call: impl FnOnce() -> T + Send,
     ) -> io::Result<T> {
         let stack_bytes = self.shared.limits.stack_bytes;
-        // Imports run on it, too: four times what they need.
+        // Imports run on it too. This is four times what they need.
         let needed_bytes = stack_bytes.saturating_add(4 * PolicyLimits::STACK_BYTES_HOST);
         let is_short = kind == CallKind::Pick && stack_bytes <= PolicyLimits::STACK_BYTES_INLINE;
         if is_short || self.shared.main_stack.has_left(needed_bytes) {
@@ -285,9 +286,9 @@ impl PolicyEngine {
                 .spawn_scoped(scope, call)
                 .map_err(|error| {
                     let remedy =
-                        "`PolicyLimits::stack_bytes` and `--policy-limit stack-bytes=N` lower it";
+                        "lower it with `PolicyLimits::stack_bytes` or `--policy-limit stack-bytes=N`";
                     let text =
-                        format!("a thread with a stack of {needed_bytes} bytes: {error}; {remedy}");
+                        format!("starting a thread with a stack of {needed_bytes} bytes: {error}; {remedy}");
                     io::Error::new(error.kind(), text)
                 })?;
             Ok(thread
@@ -296,7 +297,7 @@ impl PolicyEngine {
         })
     }
 
-    /// Keeps the clock of deadlines running while calls are made.
+    /// Keeps the clock for deadlines running while calls are made.
     pub(super) fn ticking(&self) -> Option<Ticking> {
         let is_by_deadline = self.shared.limits.fuel.is_none();
         is_by_deadline.then(|| self.shared.ticker.ticking())
@@ -313,7 +314,7 @@ impl std::fmt::Debug for PolicyEngine {
     }
 }
 
-/// What a panic said, if it was a text.
+/// Returns the message of a panic, if it is a string.
 pub(super) fn panic_text(panic: &(dyn Any + Send)) -> Option<&str> {
     panic
         .downcast_ref::<String>()
@@ -326,24 +327,23 @@ pub(super) fn config(limits: &PolicyLimits) -> Config {
     let is_by_fuel = limits.fuel.is_some();
     config
         .wasm_component_model(true)
-        // Policies are synchronous; the machinery for others would cost each call 3.5 times as
-        // much.
+        // Policies are synchronous. Support for others would make each call 3.5 times as long.
         .concurrency_support(false)
         .epoch_interruption(!is_by_fuel)
         .consume_fuel(is_by_fuel)
         .max_wasm_stack(limits.stack_bytes)
-        // Not used by synchronous calls, but it must not be the smaller one.
+        // Synchronous calls do not use it, but it must not be smaller.
         .async_stack_size(limits.stack_bytes.max(2 << 20))
-        // The same bits on every machine: one pattern of NaN, and no instruction whose result is up
-        // to the processor.
+        // The same bits on every machine: one NaN pattern, and no instruction whose result depends
+        // on the processor.
         .cranelift_nan_canonicalization(true)
         .wasm_relaxed_simd(false)
         .wasm_simd(true)
         .cranelift_opt_level(OptLevel::Speed)
         .parallel_compilation(true)
         .memory_init_cow(true)
-        // Of memories that are mostly zero there is no image: a file of a kilobyte could stand for
-        // many of any size.
+        // No images of memories that are mostly zero: a file of a kilobyte could describe many of
+        // any size.
         .memory_guaranteed_dense_image_size(1 << 20)
         .generate_address_map(true)
         .wasm_backtrace_max_frames(NonZeroUsize::new(32));
@@ -351,7 +351,7 @@ pub(super) fn config(limits: &PolicyLimits) -> Config {
 }
 
 fn compatibility(engine: &Engine) -> [u8; 8] {
-    // The keys of the standard hasher are fixed for one toolchain; another one only finds an empty
+    // The keys of the standard hasher are fixed for one toolchain. Another toolchain finds an empty
     // cache.
     let mut hasher = DefaultHasher::new();
     engine.precompile_compatibility_hash().hash(&mut hasher);
@@ -371,7 +371,7 @@ mod tests {
 
     /// Its metadata names an empty component, where wit-parser asserts one export.
     #[test]
-    fn a_file_that_makes_its_reader_panic_is_no_policy() {
+    fn a_file_that_makes_its_reader_panic_is_not_a_policy() {
         let metadata = wat::parse_str(r#"(component (type (component)) (export "x" (type 0)))"#);
         let escaped: String = metadata
             .unwrap()
@@ -389,7 +389,7 @@ mod tests {
         let engine = PolicyEngine::new(PolicyLimits::default()).unwrap();
         let error = engine.load("odd", &bytes, &[]).unwrap_err();
         assert!(
-            matches!(&*error.kind, PolicyErrorKind::NotAPolicy { what, .. } if what.contains("gives up")),
+            matches!(&*error.kind, PolicyErrorKind::NotAPolicy { what, .. } if what.contains("cannot parse")),
             "{error}"
         );
     }

@@ -1,4 +1,4 @@
-//! What can go wrong with a policy, and whose fault it is.
+//! The errors of policies, and whose fault each is.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,14 +8,14 @@ use placewright_guest::source::Violation;
 
 use super::messages::{Messages, truncate};
 
-/// Whose fault an error is: who has to change something.
+/// Whose fault an error is, that is who has to change something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// The policy's author.
     Guest,
-    /// Placewright, or the machine it runs on.
+    /// Placewright, or the machine that it runs on.
     Host,
-    /// Whoever asked for the policy: a name, a file, a configuration, a task.
+    /// The user of the policy: the name, file, configuration or task is wrong.
     User,
 }
 
@@ -29,34 +29,35 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Why a policy gave no answer: what happened, to which policy, and what it printed before.
+/// The reason why a policy gave no answer: what happened, in which policy, and what it logged
+/// before.
 #[derive(Debug, thiserror::Error)]
 pub struct PolicyError {
-    /// The policy, as the user asked for it.
+    /// The policy, as the user named it.
     pub policy: String,
     /// What happened.
     pub kind: Box<PolicyErrorKind>,
-    /// What the policy printed in the call that failed.
+    /// The messages that the policy logged in the call that failed.
     pub messages: Box<Messages>,
 }
 
-/// What happened. Each text says what to do about it.
+/// What happened. Each message says how to fix it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PolicyErrorKind {
-    /// The guest trapped: it panicked, divided by zero, or left its memory.
+    /// The guest trapped: it panicked, divided by zero, or accessed memory out of bounds.
     #[error("`{call}` trapped: {trap}{}{}", Backtrace(backtrace), LastError(message.as_deref()))]
     Trap {
         /// The call: `place`, `configure`.
         call: &'static str,
-        /// What the sandbox says.
+        /// The trap, as the sandbox reports it.
         trap: String,
-        /// The last error that the guest reported in the call; the SDK reports panics so.
+        /// The last error that the guest logged in the call. The SDK logs panics this way.
         message: Option<String>,
-        /// Functions of the guest, innermost first.
+        /// The guest's functions, innermost first.
         backtrace: Vec<String>,
     },
-    /// The call took too long, and had offered no plan.
+    /// The call took too long and had not offered a plan.
     #[error("`{call}` was stopped at its deadline of {} ms{}", deadline.as_millis(), Remedy::of_deadline(call))]
     Deadline {
         /// The call.
@@ -64,42 +65,42 @@ pub enum PolicyErrorKind {
         /// Its deadline.
         deadline: Duration,
     },
-    /// The call used up its fuel, and had offered no plan.
+    /// The call used up its fuel and had not offered a plan.
     #[error("`{call}` used up its fuel of {fuel}; `--policy-fuel` raises it")]
     OutOfFuel {
         /// The call.
         call: &'static str,
-        /// What it had.
+        /// The fuel that it had.
         fuel: u64,
     },
-    /// The guest's memory would have grown beyond its limit.
+    /// The guest tried to grow its memory beyond the limit.
     #[error(
-        "it asked for {requested_bytes} bytes of memory, its limit is {limit_bytes}; `--policy-memory` raises it"
+        "it requested {requested_bytes} bytes of memory, the limit is {limit_bytes}; `--policy-memory` raises it"
     )]
     MemoryLimit {
-        /// What all its memories would have had.
+        /// The size that all its memories would have had.
         requested_bytes: usize,
-        /// What they may have.
+        /// The limit.
         limit_bytes: usize,
     },
-    /// A table would have grown beyond its limit.
+    /// The guest tried to grow a table beyond the limit.
     #[error(
-        "it asked for a table of {requested} elements, its limit is {limit}; `PolicyLimits::table_elements` and `--policy-limit table-elements=N` raise it"
+        "it requested a table of {requested} elements, the limit is {limit}; `PolicyLimits::table_elements` and `--policy-limit table-elements=N` raise it"
     )]
     TableLimit {
-        /// What the table would have had.
+        /// The size that the table would have had.
         requested: usize,
-        /// What it may have.
+        /// The limit.
         limit: usize,
     },
-    /// The component consists of too many parts.
+    /// The component has too many parts.
     #[error(
         "it has more than {limit} {what}; `PolicyLimits::{what}` and `--policy-limit {what}=N` raise the limit"
     )]
     InstanceLimit {
         /// `instances`, `tables` or `memories`.
         what: &'static str,
-        /// How many it may have.
+        /// The limit.
         limit: usize,
     },
     /// The file is too large to be compiled in bounded time.
@@ -111,59 +112,59 @@ pub enum PolicyErrorKind {
     TooLarge {
         /// `wasm_bytes` or `functions`.
         what: &'static str,
-        /// How many it has.
+        /// The number that it has.
         found: usize,
-        /// How many it may have.
+        /// The limit.
         limit: usize,
     },
-    /// What the file stands for is more than a compiler can be given.
+    /// Compiling the file could take too long or too much memory.
     #[error(
         "compiling it could take too long, or too much memory: {}{} {found}, the limit is {limit}; `PolicyLimits::{what}` and `--policy-limit {}=N` raise it",
-        InWords(what), At(place.as_deref()), what.replace('_', "-")
+        Described(what), At(place.as_deref()), what.replace('_', "-")
     )]
     TooComplex {
         /// The limit: a field of [`PolicyLimits`](super::PolicyLimits), such as `nesting` or
         /// `function_effort`.
         what: &'static str,
-        /// The function, and the module or component, counted from 0 in the order of the file;
-        /// `None` = the whole file.
+        /// The function, and the module or component, numbered from 0 in the order of the file.
+        /// `None` for the whole file.
         place: Option<String>,
-        /// How much it has.
+        /// The amount that it has.
         found: u64,
-        /// How much it may have.
+        /// The limit.
         limit: u64,
     },
-    /// Compiling took too long, and was ended.
+    /// Compiling took too long and was stopped.
     #[error(
-        "compiling it was ended at its deadline of {} ms; `--policy-compile-deadline-ms` and `PolicyLimits::compile_deadline` raise it",
+        "compiling it was stopped at its deadline of {} ms; `--policy-compile-deadline-ms` and `PolicyLimits::compile_deadline` raise it",
         deadline.as_millis()
     )]
     CompileDeadline {
         /// The deadline.
         deadline: Duration,
     },
-    /// Compiling took too much memory, and was ended.
+    /// Compiling took too much memory and was stopped.
     #[error(
         "compiling it took more than {limit_bytes} bytes of memory; `--policy-compile-memory` and `PolicyLimits::compile_memory_bytes` raise the limit"
     )]
     CompileMemory {
-        /// What it may take.
+        /// The limit.
         limit_bytes: usize,
     },
-    /// The process that was to compile it ended without an answer.
-    #[error("the compiler broke down over it: {how}; build it with the SDK or another compiler")]
+    /// The compiler process ended without an answer.
+    #[error("the compiler process crashed: {how}; build the policy with the SDK or another compiler")]
     CompilerEnded {
-        /// How the process ended, and the last that it said.
+        /// How the process ended, and its last output.
         how: String,
     },
     /// The guest recursed too deep.
     #[error(
-        "`{call}` used up its stack of {limit_bytes} bytes; where the recursion is meant, `PolicyLimits::stack_bytes` and `--policy-limit stack-bytes=N` raise it"
+        "`{call}` used up its stack of {limit_bytes} bytes; if the recursion is intended, `PolicyLimits::stack_bytes` and `--policy-limit stack-bytes=N` raise it"
     )]
     StackOverflow {
         /// The call.
         call: &'static str,
-        /// The stack it had.
+        /// The limit.
         limit_bytes: usize,
     },
     /// The guest holds too many handles.
@@ -173,22 +174,22 @@ pub enum PolicyErrorKind {
     HandleLimit {
         /// The call.
         call: &'static str,
-        /// How many it may hold.
+        /// The limit.
         limit: usize,
     },
-    /// The guest handed more bytes to the host than one call may.
+    /// The guest passed more bytes to the host than one call may.
     #[error(
-        "`{call}` handed more than {limit_bytes} bytes to the host at once; `PolicyLimits::hostcall_bytes` and `--policy-limit hostcall-bytes=N` raise the limit"
+        "`{call}` passed more than {limit_bytes} bytes to the host at once; `PolicyLimits::hostcall_bytes` and `--policy-limit hostcall-bytes=N` raise the limit"
     )]
     TransferLimit {
         /// The call.
         call: &'static str,
-        /// How many it may hand over.
+        /// The limit.
         limit_bytes: usize,
     },
-    /// The policy needs something that policies do not get.
+    /// The policy imports something that the host does not provide.
     #[error(
-        "it imports {}, which policies do not get: only `placewright:policy`{}",
+        "it imports {}; the host provides only `placewright:policy`{}",
         List(names),
         Remedy::of_imports(names)
     )]
@@ -196,28 +197,28 @@ pub enum PolicyErrorKind {
         /// The imports, in the order of the file.
         names: Vec<String>,
     },
-    /// The policy lacks something that policies must have.
+    /// The policy does not export a required interface.
     #[error(
-        "it does not export `placewright:policy/{export}`; `export_policy!` of the SDK does, other guests need a world of wit/v0.1"
+        "it does not export `placewright:policy/{export}`; use `export_policy!` of the SDK, or a world of wit/v0.1"
     )]
     MissingExport {
         /// The interface.
         export: &'static str,
     },
-    /// The policy speaks another version of the contract.
+    /// The policy uses another version of the contract.
     #[error(
-        "it was built for contract {policy}, this host speaks {host}: {detail}; rebuild the policy with the matching SDK, or use the matching placewright"
+        "it was built for contract {policy}, this host supports {host}: {detail}; rebuild the policy with the matching SDK, or use the matching placewright"
     )]
     Incompatible {
         /// The policy's version.
         policy: String,
         /// The host's.
         host: String,
-        /// What does not go together.
+        /// What does not match.
         detail: String,
     },
-    /// The bytes are no policy.
-    #[error("no policy: {what}; {remedy}")]
+    /// The bytes are not a policy.
+    #[error("not a policy: {what}; {remedy}")]
     NotAPolicy {
         /// What they are.
         what: String,
@@ -227,20 +228,20 @@ pub enum PolicyErrorKind {
     /// The guest offered only plans that break a rule.
     #[error("its plan breaks rule `{}`: {}", violation.rule, violation.explanation)]
     InvalidProposal {
-        /// The rule that the last one broke, and at which node.
+        /// The rule that the last plan broke, and at which node.
         violation: Violation,
     },
-    /// The guest answered a call with something that is no answer.
-    #[error("`{call}` answered {what}")]
+    /// The guest returned an invalid result.
+    #[error("`{call}` returned {what}")]
     InvalidAnswer {
         /// The call.
         call: &'static str,
         /// What is wrong with it.
         what: String,
     },
-    /// The app asked about a task that the run's graph does not have.
+    /// The app passed a task that does not belong to the run's graph.
     #[error(
-        "`{call}` was asked about {what}; tasks must be of the candidates that `begin` was given"
+        "`{call}` was called with {what}; tasks must belong to the candidates that were passed to `begin`"
     )]
     InvalidTask {
         /// The call.
@@ -248,33 +249,33 @@ pub enum PolicyErrorKind {
         /// What is wrong with it.
         what: String,
     },
-    /// The guest returned without having offered a plan.
+    /// The guest returned without offering a plan.
     #[error("it returned without offering a plan; a policy calls `plan.offer()` before it returns")]
     NoOffer,
-    /// Not a graph or device set for this policy. Nobody's fault: another policy may take it.
+    /// The policy does not handle this graph or device set. Nobody's fault: another policy may.
     #[error("it declined: {0}")]
     Declined(String),
-    /// The policy says that it failed.
+    /// The policy reported a failure.
     #[error("it failed: {0}")]
     Failed(String),
     /// There is no such setting.
-    #[error("it has no setting `{key}`; it has {}", List(known))]
+    #[error("it has no setting `{key}`; its settings are {}", List(known))]
     UnknownSetting {
-        /// What was set.
+        /// The key that was set.
         key: String,
-        /// What could be.
+        /// The keys that it has.
         known: Vec<String>,
     },
     /// The policy refuses its configuration.
-    #[error("its configuration: {0}")]
+    #[error("invalid configuration: {0}")]
     Config(String),
     /// There is no such policy.
     #[error(
-        "there is no shipped policy and no file of this name; shipped are {}",
+        "there is no shipped policy and no file of this name; the shipped policies are {}",
         List(shipped)
     )]
     NotFound {
-        /// The names.
+        /// The names of the shipped policies.
         shipped: Vec<String>,
     },
     /// The policy's file cannot be read.
@@ -282,7 +283,7 @@ pub enum PolicyErrorKind {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
     /// The sandbox itself failed.
@@ -299,15 +300,15 @@ impl PolicyError {
         }
     }
 
-    /// Whose fault it is.
+    /// Returns whose fault it is.
     pub fn fault(&self) -> Fault {
         self.kind.fault()
     }
 }
 
 impl PolicyErrorKind {
-    /// What happened, as one word for labels: the rule that a plan broke, else the kind, such as
-    /// `trap` or `memory-limit`.
+    /// Returns what happened as one word for labels: the rule that a plan broke, else the kind, such
+    /// as `trap` or `memory-limit`.
     pub fn reason(&self) -> &str {
         match self {
             Self::Trap { .. } => "trap",
@@ -342,7 +343,7 @@ impl PolicyErrorKind {
         }
     }
 
-    /// Whose fault it is.
+    /// Returns whose fault it is.
     pub fn fault(&self) -> Fault {
         match self {
             Self::Engine(_) => Fault::Host,
@@ -359,13 +360,13 @@ impl PolicyErrorKind {
 impl fmt::Display for PolicyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "policy `{}`: {}", self.policy, self.kind)?;
-        // A trap says the last error itself.
+        // The message of a trap contains the last error.
         let said = match &*self.kind {
             PolicyErrorKind::Trap { .. } => None,
             _ => self.messages.kept.last(),
         };
         if let Some(message) = said {
-            write!(f, "; the last it said was {message}")?;
+            write!(f, "; its last message was {message}")?;
         }
         if self.messages.dropped > 0 {
             write!(f, " ({} messages dropped)", self.messages.dropped)?;
@@ -404,7 +405,7 @@ impl fmt::Display for List<'_> {
     }
 }
 
-/// What the guest said before a trap.
+/// The error that the guest logged before a trap.
 struct LastError<'a>(Option<&'a str>);
 
 impl fmt::Display for LastError<'_> {
@@ -416,10 +417,10 @@ impl fmt::Display for LastError<'_> {
     }
 }
 
-/// A limit of a file's structure, as the subject of a number.
-struct InWords<'a>(&'a str);
+/// A limit of a file's structure, as text before a number.
+struct Described<'a>(&'a str);
 
-impl fmt::Display for InWords<'_> {
+impl fmt::Display for Described<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
             "parts" => "modules and components",
@@ -436,7 +437,7 @@ impl fmt::Display for InWords<'_> {
     }
 }
 
-/// Where in the file.
+/// A place in the file.
 struct At<'a>(Option<&'a str>);
 
 impl fmt::Display for At<'_> {
@@ -448,7 +449,7 @@ impl fmt::Display for At<'_> {
     }
 }
 
-/// The innermost functions, in one line.
+/// The innermost functions, on one line.
 struct Backtrace<'a>(&'a [String]);
 
 impl fmt::Display for Backtrace<'_> {
@@ -466,14 +467,14 @@ impl fmt::Display for Backtrace<'_> {
     }
 }
 
-/// What to do, where it depends on the case.
+/// Remedies that depend on the case.
 struct Remedy;
 
 impl Remedy {
     fn of_deadline(call: &str) -> &'static str {
         match call {
             "place" | "begin" => {
-                ", before it offered a plan; `--policy-deadline-ms` raises it, and a policy that offers early is only cut off"
+                ", before it offered a plan; `--policy-deadline-ms` raises it, and plans that are offered early count"
             }
             "pick" | "pick-batch" | "observe" | "end" => {
                 "; `PolicyLimits::pick_deadline` raises it"
@@ -486,7 +487,7 @@ impl Remedy {
 
     fn of_imports(names: &[String]) -> &'static str {
         if names.iter().any(|name| name.starts_with("wasi")) {
-            "; policies have no clock, files or randomness: build for wasm32-unknown-unknown, or let the guest's tool stub WASI"
+            "; policies have no clock, files or randomness: build for wasm32-unknown-unknown, or stub WASI with the guest's tools"
         } else {
             ""
         }
@@ -512,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trap_says_what_the_guest_said() {
+    fn a_trap_contains_the_last_error_of_the_guest() {
         let error = PolicyError::new(
             "mine",
             PolicyErrorKind::Trap {

@@ -1,5 +1,5 @@
-//! What a file is, before it is compiled: module or component, its imports and exports, the
-//! contract it speaks.
+//! Reads a file without compiling it: module or component, its imports and exports, its version of
+//! the contract.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -14,16 +14,16 @@ use super::structure::{n_definitions, too_many_definitions};
 
 /// The package of the contract.
 const PACKAGE: &str = "placewright:policy";
-/// Version of the contract that this host speaks. Additions of later 0.1.z do not keep a policy
-/// from loading as long as it does not call them.
+/// The version of the contract that this host supports. A policy for a later 0.1.z loads if it does
+/// not call the additions.
 pub const CONTRACT_VERSION: ContractVersion = ContractVersion {
     major: 0,
     minor: 1,
     patch: 0,
 };
-/// What a policy may import, and may export.
+/// The interfaces that a policy may import.
 const IMPORTS: [&str; 5] = ["types", "devices", "graphs", "planning", "log"];
-/// Custom section in which the SDK leaves its version.
+/// The custom section with the version of the SDK.
 const SDK_SECTION: &str = "placewright:sdk";
 /// Bytes kept of it.
 const SDK_VERSION_BYTES_MAX: usize = 64;
@@ -39,7 +39,7 @@ pub struct ContractVersion {
 
 impl ContractVersion {
     fn parse(text: &str) -> Option<Self> {
-        // What follows the patch number does not matter for compatibility.
+        // The part after the patch number does not matter for compatibility.
         let text = text.split(['-', '+']).next()?;
         let mut parts = text.split('.').map(str::parse);
         let mut part = || parts.next()?.ok();
@@ -50,7 +50,7 @@ impl ContractVersion {
         })
     }
 
-    /// Whether one may call the other, as long as neither uses what the other lacks.
+    /// Returns whether one may call the other, as long as neither uses what the other lacks.
     fn is_compatible(self, other: Self) -> bool {
         self.major == other.major && (self.major > 0 || self.minor == other.minor)
     }
@@ -62,10 +62,10 @@ impl fmt::Display for ContractVersion {
     }
 }
 
-/// How the bytes of a policy are wrapped.
+/// The form of a policy's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WasmForm {
-    /// A core module, as compilers for `wasm32-unknown-unknown` make it; the host wraps it as a
+    /// A core module, the output of compilers for `wasm32-unknown-unknown`. The host wraps it as a
     /// component.
     Module,
     /// A component.
@@ -81,14 +81,14 @@ impl fmt::Display for WasmForm {
     }
 }
 
-/// What stands in the file, read without compiling it.
+/// The contents of the file, read without compiling it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Facts {
     pub(super) form: WasmForm,
-    /// Interfaces and, of a core module, also single functions; without repetitions.
+    /// Interfaces and, for a core module, also single functions; without duplicates.
     pub(super) imports: Vec<String>,
     pub(super) exports: Vec<String>,
-    /// Version of the SDK, where the policy was built with it.
+    /// The version of the SDK, if the policy was built with it.
     pub(super) sdk_version: Option<String>,
 }
 
@@ -96,8 +96,8 @@ impl Facts {
     /// Reads the bytes of a policy.
     ///
     /// # Errors
-    /// [`PolicyErrorKind::NotAPolicy`] where they are no WebAssembly, [`PolicyErrorKind::TooLarge`]
-    /// and [`PolicyErrorKind::TooComplex`] where reading or compiling them would take too long.
+    /// [`PolicyErrorKind::NotAPolicy`] if they are not WebAssembly, [`PolicyErrorKind::TooLarge`] or
+    /// [`PolicyErrorKind::TooComplex`] if reading or compiling them would take too long.
     pub(super) fn read(bytes: &[u8], limits: &PolicyLimits) -> Result<Self, PolicyErrorKind> {
         let form = form_of(bytes)?;
         at_most("wasm_bytes", bytes.len(), limits.wasm_bytes)?;
@@ -111,15 +111,15 @@ impl Facts {
         Ok(facts)
     }
 
-    /// Refuses what cannot work, before a compiler sees it.
+    /// Refuses policies that cannot work, before they are compiled.
     ///
     /// # Errors
     /// [`PolicyErrorKind::Incompatible`], [`PolicyErrorKind::UnknownImport`] or
     /// [`PolicyErrorKind::MissingExport`].
     pub(super) fn check(&self) -> Result<(), PolicyErrorKind> {
         let names = || self.imports.iter().chain(&self.exports);
-        // The version comes first: a policy for another one may well import and export other
-        // things, too.
+        // Check the version first: a policy for another version may import and export other
+        // interfaces too.
         if let Some(version) = self.contract_version()
             && let Some(name) = names().find(|name| {
                 contract_part(name)
@@ -127,7 +127,7 @@ impl Facts {
                     .is_some_and(|version| !version.is_compatible(CONTRACT_VERSION))
             })
         {
-            return Err(incompatible(version, format!("it has `{name}`")));
+            return Err(incompatible(version, format!("it names `{name}`")));
         }
         let unknown: Vec<_> = self
             .imports
@@ -146,7 +146,7 @@ impl Facts {
             let version = self.contract_version().unwrap_or(CONTRACT_VERSION);
             return Err(incompatible(
                 version,
-                format!("it imports `{name}`, which this host does not have"),
+                format!("it imports `{name}`, which this host does not provide"),
             ));
         }
         if !self.has_export("lifecycle") {
@@ -162,14 +162,14 @@ impl Facts {
         Ok(())
     }
 
-    /// Whether an interface of the contract is exported.
+    /// Returns whether an interface of the contract is exported.
     pub(super) fn has_export(&self, interface: &str) -> bool {
         self.exports
             .iter()
             .any(|name| contract_part(name).is_some_and(|(part, _)| part == interface))
     }
 
-    /// The newest version of the contract that the policy names.
+    /// Returns the newest version of the contract that the policy names.
     pub(super) fn contract_version(&self) -> Option<ContractVersion> {
         self.imports
             .iter()
@@ -178,12 +178,12 @@ impl Facts {
             .max()
     }
 
-    /// Fills in what stands in the file, as long as that is not more than the limits allow.
+    /// Reads the file, up to the limits.
     fn walk(&mut self, bytes: &[u8], limits: &PolicyLimits) -> Result<(), PolicyErrorKind> {
         let mut names = Names::default();
         let mut n_functions = 0_usize;
         let mut n_items = 0_u64;
-        // A component contains modules and components, whose imports it satisfies itself: only the
+        // A component satisfies the imports of its inner modules and components itself: only the
         // outermost count.
         let mut depth = 0_usize;
         for payload in Parser::new(0).parse_all(bytes) {
@@ -224,19 +224,19 @@ impl Facts {
     }
 }
 
-/// The only form of an import that the engine takes. A group names its module once for all its
-/// members, so a list of full names would be far longer than the file.
+/// Returns the import in the only form that the engine supports. A group names its module once for
+/// all its members, so a list of full names could be far longer than the file.
 fn single<'a>(group: &Imports<'a>) -> Result<Import<'a>, PolicyErrorKind> {
     match group {
         Imports::Single(_, import) => Ok(*import),
         Imports::Compact1 { .. } | Imports::Compact2 { .. } => Err(not_a_policy(
-            "WebAssembly with compact imports, a proposal that this host does not take",
+            "WebAssembly with compact imports, a proposal that this host does not support",
             "build it for Wasm 2.0",
         )),
     }
 }
 
-/// Names of what the outermost component or module imports and exports.
+/// The names of the imports and exports of the outermost component or module.
 #[derive(Debug, Default)]
 struct Names {
     imports: Distinct,
@@ -257,7 +257,7 @@ impl Names {
         match payload {
             Payload::ExportSection(section) => {
                 for export in section {
-                    // The interface of an exported function stands before the `#`.
+                    // The interface of an exported function is the part before the `#`.
                     let name = export?.name.split('#').next().unwrap_or_default();
                     self.exports.push(name);
                 }
@@ -278,11 +278,11 @@ impl Names {
     }
 }
 
-/// Names without repetitions, in order.
+/// Names without duplicates, in order.
 #[derive(Debug, Default)]
 struct Distinct {
     listed: Vec<String>,
-    /// The same names, because a file may have a hundred thousand.
+    /// The same names for lookups: a file may have a hundred thousand.
     seen: HashSet<String>,
 }
 
@@ -295,7 +295,7 @@ impl Distinct {
     }
 }
 
-/// The error of bytes that a parser does not get through.
+/// Returns the error for bytes that cannot be parsed.
 pub(super) fn damaged(error: &BinaryReaderError) -> PolicyErrorKind {
     not_a_policy(
         format!("damaged WebAssembly: {error}"),
@@ -303,11 +303,11 @@ pub(super) fn damaged(error: &BinaryReaderError) -> PolicyErrorKind {
     )
 }
 
-/// The error of a policy that cannot work with this host's version, or does not keep to it.
+/// Returns the error for a policy that is incompatible with this host's version, or violates it.
 pub(super) fn incompatible(policy: ContractVersion, detail: String) -> PolicyErrorKind {
     if policy == CONTRACT_VERSION {
         return not_a_policy(
-            format!("it does not keep to contract {policy}, which it names: {detail}"),
+            format!("it names contract {policy} and violates it: {detail}"),
             "build it with the SDK or another bindings generator",
         );
     }
@@ -332,19 +332,19 @@ fn form_of(bytes: &[u8]) -> Result<WasmForm, PolicyErrorKind> {
     if Parser::is_component(bytes) {
         return Ok(WasmForm::Component);
     }
-    let build = "give the .wasm file of `cargo build --release --target wasm32-unknown-unknown`";
+    let build = "pass the .wasm file of `cargo build --release --target wasm32-unknown-unknown`";
     Err(if bytes.is_empty() {
         not_a_policy("an empty file", build)
     } else if Engine::detect_precompiled(bytes).is_some() {
-        // Native code of unknown origin would run outside of any sandbox.
+        // Native code of unknown origin would run outside the sandbox.
         not_a_policy(
-            "a policy that was compiled elsewhere, which cannot be trusted",
-            "give the .wasm file that it was compiled from",
+            "a precompiled policy, which cannot be trusted",
+            "pass the .wasm file that it was compiled from",
         )
     } else if bytes.trim_ascii_start().starts_with(b"(") {
         not_a_policy(
             "WebAssembly text",
-            "turn it into a binary with `wasm-tools parse`",
+            "convert it to a binary with `wasm-tools parse`",
         )
     } else if bytes.starts_with(b"\0asm") {
         let encoding = match bytes.get(6) {
@@ -353,15 +353,15 @@ fn form_of(bytes: &[u8]) -> Result<WasmForm, PolicyErrorKind> {
         };
         not_a_policy(
             format!("WebAssembly of an unknown version ({encoding:?})"),
-            "use a compiler of this year",
+            "use a current compiler",
         )
     } else {
         not_a_policy("not WebAssembly", build)
     })
 }
 
-/// The interface and version of a name such as `placewright:policy/graphs@0.1.0`; `None` for
-/// another package.
+/// Returns the interface and version of a name such as `placewright:policy/graphs@0.1.0`, or `None`
+/// for another package.
 fn contract_part(name: &str) -> Option<(&str, Option<ContractVersion>)> {
     let part = name.strip_prefix(PACKAGE)?.strip_prefix('/')?;
     Some(match part.split_once('@') {

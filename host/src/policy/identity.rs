@@ -25,7 +25,7 @@ pub(super) fn policy_digest(
     });
     writer.u64(request.options.seed);
     writer.flag(request.options.explain_wanted);
-    // It is told to policies, and says nothing of the graph.
+    // Policies see it, and it does not depend on the graph.
     writer.text(candidates.graph().name());
     write_limits(&mut writer, limits);
     writer.finish()

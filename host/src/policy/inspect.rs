@@ -1,4 +1,4 @@
-//! What can be said about a policy without asking it for a placement: `placewright policy check`.
+//! Inspects a policy without asking it for a placement: `placewright policy check`.
 
 use super::engine::PolicyEngine;
 use super::error::PolicyError;
@@ -7,30 +7,30 @@ use super::loaded::{LoadReport, LoadedPolicy};
 use super::messages::Messages;
 use super::v0_1::{PolicyInfo, PolicySetting};
 
-/// A policy, looked at from outside and, where it loads, from inside.
+/// The contents of a policy's file and, if it loads, its own description.
 #[derive(Debug)]
 pub struct PolicyInspection {
     /// Module or component.
     pub form: WasmForm,
-    /// Size of the file.
+    /// The size of the file.
     pub size_bytes: usize,
-    /// What it imports.
+    /// Its imports.
     pub imports: Vec<String>,
-    /// What it exports.
+    /// Its exports.
     pub exports: Vec<String>,
-    /// The newest contract that it names.
+    /// The newest version of the contract that it names.
     pub contract_version: Option<ContractVersion>,
-    /// The SDK it was built with, where it says so.
+    /// The version of the SDK that it was built with, if the file contains it.
     pub sdk_version: Option<String>,
     /// Whether it places whole graphs.
     pub is_whole_graph: bool,
     /// Whether it places ops while they run.
     pub is_online: bool,
-    /// What it says about itself and how it loaded, or why this host cannot use it.
+    /// Its description and load times, or the reason why this host cannot use it.
     pub verdict: Result<LoadedInspection, PolicyError>,
 }
 
-/// What a policy that loads says about itself.
+/// The description of a policy that loads.
 #[derive(Debug, Clone)]
 pub struct LoadedInspection {
     /// Name, version, description.
@@ -41,12 +41,12 @@ pub struct LoadedInspection {
     pub load: LoadReport,
 }
 
-/// Looks at a policy; `name` is for messages.
+/// Inspects a policy; `name` is for messages.
 ///
 /// # Errors
-/// [`super::PolicyErrorKind::NotAPolicy`] where the bytes are no WebAssembly,
-/// [`super::PolicyErrorKind::TooLarge`] where they are too many to look into. Everything else that
-/// is wrong with a policy is in [`PolicyInspection::verdict`].
+/// [`super::PolicyErrorKind::NotAPolicy`] if the bytes are not WebAssembly,
+/// [`super::PolicyErrorKind::TooLarge`] if the file is too large to read. All other errors are in
+/// [`PolicyInspection::verdict`].
 pub fn inspect(
     engine: &PolicyEngine,
     name: &str,

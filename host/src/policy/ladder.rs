@@ -1,4 +1,4 @@
-//! From a wish to a placement: the policy asked for, and what is tried when it fails.
+//! From a request to a placement: asks the requested policy, and the next ones if it fails.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -14,31 +14,32 @@ use super::messages::Messages;
 use super::native::place_natively;
 use super::plan::to_wire;
 use super::source::PolicySource;
-use super::tell;
+use super::telemetry;
 use crate::candidates::Candidates;
 use crate::placement::Digest;
 use crate::placement::Placement;
 use crate::trace::targets;
 
-/// Policies that are asked natively, in this order, when all others failed.
+/// The policies that are asked natively, in this order, if all others fail.
 const LAST_RUNGS: [&str; 2] = ["heft", "priority"];
 
-/// Which policy to ask, and how.
+/// The policy to ask, and its options.
 #[derive(Debug, Clone)]
 pub struct PolicyRequest {
     /// The policy.
     pub source: PolicySource,
-    /// Its configuration, keys and values.
+    /// The configuration of the policy, keys and values.
     pub config: Vec<(String, String)>,
-    /// Whether its first failure is the end; else the next rung of the ladder is asked.
+    /// Whether a failure of this policy is the result; otherwise the next rung of the ladder is
+    /// asked.
     pub is_strict: bool,
-    /// Seed, and whether reasons are wanted.
+    /// The seed, and whether to ask for reasons.
     pub options: PlaceOptions,
 }
 
 impl PolicyRequest {
-    /// A request for a policy with its default configuration, falling down the ladder where it
-    /// fails.
+    /// Creates a request for a policy with its default configuration. If it fails, the ladder
+    /// continues.
     pub fn new(source: impl Into<PolicySource>) -> Self {
         Self {
             source: source.into(),
@@ -70,13 +71,13 @@ impl PolicyRequest {
     }
 }
 
-/// A policy that was asked, and in which form.
+/// A policy that was asked, and its form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Rung {
-    /// The policy asked for, in its sandbox.
+    /// The requested policy, in its sandbox.
     Sandboxed(String),
-    /// A shipped policy, linked natively.
+    /// A shipped policy, as a native build.
     Native(&'static str),
 }
 
@@ -92,53 +93,53 @@ impl fmt::Display for Rung {
 /// A rung that failed.
 #[derive(Debug)]
 pub struct FailedRung {
-    /// Who was asked.
+    /// The policy.
     pub rung: Rung,
-    /// The part of asking in which it failed: `load` or `place`.
+    /// The step that failed: `load` or `place`.
     pub call: &'static str,
     /// What happened.
     pub error: PolicyError,
-    /// How long that part took.
+    /// The time of that step.
     pub elapsed: Duration,
 }
 
-/// How a placement came about.
+/// How a placement was found.
 #[derive(Debug)]
 pub struct PolicyReport {
-    /// Who answered.
+    /// The policy that answered.
     pub answered_by: Rung,
-    /// Who failed before, in order; empty = the policy asked for answered.
+    /// The policies that failed before, in order. Empty if the requested policy answered.
     pub failed: Vec<FailedRung>,
-    /// The answer, without the proposal: that is the placement now.
+    /// The answer, without the proposal, which became the placement.
     pub answer: PolicyAnswer,
-    /// How the sandboxed policy was loaded, where it was; after a fallback, the one that failed.
+    /// The load times of the sandboxed policy, if it was loaded. After a fallback, of the policy that
+    /// failed.
     pub load: Option<LoadReport>,
     /// The policy's part of the placement's identity
     /// ([`crate::placement::PlacementIdentity::policy`]); `None` after a fallback.
     pub identity: Option<Digest>,
-    /// Whether the answer came from a [`super::PlacementCache`]: nobody was asked, and what the
-    /// answer took is what finding it took.
+    /// Whether the answer came from a [`super::PlacementCache`]. Then no policy was asked, and the
+    /// answer's time is the time of the lookup.
     pub is_cached: bool,
-    /// Why such a cache could not be used, or the answer not be kept.
+    /// The reason why the cache could not be used, or the answer not be stored.
     pub cache_problem: Option<String>,
 }
 
 impl PolicyReport {
-    /// Whether somebody else than the policy asked for answered.
+    /// Returns whether another policy than the requested one answered.
     pub fn is_fallback(&self) -> bool {
         !self.failed.is_empty()
     }
 }
 
-/// Why there is no placement.
+/// The reason why there is no placement.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LadderError {
-    /// The request cannot be met as it stands: no such policy, no such setting. Falling back would
-    /// hide a typing error.
+    /// The request is invalid: no such policy, no such setting. A fallback would hide a typing error.
     #[error(transparent)]
     Request(PolicyError),
-    /// The policy asked for failed, and nobody else was to be asked.
+    /// The requested policy failed, and the request is strict.
     #[error("{0} (strict: no other policy was asked)")]
     Strict(PolicyError),
     /// Every rung failed.
@@ -146,8 +147,9 @@ pub enum LadderError {
     Exhausted(Vec<FailedRung>),
 }
 
-/// Asks the policy of the request; where it fails, its native twin (if it is a shipped one), then
-/// `heft` and `priority` natively. The first answer that passes the check is the placement.
+/// Asks the requested policy. If it fails, asks the native build of the policy (if it is a shipped
+/// one), then `heft` and `priority` natively. The first answer that passes the check is the
+/// placement.
 ///
 /// # Errors
 /// [`LadderError`].
@@ -173,11 +175,11 @@ pub fn place_with_ladder(
         return Ok(done);
     }
     let mut rungs = Vec::new();
-    if let PolicySource::Shipped(twin) = request.source {
-        rungs.push((twin, request.config.as_slice()));
+    if let PolicySource::Shipped(shipped) = request.source {
+        rungs.push((shipped, request.config.as_slice()));
     }
     for name in LAST_RUNGS {
-        // The twin of the same name was asked already, with the request's configuration.
+        // The policy of the same name is a rung already, with the request's configuration.
         if let Ok(policy) = ShippedPolicy::find(name)
             && rungs.iter().all(|(asked, _)| asked.name() != name)
         {
@@ -197,7 +199,7 @@ pub fn place_with_ladder(
     Err(LadderError::Exhausted(ladder.failed))
 }
 
-/// What a rung said, and how long it took over it.
+/// The answer of a rung, and its time.
 struct Asked {
     call: &'static str,
     elapsed: Duration,
@@ -257,13 +259,13 @@ impl Ladder<'_> {
                 let violation = to_wire(violation);
                 let kind = PolicyErrorKind::InvalidProposal { violation };
                 let error = PolicyError::new(&policy, kind, Messages::default());
-                tell::failed("place", &error);
+                telemetry::failed("place", &error);
                 error
             })?;
         Ok((placement, answer))
     }
 
-    /// Checks what a rung answered. `None` = go on with the next one.
+    /// Checks the answer of a rung. Returns `None` if the next rung has to be asked.
     fn step(
         &mut self,
         rung: Rung,
@@ -278,7 +280,7 @@ impl Ladder<'_> {
                         asked = %self.request.source,
                         answered_by = %rung,
                         n_failed = self.failed.len(),
-                        "another policy than the one asked for placed the graph"
+                        "the requested policy failed; another policy placed the graph"
                     );
                 }
                 let load = self.load.take();
@@ -297,7 +299,7 @@ impl Ladder<'_> {
                 };
                 Ok(Some((placement, report)))
             }
-            // Only what the user asked for can be the user's fault.
+            // Only an error of the requested policy can be the user's fault.
             Err(error) if self.failed.is_empty() && error.fault() == Fault::User => {
                 Err(LadderError::Request(error))
             }
@@ -315,7 +317,7 @@ impl Ladder<'_> {
     }
 }
 
-/// One failure after the other.
+/// Shows one failure after the other.
 struct Failures<'a>(&'a [FailedRung]);
 
 impl fmt::Display for Failures<'_> {

@@ -1,22 +1,22 @@
-//! Counts what a store allocates, and stops it at the limits.
+//! Counts the allocations of a store, and stops it at its limits.
 
 use wasmtime::ResourceLimiter;
 
 use super::limits::PolicyLimits;
 
-/// A limit that a guest ran into. Travels through wasmtime as the error of the call.
+/// A limit that a guest reached. Wasmtime passes it on as the error of the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum LimitHit {
     #[error("memory")]
     Memory { requested_bytes: usize },
     #[error("table")]
     Table { requested: usize },
-    /// Imports cost more than the call's fuel.
-    #[error("fuel of imports")]
+    /// Host calls used up the call's fuel.
+    #[error("fuel of host calls")]
     HostFuel,
 }
 
-/// The limiter of one store. Wasmtime asks it before anything grows.
+/// The limiter of one store. Wasmtime asks it before a memory or table grows.
 #[derive(Debug)]
 pub(super) struct Limiter {
     memory_bytes_max: usize,
@@ -39,15 +39,15 @@ impl Limiter {
         }
     }
 
-    /// Bytes of all memories. Memories never shrink, so it is the peak, too.
+    /// Returns the bytes of all memories. Memories never shrink, so this is also the peak.
     pub(super) fn memory_bytes(&self) -> usize {
         self.memory_bytes
     }
 }
 
 impl ResourceLimiter for Limiter {
-    // A guest whose allocation fails would abort with a bare `unreachable`; ending the call here
-    // says why.
+    // A guest whose allocation fails would abort with `unreachable`. Ending the call here reports the
+    // reason.
     fn memory_growing(
         &mut self,
         current: usize,

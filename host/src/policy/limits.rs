@@ -1,98 +1,99 @@
-//! What a policy may use: every bound of the sandbox, in one place.
+//! The limits of a policy's sandbox, in one place.
 
 use std::time::Duration;
 
 use placewright_guest::source::LogLevel;
 
-/// Bounds of one policy's sandbox. Each policy runs in a store of its own, so they hold per policy.
+/// The limits of one policy's sandbox. Each policy runs in its own store, so they apply per policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicyLimits {
-    /// Bytes of the file. A Rust policy has some 100 KB, one in JavaScript 12 MB, one in Python 18
-    /// MB.
+    /// Bytes of the file. A policy in Rust has some 100 KB, one in JavaScript 12 MB, one in Python
+    /// 18 MB.
     pub wasm_bytes: usize,
-    /// Functions of all modules in the file; small ones cost a compiler more than their bytes
-    /// tell.
+    /// Functions of all modules in the file. Small functions cost a compiler more than their bytes
+    /// suggest.
     pub functions: usize,
-    /// Modules and components in the file. A Python policy has some 40.
+    /// Modules and components in the file. A policy in Python has some 40.
     pub parts: usize,
-    /// Components within components. Tools make two levels, compositions of compositions some
-    /// more.
+    /// Depth of components within components. Tools make two levels, compositions of compositions
+    /// some more.
     pub nesting: usize,
     /// Types that are declared within types, as a world declares its interfaces. The parser
     /// recurses into them.
     pub nested_types: usize,
-    /// Definitions (types, imports, exports, instances, aliases, arguments) of the file, and of
-    /// all instances of components, counted as often as a component is instantiated: a reader
-    /// and a compiler have an entry for each.
+    /// Definitions (types, imports, exports, instances, aliases, arguments) of the file and of all
+    /// component instances, counted once per instantiation: parsers and compilers keep an entry for
+    /// each.
     pub items: usize,
-    /// Functions of the component model that are lowered to core functions, counted likewise: each
-    /// is compiled.
+    /// Functions of the component model that are lowered to core functions, counted in the same way.
+    /// Each is compiled.
     pub lowered_functions: usize,
-    /// Estimated effort of compiling one function: about microseconds of one core, and 300 bytes
-    /// each. The largest function of `CPython` takes one million.
+    /// Estimated effort of compiling one function: about one microsecond of one core and 300 bytes
+    /// per unit. The largest function of `CPython` takes one million.
     pub function_effort: usize,
-    /// Estimated effort of compiling all functions. A Rust policy takes some 300,000, one in
+    /// Estimated effort of compiling all functions. A policy in Rust takes some 300,000, one in
     /// Python 42 million.
     pub effort: usize,
-    /// Longest time of compiling, where a [`CompilerProcess`](super::CompilerProcess) does it,
-    /// which is ended then. In the process of the app nothing can end a compiler, and the
-    /// limits above are all that bounds it.
+    /// Longest time of compiling by a [`CompilerProcess`](super::CompilerProcess), which is then
+    /// ended. A compiler in the app's own process cannot be ended: only the limits above bound it.
     pub compile_deadline: Duration,
     /// Memory of that process, on Linux.
     pub compile_memory_bytes: usize,
-    /// Linear memory of all memories together, in bytes. One million nodes need about 60 MB; a
-    /// search that keeps many plans, or a Python guest, needs more. The address space is
-    /// reserved anyway: a higher limit costs nothing until a policy uses it.
+    /// Bytes of all linear memories together. One million nodes need about 60 MB; a search that
+    /// keeps many plans, or a guest in Python, needs more. Address space is reserved in any case:
+    /// a higher limit costs nothing until a policy uses it.
     pub memory_bytes: usize,
-    /// Elements per table (16 bytes each on the host). Tables hold function pointers: a thousand
-    /// is a large program.
+    /// Elements per table (16 bytes each on the host). Tables contain function pointers: a program
+    /// with a thousand is large.
     pub table_elements: usize,
-    /// Core instances of one component. Rust, C and JavaScript guests have a handful, Python
-    /// guests more than 16.
+    /// Core instances of one component. Guests in Rust, C and JavaScript have a handful, guests in
+    /// Python more than 16.
     pub instances: usize,
     /// Tables of all instances together.
     pub tables: usize,
     /// Linear memories of all instances together.
     pub memories: usize,
-    /// Stack of wasm frames, in bytes. `place` and `begin` run where it is known to be there: on
-    /// the main thread, or on a thread of their own, which adds some 50 us. `pick`,
-    /// `pick-batch`, `observe` and `end` get such a thread above [`Self::STACK_BYTES_INLINE`]
-    /// only: choose more for recursive policies, not for online ones. Up to there they run on
-    /// the caller's thread, which must have this and [`Self::STACK_BYTES_HOST`] left.
+    /// Stack of wasm frames, in bytes. `place` and `begin` run on a stack of known size: on the main
+    /// thread, or on a new thread, which takes some 50 us. `pick`, `pick-batch`, `observe` and `end`
+    /// run on the caller's thread, which must have this and [`Self::STACK_BYTES_HOST`] left; above
+    /// [`Self::STACK_BYTES_INLINE`] they get a new thread too. So raise it for recursive policies,
+    /// not for online ones.
     pub stack_bytes: usize,
-    /// Bytes that one call may hand from the guest to the host at once: a plan of one million
-    /// nodes is 4 MB. Stops a policy from making the host allocate what the guest only names.
+    /// Bytes that one call may pass from the guest to the host at once. A plan of one million nodes
+    /// has 4 MB. Without it, a policy could make the host allocate memory that the guest only
+    /// describes.
     pub hostcall_bytes: usize,
-    /// Handles of host resources that a policy may hold at the same time.
+    /// Handles of host resources that a policy may hold at one time.
     pub component_handles: usize,
-    /// Longest time of one `place` or `begin`. What was offered before it ends counts. Wall-clock
-    /// time: on a slow or busy machine a search gets less far, so plans may differ; see
+    /// Longest wall-clock time of one `place` or `begin`. Plans that are offered before it ends
+    /// count. On a slow or busy machine a search makes less progress, so plans may differ: see
     /// [`Self::fuel`].
     pub place_deadline: Duration,
-    /// Longest time of one `pick`, `pick-batch`, `observe` or `end`. These are too short to be
-    /// measured each, so one that does not end may take twice as long.
+    /// Longest time of one `pick`, `pick-batch`, `observe` or `end`. These calls are too short to
+    /// read the clock at each, so one that does not end may take twice as long.
     pub pick_deadline: Duration,
     /// Longest time of `describe`, `settings` and `configure`, each.
     pub configure_deadline: Duration,
-    /// Wasm instructions, about, that each call may execute; `None` = calls end by the deadlines
-    /// above. With fuel the deadlines are off, and equal policy, graph, devices, rates,
-    /// settings and fuel give equal plans on every machine, byte for byte, also when a search
-    /// is cut off. (Rates and memory of devices come from the machine unless they are set.) It
-    /// costs about as much speed as deadlines do, but says nothing about seconds. Imports are
-    /// charged, too: by call, by the bytes handed over, and questions to the plan (`makespan`) by
-    /// the size of the graph, so they end as well.
+    /// The fuel of each call, or `None` if calls end by the deadlines above.
+    ///
+    /// Wasm instructions use about one unit each. Host calls are charged separately, up to the same
+    /// limit: by call, by the bytes passed, and evaluations of the plan (`makespan`) by the size of
+    /// the graph. With fuel the deadlines are off, and equal policy, graph, devices, rates, settings
+    /// and fuel give equal plans on every machine, byte for byte, also if a search is stopped. (The
+    /// rates and memory of devices come from the machine unless they are set.) Fuel costs about as
+    /// much speed as deadlines do. It does not limit seconds.
     pub fuel: Option<u64>,
-    /// Messages kept of one call; the rest is counted.
+    /// Messages kept per call. The rest is counted.
     pub log_messages: usize,
-    /// Bytes kept of one message, and of each other text (descriptions, reasons); the rest is cut
-    /// off.
+    /// Bytes kept of one message, and of each other string (descriptions, reasons). The rest is
+    /// truncated.
     pub log_message_bytes: usize,
-    /// Least severe level that is kept; a policy is told, so that it need not format the rest.
+    /// Least severe level that is kept. Policies can read it, so that they need not format the rest.
     pub log_level: LogLevel,
-    /// Bytes of explanations kept of one call, as a report shows them: the text for each node that
-    /// it is said of, and 32 besides. The rest is counted.
+    /// Bytes of explanations kept per call, as a report shows them: the reason for each of its
+    /// nodes, and 32 bytes besides. The rest is counted.
     pub explanation_bytes: usize,
-    /// Metrics kept of one call; the rest is counted.
+    /// Metrics kept per call. The rest is counted.
     pub metrics: usize,
     /// Settings that a policy may have.
     pub settings: usize,
@@ -135,7 +136,7 @@ impl Default for PolicyLimits {
 }
 
 impl PolicyLimits {
-    /// Those that decide whether a file is compiled at all.
+    /// Returns the limits that decide whether a file is compiled.
     pub(super) fn of_files(&self) -> [usize; 13] {
         [
             self.wasm_bytes,
@@ -154,13 +155,13 @@ impl PolicyLimits {
         ]
     }
 
-    /// Largest [`Self::stack_bytes`] at which the short calls run on the caller's thread: threads
-    /// of the standard library and of rayon have 2 MiB.
+    /// The largest [`Self::stack_bytes`] with which the short calls run on the caller's thread.
+    /// Threads of the standard library and of rayon have 2 MiB.
     pub const STACK_BYTES_INLINE: usize = 1 << 20;
 
-    /// Stack that the host's own frames need beside the guest's. A caller's thread with less than
-    /// this and [`Self::stack_bytes`] together ends, with the process, when an online policy
-    /// recurses too deep.
+    /// The stack that the host's frames need besides the guest's. If the caller's thread has less
+    /// than this and [`Self::stack_bytes`] together, an online policy that recurses too deep ends the
+    /// process.
     pub const STACK_BYTES_HOST: usize = 256 << 10;
 
     /// Sets [`Self::wasm_bytes`].

@@ -1,5 +1,4 @@
-//! A policy that is ready to be asked: instance, configuration, calls, and what to make of their
-//! ends.
+//! A loaded policy: its instance, its configuration, calls, and how to interpret their ends.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,22 +12,22 @@ use super::limiter::LimitHit;
 use super::limits::PolicyLimits;
 use super::messages::{MessageBook, Messages, truncate};
 use super::plan::PlanBook;
-use super::tell;
+use super::telemetry;
 use super::v0_1::{ConfigRefused, Exports, PolicyInfo, PolicySetting, State};
 use super::view::View;
 use crate::candidates::{Candidates, Proposal};
 use crate::placement::Digest;
 use crate::trace::targets;
 
-/// Bytes kept of the name of a guest's function; the longest of Rust are shorter.
+/// Bytes kept of the name of a guest's function. The longest names of Rust are shorter.
 const FUNCTION_NAME_BYTES_MAX: usize = 1024;
 
-/// How a policy is asked for a placement.
+/// Options of a request for a placement.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PlaceOptions {
-    /// The source of all randomness of the policy: the same seed, the same plan.
+    /// The source of all randomness of the policy: the same seed gives the same plan.
     pub seed: u64,
-    /// Whether somebody will read explanations; policies build none otherwise.
+    /// Whether explanations are read; otherwise policies build none.
     pub explain_wanted: bool,
 }
 
@@ -48,31 +47,31 @@ impl PlaceOptions {
     }
 }
 
-/// What ended a call that had offered a plan before. Not a trap: a bug must be seen, and what a
-/// policy offered before it broke its own rules is hardly what it meant.
+/// What ended a call that had offered a plan before. A trap is not among them: a bug must be
+/// reported, and an offer before it is unreliable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CutOff {
-    /// Its deadline.
+    /// The deadline.
     Deadline,
-    /// The end of its fuel.
+    /// The fuel.
     Fuel,
-    /// Its limit of memory.
+    /// The memory limit.
     Memory,
-    /// Its limit of table elements.
+    /// The limit of table elements.
     Table,
-    /// Its limit of stack.
+    /// The stack limit.
     Stack,
-    /// Its limit of bytes handed over at once.
+    /// The limit of bytes passed at once.
     Transfer,
-    /// Its limit of handles.
+    /// The limit of handles.
     Handles,
-    /// The policy itself: it returned an error, with this reason.
+    /// The policy, which returned an error with this reason.
     Failed(String),
 }
 
 impl CutOff {
-    /// The end of a call that leaves its offer in force; `None` = nothing does.
+    /// Returns the cut-off if an earlier offer remains the answer after this error.
     pub(super) fn of(kind: &PolicyErrorKind) -> Option<Self> {
         Some(match kind {
             PolicyErrorKind::Deadline { .. } => Self::Deadline,
@@ -91,43 +90,43 @@ impl CutOff {
 impl std::fmt::Display for CutOff {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::Deadline => "cut off at the deadline",
-            Self::Fuel => "cut off when its fuel was used up",
-            Self::Memory => "cut off at its limit of memory",
-            Self::Table => "cut off at its limit of table elements",
-            Self::Stack => "cut off at its limit of stack",
-            Self::Transfer => "cut off at its limit of bytes handed over",
-            Self::Handles => "cut off at its limit of handles",
+            Self::Deadline => "stopped at the deadline",
+            Self::Fuel => "stopped when its fuel was used up",
+            Self::Memory => "stopped at its memory limit",
+            Self::Table => "stopped at its limit of table elements",
+            Self::Stack => "stopped at its stack limit",
+            Self::Transfer => "stopped at its limit of bytes passed at once",
+            Self::Handles => "stopped at its limit of handles",
             Self::Failed(reason) => return write!(f, "it returned an error: {reason}"),
         })
     }
 }
 
-/// What a policy answered.
+/// The answer of a policy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PolicyAnswer {
     /// The last legal offer.
     pub proposal: Proposal,
-    /// How many legal offers there were.
+    /// The number of legal offers.
     pub n_offers: u64,
-    /// What ended the call, unless the policy returned by itself.
+    /// What ended the call, unless the policy returned without an error.
     pub cut_off: Option<CutOff>,
-    /// What it said beyond the bounds.
+    /// What was dropped because of limits.
     pub dropped: Dropped,
-    /// What the policy printed.
+    /// The messages that the policy logged.
     pub messages: Messages,
     /// Fuel that wasm instructions used, if calls are metered by fuel.
     pub fuel_used: Option<u64>,
     /// Fuel that host calls used, if calls are metered by fuel. [`PolicyLimits::fuel`] limits each
     /// of the two.
     pub host_fuel_used: Option<u64>,
-    /// Linear memory of the guest at the end, which is its peak; `None` = it ran natively.
+    /// Linear memory of the guest at the end, which is its peak. `None` if it ran natively.
     pub peak_memory_bytes: Option<usize>,
-    /// Wall time of the call.
+    /// The wall time of the call.
     pub elapsed: Duration,
 }
 
-/// How much of what a policy said about its plan was beyond the bounds, and is lost.
+/// The numbers of explanations and metrics that exceeded limits and were dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Dropped {
     /// Explanations.
@@ -136,10 +135,10 @@ pub struct Dropped {
     pub metrics: u64,
 }
 
-/// How long loading took.
+/// The times of loading a policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadReport {
-    /// Of the policy's bytes.
+    /// The digest of the policy's bytes.
     pub wasm: Digest,
     /// Whether the compiled code came from the cache.
     pub is_cached: bool,
@@ -147,19 +146,19 @@ pub struct LoadReport {
     pub encode: Duration,
     /// Compiling, or reading from the cache.
     pub compile: Duration,
-    /// Instance, description, configuration.
+    /// Creating an instance, describing and configuring it.
     pub start: Duration,
-    /// Why the compiled code could not be kept.
+    /// The reason why the compiled code could not be stored.
     pub cache_problem: Option<String>,
-    /// What the policy printed in `describe`, `settings` and `configure`.
+    /// The messages that the policy logged in `describe`, `settings` and `configure`.
     pub messages: Messages,
 }
 
-/// A policy in its sandbox, configured. It stays resident: what it keeps between calls is its own
-/// business, until a trap, after which it starts anew.
+/// A configured policy in its sandbox. The instance keeps its state between calls. After a trap, a
+/// fresh instance replaces it.
 pub struct LoadedPolicy {
     pub(super) template: Template,
-    /// Boxed, because every call takes it out and puts it back.
+    /// Boxed, because every call moves it out and back.
     live: Option<Box<Live>>,
     info: PolicyInfo,
     settings: Vec<PolicySetting>,
@@ -167,7 +166,7 @@ pub struct LoadedPolicy {
     report: LoadReport,
 }
 
-/// What instances are made of.
+/// Everything that instances are created from.
 pub(super) struct Template {
     pub(super) engine: PolicyEngine,
     name: String,
@@ -176,7 +175,7 @@ pub(super) struct Template {
     messages: Arc<MessageBook>,
 }
 
-/// An instance and its store. A trap makes all of the store unusable.
+/// An instance and its store. A trap makes the whole store unusable.
 pub(super) struct Live {
     pub(super) store: Store<State>,
     pub(super) exports: Exports,
@@ -187,7 +186,7 @@ impl PolicyEngine {
     /// for messages.
     ///
     /// # Errors
-    /// [`PolicyError`]; its [`PolicyError::fault`] says whose.
+    /// [`PolicyError`]; [`PolicyError::fault`] says whose fault it is.
     pub fn load(
         &self,
         name: &str,
@@ -207,7 +206,7 @@ impl PolicyEngine {
         if let Ok(policy) = &loaded {
             span.record("is_cached", policy.report.is_cached);
         }
-        tell::call_ended(&span, "load", &loaded);
+        telemetry::call_ended(&span, "load", &loaded);
         loaded
     }
 
@@ -252,37 +251,37 @@ impl PolicyEngine {
 }
 
 impl LoadedPolicy {
-    /// The name it was loaded under.
+    /// Returns the name it was loaded under.
     pub fn name(&self) -> &str {
         &self.template.name
     }
 
-    /// What it says about itself.
+    /// Returns its description of itself.
     pub fn info(&self) -> &PolicyInfo {
         &self.info
     }
 
-    /// The configuration keys that it understands.
+    /// Returns its configuration keys.
     pub fn settings(&self) -> &[PolicySetting] {
         &self.settings
     }
 
-    /// Whether it places whole graphs.
+    /// Returns whether it places whole graphs.
     pub fn is_whole_graph(&self) -> bool {
         self.template.compiled.prepared.is_whole_graph()
     }
 
-    /// Whether it places ops while they run.
+    /// Returns whether it places ops while they run.
     pub fn is_online(&self) -> bool {
         self.template.compiled.prepared.is_online()
     }
 
-    /// How long loading took.
+    /// Returns the times of loading.
     pub fn load_report(&self) -> &LoadReport {
         &self.report
     }
 
-    /// How often it had to start anew after a trap or an ended call.
+    /// Returns how often a fresh instance replaced one that trapped or was stopped.
     pub fn n_restarts(&self) -> u32 {
         self.n_restarts
     }
@@ -290,7 +289,7 @@ impl LoadedPolicy {
     /// Asks for a placement of a whole graph.
     ///
     /// # Errors
-    /// [`PolicyError`]. A call that was cut off after an offer is no error: see
+    /// [`PolicyError`]. A call that was stopped after an offer is not an error: see
     /// [`PolicyAnswer::cut_off`].
     pub fn place(
         &mut self,
@@ -308,7 +307,7 @@ impl LoadedPolicy {
         );
         let _entered = span.enter();
         let outcome = self.call_place(candidates, options);
-        tell::place_ended(&span, self.name(), &outcome);
+        telemetry::place_ended(&span, self.name(), &outcome);
         outcome
     }
 
@@ -342,7 +341,7 @@ impl LoadedPolicy {
             let peak_memory_bytes = live.store.data().limiter.memory_bytes();
             let outcome =
                 outcome.map_err(|error| self.template.classify("place", CallKind::Place, error));
-            // After a trap the store is dead, and with it the instance.
+            // After a trap the store and its instance are unusable.
             if outcome.is_ok() {
                 self.live = Some(live);
             }
@@ -379,8 +378,7 @@ impl LoadedPolicy {
         })
     }
 
-    /// Makes a call on the live instance, starting one where there is none. A trap ends the
-    /// instance.
+    /// Makes a call on the live instance. Creates one if there is none. A trap ends the instance.
     pub(super) fn call<T: Send>(
         &mut self,
         name: &'static str,
@@ -406,7 +404,7 @@ impl LoadedPolicy {
         }
     }
 
-    /// What the policy printed since the last call that reported it.
+    /// Returns the messages since the last call that returned them.
     pub(super) fn take_messages(&self) -> Messages {
         self.template.messages.take()
     }
@@ -423,8 +421,7 @@ impl LoadedPolicy {
         if self.live.is_none() {
             self.n_restarts += 1;
             self.start()?;
-            // It said the same when it was loaded; what stands in the book belongs to the call that
-            // comes.
+            // It logged the same when it was loaded. The next messages belong to the coming call.
             self.template.messages.take();
         }
         self.live
@@ -432,7 +429,7 @@ impl LoadedPolicy {
             .ok_or_else(|| self.error(PolicyErrorKind::Engine("no instance".to_owned())))
     }
 
-    /// Makes an instance, lets it describe itself, and configures it.
+    /// Creates an instance, asks it for its description, and configures it.
     fn start(&mut self) -> Result<(), PolicyError> {
         let template = &self.template;
         let ticking = template.engine.ticking();
@@ -479,7 +476,7 @@ impl Template {
             return Err(PolicyErrorKind::InvalidAnswer {
                 call: "settings",
                 what: format!(
-                    "{} settings, the limit is {limit}; `PolicyLimits::settings` and `--policy-limit settings=N` raise it",
+                    "{} settings, but the limit is {limit}; `PolicyLimits::settings` and `--policy-limit settings=N` raise it",
                     settings.len()
                 ),
             });
@@ -497,9 +494,9 @@ impl Template {
             .configure(&mut store, &self.config)
             .map_err(|error| self.classify("configure", kind, error))?
             .map_err(|refused| match refused {
-                // Nobody set anything, so nobody but the policy can be wrong.
+                // The user set nothing, so only the policy can be wrong.
                 refused if self.config.is_empty() => PolicyErrorKind::Failed(format!(
-                    "`configure` refuses the policy's own defaults: {refused}"
+                    "`configure` refuses the policy's defaults: {refused}"
                 )),
                 ConfigRefused::UnknownKey(key) => unknown_setting(&key),
                 ConfigRefused::Other(reason) => PolicyErrorKind::Config(reason),
@@ -507,23 +504,22 @@ impl Template {
         Ok((Live { store, exports }, info, settings))
     }
 
-    /// An instance could not be made: it ran into a limit, its start function trapped, or the
-    /// machine has not what it takes. Types and imports were checked when the component was
-    /// linked.
+    /// Classifies a failure to create an instance: it reached a limit, its start function trapped, or
+    /// the machine lacks resources. Types and imports were checked when the component was linked.
     fn classify_start(&self, error: wasmtime::Error) -> PolicyErrorKind {
-        // A host's function that the start function calls may refuse what it is given: then the
-        // code that called is named.
+        // A host function that the start function calls may refuse its arguments: then the error
+        // contains a backtrace.
         let is_of_host = error.downcast_ref::<Trap>().is_none()
             && error.downcast_ref::<WasmBacktrace>().is_none()
             && error.downcast_ref::<LimitHit>().is_none()
-            && limit_in_words(&error, "instantiate", self.engine.limits()).is_none();
+            && limit_in_message(&error, "instantiate", self.engine.limits()).is_none();
         if is_of_host {
-            return PolicyErrorKind::Engine(format!("making an instance: {error:#}"));
+            return PolicyErrorKind::Engine(format!("creating an instance: {error:#}"));
         }
         self.classify("instantiate", CallKind::Configure, error)
     }
 
-    /// What the error of a call means.
+    /// Classifies the error of a call.
     #[expect(
         clippy::needless_pass_by_value,
         reason = "the error ends here; so `map_err` reads well"
@@ -552,7 +548,7 @@ impl Template {
                 LimitHit::HostFuel => out_of_fuel(),
             };
         }
-        if let Some(limit) = limit_in_words(&error, call, limits) {
+        if let Some(limit) = limit_in_message(&error, call, limits) {
             return limit;
         }
         let trap = error.downcast_ref::<Trap>();
@@ -596,9 +592,9 @@ impl std::fmt::Debug for LoadedPolicy {
     }
 }
 
-/// Limits that wasmtime enforces itself and reports in words only; the pinned version, and a test
-/// for each, keep the words true.
-fn limit_in_words(
+/// Recognises limits that wasmtime enforces and reports only as a message. The pinned version, and a
+/// test for each, keep the messages equal.
+fn limit_in_message(
     error: &wasmtime::Error,
     call: &'static str,
     limits: &PolicyLimits,
@@ -626,7 +622,7 @@ fn limit_in_words(
     Some(PolicyErrorKind::InstanceLimit { what, limit })
 }
 
-/// The guest's functions, innermost first, without the machinery that turns a panic into a trap.
+/// Returns the guest's functions, innermost first, without the frames that make a panic a trap.
 fn backtrace(error: &wasmtime::Error) -> Vec<String> {
     let Some(backtrace) = error.downcast_ref::<WasmBacktrace>() else {
         return Vec::new();
@@ -649,7 +645,7 @@ fn backtrace(error: &wasmtime::Error) -> Vec<String> {
         .collect()
 }
 
-/// Adds to a trap what the guest said last.
+/// Adds the guest's last error to a trap.
 fn trap_with(mut kind: PolicyErrorKind, messages: &Messages) -> PolicyErrorKind {
     if let PolicyErrorKind::Trap { message, .. } = &mut kind {
         message.clone_from(&messages.last_error);
@@ -662,7 +658,7 @@ mod tests {
     use super::*;
     use crate::policy::error::Fault;
 
-    /// Such as a system that gives no address space.
+    /// Such as a system without free address space.
     #[test]
     fn an_instance_that_the_machine_refuses_is_the_hosts_fault() {
         let engine = PolicyEngine::new(PolicyLimits::default()).unwrap();

@@ -1,4 +1,4 @@
-//! What a policy printed: kept up to a bound, the rest counted.
+//! The messages that a policy logs: kept up to a limit, the rest counted.
 
 use std::fmt;
 use std::sync::Mutex;
@@ -9,36 +9,36 @@ use placewright_guest::source::{LogLevel, LogSink};
 
 use super::limits::PolicyLimits;
 
-/// Follows what was cut.
+/// The end of a truncated message.
 const TRUNCATED: &str = " [truncated]";
 
 /// One message of a policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    /// Severity.
+    /// The severity.
     pub level: LogLevel,
-    /// The text, as far as it was kept.
+    /// The message, truncated to the limit.
     pub text: String,
-    /// Whether the text was longer.
+    /// Whether it was longer.
     pub is_truncated: bool,
 }
 
-/// What a policy printed in one call.
+/// The messages that a policy logged in one call.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Messages {
     /// The first ones, in order.
     pub kept: Vec<Message>,
     /// How many more there were.
     pub dropped: u64,
-    /// How many of the kept ones were cut.
+    /// How many of the kept ones were truncated.
     pub truncated: u64,
-    /// The last message of level error, kept even when messages before it used up the bound: the
-    /// SDK sends the text of a panic so.
+    /// The last message of level error, kept even if earlier messages reached the limit: the SDK
+    /// logs panics this way.
     pub last_error: Option<String>,
 }
 
 impl Messages {
-    /// Whether the policy said nothing.
+    /// Returns whether the policy logged nothing.
     pub fn is_empty(&self) -> bool {
         self.kept.is_empty() && self.dropped == 0
     }
@@ -61,7 +61,7 @@ impl fmt::Display for Message {
     }
 }
 
-/// Collects messages. Shared by the store, or the native policy, and whoever reports.
+/// Collects messages. Shared by the store, or the native policy, and the code that reports them.
 #[derive(Debug)]
 pub(super) struct MessageBook {
     threshold: LogLevel,
@@ -80,12 +80,12 @@ impl MessageBook {
         }
     }
 
-    /// What was collected since the last time.
+    /// Returns the messages since the last call, and removes them.
     pub(super) fn take(&self) -> Messages {
         std::mem::take(&mut *self.lock())
     }
 
-    /// A text of the guest beside its messages (a name, a reason), as long as a message may be.
+    /// Truncates another string of the guest (a name, a reason) to the length of a message.
     pub(super) fn cut(&self, mut text: String) -> String {
         let n_bytes = truncate(&text, self.message_bytes_max).len();
         if n_bytes < text.len() {
@@ -96,7 +96,7 @@ impl MessageBook {
     }
 
     fn lock(&self) -> MutexGuard<'_, Messages> {
-        // Messages are whole after every statement that changes them.
+        // Messages are consistent after every statement that changes them.
         self.messages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -129,7 +129,7 @@ impl LogSink for MessageBook {
     }
 }
 
-/// The longest start of a text that fits, cut between characters.
+/// Returns the longest prefix that fits, cut between characters.
 pub(super) fn truncate(text: &str, n_bytes_max: usize) -> &str {
     &text[..text.floor_char_boundary(n_bytes_max)]
 }

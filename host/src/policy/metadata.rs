@@ -1,10 +1,10 @@
-//! The interfaces that a core module says it has, looked at before they are read.
+//! Checks the interface metadata of a core module before it is parsed.
 //!
-//! A bindings generator leaves sections of metadata in a core module. Each is a component whose
-//! types are the interfaces. Their reader sorts packages by what they need: it recurses once for
-//! each package and does not notice a circle, and it merges each section with all before it. So
-//! this module counts packages and sections, and refuses circles. Takes the core module; gives
-//! nothing but the refusal.
+//! A bindings generator embeds sections of metadata in a core module. Each is a component whose
+//! types are the interfaces. Their parser sorts packages by dependency: it recurses once per
+//! package, does not detect cycles, and merges each section with all earlier ones. So this module
+//! counts packages and sections, and refuses cycles. Takes the core module; returns an error or
+//! nothing.
 
 use std::collections::HashMap;
 
@@ -16,18 +16,18 @@ use wasmparser::{ComponentExternalKind, Parser, Payload, ValidPayload, Validator
 
 /// Custom sections that the encoder of core modules reads as components.
 pub(super) const METADATA_SECTIONS: &str = "component-type";
-/// Sections in a module. A bindings generator makes one for each world that a crate uses.
+/// The most sections in a module. A bindings generator makes one for each world that a crate uses.
 const SECTIONS_MAX: usize = 64;
-/// Packages in all sections: the bits of a [`Packages`].
+/// The most packages in all sections: the bits of a [`Packages`].
 const PACKAGES_MAX: usize = u64::BITS as usize;
 
 /// A set of packages: a bit for each, in the order in which they are first named.
 type Packages = u64;
 
-/// Refuses metadata whose reader would recurse without end, or for very long.
+/// Refuses metadata whose parser would recurse without end, or for very long.
 ///
 /// # Errors
-/// Why, for the policy's author.
+/// The reason, for the policy's author.
 pub(super) fn check(module: &[u8]) -> Result<(), String> {
     let mut graph = PackageGraph::default();
     let mut n_sections = 0;
@@ -47,17 +47,17 @@ pub(super) fn check(module: &[u8]) -> Result<(), String> {
         graph.add_section(section.data())?;
     }
     if graph.has_circle() {
-        return Err("the packages of its interfaces need each other in a circle".to_owned());
+        return Err("the packages of its interfaces depend on each other in a cycle".to_owned());
     }
     Ok(())
 }
 
-/// Which package needs which. All versions of a package count as one, because compatible versions
-/// are merged.
+/// The dependencies between packages. All versions of a package count as one, because compatible
+/// versions are merged.
 #[derive(Debug, Default)]
 struct PackageGraph {
     numbers: HashMap<String, usize>,
-    /// By the package's number.
+    /// Indexed by the package's number.
     needs: Vec<Packages>,
 }
 
@@ -93,7 +93,7 @@ impl PackageGraph {
         Ok(())
     }
 
-    /// The worlds that a component type exports, each under the name of its package.
+    /// Reads the worlds that a component type exports, each under the name of its package.
     fn add_worlds(&mut self, types: &Types, wrapper: ComponentAnyTypeId) -> Result<(), String> {
         let ComponentAnyTypeId::Component(wrapper) = wrapper else {
             return Ok(());
@@ -108,7 +108,7 @@ impl PackageGraph {
             let mut users = HashMap::new();
             let world = &types[world];
             for (name, item) in world.imports.iter().chain(&world.exports) {
-                // An interface without a package is the world's own.
+                // An interface without a package belongs to the world.
                 let name = item.implements.as_deref().unwrap_or(name);
                 let package = match package_of(name) {
                     Some(package) => self.number(package)?,
@@ -136,7 +136,7 @@ impl PackageGraph {
         Ok(number)
     }
 
-    /// Whether a package needs another that needs it.
+    /// Returns whether the dependencies have a cycle.
     fn has_circle(&self) -> bool {
         let mut sorted: Packages = 0;
         loop {
@@ -153,15 +153,15 @@ impl PackageGraph {
     }
 }
 
-/// `ns:package` of `ns:package/interface@1.0.0`; `None` = a name without a package.
+/// Returns `ns:package` of `ns:package/interface@1.0.0`, or `None` for a name without a package.
 fn package_of(name: &str) -> Option<&str> {
     Some(name.split_once('/')?.0)
 }
 
-/// The packages that used a type of this item before. A reader gives a type to the first interface
-/// that has it, so these include all packages that the item's package then needs.
+/// Returns the packages that used a type of this item before. A parser assigns a type to the first
+/// interface that has it, so these include all packages that the item's package then depends on.
 ///
-/// Visits a type once for each package, because it marks the types that it comes to in `users`.
+/// Visits each type once per package: it marks visited types in `users`.
 fn used_before(
     types: &Types,
     item: &ComponentItem,
@@ -217,7 +217,7 @@ fn push_entity(entity: &ComponentEntityType, open: &mut Vec<ComponentAnyTypeId>)
     }
 }
 
-/// The types that a value of this type consists of.
+/// Returns the types that a value of this type consists of.
 fn push_parts(ty: &ComponentDefinedType, open: &mut Vec<ComponentAnyTypeId>) {
     match ty {
         ComponentDefinedType::Primitive(_)

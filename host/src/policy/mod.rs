@@ -1,8 +1,8 @@
-//! Asks a policy where nodes go: in a sandbox, natively, or one after the other down a ladder.
+//! Asks policies for placements: in a sandbox, natively, or one after the other on a ladder.
 //!
-//! Takes [`crate::candidates::Candidates`]; gives a [`crate::candidates::Proposal`], which nobody
-//! trusts before [`crate::placement`] has checked it. Wasmtime lives only here. Knows nothing of
-//! partitions and execution.
+//! Takes [`crate::candidates::Candidates`] and returns a [`crate::candidates::Proposal`], which is
+//! not trusted until [`crate::placement`] has checked it. Only this module uses wasmtime. It does
+//! not depend on partitions and execution.
 
 mod builtin;
 mod cache;
@@ -10,7 +10,7 @@ mod compiler;
 mod effort;
 #[expect(
     unsafe_code,
-    reason = "loading compiled policies that we wrote ourselves"
+    reason = "loading policies that this library compiled"
 )]
 mod engine;
 mod error;
@@ -29,7 +29,7 @@ mod plan;
 mod source;
 mod stack;
 mod structure;
-mod tell;
+mod telemetry;
 mod ticker;
 mod type_sizes;
 mod v0_1;

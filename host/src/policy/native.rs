@@ -1,5 +1,5 @@
-//! Policies linked into the host: the same source as in the sandbox, over the same view, without
-//! its limits.
+//! Native builds of the shipped policies: the same source as in the sandbox and the same view of the
+//! graph, without the sandbox's limits.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,12 +17,12 @@ use super::limits::PolicyLimits;
 use super::loaded::{CutOff, PlaceOptions, PolicyAnswer};
 use super::messages::MessageBook;
 use super::plan::PlanBook;
-use super::tell;
+use super::telemetry;
 use super::view::View;
 use crate::candidates::Candidates;
 use crate::trace::targets;
 
-/// Asks a shipped policy, natively. Of the limits only those of messages, explanations and metrics
+/// Asks the native build of a shipped policy. Only the limits of messages, explanations and metrics
 /// apply.
 ///
 /// # Errors
@@ -45,7 +45,7 @@ pub fn place_natively(
     );
     let _entered = span.enter();
     let outcome = call_place(policy, config, candidates, options, limits);
-    tell::place_ended(&span, policy.name(), &outcome);
+    telemetry::place_ended(&span, policy.name(), &outcome);
     outcome
 }
 
@@ -62,16 +62,15 @@ fn call_place(
     let mut instance = policy.native();
     let plan = PlanBook::new(candidates, options, limits);
     let view = View::new(candidates.clone(), limits);
-    // A panic must not take the host down: the sandboxed twin, which ran before, may have trapped
-    // for the same reason. Instance, plan and view are dropped after one, so nobody sees them
-    // half changed.
+    // A panic must not end the host: the sandboxed build, which ran before, may have trapped for the
+    // same reason. Instance, plan and view are dropped afterwards, so nobody sees them half changed.
     catch_unwind(AssertUnwindSafe(|| instance.configure(config, &log)))
         .map_err(|panic| error(trap("configure", &*panic)))?
         .map_err(|refused| {
             error(match refused {
-                // Nobody set anything, so nobody but the policy can be wrong.
+                // The user set nothing, so only the policy can be wrong.
                 refused if config.is_empty() => PolicyErrorKind::Failed(format!(
-                    "`configure` refuses the policy's own defaults: {refused}"
+                    "`configure` refuses the policy's defaults: {refused}"
                 )),
                 ConfigError::UnknownKey(key) => PolicyErrorKind::UnknownSetting {
                     key,

@@ -1,4 +1,4 @@
-//! Asking a policy about each op when it becomes ready.
+//! Online placement: asks a policy about each op when it becomes ready.
 
 use placewright_guest::{Completion, DeviceChange, NONE, PlaceError, ReadyTask};
 use tracing::{debug_span, field, trace_span};
@@ -7,8 +7,8 @@ use super::engine::CallKind;
 use super::error::{PolicyError, PolicyErrorKind};
 use super::loaded::LoadedPolicy;
 use super::messages::Messages;
-use super::tell;
-use super::tell::OnlineCalls;
+use super::telemetry;
+use super::telemetry::OnlineCalls;
 use super::ticker::Ticking;
 use super::v0_1::TaskBuffer;
 use super::view::View;
@@ -19,8 +19,8 @@ use crate::trace::targets;
 
 /// A run of an online policy, between `begin` and `end`.
 ///
-/// The first error of the policy ends it: its state of the run died with its instance, or cannot be
-/// trusted.
+/// The first error of the policy ends the run: the policy's state is lost with its instance, or
+/// cannot be trusted.
 #[derive(Debug)]
 pub struct OnlineSession<'a> {
     policy: &'a mut LoadedPolicy,
@@ -33,10 +33,10 @@ pub struct OnlineSession<'a> {
 }
 
 impl LoadedPolicy {
-    /// Starts a run. `run` is any number; it comes back in the policy's tasks.
+    /// Starts a run. `run` is any number; the tasks that are passed to the policy contain it.
     ///
     /// # Errors
-    /// [`PolicyError`]: [`PolicyErrorKind::MissingExport`] where the policy is none for online placement.
+    /// [`PolicyError`]: [`PolicyErrorKind::MissingExport`] if the policy does not place online.
     pub fn begin(
         &mut self,
         run: u32,
@@ -54,7 +54,7 @@ impl LoadedPolicy {
         );
         let _entered = span.enter();
         let ticking = self.call_begin(run, candidates, seed);
-        tell::call_ended(&span, "begin", &ticking);
+        telemetry::call_ended(&span, "begin", &ticking);
         Ok(OnlineSession {
             candidates: candidates.clone(),
             run,
@@ -91,23 +91,24 @@ impl LoadedPolicy {
 }
 
 impl OnlineSession<'_> {
-    /// The device for a task whose inputs are there; `None` = the policy has no opinion.
+    /// Returns the device for a task whose inputs are ready, or `None` if the policy has no opinion.
     ///
     /// # Errors
-    /// [`PolicyError`]; [`PolicyErrorKind::InvalidAnswer`] where the device is no candidate of the
-    /// node; [`PolicyErrorKind::InvalidTask`], which does not end the run, where the task is
-    /// none of this graph.
+    /// [`PolicyError`]: [`PolicyErrorKind::InvalidAnswer`] if the device is not a candidate of the
+    /// node; [`PolicyErrorKind::InvalidTask`], which does not end the run, if the task does not
+    /// belong to this graph.
     pub fn pick(&mut self, task: &ReadyTask) -> Result<Option<DeviceId>, PolicyError> {
         self.check_task("pick", task)?;
         let device = self.call("pick", |live, _| live.exports.pick(&mut live.store, task))?;
         self.checked("pick", task, device)
     }
 
-    /// The same for tasks that became ready together, in their order; appended to `devices`.
+    /// Does the same for tasks that became ready together. Appends the answers to `devices`, in the
+    /// order of the tasks.
     ///
     /// # Errors
-    /// As [`Self::pick`], also where the policy does not answer once per task; `devices` is then as
-    /// it was.
+    /// As [`Self::pick`]; also if the number of answers is not the number of tasks. `devices` is then
+    /// unchanged.
     pub fn pick_batch(
         &mut self,
         tasks: &[ReadyTask],
@@ -138,7 +139,7 @@ impl OnlineSession<'_> {
         Ok(())
     }
 
-    /// Tells the policy what happened since the last call.
+    /// Notifies the policy of completions and changes since the last call.
     ///
     /// # Errors
     /// [`PolicyError`].
@@ -152,7 +153,7 @@ impl OnlineSession<'_> {
         })
     }
 
-    /// Ends the run; gives what the policy printed in it.
+    /// Ends the run. Returns the messages that the policy logged in it.
     ///
     /// # Errors
     /// [`PolicyError`].
@@ -169,7 +170,7 @@ impl OnlineSession<'_> {
         call: impl FnOnce(&mut super::loaded::Live, &mut TaskBuffer) -> wasmtime::Result<T> + Send,
     ) -> Result<T, PolicyError> {
         if self.is_over {
-            // A fresh instance knows nothing of the run.
+            // A fresh instance does not have the run.
             let over = "the run is over: an earlier call failed".to_owned();
             return Err(self.policy.error(PolicyErrorKind::Failed(over)));
         }
@@ -188,12 +189,12 @@ impl OnlineSession<'_> {
         self.is_over = outcome.is_err();
         match &outcome {
             Ok(_) => self.calls.add(name),
-            Err(_) => tell::call_ended(&span, name, &outcome),
+            Err(_) => telemetry::call_ended(&span, name, &outcome),
         }
         outcome
     }
 
-    /// What the app says of a task is its own; a policy, and the columns here, are indexed with it.
+    /// Checks a task of the app, because the policy and the columns here are indexed with it.
     fn check_task(&self, call: &'static str, task: &ReadyTask) -> Result<(), PolicyError> {
         let nodes = self.candidates.nodes();
         let node = task.node as usize;
@@ -205,10 +206,10 @@ impl OnlineSession<'_> {
         let graph = self.candidates.graph();
         let what = if node >= graph.n_nodes() {
             let n_nodes = graph.n_nodes();
-            format!("node {node}, the graph has {n_nodes} nodes")
+            format!("node {node}, but the graph has {n_nodes} nodes")
         } else {
             format!(
-                "node `{}` with candidate set {} and cost row {}, it has {} and {}",
+                "node `{}` with candidate set {} and cost row {}, but they are {} and {}",
                 graph.node_name(NodeId(task.node)),
                 task.candidate_set,
                 task.cost_row,
@@ -237,10 +238,10 @@ impl OnlineSession<'_> {
         let name = self.candidates.graph().node_name(node);
         let what = if (device as usize) < self.candidates.n_devices() {
             let device = self.candidates.device_name(device);
-            format!("{device} for node `{name}`, which is no candidate of it")
+            format!("{device} for node `{name}`, but {device} is not a candidate for it")
         } else {
             let n_devices = self.candidates.n_devices();
-            format!("device {device} for node `{name}`, there are {n_devices} devices")
+            format!("device {device} for node `{name}`, but there are {n_devices} devices")
         };
         Err(self.invalid(call, what))
     }
@@ -250,7 +251,7 @@ impl OnlineSession<'_> {
         let error = self
             .policy
             .error(PolicyErrorKind::InvalidAnswer { call, what });
-        tell::failed(call, &error);
+        telemetry::failed(call, &error);
         error
     }
 }

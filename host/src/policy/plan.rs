@@ -1,4 +1,4 @@
-//! The plan that a policy writes into: draft, what was offered, and what the policy said about it.
+//! The plan that a policy writes: the draft, the last legal offer, explanations and metrics.
 
 use std::cell::RefCell;
 
@@ -14,13 +14,12 @@ use crate::placement::Evaluator;
 
 /// Bytes kept of a metric's name.
 const METRIC_NAME_BYTES_MAX: usize = 64;
-/// What a kept explanation costs beside its text, once and for each node that it is said of, so
-/// that empty ones are bounded, too.
+/// The bytes that an explanation counts besides its string, once and for each of its nodes, so that
+/// empty explanations are limited too.
 const EXPLANATION_BYTES_FIXED: usize = 64;
 const EXPLANATION_BYTES_PER_NODE: usize = 32;
 
-/// The host's side of one call's plan. The sandbox's imports and native policies write into the
-/// same.
+/// The host's side of one call's plan, for the sandbox's imports and for native policies.
 pub(super) struct PlanBook {
     explain_wanted: bool,
     explanation_bytes_max: usize,
@@ -37,14 +36,14 @@ struct Pages {
     result: PlanResult,
 }
 
-/// What is left of a plan when its call has ended.
+/// The result of a plan when its call has ended.
 #[derive(Debug, Default)]
 pub(super) struct PlanResult {
     /// The last legal offer.
     proposal: Option<Proposal>,
-    /// What the last illegal offer broke.
+    /// The rule that the last illegal offer broke.
     refused: Option<Violation>,
-    /// Legal offers.
+    /// The number of legal offers.
     pub(super) n_offers: u64,
     pub(super) dropped: Dropped,
 }
@@ -54,7 +53,7 @@ impl PlanResult {
         self.proposal.is_some()
     }
 
-    /// The answer of a policy that returned, or was cut off after an offer.
+    /// Returns the answer of a policy that returned, or was stopped after an offer.
     ///
     /// # Errors
     /// [`PolicyErrorKind::InvalidProposal`] or [`PolicyErrorKind::NoOffer`].
@@ -67,8 +66,8 @@ impl PlanResult {
         })
     }
 
-    /// What it means that a policy returned an error. Most authors hand on the violation that
-    /// `offer` gave them: then the rule that it breaks says more than their words.
+    /// Classifies an error that the policy returned. Most policies return the violation of `offer`:
+    /// then the rule says more than their message.
     pub(super) fn kind_of(&self, error: PlaceError) -> PolicyErrorKind {
         match (error, &self.refused) {
             (PlaceError::Declined(reason), _) => PolicyErrorKind::Declined(reason),
@@ -103,13 +102,13 @@ impl PlanBook {
         }
     }
 
-    /// [`PlanSink::move_nodes`], returning how many nodes it looked at.
+    /// As [`PlanSink::move_nodes`]. Returns the number of nodes that it visited.
     pub(super) fn move_and_count(&self, nodes: &[u32], device: u32) -> usize {
         self.pages.borrow_mut().evaluator.move_nodes(nodes, device)
     }
 
-    /// What was offered. Explanations and metrics count whenever they came: a policy explains after
-    /// its last offer, too.
+    /// Returns the result. Explanations and metrics count at any time: a policy may explain after its
+    /// last offer.
     pub(super) fn into_result(self) -> PlanResult {
         let pages = self.pages.into_inner();
         PlanResult {
@@ -169,7 +168,7 @@ impl PlanSink for PlanBook {
     fn explain(&self, nodes: &[u32], reason: &str) {
         let pages = &mut *self.pages.borrow_mut();
         let reason = truncate(reason, self.reason_bytes_max);
-        // A report says it of each node: a short call could stand for gigabytes.
+        // A report repeats the reason for each node: a short call could become gigabytes.
         let times = nodes.len().max(1);
         let size_bytes = times
             .saturating_mul(EXPLANATION_BYTES_PER_NODE + reason.len())
@@ -223,7 +222,7 @@ impl PlanSink for PlanBook {
     }
 }
 
-/// A violation as it crosses to policies.
+/// Converts a violation for policies.
 #[expect(clippy::needless_pass_by_value, reason = "so `map` reads well")]
 pub(super) fn to_wire(violation: crate::placement::Violation) -> Violation {
     Violation {

@@ -10,20 +10,20 @@ use super::limits::PolicyLimits;
 use super::messages::Messages;
 use crate::files::{self, TooLarge};
 
-/// A policy, as a user or an app names it.
+/// A policy, as a user or an app specifies it.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum PolicySource {
-    /// One that comes with the host.
+    /// A shipped policy.
     Shipped(ShippedPolicy),
     /// A .wasm file: a core module or a component.
     File(PathBuf),
-    /// The bytes of one, with a name for messages.
+    /// The bytes of a .wasm file, with a name for messages.
     Bytes(String, Vec<u8>),
 }
 
 impl PolicySource {
-    /// Reads the command line's `NAME|FILE`: the name of a shipped policy, else a file that exists.
+    /// Parses `NAME|FILE` of the command line: the name of a shipped policy, else a file that exists.
     ///
     /// # Errors
     /// [`PolicyErrorKind::NotFound`], which lists the shipped names.
@@ -35,7 +35,7 @@ impl PolicySource {
         }
     }
 
-    /// The bytes; of a file no more than [`PolicyLimits::wasm_bytes`].
+    /// Returns the bytes. A file may have up to [`PolicyLimits::wasm_bytes`].
     ///
     /// # Errors
     /// [`PolicyErrorKind::Read`], [`PolicyErrorKind::TooLarge`].

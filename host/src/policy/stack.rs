@@ -1,21 +1,20 @@
-//! Whether a call of a guest fits on the stack of the thread that makes it.
+//! Checks whether a call into a guest fits on the stack of the calling thread.
 //!
-//! A guest may use all of its limit, whatever was left there, and reaching the end of a thread's
-//! stack ends the process.
+//! A guest may use its whole stack limit, and overflowing a thread's stack ends the process.
 
 use std::hint::black_box;
 use std::sync::OnceLock;
 
-/// The stack of the main thread, whose bounds the system tells. It does not tell those of other
-/// threads: their stacks may lie side by side in one mapping.
+/// The stack of the main thread. The system reports its bounds, but not those of other threads,
+/// whose stacks may share one mapping.
 #[derive(Debug, Default)]
 pub(super) struct MainStack {
-    /// Its lowest address; `None` = unknown.
+    /// Its lowest address, `None` if unknown.
     lowest: OnceLock<Option<usize>>,
 }
 
 impl MainStack {
-    /// Whether the caller runs on it, and it has so many bytes left.
+    /// Returns whether the caller runs on it and it has `n_bytes` left.
     pub(super) fn has_left(&self, n_bytes: usize) -> bool {
         if !is_main_thread() {
             return false;
@@ -38,7 +37,7 @@ fn is_main_thread() -> bool {
     false
 }
 
-/// Where the main thread's stack may grow to.
+/// Returns the lowest address that the main thread's stack may grow to.
 #[cfg(target_os = "linux")]
 fn lowest_of_main() -> Option<usize> {
     use rustix::process::{Resource, getrlimit};
@@ -53,11 +52,11 @@ fn lowest_of_main() -> Option<usize> {
     None
 }
 
-/// The same from the system's list of mappings, such as `7ffc1000-7ffc3000 rw-p 00000000 00:00 0
+/// Returns the same from the system's list of mappings, such as `7ffc1000-7ffc3000 rw-p 00000000 00:00 0
 /// [stack]`.
 #[cfg(any(test, target_os = "linux"))]
 fn lowest_in(maps: &str, size_bytes_max: Option<usize>) -> Option<usize> {
-    /// Of a stack without limit: what systems give by default.
+    /// The assumed size of an unlimited stack: the default of common systems.
     const UNLIMITED_BYTES: usize = 8 << 20;
     let line = maps.lines().find(|line| line.ends_with("[stack]"))?;
     let (_, rest) = line.split_once('-')?;

@@ -1,9 +1,9 @@
-//! What a policy consists of, held to limits before a compiler sees it.
+//! Checks the structure of a policy against limits before it is compiled.
 //!
-//! A kilobyte of WebAssembly can stand for gigabytes: components instantiate components, types
+//! A kilobyte of WebAssembly can expand to gigabytes: components instantiate components, types
 //! contain types, a table states its size. So the file is walked once, without compiling, in time
-//! and memory in proportion to its bytes, and whatever a compiler multiplies is multiplied here by
-//! counting. Takes bytes and limits; gives nothing but the refusal.
+//! and memory proportional to its bytes. Everything that a compiler would repeat is only counted
+//! here. Takes bytes and limits; returns an error or nothing.
 
 use std::ops::Range;
 
@@ -20,22 +20,22 @@ use super::messages::truncate;
 use super::metadata::METADATA_SECTIONS;
 use super::type_sizes::TypeSizes;
 
-/// So many bytes of types count as a definition.
+/// This many bytes of types count as one definition.
 const BYTES_OF_DECLARATIONS: u32 = 16;
 /// Bytes of a section's name in an error.
 const NAME_BYTES_MAX: usize = 64;
 
-/// Walks a policy, a core module or a component, and refuses what would cost a compiler more than
-/// the limits allow.
+/// Walks a policy, a core module or a component, and refuses it if compiling it could exceed the
+/// limits.
 ///
 /// # Errors
-/// [`PolicyErrorKind::TooComplex`], which says what and where; [`PolicyErrorKind::NotAPolicy`]
-/// where the bytes are damaged.
+/// [`PolicyErrorKind::TooComplex`] with the limit and the place; [`PolicyErrorKind::NotAPolicy`] if
+/// the bytes are damaged.
 pub(super) fn check(bytes: &[u8], limits: &PolicyLimits) -> Result<(), PolicyErrorKind> {
     walk(bytes, limits, true, Counts::default()).map(|_| ())
 }
 
-/// Definitions that a part of a file has: a reader has an entry for each.
+/// Returns the number of definitions in a part of a file. A parser keeps an entry for each.
 pub(super) fn n_definitions(payload: &Payload<'_>) -> u64 {
     u64::from(match payload {
         Payload::TypeSection(section) => section.count(),
@@ -51,7 +51,7 @@ pub(super) fn n_definitions(payload: &Payload<'_>) -> u64 {
         Payload::CoreTypeSection(section) => section.count(),
         Payload::ComponentInstanceSection(section) => section.count(),
         Payload::ComponentAliasSection(section) => section.count(),
-        // A type has declarations of two bytes, and each is an entry, too.
+        // A declaration of a type has two bytes, and is an entry too.
         Payload::ComponentTypeSection(section) => {
             let n_bytes = u32::try_from(section.range().len()).unwrap_or(u32::MAX);
             section
@@ -65,7 +65,7 @@ pub(super) fn n_definitions(payload: &Payload<'_>) -> u64 {
     })
 }
 
-/// The refusal of more definitions than a file may have.
+/// Returns the error for more definitions than a file may have.
 pub(super) fn too_many_definitions(found: u64, limits: &PolicyLimits) -> PolicyErrorKind {
     PolicyErrorKind::TooComplex {
         what: "items",
@@ -75,8 +75,8 @@ pub(super) fn too_many_definitions(found: u64, limits: &PolicyLimits) -> PolicyE
     }
 }
 
-/// Sections of metadata are walked, too, but not those in them, which nobody reads: a file could
-/// have a hundred thousand. Takes what was counted before, and gives it with what is in `bytes`.
+/// Walks sections of metadata too, but not sections inside them, which nobody reads: a file could
+/// have a hundred thousand. Takes the counts so far, and returns them with those of `bytes`.
 fn walk(
     bytes: &[u8],
     limits: &PolicyLimits,
@@ -84,25 +84,25 @@ fn walk(
     counts: Counts,
 ) -> Result<Counts, PolicyErrorKind> {
     let mut walk = Walk::new(bytes, limits, has_metadata, counts);
-    // The parser keeps a list of what is open; it does not recurse.
+    // The parser keeps a list of the open parts; it does not recurse.
     for payload in Parser::new(0).parse_all(bytes) {
         walk.payload(payload.map_err(|error| damaged(&error))?)?;
     }
     Ok(walk.counts)
 }
 
-/// What one instance of a component stands for, with all that it instantiates. Sums saturate: 64
-/// doublings are many.
+/// The counts of one instance of a component, with all that it instantiates. Sums saturate: a file
+/// can double them 64 times.
 #[derive(Debug, Clone, Copy, Default)]
 struct Totals {
     items: u64,
     core_instances: u64,
     lowered: u64,
-    /// Of checking imports and of making adapters, in the unit of [`super::effort`].
+    /// The effort of checking imports and making adapters, in the unit of [`super::effort`].
     effort: u64,
 }
 
-/// What an adapter takes for each field that it moves.
+/// The effort of an adapter for each field that it moves.
 const EFFORT_OF_LOWERED_FIELD: u64 = 15;
 
 impl Totals {
@@ -124,11 +124,11 @@ enum Open {
     Component(Scope),
 }
 
-/// A component that is open: what its indices of components mean, and what an instance of it stands
-/// for so far.
+/// A component that is open: the meaning of its component indices, and the counts of an instance so
+/// far.
 #[derive(Debug, Default)]
 struct Scope {
-    /// `None` = one that this component gets from outside, or from an instance.
+    /// `None` for one that this component imports, or gets from an instance.
     components: Vec<Option<Totals>>,
     totals: Totals,
 }
@@ -136,14 +136,14 @@ struct Scope {
 struct Walk<'a> {
     bytes: &'a [u8],
     limits: &'a PolicyLimits,
-    /// Whether sections of metadata in this file are read.
+    /// Whether the sections of metadata in this file are read.
     has_metadata: bool,
     open: Vec<Open>,
     type_sizes: TypeSizes<'a>,
     counts: Counts,
 }
 
-/// Sums over the whole file, its sections of metadata included.
+/// Sums over the whole file, including its sections of metadata.
 #[derive(Debug, Clone, Copy, Default)]
 struct Counts {
     definitions: u64,
@@ -178,12 +178,12 @@ impl<'a> Walk<'a> {
                 if !self.has_metadata {
                     return Ok(());
                 }
-                // The encoder still reads a form of it that was given up in 2023, and hides a
-                // component in it.
+                // The encoder still reads an obsolete form of it (until 2023), which contains a
+                // hidden component.
                 if !Parser::is_component(section.data()) {
                     return Err(PolicyErrorKind::NotAPolicy {
                         what: format!(
-                            "its section `{}` is no component, as a description of its interfaces is",
+                            "its section `{}` is not a component, which a description of interfaces must be",
                             truncate(section.name(), NAME_BYTES_MAX)
                         ),
                         remedy: "build it with the SDK or another bindings generator of this year",
@@ -226,8 +226,8 @@ impl<'a> Walk<'a> {
             effort,
         } = closed.totals;
         match self.open.last_mut() {
-            // A component that nobody instantiates costs nothing, so only the outermost is held to
-            // the limits.
+            // A component that is not instantiated costs nothing, so the limits apply only to the
+            // outermost.
             Some(Open::Component(outer)) => outer.components.push(Some(closed.totals)),
             _ => {
                 self.at_most("items", None, items, self.limits.items)?;
@@ -290,8 +290,7 @@ impl<'a> Walk<'a> {
         if let Payload::ComponentTypeSection(section) = &payload {
             self.count_nested_types(section.range())?;
         }
-        // Counted before the section is read: reading multiplies nothing, but a scope is borrowed
-        // below.
+        // Count before reading the section: reading repeats nothing, but a scope is borrowed below.
         let Some(index) = self.open.len().checked_sub(1) else {
             return Ok(());
         };
@@ -304,10 +303,10 @@ impl<'a> Walk<'a> {
         self.at_most("effort", None, effort, self.limits.effort)
     }
 
-    /// The parser of types is recursive: a type that is declared within a type takes some of its
-    /// stack. Each such declaration has a byte that says "type" and one that says "component"
-    /// or "instance", so their number bounds the depth. Other data can look the same; of that
-    /// there is little in a section of types.
+    /// Bounds the recursion of the type parser: a type that is declared within a type takes some of
+    /// its stack. Each such declaration has a byte for "type" and one for "component" or "instance",
+    /// so their number bounds the depth. Other data can look the same, but a section of types has
+    /// little of it.
     fn count_nested_types(&mut self, section: Range<usize>) -> Result<(), PolicyErrorKind> {
         const TYPE: u8 = 0x01;
         const COMPONENT_OR_INSTANCE: [u8; 2] = [0x41, 0x42];
@@ -330,7 +329,7 @@ impl<'a> Walk<'a> {
         if found <= limit as u64 {
             return Ok(());
         }
-        // What a store would count, too, is said as the store says it.
+        // For limits that a store also checks, return the store's error.
         match what {
             "instances" | "tables" | "memories" => {
                 return Err(PolicyErrorKind::InstanceLimit { what, limit });
@@ -342,7 +341,7 @@ impl<'a> Walk<'a> {
             _ => {}
         }
         let part = match self.counts.parts {
-            // Of a core module, or a component without parts, there is nothing to say.
+            // A core module, or a component without parts, needs no place.
             0 | 1 => None,
             n => Some(format!("part {} of the file", n - 1)),
         };
@@ -434,7 +433,7 @@ impl Scope {
                     let instance = instance.map_err(|error| damaged(&error))?;
                     self.instance(&instance)?;
                     type_sizes.instantiate(&instance);
-                    // What it is given is held against what it imports.
+                    // Its arguments are compared with its imports.
                     self.totals.add_effort(type_sizes.largest());
                 }
             }

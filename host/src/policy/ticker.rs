@@ -1,4 +1,4 @@
-//! The clock of deadlines: a thread that moves an engine's epoch on while calls run.
+//! The clock for deadlines: a thread that increments an engine's epoch while calls run.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use wasmtime::{Engine, EngineWeak};
 
-/// Length of a tick: deadlines are kept to about this precision.
+/// The length of a tick, which is about the precision of deadlines.
 const TICK: Duration = Duration::from_millis(1);
 
-/// Ticks while somebody holds a [`Ticking`], sleeps otherwise, ends when dropped.
+/// Ticks while a [`Ticking`] exists, sleeps otherwise, ends when dropped.
 #[derive(Debug)]
 pub(super) struct Ticker {
     shared: Arc<Shared>,
@@ -35,10 +35,10 @@ struct State {
 }
 
 impl Ticker {
-    /// Starts the thread for an engine. It does not keep the engine alive.
+    /// Starts the thread for an engine. The thread does not keep the engine alive.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// The system cannot start a thread.
     pub(super) fn start(engine: &Engine) -> std::io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let thread = thread::Builder::new()
@@ -69,7 +69,7 @@ impl Drop for Ticker {
         self.shared.lock().is_over = true;
         self.shared.changed.notify_all();
         if let Some(thread) = self.thread.take() {
-            // A panic over there has nothing left to spoil.
+            // A panic of the thread has no effect any more.
             let _ = thread.join();
         }
     }
@@ -83,13 +83,13 @@ impl Drop for Ticking {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // The state is two numbers, valid at any time.
+        // The state is two numbers, which are always valid.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn tick(&self, engine: &EngineWeak) {
         let mut state = self.lock();
-        // Since when it has been awake, and its ticks since then.
+        // When it woke up, and the number of ticks since.
         let mut awake: Option<(Instant, u64)> = None;
         while !state.is_over {
             if state.n_users == 0 {
@@ -106,7 +106,7 @@ impl Shared {
             let Some(engine) = engine.upgrade() else {
                 return;
             };
-            // A sleep lasts longer than asked for, on a busy machine much longer; deadlines must
+            // A sleep takes longer than requested, on a busy machine much longer. Deadlines must
             // not.
             for _ in 0..due(awake.1, awake.0.elapsed()) {
                 engine.increment_epoch();
@@ -117,26 +117,26 @@ impl Shared {
     }
 }
 
-/// When a call is to end. Epochs only say when to look at it: a tick that was late is made up for
-/// by several at once, which a call that started in between did not see pass.
+/// When a call ends. Epochs only decide when to check it: after a late tick several follow at once,
+/// which must not end a call that started in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CallEnd {
     At(Instant),
-    /// So long after the first look: nobody looked at the clock when the call started.
+    /// This long after the first check: the clock was not read when the call started.
     Unmeasured(Duration),
-    /// Beyond what the clock counts, or not by the clock.
+    /// Beyond the range of the clock, or without a deadline.
     Never,
 }
 
 impl CallEnd {
-    /// Of a call that starts now.
+    /// Returns the end of a call that starts now.
     pub(super) fn in_time(deadline: Duration) -> Self {
         Instant::now()
             .checked_add(deadline)
             .map_or(Self::Never, Self::At)
     }
 
-    /// How long the call may go on; `None` = its time is over.
+    /// Returns how long the call may continue, or `None` if its time is over.
     pub(super) fn left(&mut self, now: Instant) -> Option<Duration> {
         match *self {
             Self::At(end) => end
@@ -162,7 +162,7 @@ impl CallEnd {
     }
 }
 
-/// Ticks still missing, `elapsed` after waking up and with `n_ticks` done.
+/// Returns the number of ticks that are due, `elapsed` after waking up and after `n_ticks`.
 fn due(n_ticks: u64, elapsed: Duration) -> u64 {
     let n_ticks_due = elapsed.as_nanos() / TICK.as_nanos();
     u64::try_from(n_ticks_due)
@@ -170,7 +170,8 @@ fn due(n_ticks: u64, elapsed: Duration) -> u64 {
         .saturating_sub(n_ticks)
 }
 
-/// Ticks after which at least `duration` has passed: the first one may come at once.
+/// Returns the number of ticks after which at least `duration` has passed. The first tick may come at
+/// once.
 pub(super) fn ticks(duration: Duration) -> u64 {
     let ticks = duration.as_nanos().div_ceil(TICK.as_nanos());
     // Wasmtime adds them to the current epoch, which must not wrap around.

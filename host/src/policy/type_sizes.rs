@@ -1,8 +1,8 @@
-//! How large the types of a component are, with all that they name.
+//! The sizes of a component's types, including the types that they refer to.
 //!
-//! Checking an import takes time for each declaration of its type, and the adapter that lowers a
-//! function moves each field of its parameters and results. A file names a type by a number, so a
-//! few bytes can stand for all of that.
+//! Checking an import takes time for each declaration of its type, and the adapter of a lowered
+//! function moves each field of its parameters and results. A file refers to a type by number, so a
+//! few bytes can cause all of this work.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -13,32 +13,32 @@ use wasmparser::{
     ComponentValType, InstanceTypeDeclaration, TypeBounds,
 };
 
-/// Sizes of types: of a value its fields, of an instance its declarations, with those of the types
-/// that they name.
+/// Sizes of types: the fields of a value, the declarations of an instance, including those of the
+/// types that they refer to.
 #[derive(Debug, Default)]
 pub(super) struct TypeSizes<'a> {
-    /// Per component or type that is open, outermost first.
+    /// One per open component or type, outermost first.
     scopes: Vec<Scope<'a>>,
     largest_moved: u64,
     largest: u64,
     checked: u64,
 }
 
-/// What the indices of a component, or of a type with types of its own, mean.
+/// The meaning of the indices of a component, or of a type that declares types.
 #[derive(Debug, Default)]
 struct Scope<'a> {
     types: Vec<Known<'a>>,
     instances: Vec<Exports<'a>>,
 }
 
-/// What is known of a type.
+/// A type, as far as it is known.
 #[derive(Debug, Clone)]
 struct Known<'a> {
     size: u64,
     exports: Exports<'a>,
 }
 
-/// Types and instances that an instance exports; `None` = nobody but the validator knows.
+/// The types and instances that an instance exports; `None` if only the validator knows.
 type Exports<'a> = Option<Rc<HashMap<&'a str, Known<'a>>>>;
 
 impl Known<'_> {
@@ -51,34 +51,34 @@ impl Known<'_> {
 }
 
 impl<'a> TypeSizes<'a> {
-    /// A component, or a type with types of its own, begins.
+    /// Opens a component, or a type that declares types.
     pub(super) fn open(&mut self) {
         self.scopes.push(Scope::default());
     }
 
-    /// It ends.
+    /// Closes it.
     pub(super) fn close(&mut self) {
         self.scopes.pop();
     }
 
-    /// The largest type of a value or function so far, in the whole file.
+    /// Returns the largest type of a value or function so far, in the whole file.
     pub(super) fn largest_moved(&self) -> u64 {
         self.largest_moved
     }
 
-    /// The largest type so far, in the whole file.
+    /// Returns the largest type so far, in the whole file.
     pub(super) fn largest(&self) -> u64 {
         self.largest
     }
 
-    /// What was imported, exported by types or named by aliases so far, in the whole file: a
-    /// validator looks at all of each, whether anybody instantiates it or not.
+    /// Returns the sizes so far of all imports, exports of types and aliases in the whole file. A
+    /// validator visits all of each, whether it is instantiated or not.
     pub(super) fn checked(&self) -> u64 {
         self.checked
     }
 
-    /// A type is declared; gives its size. Recurses as deep as types stand within types, which
-    /// [`super::limits::PolicyLimits::nested_types`] bounds.
+    /// Declares a type and returns its size. Recurses as deep as types are declared within types,
+    /// which [`super::limits::PolicyLimits::nested_types`] bounds.
     pub(super) fn declare(&mut self, ty: &ComponentType<'a>) -> u64 {
         let known = match ty {
             ComponentType::Defined(ty) => Known::value(self.defined(ty)),
@@ -135,12 +135,12 @@ impl<'a> TypeSizes<'a> {
         size
     }
 
-    /// Something is imported, or exported by a type; gives the size of its type.
+    /// Adds an import, or an export of a type. Returns the size of its type.
     pub(super) fn bind(&mut self, ty: &ComponentTypeRef) -> u64 {
         self.bound(ty).size
     }
 
-    /// A component exports something, which gets another number.
+    /// Adds an export of a component, which assigns another number.
     pub(super) fn export(&mut self, kind: ComponentExternalKind, index: u32) {
         match kind {
             ComponentExternalKind::Type => {
@@ -155,7 +155,7 @@ impl<'a> TypeSizes<'a> {
         }
     }
 
-    /// An instance is made.
+    /// Adds an instance.
     pub(super) fn instantiate(&mut self, instance: &ComponentInstance<'a>) {
         let exports = match instance {
             ComponentInstance::Instantiate { .. } => None,
@@ -177,7 +177,7 @@ impl<'a> TypeSizes<'a> {
         self.push_instance(exports);
     }
 
-    /// Something gets another number; gives the size of what it costs.
+    /// Adds an alias, which assigns another number. Returns the size of its cost.
     pub(super) fn alias(&mut self, alias: &ComponentAlias<'a>) -> u64 {
         match *alias {
             ComponentAlias::Outer {
@@ -291,7 +291,7 @@ impl<'a> TypeSizes<'a> {
         known.cloned().unwrap_or_else(|| self.unknown())
     }
 
-    /// Of a component that the file does not define, or of an index that the validator refuses.
+    /// For a component that the file does not define, or an index that the validator refuses.
     fn unknown(&self) -> Known<'a> {
         Known::value(self.largest)
     }

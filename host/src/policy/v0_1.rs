@@ -1,8 +1,8 @@
-//! Version 0.1 of the contract: the generated bindings, the host's side of the imports, calls of
+//! Version 0.1 of the contract: the generated bindings, the host's side of the imports, calls to
 //! the exports.
 //!
-//! The only module that knows WIT types. Each import checks nothing and computes nothing itself: it
-//! reads the [`View`] or talks to the [`PlanBook`], as native policies do.
+//! Only this module uses WIT types. Imports check and compute nothing themselves: they use the
+//! [`View`] and the [`PlanBook`], as native policies do.
 
 #[expect(
     unreachable_pub,
@@ -28,14 +28,14 @@ use super::form::{CONTRACT_VERSION, ContractVersion, incompatible};
 use super::plan::PlanBook;
 use super::view::View;
 
-/// What a policy says about itself.
+/// A policy's description of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PolicyInfo {
     /// Its name.
     pub name: String,
     /// Its version.
     pub version: String,
-    /// What it does.
+    /// Its purpose.
     pub description: String,
 }
 
@@ -44,25 +44,25 @@ pub struct PolicyInfo {
 pub struct PolicySetting {
     /// The key.
     pub key: String,
-    /// What a value looks like: `bool`, `u32`, `f64`, `name`.
+    /// The type of its values: `bool`, `u32`, `f64`, `name`.
     pub kind: String,
-    /// The value in force when none is given.
+    /// The value if the user sets none.
     pub default: String,
-    /// One sentence.
+    /// A description in one sentence.
     pub description: String,
 }
 
-/// A linker with everything that a policy may import, and nothing else.
+/// Creates a linker with everything that a policy may import, and nothing else.
 ///
 /// # Errors
-/// When a name is defined twice: the contract and this module disagree.
+/// A name is defined twice: the contract and this module disagree.
 pub(super) fn linker(engine: &wasmtime::Engine) -> wasmtime::Result<Linker<State>> {
     let mut linker = Linker::new(engine);
     imports::add_to_linker(&mut linker)?;
     Ok(linker)
 }
 
-/// A compiled policy, linked and looked up: what instances are made of.
+/// A compiled policy, linked, with its exports looked up. Instances are created from it.
 #[derive(Clone)]
 pub(super) struct Prepared {
     pre: InstancePre<State>,
@@ -72,11 +72,11 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// Links a component. What it exports says what it can do; `version` is the contract that it
-    /// names, for errors.
+    /// Links a component. Its exports decide what it can do. `version` is the version of the contract
+    /// that it names, for errors.
     ///
     /// # Errors
-    /// [`PolicyErrorKind::Incompatible`] where types or functions do not fit,
+    /// [`PolicyErrorKind::Incompatible`] if types or functions do not match,
     /// [`PolicyErrorKind::MissingExport`].
     pub(super) fn new(
         linker: &Linker<State>,
@@ -104,20 +104,20 @@ impl Prepared {
         })
     }
 
-    /// Whether it places whole graphs.
+    /// Returns whether it places whole graphs.
     pub(super) fn is_whole_graph(&self) -> bool {
         self.whole_graph.is_some()
     }
 
-    /// Whether it places ops while they run.
+    /// Returns whether it places ops while they run.
     pub(super) fn is_online(&self) -> bool {
         self.online.is_some()
     }
 
-    /// Makes an instance in a fresh store, which is armed already.
+    /// Creates an instance in a fresh store whose deadline or fuel is set already.
     ///
     /// # Errors
-    /// What the guest's start function did, or a limit.
+    /// A trap of the guest's start function, or a limit.
     pub(super) fn instantiate(&self, store: &mut Store<State>) -> wasmtime::Result<Exports> {
         let instance = self.pre.instantiate(&mut *store)?;
         Ok(Exports {
@@ -169,7 +169,7 @@ impl Exports {
             .collect())
     }
 
-    /// The inner error is the guest's own, in words; `Err(None)` = it does not know this key.
+    /// Configures the policy. The inner error is the guest's.
     pub(super) fn configure(
         &self,
         store: &mut Store<State>,
@@ -194,8 +194,8 @@ impl Exports {
         }))
     }
 
-    /// Asks for a placement. The plan's book, with what was offered, stays in the store's state:
-    /// see [`State::end_call`].
+    /// Asks for a placement. The plan with its offers remains in the store's state: see
+    /// [`State::end_call`].
     pub(super) fn place(
         &self,
         store: &mut Store<State>,
@@ -255,7 +255,7 @@ impl Exports {
         self.online()?.call_pick(store, ready_task(task))
     }
 
-    /// `buffer` is scratch space, kept by the caller so that a call does not allocate.
+    /// `buffer` is scratch space that the caller keeps, so that a call does not allocate.
     pub(super) fn pick_batch(
         &self,
         store: &mut Store<State>,
@@ -310,7 +310,7 @@ impl Exports {
 #[derive(Debug, Default)]
 pub(super) struct TaskBuffer(Vec<online::ReadyTask>);
 
-/// Why a policy refuses its configuration.
+/// The reason why a policy refuses its configuration.
 pub(super) enum ConfigRefused {
     UnknownKey(String),
     Other(String),

@@ -1,7 +1,6 @@
-//! The columns of the contract over the host's own memory: what each of them means stands here,
-//! once.
+//! The columns of the contract over the host's memory. This module defines the meaning of each.
 //!
-//! The sandbox's imports and the native policies read through it, so both see the same.
+//! The sandbox's imports and native policies use it, so both read the same values.
 
 use placewright_guest::source::{
     Counts, Csr, DeviceAttributes, DeviceSource, DeviceSpec, Dims, GraphSource, LinkCost, Locality,
@@ -17,11 +16,10 @@ use crate::graph::NodeId;
 use crate::names::DeviceId;
 use crate::names::DeviceName;
 
-/// What stands for the incarnation of every device that is not shown; 0 would say that a device was
-/// never made.
+/// The incarnation that replaces hidden ones. 0 would mean that a device was never created.
 const INCARNATION_HIDDEN: u64 = 1;
 
-/// Graph and devices of one placement, as policies see them.
+/// The graph and devices of one placement, as policies see them.
 #[derive(Debug, Clone)]
 pub(super) struct View {
     candidates: Candidates,
@@ -29,8 +27,8 @@ pub(super) struct View {
 }
 
 impl View {
-    /// `limits`: those of the call. Where it is metered by fuel, its answer is to come again in
-    /// every process, so what only tells processes apart is left out.
+    /// Creates a view for a call with these limits. If the call is metered by fuel, its answer must
+    /// be the same in every process, so values that differ between processes are hidden.
     pub(super) fn new(candidates: Candidates, limits: &PolicyLimits) -> Self {
         Self {
             candidates,
@@ -196,7 +194,7 @@ impl GraphSource for View {
     }
 
     fn cost(&self, node: u32, device: u32) -> f64 {
-        // What does not exist cannot run: the contract's value for that.
+        // A node or device that does not exist cannot run: the contract's value for that.
         if node as usize >= self.n_nodes() || !self.has_device(device) {
             return f64::INFINITY;
         }
@@ -231,7 +229,7 @@ impl DeviceSource for View {
     fn attributes(&self, device: u32) -> Option<DeviceAttributes> {
         let set = self.candidates.device_set();
         let found = set.get(DeviceId(device))?.attributes();
-        // TensorFlow counts the other end of a link among the devices of its type.
+        // TensorFlow numbers the other end of a link among the devices of its type.
         let peers = set.of_type(&found.device_type);
         let links = found.locality.links.iter().filter_map(|link| {
             let peer = peers.get(usize::try_from(link.device_index).ok()?)?;
@@ -274,7 +272,7 @@ impl DeviceSource for View {
         if let Some(found) = set.find_by_name(name) {
             return Some(found.0);
         }
-        // Other spellings, and local names, as long as they can only mean one device.
+        // Accept other spellings and local names if they match exactly one device.
         let parsed = DeviceName::parse_full_or_local(name).ok()?;
         parsed.index?;
         match set.find_matching(&parsed)[..] {
@@ -377,7 +375,7 @@ impl DeviceSource for View {
 }
 
 impl View {
-    /// Every match, most preferred first.
+    /// Returns every match, most preferred first.
     fn matching(&self, spec: &DeviceName) -> Vec<u32> {
         let set = self.candidates.device_set();
         let mut found: Vec<_> = set
@@ -407,7 +405,7 @@ fn csr(csr: &crate::graph::Csr) -> Csr<'_> {
     }
 }
 
-/// A column, or where it is empty the same value for all.
+/// Returns a column, or the same value for all rows if the column is empty.
 fn or_constant<T: Clone>(column: &[T], constant: T, n_rows: usize) -> Cow<'_, [T]> {
     if column.is_empty() && n_rows > 0 {
         vec![constant; n_rows].into()
@@ -416,10 +414,10 @@ fn or_constant<T: Clone>(column: &[T], constant: T, n_rows: usize) -> Cow<'_, [T
     }
 }
 
-/// A count or position as the contract has it.
+/// Converts a count or position to the contract's type.
 #[expect(
     clippy::cast_possible_truncation,
-    reason = "graphs and device sets have fewer than 2^32 of anything; texts of requests are bounded by them"
+    reason = "graphs and device sets have fewer than 2^32 of anything; the strings of requests are bounded by them"
 )]
 fn id(count: usize) -> u32 {
     count as u32
@@ -434,7 +432,7 @@ mod tests {
     use crate::candidates::synthetic;
 
     #[test]
-    fn what_only_tells_processes_apart_is_hidden_under_fuel() {
+    fn values_that_differ_between_processes_are_hidden_under_fuel() {
         let devices = Arc::new(synthetic::devices(3));
         let builder = CandidatesBuilder::new(&synthetic::graph(2, 0), &devices);
         let candidates = builder.build().unwrap();

@@ -178,3 +178,8 @@ fn start_order(start: &[f64], makespan: f64) -> Vec<i32> {
 }
 
 export_policy!(Heft, feature = "export");
+
+/// The examples of guest/README.md compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+mod readme {}

@@ -1,25 +1,26 @@
 //! Bindings generated from `wit/v0.1/policy.wit`.
 
-/// What a policy's handle of the graph stands for: the graph of the call it was lent for.
+/// A policy's handle of the graph: the graph of the current call.
 #[derive(Debug)]
 pub struct GraphHandle;
 
-/// The same for the devices.
+/// A policy's handle of the devices.
 #[derive(Debug)]
 pub struct DeviceSetHandle;
 
-/// The same for the plan.
+/// A policy's handle of the plan.
 #[derive(Debug)]
 pub struct PlanHandle;
 
-/// An earlier run. Policies own these handles: they are positions in the store's state.
+/// A policy's handle of an earlier run. Policies own these handles: each is an index into the
+/// store's state.
 #[derive(Debug)]
 pub struct ProfileHandle;
 
 wasmtime::component::bindgen!({
     path: "wit/v0.1",
     world: "placewright:policy/policy",
-    // So that a call that costs the host too much can end as a trap.
+    // So that a call that uses too much of the host can end as a trap.
     imports: { default: trappable },
     with: {
         "placewright:policy/graphs.graph": GraphHandle,

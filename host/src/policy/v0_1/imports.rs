@@ -1,4 +1,4 @@
-//! What a policy may call: the host's side of `devices`, `graphs`, `planning` and `log`.
+//! The imports of policies: the host's side of `devices`, `graphs`, `planning` and `log`.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -18,20 +18,20 @@ use crate::policy::plan::PlanBook;
 use crate::policy::ticker::CallEnd;
 use crate::policy::view::View;
 
-/// Host work of one evaluation of a plan, per node and edge, in units of fuel. About what a guest
-/// would burn for the same work; what matters is that it is the same on every machine.
+/// The fuel for one evaluation of a plan, per node and edge. About the fuel that a guest would use
+/// for the same work; it must only be the same on every machine.
 const FUEL_PER_EVALUATED_ITEM: u64 = 8;
-/// Crossing into the host and back, whatever is asked: some 50 ns.
+/// The fuel for a host call itself, which takes some 50 ns.
 const FUEL_PER_CALL: u64 = 64;
 
 /// The host's half of a policy's store.
 pub(in crate::policy) struct State {
     pub(in crate::policy) limiter: Limiter,
     pub(in crate::policy) messages: Arc<MessageBook>,
-    /// Where calls are metered by deadlines.
+    /// The end of the call, if calls are metered by deadlines.
     pub(in crate::policy) call_end: CallEnd,
     call: Option<Call>,
-    /// Runs that the guest holds handles of.
+    /// The runs that the guest holds handles to.
     profiles: Vec<Option<source::Profile>>,
     /// The fuel that imports of this call may use, if calls are metered by fuel. Wasm fuel does not
     /// include the host's work.
@@ -45,7 +45,7 @@ struct HostFuel {
     left: u64,
 }
 
-/// What is lent to the guest for one call.
+/// The resources that the guest borrows for one call.
 struct Call {
     view: View,
     plan: Option<PlanBook>,
@@ -80,7 +80,7 @@ impl State {
         self.host_fuel.map(|fuel| fuel.limit - fuel.left)
     }
 
-    /// Lends graph, devices and perhaps a plan to the guest.
+    /// Provides the graph, devices and optionally a plan to the guest.
     pub(super) fn begin_call(&mut self, view: View, plan: Option<PlanBook>) {
         let counts = view.counts();
         let n_items = u64::from(counts.nodes) + u64::from(counts.edges);
@@ -91,13 +91,13 @@ impl State {
         });
     }
 
-    /// Takes them back, with what the guest offered.
+    /// Removes them, and returns the plan with the guest's offers.
     pub(in crate::policy) fn end_call(&mut self) -> Option<PlanBook> {
         self.call.take()?.plan
     }
 
     fn call(&self) -> Result<&Call> {
-        // Handles are borrowed: the sandbox takes them back at the end of the call.
+        // Handles are borrowed: the sandbox drops them at the end of the call.
         self.call
             .as_ref()
             .ok_or_else(|| format_err!("graph, devices or plan used outside of a call"))
@@ -112,8 +112,7 @@ impl State {
         plan.ok_or_else(|| format_err!("the call has no plan"))
     }
 
-    /// Takes what an import costs, beside the call itself, off the fuel. Every import comes here
-    /// once.
+    /// Charges an import's fuel, in addition to that of the call itself. Every import calls it once.
     fn charge(&mut self, fuel: u64) -> Result<()> {
         if let Some(HostFuel { left, .. }) = &mut self.host_fuel {
             let fuel = fuel.saturating_add(FUEL_PER_CALL);
@@ -124,7 +123,7 @@ impl State {
         Ok(())
     }
 
-    /// The plan, for something that walks over the whole of it.
+    /// Returns the plan, for an operation that evaluates the whole of it.
     fn evaluated_plan(&mut self) -> Result<&PlanBook> {
         let n_items = self.call()?.n_items;
         self.charge(n_items.saturating_mul(FUEL_PER_EVALUATED_ITEM))?;
@@ -160,21 +159,20 @@ impl State {
         Ok(strings)
     }
 
-    /// Something that costs about as much as one item for every device, and a walk over the bytes
-    /// that ask for it.
+    /// Charges for an operation on every device and for the bytes of its arguments, and runs it.
     fn of_devices<T>(&mut self, n_bytes_asked: usize, get: impl FnOnce(&View) -> T) -> Result<T> {
         let n_devices = u64::from(self.view()?.count());
         self.charge((n_bytes_asked as u64).saturating_add(n_devices.saturating_mul(16)))?;
         Ok(get(self.view()?))
     }
 
-    /// Something of constant cost.
+    /// Charges for an operation of constant cost.
     fn asked(&mut self) -> Result<&View> {
         self.charge(0)?;
         self.view()
     }
 
-    /// A column of an earlier run.
+    /// Returns a column of an earlier run.
     fn profile_column<T: Clone>(
         &mut self,
         handle: &Resource<ProfileHandle>,
@@ -196,15 +194,15 @@ impl State {
 /// Defines every import.
 ///
 /// # Errors
-/// When two definitions have one name.
+/// Two definitions have one name.
 pub(super) fn add_to_linker(linker: &mut Linker<State>) -> Result<()> {
     types::add_to_linker::<_, HasSelf<State>>(linker, |state| state)?;
     devices::add_to_linker::<_, HasSelf<State>>(linker, |state| state)?;
     graphs::add_to_linker::<_, HasSelf<State>>(linker, |state| state)?;
     planning::add_to_linker::<_, HasSelf<State>>(linker, |state| state)?;
     log::add_to_linker::<_, HasSelf<State>>(linker, |state| state)?;
-    // The only import that needs the store itself, where the fuel is; generated imports see its
-    // data alone.
+    // The only import that needs the store itself, which has the fuel. Generated imports only have
+    // access to its data.
     linker.allow_shadowing(true);
     let name = format!(
         "placewright:policy/planning@{}",
@@ -225,7 +223,7 @@ pub(super) fn add_to_linker(linker: &mut Linker<State>) -> Result<()> {
     Ok(())
 }
 
-/// Getters of whole columns: the contract's name, the view's method, the type of an item.
+/// Defines getters of whole columns: name and type of an item.
 macro_rules! columns {
     ($handle:ty; $($name:ident: $item:ty),* $(,)?) => {
         $(fn $name(&mut self, _: Resource<$handle>) -> Result<Vec<$item>> {
@@ -506,8 +504,8 @@ impl planning::HostPlan for State {
     }
 
     fn move_(&mut self, _: Resource<PlanHandle>, nodes: Vec<u32>, device: u32) -> Result<()> {
-        // Charged afterwards, when it is known whose groups are how large: a call looks at no node
-        // twice, so what it can do before it is refused is bounded.
+        // Charged afterwards, when the sizes of the groups are known. A call visits no node twice, so
+        // its work before it is refused is bounded.
         let n_visited = self.plan()?.move_and_count(&nodes, device);
         self.charge(n_visited as u64)
     }
@@ -604,8 +602,7 @@ impl log::Host for State {
             log::Level::Warn => LogLevel::Warn,
             log::Level::Error => LogLevel::Error,
         };
-        // Taken in before it is charged: the message of a panic must not be lost to the fuel that
-        // it costs.
+        // Stored before it is charged: the message of a panic must not be lost for lack of fuel.
         self.messages.emit(level, &message);
         self.charge(message.len() as u64)
     }

@@ -1,4 +1,4 @@
-//! What is told of calls into policies: how they ended, to the app's metrics and log.
+//! Reports how calls into policies ended to the app's metrics and log.
 
 use tracing::Span;
 use tracing::field;
@@ -10,19 +10,19 @@ use super::loaded::PolicyAnswer;
 use crate::trace::meters;
 use crate::trace::targets;
 
-/// A call that ended. `span`: the call's.
+/// Reports the end of a call. `span` is the span of the call.
 pub(super) fn call_ended<T>(span: &Span, call: &'static str, outcome: &Result<T, PolicyError>) {
-    let in_words = match outcome {
+    let label = match outcome {
         Ok(_) => "ok",
         Err(_) => "failed",
     };
-    ended(span, call, in_words);
+    ended(span, call, label);
     if let Err(error) = outcome {
         failed(call, error);
     }
 }
 
-/// A call for a placement that ended.
+/// Reports the end of a call to `place`.
 pub(super) fn place_ended(span: &Span, policy: &str, outcome: &Result<PolicyAnswer, PolicyError>) {
     let cut_off = outcome
         .as_ref()
@@ -37,7 +37,7 @@ pub(super) fn place_ended(span: &Span, policy: &str, outcome: &Result<PolicyAnsw
         policy,
         call = "place",
         reason = %cut_off,
-        "a policy was stopped; its last legal offer counts"
+        "a policy was stopped; its last legal offer is the answer"
     );
 }
 
@@ -46,7 +46,7 @@ fn ended(span: &Span, call: &'static str, outcome: &'static str) {
     meters::add_policy_calls(call, outcome, 1);
 }
 
-/// A policy that gave no usable answer.
+/// Reports a policy that gave no usable answer.
 pub(super) fn failed(call: &'static str, error: &PolicyError) {
     let (reason, fault) = (error.kind.reason(), error.fault());
     if fault != Fault::User {
@@ -63,8 +63,8 @@ pub(super) fn failed(call: &'static str, error: &PolicyError) {
     );
 }
 
-/// Calls of one run of an online policy that ended well; told when it is dropped, as a call takes
-/// less time than telling.
+/// Counts the successful calls of one online run, and reports them when it is dropped: reporting
+/// takes longer than a call.
 #[derive(Debug, Default)]
 pub(super) struct OnlineCalls(Vec<(&'static str, u64)>);
 
