@@ -135,9 +135,8 @@ fn encode(module: &[u8]) -> Result<Vec<u8>, Refusal> {
 /// metadata, so a file can make them panic. That must not end the host.
 fn reading_policy<T>(read: impl FnOnce() -> T) -> Result<T, Refusal> {
     // The parser's state is dropped with it, so nobody sees it half built.
-    catch_unwind(AssertUnwindSafe(read)).map_err(|panic| {
-        Refusal::Panic(panic_text(&*panic).unwrap_or("no message").to_owned())
-    })
+    catch_unwind(AssertUnwindSafe(read))
+        .map_err(|panic| Refusal::Panic(panic_text(&*panic).unwrap_or("no message").to_owned()))
 }
 
 impl CompilerProcess {
@@ -328,8 +327,8 @@ impl Ended {
         (rest.len() == n_bytes).then(|| (outcome, rest.to_vec()))
     }
 
-    /// Recognises the messages of Rust's allocator before it aborts, of the system when it refuses a
-    /// thread or mapping, and of parsers whose buffer cannot grow.
+    /// Recognises the messages of Rust's allocator before it aborts, of the system when it refuses
+    /// a thread or mapping, and of parsers whose buffer cannot grow.
     fn is_out_of_memory(&self) -> bool {
         let out_of_memory = io::ErrorKind::OutOfMemory.to_string();
         [

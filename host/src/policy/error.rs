@@ -152,7 +152,9 @@ pub enum PolicyErrorKind {
         limit_bytes: usize,
     },
     /// The compiler process ended without an answer.
-    #[error("the compiler process crashed: {how}; build the policy with the SDK or another compiler")]
+    #[error(
+        "the compiler process crashed: {how}; build the policy with the SDK or another compiler"
+    )]
     CompilerEnded {
         /// How the process ended, and its last output.
         how: String,
@@ -307,8 +309,8 @@ impl PolicyError {
 }
 
 impl PolicyErrorKind {
-    /// Returns what happened as one word for labels: the rule that a plan broke, else the kind, such
-    /// as `trap` or `memory-limit`.
+    /// Returns what happened as one word for labels: the rule that a plan broke, else the kind,
+    /// such as `trap` or `memory-limit`.
     pub fn reason(&self) -> &str {
         match self {
             Self::Trap { .. } => "trap",
