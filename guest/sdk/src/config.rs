@@ -209,7 +209,7 @@ mod tests {
             ConfigError::UnknownKey("round".to_owned())
         );
         let error = config(&[("rounds", "1"), ("rounds", "2")]).unwrap_err();
-        assert_eq!(error.to_string(), "setting `rounds` is given twice");
+        assert_eq!(error.to_string(), "setting `rounds` is set twice");
     }
 
     #[test]
@@ -218,7 +218,7 @@ mod tests {
         let error = config.parse::<u32>("rounds").unwrap_err();
         assert_eq!(
             error.to_string(),
-            "setting `rounds` cannot be many (expected u32: invalid digit found in string)"
+            "setting `rounds` has the invalid value many (expected u32: invalid digit found in string)"
         );
     }
 

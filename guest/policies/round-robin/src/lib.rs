@@ -254,8 +254,8 @@ mod tests {
         assert_eq!(
             reasons,
             [
-                (&[0, 1, 3][..], "next in turn"),
-                (&[2][..], "next in turn with free memory")
+                (&[0, 1][..], "next in turn"),
+                (&[2, 3][..], "next in turn with free memory")
             ]
         );
     }
