@@ -85,6 +85,11 @@ misbehaving! {
     item_0_of_every_set_is_a_plan: "ignores-hints", {}, |limits| limits
         => (Ok(answer) if answer.cut_off.is_none() && answer.n_offers == 1);
 
+    a_policy_that_wraps_another_behaves: "wraps-heft", {}, |limits| limits
+        => (Ok(answer) if answer.cut_off.is_none() && answer.n_offers == 1);
+    a_policy_that_reads_its_budget_behaves: "reads-budget", {}, |limits| limits
+        => (Ok(answer) if answer.cut_off.is_none() && answer.n_offers == 1);
+
     a_hoarding_policy_meets_its_memory_limit: "hoards-memory", {}, |limits| limits.with_memory_bytes(64 << 20)
         => (Err(K::MemoryLimit { limit_bytes: 0x400_0000, requested_bytes }) if *requested_bytes > 64 << 20);
     a_hoard_meets_a_limit_below_it: "hoards-memory", {"bytes": "33554432"}, |limits| limits.with_memory_bytes(16 << 20)

@@ -1,9 +1,9 @@
-//! Policies that behave: sandboxed and native twins agree, plans are reproducible, cut-offs keep
-//! what was offered.
+//! Policies that behave: sandboxed and native builds agree, plans are reproducible, policies
+//! compose and explain.
 
 use std::time::Duration;
 
-use placewright::candidates::Candidates;
+use placewright::candidates::{Candidates, CandidatesBuilder};
 use placewright::graph::NodeId;
 use placewright::placement::check;
 use placewright::policy::{
@@ -26,7 +26,7 @@ fn samples() -> Vec<Candidates> {
 }
 
 #[test]
-fn sandboxed_and_native_twins_give_the_same_plan() {
+fn sandboxed_and_native_builds_give_the_same_plan() {
     let limits = PolicyLimits::default();
     let engine = PolicyEngine::new(limits.clone()).unwrap();
     let options = PlaceOptions::default().with_seed(7);
@@ -210,7 +210,7 @@ fn the_ladder_goes_down_visibly_unless_it_is_strict() {
 }
 
 #[test]
-fn a_shipped_policy_that_runs_out_of_fuel_is_answered_by_its_twin() {
+fn a_shipped_policy_that_runs_out_of_fuel_is_answered_by_its_native_build() {
     let limits = PolicyLimits::default().with_fuel(Some(1_000_000));
     let engine = PolicyEngine::new(limits).unwrap();
     let candidates = sample::sample(20_000, 3);
@@ -456,7 +456,13 @@ fn shipped_policies_explain_every_node_if_asked() {
 
 #[test]
 fn reasons_for_a_million_nodes_are_within_the_limit() {
-    let candidates = sample::sample(1_000_000, 3);
+    let graph = sample::layered_graph(1_000_000, 3);
+    let devices = sample::devices(2, 2);
+    let mut builder = CandidatesBuilder::new(&graph, &devices);
+    for (device, _) in devices.iter() {
+        builder = builder.with_memory_capacity_bytes(device, 1 << 50);
+    }
+    let candidates = builder.build().unwrap();
     let options = PlaceOptions::default().with_explain_wanted(true);
     let limits = PolicyLimits::default();
     for shipped in ShippedPolicy::all() {

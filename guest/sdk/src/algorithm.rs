@@ -1,5 +1,5 @@
-//! What placement algorithms have in common: costs per device, links per pair, ranks, one device
-//! per group.
+//! Parts that placement algorithms share: costs per device, links per pair, ranks, one device per
+//! group.
 
 use crate::NONE;
 use crate::devices::DeviceSet;
@@ -15,8 +15,8 @@ pub struct CostMatrix {
 }
 
 impl CostMatrix {
-    /// Spreads the classes over the devices: `cost rows x devices` numbers, so for tables of many
-    /// rows on thousands of devices read [`Graph::costs`] instead.
+    /// Expands the cost classes to devices: `cost rows x devices` numbers. For tables with many
+    /// rows on thousands of devices, read [`Graph::costs`] instead.
     pub fn new(graph: &Graph<'_>, devices: &DeviceSet<'_>) -> Self {
         let n_classes = graph.counts().cost_classes as usize;
         let classes = devices.cost_classes();
@@ -51,7 +51,8 @@ pub struct LinkMatrix {
 }
 
 impl LinkMatrix {
-    /// The host's links by domain; exceptions for single pairs ([`DeviceSet::link`]) are left out.
+    /// Reads the host's links by domain, without the exceptions for single pairs
+    /// ([`DeviceSet::link`]).
     pub fn by_domain(devices: &DeviceSet<'_>) -> Self {
         let links = devices.links();
         Self {
@@ -62,8 +63,8 @@ impl LinkMatrix {
         }
     }
 
-    /// One domain per device, so that exceptions count and the diagonal is free: `devices x
-    /// devices` host calls of about 0.1 us, meant for up to some dozens of devices.
+    /// Reads the links between all pairs of devices, including exceptions; the diagonal is free.
+    /// Takes `devices x devices` host calls of about 0.1 us: for up to some dozens of devices.
     pub fn by_device(devices: &DeviceSet<'_>) -> Self {
         let pairs = devices
             .ids()
@@ -101,7 +102,7 @@ impl LinkMatrix {
         &self.ns_per_byte[start..start + self.n_domains]
     }
 
-    /// Time in ns to bring `bytes` from one device to another; 0 within one device.
+    /// Returns the time in ns to transfer `bytes` from one device to another; 0 within one device.
     #[inline]
     #[expect(clippy::cast_precision_loss, reason = "sizes are below 2^53")]
     pub fn transfer_ns(&self, src: u32, dst: u32, bytes: u64) -> f64 {
@@ -112,14 +113,14 @@ impl LinkMatrix {
         let from = self.domain[src as usize];
         let latency_ns = self.latency_from_ns(from)[to];
         if bytes == 0 {
-            // Nothing times a rate of +inf would be NaN.
+            // Zero times a rate of +inf would be NaN.
             return latency_ns;
         }
         latency_ns + self.ns_per_byte_from(from)[to] * bytes as f64
     }
 
-    /// The mean link over all ordered pairs of different devices: what ranks use while nothing is
-    /// placed. Free when there is one device.
+    /// Returns the mean link over all ordered pairs of different devices, which ranks use before
+    /// nodes are placed. Free if there is one device.
     #[expect(
         clippy::cast_precision_loss,
         reason = "numbers of devices are far below 2^53"
@@ -154,9 +155,9 @@ impl LinkMatrix {
     }
 }
 
-/// Upward rank of each node, in ns: the longest way from its start to the end of the graph, with
-/// mean costs (Topcuoglu et al. 2002, eq. 8). `work_ns` is the mean cost per node, `link` the mean
-/// link.
+/// Returns the upward rank of each node, in ns: the longest path from its start to the end of the
+/// graph, with mean costs (Topcuoglu et al. 2002, eq. 8). `work_ns` is the mean cost per node,
+/// `link` the mean link.
 ///
 /// A producer's rank is never below its consumers', so descending rank, ties on the smaller id, is
 /// an order in which producers come first.
@@ -164,7 +165,7 @@ impl LinkMatrix {
 pub fn upward_ranks(graph: &Graph<'_>, work_ns: &[f64], link: LinkCost) -> Vec<f64> {
     let predecessors = graph.predecessors();
     let (tensors, bytes) = (graph.edge_tensors(), graph.tensor_bytes());
-    // Until its turn comes, a node's entry holds the longest way behind it.
+    // Until a node is visited, its entry contains the longest path after it.
     let mut rank = vec![0.0; graph.len()];
     for node in graph.nodes().rev() {
         let own = rank[node as usize] + work_ns[node as usize];
@@ -190,8 +191,8 @@ pub fn upward_ranks(graph: &Graph<'_>, work_ns: &[f64], link: LinkCost) -> Vec<f
     rank
 }
 
-/// Node ids by descending key, ties on the smaller id. Linear in time where keys are spread evenly,
-/// as ranks mostly are.
+/// Returns node ids by descending key, ties by the smaller id. Takes linear time if the keys are
+/// evenly distributed, as ranks mostly are.
 pub fn descending(keys: &[f64]) -> Vec<u32> {
     let before = |&a: &u32, &b: &u32| {
         let (key_a, key_b) = (keys[a as usize], keys[b as usize]);
@@ -234,8 +235,7 @@ struct Buckets {
 }
 
 impl Buckets {
-    /// Nothing where comparing is the better way: few keys, or a range that is no number or has no
-    /// length.
+    /// Returns `None` if comparing is faster: few keys, or a range that is empty or NaN.
     #[expect(clippy::cast_precision_loss, reason = "nodes are below 2^32")]
     fn new(keys: &[f64]) -> Option<Self> {
         let (mut lowest, mut highest) = (f64::INFINITY, f64::NEG_INFINITY);
@@ -267,8 +267,8 @@ impl Buckets {
     }
 }
 
-/// Every node on its most preferred device, pins and groups respected: a legal start for searches,
-/// unless memory is short.
+/// Returns every node's most preferred device, with pins and groups respected: a legal start for
+/// searches, unless memory is short.
 pub fn preferred_devices(graph: &Graph<'_>) -> Vec<u32> {
     let mut assignment = Assignment::new(graph);
     for node in graph.nodes() {
@@ -277,8 +277,8 @@ pub fn preferred_devices(graph: &Graph<'_>) -> Vec<u32> {
     assignment.of_node
 }
 
-/// Devices decided so far, with the rule that the first member decided, or a pinned one, decides
-/// for its whole group.
+/// The devices decided so far. The first member that is decided, or a pinned one, decides for its
+/// whole group.
 #[derive(Debug, Clone)]
 pub struct Assignment<'a> {
     group: &'a [u32],
@@ -287,7 +287,7 @@ pub struct Assignment<'a> {
 }
 
 impl<'a> Assignment<'a> {
-    /// Nothing decided but the groups of pinned nodes.
+    /// Creates an assignment in which only the groups of pinned nodes are decided.
     pub fn new(graph: &'a Graph<'_>) -> Self {
         let group = graph.group();
         let mut of_group = vec![NONE; graph.counts().groups as usize];
@@ -303,30 +303,30 @@ impl<'a> Assignment<'a> {
         }
     }
 
-    /// The device that the node must take because its group is decided, or [`NONE`].
+    /// Returns the device that the node must take because its group is decided, or [`NONE`].
     #[inline]
     pub fn forced(&self, node: u32) -> u32 {
         self.of_group[self.group[node as usize] as usize]
     }
 
-    /// The node's device, [`NONE`] while it has not been decided itself.
+    /// Returns the node's device, or [`NONE`] if the node itself is not decided.
     #[inline]
     pub fn device(&self, node: u32) -> u32 {
         self.of_node[node as usize]
     }
 
-    /// Decides a node: for `wish`, unless its group is decided already. Returns the device it got.
+    /// Places a node on `device`, unless its group is decided already. Returns its device.
     #[inline]
-    pub fn decide(&mut self, node: u32, wish: u32) -> u32 {
+    pub fn decide(&mut self, node: u32, device: u32) -> u32 {
         let of_group = &mut self.of_group[self.group[node as usize] as usize];
         if *of_group == NONE {
-            *of_group = wish;
+            *of_group = device;
         }
         self.of_node[node as usize] = *of_group;
         *of_group
     }
 
-    /// One device per node, for [`crate::Plan::set_devices`].
+    /// Returns one device per node, for [`crate::Plan::set_devices`].
     pub fn devices(&self) -> &[u32] {
         &self.of_node
     }

@@ -1,7 +1,6 @@
-//! Configuration: what the user passed as `--policy-config KEY=VALUE`, checked against what the
-//! policy declares.
+//! Configuration: the user's `--policy-config KEY=VALUE`, checked against the declared settings.
 //!
-//! Takes the properties of the contract's `configure`; gives typed values, or an error that names
+//! Takes the properties of the contract's `configure`; returns typed values, or an error that names
 //! the key.
 
 use std::error::Error;
@@ -11,22 +10,22 @@ use std::str::FromStr;
 
 use crate::log::Log;
 
-/// One configuration key that a policy understands.
+/// One configuration key of a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Setting {
     /// The key.
     pub key: &'static str,
-    /// What a value looks like, for people: `bool`, `u32`, `f64`, `name`, `bytes`.
+    /// The type of its values, for users: `bool`, `u32`, `f64`, `name`, `bytes`.
     pub kind: &'static str,
-    /// The value in force when the user gives none; what [`Config::parse`] falls back to.
+    /// The value if the user sets none, which [`Config::parse`] then parses.
     pub default: &'static str,
-    /// One sentence.
+    /// A description in one sentence.
     pub description: &'static str,
 }
 
 /// The configuration of one policy instance.
 ///
-/// Every key in it is one that the policy declares in its `SETTINGS`: the SDK refuses others before
+/// The policy declares every key of it in its `SETTINGS`: the SDK refuses other keys before
 /// [`crate::Policy::configure`] is called.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -35,20 +34,20 @@ pub struct Config {
     log: Log,
 }
 
-/// Why a configuration is refused.
+/// The reason why a configuration is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConfigError {
     /// The policy has no such setting.
     UnknownKey(String),
-    /// The setting exists, but not with this value.
+    /// The value of a setting is invalid.
     BadValue {
         /// The setting.
         key: String,
-        /// What was given, and what was expected.
+        /// The value, and what was expected.
         value: String,
     },
-    /// Anything else, in words.
+    /// Any other reason.
     Other(String),
 }
 
@@ -57,7 +56,7 @@ impl Config {
     ///
     /// # Errors
     /// [`ConfigError::UnknownKey`] for a key that is not declared, [`ConfigError::Other`] for one
-    /// given twice.
+    /// that is set twice.
     pub fn new(
         settings: &'static [Setting],
         entries: Vec<(String, String)>,
@@ -68,9 +67,7 @@ impl Config {
                 return Err(ConfigError::UnknownKey(key.clone()));
             }
             if entries[..i].iter().any(|(earlier, _)| earlier == key) {
-                return Err(ConfigError::Other(format!(
-                    "setting `{key}` is given twice"
-                )));
+                return Err(ConfigError::Other(format!("setting `{key}` is set twice")));
             }
         }
         Ok(Self {
@@ -80,7 +77,7 @@ impl Config {
         })
     }
 
-    /// The value as the user gave it, or `None` when the default applies.
+    /// Returns the user's value, or `None` if the default applies.
     pub fn get(&self, key: &str) -> Option<&str> {
         self.entries
             .iter()
@@ -88,11 +85,11 @@ impl Config {
             .map(|(_, value)| value.as_str())
     }
 
-    /// The value of a declared setting, its declared default where the user gave none.
+    /// Parses the value of a declared setting, or its declared default if the user set none.
     ///
     /// # Errors
-    /// [`ConfigError::BadValue`] when the value does not parse; [`ConfigError::Other`] when the
-    /// policy reads a key that it does not declare.
+    /// [`ConfigError::BadValue`] if the value does not parse; [`ConfigError::Other`] if the policy
+    /// reads a key that it does not declare.
     pub fn parse<T>(&self, key: &str) -> Result<T, ConfigError>
     where
         T: FromStr,
@@ -102,7 +99,7 @@ impl Config {
         parse(setting, self.get(key).unwrap_or(setting.default))
     }
 
-    /// The value of a declared setting, or `default` where the user gave none.
+    /// Parses the value of a declared setting, or returns `default` if the user set none.
     ///
     /// # Errors
     /// As [`Self::parse`].
@@ -129,7 +126,7 @@ impl Config {
         }
     }
 
-    /// Where messages go; keep a clone to log from [`crate::OnlinePolicy::pick`].
+    /// Returns the log. Keep a clone to log from [`crate::OnlinePolicy::pick`].
     pub fn log(&self) -> &Log {
         &self.log
     }
@@ -138,7 +135,7 @@ impl Config {
         let found = self.settings.iter().find(|setting| setting.key == key);
         found.ok_or_else(|| {
             ConfigError::Other(format!(
-                "the policy reads setting `{key}`, which its SETTINGS do not declare"
+                "the policy reads setting `{key}`, but its SETTINGS do not declare it"
             ))
         })
     }
@@ -159,7 +156,9 @@ impl Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::UnknownKey(key) => write!(f, "the policy has no setting `{key}`"),
-            Self::BadValue { key, value } => write!(f, "setting `{key}` cannot be {value}"),
+            Self::BadValue { key, value } => {
+                write!(f, "setting `{key}` has the invalid value {value}")
+            }
             Self::Other(text) => f.write_str(text),
         }
     }
@@ -210,7 +209,7 @@ mod tests {
             ConfigError::UnknownKey("round".to_owned())
         );
         let error = config(&[("rounds", "1"), ("rounds", "2")]).unwrap_err();
-        assert_eq!(error.to_string(), "setting `rounds` is given twice");
+        assert_eq!(error.to_string(), "setting `rounds` is set twice");
     }
 
     #[test]
@@ -219,7 +218,7 @@ mod tests {
         let error = config.parse::<u32>("rounds").unwrap_err();
         assert_eq!(
             error.to_string(),
-            "setting `rounds` cannot be many (expected u32: invalid digit found in string)"
+            "setting `rounds` has the invalid value many (expected u32: invalid digit found in string)"
         );
     }
 

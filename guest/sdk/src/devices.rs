@@ -1,4 +1,4 @@
-//! The devices as a policy sees them: columns of numbers, names where somebody asks.
+//! The devices as a policy sees them: columns of numbers, and names on request.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -11,8 +11,8 @@ use crate::source::DeviceSource;
 use crate::source::DeviceSpec;
 use crate::source::LinkCost;
 
-/// The devices of one placement. Lent for one call; device ids are `0..len()` and hold within that
-/// call or run.
+/// The devices of one placement. Borrowed for one call; device ids are `0..len()` and are valid
+/// within that call or run.
 pub struct DeviceSet<'a> {
     source: &'a dyn DeviceSource,
     log: &'a Log,
@@ -49,7 +49,7 @@ macro_rules! columns {
 }
 
 impl<'a> DeviceSet<'a> {
-    /// A view of the host's devices.
+    /// Creates a view of the host's devices.
     pub fn new(source: &'a dyn DeviceSource, log: &'a Log) -> Self {
         Self {
             source,
@@ -74,7 +74,8 @@ impl<'a> DeviceSet<'a> {
         0..self.count
     }
 
-    /// Names, types and localities of all devices; a few ms for thousands of devices, once.
+    /// Returns names, types and localities of all devices. Takes a few ms for thousands of devices,
+    /// once.
     pub fn attributes(&self) -> &[DeviceAttributes] {
         self.columns.all.get_or_init(|| self.source.all())
     }
@@ -100,14 +101,14 @@ impl<'a> DeviceSet<'a> {
         queues: u32;
     }
 
-    /// Link domain x link domain, row-major; the diagonal is what two different devices of one
-    /// domain pay.
+    /// Returns the links, link domain x link domain, row major. The diagonal is the link between
+    /// two different devices of one domain.
     pub fn links(&self) -> &[LinkCost] {
         self.columns.links.get_or_init(|| self.source.links())
     }
 
-    /// The link between two devices, exceptions included; free within one device. One host call:
-    /// for all pairs, [`crate::LinkMatrix`].
+    /// Returns the link between two devices, including exceptions; free within one device. One host
+    /// call. For all pairs, use [`crate::LinkMatrix`].
     pub fn link(&self, src: u32, dst: u32) -> LinkCost {
         if src == dst {
             LinkCost::default()
@@ -116,20 +117,20 @@ impl<'a> DeviceSet<'a> {
         }
     }
 
-    /// The device of a full name, in any spelling that the host accepts.
+    /// Returns the device with a full name, in any spelling that the host accepts.
     pub fn by_name(&self, name: &str) -> Option<u32> {
         self.source.by_name(name)
     }
 
-    /// Every match, most preferred first.
+    /// Returns every match, most preferred first.
     pub fn by_spec(&self, spec: &DeviceSpec) -> Vec<u32> {
         self.source.by_spec(spec)
     }
 
-    /// Every match of `/job:worker/device:GPU:*`, most preferred first.
+    /// Returns every match of a string such as `/job:worker/device:GPU:*`, most preferred first.
     ///
     /// # Errors
-    /// What is wrong with the text.
+    /// The string is malformed.
     pub fn by_spec_text(&self, spec: &str) -> Result<Vec<u32>, String> {
         self.source.by_spec_text(spec)
     }
@@ -146,12 +147,12 @@ impl<'a> DeviceSet<'a> {
         self.source.of_type(device_type)
     }
 
-    /// The device of the caller, where feeds come from.
+    /// Returns the device of the client, where feeds come from.
     pub fn client_device(&self) -> Option<u32> {
         self.source.client_device()
     }
 
-    /// Where messages go.
+    /// Returns the log of this call.
     pub fn log(&self) -> &Log {
         self.log
     }

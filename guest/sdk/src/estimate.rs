@@ -1,12 +1,13 @@
-//! What a plan is expected to take: a list schedule, event by event, as the executor would run it.
-//! The host estimates plans with it, and [`testing`](crate::testing) scores them with it.
+//! Estimates the makespan of a plan: a list schedule, event by event, as the executor would run it.
+//! The host and [`testing`](crate::testing) use it.
 //!
 //! A node may start when its inputs have arrived on its device. When a queue of a chip is free, the
-//! nodes that may start there do, that of the largest start order first, ties by id; a queue never
-//! waits for a node whose inputs are still on their way while another one may start. Devices of one
+//! node with the largest start order that may start there starts, ties by id; a queue never waits
+//! for a node whose inputs are still on their way while another one may start. Devices of one
 //! chip share its queues. A tensor arrives on another device once, `latency + bytes * ns_per_byte`
-//! after it was made; links do not contend, as in the schedules of Topcuoglu et al. 2002. What does
-//! not run ([`EdgeKind::PRELOADED`](crate::EdgeKind::PRELOADED)) is on every device at once.
+//! after it is produced; links do not contend, as in the schedules of Topcuoglu et al. 2002.
+//! Tensors of preloaded edges ([`EdgeKind::PRELOADED`](crate::EdgeKind::PRELOADED)) are on every
+//! device at once.
 
 use std::cmp::Ordering;
 use std::cmp::Reverse;
@@ -14,19 +15,19 @@ use std::collections::BinaryHeap;
 
 use crate::graph::Rows;
 
-/// What a schedule is made of: the graph, and how long things take.
+/// The input of a schedule: the graph, and the times of nodes and transfers.
 pub trait Durations {
-    /// Consumers of every node, one per edge.
+    /// Returns the consumers of every node, one per edge.
     fn successors(&self) -> Rows<'_>;
 
-    /// Number of edges into a node.
+    /// Returns the number of edges into a node.
     fn n_predecessors(&self, node: u32) -> usize;
 
-    /// All executions of a node on a device, in ns; never NaN.
+    /// Returns the time of all executions of a node on a device, in ns; never NaN.
     fn work_ns(&self, node: u32, device: u32) -> f64;
 
-    /// The way of what an edge carries from one device to another, in ns; `position` is the edge's
-    /// place in [`Self::successors`].
+    /// Returns the time to transfer the tensor of an edge from one device to another, in ns.
+    /// `position` is the index of the edge in [`Self::successors`].
     fn transfer_ns(&self, position: usize, source: u32, destination: u32) -> f64;
 }
 
@@ -35,13 +36,13 @@ pub trait Durations {
 pub struct Schedule<'a> {
     /// One device per node, all in range.
     pub devices: &'a [u32],
-    /// Larger first; `None` = by id.
+    /// Start order, larger first; `None` for the order of ids.
     pub start_order: Option<&'a [i32]>,
-    /// Queue per node; `None` = the one of its device that is free first.
+    /// Queue per node; `None` for the queue of its device that is free first.
     pub queues: Option<&'a [u32]>,
 }
 
-/// When the nodes of a plan run. Its buffers are kept for the next plan.
+/// The times of a plan's nodes. Keeps its buffers for the next plan.
 #[derive(Debug)]
 pub struct Estimate {
     starts_ns: Vec<f64>,
@@ -185,8 +186,8 @@ impl Estimate {
                     }
                     What::Arrival => {
                         let node = event.node;
-                        let wish = schedule.start_order.map_or(0, |order| order[node as usize]);
-                        self.pools[pool].ready.push((wish, Reverse(node)));
+                        let order = schedule.start_order.map_or(0, |order| order[node as usize]);
+                        self.pools[pool].ready.push((order, Reverse(node)));
                     }
                 }
                 touched.push(pool);

@@ -1,8 +1,8 @@
-//! The graph as a policy sees it: columns, each fetched from the host at most once and handed out
-//! as slices.
+//! The graph as a policy sees it: columns, each fetched from the host at most once and returned as
+//! slices.
 //!
-//! Node ids are topological: every edge goes from a lower to a higher id (loops' back edges stand
-//! apart). So a loop over `0..len()` sees producers before consumers, and nobody needs to sort.
+//! Node ids are topological: every edge goes from a lower to a higher id (back edges of loops are
+//! separate). So a loop over `0..len()` visits producers before consumers, without sorting.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -31,21 +31,21 @@ impl EdgeKind {
     pub const SIZE_UNKNOWN: u8 = 4;
     /// A reference or resource.
     pub const REFERENCE: u8 = 8;
-    /// Of a constant or a placeholder, which does not run: what it gives is on every device that
-    /// reads it before a run begins, so no run moves it.
+    /// The producer is a constant or a placeholder. It does not run, and its tensor is on every
+    /// device that reads it before a run begins, so no run transfers it.
     pub const PRELOADED: u8 = 16;
 }
 
-/// The bits of [`Graph::placement_hints`]; unknown ones are to be ignored.
+/// The bits of [`Graph::placement_hints`]. Ignore unknown bits.
 #[derive(Debug)]
 pub struct PlacementHint;
 
 impl PlacementHint {
-    /// No data inputs and one output that is no reference: decided after all others.
+    /// No data inputs and one non-reference output: decided after all other nodes.
     pub const GENERATOR: u8 = 1;
     /// `Shape`, `Size`, `Rank`: follows the producer of its input.
     pub const METADATA: u8 = 2;
-    /// Keeps state.
+    /// Has state.
     pub const STATEFUL: u8 = 4;
     /// Calls a function.
     pub const FUNCTION_CALL: u8 = 8;
@@ -76,7 +76,7 @@ impl<'a> Rows<'a> {
         self.len() == 0
     }
 
-    /// Where row `row` stands in `items`, and in columns beside it.
+    /// Returns the range of a row in `items`, and in parallel columns.
     #[inline]
     pub fn range(&self, row: u32) -> Range<usize> {
         let row = row as usize;
@@ -106,8 +106,8 @@ pub struct InEdge {
     pub kind: u8,
 }
 
-/// The graph to place. Lent for one call; every column costs one copy at its first use, nothing
-/// later.
+/// The graph to place. Borrowed for one call. Every column costs one copy at its first use, and
+/// nothing later.
 pub struct Graph<'a> {
     source: &'a dyn GraphSource,
     log: &'a Log,
@@ -161,7 +161,7 @@ macro_rules! columns {
 }
 
 impl<'a> Graph<'a> {
-    /// A view of the host's graph.
+    /// Creates a view of the host's graph.
     pub fn new(source: &'a dyn GraphSource, log: &'a Log) -> Self {
         Self {
             source,
@@ -186,7 +186,7 @@ impl<'a> Graph<'a> {
         0..self.counts.nodes
     }
 
-    /// All sizes.
+    /// Returns all sizes.
     pub fn counts(&self) -> Counts {
         self.counts
     }
@@ -225,7 +225,7 @@ impl<'a> Graph<'a> {
         self.candidates().row(self.candidate_set()[node as usize])
     }
 
-    /// The edges into a node, with what they carry.
+    /// Returns the edges into a node, with their tensors.
     pub fn edges_into(&self, node: u32) -> impl Iterator<Item = InEdge> + '_ {
         let predecessors = self.predecessors();
         let (tensors, kinds, bytes) = (self.edge_tensors(), self.edge_kinds(), self.tensor_bytes());
@@ -241,9 +241,9 @@ impl<'a> Graph<'a> {
         })
     }
 
-    /// Per node whether it is a constant that waits for nothing. Such a node is not executed: the
-    /// host makes the constant once, on each device that reads it, so it takes no time in a
-    /// run, is never moved in one, and takes memory only where it is read.
+    /// Returns for each node whether it is a constant without inputs. Such a node is not executed:
+    /// the host creates the constant once, on each device that reads it. So it takes no time in
+    /// a run, is never transferred, and takes memory only on the devices that read it.
     pub fn constants(&self) -> Vec<bool> {
         let names = self.op_type_names().iter();
         let is_const: Vec<bool> = names.map(|name| name == "Const").collect();
@@ -291,7 +291,7 @@ impl<'a> Graph<'a> {
         resident_bytes: u64;
         /// Per node: bytes needed while it runs.
         workspace_bytes: u64;
-        /// Per node: the user's wish, larger first.
+        /// Per node: the priority that the user requests, larger first.
         user_priority: i32;
         /// Per node: its row of [`Self::candidates`].
         candidate_set: u32;
@@ -301,8 +301,9 @@ impl<'a> Graph<'a> {
         pinned: u32;
         /// Per node: [`PlacementHint`] bits.
         placement_hints: u8;
-        /// The producer whose device the node takes, if that was decided before it and is legal, else item 0 of its candidates:
-        /// for metadata ops and matching identities the producer of the first in-edge; [`NONE`] for all other nodes.
+        /// Per node: the producer whose device the node takes, if that producer was decided before it and its device is legal;
+        /// else the node takes item 0 of its candidates. For metadata ops and matching identities the producer of the first
+        /// in-edge, [`NONE`] for all other nodes.
         follow: u32;
         /// Per node: its loop frame, [`NONE`] outside loops.
         frame: u32;
@@ -332,7 +333,7 @@ impl<'a> Graph<'a> {
         &dims.sizes[dims.offsets[tensor] as usize..dims.offsets[tensor + 1] as usize]
     }
 
-    /// The device text that the user wrote for a node, `""` where there is none.
+    /// Returns the device that the user requests for a node, `""` if there is no request.
     pub fn requested(&self, node: u32) -> &str {
         text(
             self.columns
@@ -342,8 +343,8 @@ impl<'a> Graph<'a> {
         )
     }
 
-    /// Name of a node. Fetches all names at the first call: for one or two, on a large graph,
-    /// [`Self::fetch_name`] is cheaper.
+    /// Returns the name of a node. Fetches all names at the first call: for one or two names of a
+    /// large graph, [`Self::fetch_name`] is cheaper.
     pub fn name(&self, node: u32) -> &str {
         text(
             self.columns
@@ -353,29 +354,30 @@ impl<'a> Graph<'a> {
         )
     }
 
-    /// Name of one node, asked of the host: for messages.
+    /// Fetches the name of one node from the host, for messages.
     pub fn fetch_name(&self, node: u32) -> String {
         self.source.node_name(node)
     }
 
-    /// Open-ended facts: `allow-soft-placement`, `graph-name`.
+    /// Returns an open-ended option: `allow-soft-placement`, `graph-name`.
     pub fn option(&self, key: &str) -> Option<&str> {
         let options = self.columns.options.get_or_init(|| self.source.options());
         let found = options.iter().find(|(name, _)| name == key);
         found.map(|(_, value)| value.as_str())
     }
 
-    /// Cost of one execution of one node on one device, asked of the host: for small graphs.
+    /// Fetches the cost of one execution of one node on one device from the host, for small graphs.
     pub fn cost_ns(&self, node: u32, device: u32) -> f64 {
         self.source.cost(node, device)
     }
 
-    /// What the last run of this graph did, if there was one. Copied at each call.
+    /// Returns the measurements of the last run of this graph, if there was one. Copies at each
+    /// call.
     pub fn last_run(&self) -> Option<Profile> {
         self.source.last_run()
     }
 
-    /// Where messages go.
+    /// Returns the log of this call.
     pub fn log(&self) -> &Log {
         self.log
     }

@@ -1,10 +1,10 @@
 //! Write a placement policy for Placewright once; run it sandboxed as WebAssembly, or natively.
 //!
-//! A policy decides which device runs each node of a dataflow graph. It sees the graph and the
+//! A policy decides which device runs each node of a dataflow graph. It reads the graph and the
 //! devices as columns of numbers ([`Graph`], [`DeviceSet`]), writes a device per node into a
-//! [`Plan`], and offers it. The host checks every offer; the last one it accepted is the answer.
+//! [`Plan`], and offers it. The host checks every offer; the last legal one is the answer.
 //!
-//! A whole policy, whose `Cargo.toml` says `crate-type = ["cdylib", "rlib"]`:
+//! A complete policy, with `crate-type = ["cdylib", "rlib"]` in its `Cargo.toml`:
 //!
 //! ```
 //! use placewright_guest::testing::{GraphBuilder, cluster, place};
@@ -64,14 +64,14 @@
 //! # Ok::<(), PlaceError>(())
 //! ```
 //!
-//! Built for `wasm32-unknown-unknown` it is a core module that imports the contract
-//! `placewright:policy` and nothing else: no clock, no files, no randomness. Built natively it is
-//! an ordinary crate: `native()`, which [`export_policy!`] defines, gives hosts an instance to run
-//! without a sandbox.
+//! Built for `wasm32-unknown-unknown`, it is a core module that only imports the contract
+//! `placewright:policy`: no clock, no files, no randomness. Built natively, it is an ordinary
+//! crate: `native()`, which [`export_policy!`] defines, returns an instance that hosts run without
+//! a sandbox. [`wrap`] runs one policy inside another.
 //!
-//! Policies are asked to be deterministic: ties go to the smaller id, random numbers come from the
-//! seed, nobody iterates over a `HashMap`. Then the sandboxed policy and the native one give the
-//! same plan, bit for bit: neither uses fused multiply-add, and the host canonicalizes NaN.
+//! Policies should be deterministic: break ties by the smaller id, draw random numbers from the
+//! seed, do not iterate over a `HashMap`. Then the sandboxed and the native build give the same
+//! plan, bit for bit: neither uses fused multiply-add, and the host canonicalizes NaN.
 
 pub mod algorithm;
 pub mod config;
@@ -119,5 +119,5 @@ pub use source::Violation;
 /// "None" in index columns: no device, no tensor, no opinion.
 pub const NONE: u32 = u32::MAX;
 
-/// The version of the contract `placewright:policy` that this SDK speaks.
+/// The version of the contract `placewright:policy` that this SDK uses.
 pub const CONTRACT_VERSION: &str = "0.1.0";

@@ -6,7 +6,7 @@
 //!
 //! let log = Log::silent();
 //! info!(log, "{} nodes", 3);
-//! debug!(log, "formatted only where the host listens at this level");
+//! debug!(log, "formatted only if the host keeps messages of this level");
 //! ```
 
 use std::cell::Cell;
@@ -16,17 +16,17 @@ use std::sync::Arc;
 pub use crate::source::LogLevel;
 pub use crate::source::LogSink;
 
-/// A handle on the host's log. Cheap to clone; the macros [`crate::info!`] and its siblings take
-/// one, or anything that has a method `log()`.
+/// A handle of the host's log. Cheap to clone. The macros such as [`crate::info!`] take a `Log`, or
+/// anything with a method `log()`.
 #[derive(Clone)]
 pub struct Log {
     sink: Option<Arc<dyn LogSink>>,
-    /// The host's threshold, asked at the first message.
+    /// The host's threshold, fetched at the first message.
     threshold: Cell<Option<LogLevel>>,
 }
 
 impl Log {
-    /// Messages go to `sink`, whose threshold is asked once per handle.
+    /// Creates a log that sends messages to `sink`. Reads its threshold once per handle.
     pub fn new(sink: Arc<dyn LogSink>) -> Self {
         Self {
             sink: Some(sink),
@@ -34,7 +34,7 @@ impl Log {
         }
     }
 
-    /// Messages go nowhere and are not formatted.
+    /// Creates a log that discards messages without formatting them.
     pub fn silent() -> Self {
         Self {
             sink: None,

@@ -1,5 +1,5 @@
-//! Memory while a graph is placed: the host's rule `memory`, as far as it can be known before all
-//! nodes have a device.
+//! Memory while a graph is placed: an approximation of the host's rule `memory` before all nodes
+//! have a device.
 
 use crate::NONE;
 use crate::algorithm::Assignment;
@@ -7,18 +7,18 @@ use crate::devices::DeviceSet;
 use crate::graph::Graph;
 use crate::plan::Plan;
 
-/// Room on the devices, per memory domain, while groups are placed.
+/// The free memory of the devices, per memory domain, while groups are placed.
 ///
-/// Counts what stays and the largest workspace. A constant ([`Graph::constants`]) counts on each
-/// device that reads it, wherever its own node is. What the tensors of a run need on top depends on
-/// the whole plan: ask the host with [`Plan::peak_bytes_per_device`], and set it aside with
-/// [`Self::reserve`].
+/// Counts resident bytes and the largest workspace. A constant ([`Graph::constants`]) counts on
+/// each device that reads it, wherever its own node is. The tensors of a run also need memory,
+/// which depends on the whole plan: ask the host with [`Plan::peak_bytes_per_device`], and reserve
+/// it with [`Self::reserve`].
 #[derive(Debug, Clone)]
 pub struct MemoryBudget {
     domain: Vec<u32>,
-    /// Capacity less what stays.
+    /// Capacity less resident bytes.
     free_bytes: Vec<u64>,
-    /// Largest workspace of what is placed.
+    /// Largest workspace of the placed groups.
     workspace_bytes: Vec<u64>,
     /// State of each group.
     group_bytes: Vec<u64>,
@@ -31,12 +31,12 @@ pub struct MemoryBudget {
     /// Per constant the devices that hold it.
     held_on: Vec<Vec<u32>>,
     n_constant_bytes: u64,
-    /// Per device, of what is placed.
+    /// Resident bytes of the placed groups, per device.
     staying_bytes: Vec<u64>,
 }
 
 impl MemoryBudget {
-    /// The whole capacity of every memory, less what pinned groups take.
+    /// Creates a budget with the whole capacity of every memory, less the pinned groups.
     pub fn new(graph: &Graph<'_>, devices: &DeviceSet<'_>) -> Self {
         let domain = devices.memory_domains().to_vec();
         let free_bytes = capacities(devices);
@@ -96,8 +96,8 @@ impl MemoryBudget {
         budget
     }
 
-    /// Whether everything together might be too much for some device: where not, nobody needs to
-    /// ask.
+    /// Returns whether all groups together might exceed the memory of a device. If not, no check is
+    /// necessary.
     pub fn is_tight(&self) -> bool {
         let sum = |sum: u64, &bytes: &u64| sum.saturating_add(bytes);
         let workspaces = &self.group_workspace_bytes;
@@ -107,8 +107,8 @@ impl MemoryBudget {
         self.free_bytes.iter().any(|&free| free < all)
     }
 
-    /// Whether a group fits on a device: its state, the constants that it reads and that are not
-    /// there yet, and the workspace of each of its nodes.
+    /// Returns whether a group fits on a device: its state, the constants that it reads and the
+    /// device does not hold yet, and the workspace of each of its nodes.
     #[inline]
     pub fn fits(&self, group: u32, device: u32) -> bool {
         let domain = self.domain[device as usize] as usize;
@@ -120,14 +120,15 @@ impl MemoryBudget {
         bytes.saturating_add(workspace) <= self.free_bytes[domain]
     }
 
-    /// Bytes free in the memory of a device, beside the largest workspace there.
+    /// Returns the free bytes in the memory of a device, less the largest workspace.
     #[inline]
     pub fn free_bytes(&self, device: u32) -> u64 {
         let domain = self.domain[device as usize] as usize;
         self.free_bytes[domain].saturating_sub(self.workspace_bytes[domain])
     }
 
-    /// Puts a group on a device; does nothing when it is on one already, so any member may say so.
+    /// Places a group on a device. Does nothing if the group is placed already, so it can be called
+    /// for every member.
     #[inline]
     pub fn take(&mut self, group: u32, device: u32) {
         let mut bytes = std::mem::take(&mut self.group_bytes[group as usize]);
@@ -143,17 +144,17 @@ impl MemoryBudget {
         *largest = self.group_workspace_bytes[group as usize].max(*largest);
     }
 
-    /// Puts every group where a plan has it.
+    /// Places every group as in a plan.
     pub fn take_all(&mut self, graph: &Graph<'_>, devices: &[u32]) {
         for (&group, &device) in graph.group().iter().zip(devices) {
             self.take(group, device);
         }
     }
 
-    /// Raises what is `reserved` on each device, in bytes, to what the plan as it stands needs
-    /// beyond what stays there, by the host's reckoning, and a quarter: moving nodes away
-    /// changes what the others need. For the next try after the host has refused a plan; this
-    /// budget has taken all of its groups.
+    /// Raises the `reserved` bytes of each device to the memory that the current plan needs, by the
+    /// host's estimate, beyond the resident bytes, and a quarter more: moving nodes away changes
+    /// the needs of the others. Use it for the next attempt after the host has refused a plan,
+    /// on a budget in which all groups are placed.
     pub fn set_aside(&self, reserved: &mut [u64], plan: &Plan<'_>) {
         let peaks = plan.peak_bytes_per_device();
         for ((reserved, &staying), peak) in reserved.iter_mut().zip(&self.staying_bytes).zip(peaks)
@@ -163,12 +164,12 @@ impl MemoryBudget {
         }
     }
 
-    /// Bytes that stay on a device for all runs: state, and the constants that its nodes read.
+    /// Returns the resident bytes of a device: state, and the constants that its nodes read.
     pub fn staying_bytes(&self, device: u32) -> u64 {
         self.staying_bytes[device as usize]
     }
 
-    /// Sets `bytes` of a device's memory aside for other things; never below zero.
+    /// Reserves `bytes` of a device's memory for other uses. Stops at zero free bytes.
     #[inline]
     pub fn reserve(&mut self, device: u32, bytes: u64) {
         let free = &mut self.free_bytes[self.domain[device as usize] as usize];
@@ -184,9 +185,8 @@ impl MemoryBudget {
     }
 }
 
-/// Per node whether it is a constant ([`Graph::constants`]) whose device nothing else decides: it
-/// is not pinned, and in no group with others. Its device matters to nobody but readers of
-/// listings.
+/// Returns for each node whether it is a free constant: a constant ([`Graph::constants`]) that is
+/// not pinned and has no partners in its group. Its device only matters in reports.
 pub fn free_constants(graph: &Graph<'_>) -> Vec<bool> {
     let mut n_members = vec![0_u32; graph.counts().groups as usize];
     for &group in graph.group() {
@@ -202,9 +202,9 @@ pub fn free_constants(graph: &Graph<'_>) -> Vec<bool> {
     is_free
 }
 
-/// Gives each of these constants the device of its first reader that it may be on, so that a
-/// listing shows it where it is held. `devices`: one per node, all decided but those of the
-/// constants.
+/// Places each free constant on the device of its first reader that is legal for it, so that
+/// reports show where it is held. `devices` has one entry per node; all but those of the constants
+/// are decided.
 pub fn place_constants(graph: &Graph<'_>, is_free: &[bool], devices: &mut [u32]) {
     let successors = graph.successors();
     for node in graph.nodes().filter(|&node| is_free[node as usize]) {
@@ -218,10 +218,10 @@ pub fn place_constants(graph: &Graph<'_>, is_free: &[bool], devices: &mut [u32])
     }
 }
 
-/// Stages of nodes in import order, one device after the other, each taking as many nodes as its
-/// memory holds: the plan to fall back to where memory is so short that only plans with few copies
-/// fit. Asks the host some `16 * devices` times what a plan needs. Gives a device per node; whether
-/// all of it fits, an offer tells.
+/// Returns a device per node, in stages of nodes in import order: each device takes as many nodes
+/// as its memory holds. This is the fallback if memory is so short that only plans with few copies
+/// fit. Asks the host some `16 * devices` times for the peaks of a plan. Only an offer shows
+/// whether the plan fits.
 pub fn contiguous_stages(graph: &Graph<'_>, devices: &DeviceSet<'_>, plan: &Plan<'_>) -> Vec<u32> {
     let capacity = capacities(devices);
     let domains = devices.memory_domains();
@@ -250,7 +250,7 @@ pub fn contiguous_stages(graph: &Graph<'_>, devices: &DeviceSet<'_>, plan: &Plan
                 .fold(0, u64::saturating_add);
             needed <= capacity[domain as usize]
         };
-        // The most nodes that fit; what fits with more nodes is taken to fit with fewer.
+        // The most nodes that fit. Assumes that fewer nodes fit if more do.
         let (mut fitting, mut too_many) = (start, n_nodes + 1);
         while too_many - fitting > 1 {
             let middle = fitting.midpoint(too_many);
@@ -267,8 +267,8 @@ pub fn contiguous_stages(graph: &Graph<'_>, devices: &DeviceSet<'_>, plan: &Plan
     devices
 }
 
-/// Device `i` has the nodes up to `ends[i]`, the next device those behind the last end; nodes that
-/// may not be there go to their most preferred device.
+/// Places the nodes up to `ends[i]` on device `i`, and the rest on the next device. Nodes that may
+/// not run there go to their most preferred device.
 fn staged(graph: &Graph<'_>, ends: &[usize]) -> Vec<u32> {
     let mut assignment = Assignment::new(graph);
     let mut stage = 0;
@@ -278,17 +278,17 @@ fn staged(graph: &Graph<'_>, ends: &[usize]) -> Vec<u32> {
         }
         let device = u32::try_from(stage).unwrap_or(NONE);
         let legal = graph.candidates_of(node);
-        let wish = if legal.contains(&device) {
+        let device = if legal.contains(&device) {
             device
         } else {
             legal[0]
         };
-        assignment.decide(node, wish);
+        assignment.decide(node, device);
     }
     assignment.devices().to_vec()
 }
 
-/// Capacity of every memory domain.
+/// Returns the capacity of every memory domain.
 fn capacities(devices: &DeviceSet<'_>) -> Vec<u64> {
     let domains = devices.memory_domains();
     let n_domains = domains.iter().max().map_or(0, |&last| last as usize + 1);

@@ -1,7 +1,7 @@
-//! Policies linked natively: what the host holds for twins, fallback and benchmarks.
+//! Native builds of policies, which hosts use as fallback, for tests and for benchmarks.
 //!
-//! [`crate::export_policy!`] gives each policy crate a function `native()` that returns one. It
-//! runs the author's code over the host's own memory, without sandbox and limits.
+//! [`crate::export_policy!`] defines a function `native()` in each policy crate, which returns one.
+//! It runs the author's code on the host's memory, without sandbox and limits.
 
 use std::fmt;
 
@@ -22,7 +22,7 @@ use crate::source::DeviceSource;
 use crate::source::GraphSource;
 use crate::source::PlanSink;
 
-/// Who a policy is.
+/// The identity of a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Info {
     /// [`Policy::NAME`].
@@ -35,16 +35,16 @@ pub struct Info {
 
 /// An instance of a policy, as an object.
 pub trait NativePolicy: Send {
-    /// Who it is.
+    /// Returns its identity.
     fn info(&self) -> Info;
 
-    /// The configuration keys it understands.
+    /// Returns its configuration keys.
     fn settings(&self) -> &'static [Setting];
 
-    /// Configures it; unknown keys are refused. Called once, before anything else.
+    /// Configures it. Refuses unknown keys. Called once, before anything else.
     ///
     /// # Errors
-    /// What is wrong with the configuration.
+    /// The configuration is invalid.
     fn configure(&mut self, entries: &[(String, String)], log: &Log) -> Result<(), ConfigError>;
 
     /// Places a whole graph.
@@ -60,7 +60,7 @@ pub trait NativePolicy: Send {
         log: &Log,
     ) -> Result<(), PlaceError>;
 
-    /// Its other half, where it has one.
+    /// Returns the policy as an online policy, if it is one.
     fn as_online(&mut self) -> Option<&mut dyn NativeOnlinePolicy>;
 }
 

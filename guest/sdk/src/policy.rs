@@ -1,4 +1,5 @@
-//! What an author implements: [`Policy`], and [`OnlinePolicy`] where ops are placed while they run.
+//! The traits that an author implements: [`Policy`], and [`OnlinePolicy`] to place ops while they
+//! run.
 
 use std::error::Error;
 use std::fmt;
@@ -13,22 +14,21 @@ use crate::source::Violation;
 
 /// A placement policy.
 ///
-/// An instance is made with `default()`, configured once, and then asked for any number of
-/// placements, one at a time. In WebAssembly an instance lives in a sandbox of its own and may be
-/// dropped after any call, so what it keeps between calls is a cache at most.
+/// An instance is created with `default()`, configured once, and then asked for any number of
+/// placements, one at a time. In WebAssembly each instance has its own sandbox and may be dropped
+/// after any call, so use state between calls only as a cache.
 pub trait Policy: Default + Send + 'static {
-    /// The name by which users ask for it; use the published name of the algorithm.
+    /// The name of the policy. Use the published name of the algorithm.
     const NAME: &'static str;
 
-    /// What it does, in a sentence or two.
+    /// A description in a sentence or two.
     const DESCRIPTION: &'static str = "";
 
-    /// The configuration keys it understands. Others are refused before [`Self::configure`] is
-    /// called.
+    /// The configuration keys. Other keys are refused before [`Self::configure`] is called.
     const SETTINGS: &'static [Setting] = &[];
 
-    /// Takes the configuration; called once per instance, before anything else, also when it is
-    /// empty.
+    /// Reads the configuration. Called once per instance, before anything else, also if the
+    /// configuration is empty.
     ///
     /// # Errors
     /// A value is out of range or keys contradict each other; `?` on [`Config::parse`] covers
@@ -38,17 +38,17 @@ pub trait Policy: Default + Send + 'static {
         Ok(())
     }
 
-    /// Places a whole graph: hands assignments to `plan` and offers them. The last offer that the
-    /// host accepted is the answer, so a policy that searches offers early and offers again
-    /// when it has found something better.
+    /// Places a whole graph: writes an assignment to `plan` and offers it. The last legal offer is
+    /// the answer, so a policy that searches offers early, and again when it has found a better
+    /// plan.
     ///
     /// The same graph, devices and seed must give the same plan: take random numbers from `seed`,
     /// break ties on ids, and do not iterate over hash maps.
     ///
     /// # Errors
-    /// [`PlaceError::Declined`] when the graph or the devices are none for this policy,
-    /// [`PlaceError::Failed`] when it found no legal plan. The host then asks the next policy
-    /// of its ladder. After an accepted offer a failure leaves that offer the answer.
+    /// [`PlaceError::Declined`] if the policy does not handle the graph or the devices,
+    /// [`PlaceError::Failed`] if it found no legal plan. The host then asks the next policy of its
+    /// ladder. If a legal offer was made before, it remains the answer after a failure.
     fn place(
         &mut self,
         graph: &Graph<'_>,
@@ -64,10 +64,10 @@ pub trait Policy: Default + Send + 'static {
     }
 }
 
-/// A policy that is asked about each op when it becomes ready. State lives in the policy between
-/// `begin` and `end`.
+/// A policy that places each op when it becomes ready. The policy keeps its state between `begin`
+/// and `end`.
 pub trait OnlinePolicy: Policy {
-    /// A run starts. Graph and devices are lent for this call only: keep what `pick` needs.
+    /// Begins a run. Graph and devices are borrowed for this call only: copy what `pick` needs.
     ///
     /// # Errors
     /// As [`Policy::place`].
@@ -79,12 +79,12 @@ pub trait OnlinePolicy: Policy {
         seed: u64,
     ) -> Result<(), PlaceError>;
 
-    /// The device for a task, or `None` for no opinion: the host then takes its default. Called for
-    /// every task, so it should neither allocate nor log.
+    /// Returns the device for a task, or `None` for no opinion: the host then uses its default.
+    /// Called for every task, so it should neither allocate nor log.
     fn pick(&mut self, task: &ReadyTask) -> Option<u32>;
 
-    /// The same for tasks that became ready together: pushes one answer per task, [`crate::NONE`]
-    /// for no opinion.
+    /// Does the same for tasks that became ready together. Pushes one answer per task,
+    /// [`crate::NONE`] for no opinion.
     fn pick_batch(&mut self, tasks: &[ReadyTask], devices: &mut Vec<u32>) {
         for task in tasks {
             let device = self.pick(task);
@@ -92,27 +92,27 @@ pub trait OnlinePolicy: Policy {
         }
     }
 
-    /// News since the last call, batched by the host.
+    /// Receives the completions and changes since the last call, batched by the host.
     fn observe(&mut self, done: &[Completion], changes: &[DeviceChange]) {
         let _ = (done, changes);
     }
 
-    /// The run is over.
+    /// Ends a run.
     fn end(&mut self, run: u32) {
         let _ = run;
     }
 }
 
-/// Why a policy gives no plan.
+/// The reason why a policy returns no plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PlaceError {
-    /// Not a graph or device set for this policy.
+    /// The policy does not handle this graph or device set.
     Declined(String),
-    /// It should have worked, and did not.
+    /// The policy found no legal plan.
     Failed(String),
 }
 
-/// A task all of whose inputs are there.
+/// A task whose inputs are ready.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ReadyTask {
     /// The run it belongs to.
@@ -123,7 +123,7 @@ pub struct ReadyTask {
     pub cost_row: u32,
     /// Row of the candidate sets.
     pub candidate_set: u32,
-    /// Bytes to bring when the task does not run on `home`.
+    /// Bytes to transfer if the task does not run on `home`.
     pub input_bytes: u64,
     /// The device that holds most of the input, or [`crate::NONE`].
     pub home: u32,
@@ -131,27 +131,27 @@ pub struct ReadyTask {
     pub now_ns: f64,
 }
 
-/// A task that has run.
+/// A completed task.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Completion {
     /// The run it belonged to.
     pub run: u32,
     /// Its node.
     pub node: u32,
-    /// Where it ran.
+    /// The device that it ran on.
     pub device: u32,
     /// When it started, in ns since the run began.
     pub started_ns: f64,
-    /// When it was done.
+    /// When it finished.
     pub finished_ns: f64,
 }
 
-/// A device that is no longer as it was.
+/// A device whose state has changed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DeviceChange {
     /// The device.
     pub device: u32,
-    /// Whether it can be used.
+    /// Whether it is usable.
     pub is_up: bool,
     /// Free memory.
     pub memory_free_bytes: u64,

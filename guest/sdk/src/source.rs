@@ -1,7 +1,7 @@
 //! Where the views get their columns: the sandbox's imports in wasm, the host's own memory
 //! natively.
 //!
-//! Policy authors do not use this module. The host implements these traits for its native twins;
+//! Policy authors do not use this module. The host implements these traits for native policies;
 //! the SDK implements them over the WIT imports. Columns have the names, meanings and units of
 //! `wit/v0.1/policy.wit`.
 
@@ -108,14 +108,14 @@ pub struct Profile {
     pub transfer_mean_ns: Vec<f64>,
 }
 
-/// Why a plan is refused (WIT `planning.violation`).
+/// The reason why a plan is refused (WIT `planning.violation`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
     /// Name of the rule: `length`, `device`, `pinned`, `candidate`, `group`, `memory` or `queue`.
     pub rule: String,
     /// The first node that breaks it.
     pub node: u32,
-    /// In words.
+    /// A description.
     pub explanation: String,
 }
 
@@ -211,8 +211,7 @@ pub trait DeviceSource {
     fn link(&self, src: u32, dst: u32) -> LinkCost;
 }
 
-/// Where the answer goes (WIT `planning.plan`). Methods take `&self`: the host's side has its own
-/// state.
+/// The plan (WIT `planning.plan`). Methods take `&self`: the host's side has its own state.
 #[expect(missing_docs, reason = "documented in the contract, method by method")]
 pub trait PlanSink {
     fn set_devices(&self, device: &[u32]);
@@ -245,11 +244,11 @@ pub enum LogLevel {
     Error,
 }
 
-/// Where messages go (WIT `log`).
+/// The log (WIT `log`).
 /// `Send` and `Sync`, because a native policy that keeps a log may be moved between threads.
 pub trait LogSink: fmt::Debug + Send + Sync {
     /// Messages below it need not be formatted.
     fn threshold(&self) -> LogLevel;
-    /// Hands in one message.
+    /// Logs one message.
     fn emit(&self, level: LogLevel, message: &str);
 }

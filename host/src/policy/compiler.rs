@@ -135,9 +135,8 @@ fn encode(module: &[u8]) -> Result<Vec<u8>, Refusal> {
 /// metadata, so a file can make them panic. That must not end the host.
 fn reading_policy<T>(read: impl FnOnce() -> T) -> Result<T, Refusal> {
     // The parser's state is dropped with it, so nobody sees it half built.
-    catch_unwind(AssertUnwindSafe(read)).map_err(|panic| {
-        Refusal::Panic(panic_text(&*panic).unwrap_or("no message").to_owned())
-    })
+    catch_unwind(AssertUnwindSafe(read))
+        .map_err(|panic| Refusal::Panic(panic_text(&*panic).unwrap_or("no message").to_owned()))
 }
 
 impl CompilerProcess {

@@ -155,7 +155,9 @@ pub enum PolicyErrorKind {
         limit_bytes: usize,
     },
     /// The compiler process ended without an answer.
-    #[error("the compiler process crashed: {how}; build the policy with the SDK or another compiler")]
+    #[error(
+        "the compiler process crashed: {how}; build the policy with the SDK or another compiler"
+    )]
     CompilerEnded {
         /// How the process ended, and its last output.
         how: String,

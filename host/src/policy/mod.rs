@@ -8,10 +8,7 @@ mod builtin;
 mod cache;
 mod compiler;
 mod effort;
-#[expect(
-    unsafe_code,
-    reason = "loading policies that this library compiled"
-)]
+#[expect(unsafe_code, reason = "loading policies that this library compiled")]
 mod engine;
 mod error;
 mod form;

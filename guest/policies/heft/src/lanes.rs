@@ -1,8 +1,8 @@
 //! Four times computed with at once.
 //!
-//! In the sandbox every sum and product is followed by a test for NaN, so that results are the same
-//! on every machine; on vectors that costs half as much, and compilers do not vectorize these loops
-//! by themselves.
+//! In the sandbox every addition and multiplication is followed by a test for NaN, so that results
+//! are the same on every machine; on vectors that costs half as much, and compilers do not
+//! vectorize these loops by themselves.
 
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
 use std::arch::wasm32 as simd;

