@@ -15,10 +15,10 @@ use crate::device::KernelConstruction;
 use crate::device::KernelContext;
 use crate::device::KernelError;
 use crate::device::KernelRegistry;
-use crate::kernels::Multiply;
+use crate::kernels::MatmulElement;
 use crate::kernels::Scratch;
 use crate::kernels::Threads;
-use crate::kernels::batch::BatchProduct;
+use crate::kernels::batch::BatchMatmul;
 use crate::kernels::batch::Operand;
 use crate::kernels::einsum::Equation;
 use crate::kernels::unary;
@@ -104,7 +104,7 @@ pub(in crate::backend) fn batch_attrs(
     Ok((transposed, node.op != "BatchMatMul"))
 }
 
-fn multiply<T: Multiply>(
+fn multiply<T: MatmulElement>(
     context: &KernelContext<'_>,
     transposed: [bool; 2],
     broadcasts: bool,
@@ -136,7 +136,7 @@ pub(in crate::backend) fn plan(
     rhs: &Shape,
     transposed: [bool; 2],
     broadcasts: bool,
-) -> Result<(BatchProduct, Shape), KernelError> {
+) -> Result<(BatchMatmul, Shape), KernelError> {
     let ([l_batch @ .., l_rows, l_columns], [r_batch @ .., r_rows, r_columns]) =
         (lhs.dims(), rhs.dims())
     else {
@@ -165,7 +165,7 @@ pub(in crate::backend) fn plan(
         )));
     }
     let rank = l_batch.len().max(r_batch.len());
-    let mut plan = BatchProduct {
+    let mut plan = BatchMatmul {
         batch: SmallVec::from_elem(1, rank),
         size: [m, k, n],
         lhs: Operand {
@@ -232,7 +232,7 @@ pub(in crate::backend) fn equation(node: &KernelConstruction<'_>) -> Result<Equa
     Equation::parse(text)
 }
 
-fn evaluate<T: Multiply>(
+fn evaluate<T: MatmulElement>(
     context: &KernelContext<'_>,
     equation: &Equation,
 ) -> Result<(), KernelError> {

@@ -34,7 +34,7 @@ use crate::device::KernelDevice;
 use crate::device::KernelError;
 use crate::device::LaunchSite;
 use crate::device::ProcessorKind;
-use crate::kernels::batch::BatchProduct;
+use crate::kernels::batch::BatchMatmul;
 use crate::kernels::batch::Operand;
 use crate::tensor::DType;
 use crate::tensor::Shape;
@@ -92,7 +92,7 @@ fn mat_mul(node: &KernelConstruction<'_>, has_epilogue: bool) -> Made {
                 column,
             }
         };
-        let product = BatchProduct {
+        let product = BatchMatmul {
             batch: SmallVec::new(),
             size: [m, k, n],
             lhs: side(m, k, transpose.0),
@@ -284,7 +284,7 @@ impl Products {
         left: &Tensor,
         right: Right<'_>,
         (out, strides): (&Tensor, Option<&Operand>),
-        plan: &BatchProduct,
+        plan: &BatchMatmul,
     ) -> Result<(), KernelError> {
         let [mut m, k, n] = plan.size;
         let epilogue = self.epilogue.as_ref();
@@ -396,7 +396,7 @@ impl Products {
         &self,
         call: &Call<'_, '_>,
         right: &Tensor,
-        plan: &BatchProduct,
+        plan: &BatchMatmul,
         batch: &mut [(usize, [usize; 3])],
     ) -> Result<Tensor, KernelError> {
         let [_, k, n] = plan.size;

@@ -7,7 +7,7 @@ use crate::backend::cpu::kernels::matrix;
 use crate::device::KernelConstruction;
 use crate::device::KernelError;
 use crate::graph::AttrValue;
-use crate::kernels::batch::BatchProduct;
+use crate::kernels::batch::BatchMatmul;
 use crate::kernels::batch::Operand;
 use crate::tensor::Shape;
 
@@ -27,14 +27,14 @@ pub(super) type Permutation = Vec<usize>;
 /// A batch of products, the result's shape, and where it stands if that is not one matrix behind
 /// the other.
 pub(super) struct Planned {
-    pub(super) product: BatchProduct,
+    pub(super) product: BatchMatmul,
     pub(super) shape: Shape,
     pub(super) out: Option<Operand>,
 }
 
 impl Planned {
     /// One matrix behind the other.
-    pub(super) fn in_order(product: BatchProduct, shape: Shape) -> Self {
+    pub(super) fn in_order(product: BatchMatmul, shape: Shape) -> Self {
         Self {
             product,
             shape,
