@@ -1,10 +1,9 @@
-//! Builds packages of this workspace for wasm32 from within a build script. Shared by the build
-//! scripts of `host` and `tests/fixtures`.
+//! Builds packages of this workspace for wasm32 from a build script. Shared by the build scripts of
+//! `host` and `tests/fixtures`.
 //!
-//! The inner cargo has a target directory of its own, or it would wait for the outer one for ever,
-//! and none of the variables that the outer one sets, or flags meant for the host (and clippy)
-//! would reach the guests and build them anew each time. Paths are remapped, so that two checkouts
-//! give equal bytes.
+//! The inner cargo has its own target directory, or it would wait for the outer one forever. The
+//! variables that the outer cargo sets, and flags for the host (and clippy), are removed so that
+//! they do not reach the guests.
 
 use std::env;
 use std::error::Error;
@@ -20,20 +19,20 @@ const WASM_TARGET: &str = "wasm32-unknown-unknown";
 /// The profile of the workspace's manifest.
 const PROFILE: &str = "guest";
 
-/// What to build.
+/// A build of guest packages.
 pub(crate) struct GuestBuild<'a> {
     /// Root of the workspace.
     pub(crate) workspace: &'a Path,
     /// Packages, each a `cdylib`.
     pub(crate) packages: &'a [String],
-    /// Changes to the profile, as `KEY=VALUE`. The profile itself is one for all, so that the
+    /// Changes to the profile, as `KEY=VALUE`. All builds share the profile itself, so that the
     /// bindings' generator is built once.
     pub(crate) profile_changes: &'a [&'a str],
 }
 
 impl GuestBuild<'_> {
-    /// Builds; returns the folder with the `.wasm` files. When nothing has changed, costs one run
-    /// of cargo, some 0.1 s.
+    /// Builds the packages and returns the folder with the `.wasm` files. If nothing has changed,
+    /// this costs one run of cargo, about 0.1 s.
     pub(crate) fn run(&self) -> Result<PathBuf, Box<dyn Error>> {
         let target_dir = target_dir()?.join("guests");
         fs::create_dir_all(&target_dir)?;
@@ -66,7 +65,8 @@ impl GuestBuild<'_> {
         Ok(target_dir.join(WASM_TARGET).join(PROFILE))
     }
 
-    /// `simd128` (1.25x instead of 1.6x native), and no path of this machine in the bytes.
+    /// Returns the flags: `simd128` (1.25x instead of 1.6x native), and no path of this machine in
+    /// the output.
     fn rustflags(&self) -> Result<OsString, Box<dyn Error>> {
         let mut flags = OsString::from("-Ctarget-feature=+simd128");
         let mut remap = |from: &Path, to: &str| {
@@ -79,7 +79,7 @@ impl GuestBuild<'_> {
         if let Some(cargo_home) = cargo_home() {
             remap(&cargo_home, "/cargo");
         }
-        // With the component rust-src, rustc names the library's sources by where they lie on this
+        // With the component rust-src, rustc names the library's sources by their path on this
         // machine.
         let verbose = rustc(&["-vV"])?;
         let commit = verbose
@@ -93,7 +93,7 @@ impl GuestBuild<'_> {
     }
 }
 
-/// Runs a build script; an error is printed as it is, not as a `Debug` text in one line.
+/// Runs a build script. An error is printed as it is, not in its `Debug` form on one line.
 #[expect(clippy::print_stderr, reason = "cargo shows it when the build fails")]
 pub(crate) fn run_or_exit(build: impl FnOnce() -> Result<(), Box<dyn Error>>) {
     if let Err(error) = build() {
@@ -102,13 +102,13 @@ pub(crate) fn run_or_exit(build: impl FnOnce() -> Result<(), Box<dyn Error>>) {
     }
 }
 
-/// The file that a package builds to.
+/// Returns the name of the file that a package builds to.
 pub(crate) fn file_name(package: &str) -> String {
     format!("{}.wasm", package.replace('-', "_"))
 }
 
-/// Writes a file unless it has these bytes already, so that nothing is built again for its time
-/// stamp.
+/// Writes a file unless it already has these bytes, so that a new time stamp does not cause a
+/// rebuild.
 pub(crate) fn write_if_changed(path: &Path, bytes: &[u8]) -> io::Result<()> {
     match fs::read(path) {
         Ok(present) if present == bytes => Ok(()),
@@ -116,8 +116,8 @@ pub(crate) fn write_if_changed(path: &Path, bytes: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Variables that cargo, clippy or a wrapper set for the outer build. Those that say where cargo
-/// finds crates stay.
+/// Returns whether cargo, clippy or a wrapper set a variable for the outer build. Variables with
+/// the locations of crates are kept.
 fn is_of_outer_build(name: &OsString) -> bool {
     let Some(name) = name.to_str() else {
         return false;
@@ -137,7 +137,7 @@ fn is_of_outer_build(name: &OsString) -> bool {
     (is_outer && !is_source_of_crates) || name == "RUSTFLAGS" || name == "__CARGO_FIX_PLZ"
 }
 
-/// The outer build's target directory: `OUT_DIR` is
+/// Returns the outer build's target directory: `OUT_DIR` is
 /// `TARGET_DIR[/TRIPLE]/PROFILE/build/PACKAGE/out`.
 fn target_dir() -> Result<PathBuf, Box<dyn Error>> {
     let out_dir = PathBuf::from(env::var("OUT_DIR")?);
@@ -152,7 +152,7 @@ fn target_dir() -> Result<PathBuf, Box<dyn Error>> {
     }
 }
 
-/// Adds the standard library for wasm32 where it is missing and rustup is there.
+/// Installs the standard library for wasm32 if it is missing and rustup is available.
 fn ensure_wasm_target(target_dir: &Path) -> Result<(), Box<dyn Error>> {
     // Two build scripts may find it missing at once, and rustup installs one thing at a time.
     let lock = fs::File::create(target_dir.join(".rustup-lock"))?;
@@ -179,7 +179,7 @@ fn ensure_wasm_target(target_dir: &Path) -> Result<(), Box<dyn Error>> {
     };
     let command = arguments.join(" ");
     Err(format!(
-        "the guests need {WASM_TARGET}; run `rustup {command}` where it can be downloaded ({why})"
+        "the guests need {WASM_TARGET}; run `rustup {command}` with network access ({why})"
     )
     .into())
 }

@@ -1,10 +1,12 @@
-//! Builds the shipped policies for wasm32, so that the host can carry them: `OUT_DIR/policies.rs`.
+//! Builds the shipped policies for wasm32 and embeds them in the host: `OUT_DIR/policies.rs`.
 //!
-//! In the workspace they are built from `guest/policies`. A packaged crate has no workspace around
-//! it and carries them built, in `policies/`; whoever depends on it needs neither the wasm target
-//! nor the sources.
+//! In the workspace they are built from `guest/policies`. A packaged crate contains them prebuilt,
+//! in `policies/`, so crates that depend on it need neither the wasm target nor the sources.
 
-#![expect(clippy::print_stdout, reason = "how a build script talks to cargo")]
+#![expect(
+    clippy::print_stdout,
+    reason = "the interface of build scripts to cargo"
+)]
 
 mod guests;
 
@@ -47,7 +49,7 @@ fn build() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Where the built policies lie, in the order of [`SHIPPED`].
+/// Returns the paths of the built policies, in the order of [`SHIPPED`].
 fn built_policies(manifest_dir: &Path) -> Result<Vec<PathBuf>, Box<dyn Error>> {
     let workspace = manifest_dir.parent().unwrap_or(manifest_dir);
     if workspace.join("guest/sdk/Cargo.toml").is_file() {

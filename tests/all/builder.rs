@@ -64,9 +64,9 @@ fn dense<T: Number>(
     (w, bias): (&str, &str),
     weights: &Weights<'_>,
 ) -> Result<Value<T>, BuildError> {
-    // In the file, the product stands between weights and bias.
-    let product = b.matmul(x, b.named(w).literal(weights.get(w))?)?;
-    b.bias_add(product, b.named(bias).literal(weights.get(bias))?)
+    // In the file, the matmul is between weights and bias.
+    let matmul = b.matmul(x, b.named(w).literal(weights.get(w))?)?;
+    b.bias_add(matmul, b.named(bias).literal(weights.get(bias))?)
 }
 
 fn mlp(weights: &Weights<'_>) -> Result<Graph, BuildError> {
@@ -106,7 +106,8 @@ fn lenet(weights: &Weights<'_>) -> Result<Graph, BuildError> {
     Ok(b.finish())
 }
 
-/// All that stages after the importer read of a node, but the values of constants.
+/// Returns everything that stages after the importer read of a node, except the values of
+/// constants.
 fn describe(graph: &Graph, node: NodeId) -> (String, Vec<(String, String)>, f64, [u64; 3]) {
     let inputs = graph.data_inputs(node).map(|id| graph.tensor_name(id));
     let outputs = graph.output_range(node).map(|id| {
@@ -208,7 +209,7 @@ fn the_example_runs_its_op_in_graphs_of_both_kinds_on_two_devices() {
     }
 }
 
-/// The rows of a test: what was built, and its elements, any number of them as 64-bit floats.
+/// The rows of a test: the built values and their elements, as `f64`.
 struct Rows<'a> {
     b: &'a Scope,
     rows: Vec<(String, Vec<f64>)>,
@@ -311,7 +312,7 @@ fn each_method_computes_what_it_says() {
         let found = found.as_slice::<f64>().unwrap();
         assert_eq!(found.len(), expected.len(), "{name}");
         for (a, b) in found.iter().zip(expected) {
-            // Results are 32-bit floats; functions are within some ulps.
+            // Results are `f32`; functions are within a few ulps.
             assert!((a - b).abs() <= 1e-5 * b.abs().max(1.0), "{name}: {found:?}, expected {expected:?}");
         }
     }
@@ -320,7 +321,7 @@ fn each_method_computes_what_it_says() {
 /// Shapes that all broadcast to each other.
 const SHAPES: [[usize; 2]; 4] = [[2, 3], [1, 3], [2, 1], [1, 1]];
 
-/// A tensor as plain arithmetic sees it.
+/// A tensor for plain arithmetic.
 #[derive(Debug, Clone)]
 struct Plain {
     shape: [usize; 2],

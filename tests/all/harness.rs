@@ -1,9 +1,8 @@
-//! Runs the tests of this program as Rust's own harness would, with its options, except that tests
-//! say what they need: where that is absent they are ignored, with the reason, or fail, where the
-//! environment requires it (`tests/support/needs.rs`).
+//! Runs the tests of this program like Rust's own harness, with its options, except that tests
+//! declare their needs: if a need is absent, a test is ignored with the reason, or fails if the
+//! environment requires it.
 //!
-//! Also runs the helpers of tests, each in a process of its own. They are no tests, and are not
-//! listed.
+//! Also runs helpers of tests, each in its own process. Helpers are not tests, and are not listed.
 
 use std::backtrace::Backtrace;
 use std::backtrace::BacktraceStatus;
@@ -61,8 +60,8 @@ impl Test {
 
     fn trial(&'static self, arguments: &Arguments) -> Trial {
         let name = full_name(self.module, self.name);
-        // Nobody is asked for a driver before a test needs one; here it is said in advance which
-        // tests are ignored.
+        // Drivers are queried only when a test needs one; this decides in advance which tests are
+        // ignored.
         let is_ignored = (arguments.list || arguments.ignored)
             && matches!(needs::met(self.needs), Met::Ignored(_));
         let trial = Trial::ignorable_test(name.clone(), move || match needs::met(self.needs) {
@@ -80,7 +79,7 @@ impl Helper {
     }
 }
 
-/// What a test may give.
+/// Return value of a test.
 pub(crate) trait Outcome {
     fn result(self) -> Result<(), String>;
 }
@@ -97,8 +96,8 @@ impl<E: fmt::Debug> Outcome for Result<(), E> {
     }
 }
 
-/// In a thread of the test's name, by which messages of panics call it, and with thread-locals of
-/// its own.
+/// Runs a test in a thread with its name, which panic messages contain, and with its own
+/// thread-locals.
 fn in_thread(name: String, run: Run) -> Result<Completion, Failed> {
     let tested = move || {
         SAID.set(Some(String::new()));
@@ -112,17 +111,18 @@ fn in_thread(name: String, run: Run) -> Result<Completion, Failed> {
 }
 
 thread_local! {
-    /// What panics on the thread of a test have said, as many tests want theirs and pass; `None` on other threads.
+    /// Panic messages on the thread of a test, since many tests expect panics and pass; `None` on
+    /// other threads.
     static SAID: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Keeps what panics on the threads of tests say for the case that the test fails. Others are heard
-/// at once.
+/// Keeps the panic messages of test threads for the case that the test fails. Other panics are
+/// printed at once.
 fn keep_what_panics_say() {
     let print = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
         let backtrace = Backtrace::capture();
-        // Nobody holds it while a test runs.
+        // Nothing holds it while a test runs.
         let is_kept = SAID.try_with(|said| match &mut *said.borrow_mut() {
             Some(said) => {
                 said.push_str(&format!("{info}\n"));
@@ -139,23 +139,24 @@ fn keep_what_panics_say() {
     }));
 }
 
-/// Without the name of this program.
+/// Returns the name without that of this program.
 fn full_name(module: &str, name: &str) -> String {
     let module = module.split_once("::").map_or("", |(_, inside)| inside);
     format!("{module}::{name}")
 }
 
-/// Which helper a process is started for.
+/// Names the helper that a process is started for.
 const HELPER: &str = "PLACEWRIGHT_TEST_HELPER";
 
-/// A process that runs a helper, `module::name`, and ends with status 0 unless that panics.
+/// Returns a process that runs a helper, `module::name`, and ends with status 0 unless the helper
+/// panics.
 pub(crate) fn helper(name: &str) -> Command {
     let mut command = Command::new(env::current_exe().expect("this program has a path"));
     command.env(HELPER, name);
     command
 }
 
-#[expect(clippy::print_stderr, reason = "a program of its own")]
+#[expect(clippy::print_stderr, reason = "a separate program")]
 fn run_helper(wanted: &str) -> ExitCode {
     let helper = inventory::iter::<Helper>
         .into_iter()

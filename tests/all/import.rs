@@ -1,4 +1,4 @@
-//! The importer on real graphs, and on what is left of them after damage.
+//! The importer on real graphs, and on damaged ones.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,8 +15,8 @@ use placewright::tensor::PartialShape;
 use placewright::tensor::Tensor;
 use serde_json::Value;
 
-/// Outputs whose shapes are not wholly known before a run (model, output, what is known), because
-/// they depend on fed values, or come out of a loop or a function.
+/// Outputs whose shapes are not completely known before a run (model, output, what is known),
+/// because they depend on fed values, or come from a loop or a function.
 const NOT_KNOWN: [(&str, &str, &str); 8] = [
     ("cf_dynrnn_v1", "h:0", "<unknown>"),
     ("cf_dynrnn_v1", "ys:0", "[?,2,32]"),
@@ -124,8 +124,7 @@ fn a_file_that_ends_early_is_an_error_or_a_graph() {
         let mut n_errors = 0;
         for length in 0..bytes.len() {
             match import_graph(bytes[..length].to_vec(), &ops, &ImportOptions::default()) {
-                // Between two nodes, or before the versions, the file cannot know that it was
-                // longer.
+                // A file that ends between two nodes, or before the versions, looks complete.
                 Ok(graph) => assert!(graph.n_nodes() <= n_nodes),
                 Err(error) => {
                     assert!(!error.to_string().is_empty());
@@ -192,7 +191,7 @@ fn limits_are_kept() {
     assert_eq!(
         error.to_string(),
         format!(
-            "the GraphDef has {} bytes, the limit is 100; an app raises it with `ImportOptions::size_bytes_max`",
+            "the GraphDef has {} bytes; the limit is 100; an app can raise it with `ImportOptions::size_bytes_max`",
             bytes.len()
         )
     );
@@ -206,7 +205,7 @@ fn limits_are_kept() {
     assert!(error.contains("`nonsense`"), "{error}");
 }
 
-/// Everything of a graph but the values of its constants.
+/// Describes a graph, except the values of its constants.
 fn describe(graph: &Graph) -> Vec<String> {
     let describe = |node| {
         let inputs: Vec<_> = graph
@@ -245,7 +244,7 @@ impl Random {
     }
 }
 
-/// Names of all models here.
+/// Returns the names of all models.
 fn models() -> Vec<String> {
     let mut names: Vec<_> = fs::read_dir(folder())
         .unwrap()
@@ -270,7 +269,7 @@ fn info(name: &str) -> Value {
     serde_json::from_slice(&read(&format!("{name}.json"))).unwrap()
 }
 
-/// The skeleton of a model, with the input shapes that were fed.
+/// Imports the skeleton of a model, with the input shapes that were fed.
 fn import(name: &str, ops: &OpRegistry) -> Graph {
     let mut options = ImportOptions::default().with_name(name);
     for (input, described) in info(name)["inputs"].as_object().unwrap() {

@@ -303,15 +303,15 @@ fn a_node_is_held_to_its_op_before_its_kernel_is_made() {
         ),
         (
             &[float.clone(), radius(0)],
-            "attribute `radius` is 0, the smallest allowed value is 1",
+            "attribute `radius` is 0; the smallest allowed value is 1",
         ),
         (
             &[float.clone(), ("size", AttrValue::Int(1))],
-            "the op has no attribute `size`; attributes that are nobody's business start with `_`",
+            "the op has no attribute `size`; unchecked attributes start with `_`",
         ),
         (
             &[("T", DType::F64.into())],
-            "input 0 is float, by the node's attributes the op has double",
+            "input 0 is float; the node's attributes require double",
         ),
     ];
     for (attrs, expected) in rows {

@@ -1,7 +1,6 @@
-//! What no single module can show: one module per subject, one binary, linked once, with a harness
-//! of its own.
+//! Tests that involve several modules: one file per subject, one binary with its own harness.
 
-// Instead of the attribute `test` that Rust has.
+// Replaces Rust's attribute `test`.
 #[macro_use(helper, test)]
 extern crate placewright_test_macros;
 
@@ -79,7 +78,7 @@ mod versions;
 #[cfg(feature = "cli")]
 mod workers;
 
-// What included sources of the host name in their crate.
+// Names that included sources of the host expect in their crate.
 #[cfg(feature = "cuda")]
 use placewright::device;
 

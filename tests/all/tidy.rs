@@ -1,6 +1,6 @@
 //! Rules that the compiler does not hold: the order of modules, documentation at the head of files,
 //! sizes, links, the reason of each dependency, and that tests test. Reads sources as text; each
-//! rule is a function of texts, tried on a bad one below.
+//! rule is a function of sources, tried on bad samples below.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -137,7 +137,7 @@ const BOUNDED: [(&str, &str, &str); 32] = [
     ("kernels/scratch.rs", "Vec<T>", "what this rule leads to"),
 ];
 
-/// Texts that mean something on one machine only. Written in pieces, or this file would contain
+/// Strings with a meaning on one machine only. Written in pieces, or this file would contain
 /// them.
 const FORBIDDEN: [&str; 5] = [
     concat!("/wo", "rk/"),

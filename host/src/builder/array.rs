@@ -1,4 +1,4 @@
-//! What feeds a graph, and what rearranges tensors.
+//! Placeholders, constants, and ops that rearrange tensors.
 
 use std::sync::Arc;
 
@@ -17,19 +17,19 @@ use crate::tensor::PartialShape;
 use crate::tensor::Shape;
 use crate::tensor::Tensor;
 
-/// The bytes of a tensor, shared with it.
+/// The shared bytes of a tensor.
 struct TensorBytes(Tensor);
 
 impl AsRef<[u8]> for TensorBytes {
     fn as_ref(&self) -> &[u8] {
-        // The host could read it when the constant was made.
+        // The host could read it when the constant was created.
         self.0.as_bytes().unwrap_or_default()
     }
 }
 
 impl Scope {
-    /// A tensor that runs are fed, called `name`. Dimensions that are not known are `None`: `[None,
-    /// Some(784)]`.
+    /// Adds a placeholder called `name`, which runs feed. Unknown dimensions are `None`:
+    /// `[None, Some(784)]`.
     ///
     /// # Errors
     /// [`BuildError`], naming the node.
@@ -45,10 +45,10 @@ impl Scope {
             .value()
     }
 
-    /// A constant of these elements, row-major.
+    /// Adds a constant with these elements, row-major.
     ///
     /// # Errors
-    /// [`BuildError::Constant`] where the shape holds another number of elements.
+    /// [`BuildError::Constant`] if the shape has another number of elements.
     pub fn constant<T: Scalar>(
         &self,
         shape: impl Into<Shape>,
@@ -57,7 +57,7 @@ impl Scope {
         self.constant_of(dense(shape.into(), values))
     }
 
-    /// A constant of shape `[]`.
+    /// Adds a constant of shape `[]`.
     ///
     /// # Errors
     /// [`BuildError`], naming the node.
@@ -65,11 +65,11 @@ impl Scope {
         self.constant_of(dense(Shape::scalar(), &[value]))
     }
 
-    /// A constant of a tensor that is there, whose bytes it shares.
+    /// Adds a constant from an existing tensor, whose bytes it shares.
     ///
     /// # Errors
-    /// [`BuildError::Tensor`] where the host cannot read it, [`BuildError::OutputType`] where its
-    /// elements are no `T`.
+    /// [`BuildError::Tensor`] if the host cannot read it, [`BuildError::OutputType`] if its
+    /// elements are not of type `T`.
     pub fn tensor<T: ValueType>(&self, tensor: &Tensor) -> Result<Value<T>, BuildError> {
         let data = if let Ok(strings) = tensor.as_strings() {
             LiteralData::Strings(strings.into())
@@ -83,16 +83,16 @@ impl Scope {
         self.constant_of(Literal::new(tensor.dtype(), tensor.shape().clone(), data))
     }
 
-    /// A constant that is a literal: elements that repeat, or come from a formula, take no memory
-    /// until a device wants them.
+    /// Adds a constant from a literal. Elements that repeat, or that a formula computes, take no
+    /// memory until a device needs them.
     ///
     /// # Errors
-    /// [`BuildError::OutputType`] where its elements are no `T`.
+    /// [`BuildError::OutputType`] if its elements are not of type `T`.
     pub fn literal<T: ValueType>(&self, literal: Literal) -> Result<Value<T>, BuildError> {
         self.constant_of(Ok(literal))
     }
 
-    /// `x` itself: to give it another name, or to wait for others.
+    /// Forwards `x`, to give it another name or control dependencies.
     ///
     /// # Errors
     /// [`BuildError`], naming the node.
@@ -100,7 +100,7 @@ impl Scope {
         self.node("Identity", "Identity").tensor(x).value()
     }
 
-    /// Does nothing, but may wait for others and be waited for.
+    /// Adds an operation without inputs and outputs, for control dependencies.
     ///
     /// # Errors
     /// [`BuildError`], naming the node.
@@ -108,7 +108,7 @@ impl Scope {
         self.node("NoOp", "NoOp").finish()
     }
 
-    /// The elements of `x` in another shape; one dimension may be -1, whatever is left.
+    /// Reshapes `x`; one dimension may be -1 and takes the remaining elements.
     ///
     /// # Errors
     /// [`BuildError`], naming the node.
@@ -123,7 +123,7 @@ impl Scope {
             .value()
     }
 
-    /// `x` with its axes in another order: axis `i` of the result is axis `perm[i]` of `x`.
+    /// Reorders the axes of `x`: axis `i` of the result is axis `perm[i]` of `x`.
     ///
     /// # Errors
     /// [`BuildError`], naming the node.
@@ -138,7 +138,7 @@ impl Scope {
             .value()
     }
 
-    /// Two values or more, joined along an axis.
+    /// Concatenates two or more values along an axis.
     ///
     /// # Errors
     /// [`BuildError`], naming the node.
@@ -153,7 +153,7 @@ impl Scope {
             .value()
     }
 
-    /// `x` cut along an axis into `n_parts` parts of equal size.
+    /// Splits `x` along an axis into `n_parts` parts of equal size.
     ///
     /// # Errors
     /// [`BuildError`], naming the node.
@@ -174,7 +174,7 @@ impl Scope {
             .collect()
     }
 
-    /// Values of one shape, along a new axis (TensorFlow `Pack`).
+    /// Stacks values of one shape along a new axis (TensorFlow `Pack`).
     ///
     /// # Errors
     /// [`BuildError`], naming the node.
@@ -189,7 +189,7 @@ impl Scope {
             .value()
     }
 
-    /// `x` with a new axis of size 1.
+    /// Inserts a new axis of size 1 into `x`.
     ///
     /// # Errors
     /// [`BuildError`], naming the node.
@@ -204,7 +204,7 @@ impl Scope {
             .value()
     }
 
-    /// `x` without these axes, which have size 1; without any axis of size 1 where none is named.
+    /// Removes these axes of `x`, which must have size 1; if `axes` is empty, all axes of size 1.
     ///
     /// # Errors
     /// [`BuildError`], naming the node.
@@ -215,8 +215,8 @@ impl Scope {
             .value()
     }
 
-    /// The part of `x` that starts at `begin` and has `size` elements along each axis; -1 = up to
-    /// the end.
+    /// Selects the part of `x` that starts at `begin` and has `size` elements along each axis; -1
+    /// extends to the end.
     ///
     /// # Errors
     /// [`BuildError`], naming the node.
@@ -233,7 +233,7 @@ impl Scope {
             .value()
     }
 
-    /// The slices of `x` along an axis that `indices` name (TensorFlow `GatherV2`).
+    /// Selects the slices of `x` along an axis that `indices` name (TensorFlow `GatherV2`).
     ///
     /// # Errors
     /// [`BuildError`], naming the node.
@@ -250,7 +250,7 @@ impl Scope {
             .value()
     }
 
-    /// `x` with zeros around it: `paddings` is `[rank, 2]`, elements before and after along each
+    /// Pads `x` with zeros: `paddings` is `[rank, 2]`, the elements before and after along each
     /// axis.
     ///
     /// # Errors
@@ -263,7 +263,8 @@ impl Scope {
         self.node("Pad", "Pad").tensor(x).operand(paddings).value()
     }
 
-    /// The shape of `x` in a run, a vector. [`Scope::shape`] is what is known of it before.
+    /// Returns the shape of `x` in a run, a vector. [`Scope::shape`] returns what is known of it
+    /// before.
     ///
     /// # Errors
     /// [`BuildError`], naming the node.
@@ -295,7 +296,7 @@ impl Scope {
             .value()
     }
 
-    /// What the next constant will be called, where it is not numbered.
+    /// Returns the name of the next constant, before numbering.
     fn constant_name(&self) -> String {
         format!("{}{}", self.prefix, self.name.as_deref().unwrap_or("Const"))
     }

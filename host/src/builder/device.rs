@@ -6,7 +6,7 @@ use std::rc::Rc;
 use crate::names::DeviceSpec;
 use crate::names::NameError;
 
-/// An operation that is about to be added, as a device function sees it
+/// An operation that is about to be added, as a device function receives it
 /// ([`super::Scope::device_function`]).
 #[derive(Debug, Clone, Copy)]
 pub struct NewOperation<'a> {
@@ -15,52 +15,52 @@ pub struct NewOperation<'a> {
     pub(super) device: &'a str,
 }
 
-/// The device scopes that an operation stands in.
+/// The device scopes of an operation.
 ///
-/// They are kept as they were entered and walked when an operation is added, from the innermost
-/// outwards: an entry may then depend on the operation.
+/// Entries are stored in the order in which scopes were entered, and evaluated from the innermost
+/// outwards when an operation is added, since an entry may depend on the operation.
 #[derive(Debug, Clone, Default)]
 pub(super) struct DeviceStack(Vec<Entry>);
 
 #[derive(Clone)]
 enum Entry {
-    /// What scopes inside leave open.
+    /// Fills in the parts that inner scopes leave open.
     Merge(DeviceSpec),
-    /// Scopes outside do not count.
+    /// Ignores outer scopes.
     Reset,
-    /// What it gives replaces what scopes inside say.
+    /// Replaces the device of inner scopes by the function's result.
     Function(Rc<Function>),
 }
 
 type Function = dyn Fn(&NewOperation<'_>) -> Option<String>;
 
-/// Why scopes give no device.
+/// Why scopes yield no device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ScopeError {
     Name(NameError),
-    /// A function gave none.
+    /// A function returned `None`.
     NoDevice,
 }
 
 impl<'a> NewOperation<'a> {
-    /// Its name.
+    /// Returns its name.
     pub fn name(&self) -> &'a str {
         self.name
     }
 
-    /// Its op.
+    /// Returns its op.
     pub fn op(&self) -> &'a str {
         self.op
     }
 
-    /// The device that it asks for so far, by the scopes inside this one; may be empty.
+    /// Returns the device that the inner scopes request; may be empty.
     pub fn device(&self) -> &'a str {
         self.device
     }
 }
 
 impl DeviceStack {
-    /// The same with one more scope inside.
+    /// Returns the stack with one more scope inside.
     pub(super) fn entered(&self, device: &str) -> Result<Self, NameError> {
         Ok(self.merging(device.parse()?))
     }
@@ -86,8 +86,9 @@ impl DeviceStack {
         stack
     }
 
-    /// What an operation in these scopes asks for (TensorFlow `Graph._apply_device_functions`).
-    /// What a function gives stays as it is spelled until it is merged.
+    /// Returns the device that an operation in these scopes requests (TensorFlow
+    /// `Graph._apply_device_functions`). The result of a function keeps its spelling until it is
+    /// merged.
     pub(super) fn requested(&self, name: &str, op: &str) -> Result<String, ScopeError> {
         let mut device = String::new();
         for entry in self.0.iter().rev() {

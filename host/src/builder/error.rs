@@ -1,4 +1,4 @@
-//! Why a node cannot be added to a graph.
+//! Errors of the graph builder.
 
 use crate::graph::GraphError;
 use crate::names::NameError;
@@ -7,8 +7,8 @@ use crate::tensor::DType;
 use crate::tensor::LiteralError;
 use crate::tensor::TensorError;
 
-/// Why a node cannot be added, or a handle not be used: where, what was expected and what was
-/// found. The graph is as it was before.
+/// Why a node cannot be added or a handle cannot be used: where, what was expected, and what was
+/// found. The graph stays unchanged.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
@@ -22,28 +22,28 @@ pub enum BuildError {
         node: String,
         /// The op.
         op: String,
-        /// An op whose name differs by case alone.
+        /// An op whose name differs only by case.
         suggestion: Option<String>,
     },
-    /// No node may be called so.
+    /// The name is not allowed for a node.
     #[error(
-        "`{0}` is no name of a node or scope; letters, digits and `_ . - / >` are, where they do not start with `- / >`"
+        "`{0}` is not a valid name of a node or scope; use letters, digits and `_ . - / >`, and do not start with `- / >`"
     )]
     InvalidName(String),
-    /// More or fewer arguments than the op takes.
+    /// The number of arguments differs from the op's.
     #[error("node `{node}` ({op}): the number of arguments is {found}, the op takes {expected}")]
     ArgumentCount {
         /// The node.
         node: String,
         /// Its op.
         op: String,
-        /// What the op takes, in words.
+        /// What the op takes, as text.
         expected: String,
-        /// How many were given.
+        /// Number of arguments.
         found: usize,
     },
-    /// A tensor where the op takes a list of tensors, or the other way round.
-    #[error("node `{node}` ({op}): argument `{arg}` takes {expected}; give it with `{method}`")]
+    /// A tensor is passed where the op takes a list of tensors, or a list where it takes a tensor.
+    #[error("node `{node}` ({op}): argument `{arg}` takes {expected}; pass it with `{method}`")]
     ArgumentKind {
         /// The node.
         node: String,
@@ -51,14 +51,14 @@ pub enum BuildError {
         op: String,
         /// The argument.
         arg: String,
-        /// What it takes, in words.
+        /// What it takes, as text.
         expected: &'static str,
-        /// The method of the node's builder.
+        /// The method of [`super::OpBuilder`] to use.
         method: &'static str,
     },
-    /// An argument has another number of tensors than an attribute says.
+    /// The number of tensors of an argument differs from an attribute.
     #[error(
-        "node `{node}` ({op}): the number of tensors in argument `{arg}` is {found}, attribute `{attr}` says {expected}"
+        "node `{node}` ({op}): the number of tensors in argument `{arg}` is {found}, but attribute `{attr}` is {expected}"
     )]
     ListLength {
         /// The node.
@@ -69,15 +69,15 @@ pub enum BuildError {
         arg: String,
         /// The attribute.
         attr: String,
-        /// What it says.
+        /// Value of the attribute.
         expected: i64,
-        /// How many there are.
+        /// Number of tensors.
         found: usize,
     },
-    /// An argument of another type than the op takes.
+    /// An argument has another type than the op takes.
     #[error(transparent)]
     ArgumentType(Box<TypeMismatch>),
-    /// An attribute that is missing, of another kind, or not allowed.
+    /// An attribute is missing, has another kind, or its value is not allowed.
     #[error("node `{node}` ({op}): attribute `{attr}` {problem}")]
     Attr {
         /// The node.
@@ -89,7 +89,7 @@ pub enum BuildError {
         /// What is wrong with it.
         problem: String,
     },
-    /// The shapes of the inputs do not fit the op or each other.
+    /// The shapes of the inputs do not match the op or each other.
     #[error("node `{node}` ({op}): {source}; input shapes are {inputs}")]
     Shape {
         /// The node.
@@ -98,30 +98,30 @@ pub enum BuildError {
         op: String,
         /// Shapes of all inputs.
         inputs: String,
-        /// What does not fit.
+        /// What does not match.
         r#source: ShapeError,
     },
-    /// More outputs than a node may have.
-    #[error("node `{node}` ({op}): {found} outputs, the most is {limit}")]
+    /// A node has too many outputs.
+    #[error("node `{node}` ({op}): {found} outputs; at most {limit} are allowed")]
     TooManyOutputs {
         /// The node.
         node: String,
         /// Its op.
         op: String,
-        /// What its attributes ask for.
+        /// Number of outputs that its attributes request.
         found: usize,
-        /// The most.
+        /// Maximum number of outputs.
         limit: usize,
     },
-    /// A constant whose values do not fit its shape.
-    #[error("node `{node}`: a constant that is none: {source}")]
+    /// The values of a constant do not match its shape.
+    #[error("node `{node}`: invalid constant: {source}")]
     Constant {
-        /// The constant, or the node that it is an argument of.
+        /// The constant, or the node whose argument it is.
         node: String,
         /// What is wrong.
         r#source: LiteralError,
     },
-    /// A constant from a tensor that the host cannot read.
+    /// The host cannot read the tensor of a constant.
     #[error("node `{node}`: {source}")]
     Tensor {
         /// The constant.
@@ -129,25 +129,25 @@ pub enum BuildError {
         /// What is wrong.
         r#source: TensorError,
     },
-    /// A handle of another builder.
+    /// A handle belongs to another builder.
     #[error(
-        "{place} is a handle of another GraphBuilder; a handle is good for the builder that made it"
+        "{place} belongs to another GraphBuilder; a handle is valid only for the builder that created it"
     )]
     Foreign {
-        /// What it was given as.
+        /// Use of the handle.
         place: String,
     },
-    /// A device that is none.
+    /// A device name is invalid.
     #[error("{place}: {source}")]
     Device {
-        /// The node or scope that asks for it.
+        /// The node or scope that requests it.
         place: String,
         /// What is wrong with its name.
         r#source: NameError,
     },
-    /// A device function that gave no device; one that wants none gives an empty text.
+    /// A device function returned `None`.
     #[error(
-        "node `{node}` ({op}): a device function gave nothing; an empty text asks for no device, and the operation's own leaves it"
+        "node `{node}` ({op}): a device function returned `None`; return an empty string to request no device, or `NewOperation::device` to keep the requested one"
     )]
     NoDevice {
         /// The node.
@@ -155,19 +155,19 @@ pub enum BuildError {
         /// Its op.
         op: String,
     },
-    /// An output that the operation does not have.
-    #[error("node `{node}` ({op}) has no output {slot}, it has {n_outputs}")]
+    /// The operation does not have this output.
+    #[error("node `{node}` ({op}) has no output {slot}; its number of outputs is {n_outputs}")]
     NoSuchOutput {
         /// The node.
         node: String,
         /// Its op.
         op: String,
-        /// The output asked for.
+        /// The requested output.
         slot: u32,
-        /// How many it has.
+        /// Number of outputs.
         n_outputs: usize,
     },
-    /// The value of an operation that has more than one output, or none.
+    /// The operation has no single output, so it has no value.
     #[error(
         "node `{node}` ({op}) has {n_outputs} outputs; end with `finish` and take them with `Scope::output`"
     )]
@@ -176,33 +176,33 @@ pub enum BuildError {
         node: String,
         /// Its op.
         op: String,
-        /// How many it has.
+        /// Number of outputs.
         n_outputs: usize,
     },
-    /// An output of another type than asked for.
+    /// The output has another type than requested.
     #[error("`{tensor}` ({op}) is {found}, not {expected}")]
     OutputType {
         /// `node:output`.
         tensor: String,
-        /// The op that makes it.
+        /// The op that produces it.
         op: String,
-        /// The type asked for.
+        /// The requested type.
         expected: DType,
-        /// The type it has.
+        /// Its type.
         found: DType,
     },
     /// The builder's `finish` was called.
-    #[error("the graph is finished; nothing can be added to it, or asked of it, through a scope")]
+    #[error("the graph is finished; its scopes can no longer be used")]
     Finished,
-    /// The graph grew beyond what 32-bit ids can name.
+    /// The graph exceeds 32-bit ids.
     #[error(transparent)]
     Graph(#[from] GraphError),
 }
 
-/// An argument of another type than the op takes.
+/// An argument has another type than the op takes.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error(
-    "node `{node}` ({op}): argument `{arg}` takes {}{expected}{reason}, `{producer}` gives {}{found}",
+    "node `{node}` ({op}): argument `{arg}` takes {}{expected}{reason}, but `{producer}` is {}{found}",
     reference(*.expected_ref), reference(*.found_ref)
 )]
 pub struct TypeMismatch {
@@ -216,13 +216,13 @@ pub struct TypeMismatch {
     pub expected: DType,
     /// Whether it takes a reference.
     pub expected_ref: bool,
-    /// Why it takes that type, in parentheses, or nothing.
+    /// Reason for the expected type, in parentheses; may be empty.
     pub reason: String,
     /// `node:output` of the producer.
     pub producer: String,
-    /// The type it gives.
+    /// Type of the producer's output.
     pub found: DType,
-    /// Whether it gives a reference.
+    /// Whether the output is a reference.
     pub found_ref: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Arithmetic, comparisons, conversions, reductions and matrix products.
+//! Arithmetic, comparisons, conversions, reductions and matmuls.
 
 use crate::builder::Scope;
 use crate::builder::error::BuildError;
@@ -10,24 +10,24 @@ use crate::builder::value::Scalar;
 use crate::builder::value::Value;
 use crate::builder::value::ValueType;
 
-/// How [`Scope::matmul_with`] reads its matrices. The default transposes none.
+/// Options of [`Scope::matmul_with`]. By default neither matrix is transposed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MatMul {
-    /// The first is `[k, m]`.
+    /// Whether the first matrix is `[k, m]`.
     pub transpose_a: bool,
-    /// The second is `[n, k]`.
+    /// Whether the second matrix is `[n, k]`.
     pub transpose_b: bool,
 }
 
 impl MatMul {
-    /// The same, with the first matrix `[k, m]`.
+    /// Sets the first matrix to `[k, m]`.
     #[must_use]
     pub fn with_transpose_a(mut self) -> Self {
         self.transpose_a = true;
         self
     }
 
-    /// The same, with the second matrix `[n, k]`.
+    /// Sets the second matrix to `[n, k]`.
     #[must_use]
     pub fn with_transpose_b(mut self) -> Self {
         self.transpose_b = true;
@@ -35,8 +35,8 @@ impl MatMul {
     }
 }
 
-/// The axes that a reduction goes over; negative ones count from the end. Arrays of axes, slices,
-/// one axis and tensors convert into it.
+/// The axes of a reduction; negative ones count from the end. Arrays of axes, slices, one axis and
+/// tensors convert into it.
 #[derive(Debug, Clone)]
 pub struct Axes {
     axes: Operand<i32>,
@@ -44,7 +44,7 @@ pub struct Axes {
 }
 
 impl Axes {
-    /// These axes, which the result does not have.
+    /// Reduces over these axes and removes them from the result.
     pub fn new(axes: impl Into<Operand<i32>>) -> Self {
         Self {
             axes: axes.into(),
@@ -52,7 +52,7 @@ impl Axes {
         }
     }
 
-    /// The same, which the result has with size 1.
+    /// Keeps the axes in the result, with size 1.
     #[must_use]
     pub fn keeping_dims(mut self) -> Self {
         self.keep_dims = true;
@@ -224,7 +224,7 @@ reductions! {
 }
 
 impl Scope {
-    /// Matrix product, `[m, k] x [k, n] -> [m, n]`.
+    /// Multiplies matrices, `[m, k] x [k, n] -> [m, n]`.
     ///
     /// # Errors
     /// [`BuildError`], naming the node.
@@ -236,7 +236,7 @@ impl Scope {
         self.matmul_with(a, b, MatMul::default())
     }
 
-    /// Matrix product of matrices that may be transposed.
+    /// Multiplies matrices that may be transposed.
     ///
     /// # Errors
     /// [`BuildError`], naming the node.
@@ -254,8 +254,8 @@ impl Scope {
             .value()
     }
 
-    /// Products of matrices in batches, `[.., m, k] x [.., k, n] -> [.., m, n]`, batch dimensions
-    /// broadcast to each other (TensorFlow `BatchMatMulV2`).
+    /// Multiplies batches of matrices, `[.., m, k] x [.., k, n] -> [.., m, n]`; batch dimensions
+    /// are broadcast to each other (TensorFlow `BatchMatMulV2`).
     ///
     /// # Errors
     /// [`BuildError`], naming the node.
@@ -270,7 +270,7 @@ impl Scope {
             .value()
     }
 
-    /// `x` as elements of another type.
+    /// Converts `x` to another element type.
     ///
     /// # Errors
     /// [`BuildError`], naming the node.
@@ -281,7 +281,7 @@ impl Scope {
             .value()
     }
 
-    /// The sum of tensors of one shape.
+    /// Adds tensors of one shape.
     ///
     /// # Errors
     /// [`BuildError`], naming the node.
@@ -292,7 +292,7 @@ impl Scope {
         self.node("AddN", "AddN").operands(values).value()
     }
 
-    /// Position of the greatest element along an axis.
+    /// Returns the index of the greatest element along an axis.
     ///
     /// # Errors
     /// [`BuildError`], naming the node.
@@ -341,7 +341,7 @@ impl Scope {
         self.node("LogicalNot", "LogicalNot").tensor(x).value()
     }
 
-    /// `x` where `condition` is true and `y` where it is not, all broadcast to each other
+    /// Selects `x` where `condition` is true and `y` elsewhere, all broadcast to each other
     /// (TensorFlow `SelectV2`).
     ///
     /// # Errors
@@ -359,8 +359,7 @@ impl Scope {
             .value()
     }
 
-    /// An operation whose name, unless the app gives one, is another than its op's: TensorFlow's
-    /// name for it.
+    /// Starts an operation whose default name, as in TensorFlow, differs from its op's.
     pub(super) fn node(&self, op: &str, name: &str) -> OpBuilder<'_> {
         OpBuilder::new(self, op, name)
     }

@@ -1,9 +1,9 @@
-//! Graphs built in Rust: operations of an [`OpRegistry`] in, a [`Graph`] out.
+//! Builds graphs in Rust from the operations of an [`OpRegistry`].
 //!
-//! [`GraphBuilder`] owns the graph, [`Scope`] adds operations to it, and a [`Value`] is a tensor in
-//! it that carries its element type. Each operation is checked when it is added: arguments, types,
-//! attributes and shapes, by the definition that the importer uses as well, and with the same
-//! inference. No devices, no kernels, no file format.
+//! [`GraphBuilder`] owns the graph, [`Scope`] adds operations to it, and a [`Value`] is one of its
+//! tensors with an element type. Each operation is checked when it is added: arguments, types,
+//! attributes and shapes. The importer uses the same definitions and the same inference. No
+//! devices, no kernels, no file format.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -55,10 +55,10 @@ pub use self::value::Scalar;
 pub use self::value::Value;
 pub use self::value::ValueType;
 
-/// Rules of ops that have changed are those of today.
+/// Ops whose rules have changed follow their newest version.
 const PRODUCER_VERSION: i32 = i32::MAX;
 
-/// Builds a [`Graph`]. It is a [`Scope`], the outermost one, and ends with [`Self::finish`].
+/// Builds a [`Graph`]. A builder is the outermost [`Scope`]; [`Self::finish`] returns the graph.
 ///
 /// ```
 /// use placewright::builder::GraphBuilder;
@@ -74,7 +74,7 @@ const PRODUCER_VERSION: i32 = i32::MAX;
 /// # Ok::<(), placewright::builder::BuildError>(())
 /// ```
 ///
-/// What does not go together does not compile:
+/// Arguments of incompatible types do not compile:
 ///
 /// ```compile_fail,E0277
 /// use placewright::builder::GraphBuilder;
@@ -91,12 +91,12 @@ pub struct GraphBuilder {
 }
 
 impl GraphBuilder {
-    /// An empty graph of the ops that ship; `name` is for reports.
+    /// Returns an empty graph of the shipped ops; `name` is for reports.
     pub fn new(name: impl Into<String>) -> Self {
         Self::with_ops(name, OpRegistry::default())
     }
 
-    /// An empty graph of these ops.
+    /// Returns an empty graph of these ops.
     pub fn with_ops(name: impl Into<String>, ops: impl Into<Arc<OpRegistry>>) -> Self {
         let state = State {
             ops: ops.into(),
@@ -116,7 +116,7 @@ impl GraphBuilder {
         }
     }
 
-    /// The finished graph. Scopes that are still around refuse to add to it.
+    /// Returns the finished graph. Scopes that still exist can no longer add to it.
     pub fn finish(self) -> Graph {
         let graph = self.root.state.borrow_mut().graph.take();
         graph
@@ -133,20 +133,19 @@ impl std::ops::Deref for GraphBuilder {
     }
 }
 
-/// Adds operations to a graph: those that have a method here, and every other one by [`Self::op`].
-/// A scope also says what its operations have in common; scopes made from it inherit that. Cloning
-/// gives another handle of the same graph.
+/// Adds operations to a graph: common ops have a method, all others are added by [`Self::op`]. A
+/// scope also holds common properties of its operations, which scopes made from it inherit. Cloning
+/// returns another handle of the same graph.
 ///
-/// Where TensorFlow has a name for an operation, a scope gives it too: `add`, `add_1`,
-/// `layer/MatMul`. Names that the app gives are numbered in the same way where they are in use
-/// already.
+/// Default names are TensorFlow's: `add`, `add_1`, `layer/MatMul`. Names chosen by the app are
+/// numbered in the same way if they are already in use.
 #[derive(Clone)]
 pub struct Scope {
     id: BuilderId,
     state: Rc<RefCell<State>>,
-    /// Of names: empty, or ending in `/`.
+    /// Prefix of names: empty, or ending in `/`.
     prefix: String,
-    /// Instead of the name that the op has by default.
+    /// Replaces the default name of the op.
     name: Option<String>,
     devices: DeviceStack,
     control: Vec<Operation>,
@@ -155,13 +154,14 @@ pub struct Scope {
 
 struct State {
     ops: Arc<OpRegistry>,
-    /// `None` once it is finished.
+    /// `None` after `finish`.
     graph: Option<OpAssembler>,
     names: UniqueNames,
 }
 
 impl Scope {
-    /// A scope in which names start with `name/`; `name_1/` where `name` is in use, and so on.
+    /// Returns a scope in which names start with `name/`, or with `name_1/` and so on if `name` is
+    /// in use.
     ///
     /// # Errors
     /// [`BuildError::InvalidName`].
@@ -178,7 +178,8 @@ impl Scope {
         })
     }
 
-    /// A scope whose operations are called `name`, to name the next one: `b.named("y").relu(x)`.
+    /// Returns a scope whose operations are called `name`, to name the next one:
+    /// `b.named("y").relu(x)`.
     #[must_use]
     pub fn named(&self, name: impl Into<String>) -> Self {
         Self {
@@ -187,9 +188,9 @@ impl Scope {
         }
     }
 
-    /// A scope whose operations ask for this device (`tf.device`), in any spelling of
-    /// [`DeviceSpec`] and possibly partial: `/job:worker/task:1`, `/gpu:0`, `CPU:1`. Of nested
-    /// scopes, the innermost that sets a part of the name decides on that part.
+    /// Returns a scope whose operations request this device (`tf.device`), in any spelling of
+    /// [`DeviceSpec`] and possibly partial: `/job:worker/task:1`, `/gpu:0`, `CPU:1`. If scopes are
+    /// nested, the innermost one that sets a part of the name wins.
     ///
     /// # Errors
     /// [`BuildError::Device`].
@@ -208,7 +209,7 @@ impl Scope {
         })
     }
 
-    /// The same, by a specification that the app has made.
+    /// Like [`Self::device`], with a parsed specification.
     #[must_use]
     pub fn device_spec(&self, spec: DeviceSpec) -> Self {
         Self {
@@ -217,8 +218,7 @@ impl Scope {
         }
     }
 
-    /// A scope whose operations ask for what scopes inside it say, whatever those outside do
-    /// (`tf.device(None)`).
+    /// Returns a scope that ignores the devices of outer scopes (`tf.device(None)`).
     #[must_use]
     pub fn without_device(&self) -> Self {
         Self {
@@ -227,11 +227,10 @@ impl Scope {
         }
     }
 
-    /// A scope whose operations ask for the device that a function gives (`tf.device` of a
-    /// function). It *replaces* what scopes inside say, which the function sees
-    /// ([`NewOperation::device`]), and is stored as it is spelled unless a scope outside is
-    /// merged with it. Where it gives `None`, the operation is refused with
-    /// [`BuildError::NoDevice`].
+    /// Returns a scope whose operations request the device that a function returns (`tf.device` of
+    /// a function). It *replaces* the device of inner scopes, which the function receives
+    /// ([`NewOperation::device`]), and keeps its spelling unless an outer scope is merged with it.
+    /// If the function returns `None`, the operation is refused with [`BuildError::NoDevice`].
     ///
     /// ```
     /// use placewright::builder::GraphBuilder;
@@ -258,8 +257,8 @@ impl Scope {
         }
     }
 
-    /// A scope whose operations run after these, besides what this scope says already. Constants
-    /// that operations get as scalars and arrays do not wait.
+    /// Returns a scope whose operations also run after these. Constants that operations create from
+    /// scalars and arrays do not wait.
     #[must_use]
     pub fn control_dependencies<O: Into<Operation>>(
         &self,
@@ -272,9 +271,9 @@ impl Scope {
         scope
     }
 
-    /// A scope whose operations are on the device of `operation`, by the attribute `_class`. As in
-    /// TensorFlow, they ask for the device that `operation` asks for, and device scopes outside
-    /// are left.
+    /// Returns a scope whose operations are on the device of `operation`, by the attribute
+    /// `_class`. As in TensorFlow, they request the device of `operation` and ignore outer device
+    /// scopes.
     #[must_use]
     pub fn colocate_with(&self, operation: impl Into<Operation>) -> Self {
         let mut scope = self.clone();
@@ -283,9 +282,8 @@ impl Scope {
         scope
     }
 
-    /// A scope whose operations are not colocated with those of scopes outside
-    /// (`tf.compat.v1.colocate_with(None, ignore_existing=True)`); devices are those of a scope
-    /// without any.
+    /// Returns a scope whose operations are not colocated with those of outer scopes
+    /// (`tf.compat.v1.colocate_with(None, ignore_existing=True)`); outer device scopes apply again.
     #[must_use]
     pub fn without_colocation(&self) -> Self {
         let mut scope = self.clone();
@@ -299,10 +297,10 @@ impl Scope {
         OpBuilder::new(self, op, op)
     }
 
-    /// Output `slot` of an operation.
+    /// Returns output `slot` of an operation.
     ///
     /// # Errors
-    /// [`BuildError::NoSuchOutput`], [`BuildError::OutputType`] where it is no `T`,
+    /// [`BuildError::NoSuchOutput`], [`BuildError::OutputType`] if it is not of type `T`,
     /// [`BuildError::Foreign`].
     pub fn output<T: ValueType>(
         &self,
@@ -329,15 +327,15 @@ impl Scope {
         })
     }
 
-    /// A value whose type the app knows.
+    /// Returns a value with the element type `T`, which the app knows.
     ///
     /// # Errors
-    /// [`BuildError::OutputType`] where it is no `T`, [`BuildError::Foreign`].
+    /// [`BuildError::OutputType`] if it is not of type `T`, [`BuildError::Foreign`].
     pub fn typed<T: ValueType>(&self, value: Value) -> Result<Value<T>, BuildError> {
         self.output(value.operation, value.slot)
     }
 
-    /// Name of an operation, or of the one that makes a value.
+    /// Returns the name of an operation, or of the one that produces a value.
     ///
     /// # Errors
     /// [`BuildError::Foreign`], [`BuildError::Finished`].
@@ -347,7 +345,7 @@ impl Scope {
         })
     }
 
-    /// `node:output` of a value, for feeds and fetches.
+    /// Returns `node:output` of a value, for feeds and fetches.
     ///
     /// # Errors
     /// [`BuildError::Foreign`], [`BuildError::Finished`].
@@ -355,7 +353,7 @@ impl Scope {
         Ok(format!("{}:{}", self.name(value)?, value.slot))
     }
 
-    /// Element type of a value.
+    /// Returns the element type of a value.
     ///
     /// # Errors
     /// [`BuildError::Foreign`], [`BuildError::Finished`].
@@ -363,7 +361,7 @@ impl Scope {
         Ok(self.described(value)?.dtype)
     }
 
-    /// What is known of the shape of a value.
+    /// Returns what is known of the shape of a value.
     ///
     /// # Errors
     /// [`BuildError::Foreign`], [`BuildError::Finished`].
@@ -385,7 +383,7 @@ impl Scope {
     ) -> Result<R, BuildError> {
         if operation.builder != self.id {
             return Err(BuildError::Foreign {
-                place: "what is asked for".to_owned(),
+                place: "the value or operation".to_owned(),
             });
         }
         let state = self.state.borrow();

@@ -7,13 +7,13 @@ use crate::builder::value::Number;
 use crate::builder::value::Operand;
 use crate::builder::value::Value;
 
-/// What stands beyond the edge of an image.
+/// Padding at the edge of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Padding {
-    /// So many elements that with step 1 the result is as large as the image: zeros for sums, none
-    /// at all for pooling.
+    /// Padding by which the result with step 1 is as large as the image: zeros for convolutions;
+    /// pooling ignores it.
     Same,
-    /// Nothing: windows lie within the image.
+    /// No padding: windows are inside the image.
     Valid,
 }
 
@@ -26,19 +26,19 @@ impl Padding {
     }
 }
 
-/// How a convolution goes over an image.
+/// Options of a convolution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Conv2d {
-    /// What stands beyond the edge.
+    /// Padding at the edge.
     pub padding: Padding,
     /// Steps along height and width.
     pub strides: [i64; 2],
-    /// Distances between the elements that a filter sees, along height and width.
+    /// Distances between the elements under a filter, along height and width.
     pub dilations: [i64; 2],
 }
 
 impl Conv2d {
-    /// Step 1 and distance 1.
+    /// Returns options with step 1 and distance 1.
     pub fn new(padding: Padding) -> Self {
         Self {
             padding,
@@ -47,14 +47,14 @@ impl Conv2d {
         }
     }
 
-    /// The same with these steps along height and width.
+    /// Sets the steps along height and width.
     #[must_use]
     pub fn with_strides(mut self, strides: [i64; 2]) -> Self {
         self.strides = strides;
         self
     }
 
-    /// The same with these distances along height and width.
+    /// Sets the distances along height and width.
     #[must_use]
     pub fn with_dilations(mut self, dilations: [i64; 2]) -> Self {
         self.dilations = dilations;
@@ -62,19 +62,19 @@ impl Conv2d {
     }
 }
 
-/// How a pooling window goes over an image.
+/// Options of a pooling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pool2d {
     /// Height and width of the window.
     pub window: [i64; 2],
     /// Steps along height and width.
     pub strides: [i64; 2],
-    /// What stands beyond the edge.
+    /// Padding at the edge.
     pub padding: Padding,
 }
 
 impl Pool2d {
-    /// Windows side by side.
+    /// Returns options with adjacent windows.
     pub fn new(window: [i64; 2], padding: Padding) -> Self {
         Self {
             window,
@@ -83,7 +83,7 @@ impl Pool2d {
         }
     }
 
-    /// The same with these steps along height and width.
+    /// Sets the steps along height and width.
     #[must_use]
     pub fn with_strides(mut self, strides: [i64; 2]) -> Self {
         self.strides = strides;
@@ -100,7 +100,7 @@ impl Scope {
         self.node("Relu", "Relu").tensor(x).value()
     }
 
-    /// `e^x` over its sum along the last axis.
+    /// `e^x` divided by its sum along the last axis.
     ///
     /// # Errors
     /// [`BuildError`], naming the node.
@@ -123,7 +123,8 @@ impl Scope {
             .value()
     }
 
-    /// Convolution of images `[n, h, w, c]` with filters `[fh, fw, c, k]`: `[n, h', w', k]`.
+    /// Convolves images `[n, h, w, c]` with filters `[fh, fw, c, k]`; the result is
+    /// `[n, h', w', k]`.
     ///
     /// # Errors
     /// [`BuildError`], naming the node.
@@ -142,7 +143,8 @@ impl Scope {
             .value()
     }
 
-    /// The greatest element of each window of images `[n, h, w, c]`: `[n, h', w', c]`.
+    /// The greatest element of each window of images `[n, h, w, c]`; the result is
+    /// `[n, h', w', c]`.
     ///
     /// # Errors
     /// [`BuildError`], naming the node.
@@ -154,7 +156,7 @@ impl Scope {
         self.pool("MaxPool", "MaxPool2d", images, options)
     }
 
-    /// The mean of each window of images `[n, h, w, c]`: `[n, h', w', c]`.
+    /// The mean of each window of images `[n, h, w, c]`; the result is `[n, h', w', c]`.
     ///
     /// # Errors
     /// [`BuildError`], naming the node.
@@ -182,7 +184,7 @@ impl Scope {
     }
 }
 
-/// Height and width, as attributes of images spell them.
+/// Expands height and width to an attribute of images.
 fn spatial([height, width]: [i64; 2]) -> [i64; 4] {
     [1, height, width, 1]
 }

@@ -1,4 +1,4 @@
-//! One operation on its way into the graph.
+//! Builds one operation and adds it to the graph.
 
 use std::sync::Arc;
 
@@ -33,17 +33,17 @@ use crate::ops::TypedSlot;
 use crate::ops::input_shapes;
 use crate::tensor::PartialShape;
 
-/// The most outputs of one operation: an attribute could ask for billions.
+/// Maximum number of outputs of an operation: an attribute could request billions.
 const N_OUTPUTS_MAX: usize = 1 << 16;
 
-/// Attribute that names a node's colocation groups.
+/// Attribute with the colocation groups of a node.
 const CLASS: &str = "_class";
 
-/// The op of constants, which arguments may be.
+/// The op of constants.
 const CONST: &str = "Const";
 
-/// An operation of any op: [`Scope::op`] starts it, [`Self::finish`] or [`Self::value`] adds it to
-/// the graph. What is wrong with it is said then.
+/// An operation of any op: [`Scope::op`] starts it; [`Self::finish`] or [`Self::value`] checks it
+/// and adds it to the graph.
 ///
 /// ```
 /// use placewright::builder::GraphBuilder;
@@ -81,54 +81,54 @@ impl<'a> OpBuilder<'a> {
         }
     }
 
-    /// The next argument of the op's signature.
+    /// Adds the next argument of the op's signature.
     pub fn input(self, value: impl Into<Operand>) -> Self {
         self.operand(value)
     }
 
-    /// The next argument of the op's signature, which takes a list of tensors.
+    /// Adds the next argument of the op's signature, a list of tensors.
     pub fn inputs<V: Into<Operand>>(self, values: impl IntoIterator<Item = V>) -> Self {
         self.operands(values)
     }
 
-    /// An attribute. Those that follow from the arguments, and those with defaults, need not be
-    /// given.
+    /// Sets an attribute. Attributes that follow from the arguments or have defaults may be
+    /// omitted.
     pub fn attr(mut self, name: &str, value: impl Into<AttrValue>) -> Self {
         self.attrs.push((name.into(), value.into()));
         self
     }
 
-    /// Its name within the scope, instead of the op's.
+    /// Sets the name within the scope; the default is the op's.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// Runs after `operation`.
+    /// Adds a control dependency: runs after `operation`.
     pub fn control(mut self, operation: impl Into<Operation>) -> Self {
         self.control.push(operation.into());
         self
     }
 
-    /// Asks for this device; parts that it leaves open are those of the scope ([`Scope::device`]).
+    /// Requests this device; open parts come from the scope ([`Scope::device`]).
     pub fn device(mut self, device: impl Into<String>) -> Self {
         self.devices.push(device.into());
         self
     }
 
-    /// Adds the operation. [`Scope::output`] gives its outputs.
+    /// Adds the operation. [`Scope::output`] returns its outputs.
     ///
     /// # Errors
-    /// [`BuildError`], naming node, op and argument; the graph is as it was before.
+    /// [`BuildError`], naming node, op and argument; the graph stays unchanged.
     pub fn finish(self) -> Result<Operation, BuildError> {
         self.add(|_, _, _| Ok(()))
     }
 
-    /// Adds the operation and gives its only output.
+    /// Adds the operation and returns its only output.
     ///
     /// # Errors
-    /// As [`Self::finish`]; [`BuildError::NotOneOutput`] or [`BuildError::OutputType`] where it has
-    /// others than one output of type `T`.
+    /// As [`Self::finish`]; [`BuildError::NotOneOutput`] or [`BuildError::OutputType`] if the
+    /// operation does not have exactly one output of type `T`.
     pub fn value<T: ValueType>(self) -> Result<Value<T>, BuildError> {
         let operation = self.add(|node, op, outputs| {
             let [output] = outputs else {
@@ -174,7 +174,7 @@ impl<'a> OpBuilder<'a> {
         self
     }
 
-    /// Adds the operation if `check` agrees, which is shown its name, its op and its outputs.
+    /// Adds the operation if `check`, which receives its name, op and outputs, succeeds.
     fn add(
         mut self,
         check: impl FnOnce(&str, &str, &[Output]) -> Result<(), BuildError>,
@@ -184,7 +184,7 @@ impl<'a> OpBuilder<'a> {
         if self.name.is_empty() || !is_node_name(wanted.as_bytes()) {
             return Err(BuildError::InvalidName(wanted));
         }
-        // Before the graph is borrowed: functions of device scopes may look at it, and add to it.
+        // Before the graph is borrowed: functions of device scopes may read it and add to it.
         let node = scope.state.borrow().names.unique(&wanted);
         let by_scopes = self.device_by_scopes(&node);
         let mut state = scope.state.borrow_mut();
@@ -212,7 +212,7 @@ impl<'a> OpBuilder<'a> {
         let inferred = infer(graph, &node, op, &attrs, &prepared.inputs)?;
         check(&node, op.name(), &inferred.outputs)?;
 
-        // From here on nothing is refused, unless the graph is full.
+        // From here on the only possible error is a full graph.
         let node = names.take(&wanted);
         let mut edges = Vec::with_capacity(prepared.sources.len() + self.control.len());
         for source in prepared.sources {
@@ -270,12 +270,12 @@ impl<'a> OpBuilder<'a> {
             check(after.builder, &|| "a control dependency".to_owned())?;
         }
         for with in &self.scope.colocated {
-            check(with.builder, &|| "what it is colocated with".to_owned())?;
+            check(with.builder, &|| "the colocation target".to_owned())?;
         }
         Ok(())
     }
 
-    /// The device that the node and its scopes ask for.
+    /// Returns the device that the node and its scopes request.
     fn device_by_scopes(&self, node: &str) -> Result<String, BuildError> {
         let refuse = |error| match error {
             ScopeError::Name(source) => BuildError::Device {
@@ -295,7 +295,8 @@ impl<'a> OpBuilder<'a> {
         devices.requested(node, &self.op).map_err(refuse)
     }
 
-    /// That device, unless the node is colocated with one that asks for another.
+    /// Returns the requested device: that of the colocation target, if it requests one, or that of
+    /// the scopes.
     fn requested_device(&self, graph: &OpAssembler, by_scopes: String) -> String {
         let colocated = self.scope.colocated.iter().rev();
         let theirs = colocated
@@ -304,8 +305,8 @@ impl<'a> OpBuilder<'a> {
         theirs.map_or(by_scopes, str::to_owned)
     }
 
-    /// The colocation groups of the nodes that it is colocated with; a node without one stands for
-    /// a group of its own name.
+    /// Adds the colocation groups of the target nodes; a node without a group has one of its own
+    /// name.
     fn add_class(&mut self, graph: &OpAssembler) {
         if self.scope.colocated.is_empty() {
             return;
@@ -315,7 +316,7 @@ impl<'a> OpBuilder<'a> {
             let inherited = graph.graph().attrs(with.node).list(CLASS);
             let inherited = inherited.unwrap_or_default().iter();
             let inherited = inherited.filter_map(|group| match group {
-                // Other entries say nothing of where it is.
+                // Other entries are unrelated to colocation.
                 AttrValue::Bytes(group) if group.starts_with(b"loc:@") => {
                     Some(String::from_utf8_lossy(group).into_owned())
                 }
@@ -335,11 +336,11 @@ impl<'a> OpBuilder<'a> {
 
 /// The arguments of a node, in three views.
 struct Prepared {
-    /// As the signature sees them.
+    /// For the signature.
     given: Vec<Argument<Given>>,
-    /// As inference sees them, in slot order.
+    /// For inference, in slot order.
     inputs: Vec<OpInput>,
-    /// Where they come from, in slot order.
+    /// Sources, in slot order.
     sources: Vec<Ready>,
 }
 
@@ -348,7 +349,7 @@ enum Ready {
     Constant(Box<Constant>),
 }
 
-/// A constant that is added once its node is known to be right.
+/// A constant that is added after its node has been checked.
 struct Constant {
     op: Arc<OpDef>,
     /// The argument of the node.
@@ -370,7 +371,7 @@ fn prepare(
         sources: Vec::with_capacity(arguments.len()),
     };
     for (index, argument) in arguments.into_iter().enumerate() {
-        // What is given beyond the signature is refused later.
+        // Arguments beyond the signature are refused later.
         let arg = op.inputs().get(index).map_or("argument", |arg| &*arg.name);
         let given = match argument {
             Argument::One(source) => {
@@ -453,7 +454,7 @@ impl Prepared {
     }
 }
 
-/// Each node once; a node whose data is waited for anyway needs no control edge.
+/// Returns one control edge per node; nodes with a data edge need none.
 fn control_edges(control: &[Operation], data: &[Input]) -> Vec<Input> {
     let mut nodes: Vec<NodeId> = control.iter().map(|after| after.node).collect();
     nodes.sort_unstable();
@@ -479,7 +480,7 @@ fn infer(
         inputs: input_shapes(inputs),
         source,
     };
-    // What is wrong with the signature is said by the inference.
+    // The inference reports errors of the signature.
     let found = op.n_outputs(attrs).unwrap_or_default();
     let too_many = || BuildError::TooManyOutputs {
         node: node.to_owned(),

@@ -1,5 +1,5 @@
-//! Lays the arguments of a node out as its op's signature says: types and lengths of lists become
-//! attributes, as in TensorFlow's `op_def_library`, and what does not fit is named.
+//! Matches the arguments of a node with its op's signature: types and lengths of lists become
+//! attributes, as in TensorFlow's `op_def_library`; mismatches are errors.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::ops::OpDef;
 use crate::ops::TypedSlot;
 use crate::tensor::DType;
 
-/// What was given for one argument of the signature.
+/// The value of one argument of the signature.
 #[derive(Debug)]
 pub(super) enum Argument<T> {
     One(T),
@@ -22,7 +22,7 @@ pub(super) enum Argument<T> {
 }
 
 impl<T> Argument<T> {
-    /// The tensors.
+    /// Returns the tensors.
     pub(super) fn items(&self) -> &[T] {
         match self {
             Self::One(item) => std::slice::from_ref(item),
@@ -31,21 +31,21 @@ impl<T> Argument<T> {
     }
 }
 
-/// A tensor that is given: its type, and its name for errors.
+/// A tensor argument: its type, and its name for errors.
 #[derive(Debug)]
 pub(super) struct Given {
     pub(super) slot: TypedSlot,
     pub(super) name: String,
 }
 
-/// A node in the making, as far as its signature is concerned.
+/// The signature, arguments and name of a node to be added.
 pub(super) struct Call<'a> {
     pub(super) node: &'a str,
     pub(super) op: &'a OpDef,
     pub(super) arguments: &'a [Argument<Given>],
 }
 
-/// An attribute, with the argument that it was taken from.
+/// An attribute, with the argument that it was inferred from.
 struct Taken<'a> {
     name: &'a Arc<str>,
     value: AttrValue,
@@ -53,7 +53,7 @@ struct Taken<'a> {
 }
 
 impl Call<'_> {
-    /// The attributes of the node, complete: those that were given, those that the arguments imply,
+    /// Returns the complete attributes of the node: explicit ones, those that the arguments imply,
     /// and the op's defaults.
     pub(super) fn attrs(&self, given: Vec<(Arc<str>, AttrValue)>) -> Result<AttrSet, BuildError> {
         self.check_kinds()?;
@@ -71,7 +71,7 @@ impl Call<'_> {
         Ok(attrs)
     }
 
-    /// Number of arguments, and which are lists.
+    /// Checks the number of arguments, and which are lists.
     fn check_kinds(&self) -> Result<(), BuildError> {
         let takes = self.op.inputs();
         if takes.len() != self.arguments.len() {
@@ -104,7 +104,7 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// No attribute twice, and none that only means something inside a function.
+    /// Refuses attributes that occur twice, and those that have a meaning only inside a function.
     fn check_given(&self, given: &[(Arc<str>, AttrValue)]) -> Result<(), BuildError> {
         for (index, (name, value)) in given.iter().enumerate() {
             if given[..index].iter().any(|(other, _)| other == name) {
@@ -118,10 +118,10 @@ impl Call<'_> {
             for value in values {
                 let problem = match value {
                     AttrValue::Placeholder(of) => format!(
-                        "stands for attribute `{of}` of a function, and the node is in none"
+                        "refers to attribute `{of}` of a function, but the node is not in a function"
                     ),
                     AttrValue::Function(function, _) => format!(
-                        "names function `{function}`, and graphs that a builder makes have no functions"
+                        "names function `{function}`, but graphs of a GraphBuilder have no functions"
                     ),
                     _ => continue,
                 };
@@ -131,8 +131,8 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// The attributes that the arguments imply and that are not given. Of several arguments that
-    /// imply one, the first counts; the others are checked against it afterwards.
+    /// Returns the attributes that the arguments imply and that are not explicit. If several
+    /// arguments imply one, the first wins; the others are checked against it afterwards.
     fn taken(&self, given: &[(Arc<str>, AttrValue)]) -> Vec<Taken<'_>> {
         let mut taken: Vec<Taken<'_>> = Vec::new();
         for (arg, argument) in self.op.inputs().iter().zip(self.arguments) {
@@ -165,7 +165,7 @@ impl Call<'_> {
         taken
     }
 
-    /// Each argument against the attributes, now that they are complete.
+    /// Checks each argument against the complete attributes.
     fn check_arguments(&self, attrs: &AttrSet, taken: &[Taken<'_>]) -> Result<(), BuildError> {
         for (arg, argument) in self.op.inputs().iter().zip(self.arguments) {
             let items = argument.items();
@@ -201,8 +201,8 @@ impl Call<'_> {
                         (dtypes.and_then(|all| all.get(index).copied()), Some(attr))
                     }
                 };
-                // An attribute of another kind is an error of the definition: laying the inputs out
-                // says so.
+                // An attribute of another kind is an error of the definition, which laying out the
+                // inputs reports.
                 let Some(dtype) = dtype else { continue };
                 let takes = TypedSlot {
                     dtype,
@@ -256,8 +256,11 @@ impl Call<'_> {
             AttrFault::Unknown => {
                 let names: Vec<&str> = self.op.attrs().iter().map(|attr| &*attr.name).collect();
                 match *names {
-                    [] => "is no attribute of the op, which has none".to_owned(),
-                    _ => format!("is no attribute of the op, which has {}", names.join(", ")),
+                    [] => "is not an attribute of the op, which has none".to_owned(),
+                    _ => format!(
+                        "is not an attribute of the op, which has {}",
+                        names.join(", ")
+                    ),
                 }
             }
             AttrFault::Invalid(problem) => match source_of(attr, taken) {
@@ -278,7 +281,7 @@ impl Call<'_> {
     }
 }
 
-/// The argument that an attribute was taken from.
+/// Returns the argument that an attribute was inferred from.
 fn source_of<'a>(attr: &str, taken: &[Taken<'a>]) -> Option<&'a str> {
     let taken = taken.iter().find(|taken| **taken.name == *attr);
     taken.map(|taken| taken.from)

@@ -1,4 +1,4 @@
-//! Names, scopes, devices and colocation; and each wrong use, with the message that a user reads.
+//! Names, scopes, devices and colocation; and each kind of misuse, with its error message.
 
 use std::sync::Arc;
 
@@ -170,14 +170,14 @@ fn colocated_operations_share_groups_and_requests() {
     let y = b.placeholder::<f32>("y", [2]).unwrap();
     let near_x = b.device("/gpu:0").unwrap().colocate_with(x);
     let first = near_x.named("first").relu(y).unwrap();
-    // Groups are inherited: this joins x, not a group of `first`.
+    // Groups are inherited: this is in the group of x, not in a group of `first`.
     let second = b.colocate_with(first).named("second").relu(y).unwrap();
     b.colocate_with(second)
         .colocate_with(y)
         .named("third")
         .relu(y)
         .unwrap();
-    // Classes that are no groups are not inherited, and do not stand for one.
+    // Classes that are not groups are not inherited, and do not count as a group.
     let tagged = b.op("Relu").name("tagged").input(y).attr("_class", ["tag"]);
     let tagged = tagged.value::<f32>().unwrap();
     b.colocate_with(tagged).named("fourth").relu(y).unwrap();
@@ -249,7 +249,7 @@ fn constants_come_from_values_tensors_and_formulas() {
     );
     refused(
         b.constant([3], &[1.0f32]),
-        "node `Const`: a constant that is none: shape [3] of float takes 12 bytes, 4 bytes stand there",
+        "node `Const`: invalid constant: shape [3] of float takes 12 bytes, found 4 bytes",
     );
     refused(
         b.tensor::<f32>(&tensor),
@@ -271,30 +271,30 @@ fn arguments_are_counted_and_lists_are_lists() {
     );
     refused(
         b.op("AddN").input(x).finish(),
-        "node `AddN` (AddN): argument `inputs` takes a list of tensors; give it with `inputs`",
+        "node `AddN` (AddN): argument `inputs` takes a list of tensors; pass it with `inputs`",
     );
     refused(
         b.op("Relu").inputs([x]).finish(),
-        "node `Relu` (Relu): argument `features` takes one tensor; give it with `input`",
+        "node `Relu` (Relu): argument `features` takes one tensor; pass it with `input`",
     );
     refused(
         b.op("AddN").inputs([x, x]).attr("N", 3).finish(),
-        "node `AddN` (AddN): the number of tensors in argument `inputs` is 2, attribute `N` says 3",
+        "node `AddN` (AddN): the number of tensors in argument `inputs` is 2, but attribute `N` is 3",
     );
     refused(
         b.op("IdentityN")
             .inputs([x])
             .attr("T", [DType::F32, DType::I32])
             .finish(),
-        "node `IdentityN` (IdentityN): the number of tensors in argument `input` is 1, attribute `T` says 2",
+        "node `IdentityN` (IdentityN): the number of tensors in argument `input` is 1, but attribute `T` is 2",
     );
     refused(
         b.concat([x], 0),
-        "node `concat` (ConcatV2): attribute `N` is 1, the smallest allowed value is 2; it was taken from argument `values`",
+        "node `concat` (ConcatV2): attribute `N` is 1; the smallest allowed value is 2; it was taken from argument `values`",
     );
     refused(
         b.add_n::<f32>([]),
-        "node `AddN` (AddN): attribute `N` is 0, the smallest allowed value is 1; it was taken from argument `inputs`",
+        "node `AddN` (AddN): attribute `N` is 0; the smallest allowed value is 1; it was taken from argument `inputs`",
     );
 }
 
@@ -305,31 +305,31 @@ fn types_that_do_not_go_together_are_named_with_their_reason() {
     let n = b.placeholder::<i32>("n", [2]).unwrap();
     refused(
         b.op("AddV2").input(x).input(n).finish(),
-        "node `AddV2` (AddV2): argument `y` takes float (`T` of argument `x`), `n:0` gives int32",
+        "node `AddV2` (AddV2): argument `y` takes float (`T` of argument `x`), but `n:0` is int32",
     );
     refused(
         b.add(x.erase(), n),
-        "node `add` (AddV2): argument `y` takes float (`T` of argument `x`), `n:0` gives int32",
+        "node `add` (AddV2): argument `y` takes float (`T` of argument `x`), but `n:0` is int32",
     );
     refused(
         b.op("AddN").inputs([x.erase(), n.erase()]).finish(),
-        "node `AddN` (AddN): argument `inputs[1]` takes float (`T` of argument `inputs`), `n:0` gives int32",
+        "node `AddN` (AddN): argument `inputs[1]` takes float (`T` of argument `inputs`), but `n:0` is int32",
     );
     refused(
         b.op("Relu").input(x).attr("T", DType::F64).finish(),
-        "node `Relu` (Relu): argument `features` takes double (attribute `T`), `x:0` gives float",
+        "node `Relu` (Relu): argument `features` takes double (attribute `T`), but `x:0` is float",
     );
     refused(
         b.op("LogicalNot").input(x).finish(),
-        "node `LogicalNot` (LogicalNot): argument `x` takes bool, `x:0` gives float",
+        "node `LogicalNot` (LogicalNot): argument `x` takes bool, but `x:0` is float",
     );
     refused(
         b.op("Assign").input(x).input(x).finish(),
-        "node `Assign` (Assign): argument `ref` takes a reference to float (`T` of argument `ref`), `x:0` gives float",
+        "node `Assign` (Assign): argument `ref` takes a reference to float (`T` of argument `ref`), but `x:0` is float",
     );
     refused(
         b.softmax(n.erase()),
-        "node `Softmax` (Softmax): attribute `T` is int32, allowed are half, bfloat16, float, double; \
+        "node `Softmax` (Softmax): attribute `T` is int32; allowed: half, bfloat16, float, double; \
          it was taken from argument `logits`",
     );
     refused(
@@ -362,25 +362,25 @@ fn attributes_are_checked() {
     check(pool(), "`padding` is missing; the op takes padding: string");
     check(
         pool().attr("padding", "FULL"),
-        "`padding` is `FULL`, allowed are SAME, VALID, EXPLICIT",
+        "`padding` is `FULL`; allowed: SAME, VALID, EXPLICIT",
     );
     check(
         pool().attr("padding", 1),
-        "`padding` must be a string, a int stands there",
+        "`padding` must be of kind string, found int",
     );
     check(pool().attr("ksize", [1, 1, 1, 1]), "`ksize` is given twice");
     check(
         pool().attr("pading", "SAME"),
-        "`pading` is no attribute of the op, which has T, ksize, strides, padding, explicit_paddings, data_format",
+        "`pading` is not an attribute of the op, which has T, ksize, strides, padding, explicit_paddings, data_format",
     );
     check(
         pool().attr("padding", AttrValue::Placeholder("p".into())),
-        "`padding` stands for attribute `p` of a function, and the node is in none",
+        "`padding` refers to attribute `p` of a function, but the node is not in a function",
     );
     let body = AttrValue::Function("body".into(), AttrSet::default());
     check(
         pool().attr("_body", body),
-        "`_body` names function `body`, and graphs that a builder makes have no functions",
+        "`_body` names function `body`, but graphs of a GraphBuilder have no functions",
     );
     refused(
         b.colocate_with(x)
@@ -396,7 +396,7 @@ fn attributes_are_checked() {
             .input(x)
             .attr("num_split", 1i64 << 40)
             .finish(),
-        "node `Split` (Split): 1099511627776 outputs, the most is 65536",
+        "node `Split` (Split): 1099511627776 outputs; at most 65536 are allowed",
     );
 }
 
@@ -406,7 +406,7 @@ fn shapes_that_do_not_fit_are_named() {
     let x = b.placeholder::<f32>("x", [2, 3]).unwrap();
     refused(
         b.matmul(x, x),
-        "node `MatMul` (MatMul): inner dimensions must agree, they are 3 and 2 (shapes [2,3] and [2,3]); input shapes are [2,3], [2,3]",
+        "node `MatMul` (MatMul): inner dimensions must agree; they are 3 and 2 (shapes [2,3] and [2,3]); input shapes are [2,3], [2,3]",
     );
     refused(
         b.add(x, [1.0, 2.0]),
@@ -418,7 +418,7 @@ fn shapes_that_do_not_fit_are_named() {
 fn names_ops_devices_and_outputs_that_are_none_are_refused() {
     let b = builder();
     let x = b.placeholder::<f32>("x", [2, 2]).unwrap();
-    let rule = "is no name of a node or scope; letters, digits and `_ . - / >` are, where they do not start with `- / >`";
+    let rule = "is not a valid name of a node or scope; use letters, digits and `_ . - / >`, and do not start with `- / >`";
     refused(b.named("a b").relu(x), &format!("`a b` {rule}"));
     refused(b.name_scope(""), &format!("`` {rule}"));
     refused(
@@ -445,7 +445,7 @@ fn names_ops_devices_and_outputs_that_are_none_are_refused() {
     let nowhere = b.device_function(|_| None);
     refused(
         nowhere.relu(x),
-        "node `Relu` (Relu): a device function gave nothing; an empty text asks for no device, and the operation's own leaves it",
+        "node `Relu` (Relu): a device function returned `None`; return an empty string to request no device, or `NewOperation::device` to keep the requested one",
     );
     let verbatim = b
         .device("/job:a")
@@ -455,7 +455,7 @@ fn names_ops_devices_and_outputs_that_are_none_are_refused() {
         verbatim.relu(x),
         &format!("node `Relu` (Relu): `/fpga` is no device specification: `fpga`: {expected}"),
     );
-    // A function may use the builder that asks it.
+    // A function may use the builder that calls it.
     let other = b.clone();
     let curious = b.device_function(move |operation| {
         let n = other.op("NoOp").name("seen").finish();
@@ -469,7 +469,7 @@ fn names_ops_devices_and_outputs_that_are_none_are_refused() {
     let operation = b.op("Relu").input(x).finish().unwrap();
     refused(
         b.output::<f32>(operation, 1),
-        "node `Relu` (Relu) has no output 1, it has 1",
+        "node `Relu` (Relu) has no output 1; its number of outputs is 1",
     );
     refused(
         b.op("TopKV2")
@@ -490,8 +490,7 @@ fn handles_of_another_builder_are_refused_wherever_they_are_given() {
     let x = b.placeholder::<f32>("x", [2]).unwrap();
     let foreign = other.placeholder::<f32>("x", [2]).unwrap();
     let check = |result: Result<(), BuildError>, place: &str| {
-        let rest =
-            "is a handle of another GraphBuilder; a handle is good for the builder that made it";
+        let rest = "belongs to another GraphBuilder; a handle is valid only for the builder that created it";
         refused(result, &format!("{place} {rest}"));
     };
     let end = |result: Result<Value<f32>, BuildError>| result.map(|_| ());
@@ -502,11 +501,11 @@ fn handles_of_another_builder_are_refused_wherever_they_are_given() {
     );
     check(
         end(b.colocate_with(foreign).neg(x)),
-        "node `Neg` (Neg): what it is colocated with",
+        "node `Neg` (Neg): the colocation target",
     );
-    check(b.shape(foreign).map(|_| ()), "what is asked for");
-    check(end(b.typed(foreign.erase())), "what is asked for");
-    check(b.name(foreign).map(|_| ()), "what is asked for");
+    check(b.shape(foreign).map(|_| ()), "the value or operation");
+    check(end(b.typed(foreign.erase())), "the value or operation");
+    check(b.name(foreign).map(|_| ()), "the value or operation");
 }
 
 #[test]
@@ -544,7 +543,7 @@ fn ops_of_an_app_bring_shapes_values_and_work() {
         flops: context.input_elements(0),
         ..Work::default()
     });
-    // No op but this one: a constant beside an argument is an op too.
+    // The registry has only this op: a constant argument needs an op, too.
     let mut ops = OpRegistry::empty();
     ops.register(op).unwrap();
     let ops = Arc::new(ops);

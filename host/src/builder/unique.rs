@@ -1,22 +1,22 @@
-//! Names that no other node or scope of the graph has, as TensorFlow makes them.
+//! Unique names of nodes and scopes, numbered as in TensorFlow.
 
 use hashbrown::HashMap;
 
-/// The names in use. Two names that differ by case alone are one name here, because they are one
-/// file where graphs are written to disk.
+/// The names in use. Names that differ only by case count as equal, because they would be one file
+/// when graphs are written to disk.
 #[derive(Debug, Default)]
 pub(super) struct UniqueNames {
-    /// By name in lower case, the number to try next.
+    /// For each name in lower case, the number to try next.
     next: HashMap<String, u32>,
 }
 
 impl UniqueNames {
-    /// The first of `name`, `name_1`, `name_2` ... that is not in use.
+    /// Returns the first of `name`, `name_1`, `name_2` ... that is not in use.
     pub(super) fn unique(&self, name: &str) -> String {
         self.find(name).0
     }
 
-    /// The same, in use from now on.
+    /// Returns the first name that is not in use, and marks it as used.
     pub(super) fn take(&mut self, name: &str) -> String {
         let (unique, next) = self.find(name);
         self.next.insert(name.to_lowercase(), next);
@@ -24,7 +24,7 @@ impl UniqueNames {
         unique
     }
 
-    /// The name, and the number to try after it.
+    /// Returns the name, and the number to try after it.
     fn find(&self, name: &str) -> (String, u32) {
         let base = name.to_lowercase();
         let Some(&first) = self.next.get(&base) else {

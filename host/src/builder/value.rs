@@ -1,4 +1,4 @@
-//! Handles of what a builder has made, and the element types that they carry.
+//! Handles of tensors and operations, and the element types that they carry.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -19,32 +19,32 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// What a [`Value`] carries: a Rust type whose element type is known when the app is compiled, or
+/// The type parameter of a [`Value`]: a Rust type, if the element type is known at compile time, or
 /// [`Dynamic`].
 pub trait ValueType: sealed::Sealed + Copy + fmt::Debug + Send + Sync + 'static {
-    /// The element type; `None` = known only when the graph is built.
+    /// The element type; `None` if it is known only when the graph is built.
     const DTYPE: Option<DType>;
 }
 
-/// A Rust type that constants and placeholders are made of.
+/// A Rust type of constants and placeholders.
 pub trait Scalar: ValueType {
     /// The element type of tensors of `Self`.
     const ELEMENT: DType;
 
-    /// Elements, little-endian.
+    /// Converts elements to bytes, little-endian.
     fn to_bytes(values: &[Self]) -> Vec<u8>;
 }
 
-/// Types that arithmetic takes: TensorFlow's `numbertype`. What is [`Dynamic`] is judged when the
-/// graph is built.
+/// Types with arithmetic: TensorFlow's `numbertype`. [`Dynamic`] is checked when the graph is
+/// built.
 pub trait Number: ValueType {}
 
-/// Types of real numbers with a fraction: f16, bf16, f32 and f64. What is [`Dynamic`] is judged
-/// when the graph is built.
+/// Types of real numbers with a fraction: f16, bf16, f32 and f64. [`Dynamic`] is checked when the
+/// graph is built.
 pub trait Float: Number {}
 
-/// The element type is known only when the graph is built: of ops that no method here stands for,
-/// and of types that Rust has no scalar for (string, resource, variant).
+/// The element type is known only when the graph is built: for ops without a method, and for types
+/// without a Rust scalar (string, resource, variant).
 #[derive(Debug, Clone, Copy)]
 pub enum Dynamic {}
 
@@ -100,22 +100,22 @@ macro_rules! mark {
 mark!(Number: f32, f64, half::f16, half::bf16, i8, i16, i32, i64, u8, u16, u32, u64, Complex64, Complex128);
 mark!(Float: f32, f64, half::f16, half::bf16);
 
-/// Which builder a handle is from.
+/// The builder that a handle belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BuilderId(u32);
 
 impl BuilderId {
-    /// An identity that no other builder of this process has.
+    /// Returns an identity that no other builder of this process has.
     pub(super) fn new() -> Self {
-        // Identities only: no state is shared through it, so two builders still never meet.
+        // Only identities: builders share no other state through it.
         static NEXT: AtomicU32 = AtomicU32::new(0);
         Self(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 }
 
-/// A tensor of the graph that is being built: one output of one operation. `T` is its element type,
-/// so that what does not go together does not compile. A handle is copied freely, and good for the
-/// builder that made it.
+/// A tensor of a graph under construction: one output of one operation. `T` is its element type, so
+/// that incompatible arguments do not compile. A handle can be copied, and is valid only for the
+/// builder that created it.
 #[derive(Debug, Clone, Copy)]
 pub struct Value<T: ValueType = Dynamic> {
     pub(super) operation: Operation,
@@ -132,25 +132,25 @@ impl<T: ValueType> Value<T> {
         }
     }
 
-    /// The operation that makes it.
+    /// Returns the operation that produces it.
     pub fn operation(self) -> Operation {
         self.operation
     }
 
-    /// Which output of the operation it is.
+    /// Returns the index of the operation's output.
     pub fn slot(self) -> u32 {
         self.slot
     }
 
-    /// The same without its type, for lists of mixed types and for generic code that calls
-    /// [`super::Scope::op`]. [`super::Scope::typed`] leads back.
+    /// Removes the type, for lists of mixed types and for generic code that calls
+    /// [`super::Scope::op`]. [`super::Scope::typed`] restores it.
     pub fn erase(self) -> Value {
         Value::new(self.operation, self.slot)
     }
 }
 
-/// A node of the graph that is being built. A handle is copied freely, and good for the builder
-/// that made it.
+/// A node of a graph under construction. A handle can be copied, and is valid only for the builder
+/// that created it.
 #[derive(Debug, Clone, Copy)]
 pub struct Operation {
     pub(super) builder: BuilderId,
@@ -158,20 +158,19 @@ pub struct Operation {
 }
 
 impl<T: ValueType> From<Value<T>> for Operation {
-    /// The operation that makes the value.
+    /// Returns the operation that produces the value.
     fn from(value: Value<T>) -> Self {
         value.operation
     }
 }
 
-/// An argument: a [`Value`], or a scalar, array, slice or vector that becomes a constant beside the
-/// operation.
+/// An argument: a [`Value`], or a scalar, array, slice or vector, for which a constant is added.
 ///
-/// Scalars give constants of shape `[]`, the others vectors.
+/// Scalars become constants of shape `[]`, the others vectors.
 #[derive(Debug, Clone)]
 pub struct Operand<T: ValueType = Dynamic>(pub(super) Source, PhantomData<T>);
 
-/// Where an input comes from.
+/// Source of an input.
 #[derive(Debug, Clone)]
 pub(super) enum Source {
     Value(Value),
@@ -210,7 +209,7 @@ impl<T: Scalar> From<Vec<T>> for Operand<T> {
     }
 }
 
-/// A constant of these elements, row-major.
+/// Returns a literal with these elements, row-major.
 pub(super) fn dense<T: Scalar>(shape: Shape, values: &[T]) -> Result<Literal, LiteralError> {
     let bytes = T::to_bytes(values);
     Literal::new(T::ELEMENT, shape, LiteralData::Dense(Arc::new(bytes)))

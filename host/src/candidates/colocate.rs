@@ -64,7 +64,7 @@ pub(super) fn parse_requests(
     scope: &DeviceName,
 ) -> Result<Vec<DeviceName>, CandidatesError> {
     graph
-        .requested_texts()
+        .requested_devices()
         .iter()
         .enumerate()
         .map(|(id, text)| {

@@ -1,4 +1,4 @@
-//! Puts a graph together, node by node, and checks it.
+//! Assembles a graph node by node and checks it.
 
 use hashbrown::HashMap;
 
@@ -7,24 +7,24 @@ use super::columns::{BackEdge, EdgeKind, Graph, NONE, NodeClass, NodeId};
 use super::function::Function;
 use crate::tensor::{DType, PartialShape};
 
-/// One node, on its way into a graph.
+/// One node to be added to a graph.
 #[derive(Debug, Clone)]
 pub struct NodeSpec<'a> {
     /// Unique name.
     pub name: &'a str,
-    /// Op, by the name that kernels are registered under.
+    /// Op, the name of its kernels.
     pub op: &'a str,
     /// Data inputs in slot order, then control inputs.
     pub inputs: &'a [Input],
-    /// Requested device, in any accepted spelling, possibly partial; empty = none.
+    /// Requested device, in any accepted spelling, possibly partial; empty means no request.
     pub requested_device: &'a str,
     /// Attributes.
     pub attrs: AttrSet,
     /// Outputs, in slot order.
     pub outputs: &'a [Output],
-    /// Whether the op keeps state.
+    /// Whether the op is stateful.
     pub stateful: bool,
-    /// What one execution costs.
+    /// Cost of one execution.
     pub work: Work,
 }
 
@@ -35,10 +35,10 @@ pub enum Input {
     Data {
         /// The producer.
         node: NodeId,
-        /// Which of its outputs.
+        /// Index of the output.
         slot: u32,
     },
-    /// Runs after `node`.
+    /// The node runs after this one.
     Control(NodeId),
 }
 
@@ -53,7 +53,7 @@ pub struct Output {
     pub shape: PartialShape,
 }
 
-/// What one execution of a node costs, on any device.
+/// Cost of one execution of a node, on any device.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Work {
     /// Floating-point operations.
@@ -66,40 +66,40 @@ pub struct Work {
     pub workspace_bytes: u64,
 }
 
-/// Why a graph cannot be put together.
+/// Why a graph cannot be assembled.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GraphError {
-    /// Two nodes of one name.
-    #[error("node `{0}` stands in the graph twice")]
+    /// Two nodes have the same name.
+    #[error("the graph has two nodes `{0}`")]
     DuplicateName(String),
-    /// An input names a node that is not there yet, or an output that it does not have.
+    /// An input names a node that has not been added, or an output that the node does not have.
     #[error(
         "node `{node}`: input {input} is output {slot} of node {producer}, which does not exist"
     )]
     DanglingInput {
         /// The consumer.
         node: String,
-        /// Which of its inputs.
+        /// Index of the input.
         input: usize,
         /// Id of the producer.
         producer: u32,
-        /// Which of its outputs.
+        /// Index of the output.
         slot: u32,
     },
-    /// A data input after a control input.
+    /// A data input follows a control input.
     #[error("node `{0}`: a data input follows a control input")]
     DataAfterControl(String),
-    /// Ids are 32 bits wide.
+    /// The graph exceeds 32-bit ids.
     #[error(
-        "node `{0}`: the graph has more nodes, edges, tensors or text than 32-bit ids can name"
+        "node `{0}`: the graph has more nodes, edges, tensors or bytes of names than 32-bit ids allow"
     )]
     TooLarge(String),
 }
 
-/// Puts a [`Graph`] together. Nodes come in topological order; only [`Self::add_back_edge`] may
-/// close a loop. Types, shapes and work are what the caller says; where ops have definitions,
-/// [`crate::builder::GraphBuilder`] finds them.
+/// Assembles a [`Graph`]. Nodes are added in topological order; only [`Self::add_back_edge`] and
+/// [`Self::add_back_input`] close loops. The caller provides types, shapes and work;
+/// [`crate::builder::GraphBuilder`] infers them for ops that have definitions.
 ///
 /// ```
 /// use placewright::graph::{AttrSet, GraphAssembler, Input, NodeSpec, Output, Work};
@@ -132,7 +132,7 @@ pub struct GraphAssembler {
 }
 
 impl GraphAssembler {
-    /// An empty graph; `name` is for reports.
+    /// Returns an empty graph; `name` is for reports.
     pub fn new(name: impl Into<String>) -> Self {
         let mut graph = Graph {
             name: name.into(),
@@ -148,12 +148,12 @@ impl GraphAssembler {
         }
     }
 
-    /// Number of nodes so far: the id of the next one.
+    /// Returns the number of nodes so far, which is the id of the next one.
     pub fn n_nodes(&self) -> usize {
         self.graph.n_nodes()
     }
 
-    /// What is known of an output of a node added before; shape inference of later nodes reads it.
+    /// Returns an output of an added node; shape inference of later nodes reads it.
     pub fn output(&self, node: NodeId, slot: usize) -> Option<Output> {
         if node.index() >= self.graph.n_nodes() {
             return None;
@@ -166,12 +166,12 @@ impl GraphAssembler {
         })
     }
 
-    /// The node of this name, if it was added.
+    /// Returns the node of this name, if it was added.
     pub fn find_node(&self, name: &str) -> Option<NodeId> {
         self.graph.find_node(name)
     }
 
-    /// Name of a node added before.
+    /// Returns the name of an added node.
     ///
     /// # Panics
     /// If there is no such node.
@@ -179,7 +179,7 @@ impl GraphAssembler {
         self.graph.node_name(node)
     }
 
-    /// Requested device of a node added before; empty where none.
+    /// Returns the requested device of an added node; empty if there is no request.
     ///
     /// # Panics
     /// If there is no such node.
@@ -187,7 +187,7 @@ impl GraphAssembler {
         self.graph.requested(node)
     }
 
-    /// Number of outputs of a node added before.
+    /// Returns the number of outputs of an added node.
     ///
     /// # Panics
     /// If there is no such node.
@@ -195,7 +195,7 @@ impl GraphAssembler {
         self.graph.output_range(node).len()
     }
 
-    /// Attributes of a node added before.
+    /// Returns the attributes of an added node.
     ///
     /// # Panics
     /// If there is no such node.
@@ -203,7 +203,7 @@ impl GraphAssembler {
         self.graph.attrs(node)
     }
 
-    /// Op of a node added before.
+    /// Returns the op of an added node.
     ///
     /// # Panics
     /// If there is no such node.
@@ -211,10 +211,10 @@ impl GraphAssembler {
         self.graph.op(node)
     }
 
-    /// Appends a node whose producers all stand already.
+    /// Appends a node whose producers have all been added.
     ///
     /// # Errors
-    /// [`GraphError`], naming the node; the graph is as it was before.
+    /// [`GraphError`], naming the node; the graph stays unchanged.
     pub fn add_node(&mut self, spec: &NodeSpec<'_>) -> Result<NodeId, GraphError> {
         let id = self.check(spec)?;
         let too_large = || GraphError::TooLarge(spec.name.to_owned());
@@ -238,7 +238,7 @@ impl GraphAssembler {
         graph.class.push(class);
         graph.requested.push(intern(
             &mut self.requested_ids,
-            &mut graph.requested_texts,
+            &mut graph.requested_devices,
             spec.requested_device,
         ));
         let mut reads_only_preloaded = true;
@@ -278,21 +278,21 @@ impl GraphAssembler {
         Ok(id)
     }
 
-    /// Closes a loop: `from` feeds `to`, which stands earlier.
+    /// Closes a loop: adds an edge from `from` to `to`, which was added earlier.
     ///
     /// # Panics
     /// If one of the nodes does not exist.
     pub fn add_back_edge(&mut self, from: NodeId, to: NodeId) {
         assert!(
             from.index() < self.n_nodes() && to.index() < self.n_nodes(),
-            "both ends of a back edge stand already"
+            "both ends of a back edge have been added"
         );
         self.graph.back_edges.extend([from.0, to.0]);
     }
 
     /// Closes a loop with a tensor: output `slot` of `from` becomes data input `input` of `to`,
-    /// which stands earlier. `input` counts all data inputs of `to`, those that
-    /// [`Self::add_node`] was given and those that come by back edges.
+    /// which was added earlier. `input` counts all data inputs of `to`, those from
+    /// [`Self::add_node`] and those from back edges.
     ///
     /// # Errors
     /// [`GraphError::DanglingInput`] if `from` has no such output, or one of the nodes does not
@@ -328,7 +328,7 @@ impl GraphAssembler {
         Ok(())
     }
 
-    /// Adds a function to the library. Of two of one name, the first is found by name.
+    /// Adds a function to the library. Of two functions of one name, lookup finds the first.
     pub fn add_function(&mut self, function: Function) {
         let index = to_u32(self.graph.functions.len());
         self.graph
@@ -338,18 +338,19 @@ impl GraphAssembler {
         self.graph.functions.push(function);
     }
 
-    /// States that a node without successors has no edge to the sink either, see
-    /// [`Graph::sinkless`]. Nodes are marked in their order.
+    /// Records that a node without successors has no edge to the sink either, see
+    /// [`Graph::sinkless`]. Nodes are recorded in their order.
     pub(crate) fn mark_sinkless(&mut self, node: NodeId) {
         self.graph.sinkless.push(node);
     }
 
-    /// The finished graph.
+    /// Returns the finished graph.
     pub fn finish(self) -> Graph {
         self.finish_as(false)
     }
 
-    /// The graph of a caller who has held every node to the definition of its op.
+    /// Returns the finished graph of a caller that has checked every node against the definition of
+    /// its op.
     pub(crate) fn finish_checked(self) -> Graph {
         self.finish_as(true)
     }
@@ -430,12 +431,12 @@ impl GraphAssembler {
     }
 }
 
-fn intern(ids: &mut HashMap<Box<str>, u32>, texts: &mut Vec<Box<str>>, text: &str) -> u32 {
+fn intern(ids: &mut HashMap<Box<str>, u32>, strings: &mut Vec<Box<str>>, text: &str) -> u32 {
     if let Some(&id) = ids.get(text) {
         return id;
     }
-    let id = to_u32(texts.len());
-    texts.push(text.into());
+    let id = to_u32(strings.len());
+    strings.push(text.into());
     ids.insert(text.into(), id);
     id
 }
@@ -470,7 +471,7 @@ fn push_tensor(graph: &mut Graph, node: NodeId, output: &Output) {
     graph.dim_offsets.push(to_u32(graph.dim_sizes.len()));
 }
 
-/// Lengths of columns; [`GraphAssembler::check`] has refused longer ones.
+/// Converts the length of a column; [`GraphAssembler::check`] has refused longer ones.
 fn to_u32(n: usize) -> u32 {
     u32::try_from(n).expect("columns are shorter than 2^32")
 }

@@ -15,20 +15,20 @@ pub enum AttrValue {
     Bool(bool),
     Type {
         dtype: DType,
-        /// Reference types are the numbers above 100.
+        /// Whether it is a reference type (TensorFlow's numbers above 100).
         is_ref: bool,
     },
     Shape(PartialShape),
     Tensor(Arc<Literal>),
     /// A function of the library, with its attributes.
     Function(Arc<str>, AttrSet),
-    /// Name of the attribute of the enclosing function that is meant.
+    /// Name of an attribute of the enclosing function.
     Placeholder(Arc<str>),
     List(Arc<[AttrValue]>),
 }
 
 impl AttrValue {
-    /// The kind, for error messages.
+    /// Returns the kind, for error messages.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Bytes(_) => "string",
@@ -46,7 +46,7 @@ impl AttrValue {
 }
 
 impl PartialEq for AttrValue {
-    /// Equal constants are the same constant: comparing megabytes would never pay.
+    /// Constants are equal if they are the same object: comparing megabytes would never pay.
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Bytes(a), Self::Bytes(b)) => a == b,
@@ -93,12 +93,12 @@ impl std::hash::Hash for AttrValue {
     }
 }
 
-/// Attributes of one node, by name. Cloning shares.
+/// Attributes of one node, by name. Cloning shares them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct AttrSet(Arc<[(Arc<str>, AttrValue)]>);
 
 impl AttrSet {
-    /// The set of these attributes; of equal names the last counts.
+    /// Returns the set of these attributes; of equal names the last one wins.
     pub fn new(attrs: impl IntoIterator<Item = (Arc<str>, AttrValue)>) -> Self {
         let mut sorted: Vec<_> = attrs.into_iter().collect();
         sorted.reverse();
@@ -107,7 +107,7 @@ impl AttrSet {
         Self(sorted.into())
     }
 
-    /// The attribute of this name.
+    /// Returns the attribute of this name.
     pub fn get(&self, name: &str) -> Option<&AttrValue> {
         self.0
             .binary_search_by(|(key, _)| (**key).cmp(name))
@@ -115,22 +115,22 @@ impl AttrSet {
             .map(|index| &self.0[index].1)
     }
 
-    /// All, sorted by name.
+    /// Returns all attributes, sorted by name.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &AttrValue)> {
         self.0.iter().map(|(name, value)| (&**name, value))
     }
 
-    /// Number of attributes.
+    /// Returns the number of attributes.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no attributes.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// A `type` attribute.
+    /// Returns a `type` attribute.
     pub fn dtype(&self, name: &str) -> Option<DType> {
         match self.get(name)? {
             AttrValue::Type { dtype, .. } => Some(*dtype),
@@ -138,7 +138,7 @@ impl AttrSet {
         }
     }
 
-    /// An `int` attribute.
+    /// Returns an `int` attribute.
     pub fn int(&self, name: &str) -> Option<i64> {
         match self.get(name)? {
             AttrValue::Int(value) => Some(*value),
@@ -146,7 +146,7 @@ impl AttrSet {
         }
     }
 
-    /// A `float` attribute.
+    /// Returns a `float` attribute.
     pub fn float(&self, name: &str) -> Option<f32> {
         match self.get(name)? {
             AttrValue::Float(value) => Some(*value),
@@ -154,7 +154,7 @@ impl AttrSet {
         }
     }
 
-    /// A `bool` attribute.
+    /// Returns a `bool` attribute.
     pub fn bool(&self, name: &str) -> Option<bool> {
         match self.get(name)? {
             AttrValue::Bool(value) => Some(*value),
@@ -162,7 +162,7 @@ impl AttrSet {
         }
     }
 
-    /// A `string` attribute that is UTF-8.
+    /// Returns a `string` attribute that is UTF-8.
     pub fn text(&self, name: &str) -> Option<&str> {
         match self.get(name)? {
             AttrValue::Bytes(value) => std::str::from_utf8(value).ok(),
@@ -170,7 +170,7 @@ impl AttrSet {
         }
     }
 
-    /// A `shape` attribute.
+    /// Returns a `shape` attribute.
     pub fn shape(&self, name: &str) -> Option<&PartialShape> {
         match self.get(name)? {
             AttrValue::Shape(value) => Some(value),
@@ -178,7 +178,7 @@ impl AttrSet {
         }
     }
 
-    /// A `tensor` attribute.
+    /// Returns a `tensor` attribute.
     pub fn tensor(&self, name: &str) -> Option<&Arc<Literal>> {
         match self.get(name)? {
             AttrValue::Tensor(value) => Some(value),
@@ -186,7 +186,7 @@ impl AttrSet {
         }
     }
 
-    /// A list attribute.
+    /// Returns a list attribute.
     pub fn list(&self, name: &str) -> Option<&[AttrValue]> {
         match self.get(name)? {
             AttrValue::List(values) => Some(values),
@@ -194,7 +194,7 @@ impl AttrSet {
         }
     }
 
-    /// A `list(int)` attribute.
+    /// Returns a `list(int)` attribute.
     pub fn ints(&self, name: &str) -> Option<Vec<i64>> {
         self.list(name)?
             .iter()
@@ -208,7 +208,7 @@ impl AttrSet {
             .collect()
     }
 
-    /// A `list(type)` attribute.
+    /// Returns a `list(type)` attribute.
     pub fn dtypes(&self, name: &str) -> Option<Vec<DType>> {
         self.list(name)?
             .iter()

@@ -1,4 +1,4 @@
-//! Rust values as attributes, for apps that set them.
+//! Conversions of Rust values to attributes.
 
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ impl From<String> for AttrValue {
 }
 
 impl From<DType> for AttrValue {
-    /// A `type`, no reference.
+    /// A `type`, not a reference.
     fn from(dtype: DType) -> Self {
         Self::Type {
             dtype,

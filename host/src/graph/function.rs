@@ -1,4 +1,4 @@
-//! The function library: kept as it came, until calls are placed and executed.
+//! The function library, unchanged until calls are placed and executed.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub struct Function {
     pub nodes: Vec<FunctionNode>,
     /// (result, `node:output:index`) pairs, in the order of `results`.
     pub returns: Vec<(Arc<str>, Arc<str>)>,
-    /// Nodes that must run although no result needs them: (name of the control output, node).
+    /// Nodes that must run although no result depends on them: (name of the control output, node).
     pub control_returns: Vec<(Arc<str>, Arc<str>)>,
     /// Attributes of the function itself.
     pub attrs: AttrSet,
@@ -30,7 +30,7 @@ pub struct Function {
 pub struct FunctionArg {
     /// Name, unique among the arguments, or results.
     pub name: Arc<str>,
-    /// `float`, or the name of an attribute, or `T * N`: as an op definition would write it.
+    /// `float`, the name of an attribute, or `T * N`, as in an op definition.
     pub spec: Arc<str>,
     /// Whether it is a reference.
     pub is_ref: bool,
@@ -45,7 +45,7 @@ pub struct FunctionNode {
     pub op: Arc<str>,
     /// Inputs, control inputs last.
     pub inputs: Vec<Arc<str>>,
-    /// Requested device, or empty.
+    /// Requested device; empty means no request.
     pub device: Arc<str>,
     /// Attributes.
     pub attrs: AttrSet,

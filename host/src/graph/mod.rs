@@ -1,8 +1,7 @@
 //! The model: a dataflow graph in columns. No devices, no protobuf.
 //!
-//! Comes from [`crate::import`] or, for apps that build their own, from
-//! [`crate::builder::GraphBuilder`] or, where no op is known, from [`GraphAssembler`]; goes to
-//! every later stage.
+//! Graphs come from [`crate::import`], from [`crate::builder::GraphBuilder`] for apps that build
+//! their own, or from [`GraphAssembler`] if ops have no definitions. Every later stage uses them.
 
 mod assemble;
 mod attr;
@@ -15,8 +14,8 @@ pub use attr::{AttrSet, AttrValue};
 pub use columns::{BackEdge, Csr, EdgeKind, Graph, NONE, NodeClass, NodeId, TensorId};
 pub use function::{Function, FunctionArg, FunctionNode};
 
-/// Whether a node may have this name. TensorFlow's rule: letters, digits and `_ . - / >`, not
-/// starting with `- / >`.
+/// Returns whether a node may have this name. TensorFlow's rule: letters, digits and `_ . - / >`,
+/// not starting with `- / >`.
 pub(crate) fn is_node_name(name: &[u8]) -> bool {
     let is_inner = |byte: &u8| byte.is_ascii_alphanumeric() || b"_.-/>".contains(byte);
     match name {

@@ -1,4 +1,4 @@
-//! Attributes of a node: from the file, checked against the op's definition, defaults filled in.
+//! Reads the attributes of a node, checks them against the op's definition, and adds defaults.
 
 use std::sync::Arc;
 
@@ -21,17 +21,17 @@ use crate::tensor::Literal;
 use crate::tensor::LiteralData;
 use crate::tensor::Procedural;
 
-/// Deepest nesting of functions in attributes.
+/// Maximum nesting of functions in attributes.
 const DEPTH_MAX: usize = 32;
 
-/// Converts attributes; one per import, so that names are shared and lists stay in proportion to
-/// the file.
+/// Converts attributes. One reader per import shares names and limits lists in proportion to the
+/// file.
 pub(super) struct AttrReader {
     names: HashMap<Box<str>, Arc<str>>,
     n_list_elements_left: usize,
 }
 
-/// Which node an attribute belongs to, for errors.
+/// The node of an attribute, for errors.
 #[derive(Clone, Copy)]
 pub(super) struct Owner<'a> {
     pub(super) node: &'a str,
@@ -50,8 +50,9 @@ impl Owner<'_> {
 }
 
 impl AttrReader {
-    /// For a file of this size. An element of a list takes two bytes or more in the file, except of
-    /// numbers, and more than 64 here; lists of millions of elements have no use in a graph.
+    /// Returns a reader for a file of this size. Elements of lists, except numbers, take at least
+    /// two bytes in the file and more than 64 here; a graph has no use for lists of millions of
+    /// elements.
     pub(super) fn new(file_size_bytes: usize) -> Self {
         Self {
             names: HashMap::new(),
@@ -59,7 +60,7 @@ impl AttrReader {
         }
     }
 
-    /// All attributes of a node, complete and as its op requires.
+    /// Returns all attributes of a node, complete and checked against its op.
     pub(super) fn read(
         &mut self,
         owner: Owner<'_>,
@@ -85,7 +86,7 @@ impl AttrReader {
         })
     }
 
-    /// All attributes, unchecked.
+    /// Returns all attributes, unchecked.
     pub(super) fn convert_all(
         &mut self,
         owner: Owner<'_>,
@@ -102,7 +103,7 @@ impl AttrReader {
         Ok(attrs)
     }
 
-    /// One encoded value.
+    /// Converts one encoded value.
     pub(super) fn convert(
         &mut self,
         encoded: &Bytes,
@@ -219,13 +220,13 @@ fn expand_procedural(attrs: &mut Vec<(Arc<str>, AttrValue)>) -> Result<(), AttrE
     };
     let AttrValue::Bytes(formula) = &attrs[formula].1 else {
         return Err(AttrError::Invalid(format!(
-            "must be a string, a {} stands there",
+            "must be of kind string, found {}",
             attrs[formula].1.kind()
         )));
     };
     let formula = Procedural::parse(&String::from_utf8_lossy(formula))?;
     let Some((_, AttrValue::Tensor(value))) = position("value").map(|i| &attrs[i]) else {
-        return Err(AttrError::Invalid("stands beside no value".to_owned()));
+        return Err(AttrError::Invalid("has no value beside it".to_owned()));
     };
     let is_empty = match value.data() {
         LiteralData::RepeatLast(bytes) => (**bytes).as_ref().is_empty(),
@@ -246,8 +247,8 @@ fn expand_procedural(attrs: &mut Vec<(Arc<str>, AttrValue)>) -> Result<(), AttrE
     Ok(())
 }
 
-/// Whether an attribute that the op does not have may be dropped: newer producers write new
-/// attributes with values that mean what their absence meant.
+/// Returns whether an attribute that the op does not have may be dropped: newer producers write new
+/// attributes with values that mean the same as their absence.
 fn is_neutral(value: &AttrValue) -> bool {
     match value {
         AttrValue::Bool(value) => !value,

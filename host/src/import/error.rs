@@ -1,29 +1,28 @@
-//! Why a GraphDef cannot be imported.
+//! Errors of the importer.
 
 use crate::graph::GraphError;
 use crate::ops::ShapeError;
 use crate::tensor::DType;
 use crate::tensor::LiteralError;
 
-/// Why a GraphDef cannot be imported: where it is wrong, what is wrong, and where there is one, the
-/// remedy.
+/// Why a GraphDef cannot be imported: where it is wrong, what is wrong, and if possible the remedy.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImportError {
-    /// No bytes at all, or none that belong to a graph.
+    /// The file is empty or contains no nodes.
     #[error("the graph has no nodes")]
     Empty,
-    /// Another kind of file.
+    /// The file has another format.
     #[error("this looks like {found}, not like a binary GraphDef; {remedy}")]
     OtherFormat {
-        /// What it looks like.
+        /// The format that it resembles.
         found: &'static str,
-        /// What to do.
+        /// The remedy.
         remedy: &'static str,
     },
-    /// Beyond [`super::ImportOptions::size_bytes_max`].
+    /// The file is larger than [`super::ImportOptions::size_bytes_max`].
     #[error(
-        "the GraphDef has {size_bytes} bytes, the limit is {limit_bytes}; an app raises it with `ImportOptions::size_bytes_max`"
+        "the GraphDef has {size_bytes} bytes; the limit is {limit_bytes}; an app can raise it with `ImportOptions::size_bytes_max`"
     )]
     TooLarge {
         /// Its size.
@@ -31,9 +30,9 @@ pub enum ImportError {
         /// The limit.
         limit_bytes: u64,
     },
-    /// Beyond [`super::ImportOptions::n_nodes_max`].
+    /// The graph has more nodes than [`super::ImportOptions::n_nodes_max`].
     #[error(
-        "the GraphDef has more than {limit} nodes, node `{node}` is the first beyond the limit"
+        "the GraphDef has more than {limit} nodes; node `{node}` is the first beyond the limit"
     )]
     TooManyNodes {
         /// The first beyond the limit.
@@ -44,42 +43,42 @@ pub enum ImportError {
     /// The nodes together have more outputs, or list elements, than a file of this size can need.
     #[error("node `{node}` ({op}): too many {what} for a file of this size")]
     OutOfProportion {
-        /// The node that goes too far.
+        /// The node that exceeds the limit.
         node: String,
         /// Its op.
         op: String,
         /// Outputs, or list elements.
         what: &'static str,
     },
-    /// The bytes are no protobuf, or end early.
+    /// The bytes are not protobuf, or the file is truncated.
     #[error("{place}, at byte {offset}: {problem}")]
     Malformed {
-        /// Which part of the graph, with the node's name where it can still be read.
+        /// The part of the graph, with the node's name if it can still be read.
         place: String,
-        /// Where that part starts in the file.
+        /// Start of that part in the file.
         offset: usize,
         /// What is wrong.
         problem: String,
     },
-    /// A name that no node may have.
-    #[error("node {index} is called `{name}`, which is no name of a node")]
+    /// The name is not allowed for a node.
+    #[error("node {index} is called `{name}`, which is not a valid node name")]
     InvalidName {
         /// Its position in the file.
         index: usize,
         /// The name.
         name: String,
     },
-    /// Two nodes of one name.
-    #[error("node `{node}` stands in the graph twice, as nodes {first} and {second} of the file")]
+    /// Two nodes have the same name.
+    #[error("nodes {first} and {second} of the file have the same name, `{node}`")]
     DuplicateName {
         /// The name.
         node: String,
-        /// Position of one in the file.
+        /// Position of the first in the file.
         first: usize,
-        /// Position of the other.
+        /// Position of the second.
         second: usize,
     },
-    /// Neither a registered op nor a function of the library.
+    /// The op is neither registered nor a function of the library.
     #[error(
         "node `{node}`: op `{op}` is not known; register it in the OpRegistry if it is your own"
     )]
@@ -89,36 +88,35 @@ pub enum ImportError {
         /// The op.
         op: String,
     },
-    /// An input that cannot be read as `node:output`, `node` or `^node`, or stands where it must
-    /// not.
+    /// An input is not `node:output`, `node` or `^node`, or is at a wrong position.
     #[error("node `{node}` ({op}): input {input} `{text}`: {problem}")]
     InvalidInput {
         /// The consumer.
         node: String,
         /// Its op.
         op: String,
-        /// Which of its inputs.
+        /// Index of the input.
         input: usize,
-        /// What stands there.
+        /// The input as written in the file.
         text: String,
         /// What is wrong with it.
         problem: String,
     },
-    /// More or fewer data inputs than the op takes.
-    #[error("node `{node}` ({op}): {found} data inputs, the op takes {expected}")]
+    /// The number of data inputs differs from the op's.
+    #[error("node `{node}` ({op}): {found} data inputs; the op takes {expected}")]
     InputCount {
         /// The node.
         node: String,
         /// Its op.
         op: String,
-        /// What the op takes.
+        /// Number that the op takes.
         expected: usize,
-        /// What the node has.
+        /// Number that the node has.
         found: usize,
     },
-    /// The producer makes another type than the op takes.
+    /// The producer's output has another type than the op takes.
     #[error(
-        "node `{node}` ({op}): input {input} takes {}{expected}, `{producer}` gives {}{found}",
+        "node `{node}` ({op}): input {input} takes {}{expected}, but `{producer}` is {}{found}",
         reference(*.expected_ref), reference(*.found_ref)
     )]
     InputType {
@@ -126,7 +124,7 @@ pub enum ImportError {
         node: String,
         /// Its op.
         op: String,
-        /// Which of its inputs.
+        /// Index of the input.
         input: usize,
         /// The type it takes.
         expected: DType,
@@ -134,20 +132,21 @@ pub enum ImportError {
         expected_ref: bool,
         /// `node:output` of the producer.
         producer: String,
-        /// The type it gives.
+        /// Type of the producer's output.
         found: DType,
-        /// Whether it gives a reference.
+        /// Whether the output is a reference.
         found_ref: bool,
     },
-    /// A cycle that is no loop of TensorFlow 1 (those close through `NextIteration` and `Merge`).
+    /// A cycle that is not a loop of TensorFlow 1 (those close through `NextIteration` and
+    /// `Merge`).
     #[error("the nodes {} form a cycle", cycle(.nodes, *.n_omitted))]
     Cycle {
-        /// Names, each feeding the next and the last the first.
+        /// Names: each node feeds the next, and the last feeds the first.
         nodes: Vec<String>,
-        /// How many more there are.
+        /// Number of further nodes.
         n_omitted: usize,
     },
-    /// An attribute that is missing, malformed, of another kind, or not allowed.
+    /// An attribute is missing, malformed, of another kind, or not allowed.
     #[error("node `{node}` ({op}): attribute `{attr}` {source}")]
     Attr {
         /// The node.
@@ -159,7 +158,7 @@ pub enum ImportError {
         /// What is wrong.
         r#source: Box<AttrError>,
     },
-    /// The shapes of the inputs do not fit the op, each other, or what the file says.
+    /// The shapes of the inputs do not match the op, each other, or the file.
     #[error("node `{node}` ({op}): {source}; input shapes are {inputs}")]
     Shape {
         /// The node.
@@ -168,16 +167,16 @@ pub enum ImportError {
         op: String,
         /// Shapes of all inputs.
         inputs: String,
-        /// What does not fit.
+        /// What does not match.
         r#source: ShapeError,
     },
-    /// An input shape of the options is for a node that is not there.
-    #[error("a shape is given for input `{0}`, which is no placeholder of the graph")]
+    /// The options contain an input shape for a node that does not exist.
+    #[error("the import options set the shape of `{0}`, which is not a placeholder of the graph")]
     NoSuchPlaceholder(String),
-    /// Two different functions of one name, or one that is called like an op.
+    /// Two different functions have the same name, or a function has the name of an op.
     #[error("function `{0}` of the library has the name of another function or op")]
     DuplicateFunction(String),
-    /// Something in the body or signature of a function.
+    /// The body or signature of a function is wrong.
     #[error("function `{function}`: {source}")]
     Function {
         /// The function.
@@ -185,46 +184,46 @@ pub enum ImportError {
         /// What is wrong in it.
         r#source: Box<ImportError>,
     },
-    /// A signature of a function that says nothing sensible.
+    /// The signature of a function is invalid.
     #[error("the signature {0}")]
     Signature(String),
-    /// The graph grew beyond what 32-bit ids can name.
+    /// The graph exceeds 32-bit ids.
     #[error(transparent)]
     Graph(#[from] GraphError),
 }
 
-/// What is wrong with an attribute, in words that go on after "attribute `x`".
+/// What is wrong with an attribute, as text that continues "attribute `x`".
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AttrError {
     /// The op requires it.
     #[error("is missing; the op takes {0}")]
     Missing(String),
-    /// The op has none of this name, and its value is not what absence would mean.
-    #[error("is no attribute of the op; a newer TensorFlow may have written it")]
+    /// The op has no such attribute, and its value is not the one that absence implies.
+    #[error("is not an attribute of the op; a newer TensorFlow may have written it")]
     Unknown,
-    /// Another kind, or a value that is not allowed.
+    /// The attribute has another kind, or its value is not allowed.
     #[error("{0}")]
     Invalid(String),
-    /// It stands for an attribute of a function, and there is no function around it.
-    #[error("stands for attribute `{0}` of a function, and the node is in none")]
+    /// It refers to an attribute of a function, but the node is not in a function.
+    #[error("refers to attribute `{0}` of a function, but the node is not in a function")]
     Placeholder(String),
-    /// The bytes are no attribute value.
+    /// The bytes are not an attribute value.
     #[error("is malformed: {0}")]
     Malformed(String),
-    /// A type number without a type here.
+    /// The type number is not supported.
     #[error("names element type {0}, which is not supported")]
     UnknownDType(i32),
-    /// Functions within functions within functions.
+    /// Functions are nested too deeply.
     #[error("nests functions more than {0} levels deep")]
     TooDeep(usize),
-    /// A shape that is none.
-    #[error("holds a shape that is none: {0}")]
+    /// A shape is invalid.
+    #[error("contains an invalid shape: {0}")]
     Shape(String),
-    /// A constant whose values do not fit its type and shape.
-    #[error("holds a constant that is none: {0}")]
+    /// The values of a constant do not match its type and shape.
+    #[error("contains an invalid constant: {0}")]
     Constant(LiteralError),
-    /// A function that is not in the library.
+    /// A function is not in the library.
     #[error("names function `{0}`, which is not in the library")]
     UnknownFunction(String),
 }

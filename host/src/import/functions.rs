@@ -1,4 +1,4 @@
-//! The function library: signatures as ops that nodes may call, bodies kept as they came.
+//! The function library: signatures become ops that nodes may call; bodies are kept unchanged.
 
 use std::sync::Arc;
 
@@ -21,10 +21,10 @@ use crate::ops::AttrDef;
 use crate::ops::OpDef;
 use crate::ops::OpRegistry;
 
-/// Attributes are found by looking through them all; TensorFlow's largest op has some thirty.
+/// Attributes are looked up by linear search; TensorFlow's largest op has about thirty.
 const SIGNATURE_ATTRS_MAX: usize = 1000;
 
-/// Every op that a node may name: registered ones, and functions of the library.
+/// Every op that a node may use: registered ones, and functions of the library.
 pub(super) struct Ops<'a> {
     registry: &'a OpRegistry,
     functions: HashMap<Arc<str>, Arc<OpDef>>,
@@ -57,7 +57,7 @@ impl<'a> Ops<'a> {
         self.registry.get(op).or_else(|| self.functions.get(op))
     }
 
-    /// Attributes of a node, checked; the functions that they name are in the library.
+    /// Returns the attributes of a node, checked; the functions that they name are in the library.
     pub(super) fn read_attrs(
         &self,
         owner: Owner<'_>,
@@ -83,7 +83,7 @@ impl<'a> Ops<'a> {
         Ok(attrs)
     }
 
-    /// The functions of a node: its op, and those that its attributes name.
+    /// Collects the functions of a node: its op, and those that its attributes name.
     pub(super) fn called(&self, op: &str, attrs: &AttrSet, called: &mut Vec<Arc<str>>) {
         if let Some((name, _)) = self.functions.get_key_value(op) {
             called.push(Arc::clone(name));
@@ -91,9 +91,9 @@ impl<'a> Ops<'a> {
         attrs.iter().for_each(|(_, value)| named(value, called));
     }
 
-    /// The library with its bodies. A function that nobody calls, starting with `called`, may have
-    /// ops that are not known here (savers and loaders of checkpoints stay behind in frozen
-    /// graphs): it is left out.
+    /// Reads the library with its bodies. A function that is not reachable from `called` may
+    /// contain unknown ops (frozen graphs still contain savers and loaders of checkpoints); it is
+    /// left out.
     pub(super) fn read_functions(
         &self,
         library: &[proto::FunctionDef],
@@ -133,8 +133,8 @@ impl<'a> Ops<'a> {
         Ok(read.into_iter().flatten().collect())
     }
 
-    /// A function with its body. Nodes of the body are checked as far as that is possible before it
-    /// is instantiated: ops are known and attributes are as the ops require, or stand for
+    /// Reads a function with its body. Nodes of the body are checked as far as possible before
+    /// instantiation: their ops are known, and their attributes match the ops or refer to
     /// attributes of the function.
     fn read_function(
         &self,
@@ -165,7 +165,7 @@ impl<'a> Ops<'a> {
                     .map(|&value| (name.into(), value.into()))
                     .ok_or_else(|| {
                         ImportError::Signature(format!(
-                            "has result `{}`, which no node is said to give",
+                            "has result `{}`, but no node is assigned to it",
                             result.name
                         ))
                     })
@@ -215,8 +215,8 @@ impl<'a> Ops<'a> {
     }
 }
 
-/// Leaves out functions that were there before, equal in all that is read: GraphDefs that are read
-/// together often bring the same ones.
+/// Drops functions that repeat an earlier one, equal in everything that is read: GraphDefs that are
+/// merged often contain the same functions.
 pub(super) fn drop_repeated(library: &mut Vec<proto::FunctionDef>) -> Result<(), ImportError> {
     let mut first: HashMap<String, usize> = HashMap::with_capacity(library.len());
     let mut is_kept = Vec::with_capacity(library.len());
@@ -233,7 +233,7 @@ pub(super) fn drop_repeated(library: &mut Vec<proto::FunctionDef>) -> Result<(),
     Ok(())
 }
 
-/// Whether two definitions say the same. Entries of maps have no order.
+/// Returns whether two definitions are equal. Entries of maps have no order.
 fn is_same(left: &proto::FunctionDef, right: &proto::FunctionDef) -> bool {
     let ordered = |function: &proto::FunctionDef| {
         let mut function = function.clone();
@@ -249,7 +249,7 @@ fn is_same(left: &proto::FunctionDef, right: &proto::FunctionDef) -> bool {
     left == right || ordered(left) == ordered(right)
 }
 
-/// The functions that an attribute names, and those that their attributes name.
+/// Collects the functions that an attribute names, and those that their attributes name.
 fn named(value: &AttrValue, names: &mut Vec<Arc<str>>) {
     match value {
         AttrValue::Function(name, attrs) => {
@@ -268,14 +268,14 @@ fn within(function: &str, error: ImportError) -> ImportError {
     }
 }
 
-/// The signature as an op that nodes may call by the function's name.
+/// Converts the signature to an op that nodes may call by the function's name.
 fn read_signature(signature: &proto::OpDef, reader: &mut AttrReader) -> Result<OpDef, ImportError> {
     if signature.name.is_empty() {
         return Err(ImportError::Signature("has no name".to_owned()));
     }
     if signature.attr.len() > SIGNATURE_ATTRS_MAX {
         return Err(ImportError::Signature(format!(
-            "has {} attributes, the most is {SIGNATURE_ATTRS_MAX}",
+            "has {} attributes; at most {SIGNATURE_ATTRS_MAX} are allowed",
             signature.attr.len()
         )));
     }

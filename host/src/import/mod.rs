@@ -1,10 +1,10 @@
-//! GraphDef bytes to [`crate::graph::Graph`]; the only place that knows protobuf.
+//! Imports a binary GraphDef into a [`crate::graph::Graph`]. No other module uses protobuf.
 //!
-//! The file is cut into nodes (`wire`), inputs are resolved and nodes ordered (`order`), then each
-//! node in turn gets its attributes (`attrs`, `tensor`), is checked against its op, and has its
-//! shapes inferred (`nodes`). Nothing is trusted: every malformed file is an [`ImportError`] that
-//! names the node, and memory stays in proportion to the file. Tensor contents are slices of the
-//! file, so the bytes are kept as long as the graph.
+//! The file is split into nodes (`wire`), inputs are resolved and nodes ordered (`order`). Then the
+//! attributes of each node are read (`attrs`, `tensor`), the node is checked against its op, and
+//! its shapes are inferred (`nodes`). The file is untrusted: every malformed file gives an
+//! [`ImportError`] that names the node, and memory stays in proportion to the file. Tensor contents
+//! are slices of the file, so its bytes are kept as long as the graph.
 
 use bytes::Bytes;
 use hashbrown::HashMap;
@@ -28,19 +28,20 @@ mod wire;
 pub use error::AttrError;
 pub use error::ImportError;
 
-/// What an import may do.
+/// Options and limits of an import.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ImportOptions {
     /// Name of the graph, for reports.
     pub name: String,
-    /// Largest file, in bytes. The default is protobuf's own limit, 2 GiB; a service that takes
-    /// files from strangers wants less.
+    /// Maximum file size, in bytes. The default is protobuf's own limit, 2 GiB; a service that
+    /// accepts untrusted files should set a lower one.
     pub size_bytes_max: u64,
-    /// Most nodes. The default is 16 Mi; each takes a few hundred bytes.
+    /// Maximum number of nodes. The default is 16 Mi; each takes a few hundred bytes.
     pub n_nodes_max: usize,
-    /// Shapes of placeholders, merged with what the file says: `[1, 224, 224, 3]` where that
-    /// leaves the batch open makes sizes, and hence costs, known throughout the graph.
+    /// Shapes of placeholders, merged with those in the file. For example, `[1, 224, 224, 3]` for a
+    /// placeholder with an unknown batch size makes sizes, and thus costs, known throughout the
+    /// graph.
     pub input_shapes: HashMap<String, PartialShape>,
 }
 
@@ -56,28 +57,28 @@ impl Default for ImportOptions {
 }
 
 impl ImportOptions {
-    /// The same with this name of the graph.
+    /// Sets the name of the graph.
     #[must_use]
     pub fn with_name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// The same for files of at most this many bytes.
+    /// Sets the maximum file size, in bytes.
     #[must_use]
     pub fn with_size_bytes_max(mut self, size_bytes_max: u64) -> Self {
         self.size_bytes_max = size_bytes_max;
         self
     }
 
-    /// The same for at most this many nodes.
+    /// Sets the maximum number of nodes.
     #[must_use]
     pub fn with_n_nodes_max(mut self, n_nodes_max: usize) -> Self {
         self.n_nodes_max = n_nodes_max;
         self
     }
 
-    /// The same with the shape of a placeholder.
+    /// Sets the shape of a placeholder.
     #[must_use]
     pub fn with_input_shape(mut self, name: impl Into<String>, shape: PartialShape) -> Self {
         self.input_shapes.insert(name.into(), shape);
@@ -98,7 +99,7 @@ impl ImportOptions {
 /// ```
 ///
 /// # Errors
-/// [`ImportError`], naming the node, for anything that is not a well-formed graph of known ops.
+/// [`ImportError`], naming the node, if the file is not a well-formed graph of known ops.
 pub fn import_graph(
     bytes: impl Into<Bytes>,
     ops: &OpRegistry,
@@ -112,7 +113,7 @@ pub fn import_graph(
         });
     }
     recognise::refuse_other_formats(&bytes)?;
-    let mut parts = wire::cut(&bytes, options)?;
+    let mut parts = wire::split(&bytes, options)?;
     functions::drop_repeated(&mut parts.functions)?;
     if parts.nodes.is_empty() {
         return Err(ImportError::Empty);
@@ -134,10 +135,10 @@ pub fn import_graph(
     Ok(adder.assembler.finish())
 }
 
-/// The version of the producer of a GraphDef; 0 where it does not say. Nothing else is read.
+/// Returns the producer version of a GraphDef; 0 if it has none. Nothing else is read.
 ///
 /// # Errors
-/// [`ImportError::Malformed`] for bytes that are no protobuf message.
+/// [`ImportError::Malformed`] if the bytes are not a protobuf message.
 pub(crate) fn producer_version(bytes: &Bytes) -> Result<i32, ImportError> {
     wire::producer_version(bytes)
 }

@@ -1,5 +1,4 @@
-//! Checks nodes against their ops, one by one in order, infers shapes, and puts them into the
-//! graph.
+//! Checks nodes against their ops in order, infers shapes, and adds them to the graph.
 
 use std::sync::Arc;
 
@@ -36,14 +35,14 @@ pub(super) struct NodeAdder<'a> {
     pub(super) order: &'a Order,
     pub(super) assembler: OpAssembler,
     pub(super) reader: AttrReader,
-    /// Ids of the nodes of the file; meaningless before they are added.
+    /// Ids of the nodes of the file; undefined before they are added.
     ids: Vec<NodeId>,
     back_edges: Vec<PendingBackEdge>,
     /// Functions that nodes call or name, with repetitions.
     called: Vec<Arc<str>>,
 }
 
-/// A back edge whose producer is not there yet.
+/// A back edge whose producer has not been added yet.
 struct PendingBackEdge {
     from: u32,
     slot: u32,
@@ -65,7 +64,7 @@ impl<'a> NodeAdder<'a> {
             ops,
             options,
             order,
-            // One attribute can ask for billions of outputs; one that is consumed is named in the
+            // One attribute can request billions of outputs, but consumed outputs are named in the
             // file.
             assembler: OpAssembler::new(
                 options.name.clone(),
@@ -79,12 +78,12 @@ impl<'a> NodeAdder<'a> {
         }
     }
 
-    /// The functions that the nodes added so far call or name.
+    /// Returns the functions that the nodes added so far call or name.
     pub(super) fn take_called(&mut self) -> Vec<Arc<str>> {
         std::mem::take(&mut self.called)
     }
 
-    /// Adds the node at a position of the file, whose producers are all added.
+    /// Adds the node at a position of the file; all of its producers have been added.
     pub(super) fn add(&mut self, index: u32, node: &NodeDef) -> Result<(), ImportError> {
         let name = String::from_utf8_lossy(&node.name);
         let op_name = String::from_utf8_lossy(&node.op);
@@ -155,7 +154,7 @@ impl<'a> NodeAdder<'a> {
         Ok(())
     }
 
-    /// Closes the loops, once all nodes are there.
+    /// Closes the loops after all nodes have been added.
     pub(super) fn close_loops(&mut self, nodes: &[NodeDef]) -> Result<(), ImportError> {
         for edge in std::mem::take(&mut self.back_edges) {
             let from = self.ids[edge.from as usize];
@@ -251,7 +250,7 @@ impl<'a> NodeAdder<'a> {
     }
 }
 
-/// What the file and the user say of the shapes of outputs, merged into what was inferred.
+/// Merges the output shapes of the file and the options into the inferred ones.
 fn refine(
     shapes: &mut [PartialShape],
     declared: &[PartialShape],
@@ -259,7 +258,9 @@ fn refine(
 ) -> Result<(), ShapeError> {
     fn agree(shape: &mut PartialShape, said: &PartialShape, who: &str) -> Result<(), ShapeError> {
         let merged = shape.merge(said).ok_or_else(|| {
-            ShapeError::new(format!("the output has shape {shape}, {who} say {said}"))
+            ShapeError::new(format!(
+                "the output has shape {shape}, but {who} specify {said}"
+            ))
         })?;
         *shape = merged;
         Ok(())
@@ -312,7 +313,7 @@ fn check_input_count(
         text: String::new(),
         problem: error.to_string(),
     };
-    // Counted before they are laid out: an attribute may ask for billions of inputs.
+    // Counted before they are laid out: an attribute may request billions of inputs.
     let expected = op.n_inputs(attrs).map_err(signature)?;
     if expected != found {
         return Err(ImportError::InputCount {
@@ -325,8 +326,8 @@ fn check_input_count(
     op.input_slots(attrs).map_err(signature)
 }
 
-/// `_output_shapes` is advice to the importer; left on the node it would only keep equal nodes
-/// apart.
+/// Removes `_output_shapes`, which is a hint for the importer; kept on the node it would
+/// distinguish otherwise equal nodes.
 fn split_declared_shapes(attrs: AttrSet) -> (AttrSet, Vec<PartialShape>) {
     let Some(AttrValue::List(shapes)) = attrs.get("_output_shapes") else {
         return (attrs, Vec::new());

@@ -1,7 +1,7 @@
-//! Resolves inputs and puts nodes into TensorFlow's import order.
+//! Resolves inputs and sorts nodes into TensorFlow's import order.
 //!
-//! Among the nodes whose inputs are all numbered, the one that stands first in the file comes next.
-//! An input of a `Merge` that comes from a `NextIteration` closes a loop and is not waited for.
+//! Of all nodes whose inputs are numbered, the first one of the file comes next. An input of a
+//! `Merge` that comes from a `NextIteration` closes a loop and is not waited for.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,21 +11,21 @@ use hashbrown::HashMap;
 use super::ImportError;
 use super::proto::NodeDef;
 
-/// Names of a cycle that an error spells out.
+/// Maximum number of names in the error about a cycle.
 const CYCLE_NAMES_MAX: usize = 16;
 
-/// Where an input comes from.
+/// Source of an input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Source {
     /// Position of the producer in the file.
     pub(super) node: u32,
-    /// Which output; `None` = control.
+    /// Index of the output; `None` for a control input.
     pub(super) slot: Option<u32>,
     /// Whether it closes a loop.
     pub(super) is_back: bool,
 }
 
-/// Inputs of all nodes, resolved, and the order of the nodes.
+/// The resolved inputs of all nodes, and the order of the nodes.
 #[derive(Debug)]
 pub(super) struct Order {
     /// Positions in the file, in import order.
@@ -35,13 +35,13 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// Inputs of the node at this position of the file, in the order of the file.
+    /// Returns the inputs of the node at this position of the file, in the order of the file.
     pub(super) fn inputs(&self, node: u32) -> &[Source] {
         let node = node as usize;
         &self.sources[self.offsets[node] as usize..self.offsets[node + 1] as usize]
     }
 
-    /// Resolves and orders.
+    /// Resolves inputs and orders nodes.
     pub(super) fn new(nodes: &[NodeDef]) -> Result<Self, ImportError> {
         let (offsets, sources) = resolve(nodes)?;
         let mut order = Self {
@@ -100,8 +100,8 @@ impl Order {
         crate::graph::Csr { offsets, items }
     }
 
-    /// Every node that is still pending waits for another one that is: going back from any of them
-    /// leads into a cycle.
+    /// Finds a cycle. Every pending node waits for another pending one, so following producers from
+    /// any of them leads into a cycle.
     fn cycle(&self, nodes: &[NodeDef], pending: &[u32]) -> ImportError {
         let is_pending = |node: u32| pending[node as usize] > 0;
         let mut position = vec![None; nodes.len()];
@@ -179,7 +179,8 @@ fn resolve(nodes: &[NodeDef]) -> Result<(Vec<u32>, Vec<Source>), ImportError> {
     Ok((offsets, sources))
 }
 
-/// A merge that nothing enters from outside would never start: its loop is a cycle.
+/// Marks back edges. A merge without inputs from outside its loop would never start, so its loop is
+/// a cycle.
 fn mark_back_edges(nodes: &[NodeDef], node: &NodeDef, inputs: &mut [Source]) {
     if !matches!(&*node.op, b"Merge" | b"RefMerge") {
         return;
@@ -196,7 +197,7 @@ fn mark_back_edges(nodes: &[NodeDef], node: &NodeDef, inputs: &mut [Source]) {
     }
 }
 
-/// `node`, `node:output`, `^node`; `None` = control.
+/// Parses `node`, `node:output` or `^node`; the output is `None` for control.
 fn parse(text: &[u8]) -> Option<(&[u8], Option<u32>)> {
     if let Some(node) = text.strip_prefix(b"^") {
         return Some((node, None));
@@ -217,7 +218,7 @@ fn name(node: &NodeDef) -> String {
     String::from_utf8_lossy(&node.name).into_owned()
 }
 
-/// Positions; the importer refuses more nodes than fit.
+/// Converts positions; the importer refuses more nodes than fit.
 fn to_u32(n: usize) -> u32 {
     u32::try_from(n).expect("files have fewer than 2^32 nodes")
 }
@@ -301,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn long_cycles_are_cut_short() {
+    fn long_cycles_are_shortened() {
         const NAMES: [&str; 20] = [
             "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q",
             "r", "s", "t",
@@ -343,9 +344,6 @@ mod tests {
         );
         let twice = [node("x", "Op", &[]), node("x", "Op", &[])];
         let error = names(&twice).unwrap_err().to_string();
-        assert_eq!(
-            error,
-            "node `x` stands in the graph twice, as nodes 0 and 1 of the file"
-        );
+        assert_eq!(error, "nodes 0 and 1 of the file have the same name, `x`");
     }
 }

@@ -1,13 +1,13 @@
 //! The protobuf messages of a GraphDef: only the fields that the importer reads; others are
 //! skipped.
 //!
-//! Texts are `Bytes` and map entries are repeated messages (which they are on the wire), so that
-//! decoding slices the file instead of copying it. What may nest (attribute values, tensors in
-//! lists) stays undecoded until it is converted.
+//! Strings are `Bytes` and map entries are repeated messages (as they are encoded), so that
+//! decoding slices the file instead of copying it. Values that may nest (attribute values, tensors
+//! in lists) stay encoded until they are converted.
 
 use bytes::Bytes;
 
-/// `GraphDef`: not decoded as a whole (see [`super::wire`]), but tests encode it so.
+/// `GraphDef`: not decoded as a whole (see [`super::wire`]); tests encode it.
 #[cfg(test)]
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct GraphDef {

@@ -1,4 +1,4 @@
-//! Recognises other kinds of files that people hand to an importer of GraphDefs.
+//! Recognises files of other formats that users pass to the importer.
 
 use super::ImportError;
 
@@ -9,7 +9,7 @@ const FREEZE: &str = "freeze it into a GraphDef first: tensorflow.python.framewo
 const FROM_ONNX: &str = "convert the original model to a frozen TensorFlow GraphDef";
 const UNPACK: &str = "unpack it first";
 
-/// An error if the bytes are certainly of another kind.
+/// Returns an error if the bytes certainly have another format.
 pub(super) fn refuse_other_formats(bytes: &[u8]) -> Result<(), ImportError> {
     let (found, remedy) = match bytes {
         [0x1f, 0x8b, ..] => ("a gzip archive", UNPACK),
@@ -29,12 +29,12 @@ pub(super) fn refuse_other_formats(bytes: &[u8]) -> Result<(), ImportError> {
     Err(ImportError::OtherFormat { found, remedy })
 }
 
-/// Starts with a field of a message in text format, or with a comment.
+/// Returns whether the file starts with a field in protobuf's text format, or with a comment.
 fn is_text(bytes: &[u8]) -> bool {
     let head = &bytes[..bytes.len().min(512)];
     let printable = |&byte: &u8| byte.is_ascii_graphic() || byte.is_ascii_whitespace();
-    // A binary file starts with the byte 0x0a, which is a line feed: what counts is that all of it
-    // is text.
+    // A binary file starts with the byte 0x0a, which is a line feed, so all of the head must be
+    // text.
     !head.is_empty()
         && head.iter().all(printable)
         && (head.contains(&b'{') || head.starts_with(b"#"))

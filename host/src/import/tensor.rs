@@ -1,4 +1,4 @@
-//! `TensorProto` in all its encodings, to [`Literal`].
+//! Converts `TensorProto`, in all its encodings, to [`Literal`].
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::tensor::PartialShape;
 use crate::tensor::RANK_MAX;
 use crate::tensor::SharedBytes;
 
-/// The element type of this number, and whether it is a reference (numbers above 100).
+/// Returns the element type of this number, and whether it is a reference (numbers above 100).
 pub(super) fn dtype(number: i32) -> Result<(DType, bool), AttrError> {
     let unknown = || AttrError::UnknownDType(number);
     let magnitude = u32::try_from(number).map_err(|_| unknown())?;
@@ -28,14 +28,14 @@ pub(super) fn dtype(number: i32) -> Result<(DType, bool), AttrError> {
         .ok_or_else(unknown)
 }
 
-/// A shape; size -1 is an unknown dimension.
+/// Converts a shape; size -1 is an unknown dimension.
 pub(super) fn shape(proto: &TensorShapeProto) -> Result<PartialShape, AttrError> {
     if proto.unknown_rank {
         return Ok(PartialShape::unknown());
     }
     if proto.dim.len() > RANK_MAX {
         return Err(AttrError::Shape(format!(
-            "{} dimensions, the most is {RANK_MAX}",
+            "{} dimensions; at most {RANK_MAX} are supported",
             proto.dim.len()
         )));
     }
@@ -51,8 +51,8 @@ pub(super) fn shape(proto: &TensorShapeProto) -> Result<PartialShape, AttrError>
         .collect()
 }
 
-/// A constant. Its content is a slice of the file; the values of the typed fields are copied, the
-/// last one standing for all that follow.
+/// Converts a constant. Its content is a slice of the file; the values of the typed fields are
+/// copied, and the last one repeats.
 pub(super) fn literal(proto: &TensorProto) -> Result<Literal, AttrError> {
     let (dtype, is_ref) = dtype(proto.dtype)?;
     if is_ref {
@@ -62,9 +62,11 @@ pub(super) fn literal(proto: &TensorProto) -> Result<Literal, AttrError> {
         Some(proto) => shape(proto)?,
         None => PartialShape::scalar(),
     };
-    let shape = shape
-        .to_shape()
-        .ok_or_else(|| AttrError::Shape(format!("{shape}, but a constant's must be known")))?;
+    let shape = shape.to_shape().ok_or_else(|| {
+        AttrError::Shape(format!(
+            "{shape}, but the shape of a constant must be known"
+        ))
+    })?;
     let content = &proto.tensor_content;
     let data = if dtype == DType::String {
         let strings = if content.is_empty() {
@@ -85,11 +87,11 @@ pub(super) fn literal(proto: &TensorProto) -> Result<Literal, AttrError> {
     Ok(Literal::new(dtype, shape, data)?)
 }
 
-/// The elements of the field that belongs to `dtype`, little-endian.
+/// Returns the elements of the field for `dtype`, little-endian.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "narrow elements stand in wider fields; as TensorFlow, only their low bits count"
+    reason = "narrow elements are in wider fields; as in TensorFlow, only their low bits count"
 )]
 fn values(proto: &TensorProto, dtype: DType) -> SharedBytes {
     fn bytes<T: Copy, const N: usize>(values: &[T], encode: impl Fn(T) -> [u8; N]) -> SharedBytes {
@@ -118,7 +120,7 @@ fn values(proto: &TensorProto, dtype: DType) -> SharedBytes {
     }
 }
 
-/// Strings in `tensor_content`: all lengths as varints, then all bytes.
+/// Decodes strings in `tensor_content`: all lengths as varints, then all bytes.
 fn string_content(mut content: Bytes, n_elements: usize) -> Result<Arc<[Arc<[u8]>]>, AttrError> {
     let truncated = || AttrError::Malformed("the strings of a constant end early".to_owned());
     if n_elements > content.len() {
@@ -239,11 +241,11 @@ mod tests {
     fn strings_come_as_values_or_as_lengths_and_content() {
         let mut p = proto(DType::String, &[3]);
         p.string_val = vec![Bytes::from_static(b"a"), Bytes::from_static(b"bc")];
-        let texts = |p: &TensorProto| tensor(p).as_strings().unwrap().concat();
-        assert_eq!(texts(&p), b"abcbc");
+        let joined = |p: &TensorProto| tensor(p).as_strings().unwrap().concat();
+        assert_eq!(joined(&p), b"abcbc");
         let mut p = proto(DType::String, &[2]);
         p.tensor_content = Bytes::from_static(b"\x01\x02abc");
-        assert_eq!(texts(&p), b"abc");
+        assert_eq!(joined(&p), b"abc");
         p.tensor_content = Bytes::from_static(b"\x01\x03abc");
         assert!(literal(&p).is_err());
     }

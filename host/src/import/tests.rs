@@ -1,5 +1,4 @@
-//! Each kind of error, with the message that a user reads; graphs are encoded with the messages of
-//! [`super::proto`].
+//! Each kind of error, with its message; graphs are encoded with the messages of [`super::proto`].
 
 use bytes::Bytes;
 use prost::Message;
@@ -99,7 +98,7 @@ fn import(graph: &GraphDef) -> Result<Graph, ImportError> {
     )
 }
 
-/// The message of the error that these nodes give.
+/// Returns the error message for these nodes.
 fn refused(nodes: Vec<NodeDef>) -> String {
     import(&graph(nodes)).unwrap_err().to_string()
 }
@@ -141,11 +140,11 @@ fn nodes_that_are_no_nodes_are_named() {
     );
     check(
         vec![placeholder("x", &[]), placeholder("x", &[])],
-        "node `x` stands in the graph twice, as nodes 0 and 1 of the file",
+        "nodes 0 and 1 of the file have the same name, `x`",
     );
     check(
         vec![placeholder("a:b", &[])],
-        "node 0 is called `a:b`, which is no name of a node",
+        "node 0 is called `a:b`, which is not a valid node name",
     );
     assert!(matches!(
         import(&GraphDef::default()),
@@ -157,7 +156,7 @@ fn nodes_that_are_no_nodes_are_named() {
 fn inputs_that_do_not_fit_the_op_are_named() {
     check(
         vec![placeholder("x", &[]), node("y", "Relu", &["x", "x"], t())],
-        "node `y` (Relu): 2 data inputs, the op takes 1",
+        "node `y` (Relu): 2 data inputs; the op takes 1",
     );
     check(
         vec![placeholder("x", &[]), node("y", "Relu", &["x:1"], t())],
@@ -169,11 +168,11 @@ fn inputs_that_do_not_fit_the_op_are_named() {
     );
     check(
         vec![constant("x", &[], &[1]), node("y", "Relu", &["x"], t())],
-        "node `y` (Relu): input 0 takes float, `x` gives int32",
+        "node `y` (Relu): input 0 takes float, but `x` is int32",
     );
     check(
         vec![placeholder("x", &[]), node("y", "Assign", &["x", "x"], t())],
-        "node `y` (Assign): input 0 takes a reference to float, `x` gives float",
+        "node `y` (Assign): input 0 takes a reference to float, but `x` is float",
     );
     check(
         vec![node("y", "Relu", &["y"], t())],
@@ -189,7 +188,7 @@ fn inputs_that_do_not_fit_the_op_are_named() {
                 vec![attr("T", FLOAT), attr("N", Value::I(1 << 40))],
             ),
         ],
-        "node `y` (Pack): 1 data inputs, the op takes 1099511627776",
+        "node `y` (Pack): 1 data inputs; the op takes 1099511627776",
     );
 }
 
@@ -202,11 +201,11 @@ fn attributes_that_are_wrong_are_named() {
     );
     check(
         relu(vec![attr("T", Value::I(1))]),
-        "node `y` (Relu): attribute `T` must be a type, a int stands there",
+        "node `y` (Relu): attribute `T` must be of kind type, found int",
     );
     let message = refused(relu(vec![attr("T", Value::Type(7))]));
     assert!(
-        message.starts_with("node `y` (Relu): attribute `T` is string, allowed are float, double"),
+        message.starts_with("node `y` (Relu): attribute `T` is string; allowed: float, double"),
         "{message}"
     );
     check(
@@ -215,7 +214,7 @@ fn attributes_that_are_wrong_are_named() {
     );
     check(
         relu(vec![attr("T", FLOAT), attr("novelty", Value::B(true))]),
-        "node `y` (Relu): attribute `novelty` is no attribute of the op; a newer TensorFlow may have written it",
+        "node `y` (Relu): attribute `novelty` is not an attribute of the op; a newer TensorFlow may have written it",
     );
     let neutral = relu(vec![attr("T", FLOAT), attr("novelty", Value::B(false))]);
     assert!(import(&graph(neutral)).is_ok());
@@ -253,11 +252,11 @@ fn constants_that_are_wrong_are_named() {
     assert_eq!(
         message,
         "node `c` (Const): attribute `value` holds a constant that is none: \
-         shape [1] of int32 takes at most 4 bytes, 8 bytes stand there"
+         shape [1] of int32 takes at most 4 bytes, found 8 bytes"
     );
     let message = refused(vec![constant("c", &[-1], &[])]);
     assert!(
-        message.starts_with("node `c` (Const): attribute `value` holds a shape"),
+        message.starts_with("node `c` (Const): attribute `value` contains an invalid shape"),
         "{message}"
     );
     let message = refused(vec![constant("c", &[1 << 40, 1 << 40], &[1])]);
@@ -284,7 +283,7 @@ fn constants_that_are_wrong_are_named() {
     procedural
         .attr
         .push(attr("_proc", Value::S("nonsense".into())));
-    assert!(refused(vec![procedural]).contains("`nonsense` is no procedural constant"));
+    assert!(refused(vec![procedural]).contains("`nonsense` is not a procedural constant"));
 }
 
 #[test]
@@ -295,7 +294,7 @@ fn shapes_that_do_not_fit_are_named() {
             placeholder("b", &[4, 5]),
             node("y", "MatMul", &["a", "b"], t()),
         ],
-        "node `y` (MatMul): inner dimensions must agree, they are 3 and 4 (shapes [2,3] and [4,5]); \
+        "node `y` (MatMul): inner dimensions must agree; they are 3 and 4 (shapes [2,3] and [4,5]); \
          input shapes are [2,3], [4,5]",
     );
     let mut declared = node("y", "Relu", &["x"], t());
@@ -308,7 +307,7 @@ fn shapes_that_do_not_fit_are_named() {
         .push(attr("_output_shapes", Value::List(Box::new(shapes))));
     check(
         vec![placeholder("x", &[2]), declared.clone()],
-        "node `y` (Relu): the output has shape [2], the file's `_output_shapes` say [3]; input shapes are [2]",
+        "node `y` (Relu): the output has shape [2], but the file's `_output_shapes` specify [3]; input shapes are [2]",
     );
     let helped = import(&graph(vec![placeholder("x", &[-1]), declared])).unwrap();
     let y = helped.find_node("y").unwrap();
@@ -445,7 +444,7 @@ fn functions_that_are_wrong_are_named() {
     without_result.ret.clear();
     assert_eq!(
         refused(x(), vec![without_result]),
-        "function `twice`: the signature has result `y`, which no node is said to give"
+        "function `twice`: the signature has result `y`, but no node is assigned to it"
     );
     let list = |types: Vec<i32>| {
         Value::List(Box::new(ListValue {
@@ -520,10 +519,7 @@ fn small_files_stay_small() {
         nodes.push(node(pair[1], "Diag", &[pair[0]], t()));
     }
     let problem = refused(nodes);
-    assert!(
-        problem.contains("256 dimensions, the most is 254"),
-        "{problem}"
-    );
+    assert!(problem.contains("256 dimensions; at most 254"), "{problem}");
     let unpack = vec![
         attr("T", FLOAT),
         attr("num", Value::I(65_000)),
@@ -535,11 +531,11 @@ fn small_files_stay_small() {
     ];
     let problem = refused(nodes);
     assert!(problem.contains("outputs"), "{problem}");
-    let strings = |texts: &[&'static str], n| {
+    let strings = |values: &[&'static str], n| {
         let tensor = TensorProto {
             dtype: 7,
             tensor_shape: Some(shape(&[n])),
-            string_val: texts.iter().map(|&text| text.into()).collect(),
+            string_val: values.iter().map(|&text| text.into()).collect(),
             ..TensorProto::default()
         };
         let attrs = vec![
@@ -552,7 +548,7 @@ fn small_files_stay_small() {
     assert!(problem.contains("use Fill"), "{problem}");
     let imported = import(&graph(strings(&["a", "bc"], 10))).unwrap();
     let s = imported.find_node("s").unwrap();
-    // References of 16 bytes each, and the texts.
+    // References of 16 bytes each, and the bytes.
     assert_eq!(imported.resident_bytes()[s.index()], 10 * 16 + 1 + 9 * 2);
 }
 
@@ -664,7 +660,7 @@ fn versions_that_do_not_say_change_nothing() {
         let bytes = Bytes::from(bytes);
         assert_eq!(
             super::producer_version(&bytes).unwrap(),
-            super::wire::cut(&bytes, &ImportOptions::default())
+            super::wire::split(&bytes, &ImportOptions::default())
                 .unwrap()
                 .producer_version
         );

@@ -1,7 +1,7 @@
-//! Cuts a GraphDef into its nodes and functions.
+//! Splits a GraphDef into its nodes and functions.
 //!
-//! The outermost message is read by hand, field by field, so that an error can say which node the
-//! bytes went wrong in and no more is decoded than stands before it.
+//! The outermost message is read by hand, field by field, so that an error can name the node whose
+//! bytes are wrong, and nothing after it is decoded.
 
 use bytes::Buf;
 use bytes::Bytes;
@@ -24,12 +24,12 @@ use crate::graph::is_node_name;
 pub(super) struct Parts {
     pub(super) nodes: Vec<NodeDef>,
     pub(super) functions: Vec<FunctionDef>,
-    /// `versions.producer`; 0 where the file does not say.
+    /// `versions.producer`; 0 if the file has none.
     pub(super) producer_version: i32,
 }
 
-/// Cuts `bytes`.
-pub(super) fn cut(bytes: &Bytes, options: &ImportOptions) -> Result<Parts, ImportError> {
+/// Splits `bytes`.
+pub(super) fn split(bytes: &Bytes, options: &ImportOptions) -> Result<Parts, ImportError> {
     let mut parts = Parts::default();
     let mut rest = bytes.clone();
     while rest.has_remaining() {
@@ -42,7 +42,7 @@ pub(super) fn cut(bytes: &Bytes, options: &ImportOptions) -> Result<Parts, Impor
                 place: place(),
                 offset,
                 problem: format!(
-                    "field {tag} of a GraphDef is a message, a {wire_type:?} stands there"
+                    "field {tag} of a GraphDef must be a message, found {wire_type:?}"
                 ),
             });
         }
@@ -63,7 +63,7 @@ pub(super) fn cut(bytes: &Bytes, options: &ImportOptions) -> Result<Parts, Impor
             }
             2 => {
                 let library = take(&mut rest, offset, |_| "the function library".to_owned())?;
-                cut_library(library, offset, &mut parts.functions, options)?;
+                split_library(library, offset, &mut parts.functions, options)?;
             }
             4 => {
                 merge_version(&mut parts.producer_version, &mut rest, offset)?;
@@ -75,7 +75,7 @@ pub(super) fn cut(bytes: &Bytes, options: &ImportOptions) -> Result<Parts, Impor
     Ok(parts)
 }
 
-/// `versions.producer` of a GraphDef whose nodes are not looked at; 0 where it does not say.
+/// Returns `versions.producer` of a GraphDef without reading its nodes; 0 if it has none.
 pub(super) fn producer_version(bytes: &Bytes) -> Result<i32, ImportError> {
     let mut version = 0;
     let mut rest = bytes.clone();
@@ -92,8 +92,8 @@ pub(super) fn producer_version(bytes: &Bytes) -> Result<i32, ImportError> {
     Ok(version)
 }
 
-/// Reads one of the messages that say `versions`; the last one with a producer counts, as wherever
-/// protobuf merges messages.
+/// Reads one of the `versions` messages; the last one with a producer wins, as whenever protobuf
+/// merges messages.
 fn merge_version(version: &mut i32, rest: &mut Bytes, offset: usize) -> Result<(), ImportError> {
     let place = || "the versions".to_owned();
     let message = take(rest, offset, |_| place())?;
@@ -104,8 +104,8 @@ fn merge_version(version: &mut i32, rest: &mut Bytes, offset: usize) -> Result<(
     Ok(())
 }
 
-/// `FunctionDefLibrary`: gradients are skipped.
-fn cut_library(
+/// Splits a `FunctionDefLibrary`; gradients are skipped.
+fn split_library(
     mut rest: Bytes,
     offset: usize,
     functions: &mut Vec<FunctionDef>,
@@ -144,7 +144,8 @@ fn cut_library(
     Ok(())
 }
 
-/// The message that starts here. `place` says where we are, from what there is of the message.
+/// Takes the message that starts here. `place` describes the position, from the bytes of the
+/// message.
 fn take(
     rest: &mut Bytes,
     offset: usize,
@@ -157,15 +158,15 @@ fn take(
             place: place(rest),
             offset,
             problem: format!(
-                "{length} bytes are announced, the file ends after {} (is it truncated?)",
+                "{length} bytes are expected, but the file ends after {} (is it truncated?)",
                 rest.remaining()
             ),
         }),
     }
 }
 
-/// `node 3 (`conv1`)`: the name is the first field of a node, so that it often survives what
-/// happened to the rest.
+/// Returns, for example, `node 3 (`conv1`)`: the name is the first field of a node and often
+/// readable even if the rest is not.
 fn node_place(index: usize, message: &[u8]) -> String {
     let name = match message {
         [0x0a, length, rest @ ..] => rest.get(..usize::from(*length)),
@@ -185,7 +186,7 @@ fn malformed(place: String, offset: usize, error: &prost::DecodeError) -> Import
     }
 }
 
-/// prost's words, less the part that ours already say.
+/// Returns prost's message without the part that ours already contains.
 pub(super) fn problem(error: &prost::DecodeError) -> String {
     let text = error.to_string();
     text.strip_prefix("failed to decode Protobuf message: ")

@@ -1,24 +1,24 @@
-//! Many matrix products of the same size.
+//! Batched matmuls: many matmuls of one size.
 
 use smallvec::SmallVec;
 
 use crate::device::KernelError;
+use crate::kernels::MatmulElement;
 use crate::kernels::MatrixMut;
 use crate::kernels::MatrixView;
-use crate::kernels::Multiply;
 use crate::kernels::Threads;
 
-/// Multiplications that are worth handing to another thread: some 20 us.
-const GRAIN_PRODUCTS: usize = 1 << 20;
+/// Minimum multiply-adds worth handing to another thread: about 20 us.
+const GRAIN_MACS: usize = 1 << 20;
 
-/// Multiplications of one product from which on its own threads are of more use than a thread per
-/// product.
-const LARGE_PRODUCTS: usize = 8 * 1024 * 1024;
+/// Multiply-adds of one matmul above which its own parallelism pays more than one thread per
+/// matmul.
+const LARGE_MACS: usize = 8 * 1024 * 1024;
 
-/// Strides of one operand, in elements. A stride of 0 repeats.
+/// Strides of one operand, in elements. A stride of 0 repeats the operand.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Operand {
-    /// From one matrix to the next, per batch dimension.
+    /// From one matrix to the next, for each batch dimension.
     pub batch: SmallVec<[usize; 4]>,
     /// From one row to the next.
     pub row: usize,
@@ -26,13 +26,13 @@ pub struct Operand {
     pub column: usize,
 }
 
-/// `[batch, m, k] x [batch, k, n] -> [batch, m, n]`, the result row-major, the operands with any
-/// strides (TensorFlow `BatchMatMulV2`).
+/// A batched matmul, `[batch, m, k] x [batch, k, n] -> [batch, m, n]` (TensorFlow `BatchMatMulV2`).
+/// The result is row-major; the operands have any strides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BatchMatmul {
     /// Batch dimensions of the result.
     pub batch: SmallVec<[usize; 4]>,
-    /// Rows, inner size, columns.
+    /// `[m, k, n]`: rows, inner size, columns.
     pub size: [usize; 3],
     /// The left operand.
     pub lhs: Operand,
@@ -43,11 +43,11 @@ pub struct BatchMatmul {
 impl BatchMatmul {
     /// # Errors
     /// [`KernelError::InvalidArgument`] if an operand is shorter than its strides reach;
-    /// [`KernelError::Tensor`] without room.
+    /// [`KernelError::Tensor`] if scratch memory runs out.
     ///
     /// # Panics
-    /// If `out` has another length than the result.
-    pub fn apply<T: Multiply>(
+    /// If the length of `out` is not that of the result.
+    pub fn apply<T: MatmulElement>(
         &self,
         lhs: &[T],
         rhs: &[T],
@@ -64,20 +64,20 @@ impl BatchMatmul {
             let lhs = MatrixView::strided(lhs, n_batches * m, k, row, self.lhs.column)?;
             let rhs = MatrixView::strided(rhs, k, n, self.rhs.row, self.rhs.column)?;
             let mut out = MatrixMut::new(out, n_batches * m, n, n)?;
-            return T::multiply(lhs, rhs, &mut out, threads);
+            return T::matmul(lhs, rhs, &mut out, threads);
         }
-        let product = m.saturating_mul(k).saturating_mul(n);
-        if product >= LARGE_PRODUCTS {
+        let n_macs = m.saturating_mul(k).saturating_mul(n);
+        if n_macs >= LARGE_MACS {
             return self.each(lhs, rhs, 0, out, threads);
         }
-        let grain = (GRAIN_PRODUCTS / k.max(1)).max(1);
+        let grain = (GRAIN_MACS / k.max(1)).max(1);
         threads.try_fill(out, m * n, grain, |start, part| {
             self.each(lhs, rhs, start / (m * n), part, threads.alone())
         })
     }
 
-    /// The stride of the left rows where all matrices together are one, and the right matrix is the
-    /// same for all.
+    /// Returns the row stride of `lhs` if all left matrices together form one matrix and the right
+    /// matrix is the same for all of them.
     pub(crate) fn rows_of_all(&self) -> Option<usize> {
         let [m, ..] = self.size;
         let mut row = self.lhs.row;
@@ -102,8 +102,8 @@ impl BatchMatmul {
         Some(row)
     }
 
-    /// Products `first..`, one after the other.
-    fn each<T: Multiply>(
+    /// Computes the matmuls from `first` on, one after the other.
+    fn each<T: MatmulElement>(
         &self,
         lhs: &[T],
         rhs: &[T],
@@ -114,7 +114,7 @@ impl BatchMatmul {
         let [m, _, n] = self.size;
         for (index, out) in out.chunks_exact_mut(m * n).enumerate() {
             let (lhs, rhs) = self.operands(lhs, rhs, first + index)?;
-            T::multiply(lhs, rhs, &mut MatrixMut::new(out, m, n, n)?, threads)?;
+            T::matmul(lhs, rhs, &mut MatrixMut::new(out, m, n, n)?, threads)?;
         }
         Ok(())
     }
@@ -133,7 +133,7 @@ impl BatchMatmul {
             r = r.saturating_add((index % size).saturating_mul(rhs));
             index /= size;
         }
-        // Operands without elements end before any matrix of theirs would start.
+        // An operand without elements ends before the start of any of its matrices.
         let lhs = lhs.get(l..).unwrap_or_default();
         let rhs = rhs.get(r..).unwrap_or_default();
         Ok((
@@ -149,7 +149,7 @@ mod tests {
 
     use super::*;
 
-    /// The plain twin.
+    /// Reference implementation.
     fn plain(p: &BatchMatmul, lhs: &[i64], rhs: &[i64]) -> Vec<i64> {
         let [m, k, n] = p.size;
         let n_batches: usize = p.batch.iter().product();
@@ -177,7 +177,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn products_agree_with_the_plain_loop(
+        fn matmuls_agree_with_the_plain_loop(
             batch in prop::collection::vec((1usize..4, any::<(bool, bool)>()), 0..3),
             m in 1usize..5, k in 0usize..5, n in 1usize..5, transposed in any::<(bool, bool)>(),
         ) {
@@ -196,7 +196,7 @@ mod tests {
             };
             let (lhs, l) = operand(m, k, transposed.0, |kinds| kinds.0);
             let (rhs, r) = operand(k, n, transposed.1, |kinds| kinds.1);
-            let product = BatchMatmul {
+            let matmul = BatchMatmul {
                 batch: batch.iter().map(|&(size, _)| size).collect(),
                 size: [m, k, n],
                 lhs,
@@ -204,9 +204,9 @@ mod tests {
             };
             let numbers = |n: usize, seed: i64| -> Vec<i64> { (seed..).map(|i| i * 7 % 11 - 5).take(n).collect() };
             let (a, b) = (numbers(l, 1), numbers(r, 4));
-            let expected = plain(&product, &a, &b);
+            let expected = plain(&matmul, &a, &b);
             let mut out = vec![i64::MAX; expected.len()];
-            product.apply(&a, &b, &mut out, Threads::single()).unwrap();
+            matmul.apply(&a, &b, &mut out, Threads::single()).unwrap();
             prop_assert_eq!(out, expected);
         }
     }

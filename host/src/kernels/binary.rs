@@ -1,5 +1,5 @@
-//! Functions of two numbers, for [`crate::kernels::Broadcast::apply`], and the checks that some of
-//! them need; functions of three and more.
+//! Functions of two numbers for [`crate::kernels::Broadcast::apply`], checks of their operands, and
+//! functions of three or more numbers.
 
 use crate::device::KernelError;
 use crate::kernels::Arithmetic;
@@ -10,13 +10,13 @@ use crate::kernels::simd::vectorize;
 use crate::kernels::spread::Spread;
 use crate::tensor::Element;
 
-/// Elements that are worth handing to another thread.
+/// Minimum number of elements worth handing to another thread.
 const GRAIN: usize = 64 * 1024;
 
-/// Elements that stay in the first-level cache while all operands are added.
+/// Elements that stay in the L1 cache while all operands are added.
 const BLOCK: usize = 2048;
 
-/// `out[i] = f(lhs[i], rhs[i])`.
+/// Computes `out[i] = f(lhs[i], rhs[i])`.
 ///
 /// # Panics
 /// If the lengths differ.
@@ -41,8 +41,8 @@ where
     });
 }
 
-/// The larger one (TensorFlow `Maximum`): NaN if either is, the second of two equal ones (`-0 =
-/// 0`).
+/// Returns the larger number (TensorFlow `Maximum`): NaN if either is NaN, `rhs` if both are equal
+/// (`-0 = 0`).
 #[inline]
 pub fn maximum<T: Number>(lhs: T, rhs: T) -> T {
     if lhs > rhs || lhs.is_not_a_number() {
@@ -52,8 +52,8 @@ pub fn maximum<T: Number>(lhs: T, rhs: T) -> T {
     }
 }
 
-/// The smaller one (TensorFlow `Minimum`): NaN if either is, the second of two equal ones (`-0 =
-/// 0`).
+/// Returns the smaller number (TensorFlow `Minimum`): NaN if either is NaN, `rhs` if both are equal
+/// (`-0 = 0`).
 #[inline]
 pub fn minimum<T: Number>(lhs: T, rhs: T) -> T {
     if lhs < rhs || lhs.is_not_a_number() {
@@ -63,15 +63,16 @@ pub fn minimum<T: Number>(lhs: T, rhs: T) -> T {
     }
 }
 
-/// `(lhs - rhs)^2` (TensorFlow `SquaredDifference`); of complex numbers `|lhs - rhs|^2`.
+/// Returns `(lhs - rhs)^2` (TensorFlow `SquaredDifference`), and `|lhs - rhs|^2` for complex
+/// numbers.
 #[inline]
 pub fn squared_difference<T: Arithmetic>(lhs: T, rhs: T) -> T {
     let difference = lhs.minus(rhs);
     difference.times(difference.conjugate())
 }
 
-/// `base^exponent` by squaring, wrapping around (TensorFlow `Pow` of integers). `exponent` is not
-/// negative: see [`check_exponents`].
+/// Returns `base^exponent` by squaring; integers wrap around (TensorFlow `Pow`). `exponent` must
+/// not be negative: see [`check_exponents`].
 #[inline]
 pub fn integer_power<T: Integer>(mut base: T, exponent: T) -> T {
     let mut left = exponent.to_i64();
@@ -86,13 +87,13 @@ pub fn integer_power<T: Integer>(mut base: T, exponent: T) -> T {
     power
 }
 
-/// What is wrong with a divisor of 0.
+/// Error message for a divisor of 0.
 pub const DIVISION_BY_ZERO: &str = "integer division by zero: the second operand has an element 0";
 
-/// Holds that no divisor is 0, where anything is divided at all.
+/// Checks that no divisor is 0. Without results nothing is divided, and the check passes.
 ///
 /// # Errors
-/// [`KernelError::InvalidArgument`].
+/// [`KernelError::InvalidArgument`] if a divisor is 0.
 pub fn check_divisors<T: Integer>(divisors: &[T], n_results: usize) -> Result<(), KernelError> {
     if n_results > 0 && divisors.contains(&T::ZERO) {
         return Err(KernelError::invalid(DIVISION_BY_ZERO));
@@ -100,10 +101,10 @@ pub fn check_divisors<T: Integer>(divisors: &[T], n_results: usize) -> Result<()
     Ok(())
 }
 
-/// Holds that no exponent is negative, where any power is taken at all.
+/// Checks that no exponent is negative. Without results no power is computed, and the check passes.
 ///
 /// # Errors
-/// [`KernelError::InvalidArgument`].
+/// [`KernelError::InvalidArgument`] if an exponent is negative.
 pub fn check_exponents<T: Integer>(exponents: &[T], n_results: usize) -> Result<(), KernelError> {
     if n_results > 0 && exponents.iter().any(|&exponent| exponent < T::ZERO) {
         return Err(KernelError::invalid(
@@ -113,7 +114,7 @@ pub fn check_exponents<T: Integer>(exponents: &[T], n_results: usize) -> Result<
     Ok(())
 }
 
-/// `out[i] = first[i] + others[0][i] + ..` (TensorFlow `AddN`).
+/// Computes `out[i] = first[i] + others[0][i] + ..` (TensorFlow `AddN`).
 ///
 /// # Panics
 /// If the lengths differ.
@@ -133,18 +134,18 @@ pub fn sum_all<T: Arithmetic>(first: &[T], others: &[&[T]], out: &mut [T], threa
     });
 }
 
-/// `max(min(x, high), low)` (TensorFlow `ClipByValue`): a bound that is NaN does not bound, NaN
-/// stays.
+/// Returns `max(min(x, high), low)` (TensorFlow `ClipByValue`). A NaN bound is ignored; a NaN `x`
+/// stays NaN.
 #[inline]
 pub fn clipped<T: Number>(x: T, low: T, high: T) -> T {
     let below = if high < x { high } else { x };
     if below < low { low } else { below }
 }
 
-/// `out[i] = clipped(x, low, high)`.
+/// Computes `out[i] = clipped(x[i], low[i], high[i])`; a bound may be a scalar.
 ///
 /// # Panics
-/// If a slice has another length than its shape says.
+/// If the length of a slice does not match its shape.
 pub fn clip<T: Element>(
     plan: &Spread<3>,
     [x, low, high]: [&[T]; 3],

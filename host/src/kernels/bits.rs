@@ -1,27 +1,27 @@
-//! Functions of the bits of integers.
+//! Bitwise functions of integers.
 
 use crate::kernels::Integer;
 use crate::kernels::Number;
 
-/// An integer whose bits can be taken apart.
+/// An integer with bitwise operations.
 pub trait Bits: Integer {
-    /// Bits that are set in both.
+    /// Bitwise and.
     #[must_use]
     fn both(self, other: Self) -> Self;
-    /// Bits that are set in either.
+    /// Bitwise or.
     #[must_use]
     fn either(self, other: Self) -> Self;
-    /// Bits that are set in one of them.
+    /// Bitwise exclusive or.
     #[must_use]
     fn one_of(self, other: Self) -> Self;
-    /// Bits that are not set.
+    /// Bitwise complement.
     #[must_use]
     fn inverted(self) -> Self;
-    /// Moved to the left by as many bits as `other` says; by none if it is negative, by all but one
-    /// if it says more (TensorFlow `LeftShift`).
+    /// Shifts left by `other` bits, limited to `0..=BITS - 1` (TensorFlow `LeftShift`).
     #[must_use]
     fn shifted_left(self, other: Self) -> Self;
-    /// Moved to the right likewise; the sign comes in (TensorFlow `RightShift`).
+    /// Shifts right by `other` bits, limited likewise, with sign extension (TensorFlow
+    /// `RightShift`).
     #[must_use]
     fn shifted_right(self, other: Self) -> Self;
 }
@@ -74,7 +74,7 @@ impl Bits for u64 {
     }
 }
 
-/// How far to move in a type of so many bits.
+/// Returns the shift distance, limited to a type of `n_bits` bits.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

@@ -8,21 +8,21 @@ use crate::kernels::simd::vectorize;
 use crate::tensor::Element;
 use crate::tensor::Shape;
 
-/// Elements that are worth handing to another thread.
+/// Minimum number of elements worth handing to another thread.
 const GRAIN: usize = 64 * 1024;
 
-/// Runs of fewer elements are repeated side by side before they meet the other operand.
+/// A row shorter than this is repeated side by side before it is combined with the other operand.
 const SHORT: usize = 64;
 
-/// How two operands of different shapes meet (NumPy's rule: aligned at the last dimension, a
-/// dimension of 1 repeats).
+/// How two operands of different shapes are combined. NumPy's rule: shapes are aligned at the last
+/// dimension, and a dimension of 1 repeats.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Broadcast {
     shape: Shape,
     axes: SmallVec<[Axis; 4]>,
 }
 
-/// A run of neighbouring output dimensions in which each operand either advances or repeats.
+/// Adjacent output dimensions, merged, over which each operand either advances or repeats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Axis {
     size: usize,
@@ -31,11 +31,11 @@ struct Axis {
 }
 
 impl Broadcast {
-    /// The way in which operands of these shapes meet.
+    /// Returns the broadcast of operands of these shapes.
     ///
     /// # Errors
-    /// [`KernelError::InvalidArgument`] with both shapes if they do not, and if the result is
-    /// beyond this machine.
+    /// [`KernelError::InvalidArgument`] with both shapes if they are incompatible or the result
+    /// exceeds the address space.
     pub fn new(lhs: &Shape, rhs: &Shape) -> Result<Self, KernelError> {
         let rank = lhs.rank().max(rhs.rank());
         let dim = |shape: &Shape, axis: usize| {
@@ -45,7 +45,7 @@ impl Broadcast {
         };
         let mut dims: SmallVec<[usize; 4]> = SmallVec::new();
         let mut axes: SmallVec<[Axis; 4]> = SmallVec::new();
-        // Strides come out while walking from the last dimension to the first.
+        // Strides are computed from the last dimension to the first.
         let (mut lhs_stride, mut rhs_stride) = (1usize, 1usize);
         let mut last_kind = None;
         for axis in (0..rank).rev() {
@@ -89,23 +89,23 @@ impl Broadcast {
         Ok(Self { shape, axes })
     }
 
-    /// Per run of neighbouring dimensions, outermost first, its size and how far each operand
-    /// advances, in elements.
+    /// Returns the size and both operand strides, in elements, of each group of merged dimensions,
+    /// outermost first.
     #[cfg(any(feature = "cuda", feature = "opencl"))]
     pub(crate) fn axes(&self) -> impl Iterator<Item = (usize, [usize; 2])> {
         let axes = self.axes.iter();
         axes.map(|axis| (axis.size, [axis.lhs_stride, axis.rhs_stride]))
     }
 
-    /// Shape of the result.
+    /// Returns the shape of the result.
     pub fn shape(&self) -> &Shape {
         &self.shape
     }
 
-    /// `out[i] = f(lhs[..], rhs[..])` for every element of the result, row-major.
+    /// Computes `out[i] = f(lhs[..], rhs[..])` for every element of the result, row-major.
     ///
     /// # Panics
-    /// If a slice has another length than its shape says.
+    /// If the length of a slice does not match its shape.
     pub fn apply<L, R, O, F>(&self, lhs: &[L], rhs: &[R], out: &mut [O], threads: Threads<'_>, f: F)
     where
         L: Element,
@@ -125,12 +125,13 @@ impl Broadcast {
         });
     }
 
-    /// Whether the right operand is a row that meets each row of the left one: a bias.
+    /// Returns whether the right operand is a row that repeats for each row of the left one, as a
+    /// bias does.
     fn is_repeated_row(&self) -> bool {
         matches!(self.axes[..], [outer, inner] if outer.rhs_stride == 0 && inner.rhs_stride == 1 && inner.lhs_stride == 1)
     }
 
-    /// The elements `start..start + out.len()` of the result.
+    /// Computes the elements `start..start + out.len()` of the result.
     #[inline(always)]
     fn apply_part<L: Copy, R: Copy, O>(
         &self,
@@ -160,8 +161,8 @@ impl Broadcast {
     }
 }
 
-/// A short row from element `first` on, again and again, until it is long or there are `n`
-/// elements; whole rows.
+/// Repeats a short row, from element `first` on, until it is long or has `n` elements; the result
+/// consists of whole rows.
 #[inline(never)]
 fn side_by_side<R: Copy>(row: &[R], first: usize, n: usize) -> SmallVec<[R; 4 * SHORT]> {
     let n_repeats = (4 * SHORT / row.len()).min(n.div_ceil(row.len()));
@@ -174,7 +175,8 @@ fn side_by_side<R: Copy>(row: &[R], first: usize, n: usize) -> SmallVec<[R; 4 * 
     repeated
 }
 
-/// Short rows: the row of the right operand, side by side until loops over it are worth vectors.
+/// Repeats the short row of the right operand side by side, so that loops over it can be
+/// vectorized.
 #[inline(always)]
 fn apply_repeated<L: Copy, R: Copy, O>(
     lhs: &[L],
@@ -194,7 +196,7 @@ fn apply_repeated<L: Copy, R: Copy, O>(
     }
 }
 
-/// One run: each operand either advances by one element or stays.
+/// Computes one run: each operand either advances by one element or stays.
 #[inline(always)]
 fn apply_row<L: Copy, R: Copy, O>(
     lhs: &[L],
@@ -227,7 +229,7 @@ fn apply_row<L: Copy, R: Copy, O>(
     }
 }
 
-/// Where the operands of one run start.
+/// Operand offsets at the start of a run.
 struct Position {
     index: SmallVec<[usize; 4]>,
     lhs: usize,
@@ -271,7 +273,7 @@ mod tests {
 
     use super::*;
 
-    /// The plain twin: every output index is taken apart on its own.
+    /// Reference implementation: every output index is decomposed on its own.
     fn plain(lhs: &Shape, rhs: &Shape, out: &Shape, a: &[u32], b: &[u32]) -> Vec<(u32, u32)> {
         let offset = |shape: &Shape, index: &[usize]| {
             let skipped = index.len() - shape.rank();
@@ -304,7 +306,7 @@ mod tests {
         let mut out = vec![(0, 0); plan.shape().n_elements()];
         plan.apply(&a, &b, &mut out, Threads::single(), |x, y| (x, y));
         assert_eq!(out, expected, "{lhs} with {rhs}");
-        // And in parts that start anywhere, as threads take them.
+        // Parts may start anywhere, as they do for threads.
         for start in 0..out.len() {
             let mut part = vec![(0, 0); (out.len() - start).min(5)];
             plan.apply_part(&a, &b, start, &mut part, &|x, y| (x, y));

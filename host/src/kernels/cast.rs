@@ -1,9 +1,9 @@
 //! Conversions between element types (TensorFlow `Cast`).
 //!
-//! What C++ leaves open is what its compilers make of it on x86-64, where TensorFlow's numbers come
-//! from: a float beyond the range of `int32` (or of a shorter integer, which is converted by way of
-//! `int32`) is `0x8000_0000`, one beyond the range of `int64` (or `uint32`) is
-//! `0x8000_0000_0000_0000`, of which shorter integers are the low bits. NaN is beyond every range.
+//! Conversions that C++ leaves undefined follow its compilers on x86-64, where TensorFlow's results
+//! come from. A float out of range of `int32` (or of a shorter integer, which is converted through
+//! `int32`) gives `0x8000_0000`. A float out of range of `int64` (or `uint32`) gives
+//! `0x8000_0000_0000_0000`, of which shorter integers keep the low bits. NaN is out of every range.
 
 #![expect(
     trivial_numeric_casts,
@@ -12,7 +12,7 @@
     clippy::cast_possible_wrap,
     clippy::cast_precision_loss,
     clippy::cast_sign_loss,
-    reason = "conversions of every type to every type are what this file is for"
+    reason = "this file converts every type to every type"
 )]
 
 use half::bf16;
@@ -25,21 +25,22 @@ use crate::tensor::Complex64;
 use crate::tensor::Complex128;
 use crate::tensor::Element;
 
-/// An element that can be converted to `Target`.
+/// An element type that converts to `Target`.
 pub trait CastTo<Target>: Element {
-    /// The nearest value for floats, the low bits for integers, truncated from floats; whether it
-    /// is not 0, for booleans; the real part of complex numbers.
+    /// Converts the value. Floats get the nearest value; integers get the low bits, and floats are
+    /// truncated first; booleans are true if the value is not 0; a complex number loses its
+    /// imaginary part.
     fn cast(self) -> Target;
 }
 
-/// A floating-point number with more bits than `Target` that can be shortened without rounding up.
+/// A floating-point type with more bits than `Target`, which can be truncated to it.
 pub trait Truncate<Target>: Element {
-    /// Without the low bits of the mantissa that `Target` has no room for; NaN as it is.
+    /// Clears the low bits of the mantissa that `Target` lacks; NaN stays as it is.
     #[must_use]
     fn truncated(self) -> Self;
 }
 
-/// `out[i] = input[i]`, converted.
+/// Computes `out[i] = input[i]`, converted.
 ///
 /// # Panics
 /// If the lengths differ.
@@ -47,7 +48,7 @@ pub fn cast<S: CastTo<D>, D: Element>(input: &[S], out: &mut [D], threads: Threa
     unary::map(input, out, threads, S::cast);
 }
 
-/// The same towards zero (attribute `Truncate`).
+/// Computes `out[i] = input[i]`, converted with rounding towards zero (attribute `Truncate`).
 ///
 /// # Panics
 /// If the lengths differ.
@@ -59,10 +60,10 @@ where
     unary::map(input, out, threads, |x| x.truncated().cast());
 }
 
-/// `cvttss2si` to 32 bits.
+/// Converts as `cvttss2si` does to 32 bits.
 #[inline]
 fn f32_to_i32(x: f32) -> i32 {
-    // Rust's own conversion saturates, and gives 0 for NaN.
+    // Rust's own conversion saturates, and returns 0 for NaN.
     if x < 2_147_483_648.0 {
         x as i32
     } else {
@@ -70,7 +71,7 @@ fn f32_to_i32(x: f32) -> i32 {
     }
 }
 
-/// `cvttsd2si` to 32 bits.
+/// Converts as `cvttsd2si` does to 32 bits.
 #[inline]
 fn f64_to_i32(x: f64) -> i32 {
     if x > -2_147_483_649.0 && x < 2_147_483_648.0 {
@@ -80,7 +81,7 @@ fn f64_to_i32(x: f64) -> i32 {
     }
 }
 
-/// `cvttss2si` to 64 bits.
+/// Converts as `cvttss2si` does to 64 bits.
 #[inline]
 fn f32_to_i64(x: f32) -> i64 {
     if x < 9_223_372_036_854_775_808.0 {
@@ -90,7 +91,7 @@ fn f32_to_i64(x: f32) -> i64 {
     }
 }
 
-/// `cvttsd2si` to 64 bits.
+/// Converts as `cvttsd2si` does to 64 bits.
 #[inline]
 fn f64_to_i64(x: f64) -> i64 {
     if x < 9_223_372_036_854_775_808.0 {
@@ -100,7 +101,8 @@ fn f64_to_i64(x: f64) -> i64 {
     }
 }
 
-/// There is no such instruction; as clang makes it of two signed conversions.
+/// Converts to `u64`. x86-64 has no such instruction; this is what clang generates from two signed
+/// conversions.
 #[inline]
 fn f64_to_u64(x: f64) -> u64 {
     let low = f64_to_i64(x);
@@ -117,7 +119,7 @@ macro_rules! cast {
     )*};
 }
 
-/// Short floats are made by way of `f32`, as Eigen's are.
+/// Conversions of integers. `f16` and `bf16` go through `f32`, as in Eigen.
 macro_rules! from_integers {
     ($($source:ty),*) => {$(
         cast! { $source =>
@@ -132,7 +134,8 @@ macro_rules! from_integers {
     )*};
 }
 
-/// `$single` and `$double` give the number as `f32` and `f64`, `$i32` and `$i64` as integers.
+/// Conversions of floats. `$single` and `$double` return the number as `f32` and `f64`, `$i32` and
+/// `$i64` as integers.
 macro_rules! from_reals {
     ($($source:ty, $single:expr, $double:expr, $i32:expr, $i64:expr);* $(;)?) => {$(
         cast! { $source =>
@@ -181,7 +184,7 @@ from_booleans!(
     i8, i16, i32, i64, u8, u16, u32, u64, f32, f64, f16, bf16, Boolean, Complex64, Complex128
 );
 
-/// `x` without its `n` low bits.
+/// Returns `x` with its `n` low bits cleared.
 #[inline]
 fn without_low_bits_f32(x: f32, n: u32) -> f32 {
     if x.is_nan() {
@@ -191,7 +194,7 @@ fn without_low_bits_f32(x: f32, n: u32) -> f32 {
     }
 }
 
-/// `x` without its `n` low bits.
+/// Returns `x` with its `n` low bits cleared.
 #[inline]
 fn without_low_bits_f64(x: f64, n: u32) -> f64 {
     if x.is_nan() {
@@ -201,7 +204,7 @@ fn without_low_bits_f64(x: f64, n: u32) -> f64 {
     }
 }
 
-/// The pairs that TensorFlow truncates, and how many bits the mantissa loses.
+/// The pairs of types that TensorFlow truncates, and how many bits the mantissa loses.
 macro_rules! truncate {
     ($($source:ty => $target:ty, $f:expr);* $(;)?) => {$(
         impl Truncate<$target> for $source {

@@ -1,10 +1,9 @@
 //! Functions of complex numbers, by the formulas of W. Kahan, "Branch cuts for complex elementary
 //! functions" (1987).
 //!
-//! Both complex types are computed with doubles and rounded once, so that `complex64` has none of
-//! the overflows on the way that its parts would have. Where a part is infinite or NaN, results are
-//! those of C99 as far as the formulas give them; TensorFlow's differ there from one processor's
-//! vectors to the next.
+//! Both complex types are computed in double precision and rounded once, so `complex64` avoids
+//! intermediate overflow. For infinite or NaN parts, results follow C99 as far as the formulas give
+//! them; TensorFlow's results for them depend on the processor's vector instructions.
 
 use crate::kernels::Arithmetic;
 use crate::kernels::unary::RealFunction;
@@ -13,19 +12,19 @@ use crate::tensor::Complex128;
 
 /// A complex number of either size.
 pub trait Complex: Arithmetic {
-    /// What the parts are.
+    /// Type of the parts.
     type Part: Arithmetic;
-    /// The same number.
+    /// Converts to double precision, exactly.
     fn widen(self) -> Complex128;
-    /// The nearest number.
+    /// Rounds to the nearest number.
     fn narrow(value: Complex128) -> Self;
-    /// The number of these parts.
+    /// Builds a number from its real and imaginary part.
     fn of_parts(parts: [Self::Part; 2]) -> Self;
-    /// Real and imaginary part.
+    /// Returns the real and the imaginary part.
     fn parts(self) -> [Self::Part; 2];
-    /// A real number, rounded.
+    /// Rounds a real number to the type of the parts.
     fn part(value: f64) -> Self::Part;
-    /// Parts within those of two bounds.
+    /// Clips each part to the same part of the two bounds.
     #[must_use]
     fn clipped(self, low: Self, high: Self) -> Self;
 }
@@ -73,7 +72,7 @@ complex!(Complex64, f32; Complex128, f64);
 /// A function of complex numbers.
 pub type ComplexFunction = fn(Complex128) -> Complex128;
 
-/// What a function of real numbers is of complex ones; `None` where TensorFlow has none.
+/// Returns the complex version of a real function; `None` if TensorFlow has none.
 pub fn function(function: RealFunction) -> Option<ComplexFunction> {
     Some(match function {
         RealFunction::Exp => exp,
@@ -110,7 +109,7 @@ pub fn function(function: RealFunction) -> Option<ComplexFunction> {
     })
 }
 
-/// Where nothing is lost by working with squares.
+/// Magnitude above which squares lose digits or overflow.
 const LARGE: f64 = 1e150;
 
 fn times_i(z: Complex128) -> Complex128 {
@@ -121,32 +120,32 @@ fn over_i(z: Complex128) -> Complex128 {
     Complex128::new(z.im, -z.re)
 }
 
-/// `|z|`.
+/// Returns `|z|`.
 pub fn magnitude(z: Complex128) -> f64 {
     z.re.hypot(z.im)
 }
 
-/// The angle of `z`, in `[-pi, pi]`.
+/// Returns the angle of `z`, in `[-pi, pi]`.
 pub fn angle(z: Complex128) -> f64 {
     z.im.atan2(z.re)
 }
 
-/// `a / b`, scaled so that nothing overflows on the way; infinities as in C99's annex G (TensorFlow
-/// `RealDiv`).
+/// Returns `a / b`, scaled so that no intermediate result overflows; infinities as in C99's annex G
+/// (TensorFlow `RealDiv`).
 pub fn quotient(a: Complex128, b: Complex128) -> Complex128 {
     let ((a, exponent_a), (b, exponent_b)) = (scaled(a), scaled(b));
     let unit = a * b.conj() / b.norm_sqr();
     if unit.re.is_nan() && unit.im.is_nan() {
         return quotient_at_the_edge(a, b);
     }
-    // In halves: the difference of two exponents may be twice what one number holds.
+    // Scaled in two steps: the difference of two exponents may be twice what one number holds.
     let exponent = exponent_a - exponent_b;
     let half = exponent / 2;
     unit * f64::powi(2.0, half) * f64::powi(2.0, exponent - half)
 }
 
-/// A number whose larger part is in [1, 2), and the exponent of 2 that was taken out; as it is
-/// where there is no such.
+/// Scales `z` so that its larger part is in [1, 2), and returns the exponent of 2 that was divided
+/// out. A number that cannot be scaled is returned as it is.
 fn scaled(z: Complex128) -> (Complex128, i32) {
     let size = z.re.abs().max(z.im.abs());
     if size == 0.0 || !size.is_finite() || z.is_nan() {
@@ -154,12 +153,12 @@ fn scaled(z: Complex128) -> (Complex128, i32) {
     }
     #[expect(clippy::cast_possible_truncation, reason = "of some hundreds")]
     let exponent = size.log2().floor() as i32;
-    // Denormal numbers stay smaller: what brings them to 1 is no double.
+    // Denormal numbers stay smaller: the factor that would bring them to 1 is not a double.
     let exponent = exponent.clamp(-1022, 1022);
     (z * f64::powi(2.0, -exponent), exponent)
 }
 
-/// Where the formula gives no number: an infinite or zero factor, or one that is none.
+/// Computes a quotient that the formula does not give: an operand is infinite, zero or NaN.
 fn quotient_at_the_edge(a: Complex128, b: Complex128) -> Complex128 {
     let of_infinity = |x: f64| if x.is_infinite() { 1f64 } else { 0.0 }.copysign(x);
     let boxed = |z: Complex128| Complex128::new(of_infinity(z.re), of_infinity(z.im));
@@ -178,7 +177,7 @@ fn quotient_at_the_edge(a: Complex128, b: Complex128) -> Complex128 {
     Complex128::new(factor * product.re, factor * product.im)
 }
 
-/// `base^exponent` (TensorFlow `Pow`).
+/// Returns `base^exponent` (TensorFlow `Pow`).
 pub fn power(base: Complex128, exponent: Complex128) -> Complex128 {
     exp(exponent * ln(base))
 }
@@ -191,7 +190,7 @@ fn sign(z: Complex128) -> Complex128 {
     if z == Complex128::ZERO {
         return z;
     }
-    // Of parts whose squares may be beyond all numbers.
+    // The squares of the parts may overflow.
     let scaled = z / z.re.abs().max(z.im.abs());
     scaled / magnitude(scaled)
 }
@@ -202,7 +201,7 @@ fn exp(z: Complex128) -> Complex128 {
         return Complex128::new(factor, z.im);
     }
     if !z.im.is_finite() && z.re.is_infinite() {
-        // The direction does not matter for 0, and is unknown otherwise.
+        // For 0 the direction does not matter; otherwise it is unknown.
         return match z.re > 0.0 {
             true => Complex128::new(f64::INFINITY, f64::NAN),
             false => Complex128::ZERO,
@@ -210,14 +209,14 @@ fn exp(z: Complex128) -> Complex128 {
     }
     let (sin, cos) = z.im.sin_cos();
     if factor.is_infinite() && z.re.is_finite() {
-        // Half of the way twice: the other factor may bring it back.
+        // Multiplies by the root twice: the other factor may bring the result back into range.
         let half = (z.re / 2.0).exp();
         return Complex128::new(half * cos * half, half * sin * half);
     }
     Complex128::new(factor * cos, factor * sin)
 }
 
-/// `e^z - 1`, without the loss of digits near 0.
+/// Returns `e^z - 1` without loss of digits near 0.
 fn exp_m1(z: Complex128) -> Complex128 {
     let less = z.re.exp_m1();
     let half = (z.im * 0.5).sin();
@@ -230,7 +229,7 @@ fn exp_m1(z: Complex128) -> Complex128 {
 fn ln(z: Complex128) -> Complex128 {
     let (large, small) = (z.re.abs().max(z.im.abs()), z.re.abs().min(z.im.abs()));
     let size = if (0.5..2.0).contains(&large) && small < 2.0 {
-        // Near 1 the digits of `|z|` are not those of its logarithm.
+        // Near 1 the logarithm has digits that `|z|` has lost.
         0.5 * ((large - 1.0) * (large + 1.0) + small * small).ln_1p()
     } else if large > LARGE {
         (large * 0.25).hypot(small * 0.25).ln() + 4f64.ln()
@@ -240,7 +239,7 @@ fn ln(z: Complex128) -> Complex128 {
     Complex128::new(size, angle(z))
 }
 
-/// `ln(1 + z)`, without the loss of digits near 0.
+/// Returns `ln(1 + z)` without loss of digits near 0.
 fn ln_1p(z: Complex128) -> Complex128 {
     let one_more = Complex128::new(z.re + 1.0, z.im);
     if z.re.abs() < 0.5 && z.im.abs() < 0.5 {
@@ -303,7 +302,7 @@ fn cosh(z: Complex128) -> Complex128 {
 }
 
 fn tanh(z: Complex128) -> Complex128 {
-    // Beyond this, e^-2x is nothing beside 1.
+    // Beyond this, e^-2x is negligible.
     if z.re.abs() > 22.0 {
         let im = if z.im.is_finite() {
             4.0 * z.im.sin() * z.im.cos() * (-2.0 * z.re.abs()).exp()
@@ -326,7 +325,7 @@ fn tanh(z: Complex128) -> Complex128 {
     Complex128::new(beta * cosh * sinh / below, tan / below)
 }
 
-/// `1 - z`; on the branch cuts the sign of a zero says which side is meant.
+/// Returns `1 - z`. On a branch cut the sign of the zero selects the side.
 fn one_less(z: Complex128) -> Complex128 {
     Complex128::new(1.0 - z.re, -z.im)
 }
@@ -380,7 +379,7 @@ mod tests {
 
     #[test]
     fn known_values() {
-        // By TensorFlow 2.21 and mpmath.
+        // From TensorFlow 2.21 and mpmath.
         let c = Complex128::new;
         let inf = f64::INFINITY;
         for (name, z, expected) in [

@@ -1,22 +1,23 @@
-//! Tensors joined along an axis.
+//! Concatenation of tensors along an axis.
 
 use crate::kernels::Threads;
 
-/// Elements that are worth handing to another thread.
+/// Minimum number of elements worth handing to another thread.
 const GRAIN: usize = 32 * 1024;
 
-/// Each row of the result is a row of each part in turn: `[rows, a] ++ [rows, b] ++ .. -> [rows, a
-/// + b + ..]` (TensorFlow `ConcatV2`). `parts` = elements and length of a row.
+/// Concatenates rows: each row of the result is a row of each part in order,
+/// `[rows, a] ++ [rows, b] ++ .. -> [rows, a + b + ..]` (TensorFlow `ConcatV2`). `parts` holds the
+/// elements and the row length of each part.
 ///
 /// # Panics
-/// If a part has other rows than the result.
+/// If a part has another number of rows than the result.
 pub fn concat<T: Copy + Send + Sync>(parts: &[(&[T], usize)], out: &mut [T], threads: Threads<'_>) {
     let row: usize = parts.iter().map(|&(_, length)| length).sum();
     if out.is_empty() {
         return;
     }
-    // Parts of the result may start and end within a row: joined along the first axis, there is
-    // only one.
+    // Pieces of the result may start and end within a row: concatenated along the first axis, there
+    // is only one row.
     threads.fill(out, 1, GRAIN, |start, piece| {
         let (mut index, mut column) = (start / row, start % row);
         let mut rest = piece;

@@ -3,41 +3,41 @@
 use std::ops::Range;
 
 use crate::device::KernelError;
+use crate::kernels::MatmulElement;
 use crate::kernels::MatrixMut;
 use crate::kernels::MatrixView;
-use crate::kernels::Multiply;
 use crate::kernels::Scratch;
 use crate::kernels::Threads;
-use crate::kernels::simd::Packed;
+use crate::kernels::simd::Prepacked;
 use crate::kernels::simd::RowStarts;
 use crate::kernels::simd::Rows;
 use crate::kernels::simd::Segment;
-use crate::kernels::simd::multiply_packed;
+use crate::kernels::simd::matmul_prepacked;
 use crate::kernels::window::WindowAxis;
 
-/// Elements of unrolled patches that are multiplied at a time: 64 Ki floats stay in the
-/// second-level cache.
+/// Elements of im2col patches per matmul: 64 Ki floats stay in the L2 cache.
 const PATCH_ELEMENTS: usize = 64 * 1024;
 
-/// Multiplications that are worth handing to another thread.
-const GRAIN_PRODUCTS: usize = 1 << 20;
+/// Minimum multiply-adds worth handing to another thread.
+const GRAIN_MACS: usize = 1 << 20;
 
-/// Multiplications of a part of a line, where a whole one has more.
-const BAND_PRODUCTS: usize = 1 << 28;
+/// Maximum multiply-adds of a band; a line of windows with more is split.
+const BAND_MACS: usize = 1 << 28;
 
-/// Lines of a result that are shared out as they are; fewer are divided.
+/// Minimum number of output lines that are distributed whole; fewer are split.
 const N_LINES_MIN: usize = 16;
 
-/// A convolution whose shapes have been compared.
+/// A convolution whose shapes have been checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Convolution {
-    /// Images.
+    /// Number of images.
     pub batch: usize,
     /// Windows over the rows.
     pub rows: WindowAxis,
     /// Windows over the columns.
     pub columns: WindowAxis,
-    /// Channels of the image: a multiple of `filter_channels`, which is the number of groups.
+    /// Channels of the image: a multiple of `filter_channels`. The quotient is the number of
+    /// groups.
     pub input_channels: usize,
     /// Channels of the filter.
     pub filter_channels: usize,
@@ -46,15 +46,15 @@ pub struct Convolution {
 }
 
 impl Convolution {
+    /// Computes
     /// `[batch, in rows, in columns, input_channels] * [window rows, window columns,
     /// filter_channels, output_channels] -> [batch, out rows, out columns, output_channels]`
-    /// (TensorFlow `Conv2D`, `NHWC`: a correlation, the filter is not flipped). Nothing but the
-    /// padding is zero.
+    /// (TensorFlow `Conv2D`, `NHWC`: a correlation, the filter is not flipped). Padding is zero.
     ///
     /// # Errors
-    /// [`KernelError::InvalidArgument`] if a slice has another length than its shape, or channels
-    /// do not divide.
-    pub fn apply<T: Multiply>(
+    /// [`KernelError::InvalidArgument`] if the length of a slice does not match its shape, or
+    /// channels do not divide; [`KernelError::Tensor`] if scratch memory runs out.
+    pub fn apply<T: MatmulElement>(
         &self,
         input: &[T],
         filter: &[T],
@@ -72,21 +72,21 @@ impl Convolution {
             let rhs = MatrixView::row_major(filter, self.input_channels, self.output_channels)?;
             let mut out =
                 MatrixMut::new(out, n_pixels, self.output_channels, self.output_channels)?;
-            return T::multiply(lhs, rhs, &mut out, threads);
+            return T::matmul(lhs, rhs, &mut out, threads);
         }
-        // Each block of output pixels is one product per group; blocks are shared out, the products
-        // are not.
+        // Each block of output pixels is one matmul per group. Threads share the blocks; a matmul
+        // runs on one thread.
         let patch = taps * self.filter_channels;
         let block = (PATCH_ELEMENTS / patch).clamp(1, 1024).min(n_pixels);
-        let grain = (GRAIN_PRODUCTS / patch).max(self.output_channels);
+        let grain = (GRAIN_MACS / patch).max(self.output_channels);
         threads.try_fill(out, self.output_channels, grain, |start, part| {
             let mut patches = threads.scratch::<T>(block * patch)?;
             let first = start / self.output_channels;
             for (index, part) in part.chunks_mut(block * self.output_channels).enumerate() {
                 let first = first + index * block;
                 self.block(input, filter, first, &mut patches, part, threads.alone())?;
-                // A window may be as large as a tensor, and then a pixel takes longer than all of
-                // what is estimated.
+                // A window may be as large as a tensor, and then one pixel takes longer than any
+                // estimate.
                 if patch >= PATCH_ELEMENTS && threads.is_interrupted() {
                     break;
                 }
@@ -95,18 +95,18 @@ impl Convolution {
         })
     }
 
-    /// Whether [`Self::apply_packed`] may be used: there is one group, and what the windows reach
-    /// over is mostly image.
+    /// Returns whether [`Self::apply_prepacked`] may be used: there is one group, and the windows
+    /// cover little padding.
     pub fn is_dense(&self) -> bool {
-        // Not by the dilated window: padding and dilation together may be anything, and what is
-        // copied must not.
+        // The bound uses the undilated window: padding and dilation may be arbitrarily large, but
+        // the copied area must not.
         let is_dense = |axis: &WindowAxis| {
             let most = axis.input.saturating_add(axis.size).saturating_mul(4);
             axis.span(axis.output) <= most
         };
         let area = |rows: usize, columns: usize| rows.saturating_mul(columns);
-        // A line of windows may be as high as the image and as wide as the window, which is
-        // neither's size.
+        // One line of windows may be as high as the image and as wide as the window, and then
+        // larger than both.
         let line = area(self.rows.span(1), self.columns.span(self.columns.output));
         let tensors = area(self.rows.input, self.columns.input)
             .saturating_add(area(self.rows.size, self.columns.size))
@@ -117,14 +117,14 @@ impl Convolution {
             && line <= tensors.saturating_mul(16)
     }
 
-    /// The same with a filter of one group that [`matmul::pack`](crate::kernels::matmul::pack) has
-    /// put in order, as a `[window rows * window columns * filter_channels, output_channels]`
-    /// matrix.
+    /// Computes the same with a filter of one group that
+    /// [`matmul::prepack`](crate::kernels::matmul::prepack) has prepacked, as a
+    /// `[window rows * window columns * filter_channels, output_channels]` matrix.
     ///
     /// # Errors
-    /// [`KernelError::InvalidArgument`] if a slice has another length than its shape, or this is
-    /// not [`Self::is_dense`].
-    pub fn apply_packed(
+    /// [`KernelError::InvalidArgument`] if the length of a slice does not match its shape, or the
+    /// convolution is not [`Self::is_dense`]; [`KernelError::Tensor`] if scratch memory runs out.
+    pub fn apply_prepacked(
         &self,
         input: &[f32],
         filter: &[f32],
@@ -133,18 +133,18 @@ impl Convolution {
     ) -> Result<(), KernelError> {
         let patch = self.rows.size * self.columns.size * self.filter_channels;
         self.check(input.len(), patch * self.output_channels, out.len())?;
-        let filter = Packed::new(filter, patch, self.output_channels)
+        let filter = Prepacked::new(filter, patch, self.output_channels)
             .filter(|_| self.is_dense())
             .ok_or_else(|| {
-                KernelError::invalid(format!("{self:?} does not fit the packed filter"))
+                KernelError::invalid(format!("the prepacked filter does not match {self:?}"))
             })?;
         if out.is_empty() {
             return Ok(());
         }
         let line = self.columns.output * self.output_channels;
-        // Narrow filters fill a part of their vectors.
+        // Narrow filters use only a part of their vectors.
         let width = self.output_channels.next_multiple_of(8);
-        let grain = GRAIN_PRODUCTS / patch.max(1) * self.output_channels / width;
+        let grain = GRAIN_MACS / patch.max(1) * self.output_channels / width;
         let line_or_pixel = if self.batch * self.rows.output < N_LINES_MIN {
             self.output_channels
         } else {
@@ -156,23 +156,22 @@ impl Convolution {
         })
     }
 
-    /// Output pixels, from pixel `first` of the batch on.
+    /// Computes output pixels, from pixel `first` of the batch on.
     fn pixels(
         &self,
         input: &[f32],
-        filter: Packed<'_>,
+        filter: Prepacked<'_>,
         first: usize,
         out: &mut [f32],
         threads: Threads<'_>,
     ) -> Result<(), KernelError> {
         let line = self.columns.output * self.output_channels;
-        // As many lines at a time as keep the padded input in the second-level cache.
+        // As many lines at a time as keep the padded input in the L2 cache.
         let padded_line = self.padded_columns() * self.input_channels;
         let most = (PATCH_ELEMENTS / padded_line.saturating_mul(self.rows.stride).max(1)).max(1);
-        // A line of windows may take minutes: no more of it at a time than some ms.
+        // A line of windows may take minutes: each step is limited to a few ms.
         let patch = self.rows.size * self.columns.size * self.input_channels;
-        let n_columns_max =
-            (BAND_PRODUCTS / patch.saturating_mul(self.output_channels).max(1)).max(1);
+        let n_columns_max = (BAND_MACS / patch.saturating_mul(self.output_channels).max(1)).max(1);
         let n_rows_max = most
             .min(self.rows.output)
             .min(out.len() / line.max(1))
@@ -208,13 +207,13 @@ impl Convolution {
         Ok(())
     }
 
-    /// Some rows and columns of output pixels of one image: a product of the pixels under each
-    /// window, where they stand, with the filter.
+    /// Computes some rows and columns of output pixels of one image: a matmul of the pixels under
+    /// each window, read in place, with the filter.
     #[expect(clippy::too_many_arguments, reason = "one of them is scratch")]
     fn band(
         &self,
         input: &[f32],
-        filter: Packed<'_>,
+        filter: Prepacked<'_>,
         image: usize,
         rows: Range<usize>,
         columns: Range<usize>,
@@ -236,7 +235,7 @@ impl Convolution {
         } else {
             let padded =
                 &mut padded[..self.rows.span(rows.len()) * self.padded_columns() * channels];
-            // Parts of one line of windows have the lines under it in common.
+            // Parts of one line of windows share the input lines under it.
             if *padded_row != Some((image_index, rows.clone())) {
                 self.pad(image, &rows, padded);
                 *padded_row = Some((image_index, rows.clone()));
@@ -259,10 +258,10 @@ impl Convolution {
         };
         let mut out = MatrixMut::new(out, n_starts, self.output_channels, self.output_channels)
             .expect("bands are whole lines");
-        multiply_packed(lhs, filter, &mut out, Threads::single());
+        matmul_prepacked(lhs, filter, &mut out, Threads::single());
     }
 
-    /// The pieces of the image, of lines of `width` pixels, under a window.
+    /// Lists the segments of the image, whose lines are `width` pixels wide, under a window.
     fn list_segments(&self, width: usize, segments: &mut [Segment]) {
         let channels = self.input_channels;
         if self.columns.dilation == 1 {
@@ -283,13 +282,12 @@ impl Convolution {
         }
     }
 
-    /// Columns that the windows of one line reach over, padding included.
+    /// Returns the number of columns that the windows of one line cover, padding included.
     fn padded_columns(&self) -> usize {
         self.columns.span(self.columns.output)
     }
 
-    /// Copies what the windows of these rows of output pixels reach over, with zeroes for the
-    /// padding.
+    /// Copies the pixels that the windows of these output rows cover, with zeros for the padding.
     fn pad(&self, image: &[f32], rows: &Range<usize>, padded: &mut [f32]) {
         let channels = self.input_channels;
         let (line, padded_line) = (
@@ -301,7 +299,7 @@ impl Convolution {
         let n_copied = line.min(padded_line.saturating_sub(before));
         for (index, target) in padded.chunks_exact_mut(padded_line).enumerate() {
             let row = (rows.start * self.rows.stride + index).checked_sub(self.rows.pad_before);
-            // No column is copied where the windows end before the image begins.
+            // No column is copied if the windows end before the image begins.
             if n_copied > 0
                 && let Some(row) = row.filter(|&row| row < self.rows.input)
             {
@@ -342,12 +340,12 @@ impl Convolution {
             Ok(())
         } else {
             Err(KernelError::invalid(format!(
-                "{self:?} does not fit {input} input, {filter} filter and {out} output elements"
+                "{input} input, {filter} filter and {out} output elements do not match {self:?}"
             )))
         }
     }
 
-    /// Whether each output pixel depends on the input pixel at the same place alone.
+    /// Returns whether each output pixel depends only on the input pixel at the same position.
     fn is_pointwise(&self) -> bool {
         let alone = |axis: &WindowAxis| {
             axis.size == 1 && axis.stride == 1 && axis.pad_before == 0 && axis.input == axis.output
@@ -355,8 +353,8 @@ impl Convolution {
         alone(&self.rows) && alone(&self.columns) && self.filter_channels == self.input_channels
     }
 
-    /// Output pixels `first..` into `out`.
-    fn block<T: Multiply>(
+    /// Computes the output pixels from `first` on into `out`.
+    fn block<T: MatmulElement>(
         &self,
         input: &[T],
         filter: &[T],
@@ -388,14 +386,14 @@ impl Convolution {
                 group_outputs,
                 self.output_channels,
             )?;
-            T::multiply(lhs, rhs, &mut out, threads)?;
+            T::matmul(lhs, rhs, &mut out, threads)?;
         }
         Ok(())
     }
 
-    /// The elements under the window of one output pixel, in the order of the filter: row, column,
-    /// channel.
-    fn unroll<T: Multiply>(&self, input: &[T], pixel: usize, channel: usize, patch: &mut [T]) {
+    /// Copies the elements under the window of one output pixel, in the order of the filter: row,
+    /// column, channel (im2col).
+    fn unroll<T: MatmulElement>(&self, input: &[T], pixel: usize, channel: usize, patch: &mut [T]) {
         let column = pixel % self.columns.output;
         let row = pixel / self.columns.output % self.rows.output;
         let image = pixel / self.columns.output / self.rows.output;
@@ -419,20 +417,20 @@ impl Convolution {
     }
 }
 
-/// What the bands of one thread need, over and over.
+/// Scratch memory of one thread, reused from band to band.
 #[derive(Debug)]
 struct BandScratch {
-    /// A padded piece of the image.
+    /// Padded piece of the image.
     padded: Scratch<f32>,
-    /// Of which image, and of which rows of windows.
+    /// Image index and window rows of that piece.
     padded_row: Option<(usize, Range<usize>)>,
-    /// Where the window of each output pixel starts.
+    /// Start of the window of each output pixel.
     starts: Scratch<usize>,
     segments: Scratch<Segment>,
 }
 
 impl BandScratch {
-    /// For bands of so many rows and columns at most.
+    /// Allocates scratch for bands of at most so many rows and columns.
     fn new(
         convolution: &Convolution,
         n_rows: usize,
@@ -461,12 +459,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::kernels::matmul::pack;
-    use crate::kernels::matmul::packed_len;
+    use crate::kernels::matmul::prepack;
+    use crate::kernels::matmul::prepacked_len;
     use crate::kernels::window::Padding;
     use crate::kernels::window::WindowSpec;
 
-    /// The plain twin.
+    /// Reference implementation.
     fn plain(c: &Convolution, input: &[f32], filter: &[f32]) -> Vec<f32> {
         let mut out = Vec::new();
         let n_groups = c.input_channels / c.filter_channels;
@@ -544,7 +542,7 @@ mod tests {
                 filter_channels,
                 output_channels: group_outputs * n_groups,
             };
-            // Small whole numbers: exact in any order of summation.
+            // Small whole numbers are exact in any order of summation.
             let number = |i: usize| f32::from(u8::try_from(i * 7 % 5).unwrap()) - 2.0;
             let input: Vec<f32> = (0..batch * rows.input * columns.input * c.input_channels).map(number).collect();
             let filter: Vec<f32> =
@@ -554,16 +552,16 @@ mod tests {
             let expected = plain(&c, &input, &filter);
             prop_assert_eq!(&out, &expected);
             let inner = rows.size * columns.size * filter_channels;
-            let mut packed = vec![f32::NAN; packed_len(inner, c.output_channels).unwrap()];
-            pack(MatrixView::row_major(&filter, inner, c.output_channels).unwrap(), &mut packed);
+            let mut prepacked = vec![f32::NAN; prepacked_len(inner, c.output_channels).unwrap()];
+            prepack(MatrixView::row_major(&filter, inner, c.output_channels).unwrap(), &mut prepacked);
             out.fill(f32::NAN);
-            let outcome = c.apply_packed(&input, &packed, &mut out, Threads::single());
+            let outcome = c.apply_prepacked(&input, &prepacked, &mut out, Threads::single());
             prop_assert_eq!(outcome.is_ok(), c.is_dense());
             if outcome.is_ok() {
                 prop_assert_eq!(&out, &expected);
-                // The same from any pixel on.
+                // The result must be the same from any pixel on.
                 let middle = out.len() / c.output_channels / 2;
-                let filter = Packed::new(&packed, inner, c.output_channels).unwrap();
+                let filter = Prepacked::new(&prepacked, inner, c.output_channels).unwrap();
                 let part = &mut out[middle * c.output_channels..];
                 part.fill(f32::NAN);
                 c.pixels(&input, filter, middle, part, Threads::single()).unwrap();
@@ -601,8 +599,8 @@ mod tests {
             c.apply(&[1.0; 25], &[1.0; 9], &mut out, Threads::single())
                 .unwrap();
             assert_eq!(out, plain(&c, &[1.0; 25], &[1.0; 9]));
-            let packed = vec![1.0; packed_len(9, 1).unwrap()];
-            c.apply_packed(&[1.0; 25], &packed, &mut out, Threads::single())
+            let prepacked = vec![1.0; prepacked_len(9, 1).unwrap()];
+            c.apply_prepacked(&[1.0; 25], &prepacked, &mut out, Threads::single())
                 .unwrap_err();
         }
     }
@@ -634,9 +632,9 @@ mod tests {
         };
         let c = alone(spec.over(1).unwrap(), spec.over(1).unwrap());
         assert!(c.is_dense() && c.columns.span(c.columns.output) < c.columns.pad_before);
-        let packed = vec![1.0; packed_len(4, 1).unwrap()];
+        let prepacked = vec![1.0; prepacked_len(4, 1).unwrap()];
         let mut out = [f32::NAN];
-        c.apply_packed(&[7.0], &packed, &mut out, Threads::single())
+        c.apply_prepacked(&[7.0], &prepacked, &mut out, Threads::single())
             .unwrap();
         assert_eq!(out, [0.0]);
     }

@@ -1,24 +1,24 @@
-//! Convolution of each channel on its own, and transposed convolution.
+//! Depthwise convolution and transposed convolution.
 
 use crate::device::KernelError;
 use crate::kernels::Arithmetic;
+use crate::kernels::MatmulElement;
 use crate::kernels::MatrixMut;
 use crate::kernels::MatrixView;
-use crate::kernels::Multiply;
 use crate::kernels::Real;
 use crate::kernels::Threads;
 use crate::kernels::window::WindowAxis;
 
-/// Multiplications that are worth handing to another thread.
-const GRAIN_PRODUCTS: usize = 128 * 1024;
+/// Minimum multiply-adds worth handing to another thread.
+const GRAIN_MACS: usize = 128 * 1024;
 
-/// Elements of unrolled patches that are multiplied at a time.
+/// Elements of im2col patches per matmul.
 const PATCH_ELEMENTS: usize = 64 * 1024;
 
-/// A depthwise convolution whose shapes have been compared.
+/// A depthwise convolution whose shapes have been checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Depthwise {
-    /// Images.
+    /// Number of images.
     pub batch: usize,
     /// Windows over the rows.
     pub rows: WindowAxis,
@@ -26,21 +26,22 @@ pub struct Depthwise {
     pub columns: WindowAxis,
     /// Channels of the image.
     pub channels: usize,
-    /// Channels of the result per channel of the image.
+    /// Output channels per input channel.
     pub multiplier: usize,
 }
 
 impl Depthwise {
+    /// Computes
     /// `[batch, in rows, in columns, channels] * [window rows, window columns, channels,
-    /// multiplier] -> [batch, out rows, out columns, channels * multiplier]` (TensorFlow
-    /// `DepthwiseConv2dNative`, `NHWC`). Sums of short floats are kept in `f32`. The padding is
-    /// zeroes, also under weights that are infinite or NaN.
+    /// multiplier] -> [batch, out rows, out columns, channels * multiplier]`
+    /// (TensorFlow `DepthwiseConv2dNative`, `NHWC`). Sums of `f16` and `bf16` are kept in `f32`.
+    /// Padding is zero, also under weights that are infinite or NaN.
     ///
     /// # Errors
-    /// [`KernelError::Tensor`] without room.
+    /// [`KernelError::Tensor`] if scratch memory runs out.
     ///
     /// # Panics
-    /// If a slice has another length than its shape.
+    /// If the length of a slice does not match its shape.
     pub fn apply<T: Real>(
         &self,
         input: &[T],
@@ -53,31 +54,25 @@ impl Depthwise {
         }
         let channels = self.channels * self.multiplier;
         let taps = self.rows.size * self.columns.size;
-        // TensorFlow multiplies the padding, too, which shows where a weight is no finite number.
+        // TensorFlow multiplies the padding, too, which matters for weights that are not finite.
         let is_finite = |weight: &T| weight.minus(*weight) == T::ZERO;
         let skips_padding = filter.iter().all(is_finite);
-        threads.try_fill(
-            out,
-            channels,
-            GRAIN_PRODUCTS / taps.max(1),
-            |start, part| {
-                let mut sums = threads.scratch::<T::Wide>(channels)?;
-                let zeros = threads.scratch::<T>(if skips_padding { 0 } else { self.channels })?;
-                let padding = (!skips_padding).then_some(&*zeros);
-                for (index, pixel) in part.chunks_exact_mut(channels).enumerate() {
-                    sums.fill(T::Wide::ZERO);
-                    self.pixel(input, filter, start / channels + index, padding, &mut sums);
-                    for (o, &sum) in pixel.iter_mut().zip(&*sums) {
-                        *o = T::narrow(sum);
-                    }
+        threads.try_fill(out, channels, GRAIN_MACS / taps.max(1), |start, part| {
+            let mut sums = threads.scratch::<T::Wide>(channels)?;
+            let zeros = threads.scratch::<T>(if skips_padding { 0 } else { self.channels })?;
+            let padding = (!skips_padding).then_some(&*zeros);
+            for (index, pixel) in part.chunks_exact_mut(channels).enumerate() {
+                sums.fill(T::Wide::ZERO);
+                self.pixel(input, filter, start / channels + index, padding, &mut sums);
+                for (o, &sum) in pixel.iter_mut().zip(&*sums) {
+                    *o = T::narrow(sum);
                 }
-                Ok(())
-            },
-        )
+            }
+            Ok(())
+        })
     }
 
-    /// Adds up what is under one window; `padding`: what is taken for a pixel outside the image,
-    /// where it matters.
+    /// Accumulates one window. `padding` is the pixel used outside the image, if it matters.
     fn pixel<T: Real>(
         &self,
         input: &[T],
@@ -111,7 +106,7 @@ impl Depthwise {
     }
 }
 
-/// `sums[c, m] += values[c] * weights[c, m]`.
+/// Computes `sums[c, m] += values[c] * weights[c, m]`.
 fn add_products<T: Real>(values: &[T], weights: &[T], multiplier: usize, sums: &mut [T::Wide]) {
     if multiplier == 1 {
         for ((sum, value), weight) in sums.iter_mut().zip(values).zip(weights) {
@@ -129,11 +124,11 @@ fn add_products<T: Real>(values: &[T], weights: &[T], multiplier: usize, sums: &
     }
 }
 
-/// A transposed convolution whose shapes have been compared; `rows` and `columns` are those of the
-/// convolution that it turns around, so their inputs are its results.
+/// A transposed convolution whose shapes have been checked. `rows` and `columns` describe the
+/// forward convolution: their inputs are the results of this one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Transposed {
-    /// Images.
+    /// Number of images.
     pub batch: usize,
     /// Windows over the rows of the result.
     pub rows: WindowAxis,
@@ -141,19 +136,20 @@ pub struct Transposed {
     pub columns: WindowAxis,
     /// Channels of the result.
     pub channels: usize,
-    /// Channels of what is given.
+    /// Input channels.
     pub given_channels: usize,
 }
 
 impl Transposed {
-    /// `[batch, window rows, window columns of all places, given_channels] * [size, size, channels,
-    /// given_channels] -> [batch, rows, columns, channels]` (TensorFlow `Conv2DBackpropInput`,
-    /// `NHWC`): each given pixel adds its window.
+    /// Computes
+    /// `[batch, window rows, window columns, given_channels] * [size, size, channels,
+    /// given_channels] -> [batch, rows, columns, channels]`
+    /// (TensorFlow `Conv2DBackpropInput`, `NHWC`): each input pixel adds its window to the result.
     ///
     /// # Errors
     /// [`KernelError::InvalidArgument`] if a slice is shorter than its shape;
-    /// [`KernelError::Tensor`] without room.
-    pub fn apply<T: Multiply>(
+    /// [`KernelError::Tensor`] if scratch memory runs out.
+    pub fn apply<T: MatmulElement>(
         &self,
         given: &[T],
         filter: &[T],
@@ -182,8 +178,8 @@ impl Transposed {
                     }
                     let rows = &given.data()[(start + place) * self.given_channels..];
                     let lhs = MatrixView::row_major(rows, n, self.given_channels)?;
-                    let mut products = MatrixMut::new(&mut patches, n, patch, patch)?;
-                    T::multiply(lhs, filter, &mut products, threads)?;
+                    let mut windows = MatrixMut::new(&mut patches, n, patch, patch)?;
+                    T::matmul(lhs, filter, &mut windows, threads)?;
                     for (offset, patch) in patches.chunks_exact(patch).take(n).enumerate() {
                         self.add(patch, place + offset, out);
                     }
@@ -199,8 +195,8 @@ impl Transposed {
         })
     }
 
-    /// Adds the window of one place to an image.
-    fn add<T: Multiply>(&self, patch: &[T], place: usize, out: &mut [T]) {
+    /// Adds the window at one position to an image.
+    fn add<T: MatmulElement>(&self, patch: &[T], place: usize, out: &mut [T]) {
         let (row, column) = (place / self.columns.output, place % self.columns.output);
         let mut taps = patch.chunks_exact(self.channels);
         for y in 0..self.rows.size {

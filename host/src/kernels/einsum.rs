@@ -1,14 +1,14 @@
 //! Sums of products over labelled dimensions (TensorFlow `Einsum`, one or two operands).
 //!
-//! What only one operand has and the result lacks is summed over first, as TensorFlow does it. What
-//! is left is one batch of matrix products: a label of both operands and the result is a batch
-//! dimension, one of an operand and the result a row or a column, one of both operands that the
-//! result lacks is summed over. What an operand lacks repeats.
+//! Labels that only one operand has and the result lacks are summed first, as TensorFlow does. The
+//! rest is one batched matmul: a label of both operands and the result is a batch dimension, a
+//! label of one operand and the result is a row or column dimension, and a label of both operands
+//! that the result lacks is summed over. An operand repeats along labels that it lacks.
 
 use smallvec::SmallVec;
 
 use crate::device::KernelError;
-use crate::kernels::Multiply;
+use crate::kernels::MatmulElement;
 use crate::kernels::Scratch;
 use crate::kernels::Threads;
 use crate::kernels::batch::BatchMatmul;
@@ -26,7 +26,7 @@ pub struct Equation {
     output: Term,
 }
 
-/// Labels before and behind an ellipsis, or all of them before.
+/// Labels before and after an ellipsis; all labels are `before` if there is none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Term {
     before: Vec<u8>,
@@ -34,14 +34,14 @@ struct Term {
     has_ellipsis: bool,
 }
 
-/// A label: a letter, or the place of a broadcast dimension counted from the last one.
+/// A label: a letter, or the position of a broadcast dimension counted from the last one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Label {
     Named(u8),
     Broadcast(usize),
 }
 
-/// A dimension of an operand: elements from one index to the next.
+/// A dimension of an operand; the stride is in elements.
 #[derive(Debug, Clone, Copy)]
 struct Axis {
     label: Label,
@@ -53,8 +53,8 @@ type Axes = SmallVec<[Axis; 6]>;
 
 impl Equation {
     /// # Errors
-    /// [`KernelError::InvalidArgument`] if it is malformed, has no or more than two operands, or a
-    /// result with labels that no operand has.
+    /// [`KernelError::InvalidArgument`] if the equation is malformed, has no operand or more than
+    /// two, or a result label that no operand has.
     pub fn parse(text: &str) -> Result<Self, KernelError> {
         let error = |what: &str| KernelError::invalid(format!("{what} in einsum equation: {text}"));
         let compact = text.replace(' ', "");
@@ -91,7 +91,7 @@ impl Equation {
         Ok(Self { inputs, output })
     }
 
-    /// Whether an operand may have labels that nobody else has.
+    /// Returns whether an operand may have labels that occur nowhere else.
     #[cfg(any(feature = "cuda", feature = "opencl"))]
     pub(crate) fn has_sums(&self) -> bool {
         let has =
@@ -110,10 +110,10 @@ impl Equation {
         })
     }
 
-    /// What the equation means for operands of these shapes.
+    /// Resolves the equation for operands of these shapes.
     ///
     /// # Errors
-    /// [`KernelError::InvalidArgument`] if a shape does not fit the equation, or another shape.
+    /// [`KernelError::InvalidArgument`] if a shape does not match the equation or the other shape.
     pub fn plan(&self, shapes: &[&Shape]) -> Result<Einsum, KernelError> {
         if shapes.len() != self.inputs.len() {
             return Err(KernelError::invalid(format!(
@@ -150,7 +150,7 @@ impl Equation {
         let output = labels(&self.output, n_broadcast);
         let mut first: SmallVec<[Sums; 2]> = SmallVec::new();
         for index in 0..operands.len() {
-            // The other one's labels stay the same: each lacks what is summed over here.
+            // The labels of the other operand stay the same: it lacks those that are summed here.
             let other = operands.get(operands.len().saturating_sub(1 + index));
             let other = other.filter(|_| operands.len() > 1);
             let is_needed = |label: Label| {
@@ -182,7 +182,7 @@ impl Equation {
     }
 }
 
-/// The labels of a term in order.
+/// Returns the labels of a term in order.
 fn labels(term: &Term, n_broadcast: usize) -> SmallVec<[Label; 6]> {
     let named = |labels: &[u8]| -> SmallVec<[Label; 6]> {
         labels.iter().map(|&label| Label::Named(label)).collect()
@@ -195,7 +195,7 @@ fn labels(term: &Term, n_broadcast: usize) -> SmallVec<[Label; 6]> {
         .collect()
 }
 
-/// The dimensions of an operand; those of a label that it has twice are its diagonal.
+/// Returns the dimensions of an operand; a label that occurs twice selects the diagonal.
 fn axes(
     term: &Term,
     shape: &Shape,
@@ -237,18 +237,18 @@ fn size_of(sizes: &[(Label, usize)], label: Label) -> usize {
         .map_or(1, |&(_, size)| size)
 }
 
-/// What is summed over in one operand before anything else.
+/// Sums within one operand, before the matmul.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Sums {
-    /// The copy of its diagonals, where it has a label twice.
+    /// Copies the diagonals if a label occurs twice.
     pub(crate) diagonal: Option<StridedCopy>,
-    /// The sum over labels that nobody else has.
+    /// Sums over labels that occur nowhere else.
     pub(crate) sum: Option<Reduction>,
 }
 
 impl Sums {
-    /// The sums over the axes of an operand of `n_dims` dimensions that are not needed, and the
-    /// axes that are left.
+    /// Returns the sums over the axes of an `n_dims`-dimensional operand that are not needed, and
+    /// the axes that remain.
     fn new(axes: &Axes, n_dims: usize, is_needed: impl Fn(Label) -> bool) -> (Self, Axes) {
         let gone: SmallVec<[bool; 6]> = axes.iter().map(|axis| !is_needed(axis.label)).collect();
         let is_summed = |(axis, &gone): (&Axis, &bool)| gone && axis.size != 1;
@@ -282,8 +282,8 @@ impl Sums {
         (sums, left(&strides))
     }
 
-    /// The operand after its sums; `None` where there are none.
-    fn apply<T: Multiply>(
+    /// Computes the operand after its sums; `None` if there are none.
+    fn apply<T: MatmulElement>(
         &self,
         elements: &[T],
         threads: Threads<'_>,
@@ -304,35 +304,35 @@ impl Sums {
     }
 }
 
-/// An equation for operands of known shapes.
+/// An equation resolved for operands of known shapes.
 #[derive(Debug, Clone)]
 pub struct Einsum {
     shape: Shape,
-    /// Per operand, in the order of the equation.
+    /// Sums of each operand, in the order of the equation.
     pub(crate) first: SmallVec<[Sums; 2]>,
-    /// Which operand is the left one of the products.
+    /// Whether the second operand is the left one of the matmuls.
     pub(crate) is_swapped: bool,
     pub(crate) lhs: Side,
-    /// None of one operand, which is multiplied with a single 1.
+    /// `None` for an equation of one operand, which is multiplied by a single 1.
     pub(crate) rhs: Option<Side>,
-    pub(crate) product: BatchMatmul,
-    /// From the products' order to the result's, where they differ.
+    pub(crate) matmul: BatchMatmul,
+    /// Reorders the matmuls' result, if its order differs.
     pub(crate) reorder: Option<Reorder>,
 }
 
 /// How an operand becomes a batch of matrices.
 #[derive(Debug, Clone)]
 pub(crate) struct Side {
-    /// The copy that makes it one, where its own strides do not.
-    pub(crate) pack: Option<StridedCopy>,
+    /// Copy that makes the operand a batch of matrices, if its own strides do not.
+    pub(crate) copy: Option<StridedCopy>,
 }
 
-/// Element `i` of the products is element `start + ..` of the result.
+/// Moves element `i` of the matmuls' result to element `start + ..` of the result.
 #[derive(Debug, Clone)]
 pub(crate) struct Reorder {
     pub(crate) copy: StridedCopy,
-    /// Labels that the result has twice: all but the diagonal is 0. Size and stride of each label
-    /// in the result.
+    /// Size and stride in the result of each label that the result has twice; all elements off the
+    /// diagonal are 0.
     pub(crate) inflate: Option<SmallVec<[(usize, usize); 6]>>,
 }
 
@@ -363,7 +363,7 @@ impl Einsum {
         let batch = pick(&|label| has(&lhs, label) && has(&rhs, label));
         let rows = pick(&|label| has(&lhs, label) && !has(&rhs, label));
         let columns = pick(&|label| !has(&lhs, label) && has(&rhs, label));
-        // The product that leaves the columns in front is the one of the exchanged operands.
+        // If the columns come first in the result, the operands are exchanged.
         let ends_in_rows = !columns.is_empty() && unique.ends_with(&rows) && !rows.is_empty();
         let is_swapped = !is_alone && ends_in_rows && unique[batch.len()..].starts_with(&columns);
         let (lhs, rhs, rows, columns) = if is_swapped {
@@ -390,7 +390,7 @@ impl Einsum {
         };
         let (left, l) = side(&lhs, &batch, &rows, &summed, &size);
         let (right, r) = side(&rhs, &batch, &columns, &summed, &size);
-        let product = BatchMatmul {
+        let matmul = BatchMatmul {
             batch: batch.iter().map(|&label| size(label)).collect(),
             size: [count(&rows), count(&summed), count(&columns)],
             lhs: l,
@@ -436,22 +436,22 @@ impl Einsum {
             is_swapped,
             lhs: left,
             rhs: (!is_alone).then_some(right),
-            product,
+            matmul,
             reorder,
         }
     }
 
-    /// Shape of the result.
+    /// Returns the shape of the result.
     pub fn shape(&self) -> &Shape {
         &self.shape
     }
 
-    /// Fills the result. The second operand is not looked at where the equation has one.
+    /// Fills the result. The second operand is ignored if the equation has one operand.
     ///
     /// # Errors
     /// [`KernelError::InvalidArgument`] if an operand is shorter than its shape;
-    /// [`KernelError::Tensor`] without room.
-    pub fn apply<T: Multiply>(
+    /// [`KernelError::Tensor`] if scratch memory runs out.
+    pub fn apply<T: MatmulElement>(
         &self,
         first: &[T],
         second: &[T],
@@ -473,19 +473,19 @@ impl Einsum {
         } else {
             (first, second)
         };
-        let packed = |side: &Side, elements: &[T]| -> Result<Option<Scratch<T>>, KernelError> {
-            let Some(copy) = &side.pack else {
+        let copied = |side: &Side, elements: &[T]| -> Result<Option<Scratch<T>>, KernelError> {
+            let Some(copy) = &side.copy else {
                 return Ok(None);
             };
-            let mut packed = threads.scratch::<T>(copy.n_elements())?;
-            copy.apply(elements, &mut packed, threads);
-            Ok(Some(packed))
+            let mut copied = threads.scratch::<T>(copy.n_elements())?;
+            copy.apply(elements, &mut copied, threads);
+            Ok(Some(copied))
         };
-        let left = packed(&self.lhs, lhs)?;
+        let left = copied(&self.lhs, lhs)?;
         let lhs = left.as_deref().unwrap_or(lhs);
         let one = [T::ONE];
         let right = match &self.rhs {
-            Some(side) => packed(side, rhs)?,
+            Some(side) => copied(side, rhs)?,
             None => None,
         };
         let rhs = match &self.rhs {
@@ -493,15 +493,15 @@ impl Einsum {
             Some(_) => right.as_deref().unwrap_or(rhs),
         };
         let Some(reorder) = &self.reorder else {
-            return self.product.apply(lhs, rhs, out, threads);
+            return self.matmul.apply(lhs, rhs, out, threads);
         };
-        let mut products = threads.scratch::<T>(reorder.copy.n_elements())?;
-        self.product.apply(lhs, rhs, &mut products, threads)?;
+        let mut sums = threads.scratch::<T>(reorder.copy.n_elements())?;
+        self.matmul.apply(lhs, rhs, &mut sums, threads)?;
         match &reorder.inflate {
-            None => reorder.copy.apply(&products, out, threads),
+            None => reorder.copy.apply(&sums, out, threads),
             Some(axes) => {
-                let mut ordered = threads.scratch::<T>(products.len())?;
-                reorder.copy.apply(&products, &mut ordered, threads);
+                let mut ordered = threads.scratch::<T>(sums.len())?;
+                reorder.copy.apply(&sums, &mut ordered, threads);
                 out.fill(T::ZERO);
                 for (mut flat, &value) in ordered.iter().enumerate() {
                     let mut at = 0;
@@ -517,8 +517,8 @@ impl Einsum {
     }
 }
 
-/// An operand as matrices `[batch, free, summed]`: as it stands, if one stride walks over `free`
-/// and one over `summed`.
+/// Views an operand as matrices `[batch, free, summed]`, in place if one stride covers `free` and
+/// one covers `summed`.
 fn side(
     axes: &Axes,
     batch: &[Label],
@@ -537,9 +537,10 @@ fn side(
             row,
             column,
         };
-        return (Side { pack: None }, operand);
+        return (Side { copy: None }, operand);
     }
-    // What repeats over the batch is packed once; what repeats within a matrix is written out.
+    // Labels that repeat over the batch are copied once; labels that repeat within a matrix are
+    // written out.
     let kept: SmallVec<[Label; 6]> = batch
         .iter()
         .copied()
@@ -561,11 +562,11 @@ fn side(
         row: summed.iter().map(|&label| size(label)).product(),
         column: 1,
     };
-    let pack = Some(StridedCopy::new(0, source));
-    (Side { pack }, operand)
+    let copy = Some(StridedCopy::new(0, source));
+    (Side { copy }, operand)
 }
 
-/// The one stride that walks over all indices of these labels in order, if there is one.
+/// Returns the one stride that covers all indices of these labels in order, if there is one.
 fn walk(
     labels: &[Label],
     size: &dyn Fn(Label) -> usize,
@@ -588,7 +589,7 @@ fn walk(
 mod tests {
     use super::*;
 
-    /// The plain twin: runs over all values of all labels. No ellipses.
+    /// Reference implementation: loops over all values of all labels. No ellipses.
     fn plain(equation: &str, shapes: &[Shape], inputs: &[Vec<i64>], out: &Shape) -> Vec<i64> {
         let (left, right) = equation.split_once("->").unwrap();
         let terms: Vec<&str> = left.split(',').collect();
@@ -693,7 +694,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_operand_alone_has_is_summed_before_the_product() {
+    fn what_one_operand_alone_has_is_summed_before_the_matmul() {
         let n = 100_000;
         for (equation, shapes, expected) in [
             ("i,j->", [Shape::from([n]), Shape::from([n])], n * n),
@@ -703,10 +704,7 @@ mod tests {
                 .unwrap()
                 .plan(&[&shapes[0], &shapes[1]])
                 .unwrap();
-            assert_eq!(
-                plan.product.size[1], 1,
-                "{equation}: nothing is left to sum"
-            );
+            assert_eq!(plan.matmul.size[1], 1, "{equation}: nothing is left to sum");
             let ones = |shape: &Shape| vec![1i64; shape.n_elements()];
             let mut out = vec![0; plan.shape().n_elements()];
             plan.apply(

@@ -1,13 +1,13 @@
-//! What follows a product on its elements: a bias per column, then an activation.
+//! Epilogue of a matmul: a bias per column, then an activation.
 
 use super::Number;
 use super::Threads;
 use super::binary;
 
-/// What is done with a sum.
+/// An element-wise function after the bias.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Activation {
-    /// Nothing.
+    /// None.
     Identity,
     /// `max(x, 0)`.
     Relu,
@@ -15,14 +15,14 @@ pub enum Activation {
     Relu6,
 }
 
-/// Elements that a thread should have at least.
+/// Minimum number of elements per thread.
 const GRAIN: usize = 40_000;
 
-/// Biases fewer than this are repeated, so that the loop over them is worth vectors.
+/// A bias shorter than this is repeated, so that the loop over it can be vectorized.
 const NARROW: usize = 64;
 
-/// `out[r, c] = activation(out[r, c] + bias[c])`, row-major with rows of `bias.len()` elements; the
-/// same operations, in the same order, as a bias and an activation of their own.
+/// Computes `out[r, c] = activation(out[r, c] + bias[c])`, row-major with rows of `bias.len()`
+/// elements. The operations and their order are those of separate bias and activation ops.
 pub fn apply<T: Number>(out: &mut [T], bias: &[T], activation: Activation, threads: Threads<'_>) {
     match activation {
         Activation::Identity => apply_with(out, bias, threads, |x| x),

@@ -1,30 +1,29 @@
-//! Elements picked by their indices.
+//! Elements selected by indices.
 
 use crate::kernels::Threads;
 
-/// Elements that are worth handing to another thread.
+/// Minimum number of elements worth handing to another thread.
 const GRAIN: usize = 32 * 1024;
 
-/// A gather whose indices have been found to be in range:
-/// `[batch, outer, length, inner]` by `[batch, indices]` -> `[batch, outer, indices, inner]`,
-/// row-major.
+/// A gather whose indices have been checked: `[batch, outer, length, inner]` by `[batch, indices]`
+/// -> `[batch, outer, indices, inner]`, row-major.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gather {
-    /// Elements of the dimensions that parameters and indices share.
+    /// Elements of the dimensions between the batch and the indexed axis.
     pub outer: usize,
-    /// Elements of the axis that indices are about.
+    /// Length of the indexed axis.
     pub length: usize,
-    /// Elements behind the axis.
+    /// Elements after the indexed axis.
     pub inner: usize,
     /// Indices per batch.
     pub n_indices: usize,
 }
 
 impl Gather {
-    /// TensorFlow `GatherV2`.
+    /// Gathers the elements (TensorFlow `GatherV2`).
     ///
     /// # Panics
-    /// If an index is out of range, or a slice has another length than its shape.
+    /// If an index is out of range, or the length of a slice does not match its shape.
     pub fn apply<T: Copy + Send + Sync>(
         &self,
         params: &[T],
@@ -55,14 +54,14 @@ impl Gather {
     }
 }
 
-/// The start of a slice that is nowhere.
+/// Marks a slice whose index is out of range.
 pub const NOWHERE: usize = usize::MAX;
 
-/// `rows[i]` = where a slice of `size` elements starts; [`NOWHERE`] gives the default (TensorFlow
-/// `GatherNd`).
+/// Copies slices of `size` elements; `rows[i]` is the start of slice `i`, and [`NOWHERE`] gives the
+/// default value (TensorFlow `GatherNd`).
 ///
 /// # Panics
-/// If a slice would end behind the parameters, or `out` has another length than all of them.
+/// If a slice would end beyond the parameters, or the length of `out` is not that of all slices.
 pub fn slices<T: Copy + Default + Send + Sync>(
     params: &[T],
     starts: &[usize],
@@ -83,11 +82,12 @@ pub fn slices<T: Copy + Default + Send + Sync>(
     });
 }
 
-/// `[prefix, suffix]` indices -> `[prefix, depth, suffix]`: `on` where the middle index is the
-/// given one, `off` elsewhere (TensorFlow `OneHot`). Indices out of range are nowhere.
+/// Expands `[prefix, suffix]` indices to `[prefix, depth, suffix]`: `on` where the middle index
+/// equals the given one, `off` elsewhere (TensorFlow `OneHot`). Indices out of range give only
+/// `off`.
 ///
 /// # Panics
-/// If a slice has another length than its shape.
+/// If the length of a slice does not match its shape.
 pub fn one_hot<I: Copy + Into<i64>, T: Copy>(
     indices: &[I],
     depth: usize,

@@ -1,30 +1,30 @@
-//! Images of another size, and blocks of pixels as channels or batches.
+//! Image resizing.
 
 use std::ops::Range;
 
 use crate::kernels::Number;
 use crate::kernels::Threads;
 
-/// Elements that are worth handing to another thread.
+/// Minimum number of elements worth handing to another thread.
 const GRAIN: usize = 16 * 1024;
 
-/// Pixels of a line whose sources are found at a time.
+/// Pixels of a line whose sources are computed at a time.
 const RUN: usize = 512;
 
-/// Where the pixels of a resized axis come from (TensorFlow `ImageResizerState`).
+/// A resized axis (TensorFlow `ImageResizerState`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Resize {
-    /// Pixels before.
+    /// Size before.
     pub input: usize,
-    /// Pixels after; not 0.
+    /// Size after; not 0.
     pub output: usize,
-    /// Whether the first and the last pixel stay where they are.
+    /// Whether the first and the last pixel keep their positions.
     pub align_corners: bool,
-    /// Whether a pixel stands for its middle rather than for its start.
+    /// Whether the position of a pixel is its centre rather than its start.
     pub half_pixel_centers: bool,
 }
 
-/// A pixel between two others.
+/// A position between two pixels.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Between {
     lower: usize,
@@ -47,7 +47,7 @@ impl Resize {
         }
     }
 
-    /// The two pixels that a pixel lies between.
+    /// Returns the two source pixels that an output pixel lies between.
     pub fn between(&self, pixel: usize) -> Between {
         let scale = self.scale();
         let last = self.input.saturating_sub(1);
@@ -63,7 +63,7 @@ impl Resize {
         }
     }
 
-    /// The nearest pixel of a pixel.
+    /// Returns the nearest source pixel of an output pixel.
     pub fn nearest(&self, pixel: usize) -> usize {
         let scale = self.scale();
         let last = self.input.saturating_sub(1);
@@ -80,13 +80,13 @@ impl Resize {
         (at as usize).min(last)
     }
 
-    /// Calls `body` with each run of pixels of the axis, and what `find` says of each.
+    /// Calls `body` for each run of pixels of the axis, with the result of `find` for each pixel.
     fn for_each_run<P: Copy + Default>(
         &self,
         find: impl Fn(usize) -> P,
         mut body: impl FnMut(Range<usize>, &[P]),
     ) {
-        // Found once for all lines, without a table as long as the axis.
+        // Computed once for all lines, without a table as long as the axis.
         let mut found = [P::default(); RUN];
         for start in (0..self.output).step_by(RUN) {
             let pixels = start..(start + RUN).min(self.output);
@@ -99,11 +99,11 @@ impl Resize {
     }
 }
 
-/// `[batch, rows, columns, channels]`, in single precision, between pixels linearly (TensorFlow
-/// `ResizeBilinear`).
+/// Resizes `[batch, rows, columns, channels]` by linear interpolation, in single precision
+/// (TensorFlow `ResizeBilinear`).
 ///
 /// # Panics
-/// If a slice has another length than its shape.
+/// If the length of a slice does not match its shape.
 pub fn resize_bilinear<T: Number>(
     input: &[T],
     [rows, columns]: [&Resize; 2],
@@ -143,10 +143,11 @@ pub fn resize_bilinear<T: Number>(
     });
 }
 
-/// `[batch, rows, columns, channels]`: the nearest pixel (TensorFlow `ResizeNearestNeighbor`).
+/// Resizes `[batch, rows, columns, channels]` by the nearest pixel (TensorFlow
+/// `ResizeNearestNeighbor`).
 ///
 /// # Panics
-/// If a slice has another length than its shape.
+/// If the length of a slice does not match its shape.
 pub fn resize_nearest<T: Copy + Send + Sync>(
     input: &[T],
     [rows, columns]: [&Resize; 2],

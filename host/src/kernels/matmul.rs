@@ -1,4 +1,4 @@
-//! Matrix products.
+//! Matrix multiplication.
 
 use half::bf16;
 use half::f16;
@@ -12,27 +12,28 @@ use crate::kernels::Scratch;
 use crate::kernels::Threads;
 use crate::kernels::reducer::Accumulate;
 use crate::kernels::simd;
-use crate::kernels::simd::Packed;
+use crate::kernels::simd::Prepacked;
 use crate::kernels::simd::RowStarts;
 use crate::kernels::simd::Rows;
 use crate::kernels::simd::Segment;
 use crate::tensor::Complex64;
 use crate::tensor::Complex128;
 
-/// Products of integers after which the run is asked whether it goes on: some ms.
-const ASKING_PRODUCTS: usize = 1 << 23;
+/// Multiply-adds of integers after which the loop checks whether the run was interrupted: a few ms.
+const ASKING_MACS: usize = 1 << 23;
 
-/// An element type that matrices are multiplied in.
-pub trait Multiply: Accumulate {
-    /// `out = lhs * rhs`, `[m, k] x [k, n] -> [m, n]` (TensorFlow `MatMul`). An empty sum is 0.
-    /// Sums of short floats are kept in `f32` and rounded once; sums of integers wrap around.
+/// An element type of matmuls.
+pub trait MatmulElement: Accumulate {
+    /// Computes `out = lhs * rhs`, `[m, k] x [k, n] -> [m, n]` (TensorFlow `MatMul`). An empty sum
+    /// is 0. Sums of `f16` and `bf16` are kept in `f32` and rounded once; sums of integers wrap
+    /// around.
     ///
     /// # Errors
-    /// [`KernelError::Tensor`] without room for copies of short floats.
+    /// [`KernelError::Tensor`] if there is no memory for `f32` copies of `f16` and `bf16` operands.
     ///
     /// # Panics
     /// If the three shapes disagree.
-    fn multiply(
+    fn matmul(
         lhs: MatrixView<'_, Self>,
         rhs: MatrixView<'_, Self>,
         out: &mut MatrixMut<'_, Self>,
@@ -40,22 +41,22 @@ pub trait Multiply: Accumulate {
     ) -> Result<(), KernelError>;
 }
 
-macro_rules! multiply {
-    ($($rust:ty, $product:expr);* $(;)?) => {$(
-        impl Multiply for $rust {
-            fn multiply(
+macro_rules! matmul {
+    ($($rust:ty, $matmul:expr);* $(;)?) => {$(
+        impl MatmulElement for $rust {
+            fn matmul(
                 lhs: MatrixView<'_, Self>,
                 rhs: MatrixView<'_, Self>,
                 out: &mut MatrixMut<'_, Self>,
                 threads: Threads<'_>,
             ) -> Result<(), KernelError> {
-                $product(lhs, rhs, out, threads)
+                $matmul(lhs, rhs, out, threads)
             }
         }
     )*};
 }
 
-multiply! {
+matmul! {
     f32, by_library;
     f64, by_library;
     Complex64, by_library;
@@ -77,39 +78,39 @@ fn by_library<T: simd::GemmElement>(
     Ok(())
 }
 
-/// Elements of a `[inner, columns]` right-hand matrix that [`pack`] has put in order; `None` beyond
-/// this machine's numbers.
-pub fn packed_len(inner: usize, columns: usize) -> Option<usize> {
-    simd::packed_len(inner, columns)
+/// Returns the number of elements of a `[inner, columns]` right-hand matrix after [`prepack`];
+/// `None` if it exceeds the address space.
+pub fn prepacked_len(inner: usize, columns: usize) -> Option<usize> {
+    simd::prepacked_len(inner, columns)
 }
 
-/// Puts a right-hand matrix in the order in which [`multiply_packed`] reads it. The order is this
-/// machine's.
+/// Prepacks a right-hand matrix for [`matmul_prepacked`]. The layout depends on the vector width of
+/// this machine.
 ///
 /// # Panics
-/// If `packed` has another length than [`packed_len`].
-pub fn pack(rhs: MatrixView<'_, f32>, packed: &mut [f32]) {
-    simd::pack(rhs, packed);
+/// If the length of `prepacked` is not [`prepacked_len`].
+pub fn prepack(rhs: MatrixView<'_, f32>, prepacked: &mut [f32]) {
+    simd::prepack(rhs, prepacked);
 }
 
-/// `out = lhs * rhs`, `[m, k] x [k, n] -> [m, n]`, with a right side that [`pack`] has put in
-/// order: worth it for one that is used more than once.
+/// Computes `out = lhs * rhs`, `[m, k] x [k, n] -> [m, n]`, with a right side from [`prepack`].
+/// Prepacking pays if the right side is used more than once.
 ///
 /// # Errors
-/// [`KernelError::InvalidArgument`] if the shapes disagree, or the elements of a row of `lhs` do
-/// not stand side by side.
-pub fn multiply_packed(
+/// [`KernelError::InvalidArgument`] if the shapes disagree, or the rows of `lhs` are not
+/// contiguous.
+pub fn matmul_prepacked(
     lhs: MatrixView<'_, f32>,
     rhs: &[f32],
     out: &mut MatrixMut<'_, f32>,
     threads: Threads<'_>,
 ) -> Result<(), KernelError> {
     let (rows, inner) = (lhs.rows(), lhs.columns());
-    let rhs = Packed::new(rhs, inner, out.columns())
+    let rhs = Prepacked::new(rhs, inner, out.columns())
         .filter(|_| out.rows() == rows && (lhs.column_stride() == 1 || inner < 2))
         .ok_or_else(|| {
             KernelError::invalid(format!(
-                "[{rows}, {inner}] times {} packed elements is not [{}, {}]",
+                "[{rows}, {inner}] times {} prepacked elements is not [{}, {}]",
                 rhs.len(),
                 out.rows(),
                 out.columns()
@@ -126,11 +127,11 @@ pub fn multiply_packed(
             len: inner,
         }],
     };
-    simd::multiply_packed(lhs, rhs, out, threads);
+    simd::matmul_prepacked(lhs, rhs, out, threads);
     Ok(())
 }
 
-/// Short floats: the product in `f32`, rounded once.
+/// Multiplies `f16` and `bf16` matrices in `f32` and rounds once.
 fn widened<T: Real<Wide = f32>>(
     lhs: MatrixView<'_, T>,
     rhs: MatrixView<'_, T>,
@@ -167,8 +168,8 @@ fn widened<T: Real<Wide = f32>>(
     Ok(())
 }
 
-/// Integers: adds multiples of the right matrix's rows, so that the inner loop runs over contiguous
-/// elements where the right matrix has them.
+/// Multiplies integer matrices by adding multiples of the right matrix's rows, so the inner loop
+/// runs over contiguous elements if the right matrix is row-major.
 fn row_by_row<T: Arithmetic>(
     lhs: MatrixView<'_, T>,
     rhs: MatrixView<'_, T>,
@@ -180,7 +181,7 @@ fn row_by_row<T: Arithmetic>(
     if rhs.columns() == 0 {
         return Ok(());
     }
-    let mut n_products = 0;
+    let mut n_macs = 0;
     for i in 0..lhs.rows() {
         let row = out.row_mut(i);
         row.fill(T::ZERO);
@@ -193,9 +194,9 @@ fn row_by_row<T: Arithmetic>(
             for (o, &r) in row.iter_mut().zip(elements) {
                 *o = o.plus(factor.times(r));
             }
-            n_products += rhs.columns();
-            if n_products >= ASKING_PRODUCTS {
-                n_products = 0;
+            n_macs += rhs.columns();
+            if n_macs >= ASKING_MACS {
+                n_macs = 0;
                 if threads.is_interrupted() {
                     return Ok(());
                 }
@@ -212,7 +213,7 @@ mod tests {
     use super::*;
     use crate::kernels::cast::CastTo;
 
-    /// The plain twin.
+    /// Reference implementation.
     fn plain<T: Arithmetic>(lhs: MatrixView<'_, T>, rhs: MatrixView<'_, T>) -> Vec<T> {
         let mut out = Vec::new();
         for i in 0..lhs.rows() {
@@ -225,7 +226,7 @@ mod tests {
         out
     }
 
-    /// Small whole numbers: every product and sum is exact in every type, so results must be equal.
+    /// Returns small whole numbers: every sum is exact in every type, so results must be equal.
     fn numbers<T: Arithmetic>(n: usize, seed: i64) -> Vec<T>
     where
         i64: CastTo<T>,
@@ -235,7 +236,7 @@ mod tests {
             .collect()
     }
 
-    fn check<T: Multiply>(m: usize, k: usize, n: usize, transposed: (bool, bool))
+    fn check<T: MatmulElement>(m: usize, k: usize, n: usize, transposed: (bool, bool))
     where
         i64: CastTo<T>,
     {
@@ -250,11 +251,11 @@ mod tests {
         } else {
             MatrixView::row_major(&b, k, n).unwrap()
         };
-        // Two elements more in each row of the result: what stands between the rows must stay.
+        // Each row of the result is followed by two more elements, which must not change.
         let untouched: T = 77i64.cast();
         let mut out = vec![untouched; m * (n + 2)];
         let mut target = MatrixMut::new(&mut out, m, n, n + 2).unwrap();
-        T::multiply(lhs, rhs, &mut target, Threads::single()).unwrap();
+        T::matmul(lhs, rhs, &mut target, Threads::single()).unwrap();
         let expected = plain(lhs, rhs);
         for (i, row) in out.chunks_exact(n + 2).enumerate() {
             assert_eq!(row[..n], expected[i * n..(i + 1) * n], "{m} {k} {n}");
@@ -265,7 +266,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
-        fn all_products_agree_with_the_plain_loop(
+        fn all_matmuls_agree_with_the_plain_loop(
             m in 0usize..40, k in 0usize..40, n in 0usize..40,
             transposed in (any::<bool>(), any::<bool>()),
         ) {
@@ -282,7 +283,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn packed_products_agree_with_the_plain_loop(
+        fn prepacked_matmuls_agree_with_the_plain_loop(
             m in 0usize..40, k in 0usize..40, n in 0usize..200, transposed in any::<bool>(),
         ) {
             let (a, b) = (numbers::<f32>(m * k, 3), numbers::<f32>(k * n, 1));
@@ -292,11 +293,11 @@ mod tests {
             } else {
                 MatrixView::row_major(&b, k, n).unwrap()
             };
-            let mut packed = vec![f32::NAN; packed_len(k, n).unwrap()];
-            pack(rhs, &mut packed);
+            let mut prepacked = vec![f32::NAN; prepacked_len(k, n).unwrap()];
+            prepack(rhs, &mut prepacked);
             let mut out = vec![77.0; m * (n + 2)];
             let mut target = MatrixMut::new(&mut out, m, n, n + 2).unwrap();
-            multiply_packed(lhs, &packed, &mut target, Threads::single()).unwrap();
+            matmul_prepacked(lhs, &prepacked, &mut target, Threads::single()).unwrap();
             let expected = plain(lhs, rhs);
             for (i, row) in out.chunks_exact(n + 2).enumerate() {
                 prop_assert_eq!(&row[..n], &expected[i * n..(i + 1) * n]);
@@ -306,18 +307,18 @@ mod tests {
     }
 
     #[test]
-    fn packed_matrices_of_another_shape_are_refused() {
+    fn prepacked_matrices_of_another_shape_are_refused() {
         let lhs = MatrixView::row_major(&[1.0; 6], 2, 3).unwrap();
-        let packed = vec![0.0; packed_len(3, 5).unwrap()];
-        let multiply = |lhs, rows, columns| {
+        let prepacked = vec![0.0; prepacked_len(3, 5).unwrap()];
+        let matmul = |lhs, rows, columns| {
             let mut out = vec![0.0; rows * columns];
             let mut out = MatrixMut::new(&mut out, rows, columns, columns).unwrap();
-            multiply_packed(lhs, &packed, &mut out, Threads::single())
+            matmul_prepacked(lhs, &prepacked, &mut out, Threads::single())
         };
-        multiply(lhs, 2, 5).unwrap();
-        multiply(lhs, 3, 5).unwrap_err();
-        multiply(lhs, 2, 500).unwrap_err();
-        multiply(lhs.transposed(), 3, 5).unwrap_err();
+        matmul(lhs, 2, 5).unwrap();
+        matmul(lhs, 3, 5).unwrap_err();
+        matmul(lhs, 2, 500).unwrap_err();
+        matmul(lhs.transposed(), 3, 5).unwrap_err();
     }
 
     #[test]

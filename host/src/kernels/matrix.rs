@@ -1,9 +1,8 @@
-//! Views of slices as matrices: the shape and strides are checked once, here, and trusted by every
-//! product.
+//! Matrix views of slices. Shape and strides are checked once, here; every matmul relies on it.
 
 use crate::device::KernelError;
 
-/// A matrix to read, with any strides.
+/// A read-only matrix with any strides.
 #[derive(Debug, Clone, Copy)]
 pub struct MatrixView<'a, T> {
     /// Invariant: every index `i * row_stride + j * column_stride` with `i < rows`, `j < columns`
@@ -15,7 +14,7 @@ pub struct MatrixView<'a, T> {
     column_stride: usize,
 }
 
-/// A matrix to write: rows are contiguous, and apart from each other.
+/// A writable matrix: rows are contiguous and do not overlap.
 #[derive(Debug)]
 pub struct MatrixMut<'a, T> {
     /// Invariant: `columns <= row_stride`, and every index `i * row_stride + j` with `i < rows`,
@@ -27,7 +26,7 @@ pub struct MatrixMut<'a, T> {
 }
 
 impl<'a, T> MatrixView<'a, T> {
-    /// `data` as a row-major matrix.
+    /// Views `data` as a row-major matrix.
     ///
     /// # Errors
     /// [`KernelError::InvalidArgument`] if it is too short.
@@ -35,10 +34,10 @@ impl<'a, T> MatrixView<'a, T> {
         Self::strided(data, rows, columns, columns, 1)
     }
 
-    /// `data` as a matrix with these strides, in elements.
+    /// Views `data` as a matrix with these strides, in elements.
     ///
     /// # Errors
-    /// [`KernelError::InvalidArgument`] if an element would lie beyond the end.
+    /// [`KernelError::InvalidArgument`] if an element would be out of bounds.
     pub fn strided(
         data: &'a [T],
         rows: usize,
@@ -56,7 +55,7 @@ impl<'a, T> MatrixView<'a, T> {
         })
     }
 
-    /// The same elements with rows and columns exchanged.
+    /// Returns the transposed view of the same elements.
     #[must_use]
     pub fn transposed(self) -> Self {
         Self {
@@ -68,44 +67,44 @@ impl<'a, T> MatrixView<'a, T> {
         }
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Number of columns.
+    /// Returns the number of columns.
     pub fn columns(&self) -> usize {
         self.columns
     }
 
-    /// Elements from one row to the next.
+    /// Returns the distance of two rows, in elements.
     pub fn row_stride(&self) -> usize {
         self.row_stride
     }
 
-    /// Elements from one column to the next.
+    /// Returns the distance of two columns, in elements.
     pub fn column_stride(&self) -> usize {
         self.column_stride
     }
 
-    /// The elements that the strides walk over.
+    /// Returns the elements that the strides cover.
     pub fn data(&self) -> &'a [T] {
         self.data
     }
 }
 
 impl<T: Copy> MatrixView<'_, T> {
-    /// The element in row `i`, column `j`.
+    /// Returns the element in row `i`, column `j`.
     pub fn at(&self, i: usize, j: usize) -> T {
         self.data[i * self.row_stride + j * self.column_stride]
     }
 }
 
 impl<'a, T> MatrixMut<'a, T> {
-    /// `data` as a matrix whose rows start `row_stride` elements apart.
+    /// Views `data` as a matrix whose rows start `row_stride` elements apart.
     ///
     /// # Errors
-    /// [`KernelError::InvalidArgument`] if an element would lie beyond the end, or rows would
+    /// [`KernelError::InvalidArgument`] if an element would be out of bounds, or rows would
     /// overlap.
     pub fn new(
         data: &'a mut [T],
@@ -127,27 +126,27 @@ impl<'a, T> MatrixMut<'a, T> {
         })
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Number of columns.
+    /// Returns the number of columns.
     pub fn columns(&self) -> usize {
         self.columns
     }
 
-    /// Elements from one row to the next.
+    /// Returns the distance of two rows, in elements.
     pub fn row_stride(&self) -> usize {
         self.row_stride
     }
 
-    /// Row `i`.
+    /// Returns row `i`.
     pub fn row_mut(&mut self, i: usize) -> &mut [T] {
         &mut self.data[i * self.row_stride..][..self.columns]
     }
 
-    /// The elements that the rows lie in.
+    /// Returns the elements that contain the rows.
     pub fn data_mut(&mut self) -> &mut [T] {
         self.data
     }

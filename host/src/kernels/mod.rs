@@ -1,12 +1,13 @@
 //! CPU arithmetic on slices.
 //!
-//! In come slices and shapes, out go slices. Knows no graph, no node and no tensor; of devices it
-//! knows only that one may lend its threads ([`Threads`]). The kernels of `backend::cpu` are thin
-//! wrappers around these functions, and other backends may use them for what they keep on the host.
+//! Functions take slices and shapes and fill slices. They do not use graphs, nodes or tensors;
+//! devices only provide threads and scratch memory ([`Threads`]). The kernels of `backend::cpu` are
+//! thin wrappers around these functions. Other backends use them for data that they keep on the
+//! host.
 //!
-//! Each function names the TensorFlow op whose semantics it has. Where a function is fast by other
-//! means than the plainest loop (a library, a block structure, vector instructions), a plain twin
-//! and a property test stand beside it.
+//! Each function names the TensorFlow op whose semantics it has. A function that is optimised
+//! beyond a plain loop (a library, blocking, vector instructions) has a reference implementation
+//! and a property test next to it.
 
 pub mod batch;
 
@@ -59,10 +60,7 @@ pub mod scan;
 
 pub mod scratch;
 
-#[expect(
-    unsafe_code,
-    reason = "the fast matrix products have raw-pointer interfaces"
-)]
+#[expect(unsafe_code, reason = "the fast matmuls have raw-pointer interfaces")]
 mod simd;
 
 pub mod slice;
@@ -81,7 +79,7 @@ pub mod window;
 
 pub use bits::Bits;
 pub use broadcast::Broadcast;
-pub use matmul::Multiply;
+pub use matmul::MatmulElement;
 pub use matrix::{MatrixMut, MatrixView};
 pub use number::{Arithmetic, Integer, Number, Real};
 pub use parallel::Threads;

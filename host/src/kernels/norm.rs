@@ -6,28 +6,28 @@ use crate::kernels::Real;
 use crate::kernels::Scratch;
 use crate::kernels::Threads;
 
-/// Elements that are worth handing to another thread.
+/// Minimum number of elements worth handing to another thread.
 const GRAIN: usize = 16 * 1024;
 
-/// `[outer, channels, inner]`; `inner` is 1 where channels come last.
+/// A `[outer, channels, inner]` layout; `inner` is 1 if channels come last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Channels {
     /// Elements before the channels.
     pub outer: usize,
-    /// Channels.
+    /// Number of channels.
     pub channels: usize,
-    /// Elements behind the channels.
+    /// Elements after the channels.
     pub inner: usize,
 }
 
 impl Channels {
-    /// Mean and (biased) variance of each channel.
+    /// Computes mean and (biased) variance of each channel.
     ///
     /// # Errors
-    /// [`KernelError::Tensor`] without room.
+    /// [`KernelError::Tensor`] if scratch memory runs out.
     ///
     /// # Panics
-    /// If the slice has another length than its shape.
+    /// If the length of the slice does not match its shape.
     pub fn moments<T: Number>(
         &self,
         x: &[T],
@@ -39,8 +39,8 @@ impl Channels {
         assert_eq!(x.len(), self.outer * channels * inner, "x has its shape");
         #[expect(clippy::cast_precision_loss, reason = "a number of elements")]
         let n = (self.outer * inner) as f64;
-        // In double precision: TensorFlow adds in a tree, and this is nearer to it than one long
-        // sum in single precision.
+        // In double precision: TensorFlow adds in a tree, which this approximates better than one
+        // long sum in single precision.
         let sums = |term: &dyn Fn(usize, f64) -> f64| -> Result<Scratch<f64>, KernelError> {
             let mut sums = threads.scratch::<f64>(channels)?;
             if inner > 0 && channels > 0 {
@@ -73,11 +73,11 @@ impl Channels {
         Ok([narrow(&means)?, narrow(&variances)?])
     }
 
-    /// `(x - mean) * factor + offset`, per channel, in single precision (TensorFlow
+    /// Computes `(x - mean) * factor + offset` per channel in single precision (TensorFlow
     /// `FusedBatchNorm`, where `factor` = `scale / sqrt(variance + epsilon)`).
     ///
     /// # Panics
-    /// If a slice has another length than its shape.
+    /// If the length of a slice does not match its shape.
     pub fn normalise<T: Real<Wide = f32>>(
         &self,
         x: &[T],
@@ -121,31 +121,31 @@ impl Channels {
     }
 }
 
-/// Channels after which a long loop over their neighbours asks whether the run goes on.
+/// Channels after which a long loop over their neighbours checks whether the run was interrupted.
 const ASKING_CHANNELS: usize = 4096;
 
-/// What a local response is normalised by.
+/// Parameters of local response normalisation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LocalResponse {
     /// Neighbours on each side.
     pub radius: usize,
-    /// What is added to the sum, so that it is not 0.
+    /// Added to the sum, so that it is not 0.
     pub bias: f32,
-    /// The weight of the squares.
+    /// Weight of the squares.
     pub alpha: f32,
-    /// The exponent.
+    /// Exponent.
     pub beta: f32,
 }
 
 impl LocalResponse {
-    /// `x[c] / (bias + alpha * (x[c - radius]^2 + .. + x[c + radius]^2))^beta`, `[pixels,
-    /// channels]` (TensorFlow `LRN`). A sum below 0 gives NaN unless `beta` is 1.
+    /// Computes `x[c] / (bias + alpha * (x[c - radius]^2 + .. + x[c + radius]^2))^beta`,
+    /// `[pixels, channels]` (TensorFlow `LRN`). A sum below 0 gives NaN unless `beta` is 1.
     ///
     /// # Errors
-    /// [`KernelError::Tensor`] without room.
+    /// [`KernelError::Tensor`] if scratch memory runs out.
     ///
     /// # Panics
-    /// If the lengths differ, or are no multiple of `channels`.
+    /// If the lengths differ, or are not a multiple of `channels`.
     pub fn apply<T: Real<Wide = f32>>(
         &self,
         x: &[T],
@@ -169,7 +169,7 @@ impl LocalResponse {
                     let end = channel.saturating_add(self.radius).min(channels - 1) + 1;
                     let sum: f32 = squares[first..end].iter().sum();
                     *o = T::narrow(x.widen() * self.factor(self.bias + self.alpha * sum));
-                    // All channels may be neighbours of each.
+                    // All channels may be neighbours of each channel.
                     if channel % ASKING_CHANNELS == ASKING_CHANNELS - 1 && threads.is_interrupted()
                     {
                         return Ok(());
@@ -186,7 +186,7 @@ impl LocalResponse {
         } else if self.beta == 0.5 {
             1.0 / sum.sqrt()
         } else {
-            // Not `powf`, which knows whole exponents of negative numbers.
+            // Not `powf`, which accepts negative numbers if the exponent is whole.
             (-self.beta * sum.ln()).exp()
         }
     }

@@ -1,4 +1,4 @@
-//! What the arithmetic needs to know of element types.
+//! Arithmetic traits of element types.
 
 #![expect(
     trivial_numeric_casts,
@@ -14,31 +14,31 @@ use crate::tensor::Element;
 
 /// An element that can be added and multiplied. Integers wrap around, as TensorFlow's do.
 pub trait Arithmetic: Element {
-    /// 0.
+    /// The number 0.
     const ZERO: Self;
-    /// 1.
+    /// The number 1.
     const ONE: Self;
 
-    /// `self + other`.
+    /// Returns `self + other`.
     #[must_use]
     fn plus(self, other: Self) -> Self;
-    /// `self - other`.
+    /// Returns `self - other`.
     #[must_use]
     fn minus(self, other: Self) -> Self;
-    /// `self * other`.
+    /// Returns `self * other`.
     #[must_use]
     fn times(self, other: Self) -> Self;
-    /// `-self`; of unsigned integers, modulo `2^bits`.
+    /// Returns `-self`; for unsigned integers, modulo `2^bits`.
     #[must_use]
     fn negated(self) -> Self {
         Self::ZERO.minus(self)
     }
-    /// The complex conjugate; of other numbers, itself.
+    /// Returns the complex conjugate; other numbers are returned unchanged.
     #[must_use]
     fn conjugate(self) -> Self {
         self
     }
-    /// Whether it is not a number.
+    /// Returns whether the value is NaN.
     fn is_not_a_number(self) -> bool {
         #[expect(clippy::eq_op, reason = "the definition of NaN, for any element type")]
         let differs = self != self;
@@ -46,39 +46,40 @@ pub trait Arithmetic: Element {
     }
 }
 
-/// An element that can be compared, too.
+/// A number that can also be compared.
 pub trait Number: Arithmetic + PartialOrd {
     /// The smallest value: `-inf` for floats.
     const LOWEST: Self;
     /// The largest value: `inf` for floats.
     const HIGHEST: Self;
-    /// The smallest value that is finite.
+    /// The smallest finite value.
     const LOWEST_FINITE: Self;
 
-    /// `|self|`; of the smallest signed integer, itself.
+    /// Returns `|self|`; the smallest signed integer is returned unchanged.
     #[must_use]
     fn magnitude(self) -> Self;
-    /// The nearest double.
+    /// Returns the nearest double.
     fn to_f64(self) -> f64;
-    /// From a double: rounded for floats; truncated and saturated for integers.
+    /// Converts a double: rounded for floats; truncated and saturated for integers.
     fn from_f64(value: f64) -> Self;
-    /// Truncated to 64 bits, saturated; NaN gives 0.
+    /// Truncates to 64 bits and saturates; NaN gives 0.
     fn to_i64(self) -> i64;
-    /// From an integer: rounded for floats, modulo `2^bits` for integers.
+    /// Converts an integer: rounded for floats, modulo `2^bits` for integers.
     fn from_i64(value: i64) -> Self;
 }
 
 /// A signed or unsigned integer.
 pub trait Integer: Number {
-    /// `self / other`, towards zero; `other` is not 0. The smallest value divided by -1 is itself.
+    /// Returns `self / other`, rounded towards zero; `other` must not be 0. The smallest value
+    /// divided by -1 is itself.
     #[must_use]
     fn truncated_quotient(self, other: Self) -> Self;
-    /// The remainder that has the sign of `other`, which is not 0 (TensorFlow `FloorMod`, Python's
-    /// `%`).
+    /// Returns the remainder with the sign of `other`, which must not be 0 (TensorFlow `FloorMod`,
+    /// Python's `%`).
     #[must_use]
     fn floored_remainder(self, other: Self) -> Self;
-    /// `self / other`, towards minus infinity; `other` is not 0. The smallest value divided by -1
-    /// is itself.
+    /// Returns `self / other`, rounded towards minus infinity; `other` must not be 0. The smallest
+    /// value divided by -1 is itself.
     #[must_use]
     fn floored_quotient(self, other: Self) -> Self {
         let quotient = self.truncated_quotient(other);
@@ -88,7 +89,7 @@ pub trait Integer: Number {
             quotient
         }
     }
-    /// The remainder that has the sign of `self`; `other` is not 0.
+    /// Returns the remainder with the sign of `self`; `other` must not be 0.
     #[must_use]
     fn truncated_remainder(self, other: Self) -> Self {
         self.minus(self.truncated_quotient(other).times(other))
@@ -97,31 +98,31 @@ pub trait Integer: Number {
 
 /// A floating-point number.
 pub trait Real: Number {
-    /// The type that sums are kept in: `f32` for the short types.
+    /// The type of sums: `f32` for `f16` and `bf16`.
     type Wide: Real;
-    /// Exactly the same value.
+    /// Converts to the wider type, exactly.
     fn widen(self) -> Self::Wide;
-    /// The nearest value.
+    /// Rounds to the nearest value.
     fn narrow(value: Self::Wide) -> Self;
-    /// `self / other`.
+    /// Returns `self / other`.
     #[must_use]
     fn over(self, other: Self) -> Self;
-    /// The remainder that has the sign of `other` (TensorFlow `FloorMod`); NaN if `other` is 0.
+    /// Returns the remainder with the sign of `other` (TensorFlow `FloorMod`); NaN if `other` is 0.
     #[must_use]
     fn floored_remainder(self, other: Self) -> Self;
-    /// The largest whole number that is not larger than `self / other` (TensorFlow `FloorDiv`).
+    /// Returns the largest whole number that is at most `self / other` (TensorFlow `FloorDiv`).
     #[must_use]
     fn floored_quotient(self, other: Self) -> Self;
-    /// `self / other` without its fraction (TensorFlow `TruncateDiv`).
+    /// Returns `self / other` without its fraction (TensorFlow `TruncateDiv`).
     #[must_use]
     fn truncated_quotient(self, other: Self) -> Self;
-    /// The remainder that has the sign of `self` (C's `fmod`); NaN if `other` is 0.
+    /// Returns the remainder with the sign of `self` (C's `fmod`); NaN if `other` is 0.
     #[must_use]
     fn truncated_remainder(self, other: Self) -> Self;
-    /// `self` to the power `other`.
+    /// Returns `self` to the power `other`.
     #[must_use]
     fn power(self, other: Self) -> Self;
-    /// The angle of the point `(other, self)` (TensorFlow `Atan2`).
+    /// Returns the angle of the point `(other, self)` (TensorFlow `Atan2`).
     #[must_use]
     fn angle(self, other: Self) -> Self;
 }

@@ -1,14 +1,15 @@
-//! Tensors that become one along a new axis, and the other way round.
+//! Stacking of tensors along a new axis, and the inverse (TensorFlow `Pack` and `Unpack`).
 
 use crate::kernels::Threads;
 
-/// Elements that are worth handing to another thread.
+/// Minimum number of elements worth handing to another thread.
 const GRAIN: usize = 64 * 1024;
 
-/// `parts[i]` is `[outer, inner]`, `out` is `[outer, n_parts, inner]` (TensorFlow `Pack`).
+/// Stacks `parts`, `[outer, inner]` each, into `out`, `[outer, n_parts, inner]` (TensorFlow
+/// `Pack`).
 ///
 /// # Panics
-/// If the lengths do not fit.
+/// If the lengths disagree.
 pub fn pack<T: Copy + Send + Sync>(
     parts: &[&[T]],
     inner: usize,
@@ -21,7 +22,7 @@ pub fn pack<T: Copy + Send + Sync>(
     let n = parts.len();
     assert!(
         parts.iter().all(|part| part.len() * n == out.len()),
-        "parts of one size"
+        "parts of equal size"
     );
     threads.fill(out, inner, GRAIN, |start, block| {
         let first = start / inner;
@@ -37,11 +38,11 @@ pub fn pack<T: Copy + Send + Sync>(
     });
 }
 
-/// Part `index` of `n_parts`: `input` is `[outer, n_parts, inner]`, `out` is `[outer, inner]`
+/// Copies part `index` of `input`, `[outer, n_parts, inner]`, to `out`, `[outer, inner]`
 /// (TensorFlow `Unpack`).
 ///
 /// # Panics
-/// If the lengths do not fit.
+/// If the lengths disagree.
 pub fn unpack<T: Copy + Send + Sync>(
     input: &[T],
     n_parts: usize,
@@ -53,7 +54,7 @@ pub fn unpack<T: Copy + Send + Sync>(
     if out.is_empty() {
         return;
     }
-    assert_eq!(out.len() * n_parts, input.len(), "parts of one size");
+    assert_eq!(out.len() * n_parts, input.len(), "parts of equal size");
     threads.fill(out, inner, GRAIN, |start, block| {
         let first = start / inner;
         if inner == 1 {
@@ -76,7 +77,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_packed_is_unpacked(outer in 1usize..5, n in 1usize..5, inner in 1usize..4) {
+        fn unpack_is_the_inverse_of_pack(outer in 1usize..5, n in 1usize..5, inner in 1usize..4) {
             let parts: Vec<Vec<usize>> = (0..n).map(|i| (i * 1000..).take(outer * inner).collect()).collect();
             let views: Vec<&[usize]> = parts.iter().map(Vec::as_slice).collect();
             let mut out = vec![0; outer * n * inner];

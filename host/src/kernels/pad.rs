@@ -1,4 +1,4 @@
-//! Tensors with a margin around them.
+//! Padding of tensors.
 
 use smallvec::SmallVec;
 
@@ -6,25 +6,26 @@ use crate::device::KernelError;
 use crate::kernels::Threads;
 use crate::tensor::Shape;
 
-/// Elements that are worth handing to another thread.
+/// Minimum number of elements worth handing to another thread.
 const GRAIN: usize = 32 * 1024;
 
-/// What a mirrored margin repeats.
+/// How a margin mirrors the tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mirror {
-    /// The elements next to the border, without the border itself: `1 2 3` goes on with `2 1`.
+    /// Repeats the elements next to the border, without the border itself: `1 2 3` continues with
+    /// `2 1`.
     Reflect,
-    /// The border, too: `1 2 3` goes on with `3 2 1`.
+    /// Repeats the border, too: `1 2 3` continues with `3 2 1`.
     Symmetric,
 }
 
-/// A tensor with a margin around it (TensorFlow `Pad`, `PadV2`, `MirrorPad`).
+/// A padded tensor (TensorFlow `Pad`, `PadV2`, `MirrorPad`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pad {
     shape: Shape,
-    /// Outermost first. An axis without margin is part of the one before.
+    /// Outermost first. An axis without margin is merged into the one before.
     axes: SmallVec<[Axis; 6]>,
-    /// Elements under the last axis that has a margin.
+    /// Elements below the last axis that has a margin.
     inner: usize,
 }
 
@@ -40,7 +41,7 @@ impl Axis {
         self.before + self.size + self.after
     }
 
-    /// The element that stands at `position` of the result.
+    /// Returns the input element at `position` of the result.
     fn mirrored(self, position: usize, mirror: Mirror) -> usize {
         let skipped = usize::from(mirror == Mirror::Reflect);
         if position < self.before {
@@ -48,7 +49,7 @@ impl Axis {
         } else if position < self.before + self.size {
             position - self.before
         } else {
-            // One element is the same in all directions.
+            // One element is its own mirror image.
             (2 * self.size + self.before)
                 .saturating_sub(position + 1 + skipped)
                 .min(self.size - 1)
@@ -57,11 +58,11 @@ impl Axis {
 }
 
 impl Pad {
-    /// `paddings[2 * i]` elements before and `paddings[2 * i + 1]` after dimension `i`.
+    /// Adds `paddings[2 * i]` elements before and `paddings[2 * i + 1]` after dimension `i`.
     ///
     /// # Errors
-    /// [`KernelError::InvalidArgument`] for another number of paddings, negative ones, and results
-    /// beyond this machine.
+    /// [`KernelError::InvalidArgument`] if the number of paddings is wrong, one is negative, or the
+    /// result exceeds the address space.
     pub fn new(input: &Shape, paddings: &[i64]) -> Result<Self, KernelError> {
         if paddings.len() != 2 * input.rank() {
             return Err(KernelError::invalid(format!(
@@ -111,33 +112,33 @@ impl Pad {
         Ok(Self { shape, axes, inner })
     }
 
-    /// Shape of the result.
+    /// Returns the shape of the result.
     pub fn shape(&self) -> &Shape {
         &self.shape
     }
 
-    /// Elements before, of and after the input along each axis, outermost first; [`Self::inner`]
-    /// elements stay neighbours under the last one.
+    /// Returns the number of elements before, inside and after the input along each axis, outermost
+    /// first. [`Self::inner`] elements below the last axis stay contiguous.
     pub fn axes(&self) -> impl DoubleEndedIterator<Item = [usize; 3]> + '_ {
         self.axes
             .iter()
             .map(|axis| [axis.before, axis.size, axis.after])
     }
 
-    /// Elements under the last axis that has a margin.
+    /// Returns the number of elements below the last axis that has a margin.
     pub fn inner(&self) -> usize {
         self.inner
     }
 
-    /// Whether there is no margin at all.
+    /// Returns whether there is no margin at all.
     pub fn is_identity(&self) -> bool {
         self.axes.is_empty()
     }
 
-    /// Holds that each margin has elements to repeat.
+    /// Checks that each margin has elements to repeat.
     ///
     /// # Errors
-    /// [`KernelError::InvalidArgument`] with the margin.
+    /// [`KernelError::InvalidArgument`] with the margin that is too large.
     pub fn check_mirror(&self, mirror: Mirror) -> Result<(), KernelError> {
         let rule = match mirror {
             Mirror::Reflect => "less than",
@@ -165,10 +166,10 @@ impl Pad {
         Ok(())
     }
 
-    /// The input with `value` around it.
+    /// Copies the input and fills the margin with `value`.
     ///
     /// # Panics
-    /// If a slice has another length than its shape.
+    /// If the length of a slice does not match its shape.
     pub fn constant<T: Copy + Send + Sync>(
         &self,
         input: &[T],
@@ -201,11 +202,12 @@ impl Pad {
         });
     }
 
-    /// The input with its mirror image around it, which [`Self::check_mirror`] has found long
-    /// enough.
+    /// Copies the input and fills the margin with its mirror image. [`Self::check_mirror`] must
+    /// have accepted the margins.
     ///
     /// # Panics
-    /// If a slice has another length than its shape, or a margin is longer than what it mirrors.
+    /// If the length of a slice does not match its shape, or a margin is longer than the input that
+    /// it mirrors.
     pub fn mirrored<T: Copy + Send + Sync>(
         &self,
         mirror: Mirror,
@@ -241,7 +243,7 @@ impl Pad {
     }
 }
 
-/// The row of the input that row `row` of the result holds; `None` in the margin.
+/// Returns the row of the input that row `row` of the result contains; `None` in the margin.
 fn source_row(outer: &[Axis], mut row: usize) -> Option<usize> {
     let (mut source, mut stride) = (0, 1);
     for axis in outer.iter().rev() {

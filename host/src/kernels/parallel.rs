@@ -1,4 +1,5 @@
-//! Threads that a loop inside one kernel may use, and what else its execution lends it.
+//! Resources of one kernel execution for its loops: threads, scratch memory and the interrupt
+//! check.
 
 use std::fmt;
 use std::sync::Mutex;
@@ -14,50 +15,50 @@ use crate::device::KernelDevice;
 use crate::device::KernelError;
 use crate::kernels::scratch::Scratch;
 
-/// Work from which on threads are woken. Asking costs the caller some 3 us; a thread that sleeps
-/// takes 10 us and more to come, and finds cold caches: kernels of 40 us were slower with its help
-/// than without, measured on two cores.
+/// Minimum work for which sleeping threads are woken. The request costs the caller about 3 us. A
+/// thread that sleeps takes 10 us and more to wake up, and its caches are cold: kernels of 40 us
+/// were slower with its help than without, measured on two cores.
 const WORTH_WAKING_NS: u64 = 60_000;
 
-/// Work from which on it is shown to the threads that attend, which takes less than 1 us.
+/// Minimum work that is offered to spinning workers, which costs less than 1 us.
 const WORTH_SHOWING_NS: u64 = 4_000;
 
-/// Work that a part of a loop should be at least.
+/// Minimum work of one part of a loop.
 const PART_NS: u64 = 1_500;
 
-/// Parts per thread at most: they even out what each costs, when a helper comes, and what else the
-/// machine does.
+/// Maximum number of parts per thread. Several parts even out differences in their cost, late
+/// workers and other load on the machine.
 const PARTS_PER_THREAD: usize = 4;
 
-/// Work from which on a loop asks now and then whether the run goes on.
+/// Minimum work of a loop that checks now and then whether the run was interrupted.
 const LONG_NS: u64 = 1_000_000;
 
-/// What goes on between two such questions, where the loop says nothing else.
+/// Work between two such checks, unless the loop says otherwise.
 const PIECE: Duration = Duration::from_millis(10);
 
-/// The same as a number.
+/// [`PIECE`] in nanoseconds.
 const PIECE_NS: u64 = 10_000_000;
 
-/// The same of products, whose parts each read all of one side.
+/// Work between two such checks of a matmul, whose parts each read all of one operand.
 const PRODUCT_PIECE_NS: u64 = 50_000_000;
 
-/// What a grain of [`Threads::fill`] is worth.
+/// Work of one grain of [`Threads::fill`].
 const GRAIN_NS: usize = 20_000;
 
-/// What an execution lends to the loops of its kernel: the device's threads, its memory for
-/// scratch, and the question whether the run goes on. Asking for threads starts the pool, so small
-/// work never does.
+/// Resources of one kernel execution for its loops: the threads of the device, its memory for
+/// scratch, and the check whether the run was interrupted. The thread pool starts at the first loop
+/// that needs it, so small work never starts it.
 #[derive(Clone, Copy, Default)]
 pub struct Threads<'a> {
     pool: Option<&'a IntraOpPool>,
-    /// Whether threads of the pool may attend.
+    /// Whether workers of the pool may be spinning.
     has_spinning_workers: bool,
     interrupts: Option<&'a Interrupts>,
     device: Option<&'a dyn KernelDevice>,
 }
 
 impl<'a> Threads<'a> {
-    /// The calling thread alone, in no run and on no device.
+    /// Returns the calling thread alone, outside any run and device.
     pub const fn single() -> Self {
         Self {
             pool: None,
@@ -67,8 +68,8 @@ impl<'a> Threads<'a> {
         }
     }
 
-    /// Those of an execution: its device's pool, if it has one and the machine has cores that are
-    /// not busy.
+    /// Returns the resources of an execution: the pool of its device, if it has one and the machine
+    /// has idle cores.
     pub fn of(context: &KernelContext<'a>) -> Self {
         let pool = || context.device().intra_op_pool();
         Self {
@@ -79,7 +80,8 @@ impl<'a> Threads<'a> {
         }
     }
 
-    /// The same without the pool: for what one thread of a loop does.
+    /// Returns the same resources without the pool, for the body of a loop that already runs on
+    /// several threads.
     #[must_use]
     pub fn alone(self) -> Self {
         Self {
@@ -89,28 +91,28 @@ impl<'a> Threads<'a> {
         }
     }
 
-    /// `n` elements of memory, all 0, which count as the device's.
+    /// Allocates `n` zeroed elements, which count against the device's memory.
     ///
     /// # Errors
-    /// [`KernelError::Tensor`] without room.
+    /// [`KernelError::Tensor`] if there is not enough memory.
     pub fn scratch<T: bytemuck::Pod>(self, n: usize) -> Result<Scratch<T>, KernelError> {
         Scratch::new(self.device, n)
     }
 
-    /// Whether the run is over, so that a loop may end and leave its result as it is. For loops
-    /// that take longer than some 10 ms for one unit of [`Threads::fill`]; `fill` asks between
-    /// units.
+    /// Returns whether the run was interrupted; a loop may then stop and leave its result
+    /// incomplete. Needed by loops that take longer than about 10 ms for one unit of
+    /// [`Threads::fill`]; `fill` checks between units.
     pub fn is_interrupted(self) -> bool {
         self.interrupts.is_some_and(Interrupts::are_due)
     }
 
-    /// Whether anything may end the run early.
+    /// Returns whether anything can interrupt the run.
     pub(crate) fn may_be_interrupted(self) -> bool {
         self.interrupts.is_some()
     }
 
-    /// How many parts work of so many ns on one thread is worth being divided into: one, or some
-    /// for each thread.
+    /// Returns the number of parts into which `work_ns` of single-threaded work should be split:
+    /// one, or a few per thread.
     pub(crate) fn parts_for(self, work_ns: u64) -> usize {
         let Some(pool) = self.pool else { return 1 };
         let has_spinning_workers = || self.has_spinning_workers && pool.has_spinning_workers();
@@ -121,8 +123,8 @@ impl<'a> Threads<'a> {
         n_worth.min(PARTS_PER_THREAD * pool.n_threads())
     }
 
-    /// The same of a product that may be divided further for nothing: so many that the run can end
-    /// between two of them.
+    /// Like [`Self::parts_for`] for a matmul, which can be split further at no cost: into enough
+    /// parts that the run can be interrupted between two of them.
     pub(crate) fn pieces_for(self, work_ns: u64) -> usize {
         let n_parts = self.parts_for(work_ns);
         if !self.may_be_interrupted() {
@@ -132,8 +134,8 @@ impl<'a> Threads<'a> {
         n_parts.max(n_pieces)
     }
 
-    /// Calls `body(part)` for each part of `0..n_parts`, on all threads that work of so many ns is
-    /// worth; for fewer where the run ends meanwhile.
+    /// Calls `body(part)` for each part of `0..n_parts`, on as many threads as `work_ns` of work
+    /// justifies. Parts are skipped once the run is interrupted.
     pub(crate) fn for_each(self, work_ns: u64, n_parts: usize, body: impl Fn(usize) + Sync) {
         let is_long = work_ns >= LONG_NS;
         let body = |part: usize| {
@@ -153,10 +155,10 @@ impl<'a> Threads<'a> {
         }
     }
 
-    /// Calls `fill(start, part)` for parts of `out` that together are all of it, `start` being the
-    /// index of the part's first element; where the run ends meanwhile, the rest is left as it
-    /// is. Parts begin at multiples of `unit` elements. `grain` elements should be worth some 20 us
-    /// of work; fewer than three grains stay on this thread, unless others attend.
+    /// Calls `fill(start, part)` for parts that together cover `out`; `start` is the index of the
+    /// part's first element. If the run is interrupted, the rest of `out` is left as it is. Parts
+    /// begin at multiples of `unit` elements. `grain` elements should take about 20 us. Work of
+    /// less than three grains stays on this thread, unless workers are spinning.
     pub fn fill<T, F>(self, out: &mut [T], unit: usize, grain: usize, fill: F)
     where
         T: Send,
@@ -171,10 +173,10 @@ impl<'a> Threads<'a> {
         }
     }
 
-    /// The same where filling a part may fail.
+    /// Like [`Self::fill`], for a `fill` that may fail.
     ///
     /// # Errors
-    /// One of those that filling a part gave.
+    /// One of the errors that `fill` returned.
     pub fn try_fill<T, F>(
         self,
         out: &mut [T],
@@ -191,15 +193,15 @@ impl<'a> Threads<'a> {
             if failure.get().is_none()
                 && let Err(error) = fill(start, part)
             {
-                // Of several errors one is enough.
+                // One of several errors is enough.
                 let _ = failure.set(error);
             }
         });
         failure.into_inner().map_or(Ok(()), Err)
     }
 
-    /// The parallel half of [`Threads::fill`]: made once per element type rather than once per
-    /// loop, of which there are hundreds.
+    /// The parallel half of [`Threads::fill`]. It is compiled once per element type rather than
+    /// once per loop, of which there are hundreds.
     fn fill_parts<T: Send>(
         self,
         out: &mut [T],
@@ -221,8 +223,9 @@ impl<'a> Threads<'a> {
         });
     }
 
-    /// What one thread does of a loop: long work piece by piece, so that it ends when the run does.
-    /// How long a unit takes is measured, as estimates are of common shapes.
+    /// Runs one thread's part of a loop. Long work is split into pieces, with a check for
+    /// interruption between them. The time of a unit is measured, because estimates assume common
+    /// shapes.
     fn fill_pieces<T: Send>(
         self,
         start: usize,
@@ -235,7 +238,8 @@ impl<'a> Threads<'a> {
             return fill(start, out);
         }
         let unit = unit.max(1);
-        // A power of two, as vectors want; at first by the estimate, and rather less.
+        // A power of two, for vectorized loops; the first size comes from the estimate and is
+        // rather too small.
         let n_first = out.len() as u64 / unit as u64 * (PIECE_NS / 64) / work_ns;
         let mut n_units = usize::try_from(n_first.max(1)).map_or(1, |n| 1 << n.ilog2());
         let (mut at, mut rest) = (start, out);

@@ -1,4 +1,4 @@
-//! Pools: the largest, or the mean, of each window, channels last.
+//! Max and mean pooling, channels last.
 
 use crate::device::KernelError;
 use crate::kernels::Arithmetic;
@@ -9,34 +9,34 @@ use crate::kernels::simd::vectorize;
 use crate::kernels::window::WindowAxis;
 use crate::tensor::Element;
 
-/// Elements of a result that are worth handing to another thread.
+/// Minimum number of result elements worth handing to another thread.
 const GRAIN: usize = 8 * 1024;
 
-/// Lines of a result that are shared out as they are; fewer are divided.
+/// Minimum number of output lines that are distributed whole; fewer are split.
 const N_LINES_MIN: usize = 16;
 
-/// A pool whose shapes have been compared; windows are not dilated.
+/// A pooling whose shapes have been checked; windows are not dilated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pool {
-    /// Images.
+    /// Number of images.
     pub batch: usize,
     /// Windows over the rows.
     pub rows: WindowAxis,
     /// Windows over the columns.
     pub columns: WindowAxis,
-    /// Channels.
+    /// Number of channels.
     pub channels: usize,
 }
 
 impl Pool {
-    /// The largest element of each window (TensorFlow `MaxPool`, `NHWC`): the lowest finite number
-    /// where there is nothing but padding, NaN and what is below that number.
+    /// Computes the largest element of each window (TensorFlow `MaxPool`, `NHWC`). The result is
+    /// the lowest finite number if the window contains only padding, NaN and smaller values.
     ///
     /// # Errors
-    /// [`KernelError::Tensor`] without room.
+    /// [`KernelError::Tensor`] if scratch memory runs out.
     ///
     /// # Panics
-    /// If a slice has another length than its shape.
+    /// If the length of a slice does not match its shape.
     pub fn max<T: Number>(
         &self,
         input: &[T],
@@ -52,14 +52,14 @@ impl Pool {
         self.windows(input, out, threads, &fold)
     }
 
-    /// The mean of the elements of each window that are not in the padding (TensorFlow `AvgPool`,
-    /// `NHWC`); sums of short floats are kept in `f32`.
+    /// Computes the mean of the elements of each window outside the padding (TensorFlow `AvgPool`,
+    /// `NHWC`). Sums of `f16` and `bf16` are kept in `f32`.
     ///
     /// # Errors
-    /// [`KernelError::Tensor`] without room.
+    /// [`KernelError::Tensor`] if scratch memory runs out.
     ///
     /// # Panics
-    /// If a slice has another length than its shape.
+    /// If the length of a slice does not match its shape.
     pub fn mean<T: Real>(
         &self,
         input: &[T],
@@ -76,8 +76,8 @@ impl Pool {
         self.windows(input, out, threads, &fold)
     }
 
-    /// Folds all windows, on all threads. The lines under a window are folded first, for whole
-    /// lines of windows: neighbours stand side by side there.
+    /// Folds all windows, on all threads. The input lines under a line of windows are folded first,
+    /// since their neighbours are contiguous.
     fn windows<T: Element, S: Element>(
         &self,
         input: &[T],
@@ -114,7 +114,7 @@ impl Pool {
         })
     }
 
-    /// Windows next to each other, from `column` of line `line` of the result on.
+    /// Folds adjacent windows, from `column` of output line `line` on.
     #[inline(always)]
     #[expect(clippy::too_many_arguments, reason = "two of them are scratch")]
     fn line<T: Element, S: Element>(
@@ -158,7 +158,7 @@ impl Pool {
     }
 }
 
-/// What the elements of a window become: `end(plus(start(a), start(b)) .., how many)`.
+/// How the elements of a window are combined: `end(plus(start(a), start(b)) .., count)`.
 struct Fold<Start, Plus, End> {
     start: Start,
     plus: Plus,
@@ -166,7 +166,7 @@ struct Fold<Start, Plus, End> {
 }
 
 impl<Start, Plus, End> Fold<Start, Plus, End> {
-    /// Folds lines of one length into one.
+    /// Folds lines of equal length into one.
     #[inline(always)]
     fn pixels<'a, T: Element, S: Element>(
         &self,
@@ -187,8 +187,8 @@ impl<Start, Plus, End> Fold<Start, Plus, End> {
         }
     }
 
-    /// Folds pixels, which are `n` elements per channel, into one. `scratch`: whatever, of as many
-    /// elements.
+    /// Folds pixels, which have `n` elements per channel, into one. `scratch` has as many elements;
+    /// its contents do not matter.
     #[inline(always)]
     fn window<T: Element, S: Element>(&self, pixels: &[S], n: i64, out: &mut [T], scratch: &mut [S])
     where
@@ -196,7 +196,7 @@ impl<Start, Plus, End> Fold<Start, Plus, End> {
         End: Fn(Option<S>, i64) -> T,
     {
         let (first, others) = pixels.split_at(out.len());
-        // Nearly all pools are of two columns.
+        // Most windows are two columns wide.
         if others.len() == out.len() {
             for ((out, &a), &b) in out.iter_mut().zip(first).zip(others) {
                 *out = (self.end)(Some((self.plus)(a, b)), n);
@@ -289,7 +289,7 @@ mod tests {
         )
     }
 
-    /// The elements of each window that are not in the padding, window by window.
+    /// Returns the elements of each window outside the padding, window by window.
     fn plain(pool: &Pool, input: &[f32]) -> Vec<Vec<f32>> {
         let mut windows = Vec::new();
         for image in 0..pool.batch {
@@ -321,7 +321,7 @@ mod tests {
             batch in 0usize..3, rows in axis(), columns in axis(), channels in 1usize..20, seed in 0u8..7,
         ) {
             let pool = Pool { batch, rows, columns, channels };
-            // Small whole numbers are exact in any order of summation; some are none.
+            // Small whole numbers are exact in any order of summation; some elements are NaN.
             let input: Vec<f32> = (0..batch * rows.input * columns.input * channels)
                 .map(|i| f32::from(u8::try_from((i * 7 + usize::from(seed)) % 11).unwrap()) - 5.0)
                 .collect();
@@ -338,12 +338,12 @@ mod tests {
                 canonical(window.iter().sum::<f32>() / n)
             });
             let found: Vec<f32> = out.iter().copied().map(canonical).collect();
-            // Adding 0 gives both zeroes one sign.
+            // Adding 0 gives both zeros one sign.
             let expected: Vec<f32> = expected.map(|x| x + 0.0).collect();
             let found: Vec<f32> = found.into_iter().map(|x| x + 0.0).collect();
             prop_assert_eq!(bits(&found), bits(&expected));
 
-            // The same from any window on.
+            // The result must be the same from any window on.
             let middle = out.len() / channels / 2;
             if middle > 0 {
                 let (line, column) = (middle / columns.output, middle % columns.output);

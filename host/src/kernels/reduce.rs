@@ -1,7 +1,7 @@
 //! Reductions over axes.
 //!
-//! Sums and products are trees: an error grows with the logarithm of the number of terms, and the
-//! result does not depend on the number of threads.
+//! Sums and products are computed as trees: the error grows with the logarithm of the number of
+//! terms, and the result does not depend on the number of threads.
 
 use smallvec::SmallVec;
 
@@ -11,22 +11,22 @@ use crate::kernels::reducer::Reducer;
 use crate::tensor::Element;
 use crate::tensor::Shape;
 
-/// Input elements that are worth handing to another thread.
+/// Minimum number of input elements worth handing to another thread.
 const GRAIN: usize = 32 * 1024;
 
-/// Terms that are added in turn, per lane, before trees begin.
+/// Terms that are added one after the other, per lane, before a tree begins.
 const BLOCK: usize = 1024;
 
-/// Accumulators of a row, for the compiler to put into vectors.
+/// Accumulators of a row, for the compiler to vectorize.
 const LANES: usize = 16;
 
 /// Columns that are reduced together.
 const TILE: usize = 128;
 
-/// Rows that are reduced in turn before trees begin.
+/// Rows that are reduced one after the other before a tree begins.
 const ROWS: usize = 64;
 
-/// Which axes of a shape go.
+/// A reduction of a shape over some of its axes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reduction {
     shape: Shape,
@@ -37,19 +37,18 @@ pub struct Reduction {
     by_columns: bool,
 }
 
-/// A run of neighbouring dimensions that are all kept or all reduced.
+/// Adjacent dimensions that are all kept or all reduced, merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Axis {
     size: usize,
     stride: usize,
 }
 
-/// Axes that are not negative, out of the numbers of an input (TensorFlow's rule for reductions:
-/// each axis once at most).
+/// Resolves the axes of a reduction, which may be negative, to one flag per dimension (TensorFlow's
+/// rule: each axis at most once).
 ///
 /// # Errors
-/// [`KernelError::InvalidArgument`] for an axis that the shape does not have, and for one that is
-/// named twice.
+/// [`KernelError::InvalidArgument`] if the shape does not have an axis, or an axis is named twice.
 pub fn reduced_axes(shape: &Shape, axes: &[i64]) -> Result<SmallVec<[bool; 8]>, KernelError> {
     let rank = shape.rank();
     let mut reduced = SmallVec::from_elem(false, rank);
@@ -68,8 +67,8 @@ pub fn reduced_axes(shape: &Shape, axes: &[i64]) -> Result<SmallVec<[bool; 8]>, 
     Ok(reduced)
 }
 
-/// The axis that this number means, counted from the end if it is negative; `None` if there is
-/// none.
+/// Resolves an axis number, counted from the end if it is negative; `None` if there is no such
+/// axis.
 pub fn axis_index(axis: i64, rank: usize) -> Option<usize> {
     let from_start = match usize::try_from(axis) {
         Ok(axis) => axis,
@@ -79,7 +78,8 @@ pub fn axis_index(axis: i64, rank: usize) -> Option<usize> {
 }
 
 impl Reduction {
-    /// The reduction of `input` over the axes that `reduced` marks; they stay as 1 if `keep_dims`.
+    /// Returns the reduction of `input` over the axes that `reduced` marks; with `keep_dims` they
+    /// stay as 1.
     ///
     /// # Panics
     /// If there is not one mark per axis.
@@ -125,35 +125,35 @@ impl Reduction {
         }
     }
 
-    /// Shape of the result.
+    /// Returns the shape of the result.
     pub fn shape(&self) -> &Shape {
         &self.shape
     }
 
-    /// Elements of which each result is made.
+    /// Returns the number of input elements per result.
     pub fn n_reduced(&self) -> usize {
         self.n_reduced
     }
 
-    /// Sizes and strides of what stays, outermost first, none of size 1.
+    /// Returns sizes and strides of the kept axes, outermost first, none of size 1.
     pub fn kept_axes(&self) -> impl ExactSizeIterator<Item = (usize, usize)> + '_ {
         self.kept.iter().map(|axis| (axis.size, axis.stride))
     }
 
-    /// The same of what goes.
+    /// Returns sizes and strides of the reduced axes, outermost first, none of size 1.
     pub fn reduced_axes(&self) -> impl ExactSizeIterator<Item = (usize, usize)> + '_ {
         self.reduced.iter().map(|axis| (axis.size, axis.stride))
     }
 
-    /// Whether neighbours stay neighbours: the last axis that is not 1 is kept.
+    /// Returns whether neighbours stay neighbours: the last axis that is not 1 is kept.
     pub fn is_by_columns(&self) -> bool {
         self.by_columns
     }
 
-    /// Reduces `input`.
+    /// Reduces `input` to `out`.
     ///
     /// # Panics
-    /// If a slice has another length than its shape says.
+    /// If the length of a slice does not match its shape.
     pub fn apply<T: Element, R: Reducer<T>>(
         &self,
         input: &[T],
@@ -185,7 +185,7 @@ impl Reduction {
         }
     }
 
-    /// The only result, with more than one thread if it is worth it.
+    /// Computes a single result, with several threads if that pays.
     fn all<T: Element, R: Reducer<T>>(&self, input: &[T], threads: Threads<'_>) -> R::Partial {
         let n_parts = input.len().div_ceil(GRAIN);
         if n_parts < 2 {
@@ -208,8 +208,8 @@ impl Reduction {
         parts[0]
     }
 
-    /// One result, of the elements that lie from the start of `input` on: rows, the last reduced
-    /// run, at the places of the other ones.
+    /// Computes one result from the elements at the start of `input`: rows along the last reduced
+    /// axis, at each index of the other reduced axes.
     fn rows<T: Element, R: Reducer<T>>(&self, input: &[T]) -> R::Partial {
         match self.reduced.split_last() {
             None => R::take(input[0]),
@@ -224,7 +224,7 @@ impl Reduction {
         }
     }
 
-    /// The results `start..start + out.len()`, where the last axis is kept.
+    /// Computes the results `start..start + out.len()`, if the last axis is kept.
     fn columns<T: Element, R: Reducer<T>>(&self, input: &[T], start: usize, out: &mut [T]) {
         let (inner, outer) = self.kept.split_last().expect("the last axis is kept");
         let mut done = 0;
@@ -241,7 +241,7 @@ impl Reduction {
         }
     }
 
-    /// Joins `n_rows` rows from the one with this index on to `partials`.
+    /// Adds `n_rows` rows, from the one with this index on, to `partials`.
     fn add_rows<T: Element, R: Reducer<T>>(
         &self,
         input: &[T],
@@ -269,7 +269,7 @@ impl Reduction {
     }
 }
 
-/// Where element `index` of these axes stands.
+/// Returns the offset of element `index` of these axes.
 fn offset(axes: &[Axis], mut index: usize) -> usize {
     let Some((first, inner)) = axes.split_first() else {
         return 0;
@@ -282,7 +282,7 @@ fn offset(axes: &[Axis], mut index: usize) -> usize {
     offset + index * first.stride
 }
 
-/// The tree over `part(first..first + n)`; `n` is not 0.
+/// Reduces `part(first..first + n)` as a tree; `n` must not be 0.
 fn tree<T, R: Reducer<T>>(
     first: usize,
     n: usize,
@@ -298,7 +298,7 @@ fn tree<T, R: Reducer<T>>(
     )
 }
 
-/// Reduces neighbouring elements.
+/// Reduces contiguous elements.
 fn row<T: Copy, R: Reducer<T>>(input: &[T]) -> R::Partial {
     if input.len() > BLOCK {
         let half = (input.len() / 2).next_multiple_of(LANES);
@@ -333,7 +333,7 @@ mod tests {
     use super::*;
     use crate::kernels::reducer::Sum;
 
-    /// The plain twin: every element is added where it belongs.
+    /// Reference implementation: adds each element to its result.
     fn plain(shape: &Shape, reduced: &[bool], values: &[i64]) -> Vec<i64> {
         let n_kept: usize = shape
             .dims()
@@ -352,7 +352,7 @@ mod tests {
                 }
                 rest /= dim;
             }
-            // Not commutative modulo anything small: what is added twice or to a neighbour shows.
+            // The squares show whether an element is added twice or to a neighbour.
             out[index] = out[index].wrapping_add(value.wrapping_mul(value));
         }
         out
@@ -378,7 +378,7 @@ mod tests {
             let mut out = vec![0; plan.shape().n_elements()];
             plan.apply::<i64, Sum>(&squares, &mut out, Threads::single());
             prop_assert_eq!(&out, &expected);
-            // And in parts that start anywhere, as threads take them.
+            // Parts may start anywhere, as they do for threads.
             if plan.by_columns {
                 for start in 0..out.len().min(20) {
                     let mut part = vec![0; (out.len() - start).min(7)];
@@ -391,7 +391,7 @@ mod tests {
 
     #[test]
     fn sums_of_many_terms_keep_their_digits() {
-        // Added in turn, a million tenths are wrong by one in a thousand.
+        // Added one after the other, a million tenths are off by one in a thousand.
         let values = vec![0.1f32; 1_000_000];
         for (dims, gone) in [
             (&[1_000_000][..], &[true][..]),

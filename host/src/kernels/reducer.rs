@@ -1,4 +1,4 @@
-//! What a reduction does with elements: sums, products, extremes, all and any.
+//! The functions of reductions: sum, product, mean, extremes, all and any.
 
 use half::bf16;
 use half::f16;
@@ -10,34 +10,34 @@ use crate::tensor::Boolean;
 use crate::tensor::Complex64;
 use crate::tensor::Complex128;
 
-/// A way to make one number of many.
+/// A function that reduces many elements to one.
 pub trait Reducer<T>: Copy + Send + Sync {
-    /// What partial results are kept in.
+    /// Type of partial results.
     type Partial: Copy + Send + Sync;
-    /// The result of nothing.
+    /// Result for no elements.
     const START: Self::Partial;
-    /// One element.
+    /// Converts one element to a partial result.
     fn take(x: T) -> Self::Partial;
-    /// Two partial results.
+    /// Combines two partial results.
     fn join(lhs: Self::Partial, rhs: Self::Partial) -> Self::Partial;
-    /// The result of `n` elements.
+    /// Finishes the result of `n` elements.
     fn end(partial: Self::Partial, n: usize) -> T;
 }
 
 /// A number whose sums are kept in another type.
 pub trait Accumulate: Arithmetic {
-    /// Of sums and products: `f32` for short floats, which are rounded once.
+    /// Type of sums and products: `f32` for `f16` and `bf16`, which are rounded once.
     type Total: Arithmetic;
-    /// Of means: 64 bits for integers.
+    /// Type of sums for means: 64 bits for integers.
     type Sum: Arithmetic;
-    /// The same number.
+    /// Converts to the type of sums, exactly.
     fn to_total(self) -> Self::Total;
-    /// Rounded.
+    /// Rounds a sum to this type.
     fn of_total(total: Self::Total) -> Self;
-    /// The same number.
+    /// Converts to the type of sums for means, exactly.
     fn to_sum(self) -> Self::Sum;
-    /// `sum / n`: towards 0 for integers; of nothing, NaN for floats, and 0 for integers and
-    /// complex numbers.
+    /// Returns `sum / n`, rounded towards 0 for integers. The mean of nothing is NaN for floats,
+    /// and 0 for integers and complex numbers.
     fn mean(sum: Self::Sum, n: usize) -> Self;
 }
 
@@ -53,11 +53,11 @@ pub struct Product;
 #[derive(Debug, Clone, Copy)]
 pub struct Mean;
 
-/// TensorFlow `Max`: NaN if any element is; of nothing, the lowest value.
+/// TensorFlow `Max`: NaN if any element is NaN; the lowest value if there are no elements.
 #[derive(Debug, Clone, Copy)]
 pub struct Max;
 
-/// TensorFlow `Min`: NaN if any element is; of nothing, the highest value.
+/// TensorFlow `Min`: NaN if any element is NaN; the highest value if there are no elements.
 #[derive(Debug, Clone, Copy)]
 pub struct Min;
 
@@ -208,8 +208,8 @@ macro_rules! accumulate {
 macro_rules! accumulate_integers {
     ($($rust:ty, $wide:ty);*) => { accumulate! {$(
         $rust, $rust, |x| x, |x| x, $wide, <$wide>::from, |sum: $wide, n: usize| {
-            // There are fewer elements than the wide type has numbers, and a mean is within the range of its terms, or
-            // the sum wrapped around.
+            // The wide type can hold the number of elements, and a mean is within the range of its
+            // terms, or the sum wrapped around.
             #[expect(clippy::cast_possible_wrap, reason = "as above")]
             let n = <$wide>::from_i64(n as i64);
             if n == 0 { 0 } else { Self::from_i64(sum.wrapping_div(n).to_i64()) }

@@ -1,4 +1,4 @@
-//! The shape that a request with at most one open dimension stands for.
+//! The shape that a reshape with at most one open dimension requests.
 
 use smallvec::SmallVec;
 
@@ -6,13 +6,13 @@ use crate::device::KernelError;
 use crate::tensor::RANK_MAX;
 use crate::tensor::Shape;
 
-/// The shape that `sizes` asks of a tensor of shape `input`, `-1` standing for whatever is left
-/// (TensorFlow `Reshape`; dimensions of 0 on both sides are left out of that division, so `[0,5]`
-/// as `[0,-1]` is `[0,5]`).
+/// Resolves the requested `sizes` for a tensor of shape `input`; `-1` stands for the remaining
+/// elements (TensorFlow `Reshape`). Dimensions of 0 on both sides are left out of that division, so
+/// reshaping `[0,5]` to `[0,-1]` gives `[0,5]`.
 ///
 /// # Errors
-/// [`KernelError::InvalidArgument`] if there are more than 253 sizes (TensorFlow's limit here),
-/// sizes are negative, more than one is open, or the number of elements disagrees.
+/// [`KernelError::InvalidArgument`] if there are more than 253 sizes (TensorFlow's limit), a size
+/// is negative, more than one is open, or the number of elements differs.
 pub fn resolve(input: &Shape, sizes: &[i64]) -> Result<Shape, KernelError> {
     if sizes.len() >= RANK_MAX {
         return Err(KernelError::invalid(format!(

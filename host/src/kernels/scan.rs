@@ -1,4 +1,4 @@
-//! Along one axis: running sums and products, and where the largest element is.
+//! Cumulative sums and products along an axis, and the index of the largest or smallest element.
 
 use half::bf16;
 use half::f16;
@@ -10,33 +10,33 @@ use crate::tensor::Boolean;
 use crate::tensor::Element;
 use crate::tensor::Shape;
 
-/// Elements that are worth handing to another thread.
+/// Minimum number of elements worth handing to another thread.
 const GRAIN: usize = 32 * 1024;
 
-/// Columns whose largest element is looked for together.
+/// Columns that are searched together.
 const TILE: usize = 64;
 
-/// A tensor seen from one axis: `[outer, n, inner]`, row-major.
+/// A tensor viewed along one axis: `[outer, n, inner]`, row-major.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AxisView {
     n: usize,
     inner: usize,
 }
 
-/// How a running sum or product runs.
+/// Options of a cumulative sum or product.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ScanOptions {
-    /// Whether an element is not part of its own sum.
+    /// Whether an element is left out of its own sum.
     pub exclusive: bool,
-    /// Whether it runs from the end.
+    /// Whether the sum runs from the end.
     pub reverse: bool,
 }
 
-/// An element that can be the largest.
+/// An element with an order.
 pub trait Ordered: Element + PartialOrd {
-    /// The finite value that no other one is below.
+    /// The smallest finite value.
     const LEAST: Self;
-    /// The finite value that no other one is above.
+    /// The largest finite value.
     const MOST: Self;
 }
 
@@ -57,7 +57,7 @@ impl Ordered for Boolean {
 }
 
 impl AxisView {
-    /// Axis `axis` of a tensor of this shape.
+    /// Views a tensor of this shape along axis `axis`.
     ///
     /// # Panics
     /// If the shape has fewer axes.
@@ -69,20 +69,21 @@ impl AxisView {
         }
     }
 
-    /// Elements along the axis.
+    /// Returns the number of elements along the axis.
     pub fn n(self) -> usize {
         self.n
     }
 
-    /// Elements behind it.
+    /// Returns the number of elements after the axis.
     pub fn inner(self) -> usize {
         self.inner
     }
 
-    /// `out[i] = join(join(start, x[0]), ..)`, in turn and in `T` (TensorFlow `Cumsum`, `Cumprod`).
+    /// Computes `out[i] = join(join(start, x[0]), ..)`, in order and in `T` (TensorFlow `Cumsum`,
+    /// `Cumprod`).
     ///
     /// # Panics
-    /// If the lengths differ, or are no multiple of the axis.
+    /// If the lengths differ, or are not a multiple of the axis.
     pub fn scan<T: Arithmetic>(
         self,
         input: &[T],
@@ -105,7 +106,7 @@ impl AxisView {
         });
     }
 
-    /// One `[n, inner]`.
+    /// Scans one `[n, inner]` block.
     fn scan_block<T: Arithmetic>(
         self,
         input: &[T],
@@ -158,13 +159,13 @@ impl AxisView {
         }
     }
 
-    /// `out[outer, inner]` is the index of the first element that `start` and all others are not
-    /// above (for [`Ordered::LEAST`] and `>`; the other way round for [`Ordered::MOST`] and
-    /// `<`). As Eigen does it, an element that is not beyond `start`, NaN among them, is passed
-    /// over; the index is 0 where all are (TensorFlow `ArgMax`, `ArgMin`).
+    /// Finds the index of the largest element (with [`Ordered::LEAST`] and `>`) or the smallest
+    /// (with [`Ordered::MOST`] and `<`) along the axis; `out` is `[outer, inner]`. The first of
+    /// equal elements wins. As in Eigen, elements that are not beyond `start`, NaN among them, are
+    /// skipped; the index is 0 if all are skipped (TensorFlow `ArgMax`, `ArgMin`).
     ///
     /// # Panics
-    /// If the axis is empty, or the lengths do not fit.
+    /// If the axis is empty, or the lengths disagree.
     pub fn arg<T: Ordered, O: Number>(
         self,
         input: &[T],
@@ -180,7 +181,7 @@ impl AxisView {
             if self.inner == 1 {
                 for (index, o) in part.iter_mut().enumerate() {
                     let row = &input[(first + index) * self.n..][..self.n];
-                    // Two passes, of which both are vectors.
+                    // Two passes, both of which are vectorized.
                     let best = row
                         .iter()
                         .fold(start, |best, &x| if beyond(x, best) { x } else { best });

@@ -1,8 +1,8 @@
-//! Memory that a kernel needs besides its inputs and outputs.
+//! Scratch memory of kernels: memory besides their inputs and outputs.
 //!
-//! What grows with shapes is asked for here and nowhere else: it counts against the device's
-//! memory, and a refusal is an error of the kernel. A test of the house rules holds the kernels to
-//! it.
+//! Memory that grows with shapes is allocated only here. It counts against the device's memory, and
+//! a failed allocation is an error of the kernel. The test `kernels_ask_for_memory_in_one_place`
+//! enforces it.
 
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -18,8 +18,8 @@ use crate::tensor::MemoryId;
 use crate::tensor::OutOfMemory;
 use crate::tensor::TensorError;
 
-/// Elements in memory of the host, at first all 0. They go back when this is dropped. A few stand
-/// in this value itself.
+/// Elements in host memory, initially 0. The memory is freed on drop. A few elements are stored
+/// inline.
 #[derive(Debug)]
 pub struct Scratch<T> {
     place: Place,
@@ -28,24 +28,24 @@ pub struct Scratch<T> {
 
 #[derive(Debug)]
 enum Place {
-    /// So many bytes of these.
+    /// The memory and the number of bytes in use.
     Inline([u64; N_INLINE], usize),
     Memory(Buffer),
 }
 
-/// What a kernel may have beyond a device's memory, where that is full: the rule `memory` of
-/// placements does not know of scratch memory, and a run that it lets through must not fail for
-/// some.
+/// Scratch memory that a kernel may use beyond the limit of a full device. The rule `memory` of
+/// placements does not count scratch memory, and a run that passes it must not fail for a small
+/// amount.
 const BEYOND_BYTES: usize = 64 << 20;
 
-/// Words of 8 bytes that need no allocation: indices of a small gather.
+/// Number of `u64` elements stored inline: enough for the indices of a small gather.
 const N_INLINE: usize = 8;
 
 impl<T: bytemuck::Pod> Scratch<T> {
-    /// `n` elements, which count against the memory of `device` where there is one.
+    /// Allocates `n` elements, which count against the memory of `device` if there is one.
     ///
     /// # Errors
-    /// [`KernelError::Tensor`] without room.
+    /// [`KernelError::Tensor`] if there is not enough memory.
     pub(crate) fn new(device: Option<&dyn KernelDevice>, n: usize) -> Result<Self, KernelError> {
         let bytes = n
             .checked_mul(size_of::<T>())
@@ -84,8 +84,8 @@ impl<T: bytemuck::Pod> Deref for Scratch<T> {
 
     fn deref(&self) -> &[T] {
         let bytes = match &self.place {
-            Place::Inline(words, len) => &bytemuck::cast_slice(words)[..*len],
-            Place::Memory(buffer) => buffer.as_host_bytes().expect("memory of the host"),
+            Place::Inline(elements, len) => &bytemuck::cast_slice(elements)[..*len],
+            Place::Memory(buffer) => buffer.as_host_bytes().expect("host memory"),
         };
         bytemuck::cast_slice(bytes)
     }
@@ -94,20 +94,20 @@ impl<T: bytemuck::Pod> Deref for Scratch<T> {
 impl<T: bytemuck::Pod> DerefMut for Scratch<T> {
     fn deref_mut(&mut self) -> &mut [T] {
         let bytes = match &mut self.place {
-            Place::Inline(words, len) => &mut bytemuck::cast_slice_mut(words)[..*len],
+            Place::Inline(elements, len) => &mut bytemuck::cast_slice_mut(elements)[..*len],
             Place::Memory(buffer) => buffer
                 .as_host_bytes_mut()
-                .expect("memory of the host that nobody else holds"),
+                .expect("host memory with one owner"),
         };
         bytemuck::cast_slice_mut(bytes)
     }
 }
 
-/// Room for `n` elements of a list that stands in no device's memory, such as texts, which are the
-/// host's.
+/// Allocates a list of capacity `n` outside every device's memory, for example for strings, which
+/// belong to the host.
 ///
 /// # Errors
-/// [`KernelError::Tensor`] without room.
+/// [`KernelError::Tensor`] if there is not enough memory.
 pub fn list<T>(n: usize) -> Result<Vec<T>, KernelError> {
     let mut list = Vec::new();
     list.try_reserve_exact(n)
@@ -115,7 +115,7 @@ pub fn list<T>(n: usize) -> Result<Vec<T>, KernelError> {
     Ok(list)
 }
 
-/// The system has not so many bytes.
+/// Returns the error of an allocation that the system refused.
 pub(crate) fn out_of_memory(requested_bytes: usize) -> KernelError {
     KernelError::Tensor(TensorError::OutOfMemory(OutOfMemory {
         allocator: "the host".to_owned(),

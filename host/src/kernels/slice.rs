@@ -1,5 +1,4 @@
-//! Parts and orders of a tensor's elements: what the arguments of slices, transpositions and
-//! repetitions ask for.
+//! Arguments of slices, transpositions, reversals and tilings, resolved to strided copies.
 
 use smallvec::SmallVec;
 
@@ -8,22 +7,22 @@ use crate::kernels::strided::StridedCopy;
 use crate::kernels::strided::row_major_strides;
 use crate::tensor::Shape;
 
-/// The masks of TensorFlow `StridedSlice`: bit `i` is about entry `i` of its arguments.
+/// The masks of TensorFlow `StridedSlice`: bit `i` applies to entry `i` of its arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SliceMasks {
-    /// From the first element, whatever `begin` says.
+    /// Starts at the first element; `begin` is ignored.
     pub begin: u32,
-    /// To the last element, whatever `end` says.
+    /// Ends at the last element; `end` is ignored.
     pub end: u32,
-    /// All dimensions that are not spoken of.
+    /// Stands for all dimensions without an entry.
     pub ellipsis: u32,
-    /// A new dimension of size 1.
+    /// Inserts a new dimension of size 1.
     pub new_axis: u32,
-    /// Element `begin` alone, without the dimension.
+    /// Selects element `begin` and removes the dimension.
     pub shrink: u32,
 }
 
-/// `axis` of a tensor of this rank, negative ones counting from the end.
+/// Resolves an axis number for a tensor of this rank; negative ones count from the end.
 pub fn axis_index(axis: i64, rank: usize) -> Option<usize> {
     let signed = i64::try_from(rank).ok()?;
     let axis = if axis < 0 {
@@ -34,11 +33,12 @@ pub fn axis_index(axis: i64, rank: usize) -> Option<usize> {
     usize::try_from(axis).ok().filter(|&axis| axis < rank)
 }
 
-/// `sizes[i]` elements from `begin[i]` on, `-1` standing for all that follow (TensorFlow `Slice`).
+/// Selects `sizes[i]` elements from `begin[i]` on; `-1` stands for all that follow (TensorFlow
+/// `Slice`).
 ///
 /// # Errors
-/// [`KernelError::InvalidArgument`] if the lengths are not the rank, or elements are asked for that
-/// are not there.
+/// [`KernelError::InvalidArgument`] if the number of entries is not the rank, or an element is out
+/// of bounds.
 pub fn slice(
     input: &Shape,
     begin: &[i64],
@@ -86,12 +86,12 @@ pub fn slice(
     Ok((Shape::new(&dims), copy))
 }
 
-/// Elements from `begin[i]` up to but without `end[i]` in steps of `strides[i]`, as Python's slices
-/// (TensorFlow `StridedSlice`, `ValidateStridedSliceOp`).
+/// Selects the elements from `begin[i]` up to but not including `end[i]` in steps of `strides[i]`,
+/// as Python's slices do (TensorFlow `StridedSlice`, `ValidateStridedSliceOp`).
 ///
 /// # Errors
-/// [`KernelError::InvalidArgument`] for other lengths, strides of 0, several ellipses, too many
-/// dimensions, and where a single element is asked for that is not there.
+/// [`KernelError::InvalidArgument`] if the lengths differ, a stride is 0, there are several
+/// ellipses or too many dimensions, or a single element is out of bounds.
 pub fn strided_slice(
     input: &Shape,
     begin: &[i64],
@@ -164,7 +164,8 @@ pub fn strided_slice(
                 let to = (!has(masks.end, entry)).then_some(end[entry]);
                 let (first, n) = range(whole, from, to, stride);
                 start += offset(first, element_strides[axis]);
-                // A stride that leads out of the machine is never taken: there is one element then.
+                // A stride that does not fit `isize` is never taken: there is only one element
+                // then.
                 let step = isize::try_from(stride)
                     .ok()
                     .and_then(|stride| stride.checked_mul(element_strides[axis]));
@@ -177,8 +178,8 @@ pub fn strided_slice(
     Ok((shape, StridedCopy::new(start, axes)))
 }
 
-/// First element and number of elements of `from..to` in steps of `stride`, which is not 0; `None`
-/// = as far as it goes.
+/// Returns the first element and the number of elements of `from..to` in steps of `stride`, which
+/// must not be 0; `None` stands for the end of the axis.
 fn range(whole: usize, from: Option<i64>, to: Option<i64>, stride: i64) -> (usize, usize) {
     let size = i64::try_from(whole).unwrap_or(i64::MAX);
     let (lowest, highest) = if stride > 0 {
@@ -212,11 +213,11 @@ fn range(whole: usize, from: Option<i64>, to: Option<i64>, stride: i64) -> (usiz
     )
 }
 
-/// The order of dimensions `permutation` (TensorFlow `Transpose`); negative ones count from the
+/// Reorders the dimensions by `permutation` (TensorFlow `Transpose`); negative ones count from the
 /// end.
 ///
 /// # Errors
-/// [`KernelError::InvalidArgument`] if it is no permutation of the dimensions.
+/// [`KernelError::InvalidArgument`] if it is not a permutation of the dimensions.
 pub fn transpose(input: &Shape, permutation: &[i64]) -> Result<(Shape, StridedCopy), KernelError> {
     if permutation.len() != input.rank() {
         return Err(KernelError::invalid(format!(
@@ -246,10 +247,10 @@ pub fn transpose(input: &Shape, permutation: &[i64]) -> Result<(Shape, StridedCo
     Ok((shape, StridedCopy::new(0, axes)))
 }
 
-/// The order of elements reversed in these dimensions (TensorFlow `ReverseV2`).
+/// Reverses the order of elements in these dimensions (TensorFlow `ReverseV2`).
 ///
 /// # Errors
-/// [`KernelError::InvalidArgument`] for a dimension that is not there, or is named twice.
+/// [`KernelError::InvalidArgument`] if a dimension does not exist, or is named twice.
 pub fn reverse(input: &Shape, axes: &[i64]) -> Result<StridedCopy, KernelError> {
     let mut strides = row_major_strides(input.dims());
     let mut seen: SmallVec<[bool; 6]> = SmallVec::from_elem(false, input.rank());
@@ -266,7 +267,7 @@ pub fn reverse(input: &Shape, axes: &[i64]) -> Result<StridedCopy, KernelError> 
                 "axis {axis} specified more than once: {axes:?}"
             )));
         }
-        // Beside a dimension of 0 nothing is read, wherever it would start.
+        // If another dimension is 0 nothing is read, and the start does not matter.
         start += offset(input.dims()[axis].saturating_sub(1), strides[axis]);
         strides[axis] = -strides[axis];
     }
@@ -276,11 +277,11 @@ pub fn reverse(input: &Shape, axes: &[i64]) -> Result<StridedCopy, KernelError> 
     ))
 }
 
-/// The whole tensor `multiples[i]` times along dimension `i` (TensorFlow `Tile`).
+/// Repeats the whole tensor `multiples[i]` times along dimension `i` (TensorFlow `Tile`).
 ///
 /// # Errors
-/// [`KernelError::InvalidArgument`] for another number of multiples, negative ones, and results
-/// beyond this machine.
+/// [`KernelError::InvalidArgument`] if the number of multiples is not the rank, one is negative, or
+/// the result exceeds the address space.
 pub fn tile(input: &Shape, multiples: &[i64]) -> Result<(Shape, StridedCopy), KernelError> {
     if multiples.len() != input.rank() {
         return Err(KernelError::invalid(format!(
@@ -309,9 +310,9 @@ pub fn tile(input: &Shape, multiples: &[i64]) -> Result<(Shape, StridedCopy), Ke
     Ok((Shape::new(&dims), StridedCopy::new(0, axes)))
 }
 
-/// Elements from the first to element `index` of an axis.
+/// Returns the distance from the first element to element `index` of an axis.
 fn offset(index: usize, stride: isize) -> usize {
-    // Saturates beside a dimension of 0 only, where nothing is read.
+    // Saturates only if another dimension is 0, and then nothing is read.
     index
         .saturating_mul(stride.unsigned_abs())
         .min(usize::MAX >> 8)
@@ -331,8 +332,7 @@ mod tests {
 
     #[test]
     fn ranges_are_pythons() {
-        // (whole, from, to, stride) -> the indices that Python's `range(whole)[from:to:stride]`
-        // gives.
+        // (whole, from, to, stride) -> the indices of Python's `range(whole)[from:to:stride]`.
         for (whole, from, to, stride, expected) in [
             (5, None, None, 1, &[0, 1, 2, 3, 4][..]),
             (5, Some(1), Some(-1), 1, &[1, 2, 3]),

@@ -10,34 +10,33 @@ use crate::kernels::Real;
 use crate::kernels::Threads;
 use crate::kernels::simd::vectorize;
 
-/// Elements that are worth handing to another thread.
+/// Minimum number of elements worth handing to another thread.
 const GRAIN: usize = 16 * 1024;
 
-/// Elements that stay in the first-level cache from one step of the computation to the next.
+/// Elements that stay in the L1 cache from one step of the computation to the next.
 const BLOCK: usize = 4 * 1024;
 
-/// Elements of a row that are joined side by side.
+/// Accumulators of a row, for the compiler to vectorize.
 const LANES: usize = 16;
 
-/// A type that rows are normalised in.
+/// An element type of softmax.
 pub trait SoftmaxRow: Real {
-    /// Whether rows are computed in [`f32`], for which as many elements of scratch as a row has are
-    /// needed.
+    /// Whether rows are computed in [`f32`], which needs one row of scratch.
     const IS_WIDENED: bool = false;
-    /// `row[j] = e^(row[j] - max) / sum`, in place, for each row of `columns` elements.
+    /// Computes `row[j] = e^(row[j] - max) / sum` in place, for each row of `columns` elements.
     fn softmax_rows(rows: &mut [Self], columns: usize, wide: &mut [f32]);
-    /// `row[j] = row[j] - max - ln(sum)`, in place.
+    /// Computes `row[j] = row[j] - max - ln(sum)` in place.
     fn log_softmax_row(row: &mut [Self], wide: &mut [f32]);
 }
 
-/// `out[i, j] = e^input[i, j] / sum over j`, `[rows, columns]` row-major (TensorFlow `Softmax`). A
-/// NaN or `inf` in a row, or nothing but `-inf`, makes the row NaN.
+/// Computes `out[i, j] = e^input[i, j] / sum over j`, `[rows, columns]` row-major (TensorFlow
+/// `Softmax`). A row that contains NaN or `inf`, or only `-inf`, becomes NaN.
 ///
 /// # Errors
-/// [`KernelError::Tensor`] without room.
+/// [`KernelError::Tensor`] if scratch memory runs out.
 ///
 /// # Panics
-/// If the lengths differ, or are no multiple of `columns`.
+/// If the lengths differ, or are not a multiple of `columns`.
 pub fn softmax<T: SoftmaxRow>(
     input: &[T],
     columns: usize,
@@ -47,13 +46,13 @@ pub fn softmax<T: SoftmaxRow>(
     rows(input, columns, out, threads, T::softmax_rows)
 }
 
-/// The logarithm of [`softmax`], without its rounding (TensorFlow `LogSoftmax`).
+/// Computes the logarithm of [`softmax`], without its rounding (TensorFlow `LogSoftmax`).
 ///
 /// # Errors
-/// [`KernelError::Tensor`] without room.
+/// [`KernelError::Tensor`] if scratch memory runs out.
 ///
 /// # Panics
-/// If the lengths differ, or are no multiple of `columns`.
+/// If the lengths differ, or are not a multiple of `columns`.
 pub fn log_softmax<T: SoftmaxRow>(
     input: &[T],
     columns: usize,
@@ -89,12 +88,12 @@ fn rows<T: SoftmaxRow>(
 
 impl SoftmaxRow for f32 {
     fn softmax_rows(rows: &mut [Self], columns: usize, _: &mut [f32]) {
-        // As many rows at a time as stay in the first-level cache: short rows share the calls.
+        // As many rows at a time as stay in the L1 cache; short rows share the calls.
         let block = (BLOCK / columns).max(1) * columns;
         for rows in rows.chunks_mut(block) {
             vectorize::<Self, _>(|| {
                 for row in rows.chunks_exact_mut(columns) {
-                    // NaNs are passed over; they then make the sum one.
+                    // NaNs are skipped here; they make the sum NaN later.
                     let max = fold_lanes(row, Self::NEG_INFINITY, |a, b| if b > a { b } else { a });
                     for x in row {
                         *x -= max;
@@ -121,7 +120,7 @@ impl SoftmaxRow for f32 {
 impl SoftmaxRow for f64 {
     fn softmax_rows(rows: &mut [Self], columns: usize, _: &mut [f32]) {
         for row in rows.chunks_exact_mut(columns) {
-            // `f64::max` passes over NaNs; they then make the sum one.
+            // `f64::max` skips NaNs; they make the sum NaN later.
             let max = row.iter().copied().fold(Self::NEG_INFINITY, Self::max);
             let mut sum = 0.0;
             for x in row.iter_mut() {
@@ -172,7 +171,7 @@ impl SoftmaxRow for bf16 {
     }
 }
 
-/// All elements joined by `f`, in lanes that the compiler puts into vectors.
+/// Folds all elements with `f`, in lanes that the compiler vectorizes.
 #[inline(always)]
 fn fold_lanes(row: &[f32], start: f32, f: impl Fn(f32, f32) -> f32) -> f32 {
     let mut lanes = [start; LANES];

@@ -1,12 +1,13 @@
-//! Functions that no library at hand has as TensorFlow has them.
+//! Functions that differ from those of the available libraries in TensorFlow.
 
-/// The inverse hyperbolic cosine; NaN below 1, where libm gives numbers for large negatives.
+/// Returns the inverse hyperbolic cosine. Below 1 the result is NaN; libm returns numbers for large
+/// negative arguments.
 pub fn acosh(x: f64) -> f64 {
     if x < 1.0 { f64::NAN } else { libm::acosh(x) }
 }
 
-/// `ln(1 + e^x)` (TensorFlow `Softplus`): far from 0, where the other term does not matter, `x` and
-/// `e^x`.
+/// Returns `ln(1 + e^x)` (TensorFlow `Softplus`). Far from 0, where the other term does not matter,
+/// the result is `x` or `e^x`.
 pub fn softplus(x: f64) -> f64 {
     let threshold = f64::EPSILON.ln() + 2.0;
     if x > -threshold {
@@ -18,7 +19,7 @@ pub fn softplus(x: f64) -> f64 {
     }
 }
 
-/// The same in single precision.
+/// [`softplus`] in single precision.
 pub fn softplus_f32(x: f32) -> f32 {
     // ln(2^-23) + 2.
     let threshold = -13.942_385;
@@ -34,10 +35,10 @@ pub fn softplus_f32(x: f32) -> f32 {
 /// Klambauer et al. 2017, eq. 2.
 const SELU_SCALE: f64 = 1.050_700_987_355_480_5;
 
-/// The same times alpha.
+/// [`SELU_SCALE`] times alpha.
 const SELU_SCALE_ALPHA: f64 = 1.758_099_340_847_376_9;
 
-/// The scaled exponential linear unit (TensorFlow `Selu`).
+/// Returns the scaled exponential linear unit (TensorFlow `Selu`).
 pub fn selu(x: f64) -> f64 {
     if x < 0.0 {
         SELU_SCALE_ALPHA * x.exp_m1()
@@ -46,7 +47,7 @@ pub fn selu(x: f64) -> f64 {
     }
 }
 
-/// The same in single precision.
+/// [`selu`] in single precision.
 #[expect(clippy::cast_possible_truncation, reason = "constants, rounded once")]
 pub fn selu_f32(x: f32) -> f32 {
     if x < 0.0 {

@@ -1,5 +1,4 @@
-//! Any number of operands repeated to one shape (NumPy broadcasting), in runs that are as long as
-//! can be.
+//! Broadcasting of any number of operands to one shape (NumPy's rule), in runs as long as possible.
 
 use smallvec::SmallVec;
 
@@ -7,17 +6,17 @@ use crate::device::KernelError;
 use crate::kernels::Threads;
 use crate::tensor::Shape;
 
-/// Elements that are worth handing to another thread.
+/// Minimum number of elements worth handing to another thread.
 const GRAIN: usize = 32 * 1024;
 
-/// How `N` operands are repeated to one shape.
+/// How `N` operands are broadcast to one shape.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Spread<const N: usize> {
     axes: SmallVec<[Axis<N>; 4]>,
     n_elements: usize,
 }
 
-/// A run of neighbouring output dimensions in which each operand either advances (its stride) or
+/// Adjacent output dimensions, merged, over which each operand either advances (its stride) or
 /// stays (0).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Axis<const N: usize> {
@@ -25,10 +24,10 @@ struct Axis<const N: usize> {
     strides: [usize; N],
 }
 
-/// The shape that all these shapes can be repeated to.
+/// Returns the shape that all these shapes broadcast to.
 ///
 /// # Errors
-/// [`KernelError::InvalidArgument`] with all shapes if there is none.
+/// [`KernelError::InvalidArgument`] with all shapes if they are incompatible.
 pub fn common_shape(shapes: &[&Shape]) -> Result<Shape, KernelError> {
     let rank = shapes.iter().map(|shape| shape.rank()).max().unwrap_or(0);
     let mut dims: SmallVec<[usize; 4]> = SmallVec::from_elem(1, rank);
@@ -49,11 +48,11 @@ pub fn common_shape(shapes: &[&Shape]) -> Result<Shape, KernelError> {
 }
 
 impl<const N: usize> Spread<N> {
-    /// The way from operands of these shapes to `shape`.
+    /// Returns the broadcast of operands of these shapes to `shape`.
     ///
     /// # Errors
-    /// [`KernelError::InvalidArgument`] with both shapes if an operand cannot be repeated to it,
-    /// and if it is beyond this machine.
+    /// [`KernelError::InvalidArgument`] with both shapes if an operand does not broadcast to
+    /// `shape`, or if the shape exceeds the address space.
     pub fn new(shape: &Shape, operands: [&Shape; N]) -> Result<Self, KernelError> {
         if shape.n_elements() == usize::MAX {
             return Err(KernelError::invalid(format!(
@@ -80,7 +79,7 @@ impl<const N: usize> Spread<N> {
             if size == 1 {
                 continue;
             }
-            // From the last axis to the first: `previous` is inside.
+            // From the last axis to the first: `previous` is the inner one.
             match axes.last_mut() {
                 Some(previous)
                     if own
@@ -103,17 +102,17 @@ impl<const N: usize> Spread<N> {
         })
     }
 
-    /// Sizes, and strides of each operand, outermost first, none of size 1.
+    /// Returns sizes, and strides of each operand, outermost first, none of size 1.
     pub fn axes(&self) -> impl Iterator<Item = (usize, [usize; N])> + '_ {
         self.axes.iter().map(|axis| (axis.size, axis.strides))
     }
 
-    /// Calls `run(offsets, advances, part)` for runs of `out` that together are all of it: operand
-    /// `i` begins at `offsets[i]` and has one element for each of the run, or one for all where
-    /// it does not advance.
+    /// Calls `run(offsets, advances, part)` for runs that together cover `out`. Operand `i` begins
+    /// at `offsets[i]` and has one element per element of the run, or one for all if it does not
+    /// advance.
     ///
     /// # Panics
-    /// If `out` has another length than the shape says.
+    /// If the length of `out` does not match the shape.
     pub fn fill<O: Send>(
         &self,
         out: &mut [O],
@@ -163,7 +162,7 @@ impl<const N: usize> Spread<N> {
 }
 
 impl Spread<1> {
-    /// `out` is `values`, repeated (TensorFlow `BroadcastTo`).
+    /// Broadcasts `values` to `out` (TensorFlow `BroadcastTo`).
     pub fn repeat<T: Copy + Send + Sync>(&self, values: &[T], out: &mut [T], threads: Threads<'_>) {
         self.fill(out, threads, |[at], [advances], part| {
             if advances {
@@ -176,7 +175,8 @@ impl Spread<1> {
 }
 
 impl Spread<3> {
-    /// `out` is `t` where the condition is true, and `e` elsewhere (TensorFlow `SelectV2`).
+    /// Selects from `t` where the condition is true, and from `e` elsewhere (TensorFlow
+    /// `SelectV2`).
     pub fn select<C: Copy + Sync, T: Copy + Send + Sync>(
         &self,
         condition: &[C],
@@ -244,7 +244,8 @@ mod tests {
 
     use super::*;
 
-    /// The plain twin: where an operand of this shape stands when the result stands at `flat`.
+    /// Reference implementation: returns the offset in an operand of this shape for element `flat`
+    /// of the result.
     fn offset(mut flat: usize, out: &Shape, operand: &Shape) -> usize {
         let (mut offset, mut stride) = (0, 1);
         for axis in (0..out.rank()).rev() {
@@ -265,7 +266,7 @@ mod tests {
             dims in prop::collection::vec((1usize..4, 0u8..8), 0..6),
             cuts in prop::array::uniform3(0usize..6),
         ) {
-            // A bit of the kind per operand: whether it has the dimension.
+            // One bit per operand: whether it has the dimension.
             let shapes = [0, 1, 2].map(|i| -> Shape {
                 let all: Vec<usize> = dims.iter().map(|&(d, kind)| if kind >> i & 1 == 1 { d } else { 1 }).collect();
                 all[cuts[i].min(all.len())..].iter().copied().collect()

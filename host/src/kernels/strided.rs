@@ -1,20 +1,20 @@
-//! Copies whose source walks in strides: slices, reversals, transpositions, repetitions.
+//! Copies with a strided source: slices, reversals, transpositions, repetitions.
 
 use smallvec::SmallVec;
 
 use crate::kernels::Threads;
 
-/// Elements that are worth handing to another thread.
+/// Minimum number of elements worth handing to another thread.
 const GRAIN: usize = 32 * 1024;
 
-/// Rows and columns that are transposed at a time: as many elements as a cache line has at most.
+/// Rows and columns that are transposed at a time: at most the elements of a cache line.
 const BLOCK: usize = 16;
 
-/// `out[i, j, ..] = input[start + i * stride_0 + j * stride_1 + ..]`, `out` being row-major.
+/// A copy `out[i, j, ..] = input[start + i * stride_0 + j * stride_1 + ..]`; `out` is row-major.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StridedCopy {
     start: usize,
-    /// Outermost first, none of size 1; neighbours that one stride walks over are one axis.
+    /// Outermost first, none of size 1. Adjacent axes that one stride covers are merged.
     axes: SmallVec<[Axis; 6]>,
     n_elements: usize,
 }
@@ -25,12 +25,12 @@ struct Axis {
     stride: isize,
 }
 
-/// Strides of a row-major tensor, in elements.
+/// Returns the strides of a row-major tensor, in elements.
 pub fn row_major_strides(dims: &[usize]) -> SmallVec<[isize; 6]> {
     let mut strides = SmallVec::from_elem(0, dims.len());
     let mut stride = 1usize;
     for (slot, &dim) in strides.iter_mut().zip(dims).rev() {
-        // Saturates beside a dimension of 0 only, where no stride is taken.
+        // Saturates only if another dimension is 0, and then no stride is taken.
         *slot = isize::try_from(stride).unwrap_or(isize::MAX);
         stride = stride.saturating_mul(dim);
     }
@@ -38,8 +38,8 @@ pub fn row_major_strides(dims: &[usize]) -> SmallVec<[isize; 6]> {
 }
 
 impl StridedCopy {
-    /// A copy from element `start` on; per dimension of the result, outermost first, its size and
-    /// the elements of the input from one index to the next.
+    /// Returns a copy from element `start` on. `axes` holds the size of each dimension of the
+    /// result and its stride in the input, outermost first.
     pub fn new(start: usize, axes: impl IntoIterator<Item = (usize, isize)>) -> Self {
         let mut merged: SmallVec<[Axis; 6]> = SmallVec::new();
         let mut n_elements = 1usize;
@@ -66,23 +66,23 @@ impl StridedCopy {
         }
     }
 
-    /// Elements of the result.
+    /// Returns the number of elements of the result.
     pub fn n_elements(&self) -> usize {
         self.n_elements
     }
 
-    /// Where the first element is read.
+    /// Returns the index of the first element that is read.
     pub fn start(&self) -> usize {
         self.start
     }
 
-    /// Sizes and strides, outermost first, none of size 1; neighbours that one stride walks over
-    /// are one axis.
+    /// Returns sizes and strides, outermost first, none of size 1. Adjacent axes that one stride
+    /// covers are merged.
     pub fn axes(&self) -> impl DoubleEndedIterator<Item = (usize, isize)> + ExactSizeIterator + '_ {
         self.axes.iter().map(|axis| (axis.size, axis.stride))
     }
 
-    /// Whether it copies an input of `n_input` elements as it is.
+    /// Returns whether the copy leaves an input of `n_input` elements unchanged.
     pub fn is_identity(&self, n_input: usize) -> bool {
         let whole = match self.axes[..] {
             [] => true,
@@ -92,10 +92,10 @@ impl StridedCopy {
         n_input == self.n_elements && (n_input == 0 || whole && self.start == 0)
     }
 
-    /// Fills `out`.
+    /// Copies `input` to `out`.
     ///
     /// # Panics
-    /// If `out` has another length than the result, or the strides lead out of the input.
+    /// If the length of `out` is not that of the result, or a stride leaves the input.
     pub fn apply<T: Copy + Send + Sync>(&self, input: &[T], out: &mut [T], threads: Threads<'_>) {
         assert_eq!(out.len(), self.n_elements, "the result has its shape");
         if out.is_empty() {
@@ -117,8 +117,8 @@ impl StridedCopy {
         }
     }
 
-    /// The axis that is contiguous in the input, where the last one of the result is not and both
-    /// are long: there, going row by row would touch a cache line per element.
+    /// Returns the axis that is contiguous in the input, if the last axis of the result is not and
+    /// both are long: a copy row by row would then touch one cache line per element.
     pub fn contiguous_axis(&self) -> Option<usize> {
         let (last, outer) = self.axes.split_last()?;
         let strided = last.size >= 4 && last.stride.unsigned_abs() > 1;
@@ -128,7 +128,7 @@ impl StridedCopy {
         strided.then_some(across)
     }
 
-    /// Elements `first..` of the result, row by row.
+    /// Copies the elements from `first` on, row by row.
     fn apply_rows<T: Copy>(&self, input: &[T], first: usize, out: &mut [T]) {
         let Some((inner, outer)) = self.axes.split_last() else {
             out[0] = input[self.start];
@@ -156,8 +156,8 @@ impl StridedCopy {
         }
     }
 
-    /// Whole indices `first..` of the axes up to `across`, each `unit` elements of the result,
-    /// block by block.
+    /// Copies whole indices from `first` on of the axes up to `across`, `unit` elements of the
+    /// result each, block by block.
     fn apply_blocks<T: Copy>(
         &self,
         across: usize,
@@ -190,8 +190,8 @@ impl StridedCopy {
     }
 }
 
-/// `out[i, columns.start + j] = input[offset + i + j * stride]`, rows of `out` being `row_stride`
-/// elements apart.
+/// Computes `out[i, columns.start + j] = input[offset + i + j * stride]`; rows of `out` are
+/// `row_stride` elements apart.
 fn transpose<T: Copy>(
     input: &[T],
     offset: usize,
@@ -215,7 +215,7 @@ fn transpose<T: Copy>(
     }
 }
 
-/// `offset + stride * n`.
+/// Returns `offset + stride * n`.
 #[inline]
 fn step(offset: usize, stride: isize, n: usize) -> usize {
     #[expect(
@@ -226,7 +226,7 @@ fn step(offset: usize, stride: isize, n: usize) -> usize {
     offset.wrapping_add_signed(distance)
 }
 
-/// Where, in the input, one run starts.
+/// Offset in the input at the start of a run.
 struct Position {
     index: SmallVec<[usize; 6]>,
     offset: usize,
@@ -265,7 +265,7 @@ mod tests {
 
     use super::*;
 
-    /// The plain twin: every output index is taken apart on its own.
+    /// Reference implementation: every output index is decomposed on its own.
     fn plain(start: usize, axes: &[(usize, isize)], input: &[u32]) -> Vec<u32> {
         let n: usize = axes.iter().map(|axis| axis.0).product();
         (0..n)
@@ -281,7 +281,7 @@ mod tests {
     }
 
     fn check(axes: &[(usize, isize)]) {
-        // The lowest element that is reached is element 0.
+        // The lowest element that the strides reach is element 0.
         let reach = |sign: isize| -> usize {
             axes.iter()
                 .filter(|axis| axis.1 * sign > 0)
@@ -294,7 +294,7 @@ mod tests {
         let mut out = vec![u32::MAX; expected.len()];
         copy.apply(&input, &mut out, Threads::single());
         assert_eq!(out, expected, "{axes:?}");
-        // And in parts, as threads take them.
+        // Parts may start anywhere, as they do for threads.
         for first in 0..out.len() {
             let mut part = vec![u32::MAX; (out.len() - first).min(5)];
             copy.apply_rows(&input, first, &mut part);

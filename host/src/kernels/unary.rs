@@ -10,14 +10,13 @@ use crate::kernels::simd::vectorize;
 use crate::kernels::special;
 use crate::tensor::Element;
 
-/// Elements that are worth handing to another thread.
+/// Minimum number of elements worth handing to another thread.
 const GRAIN: usize = 16 * 1024;
 
-/// Elements that short floats are widened in at a time: a block that stays in the first-level
-/// cache.
+/// Elements of `f16` and `bf16` that are widened at a time: a block that stays in the L1 cache.
 const BLOCK: usize = 1024;
 
-/// A function of a real number, named as TensorFlow's op.
+/// A function of a real number, named after TensorFlow's op.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RealFunction {
     /// The largest whole number that is not larger.
@@ -48,47 +47,47 @@ pub enum RealFunction {
     Log1p,
     /// `e^x - 1`, without the loss of digits near 0.
     Expm1,
-    /// The sine; in single precision to 3e-7 (not of itself).
+    /// The sine; in single precision the absolute error is at most 3e-7.
     Sin,
-    /// The cosine; in single precision to 4.2e-7 (not of itself).
+    /// The cosine; in single precision the absolute error is at most 4.2e-7.
     Cos,
     /// The tangent.
     Tan,
-    /// The angle of a sine.
+    /// The inverse sine.
     Asin,
-    /// The angle of a cosine.
+    /// The inverse cosine.
     Acos,
-    /// The angle of a tangent.
+    /// The inverse tangent.
     Atan,
     /// The hyperbolic sine.
     Sinh,
     /// The hyperbolic cosine.
     Cosh,
-    /// The inverse of the hyperbolic sine.
+    /// The inverse hyperbolic sine.
     Asinh,
-    /// The inverse of the hyperbolic cosine.
+    /// The inverse hyperbolic cosine.
     Acosh,
-    /// The inverse of the hyperbolic tangent.
+    /// The inverse hyperbolic tangent.
     Atanh,
     /// `ln(1 + e^x)`.
     Softplus,
     /// `x / (1 + |x|)`.
     Softsign,
-    /// `x`, below 0 `e^x - 1`.
+    /// `x`, and `e^x - 1` below 0.
     Elu,
-    /// Klambauer et al. 2017: `Elu`, scaled so that layers keep mean and variance.
+    /// `Elu`, scaled so that layers keep mean and variance (Klambauer et al. 2017).
     Selu,
-    /// -1, 0 or 1, as the number is below, at or above 0; NaN of NaN.
+    /// -1, 0 or 1 if the number is below, at or above 0; NaN of NaN.
     Sign,
 }
 
-/// A real type whose slices functions are applied to.
+/// A real element type with vectorized functions.
 pub trait RealSlice: Real {
-    /// `out[i] = function(input[i])`. Slices have the same length.
+    /// Computes `out[i] = function(input[i])`. The slices must have the same length.
     fn map(function: RealFunction, input: &[Self], out: &mut [Self]);
 }
 
-/// `out[i] = function(input[i])`; short floats are computed in `f32` and rounded once.
+/// Computes `out[i] = function(input[i])`; `f16` and `bf16` are computed in `f32` and rounded once.
 ///
 /// # Panics
 /// If the lengths differ.
@@ -104,7 +103,7 @@ pub fn apply<T: RealSlice>(
     });
 }
 
-/// `out[i] = f(input[i])` for any function.
+/// Computes `out[i] = f(input[i])` for any function.
 ///
 /// # Panics
 /// If the lengths differ.
@@ -142,8 +141,8 @@ impl RealSlice for f32 {
                 vector(&rten_vecmath::Erf {}, input, out);
                 small_erf(input, out);
             }
-            // The library's vectors are good to 4e-7 of 1, which near multiples of pi is nothing of
-            // the result.
+            // The absolute error of the vectorized functions is up to 4e-7, which leaves no digits
+            // near multiples of pi.
             RealFunction::Sin => each(input, out, Self::sin),
             RealFunction::Cos => each(input, out, Self::cos),
             RealFunction::Erfc => by_double(input, out, libm::erfc),
@@ -236,8 +235,8 @@ impl RealSlice for bf16 {
     }
 }
 
-/// Replaces the error function below 1/2 by its Taylor series: the library's is good to 7e-7, which
-/// is nothing of what it gives for larger numbers and all of what it gives near 0.
+/// Replaces the error function below 1/2 by its Taylor series. The absolute error of the library's
+/// function is up to 7e-7: negligible for larger results, but as large as the results near 0.
 #[expect(clippy::cast_possible_truncation, reason = "a constant, rounded once")]
 fn small_erf(input: &[f32], out: &mut [f32]) {
     for (o, &x) in out.iter_mut().zip(input) {
@@ -262,7 +261,7 @@ fn vector(function: &impl SimdUnaryOp<f32>, input: &[f32], out: &mut [f32]) {
     function.map_mut(out);
 }
 
-/// Where single precision would lose digits on the way.
+/// Applies functions that would lose digits in single precision.
 #[expect(clippy::cast_possible_truncation, reason = "rounded once")]
 fn by_double(input: &[f32], out: &mut [f32], f: impl Fn(f64) -> f64) {
     each(input, out, |x| f(f64::from(x)) as f32);
@@ -319,8 +318,8 @@ mod tests {
         RealFunction::Cos,
     ];
 
-    /// The vectorized functions against the double-precision ones, over every exponent and both
-    /// signs.
+    /// Compares the vectorized functions with the double-precision ones, over every exponent and
+    /// both signs.
     #[test]
     fn single_precision_agrees_with_double_precision() {
         let input: Vec<f32> = (0..u32::MAX)
@@ -345,7 +344,7 @@ mod tests {
             for ((x, s), d) in input.iter().zip(single).zip(double) {
                 #[expect(clippy::cast_possible_truncation, reason = "to be compared")]
                 let expected = d as f32;
-                // 4 units in the last place: what the library states for its worst function; its
+                // 4 units in the last place: what the library states for its worst function. Its
                 // error function, used from 1/2 on, is Abramowitz and Stegun's
                 // 7.1.26, good to 5e-7. Results below the smallest normal number may be 0.
                 let least = match function {
@@ -361,7 +360,7 @@ mod tests {
         }
     }
 
-    /// Values by mpmath, to two units in the last place.
+    /// Values from mpmath, to two units in the last place.
     #[test]
     fn results_keep_their_digits() {
         use RealFunction::{Acosh, Asinh, Atanh, Cos, Erf, Erfc, Sin};
@@ -416,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn short_floats_are_rounded_once() {
+    fn half_precision_is_rounded_once() {
         let input = [0.5, -1.5, f32::INFINITY, f32::NEG_INFINITY];
         for function in [RealFunction::Exp, RealFunction::Tanh, RealFunction::Floor] {
             let mut expected = [0.0; 4];

@@ -1,41 +1,41 @@
-//! Where a window slides over an axis: output sizes and padding of convolutions and pools.
+//! Sliding windows over an axis: output sizes and padding of convolutions and pools.
 
 use crate::device::KernelError;
 
-/// How an axis is padded.
+/// Padding of an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Padding {
-    /// So much that there is one output per `stride` inputs; the odd element goes to the end.
+    /// Padding that gives one output per `stride` inputs; an odd element goes to the end.
     Same,
-    /// Not at all.
+    /// No padding.
     Valid,
-    /// By so many elements, before and after.
+    /// This many elements before and after.
     Explicit(usize, usize),
 }
 
-/// What a window does on one axis, as the attributes say.
+/// Window parameters of one axis, from the attributes of the op.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WindowSpec {
-    /// Elements of the window.
+    /// Number of elements of the window.
     pub size: usize,
-    /// Elements from one window to the next; not 0.
+    /// Distance of two windows, in elements; not 0.
     pub stride: usize,
-    /// Elements from one element of the window to the next; not 0.
+    /// Distance of two elements of the window, in input elements; not 0.
     pub dilation: usize,
     /// The padding.
     pub padding: Padding,
 }
 
-/// The same on an axis of known length.
+/// A window on an axis of known length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WindowAxis {
-    /// Elements of the input.
+    /// Number of elements of the input.
     pub input: usize,
-    /// Elements of the window.
+    /// Number of elements of the window.
     pub size: usize,
-    /// Elements from one window to the next.
+    /// Distance of two windows, in elements.
     pub stride: usize,
-    /// Elements from one element of the window to the next.
+    /// Distance of two elements of the window, in input elements.
     pub dilation: usize,
     /// Padding before the first element.
     pub pad_before: usize,
@@ -44,15 +44,15 @@ pub struct WindowAxis {
 }
 
 impl WindowSpec {
-    /// The windows on an axis of `input` elements (TensorFlow `GetWindowedOutputSize`).
+    /// Resolves the windows on an axis of `input` elements (TensorFlow `GetWindowedOutputSize`).
     ///
     /// # Errors
     /// [`KernelError::InvalidArgument`] if the window is larger than the padded input by a stride
-    /// or more, or the sizes are beyond this machine.
+    /// or more, or the sizes exceed the address space.
     pub fn over(self, input: usize) -> Result<WindowAxis, KernelError> {
         let too_large = || {
             KernelError::invalid(format!(
-                "the window {self:?} over {input} elements is too large"
+                "the window {self:?} over {input} elements exceeds the address space"
             ))
         };
         let signed = |value: usize| i64::try_from(value).map_err(|_| too_large());
@@ -107,15 +107,15 @@ impl WindowSpec {
     }
 }
 
-/// Rounds towards zero: a window that is too large by less than a stride gives no output, rather
-/// than an error.
+/// Returns the number of windows, rounded towards zero: a window that is too large by less than a
+/// stride gives no output rather than an error.
 fn windows(length: i64, effective: i64, stride: i64) -> i64 {
-    // Strides may be anything up to 2^63, where a sum would wrap.
+    // Strides may be up to 2^63, where a sum would wrap.
     length.saturating_sub(effective).saturating_add(stride) / stride
 }
 
 impl WindowAxis {
-    /// Elements that `n_windows` windows next to each other reach over.
+    /// Returns the number of elements that `n_windows` consecutive windows cover.
     pub(crate) fn span(&self, n_windows: usize) -> usize {
         match (n_windows, self.size) {
             (0, _) | (_, 0) => 0,
@@ -123,12 +123,12 @@ impl WindowAxis {
         }
     }
 
-    /// Whether no window reaches into the padding.
+    /// Returns whether no window reaches into the padding.
     pub(crate) fn is_inside(&self) -> bool {
         self.pad_before == 0 && self.span(self.output) <= self.input
     }
 
-    /// The input element under element `tap` of window `output`; `None` in the padding.
+    /// Returns the input element under element `tap` of window `output`; `None` in the padding.
     #[inline]
     pub fn input_of(&self, output: usize, tap: usize) -> Option<usize> {
         (output * self.stride + tap * self.dilation)
@@ -136,7 +136,7 @@ impl WindowAxis {
             .filter(|&position| position < self.input)
     }
 
-    /// The taps of window `output` that are not in the padding; only for windows that are not
+    /// Returns the taps of window `output` outside the padding; only for windows that are not
     /// dilated.
     #[inline]
     pub fn inputs_of(&self, output: usize) -> std::ops::Range<usize> {
@@ -161,8 +161,8 @@ mod tests {
 
     #[test]
     fn sizes_and_padding_are_tensorflows() {
-        // (input, size, stride, dilation, padding) -> (output, pad before); computed with
-        // tensorflow-cpu 2.21.
+        // (input, size, stride, dilation, padding) -> (output, pad before); from tensorflow-cpu
+        // 2.21.
         for (input, window, expected) in [
             (28, spec(5, 1, 1, Padding::Same), (28, 2)),
             (28, spec(5, 1, 1, Padding::Valid), (24, 0)),

@@ -1,4 +1,4 @@
-//! Ops that join, split, pad, fill and rearrange.
+//! Ops that concatenate, split, pad, fill and rearrange tensors.
 
 use super::definition::OpDef;
 use super::definition::op;
@@ -23,20 +23,20 @@ use crate::tensor::PartialShape;
 pub(super) fn ops() -> Vec<OpDef> {
     vec![
         op("Pack", "values: N * T", "output: T", "N: int >= 1; T: type; axis: int = 0")
-            .with_shape(packed)
+            .with_shape(stacked)
             .with_fold(fold::pack),
         op("Unpack", "value: T", "output: num * T", "num: int >= 0; T: type; axis: int = 0")
-            .with_shape(unpacked)
+            .with_shape(unstacked)
             .with_fold(fold::unpack),
         op("Concat", "concat_dim: int32, values: N * T", "output: T", "N: int >= 2; T: type")
-            .with_shape(|context| joined(context, 1..context.n_inputs(), context.scalar_int(0)))
+            .with_shape(|context| concatenated(context, 1..context.n_inputs(), context.scalar_int(0)))
             .with_fold(|context, outputs| {
                 fold::concat(context, outputs, 1..context.n_inputs(), context.scalar_int(0))
             }),
         op("ConcatV2", "values: N * T, axis: Tidx", "output: T", "N: int >= 2; T: type; Tidx: {int32, int64} = DT_INT32")
             .with_shape(|context| {
                 let last = context.n_inputs() - 1;
-                joined(context, 0..last, context.scalar_int(last))
+                concatenated(context, 0..last, context.scalar_int(last))
             })
             .with_fold(|context, outputs| {
                 let last = context.n_inputs() - 1;
@@ -112,10 +112,10 @@ pub(super) fn ops() -> Vec<OpDef> {
     ]
 }
 
-fn packed(context: &InferenceContext<'_>) -> Shapes {
+fn stacked(context: &InferenceContext<'_>) -> Shapes {
     let mut shape = context.shape(0).clone();
     for index in 1..context.n_inputs() {
-        shape = merge(&shape, context.shape(index), "shapes of packed values")?;
+        shape = merge(&shape, context.shape(index), "shapes of stacked values")?;
     }
     let Some(dims) = shape.dims() else {
         return Ok(vec![PartialShape::unknown()]);
@@ -126,7 +126,7 @@ fn packed(context: &InferenceContext<'_>) -> Shapes {
     Ok(vec![PartialShape::new(&dims)])
 }
 
-fn unpacked(context: &InferenceContext<'_>) -> Shapes {
+fn unstacked(context: &InferenceContext<'_>) -> Shapes {
     let n_outputs = context.n_outputs();
     let Some(dims) = context.dims_of_rank_at_least(0, 1)? else {
         return Ok(vec![PartialShape::unknown(); n_outputs]);
@@ -135,14 +135,14 @@ fn unpacked(context: &InferenceContext<'_>) -> Shapes {
     merge_dims(
         Some(n_outputs),
         dims[axis],
-        "`num` and the unpacked dimension",
+        "`num` and the unstacked dimension",
     )?;
     let mut dims = dims.to_vec();
     dims.remove(axis);
     Ok(vec![PartialShape::new(&dims); n_outputs])
 }
 
-fn joined(
+fn concatenated(
     context: &InferenceContext<'_>,
     values: std::ops::Range<usize>,
     axis: Option<i64>,
@@ -243,7 +243,7 @@ fn tiled(context: &InferenceContext<'_>) -> Shapes {
     let shape = context.shape_of_rank(0, rank)?;
     if multiples.rank().is_some_and(|found| found != rank) {
         return Err(ShapeError::new(format!(
-            "multiples {multiples} do not fit shape {shape}"
+            "multiples {multiples} do not match shape {shape}"
         )));
     }
     let dims: Result<PartialShape, ShapeError> = (0..rank)
@@ -303,7 +303,7 @@ fn ranged(context: &InferenceContext<'_>) -> Shapes {
     let n = (distance + delta - delta.signum()) / delta;
     if n < 0 {
         return Err(ShapeError::new(format!(
-            "a range from {start} to {limit} cannot go by {delta}"
+            "delta {delta} does not lead from {start} to {limit}"
         )));
     }
     Ok(vec![PartialShape::new(&[usize::try_from(n).ok()])])
@@ -335,7 +335,7 @@ fn broadcast_to(context: &InferenceContext<'_>) -> Shapes {
     Ok(vec![target])
 }
 
-/// Axes of (height, width, channels) for a data format.
+/// Returns the axes of (height, width, channels) for a data format.
 pub(super) fn image_axes(data_format: &str) -> [usize; 3] {
     if data_format.starts_with("NC") {
         [2, 3, 1]
@@ -362,7 +362,7 @@ fn block(context: &InferenceContext<'_>) -> Result<(PartialShape, [usize; 3], us
 fn divide(dim: Dim, divisor: usize, what: &str) -> Result<Dim, ShapeError> {
     match dim {
         Some(dim) if divisor == 0 || dim % divisor != 0 => Err(ShapeError::new(format!(
-            "{what} {dim} is no multiple of {divisor}"
+            "{what} {dim} is not a multiple of {divisor}"
         ))),
         dim => Ok(dim.map(|dim| dim / divisor)),
     }
@@ -389,13 +389,13 @@ fn depth_to_space(context: &InferenceContext<'_>) -> Shapes {
     Ok(vec![PartialShape::new(&dims)])
 }
 
-/// Block sizes, and before and after in turn what is padded or cropped.
+/// Block sizes, and the padding or cropping before and after each block dimension.
 struct Blocks {
     sizes: Vec<usize>,
     margins: Vec<usize>,
 }
 
-/// Where the inputs are known, and fit each other.
+/// Returns the blocks if the inputs are known; checks that they match each other.
 fn blocks(context: &InferenceContext<'_>) -> Result<Option<Blocks>, ShapeError> {
     let (Some(blocks), Some(pairs)) = (context.known_ints(1), context.known_ints(2)) else {
         return Ok(None);
@@ -406,7 +406,7 @@ fn blocks(context: &InferenceContext<'_>) -> Result<Option<Blocks>, ShapeError> 
     let (blocks, pairs) = (sizes(blocks, "a block size")?, sizes(pairs, "a padding")?);
     if pairs.len() != 2 * blocks.len() || blocks.contains(&0) {
         return Err(ShapeError::new(format!(
-            "block sizes {blocks:?} and pairs {pairs:?} do not fit each other"
+            "block sizes {blocks:?} must be positive, with two margins each, not {pairs:?}"
         )));
     }
     context.dims_of_rank_at_least(0, blocks.len() + 1)?;

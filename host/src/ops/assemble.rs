@@ -1,7 +1,7 @@
-//! Adds nodes of known ops to a graph: what the graph builder and the importer share.
+//! Adds nodes of registered ops to a graph; shared by the graph builder and the importer.
 //!
-//! Two steps, because the builder adds constants of its own between them: a node that is refused
-//! leaves nothing behind.
+//! Adding has two steps, because the builder adds constants of its own between them: a node that is
+//! refused leaves the graph unchanged.
 
 use rustc_hash::FxHashMap;
 
@@ -23,53 +23,54 @@ use crate::graph::Output;
 use crate::graph::Work;
 use crate::tensor::PartialShape;
 
-/// A [`GraphAssembler`] that asks ops: number and types of a node's outputs come from its
-/// signature; shapes, values that are known before a run, and work come from the op's functions.
+/// A [`GraphAssembler`] that uses op definitions. The number and types of a node's outputs come
+/// from the op's signature. Shapes, values known before a run, and work come from the op's
+/// functions.
 #[derive(Debug)]
 pub(crate) struct OpAssembler {
     assembler: GraphAssembler,
     producer_version: i32,
-    /// What is known of outputs besides type and shape.
+    /// Known values of outputs.
     known: FxHashMap<(NodeId, u32), Known>,
     n_outputs_left: usize,
     n_folded_left: usize,
 }
 
-/// What an op says of a node with certain attributes and inputs.
+/// Inferred properties of a node with certain attributes and inputs.
 #[derive(Debug)]
 pub(crate) struct Inferred {
     pub(crate) outputs: Vec<Output>,
-    /// One entry per output, or fewer where nothing is known.
+    /// One entry per output, or fewer if no values are known.
     known: Vec<Known>,
     work: Work,
 }
 
-/// A node on its way into the graph.
+/// A node to be added to the graph.
 pub(crate) struct OpNode<'a> {
     pub(crate) name: &'a str,
     pub(crate) op: &'a OpDef,
-    /// Complete with the op's defaults.
+    /// Attributes, complete with the op's defaults.
     pub(crate) attrs: &'a AttrSet,
-    /// Data inputs less those that come by back edges, then control inputs.
+    /// Data inputs without those of back edges, then control inputs.
     pub(crate) edges: &'a [Input],
     pub(crate) requested_device: &'a str,
 }
 
-/// Why an op cannot say what a node makes.
+/// Why the outputs of a node cannot be inferred.
 #[derive(Debug)]
 pub(crate) enum OpNodeError {
-    /// More outputs than the assembler may make.
+    /// More outputs than the assembler's limit.
     TooManyOutputs,
-    /// The op's outputs depend on attributes that it does not have.
+    /// The number or types of outputs depend on missing attributes.
     Signature(SignatureError),
-    /// Inputs or attributes contradict the op's rule.
+    /// Inputs or attributes contradict the op's shape rule.
     Shape(ShapeError),
 }
 
 impl OpAssembler {
-    /// An empty graph. All nodes together have at most `n_items_max` outputs, each counted with the
-    /// dimensions of its node's inputs; and at most as many elements are kept of values that
-    /// are known before a run. Beyond that, shapes are merely less well known.
+    /// Returns an empty graph. All nodes together have at most `n_items_max` outputs, each counted
+    /// with the dimensions of its node's inputs, and at most as many elements of known values are
+    /// kept. Beyond that limit, shapes are merely less precise.
     pub(crate) fn new(name: impl Into<String>, producer_version: i32, n_items_max: usize) -> Self {
         Self {
             assembler: GraphAssembler::new(name),
@@ -80,28 +81,28 @@ impl OpAssembler {
         }
     }
 
-    /// The graph so far.
+    /// Returns the graph so far.
     pub(crate) fn graph(&self) -> &GraphAssembler {
         &self.assembler
     }
 
-    /// The same, to add what is no node: back edges, functions.
+    /// Returns the graph so far, to add back edges and functions.
     #[cfg(feature = "graphdef")]
     pub(crate) fn graph_mut(&mut self) -> &mut GraphAssembler {
         &mut self.assembler
     }
 
-    /// The finished graph.
+    /// Returns the finished graph.
     pub(crate) fn finish(self) -> Graph {
         self.assembler.finish_checked()
     }
 
-    /// What is known of the value of an output.
+    /// Returns what is known of the value of an output.
     pub(crate) fn known(&self, node: NodeId, slot: u32) -> Known {
         self.known.get(&(node, slot)).cloned().unwrap_or_default()
     }
 
-    /// What the op says of a node. Nothing is added.
+    /// Infers the outputs and the work of a node, without adding it.
     pub(crate) fn infer(
         &mut self,
         op: &OpDef,
@@ -130,7 +131,7 @@ impl OpAssembler {
         })
     }
 
-    /// Appends a node of which the op has said this.
+    /// Appends a node with its inferred properties.
     pub(crate) fn append(
         &mut self,
         node: &OpNode<'_>,
@@ -156,9 +157,9 @@ impl OpAssembler {
         attrs: &AttrSet,
         inputs: &[OpInput],
     ) -> Result<Vec<TypedSlot>, OpNodeError> {
-        // Counted before they are laid out: an attribute may ask for billions of outputs.
+        // Counted before they are laid out: an attribute may request billions of outputs.
         let n_outputs = op.n_outputs(attrs).map_err(OpNodeError::Signature)?;
-        // An output costs its dims too, mostly no more than those of an input.
+        // An output also counts its dimensions, usually no more than those of an input.
         let rank = inputs.iter().filter_map(|input| input.shape.rank()).max();
         let cost = n_outputs.saturating_mul(1 + rank.unwrap_or(0));
         let left = self.n_outputs_left.checked_sub(cost);
@@ -182,7 +183,7 @@ impl OpAssembler {
     }
 }
 
-/// The shapes of all inputs, for error messages.
+/// Returns the shapes of all inputs, for error messages.
 pub(crate) fn input_shapes(inputs: &[OpInput]) -> String {
     if inputs.is_empty() {
         return "none".to_owned();

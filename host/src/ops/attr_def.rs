@@ -1,5 +1,4 @@
-//! Attributes of op definitions: their kinds, limits and defaults, from TensorFlow's signature
-//! text.
+//! Attributes of op definitions: kinds, limits and defaults, parsed from TensorFlow's signatures.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,7 +7,7 @@ use crate::graph::AttrValue;
 use crate::tensor::DType;
 use crate::tensor::PartialShape;
 
-/// What an attribute holds, or what each element holds where it is a list.
+/// Kind of an attribute, or of each element of a list attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each variant is the kind that its name says")]
 #[non_exhaustive]
@@ -24,7 +23,7 @@ pub enum AttrKind {
 }
 
 impl AttrKind {
-    /// TensorFlow's name, as signatures spell it.
+    /// Returns TensorFlow's name of the kind, as in signatures.
     pub const fn name(self) -> &'static str {
         match self {
             Self::String => "string",
@@ -38,7 +37,7 @@ impl AttrKind {
         }
     }
 
-    /// The kind of this name.
+    /// Returns the kind of this name.
     pub fn from_name(name: &str) -> Option<Self> {
         [
             Self::String,
@@ -60,26 +59,26 @@ impl AttrKind {
 pub struct AttrDef {
     /// Name, unique in the op.
     pub name: Arc<str>,
-    /// What it holds.
+    /// Kind of the value or of the elements.
     pub kind: AttrKind,
-    /// Whether it holds a list of that.
+    /// Whether the value is a list.
     pub is_list: bool,
-    /// Smallest value of an int, fewest elements of a list.
+    /// Smallest value of an int, or smallest number of elements of a list.
     pub minimum: Option<i64>,
-    /// The element types that it may name; empty = any.
+    /// Allowed element types; empty means any.
     pub allowed_types: Vec<DType>,
-    /// The strings that it may hold; empty = any.
+    /// Allowed strings; empty means any.
     pub allowed_strings: Vec<Box<str>>,
-    /// The value of nodes that do not say; without one they must.
+    /// Value of nodes that omit the attribute. Without a default they must not omit it.
     pub default: Option<AttrValue>,
 }
 
 impl AttrDef {
-    /// Reads `"T: {half, float} = DT_FLOAT"`, `"N: int >= 1"`, `"strides: list(int)"`, `"padding:
-    /// {'SAME', 'VALID'}"`.
+    /// Parses a definition such as `"T: {half, float} = DT_FLOAT"`, `"N: int >= 1"`,
+    /// `"strides: list(int)"` or `"padding: {'SAME', 'VALID'}"`.
     ///
     /// # Errors
-    /// What is wrong with the text, in words.
+    /// What is wrong with the definition, as text.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (name, rest) = text
             .split_once(':')
@@ -103,7 +102,7 @@ impl AttrDef {
             let number = cursor.until(&['=']);
             let minimum = number
                 .parse()
-                .map_err(|_| format!("`{number}` is no minimum"))?;
+                .map_err(|_| format!("`{number}` is not a valid minimum"))?;
             attr.minimum = Some(minimum);
         }
         if cursor.take("=") {
@@ -114,13 +113,13 @@ impl AttrDef {
         Ok(attr)
     }
 
-    /// Whether a node may have this value.
+    /// Checks whether a node may have this value.
     ///
     /// # Errors
-    /// What is wrong with the value, in words that go on after "attribute `x`".
+    /// What is wrong with the value, as text that continues "attribute `x`".
     pub fn check(&self, value: &AttrValue) -> Result<(), String> {
         if let AttrValue::Placeholder(_) = value {
-            // Stands for an attribute of the enclosing function: judged when the function is
+            // Refers to an attribute of the enclosing function: checked when the function is
             // instantiated.
             return Ok(());
         }
@@ -133,7 +132,7 @@ impl AttrDef {
         let fewest = usize::try_from(self.minimum.unwrap_or(0)).unwrap_or(0);
         if values.len() < fewest {
             return Err(format!(
-                "has {} elements, at least {fewest} are required",
+                "has {} elements; at least {fewest} are required",
                 values.len()
             ));
         }
@@ -150,12 +149,12 @@ impl AttrDef {
                     Ok(())
                 } else {
                     let found = String::from_utf8_lossy(bytes);
-                    Err(format!("is `{found}`, allowed are {}", allowed.join(", ")))
+                    Err(format!("is `{found}`; allowed: {}", allowed.join(", ")))
                 }
             }
             (AttrKind::Int, AttrValue::Int(value)) => match self.minimum {
                 Some(minimum) if !self.is_list && *value < minimum => Err(format!(
-                    "is {value}, the smallest allowed value is {minimum}"
+                    "is {value}; the smallest allowed value is {minimum}"
                 )),
                 _ => Ok(()),
             },
@@ -173,7 +172,7 @@ impl AttrDef {
                     Ok(())
                 } else {
                     let allowed: Vec<_> = self.allowed_types.iter().map(|t| t.name()).collect();
-                    Err(format!("is {dtype}, allowed are {}", allowed.join(", ")))
+                    Err(format!("is {dtype}; allowed: {}", allowed.join(", ")))
                 }
             }
             (AttrKind::Float, AttrValue::Float(_))
@@ -188,19 +187,19 @@ impl AttrDef {
     fn wrong_kind(&self, found: &str) -> String {
         let expected = self.kind.name();
         if self.is_list {
-            format!("must be a list of {expected}, a {found} stands there")
+            format!("must be a list of {expected}, found {found}")
         } else {
-            format!("must be a {expected}, a {found} stands there")
+            format!("must be of kind {expected}, found {found}")
         }
     }
 
     fn parse_kind(&mut self, cursor: &mut Cursor<'_>) -> Result<(), String> {
         if !cursor.take("{") {
-            let word = cursor.word();
-            if let Some(kind) = AttrKind::from_name(word) {
+            let name = cursor.word();
+            if let Some(kind) = AttrKind::from_name(name) {
                 self.kind = kind;
             } else {
-                self.allowed_types = type_set(word).ok_or(format!("`{word}` is no kind"))?;
+                self.allowed_types = type_set(name).ok_or(format!("`{name}` is not a kind"))?;
             }
             return Ok(());
         }
@@ -214,7 +213,7 @@ impl AttrDef {
                 self.kind = AttrKind::String;
                 self.allowed_strings.push(text.into());
             } else {
-                let types = type_set(item).ok_or(format!("`{item}` is no type"))?;
+                let types = type_set(item).ok_or(format!("`{item}` is not a type"))?;
                 self.allowed_types.extend(types);
             }
         }
@@ -227,7 +226,7 @@ impl AttrDef {
             let items = text
                 .strip_prefix('[')
                 .and_then(|text| text.strip_suffix(']'))
-                .ok_or(format!("`{text}` is no list"))?;
+                .ok_or(format!("`{text}` is not a list"))?;
             let items = items.split(',').map(str::trim).filter(|i| !i.is_empty());
             let values: Result<Vec<_>, String> = items.map(|i| self.parse_element(i)).collect();
             AttrValue::List(values?.into())
@@ -259,12 +258,12 @@ impl AttrDef {
             },
             AttrKind::Tensor | AttrKind::Func => None,
         };
-        value.ok_or_else(|| format!("`{text}` is no default of kind {}", self.kind.name()))
+        value.ok_or_else(|| format!("`{text}` is not a default of kind {}", self.kind.name()))
     }
 }
 
 impl fmt::Display for AttrDef {
-    /// `name: kind`, without limits and default.
+    /// Writes `name: kind`, without limits and default.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = self.kind.name();
         if self.is_list {
@@ -275,16 +274,16 @@ impl fmt::Display for AttrDef {
     }
 }
 
-/// The types that a word of a signature stands for: one type, or one of TensorFlow's named sets
-/// (less quantized types, which no tensor here has).
-fn type_set(word: &str) -> Option<Vec<DType>> {
+/// Returns the types that a name in a signature stands for: one type, or one of TensorFlow's sets
+/// (without quantized types, which are not supported).
+fn type_set(name: &str) -> Option<Vec<DType>> {
     let is_real = |dtype: &DType| dtype.is_floating() || dtype.is_integer();
     let is_complex = |dtype: &DType| matches!(dtype, DType::Complex64 | DType::Complex128);
     let all = DType::ALL.into_iter();
-    match word {
+    match name {
         "realnumbertype" => Some(all.filter(is_real).collect()),
         "numbertype" => Some(all.filter(|t| is_real(t) || is_complex(t)).collect()),
-        _ => DType::from_name(word).map(|dtype| vec![dtype]),
+        _ => DType::from_name(name).map(|dtype| vec![dtype]),
     }
 }
 
@@ -389,7 +388,7 @@ mod tests {
         assert!(check("l: list(float)", &int_list(&[1])).is_err());
         let text = AttrValue::Bytes(b"FULL".as_slice().into());
         let problem = check("padding: {'SAME', 'VALID'}", &text).unwrap_err();
-        assert_eq!(problem, "is `FULL`, allowed are SAME, VALID");
+        assert_eq!(problem, "is `FULL`; allowed: SAME, VALID");
         let string = AttrValue::Type {
             dtype: DType::String,
             is_ref: false,

@@ -1,4 +1,4 @@
-//! Nodes that nobody has asked an op about yet, held to the op's definition.
+//! Checks of nodes against the definitions of their ops.
 
 use super::definition::AttrFault;
 use super::definition::OpDef;
@@ -9,7 +9,7 @@ use crate::graph::Graph;
 use crate::graph::NodeId;
 use crate::graph::TensorId;
 
-/// What contradicts the definition of a node's op. Callers add node and op.
+/// How a node contradicts the definition of its op. Callers add the names of node and op.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NodeDefError {
@@ -17,47 +17,47 @@ pub enum NodeDefError {
     #[error("attribute `{0}` is missing, and the op has no default for it")]
     MissingAttr(String),
     /// The op has no such attribute.
-    #[error("the op has no attribute `{0}`; attributes that are nobody's business start with `_`")]
+    #[error("the op has no attribute `{0}`; unchecked attributes start with `_`")]
     UnknownAttr(String),
-    /// An attribute of another kind, or a value that is not allowed.
+    /// The attribute has another kind, or its value is not allowed.
     #[error("attribute `{attr}` {problem}")]
     InvalidAttr {
         /// The attribute.
         attr: String,
-        /// In words.
+        /// What is wrong, as text.
         problem: String,
     },
-    /// Arguments cannot be laid out.
+    /// The number or types of arguments cannot be determined.
     #[error(transparent)]
     Signature(#[from] SignatureError),
-    /// Another number of inputs or outputs.
-    #[error("the node has {found} {what}, by its attributes the op has {expected}")]
+    /// The number of inputs or outputs differs.
+    #[error("the node has {found} {what}; its attributes require {expected}")]
     Arity {
         /// `data inputs` or `outputs`.
         what: &'static str,
-        /// What the op says.
+        /// The number that the attributes require.
         expected: usize,
-        /// What the node has.
+        /// The number that the node has.
         found: usize,
     },
-    /// An input or output of another type.
-    #[error("{what} {slot} is {}, by the node's attributes the op has {}", slot_name(*.found), slot_name(*.expected))]
+    /// The type of an input or output differs.
+    #[error("{what} {slot} is {}; the node's attributes require {}", slot_name(*.found), slot_name(*.expected))]
     Type {
         /// `input` or `output`.
         what: &'static str,
-        /// Which one.
+        /// The slot.
         slot: usize,
-        /// What the op says.
+        /// The type that the attributes require.
         expected: TypedSlot,
-        /// What the node has.
+        /// The type that the node has.
         found: TypedSlot,
     },
 }
 
 impl OpDef {
-    /// Checks a node of this op: attributes (presence, kind, allowed values), numbers and types of
-    /// data inputs and outputs. Gives its attributes, complete with the op's defaults. Nodes
-    /// that the graph builder or the importer made have been checked ([`Graph::is_checked`]).
+    /// Checks a node of this op: attributes (presence, kind, allowed values), and the numbers and
+    /// types of data inputs and outputs. Returns its attributes, complete with the op's defaults.
+    /// Nodes from the graph builder or the importer are already checked ([`Graph::is_checked`]).
     ///
     /// # Errors
     /// [`NodeDefError`] for the first contradiction.
@@ -81,13 +81,13 @@ impl OpDef {
             dtype: graph.tensor_dtypes()[tensor.index()],
             is_ref: graph.tensor_is_ref(tensor),
         };
-        // Those that come by back edges count, too.
+        // Includes inputs from back edges.
         let inputs = graph.all_data_inputs(node);
         let inputs: Vec<TypedSlot> = inputs.into_iter().map(slot).collect();
         let outputs =
             (0..graph.output_range(node).len()).filter_map(|slot| graph.output(node, slot));
         let outputs: Vec<TypedSlot> = outputs.map(slot).collect();
-        // Counted before they are laid out: an attribute may ask for billions.
+        // Counted before they are laid out: an attribute may request billions.
         let n_inputs = self.n_inputs(&attrs)?;
         check_arity("data inputs", n_inputs, inputs.len())?;
         let n_outputs = self.n_outputs(&attrs)?;
@@ -170,8 +170,8 @@ mod tests {
         }
     }
 
-    /// A node of `Blend(images: N * T, weight: float) -> (image: T)` on `n_images` images of
-    /// `found`, checked.
+    /// Checks a node of `Blend(images: N * T, weight: float) -> (image: T)` with `n_images` images
+    /// of type `found`.
     fn check(
         attrs: &[(&str, AttrValue)],
         n_images: usize,
@@ -260,28 +260,28 @@ mod tests {
         let text = |text: &[u8]| AttrValue::Bytes(text.into());
         assert_eq!(
             one(&with(("mode", text(b"MIN")))),
-            "attribute `mode` is `MIN`, allowed are MAX, MEAN"
+            "attribute `mode` is `MIN`; allowed: MAX, MEAN"
         );
         assert_eq!(
             one(&with(("mode", AttrValue::Int(1)))),
-            "attribute `mode` must be a string, a int stands there"
+            "attribute `mode` must be of kind string, found int"
         );
         let fits = [n, t];
         assert_eq!(
             refused(&fits, 2, DType::F32, std::slice::from_ref(&float)),
-            "the node has 3 data inputs, by its attributes the op has 2"
+            "the node has 3 data inputs; its attributes require 2"
         );
         assert_eq!(
             refused(&fits, 1, DType::F32, &[float.clone(), float.clone()]),
-            "the node has 2 outputs, by its attributes the op has 1"
+            "the node has 2 outputs; its attributes require 1"
         );
         assert_eq!(
             refused(&fits, 1, DType::I32, &[float]),
-            "input 0 is a reference to int32, by the node's attributes the op has float"
+            "input 0 is a reference to int32; the node's attributes require float"
         );
         assert_eq!(
             refused(&fits, 1, DType::F32, &[output(DType::F64, false)]),
-            "output 0 is double, by the node's attributes the op has float"
+            "output 0 is double; the node's attributes require float"
         );
         let many = [("N", AttrValue::Int(i64::MAX)), ("T", DType::F32.into())];
         let message = refused(&many, 1, DType::F32, &[output(DType::F32, false)]);

@@ -44,7 +44,8 @@ pub(super) fn ops() -> Vec<OpDef> {
             )
             .with_shape(same_as_input)
             .with_fold(|context, outputs| {
-                // What a loop carries changes; what it does not is as it was outside.
+                // A loop variable may change its shape; a loop constant keeps the shape from
+                // outside.
                 if context.attrs().bool("is_constant") == Some(true) {
                     fold::identity(context, outputs)
                 } else {
@@ -91,11 +92,12 @@ pub(super) fn ops() -> Vec<OpDef> {
             "error_msg: string = ''; exit_without_error: bool = false",
         ),
     ]);
-    // They forward memory and compute nothing.
+    // These ops forward memory and compute nothing.
     ops.into_iter().map(|op| op.with_work(free)).collect()
 }
 
-/// A handle stays one through control flow; a number need not be the same in every iteration.
+/// Passes a handle through control flow. Numbers may differ from iteration to iteration, so they
+/// are not passed.
 fn handle(context: &InferenceContext<'_>) -> super::infer::Known {
     match &context.input(0).known {
         known @ super::infer::Known::Handle(..) => known.clone(),
@@ -103,7 +105,7 @@ fn handle(context: &InferenceContext<'_>) -> super::infer::Known {
     }
 }
 
-/// What all inputs have in common. The value of a back edge is not known when its merge is.
+/// Returns what the shapes of all inputs have in common. The shape of a back edge is not known yet.
 fn merged(context: &InferenceContext<'_>) -> Shapes {
     let mut common = context.shape(0).clone();
     for index in 1..context.n_inputs() {

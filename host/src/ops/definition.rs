@@ -1,4 +1,4 @@
-//! Definitions of ops: arguments, attributes, and the functions that go with them.
+//! Definitions of ops: arguments, attributes, and functions for shapes, known values and work.
 
 use std::fmt;
 use std::ops::Range;
@@ -14,34 +14,34 @@ use crate::tensor::DType;
 use crate::tensor::PartialShape;
 use crate::tensor::RANK_MAX;
 
-/// Gives the shape of every output.
+/// Returns the shape of every output.
 pub(crate) type ShapeFn =
     Arc<dyn Fn(&InferenceContext<'_>) -> Result<Vec<PartialShape>, ShapeError> + Send + Sync>;
-/// Gives what is known of the value of every output.
+/// Returns what is known of the value of every output.
 pub(crate) type FoldFn = Arc<dyn Fn(&InferenceContext<'_>, &[Output]) -> Vec<Known> + Send + Sync>;
-/// Gives what one execution costs.
+/// Returns the cost of one execution.
 pub(crate) type WorkFn = Arc<dyn Fn(&InferenceContext<'_>, &[Output]) -> Work + Send + Sync>;
 
-/// Why a definition is not one.
+/// Why an op definition is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpDefError {
-    /// A line of the signature cannot be read.
+    /// A line of the signature cannot be parsed.
     #[error("op `{op}`: `{text}`: {problem}")]
     Syntax {
         /// The op.
         op: String,
         /// The line.
         text: String,
-        /// What is wrong with it.
+        /// What is wrong with it, as text.
         problem: String,
     },
-    /// The registry has an op of this name.
+    /// The registry already has an op of this name.
     #[error("op `{0}` is registered twice")]
     Duplicate(String),
 }
 
-/// Why arguments cannot be laid out for a node's attributes.
+/// An attribute that determines the number or type of arguments is missing or of another kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "argument `{arg}` takes its {what} from attribute `{attr}`, which is missing or of another kind"
@@ -49,7 +49,7 @@ pub enum OpDefError {
 pub struct SignatureError {
     /// The argument.
     pub arg: String,
-    /// What the attribute would say.
+    /// What the attribute determines.
     pub what: &'static str,
     /// The attribute.
     pub attr: String,
@@ -60,7 +60,7 @@ pub struct SignatureError {
 pub enum ArgType {
     /// Always this one.
     Fixed(DType),
-    /// What this `type` attribute says.
+    /// The value of this `type` attribute.
     Attr(Arc<str>),
     /// One tensor per element of this `list(type)` attribute.
     ListAttr(Arc<str>),
@@ -73,8 +73,8 @@ pub struct ArgDef {
     pub name: Arc<str>,
     /// Element type.
     pub dtype: ArgType,
-    /// The `int` attribute that says how many tensors there are; `None` = one, or as many as the
-    /// type list has.
+    /// The `int` attribute that holds the number of tensors; `None` if there is one tensor, or one
+    /// per element of the type list.
     pub number_attr: Option<Arc<str>>,
     /// Whether it is a reference.
     pub is_ref: bool,
@@ -90,8 +90,8 @@ pub struct TypedSlot {
 }
 
 impl TypedSlot {
-    /// Whether a tensor of this type may stand here: a reference may be read as a value; a value is
-    /// no reference.
+    /// Returns whether a tensor of this type may be used here: a reference may be read as a value,
+    /// but a value is not a reference.
     pub fn accepts(&self, dtype: DType, is_ref: bool) -> bool {
         self.dtype == dtype && (is_ref || !self.is_ref)
     }
@@ -104,14 +104,15 @@ pub(crate) enum AttrFault {
     Missing,
     /// The op has none of this name.
     Unknown,
-    /// Another kind, or a value that is not allowed: in words that go on after "attribute `x`".
+    /// The attribute has another kind, or its value is not allowed: text that continues "attribute
+    /// `x`".
     Invalid(String),
 }
 
 impl ArgDef {
-    /// Reads `"value: T"`, `"inputs: N * T"`, `"components: Tin"`, `"ref: Ref(T)"`, `"size:
-    /// int32"`. Whether a bare name is a `type` or a `list(type)` attribute is looked up in
-    /// `attrs`.
+    /// Parses an argument such as `"value: T"`, `"inputs: N * T"`, `"components: Tin"`,
+    /// `"ref: Ref(T)"` or `"size: int32"`. `attrs` decides whether a bare name is a `type` or a
+    /// `list(type)` attribute.
     fn parse(text: &str, attrs: &[AttrDef]) -> Result<Self, String> {
         let (name, rest) = text
             .split_once(':')
@@ -130,7 +131,9 @@ impl ArgDef {
             (Some(dtype), _) => ArgType::Fixed(dtype),
             (None, Some(attr)) if attr.is_list => ArgType::ListAttr(type_name.into()),
             (None, Some(_)) => ArgType::Attr(type_name.into()),
-            (None, None) => return Err(format!("`{type_name}` is no type and no attribute")),
+            (None, None) => {
+                return Err(format!("`{type_name}` is neither a type nor an attribute"));
+            }
         };
         Ok(Self {
             name: name.trim().into(),
@@ -140,7 +143,7 @@ impl ArgDef {
         })
     }
 
-    /// How many slots the argument covers on a node with these attributes.
+    /// Returns the number of slots that the argument covers on a node with these attributes.
     fn n_slots(&self, attrs: &AttrSet) -> Result<usize, SignatureError> {
         if let Some(attr) = &self.number_attr {
             let number = attrs.int(attr).and_then(|n| usize::try_from(n).ok());
@@ -212,13 +215,13 @@ pub struct OpDef {
 }
 
 impl OpDef {
-    /// The op with this signature, in TensorFlow's text (see [`AttrDef::parse`] for attributes;
-    /// arguments are `"value: T"`, `"inputs: N * T"`, `"components: Tin"` or `"ref: Ref(T)"`).
-    /// Without further functions, shapes are unknown and the work is the bytes of inputs and
-    /// outputs.
+    /// Parses an op from a signature in TensorFlow's notation (see [`AttrDef::parse`] for
+    /// attributes; arguments are `"value: T"`, `"inputs: N * T"`, `"components: Tin"` or
+    /// `"ref: Ref(T)"`). Without further functions, shapes are unknown, and the work is the bytes
+    /// of inputs and outputs.
     ///
     /// # Errors
-    /// [`OpDefError::Syntax`], with the line in question.
+    /// [`OpDefError::Syntax`] with the offending line.
     pub fn new(
         name: &str,
         inputs: &[&str],
@@ -234,8 +237,8 @@ impl OpDef {
             .iter()
             .map(|text| AttrDef::parse(text).map_err(|problem| syntax(text, problem)))
             .collect::<Result<_, _>>()?;
-        let args = |texts: &[&str]| -> Result<Vec<ArgDef>, OpDefError> {
-            texts
+        let args = |specs: &[&str]| -> Result<Vec<ArgDef>, OpDefError> {
+            specs
                 .iter()
                 .map(|text| ArgDef::parse(text, &attrs).map_err(|problem| syntax(text, problem)))
                 .collect()
@@ -244,8 +247,7 @@ impl OpDef {
         Ok(Self::from_parts(name.into(), inputs, outputs, attrs))
     }
 
-    /// The op with these arguments and attributes, from a signature that was parsed elsewhere (a
-    /// function of a library).
+    /// Returns an op with parsed arguments and attributes, such as those of a library function.
     pub fn from_parts(
         name: Arc<str>,
         inputs: Vec<ArgDef>,
@@ -264,14 +266,14 @@ impl OpDef {
         }
     }
 
-    /// The same, keeping state: running it twice differs from running it once.
+    /// Marks the op as stateful: running it twice differs from running it once.
     #[must_use]
     pub fn stateful(mut self) -> Self {
         self.stateful = true;
         self
     }
 
-    /// The same with a shape function: one shape per output.
+    /// Sets the shape function, which returns one shape per output.
     #[must_use]
     pub fn with_shape(
         mut self,
@@ -284,8 +286,7 @@ impl OpDef {
         self
     }
 
-    /// The same with a function that says what is known of the output values: one entry per output,
-    /// or none at all.
+    /// Sets the function that returns known output values: one entry per output, or none at all.
     #[must_use]
     pub fn with_fold(
         mut self,
@@ -295,7 +296,7 @@ impl OpDef {
         self
     }
 
-    /// The same with a work function.
+    /// Sets the work function.
     #[must_use]
     pub fn with_work(
         mut self,
@@ -305,34 +306,33 @@ impl OpDef {
         self
     }
 
-    /// Name.
+    /// Returns the name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Input arguments, in order.
+    /// Returns the input arguments, in order.
     pub fn inputs(&self) -> &[ArgDef] {
         &self.inputs
     }
 
-    /// Output arguments, in order.
+    /// Returns the output arguments, in order.
     pub fn outputs(&self) -> &[ArgDef] {
         &self.outputs
     }
 
-    /// Attributes, in the order of the signature.
+    /// Returns the attributes, in the order of the signature.
     pub fn attrs(&self) -> &[AttrDef] {
         &self.attrs
     }
 
-    /// The attribute of this name.
+    /// Returns the attribute of this name.
     pub fn attr(&self, name: &str) -> Option<&AttrDef> {
         self.attrs.iter().find(|attr| *attr.name == *name)
     }
 
-    /// The attributes of a node that was given these: checked, and complete with the op's defaults.
-    /// Attributes that start with `_` are nobody's business but those who read them, and come
-    /// along unchecked.
+    /// Checks the attributes of a node and adds the op's defaults. Attributes that start with `_`
+    /// are kept unchecked; they are for code that reads them.
     ///
     /// # Errors
     /// The first attribute that is wrong or missing.
@@ -361,60 +361,60 @@ impl OpDef {
         Ok(AttrSet::new(attrs))
     }
 
-    /// Whether running it twice differs from running it once.
+    /// Returns whether running the op twice differs from running it once.
     pub fn is_stateful(&self) -> bool {
         self.stateful
     }
 
-    /// The input slots that argument `arg` covers on a node with these attributes; `None` if there
-    /// is no such argument, or the attributes do not say. Kernels name host-memory arguments
-    /// so.
+    /// Returns the input slots that argument `arg` covers on a node with these attributes; `None`
+    /// if there is no such argument, or the attributes do not determine it. Kernels use it to name
+    /// arguments in host memory.
     pub fn input_range(&self, arg: &str, attrs: &AttrSet) -> Option<Range<usize>> {
         range(&self.inputs, arg, attrs)
     }
 
-    /// The output slots that argument `arg` covers, as [`Self::input_range`].
+    /// Returns the output slots that argument `arg` covers, like [`Self::input_range`].
     pub fn output_range(&self, arg: &str, attrs: &AttrSet) -> Option<Range<usize>> {
         range(&self.outputs, arg, attrs)
     }
 
-    /// Number of outputs of a node with these attributes, without laying them out.
+    /// Returns the number of outputs of a node with these attributes, without laying them out.
     ///
     /// # Errors
-    /// [`SignatureError`] if an attribute that says so is missing.
+    /// [`SignatureError`] if an attribute that determines it is missing.
     pub fn n_outputs(&self, attrs: &AttrSet) -> Result<usize, SignatureError> {
         self.outputs.iter().try_fold(0usize, |sum, arg| {
             Ok(sum.saturating_add(arg.n_slots(attrs)?))
         })
     }
 
-    /// Number of data inputs of a node with these attributes.
+    /// Returns the number of data inputs of a node with these attributes.
     ///
     /// # Errors
-    /// [`SignatureError`] if an attribute that says so is missing.
+    /// [`SignatureError`] if an attribute that determines it is missing.
     pub fn n_inputs(&self, attrs: &AttrSet) -> Result<usize, SignatureError> {
         self.inputs.iter().try_fold(0usize, |sum, arg| {
             Ok(sum.saturating_add(arg.n_slots(attrs)?))
         })
     }
 
-    /// Types of the data inputs of a node with these attributes, in slot order.
+    /// Returns the types of the data inputs of a node with these attributes, in slot order.
     ///
     /// # Errors
-    /// [`SignatureError`] if an attribute that says so is missing.
+    /// [`SignatureError`] if an attribute that determines them is missing.
     pub fn input_slots(&self, attrs: &AttrSet) -> Result<Vec<TypedSlot>, SignatureError> {
         slots(&self.inputs, attrs)
     }
 
-    /// Types of the outputs of a node with these attributes, in slot order.
+    /// Returns the types of the outputs of a node with these attributes, in slot order.
     ///
     /// # Errors
-    /// [`SignatureError`] if an attribute that says so is missing.
+    /// [`SignatureError`] if an attribute that determines them is missing.
     pub fn output_slots(&self, attrs: &AttrSet) -> Result<Vec<TypedSlot>, SignatureError> {
         slots(&self.outputs, attrs)
     }
 
-    /// Shapes of `n_outputs` outputs.
+    /// Infers the shapes of `n_outputs` outputs.
     ///
     /// # Errors
     /// [`ShapeError`] if the inputs or attributes contradict the op's rule.
@@ -429,31 +429,31 @@ impl OpDef {
         let shapes = shape(context)?;
         if shapes.len() != n_outputs {
             return Err(ShapeError::new(format!(
-                "the shape function gives {} shapes for {n_outputs} outputs",
+                "the shape function returned {} shapes for {n_outputs} outputs",
                 shapes.len()
             )));
         }
-        // Ops that add dimensions to their input's could otherwise double them node by node.
+        // Ops that add dimensions to their inputs could otherwise double them node by node.
         if let Some(rank) = shapes
             .iter()
             .filter_map(PartialShape::rank)
             .find(|&r| r > RANK_MAX)
         {
             return Err(ShapeError::new(format!(
-                "an output has {rank} dimensions, the most is {RANK_MAX}"
+                "an output has {rank} dimensions; at most {RANK_MAX} are supported"
             )));
         }
         Ok(shapes)
     }
 
-    /// What is known of the output values; empty = nothing.
+    /// Returns what is known of the output values; empty means nothing.
     pub fn fold(&self, context: &InferenceContext<'_>, outputs: &[Output]) -> Vec<Known> {
         self.fold
             .as_ref()
             .map_or_else(Vec::new, |fold| fold(context, outputs))
     }
 
-    /// What one execution costs.
+    /// Returns the cost of one execution.
     pub fn work(&self, context: &InferenceContext<'_>, outputs: &[Output]) -> Work {
         match &self.work {
             Some(work) => work(context, outputs),
@@ -493,11 +493,11 @@ fn slots(args: &[ArgDef], attrs: &AttrSet) -> Result<Vec<TypedSlot>, SignatureEr
     Ok(slots)
 }
 
-/// A definition in the tables of this folder: arguments separated by commas, attributes by
+/// Parses a definition of the tables in this folder: arguments separated by commas, attributes by
 /// semicolons.
 ///
 /// # Panics
-/// If the text is malformed, which a test of every shipped definition would show.
+/// If the definition is malformed; a test parses every shipped definition.
 pub(super) fn op(name: &str, inputs: &str, outputs: &str, attrs: &str) -> OpDef {
     fn split(text: &str, separator: char) -> Vec<&str> {
         let parts = text.split(separator).map(str::trim);
@@ -570,7 +570,7 @@ mod tests {
         let error = OpDef::new("X", &["a: T"], &[], &[]).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "op `X`: `a: T`: `T` is no type and no attribute"
+            "op `X`: `a: T`: `T` is neither a type nor an attribute"
         );
         assert!(OpDef::new("X", &["a"], &[], &[]).is_err());
         assert!(OpDef::new("X", &[], &[], &["T: nonsense"]).is_err());

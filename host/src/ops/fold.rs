@@ -1,8 +1,8 @@
-//! Arithmetic of sizes before a run: what TensorFlow's shape refiner does with `Shape`, `Pack`,
-//! `StridedSlice` and their like.
+//! Integer arithmetic on sizes before a run, as in TensorFlow's shape refiner (`Shape`, `Pack`,
+//! `StridedSlice` and similar ops).
 //!
-//! Each function gives one entry per output, from what is known of the inputs and the inferred
-//! output shapes; unknown elements stay unknown. Tensors of more than 1024 elements are left alone.
+//! Each function returns one entry per output, from the known inputs and the inferred output
+//! shapes; unknown elements stay unknown. Tensors of more than 1024 elements are skipped.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::tensor::Shape;
 /// An operation on two integers; `None` where it is undefined or overflows.
 pub(super) type Operation = fn(i64, i64) -> Option<i64>;
 
-/// Output 0 is input 0, handle or value.
+/// Output 0 is input 0, a handle or a value.
 pub(super) fn identity(context: &InferenceContext<'_>, _: &[Output]) -> Vec<Known> {
     vec![context.input(0).known.clone()]
 }
@@ -54,7 +54,7 @@ pub(super) fn rank(context: &InferenceContext<'_>, _: &[Output]) -> Vec<Known> {
     vec![Some(IntTensor::scalar(context.shape(0).rank().and_then(to_i64))).into()]
 }
 
-/// Integer to integer; other conversions are left alone.
+/// Converts integers to integers; other conversions are skipped.
 pub(super) fn cast(context: &InferenceContext<'_>, outputs: &[Output]) -> Vec<Known> {
     let is_integer = |dtype: DType| dtype == DType::I32 || dtype == DType::I64;
     let converts = is_integer(context.dtype(0))
@@ -75,7 +75,7 @@ pub(super) fn negate(context: &InferenceContext<'_>, outputs: &[Output]) -> Vec<
     }
 }
 
-/// What this binary op does with integers.
+/// Returns the integer operation of a binary op.
 pub(super) fn integer_operation(op: &str) -> Option<Operation> {
     Some(match op {
         "Add" | "AddV2" => i64::checked_add,
@@ -100,7 +100,7 @@ fn floor_div(a: i64, b: i64) -> Option<i64> {
     }
 }
 
-/// `operation` on both inputs, broadcast.
+/// Applies `operation` to both inputs, broadcast.
 pub(super) fn elementwise(
     context: &InferenceContext<'_>,
     outputs: &[Output],
@@ -119,7 +119,7 @@ pub(super) fn elementwise(
     })]
 }
 
-/// A vector reduced to a scalar.
+/// Reduces a vector to a scalar.
 pub(super) fn reduce(
     context: &InferenceContext<'_>,
     outputs: &[Output],
@@ -140,7 +140,7 @@ pub(super) fn reduce(
     vec![build(outputs, 0, |_| total)]
 }
 
-/// Inputs stacked along a new axis.
+/// Stacks inputs along a new axis.
 pub(super) fn pack(context: &InferenceContext<'_>, outputs: &[Output]) -> Vec<Known> {
     let values: Vec<_> = (0..context.n_inputs()).map(|i| context.ints(i)).collect();
     if values.iter().all(Option::is_none) {
@@ -162,7 +162,7 @@ fn new_axis(context: &InferenceContext<'_>, outputs: &[Output]) -> Option<usize>
     super::rules::axis_index(context.attrs().int("axis")?, rank).ok()
 }
 
-/// One output per element along an axis.
+/// Returns one output per element along an axis.
 pub(super) fn unpack(context: &InferenceContext<'_>, outputs: &[Output]) -> Vec<Known> {
     let Some(value) = context.ints(0) else {
         return Vec::new();
@@ -182,7 +182,7 @@ pub(super) fn unpack(context: &InferenceContext<'_>, outputs: &[Output]) -> Vec<
         .collect()
 }
 
-/// Inputs `first..first + n` joined along an axis.
+/// Concatenates inputs `first..first + n` along an axis.
 pub(super) fn concat(
     context: &InferenceContext<'_>,
     outputs: &[Output],
@@ -215,7 +215,7 @@ pub(super) fn concat(
     })]
 }
 
-/// Rows of input 0 that input 1 names (along `axis`).
+/// Selects the rows of input 0 that input 1 names (along `axis`).
 pub(super) fn gather(
     context: &InferenceContext<'_>,
     outputs: &[Output],
@@ -243,7 +243,7 @@ pub(super) fn range(context: &InferenceContext<'_>, outputs: &[Output]) -> Vec<K
     })]
 }
 
-/// Input 1, everywhere.
+/// Fills the output with input 1.
 pub(super) fn fill(context: &InferenceContext<'_>, outputs: &[Output]) -> Vec<Known> {
     let Some(value) = context.scalar_int(1) else {
         return Vec::new();
@@ -251,8 +251,8 @@ pub(super) fn fill(context: &InferenceContext<'_>, outputs: &[Output]) -> Vec<Kn
     vec![build(outputs, 0, |_| Some(value))]
 }
 
-/// Output `slot`, each element from its index; nothing where its shape is not known, is large, or
-/// no element is known.
+/// Builds output `slot`, each element from its index. Nothing is known if its shape is unknown or
+/// large, or if no element is known.
 pub(super) fn build(
     outputs: &[Output],
     slot: usize,
@@ -283,7 +283,8 @@ pub(super) fn build(
     }
 }
 
-/// Whether a type can hold a value: kernels wrap what it cannot, and what wraps is left to them.
+/// Returns whether a type can hold a value. Kernels wrap larger values around; folding leaves those
+/// to them.
 fn holds(dtype: DType, value: i64) -> bool {
     match dtype {
         DType::I8 => i8::try_from(value).is_ok(),
@@ -297,7 +298,7 @@ fn holds(dtype: DType, value: i64) -> bool {
     }
 }
 
-/// The same for all elements of output 0; what it cannot hold is unknown.
+/// Applies `of` to all elements of output 0; a result that the type cannot hold is unknown.
 fn held(value: &IntTensor, outputs: &[Output], of: impl Fn(i64) -> Option<i64>) -> Known {
     let Some(output) = outputs.first() else {
         return Known::Nothing;
@@ -318,7 +319,7 @@ fn unravel(mut flat: usize, shape: &Shape, index: &mut [usize]) {
     }
 }
 
-/// The element at an index; `None` where it is unknown or does not exist.
+/// Returns the element at an index; `None` if it is unknown or does not exist.
 pub(super) fn at(value: &IntTensor, index: &[usize]) -> Option<i64> {
     let dims = value.shape().dims();
     if dims.len() != index.len() {
@@ -334,7 +335,7 @@ pub(super) fn at(value: &IntTensor, index: &[usize]) -> Option<i64> {
     value.values().get(flat).copied().flatten()
 }
 
-/// The element at an index of a shape that `value` is broadcast to.
+/// Returns the element at an index of a shape that `value` is broadcast to.
 fn stretched(value: &IntTensor, index: &[usize]) -> Option<i64> {
     let dims = value.shape().dims();
     let skipped = index.len().checked_sub(dims.len())?;

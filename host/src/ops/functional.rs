@@ -36,7 +36,7 @@ pub(super) fn ops() -> Vec<OpDef> {
                 "output: T",
                 &format!("T: list(type) >= 0; cond: func; body: func; {shapes}; parallel_iterations: int = 10"),
             )
-            // A loop's variables keep their shapes unless it says otherwise.
+            // Loop variables keep their shapes unless `output_shapes` says otherwise.
             .with_shape(|context| declared_or(context, inputs)),
         ];
         for op in family {
@@ -99,7 +99,7 @@ fn inputs(context: &InferenceContext<'_>) -> Shapes {
         .collect())
 }
 
-/// The shapes of attribute `output_shapes` where it has any.
+/// Returns the shapes of attribute `output_shapes`, if it has any.
 fn declared_or(
     context: &InferenceContext<'_>,
     otherwise: fn(&InferenceContext<'_>) -> Shapes,

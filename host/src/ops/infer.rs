@@ -1,5 +1,5 @@
-//! What shape, fold and work functions are asked with: the node's attributes and what is known of
-//! its inputs.
+//! Arguments of shape, fold and work functions: the node's attributes and what is known of its
+//! inputs.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use crate::tensor::PartialShape;
 use crate::tensor::RANK_MAX;
 use crate::tensor::Shape;
 
-/// Constants of more elements are not looked into; shapes, axes and paddings are far smaller.
+/// Constants with more elements are not read; shapes, axes and paddings are far smaller.
 const INT_ELEMENTS_MAX: usize = 1024;
 
-/// Inputs or attributes contradict the op's rule; the message says both sides.
+/// Inputs or attributes contradict the op's rule; the message contains both sides.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ShapeError {
@@ -26,7 +26,7 @@ pub struct ShapeError {
 }
 
 impl ShapeError {
-    /// The error with this message: lower case, with the shapes in question.
+    /// Returns the error with this message: lower case, with the shapes in question.
     pub fn new(message: impl Into<String>) -> Self {
         Self {
             message: message.into(),
@@ -34,8 +34,8 @@ impl ShapeError {
     }
 }
 
-/// A small integer tensor of which some elements may be unknown: how sizes travel through `Shape`,
-/// `Pack` and their like.
+/// A small integer tensor with possibly unknown elements: carries sizes through `Shape`, `Pack` and
+/// similar ops.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IntTensor {
     shape: Shape,
@@ -43,14 +43,15 @@ pub struct IntTensor {
 }
 
 impl IntTensor {
-    /// A tensor of this shape; `None` if the shape holds another number of elements, or more than
+    /// Returns a tensor of this shape; `None` if the shape has another number of elements, or more
+    /// than 1024.
     /// 1024.
     pub fn new(shape: Shape, values: Vec<Option<i64>>) -> Option<Self> {
         let fits = shape.n_elements() == values.len() && values.len() <= INT_ELEMENTS_MAX;
         fits.then_some(Self { shape, values })
     }
 
-    /// A scalar.
+    /// Returns a scalar.
     pub fn scalar(value: Option<i64>) -> Self {
         Self {
             shape: Shape::scalar(),
@@ -58,22 +59,22 @@ impl IntTensor {
         }
     }
 
-    /// A vector; `None` above 1024 elements.
+    /// Returns a vector; `None` above 1024 elements.
     pub fn vector(values: Vec<Option<i64>>) -> Option<Self> {
         Self::new(Shape::new(&[values.len()]), values)
     }
 
-    /// Shape.
+    /// Returns the shape.
     pub fn shape(&self) -> &Shape {
         &self.shape
     }
 
-    /// Elements, row-major.
+    /// Returns the elements, row-major.
     pub fn values(&self) -> &[Option<i64>] {
         &self.values
     }
 
-    /// The only element.
+    /// Returns the only element.
     pub fn as_scalar(&self) -> Option<i64> {
         match *self.values {
             [value] => value,
@@ -81,12 +82,12 @@ impl IntTensor {
         }
     }
 
-    /// All elements, where all are known.
+    /// Returns all elements, if all are known.
     pub fn to_ints(&self) -> Option<Vec<i64>> {
         self.values.iter().copied().collect()
     }
 
-    /// The elements of an integer or boolean constant of at most 1024 elements.
+    /// Returns the elements of an integer or boolean constant of at most 1024 elements.
     pub fn from_literal(literal: &Literal) -> Option<Self> {
         let n_elements = literal.shape().n_elements();
         let dtype = literal.dtype();
@@ -107,7 +108,7 @@ impl IntTensor {
     }
 }
 
-/// One little-endian element; `None` where the number is beyond 64 signed bits.
+/// Returns one little-endian element; `None` if it exceeds 64 signed bits.
 fn int_element(dtype: DType, element: &[u8]) -> Option<i64> {
     let mut wide = [0; 8];
     wide[..element.len()].copy_from_slice(element);
@@ -127,11 +128,11 @@ pub enum Known {
     /// Nothing.
     #[default]
     Nothing,
-    /// It is this constant.
+    /// A constant.
     Literal(Arc<Literal>),
-    /// Its integer elements, some or all.
+    /// Integer elements, some or all of them known.
     Ints(Arc<IntTensor>),
-    /// It is a handle (resource, or list of tensors) of values of this type and shape.
+    /// A handle (resource, or list of tensors) of values of this type and shape.
     Handle(DType, PartialShape),
 }
 
@@ -152,7 +153,7 @@ pub struct OpInput {
     pub known: Known,
 }
 
-/// A node as its op's functions see it. Inputs stand in slot order, as many as the signature says.
+/// A node as seen by its op's functions. Inputs are in slot order, as many as the signature has.
 #[derive(Debug)]
 pub struct InferenceContext<'a> {
     op: &'a OpDef,
@@ -162,8 +163,8 @@ pub struct InferenceContext<'a> {
 }
 
 impl<'a> InferenceContext<'a> {
-    /// A node of op `op`; attributes are complete and checked. `producer_version` is the GraphDef's
-    /// (0 = unknown).
+    /// Returns the context of a node of op `op`; attributes are complete and checked.
+    /// `producer_version` is the GraphDef's (0 means unknown).
     pub fn new(
         op: &'a OpDef,
         attrs: &'a AttrSet,
@@ -178,37 +179,37 @@ impl<'a> InferenceContext<'a> {
         }
     }
 
-    /// Op.
+    /// Returns the op.
     pub fn op(&self) -> &str {
         self.op.name()
     }
 
-    /// Attributes, defaults filled in.
+    /// Returns the attributes, defaults included.
     pub fn attrs(&self) -> &'a AttrSet {
         self.attrs
     }
 
-    /// Version of the GraphDef: few rules have changed with it.
+    /// Returns the producer version of the GraphDef; a few rules depend on it.
     pub fn producer_version(&self) -> i32 {
         self.producer_version
     }
 
-    /// Number of data inputs.
+    /// Returns the number of data inputs.
     pub fn n_inputs(&self) -> usize {
         self.inputs.len()
     }
 
-    /// Input slots of an argument; empty if there is none of this name.
+    /// Returns the input slots of an argument; empty if there is no such argument.
     pub fn input_range(&self, arg: &str) -> Range<usize> {
         self.op.input_range(arg, self.attrs).unwrap_or(0..0)
     }
 
-    /// Number of outputs.
+    /// Returns the number of outputs.
     pub fn n_outputs(&self) -> usize {
         self.op.n_outputs(self.attrs).unwrap_or(0)
     }
 
-    /// What is known of an input.
+    /// Returns what is known of an input.
     ///
     /// # Panics
     /// If the signature has fewer inputs.
@@ -216,7 +217,7 @@ impl<'a> InferenceContext<'a> {
         &self.inputs[index]
     }
 
-    /// Shape of an input.
+    /// Returns the shape of an input.
     ///
     /// # Panics
     /// If the signature has fewer inputs.
@@ -224,7 +225,7 @@ impl<'a> InferenceContext<'a> {
         &self.inputs[index].shape
     }
 
-    /// Element type of an input.
+    /// Returns the element type of an input.
     ///
     /// # Panics
     /// If the signature has fewer inputs.
@@ -232,25 +233,27 @@ impl<'a> InferenceContext<'a> {
         self.inputs[index].dtype
     }
 
-    /// Shape of an input that must have this rank; unknown dimensions where its rank is unknown.
+    /// Returns the shape of an input that must have this rank; its dimensions are unknown if its
+    /// rank is unknown.
     ///
     /// # Errors
-    /// [`ShapeError`] for another rank.
+    /// [`ShapeError`] if it has another rank.
     pub fn shape_of_rank(&self, index: usize, rank: usize) -> Result<PartialShape, ShapeError> {
         let shape = self.shape(index);
         match shape.rank() {
             None => Ok(PartialShape::of_rank(rank)),
             Some(found) if found == rank => Ok(shape.clone()),
             Some(_) => Err(ShapeError::new(format!(
-                "input {index} must have rank {rank}, its shape is {shape}"
+                "input {index} must have rank {rank}; its shape is {shape}"
             ))),
         }
     }
 
-    /// Shape of an input that must have at least this rank; `None` where its rank is unknown.
+    /// Returns the dimensions of an input that must have at least this rank; `None` if its rank is
+    /// unknown.
     ///
     /// # Errors
-    /// [`ShapeError`] for a smaller rank.
+    /// [`ShapeError`] if it has a smaller rank.
     pub fn dims_of_rank_at_least(
         &self,
         index: usize,
@@ -258,14 +261,14 @@ impl<'a> InferenceContext<'a> {
     ) -> Result<Option<&'a [Option<usize>]>, ShapeError> {
         match self.shape(index).dims() {
             Some(dims) if dims.len() < rank => Err(ShapeError::new(format!(
-                "input {index} must have rank {rank} or more, its shape is {}",
+                "input {index} must have rank {rank} or more; its shape is {}",
                 self.shape(index)
             ))),
             dims => Ok(dims),
         }
     }
 
-    /// Integer elements of an input, as far as they are known.
+    /// Returns the integer elements of an input, as far as they are known.
     pub fn ints(&self, index: usize) -> Option<Arc<IntTensor>> {
         match &self.inputs.get(index)?.known {
             Known::Ints(value) => Some(Arc::clone(value)),
@@ -274,17 +277,17 @@ impl<'a> InferenceContext<'a> {
         }
     }
 
-    /// Integer elements of an input, where all are known.
+    /// Returns the integer elements of an input, if all are known.
     pub fn known_ints(&self, index: usize) -> Option<Vec<i64>> {
         self.ints(index)?.to_ints()
     }
 
-    /// The only element of an integer input, where it is known.
+    /// Returns the only element of an integer input, if it is known.
     pub fn scalar_int(&self, index: usize) -> Option<i64> {
         self.ints(index)?.as_scalar()
     }
 
-    /// What an input is a handle of.
+    /// Returns the type and shape of the values behind a handle input.
     pub fn handle(&self, index: usize) -> Option<(DType, &'a PartialShape)> {
         match &self.inputs.get(index)?.known {
             Known::Handle(dtype, shape) => Some((*dtype, shape)),
@@ -292,24 +295,24 @@ impl<'a> InferenceContext<'a> {
         }
     }
 
-    /// The shape that an input spells, as far as its elements are known; -1 is an unknown
+    /// Returns the shape that an input contains, as far as its elements are known; -1 is an unknown
     /// dimension, and a scalar -1 an unknown shape.
     ///
     /// # Errors
-    /// [`ShapeError`] for other negative elements, or a matrix.
+    /// [`ShapeError`] if other elements are negative, or the input is a matrix.
     pub fn shape_from_input(&self, index: usize) -> Result<PartialShape, ShapeError> {
         if let Some(value) = self.ints(index) {
             if value.shape().rank() == 0 {
                 return match value.as_scalar() {
                     None | Some(-1) => Ok(PartialShape::unknown()),
                     Some(other) => Err(ShapeError::new(format!(
-                        "input {index} must be a vector of sizes, it is the scalar {other}"
+                        "input {index} must be a vector of sizes; it is the scalar {other}"
                     ))),
                 };
             }
             if value.shape().rank() != 1 {
                 return Err(ShapeError::new(format!(
-                    "input {index} must be a vector of sizes, its shape is {}",
+                    "input {index} must be a vector of sizes; its shape is {}",
                     value.shape()
                 )));
             }
@@ -325,13 +328,13 @@ impl<'a> InferenceContext<'a> {
                 .filter(|&n| n <= RANK_MAX)
                 .map_or_else(PartialShape::unknown, PartialShape::of_rank)),
             Some(_) => Err(ShapeError::new(format!(
-                "input {index} must be a vector of sizes, its shape is {}",
+                "input {index} must be a vector of sizes; its shape is {}",
                 self.shape(index)
             ))),
         }
     }
 
-    /// Number of elements of an input; 0 where unknown.
+    /// Returns the number of elements of an input; 0 if unknown.
     ///
     /// # Panics
     /// If the signature has fewer inputs.
@@ -339,15 +342,15 @@ impl<'a> InferenceContext<'a> {
         elements(self.shape(index))
     }
 
-    /// Bytes of all inputs whose size is known.
+    /// Returns the bytes of all inputs whose size is known.
     pub fn input_bytes(&self) -> u64 {
         self.inputs.iter().fold(0, |sum, input| {
             sum.saturating_add(input.shape.size_bytes(input.dtype).unwrap_or(0))
         })
     }
 
-    /// No arithmetic; every input of known size read once and every output of known size written
-    /// once.
+    /// Returns work without arithmetic: every input of known size is read once, and every output of
+    /// known size is written once.
     pub fn traffic_only(&self, outputs: &[Output]) -> Work {
         Work {
             traffic_bytes: self.input_bytes().saturating_add(output_bytes(outputs)),
@@ -355,40 +358,40 @@ impl<'a> InferenceContext<'a> {
         }
     }
 
-    /// An `int` attribute.
+    /// Returns an `int` attribute.
     ///
     /// # Errors
-    /// [`ShapeError`] where it is absent: an app's definition lacks it.
+    /// [`ShapeError`] if it is missing, which happens with an app's own definition.
     pub fn int(&self, name: &str) -> Result<i64, ShapeError> {
         self.attrs.int(name).ok_or_else(|| missing(name))
     }
 
-    /// A `bool` attribute.
+    /// Returns a `bool` attribute.
     ///
     /// # Errors
-    /// [`ShapeError`] where it is absent.
+    /// [`ShapeError`] if it is missing.
     pub fn bool(&self, name: &str) -> Result<bool, ShapeError> {
         self.attrs.bool(name).ok_or_else(|| missing(name))
     }
 
-    /// A `string` attribute.
+    /// Returns a `string` attribute.
     ///
     /// # Errors
-    /// [`ShapeError`] where it is absent, or no UTF-8.
+    /// [`ShapeError`] if it is missing, or not UTF-8.
     pub fn text(&self, name: &str) -> Result<&'a str, ShapeError> {
         self.attrs.text(name).ok_or_else(|| missing(name))
     }
 
-    /// A `list(int)` attribute.
+    /// Returns a `list(int)` attribute.
     ///
     /// # Errors
-    /// [`ShapeError`] where it is absent.
+    /// [`ShapeError`] if it is missing.
     pub fn int_list(&self, name: &str) -> Result<Vec<i64>, ShapeError> {
         self.attrs.ints(name).ok_or_else(|| missing(name))
     }
 }
 
-/// Elements of a shape; 0 where unknown.
+/// Returns the number of elements of a shape; 0 if unknown.
 pub(super) fn elements(shape: &PartialShape) -> f64 {
     let Some(dims) = shape.dims() else { return 0.0 };
     #[expect(clippy::cast_precision_loss, reason = "an estimate")]
@@ -396,7 +399,7 @@ pub(super) fn elements(shape: &PartialShape) -> f64 {
     dims.iter().fold(1.0, product)
 }
 
-/// Bytes of all outputs whose size is known.
+/// Returns the bytes of all outputs whose size is known.
 pub(super) fn output_bytes(outputs: &[Output]) -> u64 {
     outputs.iter().fold(0, |sum, output| {
         sum.saturating_add(output.shape.size_bytes(output.dtype).unwrap_or(0))
@@ -406,9 +409,11 @@ pub(super) fn output_bytes(outputs: &[Output]) -> u64 {
 fn dim_from_value(size: Option<i64>, index: usize) -> Result<Option<usize>, ShapeError> {
     match size {
         None | Some(-1) => Ok(None),
-        Some(size) => usize::try_from(size)
-            .map(Some)
-            .map_err(|_| ShapeError::new(format!("input {index} holds {size}, which is no size"))),
+        Some(size) => usize::try_from(size).map(Some).map_err(|_| {
+            ShapeError::new(format!(
+                "input {index} holds {size}, which is not a valid size"
+            ))
+        }),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Ops that pass their input on, ask for its shape, or give it another one.
+//! Ops that forward, inspect or reshape their input.
 
 use super::definition::OpDef;
 use super::definition::op;
@@ -179,7 +179,7 @@ fn ranks(context: &InferenceContext<'_>) -> Shapes {
     Ok((0..context.n_inputs()).map(rank_of).collect())
 }
 
-/// Input 0 in the shape that input 1 spells; one size may be -1, the rest of the elements.
+/// Reshapes input 0 to the sizes in input 1; one size may be -1 and takes the remaining elements.
 fn reshaped(context: &InferenceContext<'_>) -> Shapes {
     let wanted = context.shape_from_input(1)?;
     let Some(dims) = wanted.dims() else {
@@ -194,7 +194,7 @@ fn reshaped(context: &InferenceContext<'_>) -> Shapes {
             "a tensor of shape {from} cannot be reshaped to {wanted}"
         ))
     };
-    // One unknown size follows from the number of elements, whether it is a -1 or merely not known.
+    // One unknown size follows from the number of elements, whether it is -1 or just not known.
     match (total, dims.len() - known.len()) {
         (Some(total), 0) if total != product => Err(mismatch()),
         (Some(total), 1) if product > 0 => {
@@ -262,7 +262,7 @@ fn transposed(context: &InferenceContext<'_>) -> Shapes {
     let rank = permutation.len();
     let bad = || {
         ShapeError::new(format!(
-            "{permutation:?} is no permutation of the axes of shape {shape}"
+            "{permutation:?} is not a permutation of the axes of shape {shape}"
         ))
     };
     if shape.rank().is_some_and(|found| found != rank) {
@@ -280,7 +280,7 @@ fn transposed(context: &InferenceContext<'_>) -> Shapes {
     Ok(vec![PartialShape::new(&dims)])
 }
 
-/// A narrower type adds a last dimension, a wider one takes it.
+/// A narrower type adds a last dimension; a wider one removes it.
 fn bitcast(context: &InferenceContext<'_>) -> Shapes {
     let shape = context.shape(0);
     let sizes = context.dtype(0).size_bytes().zip(

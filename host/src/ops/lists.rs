@@ -1,6 +1,7 @@
 //! Lists of tensors: tensor arrays of TensorFlow 1 and tensor lists of TensorFlow 2.
 //!
-//! What a handle holds travels with it as far as it is known ([`Known::Handle`]).
+//! The type and shape of the elements are passed on with the handle as far as they are known
+//! ([`Known::Handle`]).
 
 use super::definition::OpDef;
 use super::definition::op;
@@ -209,7 +210,7 @@ fn element_shape(context: &InferenceContext<'_>) -> PartialShape {
         .map_or_else(PartialShape::unknown, |(_, shape)| shape.clone())
 }
 
-/// A list whose elements have the shape that input `index` spells.
+/// Returns a list whose elements have the shape in input `index`.
 fn list_of(context: &InferenceContext<'_>, index: usize) -> Known {
     match (
         context.attrs().dtype("element_dtype"),
@@ -224,7 +225,7 @@ fn same_list(context: &InferenceContext<'_>, _: &[Output]) -> Vec<Known> {
     vec![context.input(0).known.clone()]
 }
 
-/// What the list says of its elements and what input `index` asks for.
+/// Merges the element shape of the list with the shape requested by input `index`.
 fn list_element(
     context: &InferenceContext<'_>,
     index: usize,

@@ -231,8 +231,7 @@ fn compare(name: &str, attrs: &str) -> OpDef {
 fn compared(context: &InferenceContext<'_>) -> Shapes {
     let shape = broadcast(context.shape(0), context.shape(1));
     match shape {
-        // Asked not to fail, the comparison of shapes that cannot be broadcast is the scalar
-        // `false`.
+        // If asked not to fail, comparing shapes that cannot be broadcast gives the scalar `false`.
         Err(_) if context.attrs().bool("incompatible_shape_error") == Some(false) => {
             Ok(vec![crate::tensor::PartialShape::scalar()])
         }

@@ -1,4 +1,4 @@
-//! Matrix products.
+//! Matmuls.
 
 use super::definition::OpDef;
 use super::definition::op;
@@ -71,7 +71,7 @@ pub(super) fn ops() -> Vec<OpDef> {
     ]
 }
 
-/// The op multiplies two matrices.
+/// Sets the rules of an op that multiplies two matrices.
 fn of_two_matrices(op: OpDef) -> OpDef {
     op.with_shape(|context| {
         context.shape_of_rank(0, 2)?;
@@ -81,14 +81,14 @@ fn of_two_matrices(op: OpDef) -> OpDef {
     .with_work(|context, outputs| product_work(context, outputs, "transpose_a"))
 }
 
-/// The op multiplies batches of matrices, which it broadcasts.
+/// Sets the rules of an op that multiplies batches of matrices with broadcasting.
 fn of_batches(op: OpDef) -> OpDef {
     op.with_shape(|context| product(context, "adj_x", "adj_y"))
         .with_work(|context, outputs| product_work(context, outputs, "adj_x"))
 }
 
-/// `[.., m, k] x [.., k, n] -> [.., m, n]`, batch dimensions broadcast; either side possibly
-/// transposed.
+/// Infers `[.., m, k] x [.., k, n] -> [.., m, n]` with broadcast batch dimensions; either side may
+/// be transposed.
 fn product(context: &InferenceContext<'_>, transpose_a: &str, transpose_b: &str) -> Shapes {
     let a = context.dims_of_rank_at_least(0, 2)?;
     let b = context.dims_of_rank_at_least(1, 2)?;
@@ -124,7 +124,7 @@ fn split(dims: &[Dim], transposed: bool) -> (&[Dim], [Dim; 2]) {
     }
 }
 
-/// `2 m n k` per matrix: one multiplication and one addition per point.
+/// Returns `2 m n k` per matrix: one multiplication and one addition per point.
 fn product_work(context: &InferenceContext<'_>, outputs: &[Output], transpose_a: &str) -> Work {
     let inner = context.shape(0).dims().and_then(|dims| {
         let transposed = context.attrs().bool(transpose_a)?;
@@ -143,7 +143,7 @@ fn product_work(context: &InferenceContext<'_>, outputs: &[Output], transpose_a:
 /// An equation such as `bhqd,hdk->bqk`; `...` stands for dimensions that are broadcast.
 struct Einsum {
     output: PartialShape,
-    /// Product of the sizes of all labels; 0 where one is unknown.
+    /// Product of the sizes of all labels; 0 if one is unknown.
     n_points: f64,
 }
 
@@ -155,7 +155,7 @@ impl Einsum {
         let terms: Vec<&str> = left.split(',').collect();
         if terms.len() != context.n_inputs() {
             return Err(ShapeError::new(format!(
-                "equation `{equation}` is about {} inputs, the node has {}",
+                "equation `{equation}` has {} inputs, the node has {}",
                 terms.len(),
                 context.n_inputs()
             )));
@@ -183,7 +183,7 @@ impl Einsum {
             };
             if !term.contains("...") && dims.len() != n_labels {
                 return Err(ShapeError::new(format!(
-                    "`{term}` of equation `{equation}` does not fit input {index} of shape {}",
+                    "`{term}` of equation `{equation}` does not match input {index} of shape {}",
                     context.shape(index)
                 )));
             }
@@ -218,7 +218,7 @@ impl Einsum {
     }
 }
 
-/// Adds a label's size to what is known; sizes of 1 stretch.
+/// Merges a label's size with what is known; a size of 1 repeats.
 fn note(sizes: &mut Vec<(char, Dim)>, label: char, dim: Dim) -> Result<(), ShapeError> {
     let Some((_, known)) = sizes.iter_mut().find(|(known, _)| *known == label) else {
         sizes.push((label, dim));

@@ -1,4 +1,4 @@
-//! Random numbers, checks, printing and text.
+//! Random numbers, checks, printing and strings.
 
 use super::definition::OpDef;
 use super::definition::op;
@@ -11,7 +11,7 @@ use super::work::free;
 use super::work::per_output;
 use crate::tensor::PartialShape;
 
-/// Operations of one Philox random number.
+/// Floating-point operations of one Philox random number.
 const RANDOM_FLOPS: f64 = 15.0;
 
 /// Ops of this family.

@@ -1,10 +1,9 @@
 //! Op definitions: arity, element types, shapes and work of each op. No devices, no kernels.
 //!
-//! A definition is TensorFlow's signature text with a shape function and a work function beside it.
-//! [`OpRegistry::default`] holds the ops that ship, one file per family; apps
-//! [`OpRegistry::register`] their own. [`crate::builder`] and [`crate::import`] read them to check
-//! nodes, and whoever needs to know which inputs an argument name covers asks
-//! [`OpDef::input_range`].
+//! A definition is TensorFlow's signature with a shape function and a work function.
+//! [`OpRegistry::default`] holds the shipped ops, one file per family; apps add their own with
+//! [`OpRegistry::register`]. [`crate::builder`] and [`crate::import`] check nodes against
+//! definitions. [`OpDef::input_range`] returns the inputs that an argument name covers.
 
 mod array;
 mod assemble;

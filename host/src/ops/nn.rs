@@ -54,8 +54,7 @@ pub(super) fn ops() -> Vec<OpDef> {
             .with_work(per_output(2.0)),
         );
     }
-    // Maximum, difference, exponential, sum, and quotient (or, of the logarithm, a second
-    // difference).
+    // Maximum, difference, exponential, sum, and quotient (for the logarithm, a second difference).
     for name in ["Softmax", "LogSoftmax"] {
         let output = if name == "Softmax" {
             "softmax: T"
@@ -96,7 +95,7 @@ pub(super) fn ops() -> Vec<OpDef> {
         op("LRN", "input: T", "output: T", "depth_radius: int = 5; bias: float = 1.0; alpha: float = 1.0; beta: float = 0.5; T: {half, bfloat16, float} = DT_FLOAT")
             .with_shape(|context| Ok(vec![context.shape_of_rank(0, 4)?]))
             .with_work(|context, outputs| {
-                // A square and a running sum, scale and bias, a power, and a product.
+                // A square and a running sum, scale and bias, a power, and a multiplication.
                 per_output(6.0 + TRANSCENDENTAL_FLOPS)(context, outputs)
             }),
         op("L2Loss", "t: T", "output: T", FLOATS)
@@ -191,7 +190,7 @@ fn normalised(context: &InferenceContext<'_>) -> Shapes {
         4
     };
     let mut channels = x.dim(channel_axis);
-    // Mean and variance may be empty in training, where they are computed.
+    // Mean and variance may be empty in training, when they are computed.
     let n_given = if context.bool("is_training")? { 3 } else { 5 };
     for index in 1..n_given {
         let given = context.shape_of_rank(index, 1)?;
@@ -207,7 +206,7 @@ fn normalised(context: &InferenceContext<'_>) -> Shapes {
     Ok(shapes)
 }
 
-/// Inference: scale and shift. Training: besides, sums for mean and variance and the difference
+/// Work of inference: scale and shift. Training adds sums for mean and variance and the difference
 /// from the mean.
 fn batch_norm_work(context: &InferenceContext<'_>, outputs: &[Output]) -> Work {
     let per_element = if context.attrs().bool("is_training") == Some(true) {

@@ -124,7 +124,7 @@ pub(super) fn ops() -> Vec<OpDef> {
     ops
 }
 
-/// Input 0 without the axes that input 1 names, or with 1 in their place.
+/// Returns the shape of input 0 without the axes in input 1, or with 1 in their place.
 fn reduced(context: &InferenceContext<'_>) -> Shapes {
     let keep = context.bool("keep_dims")?;
     let Some(dims) = context.shape(0).dims() else {
@@ -148,7 +148,7 @@ fn reduced(context: &InferenceContext<'_>) -> Shapes {
     Ok(vec![shape.collect()])
 }
 
-/// Per axis whether input 1 names it; `None` where it is not known.
+/// Returns for each axis whether input 1 names it; `None` if that is unknown.
 pub(super) fn reduced_axes(
     context: &InferenceContext<'_>,
     rank: usize,
@@ -183,7 +183,7 @@ fn with_rows(dims: Option<&[Dim]>, rows: Dim) -> PartialShape {
     }
 }
 
-/// `[num_segments]` and the dimensions of data that `segment_ids` does not cover.
+/// Returns `[num_segments]` and the dimensions of data that `segment_ids` does not cover.
 fn unsorted_segments(context: &InferenceContext<'_>) -> Shapes {
     let (Some(data), Some(ids)) = (context.shape(0).dims(), context.shape(1).dims()) else {
         return Ok(vec![PartialShape::unknown()]);

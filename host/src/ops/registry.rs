@@ -1,4 +1,4 @@
-//! All ops that graph builder and importer know.
+//! The registry of ops for the graph builder and the importer.
 
 use std::sync::Arc;
 
@@ -20,22 +20,22 @@ use super::slice;
 use super::state;
 use super::window;
 
-/// Ops by name. A value, not process-wide state: [`Self::default`] holds the ops that ship, apps
-/// add their own.
+/// Ops by name. A registry is a value rather than process-wide state: [`Self::default`] holds the
+/// shipped ops, and apps add their own.
 #[derive(Debug, Clone)]
 pub struct OpRegistry {
     by_name: HashMap<Arc<str>, Arc<OpDef>>,
 }
 
 impl OpRegistry {
-    /// A registry without ops, for apps whose ops are all their own.
+    /// Returns a registry without ops, for apps that define all their ops.
     pub fn empty() -> Self {
         Self {
             by_name: HashMap::new(),
         }
     }
 
-    /// The op of this name.
+    /// Returns the op of this name.
     pub fn get(&self, name: &str) -> Option<&Arc<OpDef>> {
         self.by_name.get(name)
     }
@@ -43,7 +43,7 @@ impl OpRegistry {
     /// Adds an op.
     ///
     /// # Errors
-    /// [`OpDefError::Duplicate`] if there is one of this name.
+    /// [`OpDefError::Duplicate`] if there is already an op of this name.
     pub fn register(&mut self, op: OpDef) -> Result<(), OpDefError> {
         if self.by_name.contains_key(op.name()) {
             return Err(OpDefError::Duplicate(op.name().to_owned()));
@@ -52,14 +52,14 @@ impl OpRegistry {
         Ok(())
     }
 
-    /// All ops, in no particular order.
+    /// Returns all ops, in no particular order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Arc<OpDef>> {
         self.by_name.values()
     }
 }
 
 impl Default for OpRegistry {
-    /// The ops that ship.
+    /// Returns the shipped ops.
     fn default() -> Self {
         let mut registry = Self::empty();
         let families = [

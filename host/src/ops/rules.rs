@@ -1,12 +1,12 @@
-//! Shape rules that several families share. A dimension is `None` where it is unknown.
+//! Shape rules shared by several op families. An unknown dimension is `None`.
 
 use super::infer::InferenceContext;
 use super::infer::ShapeError;
 use crate::tensor::PartialShape;
 
-/// A dimension, where known.
+/// A dimension, if known.
 pub(super) type Dim = Option<usize>;
-/// What shape functions return.
+/// Result of shape functions.
 pub(super) type Shapes = Result<Vec<PartialShape>, ShapeError>;
 
 /// The only output has the shape of input 0.
@@ -24,7 +24,7 @@ pub(super) fn unknown(context: &InferenceContext<'_>) -> Shapes {
     Ok(vec![PartialShape::unknown(); context.n_outputs()])
 }
 
-/// The only output is the inputs broadcast to each other.
+/// The shape of the only output is that of all inputs, broadcast.
 pub(super) fn broadcast_inputs(context: &InferenceContext<'_>) -> Shapes {
     let mut shape = context.shape(0).clone();
     for index in 1..context.n_inputs() {
@@ -33,7 +33,7 @@ pub(super) fn broadcast_inputs(context: &InferenceContext<'_>) -> Shapes {
     Ok(vec![shape])
 }
 
-/// NumPy's rule: aligned at the last dimension, 1 stretches.
+/// Broadcasts by NumPy's rule: shapes are aligned at the last dimension, and 1 repeats.
 pub(super) fn broadcast(a: &PartialShape, b: &PartialShape) -> Result<PartialShape, ShapeError> {
     let (Some(x), Some(y)) = (a.dims(), b.dims()) else {
         return Ok(PartialShape::unknown());
@@ -56,27 +56,27 @@ pub(super) fn broadcast(a: &PartialShape, b: &PartialShape) -> Result<PartialSha
         .collect()
 }
 
-/// What both say together.
+/// Merges two shapes that must agree.
 pub(super) fn merge(
     a: &PartialShape,
     b: &PartialShape,
     what: &str,
 ) -> Result<PartialShape, ShapeError> {
     a.merge(b)
-        .ok_or_else(|| ShapeError::new(format!("{what} must agree, they are {a} and {b}")))
+        .ok_or_else(|| ShapeError::new(format!("{what} must agree; they are {a} and {b}")))
 }
 
-/// What both dimensions say together.
+/// Merges two dimensions that must agree.
 pub(super) fn merge_dims(a: Dim, b: Dim, what: &str) -> Result<Dim, ShapeError> {
     match (a, b) {
         (Some(a), Some(b)) if a != b => Err(ShapeError::new(format!(
-            "{what} must agree, they are {a} and {b}"
+            "{what} must agree; they are {a} and {b}"
         ))),
         _ => Ok(a.or(b)),
     }
 }
 
-/// `axis` counted from the start; negative ones count from the end.
+/// Returns `axis` counted from the start; negative ones count from the end.
 pub(super) fn axis_index(axis: i64, rank: usize) -> Result<usize, ShapeError> {
     let signed_rank = i64::try_from(rank).unwrap_or(i64::MAX);
     let index = if axis < 0 {
@@ -90,12 +90,12 @@ pub(super) fn axis_index(axis: i64, rank: usize) -> Result<usize, ShapeError> {
         .ok_or_else(|| ShapeError::new(format!("axis {axis} does not exist in rank {rank}")))
 }
 
-/// Sum of two dimensions.
+/// Returns the sum of two dimensions.
 pub(super) fn add_dims(a: Dim, b: Dim) -> Result<Dim, ShapeError> {
     combine(a, b, usize::checked_add)
 }
 
-/// Product of two dimensions; a known 0 wins over an unknown one.
+/// Returns the product of two dimensions; a known 0 takes precedence over an unknown one.
 pub(super) fn multiply_dims(a: Dim, b: Dim) -> Result<Dim, ShapeError> {
     if a == Some(0) || b == Some(0) {
         return Ok(Some(0));
@@ -111,19 +111,21 @@ fn combine(
     let (Some(a), Some(b)) = (a, b) else {
         return Ok(None);
     };
-    operation(a, b)
-        .map(Some)
-        .ok_or_else(|| ShapeError::new(format!("a dimension made from {a} and {b} is too large")))
+    operation(a, b).map(Some).ok_or_else(|| {
+        ShapeError::new(format!(
+            "the dimension computed from {a} and {b} is too large"
+        ))
+    })
 }
 
-/// Elements of a shape; `None` where it is not known, an error where it overflows.
+/// Returns the number of elements of a shape: `None` if unknown, an error if it overflows.
 pub(super) fn n_elements(dims: &[Dim]) -> Result<Dim, ShapeError> {
     dims.iter()
         .try_fold(Some(1), |product, &dim| multiply_dims(product, dim))
 }
 
-/// A size that an attribute or a constant says; negative ones are refused.
+/// Converts a size from an attribute or a constant; negative ones are refused.
 pub(super) fn size(value: i64, what: &str) -> Result<usize, ShapeError> {
     usize::try_from(value)
-        .map_err(|_| ShapeError::new(format!("{what} is {value}, which is no size")))
+        .map_err(|_| ShapeError::new(format!("{what} is {value}, which is not a valid size")))
 }

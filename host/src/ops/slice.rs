@@ -1,4 +1,4 @@
-//! Ops that take or replace parts: slices, gathers, scatters.
+//! Ops that read or replace parts of tensors: slices, gathers, scatters.
 
 use super::definition::OpDef;
 use super::definition::op;
@@ -105,7 +105,7 @@ fn sliced(context: &InferenceContext<'_>) -> Shapes {
     Ok(vec![dims?])
 }
 
-/// Size -1 reaches to the end.
+/// Resolves a slice size; -1 extends to the end.
 fn slice_size(whole: Dim, begin: Dim, wanted: Option<i64>, axis: usize) -> Result<Dim, ShapeError> {
     let outside = |whole: usize, begin: usize| {
         ShapeError::new(format!(
@@ -148,8 +148,7 @@ fn fold_slice(context: &InferenceContext<'_>, outputs: &[Output]) -> Vec<Known> 
 /// A strided slice, resolved against its input's rank.
 struct StridedSlice {
     outputs: Vec<OutputAxis>,
-    /// (axis of the input, index) of axes that are gone; the index is `None` where it is not
-    /// known.
+    /// (axis of the input, index) of removed axes; the index is `None` if it is not known.
     fixed: Vec<(usize, Option<usize>)>,
     rank: usize,
 }
@@ -162,12 +161,12 @@ struct OutputAxis {
 enum Source {
     /// A new axis of size 1.
     New,
-    /// An axis of the input: first index and step, where known.
+    /// An axis of the input: first index and step, if known.
     Axis(usize, Option<(i64, i64)>),
 }
 
 impl StridedSlice {
-    /// `None` where the input's rank or the number of axes spoken of is not known.
+    /// Returns `None` if the input's rank or the number of entries is unknown.
     fn new(context: &InferenceContext<'_>) -> Result<Option<Self>, ShapeError> {
         let input = context.shape(0);
         let n_spoken = (1..4).find_map(|i| context.shape(i).dim(0));
@@ -180,7 +179,7 @@ impl StridedSlice {
         let (begin_mask, end_mask) = (mask("begin_mask")?, mask("end_mask")?);
         if n_spoken > 32 || ellipsis.count_ones() > 1 {
             return Err(ShapeError::new(
-                "a strided slice speaks of at most 32 axes and has at most one ellipsis",
+                "a strided slice has at most 32 entries and at most one ellipsis",
             ));
         }
         let has = |mask: i64, i: usize| mask >> i & 1 == 1;
@@ -189,7 +188,7 @@ impl StridedSlice {
             .count();
         let Some(n_skipped) = dims.len().checked_sub(n_taken) else {
             return Err(ShapeError::new(format!(
-                "a slice of {n_taken} axes does not fit shape {input}"
+                "a slice of {n_taken} axes does not match shape {input}"
             )));
         };
         let values = [1, 2, 3].map(|i| context.ints(i));
@@ -256,7 +255,7 @@ impl StridedSlice {
     }
 }
 
-/// The index that a shrunk axis keeps; negative ones count from the end.
+/// Returns the index that a shrunk axis keeps; negative ones count from the end.
 fn shrunk(begin: i64, dim: Dim, axis: usize) -> Result<Dim, ShapeError> {
     let Some(dim) = dim else {
         return Ok(usize::try_from(begin).ok());
@@ -377,7 +376,7 @@ fn gathered_from(
         return Ok(PartialShape::unknown());
     };
     let axis = axis_index(axis, p.len())?;
-    // Negative ones count from the rank of the indices, of which all may be batch dimensions.
+    // Negative ones count from the rank of the indices, all of which may be batch dimensions.
     let batch = match usize::try_from(batch_dims) {
         Ok(batch) if batch <= i.len() => batch,
         _ => axis_index(batch_dims, i.len())?,

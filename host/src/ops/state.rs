@@ -1,4 +1,4 @@
-//! Constants, placeholders, variables, and the ends of functions and partitions.
+//! Constants, placeholders, variables, and the ops at the ends of functions and partitions.
 
 use super::definition::OpDef;
 use super::definition::op;
@@ -17,11 +17,12 @@ use crate::graph::Work;
 use crate::tensor::DType;
 use crate::tensor::PartialShape;
 
-/// GraphDefs of earlier producers write `shape {}` for a placeholder of any shape.
+/// First producer version whose GraphDefs write the shape of a placeholder as it is. Earlier ones
+/// write `shape {}` for any shape.
 pub(crate) const PLACEHOLDER_SHAPES_MEAN_WHAT_THEY_SAY: i32 = 24;
 
-/// Whether `shape {}` of a placeholder means any shape in a GraphDef of this producer version (0 =
-/// unknown), rather than a scalar.
+/// Returns whether `shape {}` of a placeholder means any shape rather than a scalar in a GraphDef
+/// of this producer version (0 means unknown).
 pub(crate) fn has_legacy_placeholders(producer_version: i32) -> bool {
     producer_version < PLACEHOLDER_SHAPES_MEAN_WHAT_THEY_SAY
 }
@@ -44,7 +45,7 @@ fn constants() -> Vec<OpDef> {
                     && value.dtype() != dtype
                 {
                     return Err(ShapeError::new(format!(
-                        "`dtype` is {dtype}, the value is of type {}",
+                        "`dtype` is {dtype}, but the value is of type {}",
                         value.dtype()
                     )));
                 }
@@ -98,7 +99,7 @@ fn constants() -> Vec<OpDef> {
             "dtype: type; shape: shape",
         )
         .with_shape(|context| {
-            // What is fed may differ from the default wherever the declaration leaves room.
+            // A feed may differ from the default wherever the declared shape is unknown.
             let declared = context.attrs().shape("shape").cloned().unwrap_or_default();
             merge(context.shape(0), &declared, "default and declared shape")?;
             Ok(vec![declared])
@@ -120,7 +121,7 @@ fn variables() -> Vec<OpDef> {
         op("Variable", "", "ref: Ref(dtype)", "shape: shape; dtype: type; container: string = ''; shared_name: string = ''")
             .stateful()
             .with_shape(|context| {
-                // The first kind of variable writes `[]` for a shape that is not known.
+                // The first version of the op writes `[]` for an unknown shape.
                 let shape = context.attrs().shape("shape").cloned().unwrap_or_default();
                 Ok(vec![if shape.rank() == Some(0) { PartialShape::unknown() } else { shape }])
             })

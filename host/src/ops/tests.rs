@@ -47,7 +47,7 @@ fn shape(text: &str) -> PartialShape {
     dims.map(|dim| dim.parse().ok()).collect()
 }
 
-/// `name=value` pairs: numbers, `[1,2]`, `true`, or text; types are float.
+/// Parses `name=value` pairs: numbers, `[1,2]`, `true` or strings; types are float.
 fn attrs(op: &super::OpDef, given: &str) -> AttrSet {
     let float = AttrValue::Type {
         dtype: DType::F32,
@@ -96,7 +96,7 @@ fn infer(
     assert_eq!(op.n_inputs(&attrs).unwrap(), inputs.len(), "{}", op.name());
     let context = InferenceContext::new(op, &attrs, &inputs, 2000);
     let shapes = op.infer_shapes(&context, op.n_outputs(&attrs).unwrap())?;
-    // Whatever reads sizes gives sizes.
+    // Inputs that hold sizes get elements.
     let dtype = inputs.iter().map(|input| input.dtype);
     let dtype = dtype
         .max_by_key(|&dtype| dtype == DType::I32)
@@ -402,14 +402,17 @@ fn what_kernels_would_refuse_is_refused_before() {
     assert!(problem.contains("cannot be broadcast"), "{problem}");
     let dims = vec!["1"; 200].join(",");
     let problem = refused("Gather", "", &[&format!("[{dims}]"), &format!("[{dims}]")]);
-    assert_eq!(problem, "an output has 399 dimensions, the most is 254");
+    assert_eq!(
+        problem,
+        "an output has 399 dimensions; at most 254 are supported"
+    );
 }
 
 #[test]
 fn work_is_by_the_formula() {
     let conv = "strides=[1,1,1,1] padding=SAME";
     let pool = "ksize=[1,2,2,1] strides=[1,2,2,1] padding=VALID";
-    // Per row the operations, and the elements read and written (of 4 bytes).
+    // Per row: the operations, and the elements read and written (of 4 bytes).
     let rows: &[(&str, &str, &[&str], f64, u64)] = &[
         (
             "MatMul",
@@ -467,7 +470,7 @@ fn work_is_by_the_formula() {
         ("Softmax", "", &["[2,3]"], 24.0 * 6.0, 12),
         ("Sum", "", &["[2,3]", "=0"], 6.0, 6 + 1 + 3),
         ("Reshape", "", &["[2,3]", "=6,"], 0.0, 0),
-        // Only the rows that are taken are read.
+        // Only the selected rows are read.
         (
             "GatherV2",
             "",

@@ -57,7 +57,8 @@ pub(super) fn ops() -> Vec<OpDef> {
         op("Conv2DBackpropInput", "input_sizes: int32, filter: T, out_backprop: T", "output: T", CONV)
             .with_shape(|context| spelled(context, 0, 2))
             .with_work(|context, outputs| {
-                // Each element of out_backprop meets each filter element of its own channel once.
+                // Each element of out_backprop is multiplied by each filter element of its own
+                // channel once.
                 let filter = context.shape(1);
                 let kernel: PartialShape = (0..3).map(|axis| filter.dim(axis)).collect();
                 let flops = 2.0 * context.input_elements(2) * elements(&kernel);
@@ -112,7 +113,7 @@ pub(super) fn ops() -> Vec<OpDef> {
     ops
 }
 
-/// What window ops say by attributes: per spatial axis (height, width) step, dilation and padding.
+/// Window attributes: step, dilation and padding of each spatial axis (height, width).
 struct Window {
     axes: [usize; 3],
     strides: [usize; 2],
@@ -139,17 +140,17 @@ impl Window {
             let values = context.int_list(name)?;
             if values.len() != 4 || values.iter().any(|&v| v < 1) {
                 return Err(ShapeError::new(format!(
-                    "`{name}` must be four positive numbers, it is {values:?}"
+                    "`{name}` must be four positive numbers; it is {values:?}"
                 )));
             }
             if values.iter().any(|&v| i32::try_from(v).is_err()) {
                 return Err(ShapeError::new(format!(
-                    "`{name}` must be below 2^31, it is {values:?}"
+                    "`{name}` must be below 2^31; it is {values:?}"
                 )));
             }
             if values[0] != 1 || values[c] != 1 && name == "dilations" {
                 return Err(ShapeError::new(format!(
-                    "`{name}` of batch and channels must be 1, it is {values:?}"
+                    "`{name}` of batch and channels must be 1; it is {values:?}"
                 )));
             }
             Ok([size(values[h], name)?, size(values[w], name)?])
@@ -172,7 +173,7 @@ impl Window {
         })
     }
 
-    /// Output size along spatial axis `which` (0 height, 1 width).
+    /// Returns the output size along spatial axis `which` (0 height, 1 width).
     fn output_size(&self, which: usize, input: Dim, kernel: Dim) -> Result<Dim, ShapeError> {
         let (Some(input), stride) = (input, self.strides[which]) else {
             return Ok(None);
@@ -195,10 +196,10 @@ impl Window {
             .and_then(|places| places.checked_sub(1))
         {
             Some(last) => Ok(Some(last / stride + 1)),
-            // TensorFlow lets a window that is too large give nothing at all, rather than fail.
+            // If a window is too large, TensorFlow may return an empty result rather than fail.
             None if padded.saturating_add(stride) > reach => Ok(Some(0)),
             None => Err(ShapeError::new(format!(
-                "a window of {kernel} (reaching over {}) does not fit the padded size {padded}",
+                "a window of {kernel} (dilated: {}) does not fit the padded size {padded}",
                 reach.saturating_add(1)
             ))),
         }
@@ -215,7 +216,7 @@ impl Window {
 fn explicit(paddings: &[i64], spatial: [usize; 2]) -> Result<Padding, ShapeError> {
     let bad = || {
         ShapeError::new(format!(
-            "`explicit_paddings` must be eight sizes, 0 for batch and channels, they are {paddings:?}"
+            "`explicit_paddings` must be eight sizes, 0 for batch and channels; they are {paddings:?}"
         ))
     };
     let sizes: Option<Vec<usize>> = paddings.iter().map(|&p| usize::try_from(p).ok()).collect();
@@ -241,7 +242,7 @@ fn convolved(context: &InferenceContext<'_>) -> Shapes {
         && (depth == 0 || channels % depth != 0)
     {
         return Err(ShapeError::new(format!(
-            "input depth {channels} is no multiple of filter depth {depth}"
+            "input depth {channels} is not a multiple of filter depth {depth}"
         )));
     }
     let sizes = [
@@ -273,7 +274,7 @@ fn pooled(context: &InferenceContext<'_>) -> Shapes {
     let channel_stride = context.int_list("strides")?[c];
     if kernel.len() != 4 || kernel.iter().any(|&k| k < 1) || kernel[0] != 1 {
         return Err(ShapeError::new(format!(
-            "`ksize` must be four positive numbers, 1 for the batch, it is {kernel:?}"
+            "`ksize` must be four positive numbers, 1 for the batch; it is {kernel:?}"
         )));
     }
     if kernel[c] != 1 || channel_stride != 1 {
@@ -288,8 +289,8 @@ fn pooled(context: &InferenceContext<'_>) -> Shapes {
     Ok(vec![window.image(input.dim(0), sizes, input.dim(c))])
 }
 
-/// The shape that input `sizes` spells, of rank 4; its batch may come from input `like` where it
-/// spells only the image.
+/// Returns the shape in input `sizes`, of rank 4. If it contains only the image size, the batch
+/// comes from input `like`.
 fn spelled(context: &InferenceContext<'_>, sizes: usize, like: usize) -> Shapes {
     let shape = context.shape_from_input(sizes)?;
     let gradient = context.shape_of_rank(like, 4)?;
@@ -303,7 +304,7 @@ fn spelled(context: &InferenceContext<'_>, sizes: usize, like: usize) -> Shapes 
             Ok(vec![image])
         }
         Some(_) => Err(ShapeError::new(format!(
-            "input {sizes} must spell four sizes, not {shape}"
+            "input {sizes} must contain four sizes, not {shape}"
         ))),
     }
 }
@@ -338,7 +339,7 @@ fn convolution_work(context: &InferenceContext<'_>, outputs: &[Output]) -> Work 
     with_flops(context, outputs, 2.0 * n_outputs * elements(&kernel))
 }
 
-/// One operation per output element and element of the window.
+/// Counts one operation per output element and element of the window.
 fn pool_work(context: &InferenceContext<'_>, outputs: &[Output]) -> Work {
     let taps = context.attrs().ints("ksize").and_then(|kernel| {
         let sizes: Option<Vec<usize>> = kernel.iter().map(|&k| usize::try_from(k).ok()).collect();

@@ -1,9 +1,9 @@
-//! Work formulas that several families share.
+//! Work formulas shared by several op families.
 //!
-//! A multiplication, addition or comparison counts 1 floating-point operation; so a multiply-add
-//! counts 2. A function that is computed by a polynomial or an iteration (exponential, logarithm,
-//! sine, error function, power, root) counts [`TRANSCENDENTAL_FLOPS`] per element. Traffic is each
-//! input read once and each output written once. Where a shape is unknown, its part counts 0.
+//! A multiplication, addition or comparison counts as 1 floating-point operation, so a multiply-add
+//! counts as 2. A function that is computed by a polynomial or an iteration (exponential,
+//! logarithm, sine, error function, power, root) counts as [`TRANSCENDENTAL_FLOPS`] per element.
+//! Traffic is each input read once and each output written once. An unknown shape counts as 0.
 
 use super::infer::InferenceContext;
 use super::infer::elements;
@@ -14,7 +14,7 @@ use crate::graph::Work;
 /// its range reduction.
 pub(super) const TRANSCENDENTAL_FLOPS: f64 = 20.0;
 
-/// `flops` operations, and every input and output once.
+/// `flops` operations; every input is read and every output written once.
 pub(super) fn with_flops(context: &InferenceContext<'_>, outputs: &[Output], flops: f64) -> Work {
     Work {
         flops,
@@ -41,7 +41,7 @@ pub(super) fn per_input(
     move |context, outputs| with_flops(context, outputs, flops * context.input_elements(0))
 }
 
-/// Reads a part of its first input as large as the output, beside the other inputs: slices and
+/// Reads a part of its first input as large as the output, and all of the other inputs: slices and
 /// gathers.
 pub(super) fn reads_what_it_writes(context: &InferenceContext<'_>, outputs: &[Output]) -> Work {
     let written = super::infer::output_bytes(outputs);
@@ -54,7 +54,7 @@ pub(super) fn reads_what_it_writes(context: &InferenceContext<'_>, outputs: &[Ou
     }
 }
 
-/// Moves no bytes: the output is the input's memory, or there is none.
+/// Moves no bytes: the output shares the input's memory, or there is none.
 pub(super) fn free(_context: &InferenceContext<'_>, _outputs: &[Output]) -> Work {
     Work::default()
 }

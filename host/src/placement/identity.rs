@@ -137,10 +137,10 @@ fn graph_digest(candidates: &Candidates) -> Digest {
     writer.u32s(names.offsets());
     writer.text(names.text());
     write_classes(&mut writer, graph);
-    let requests = Ranks::of(graph.requested_ids(), graph.requested_texts().len());
+    let requests = Ranks::of(graph.requested_ids(), graph.requested_devices().len());
     writer.u32s(&requests.ranks);
     writer.list(&requests.order, |writer, &id| {
-        writer.text(&graph.requested_texts()[id as usize]);
+        writer.text(&graph.requested_devices()[id as usize]);
     });
     writer.u32s(&graph.predecessors().offsets);
     writer.u32s(&graph.predecessors().items);

@@ -158,7 +158,7 @@ impl GraphSource for View {
 
     fn requested(&self) -> Strings<'_> {
         let graph = self.candidates.graph();
-        let texts = graph.requested_texts();
+        let texts = graph.requested_devices();
         let mut offsets = Vec::with_capacity(graph.n_nodes() + 1);
         let mut text = String::new();
         offsets.push(0);

@@ -1,39 +1,39 @@
-//! Memory that tensors stand in, and who hands it out.
+//! Memory of tensors, and allocators.
 
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Identity of one memory (one allocator): a tensor whose memory is not its reader's must be
-/// transferred first.
+/// Identity of a memory space (one allocator). A tensor in another memory space than its reader's
+/// must be transferred first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct MemoryId(u32);
 
 impl MemoryId {
-    /// An identity that no other memory of this process has.
+    /// Returns an identity that no other memory space of this process has.
     #[expect(clippy::new_without_default, reason = "each call gives another value")]
     pub fn new() -> Self {
-        // Identities only: no state is shared through it, so two sessions still never meet.
+        // Only identities: sessions share no other state through it.
         static NEXT: AtomicU32 = AtomicU32::new(0);
         Self(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 }
 
-/// One allocation. Host memory shows its bytes; device memory (which is an opaque handle) shows
-/// none.
+/// One allocation. Host memory exposes its bytes; device memory, an opaque handle, does not.
 pub trait Memory: Send + Sync + fmt::Debug + std::any::Any {
-    /// Which memory this allocation belongs to.
+    /// Returns the memory space of this allocation.
     fn id(&self) -> MemoryId;
-    /// Length, in bytes.
+    /// Returns the length, in bytes.
     fn len_bytes(&self) -> usize;
-    /// The bytes, where the host can read them.
+    /// Returns the bytes, if the host can read them.
     fn as_host_bytes(&self) -> Option<&[u8]>;
-    /// The same to write; the caller holds the only reference.
+    /// Returns the bytes for writing, if the host can write them; the caller holds the only
+    /// reference.
     fn as_host_bytes_mut(&mut self) -> Option<&mut [u8]>;
 }
 
-/// The allocator has no room.
+/// The allocator has not enough free memory.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{allocator}: out of memory: asked for {requested_bytes} bytes, {in_use_bytes} of {limit_bytes} in use"
@@ -41,46 +41,45 @@ pub trait Memory: Send + Sync + fmt::Debug + std::any::Any {
 pub struct OutOfMemory {
     /// Name of the allocator.
     pub allocator: String,
-    /// What was asked for.
+    /// Bytes requested.
     pub requested_bytes: usize,
-    /// What was out at the time.
+    /// Bytes in use at the time.
     pub in_use_bytes: u64,
-    /// What it may hand out.
+    /// Limit of the allocator.
     pub limit_bytes: u64,
 }
 
-/// What an allocator has handed out.
+/// Statistics of an allocator.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AllocatorStats {
-    /// Bytes out now.
+    /// Bytes in use.
     pub in_use_bytes: u64,
-    /// Most bytes that were out at one time.
+    /// Maximum number of bytes in use at one time.
     pub peak_bytes: u64,
-    /// Allocations so far.
+    /// Number of allocations so far.
     pub n_allocations: u64,
 }
 
-/// Hands out the memory of one device.
+/// Allocates the memory of one device.
 pub trait Allocator: Send + Sync + fmt::Debug {
-    /// Name for errors and reports, such as `cpu:0`.
+    /// Returns the name for errors and reports, such as `cpu:0`.
     fn name(&self) -> &str;
-    /// The memory that allocations belong to.
+    /// Returns the memory space of the allocations.
     fn memory_id(&self) -> MemoryId;
-    /// `len_bytes` bytes, zeroed, aligned to 64.
+    /// Allocates `len_bytes` zeroed bytes, aligned to 64.
     ///
     /// # Errors
-    /// [`OutOfMemory`] when the limit, or the system, has no room.
+    /// [`OutOfMemory`] if the limit is exceeded, or the system refuses.
     fn allocate(&self, len_bytes: usize) -> Result<Buffer, OutOfMemory>;
-    /// What is out.
+    /// Returns the statistics.
     fn stats(&self) -> AllocatorStats;
 }
 
 /// A piece of an allocation.
 ///
-/// Tensors that view one share it, and cloning shares it. The exception are the tensors that a run
-/// shows to kernels: their bytes are a part of the run's arena, which other tensors take over when
-/// this one is not needed any more. A clone of such a piece is a copy, so that nobody holds bytes
-/// that change.
+/// Views of one tensor share the piece, and cloning shares it. The exception are tensors that a run
+/// passes to kernels: their bytes are part of the run's arena, where other tensors reuse them
+/// later. A clone of such a piece is a copy, so its bytes never change.
 #[derive(Debug)]
 pub struct Buffer {
     backing: Backing,
@@ -96,7 +95,7 @@ enum Backing {
 }
 
 impl Buffer {
-    /// The whole of `memory`.
+    /// Returns a buffer over all of `memory`.
     pub fn new(memory: Arc<dyn Memory>) -> Self {
         Self {
             memory_id: memory.id(),
@@ -106,12 +105,12 @@ impl Buffer {
         }
     }
 
-    /// Which memory the bytes are in.
+    /// Returns the memory space of the bytes.
     pub fn memory_id(&self) -> MemoryId {
         self.memory_id
     }
 
-    /// The allocation; `None` for a part of a run's arena.
+    /// Returns the allocation; `None` for a part of a run's arena.
     pub fn memory(&self) -> Option<&Arc<dyn Memory>> {
         match &self.backing {
             Backing::Shared(memory) => Some(memory),
@@ -119,12 +118,12 @@ impl Buffer {
         }
     }
 
-    /// Whether this is a part of a run's arena, so that a clone is a copy.
+    /// Returns whether this is a part of a run's arena, so that a clone is a copy.
     pub fn is_in_arena(&self) -> bool {
         matches!(self.backing, Backing::Arena(_))
     }
 
-    /// Whether both are the same part of the same arena.
+    /// Returns whether both are the same part of the same arena.
     pub(crate) fn is_same_part(&self, other: &Self) -> bool {
         match (&self.backing, &other.backing) {
             (Backing::Arena(own), Backing::Arena(others)) => {
@@ -136,17 +135,17 @@ impl Buffer {
         }
     }
 
-    /// Length, in bytes.
+    /// Returns the length, in bytes.
     pub fn len_bytes(&self) -> usize {
         self.len_bytes
     }
 
-    /// Where the piece starts in its allocation, in bytes.
+    /// Returns the start of the piece in its allocation, in bytes.
     pub fn offset_bytes(&self) -> usize {
         self.offset_bytes
     }
 
-    /// The bytes, where the host can read them.
+    /// Returns the bytes, if the host can read them.
     #[inline]
     pub fn as_host_bytes(&self) -> Option<&[u8]> {
         match &self.backing {
@@ -157,7 +156,7 @@ impl Buffer {
         }
     }
 
-    /// The same to write: only while nobody else holds the allocation.
+    /// Returns the bytes for writing; `None` if the allocation is shared or not on the host.
     #[inline]
     pub fn as_host_bytes_mut(&mut self) -> Option<&mut [u8]> {
         match &mut self.backing {
@@ -189,28 +188,25 @@ impl Clone for Buffer {
 
 /// One allocation for all tensors of a run on a device, which the host can read and write.
 ///
-/// Its parts may overlap: who makes them says when each is in use.
+/// Parts may overlap: the creator of the parts determines when each is in use.
 #[derive(Debug)]
 pub(crate) struct Arena {
-    /// Holds the allocation, and is not looked into again.
+    /// Keeps the allocation alive; not accessed otherwise.
     whole: Buffer,
     base: NonNull<u8>,
 }
 
-#[expect(
-    unsafe_code,
-    reason = "parts of one allocation are lent to different threads"
-)]
-// SAFETY: the bytes belong to `whole`, which any thread may drop; who makes parts keeps accesses
-// apart.
+#[expect(unsafe_code, reason = "different threads use parts of one allocation")]
+// SAFETY: the bytes belong to `whole`, which any thread may drop; the creator of the parts prevents
+// conflicting accesses.
 unsafe impl Send for Arena {}
 #[expect(unsafe_code, reason = "as above")]
 // SAFETY: as above.
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    /// `whole` as an arena; gives it back where the host cannot write it, or somebody else holds
-    /// it.
+    /// Makes `whole` an arena; returns it as the error if the host cannot write it, or it is
+    /// shared.
     pub(crate) fn new(mut whole: Buffer) -> Result<Arc<Self>, Buffer> {
         let Some(bytes) = whole.as_host_bytes_mut() else {
             return Err(whole);
@@ -219,12 +215,12 @@ impl Arena {
         Ok(Arc::new(Self { whole, base }))
     }
 
-    /// The bytes from `offset_bytes` on; `None` beyond the end.
+    /// Returns `len_bytes` bytes from `offset_bytes` on; `None` beyond the end.
     ///
     /// # Safety
-    /// As long as parts that overlap exist, who uses one (by reading or writing its bytes, or by
-    /// keeping such a reference) has no overlap with what another thread, or another reference,
-    /// uses at that time, unless all of them read.
+    /// As long as overlapping parts exist, no part is used (by reading or writing its bytes, or by
+    /// keeping such a reference) while another thread, or another reference, uses an overlapping
+    /// one, unless all of them only read.
     #[expect(unsafe_code, reason = "overlapping parts are what an arena is for")]
     pub(crate) unsafe fn part(
         self: &Arc<Self>,
@@ -243,11 +239,11 @@ impl Arena {
     #[inline]
     #[expect(unsafe_code, reason = "as `part`")]
     fn bytes(&self, offset_bytes: usize, len_bytes: usize) -> &[u8] {
-        // SAFETY: `part` has checked that these bytes lie in the allocation, which lives as long as
+        // SAFETY: `part` has checked that these bytes are in the allocation, which lives as long as
         // `self`.
         let start = unsafe { self.base.add(offset_bytes) };
-        // SAFETY: as above; allocations are initialized; nobody writes them meanwhile, by the
-        // contract of `part`.
+        // SAFETY: as above; allocations are initialized, and by the contract of `part` nothing
+        // writes the bytes meanwhile.
         unsafe { std::slice::from_raw_parts(start.as_ptr(), len_bytes) }
     }
 
@@ -255,7 +251,7 @@ impl Arena {
     #[expect(unsafe_code, reason = "as `part`")]
     #[expect(clippy::mut_from_ref, reason = "the caller has the part exclusively")]
     fn bytes_mut(&self, offset_bytes: usize, len_bytes: usize) -> &mut [u8] {
-        // SAFETY: `part` has checked that these bytes lie in the allocation, which lives as long as
+        // SAFETY: `part` has checked that these bytes are in the allocation, which lives as long as
         // `self`.
         let start = unsafe { self.base.add(offset_bytes) };
         // SAFETY: as above; the part is borrowed exclusively, and no other part that overlaps is in
@@ -264,16 +260,17 @@ impl Arena {
     }
 }
 
-/// 128 bytes at a multiple of 128: the unit of host memory. Wide enough for every vector load, and
-/// for what OpenCL drivers share with the host: Intel's copies whatever starts elsewhere.
+/// 128 bytes at a multiple of 128: the unit of host memory. This is enough for every vector load,
+/// and for OpenCL drivers that share memory with the host: Intel's copies memory with another
+/// alignment.
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C, align(128))]
 struct Line([u8; LINE_BYTES]);
 
-/// Its size.
+/// Size of [`Line`].
 const LINE_BYTES: usize = 128;
 
-/// Memory of the host.
+/// Host memory.
 pub struct HostMemory {
     id: MemoryId,
     lines: Box<[Line]>,
@@ -282,22 +279,22 @@ pub struct HostMemory {
 }
 
 impl HostMemory {
-    /// `bytes`, copied, outside every allocator's accounting.
+    /// Copies `bytes`, outside every allocator's accounting.
     pub fn from_bytes(id: MemoryId, bytes: &[u8]) -> Self {
         let mut memory = Self::zeroed(id, bytes.len());
         bytemuck::cast_slice_mut(&mut memory.lines)[..bytes.len()].copy_from_slice(bytes);
         memory
     }
 
-    /// So many bytes, all 0, outside every allocator's accounting.
+    /// Returns zeroed memory, outside every allocator's accounting.
     pub(crate) fn zeroed(id: MemoryId, len_bytes: usize) -> Self {
         let lines = vec![bytemuck::Zeroable::zeroed(); len_bytes.div_ceil(LINE_BYTES)];
         Self::over(id, lines.into(), len_bytes)
     }
 
-    /// The same; `None` where the system has no room.
+    /// Returns zeroed memory; `None` if the system refuses.
     pub(crate) fn try_zeroed(id: MemoryId, len_bytes: usize) -> Option<Self> {
-        // Asks the system for zeroed pages, so large buffers are not written twice.
+        // Requests zeroed pages from the system, so that large buffers are not written twice.
         let lines = bytemuck::allocation::try_zeroed_slice_box(len_bytes.div_ceil(LINE_BYTES));
         Some(Self::over(id, lines.ok()?, len_bytes))
     }
@@ -356,7 +353,7 @@ struct Accounting {
     n_allocations: AtomicU64,
 }
 
-/// Hands out host memory up to a limit.
+/// Allocates host memory up to a limit.
 #[derive(Debug)]
 pub struct HostAllocator {
     name: String,
@@ -366,7 +363,7 @@ pub struct HostAllocator {
 }
 
 impl HostAllocator {
-    /// An allocator of a memory of its own; `u64::MAX` = no limit.
+    /// Returns an allocator with its own memory space; `u64::MAX` means no limit.
     pub fn new(name: impl Into<String>, limit_bytes: u64) -> Self {
         Self {
             name: name.into(),
@@ -378,7 +375,7 @@ impl HostAllocator {
 }
 
 impl HostAllocator {
-    /// Bytes that it hands out at most.
+    /// Returns the limit, in bytes.
     pub fn limit_bytes(&self) -> u64 {
         self.limit_bytes
     }

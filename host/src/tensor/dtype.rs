@@ -51,18 +51,19 @@ impl DType {
         Self::U64,
     ];
 
-    /// The type with this TensorFlow `DataType` number; reference types (`number > 100`) are the
-    /// caller's concern.
+    /// Returns the type with this TensorFlow `DataType` number. Callers handle reference types
+    /// (`number > 100`).
     pub fn from_number(number: u32) -> Option<Self> {
         Self::ALL.into_iter().find(|dtype| dtype.number() == number)
     }
 
-    /// TensorFlow's `DataType` number.
+    /// Returns TensorFlow's `DataType` number.
     pub const fn number(self) -> u32 {
         self as u32
     }
 
-    /// Bytes of one element; `None` where elements have no fixed size (string, resource, variant).
+    /// Returns the bytes of one element; `None` if elements have no fixed size (string, resource,
+    /// variant).
     pub const fn size_bytes(self) -> Option<usize> {
         match self {
             Self::Bool | Self::U8 | Self::I8 => Some(1),
@@ -74,12 +75,12 @@ impl DType {
         }
     }
 
-    /// Whether elements are IEEE or bfloat16 numbers.
+    /// Returns whether elements are IEEE or bfloat16 numbers.
     pub const fn is_floating(self) -> bool {
         matches!(self, Self::F16 | Self::BF16 | Self::F32 | Self::F64)
     }
 
-    /// Whether elements are signed or unsigned integers (bool is not one).
+    /// Returns whether elements are signed or unsigned integers; booleans are not.
     pub const fn is_integer(self) -> bool {
         matches!(
             self,
@@ -94,7 +95,7 @@ impl DType {
         )
     }
 
-    /// TensorFlow's name, as op definitions and error messages spell it.
+    /// Returns TensorFlow's name, as in op definitions and error messages.
     pub const fn name(self) -> &'static str {
         match self {
             Self::F32 => "float",
@@ -118,7 +119,7 @@ impl DType {
         }
     }
 
-    /// The type with this TensorFlow name (`float`, `int32`, ...); `float32`, `float64` and
+    /// Returns the type with this TensorFlow name (`float`, `int32`, ...); `float32`, `float64` and
     /// `float16` are accepted too.
     pub fn from_name(name: &str) -> Option<Self> {
         match name {

@@ -1,4 +1,4 @@
-//! Rust types that tensors hold.
+//! Rust types of tensor elements.
 
 use super::DType;
 
@@ -6,7 +6,7 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A Rust type that is the element of a tensor.
+/// A Rust type of tensor elements.
 pub trait Element:
     bytemuck::Pod + sealed::Sealed + PartialEq + std::fmt::Debug + Send + Sync
 {
@@ -30,8 +30,8 @@ elements! {
     Boolean => Bool, Complex64 => Complex64, Complex128 => Complex128,
 }
 
-/// The element of boolean tensors: one byte, any other than 0 is true. Not a `bool`, which may be
-/// no other byte than 0 and 1, and tensors come from outside.
+/// The element of boolean tensors: one byte, true unless it is 0. It is not a `bool`, which must be
+/// 0 or 1, because tensors come from outside.
 #[derive(Debug, Clone, Copy, Default, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(transparent)]
 pub struct Boolean(u8);
@@ -42,7 +42,7 @@ impl Boolean {
     /// True.
     pub const TRUE: Self = Self(1);
 
-    /// Whether it is true.
+    /// Returns whether it is true.
     #[inline]
     pub const fn is_true(self) -> bool {
         self.0 != 0

@@ -1,12 +1,12 @@
-//! Names of things that stay on a device between runs.
+//! Handles of resources that stay on a device between runs.
 
 use std::fmt;
 
 use super::DType;
 use super::PartialShape;
 
-/// Says which resource of which device is meant: the element of a tensor of type `resource`
-/// (TensorFlow `ResourceHandle`).
+/// Identifies a resource of a device: the element of a tensor of type `resource` (TensorFlow
+/// `ResourceHandle`).
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResourceHandle {
     /// Full name of the device that the resource is on.
@@ -15,11 +15,11 @@ pub struct ResourceHandle {
     pub container: String,
     /// Name in the container.
     pub name: String,
-    /// Hash of the resource's type, equal in one build of the program.
+    /// Hash of the resource's type, constant within one build of the program.
     pub type_hash: u64,
     /// Name of the type, for messages.
     pub type_name: String,
-    /// Types and shapes of the tensors that it holds, as far as they are known.
+    /// Types and shapes of the tensors in the resource, as far as they are known.
     pub dtypes_and_shapes: Vec<(DType, PartialShape)>,
 }
 

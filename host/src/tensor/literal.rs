@@ -1,4 +1,4 @@
-//! Constants as a graph carries them: not yet in any device's memory, possibly not even expanded.
+//! Constants of a graph: not yet in a device's memory, and possibly not expanded.
 
 use std::sync::Arc;
 
@@ -13,63 +13,62 @@ pub struct Literal {
     data: LiteralData,
 }
 
-/// How much may come of repeating a string.
+/// Maximum number of bytes from repeating a string.
 const REPEATED_STRING_BYTES_MAX: u64 = 64 << 20;
 
-/// Where the elements of a literal come from.
+/// Source of the elements of a literal.
 #[derive(Clone)]
 pub enum LiteralData {
     /// All elements, little-endian, row-major: usually a slice of the file.
     Dense(SharedBytes),
-    /// The first elements; the last of them stands for all that follow. Empty = all zero.
+    /// The first elements; the last one repeats. Empty means all zero.
     RepeatLast(SharedBytes),
-    /// Strings; the last of them stands for all that follow. Empty = all empty.
+    /// Strings; the last one repeats. Empty means all empty.
     Strings(Arc<[Arc<[u8]>]>),
-    /// Computed from a formula: 32-bit floats.
+    /// Computed from a formula, as `f32`.
     Procedural(Procedural),
 }
 
-/// Bytes that somebody else holds.
+/// Shared bytes, of any owner.
 pub type SharedBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
-/// A seeded uniform constant, the same bits in any language.
+/// A seeded uniform constant with the same bits in every programming language.
 ///
-/// Element `i` (row-major) is `lo + span * u` in 32-bit floats (multiply, round, add, round), where
-/// `u = (fmix32(i + seed * 0x9E3779B9 mod 2^32) >> 8) * 2^-24` and `fmix32` is MurmurHash3's
-/// finaliser.
+/// Element `i` (row-major) is `lo + span * u` in `f32` (multiply, round, add, round), where `u =
+/// (fmix32(i + seed * 0x9E3779B9 mod 2^32) >> 8) * 2^-24` and `fmix32` is MurmurHash3's finaliser.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Procedural {
     /// Selects the sequence.
     pub seed: u64,
     /// Smallest value.
     pub lo: f32,
-    /// Largest value less the smallest.
+    /// Largest value minus the smallest.
     pub span: f32,
 }
 
-/// Why a literal is not one.
+/// Why a literal is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LiteralError {
     /// Wrong number of bytes or values for the shape.
-    #[error("shape {shape} of {dtype} takes {expected}, {found} stand there")]
+    #[error("shape {shape} of {dtype} takes {expected}, found {found}")]
     Length {
         /// Shape of the literal.
         shape: Shape,
         /// Its element type.
         dtype: DType,
-        /// What the shape takes, in words.
+        /// What the shape requires, as text.
         expected: String,
-        /// What stands there, in words.
+        /// What was found, as text.
         found: String,
     },
-    /// The element type cannot be given this way.
+    /// Constants of this element type are not supported.
     #[error("a constant of type {0} is not supported")]
     Unsupported(DType),
-    /// The shape is beyond this machine.
+    /// The shape exceeds the address space.
     #[error(transparent)]
     TooLarge(#[from] super::ShapeTooLarge),
-    /// Strings are copied one by one, so that few of them cannot stand for very many.
+    /// Strings are copied one by one, so the total of repeated strings is limited.
     #[error(
         "a string constant of shape {shape} repeats its last string into {n_bytes} bytes, more than {REPEATED_STRING_BYTES_MAX}; \
          use Fill"
@@ -77,23 +76,23 @@ pub enum LiteralError {
     Repeated {
         /// Shape of the literal.
         shape: Shape,
-        /// What it would take.
+        /// Bytes of all strings.
         n_bytes: u64,
     },
-    /// The formula's text is not one.
+    /// The formula cannot be parsed.
     #[error(
-        "`{0}` is no procedural constant; expected `fmix32:<seed>:<lo bits, hex>:<span bits, hex>`"
+        "`{0}` is not a procedural constant; expected `fmix32:<seed>:<lo bits, hex>:<span bits, hex>`"
     )]
     Formula(String),
 }
 
 impl Literal {
-    /// Checks that `data` fits `dtype` and `shape`. A literal costs no memory for repeated or
-    /// procedural elements, so a small file may name a large one; allocation happens under the
-    /// limits of the device that asks for the tensor.
+    /// Checks that `data` matches `dtype` and `shape`. A literal costs no memory for repeated or
+    /// procedural elements, so a small file may describe a large one; it is allocated under the
+    /// limits of the device that needs the tensor.
     ///
     /// # Errors
-    /// [`LiteralError`] if lengths disagree, or the type cannot hold such data.
+    /// [`LiteralError`] if lengths disagree, or the type does not support such data.
     pub fn new(dtype: DType, shape: Shape, data: LiteralData) -> Result<Self, LiteralError> {
         let total_bytes = shape.size_bytes(dtype)?;
         let length = |expected: String, found: String| LiteralError::Length {
@@ -148,22 +147,22 @@ impl Literal {
         Ok(Self { dtype, shape, data })
     }
 
-    /// Element type.
+    /// Returns the element type.
     pub fn dtype(&self) -> DType {
         self.dtype
     }
 
-    /// Shape.
+    /// Returns the shape.
     pub fn shape(&self) -> &Shape {
         &self.shape
     }
 
-    /// Where the elements come from.
+    /// Returns the source of the elements.
     pub fn data(&self) -> &LiteralData {
         &self.data
     }
 
-    /// Bytes that the tensor will take.
+    /// Returns the bytes of the tensor.
     pub fn size_bytes(&self) -> u64 {
         if let LiteralData::Strings(values) = &self.data {
             return string_bytes(values, self.shape.n_elements());
@@ -173,10 +172,10 @@ impl Literal {
             .map_or(u64::MAX, |bytes| bytes as u64)
     }
 
-    /// The value, in memory from `allocator`.
+    /// Returns the value in memory from `allocator`.
     ///
     /// # Errors
-    /// [`TensorError::OutOfMemory`] when there is no room.
+    /// [`TensorError::OutOfMemory`] if there is not enough memory.
     pub fn to_tensor(&self, allocator: &dyn Allocator) -> Result<Tensor, TensorError> {
         if let LiteralData::Strings(values) = &self.data {
             let last: Arc<[u8]> = values.last().cloned().unwrap_or_default();
@@ -201,8 +200,8 @@ impl Literal {
         Ok(tensor)
     }
 
-    /// Writes the elements, little-endian, to `target`, which has [`Self::size_bytes`] bytes of
-    /// zero.
+    /// Writes the elements, little-endian, to `target`, which has [`Self::size_bytes`] zeroed
+    /// bytes.
     fn write_to(&self, target: &mut [u8]) {
         match &self.data {
             LiteralData::Dense(bytes) => target.copy_from_slice((**bytes).as_ref()),
@@ -225,22 +224,22 @@ impl Literal {
     }
 }
 
-/// Bytes of a tensor of strings, the last of which is repeated until there are `n` of them.
+/// Returns the bytes of a tensor of `n` strings, the last of which is repeated.
 fn string_bytes(values: &[Arc<[u8]>], n: usize) -> u64 {
-    let texts = values
+    let contents = values
         .iter()
         .fold(0, |sum: u64, text| sum.saturating_add(text.len() as u64));
     let last = values.last().map_or(0, |text| text.len() as u64);
     let repeated = (n.saturating_sub(values.len()) as u64).saturating_mul(last);
     let references = (n as u64).saturating_mul(size_of::<Arc<[u8]>>() as u64);
-    texts.saturating_add(repeated).saturating_add(references)
+    contents.saturating_add(repeated).saturating_add(references)
 }
 
 impl Procedural {
-    /// Reads `fmix32:<seed>:<lo f32 bits, hex>:<span f32 bits, hex>`.
+    /// Parses `fmix32:<seed>:<lo f32 bits, hex>:<span f32 bits, hex>`.
     ///
     /// # Errors
-    /// [`LiteralError::Formula`] for anything else.
+    /// [`LiteralError::Formula`] for other input.
     pub fn parse(text: &str) -> Result<Self, LiteralError> {
         let parse = || {
             let mut parts = text.strip_prefix("fmix32:")?.split(':');
@@ -256,7 +255,7 @@ impl Procedural {
         parse().ok_or_else(|| LiteralError::Formula(text.chars().take(80).collect()))
     }
 
-    /// Element `index`, row-major.
+    /// Returns element `index`, row-major.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "the formula is modulo 2^32"
@@ -268,10 +267,7 @@ impl Procedural {
         x ^= x >> 13;
         x = x.wrapping_mul(0xC2B2_AE35);
         x ^= x >> 16;
-        #[expect(
-            clippy::cast_precision_loss,
-            reason = "24 bits fit a 32-bit float exactly"
-        )]
+        #[expect(clippy::cast_precision_loss, reason = "24 bits fit an `f32` exactly")]
         let unit = (x >> 8) as f32 * (1.0 / 16_777_216.0);
         self.lo + self.span * unit
     }

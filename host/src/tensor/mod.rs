@@ -1,6 +1,6 @@
 //! Values on the host: element types, shapes, tensors and literals.
 //!
-//! Knows no graph, no device and no file format.
+//! Independent of graphs, devices and file formats.
 
 mod buffer;
 mod dtype;

@@ -1,4 +1,5 @@
-//! Shapes: of values ([`Shape`]) and of what is known before a run ([`PartialShape`]).
+//! Shapes of values ([`Shape`]), and shapes as far as they are known before a run
+//! ([`PartialShape`]).
 
 use std::fmt;
 
@@ -6,11 +7,11 @@ use smallvec::SmallVec;
 
 use super::DType;
 
-/// Dimensions of a value, outermost first; a scalar has none. Row-major everywhere.
+/// Dimensions of a value, outermost first; a scalar has none. Tensors are row-major.
 #[derive(Clone, PartialEq, Eq, Hash, Default)]
 pub struct Shape(SmallVec<[usize; 4]>);
 
-/// The product of the dimensions does not fit.
+/// The number of bytes exceeds the address space.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a tensor of shape {shape} and type {dtype} is larger than this machine can address")]
 pub struct ShapeTooLarge {
@@ -21,28 +22,28 @@ pub struct ShapeTooLarge {
 }
 
 impl Shape {
-    /// The shape `[]`, one element.
+    /// Returns the shape `[]`, which has one element.
     pub fn scalar() -> Self {
         Self::default()
     }
 
-    /// The shape with these dimensions.
+    /// Returns the shape with these dimensions.
     pub fn new(dims: &[usize]) -> Self {
         Self(SmallVec::from_slice(dims))
     }
 
-    /// Dimensions, outermost first.
+    /// Returns the dimensions, outermost first.
     pub fn dims(&self) -> &[usize] {
         &self.0
     }
 
-    /// Number of dimensions.
+    /// Returns the number of dimensions.
     pub fn rank(&self) -> usize {
         self.0.len()
     }
 
-    /// Number of elements: 1 for a scalar, 0 if any dimension is 0. Saturates; every
-    /// [`super::Tensor`] is below that.
+    /// Returns the number of elements: 1 for a scalar, 0 if any dimension is 0. Saturates; every
+    /// [`super::Tensor`] is smaller.
     pub fn n_elements(&self) -> usize {
         if self.0.contains(&0) {
             return 0;
@@ -52,10 +53,10 @@ impl Shape {
             .fold(1, |product: usize, &dim| product.saturating_mul(dim))
     }
 
-    /// Bytes of a tensor of this shape.
+    /// Returns the bytes of a tensor of this shape.
     ///
     /// # Errors
-    /// [`ShapeTooLarge`] above `isize::MAX` bytes. Types without a fixed size count one byte an
+    /// [`ShapeTooLarge`] above `isize::MAX` bytes. Types without a fixed size count one byte per
     /// element.
     pub fn size_bytes(&self, dtype: DType) -> Result<usize, ShapeTooLarge> {
         let element = dtype.size_bytes().unwrap_or(1);
@@ -69,7 +70,7 @@ impl Shape {
     }
 }
 
-/// The most dimensions of a tensor: TensorFlow's limit.
+/// Maximum number of dimensions of a tensor: TensorFlow's limit.
 pub(crate) const RANK_MAX: usize = 254;
 
 impl From<&[usize]> for Shape {
@@ -97,7 +98,7 @@ impl fmt::Debug for Shape {
 }
 
 impl fmt::Display for Shape {
-    /// `[1,28,28,6]`, as TensorFlow prints shapes.
+    /// Writes `[1,28,28,6]`, as TensorFlow prints shapes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("[")?;
         for (i, dim) in self.0.iter().enumerate() {
@@ -115,43 +116,43 @@ impl fmt::Display for Shape {
 pub struct PartialShape(Option<SmallVec<[Option<usize>; 4]>>);
 
 impl PartialShape {
-    /// Nothing is known.
+    /// Returns a shape of which nothing is known.
     pub fn unknown() -> Self {
         Self(None)
     }
 
-    /// A scalar.
+    /// Returns the shape of a scalar.
     pub fn scalar() -> Self {
         Self(Some(SmallVec::new()))
     }
 
-    /// The rank is known, no dimension is.
+    /// Returns a shape of known rank and unknown dimensions.
     pub fn of_rank(rank: usize) -> Self {
         Self(Some(SmallVec::from_elem(None, rank)))
     }
 
-    /// Known rank; `None` where a dimension is unknown.
+    /// Returns a shape of known rank; an unknown dimension is `None`.
     pub fn new(dims: &[Option<usize>]) -> Self {
         Self(Some(SmallVec::from_slice(dims)))
     }
 
-    /// The dimensions, where the rank is known.
+    /// Returns the dimensions, if the rank is known.
     pub fn dims(&self) -> Option<&[Option<usize>]> {
         self.0.as_deref()
     }
 
-    /// Number of dimensions, where known.
+    /// Returns the number of dimensions, if known.
     pub fn rank(&self) -> Option<usize> {
         self.0.as_ref().map(SmallVec::len)
     }
 
-    /// One dimension; `None` where it, or the rank, is unknown or it does not exist.
+    /// Returns one dimension; `None` if it or the rank is unknown, or it does not exist.
     pub fn dim(&self, axis: usize) -> Option<usize> {
         self.dims()
             .and_then(|dims| dims.get(axis).copied().flatten())
     }
 
-    /// The shape, where all of it is known.
+    /// Returns the shape, if all of it is known.
     pub fn to_shape(&self) -> Option<Shape> {
         self.dims()?
             .iter()
@@ -160,15 +161,15 @@ impl PartialShape {
             .map(Shape)
     }
 
-    /// Bytes of a tensor of this shape, where all of it is known and the type has a fixed size;
-    /// [`u64::MAX`] where no machine can address them.
+    /// Returns the bytes of a tensor of this shape, if all of it is known and the type has a fixed
+    /// size; [`u64::MAX`] if they exceed the address space.
     pub fn size_bytes(&self, dtype: DType) -> Option<u64> {
         dtype.size_bytes()?;
         let bytes = self.to_shape()?.size_bytes(dtype);
         Some(bytes.map_or(u64::MAX, |bytes| bytes as u64))
     }
 
-    /// Whether a value of shape `shape` may stand here.
+    /// Returns whether a value of shape `shape` agrees with this shape.
     pub fn matches(&self, shape: &Shape) -> bool {
         self.dims().is_none_or(|dims| {
             dims.len() == shape.rank()
@@ -179,7 +180,7 @@ impl PartialShape {
         })
     }
 
-    /// What both say together; `None` if they contradict each other.
+    /// Merges what is known of both; `None` if they contradict each other.
     #[must_use]
     pub fn merge(&self, other: &Self) -> Option<Self> {
         let (Some(a), Some(b)) = (&self.0, &other.0) else {
@@ -255,7 +256,7 @@ impl fmt::Debug for PartialShape {
 }
 
 impl fmt::Display for PartialShape {
-    /// `[?,28]`, or `<unknown>` where not even the rank is known.
+    /// Writes `[?,28]`, or `<unknown>` if the rank is unknown.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(dims) = self.dims() else {
             return f.write_str("<unknown>");

@@ -8,36 +8,36 @@ use super::{
     ShapeTooLarge,
 };
 
-/// Why a tensor cannot be made or read.
+/// Why a tensor cannot be created or read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TensorError {
-    /// The allocator has no room.
+    /// The allocator has not enough free memory.
     #[error(transparent)]
     OutOfMemory(#[from] OutOfMemory),
-    /// No machine can hold it.
+    /// The tensor exceeds the address space.
     #[error(transparent)]
     TooLarge(#[from] ShapeTooLarge),
-    /// The number of values is not what the shape says.
-    #[error("shape {shape} holds {} elements, {n_values} values were given", shape.n_elements())]
+    /// The number of values does not match the shape.
+    #[error("shape {shape} has {} elements, found {n_values} values", shape.n_elements())]
     LengthMismatch {
         /// The shape.
         shape: Shape,
-        /// Values given.
+        /// Number of values.
         n_values: usize,
     },
-    /// Read as another type than it has.
+    /// The tensor has another element type than requested.
     #[error("the tensor holds {found}, not {expected}")]
     WrongDType {
-        /// The type asked for.
+        /// The requested type.
         expected: DType,
-        /// The type it has.
+        /// The type of the tensor.
         found: DType,
     },
-    /// The bytes are in a device's memory: transfer first.
+    /// The bytes are in a device's memory: transfer the tensor first.
     #[error("the tensor is not in memory that the host can read")]
     NotOnHost,
-    /// The type has no elements of fixed size.
+    /// Elements of this type have no fixed size.
     #[error("{0} tensors have no elements of fixed size")]
     NoFixedSize(DType),
 }
@@ -45,9 +45,9 @@ pub enum TensorError {
 #[derive(Clone)]
 enum Data {
     Buffer(Buffer),
-    /// Strings live on the host, whatever the device: TensorFlow's rule.
+    /// Strings are always in host memory, as in TensorFlow.
     Strings(Arc<[Arc<[u8]>]>),
-    /// So do handles.
+    /// So are handles.
     Handle(Arc<ResourceHandle>),
 }
 
@@ -60,10 +60,10 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    /// Zeroes (`false`, for booleans) from `allocator`.
+    /// Allocates a tensor of zeros (`false`, for booleans) from `allocator`.
     ///
     /// # Errors
-    /// Without room, or for a type without elements of fixed size.
+    /// If there is not enough memory, or the elements have no fixed size.
     pub fn zeros(
         allocator: &dyn Allocator,
         dtype: DType,
@@ -80,11 +80,11 @@ impl Tensor {
         })
     }
 
-    /// `values`, row-major, copied into memory of its own that belongs to no device: what an app
-    /// feeds.
+    /// Copies `values`, row-major, into memory that belongs to no device: a tensor for an app to
+    /// feed.
     ///
     /// # Errors
-    /// [`TensorError::LengthMismatch`] if the shape holds another number of elements.
+    /// [`TensorError::LengthMismatch`] if the shape has another number of elements.
     pub fn from_values<T: Element>(
         shape: impl Into<Shape>,
         values: &[T],
@@ -92,19 +92,19 @@ impl Tensor {
         Self::from_bytes(T::DTYPE, shape.into(), bytemuck::cast_slice(values))
     }
 
-    /// Booleans, row-major.
+    /// Copies booleans, row-major.
     ///
     /// # Errors
-    /// [`TensorError::LengthMismatch`] if the shape holds another number of elements.
+    /// [`TensorError::LengthMismatch`] if the shape has another number of elements.
     pub fn from_bools(shape: impl Into<Shape>, values: &[bool]) -> Result<Self, TensorError> {
         Self::from_bytes(DType::Bool, shape.into(), bytemuck::cast_slice(values))
     }
 
-    /// Little-endian elements, row-major, copied.
+    /// Copies little-endian elements, row-major.
     ///
     /// # Errors
-    /// [`TensorError::LengthMismatch`] if the shape holds another number of elements, or the type
-    /// has none of fixed size.
+    /// [`TensorError::LengthMismatch`] if the shape has another number of elements, or their size
+    /// is not fixed.
     pub fn from_bytes(dtype: DType, shape: Shape, bytes: &[u8]) -> Result<Self, TensorError> {
         let element = dtype.size_bytes().ok_or(TensorError::NoFixedSize(dtype))?;
         if shape.size_bytes(dtype)? != bytes.len() {
@@ -121,10 +121,10 @@ impl Tensor {
         })
     }
 
-    /// A tensor over bytes that stand already.
+    /// Returns a tensor over existing bytes.
     ///
     /// # Errors
-    /// [`TensorError::LengthMismatch`] if the buffer has another length than the shape says.
+    /// [`TensorError::LengthMismatch`] if the length of the buffer does not match the shape.
     pub fn from_buffer(dtype: DType, shape: Shape, buffer: Buffer) -> Result<Self, TensorError> {
         let element = dtype.size_bytes().ok_or(TensorError::NoFixedSize(dtype))?;
         if shape.size_bytes(dtype)? != buffer.len_bytes() {
@@ -140,10 +140,10 @@ impl Tensor {
         })
     }
 
-    /// Strings (bytes, not necessarily UTF-8), row-major.
+    /// Returns a tensor of strings (bytes, not necessarily UTF-8), row-major.
     ///
     /// # Errors
-    /// [`TensorError::LengthMismatch`] if the shape holds another number of elements.
+    /// [`TensorError::LengthMismatch`] if the shape has another number of elements.
     pub fn from_strings(shape: Shape, values: Vec<Arc<[u8]>>) -> Result<Self, TensorError> {
         if shape.n_elements() != values.len() {
             return Err(TensorError::LengthMismatch {
@@ -158,7 +158,7 @@ impl Tensor {
         })
     }
 
-    /// A scalar of type `resource`.
+    /// Returns a scalar of type `resource`.
     pub fn from_handle(handle: ResourceHandle) -> Self {
         Self {
             dtype: DType::Resource,
@@ -167,17 +167,17 @@ impl Tensor {
         }
     }
 
-    /// Element type.
+    /// Returns the element type.
     pub fn dtype(&self) -> DType {
         self.dtype
     }
 
-    /// Shape.
+    /// Returns the shape.
     pub fn shape(&self) -> &Shape {
         &self.shape
     }
 
-    /// Bytes of the elements (of the texts, for strings).
+    /// Returns the bytes of the elements (of the contents, for strings).
     pub fn len_bytes(&self) -> usize {
         match &self.data {
             Data::Buffer(buffer) => buffer.len_bytes(),
@@ -186,7 +186,7 @@ impl Tensor {
         }
     }
 
-    /// The memory; `None` for strings and handles, which are the host's.
+    /// Returns the memory; `None` for strings and handles, which belong to the host.
     pub fn buffer(&self) -> Option<&Buffer> {
         match &self.data {
             Data::Buffer(buffer) => Some(buffer),
@@ -194,10 +194,10 @@ impl Tensor {
         }
     }
 
-    /// The same elements under another shape.
+    /// Returns the same elements with another shape.
     ///
     /// # Errors
-    /// [`TensorError::LengthMismatch`] if it holds another number of elements.
+    /// [`TensorError::LengthMismatch`] if the shape has another number of elements.
     pub fn reshaped(&self, shape: Shape) -> Result<Self, TensorError> {
         if shape.n_elements() != self.shape.n_elements() {
             return Err(TensorError::LengthMismatch {
@@ -212,7 +212,7 @@ impl Tensor {
         })
     }
 
-    /// The elements, little-endian.
+    /// Returns the elements, little-endian.
     ///
     /// # Errors
     /// [`TensorError::NotOnHost`] in a device's memory, [`TensorError::NoFixedSize`] for strings.
@@ -223,7 +223,7 @@ impl Tensor {
         }
     }
 
-    /// The elements, row-major.
+    /// Returns the elements, row-major.
     ///
     /// # Errors
     /// [`TensorError::WrongDType`] for another type, and as [`Self::as_bytes`].
@@ -232,7 +232,7 @@ impl Tensor {
         Ok(bytemuck::cast_slice(self.as_bytes()?))
     }
 
-    /// The elements of a boolean tensor, one byte each; other values than 0 are true.
+    /// Returns the elements of a boolean tensor, one byte each; every value except 0 is true.
     ///
     /// # Errors
     /// As [`Self::as_slice`].
@@ -241,7 +241,7 @@ impl Tensor {
         self.as_bytes()
     }
 
-    /// The elements of a string tensor.
+    /// Returns the elements of a string tensor.
     ///
     /// # Errors
     /// [`TensorError::WrongDType`] for another type.
@@ -255,7 +255,7 @@ impl Tensor {
         }
     }
 
-    /// The element of a scalar of type `resource`.
+    /// Returns the element of a scalar of type `resource`.
     ///
     /// # Errors
     /// [`TensorError::WrongDType`] for another type.
@@ -269,7 +269,7 @@ impl Tensor {
         }
     }
 
-    /// The bytes to write; `None` while they are shared, or not on the host.
+    /// Returns the bytes for writing; `None` while they are shared, or not on the host.
     pub fn as_bytes_mut(&mut self) -> Option<&mut [u8]> {
         match &mut self.data {
             Data::Buffer(buffer) => buffer.as_host_bytes_mut(),
@@ -277,7 +277,8 @@ impl Tensor {
         }
     }
 
-    /// The elements to write; `None` while they are shared, of another type, or not on the host.
+    /// Returns the elements for writing; `None` while they are shared, of another type, or not on
+    /// the host.
     pub fn as_slice_mut<T: Element>(&mut self) -> Option<&mut [T]> {
         if self.dtype != T::DTYPE {
             return None;

@@ -1,6 +1,7 @@
-//! Names of devices and of transfers: whatever is accepted is printed so that it is read back as the same.
+//! Names of devices and of transfers: every accepted name is printed so that it parses back to
+//! itself.
 //!
-//! The input is up to three lines: a name, another one to merge it with, and a key.
+//! The input is up to three lines: a name, another one to merge with it, and a key.
 
 #![no_main]
 
@@ -23,7 +24,7 @@ fuzz_target!(|text: &str| {
         }
         if let Ok(spec) = DeviceSpec::parse(text, &[]) {
             let printed = spec.to_string();
-            // Jobs of specifications may be any text; what is read back prints the same.
+            // Jobs of specifications may be any string; what parses back prints the same.
             if let Ok(again) = DeviceSpec::parse(&printed, &[]) {
                 assert_eq!(again.to_string(), printed);
             }
@@ -32,7 +33,7 @@ fuzz_target!(|text: &str| {
         let either = DeviceName::parse_full_or_local(text);
         match (DeviceName::parse_full(text), &local) {
             (Ok(full), local) => {
-                assert!(local.is_err(), "no text is of both grammars");
+                assert!(local.is_err(), "no string is valid in both grammars");
                 assert_eq!(either, Ok(full.clone()));
                 reads_back(&full);
             }
@@ -59,19 +60,20 @@ fuzz_target!(|text: &str| {
     }
 });
 
-/// An index without a type is not printed; all else is.
+/// An index without a type is not printed; everything else is.
 fn reads_back(name: &DeviceName) {
     let mut printed = name.clone();
     if printed.device_type.is_none() {
         printed.index = None;
     }
     assert_eq!(DeviceName::parse_full(&name.to_string()), Ok(printed));
-    // The short spelling of a device of such a type says something else, in TensorFlow too: `task:2` is a task.
-    let is_word = |device_type: &str| {
-        let words = ["device", "job", "replica", "task"];
-        words.contains(&&*device_type.to_ascii_lowercase())
+    // The short spelling of a device of such a type means something else, in TensorFlow too:
+    // `task:2` is a task.
+    let is_keyword = |device_type: &str| {
+        let keywords = ["device", "job", "replica", "task"];
+        keywords.contains(&&*device_type.to_ascii_lowercase())
     };
-    if name.device_type.as_deref().is_some_and(is_word) {
+    if name.device_type.as_deref().is_some_and(is_keyword) {
         return;
     }
     for spelling in name.mapping_names() {

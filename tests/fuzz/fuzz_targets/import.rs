@@ -1,6 +1,6 @@
-//! GraphDefs from strangers: an error or a graph, in memory that the file's size bounds.
+//! Untrusted GraphDefs: an error or a graph, in memory bounded by the file's size.
 //!
-//! Memory is held by libFuzzer's own limits, see README.md.
+//! libFuzzer's own limits bound the memory, see README.md.
 
 #![no_main]
 

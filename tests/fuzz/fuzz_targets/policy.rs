@@ -1,6 +1,7 @@
-//! Policies from strangers: a file ends in legal plans or in errors of its own.
+//! Untrusted policies: a file gives valid plans or errors of its own.
 //!
-//! The input is a file as it is, or what a generator of valid modules chooses from, so that more than half get as far as `place`.
+//! The input is a file as it is, or the choices of a generator of valid modules, so that more than
+//! half get as far as `place`.
 
 #![no_main]
 
@@ -32,7 +33,7 @@ static CANDIDATES: LazyLock<Candidates> = LazyLock::new(|| {
         .expect("every node runs on some device")
 });
 
-/// By fuel, so that an input does the same each time.
+/// Limited by fuel, so that an input always behaves the same.
 static ENGINE: LazyLock<PolicyEngine> = LazyLock::new(|| {
     let limits = PolicyLimits::default()
         .with_memory_bytes(16 << 20)
@@ -42,8 +43,8 @@ static ENGINE: LazyLock<PolicyEngine> = LazyLock::new(|| {
 });
 
 fuzz_target!(
-    // The encoder's panics are caught by the host and become errors; libFuzzer's hook would end the process before. Other panics
-    // still reach libFuzzer.
+    // The host catches the encoder's panics and turns them into errors; libFuzzer's hook would end
+    // the process first. Other panics still reach libFuzzer.
     init: drop(std::panic::take_hook()),
     |data: &[u8]| -> Corpus {
         if data.starts_with(b"\0asm") {

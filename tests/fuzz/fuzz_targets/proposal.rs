@@ -1,4 +1,4 @@
-//! Answers of policies: a violation that names its rule, or a placement that can be cut.
+//! Answers of policies: a violation that names its rule, or a placement that can be partitioned.
 
 #![no_main]
 
@@ -17,13 +17,13 @@ struct Case {
     n_nodes: u8,
     n_devices: u8,
     seed: u8,
-    /// Where the answer is right but for these: (node, device) pairs.
+    /// Wrong assignments in an otherwise correct answer: (node, device) pairs.
     changes: Vec<(u8, u32)>,
     /// By how much the answer is too short.
     n_missing: Option<u8>,
     start_order: Option<Vec<i32>>,
     queues: Option<Vec<u32>>,
-    /// Whether orders and queues are cut or filled to the graph's length.
+    /// Whether orders and queues are truncated or filled to the graph's length.
     fits: bool,
 }
 
@@ -80,7 +80,7 @@ fuzz_target!(|case: Case| {
                 targets: graph.nodes().collect(),
                 ..RunRequest::default()
             };
-            let plan = placement.partition(&request).expect("a placement can be cut");
+            let plan = placement.partition(&request).expect("a placement can be partitioned");
             assert_eq!(plan.nodes().count(), n_nodes);
             assert_eq!(placement.summary().devices.len(), n_devices as usize);
         }

@@ -85,12 +85,12 @@ def sides(draw):
 
 def mat_mul(draw, op, dtype):
     m, k, n = sides(draw)
-    turned = draw.chance(0.4), draw.chance(0.4)
-    a = [k, m] if turned[0] else [m, k]
-    b = [n, wrong(draw, k)] if turned[1] else [wrong(draw, k), n]
+    transposed = draw.chance(0.4), draw.chance(0.4)
+    a = [k, m] if transposed[0] else [m, k]
+    b = [n, wrong(draw, k)] if transposed[1] else [wrong(draw, k), n]
     style = draw.one(["plain", "small", "small", "special"])
     case = Case(op, {"a": draw.array(dtype, a, style), "b": draw.array(dtype, b, style)}, is_sum=True, slack=20 + k)
-    case.attrs = {"transpose_a": turned[0], "transpose_b": turned[1]}
+    case.attrs = {"transpose_a": transposed[0], "transpose_b": transposed[1]}
     if draw.chance(0.03):
         case.inputs["a"] = draw.array(dtype, draw.shape())
     return case.typed(T=dtype)
@@ -100,12 +100,12 @@ def batch_mat_mul(draw, op, dtype):
     m, k, n = sides(draw)
     batch = draw.shape(3, most=3)
     left, right = (batch, batch) if op == "BatchMatMul" and draw.chance(0.95) else broadcast_of(draw, batch)
-    turned = draw.chance(0.4), draw.chance(0.4)
-    x = left + ([k, m] if turned[0] else [m, k])
-    y = right + ([n, wrong(draw, k)] if turned[1] else [wrong(draw, k), n])
+    transposed = draw.chance(0.4), draw.chance(0.4)
+    x = left + ([k, m] if transposed[0] else [m, k])
+    y = right + ([n, wrong(draw, k)] if transposed[1] else [wrong(draw, k), n])
     style = draw.one(["plain", "small", "small", "special"])
     case = Case(op, {"x": draw.array(dtype, x, style), "y": draw.array(dtype, y, style)}, is_sum=True, slack=20 + k)
-    case.attrs = {"adj_x": turned[0], "adj_y": turned[1]}
+    case.attrs = {"adj_x": transposed[0], "adj_y": transposed[1]}
     if op == "BatchMatMulV3":
         return case.typed(Ta=dtype, Tb=dtype).asked(Tout=dtype)
     return case.typed(T=dtype)

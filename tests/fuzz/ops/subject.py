@@ -90,7 +90,7 @@ class Subject:
         np.savez(folder / "feeds.npz", **feeds)
         command = [self.path, "run", folder / "graph.pb", "--feeds", folder / "feeds.npz", "--output", folder / "out.npz", "--no-calibration"]
         command += ["--threads", "1", "--json", "--device-count", "SYCL=0"]
-        command += [word for names in fetches.values() for name in names for word in ("--fetch", name)]
+        command += [argument for names in fetches.values() for name in names for argument in ("--fetch", name)]
         try:
             done = subprocess.run(command, capture_output=True, timeout=SECONDS_MAX, preexec_fn=limits, check=False)
         except subprocess.TimeoutExpired:

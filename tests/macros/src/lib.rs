@@ -3,26 +3,26 @@
 //!
 //! `#[test]` stands for the attribute of the same name that Rust has, whose harness cannot leave a
 //! test out while it runs. `#[needs(Sycl, Nvrtc)]` below it names variants of `Need`
-//! (`tests/support/needs.rs`): where one is absent, the test is ignored. `#[helper]` is a function
-//! that a test runs in a process of its own; it is no test.
+//! (`tests/support/needs.rs`): if one is absent, the test is ignored. `#[helper]` is a function
+//! that a test runs in a process of its own; it is not a test.
 
 use proc_macro::Delimiter;
 use proc_macro::TokenStream;
 use proc_macro::TokenTree;
 
-/// A test: a function without arguments that gives nothing, or a `Result` whose error can be shown.
+/// A test: a function without arguments that returns nothing, or a `Result` with a printable error.
 #[proc_macro_attribute]
 pub fn test(arguments: TokenStream, item: TokenStream) -> TokenStream {
     expand(&arguments, item, true).unwrap_or_else(|problem| error(&problem))
 }
 
-/// What `harness::helper` runs in a process of its own: a function as a test is.
+/// A function that `harness::helper` runs in its own process, with the signature of a test.
 #[proc_macro_attribute]
 pub fn helper(arguments: TokenStream, item: TokenStream) -> TokenStream {
     expand(&arguments, item, false).unwrap_or_else(|problem| error(&problem))
 }
 
-/// Attributes that Rust's own harness knows; ours would ignore them.
+/// Attributes that Rust's own harness supports; ours would ignore them.
 const UNKNOWN: [&str; 3] = ["bench", "ignore", "should_panic"];
 
 fn expand(
@@ -31,7 +31,9 @@ fn expand(
     is_test: bool,
 ) -> Result<TokenStream, String> {
     if !arguments.is_empty() {
-        return Err("takes no arguments; what a test needs stands in `#[needs(..)]`".to_owned());
+        return Err(
+            "takes no arguments; declare the needs of a test with `#[needs(..)]`".to_owned(),
+        );
     }
     let mut conditions = String::new();
     let mut needs = String::new();
@@ -50,10 +52,10 @@ fn expand(
         let name = parts.next().map(|name| name.to_string());
         match name.as_deref() {
             Some("needs") => match (parts.next(), parts.next()) {
-                (Some(TokenTree::Group(words)), None)
-                    if is_test && words.delimiter() == Delimiter::Parenthesis =>
+                (Some(TokenTree::Group(group)), None)
+                    if is_test && group.delimiter() == Delimiter::Parenthesis =>
                 {
-                    needs.push_str(&paths(words.stream())?);
+                    needs.push_str(&paths(group.stream())?);
                 }
                 _ => return Err("expected `#[needs(Need, ..)]`, of a test".to_owned()),
             },
@@ -78,7 +80,9 @@ fn expand(
         return Err("expected a function without type parameters".to_owned());
     };
     if !inputs.stream().is_empty() {
-        return Err(format!("`{name}` takes arguments, which nobody gives it"));
+        return Err(format!(
+            "`{name}` takes arguments, but is called without any"
+        ));
     }
     let entry = if is_test { "Test" } else { "Helper" };
     let needs = if is_test {
@@ -100,12 +104,12 @@ fn is_punct(token: &TokenTree, expected: char) -> bool {
     matches!(token, TokenTree::Punct(punct) if punct.as_char() == expected)
 }
 
-/// `A, B` as paths, each with a comma behind it.
-fn paths(words: TokenStream) -> Result<String, String> {
+/// Returns `A, B` as paths, each followed by a comma.
+fn paths(tokens: TokenStream) -> Result<String, String> {
     let mut paths = String::new();
-    for word in words {
-        match word {
-            TokenTree::Ident(word) => paths.push_str(&format!("crate::needs::Need::{word},")),
+    for token in tokens {
+        match token {
+            TokenTree::Ident(name) => paths.push_str(&format!("crate::needs::Need::{name},")),
             comma if is_punct(&comma, ',') => {}
             other => return Err(format!("`{other}` is not the name of a need")),
         }

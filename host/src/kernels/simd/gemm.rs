@@ -1,4 +1,4 @@
-//! The matrix product of crate `gemm`.
+//! Matmuls of crate `gemm`.
 
 use std::ops::Range;
 
@@ -9,8 +9,8 @@ use crate::kernels::Threads;
 use crate::tensor::Complex64;
 use crate::tensor::Complex128;
 
-/// Element types that crate `gemm` multiplies at full speed. It picks the product by type, so no
-/// other type may implement this.
+/// Element types for which crate `gemm` is optimised. It selects its code by type, so no other type
+/// may implement this.
 pub(crate) trait GemmElement: Arithmetic {}
 
 impl GemmElement for f32 {}
@@ -21,10 +21,10 @@ impl GemmElement for Complex64 {}
 
 impl GemmElement for Complex128 {}
 
-/// `out = lhs * rhs`, `[m, k] x [k, n] -> [m, n]`.
+/// Computes `out = lhs * rhs`, `[m, k] x [k, n] -> [m, n]`.
 ///
 /// # Panics
-/// If the three shapes disagree: callers have compared them.
+/// If the three shapes disagree; callers have compared them.
 pub(crate) fn gemm<T: GemmElement>(
     lhs: MatrixView<'_, T>,
     rhs: MatrixView<'_, T>,
@@ -47,9 +47,9 @@ pub(crate) fn gemm<T: GemmElement>(
     let work_ns = estimate_ns(m, k, n);
     let n_parts = threads.pieces_for(work_ns);
     if n_parts < 2 {
-        // SAFETY: the shapes agree and no dimension is zero; the views hold what they say.
+        // SAFETY: the shapes agree and no dimension is zero; the views guarantee their bounds.
         unsafe {
-            multiply_block(
+            matmul_block(
                 lhs,
                 rhs,
                 out.data_mut().as_mut_ptr(),
@@ -61,39 +61,40 @@ pub(crate) fn gemm<T: GemmElement>(
     }
     let target = Target(out.data_mut().as_mut_ptr());
     threads.for_each(work_ns, n_parts, |part| {
-        // Blocks of whole tiles of the crate's products.
+        // Blocks consist of whole tiles of the crate's kernels.
         let block = if n >= m {
             [0..m, share(n, part, n_parts, 16)]
         } else {
             [share(m, part, n_parts, 16), 0..n]
         };
         if block.iter().all(|range| !range.is_empty()) {
-            // SAFETY: as above; the blocks of two parts have no element in common.
-            unsafe { multiply_block(lhs, rhs, target.start(), row_stride, block) };
+            // SAFETY: as above; the blocks of two parts do not overlap.
+            unsafe { matmul_block(lhs, rhs, target.start(), row_stride, block) };
         }
     });
 }
 
-/// Time of a product on one thread, from the rates of a core of 2023: 100 Gflop/s, and 60 GB/s for
-/// the right side.
+/// Estimates the time of a matmul on one thread, from the rates of a core of 2023: 100 Gflop/s, and
+/// 60 GB/s for the right side.
 pub(super) fn estimate_ns(rows: usize, inner: usize, columns: usize) -> u64 {
     let elements = inner.saturating_mul(columns);
     let arithmetic = elements.saturating_mul(rows) / 50;
     u64::try_from(arithmetic.max(elements / 15)).unwrap_or(u64::MAX)
 }
 
-/// Part `part` of `n_parts` of `0..n`, beginning at a multiple of `unit`.
+/// Returns part `part` of `n_parts` of `0..n`; it begins at a multiple of `unit`.
 pub(super) fn share(n: usize, part: usize, n_parts: usize, unit: usize) -> Range<usize> {
     let bound = |part: usize| (n.div_ceil(unit) * part / n_parts * unit).min(n);
     bound(part)..bound(part + 1)
 }
 
-/// The first element of a result that several threads write parts of.
+/// The first element of a result that several threads write to.
 #[derive(Debug)]
 pub(super) struct Target<T>(pub(super) *mut T);
 
 impl<T> Target<T> {
-    /// Not the field: a closure would borrow the pointer alone, which is nobody's to send.
+    /// Returns the pointer. A method rather than the field: a closure would capture the field
+    /// alone, a raw pointer, which is not `Send`.
     pub(super) fn start(self) -> *mut T {
         self.0
     }
@@ -112,12 +113,12 @@ unsafe impl<T: Send> Send for Target<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Sync for Target<T> {}
 
-/// The rows and columns `block` of a product.
+/// Computes the rows and columns `block` of a matmul.
 ///
 /// # Safety
-/// The shapes of `lhs` and `rhs` agree, no dimension is zero, the block lies in the result, which
-/// starts at `out`, and nobody else uses these elements.
-unsafe fn multiply_block<T: GemmElement>(
+/// The shapes of `lhs` and `rhs` agree, no dimension is zero, the block is inside the result, which
+/// starts at `out`, and no other thread uses these elements.
+unsafe fn matmul_block<T: GemmElement>(
     lhs: MatrixView<'_, T>,
     rhs: MatrixView<'_, T>,
     out: *mut T,
@@ -125,16 +126,16 @@ unsafe fn multiply_block<T: GemmElement>(
     block: [Range<usize>; 2],
 ) {
     // Lengths of slices are at most `isize::MAX`, and so is every stride that leads to another
-    // element; a stride that is never taken may be anything.
+    // element; the value of an unused stride does not matter.
     let stride = |elements: usize| isize::try_from(elements).unwrap_or(0);
     let [rows, columns] = block;
     // SAFETY: the block's first element.
     let out = unsafe { out.add(rows.start * row_stride + columns.start) };
     let lhs_data = lhs.data()[rows.start * lhs.row_stride()..].as_ptr();
     let rhs_data = rhs.data()[columns.start * rhs.column_stride()..].as_ptr();
-    // SAFETY: `MatrixView` holds that every element that these shapes and strides reach lies in its
-    // slice; for the result the caller does. The destination is not read (`read_dst` is false).
-    // `T` is a type that the crate knows (`GemmElement`).
+    // SAFETY: `MatrixView` guarantees that every element that these shapes and strides reach is in
+    // its slice; the caller guarantees it for the result. The destination is not read (`read_dst`
+    // is false). The crate supports `T` (`GemmElement`).
     unsafe {
         gemm::gemm(
             rows.len(),

@@ -1,17 +1,16 @@
-//! Calls that need `unsafe`: everything that comes in is a checked view, nothing else of the
-//! program sees a pointer.
+//! Calls that need `unsafe`. All arguments are checked views; no other module handles pointers.
 
 mod gemm;
-mod packed;
+mod prepacked;
 mod vectorize;
 
 pub(crate) use gemm::GemmElement;
 pub(crate) use gemm::gemm;
-pub(crate) use packed::Packed;
-pub(crate) use packed::RowStarts;
-pub(crate) use packed::Rows;
-pub(crate) use packed::Segment;
-pub(crate) use packed::multiply_packed;
-pub(crate) use packed::pack;
-pub(crate) use packed::packed_len;
+pub(crate) use prepacked::Prepacked;
+pub(crate) use prepacked::RowStarts;
+pub(crate) use prepacked::Rows;
+pub(crate) use prepacked::Segment;
+pub(crate) use prepacked::matmul_prepacked;
+pub(crate) use prepacked::prepack;
+pub(crate) use prepacked::prepacked_len;
 pub(crate) use vectorize::vectorize;

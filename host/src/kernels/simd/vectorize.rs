@@ -1,4 +1,4 @@
-//! Plain loops, compiled for the vectors of this machine.
+//! Plain loops, compiled for the vector instructions of this machine.
 
 use rten_simd::Isa;
 use rten_simd::SimdOp;
@@ -6,13 +6,13 @@ use rten_simd::SimdOp;
 use crate::tensor::DType;
 use crate::tensor::Element;
 
-/// Calls `body`, compiled once for each kind of vectors up to AVX-512 where `T` is `f32`: what it
-/// calls must be inlined into it, so it should be a plain loop. For other types it is compiled
-/// once, for vectors that every machine has: they are rarer, and each further version of hundreds
-/// of loops costs time to compile.
+/// Calls `body`. If `T` is `f32`, it is compiled once for each vector instruction set up to
+/// AVX-512; everything that it calls must be inlined, so it should be a plain loop. For other
+/// types, which are rarer, it is compiled once for the baseline instruction set: each further
+/// version of hundreds of loops costs compile time.
 #[inline]
 pub(crate) fn vectorize<T: Element, R>(body: impl FnOnce() -> R) -> R {
-    // A constant, so that the other versions are not even generated.
+    // A constant, so that the other versions are not generated.
     if const { matches!(T::DTYPE, DType::F32) } {
         Body(body).dispatch()
     } else {

@@ -15,7 +15,7 @@ use crate::device::KernelConstruction;
 use crate::device::KernelContext;
 use crate::device::KernelError;
 use crate::device::KernelRegistry;
-use crate::kernels::Multiply;
+use crate::kernels::MatmulElement;
 use crate::kernels::Real;
 use crate::kernels::Threads;
 use crate::kernels::depthwise::Depthwise;
@@ -148,7 +148,10 @@ fn transposed(node: &KernelConstruction<'_>) -> Made {
     )
 }
 
-fn spread<T: Multiply>(context: &KernelContext<'_>, windows: Windows) -> Result<(), KernelError> {
+fn spread<T: MatmulElement>(
+    context: &KernelContext<'_>,
+    windows: Windows,
+) -> Result<(), KernelError> {
     let (sizes, filter, given) = (context.input(0)?, context.input(1)?, context.input(2)?);
     let (plan, shape) = transposed_plan(windows, sizes, filter.shape(), given.shape())?;
     let (f, g) = (filter.as_slice::<T>()?, given.as_slice::<T>()?);

@@ -22,9 +22,9 @@ use crate::device::KernelRegistry;
 use crate::kernels::Arithmetic;
 use crate::kernels::Broadcast;
 use crate::kernels::Integer;
+use crate::kernels::MatmulElement;
 use crate::kernels::MatrixMut;
 use crate::kernels::MatrixView;
-use crate::kernels::Multiply;
 use crate::kernels::Number;
 use crate::kernels::Real;
 use crate::kernels::Threads;
@@ -366,7 +366,7 @@ impl Kernel for FloatMatMul {
                 let panels = panels.as_slice::<f32>()?;
                 context.fill_output(0, &Shape::from([rows, columns]), |out| {
                     let mut out = MatrixMut::new(out, rows, columns, columns)?;
-                    matmul::multiply_packed(lhs, panels, &mut out, Threads::of(context))
+                    matmul::matmul_prepacked(lhs, panels, &mut out, Threads::of(context))
                 })
             }
             _ => matmul_of::<f32>(context, self.transpose),
@@ -398,16 +398,16 @@ pub(super) fn prepacked(
     rhs: MatrixView<'_, f32>,
     device: &dyn KernelDevice,
 ) -> Result<Tensor, KernelError> {
-    let len = matmul::packed_len(rhs.rows(), rhs.columns())
+    let len = matmul::prepacked_len(rhs.rows(), rhs.columns())
         .ok_or_else(|| KernelError::invalid("the matrix is too large to be prepacked"))?;
     let allocator = device.allocator(AllocatorAttributes::default());
     let mut panels = Tensor::zeros(&*allocator, DType::F32, Shape::from([len]))?;
     let elements = panels.as_slice_mut().ok_or(TensorError::NotOnHost)?;
-    matmul::pack(rhs, elements);
+    matmul::prepack(rhs, elements);
     Ok(panels)
 }
 
-fn matmul_of<T: Multiply>(
+fn matmul_of<T: MatmulElement>(
     context: &KernelContext<'_>,
     transpose: (bool, bool),
 ) -> Result<(), KernelError> {
@@ -415,12 +415,12 @@ fn matmul_of<T: Multiply>(
     let (rows, columns) = (lhs.rows(), rhs.columns());
     output(context, Shape::from([rows, columns]), |out| {
         let mut out = MatrixMut::new(out, rows, columns, columns)?;
-        T::multiply(lhs, rhs, &mut out, Threads::of(context))
+        T::matmul(lhs, rhs, &mut out, Threads::of(context))
     })
 }
 
 /// Both sides, transposed where they are to be, whose inner dimensions agree.
-fn matrices<'a, T: Multiply>(
+fn matrices<'a, T: MatmulElement>(
     context: &'a KernelContext<'_>,
     transpose: (bool, bool),
 ) -> Result<[MatrixView<'a, T>; 2], KernelError> {

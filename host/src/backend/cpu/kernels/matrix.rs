@@ -15,7 +15,7 @@ use crate::device::KernelConstruction;
 use crate::device::KernelContext;
 use crate::device::KernelError;
 use crate::device::KernelRegistry;
-use crate::kernels::Multiply;
+use crate::kernels::MatmulElement;
 use crate::kernels::Scratch;
 use crate::kernels::Threads;
 use crate::kernels::batch::BatchMatmul;
@@ -104,7 +104,7 @@ pub(in crate::backend) fn batch_attrs(
     Ok((transposed, node.op != "BatchMatMul"))
 }
 
-fn multiply<T: Multiply>(
+fn multiply<T: MatmulElement>(
     context: &KernelContext<'_>,
     transposed: [bool; 2],
     broadcasts: bool,
@@ -232,7 +232,7 @@ pub(in crate::backend) fn equation(node: &KernelConstruction<'_>) -> Result<Equa
     Equation::parse(text)
 }
 
-fn evaluate<T: Multiply>(
+fn evaluate<T: MatmulElement>(
     context: &KernelContext<'_>,
     equation: &Equation,
 ) -> Result<(), KernelError> {

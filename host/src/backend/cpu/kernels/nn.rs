@@ -21,8 +21,8 @@ use crate::device::KernelError;
 use crate::device::KernelRegistry;
 use crate::kernels::Arithmetic;
 use crate::kernels::Broadcast;
+use crate::kernels::MatmulElement;
 use crate::kernels::MatrixView;
-use crate::kernels::Multiply;
 use crate::kernels::Number;
 use crate::kernels::Threads;
 use crate::kernels::binary;
@@ -233,7 +233,7 @@ impl Kernel for FloatConvolution {
         };
         let (x, f) = (context.input(0)?.as_slice()?, panels.as_slice()?);
         output(context, shape, |out| {
-            convolution.apply_packed(x, f, out, Threads::of(context))
+            convolution.apply_prepacked(x, f, out, Threads::of(context))
         })
     }
 
@@ -259,7 +259,7 @@ fn prepacked_filter(filter: &Tensor, device: &dyn KernelDevice) -> Result<Tensor
     math::prepacked(matrix, device)
 }
 
-fn convolve<T: Multiply>(
+fn convolve<T: MatmulElement>(
     context: &KernelContext<'_>,
     windows: ConvolutionWindows,
 ) -> Result<(), KernelError> {

@@ -49,7 +49,7 @@ fn einsum(node: &KernelConstruction<'_>) -> Made {
         if out.shape().n_elements() == 0 {
             return call.set_output(0, out);
         }
-        let [_, k, _] = plan.product.size;
+        let [_, k, _] = plan.matmul.size;
         if k == 0 {
             strided.fill(call, &out, 0.0)?;
             return call.set_output(0, out);
@@ -65,9 +65,9 @@ fn einsum(node: &KernelConstruction<'_>) -> Made {
             }
         };
         let (first, second) = if plan.is_swapped { (1, 0) } else { (0, 1) };
-        let left = in_order(first, plan.lhs.pack.as_ref())?;
+        let left = in_order(first, plan.lhs.copy.as_ref())?;
         let right = if let Some(side) = &plan.rhs {
-            in_order(second, side.pack.as_ref())?
+            in_order(second, side.copy.as_ref())?
         } else {
             let one = call.output(dtype, &Shape::scalar())?;
             strided.fill(call, &one, 1.0)?;
@@ -75,11 +75,11 @@ fn einsum(node: &KernelConstruction<'_>) -> Made {
         };
         let right = Right::Matrices(&right);
         match &plan.reorder {
-            None => matmuls.compute(call, &left, right, (&out, None), &plan.product)?,
+            None => matmuls.compute(call, &left, right, (&out, None), &plan.matmul)?,
             Some(reorder) => {
                 let n = reorder.copy.n_elements();
                 let sums = call.output(dtype, &Shape::from([n]))?;
-                matmuls.compute(call, &left, right, (&sums, None), &plan.product)?;
+                matmuls.compute(call, &left, right, (&sums, None), &plan.matmul)?;
                 put_in_order(call, &strided, &sums, &out, reorder)?;
             }
         }

@@ -1,10 +1,10 @@
-//! Products with a right-hand matrix that was put in order before: weights, filters.
+//! Matmuls with a prepacked right-hand matrix, such as weights and filters.
 //!
-//! The order is that in which the product reads: the columns in panels of a few vectors, within a
-//! panel row after row. A tile of the result (some rows of one panel) stands in registers while the
-//! whole inner dimension goes by, so nothing is read twice from beyond the first cache and nothing
-//! of the left side is copied. What a row of the left side is, is free: a piece of a matrix, or the
-//! pixels under a window ([`Segment`]).
+//! The prepacked layout is the order in which the matmul reads: the columns are divided into panels
+//! of a few vectors, and each panel is stored row by row. A tile of the result (some rows of one
+//! panel) stays in registers over the whole inner dimension, so no data beyond the L1 cache is read
+//! twice and the left side is not copied. A row of the left side may consist of any segments: a
+//! piece of a matrix, or the pixels under a window ([`Segment`]).
 
 use std::ops::Range;
 
@@ -22,42 +22,42 @@ use crate::kernels::simd::gemm::Target;
 use crate::kernels::simd::gemm::estimate_ns;
 use crate::kernels::simd::gemm::share;
 
-/// Most rows of any tile.
+/// Maximum number of rows of a tile.
 const ROWS_MAX: usize = 8;
 
-/// Contiguous elements of the left side that a row consists of.
+/// Contiguous elements of a row of the left side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
 pub(crate) struct Segment {
-    /// Elements from the start of the row.
+    /// Distance from the start of the row, in elements.
     pub(crate) offset: usize,
     /// Number of elements.
     pub(crate) len: usize,
 }
 
-/// Where the rows of the left side start in its data.
+/// Start of each row of the left side in its data.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum RowStarts<'a> {
-    /// So many rows, so many elements apart.
+    /// `n_rows` rows, `stride` elements apart.
     Strided { n_rows: usize, stride: usize },
-    /// There.
+    /// One start per row.
     Listed(&'a [usize]),
 }
 
 /// The left side.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rows<'a> {
-    /// What the segments are pieces of.
+    /// The data that contains the segments.
     pub(crate) data: &'a [f32],
     /// Start of each row.
     pub(crate) starts: RowStarts<'a>,
-    /// What each row consists of, in order; the lengths add up to the inner dimension.
+    /// Segments of each row, in order; their lengths add up to the inner dimension.
     pub(crate) segments: &'a [Segment],
 }
 
-/// The right side, `[inner, columns]`, in the order of [`pack`].
+/// The right side, `[inner, columns]`, in the layout of [`prepack`].
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Packed<'a> {
+pub(crate) struct Prepacked<'a> {
     data: &'a [f32],
     inner: usize,
     columns: usize,
@@ -80,8 +80,8 @@ impl RowStarts<'_> {
     }
 }
 
-/// Vectors of a whole panel, by the lanes of a vector: with the rows of a tile ([`tile_rows`]) they
-/// fill the registers (32 of 16 lanes; 16 of 8 lanes).
+/// Vectors of a whole panel, by the number of lanes: together with the rows of a tile
+/// ([`tile_rows`]) they fill the registers (32 of 16 lanes; 16 of 8 lanes).
 const fn panel_vectors(lanes: usize) -> usize {
     match lanes {
         8 => 2,
@@ -89,7 +89,7 @@ const fn panel_vectors(lanes: usize) -> usize {
     }
 }
 
-/// Most rows of a tile.
+/// Returns the maximum number of rows of a tile.
 const fn tile_rows(lanes: usize, vectors: usize) -> usize {
     match (lanes, vectors) {
         (8, 2) | (_, 4) => 6,
@@ -97,7 +97,7 @@ const fn tile_rows(lanes: usize, vectors: usize) -> usize {
     }
 }
 
-/// Lanes of a vector on this machine.
+/// Returns the number of `f32` lanes of a vector on this machine.
 pub(crate) fn lanes() -> usize {
     struct Lanes;
     impl SimdOp for Lanes {
@@ -110,9 +110,9 @@ pub(crate) fn lanes() -> usize {
     Lanes.dispatch()
 }
 
-/// Lanes of the vectors that a matrix of so many columns is multiplied in. Half of an AVX-512
-/// vector would be empty for up to 8 columns, and on cores that execute it as two halves each empty
-/// one costs what a full one does.
+/// Returns the lanes of the vectors that multiply a matrix of `columns` columns. With up to 8
+/// columns, half of an AVX-512 vector would be empty, and cores that execute it in two halves pay
+/// for the empty one in full.
 fn lanes_for(columns: usize) -> usize {
     #[cfg(target_arch = "x86_64")]
     if columns <= 8 && Avx2Isa::new().is_some() {
@@ -122,27 +122,27 @@ fn lanes_for(columns: usize) -> usize {
     lanes()
 }
 
-/// Elements that [`pack`] writes; `None` beyond this machine's numbers.
-pub(crate) fn packed_len(inner: usize, columns: usize) -> Option<usize> {
+/// Returns the number of elements that [`prepack`] writes; `None` if it exceeds the address space.
+pub(crate) fn prepacked_len(inner: usize, columns: usize) -> Option<usize> {
     columns
         .checked_next_multiple_of(lanes_for(columns))?
         .checked_mul(inner)
 }
 
-/// Puts a matrix in order.
+/// Prepacks a matrix.
 ///
 /// # Panics
-/// If `packed` has another length than [`packed_len`].
-pub(crate) fn pack(matrix: MatrixView<'_, f32>, packed: &mut [f32]) {
+/// If the length of `prepacked` is not [`prepacked_len`].
+pub(crate) fn prepack(matrix: MatrixView<'_, f32>, prepacked: &mut [f32]) {
     let (inner, columns) = (matrix.rows(), matrix.columns());
     let lanes = lanes_for(columns);
     assert_eq!(
-        Some(packed.len()),
-        packed_len(inner, columns),
-        "the target has the packed length"
+        Some(prepacked.len()),
+        prepacked_len(inner, columns),
+        "the target has the prepacked length"
     );
     let width = panel_vectors(lanes) * lanes;
-    let mut rest = packed;
+    let mut rest = prepacked;
     for first in (0..columns).step_by(width) {
         let n_columns = width.min(columns - first);
         let stride = n_columns.next_multiple_of(lanes);
@@ -158,30 +158,32 @@ pub(crate) fn pack(matrix: MatrixView<'_, f32>, packed: &mut [f32]) {
     }
 }
 
-impl<'a> Packed<'a> {
-    /// What [`pack`] has written for a matrix of this shape; `None` if the length is another.
+impl<'a> Prepacked<'a> {
+    /// Wraps the output of [`prepack`] for a matrix of this shape; `None` if the length does not
+    /// match.
     pub(crate) fn new(data: &'a [f32], inner: usize, columns: usize) -> Option<Self> {
-        (packed_len(inner, columns) == Some(data.len())).then_some(Self {
+        (prepacked_len(inner, columns) == Some(data.len())).then_some(Self {
             data,
             inner,
             columns,
         })
     }
 
-    /// Number of panels: what a product can be divided by without reading anything twice.
+    /// Returns the number of panels: a matmul can be divided by panels without reading anything
+    /// twice.
     pub(crate) fn n_panels(&self) -> usize {
         let lanes = lanes_for(self.columns);
         self.columns.div_ceil(panel_vectors(lanes) * lanes)
     }
 }
 
-/// `out[i, j] = sum over k of lhs[i, k] * rhs[k, j]`.
+/// Computes `out[i, j] = sum over k of lhs[i, k] * rhs[k, j]`.
 ///
 /// # Panics
 /// If the shapes disagree, or a row of the left side reaches beyond its data.
-pub(crate) fn multiply_packed(
+pub(crate) fn matmul_prepacked(
     lhs: Rows<'_>,
-    rhs: Packed<'_>,
+    rhs: Prepacked<'_>,
     out: &mut MatrixMut<'_, f32>,
     threads: Threads<'_>,
 ) {
@@ -195,8 +197,8 @@ pub(crate) fn multiply_packed(
     );
     let row_stride = out.row_stride();
     let out = Target(out.data_mut().as_mut_ptr());
-    let multiply = |rows: Range<usize>, panels: Range<usize>| {
-        Product {
+    let compute = |rows: Range<usize>, panels: Range<usize>| {
+        Block {
             lhs,
             rhs,
             rows,
@@ -204,65 +206,65 @@ pub(crate) fn multiply_packed(
             out,
             row_stride,
         }
-        .multiply();
+        .compute();
     };
     let n_panels = rhs.n_panels();
     let work_ns = estimate_ns(n_rows, inner, rhs.columns);
     let n_parts = threads.pieces_for(work_ns);
     if n_parts < 2 {
-        multiply(0..n_rows, 0..n_panels);
+        compute(0..n_rows, 0..n_panels);
     } else if n_panels >= n_parts.min(n_rows.div_ceil(ROWS_MAX)) {
-        // Each part reads its own piece of the right side.
+        // Each part reads its own slice of the right side.
         let n_slices = n_parts.min(n_panels);
-        // More than one per slice where each would take too long.
+        // A slice that would take too long is divided into several parts.
         let n_bands = (n_parts / n_slices).min(n_rows.div_ceil(ROWS_MAX)).max(1);
         threads.for_each(work_ns, n_slices * n_bands, |part| {
             let (slice, band) = (part / n_bands, part % n_bands);
-            multiply(
+            compute(
                 share(n_rows, band, n_bands, ROWS_MAX),
                 share(n_panels, slice, n_slices, 1),
             );
         });
     } else {
         threads.for_each(work_ns, n_parts, |part| {
-            multiply(share(n_rows, part, n_parts, ROWS_MAX), 0..n_panels);
+            compute(share(n_rows, part, n_parts, ROWS_MAX), 0..n_panels);
         });
     }
 }
 
-/// Some rows of the result, in the columns of some panels.
-struct Product<'a> {
+/// A block of the result: some rows, in the columns of some panels.
+struct Block<'a> {
     lhs: Rows<'a>,
-    rhs: Packed<'a>,
+    rhs: Prepacked<'a>,
     rows: Range<usize>,
     panels: Range<usize>,
     out: Target<f32>,
     row_stride: usize,
 }
 
-impl Product<'_> {
-    /// With vectors of as many lanes as [`lanes_for`] says.
-    fn multiply(self) {
+impl Block<'_> {
+    /// Computes the block with vectors of [`lanes_for`] lanes.
+    fn compute(self) {
         #[cfg(target_arch = "x86_64")]
         if lanes_for(self.rhs.columns) == 8
             && let Some(isa) = Avx2Isa::new()
         {
-            // SAFETY: the machine has what the type stands for.
-            return unsafe { multiply_in_avx2(isa, self) };
+            // SAFETY: `Avx2Isa` exists only on machines that support it.
+            return unsafe { compute_in_avx2(isa, self) };
         }
         self.dispatch();
     }
 }
 
 /// # Safety
-/// The machine has these features, which are those of [`Avx2Isa::new`].
+/// The machine has the features that [`Avx2Isa::new`] checks.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,avx,fma,f16c")]
-unsafe fn multiply_in_avx2(isa: Avx2Isa, product: Product<'_>) {
-    product.eval(isa);
+unsafe fn compute_in_avx2(isa: Avx2Isa, block: Block<'_>) {
+    block.eval(isa);
 }
 
-impl SimdOp for Product<'_> {
+impl SimdOp for Block<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -291,10 +293,10 @@ impl SimdOp for Product<'_> {
                     let at = self.lhs.starts.get(row + index);
                     *start = self.lhs.data[at..at + extent].as_ptr();
                 }
-                // SAFETY: `multiply_packed` has compared the shape of the result, and this row and
-                // column lie in it.
+                // SAFETY: `matmul_prepacked` has checked the shape of the result, and this row and
+                // column are in it.
                 let out = unsafe { self.out.start().add(row * self.row_stride + first) };
-                // Rows without gaps, whose ends are written before the rows that follow.
+                // Rows without gaps: the ends of rows are written before the rows that follow.
                 let n_writable = if self.rhs.columns == n_columns && self.row_stride == n_columns {
                     (self.rows.end - row) * n_columns
                 } else {
@@ -311,11 +313,11 @@ impl SimdOp for Product<'_> {
                 };
                 #[expect(
                     clippy::multiple_unsafe_ops_per_block,
-                    reason = "one of these calls is made"
+                    reason = "only one of these calls is made"
                 )]
-                // SAFETY: each of these rows has `extent` elements, the panel its vectors for the
-                // whole inner dimension, and the result these rows and columns; the
-                // `n_writable` elements from here on are of rows that are written now or later.
+                // SAFETY: each of these rows has `extent` elements, the panel has its vectors for
+                // the whole inner dimension, and the result has these rows and columns; the
+                // `n_writable` elements from here on belong to rows that are written now or later.
                 unsafe {
                     match (n_vectors, n_rows) {
                         (4, 6) => tile.fill::<I, 6, 4>(isa),
@@ -352,13 +354,13 @@ struct Tile<'a> {
     out: *mut f32,
     row_stride: usize,
     n_columns: usize,
-    /// Elements of the result, from the tile's first on, that whole vectors may be written to:
-    /// what lies beyond the columns is written again.
+    /// Number of elements of the result, from the tile's first on, that whole vectors may
+    /// overwrite: elements beyond the columns are written again later.
     n_writable: usize,
 }
 
-/// The body once for each row of a tile. A loop of this length is not always unrolled, and then the
-/// sums leave the registers.
+/// Repeats the body for each row of a tile. The compiler does not always unroll a loop of this
+/// length, and then the sums leave the registers.
 macro_rules! for_rows {
     ($r:ident, $body:expr) => {
         for_rows!($r, $body; 0 1 2 3 4 5 6 7)
@@ -374,8 +376,8 @@ macro_rules! for_rows {
 impl Tile<'_> {
     /// # Safety
     /// The first `R` rows have all segments, the panel has `V` vectors per inner element, and the
-    /// result has `R` rows of `n_columns` elements: at most `V` vectors, and more than `V - 1`.
-    /// The result has `n_writable` elements, and those beyond this tile's are not written yet.
+    /// result has `R` rows of `n_columns` elements: at most `V` vectors, and more than `V - 1`. The
+    /// result has `n_writable` elements, and those beyond this tile have not been written yet.
     #[inline(always)]
     #[expect(
         clippy::needless_range_loop,
@@ -398,7 +400,7 @@ impl Tile<'_> {
                     // SAFETY: as above.
                     vectors[v] = unsafe { ops.load_ptr(vector) };
                 }
-                // SAFETY: that of the next element, or the end.
+                // SAFETY: the next element, or the end.
                 panel = unsafe { panel.add(V * lanes) };
                 for_rows!(r, {
                     // SAFETY: the segment has `len` elements.
@@ -419,11 +421,11 @@ impl Tile<'_> {
                 let to = unsafe { self.out.add(offset) };
                 // Many cores take tens of cycles to store a part of a vector.
                 if v < n_whole || offset + lanes <= self.n_writable {
-                    // SAFETY: a whole vector of them, or of what may be written.
+                    // SAFETY: a whole vector of elements, all of which may be written.
                     unsafe { ops.store_ptr(sums[r][v], to) };
                 } else {
                     let mask = ops.first_n_mask(self.n_columns - v * lanes);
-                    // SAFETY: as many as the mask has.
+                    // SAFETY: as many elements as the mask has.
                     unsafe { ops.store_ptr_mask(sums[r][v], to, mask) };
                 }
             }
