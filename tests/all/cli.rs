@@ -480,9 +480,14 @@ fn threads_pools_and_filters_are_flags() {
     for pool in ["-1", "0", "1"] {
         run(&format!("{pools} --inter-op-pool {pool}")).expect(0);
     }
-    run(&format!("{pools} --inter-op-pool 2"))
-        .expect_error(1, &["invalid inter_op_thread_pool 2", "the executor has 2 pools"]);
-    run("--inter-op-pool 1").expect_error(1, &["invalid inter_op_thread_pool 1", "the executor has 1 pools"]);
+    run(&format!("{pools} --inter-op-pool 2")).expect_error(
+        1,
+        &["invalid inter_op_thread_pool 2", "the executor has 2 pools"],
+    );
+    run("--inter-op-pool 1").expect_error(
+        1,
+        &["invalid inter_op_thread_pool 1", "the executor has 1 pools"],
+    );
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Nodes that CPU devices compute together: the same numbers as one by one, and only where nobody
-//! can tell.
+//! Nodes that CPU devices fuse: the results equal those of single nodes, and nodes are fused only
+//! if no one can observe the difference.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -171,16 +171,16 @@ fn what_somebody_else_reads_is_computed_by_itself() {
         (&["dense"], &["_FusedMatMul computes product, sum, dense"]),
     ] {
         let (expected, _) = run(one_by_one(), graph(), &feeds, fetches, &[]);
-        let (found, heard) = run(cpu(), graph(), &feeds, fetches, &[]);
+        let (found, fused) = run(cpu(), graph(), &feeds, fetches, &[]);
         assert_eq!(found, expected, "{fetches:?}");
-        assert_eq!(heard, together, "{fetches:?}");
+        assert_eq!(fused, together, "{fetches:?}");
     }
     // What is fed is not computed, whoever made it.
     let mut fed = feeds.clone();
     fed.push(("product:0", values(DType::F32, &[4, 5], 9)));
     let (expected, _) = run(one_by_one(), graph(), &fed, &["dense"], &[]);
-    let (found, heard) = run(cpu(), graph(), &fed, &["dense"], &[]);
-    assert_eq!((found, heard), (expected, Vec::new()));
+    let (found, fused) = run(cpu(), graph(), &fed, &["dense"], &[]);
+    assert_eq!((found, fused), (expected, Vec::new()));
 }
 
 #[test]

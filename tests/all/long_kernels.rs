@@ -15,7 +15,8 @@ use placewright::tensor::Element;
 use placewright::tensor::Shape;
 use placewright::tensor::Tensor;
 
-/// Far more than a loop takes to hear of it, and far less than any of these kernels takes.
+/// Far more than a loop takes to see the cancellation, and far less than any of these kernels
+/// takes.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// What one attribute is.
@@ -118,7 +119,7 @@ fn convolutions_end() {
         let shapes = [image.clone(), filter.clone()];
         ends(
             &session::<f32>("Conv2D", &shapes, &strides(), n_threads),
-            "packed",
+            "prepacked",
         );
     }
     let shapes = [image, filter];

@@ -275,7 +275,9 @@ fn a_pool_that_the_session_does_not_have_is_refused_by_its_number() {
     let pools = [InterOpPool::new(1).unwrap(), InterOpPool::new(1).unwrap()];
     let two = watch.session("Pass").with_session_inter_op_pools(pools);
     let two = two.build().unwrap();
-    assert!(refusal(&two, 2).starts_with("invalid inter_op_thread_pool 2: the executor has 2 pools"));
+    assert!(
+        refusal(&two, 2).starts_with("invalid inter_op_thread_pool 2: the executor has 2 pools")
+    );
     assert!(refusal(&two, -2).starts_with("invalid inter_op_thread_pool -2"));
     run(&two, &RunOptions::default().with_inter_op_thread_pool(1)).unwrap();
 }

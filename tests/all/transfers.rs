@@ -1,4 +1,4 @@
-//! What a placement says that a run moves is what a run moves.
+//! A run moves exactly the tensors that the placement reports.
 
 use placewright::device::DeviceOptions;
 use placewright::execute::RunOptions;

@@ -35,7 +35,7 @@ fn set() -> DeviceSet {
 
 #[test]
 fn what_allocates_is_counted() {
-    assert!(n_allocations(|| drop(black_box("a text".to_owned()))) > 0);
+    assert!(n_allocations(|| drop(black_box("a string".to_owned()))) > 0);
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn names_in_an_arena_take_their_text_once() {
             arena.insert(name).expect("far fewer than 4 GiB");
         }
     });
-    // Growing by doubling; 10,000 texts of their own would be 10,000 allocations.
+    // Growing by doubling; 10,000 separate strings would be 10,000 allocations.
     assert!(info.count_total < 100, "{info:?}");
     assert!(
         (info.bytes_current as usize) < 2 * n_bytes + 200_000,

@@ -384,8 +384,8 @@ fn a_tensor_is_gone_after_its_last_reader() {
     let bench = Bench::new(FakeWorld::new(&["CPU"]), Sketch::parse(&text), &threads(1));
     let fetched = bench.run(&[("x", [3.0; 4])], &["n99"]).unwrap();
     assert_eq!(fetched, [[3.0; 4]]);
-    // Two tensors at one time, and room for two that these kernels do not use. All goes with the
-    // plan.
+    // Two tensors at a time, and memory for two that these kernels do not use. All is freed with
+    // the plan.
     let stats = bench.world.devices[0].own.stats();
     assert_eq!((stats.peak_bytes, stats.in_use_bytes), (64, 0));
 }

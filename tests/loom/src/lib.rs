@@ -1,10 +1,10 @@
-//! Models of the executor's lock-free parts: their own sources, with the atomics and locks of a
-//! model checker, which runs each model once per order of steps that the memory model allows.
+//! Models of the executor's lock-free parts. They compile the executor's own sources with the
+//! atomics and locks of a model checker, which runs each model once per order of steps that the
+//! memory model allows.
 //!
-//! A model is a function that panics where an order breaks what it claims; `tests/models.rs` calls
-//! them. What is not modelled are the pools of threads (queues and lists under a mutex, and which
-//! parts of a loop are taken, one flag each), and the frame's cells, of which the readers'
-//! countdown is.
+//! A model is a function that panics if an order violates its assertions; `tests/models.rs` calls
+//! the models. Not modelled are the thread pools (queues and lists under a mutex, and one flag per
+//! part of a loop), and the frame's cells, except for the countdown of their readers.
 
 #![allow(dead_code, reason = "models use a part of what they include")]
 #![expect(
@@ -50,7 +50,7 @@ fn check(model: impl Fn() + Sync + Send + 'static) {
     builder.check(model);
 }
 
-/// Numbers in two words, so that there is a bitmap above.
+/// Numbers in two integers of the bitmap, so that there is a bitmap above.
 const FAR: u32 = 70;
 const BOUND: usize = 128;
 
@@ -76,7 +76,8 @@ pub fn every_number_is_taken_once() {
     });
 }
 
-/// One thread empties a word while another one fills it: what it put there is found.
+/// One thread empties an integer of the bitmap while another one adds a number to it: the number is
+/// found.
 pub fn a_word_that_is_emptied_and_filled_at_one_time_is_not_lost() {
     check(|| {
         let set = Arc::new(ReadySet::new(BOUND));

@@ -691,8 +691,8 @@ fn a_device_that_panics_when_it_is_handed_tensors_fails_the_run() {
             for (prepared, (node, said)) in prepared.iter().zip([
                 ("`a` (QNeg)", "the device panicked: no events left"),
                 ("`soon` (QLater)", "the device panicked: no events left"),
-                // The device panics when the kernel has lost its tensors, where nobody can be
-                // told.
+                // The device panics after the kernel has lost its tensors, when the error can no
+                // longer be reported.
                 ("`lost` (QLost)", "dropped its callback"),
             ]) {
                 let error = bench.run(prepared, 1.0).unwrap_err();

@@ -43,11 +43,11 @@ fn constants_are_made_once_and_shared_by_plans() {
     assert_eq!(fetched.unwrap(), [[2.0, 4.0, 6.0, 8.0]]);
 }
 
-/// Adds its inputs. A constant second one is doubled while it is packed, so that results tell which
-/// form was read.
-struct Packs(Arc<AtomicU64>);
+/// Adds its inputs. A constant second input is doubled when it is prepacked, so that results show
+/// which form was read.
+struct Prepacks(Arc<AtomicU64>);
 
-impl Kernel for Packs {
+impl Kernel for Prepacks {
     fn compute(&self, context: &mut KernelContext<'_>) -> Result<(), KernelError> {
         let lhs = context.input(0)?;
         let rhs = context.prepacked_input(1).unwrap_or(context.input(1)?);
@@ -71,12 +71,12 @@ impl Kernel for Packs {
         }
         self.0.fetch_add(1, Ordering::Relaxed);
         let allocator = device.allocator(AllocatorAttributes::default());
-        let mut packed = Tensor::zeros(&*allocator, DType::F32, constant.shape().clone())?;
-        let elements = packed.as_slice_mut::<f32>().unwrap();
+        let mut prepacked = Tensor::zeros(&*allocator, DType::F32, constant.shape().clone())?;
+        let elements = prepacked.as_slice_mut::<f32>().unwrap();
         for (to, from) in elements.iter_mut().zip(constant.as_slice::<f32>()?) {
             *to = 2.0 * from;
         }
-        Ok(Some(packed))
+        Ok(Some(prepacked))
     }
 }
 
@@ -85,15 +85,15 @@ fn constants_are_packed_once_and_only_while_they_are_constant() {
     let mut world = FakeWorld::new(&["CPU"]);
     let n_packs = Arc::new(AtomicU64::new(0));
     let counter = Arc::clone(&n_packs);
-    let def = KernelDef::new("Packs", "CPU");
+    let def = KernelDef::new("Prepacks", "CPU");
     world
         .registry
-        .register(def.with_factory(move |_| Ok(Box::new(Packs(Arc::clone(&counter))))));
+        .register(def.with_factory(move |_| Ok(Box::new(Prepacks(Arc::clone(&counter))))));
     let text = "
         x = Placeholder() @ 0
         c = Const() @ 0
-        y = Packs(x, c) @ 0
-        z = Packs(c, x) @ 0
+        y = Prepacks(x, c) @ 0
+        z = Prepacks(c, x) @ 0
     ";
     let bench = Bench::new(world, Sketch::parse(text), &threads(2));
     let x = ("x", [10.0; 4]);

@@ -39,15 +39,15 @@ use crate::tensor::Tensor;
 
 type Log = Arc<Mutex<Vec<String>>>;
 
-/// Writes down who copies what.
+/// Logs which context copies what.
 #[derive(Debug)]
-struct Told {
+struct LoggingContext {
     name: &'static str,
     copies: Arc<dyn DeviceContext>,
     log: Log,
 }
 
-impl DeviceContext for Told {
+impl DeviceContext for LoggingContext {
     fn copy_from_host(&self, tensor: &Tensor) -> Result<Tensor, KernelError> {
         self.log.lock().unwrap().push(format!("{} in", self.name));
         self.copies.copy_from_host(tensor)
@@ -111,8 +111,8 @@ impl Streams {
     fn new(text: &str, wrap: impl FnOnce(Arc<Streaming>) -> Arc<dyn Device>) -> Self {
         let world = FakeWorld::new(&["GPU", "CPU"]);
         let log = Log::default();
-        let told = |name| -> Arc<dyn DeviceContext> {
-            Arc::new(Told {
+        let logging = |name| -> Arc<dyn DeviceContext> {
+            Arc::new(LoggingContext {
                 name,
                 copies: Arc::clone(world.devices[0].default_context()),
                 log: Arc::clone(&log),
@@ -120,8 +120,8 @@ impl Streams {
         };
         let device = Arc::new(Streaming {
             device: Arc::clone(&world.devices[0]),
-            default: told("default"),
-            side: told("side"),
+            default: logging("default"),
+            side: logging("side"),
             fails: AtomicBool::new(false),
         });
         let cpu = Arc::clone(&world.devices[1]) as Arc<dyn Device>;

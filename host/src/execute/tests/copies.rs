@@ -541,7 +541,9 @@ fn a_device_that_panics_when_it_is_asked_refuses_the_plan() {
     );
     assert_eq!(
         bench.executor.prepare(&plan).unwrap_err().to_string(),
-        format!("device {GPU} failed at reporting when its work is done: {GPU}: it panicked: who knows")
+        format!(
+            "device {GPU} failed at reporting when its work is done: {GPU}: it panicked: who knows"
+        )
     );
     bench.port.port.is_cursed.store(false, Ordering::Relaxed);
     bench.check(&["a"], &[-1.0]);

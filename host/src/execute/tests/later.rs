@@ -172,24 +172,24 @@ fn no_thread_waits_for_one_that_has_not_ended() {
     }
 }
 
-/// One that never ends, and says when the run does not wait for it any more.
+/// A kernel that never ends, and records when the run no longer waits for it.
 fn never() -> (FakeWorld, Arc<AtomicBool>) {
-    let was_told = Arc::new(AtomicBool::new(false));
-    let told = Arc::clone(&was_told);
+    let was_cancelled = Arc::new(AtomicBool::new(false));
+    let cancelled = Arc::clone(&was_cancelled);
     let kept = Mutex::new(Vec::new());
     let world = world(move |context, done| {
-        let told = Arc::clone(&told);
+        let cancelled = Arc::clone(&cancelled);
         let waiting = context.cancel_token().on_cancel(move || {
-            told.store(true, Ordering::Relaxed);
+            cancelled.store(true, Ordering::Relaxed);
         });
         kept.lock().unwrap().push((context, done, waiting));
     });
-    (world, was_told)
+    (world, was_cancelled)
 }
 
 #[test]
 fn a_cancelled_run_does_not_wait_for_them() {
-    let (world, was_told) = never();
+    let (world, was_cancelled) = never();
     let single = Single::new(world, 1);
     let token = CancelToken::new();
     let options = RunOptions::default().with_cancel(token.clone());
@@ -199,19 +199,19 @@ fn a_cancelled_run_does_not_wait_for_them() {
     });
     let error = single.run([1.0; 4], &options);
     assert_eq!(error.unwrap_err(), ExecuteError::Cancelled);
-    assert!(was_told.load(Ordering::Relaxed));
+    assert!(was_cancelled.load(Ordering::Relaxed));
     canceller.join().unwrap();
 }
 
 #[test]
 fn a_run_that_takes_too_long_does_not_wait_for_them() {
-    let (world, was_told) = never();
+    let (world, was_cancelled) = never();
     let single = Single::new(world, 2);
     let timeout = Duration::from_millis(20);
     let options = RunOptions::default().with_timeout(timeout);
     let error = single.run([1.0; 4], &options);
     assert_eq!(error.unwrap_err(), ExecuteError::TimedOut(timeout));
-    assert!(was_told.load(Ordering::Relaxed));
+    assert!(was_cancelled.load(Ordering::Relaxed));
 }
 
 #[test]
