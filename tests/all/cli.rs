@@ -671,7 +671,7 @@ fn limits_of_policies_reach_the_sandbox() {
     );
     let line = "place {} --policy {} --strict-policy --policy-memory 8MiB";
     let ran = placewright(args(line, &[&graph, &hoards]));
-    ran.expect_error(1, &["hoards.wasm", "its limit is 8388608"]);
+    ran.expect_error(1, &["hoards.wasm", "the limit is 8388608"]);
 }
 
 #[test]

@@ -572,7 +572,7 @@ fn what_goes_wrong_is_a_warning_where_it_does() {
             (
                 "build/place/ask/event",
                 "WARN",
-                "another policy than the one asked for placed the graph"
+                "the requested policy failed; another policy placed the graph"
             ),
             ("run/event", "WARN", "a run failed"),
             ("build/event", "WARN", "the session was not built"),

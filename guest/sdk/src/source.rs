@@ -35,7 +35,7 @@ pub struct Csr<'a> {
 pub struct Strings<'a> {
     /// Where each text starts, and the end.
     pub offsets: Cow<'a, [u32]>,
-    /// All texts, one after the other.
+    /// All strings, one after the other.
     pub text: Cow<'a, str>,
 }
 

@@ -167,9 +167,7 @@ impl PlacementCache {
                     return Ok((placement, report));
                 }
                 Err(violation) => {
-                    problem = Some(format!(
-                        "an answer that breaks a rule was found: {violation}"
-                    ));
+                    problem = Some(format!("found an answer that breaks a rule: {violation}"));
                 }
             },
             Err(found) => problem = Some(found.to_owned()),

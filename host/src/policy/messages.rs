@@ -161,8 +161,8 @@ mod tests {
         book.emit(LogLevel::Info, "third");
         book.emit(LogLevel::Error, "panic");
         let messages = book.take();
-        let texts: Vec<_> = messages.kept.iter().map(ToString::to_string).collect();
-        assert_eq!(texts, ["info: short", "warn: ab\u{20ac} [truncated]"]);
+        let shown: Vec<_> = messages.kept.iter().map(ToString::to_string).collect();
+        assert_eq!(shown, ["info: short", "warn: ab\u{20ac} [truncated]"]);
         assert_eq!((messages.dropped, messages.truncated), (2, 1));
         assert_eq!(messages.last_error.as_deref(), Some("panic"));
         assert!(book.take().is_empty());

@@ -158,12 +158,12 @@ impl GraphSource for View {
 
     fn requested(&self) -> Strings<'_> {
         let graph = self.candidates.graph();
-        let texts = graph.requested_devices();
+        let names = graph.requested_devices();
         let mut offsets = Vec::with_capacity(graph.n_nodes() + 1);
         let mut text = String::new();
         offsets.push(0);
         for &requested in graph.requested_ids() {
-            text.push_str(&texts[requested as usize]);
+            text.push_str(&names[requested as usize]);
             offsets.push(id(text.len()));
         }
         Strings {

@@ -164,6 +164,11 @@ fn an_answer_of_before_comes_from_the_cache_when_asked_for() {
     assert_eq!(cached["policy"]["answered_by"], "heft");
     assert_eq!(cached["devices"], asked["devices"]);
     assert_eq!(cached["policy"]["fuel_used"], asked["policy"]["fuel_used"]);
+    assert_eq!(
+        cached["policy"]["host_fuel_used"],
+        asked["policy"]["host_fuel_used"]
+    );
+    assert!(asked["policy"]["host_fuel_used"].as_u64() > Some(0));
     let shown = place(&format!("{fuel} --placement-cache")).expect(0).stdout;
     assert!(
         shown.contains("placed earlier by policy heft, found in the cache in"),
@@ -186,7 +191,7 @@ fn an_answer_of_before_comes_from_the_cache_when_asked_for() {
     let ran = place(&format!("{fuel} --placement-cache")).expect(0);
     assert!(
         ran.stderr
-            .contains("note: the cache of placements was not used: a damaged answer"),
+            .contains("note: the cache of placements was not used: found a damaged answer"),
         "{}",
         ran.stderr
     );

@@ -128,7 +128,7 @@ impl DeviceSource for TestDevices {
         })
     }
 
-    /// Texts of the form `/device:TYPE:*` and `/device:TYPE:INDEX`.
+    /// Strings of the form `/device:TYPE:*` and `/device:TYPE:INDEX`.
     fn by_spec_text(&self, spec: &str) -> Result<Vec<u32>, String> {
         let parts = spec
             .strip_prefix("/device:")

@@ -384,11 +384,11 @@ fn borrowed<'a>(csr: &'a Csr<'_>) -> Csr<'a> {
     }
 }
 
-/// Texts, one after the other.
-fn strings<'a>(texts: impl Iterator<Item = &'a str>) -> Strings<'static> {
+/// Joins strings, one after the other.
+fn strings<'a>(all: impl Iterator<Item = &'a str>) -> Strings<'static> {
     let mut offsets = vec![0];
     let mut text = String::new();
-    for one in texts {
+    for one in all {
         text.push_str(one);
         offsets.push(u32::try_from(text.len()).expect("test graphs are small"));
     }
