@@ -4,6 +4,7 @@
 #[macro_use(helper, test)]
 extern crate placewright_test_macros;
 
+mod api;
 #[cfg(feature = "cli")]
 mod bench;
 #[cfg(feature = "cli")]
@@ -22,6 +23,7 @@ mod drive;
 mod emulated;
 #[cfg(all(feature = "opencl", feature = "cuda"))]
 mod emulated_gpu;
+mod error_chains;
 #[path = "../support/fakes.rs"]
 mod fakes;
 #[cfg(feature = "cli")]
@@ -50,6 +52,7 @@ mod npz;
 mod nvidia;
 #[cfg(feature = "cli")]
 mod observability;
+mod own_dag;
 #[cfg(feature = "cli")]
 mod own_device;
 mod own_graph;

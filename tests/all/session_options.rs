@@ -13,6 +13,8 @@ use std::time::Duration;
 use placewright::Error;
 use placewright::backend::default_factories;
 use placewright::candidates::CandidatesBuilder;
+use placewright::candidates::Proposal;
+use placewright::device::DeviceOptions;
 use placewright::device::DeviceSet;
 use placewright::device::Kernel;
 use placewright::device::KernelContext;
@@ -28,6 +30,11 @@ use placewright::graph::Input;
 use placewright::graph::NodeSpec;
 use placewright::graph::Output;
 use placewright::graph::Work;
+use placewright::ops::OpRegistry;
+use placewright::placement::SavedPlacement;
+use placewright::policy::PolicyRequest;
+use placewright::policy::ShippedPolicy;
+use placewright::registry::Registry;
 use placewright::session::Session;
 use placewright::session::SessionBuilder;
 use placewright::tensor::DType;
@@ -416,4 +423,198 @@ fn devices_that_describe_themselves_are_mapped() {
     let mapping =
         format!("Device mapping:\n{task}/device:CPU:0 -> a CPU\n{task}/device:CPU:2 -> another");
     assert_eq!(logged(session)[0], mapping);
+}
+
+/// A list in each of its orders.
+fn permutations<T: Clone>(items: &[T]) -> Vec<Vec<T>> {
+    let Some((first, rest)) = items.split_first() else {
+        return vec![Vec::new()];
+    };
+    let mut all = Vec::new();
+    for shorter in permutations(rest) {
+        for at in 0..=shorter.len() {
+            let mut longer = shorter.clone();
+            longer.insert(at, first.clone());
+            all.push(longer);
+        }
+    }
+    all
+}
+
+type Call = fn(SessionBuilder) -> SessionBuilder;
+
+#[test]
+fn the_order_of_the_builders_calls_does_not_matter() {
+    let calls: [Call; 5] = [
+        |builder| {
+            let options = DeviceOptions::default()
+                .with_device_count("CPU", 1)
+                .with_intra_op_parallelism_threads(1)
+                .with_device_filters(["/job:elsewhere"]);
+            builder.with_device_options(options)
+        },
+        |builder| builder.with_device_count("CPU", 3),
+        |builder| builder.with_intra_op_parallelism_threads(2),
+        |builder| builder.with_device_filters(["/job:localhost"]),
+        |builder| builder.with_pin("a", "CPU:2"),
+    ];
+    for order in permutations(&calls) {
+        let watch = Watch::default();
+        let builder = order
+            .iter()
+            .fold(watch.session("Pass"), |builder, call| call(builder));
+        let session = builder.build().unwrap();
+        assert_eq!(session.devices().len(), 3);
+        let (_, device) = session.devices().iter().next().unwrap();
+        let pool = device.as_kernel_device().unwrap().intra_op_pool().unwrap();
+        assert_eq!(pool.n_threads(), 2);
+        let a = session.graph().find_node("a").unwrap();
+        assert_eq!(session.placement().device(a).index(), 2);
+    }
+}
+
+#[test]
+fn parts_of_a_registry_may_be_replaced_in_any_order() {
+    let calls: [Call; 3] = [
+        |builder| builder.with_registry(Registry::empty()),
+        |builder| builder.with_factories(default_factories()),
+        |builder| builder.with_ops(OpRegistry::default()),
+    ];
+    for order in permutations(&calls) {
+        let watch = Watch::default();
+        let builder = order
+            .iter()
+            .fold(watch.session("Pass"), |builder, call| call(builder));
+        assert_eq!(builder.build().unwrap().devices().len(), 1);
+    }
+}
+
+#[test]
+fn methods_that_contradict_each_other_are_an_error_in_any_order() {
+    let watch = Watch::default();
+    let session = watch.session("Pass").build().unwrap();
+    let saved = || SavedPlacement::new(session.placement(), "mine", 0, []);
+    let proposal = || Proposal {
+        devices: session.placement().devices().to_vec(),
+        ..Proposal::default()
+    };
+    let with = || watch.session("Pass");
+    for builder in [
+        with()
+            .with_saved_placement(saved())
+            .with_proposal(proposal()),
+        with()
+            .with_proposal(proposal())
+            .with_saved_placement(saved()),
+    ] {
+        let error = builder.build().unwrap_err();
+        assert_eq!(error.code(), StatusCode::InvalidArgument);
+        assert_eq!(
+            error.to_string(),
+            "`with_proposal`, `with_saved_placement` set the placement; call only one of them"
+        );
+    }
+    // A policy beside a proposal is for later.
+    let policy = || PolicyRequest::new(ShippedPolicy::find("heft").unwrap());
+    for builder in [
+        with().with_policy(policy()).with_proposal(proposal()),
+        with().with_proposal(proposal()).with_policy(policy()),
+    ] {
+        assert!(builder.build().unwrap().report().policy().is_none());
+    }
+    // Candidates bring graph and devices, whenever others are set.
+    let candidates = session.placement().candidates();
+    for builder in [
+        with().with_candidates(candidates.clone()),
+        Session::builder()
+            .with_candidates(candidates.clone())
+            .with_graph(graph("Pass", "")),
+    ] {
+        let error = builder.build().unwrap_err();
+        assert!(
+            matches!(
+                error,
+                Error::BesideCandidates {
+                    call: "with_graph",
+                    ..
+                }
+            ),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn pins_name_nodes_and_devices() {
+    let watch = Watch::default();
+    let three = || watch.session("Pass").with_device_count("CPU", 3);
+    let full = "/job:localhost/replica:0/task:0/device:CPU:1";
+    for name in [
+        full,
+        "/device:CPU:1",
+        "CPU:1",
+        "/job:localhost/device:CPU:1",
+    ] {
+        let session = three().with_pin("b", name).build().unwrap();
+        let b = session.graph().find_node("b").unwrap();
+        assert_eq!(session.placement().device(b).index(), 1, "{name}");
+    }
+    let error = |node: &str, device: &str| {
+        let error = three().with_pin(node, device).build().unwrap_err();
+        assert_eq!(error.code(), StatusCode::InvalidArgument);
+        assert!(matches!(error, Error::Pin { .. }), "{error}");
+        error.to_string()
+    };
+    let text = error("c", "CPU:1");
+    assert!(
+        text.contains("`c`") && text.contains("no such node"),
+        "{text}"
+    );
+    let text = error("b", "CPU:7");
+    assert!(
+        text.contains("`b`") && text.contains("`CPU:7`") && text.contains(full),
+        "{text}"
+    );
+    let text = error("b", "/device:CPU:*");
+    assert!(text.contains("matches 3 devices"), "{text}");
+    let text = error("b", "no device");
+    assert!(text.contains("`no device`"), "{text}");
+    // Two pins of one node that contradict each other.
+    let twice = three()
+        .with_pin("b", "CPU:1")
+        .with_pin("b", "CPU:2")
+        .build();
+    let text = twice.unwrap_err().to_string();
+    assert!(
+        text.contains("`b`") && text.contains("another device"),
+        "{text}"
+    );
+    assert!(
+        three()
+            .with_pin("b", "CPU:1")
+            .with_pin("b", full)
+            .build()
+            .is_ok()
+    );
+}
+
+#[test]
+fn pins_by_name_hold_on_other_devices_too() {
+    let watch = Watch::default();
+    let session = |n_cpus| watch.session("Pass").with_device_count("CPU", n_cpus);
+    let mut pinned = session(3).with_pin("b", "CPU:2").build().unwrap();
+    let all: Vec<_> = pinned
+        .devices()
+        .iter()
+        .map(|(_, device)| Arc::clone(device))
+        .collect();
+    let set =
+        |indices: &[usize]| DeviceSet::new(indices.iter().map(|&index| Arc::clone(&all[index])));
+    pinned.replace_devices(set(&[2, 0])).unwrap();
+    let b = pinned.graph().find_node("b").unwrap();
+    assert_eq!(pinned.placement().device(b).index(), 0);
+    let error = pinned.replace_devices(set(&[0, 1])).unwrap_err();
+    assert!(matches!(error, Error::CannotReplace(_)), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("`b`") && text.contains("CPU:2"), "{text}");
 }
