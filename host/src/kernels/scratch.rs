@@ -1,8 +1,8 @@
 //! Memory that a kernel needs besides its inputs and outputs.
 //!
-//! What grows with shapes is asked for here and nowhere else: it counts against the device's
-//! memory, and a refusal is an error of the kernel. A test of the house rules holds the kernels to
-//! it.
+//! What grows with shapes is asked for here and nowhere else: what is large counts against the
+//! device's memory, and a refusal is an error of the kernel. A test of the house rules holds the
+//! kernels to it.
 
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -33,16 +33,16 @@ enum Place {
     Memory(Buffer),
 }
 
-/// What a kernel may have beyond a device's memory, where that is full: the rule `memory` of
-/// placements does not know of scratch memory, and a run that it lets through must not fail for
-/// some.
-const BEYOND_BYTES: usize = 64 << 20;
+/// Scratch memory up to this size does not count against the device's memory. Memory plans do not
+/// know of scratch memory, and a kernel may hold some while it allocates its outputs, which then
+/// would not fit although the plan says so.
+const UNCOUNTED_BYTES: usize = 64 << 20;
 
 /// Words of 8 bytes that need no allocation: indices of a small gather.
 const N_INLINE: usize = 8;
 
 impl<T: bytemuck::Pod> Scratch<T> {
-    /// `n` elements, which count against the memory of `device` where there is one.
+    /// `n` elements; if they are many, they count against the memory of `device`, if there is one.
     ///
     /// # Errors
     /// [`KernelError::Tensor`] without room.
@@ -62,13 +62,11 @@ impl<T: bytemuck::Pod> Scratch<T> {
             gpu_compatible: false,
         };
         let buffer = match device {
-            Some(device) => match device.allocator(attributes).allocate(bytes) {
-                Err(_) if bytes <= BEYOND_BYTES => HostMemory::try_zeroed(MemoryId::new(), bytes)
-                    .map(|memory| Buffer::new(Arc::new(memory)))
-                    .ok_or_else(|| out_of_memory(bytes))?,
-                allocated => allocated.map_err(TensorError::from)?,
-            },
-            None => HostMemory::try_zeroed(MemoryId::new(), bytes)
+            Some(device) if bytes > UNCOUNTED_BYTES => {
+                let allocator = device.allocator(attributes);
+                allocator.allocate(bytes).map_err(TensorError::from)?
+            }
+            _ => HostMemory::try_zeroed(MemoryId::new(), bytes)
                 .map(|memory| Buffer::new(Arc::new(memory)))
                 .ok_or_else(|| out_of_memory(bytes))?,
         };

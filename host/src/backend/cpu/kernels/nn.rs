@@ -27,6 +27,7 @@ use crate::kernels::Number;
 use crate::kernels::Threads;
 use crate::kernels::binary;
 use crate::kernels::conv::Convolution;
+use crate::kernels::matmul;
 use crate::kernels::pool::Pool;
 use crate::kernels::softmax;
 use crate::kernels::softmax::SoftmaxRow;
@@ -37,7 +38,6 @@ use crate::tensor::DType;
 use crate::tensor::Element;
 use crate::tensor::Shape;
 use crate::tensor::Tensor;
-use crate::tensor::TensorError;
 
 /// Types that TensorFlow's CPU convolution takes.
 pub(super) const CONVOLVED: [DType; 5] =
@@ -217,23 +217,28 @@ impl Kernel for FloatConvolution {
         if !convolution.is_dense() {
             return convolve::<f32>(context, self.windows);
         }
-        let packed_here;
-        let packed = match context.prepacked_input(1) {
-            Some(packed) => packed,
-            None => match packed_filter(context.input(1)?, context.device()) {
-                // The device has no room for it, which is no reason to fail.
-                Err(KernelError::Tensor(TensorError::OutOfMemory(_))) => {
-                    return convolve::<f32>(context, self.windows);
-                }
-                packed => {
-                    packed_here = packed?;
-                    &packed_here
-                }
-            },
-        };
-        let (x, f) = (context.input(0)?.as_slice()?, packed.as_slice()?);
+        let threads = Threads::of(context);
+        let x = context.input(0)?.as_slice()?;
+        if let Some(packed) = context.prepacked_input(1) {
+            let packed = packed.as_slice()?;
+            return output(context, shape, |out| {
+                convolution.apply_packed(x, packed, out, threads)
+            });
+        }
+        let filter = context.input(1)?;
+        let matrix = filter_matrix(filter)?;
+        let n_packed = matmul::packed_len(matrix.rows(), matrix.columns());
+        let f = filter.as_slice::<f32>()?;
         output(context, shape, |out| {
-            convolution.apply_packed(x, f, out, Threads::of(context))
+            // Not in the memory that plans account for, and after the output: tensors go first.
+            match n_packed.map(|n_packed| threads.scratch::<f32>(n_packed)) {
+                Some(Ok(mut packed)) => {
+                    matmul::pack(matrix, &mut packed);
+                    convolution.apply_packed(x, &packed, out, threads)
+                }
+                // No memory for it, which is no reason to fail.
+                _ => convolution.apply(x, f, out, threads),
+            }
         })
     }
 
@@ -246,17 +251,16 @@ impl Kernel for FloatConvolution {
         if index != 1 || constant.shape().rank() != 4 {
             return Ok(None);
         }
-        packed_filter(constant, device).map(Some)
+        math::packed(filter_matrix(constant)?, device).map(Some)
     }
 }
 
-/// A filter `[rows, columns, channels, output channels]` in order, as one group.
-fn packed_filter(filter: &Tensor, device: &dyn KernelDevice) -> Result<Tensor, KernelError> {
+/// A filter `[rows, columns, channels, output channels]` of one group as a matrix.
+fn filter_matrix(filter: &Tensor) -> Result<MatrixView<'_, f32>, KernelError> {
     let dims = filter.shape().dims();
     let columns = dims.last().copied().unwrap_or(1);
     let rows = filter.shape().n_elements() / columns.max(1);
-    let matrix = MatrixView::row_major(filter.as_slice::<f32>()?, rows, columns)?;
-    math::packed(matrix, device)
+    MatrixView::row_major(filter.as_slice::<f32>()?, rows, columns)
 }
 
 fn convolve<T: Multiply>(
