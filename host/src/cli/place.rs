@@ -415,7 +415,7 @@ impl MemoryView {
         output.table(&table)?;
         if self.n_unplanned > 0 {
             output.line(format_args!(
-                "{} come on top, whose shapes depend on what is fed",
+                "not counted: {} whose shape is not known before the run",
                 count(self.n_unplanned, "tensor")
             ))?;
         }
