@@ -413,7 +413,7 @@ impl MemoryView {
         output.table(&table)?;
         if self.n_unplanned > 0 {
             output.line(format_args!(
-                "not included: {} whose shapes depend on the feeds",
+                "not counted: {} whose shape is not known before the run",
                 count(self.n_unplanned, "tensor")
             ))?;
         }

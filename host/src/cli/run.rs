@@ -268,11 +268,14 @@ fn execute(opened: &Opened, work: &Work, args: &RunArgs) -> Result<(Vec<Tensor>,
     let mut outputs = outputs?;
     progress.advance();
     for _ in 0..args.warmup {
-        run()?;
+        // The memory plan counts the outputs of one run, so those of the last run go first.
+        drop(outputs);
+        outputs = run()?;
         progress.advance();
     }
     let mut times = Vec::new();
     for _ in 0..args.repeat {
+        drop(outputs);
         let (result, time) = timed(run);
         outputs = result?;
         times.push(time);
@@ -282,20 +285,21 @@ fn execute(opened: &Opened, work: &Work, args: &RunArgs) -> Result<(Vec<Tensor>,
     Ok((outputs, Timing::new(first, times)))
 }
 
+/// A value as a table shows it: on one line.
+fn cell(value: &serde_json::Value) -> String {
+    match value {
+        serde_json::Value::String(text) => text.replace('\n', "\\n"),
+        other => other.to_string(),
+    }
+}
+
 impl Report {
     fn show(&self, output: &mut Output) -> Result<()> {
         self.placement.show(output)?;
         output.line("")?;
         let mut table = Table::new(["output", "type", "shape", "first values"]);
         for row in &self.outputs {
-            let mut values: Vec<String> = row
-                .first_values
-                .iter()
-                .map(|value| match value {
-                    serde_json::Value::String(text) => text.clone(),
-                    other => other.to_string(),
-                })
-                .collect();
+            let mut values: Vec<String> = row.first_values.iter().map(cell).collect();
             if row.shape.iter().product::<usize>() > N_VALUES_SHOWN {
                 values.push("..".to_owned());
             }
@@ -331,5 +335,18 @@ impl std::fmt::Display for Timing {
             )?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_value_is_on_one_line() {
+        assert_eq!(cell(&json!("a\nb\n")), r"a\nb\n");
+        assert_eq!(cell(&json!(1.5)), "1.5");
     }
 }

@@ -226,7 +226,8 @@ fn exp_m1(z: Complex128) -> Complex128 {
     )
 }
 
-fn ln(z: Complex128) -> Complex128 {
+/// The logarithm whose imaginary part is in `[-pi, pi]` (TensorFlow `Log`).
+pub fn ln(z: Complex128) -> Complex128 {
     let (large, small) = (z.re.abs().max(z.im.abs()), z.re.abs().min(z.im.abs()));
     let size = if (0.5..2.0).contains(&large) && small < 2.0 {
         // Near 1 the logarithm has digits that `|z|` has lost.

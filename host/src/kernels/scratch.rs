@@ -36,7 +36,7 @@ enum Place {
 /// Scratch memory that a kernel may use beyond the limit of a full device. The rule `memory` of
 /// placements does not count scratch memory, and a run that passes it must not fail for a small
 /// amount.
-const BEYOND_BYTES: usize = 64 << 20;
+const UNCOUNTED_BYTES: usize = 64 << 20;
 
 /// Number of `u64` elements stored inline: enough for the indices of a small gather.
 const N_INLINE: usize = 8;
@@ -62,13 +62,11 @@ impl<T: bytemuck::Pod> Scratch<T> {
             gpu_compatible: false,
         };
         let buffer = match device {
-            Some(device) => match device.allocator(attributes).allocate(bytes) {
-                Err(_) if bytes <= BEYOND_BYTES => HostMemory::try_zeroed(MemoryId::new(), bytes)
-                    .map(|memory| Buffer::new(Arc::new(memory)))
-                    .ok_or_else(|| out_of_memory(bytes))?,
-                allocated => allocated.map_err(TensorError::from)?,
-            },
-            None => HostMemory::try_zeroed(MemoryId::new(), bytes)
+            Some(device) if bytes > UNCOUNTED_BYTES => {
+                let allocator = device.allocator(attributes);
+                allocator.allocate(bytes).map_err(TensorError::from)?
+            }
+            _ => HostMemory::try_zeroed(MemoryId::new(), bytes)
                 .map(|memory| Buffer::new(Arc::new(memory)))
                 .ok_or_else(|| out_of_memory(bytes))?,
         };

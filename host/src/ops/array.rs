@@ -292,7 +292,7 @@ fn ranged(context: &InferenceContext<'_>) -> Shapes {
         context.scalar_int(2),
     );
     let (Some(start), Some(limit), Some(delta)) = values else {
-        return Ok(vec![PartialShape::of_rank(1)]);
+        return ranged_floats(context);
     };
     if delta == 0 {
         return Err(ShapeError::new("delta is 0"));
@@ -307,6 +307,60 @@ fn ranged(context: &InferenceContext<'_>) -> Shapes {
         )));
     }
     Ok(vec![PartialShape::new(&[usize::try_from(n).ok()])])
+}
+
+/// The same for constants of floats. The number of elements is computed in their own type, as
+/// kernels compute it.
+fn ranged_floats(context: &InferenceContext<'_>) -> Shapes {
+    let values = (
+        context.scalar_float(0),
+        context.scalar_float(1),
+        context.scalar_float(2),
+    );
+    let (Some(start), Some(limit), Some(delta)) = values else {
+        return Ok(vec![PartialShape::of_rank(1)]);
+    };
+    if delta == 0.0 {
+        return Err(ShapeError::new("delta is 0"));
+    }
+    let is_ordered = match delta > 0.0 {
+        true => start <= limit,
+        false => start >= limit,
+    };
+    if !is_ordered {
+        return Err(ShapeError::new(format!(
+            "a range from {start} to {limit} cannot go by {delta}"
+        )));
+    }
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "these values were widened from this type"
+    )]
+    let quotient = match context.dtype(0) {
+        DType::F32 => f64::from((limit as f32 - start as f32) / delta as f32),
+        DType::F16 => {
+            let [start, limit, delta] = [start, limit, delta].map(half::f16::from_f64);
+            f64::from((limit - start) / delta)
+        }
+        DType::BF16 => {
+            let [start, limit, delta] = [start, limit, delta].map(half::bf16::from_f64);
+            f64::from((limit - start) / delta)
+        }
+        _ => (limit - start) / delta,
+    };
+    let n = quotient.abs().ceil();
+    if n.is_nan() || n >= 9_223_372_036_854_775_808.0 {
+        return Err(ShapeError::new(format!(
+            "a range from {start} to {limit} by {delta} has more elements than 64 bits count"
+        )));
+    }
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "compared with the bound before, and not negative"
+    )]
+    let n = n as usize;
+    Ok(vec![PartialShape::new(&[Some(n)])])
 }
 
 fn one_hot(context: &InferenceContext<'_>) -> Shapes {

@@ -287,7 +287,32 @@ impl<'a> InferenceContext<'a> {
         self.ints(index)?.as_scalar()
     }
 
-    /// Returns the type and shape of the values behind a handle input.
+    /// The only element of a constant input of floats; a `half` or `bfloat16` is widened, which
+    /// changes no value.
+    pub fn scalar_float(&self, index: usize) -> Option<f64> {
+        let Known::Literal(literal) = &self.inputs.get(index)?.known else {
+            return None;
+        };
+        if literal.shape().n_elements() != 1 {
+            return None;
+        }
+        let bytes = match literal.data() {
+            LiteralData::Dense(bytes) | LiteralData::RepeatLast(bytes) => (**bytes).as_ref(),
+            LiteralData::Strings(_) | LiteralData::Procedural(_) => return None,
+        };
+        if bytes.is_empty() {
+            return literal.dtype().is_floating().then_some(0.0);
+        }
+        match literal.dtype() {
+            DType::F64 => Some(f64::from_le_bytes(bytes.try_into().ok()?)),
+            DType::F32 => Some(f32::from_le_bytes(bytes.try_into().ok()?).into()),
+            DType::F16 => Some(half::f16::from_le_bytes(bytes.try_into().ok()?).into()),
+            DType::BF16 => Some(half::bf16::from_le_bytes(bytes.try_into().ok()?).into()),
+            _ => None,
+        }
+    }
+
+    /// What an input is a handle of.
     pub fn handle(&self, index: usize) -> Option<(DType, &'a PartialShape)> {
         match &self.inputs.get(index)?.known {
             Known::Handle(dtype, shape) => Some((*dtype, shape)),

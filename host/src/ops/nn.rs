@@ -201,8 +201,9 @@ fn normalised(context: &InferenceContext<'_>) -> Shapes {
     let per_channel = PartialShape::new(&[channels]);
     let mut shapes = vec![PartialShape::new(&dims)];
     shapes.resize(context.n_outputs().min(5), per_channel);
-    // The third reserved space is cuDNN's own.
-    shapes.resize(context.n_outputs(), PartialShape::unknown());
+    // TensorFlow leaves the third reserved space open, which cuDNN uses as it likes. All kernels
+    // here write a scalar, and memory plans count it.
+    shapes.resize(context.n_outputs(), PartialShape::scalar());
     Ok(shapes)
 }
 

@@ -13,7 +13,10 @@ use crate::graph::AttrValue;
 use crate::graph::Output;
 use crate::graph::Work;
 use crate::tensor::DType;
+use crate::tensor::Literal;
+use crate::tensor::LiteralData;
 use crate::tensor::PartialShape;
+use crate::tensor::Shape;
 
 /// An input of shape `[2,?]`, `?` for unknown rank, or a vector of values `=1,2` or scalar `=3`.
 fn input(text: &str) -> OpInput {
@@ -330,6 +333,58 @@ fn shapes_follow_tensorflows_rules() {
         if *expected == "error" {
             assert!(infer(op, given, inputs).is_err(), "{what}");
         }
+    }
+}
+
+#[test]
+fn ranges_of_floats_have_as_many_elements_as_kernels_compute() {
+    let registry = OpRegistry::default();
+    let op = registry.get("Range").unwrap();
+    #[expect(clippy::cast_possible_truncation, reason = "rounded once")]
+    let single = |value: f64| value as f32;
+    let sized = |dtype: DType, values: [f64; 3]| {
+        let bytes = |value: f64| match dtype {
+            DType::F64 => value.to_le_bytes().to_vec(),
+            DType::F16 => half::f16::from_f64(value).to_le_bytes().to_vec(),
+            DType::BF16 => half::bf16::from_f64(value).to_le_bytes().to_vec(),
+            DType::F32 => single(value).to_le_bytes().to_vec(),
+            other => unreachable!("{other}"),
+        };
+        let inputs = values.map(|value| {
+            let data = LiteralData::Dense(Arc::new(bytes(value)));
+            let literal = Literal::new(dtype, Shape::scalar(), data).unwrap();
+            OpInput {
+                dtype,
+                shape: PartialShape::scalar(),
+                known: Known::Literal(Arc::new(literal)),
+            }
+        });
+        let attrs = attrs(op, "");
+        let context = InferenceContext::new(op, &attrs, &inputs, 0);
+        op.infer_shapes(&context, 1)
+            .map(|shapes| shapes[0].to_string())
+    };
+    for (dtype, values, expected) in [
+        (DType::F32, [0.0, 1.0, 0.1], "[10]"),
+        (DType::F64, [0.0, 1e10, 1.0], "[10000000000]"),
+        (DType::F64, [5.0, 0.0, -2.0], "[3]"),
+        (DType::F16, [0.0, 1.0, 0.25], "[4]"),
+        (DType::BF16, [2.0, 2.0, 1.0], "[0]"),
+    ] {
+        assert_eq!(
+            sized(dtype, values).unwrap(),
+            expected,
+            "{dtype} {values:?}"
+        );
+    }
+    for values in [
+        [0.0, 1.0, 0.0],
+        [0.0, 1.0, -1.0],
+        [0.0, f64::INFINITY, 1.0],
+        [0.0, f64::NAN, 1.0],
+        [0.0, 1e300, 1.0],
+    ] {
+        assert!(sized(DType::F64, values).is_err(), "{values:?}");
     }
 }
 

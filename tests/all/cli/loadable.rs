@@ -90,6 +90,73 @@ fn sizes_that_nobody_can_add_do_not_fit() {
     }
 }
 
+/// The smallest memory that `place` accepts is one that `run` can do with.
+#[test]
+fn the_smallest_memory_that_is_accepted_suffices() {
+    for name in ["lenet", "mlp_b64", "small_cnn_fbn"] {
+        let graph = model(&format!("{name}.skel.pb"));
+        let flags = "--device-count SYCL=0 --threads 1 --policy priority --strict-policy";
+        let ample = placewright(args(&format!("place {{}} {flags} --json"), &[&graph])).expect(0);
+        let ample = ample.json()["memory"]["memories"][0]["peak_bytes"].as_u64();
+        let limited = |command: &str, capacity: u64| {
+            let line = format!("{command} {{}} {flags} --memory CPU:0={capacity}");
+            placewright(args(&line, &[&graph]))
+        };
+        let (mut refused, mut accepted) = (0, ample.expect("bytes"));
+        limited("place", accepted).expect(0);
+        while accepted - refused > 1 {
+            let middle = u64::midpoint(refused, accepted);
+            match limited("place", middle).status {
+                0 => accepted = middle,
+                _ => refused = middle,
+            }
+        }
+        limited("run", accepted).expect(0);
+        limited("run --repeat 1", accepted).expect(0);
+    }
+}
+
+/// The outputs of the run before are gone when the next run of `run --repeat` or `--warmup` starts.
+#[test]
+fn runs_after_the_first_need_no_more_memory() {
+    let folder = folder();
+    let graph = file(&folder, "negative.pb", &long_vector(1 << 18));
+    // The feed's copy and its negative take 2 MiB; with the output of the run before, 3 MiB.
+    let flags = "--device-count SYCL=0 --memory CPU:0=2500KiB";
+    placewright(args(&format!("place {{}} {flags}"), &[&graph])).expect(0);
+    for repeated in ["", "--repeat 2", "--warmup 2", "--warmup 1 --repeat 1"] {
+        placewright(args(&format!("run {{}} {flags} {repeated}"), &[&graph])).expect(0);
+    }
+}
+
+/// `Range` of constants of floats, from 0 to 1e10 by 1.
+fn long_range() -> Vec<u8> {
+    const DOUBLE: u8 = 2;
+    let constant = |name: &str, value: f64| {
+        let number = field(0x22, &value.to_le_bytes());
+        let tensor = [vec![0x08, DOUBLE], field(0x12, &[]), number].concat();
+        let value = attr("value", &field(0x42, &tensor));
+        node(name, "Const", &[attr("dtype", &[0x30, DOUBLE]), value])
+    };
+    let inputs = [
+        field(0x1a, b"start"),
+        field(0x1a, b"limit"),
+        field(0x1a, b"delta"),
+    ];
+    let range = [inputs.concat(), attr("Tidx", &[0x30, DOUBLE])];
+    let constants = [("start", 0.0), ("limit", 1e10), ("delta", 1.0)];
+    let constants = constants.map(|(name, value)| constant(name, value));
+    [constants.concat(), node("range", "Range", &range)].concat()
+}
+
+#[test]
+fn ranges_of_floats_count() {
+    let graph = file(&folder(), "range.pb", &long_range());
+    let flags = "--device-count SYCL=0 --memory CPU:0=20GiB";
+    placewright(args(&format!("place {{}} {flags}"), &[&graph]))
+        .expect_error(1, &["`memory`", "CPU:0"]);
+}
+
 const FLOAT: u8 = 1;
 
 fn field(tag: u8, content: &[u8]) -> Vec<u8> {

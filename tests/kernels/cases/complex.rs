@@ -50,7 +50,7 @@ fn both(
 
 fn elementwise() -> Vec<Case> {
     let (a, b) = ([c(1.0, 2.0), c(-3.0, 0.5)], [c(2.0, -1.0), c(0.5, 0.5)]);
-    let binary: [(&'static str, [Complex128; 2]); 8] = [
+    let binary: [(&'static str, [Complex128; 2]); 10] = [
         ("Add", [c(3.0, 1.0), c(-2.5, 1.0)]),
         ("AddV2", [c(3.0, 1.0), c(-2.5, 1.0)]),
         ("Div", [c(0.0, 1.0), c(-2.5, 3.5)]),
@@ -59,6 +59,11 @@ fn elementwise() -> Vec<Case> {
         ("RealDiv", [c(0.0, 1.0), c(-2.5, 3.5)]),
         ("DivNoNan", [c(0.0, 1.0), c(-2.5, 3.5)]),
         ("SquaredDifference", [c(10.0, 0.0), c(12.25, 0.0)]),
+        ("Xdivy", [c(0.0, 1.0), c(-2.5, 3.5)]),
+        (
+            "Xlogy",
+            [c(1.732_014_17, 1.145_790_3), c(0.647_021_69, -2.529_481_28)],
+        ),
     ];
     let mut cases: Vec<Case> = binary
         .iter()
@@ -140,6 +145,12 @@ fn elementwise() -> Vec<Case> {
         (&[1], &[c(0.0, 0.0)]),
         |case| case,
     ));
+    for op in ["Xdivy", "Xlogy"] {
+        let nothing: (&[usize], &[Complex128]) = (&[1], &[c(0.0, 0.0)]);
+        cases.extend(both("0 wins", op, &[nothing, nothing], nothing, |case| {
+            case
+        }));
+    }
     cases
 }
 

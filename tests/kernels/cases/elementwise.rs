@@ -283,6 +283,27 @@ fn edges() -> Vec<Case> {
         binary("bfloat16", "Atan2", &[bf16::ONE], &[bf16::ZERO])
             .gives(tensor(&[1], &[bf16::from_f32(std::f32::consts::FRAC_PI_2)])),
         binary("integers", "Atan2", &[1], &[1]).refused("no kernel"),
+        binary("0 wins", "Xdivy", &[0.0f32, 2.0, 1.0], &[0.0, 0.0, 4.0])
+            .gives(tensor(&[3], &[0.0f32, f32::INFINITY, 0.25])),
+        binary(
+            "half",
+            "Xdivy",
+            &[f16::from_f32(2.0)],
+            &[f16::from_f32(3.0)],
+        )
+        .gives(tensor(&[1], &[f16::from_f32(0.6665)])),
+        binary("0 wins", "Xlogy", &[0.0f64, -1.0], &[0.0, 0.0])
+            .gives(tensor(&[2], &[0.0f64, f64::INFINITY])),
+        binary("plain", "Xlogy", &[2.0f32], &[3.0])
+            .gives_within(tensor(&[1], &[2.197_224_6f32]), 1e-6),
+        binary(
+            "bfloat16",
+            "Xlogy",
+            &[bf16::from_f32(2.0)],
+            &[bf16::from_f32(3.0)],
+        )
+        .gives(tensor(&[1], &[bf16::from_f32(2.20312)])),
+        binary("integers", "Xlogy", &[1], &[1]).refused("no kernel"),
     ]);
     cases
 }

@@ -119,6 +119,8 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     add("RealDiv", &with_complex(&REALS), real_div);
     add("FloorMod", &NUMBERS, floor_mod);
     add("Pow", &with_complex(&SIGNED), power);
+    add("Xdivy", &with_complex(&REALS), x_div_y);
+    add("Xlogy", &with_complex(&REALS), x_log_y);
     add(
         "Neg",
         &with_complex(&SIGNED),
@@ -195,6 +197,34 @@ pub(super) fn div_no_nan(node: &KernelConstruction<'_>) -> Made {
     } else {
         dispatch_real!(dtype, T => binary_op(|x: T, y: T| {
             if y == T::ZERO { T::ZERO } else { x.over(y) }
+        }))
+    }
+}
+
+/// TensorFlow `Xdivy`: 0 where the dividend is 0.
+fn x_div_y(node: &KernelConstruction<'_>) -> Made {
+    let dtype = type_attr(node, "T")?;
+    if COMPLEX.contains(&dtype) {
+        dispatch_complex!(dtype, T => complex_op::<T>(|x, y| {
+            if x == Complex128::ZERO { Complex128::ZERO } else { complex::quotient(x, y) }
+        }))
+    } else {
+        dispatch_real!(dtype, T => binary_op(|x: T, y: T| {
+            if x == T::ZERO { T::ZERO } else { x.over(y) }
+        }))
+    }
+}
+
+/// TensorFlow `Xlogy`: `x * log(y)`, and 0 where `x` is 0.
+fn x_log_y(node: &KernelConstruction<'_>) -> Made {
+    let dtype = type_attr(node, "T")?;
+    if COMPLEX.contains(&dtype) {
+        dispatch_complex!(dtype, T => complex_op::<T>(|x, y| {
+            if x == Complex128::ZERO { Complex128::ZERO } else { x * complex::ln(y) }
+        }))
+    } else {
+        dispatch_real!(dtype, T => binary_op(|x: T, y: T| {
+            if x == T::ZERO { T::ZERO } else { x.times(T::from_f64(y.to_f64().ln())) }
         }))
     }
 }

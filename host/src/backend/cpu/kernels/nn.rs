@@ -27,6 +27,7 @@ use crate::kernels::Number;
 use crate::kernels::Threads;
 use crate::kernels::binary;
 use crate::kernels::conv::Convolution;
+use crate::kernels::matmul;
 use crate::kernels::pool::Pool;
 use crate::kernels::softmax;
 use crate::kernels::softmax::SoftmaxRow;
@@ -37,7 +38,6 @@ use crate::tensor::DType;
 use crate::tensor::Element;
 use crate::tensor::Shape;
 use crate::tensor::Tensor;
-use crate::tensor::TensorError;
 
 /// Types that TensorFlow's CPU convolution takes.
 pub(super) const CONVOLVED: [DType; 5] =
@@ -217,23 +217,28 @@ impl Kernel for FloatConvolution {
         if !convolution.is_dense() {
             return convolve::<f32>(context, self.windows);
         }
-        let own_panels;
-        let panels = match context.prepacked_input(1) {
-            Some(panels) => panels,
-            None => match prepacked_filter(context.input(1)?, context.device()) {
-                // The device lacks memory for it, which is no reason to fail.
-                Err(KernelError::Tensor(TensorError::OutOfMemory(_))) => {
-                    return convolve::<f32>(context, self.windows);
-                }
-                panels => {
-                    own_panels = panels?;
-                    &own_panels
-                }
-            },
-        };
-        let (x, f) = (context.input(0)?.as_slice()?, panels.as_slice()?);
+        let threads = Threads::of(context);
+        let x = context.input(0)?.as_slice()?;
+        if let Some(panels) = context.prepacked_input(1) {
+            let panels = panels.as_slice()?;
+            return output(context, shape, |out| {
+                convolution.apply_prepacked(x, panels, out, threads)
+            });
+        }
+        let filter = context.input(1)?;
+        let matrix = filter_matrix(filter)?;
+        let n_elements = matmul::prepacked_len(matrix.rows(), matrix.columns());
+        let f = filter.as_slice::<f32>()?;
         output(context, shape, |out| {
-            convolution.apply_prepacked(x, f, out, Threads::of(context))
+            // Not in the memory that plans account for, and after the output: tensors go first.
+            match n_elements.map(|n_elements| threads.scratch::<f32>(n_elements)) {
+                Some(Ok(mut panels)) => {
+                    matmul::prepack(matrix, &mut panels);
+                    convolution.apply_prepacked(x, &panels, out, threads)
+                }
+                // No memory for it, which is no reason to fail.
+                _ => convolution.apply(x, f, out, threads),
+            }
         })
     }
 
@@ -246,17 +251,16 @@ impl Kernel for FloatConvolution {
         if index != 1 || constant.shape().rank() != 4 {
             return Ok(None);
         }
-        prepacked_filter(constant, device).map(Some)
+        math::prepacked(filter_matrix(constant)?, device).map(Some)
     }
 }
 
-/// Prepacks a filter `[rows, columns, channels, output channels]` as one group.
-fn prepacked_filter(filter: &Tensor, device: &dyn KernelDevice) -> Result<Tensor, KernelError> {
+/// A filter `[rows, columns, channels, output channels]` of one group as a matrix.
+fn filter_matrix(filter: &Tensor) -> Result<MatrixView<'_, f32>, KernelError> {
     let dims = filter.shape().dims();
     let columns = dims.last().copied().unwrap_or(1);
     let rows = filter.shape().n_elements() / columns.max(1);
-    let matrix = MatrixView::row_major(filter.as_slice::<f32>()?, rows, columns)?;
-    math::prepacked(matrix, device)
+    MatrixView::row_major(filter.as_slice::<f32>()?, rows, columns)
 }
 
 fn convolve<T: MatmulElement>(
