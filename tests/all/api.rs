@@ -71,7 +71,7 @@ const _: () = {
     is_serialized::<placewright::placement::PlacementDiff>();
     is_serialized::<placewright::placement::Replacement>();
     is_serialized::<placewright::trace::TraceSummary>();
-    is_serialized::<placewright::candidates::Refusal>();
+    is_serialized::<placewright::candidates::Conflict>();
     is_serialized::<placewright::candidates::UnsupportedNode>();
     is_serialized::<placewright::execute::MemoryPlan>();
     is_serialized::<placewright::device::DeviceAttributes>();
