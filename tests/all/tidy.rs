@@ -7,6 +7,8 @@ use std::fs;
 use std::path::Path;
 use std::path::PathBuf;
 
+mod words;
+
 /// A source file: path relative to the root of the repository, with `/`, and its text.
 struct Source {
     path: String,

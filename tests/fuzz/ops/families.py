@@ -578,7 +578,8 @@ def cast(draw):
     attrs = {"Truncate": True} if draw.chance(0.2) else {}
     x = draw.values(source, draw.shape())
     if target in INTS and source not in INTS + ["bool"]:
-        # Beyond the range of an integer C++ says nothing, and TensorFlow's vectors give something else than what is left of them.
+        # Beyond the range of an integer C++ says nothing, and TensorFlow's vectors give something
+        # else than what is left of them.
         info = np.iinfo(NUMPY[target])
         wide = np.nan_to_num(x.real.astype(np.float64), nan=0.0)
         with np.errstate(over="ignore"):
