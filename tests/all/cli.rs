@@ -10,6 +10,7 @@ mod loadable;
 mod opencl;
 mod outputs;
 mod placement_identity;
+mod readme;
 mod refusals;
 mod saved_model;
 pub(crate) mod schemas;

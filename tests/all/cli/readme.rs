@@ -1,0 +1,58 @@
+//! The first screen of README.md holds: its policy is the example, and places as it says.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::{args, file, model, placewright};
+
+fn read(path: &str) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    fs::read_to_string(root.join(path)).expect("a file of the repository")
+}
+
+/// Source without what a page may leave out or break differently.
+fn squeezed(source: &str) -> String {
+    let source: String = source.split_whitespace().collect();
+    source.replace("<'_>", "").replace(",)", ")")
+}
+
+#[test]
+fn the_policy_of_the_readme_is_the_example() {
+    let readme = read("README.md");
+    let (_, block) = readme.split_once("```rust,ignore\n").expect("a block");
+    let (policy, _) = block.split_once("```").expect("the end of the block");
+    let example = read("guest/examples/branches/src/lib.rs");
+    assert!(squeezed(&example).contains(&squeezed(policy)));
+}
+
+#[test]
+fn the_policy_of_the_readme_spreads_what_tensorflow_keeps_on_one_device() {
+    let folder = tempfile::tempdir().unwrap();
+    let policy = file(
+        &folder,
+        "branches.wasm",
+        placewright_fixtures::README_POLICY,
+    );
+    let place = |policy: &str| -> Value {
+        let line = "--json place {} --device-count CPU=2 --device-count SYCL=0 \
+                    --strict-policy --policy {}";
+        let graph = model("wide_branch.skel.pb");
+        let ran = placewright(args(line, &[&graph, policy])).expect(0);
+        serde_json::from_str(&ran.stdout).unwrap()
+    };
+    let nodes = |placed: &Value, device: usize| {
+        placed["placement"]["devices"][device]["n_nodes"]
+            .as_u64()
+            .unwrap()
+    };
+    let (branches, priority) = (place(&policy), place("priority"));
+    assert!(
+        nodes(&branches, 0) > 0 && nodes(&branches, 1) > 0,
+        "{branches}"
+    );
+    assert_eq!(nodes(&priority, 1), 0, "{priority}");
+    let expected_ns = |placed: &Value| placed["placement"]["expected_ns"].as_f64().unwrap();
+    assert!(expected_ns(&branches) < 0.6 * expected_ns(&priority));
+}
