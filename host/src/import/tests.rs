@@ -251,7 +251,7 @@ fn constants_that_are_wrong_are_named() {
     let message = refused(vec![constant("c", &[1], &[1, 2])]);
     assert_eq!(
         message,
-        "node `c` (Const): attribute `value` holds a constant that is none: \
+        "node `c` (Const): attribute `value` contains an invalid constant: \
          shape [1] of int32 takes at most 4 bytes, found 8 bytes"
     );
     let message = refused(vec![constant("c", &[-1], &[])]);
@@ -271,7 +271,7 @@ fn constants_that_are_wrong_are_named() {
     let message = refused(vec![procedural]);
     assert_eq!(
         message,
-        "node `c` (Const): attribute `_proc` holds a constant that is none: \
+        "node `c` (Const): attribute `_proc` contains an invalid constant: \
          a constant of type int32 is not supported"
     );
     let mut procedural = constant("c", &[2], &[5]);
@@ -571,7 +571,7 @@ fn an_attribute_without_a_value_is_the_empty_list() {
         placeholder("x", &[2]),
         node("y", "Relu", &["x"], vec![empty("T")]),
     ]);
-    assert!(problem.contains("must be a type"), "{problem}");
+    assert!(problem.contains("must be of kind type"), "{problem}");
 }
 
 #[test]
@@ -621,7 +621,7 @@ fn loops_are_wired_back() {
     nodes[4] = node("next", "NextIteration", &["body"], vec![attr("T", INT32)]);
     check(
         nodes,
-        "node `merge` (Merge): input 1 takes float, `next` gives int32",
+        "node `merge` (Merge): input 1 takes float, but `next` is int32",
     );
 }
 
