@@ -143,10 +143,10 @@ impl Kernel for MovingAverage {
     fn compute(&self, context: &mut KernelContext<'_>) -> Result<(), KernelError> {
         let signal = context.input(0)?;
         let window = self.window;
-        let no_room =
+        let too_short =
             || KernelError::invalid(format!("no window of {window} in shape {}", signal.shape()));
-        let (&n, rest) = signal.shape().dims().split_last().ok_or_else(no_room)?;
-        let n_out = n_windows(n, window).ok_or_else(no_room)?;
+        let (&n, rest) = signal.shape().dims().split_last().ok_or_else(too_short)?;
+        let n_out = n_windows(n, window).ok_or_else(too_short)?;
         let shape: Shape = rest.iter().copied().chain([n_out]).collect();
         let samples = signal.as_slice::<f32>()?;
         context.fill_output(0, &shape, |averages: &mut [f32]| {

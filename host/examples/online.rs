@@ -3,8 +3,8 @@
 //! features, and no crate but `placewright`.
 //!
 //! The steps: load a policy, begin a run, and then per event: report what happened (`observe`), ask
-//! for the tasks that became ready (`pick_batch`), start them. A policy may have no opinion, or name
-//! a device that has just been lost; the app then takes its own default.
+//! for the tasks that became ready (`pick_batch`), start them. A policy may have no opinion, or
+//! name a device that has just been lost; the app then takes its own default.
 //!
 //! ```console
 //! $ cargo run --release --example online

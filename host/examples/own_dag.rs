@@ -1,5 +1,5 @@
-//! A service places a graph of its own: 5,000 tasks on 16 devices of its own, with its own costs and
-//! links. Nothing is executed: the service runs the tasks itself. Needs no default features.
+//! A service places a graph of its own: 5,000 tasks on 16 devices of its own, with its own costs
+//! and links. Nothing is executed: the service runs the tasks itself. Needs no default features.
 //!
 //! The steps: assemble the graph, describe the devices, state what each task costs on each device
 //! and what each link takes, ask `heft` in its sandbox, and read the answer.

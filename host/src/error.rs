@@ -47,7 +47,7 @@ pub enum Error {
     /// make a registry.
     #[error(transparent)]
     Registry(#[from] RegistryError),
-    /// A device cannot be had.
+    /// A device is unavailable.
     #[error(transparent)]
     Device(#[from] DeviceError),
     /// A node has no device.

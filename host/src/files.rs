@@ -2,7 +2,7 @@
 //!
 //! A file may be larger than memory, also one that takes no place on a disk; `/dev/zero` has no
 //! end; and a pipe that nobody writes to opens when somebody does. So only regular files are
-//! opened, without waiting, and whoever reads says how much.
+//! opened, without waiting; the reader says how much.
 
 use std::fs::File;
 use std::io::{self, Read};

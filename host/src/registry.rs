@@ -55,8 +55,8 @@ pub struct Registry {
     taken: BTreeSet<&'static str>,
 }
 
-/// What a crate brings: ops, device factories, kernels. A constant without state, so whoever links
-/// the crate may take it, as often as it likes. Made by [`registrar!`](crate::registrar).
+/// What a crate brings: ops, device factories, kernels. A constant without state, so any crate that
+/// links the crate may take it, as often as it likes. Made by [`registrar!`](crate::registrar).
 #[derive(Debug, Clone, Copy)]
 pub struct Registrar {
     name: &'static str,

@@ -161,7 +161,7 @@ impl Session {
         placement_log::lines(&self.placement)
     }
 
-    /// What the placement was made from, for whoever wants to tell it from others; without the
+    /// What the placement was made from, to tell it from others; without the
     /// policy's part unless the policy asked for has placed the graph, all of it. Computed anew
     /// on each call, in time proportional to the graph.
     pub fn placement_identity(&self) -> PlacementIdentity {

@@ -57,7 +57,7 @@ const _: () = {
     is_shared::<placewright::import::ImportOptions>();
 };
 
-/// Likewise: these can be printed as JSON by whoever has one.
+/// Likewise: these can be printed as JSON.
 const _: () = {
     const fn is_serialized<T: Serialize>() {}
     is_serialized::<placewright::session::SessionReport>();

@@ -168,10 +168,10 @@ fn damaged_entries_are_named_and_the_device_keeps_what_it_states() {
     let later = in_folder(folder.path());
     let (set, problems) = later.apply(&DeviceSet::new([npu()]));
     assert_eq!(set.profile(DeviceId(0)), DeviceProfile::default_cpu(1));
-    let texts: Vec<_> = problems.iter().map(ToString::to_string).collect();
-    assert_eq!(texts.len(), 1);
+    let strings: Vec<_> = problems.iter().map(ToString::to_string).collect();
+    assert_eq!(strings.len(), 1);
     for part in [NPU, "damaged", "devices --calibrate"] {
-        assert!(texts[0].contains(part), "{texts:?}");
+        assert!(strings[0].contains(part), "{strings:?}");
     }
     // Measuring anew mends it.
     later.keep(&*npu(), figures()).unwrap();

@@ -175,7 +175,7 @@ fn what_somebody_else_reads_is_computed_by_itself() {
         assert_eq!(found, expected, "{fetches:?}");
         assert_eq!(fused, together, "{fetches:?}");
     }
-    // What is fed is not computed, whoever made it.
+    // What is fed is not computed, whatever made it.
     let mut fed = feeds.clone();
     fed.push(("product:0", values(DType::F32, &[4, 5], 9)));
     let (expected, _) = run(one_by_one(), graph(), &fed, &["dense"], &[]);

@@ -158,7 +158,7 @@ misbehaving! {
         => (Err(K::InvalidProposal { violation }) if violation.rule() == "device" && violation.to_string().contains("`node23`"));
     devices_in_range_are_taken: "answers-unknown-device", {"nodes": "0"}, |limits| limits
         => (Ok(answer) if answer.cut_off.is_none());
-    a_device_that_is_no_candidate_is_refused: "answers-non-candidate", {}, |limits| limits
+    a_device_outside_the_candidates_is_refused: "answers-non-candidate", {}, |limits| limits
         => (Err(K::InvalidProposal { violation }) if violation.rule() == "candidate");
     candidates_are_taken: "answers-non-candidate", {"nodes": "0"}, |limits| limits
         => (Ok(answer) if answer.cut_off.is_none());

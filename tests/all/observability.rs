@@ -1,5 +1,5 @@
-//! What an app's own recorder of metrics and subscriber of spans receive: exact numbers and names for
-//! known sessions.
+//! What an app's own recorder of metrics and subscriber of spans receive: exact numbers and names
+//! for known sessions.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;

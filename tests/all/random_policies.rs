@@ -48,7 +48,7 @@ fn random_policies_end_in_a_plan_or_an_error() {
     let in_process = PolicyEngine::new(limits()).unwrap().with_compiler(program);
     let (mut n_valid, mut n_loaded) = (0, 0);
     let mut outcomes = BTreeMap::<String, u64>::new();
-    // What the last of them said, for whoever has to mend the generator.
+    // What the last of them said, to mend the generator.
     let mut said = BTreeMap::new();
     for seed in 0..n_cases() {
         let RandomPolicy { kind, bytes } = RandomPolicy::of_seed(seed, N_NODES, N_DEVICES);

@@ -204,7 +204,7 @@ fn a_memory_plan_is_what_runs_hold() {
 }
 
 #[test]
-fn constants_are_packed_where_runs_leave_room_and_a_run_without_room_is_refused_with_the_device() {
+fn constants_are_prepacked_if_memory_is_left_and_a_run_that_does_not_fit_names_the_device() {
     let build = |capacity: u64| {
         let mut options = cpus(1);
         options.memory_bytes.insert("CPU:0".to_owned(), capacity);
@@ -219,21 +219,25 @@ fn constants_are_packed_where_runs_leave_room_and_a_run_without_room_is_refused_
     let (feeds, fetches) = (names(&fed), names(&expected));
     let plan = build(1 << 30).memory_plan(&feeds, &fetches, &[]).unwrap();
     let memory = plan.memories[0];
-    let unpacked = memory.peak_bytes() - memory.prepacked_bytes;
+    let unprepacked = memory.peak_bytes() - memory.prepacked_bytes;
     assert!(memory.prepacked_bytes > 16_384);
-    for (room, is_packed) in [
+    for (room, is_prepacked) in [
         (memory.peak_bytes(), true),
         (memory.peak_bytes() - 1, false),
-        (unpacked + 4_096, false),
+        (unprepacked + 4_096, false),
     ] {
         let session = build(room);
         check(&session, "lenet", "tight");
         let plan = session.memory_plan(&feeds, &fetches, &[]).unwrap();
-        let packed = plan.memories[0].prepacked_bytes;
-        assert_eq!(packed == memory.prepacked_bytes, is_packed, "{packed}");
-        assert!(unpacked + packed <= room);
+        let prepacked = plan.memories[0].prepacked_bytes;
+        assert_eq!(
+            prepacked == memory.prepacked_bytes,
+            is_prepacked,
+            "{prepacked}"
+        );
+        assert!(unprepacked + prepacked <= room);
     }
-    let session = build(unpacked + 4_096);
+    let session = build(unprepacked + 4_096);
     let device = session.devices().get(memory.device).unwrap();
     let allocator = device.allocator(AllocatorAttributes::default());
     let taken = allocator.allocate(8_192).unwrap();

@@ -19,7 +19,7 @@ use crate::equal;
 /// Instructions that one placement may take: thousands of times what the largest case needs.
 const FUEL: u64 = 10_000_000_000;
 
-/// A policy in the sandbox, and its native twin if it has one.
+/// A policy in the sandbox, and its native build if it has one.
 pub(crate) struct Chooser {
     policy: Mutex<LoadedPolicy>,
     twin: Option<ShippedPolicy>,
@@ -63,7 +63,7 @@ impl Chooser {
         if let Some(twin) = self.twin {
             let native = place_natively(twin, &[], candidates, &options, &limits());
             let native = native.map_err(|error| error.to_string())?;
-            equal("the native twin", &native.proposal, &sandboxed.proposal)?;
+            equal("the native build", &native.proposal, &sandboxed.proposal)?;
         }
         placement::check(candidates, sandboxed.proposal).map_err(|error| error.to_string())
     }

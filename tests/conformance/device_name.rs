@@ -145,7 +145,7 @@ pub(crate) fn check(case: &Value) -> Result<(), String> {
             task.map_or(Ok(()), |task| equal("task", &json!(task), &expect["task"]))
         }
         "compare_full_names_less" => {
-            let order = DeviceName::compare_texts(text(case, "a")?, text(case, "b")?);
+            let order = DeviceName::compare_names(text(case, "a")?, text(case, "b")?);
             value(order.is_lt(), expect)
         }
         other => Err(format!("unknown op `{other}`")),

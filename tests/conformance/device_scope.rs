@@ -77,7 +77,7 @@ fn add_nested(
     Ok(operation.finish())
 }
 
-/// A scope of the function that a case describes in words.
+/// A scope of the function that a case describes.
 fn by_function(scope: &Scope, words: &str) -> Result<Scope, String> {
     let quoted = |text: &str| text.trim().trim_matches('\'').to_owned();
     if let Some(result) = words.strip_prefix("function returning ") {

@@ -79,8 +79,8 @@ fn made(made: Result<DeviceSpec, Raised>, expect: &Value) -> Result<(), String> 
     }
 }
 
-/// A specification of these components; texts where numbers are expected are converted, and numbers
-/// where texts are.
+/// A specification of these components; strings where numbers are expected are converted, and
+/// numbers where strings are.
 pub(crate) fn changed(mut spec: DeviceSpec, changes: &Value) -> Result<DeviceSpec, Raised> {
     for (component, value) in changes.as_object().into_iter().flatten() {
         let text = match value {

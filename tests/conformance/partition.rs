@@ -220,12 +220,12 @@ fn n_control_ends(plan: &Plan, names: &[&str], device: &str) -> usize {
 
 /// The order of transfers is nobody's business.
 fn sorted(list: &Value) -> Vec<String> {
-    let mut texts: Vec<String> = list
+    let mut strings: Vec<String> = list
         .as_array()
         .into_iter()
         .flatten()
         .map(ToString::to_string)
         .collect();
-    texts.sort();
-    texts
+    strings.sort();
+    strings
 }

@@ -1,5 +1,5 @@
 //! `placer.json`: where TensorFlow's placer puts nodes. The host lists what is legal, the policy
-//! `priority` chooses, and its plan is checked; the sandboxed policy and its native twin must
+//! `priority` chooses, and its plan is checked; the sandboxed policy and its native build must
 //! agree.
 
 mod graph_def;
@@ -36,7 +36,7 @@ pub(crate) fn check(case: &Value) -> Result<(), String> {
     check_chosen(case, Chooser::priority()?)
 }
 
-/// [`check`], whoever chooses.
+/// [`check`], for any chooser.
 pub(crate) fn check_chosen(case: &Value, chooser: &Chooser) -> Result<(), String> {
     let expect = &case["expect"];
     let candidates = match (candidates(case)?, &expect["error"]) {
@@ -168,7 +168,12 @@ fn ops(case: &Value) -> Result<OpRegistry, String> {
         let attrs = op["attrs"].as_array().into_iter().flatten();
         let attrs: Vec<String> = attrs.filter_map(Value::as_str).map(attribute).collect();
         let (inputs, outputs) = (arguments(&op["inputs"])?, arguments(&op["outputs"])?);
-        let op = OpDef::new(name, &texts(&inputs), &texts(&outputs), &texts(&attrs));
+        let op = OpDef::new(
+            name,
+            &strings(&inputs),
+            &strings(&outputs),
+            &strings(&attrs),
+        );
         ops.register(op.map_err(|error| error.to_string())?)
             .map_err(|error| error.to_string())?;
     }
@@ -185,8 +190,8 @@ fn attribute(listed: &str) -> String {
     }
 }
 
-fn texts(texts: &[String]) -> Vec<&str> {
-    texts.iter().map(String::as_str).collect()
+fn strings(strings: &[String]) -> Vec<&str> {
+    strings.iter().map(String::as_str).collect()
 }
 
 /// `(name, type)` pairs as ops spell them.
@@ -202,7 +207,7 @@ fn arguments(listed: &Value) -> Result<Vec<String>, String> {
         Some(format!("{name}: {dtype}"))
     });
     let spelled: Option<Vec<String>> = spelled.collect();
-    spelled.ok_or_else(|| "an argument is no pair of texts".to_owned())
+    spelled.ok_or_else(|| "an argument is not a pair of strings".to_owned())
 }
 
 fn kernels(case: &Value) -> Result<KernelRegistry, String> {

@@ -54,7 +54,7 @@ fn create(case: &Value) -> Result<Result<RendezvousKey, NameError>, String> {
     ))
 }
 
-/// A number of a case; those of 64 bits are texts.
+/// A number of a case; those of 64 bits are strings.
 fn number<T: std::str::FromStr>(case: &Value, key: &str) -> Result<T, String> {
     let number = match &case[key] {
         Value::String(text) => text.parse().ok(),

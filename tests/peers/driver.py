@@ -1,6 +1,6 @@
 """Gives Placewright and its peers turns on the same work, and prints how they compare; tests/peers/README.md tells how.
 
-Needs only Python's standard library, so that what cannot be had of the peers does not stop the rest.
+Needs only Python's standard library, so that unavailable peers do not stop the rest.
 """
 
 import argparse

@@ -34,7 +34,7 @@ static struct {
 
 static void answer_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Texts of ours and words of the command, which hold no quotes. */
+/* Strings of ours and words of the command, which hold no quotes. */
 static void answer_error(const char *format, ...)
 {
     va_list arguments;
@@ -287,7 +287,7 @@ static void open_graph(const char *line)
         answer_error("open-dag needs 2 to %d nodes, and threads", MAX_NODES);
         return;
     }
-    /* dmda reckons with how long tasks take; it learns that first, and stores it when StarPU ends. */
+    /* dmda uses how long tasks take; it learns that first, and stores it when StarPU ends. */
     if (!strcmp(scheduler, "dmda")) {
         if (!start(shape, n_nodes, scheduler, threads, 1))
             return;

@@ -501,7 +501,7 @@ impl<'a> Groups<'a> {
         }
         self.join(src, dst, supports).map_err(|reason| {
             let reason = format!(
-                "a reference or resource edge joins nodes on two different devices: {reason}"
+                "a reference or resource edge connects nodes on two different devices: {reason}"
             );
             self.conflict((producer, src), (consumer, dst), reason)
         })

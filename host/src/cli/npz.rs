@@ -561,9 +561,9 @@ mod tests {
         let folder = tempfile::tempdir().expect("temporary folder");
         let path = folder.path().join("kept.npz");
         std::fs::write(&path, "before").expect("written");
-        let texts = Tensor::from_strings(Shape::new(&[1]), vec![b"text"[..].into()]);
-        let texts = texts.expect("fits");
-        assert!(write(&path, [("texts", &texts)]).is_err());
+        let strings = Tensor::from_strings(Shape::new(&[1]), vec![b"text"[..].into()]);
+        let strings = strings.expect("fits");
+        assert!(write(&path, [("strings", &strings)]).is_err());
         assert_eq!(std::fs::read(&path).expect("read"), b"before");
     }
 

@@ -64,7 +64,7 @@ impl DeviceLocality {
 
 impl fmt::Display for DeviceAttributes {
     /// TensorFlow's `Device::DebugString`, in one line: the fields of the protocol buffer as its
-    /// text format writes them, zeros and empty texts left out. `name:
+    /// text format writes them, zeros and empty strings left out. `name:
     /// "/job:localhost/replica:0/task:0/device:CPU:0" device_type: "CPU" memory_limit: 268435456
     /// locality { bus_id: 1 } incarnation: 17`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

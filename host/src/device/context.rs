@@ -23,14 +23,14 @@ pub trait DeviceContext: Any + Send + Sync + fmt::Debug {
     /// of what stands in a run's arena is a copy).
     ///
     /// # Errors
-    /// Without room, or when the device is lost.
+    /// If there is not enough memory, or the device is lost.
     fn copy_from_host(&self, tensor: &Tensor) -> Result<Tensor, KernelError>;
 
     /// A copy of one of the device's tensors that the host can read: what all work given to the
     /// device so far has made of it.
     ///
     /// # Errors
-    /// Without room, or when the device is lost.
+    /// If there is not enough memory, or the device is lost.
     fn copy_to_host(&self, tensor: &Tensor) -> Result<Tensor, KernelError>;
 
     /// A copy of one of the device's tensors in the same memory.
@@ -72,8 +72,8 @@ pub trait DeviceContext: Any + Send + Sync + fmt::Debug {
     /// none for this tensor: it then goes through the host.
     ///
     /// # Errors
-    /// In `Some`: without room, or when a device is lost. The run then fails; it does not try the
-    /// way through the host.
+    /// In `Some`: if there is not enough memory, or a device is lost. The run then fails; it does
+    /// not try the way through the host.
     fn copy_from_device(
         &self,
         tensor: &Tensor,

@@ -4,7 +4,7 @@ use super::numa::TopologyError;
 use super::resource::ResourceError;
 use crate::tensor::{OutOfMemory, TensorError};
 
-/// Why a device cannot be had, or does not answer.
+/// Why a device is unavailable, or does not answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {
@@ -78,7 +78,7 @@ pub enum DeviceError {
     /// What the system says of the machine is not understood.
     #[error("NUMA affinity: {0}")]
     Topology(TopologyError),
-    /// No room on the device.
+    /// The device has not enough memory.
     #[error(transparent)]
     OutOfMemory(#[from] OutOfMemory),
 }

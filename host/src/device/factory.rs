@@ -273,7 +273,7 @@ pub(super) fn parse_option(option: &str, text: &str) -> Result<DeviceName, Devic
 pub struct PhysicalDevice {
     /// `/physical_device:TYPE:i`.
     pub name: String,
-    /// What is known of it, in words; empty for a CPU.
+    /// A description; empty for a CPU.
     pub description: String,
 }
 
@@ -314,7 +314,7 @@ pub trait DeviceFactory: Send + Sync + fmt::Debug {
     /// Opens devices, named `{prefix}/device:TYPE:i` (TensorFlow `CreateDevices`).
     ///
     /// # Errors
-    /// [`DeviceError`], in words that a user can act on.
+    /// [`DeviceError`], with a remedy.
     #[doc(alias = "CreateDevices")]
     fn create(
         &self,

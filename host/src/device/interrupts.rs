@@ -24,7 +24,7 @@ pub struct Interrupts {
     closed: CancelToken,
     cancel: Option<CancelToken>,
     deadline: Option<Instant>,
-    is_heard: AtomicBool,
+    is_noticed: AtomicBool,
 }
 
 impl Interrupts {
@@ -37,7 +37,7 @@ impl Interrupts {
             closed,
             cancel,
             deadline,
-            is_heard: AtomicBool::new(false),
+            is_noticed: AtomicBool::new(false),
         }
     }
 
@@ -75,16 +75,16 @@ impl Interrupts {
     /// Whether a loop of a kernel should end, as nobody wants its result any more. It costs up to
     /// 50 ns, so a loop asks every some ms.
     pub fn are_due(&self) -> bool {
-        let are_due = self.is_heard() || self.due().is_some();
+        let are_due = self.is_noticed() || self.due().is_some();
         if are_due {
-            self.is_heard.store(true, Ordering::Relaxed);
+            self.is_noticed.store(true, Ordering::Relaxed);
         }
         are_due
     }
 
     /// Whether a loop has been told to end.
     #[inline]
-    pub(crate) fn is_heard(&self) -> bool {
-        self.is_heard.load(Ordering::Relaxed)
+    pub(crate) fn is_noticed(&self) -> bool {
+        self.is_noticed.load(Ordering::Relaxed)
     }
 }

@@ -38,7 +38,7 @@ pub trait Kernel: Send + Sync {
     /// as it is.
     ///
     /// # Errors
-    /// [`KernelError`], without room.
+    /// [`KernelError`], if there is not enough memory.
     fn prepack_input(
         &self,
         index: usize,
@@ -162,8 +162,8 @@ impl Outputs<'_> {
 pub struct KernelContext<'a> {
     device: &'a dyn KernelDevice,
     inputs: Inputs<'a>,
-    /// Per input its packed form; may be shorter than the inputs are many.
-    packed: &'a [Option<Tensor>],
+    /// Per input its prepacked form; may be shorter than the inputs are many.
+    prepacked: &'a [Option<Tensor>],
     outputs: RefCell<Outputs<'a>>,
     outputs_on_host: &'a [bool],
     help: Help,
@@ -207,7 +207,7 @@ pub(crate) enum Help {
     /// The threads of the pool, which are woken where it pays.
     #[default]
     Pool,
-    /// The same, and for less work those of them that attend.
+    /// The same, and for less work, the spinning ones among them.
     Spinning,
 }
 
@@ -224,7 +224,7 @@ impl<'a> KernelContext<'a> {
         Self {
             device,
             inputs: Inputs::Owned(inputs),
-            packed: &[],
+            prepacked: &[],
             outputs: RefCell::new(Outputs::Owned(outputs.collect())),
             outputs_on_host,
             help: Help::default(),
@@ -234,8 +234,8 @@ impl<'a> KernelContext<'a> {
 
     /// With what [`Kernel::prepack_input`] has made of the inputs, in their order.
     #[must_use]
-    pub fn with_prepacked_inputs(mut self, packed: &'a [Option<Tensor>]) -> Self {
-        self.packed = packed;
+    pub fn with_prepacked_inputs(mut self, prepacked: &'a [Option<Tensor>]) -> Self {
+        self.prepacked = prepacked;
         self
     }
 
@@ -245,7 +245,7 @@ impl<'a> KernelContext<'a> {
     pub(crate) fn on_slots(
         device: &'a dyn KernelDevice,
         inputs: &'a [&'a Tensor],
-        packed: &'a [Option<Tensor>],
+        prepacked: &'a [Option<Tensor>],
         outputs: &'a mut [OutputSlot],
         outputs_on_host: &'a [bool],
         help: Help,
@@ -254,7 +254,7 @@ impl<'a> KernelContext<'a> {
         Self {
             device,
             inputs: Inputs::Borrowed(inputs),
-            packed,
+            prepacked,
             outputs: RefCell::new(Outputs::Borrowed(outputs)),
             outputs_on_host,
             help,
@@ -273,7 +273,7 @@ impl<'a> KernelContext<'a> {
         Self {
             device,
             inputs: Inputs::Slice(inputs),
-            packed: &[],
+            prepacked: &[],
             outputs: RefCell::new(Outputs::Borrowed(outputs)),
             outputs_on_host,
             help: Help::Pool,
@@ -386,7 +386,7 @@ impl<'a> KernelContext<'a> {
     /// same in all runs.
     #[inline]
     pub fn prepacked_input(&self, index: usize) -> Option<&Tensor> {
-        self.packed.get(index)?.as_ref()
+        self.prepacked.get(index)?.as_ref()
     }
 
     /// All data inputs, in slot order.
@@ -406,7 +406,7 @@ impl<'a> KernelContext<'a> {
     pub fn replace_input(&mut self, index: usize, tensor: Tensor) -> Result<(), KernelError> {
         self.input(index)?;
         self.record(&tensor);
-        self.packed = &[]; // One of them was made of what is exchanged.
+        self.prepacked = &[]; // One of them was made of what is exchanged.
         match self.inputs {
             Inputs::Borrowed(inputs) => {
                 let inputs = inputs.iter().map(|&input| input.clone());
@@ -431,7 +431,8 @@ impl<'a> KernelContext<'a> {
     /// memory the host can write.
     ///
     /// # Errors
-    /// Those of `fill`; [`KernelError`] without room, and if the node has fewer outputs.
+    /// Those of `fill`; [`KernelError`] if there is not enough memory, and if the node has fewer
+    /// outputs.
     ///
     /// # Panics
     /// If `fill` sets an output itself.
@@ -565,7 +566,7 @@ impl<'a> KernelContext<'a> {
     /// should stand.
     ///
     /// # Errors
-    /// Without room.
+    /// If there is not enough memory.
     pub fn allocate_output(
         &self,
         index: usize,
@@ -591,7 +592,7 @@ impl<'a> KernelContext<'a> {
     /// is used again.
     ///
     /// # Errors
-    /// Without room.
+    /// If there is not enough memory.
     pub fn allocate_temporary(&self, dtype: DType, shape: Shape) -> Result<Tensor, KernelError> {
         let tensor = match self.step() {
             Some(step) => {

@@ -192,11 +192,11 @@ fn constrained(registry: &KernelRegistry, op: &str, attrs: &AttrSet) -> String {
     let mut names: Vec<&str> = of_def.map(|(attr, _)| attr.as_str()).collect();
     names.sort_unstable();
     names.dedup();
-    let texts = names.into_iter().filter_map(|name| {
+    let strings = names.into_iter().filter_map(|name| {
         let value = attrs.get(name)?;
         Some(format!("{name}={}", type_text(value)))
     });
-    texts.collect::<Vec<_>>().join(", ")
+    strings.collect::<Vec<_>>().join(", ")
 }
 
 fn type_text(value: &AttrValue) -> String {
@@ -206,8 +206,8 @@ fn type_text(value: &AttrValue) -> String {
             format!("DT_{}{suffix}", dtype.name().to_uppercase())
         }
         AttrValue::List(values) => {
-            let texts: Vec<String> = values.iter().map(type_text).collect();
-            format!("[{}]", texts.join(", "))
+            let strings: Vec<String> = values.iter().map(type_text).collect();
+            format!("[{}]", strings.join(", "))
         }
         other => format!("a {}", other.kind()),
     }

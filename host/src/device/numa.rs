@@ -18,7 +18,8 @@ use crate::trace::targets;
 /// Where Linux tells of its machine.
 pub const SYSTEM_ROOT: &str = "/sys";
 
-/// More processors than any machine has: a list that goes beyond is garbage, not a wish for memory.
+/// More processors than any machine has: a list that goes beyond is garbage, not a request for
+/// memory.
 const MAX_CPU: u32 = 1 << 16;
 
 /// A file of the system folder says what is not understood.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// Rates of one device. Devices with equal profiles share a column of the cost table.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct DeviceProfile {
-    /// Floating-point operations per second of a large matrix product.
+    /// Floating-point operations per second of a large matmul.
     pub flops_per_s: f64,
     /// Bytes per second that elementwise kernels read and write.
     pub memory_bytes_per_s: f64,

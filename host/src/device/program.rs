@@ -201,7 +201,7 @@ pub trait ProgramDevice: KernelDevice {
     /// not have it zeroed.
     ///
     /// # Errors
-    /// Without room.
+    /// If there is not enough memory.
     fn uninitialized(&self, dtype: DType, shape: Shape) -> Result<Tensor, KernelError>;
 
     /// Gives a call to the device.

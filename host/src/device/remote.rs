@@ -129,7 +129,7 @@ impl Device for RemoteDevice {
         &self.base
     }
 
-    /// One without room: memory of another process cannot be had here.
+    /// One without memory: that of another process is unavailable here.
     fn allocator(&self, _: AllocatorAttributes) -> Arc<dyn Allocator> {
         Arc::clone(&self.allocator) as Arc<dyn Allocator>
     }

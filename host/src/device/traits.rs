@@ -211,7 +211,7 @@ pub trait KernelDevice: Device {
     /// `MakeTensorFromProto`).
     ///
     /// # Errors
-    /// Without room.
+    /// If there is not enough memory.
     fn make_tensor(
         &self,
         literal: &Literal,

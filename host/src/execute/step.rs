@@ -345,7 +345,7 @@ impl<'a> OpExecution<'a> {
     ) -> Result<(), ExecuteError> {
         match catch_unwind(AssertUnwindSafe(|| device.compute(kernel, context))) {
             // A loop has ended early, so the outputs are incomplete.
-            Ok(_) if self.request.interrupts.is_heard() => self.request.check_interrupts(),
+            Ok(_) if self.request.interrupts.is_noticed() => self.request.check_interrupts(),
             Ok(Ok(())) => Ok(()),
             Ok(Err(source)) => Err(self.failed(node, inputs, source)),
             Err(panic) => Err(ExecuteError::Panic {

@@ -39,9 +39,9 @@ pub struct ImportOptions {
     pub size_bytes_max: u64,
     /// Maximum number of nodes. The default is 16 Mi; each takes a few hundred bytes.
     pub n_nodes_max: usize,
-    /// Shapes of placeholders, merged with those in the file. For example, `[1, 224, 224, 3]` for a
-    /// placeholder with an unknown batch size makes sizes, and thus costs, known throughout the
-    /// graph.
+    /// Shapes of placeholders, merged with those in the file. For example, `[1, 224, 224, 3]` for
+    /// a placeholder with an unknown batch size makes sizes, and thus costs, known throughout
+    /// the graph.
     pub input_shapes: HashMap<String, PartialShape>,
 }
 

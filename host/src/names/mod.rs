@@ -1,8 +1,8 @@
 //! Device names: TensorFlow's parsed names, the specifications of its front end, ids within one
 //! device set, and keys of transfers; and the arena that names of nodes and devices stand in.
 //!
-//! Texts come in, [`DeviceName`]s, [`DeviceSpec`]s and [`RendezvousKey`]s go out. Knows no device:
-//! whether a name exists is [`crate::device::DeviceSet`]'s concern.
+//! Strings come in, [`DeviceName`]s, [`DeviceSpec`]s and [`RendezvousKey`]s go out. Knows no
+//! device: whether a name exists is [`crate::device::DeviceSet`]'s concern.
 
 mod arena;
 mod id;

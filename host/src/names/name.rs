@@ -237,9 +237,9 @@ impl DeviceName {
         }
     }
 
-    /// The order of two names as texts: those that do not parse come first, as strings, then the
+    /// The order of two names as strings: those that do not parse come first, as strings, then the
     /// others by part.
-    pub fn compare_texts(a: &str, b: &str) -> Ordering {
+    pub fn compare_names(a: &str, b: &str) -> Ordering {
         match (Self::parse_full(a), Self::parse_full(b)) {
             (Ok(a), Ok(b)) => a.cmp(&b),
             (Ok(_), Err(_)) => Ordering::Greater,
@@ -296,8 +296,8 @@ mod tests {
 
     #[test]
     fn order_is_numeric() {
-        let less = DeviceName::compare_texts("/device:GPU:2", "/device:GPU:10");
+        let less = DeviceName::compare_names("/device:GPU:2", "/device:GPU:10");
         assert_eq!(less, Ordering::Less);
-        assert_eq!(DeviceName::compare_texts("bogus", "/job:a"), Ordering::Less);
+        assert_eq!(DeviceName::compare_names("bogus", "/job:a"), Ordering::Less);
     }
 }

@@ -225,7 +225,7 @@ pub(in crate::names) mod tests {
 
     const NUMBER_MAX: u32 = i32::MAX as u32;
 
-    /// Names with some of these parts, of these texts and numbers.
+    /// Names with some of these parts, of these strings and numbers.
     pub(in crate::names) fn any_name_of<T: Into<Arc<str>>>(
         text: impl Strategy<Value = T> + Clone,
         number: impl Strategy<Value = u32> + Clone,
@@ -281,8 +281,8 @@ pub(in crate::names) mod tests {
             let mut parts: Vec<&str> = parts.iter().map(|part| part.trim_end_matches('/')).collect();
             let middle = seed.index(parts.len());
             parts.rotate_left(middle);
-            let turned: String = parts.iter().map(|part| format!("/{part}")).collect();
-            prop_assert_eq!(DeviceName::parse_full(&turned), Ok(name));
+            let joined: String = parts.iter().map(|part| format!("/{part}")).collect();
+            prop_assert_eq!(DeviceName::parse_full(&joined), Ok(name));
         }
 
         #[test]

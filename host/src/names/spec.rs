@@ -99,7 +99,7 @@ impl DeviceSpec {
         let number = |(piece, digits): (&str, &str)| {
             python_int(digits).ok_or_else(|| refuse(piece, "a number of 64 bits is expected"))
         };
-        // As texts: of several, only the last has to be a number.
+        // As strings: of several, only the last has to be a number.
         let (mut replica, mut task) = (None, None);
         for piece in text.split('/') {
             let index = |text: &str| match text {

@@ -1,4 +1,4 @@
-//! Many short texts in one allocation.
+//! Many short strings in one allocation.
 
 /// Text `i` is bytes `offsets[i]..offsets[i + 1]` of one string.
 #[derive(Debug, Clone)]
@@ -25,7 +25,7 @@ impl Strings {
         Some(())
     }
 
-    /// Number of texts.
+    /// Number of strings.
     pub fn len(&self) -> usize {
         self.offsets.len() - 1
     }
@@ -43,7 +43,7 @@ impl Strings {
         &self.text[self.offsets[index] as usize..self.offsets[index + 1] as usize]
     }
 
-    /// All texts.
+    /// All strings.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &str> {
         (0..self.len()).map(|index| self.get(index))
     }
@@ -53,7 +53,7 @@ impl Strings {
         &self.offsets
     }
 
-    /// All texts, one after the other.
+    /// All strings, one after the other.
     pub fn text(&self) -> &str {
         &self.text
     }

@@ -36,13 +36,13 @@ use crate::trace::targets;
 /// Changes with the format of a stored answer.
 const FORMAT: &[u8] = b"answer 2";
 
-/// A cache of policies' answers by the identity of their requests, in memory and, if requested, in a
-/// folder. Clones share the entries.
+/// A cache of policies' answers by the identity of their requests, in memory and, if requested, in
+/// a folder. Clones share the entries.
 ///
-/// Only reproducible answers are stored: those of the requested policy, not of a fallback, that were
-/// metered by fuel and ended by themselves or by their fuel. A cached answer is checked against the
-/// rules like a fresh one. Messages are not stored. The cache is useful for sessions that place the
-/// same graph again and again; a single session gains nothing.
+/// Only reproducible answers are stored: those of the requested policy, not of a fallback, that
+/// were metered by fuel and ended by themselves or by their fuel. A cached answer is checked
+/// against the rules like a fresh one. Messages are not stored. The cache is useful for sessions
+/// that place the same graph again and again; a single session gains nothing.
 #[derive(Clone)]
 pub struct PlacementCache {
     shared: Arc<Shared>,

@@ -327,8 +327,8 @@ impl Ended {
         (rest.len() == n_bytes).then(|| (outcome, rest.to_vec()))
     }
 
-    /// Recognises the messages of Rust's allocator before it aborts, of the system when it refuses a
-    /// thread or mapping, and of parsers whose buffer cannot grow.
+    /// Recognises the messages of Rust's allocator before it aborts, of the system when it refuses
+    /// a thread or mapping, and of parsers whose buffer cannot grow.
     fn is_out_of_memory(&self) -> bool {
         let out_of_memory = io::ErrorKind::OutOfMemory.to_string();
         [

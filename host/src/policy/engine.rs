@@ -117,8 +117,8 @@ impl PolicyEngine {
     }
 
     /// Compiles policies in a separate process, which is ended if it exceeds
-    /// [`PolicyLimits::compile_deadline`] or [`PolicyLimits::compile_memory_bytes`]. Without it, only
-    /// the limits of a file's structure bound the time and memory of compiling.
+    /// [`PolicyLimits::compile_deadline`] or [`PolicyLimits::compile_memory_bytes`]. Without it,
+    /// only the limits of a file's structure bound the time and memory of compiling.
     #[must_use]
     pub fn with_compiler(mut self, compiler: CompilerProcess) -> Self {
         self.compiler = Some(compiler);
@@ -261,9 +261,9 @@ impl PolicyEngine {
         }
     }
 
-    /// Runs a call on a stack that is large enough for the guest's frames: on the main thread if its
-    /// stack has enough left, else on a new thread. A new thread takes some 50 us, so the short calls
-    /// run on the caller's thread if the limit is one that threads commonly have.
+    /// Runs a call on a stack that is large enough for the guest's frames: on the main thread if
+    /// its stack has enough left, else on a new thread. A new thread takes some 50 us, so the
+    /// short calls run on the caller's thread if the limit is one that threads commonly have.
     ///
     /// # Errors
     /// The system cannot start a thread.

@@ -312,8 +312,8 @@ impl PolicyError {
 }
 
 impl PolicyErrorKind {
-    /// Returns what happened as one word for labels: the rule that a plan broke, else the kind, such
-    /// as `trap` or `memory-limit`.
+    /// Returns what happened as one word for labels: the rule that a plan broke, else the kind,
+    /// such as `trap` or `memory-limit`.
     pub fn reason(&self) -> &str {
         match self {
             Self::Trap { .. } => "trap",

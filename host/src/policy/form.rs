@@ -97,8 +97,8 @@ impl Facts {
     /// Reads the bytes of a policy.
     ///
     /// # Errors
-    /// [`PolicyErrorKind::NotAPolicy`] if they are not WebAssembly, [`PolicyErrorKind::TooLarge`] or
-    /// [`PolicyErrorKind::TooComplex`] if reading or compiling them would take too long.
+    /// [`PolicyErrorKind::NotAPolicy`] if they are not WebAssembly, [`PolicyErrorKind::TooLarge`]
+    /// or [`PolicyErrorKind::TooComplex`] if reading or compiling them would take too long.
     pub(super) fn read(bytes: &[u8], limits: &PolicyLimits) -> Result<Self, PolicyErrorKind> {
         let form = form_of(bytes)?;
         at_most("wasm_bytes", bytes.len(), limits.wasm_bytes)?;

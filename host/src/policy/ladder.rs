@@ -124,8 +124,8 @@ pub struct PolicyReport {
     pub failed: Vec<FailedRung>,
     /// The answer, without the proposal, which became the placement.
     pub answer: PolicyAnswer,
-    /// The load times of the sandboxed policy, if it was loaded. After a fallback, of the policy that
-    /// failed.
+    /// The load times of the sandboxed policy, if it was loaded. After a fallback, of the policy
+    /// that failed.
     pub load: Option<LoadReport>,
     /// The policy's part of the placement's identity
     /// ([`crate::placement::PlacementIdentity::policy`]); `None` after a fallback.
@@ -148,7 +148,8 @@ impl PolicyReport {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LadderError {
-    /// The request is invalid: no such policy, no such setting. A fallback would hide a typing error.
+    /// The request is invalid: no such policy, no such setting. A fallback would hide a typing
+    /// error.
     #[error(transparent)]
     Request(PolicyError),
     /// The requested policy failed, and the request is strict.

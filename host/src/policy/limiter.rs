@@ -46,8 +46,8 @@ impl Limiter {
 }
 
 impl ResourceLimiter for Limiter {
-    // A guest whose allocation fails would abort with `unreachable`. Ending the call here reports the
-    // reason.
+    // A guest whose allocation fails would abort with `unreachable`. Ending the call here reports
+    // the reason.
     fn memory_growing(
         &mut self,
         current: usize,

@@ -23,11 +23,11 @@ pub struct PolicyLimits {
     /// recurses into them.
     pub nested_types: usize,
     /// Definitions (types, imports, exports, instances, aliases, arguments) of the file and of all
-    /// component instances, counted once per instantiation: parsers and compilers keep an entry for
-    /// each.
+    /// component instances, counted once per instantiation: parsers and compilers keep an entry
+    /// for each.
     pub items: usize,
-    /// Functions of the component model that are lowered to core functions, counted in the same way.
-    /// Each is compiled.
+    /// Functions of the component model that are lowered to core functions, counted in the same
+    /// way. Each is compiled.
     pub lowered_functions: usize,
     /// Estimated effort of compiling one function: about one microsecond of one core and 300 bytes
     /// per unit. The largest function of `CPython` takes one million.
@@ -54,15 +54,15 @@ pub struct PolicyLimits {
     pub tables: usize,
     /// Linear memories of all instances together.
     pub memories: usize,
-    /// Stack of wasm frames, in bytes. `place` and `begin` run on a stack of known size: on the main
-    /// thread, or on a new thread, which takes some 50 us. `pick`, `pick-batch`, `observe` and `end`
-    /// run on the caller's thread, which must have this and [`Self::STACK_BYTES_HOST`] left; above
-    /// [`Self::STACK_BYTES_INLINE`] they get a new thread too. So raise it for recursive policies,
-    /// not for online ones.
+    /// Stack of wasm frames, in bytes. `place` and `begin` run on a stack of known size: on the
+    /// main thread, or on a new thread, which takes some 50 us. `pick`, `pick-batch`,
+    /// `observe` and `end` run on the caller's thread, which must have this and
+    /// [`Self::STACK_BYTES_HOST`] left; above [`Self::STACK_BYTES_INLINE`] they get a new
+    /// thread too. So raise it for recursive policies, not for online ones.
     pub stack_bytes: usize,
-    /// Bytes that one call may pass from the guest to the host at once. A plan of one million nodes
-    /// has 4 MB. Without it, a policy could make the host allocate memory that the guest only
-    /// describes.
+    /// Bytes that one call may pass from the guest to the host at once. A plan of one million
+    /// nodes has 4 MB. Without it, a policy could make the host allocate memory that the guest
+    /// only describes.
     pub hostcall_bytes: usize,
     /// Handles of host resources that a policy may hold at one time.
     pub component_handles: usize,
@@ -77,19 +77,21 @@ pub struct PolicyLimits {
     pub configure_deadline: Duration,
     /// The fuel of each call, or `None` if calls end by the deadlines above.
     ///
-    /// Wasm instructions use about one unit each. Host calls are charged separately, up to the same
-    /// limit: by call, by the bytes passed, and evaluations of the plan (`makespan`) by the size of
-    /// the graph. With fuel the deadlines are off, and equal policy, graph, devices, rates, settings
-    /// and fuel give equal plans on every machine, byte for byte, also if a search is stopped. (The
-    /// rates and memory of devices come from the machine unless they are set.) Fuel costs about as
-    /// much speed as deadlines do. It does not limit seconds.
+    /// Wasm instructions use about one unit each. Host calls are charged separately, up to the
+    /// same limit: by call, by the bytes passed, and evaluations of the plan (`makespan`) by
+    /// the size of the graph. With fuel the deadlines are off, and equal policy, graph,
+    /// devices, rates, settings and fuel give equal plans on every machine, byte for byte,
+    /// also if a search is stopped. (The rates and memory of devices come from the machine
+    /// unless they are set.) Fuel costs about as much speed as deadlines do. It does not limit
+    /// seconds.
     pub fuel: Option<u64>,
     /// Messages kept per call. The rest is counted.
     pub log_messages: usize,
     /// Bytes kept of one message, and of each other string (descriptions, reasons). The rest is
     /// truncated.
     pub log_message_bytes: usize,
-    /// Least severe level that is kept. Policies can read it, so that they need not format the rest.
+    /// Least severe level that is kept. Policies can read it, so that they need not format the
+    /// rest.
     pub log_level: LogLevel,
     /// Bytes of explanations kept per call, as a report shows them: the reason for each of its
     /// nodes, and 32 bytes besides. The rest is counted.
@@ -161,8 +163,8 @@ impl PolicyLimits {
     pub const STACK_BYTES_INLINE: usize = 1 << 20;
 
     /// The stack that the host's frames need besides the guest's. If the caller's thread has less
-    /// than this and [`Self::stack_bytes`] together, an online policy that recurses too deep ends the
-    /// process.
+    /// than this and [`Self::stack_bytes`] together, an online policy that recurses too deep ends
+    /// the process.
     pub const STACK_BYTES_HOST: usize = 256 << 10;
 
     /// Sets [`Self::wasm_bytes`].

@@ -110,7 +110,8 @@ impl std::fmt::Display for CutOff {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct PolicyAnswer {
-    /// The last legal offer. It is not serialized; [`crate::placement::SavedPlacement`] is for that.
+    /// The last legal offer. It is not serialized; [`crate::placement::SavedPlacement`] is for
+    /// that.
     #[serde(skip)]
     pub proposal: Proposal,
     /// The number of legal offers.
@@ -517,8 +518,9 @@ impl Template {
         Ok((Live { store, exports }, info, settings))
     }
 
-    /// Classifies a failure to create an instance: it reached a limit, its start function trapped, or
-    /// the machine lacks resources. Types and imports were checked when the component was linked.
+    /// Classifies a failure to create an instance: it reached a limit, its start function trapped,
+    /// or the machine lacks resources. Types and imports were checked when the component was
+    /// linked.
     fn classify_start(&self, error: wasmtime::Error) -> PolicyErrorKind {
         // A host function that the start function calls may refuse its arguments: then the error
         // contains a backtrace.
@@ -605,8 +607,8 @@ impl std::fmt::Debug for LoadedPolicy {
     }
 }
 
-/// Recognises limits that wasmtime enforces and reports only as a message. The pinned version, and a
-/// test for each, keep the messages equal.
+/// Recognises limits that wasmtime enforces and reports only as a message. The pinned version, and
+/// a test for each, keep the messages equal.
 fn limit_in_message(
     error: &wasmtime::Error,
     call: &'static str,

@@ -73,7 +73,7 @@ fn level_name<S: Serializer>(level: &LogLevel, serializer: S) -> Result<S::Ok, S
     serializer.serialize_str(name_of(*level))
 }
 
-/// Collects messages. Shared by the store, or the native policy, and whoever reports.
+/// Collects messages. Shared by the store, or the native policy, and the reporter.
 #[derive(Debug)]
 pub(super) struct MessageBook {
     threshold: LogLevel,

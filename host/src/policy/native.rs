@@ -1,5 +1,5 @@
-//! Native builds of the shipped policies: the same source as in the sandbox and the same view of the
-//! graph, without the sandbox's limits.
+//! Native builds of the shipped policies: the same source as in the sandbox and the same view of
+//! the graph, without the sandbox's limits.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -62,8 +62,9 @@ fn call_place(
     let mut instance = policy.native();
     let plan = PlanBook::new(candidates, options, limits);
     let view = View::new(candidates.clone(), limits);
-    // A panic must not end the host: the sandboxed build, which ran before, may have trapped for the
-    // same reason. Instance, plan and view are dropped afterwards, so nobody sees them half changed.
+    // A panic must not end the host: the sandboxed build, which ran before, may have trapped for
+    // the same reason. Instance, plan and view are dropped afterwards, so nobody sees them half
+    // changed.
     catch_unwind(AssertUnwindSafe(|| instance.configure(config, &log)))
         .map_err(|panic| error(trap("configure", &*panic)))?
         .map_err(|refused| {

@@ -91,7 +91,8 @@ impl LoadedPolicy {
 }
 
 impl OnlineSession<'_> {
-    /// Returns the device for a task whose inputs are ready, or `None` if the policy has no opinion.
+    /// Returns the device for a task whose inputs are ready, or `None` if the policy has no
+    /// opinion.
     ///
     /// # Errors
     /// [`PolicyError`]: [`PolicyErrorKind::InvalidAnswer`] if the device is not a candidate of the
@@ -107,8 +108,8 @@ impl OnlineSession<'_> {
     /// order of the tasks.
     ///
     /// # Errors
-    /// As [`Self::pick`]; also if the number of answers is not the number of tasks. `devices` is then
-    /// unchanged.
+    /// As [`Self::pick`]; also if the number of answers is not the number of tasks. `devices` is
+    /// then unchanged.
     pub fn pick_batch(
         &mut self,
         tasks: &[ReadyTask],

@@ -107,8 +107,8 @@ impl PlanBook {
         self.pages.borrow_mut().evaluator.move_nodes(nodes, device)
     }
 
-    /// Returns the result. Explanations and metrics count at any time: a policy may explain after its
-    /// last offer.
+    /// Returns the result. Explanations and metrics count at any time: a policy may explain after
+    /// its last offer.
     pub(super) fn into_result(self) -> PlanResult {
         let pages = self.pages.into_inner();
         PlanResult {

@@ -23,7 +23,8 @@ pub enum PolicySource {
 }
 
 impl PolicySource {
-    /// Parses `NAME|FILE` of the command line: the name of a shipped policy, else a file that exists.
+    /// Parses `NAME|FILE` of the command line: the name of a shipped policy, else a file that
+    /// exists.
     ///
     /// # Errors
     /// [`PolicyErrorKind::NotFound`], which lists the shipped names.

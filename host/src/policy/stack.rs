@@ -52,8 +52,8 @@ fn lowest_of_main() -> Option<usize> {
     None
 }
 
-/// Returns the same from the system's list of mappings, such as `7ffc1000-7ffc3000 rw-p 00000000 00:00 0
-/// [stack]`.
+/// Returns the same from the system's list of mappings, such as `7ffc1000-7ffc3000 rw-p 00000000
+/// 00:00 0 [stack]`.
 #[cfg(any(test, target_os = "linux"))]
 fn lowest_in(maps: &str, size_bytes_max: Option<usize>) -> Option<usize> {
     /// The assumed size of an unlimited stack: the default of common systems.

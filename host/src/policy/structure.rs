@@ -304,9 +304,9 @@ impl<'a> Walk<'a> {
     }
 
     /// Bounds the recursion of the type parser: a type that is declared within a type takes some of
-    /// its stack. Each such declaration has a byte for "type" and one for "component" or "instance",
-    /// so their number bounds the depth. Other data can look the same, but a section of types has
-    /// little of it.
+    /// its stack. Each such declaration has a byte for "type" and one for "component" or
+    /// "instance", so their number bounds the depth. Other data can look the same, but a
+    /// section of types has little of it.
     fn count_nested_types(&mut self, section: Range<usize>) -> Result<(), PolicyErrorKind> {
         const TYPE: u8 = 0x01;
         const COMPONENT_OR_INSTANCE: [u8; 2] = [0x41, 0x42];

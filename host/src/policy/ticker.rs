@@ -170,8 +170,8 @@ fn due(n_ticks: u64, elapsed: Duration) -> u64 {
         .saturating_sub(n_ticks)
 }
 
-/// Returns the number of ticks after which at least `duration` has passed. The first tick may come at
-/// once.
+/// Returns the number of ticks after which at least `duration` has passed. The first tick may come
+/// at once.
 pub(super) fn ticks(duration: Duration) -> u64 {
     let ticks = duration.as_nanos().div_ceil(TICK.as_nanos());
     // Wasmtime adds them to the current epoch, which must not wrap around.

@@ -76,8 +76,8 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// Links a component. Its exports decide what it can do. `version` is the version of the contract
-    /// that it names, for errors.
+    /// Links a component. Its exports decide what it can do. `version` is the version of the
+    /// contract that it names, for errors.
     ///
     /// # Errors
     /// [`PolicyErrorKind::Incompatible`] if types or functions do not match,

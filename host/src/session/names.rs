@@ -62,7 +62,7 @@ pub(super) fn nearest(graph: &Graph, wanted: &str) -> Option<String> {
     best.map(|(_, name)| name.to_owned())
 }
 
-/// Insertions, deletions and substitutions between two texts (Levenshtein); `None` if there are
+/// Insertions, deletions and substitutions between two strings (Levenshtein); `None` if there are
 /// more than `limit`.
 fn edits_within(a: &str, b: &str, limit: usize) -> Option<usize> {
     if a.len().abs_diff(b.len()) > limit * 4 {

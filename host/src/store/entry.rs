@@ -1,8 +1,8 @@
 //! One entry: its key, and the header that tells a whole entry from a damaged one.
 //!
-//! The header keeps accidents away, not attackers: its digest has no secret, so whoever may write
-//! to the folder can make an entry that passes. That nobody else may is what [`super::CacheFolder`]
-//! checks.
+//! The header keeps accidents away, not attackers: its digest has no secret, so any process that
+//! may write to the folder can make an entry that passes. That nobody else may is what
+//! [`super::CacheFolder`] checks.
 
 use std::fmt;
 

@@ -64,15 +64,15 @@ pub enum EventKind {
         node: NodeId,
         /// The device.
         device: DeviceId,
-        /// Time for which it was ready and did not start, in ns: from the end of the last operation
-        /// that it waited for, or the start of the run, to the start of the event. Not part of the
-        /// event.
+        /// Time for which it was ready and did not start, in ns: from the end of the last
+        /// operation that it waited for, or the start of the run, to the start of the
+        /// event. Not part of the event.
         queue_wait_ns: u64,
         /// Bytes of its outputs.
         output_bytes: u64,
     },
-    /// A transfer of a tensor, or of a control dependency, between two devices or two memories of one
-    /// device.
+    /// A transfer of a tensor, or of a control dependency, between two devices or two memories of
+    /// one device.
     Transfer {
         /// Number of the run.
         run: u64,
@@ -93,8 +93,8 @@ pub enum EventKind {
         /// Time of the send, in ns, to the end of its copy if the copy is asynchronous; the event
         /// starts with it.
         send_ns: u64,
-        /// Time for which its receive was ready and did not start, in ns: after the send, and part of
-        /// the event.
+        /// Time for which its receive was ready and did not start, in ns: after the send, and part
+        /// of the event.
         receive_wait_ns: u64,
     },
     /// A copy of a feed to a device.
@@ -126,14 +126,14 @@ pub enum EventKind {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum TransferWay {
-    /// Copied from memory that the host can read to the destination. Control dependencies, which have
-    /// no bytes, also go this way.
+    /// Copied from memory that the host can read to the destination. Control dependencies, which
+    /// have no bytes, also go this way.
     #[default]
     Host,
     /// Copied to the host by the sending device, and from there to the destination.
     Staged,
-    /// Copied by the receiving device from the memory of the sending one. The event shows the time of
-    /// starting the copy: the devices order it by themselves.
+    /// Copied by the receiving device from the memory of the sending one. The event shows the time
+    /// of starting the copy: the devices order it by themselves.
     Direct,
 }
 

@@ -1,7 +1,7 @@
 //! Counters and histograms, for the recorder that an app installs with the `metrics` facade.
 //!
-//! They count whole runs and calls, never single operations. All keys of a run are static: without a
-//! recorder a run costs some tens of ns more.
+//! They count whole runs and calls, never single operations. All keys of a run are static: without
+//! a recorder a run costs some tens of ns more.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ use metrics::histogram;
 /// Runs that ended; label `outcome`: `ok`, `failed`, `cancelled`, `timed-out`.
 pub const RUNS: &str = "placewright_runs_total";
 
-/// Kernels that runs with outcome `ok` executed. Constants are made before the first run and are not
-/// counted.
+/// Kernels that runs with outcome `ok` executed. Constants are made before the first run and are
+/// not counted.
 pub const OPS: &str = "placewright_ops_total";
 
 /// Bytes that runs with outcome `ok` moved; label `kind`: `feed` (from the caller to a device),
 /// `transfer` (between two devices, or two memories of one), `fetch` (from a device to the caller).
-/// A feed that several devices read counts once per device. A tensor that is fed and fetched without
-/// a copy is not counted.
+/// A feed that several devices read counts once per device. A tensor that is fed and fetched
+/// without a copy is not counted.
 pub const BYTES: &str = "placewright_bytes_total";
 
 /// Seconds of a run with any outcome.
@@ -44,8 +44,8 @@ pub const POLICY_CALLS: &str = "placewright_policy_calls_total";
 
 /// Policies without a usable answer; label `reason`: the rule that the plan broke (`length`,
 /// `device`, `candidate`, `pinned`, `group`, `memory`, `queue`), else how the call ended (`trap`,
-/// `deadline`, `no-offer` and others, see `PolicyErrorKind::reason`). Mistakes of the user (a name, a
-/// file, a setting) are not counted.
+/// `deadline`, `no-offer` and others, see `PolicyErrorKind::reason`). Mistakes of the user (a name,
+/// a file, a setting) are not counted.
 pub const REFUSALS: &str = "placewright_refusals_total";
 
 /// Describes the metrics and their units to the installed recorder. Building a session does so. An

@@ -1,14 +1,14 @@
 //! Events of a session, the Chrome trace and the summary that are made of them, and the spans and
 //! metrics for an app's own `tracing` subscriber and `metrics` recorder.
 //!
-//! Every stage may record into a [`Recorder`]; a [`Trace`] has the recorded events, with the names of
-//! nodes and devices. The module knows the ids of nodes and devices, but no device. Events cost
+//! Every stage may record into a [`Recorder`]; a [`Trace`] has the recorded events, with the names
+//! of nodes and devices. The module knows the ids of nodes and devices, but no device. Events cost
 //! nothing while the recorder is off.
 //!
 //! # Spans and events
 //!
-//! Spans go to the subscriber of the calling thread. Kernels that other threads execute for it go to
-//! the same subscriber.
+//! Spans go to the subscriber of the calling thread. Kernels that other threads execute for it go
+//! to the same subscriber.
 //!
 //! | target | level | span | fields |
 //! |---|---|---|---|
@@ -23,10 +23,10 @@
 //! | | DEBUG | `compile`: a plan, for the shapes of its feeds | `graph`, `operations`, `arena_bytes` |
 //! | [`targets::KERNEL`] | TRACE | `kernel` | `run`, `node`, `op`, `device`, `queue_wait_ns`, `output_bytes` |
 //!
-//! Failures are events of level WARN in the span in which they happen: a session that cannot be built
-//! and a run that fails (`error`); a call into a policy that fails or is cut off, and a plan that
-//! breaks a rule (`policy`, `call`, `reason`, `fault`, `error`); a graph that another policy placed
-//! than the requested one (`asked`, `answered_by`).
+//! Failures are events of level WARN in the span in which they happen: a session that cannot be
+//! built and a run that fails (`error`); a call into a policy that fails or is cut off, and a plan
+//! that breaks a rule (`policy`, `call`, `reason`, `fault`, `error`); a graph that another policy
+//! placed than the requested one (`asked`, `answered_by`).
 //!
 //! # Metrics
 //!

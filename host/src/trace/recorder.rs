@@ -15,8 +15,8 @@ pub struct Recorder(Option<Arc<Inner>>);
 #[derive(Debug)]
 struct Inner {
     origin: Instant,
-    /// In order of arrival, one vector per thread and run, or per single event: passing a vector on
-    /// copies nothing.
+    /// In order of arrival, one vector per thread and run, or per single event: passing a vector
+    /// on copies nothing.
     events: Mutex<Vec<Vec<Event>>>,
 }
 

@@ -12,6 +12,6 @@ pub const POLICY: &str = "placewright::policy";
 /// Runs, and plans that are compiled for them.
 pub const EXECUTE: &str = "placewright::execute";
 
-/// Single kernels: one span per node and run. Whether a subscriber wants level TRACE is checked once
-/// per run; if none does, a kernel costs nothing more.
+/// Single kernels: one span per node and run. Whether a subscriber wants level TRACE is checked
+/// once per run; if none does, a kernel costs nothing more.
 pub const KERNEL: &str = "placewright::kernel";

@@ -15,7 +15,7 @@ fn without_a_driver_the_answer_says_what_to_install_and_asking_for_a_gpu_is_an_e
     one.expect_error(1, &["GPU", "driver"]);
     placewright(args("devices --device-count GPU=0", &[])).expect(0);
     placewright(args("bench gpu", &[])).expect_error(1, &["GPU", "driver"]);
-    // Options of GPUs are heard where there are none, too, and nothing comes of them.
+    // Options of GPUs are accepted without GPUs, too, and have no effect.
     let line = "run {} --visible-gpus 0 --gpu-memory-fraction 1.5 --gpu-unified-memory --gpu-allow-growth --gpu-streams 2 --sync-every-op";
     placewright(args(line, &[&model("tiny_add.pb")])).expect(0);
     let none = args("run {} --gpu-streams 0", &[&model("tiny_add.pb")]);

@@ -40,7 +40,7 @@ fn only(graph: &Arc<Graph>, options: &PlacementOptions) -> Conflict {
     found.into_iter().next().unwrap()
 }
 
-fn texts(conflict: &Conflict) -> Vec<String> {
+fn strings(conflict: &Conflict) -> Vec<String> {
     conflict
         .constraints
         .iter()
@@ -72,7 +72,7 @@ fn a_request_for_a_device_that_is_not_there_gets_the_nearest_that_is() {
     builder.on("n", "Any", &[], "/device:GPU:7");
     let found = only(&builder.finish(), &PlacementOptions::default());
     assert_eq!(
-        texts(&found),
+        strings(&found),
         [
             "`/device:GPU:7` requested by `n`: no such device; available devices: CPU:0, CPU:1, GPU:0, GPU:1"
         ]
@@ -91,7 +91,7 @@ fn a_request_of_an_index_alone_is_shown() {
     let graph = builder.finish();
     let found = only(&graph, &PlacementOptions::default());
     assert_eq!(
-        texts(&found),
+        strings(&found),
         [
             "`/device:*:7` requested by `n`: no such device; available devices: CPU:0, CPU:1, GPU:0, GPU:1"
         ]
@@ -147,7 +147,7 @@ fn a_request_of_many_nodes_that_no_device_meets_is_one_conflict() {
     let graph = many_requests("/device:TPU:0", "/device:TPU:0");
     let found = only(&graph, &PlacementOptions::default());
     assert_eq!(
-        texts(&found),
+        strings(&found),
         [
             "`/device:TPU:0` requested by 45 nodes (`alone0`, `alone1`, `alone2` and 42 more): \
              no device of type TPU; available devices: CPU:0, CPU:1, GPU:0, GPU:1"
@@ -191,7 +191,7 @@ fn nodes_of_one_op_with_the_same_request_and_kernels_are_one_conflict() {
     let found = all(&builder.finish(), &PlacementOptions::default());
     assert_eq!(found.len(), 2, "{found:?}");
     assert_eq!(
-        texts(&found[0]),
+        strings(&found[0]),
         [
             "3 nodes (`a`, `b` and `c`) request `/device:GPU:1`",
             "3 nodes (`a`, `b` and `c`) of op CpuOnly have kernels on [CPU] only",
@@ -201,7 +201,7 @@ fn nodes_of_one_op_with_the_same_request_and_kernels_are_one_conflict() {
         suggestions(&found[0])[0],
         "request `/device:CPU:1` for 3 nodes (`a`, `b` and `c`)"
     );
-    assert_eq!(texts(&found[1])[0], "`other` requests `/device:GPU:0`");
+    assert_eq!(strings(&found[1])[0], "`other` requests `/device:GPU:0`");
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn a_request_without_a_kernel_is_two_constraints() {
     builder.on("n", "CpuOnly", &[], &format!("{TASK}/device:GPU:1"));
     let found = only(&builder.finish(), &PlacementOptions::default());
     assert_eq!(
-        texts(&found),
+        strings(&found),
         [
             format!("`n` requests `{TASK}/device:GPU:1`"),
             "`n` (CpuOnly) has kernels on [CPU] only".to_owned(),
@@ -266,7 +266,7 @@ fn of_a_long_chain_the_shortest_way_between_the_ends_is_shown() {
     );
     let found = only(&builder.finish(), &PlacementOptions::default());
     assert_eq!(
-        texts(&found),
+        strings(&found),
         [
             "`last` requests `/device:CPU:1`",
             "`last` is in colocation group `middle`",
@@ -362,8 +362,8 @@ fn a_reference_edge_between_kernels_of_different_devices_is_a_tie() {
     builder.node("reader", "CpuOnly", &[variable]);
     builder.with("other", "GpuOnly", &[], "", "v");
     let found = only(&builder.finish(), &PlacementOptions::default());
-    let texts = texts(&found);
-    assert_eq!(texts.len(), 4, "{texts:?}");
+    let strings = strings(&found);
+    assert_eq!(strings.len(), 4, "{strings:?}");
     for expected in [
         "`reader` (CpuOnly) has kernels on [CPU] only",
         "`reader` reads `v:0` (reference) on the device that produces it",
@@ -371,8 +371,8 @@ fn a_reference_edge_between_kernels_of_different_devices_is_a_tie() {
         "`other` (GpuOnly) has kernels on [GPU] only",
     ] {
         assert!(
-            texts.iter().any(|text| text == expected),
-            "{expected} in {texts:?}"
+            strings.iter().any(|text| text == expected),
+            "{expected} in {strings:?}"
         );
     }
 }
@@ -386,7 +386,7 @@ fn a_pin_that_conflicts_names_the_device_to_pin_to() {
     let options = PlacementOptions::default().with_pin(a, DeviceId(CPU0));
     let found = only(&graph, &options);
     assert_eq!(
-        texts(&found),
+        strings(&found),
         [
             "`b` (GpuOnly) has kernels on [GPU] only".to_owned(),
             "`b` is in colocation group `a`".to_owned(),

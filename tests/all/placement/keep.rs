@@ -166,7 +166,7 @@ fn on_a_shrunk_device_the_smallest_group_that_suffices_gives_way() {
 }
 
 #[test]
-fn a_group_that_has_no_room_elsewhere_stays_and_another_goes() {
+fn a_group_that_fits_nowhere_else_stays_and_another_goes() {
     let mut builder = Builder::without_sizes();
     let work = |resident_bytes| Work {
         flops: 1e3,

@@ -124,9 +124,9 @@ fn workspaces_and_tensors_of_all_runs_are_holders() {
     let found = candidates(&builder.finish(), &cpus(&[1000]), 2);
     let found = shortage(&found, &[0; 2]);
     assert_eq!((found.run_bytes, found.n_runs), (900, 2));
-    let texts: Vec<String> = found.holders.iter().map(ToString::to_string).collect();
+    let strings: Vec<String> = found.holders.iter().map(ToString::to_string).collect();
     assert_eq!(
-        texts,
+        strings,
         [
             "workspace of `heavy` 1.4 KiB",
             "tensor `first:0` 200 B",

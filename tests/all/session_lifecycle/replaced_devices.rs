@@ -176,7 +176,7 @@ fn pins_follow_their_devices_and_a_pin_to_a_lost_one_is_an_error() {
 }
 
 #[test]
-fn whoever_placed_the_graph_it_goes_on_and_can_be_extended() {
+fn a_placed_graph_goes_on_whatever_placed_it_and_can_be_extended() {
     let all = devices(2);
     let proposal = Proposal {
         devices: vec![1; COUNTER.len()],

@@ -102,8 +102,8 @@ fn text_files() -> Vec<Source> {
     })
 }
 
-/// A word in lower case: its line, and whether only blanks, line breaks and comment marks separate it
-/// from the word before.
+/// A word in lower case: its line, and whether only blanks, line breaks and comment marks separate
+/// it from the word before.
 struct Word {
     line: usize,
     text: String,

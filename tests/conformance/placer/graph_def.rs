@@ -102,9 +102,9 @@ fn attr_value(kind: &str, value: &Value, attrs: &Value) -> Result<Message, Strin
         ("func", Value::String(name)) => Ok(message.message(10, &function(name)?)),
         ("tensor", value) => Ok(message.message(8, &scalar(value, text(attrs, "dtype")?)?)),
         ("", Value::String(text)) => Ok(message.text(2, text)),
-        ("", Value::Array(texts)) => {
+        ("", Value::Array(strings)) => {
             let mut list = Message::default();
-            for text in texts {
+            for text in strings {
                 list = list.text(2, text.as_str().ok_or("no text")?);
             }
             Ok(message.message(1, &list))

@@ -127,8 +127,8 @@ pub fn who_counts_the_last_has_it_alone() {
     });
 }
 
-/// The thread that owns something writes it, lends it to two others, and takes it back: it is not
-/// used any more, and what was written is seen. Whoever comes later is refused.
+/// The thread that owns something writes it, shares it with two others, and takes it back: it is
+/// not used any more, and what was written is seen. A later caller is refused.
 pub fn what_is_lent_comes_back() {
     check(|| {
         let shared = Arc::new((
@@ -365,14 +365,14 @@ pub fn independent_operations_are_shared() {
     run(&[&[], &[]], None);
 }
 
-/// A failure ends the run, whoever waits.
+/// A failure ends the run, whichever thread waits.
 pub fn a_run_that_fails_ends() {
     run(&[&[1, 2], &[3], &[3], &[]], Some(1));
 }
 
 /// A caller that waits for an asynchronous operation until a deadline is woken by its end, goes on
 /// with what that made ready, and sees everything when it returns; also where the operation fails.
-pub fn a_caller_with_a_deadline_hears_of_what_ends_later() {
+pub fn a_caller_with_a_deadline_sees_what_ends_later() {
     for fails_at in [None, Some(0)] {
         check(move || {
             let run = ModelRun::new(&[&[1], &[]], fails_at);
@@ -422,7 +422,7 @@ pub fn what_waits_for_two_that_end_later_is_executed_once() {
 
 /// A caller that waits for an asynchronous operation is woken by who interrupts it, whether the
 /// operation ends meanwhile or not at all; nobody begins anything when it has returned.
-pub fn a_caller_with_a_deadline_hears_of_an_interrupt() {
+pub fn a_caller_with_a_deadline_sees_an_interrupt() {
     for ends in [false, true] {
         check(move || {
             let run = ModelRun::new(&[&[1], &[]], None);

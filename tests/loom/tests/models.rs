@@ -36,8 +36,8 @@ fn a_run_that_fails_ends() {
 }
 
 #[test]
-fn a_caller_with_a_deadline_hears_of_what_ends_later() {
-    placewright_loom::a_caller_with_a_deadline_hears_of_what_ends_later();
+fn a_caller_with_a_deadline_sees_what_ends_later() {
+    placewright_loom::a_caller_with_a_deadline_sees_what_ends_later();
 }
 
 #[test]
@@ -46,6 +46,6 @@ fn what_waits_for_two_that_end_later_is_executed_once() {
 }
 
 #[test]
-fn a_caller_with_a_deadline_hears_of_an_interrupt() {
-    placewright_loom::a_caller_with_a_deadline_hears_of_an_interrupt();
+fn a_caller_with_a_deadline_sees_an_interrupt() {
+    placewright_loom::a_caller_with_a_deadline_sees_an_interrupt();
 }

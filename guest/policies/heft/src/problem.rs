@@ -1,9 +1,9 @@
 //! What HEFT reads, laid out in the order in which it reads it.
 //!
-//! The second phase visits nodes by descending rank, which is no order of the graph's columns: a
-//! million nodes would mean some fifteen cache misses each, one waiting for the other. So the next
-//! thousand tasks, their edges and their costs are copied into a [`Window`] first, with loads that
-//! do not wait for each other; it is small enough to stay in a near cache.
+//! The second phase visits nodes by descending rank, which is not the order of the graph's columns:
+//! a million nodes would mean some fifteen cache misses each, one waiting for the other. So the
+//! next thousand tasks, their edges and their costs are copied into a [`Window`] first, with loads
+//! that do not wait for each other; it is small enough to stay in a near cache.
 //!
 //! Devices are put into an order of their own, by cost class. A device is known by its *slot* in
 //! that order, everywhere but at the edges of this crate: what comes from the host and goes to it.

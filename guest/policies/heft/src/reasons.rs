@@ -1,4 +1,4 @@
-//! Why each node is on its device, for whoever reads the placement.
+//! Why each node is on its device, for readers of the placement.
 
 use std::fmt::Write;
 

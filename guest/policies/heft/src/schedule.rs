@@ -149,7 +149,8 @@ impl<'p, 'a> Scheduler<'p, 'a> {
     }
 
     /// Schedules all tasks. `assignment` contains the groups that are decided already. Respects
-    /// `memory`, if given. Adds a decision for each task that had a choice to `decisions`, if given.
+    /// `memory`, if given. Adds a decision for each task that had a choice to `decisions`, if
+    /// given.
     #[inline(never)]
     pub(crate) fn run(
         mut self,

@@ -131,7 +131,7 @@ impl<'a> TestPlan<'a> {
             graph.candidates.items[start..end].contains(&device)
         };
         if let Some((node, device)) = find(&|node, device| !is_legal(node, device)) {
-            let explanation = format!("device {device} is no candidate");
+            let explanation = format!("device {device} is not a candidate");
             return broken("candidate", node, explanation);
         }
         let mut of_group = vec![NONE; graph.counts.groups as usize];

@@ -42,7 +42,8 @@ mod cublaslt;
 mod cudnn;
 #[expect(unsafe_code, reason = "as `context`")]
 mod device;
-// Public for tests only, which run the backend on an emulated driver; it may change with any release.
+// Public for tests only, which run the backend on an emulated driver; it may change with any
+// release.
 #[doc(hidden)]
 pub mod driver;
 mod factory;

@@ -83,7 +83,7 @@ fn less_what_others_get(
         Some(text) => match text.trim().parse::<i64>().map(u64::try_from) {
             Ok(Ok(mib)) => leave(mib, VARIABLE),
             _ => notes.push(format!(
-                "{VARIABLE} is `{text}`, which is no number of MiB; ignored"
+                "{VARIABLE} is `{text}`, which is not a number of MiB; ignored"
             )),
         },
     }

@@ -92,7 +92,7 @@ fn min_multiprocessors(
         Some(text) => match text.trim_ascii().parse::<i32>().map(u32::try_from) {
             Ok(Ok(n)) => return n,
             _ => notes.push(format!(
-                "TF_MIN_GPU_MULTIPROCESSOR_COUNT is `{text}`, which is no number of multiprocessors; ignored"
+                "TF_MIN_GPU_MULTIPROCESSOR_COUNT is `{text}`, which is not a number of multiprocessors; ignored"
             )),
         },
     }

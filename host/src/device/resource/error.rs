@@ -2,7 +2,7 @@
 
 use crate::device::status::StatusCode;
 
-/// Why a resource cannot be had, made or deleted.
+/// Why a resource is unavailable, or cannot be created or deleted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResourceError {

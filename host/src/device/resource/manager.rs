@@ -21,10 +21,10 @@ use super::error::ResourceError;
 /// Container of resources whose creator names none, where the manager was made without another.
 const DEFAULT_CONTAINER: &str = "localhost";
 
-/// Something that stays on a device between runs. Shared by whoever holds a reference: deleting it
+/// Something that stays on a device between runs. Shared by all that hold a reference: deleting it
 /// from its manager only ends its name.
 pub trait Resource: Any + Send + Sync {
-    /// What it is, in words, for reports.
+    /// A description for reports.
     fn describe(&self) -> String;
 
     /// Bytes that it holds; 0 where it does not know.

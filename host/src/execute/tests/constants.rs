@@ -81,7 +81,7 @@ impl Kernel for Prepacks {
 }
 
 #[test]
-fn constants_are_packed_once_and_only_while_they_are_constant() {
+fn constants_are_prepacked_once_and_only_while_they_are_constant() {
     let mut world = FakeWorld::new(&["CPU"]);
     let n_packs = Arc::new(AtomicU64::new(0));
     let counter = Arc::clone(&n_packs);

@@ -33,8 +33,8 @@ pub(in crate::policy) struct State {
     call: Option<Call>,
     /// The runs that the guest holds handles to.
     profiles: Vec<Option<source::Profile>>,
-    /// The fuel that imports of this call may use, if calls are metered by fuel. Wasm fuel does not
-    /// include the host's work.
+    /// The fuel that imports of this call may use, if calls are metered by fuel. Wasm fuel does
+    /// not include the host's work.
     host_fuel: Option<HostFuel>,
 }
 
@@ -112,7 +112,8 @@ impl State {
         plan.ok_or_else(|| format_err!("the call has no plan"))
     }
 
-    /// Charges an import's fuel, in addition to that of the call itself. Every import calls it once.
+    /// Charges an import's fuel, in addition to that of the call itself. Every import calls it
+    /// once.
     fn charge(&mut self, fuel: u64) -> Result<()> {
         if let Some(HostFuel { left, .. }) = &mut self.host_fuel {
             let fuel = fuel.saturating_add(FUEL_PER_CALL);
@@ -504,8 +505,8 @@ impl planning::HostPlan for State {
     }
 
     fn move_(&mut self, _: Resource<PlanHandle>, nodes: Vec<u32>, device: u32) -> Result<()> {
-        // Charged afterwards, when the sizes of the groups are known. A call visits no node twice, so
-        // its work before it is refused is bounded.
+        // Charged afterwards, when the sizes of the groups are known. A call visits no node twice,
+        // so its work before it is refused is bounded.
         let n_visited = self.plan()?.move_and_count(&nodes, device);
         self.charge(n_visited as u64)
     }

@@ -343,14 +343,14 @@ struct Draft {
     role: Role,
     inputs: Vec<Index>,
     control: Vec<Index>,
-    wish: Wish,
+    asked: Asked,
     is_spelt_the_old_way: bool,
     groups: Vec<(bool, Index)>,
     pin: Option<Index>,
 }
 
 #[derive(Debug, Clone)]
-enum Wish {
+enum Asked {
     Nothing,
     /// These parts of some device's name: job, task, type, index.
     Like(Index, [bool; 4]),
@@ -380,27 +380,27 @@ fn node() -> impl Strategy<Value = Draft> {
         prop_oneof![4 => Just(Role::Any), 1 => Just(Role::Metadata), 3 => Just(Role::Identity)],
         vec(any::<Index>(), 0..3),
         prop_oneof![9 => Just(Vec::new()), 1 => vec(any::<Index>(), 1..3)],
-        (wish(), prop_oneof![4 => Just(false), 1 => Just(true)]),
+        (asked(), prop_oneof![4 => Just(false), 1 => Just(true)]),
         groups,
         option::weighted(0.05, any::<Index>()),
     )
         .prop_map(
-            |(kernels, gives, role, inputs, control, wish, groups, pin)| Draft {
+            |(kernels, gives, role, inputs, control, asked, groups, pin)| Draft {
                 kernels,
                 gives,
                 role,
                 inputs,
                 control,
-                wish: wish.0,
-                is_spelt_the_old_way: wish.1,
+                asked: asked.0,
+                is_spelt_the_old_way: asked.1,
                 groups,
                 pin,
             },
         )
 }
 
-fn wish() -> impl Strategy<Value = Wish> {
-    let like = |parts: [bool; 4]| any::<Index>().prop_map(move |at| Wish::Like(at, parts));
+fn asked() -> impl Strategy<Value = Asked> {
+    let like = |parts: [bool; 4]| any::<Index>().prop_map(move |at| Asked::Like(at, parts));
     let parts = |job, task, device_type, index| Parts {
         job,
         task,
@@ -408,30 +408,30 @@ fn wish() -> impl Strategy<Value = Wish> {
         index,
     };
     prop_oneof![
-        30 => Just(Wish::Nothing),
+        30 => Just(Asked::Nothing),
         3 => like([true; 4]),
         3 => like([false, false, true, true]),
         3 => like([false, false, true, false]),
         1 => like([false, false, false, true]),
         1 => like([false, true, false, false]),
-        1 => (any::<Index>(), any::<[bool; 4]>()).prop_map(|(at, parts)| Wish::Like(at, parts)),
+        1 => (any::<Index>(), any::<[bool; 4]>()).prop_map(|(at, parts)| Asked::Like(at, parts)),
         1 => prop_oneof![
             Just(parts(Some("ps"), None, None, None)),
             Just(parts(None, Some(7), Some("CPU"), None)),
             Just(parts(None, None, Some("GPU"), Some(9))),
             Just(parts(None, None, Some("TPU"), None)),
         ]
-        .prop_map(Wish::Wrong),
+        .prop_map(Asked::Wrong),
     ]
 }
 
 impl Draft {
     fn on(self, index: usize, devices: &[Parts]) -> CaseNode {
         let earlier = |at: &Index| (index > 0).then(|| at.index(index));
-        let request = match self.wish {
-            Wish::Nothing => Parts::default(),
-            Wish::Wrong(parts) => parts,
-            Wish::Like(at, [job, task, device_type, index]) => {
+        let request = match self.asked {
+            Asked::Nothing => Parts::default(),
+            Asked::Wrong(parts) => parts,
+            Asked::Like(at, [job, task, device_type, index]) => {
                 let device = &devices[at.index(devices.len())];
                 Parts {
                     job: device.job.filter(|_| job),

@@ -202,7 +202,7 @@ impl<'a> Rules<'a> {
                     continue;
                 }
                 let legal = self.legal(index);
-                let wish = match is_second {
+                let preferred = match is_second {
                     false if node.role == Role::Metadata || self.is_matching_identity(index) => {
                         placed[node.inputs[0]]
                     }
@@ -220,10 +220,10 @@ impl<'a> Rules<'a> {
                         first.filter(|_| devices.all(|device| device == first))
                     }
                 };
-                let wish = wish
+                let preferred = preferred
                     .filter(|device| legal.contains(device))
                     .unwrap_or(legal[0]);
-                let device = *of_group[self.group_of(index)].get_or_insert(wish);
+                let device = *of_group[self.group_of(index)].get_or_insert(preferred);
                 placed[index] = Some(device);
             }
         }
